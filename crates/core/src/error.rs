@@ -1,0 +1,283 @@
+//! The error type: what went wrong, where, and what to do about it.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::Lsn;
+
+/// The result of every fallible call of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What kind of failure this is, chosen so that a caller can decide by it what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An argument or option has a value that the log cannot work with. Correct the call.
+    InvalidArgument,
+    /// A record or batch is larger than [`max_record_bytes`](crate::Wal::max_record_bytes)
+    /// allows. Nothing was reserved. Split the record or open the log with larger segments and
+    /// a larger buffer.
+    TooLarge,
+    /// The buffer has no room right now. Only `try_append` gives it; nothing was reserved.
+    /// Try again, or use `append`, which waits.
+    NoRoom,
+    /// The disk is full. What was appended is still in the log and will be written when there
+    /// is space. Free space (for example with `truncate_before`), then wait or append again.
+    NoSpace,
+    /// The log was closed through another handle. Open it again.
+    Closed,
+    /// A write or sync failed earlier; the log accepts nothing more. Everything that was
+    /// acknowledged is safe: drop all handles and open the log again.
+    Poisoned,
+    /// `must_exist` was asked for and there is no log, or the path does not exist.
+    NotFound,
+    /// `create_new` was asked for and there is a log already.
+    AlreadyExists,
+    /// The folder holds something that is not a Palisade log. Nothing was changed.
+    Foreign,
+    /// The log was written in a format that this version does not know. Nothing was changed.
+    Unsupported,
+    /// An option differs from what the log was created with. Nothing was changed.
+    Mismatch,
+    /// Another process, or another handle in this one, holds the log.
+    Locked,
+    /// Data that had been acknowledged as durable is damaged or missing. Nothing was changed.
+    Corrupt,
+    /// No record begins at the given LSN.
+    NotARecord,
+    /// The LSN lies at or above the end of the log.
+    OutOfRange,
+    /// The LSN lies below the head of the log: its record was truncated.
+    Truncated,
+    /// The folder or a file in it may not be written by this process.
+    PermissionDenied,
+    /// The operating system reported a failure that has no kind of its own.
+    Io,
+}
+
+/// A failure of the log: its [kind](Error::kind), where it happened, what was found, and what
+/// to do.
+///
+/// Cloning is cheap; a poisoned log hands the same error to every caller.
+///
+/// ```
+/// use palisade_core::{Error, ErrorKind, Lsn};
+/// let error = Error::new(ErrorKind::NotARecord, "no record begins here").at_lsn(Lsn::new(7));
+/// assert_eq!(error.kind(), ErrorKind::NotARecord);
+/// assert!(error.to_string().contains("LSN 7"));
+/// ```
+#[derive(Clone)]
+pub struct Error {
+    kind: ErrorKind,
+    // `None` where the kind says it all: those errors do not allocate.
+    detail: Option<Arc<Detail>>,
+}
+
+#[derive(Clone, Default)]
+struct Detail {
+    message: String,
+    path: Option<PathBuf>,
+    segment: Option<u64>,
+    lsn: Option<Lsn>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of `kind` whose text says what was found and what was expected.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        let detail = Detail { message: message.into(), ..Detail::default() };
+        Error { kind, detail: Some(Arc::new(detail)) }
+    }
+
+    /// An error that is nothing but its kind; it does not allocate.
+    #[must_use]
+    pub const fn bare(kind: ErrorKind) -> Error {
+        Error { kind, detail: None }
+    }
+
+    /// An error of the operating system while doing `what` (for example `"sync segment"`).
+    ///
+    /// A full disk or quota becomes [`ErrorKind::NoSpace`], a refusal
+    /// [`ErrorKind::PermissionDenied`], everything else [`ErrorKind::Io`].
+    #[must_use]
+    pub fn io(what: &str, source: io::Error) -> Error {
+        let kind = match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                ErrorKind::PermissionDenied
+            }
+            _ => ErrorKind::Io,
+        };
+        Error::new(kind, format!("could not {what}")).with_source(source)
+    }
+
+    /// Names the file or folder that the error is about.
+    #[must_use]
+    pub fn at_path(self, path: impl AsRef<Path>) -> Error {
+        self.amend(|detail| detail.path = Some(path.as_ref().to_path_buf()))
+    }
+
+    /// Names the segment that the error is about.
+    #[must_use]
+    pub fn at_segment(self, segment: u64) -> Error {
+        self.amend(|detail| detail.segment = Some(segment))
+    }
+
+    /// Names the LSN that the error is about.
+    #[must_use]
+    pub fn at_lsn(self, lsn: Lsn) -> Error {
+        self.amend(|detail| detail.lsn = Some(lsn))
+    }
+
+    /// Attaches the error that caused this one.
+    #[must_use]
+    pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Error {
+        self.amend(|detail| detail.source = Some(Arc::new(source)))
+    }
+
+    /// The same failure under another kind, for example an I/O error that poisons the log.
+    #[must_use]
+    pub fn with_kind(mut self, kind: ErrorKind) -> Error {
+        self.kind = kind;
+        self
+    }
+
+    /// What kind of failure this is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether the same call can succeed later on the same log: after waiting (`NoRoom`,
+    /// `Locked`) or after freeing space (`NoSpace`).
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.kind, ErrorKind::NoRoom | ErrorKind::NoSpace | ErrorKind::Locked)
+    }
+
+    /// Whether this handle is of no further use: the log is poisoned, closed, or damaged.
+    #[must_use]
+    pub fn is_fatal(&self) -> bool {
+        matches!(self.kind, ErrorKind::Poisoned | ErrorKind::Closed | ErrorKind::Corrupt)
+    }
+
+    /// The LSN that the error is about, where there is one.
+    #[must_use]
+    pub fn lsn(&self) -> Option<Lsn> {
+        self.detail.as_ref().and_then(|detail| detail.lsn)
+    }
+
+    /// The number of the segment that the error is about, where there is one.
+    #[must_use]
+    pub fn segment(&self) -> Option<u64> {
+        self.detail.as_ref().and_then(|detail| detail.segment)
+    }
+
+    /// The file or folder that the error is about, where there is one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.detail.as_ref().and_then(|detail| detail.path.as_deref())
+    }
+
+    fn amend(mut self, change: impl FnOnce(&mut Detail)) -> Error {
+        let mut detail = self.detail.as_deref().cloned().unwrap_or_default();
+        change(&mut detail);
+        self.detail = Some(Arc::new(detail));
+        self
+    }
+}
+
+impl ErrorKind {
+    /// What a caller should do about an error of this kind: one sentence.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            ErrorKind::InvalidArgument => "correct the argument",
+            ErrorKind::TooLarge => "split the record, or open with larger segments and buffer",
+            ErrorKind::NoRoom => "the buffer is full; try again, or call append, which waits",
+            ErrorKind::NoSpace => {
+                "the disk is full; nothing is lost: free space, then wait or append again"
+            }
+            ErrorKind::Closed => "the log was closed; open it again",
+            ErrorKind::Poisoned => {
+                "the log accepts nothing more; what was acknowledged is safe: drop all handles \
+                 and open it again"
+            }
+            ErrorKind::NotFound => "check that the path is right and its disk is mounted",
+            ErrorKind::AlreadyExists => "open it without create_new, or name another folder",
+            ErrorKind::Foreign => "name an empty folder or one that holds a Palisade log",
+            ErrorKind::Unsupported => "open it with a version of Palisade that knows the format",
+            ErrorKind::Mismatch => "open with the values that the log was created with",
+            ErrorKind::Locked => "close the other handle or process, then open again",
+            ErrorKind::Corrupt => {
+                "nothing was changed; run `palisade verify`, and restore from a replica or backup"
+            }
+            ErrorKind::NotARecord => "use an LSN that the log returned for a record",
+            ErrorKind::OutOfRange => "use an LSN below the end of the log",
+            ErrorKind::Truncated => "read from head_lsn() on",
+            ErrorKind::PermissionDenied => "grant this process write access to the folder",
+            ErrorKind::Io => "see the cause reported by the operating system",
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(detail) = self.detail.as_deref() else {
+            return f.write_str(self.kind.advice());
+        };
+        f.write_str(&detail.message)?;
+        if let Some(path) = &detail.path {
+            write!(f, " [{}]", path.display())?;
+        }
+        if let Some(segment) = detail.segment {
+            write!(f, " (segment {segment})")?;
+        }
+        if let Some(lsn) = detail.lsn {
+            write!(f, " (LSN {lsn})")?;
+        }
+        if let Some(source) = &detail.source {
+            write!(f, ": {source}")?;
+        }
+        write!(f, "; {}", self.kind.advice())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        let source = self.detail.as_ref()?.source.as_ref()?;
+        Some(source.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_names_what_where_and_what_to_do() {
+        let cause = io::Error::from(io::ErrorKind::StorageFull);
+        let error = Error::io("write segment", cause).at_segment(3).at_lsn(Lsn::new(64));
+        let text = error.to_string();
+        for part in ["write segment", "segment 3", "LSN 64", "free space"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        assert!(error.is_retryable() && !error.is_fatal());
+    }
+
+    #[test]
+    fn bare_errors_still_say_what_to_do() {
+        assert!(Error::bare(ErrorKind::NoRoom).to_string().contains("try again"));
+    }
+}

@@ -1,0 +1,253 @@
+//! Frames: how a record lies in the log.
+//!
+//! ```text
+//! offset  bytes  field
+//!      0      4  header checksum: CRC-32C of (epoch seed, LSN, bytes 4..24)
+//!      4      1  kind: 1 data, 2 batch, 3 padding, 4 mark, 5 short padding
+//!      5      1  flags: bit 0 member of a batch, bit 7 readers may ignore an unknown kind
+//!      6      2  user tag; in a short padding: its bytes, 8 or 16
+//!      8      4  length of the payload in bytes
+//!     12      4  payload checksum: CRC-32C of the payload; 0 in a padding
+//!     16      8  durable_lag: LSN minus the durable watermark at reservation; all ones: unknown
+//!     24      n  payload, then zeros up to the next multiple of 8
+//! ```
+//!
+//! All numbers are little-endian. A frame starts at a multiple of 8 and lies in one segment.
+//! The epoch seed is the CRC-32C of (UUID, epoch, salt), so bytes of another log, place or life
+//! never validate; eight zero bytes are never a valid header. A *short padding* is the first 8
+//! bytes of a header and nothing else, for rests in which a header has no room: its checksum
+//! covers bytes 4..8. A batch is one frame whose payload is a run of whole frames with the
+//! member flag: its payload checksum makes it whole or not there.
+
+use crate::checksum::crc32c_append;
+use crate::{Lsn, Uuid};
+
+/// Bytes of a frame's header.
+pub const HEADER_BYTES: usize = 24;
+/// Frames start at multiples of this.
+pub const ALIGN_BYTES: u64 = 8;
+/// `durable_lag` of a frame that says nothing about the durable watermark.
+pub const LAG_UNKNOWN: u64 = u64::MAX;
+
+const SHORT_PADDING_BYTES: usize = 8;
+const FLAG_MEMBER: u8 = 1;
+const FLAG_MAY_IGNORE: u8 = 0x80;
+
+/// Bytes that a record of `payload_bytes` takes in the log: header, payload, alignment.
+///
+/// The LSN of the record behind one at `lsn` in the same batch is
+/// `lsn.plus(framed_bytes(payload_bytes))`.
+///
+/// ```
+/// assert_eq!(palisade_core::framed_bytes(0), 24);
+/// assert_eq!(palisade_core::framed_bytes(256), 280);
+/// ```
+#[must_use]
+pub const fn framed_bytes(payload_bytes: usize) -> u64 {
+    (HEADER_BYTES as u64 + payload_bytes as u64).next_multiple_of(ALIGN_BYTES)
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A record of the user.
+    Data,
+    /// A run of records that are there together or not at all.
+    Batch,
+    /// Nothing: fills a range that was reserved and not used.
+    Padding,
+    /// Evidence of durability, written by `checkpoint` and `close`.
+    Mark,
+    /// A kind that this version does not know; readers may pass over it if the flag says so.
+    Unknown {
+        /// The kind's number.
+        number: u8,
+        /// Whether a reader that does not know it may pass over it.
+        may_ignore: bool,
+    },
+}
+
+impl Kind {
+    const fn number(self) -> u8 {
+        match self {
+            Kind::Data => 1,
+            Kind::Batch => 2,
+            Kind::Padding => 3,
+            Kind::Mark => 4,
+            Kind::Unknown { number, .. } => number,
+        }
+    }
+
+    const fn from_number(number: u8, flags: u8) -> Kind {
+        match number {
+            1 => Kind::Data,
+            2 => Kind::Batch,
+            3 | KIND_SHORT_PADDING => Kind::Padding,
+            4 => Kind::Mark,
+            _ => Kind::Unknown { number, may_ignore: flags & FLAG_MAY_IGNORE != 0 },
+        }
+    }
+}
+
+const KIND_SHORT_PADDING: u8 = 5;
+
+/// What the header checksums of one epoch begin with, so that other lives never validate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochSeed(u32);
+
+impl EpochSeed {
+    /// The seed of `epoch` with `salt` in the log `uuid`.
+    #[must_use]
+    pub fn new(uuid: Uuid, epoch: u64, salt: u64) -> EpochSeed {
+        let crc = crc32c_append(0, &uuid.0);
+        let crc = crc32c_append(crc, &epoch.to_le_bytes());
+        EpochSeed(crc32c_append(crc, &salt.to_le_bytes()))
+    }
+
+    fn checksum(self, at: Lsn, covered: &[u8]) -> u32 {
+        // One run over at most 28 bytes in a fixed array: two calls would cost twice as much.
+        let mut bytes = [0; 8 + HEADER_BYTES - 4];
+        bytes[..8].copy_from_slice(&at.as_u64().to_le_bytes());
+        bytes[8..8 + covered.len()].copy_from_slice(covered);
+        crc32c_append(self.0, &bytes[..8 + covered.len()])
+    }
+}
+
+/// A frame's header, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the frame is.
+    pub kind: Kind,
+    /// Whether the frame lies in a batch.
+    pub is_member: bool,
+    /// The user's tag.
+    pub tag: u16,
+    /// Bytes of the payload. In a padding: of what is passed over behind the header.
+    pub payload_bytes: u32,
+    /// CRC-32C of the payload.
+    pub payload_checksum: u32,
+    /// How far behind this frame's LSN the durable watermark was when it was reserved.
+    pub durable_lag: u64,
+    /// Bytes of the whole frame, alignment included.
+    pub frame_bytes: u64,
+}
+
+impl Header {
+    /// The header of a frame of `kind` with this payload.
+    #[must_use]
+    pub fn new(kind: Kind, tag: u16, payload_bytes: u32, payload_checksum: u32) -> Header {
+        Header {
+            kind,
+            is_member: false,
+            tag,
+            payload_bytes,
+            payload_checksum,
+            durable_lag: LAG_UNKNOWN,
+            frame_bytes: framed_bytes(payload_bytes as usize),
+        }
+    }
+
+    /// The bytes of this header at `at`. A short padding has its own form: [`padding`].
+    #[must_use]
+    pub fn encode(&self, seed: EpochSeed, at: Lsn) -> [u8; HEADER_BYTES] {
+        let may_ignore = matches!(self.kind, Kind::Unknown { may_ignore: true, .. });
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[4] = self.kind.number();
+        bytes[5] = u8::from(self.is_member) * FLAG_MEMBER
+            | u8::from(may_ignore) * FLAG_MAY_IGNORE;
+        bytes[6..8].copy_from_slice(&self.tag.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.payload_checksum.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.durable_lag.to_le_bytes());
+        let checksum = seed.checksum(at, &bytes[4..]);
+        bytes[..4].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes the header at the start of `bytes`, which lie at `at`; `None` if it does not
+    /// validate, or if there are fewer bytes than a header.
+    #[must_use]
+    pub fn decode(bytes: &[u8], seed: EpochSeed, at: Lsn) -> Option<Header> {
+        let first: &[u8; 8] = bytes.first_chunk()?;
+        if *first == [0; 8] {
+            return None;
+        }
+        let stored = u32::from_le_bytes([first[0], first[1], first[2], first[3]]);
+        if first[4] == KIND_SHORT_PADDING {
+            return Header::decode_short(first).filter(|_| {
+                stored == seed.checksum(at, &first[4..])
+            });
+        }
+        let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
+        if stored != seed.checksum(at, &bytes[4..]) {
+            return None;
+        }
+        let word = |from: usize| {
+            u32::from_le_bytes([bytes[from], bytes[from + 1], bytes[from + 2], bytes[from + 3]])
+        };
+        let payload_bytes = word(8);
+        Some(Header {
+            kind: Kind::from_number(bytes[4], bytes[5]),
+            is_member: bytes[5] & FLAG_MEMBER != 0,
+            tag: u16::from_le_bytes([bytes[6], bytes[7]]),
+            payload_bytes,
+            payload_checksum: word(12),
+            durable_lag: u64::from(word(16)) | u64::from(word(20)) << 32,
+            frame_bytes: framed_bytes(payload_bytes as usize),
+        })
+    }
+
+    fn decode_short(first: &[u8; 8]) -> Option<Header> {
+        let frame_bytes = u16::from_le_bytes([first[6], first[7]]);
+        let fits = frame_bytes == 8 || frame_bytes == 16;
+        fits.then_some(Header {
+            kind: Kind::Padding,
+            is_member: false,
+            tag: 0,
+            payload_bytes: u32::from(frame_bytes) - SHORT_PADDING_BYTES as u32,
+            payload_checksum: 0,
+            durable_lag: LAG_UNKNOWN,
+            frame_bytes: u64::from(frame_bytes),
+        })
+    }
+
+    /// Whether `payload` is this frame's. A padding has none to check.
+    #[must_use]
+    pub fn matches(&self, payload: &[u8]) -> bool {
+        self.kind == Kind::Padding || crc32c_append(0, payload) == self.payload_checksum
+    }
+
+    /// The durable watermark that this frame at `at` is evidence of, if it says.
+    #[must_use]
+    pub fn durable(&self, at: Lsn) -> Option<Lsn> {
+        at.as_u64().checked_sub(self.durable_lag).map(Lsn::new)
+    }
+}
+
+/// The head of a padding that fills `[at, at + bytes)`: its bytes and how many of them count.
+///
+/// `bytes` is a multiple of 8 and at least 8; the range lies in one segment.
+#[must_use]
+pub fn padding(
+    seed: EpochSeed,
+    at: Lsn,
+    bytes: u64,
+    durable_lag: u64,
+) -> ([u8; HEADER_BYTES], usize) {
+    debug_assert!(bytes >= ALIGN_BYTES && bytes.is_multiple_of(ALIGN_BYTES));
+    if bytes >= HEADER_BYTES as u64 {
+        let rest = (bytes - HEADER_BYTES as u64) as u32;
+        let header = Header { durable_lag, ..Header::new(Kind::Padding, 0, rest, 0) };
+        return (header.encode(seed, at), HEADER_BYTES);
+    }
+    let mut head = [0; HEADER_BYTES];
+    head[4] = KIND_SHORT_PADDING;
+    head[6..8].copy_from_slice(&(bytes as u16).to_le_bytes());
+    let checksum = seed.checksum(at, &head[4..8]);
+    head[..4].copy_from_slice(&checksum.to_le_bytes());
+    (head, SHORT_PADDING_BYTES)
+}
+
+#[cfg(test)]
+#[path = "frame_tests.rs"]
+mod tests;

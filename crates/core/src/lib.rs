@@ -1,0 +1,27 @@
+//! The algorithms of the Palisade write-ahead log; no file system in here.
+//!
+//! Users depend on the crate `palisade`, which joins this one with stores and re-exports what
+//! they need. The modules stand in the order in which a record travels: [`lsn`](Lsn) ->
+//! [`frame`] -> `buffer` (reserve, copy, publish) -> `watermark` (filled) -> `commit` (written,
+//! durable; leader, followers, tickets) -> [`store`] (the trait) -> `recovery` -> `reader` ->
+//! `wal` (ties them together).
+
+mod checksum;
+mod error;
+pub mod frame;
+mod lsn;
+mod memory;
+mod options;
+pub mod store;
+mod sync;
+
+pub use checksum::crc32c_append;
+pub use error::{Error, ErrorKind, Result};
+pub use frame::framed_bytes;
+pub use lsn::Lsn;
+pub use memory::{Memory, MemoryKind};
+pub use options::{
+    MAX_BUFFER_BYTES, MAX_SEGMENT_BYTES, MIN_BUFFER_BYTES, MIN_SEGMENT_BYTES, Options, SyncPolicy,
+    check_segment_bytes,
+};
+pub use store::Uuid;

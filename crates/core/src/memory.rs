@@ -1,0 +1,327 @@
+//! The memory of the log buffer: bytes on the heap or in a shared file mapping.
+//!
+//! Many threads write disjoint ranges while the leader reads others; who may touch which range
+//! is [`Buffer`](crate::buffer)'s protocol. This file only turns offsets into bytes, wrapping at
+//! the end. Under the model checker every 8 bytes are a cell of its own, so that a copy and a
+//! read that are not ordered make the model fail.
+
+use std::fmt;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use memmap2::MmapRaw;
+
+/// What a [`Memory`] lies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// The heap: its bytes die with the process.
+    Heap,
+    /// A shared file mapping: the operating system keeps its bytes when the process dies.
+    Mapped,
+}
+
+/// The bytes of a log buffer. Clones share them.
+#[derive(Clone)]
+pub struct Memory {
+    bytes: bytes::Bytes,
+    kind: MemoryKind,
+}
+
+impl Memory {
+    /// `len` zero bytes on the heap.
+    #[must_use]
+    pub fn heap(len: usize) -> Memory {
+        Memory { bytes: bytes::Bytes::heap(len), kind: MemoryKind::Heap }
+    }
+
+    /// `len` zero bytes on the heap that pass for a mapping: for stores that keep them across a
+    /// simulated death of the process.
+    #[must_use]
+    pub fn kept(len: usize) -> Memory {
+        Memory { bytes: bytes::Bytes::heap(len), kind: MemoryKind::Mapped }
+    }
+
+    /// `len` bytes of the mapping `map`, from `offset` on; `None` if it is shorter.
+    ///
+    /// The file must be as long as the mapping for as long as the mapping lives: an access
+    /// behind the end of a shortened file ends the process (SIGBUS).
+    #[must_use]
+    pub fn mapped(map: MmapRaw, offset: usize, len: usize) -> Option<Memory> {
+        let bytes = bytes::Bytes::mapped(Arc::new(map), offset, len)?;
+        Some(Memory { bytes, kind: MemoryKind::Mapped })
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What the bytes lie on.
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        self.kind
+    }
+
+    /// Copies `from` to the bytes from `position % len` on, wrapping at the end.
+    ///
+    /// # Safety
+    /// - `from` is no longer than the memory.
+    /// - No other thread reads or writes the range during the call.
+    #[expect(unsafe_code, reason = "the ring's bytes have many owners, one per range")]
+    pub unsafe fn write(&self, position: u64, from: &[u8]) {
+        let (offset, before_end) = self.split(position, from.len());
+        let (head, wrapped) = from.split_at(before_end);
+        // SAFETY: `split` keeps `offset + before_end` within the memory; the caller owns it.
+        unsafe { self.bytes.write(offset, head) };
+        if !wrapped.is_empty() {
+            // SAFETY: `wrapped` is shorter than the memory; the caller owns the range.
+            unsafe { self.bytes.write(0, wrapped) };
+        }
+    }
+
+    /// Calls `read` with the `len` bytes from `position % len()` on, in two pieces where they
+    /// wrap (the second is empty where they do not).
+    ///
+    /// # Safety
+    /// - `len` is no more than the memory's length.
+    /// - No thread writes the range during the call, and every earlier write to it happened
+    ///   before.
+    #[expect(unsafe_code, reason = "the ring's bytes have many owners, one per range")]
+    pub unsafe fn read<R>(
+        &self,
+        position: u64,
+        len: usize,
+        read: impl FnOnce(&[IoSlice<'_>; 2]) -> R,
+    ) -> R {
+        let (offset, before_end) = self.split(position, len);
+        // SAFETY: `split` keeps the first piece within the memory, and the second, which begins
+        // at 0, is shorter than it; the caller vouches that nobody writes them.
+        unsafe { self.bytes.read([(offset, before_end), (0, len - before_end)], read) }
+    }
+
+    /// Calls `fill` with the `len` bytes from `position % len()` on, zeroed, if they do not
+    /// wrap; `None` if they do.
+    ///
+    /// # Safety
+    /// - `len` is no more than the memory's length.
+    /// - No other thread reads or writes the range during the call.
+    #[expect(unsafe_code, reason = "the ring's bytes have many owners, one per range")]
+    pub unsafe fn fill<R>(
+        &self,
+        position: u64,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> Option<R> {
+        let (offset, before_end) = self.split(position, len);
+        if before_end < len {
+            return None;
+        }
+        // SAFETY: `split` keeps the range within the memory; the caller owns it.
+        unsafe { self.bytes.fill(offset, len, fill) }
+    }
+
+    fn split(&self, position: u64, len: usize) -> (usize, usize) {
+        assert!(len <= self.len(), "a range is no longer than the memory");
+        let offset = (position % self.len().max(1) as u64) as usize;
+        (offset, len.min(self.len() - offset))
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("len", &self.len()).field("kind", &self.kind).finish()
+    }
+}
+
+#[cfg(not(loom))]
+mod bytes {
+    #![expect(unsafe_code, reason = "raw bytes shared by threads that own disjoint ranges")]
+
+    use std::io::IoSlice;
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+
+    use memmap2::MmapRaw;
+
+    use crate::sync::SharedBytes;
+
+    #[derive(Clone)]
+    pub(super) struct Bytes {
+        // Cached: the append path must not chase the pointers of `_backing`.
+        base: NonNull<u8>,
+        len: usize,
+        _backing: Backing,
+    }
+
+    #[derive(Clone)]
+    #[expect(dead_code, reason = "owns the bytes that `base` points to")]
+    enum Backing {
+        Heap(Arc<SharedBytes>),
+        Mapped(Arc<MmapRaw>),
+    }
+
+    // SAFETY:
+    // - `base` points into `_backing`, which is shared by reference count and moves with it.
+    // - Accesses are raw copies; their callers vouch for the absence of races.
+    unsafe impl Send for Bytes {}
+    // SAFETY: as for `Send`: a shared reference gives access only through `unsafe` calls.
+    unsafe impl Sync for Bytes {}
+
+    impl Bytes {
+        pub(super) fn heap(len: usize) -> Bytes {
+            let backing = Arc::new(SharedBytes::zeroed(len));
+            let base = NonNull::new(backing.as_ptr()).unwrap_or(NonNull::dangling());
+            Bytes { base, len, _backing: Backing::Heap(backing) }
+        }
+
+        pub(super) fn mapped(map: Arc<MmapRaw>, offset: usize, len: usize) -> Option<Bytes> {
+            if offset.checked_add(len)? > map.len() {
+                return None;
+            }
+            let base = NonNull::new(map.as_mut_ptr().wrapping_add(offset))?;
+            Some(Bytes { base, len, _backing: Backing::Mapped(map) })
+        }
+
+        pub(super) fn len(&self) -> usize {
+            self.len
+        }
+
+        fn at(&self, offset: usize) -> *mut u8 {
+            self.base.as_ptr().wrapping_add(offset)
+        }
+
+        /// # Safety
+        /// `[offset, offset + from.len())` lies in the memory and is the caller's alone.
+        pub(super) unsafe fn write(&self, offset: usize, from: &[u8]) {
+            // SAFETY:
+            // - source: a live slice of `from.len()` bytes.
+            // - destination: within the backing, which `self` keeps alive.
+            // - no overlap: the range is the caller's alone, so `from` does not lie in it.
+            // - no race: likewise.
+            unsafe { self.at(offset).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+        }
+
+        /// # Safety
+        /// Both pieces, (offset, length), lie in the memory, and nobody writes them meanwhile.
+        pub(super) unsafe fn read<R>(
+            &self,
+            pieces: [(usize, usize); 2],
+            read: impl FnOnce(&[IoSlice<'_>; 2]) -> R,
+        ) -> R {
+            let slice = |(offset, len): (usize, usize)| -> &[u8] {
+                // SAFETY:
+                // - non-null, aligned (u8), within one live allocation, initialised (zeroed at
+                //   birth or part of a file).
+                // - not written while the slice lives: the caller vouches.
+                unsafe { std::slice::from_raw_parts(self.at(offset), len) }
+            };
+            read(&pieces.map(|piece| IoSlice::new(slice(piece))))
+        }
+
+        /// # Safety
+        /// `[offset, offset + len)` lies in the memory and is the caller's alone.
+        #[expect(clippy::unnecessary_wraps, reason = "the model checker's form can fail")]
+        pub(super) unsafe fn fill<R>(
+            &self,
+            offset: usize,
+            len: usize,
+            fill: impl FnOnce(&mut [u8]) -> R,
+        ) -> Option<R> {
+            // SAFETY:
+            // - non-null, aligned (u8), within one live allocation, initialised.
+            // - exclusive: the caller vouches that nobody else touches the range.
+            let slice = unsafe { std::slice::from_raw_parts_mut(self.at(offset), len) };
+            slice.fill(0);
+            Some(fill(slice))
+        }
+    }
+}
+
+#[cfg(loom)]
+mod bytes {
+    #![expect(unsafe_code, reason = "same contract as the real form, checked by the model")]
+
+    use std::io::IoSlice;
+    use std::sync::Arc;
+
+    use loom::cell::UnsafeCell;
+    use memmap2::MmapRaw;
+
+    const WORD_BYTES: usize = 8;
+
+    #[derive(Clone)]
+    pub(super) struct Bytes {
+        words: Arc<Vec<UnsafeCell<[u8; WORD_BYTES]>>>,
+    }
+
+    impl Bytes {
+        pub(super) fn heap(len: usize) -> Bytes {
+            assert!(len.is_multiple_of(WORD_BYTES));
+            let words = (0..len / WORD_BYTES).map(|_| UnsafeCell::new([0; WORD_BYTES]));
+            Bytes { words: Arc::new(words.collect()) }
+        }
+
+        pub(super) fn mapped(_: Arc<MmapRaw>, _: usize, _: usize) -> Option<Bytes> {
+            None
+        }
+
+        pub(super) fn len(&self) -> usize {
+            self.words.len() * WORD_BYTES
+        }
+
+        pub(super) unsafe fn write(&self, offset: usize, from: &[u8]) {
+            let mut done = 0;
+            while done < from.len() {
+                let (word, within) = ((offset + done) / WORD_BYTES, (offset + done) % WORD_BYTES);
+                let n = (WORD_BYTES - within).min(from.len() - done);
+                self.words[word].with_mut(|cell| {
+                    // SAFETY: the model checker has just shown that the access is exclusive.
+                    let cell = unsafe { &mut *cell };
+                    cell[within..within + n].copy_from_slice(&from[done..done + n]);
+                });
+                done += n;
+            }
+        }
+
+        fn copy_out(&self, (offset, len): (usize, usize)) -> Vec<u8> {
+            let mut out = Vec::with_capacity(len);
+            for index in offset..offset + len {
+                self.words[index / WORD_BYTES].with(|cell| {
+                    // SAFETY: the model checker has just shown that nobody writes it.
+                    let cell = unsafe { &*cell };
+                    out.push(cell[index % WORD_BYTES]);
+                });
+            }
+            out
+        }
+
+        pub(super) unsafe fn read<R>(
+            &self,
+            pieces: [(usize, usize); 2],
+            read: impl FnOnce(&[IoSlice<'_>; 2]) -> R,
+        ) -> R {
+            let copies = pieces.map(|piece| self.copy_out(piece));
+            read(&[IoSlice::new(&copies[0]), IoSlice::new(&copies[1])])
+        }
+
+        pub(super) unsafe fn fill<R>(
+            &self,
+            offset: usize,
+            len: usize,
+            fill: impl FnOnce(&mut [u8]) -> R,
+        ) -> Option<R> {
+            let mut scratch = vec![0; len];
+            let result = fill(&mut scratch);
+            // SAFETY: the caller's promise is the same as `write`'s.
+            unsafe { self.write(offset, &scratch) };
+            Some(result)
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The seam between the log and what keeps its bytes: traits that a store implements.
+//!
+//! A store is one linear address space in bytes, cut into segments of equal size, plus the log's
+//! [`State`], plus the memory of the log buffer. The log decides, the store keeps. Nothing is
+//! overwritten in order to truncate.
+//!
+//! | call | who calls it | blocks on the device |
+//! |---|---|---|
+//! | `read` | readers, recovery | reads |
+//! | `write`, `prepare` | the thread that holds the write lock | may |
+//! | `prepare_ahead` | the same, after each write | never |
+//! | `sync`, `mark_durable` | the leader, one at a time | yes |
+//! | `save_state`, `release` | `truncate_before`, `checkpoint`, `close`, one at a time | yes |
+//! | `begin_epoch`, `old_buffer`, `renew_buffer` | `open`, before any append | yes |
+//!
+//! `write` runs beside `sync`, `read`, `save_state` and `release`; the store must allow it.
+
+use std::fmt;
+use std::io::IoSlice;
+
+use crate::memory::Memory;
+use crate::{Lsn, Result};
+
+/// The identity of a log: 128 random bits, drawn once when it is created.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Uuid(pub [u8; 16]);
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            if matches!(index, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a store keeps about the log as a whole, replaced atomically and durably.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The identity of the log.
+    pub uuid: Uuid,
+    /// Bytes of log in a segment; fixed when the log is created.
+    pub segment_bytes: u64,
+    /// Bytes of the log buffer of the running epoch.
+    pub buffer_bytes: u64,
+    /// The running epoch, 0 before the first.
+    pub epoch: u64,
+    /// Where the running epoch begins: the start of its first segment.
+    pub epoch_base: Lsn,
+    /// The running epoch's random salt.
+    pub epoch_salt: u64,
+    /// Everything below was truncated.
+    pub head: Lsn,
+    /// The greatest LSN that was given to `checkpoint`.
+    pub checkpoint: Lsn,
+    /// Where the log ended at its last clean close; kept as evidence when `clean` is cleared.
+    pub clean_end: Lsn,
+    /// Whether the log was closed cleanly and not opened for writing since.
+    pub clean: bool,
+}
+
+/// Where an epoch's first segment says that the life before it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Predecessor {
+    /// The number of the epoch before, 0 if there was none.
+    pub epoch: u64,
+    /// Exclusive end of that epoch: from here to the new epoch's base there are no records.
+    pub end: Lsn,
+}
+
+/// What a segment's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// The segment's number: its base divided by the segment size.
+    pub number: u64,
+    /// The LSN of the segment's first byte.
+    pub base: Lsn,
+    /// The epoch that the segment belongs to.
+    pub epoch: u64,
+    /// The epoch's random salt.
+    pub salt: u64,
+    /// Present in an epoch's first segment only.
+    pub predecessor: Option<Predecessor>,
+}
+
+/// A segment that is present in the store under its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The number that the segment is kept under.
+    pub number: u64,
+    /// Its header; the text says what is wrong with it where it does not validate.
+    pub header: std::result::Result<SegmentHeader, String>,
+}
+
+/// A new life of the tail, to be begun in a new segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    /// Greater than the number of every epoch before.
+    pub number: u64,
+    /// 64 random bits that make this life's checksums differ from every other's.
+    pub salt: u64,
+    /// Where the epoch begins: a segment start.
+    pub base: Lsn,
+    /// The epoch before, and its end.
+    pub predecessor: Predecessor,
+}
+
+/// What an earlier life of the process left in the log buffer's file.
+#[derive(Debug)]
+pub enum OldBuffer {
+    /// There is none: a new log, or a store without one.
+    Missing,
+    /// There is one that does not validate; the text says why. It counts as empty.
+    Invalid(String),
+    /// A valid one.
+    Found {
+        /// The epoch that the buffer belonged to.
+        epoch: u64,
+        /// Whether the operating system has run without interruption since.
+        same_boot: bool,
+        /// The last durable watermark that was noted with `mark_durable` in this boot.
+        durable: Option<Lsn>,
+        /// The buffer's bytes: position `lsn % len`. Empty if the buffer was on the heap.
+        memory: Memory,
+    },
+}
+
+/// The reading half of a store: enough for recovery's decision and for tools beside a writer.
+pub trait ReadStore: Send + Sync + fmt::Debug + 'static {
+    /// The state as it was last saved.
+    ///
+    /// # Errors
+    /// `Io` if it cannot be read, `Corrupt` if no copy of it validates, `Unsupported` if its
+    /// format is unknown.
+    fn state(&self) -> Result<State>;
+
+    /// All segments that are present, in ascending order of their numbers.
+    ///
+    /// # Errors
+    /// `Io` if they cannot be listed or a header cannot be read. A header that does not validate
+    /// is no error here: recovery decides what it means.
+    fn segments(&self) -> Result<Vec<Segment>>;
+
+    /// Reads log bytes that begin at `at` and returns how many there were.
+    ///
+    /// Reads up to the end of `into` or of the segment that holds `at`, whichever comes first;
+    /// fewer bytes where the segment's file is shorter, 0 where there is no such segment.
+    ///
+    /// # Errors
+    /// `Io`. A read error is never reported as an end.
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize>;
+
+    /// Where the log lies, for error texts: a path, or a word such as `memory`.
+    fn place(&self) -> String;
+}
+
+/// What keeps a log's bytes.
+///
+/// `palisade-store` has implementations in memory and on files. All calls take `&self`: the
+/// module's table says which run beside each other.
+pub trait Store: ReadStore {
+    /// Writes `pieces`, one behind the other, at `at`. The range may cross segment ends; all of
+    /// it lies below [`prepared`](Store::prepared).
+    ///
+    /// After `Ok` the bytes survive the death of the process, but not of the operating system.
+    ///
+    /// # Errors
+    /// `NoSpace` if space is lacking: the log keeps the bytes and writes the same range again
+    /// later. Any other kind poisons the log.
+    fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()>;
+
+    /// Makes `[from, to)` survive power loss: syncs every segment in the range, whoever wrote
+    /// it, oldest first.
+    ///
+    /// # Errors
+    /// Every error poisons the log.
+    fn sync(&self, from: Lsn, to: Lsn) -> Result<()>;
+
+    /// Notes in memory that survives the process, not the operating system, that everything
+    /// below `durable` has been synced. Called before the watermark is published.
+    ///
+    /// # Errors
+    /// Every error poisons the log.
+    fn mark_durable(&self, durable: Lsn) -> Result<()>;
+
+    /// Exclusive end of the addresses that can be written without preparing.
+    fn prepared(&self) -> Lsn;
+
+    /// Makes segments of the running epoch ready, in order, until `prepared() >= to`. A segment
+    /// gets its number only when its header is durable.
+    ///
+    /// # Errors
+    /// `NoSpace` if space is lacking; nothing is lost and the call can be made again. Any other
+    /// kind poisons the log.
+    fn prepare(&self, to: Lsn) -> Result<()>;
+
+    /// A hint that the tail has come to `tail`: the store may get space ready behind the
+    /// caller's back. Never blocks and never fails; what goes wrong shows in `prepare`.
+    fn prepare_ahead(&self, tail: Lsn);
+
+    /// Saves the state: when this returns, the new one survives power loss; if it is
+    /// interrupted, the old or the new one does.
+    ///
+    /// # Errors
+    /// `NoSpace` or `Io`; the old state stands.
+    fn save_state(&self, state: &State) -> Result<()>;
+
+    /// Frees every segment that lies wholly in `[from, to)`: recycled or deleted.
+    ///
+    /// # Errors
+    /// `Io`. Segments that could not be freed stay and are freed by a later call.
+    fn release(&self, from: Lsn, to: Lsn) -> Result<()>;
+
+    /// Begins an epoch: makes its first segment durable, header first, name second. The
+    /// segments that `prepare` makes later belong to this epoch.
+    ///
+    /// # Errors
+    /// `NoSpace` or `Io`; the epoch has not begun.
+    fn begin_epoch(&self, epoch: &Epoch) -> Result<()>;
+
+    /// Goes on in the epoch that `epoch` names, after a clean end at `end`: `prepared()` becomes
+    /// the end of the last segment present, and `prepare` makes segments of this epoch.
+    ///
+    /// # Errors
+    /// `Io`; nothing was changed.
+    fn resume_epoch(&self, epoch: &Epoch, end: Lsn) -> Result<()>;
+
+    /// What an earlier life left in the log buffer.
+    ///
+    /// # Errors
+    /// `Io` if it is there and cannot be read.
+    fn old_buffer(&self) -> Result<OldBuffer>;
+
+    /// Makes a buffer of `buffer_bytes` for `epoch` in place of the old one, zeroed, with
+    /// `durable` as its first [`mark_durable`](Store::mark_durable).
+    ///
+    /// # Errors
+    /// `NoSpace` or `Io`.
+    fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory>;
+
+    /// 64 random bits, for salts.
+    fn random(&self) -> u64;
+
+    /// Ends background work and lets another process have the log. Only `state`, `segments`,
+    /// `read` and `place` are called afterwards.
+    fn close(&self);
+}

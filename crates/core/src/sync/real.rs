@@ -1,0 +1,88 @@
+//! The door's real side: std and parking_lot.
+#![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "this is the door")]
+
+use std::cell::UnsafeCell;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+pub(crate) use std::sync::OnceLock;
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+pub(crate) type JoinHandle = std::thread::JoinHandle<()>;
+
+/// Heap bytes that threads write through shared references.
+pub(crate) struct SharedBytes(Box<[UnsafeCell<u8>]>);
+
+impl SharedBytes {
+    pub(crate) fn zeroed(len: usize) -> SharedBytes {
+        SharedBytes((0..len).map(|_| UnsafeCell::new(0)).collect())
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        UnsafeCell::raw_get(self.0.as_ptr())
+    }
+}
+
+/// Parks its thread until somebody unparks it.
+#[derive(Debug)]
+pub(crate) struct Parker(Thread);
+
+impl Parker {
+    pub(crate) fn current() -> Parker {
+        Parker(std::thread::current())
+    }
+
+    /// Wakes the thread, or lets its next `park` return at once.
+    pub(crate) fn unpark(&self) {
+        self.0.unpark();
+    }
+}
+
+/// Parks the current thread; may return early, so the caller re-checks its condition.
+pub(crate) fn park() {
+    std::thread::park();
+}
+
+/// Parks the current thread until `deadline` at the latest; may return early.
+pub(crate) fn park_until(deadline: Instant) {
+    std::thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
+}
+
+pub(crate) fn yield_now() {
+    std::thread::yield_now();
+}
+
+pub(crate) fn sleep(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Starts a named thread.
+pub(crate) fn spawn(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body)
+}
+
+/// Whether `handle` is the current thread.
+pub(crate) fn is_current(handle: &JoinHandle) -> bool {
+    handle.thread().id() == std::thread::current().id()
+}
+
+/// A value of `T` that this thread keeps for its next call, made by `make` the first time.
+///
+/// Waiting needs one shared node per thread; making one per wait would allocate.
+macro_rules! per_thread {
+    ($name:ident: $type:ty = $make:expr) => {
+        fn $name() -> std::sync::Arc<$type> {
+            std::thread_local! {
+                static KEPT: std::sync::Arc<$type> = std::sync::Arc::new($make);
+            }
+            KEPT.try_with(std::sync::Arc::clone)
+                // The thread is ending and its kept value is gone: one for this call alone.
+                .unwrap_or_else(|_| std::sync::Arc::new($make))
+        }
+    };
+}
+pub(crate) use per_thread;
