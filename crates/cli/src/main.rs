@@ -1,2 +1,59 @@
-//! x
-fn main() {}
+//! The `palisade` command: shows that the log keeps its promise, and looks into logs.
+//!
+//! `demo` kills a writing process and checks what comes back; `info`, `dump` and `verify` read a
+//! log without changing it, beside a running writer, too.
+
+mod args;
+mod demo;
+mod dump;
+mod exit;
+mod info;
+mod verify;
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::exit::{Exit, Failure};
+
+fn main() -> ExitCode {
+    // Wrong usage ends in here, with clap's text and exit code 2.
+    let cli = Cli::parse();
+    match run(&cli.command) {
+        Ok(exit) => exit.into(),
+        Err(error) => report(&error).into(),
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<Exit> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let exit = match command {
+        Command::Demo(args) => demo::run(args, &mut out).map(|()| Exit::Success),
+        Command::DemoChild(args) => {
+            // The child writes frames, not text, and from many threads.
+            drop(out);
+            let Err(failure) = demo::child::run(args);
+            return Err(failure).context("the writing process of the demo");
+        }
+        Command::Info(args) => info::run(args, &mut out).map(|()| Exit::Success),
+        Command::Dump(args) => dump::run(args, &mut out).map(|()| Exit::Success),
+        Command::Verify(args) => verify::run(args, &mut out),
+    }?;
+    out.flush().map_err(Failure::output)?;
+    Ok(exit)
+}
+
+/// Says what went wrong and decides the exit code.
+fn report(error: &anyhow::Error) -> Exit {
+    let exit = error
+        .downcast_ref::<Failure>()
+        .map_or(Exit::Io, Failure::exit);
+    if exit != Exit::Success {
+        // Where standard error is gone, too, the exit code still says it.
+        let _ = writeln!(io::stderr(), "palisade: {error:#}");
+    }
+    exit
+}

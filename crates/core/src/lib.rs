@@ -6,14 +6,24 @@
 //! durable; leader, followers, tickets) -> [`store`] (the trait) -> `recovery` -> `reader` ->
 //! `wal` (ties them together).
 
+mod buffer;
 mod checksum;
+mod commit;
 mod error;
+mod flusher;
 pub mod frame;
+pub mod inspect;
 mod lsn;
 mod memory;
 mod options;
+mod reader;
+mod recovery;
+mod stats;
 pub mod store;
 mod sync;
+mod ticket;
+mod wal;
+mod watermark;
 
 pub use checksum::crc32c_append;
 pub use error::{Error, ErrorKind, Result};
@@ -24,4 +34,9 @@ pub use options::{
     MAX_BUFFER_BYTES, MAX_SEGMENT_BYTES, MIN_BUFFER_BYTES, MIN_SEGMENT_BYTES, Options, SyncPolicy,
     check_segment_bytes,
 };
+pub use reader::{Record, RecordBuf, Records};
+pub use recovery::RecoveryReport;
+pub use stats::Stats;
 pub use store::Uuid;
+pub use ticket::Ticket;
+pub use wal::{Tail, Wal};

@@ -1,1 +1,50 @@
-//! x
+//! Palisade is an embeddable write-ahead log for storage engines: many threads append to one
+//! log without a lock, many commits share one device flush, what was acknowledged is never
+//! lost, and what was never appended never appears.
+//!
+//! ```
+//! # fn main() -> palisade::Result<()> {
+//! # let folder = std::env::temp_dir().join(format!("palisade-doc-{}", std::process::id()));
+//! # let _ = std::fs::remove_dir_all(&folder);
+//! use palisade::Wal;
+//!
+//! let wal = Wal::open(&folder)?;
+//! let lsn = wal.commit(b"survives power loss from here on")?;
+//! let ticket = wal.append(b"survives the death of the process from here on")?;
+//! assert!(ticket.lsn() > lsn);
+//! ticket.wait()?; // ... and power loss from here on
+//! # drop(ticket);
+//!
+//! let mut records = wal.iter()?;
+//! while let Some(record) = records.next()? {
+//!     println!("{} {:?}", record.lsn(), record.data());
+//! }
+//! wal.close()?;
+//! # std::fs::remove_dir_all(&folder).unwrap();
+//! # Ok(()) }
+//! ```
+//!
+//! The methods of [`Wal`] are those of [`palisade_core::Wal`], which it derefs to; [`Options`]
+//! has the settings; [`inspect`] looks at a log without opening it.
+
+pub mod inspect;
+mod options;
+mod wal;
+
+pub use options::Options;
+pub use palisade_core::{
+    Error, ErrorKind, Lsn, Record, RecordBuf, Records, RecoveryReport, Result, Stats, SyncPolicy,
+    Tail, Ticket, Uuid, crc32c_append, framed_bytes, store,
+};
+pub use palisade_store::{BufferKind, FileOptions, FileReader, FileStore, MemStore, OpenMode};
+pub use wal::Wal;
+
+/// The example in the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
+/// The examples in the table of calls, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../API.md")]
+struct Api;

@@ -1,1 +1,37 @@
-//! x
+//! Stores for the Palisade write-ahead log: in memory and in a folder of files.
+//!
+//! - [`MemStore`] keeps everything in memory and is real enough to recover from.
+//! - [`FileStore`] is a folder: a lock file, a meta file, the log buffer's file, segments of
+//!   fixed size, and spares that become segments.
+//! - [`FileReader`] reads such a folder beside the process that writes it.
+//!
+//! All of them implement the traits of [`palisade_core::store`]. Everything that touches the
+//! operating system goes through one small internal trait, so that the same logic runs over
+//! other disks, too.
+
+mod block;
+mod boot;
+mod buffer_file;
+mod file;
+mod folder;
+mod fs;
+mod fs_os;
+mod header;
+mod mem;
+mod meta;
+mod open;
+mod options;
+mod prepare;
+mod reader;
+mod segment_file;
+mod segments;
+
+#[cfg(test)]
+mod file_tests;
+#[cfg(test)]
+mod test_disk;
+
+pub use file::FileStore;
+pub use mem::MemStore;
+pub use options::{BufferKind, DEFAULT_SEGMENT_BYTES, FileOptions, MIN_FILE_BYTES, OpenMode};
+pub use reader::FileReader;

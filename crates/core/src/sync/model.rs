@@ -2,11 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(crate) use std::sync::OnceLock;
 
 pub(crate) type JoinHandle = loom::thread::JoinHandle<()>;
 pub(crate) type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Mutex<T> {
+        Mutex::new(T::default())
+    }
+}
 
 /// loom's mutex with parking_lot's interface: a panic in a model ends the model, not the lock.
 #[derive(Debug)]
@@ -19,6 +25,10 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().expect("no model goes on after a panic")
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok()
     }
 }
 
@@ -67,6 +77,15 @@ pub(crate) fn yield_now() {
 
 pub(crate) fn sleep(_time: Duration) {
     loom::thread::yield_now();
+}
+
+/// Models have no background thread: they run its parts on a thread of their own.
+pub(crate) fn spawn(_: &str, _: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle> {
+    Err(std::io::Error::from(std::io::ErrorKind::Unsupported))
+}
+
+pub(crate) fn is_current(_: &JoinHandle) -> bool {
+    false
 }
 
 macro_rules! per_thread {

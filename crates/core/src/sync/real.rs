@@ -5,9 +5,9 @@ use std::cell::UnsafeCell;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+pub(crate) use parking_lot::{Mutex, RwLock};
 pub(crate) use std::sync::OnceLock;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub(crate) type JoinHandle = std::thread::JoinHandle<()>;
 

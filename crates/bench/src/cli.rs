@@ -1,0 +1,94 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::contender::Contender;
+use crate::workload::Choice;
+
+/// Measures Palisade beside other ways to make records durable.
+///
+/// Contenders take turns round by round; each figure is the median of the rounds.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "palisade-bench", version)]
+pub struct Args {
+    /// What to measure; `list` prints all with their parameters
+    pub workload: Choice,
+    /// Who takes part; the first one is what the ratios refer to [default: all that can]
+    #[arg(long, value_delimiter = ',')]
+    pub contenders: Vec<Contender>,
+    /// Thread counts, each measured on its own [default: see `list`]
+    #[arg(long, value_delimiter = ',', value_parser = thread_count)]
+    pub threads: Vec<usize>,
+    /// Bytes of a record [default: see `list`]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4 << 20))]
+    pub record_bytes: Option<u32>,
+    /// Records between two syncs in `batch`
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub batch: u32,
+    /// Records in the log of `scan` and `recover` [default: see `list`]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub records: Option<u64>,
+    /// Seconds that each contender is timed for in each round
+    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// Rounds of which the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
+    /// Folder for the logs: on a real disk
+    #[arg(long, default_value = "target/bench-data")]
+    pub dir: PathBuf,
+    /// Measure durability on tmpfs, which has none
+    #[arg(long)]
+    pub allow_tmpfs: bool,
+    /// One JSON object a line on stdout, nothing on stderr but notes and errors
+    #[arg(long)]
+    pub json: bool,
+    /// Write the figures to this file, too, as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+}
+
+fn thread_count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=1024) => Ok(count),
+        _ => Err("expected a number of threads from 1 to 1024".into()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("expected seconds from 0.01 to 3600".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_contenders_are_refused_with_the_known_ones() {
+        let error = Args::try_parse_from(["x", "commit", "--contenders", "sqlite"]).unwrap_err();
+        let text = error.to_string();
+        for known in ["palisade", "palisade-mem", "palisade-heap", "naive", "raw", "wake"] {
+            assert!(text.contains(known), "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_are_separated_by_commas() {
+        let args =
+            Args::parse_from(["x", "append", "--contenders", "naive,raw", "--threads", "1,8"]);
+        assert_eq!(args.contenders, [Contender::Naive, Contender::Raw]);
+        assert_eq!(args.threads, [1, 8]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for bad in [["--threads", "0"], ["--seconds", "nan"], ["--rounds", "0"], ["--rate", "1"]] {
+            assert!(Args::try_parse_from(["x", "commit", bad[0], bad[1]]).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The folder that contenders put their files in.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+const PREFIX: &str = "palisade-bench-";
+
+/// The run's folder, held by one run at a time.
+///
+/// Only subfolders that a run made itself are ever deleted.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// Held while the run lasts; the file stays, its content does not matter.
+    _lock: File,
+}
+
+impl Folder {
+    /// Creates the folder if it is missing and takes it for this run.
+    ///
+    /// # Errors
+    /// If the folder cannot be written, or another run holds it: wait, or name another one.
+    pub fn take(path: &Path) -> Result<Folder> {
+        fs::create_dir_all(path).with_context(|| format!("creating {}", path.display()))?;
+        let lock_path = path.join("palisade-bench.lock");
+        let lock = File::create(&lock_path)
+            .with_context(|| format!("creating {}", lock_path.display()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                bail!("another run uses {}: wait for it or give another --dir", path.display())
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("locking {}", lock_path.display()));
+            }
+        }
+        let folder = Folder { path: path.into(), _lock: lock };
+        folder.clear()?;
+        Ok(folder)
+    }
+
+    /// An empty subfolder called `name`, with everything written before on the device.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn fresh(&self, name: &str) -> Result<PathBuf> {
+        self.clear()?;
+        let path = self.path.join(format!("{PREFIX}{name}"));
+        fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
+        settle(&path);
+        Ok(path)
+    }
+
+    /// Deletes what rounds left behind, a killed run's included.
+    ///
+    /// # Errors
+    /// If a subfolder cannot be deleted.
+    pub fn clear(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+            if is_ours && entry.file_type()?.is_dir() {
+                let path = entry.path();
+                fs::remove_dir_all(&path)
+                    .with_context(|| format!("deleting {}", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the device has what was written before, so that one contender does not pay for
+/// another's writes. Best effort: where it cannot be done, figures get noisier, not wrong.
+#[cfg(target_os = "linux")]
+pub fn settle(path: &Path) {
+    if let Ok(folder) = File::open(path) {
+        let _ = rustix::fs::syncfs(&folder);
+    }
+}
+
+/// Does nothing: there is no such call here.
+#[cfg(not(target_os = "linux"))]
+pub fn settle(_path: &Path) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_subfolders_of_a_run_are_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("mine")).unwrap();
+        fs::write(dir.path().join("palisade-bench-notes"), "a file").unwrap();
+        fs::create_dir_all(dir.path().join("palisade-bench-naive/deep")).unwrap();
+        let folder = Folder::take(dir.path()).unwrap();
+        let fresh = folder.fresh("raw").unwrap();
+        assert!(fresh.is_dir());
+        assert!(dir.path().join("mine").is_dir());
+        assert!(dir.path().join("palisade-bench-notes").is_file());
+        assert!(!dir.path().join("palisade-bench-naive").exists());
+    }
+
+    #[test]
+    fn two_runs_cannot_share_a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let _first = Folder::take(dir.path()).unwrap();
+        let error = Folder::take(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("another run"), "{error}");
+    }
+}

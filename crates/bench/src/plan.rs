@@ -1,0 +1,29 @@
+//! The parameters of one measurement.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What one contender is measured with in one round.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// An empty folder for the contender's files.
+    pub dir: PathBuf,
+    /// Threads that work at the same time.
+    pub threads: usize,
+    /// Bytes of each record.
+    pub record_bytes: usize,
+    /// Records between two syncs.
+    pub batch: u32,
+    /// Records in the log that is read or recovered.
+    pub records: u64,
+    /// How long the timed part lasts.
+    pub time: Duration,
+}
+
+impl Plan {
+    /// A record to append. Its bytes do not matter to any contender, but are not all equal.
+    #[must_use]
+    pub fn record(&self) -> Vec<u8> {
+        (0..self.record_bytes).map(|i| (i * 7) as u8).collect()
+    }
+}

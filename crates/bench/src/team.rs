@@ -1,0 +1,42 @@
+//! Threads that start together.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Runs `work(thread)` on `threads` threads at the same time.
+///
+/// Returns what they returned, and the time from the first begin to the last end: spawning and
+/// joining are not in it.
+///
+/// # Panics
+/// If `work` panics.
+pub fn together<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> (Duration, Vec<T>) {
+    let start = Barrier::new(threads);
+    let shift = |thread| {
+        start.wait();
+        let begin = Instant::now();
+        let result = work(thread);
+        (begin, Instant::now(), result)
+    };
+    let shifts: Vec<_> = thread::scope(|scope| {
+        let shift = &shift;
+        let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || shift(thread))).collect();
+        handles.into_iter().map(|handle| handle.join().expect("a worker panicked")).collect()
+    });
+    let begin = shifts.iter().map(|shift| shift.0).min();
+    let end = shifts.iter().map(|shift| shift.1).max();
+    let elapsed = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
+    (elapsed, shifts.into_iter().map(|shift| shift.2).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thread_works_once_under_its_own_number() {
+        let (_, results) = together(5, |thread| thread);
+        assert_eq!(results, [0, 1, 2, 3, 4]);
+    }
+}

@@ -1,0 +1,196 @@
+//! The command line: commands, options, their ranges and examples.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use palisade::Lsn;
+
+use crate::demo::content;
+
+const EXAMPLES: &str = "\
+Examples:
+  palisade demo                        kill a writer after 3 s, check what comes back
+  palisade demo --rounds 20            the same, twenty times on one log
+  palisade demo --promise append       an append that returned must survive the kill
+  palisade info ./log                  what the log is and where it begins and ends
+  palisade dump ./log --limit 10       its first ten records
+  palisade dump ./log --json | jq .    all of them, one JSON object a line
+  palisade verify ./log                check every checksum
+
+Exit codes:
+  0  done; for demo: the check held; for verify: clean
+  1  demo: the check did not hold; verify: a torn tail, which the next open cuts off
+  2  wrong usage; or acknowledged data is damaged or missing
+  3  input or output failed, or there is no log that can be read";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  palisade demo
+  palisade demo --seconds 1 --threads 64
+  palisade demo --rounds 20 --promise append
+  palisade demo --dir /mnt/disk/demo --record-bytes 4096
+
+A child process writes records from all threads and reports each one that was acknowledged. The
+parent kills it, opens the log again and checks that every acknowledged record is there with its
+content, that nothing is there twice, and that nothing foreign is. The next round goes on with the
+same log. A folder given with --dir stays; without it a folder below ./target is used and removed.
+
+Exit codes: 0 the check held, 1 it did not, 2 wrong usage, 3 input or output failed.";
+
+const INFO_EXAMPLES: &str = "\
+Examples:
+  palisade info ./log
+
+Reads only; works beside a running writer.";
+
+const DUMP_EXAMPLES: &str = "\
+Examples:
+  palisade dump ./log
+  palisade dump ./log --from 65536 --limit 5 --hex
+  palisade dump ./log --json | jq -r .hex | xxd -r -p
+
+Without --json or --hex: LSN, tag, length and the first bytes, one record a line. Records that a
+running writer has not handed to the operating system yet are not shown. Reads only.";
+
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  palisade verify ./log && echo clean
+
+Checks every checksum and says how the log ends. Reads only; works beside a running writer, whose
+unfinished tail is no fault.
+
+Exit codes: 0 clean, 1 a torn tail (the next open cuts it off), 2 corrupt (or wrong usage), 3 input
+or output failed.";
+
+/// Looks into write-ahead logs of Palisade and shows that they keep their promise.
+#[derive(Debug, Parser)]
+#[command(name = "palisade", version, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Kills a process that writes a log, opens the log again and checks what comes back.
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(DemoArgs),
+    /// Shows what a log is: format, sizes, segments, where it begins and ends, clean or not.
+    #[command(after_help = INFO_EXAMPLES)]
+    Info(InfoArgs),
+    /// Prints records.
+    #[command(after_help = DUMP_EXAMPLES)]
+    Dump(DumpArgs),
+    /// Checks every checksum of a log.
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(VerifyArgs),
+    /// The process that `demo` starts and kills.
+    #[command(hide = true)]
+    DemoChild(ChildArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// How long the writer lives in each round.
+    #[arg(long, default_value = "3", value_parser = seconds)]
+    pub(crate) seconds: Duration,
+    /// How many threads write.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: u32,
+    /// Size of each record, from 32 bytes to 4 MiB.
+    #[arg(long, value_name = "BYTES", default_value = "256", value_parser = record_bytes)]
+    pub(crate) record_bytes: usize,
+    /// Folder of the log: absent or empty. Default: below ./target, removed at the end.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// How many times the writer is killed.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) rounds: u32,
+    /// Which call must have returned for a record to count as acknowledged.
+    #[arg(long, value_enum, default_value_t = Promise::Commit)]
+    pub(crate) promise: Promise,
+}
+
+/// What the demo's writer calls, and so what an acknowledged record must survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Promise {
+    /// The record survives process kill, operating system crash and power loss.
+    Commit,
+    /// The record survives process kill.
+    Append,
+}
+
+impl Promise {
+    /// The word that the command line has for this.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Promise::Commit => "commit",
+            Promise::Append => "append",
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ChildArgs {
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    #[arg(long)]
+    pub(crate) threads: u32,
+    #[arg(long, value_parser = record_bytes)]
+    pub(crate) record_bytes: usize,
+    #[arg(long)]
+    pub(crate) seed: u64,
+    #[arg(long, value_enum)]
+    pub(crate) promise: Promise,
+    /// Create the log; without this it must exist.
+    #[arg(long)]
+    pub(crate) create: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InfoArgs {
+    /// Folder of the log.
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DumpArgs {
+    /// Folder of the log.
+    pub(crate) dir: PathBuf,
+    /// Begin with the record at this LSN (decimal, or hexadecimal behind 0x).
+    #[arg(long, value_name = "LSN")]
+    pub(crate) from: Option<Lsn>,
+    /// Print at most this many records.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// One JSON object a line, with all bytes in hexadecimal.
+    #[arg(long, conflicts_with = "hex")]
+    pub(crate) json: bool,
+    /// All bytes of each record, sixteen a line.
+    #[arg(long)]
+    pub(crate) hex: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct VerifyArgs {
+    /// Folder of the log.
+    pub(crate) dir: PathBuf,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if !(0.05..=86_400.0).contains(&seconds) {
+        return Err("must be from 0.05 to 86400".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn record_bytes(text: &str) -> Result<usize, String> {
+    let bytes: usize = text.parse().map_err(|_| "not a whole number".to_owned())?;
+    let range = content::MIN_RECORD_BYTES..=content::MAX_RECORD_BYTES;
+    if !range.contains(&bytes) {
+        return Err(format!("must be from {} to {}", range.start(), range.end()));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,120 @@
+//! `palisade dump`: prints records, one a line, as JSON, or with all their bytes.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
+
+use palisade::Record;
+use palisade::inspect::Inspector;
+use serde::Serialize;
+
+use crate::args::DumpArgs;
+use crate::exit::Failure;
+
+/// How much of a record the short form shows.
+const SHOWN_BYTES: usize = 48;
+const HEX_BYTES_PER_LINE: usize = 16;
+
+/// Prints the records that the arguments ask for.
+///
+/// # Errors
+/// Those of reading the log and of `out`.
+pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let print = match (args.json, args.hex) {
+        (true, _) => print_json,
+        (_, true) => print_hex,
+        _ => print_line,
+    };
+    let mut records = Inspector::open(&args.dir)?.records(args.from)?;
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    while left > 0
+        && let Some(record) = records.next()?
+    {
+        print(out, &record).map_err(Failure::output)?;
+        left -= 1;
+    }
+    Ok(())
+}
+
+fn print_line<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
+    let data = record.data();
+    let shown = &data[..data.len().min(SHOWN_BYTES)];
+    let more = if shown.len() < data.len() { "..." } else { "" };
+    writeln!(
+        out,
+        "{:>16}  tag {:>5}  {:>8} bytes  {}{more}",
+        record.lsn(),
+        record.tag(),
+        data.len(),
+        shown.escape_ascii()
+    )
+}
+
+/// A record as one JSON object.
+#[derive(Serialize)]
+struct JsonRecord {
+    lsn: u64,
+    next_lsn: u64,
+    tag: u16,
+    bytes: usize,
+    hex: String,
+}
+
+fn print_json<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
+    let object = JsonRecord {
+        lsn: record.lsn().as_u64(),
+        next_lsn: record.next_lsn().as_u64(),
+        tag: record.tag(),
+        bytes: record.data().len(),
+        hex: Hex(record.data()).to_string(),
+    };
+    serde_json::to_writer(&mut *out, &object)?;
+    out.write_all(b"\n")
+}
+
+fn print_hex<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
+    let data = record.data();
+    writeln!(
+        out,
+        "LSN {}  tag {}  {} bytes",
+        record.lsn(),
+        record.tag(),
+        data.len()
+    )?;
+    for (index, line) in data.chunks(HEX_BYTES_PER_LINE).enumerate() {
+        let at = index * HEX_BYTES_PER_LINE;
+        let (left, right) = line.split_at(line.len().min(HEX_BYTES_PER_LINE / 2));
+        let hex = format!("{} {}", Spaced(left), Spaced(right));
+        writeln!(out, "  {at:08x}  {hex:<49} |{}|", Printable(line))?;
+    }
+    Ok(())
+}
+
+struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+struct Spaced<'a>(&'a [u8]);
+
+impl fmt::Display for Spaced<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x} "))
+    }
+}
+
+struct Printable<'a>(&'a [u8]);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| {
+            f.write_char(if byte.is_ascii_graphic() || *byte == b' ' {
+                *byte as char
+            } else {
+                '.'
+            })
+        })
+    }
+}

@@ -1,0 +1,129 @@
+//! How a command ends: exit codes and the failures behind them.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use palisade::ErrorKind;
+
+/// The exit codes of all commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done; for `demo`: the check held; for `verify`: clean.
+    Success,
+    /// `demo`: the check did not hold.
+    CheckFailed,
+    /// `verify`: a crash left an incomplete tail, which the next open cuts off.
+    TornTail,
+    /// An argument is wrong.
+    Usage,
+    /// Acknowledged data is damaged or missing.
+    Corrupt,
+    /// The operating system reported a failure, or there is no log that can be read.
+    Io,
+}
+
+impl Exit {
+    const fn code(self) -> u8 {
+        match self {
+            Exit::Success => 0,
+            Exit::CheckFailed | Exit::TornTail => 1,
+            Exit::Usage | Exit::Corrupt => 2,
+            Exit::Io => 3,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}
+
+/// Why a command did not do what it was asked to do.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The arguments ask for something that cannot be done.
+    Usage(String),
+    /// The demo's check did not hold: what is missing or foreign, one per line.
+    Check(String),
+    /// The log refused or failed.
+    Log(palisade::Error),
+    /// The operating system failed.
+    Io {
+        /// What was being done.
+        what: String,
+        /// How it failed.
+        source: io::Error,
+    },
+    /// Whoever read the output has gone: nothing is wrong, nobody is interested.
+    OutputClosed,
+}
+
+impl Failure {
+    /// A failure to write to standard output.
+    pub(crate) fn output(source: io::Error) -> Failure {
+        match source.kind() {
+            io::ErrorKind::BrokenPipe => Failure::OutputClosed,
+            _ => Failure::io("could not write to standard output", source),
+        }
+    }
+
+    /// A failure of the operating system; `what` is a clause, such as "could not start X".
+    pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Failure {
+        Failure::Io {
+            what: what.into(),
+            source,
+        }
+    }
+
+    /// The exit code that this failure calls for.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Failure::Usage(_) => Exit::Usage,
+            Failure::Check(_) => Exit::CheckFailed,
+            Failure::Log(error) => exit_of(error.kind()),
+            Failure::Io { .. } => Exit::Io,
+            Failure::OutputClosed => Exit::Success,
+        }
+    }
+}
+
+fn exit_of(kind: ErrorKind) -> Exit {
+    match kind {
+        ErrorKind::Corrupt => Exit::Corrupt,
+        ErrorKind::InvalidArgument
+        | ErrorKind::NotARecord
+        | ErrorKind::OutOfRange
+        | ErrorKind::Truncated => Exit::Usage,
+        _ => Exit::Io,
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Usage(text) | Failure::Check(text) => f.write_str(text),
+            Failure::Log(error) => error.fmt(f),
+            Failure::Io { what, .. } => f.write_str(what),
+            Failure::OutputClosed => f.write_str("standard output was closed"),
+        }
+    }
+}
+
+impl StdError for Failure {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Failure::Io { source, .. } => Some(source),
+            // The text of a log's error contains its causes.
+            _ => None,
+        }
+    }
+}
+
+impl From<palisade::Error> for Failure {
+    fn from(error: palisade::Error) -> Failure {
+        Failure::Log(error)
+    }
+}

@@ -1,0 +1,60 @@
+//! `palisade verify`: checks every checksum and says how the log ends.
+
+use std::io::{self, Write};
+
+use palisade::inspect::{Inspector, Outcome, Verdict};
+
+use crate::args::VerifyArgs;
+use crate::exit::{Exit, Failure};
+
+/// Verifies the log; the exit code is the verdict.
+///
+/// # Errors
+/// Those of reading the log and of `out`.
+pub(crate) fn run(args: &VerifyArgs, out: &mut impl Write) -> Result<Exit, Failure> {
+    let verdict = Inspector::open(&args.dir)?.verify()?;
+    match print(out, &verdict) {
+        // The verdict counts, whether anybody reads it or not.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        other => other.map_err(Failure::output)?,
+    }
+    Ok(exit(&verdict.outcome))
+}
+
+fn exit(outcome: &Outcome) -> Exit {
+    match outcome {
+        Outcome::Clean | Outcome::Unfinished => Exit::Success,
+        Outcome::TornTail => Exit::TornTail,
+        Outcome::Corrupt => Exit::Corrupt,
+    }
+}
+
+fn print(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
+    let headline = match verdict.outcome {
+        Outcome::Clean => "clean",
+        Outcome::Unfinished => {
+            "clean so far: a writer is running, and its unfinished tail is no fault"
+        }
+        Outcome::TornTail => "torn tail: a crash left it; the next open cuts it off",
+        Outcome::Corrupt => "corrupt: acknowledged data is damaged or missing",
+    };
+    writeln!(out, "{headline}")?;
+    if let Some(why) = &verdict.why {
+        writeln!(out, "why        {why}")?;
+    }
+    writeln!(out, "segments   {}", verdict.segments)?;
+    writeln!(
+        out,
+        "records    {} ({} bytes)",
+        verdict.records, verdict.bytes
+    )?;
+    writeln!(out, "head       LSN {}", verdict.head)?;
+    writeln!(out, "end        LSN {}", verdict.end)?;
+    writeln!(
+        out,
+        "floor      LSN {} (below it, everything was durable once)",
+        verdict.floor
+    )?;
+    writeln!(out, "torn       {} bytes", verdict.torn_bytes)?;
+    out.flush()
+}

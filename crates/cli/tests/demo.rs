@@ -1,0 +1,89 @@
+//! The demo as a user runs it: real files, a real kill.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+#[test]
+fn what_was_committed_survives_two_kills() {
+    demo_holds("commit", "commits/s");
+}
+
+#[test]
+fn what_was_appended_survives_two_kills() {
+    demo_holds("append", "appends/s");
+}
+
+fn demo_holds(promise: &str, rate: &str) {
+    let folder = folder();
+    let log = folder.path().join("log");
+    let flags = ["--seconds", "0.3", "--rounds", "2", "--threads", "4", "--promise", promise];
+    let output = palisade(folder.path(), &[&["demo", "--dir", "log"][..], &flags].concat());
+    assert_eq!(code(&output), 0, "{output:?}");
+    let table = text(&output.stdout);
+    for part in ["check held: 2 kills", "none missing", "disk's floor", "records/sync", rate] {
+        assert!(table.contains(part), "{part} is not in {table}");
+    }
+    assert!(!table.contains("check held: 2 kills, 0 records"), "{table}");
+    assert_eq!(text(&output.stderr), "");
+
+    let verified = palisade(folder.path(), &["verify", "log"]);
+    assert_eq!(code(&verified), 0, "{verified:?}");
+    assert!(!log.join("palisade-demo-floor").exists());
+}
+
+#[test]
+fn a_folder_of_its_own_is_removed() {
+    let folder = folder();
+    let flags = ["demo", "--seconds", "0.1", "--threads", "2", "--record-bytes", "33"];
+    let output = palisade(folder.path(), &flags);
+    assert_eq!(code(&output), 0, "{output:?}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_folder_that_is_not_empty_is_left_alone() {
+    let folder = folder();
+    fs::write(folder.path().join("mine"), "mine").unwrap();
+    let output = palisade(folder.path(), &["demo", "--dir", ".", "--seconds", "0.1"]);
+    assert_eq!(code(&output), 2);
+    assert!(text(&output.stderr).contains("is not empty"), "{output:?}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn values_out_of_range_are_wrong_usage() {
+    let folder = folder();
+    for (flag, value) in [
+        ("--record-bytes", "31"),
+        ("--record-bytes", "4194305"),
+        ("--threads", "0"),
+        ("--rounds", "0"),
+        ("--seconds", "0"),
+        ("--seconds", "nan"),
+        ("--promise", "hope"),
+    ] {
+        let output = palisade(folder.path(), &["demo", flag, value]);
+        assert_eq!(code(&output), 2, "{flag} {value}");
+        assert!(text(&output.stderr).contains(flag), "{output:?}");
+    }
+}
+
+fn palisade(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+    command.current_dir(dir).args(args).output().unwrap()
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

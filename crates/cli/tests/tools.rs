@@ -1,0 +1,229 @@
+//! `info`, `dump` and `verify` on logs in every state that they can be found in.
+
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use palisade::{Lsn, Options, Wal};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const RECORDS: usize = 100;
+/// A segment's header lies before its log bytes.
+const SEGMENT_HEADER_BYTES: u64 = 4096;
+
+#[test]
+fn a_clean_log_is_clean_for_all_tools() {
+    let folder = folder();
+    let lsns = write(folder.path());
+    let verified = palisade(folder.path(), &["verify"]);
+    assert_eq!(code(&verified), 0, "{verified:?}");
+    let verdict = text(&verified.stdout);
+    assert!(verdict.starts_with("clean\n"), "{verdict}");
+    assert!(verdict.contains("records    100 "), "{verdict}");
+
+    let shown = palisade(folder.path(), &["info"]);
+    assert_eq!(code(&shown), 0, "{shown:?}");
+    let info = text(&shown.stdout);
+    for part in ["format      version 1", "closed cleanly", "segments    1", "head        LSN 0"] {
+        assert!(info.contains(part), "{part} is not in {info}");
+    }
+    assert!(lsns.windows(2).all(|pair| pair[0] < pair[1]));
+}
+
+#[test]
+fn dump_prints_records_in_three_forms() {
+    let folder = folder();
+    let lsns = write(folder.path());
+    let lines = text(&palisade(folder.path(), &["dump"]).stdout);
+    assert_eq!(lines.lines().count(), RECORDS);
+    assert!(lines.lines().nth(7).unwrap().ends_with("record 7\\n"), "{lines}");
+
+    let from = lsns[40].to_string();
+    let flags = ["dump", "--from", &from, "--limit", "2", "--json"];
+    let json = text(&palisade(folder.path(), &flags).stdout);
+    let objects: Vec<Value> =
+        json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects.len(), 2);
+    assert_eq!(objects[0]["lsn"], lsns[40].as_u64());
+    assert_eq!(objects[0]["next_lsn"], lsns[41].as_u64());
+    assert_eq!(objects[0]["bytes"], 10);
+    assert_eq!(objects[0]["hex"], "7265636f72642034300a");
+
+    let hex = text(&palisade(folder.path(), &["dump", "--limit", "1", "--hex"]).stdout);
+    assert!(hex.contains("00000000  72 65 63 6f 72 64 20 30  0a"), "{hex}");
+    assert!(hex.contains("|record 0.|"), "{hex}");
+}
+
+#[test]
+fn dump_refuses_an_lsn_at_which_no_record_begins() {
+    let folder = folder();
+    let lsns = write(folder.path());
+    let from = lsns[3].plus(8).to_string();
+    let output = palisade(folder.path(), &["dump", "--from", &from]);
+    assert_eq!(code(&output), 2, "{output:?}");
+    assert!(text(&output.stderr).contains(&from), "{output:?}");
+}
+
+#[test]
+fn dump_into_a_closed_pipe_ends_quietly() {
+    let folder = folder();
+    let wal = options().open(folder.path()).unwrap();
+    let record = [b'x'; 1000];
+    for _ in 0..2000 {
+        wal.append(&record).unwrap();
+    }
+    wal.close().unwrap();
+    let mut dump = command(folder.path(), &["dump", "--hex"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::with_capacity(64, dump.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("LSN 0 "), "{line}");
+    let output = dump.wait_with_output().unwrap();
+    assert_eq!(code(&output), 0);
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn tools_work_beside_a_running_writer() {
+    let folder = folder();
+    let wal = options().open(folder.path()).unwrap();
+    for number in 0..10 {
+        wal.commit(format!("record {number}").as_bytes()).unwrap();
+    }
+    let verified = palisade(folder.path(), &["verify"]);
+    assert_eq!(code(&verified), 0, "{verified:?}");
+    assert_eq!(text(&palisade(folder.path(), &["dump"]).stdout).lines().count(), 10);
+    assert!(text(&palisade(folder.path(), &["info"]).stdout).contains("a writer is running"));
+    wal.commit(b"goes on").unwrap();
+    wal.close().unwrap();
+}
+
+#[test]
+fn a_torn_tail_is_told_from_corruption() {
+    let folder = folder();
+    let wal = options().open(folder.path()).unwrap();
+    let durable = wal.commit(b"durable").unwrap();
+    let last = wal.append(&[7; 500]).unwrap().lsn();
+    drop(wal);
+    damage(folder.path(), last.plus(100));
+    let verified = palisade(folder.path(), &["verify"]);
+    assert_eq!(code(&verified), 1, "{verified:?}");
+    assert!(text(&verified.stdout).starts_with("torn tail"), "{verified:?}");
+    let dumped = text(&palisade(folder.path(), &["dump"]).stdout);
+    assert_eq!(dumped.lines().count(), 1, "{dumped}");
+    assert!(dumped.trim_start().starts_with(&format!("{durable} ")), "{dumped}");
+    let info = text(&palisade(folder.path(), &["info"]).stdout);
+    assert!(info.contains("not closed cleanly"), "{info}");
+}
+
+#[test]
+fn damage_to_what_was_acknowledged_is_corruption() {
+    let folder = folder();
+    let lsns = write(folder.path());
+    damage(folder.path(), lsns[50].plus(25));
+    let verified = palisade(folder.path(), &["verify"]);
+    assert_eq!(code(&verified), 2, "{verified:?}");
+    let verdict = text(&verified.stdout);
+    assert!(verdict.starts_with("corrupt") && verdict.contains("why "), "{verdict}");
+}
+
+#[test]
+fn tools_change_nothing() {
+    let folder = folder();
+    let lsns = write(folder.path());
+    damage(folder.path(), lsns[50].plus(25));
+    let before = content(folder.path());
+    for tool in ["verify", "info", "dump"] {
+        palisade(folder.path(), &[tool]);
+        assert!(before == content(folder.path()), "{tool} changed the log");
+    }
+}
+
+#[test]
+fn no_log_is_an_io_failure_that_names_the_path() {
+    let folder = folder();
+    fs::write(folder.path().join("letter"), "not a log").unwrap();
+    for tool in ["verify", "info", "dump"] {
+        let foreign = palisade(folder.path(), &[tool]);
+        assert_eq!(code(&foreign), 3, "{foreign:?}");
+        let missing = palisade(&folder.path().join("nowhere"), &[tool]);
+        assert_eq!(code(&missing), 3, "{missing:?}");
+        assert!(text(&missing.stderr).contains("nowhere"), "{missing:?}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn help_of_every_command_has_examples() {
+    for args in [vec!["--help"], vec!["demo", "--help"], vec!["info", "-h"], vec!["dump", "-h"], vec![
+        "verify", "-h",
+    ]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_palisade")).args(&args).output().unwrap();
+        assert_eq!(code(&output), 0);
+        assert!(text(&output.stdout).contains("Examples:\n  palisade "), "{args:?}");
+    }
+}
+
+fn options() -> Options {
+    Options::new().segment_bytes(1 << 20).buffer_bytes(1 << 20)
+}
+
+/// Makes a log of `RECORDS` commits and closes it.
+fn write(dir: &Path) -> Vec<Lsn> {
+    let wal: Wal = options().open(dir).unwrap();
+    let commit = |number| wal.commit(format!("record {number}\n").as_bytes()).unwrap();
+    let lsns = (0..RECORDS).map(commit).collect();
+    wal.close().unwrap();
+    lsns
+}
+
+/// Changes the byte at `at` in the first segment.
+fn damage(dir: &Path, at: Lsn) {
+    let path = dir.join(format!("segment-{:020}", 0));
+    let mut file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let offset = SeekFrom::Start(SEGMENT_HEADER_BYTES + at.as_u64());
+    let mut byte = [0];
+    file.seek(offset).unwrap();
+    file.read_exact(&mut byte).unwrap();
+    file.seek(offset).unwrap();
+    file.write_all(&[byte[0] ^ 1]).unwrap();
+}
+
+fn content(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            (path.display().to_string(), fs::read(path).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn command(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+    command.arg(args[0]).arg(dir).args(&args[1..]);
+    command
+}
+
+fn palisade(dir: &Path, args: &[&str]) -> Output {
+    command(dir, args).output().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,344 @@
+//! The log buffer: a ring in which many threads place records without a lock.
+//!
+//! # Words
+//! *Lap*: one pass through the ring. *Slot*: one word per 16 ring bytes, apart from the ring's
+//! bytes, that says where the reservation that begins there ends. *Crosser*: the one owner of a
+//! reservation that would cross a segment end. *Limit*: `written + ring`, above which the ring's
+//! bytes still belong to the lap before.
+//!
+//! # States of a byte range `[lsn, end)`
+//! | state | how it is known | who may touch the bytes |
+//! |---|---|---|
+//! | free | `lsn >= tail` | nobody |
+//! | reserved, no room | `end > written + ring` | nobody: the last lap may be unread |
+//! | reserved, with room | `end <= written + ring`, slot older | its owner alone: writes |
+//! | published | slot of `lsn` holds `end` | the holder of the write lock: reads |
+//! | written | `end <= written` | as free, one lap later |
+//!
+//! # Protocol
+//! Appender: (1) look for room; (2) `fetch_add` on the tail: the range is its own, by the
+//! atomicity of the addition; (3) if a flag comes back, nothing is reserved; (4) a crosser fills
+//! its whole range with padding and begins again; (5) wait until the range has room; (6) copy;
+//! (7) store the absolute end in the slot. A [`Reserved`] that is dropped unpublished becomes
+//! padding.
+//! Holder of the write lock: from the last end on, follow the slots while each holds an end
+//! above its start; hand the bytes to the store; publish *written*.
+//!
+//! An end in a slot is absolute, so an older lap's never looks filled: a reservation is at most
+//! half a ring, so the end that a slot kept from a lap before lies below every start that maps
+//! to the slot in this lap. Reservations begin at least 24 bytes apart, so no two of one lap
+//! share a slot. Stale bytes of the ring cannot imitate the mark: it does not live in them.
+//!
+//! # Ordering pairs
+//! - P1: slot store in `publish` (Release) with slot load in `published_end` (Acquire): the
+//!   copied bytes are visible to the holder of the write lock.
+//! - P2: *written* (see `watermark`): the reads of the lap before are done before `has_room`
+//!   lets its bytes be overwritten.
+//!
+//! # Progress
+//! `reserve`, `publish` and every other call in here is wait-free. Waiting for room is the
+//! caller's part: it leads a write itself, so it waits only for owners of lower reservations.
+//!
+//! # Why not
+//! A fence or a read-modify-write in `publish` would announce a filled hole to its waiter; it
+//! costs every append 5 or 20 ns. The waiting side polls instead (`docs/concurrency.md`).
+//!
+//! # Checked by
+//! `reservations_never_overlap`, `bytes_below_filled_are_readable`,
+//! `ring_wrap_never_overwrites_unwritten_bytes`, `exactly_one_crosser_pads`,
+//! `a_flag_fixes_the_end`, `a_dropped_reservation_leaves_no_hole`.
+
+use std::io::IoSlice;
+
+use crate::frame::{self, EpochSeed};
+use crate::memory::Memory;
+use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering};
+use crate::watermark::Watermark;
+use crate::{Lsn, MemoryKind};
+
+const SLOT_BYTES: u64 = 16;
+
+const FLAG_CLOSED: u64 = 1 << 63;
+const FLAG_POISONED: u64 = 1 << 62;
+const FLAGS: u64 = FLAG_CLOSED | FLAG_POISONED;
+
+/// Why a buffer takes no more reservations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Closed,
+    Poisoned,
+}
+
+impl Stop {
+    const fn flag(self) -> u64 {
+        match self {
+            Stop::Closed => FLAG_CLOSED,
+            Stop::Poisoned => FLAG_POISONED,
+        }
+    }
+}
+
+/// The ring, its slots, its tail and the *written* watermark.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    tail: CachePadded<AtomicU64>,
+    /// End of what was handed to the operating system; published by the write lock's holder.
+    pub(crate) written: Watermark,
+    slots: Box<[AtomicU64]>,
+    slot_mask: u64,
+    memory: Memory,
+    ring_bytes: u64,
+    segment_bytes: u64,
+    segment_shift: Option<u32>,
+    seed: EpochSeed,
+    // The end that the first flag fixed. Off the append path: locked only once a flag is seen.
+    fixed_end: Mutex<Option<Lsn>>,
+}
+
+impl Buffer {
+    /// An empty buffer over `memory`, whose length is a power of two, that begins at `base`.
+    pub(crate) fn new(memory: Memory, base: Lsn, segment_bytes: u64, seed: EpochSeed) -> Buffer {
+        let ring_bytes = memory.len() as u64;
+        assert!(ring_bytes.is_power_of_two() && ring_bytes >= SLOT_BYTES);
+        let slots: Box<[_]> = (0..ring_bytes / SLOT_BYTES).map(|_| AtomicU64::new(0)).collect();
+        Buffer {
+            tail: CachePadded::new(AtomicU64::new(base.as_u64())),
+            written: Watermark::new(base),
+            slot_mask: slots.len() as u64 - 1,
+            slots,
+            memory,
+            ring_bytes,
+            segment_bytes,
+            segment_shift: segment_bytes.is_power_of_two().then(|| segment_bytes.trailing_zeros()),
+            seed,
+            fixed_end: Mutex::new(None),
+        }
+    }
+
+    /// The largest reservation: half the ring or half a segment, whichever is less.
+    pub(crate) fn max_reservation_bytes(&self) -> u64 {
+        let half = (self.ring_bytes / 2).min(self.segment_bytes / 2);
+        half - half % frame::ALIGN_BYTES
+    }
+
+    pub(crate) fn seed(&self) -> EpochSeed {
+        self.seed
+    }
+
+    pub(crate) fn memory_kind(&self) -> MemoryKind {
+        self.memory.kind()
+    }
+
+    /// Bytes of memory that the buffer holds: ring and slots.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.ring_bytes + self.slots.len() as u64 * size_of::<AtomicU64>() as u64
+    }
+
+    /// End of the last reservation, or why there are no more.
+    #[inline]
+    pub(crate) fn tail(&self) -> Result<Lsn, Stop> {
+        // Relaxed: a look; what counts is what the `fetch_add` returns.
+        let raw = self.tail.load(Ordering::Relaxed);
+        if raw & FLAGS == 0 { Ok(Lsn::new(raw)) } else { Err(stop_of(raw)) }
+    }
+
+    /// End of the last reservation that counts: the fixed end once a flag is set.
+    pub(crate) fn reserved(&self) -> Lsn {
+        match self.tail() {
+            Ok(tail) => tail,
+            // `stop` holds the lock from before the flag until the end is stored.
+            Err(_) => self.fixed_end.lock().expect("a flag is set only with its end"),
+        }
+    }
+
+    /// The end above which the ring's bytes still belong to the lap before.
+    #[inline]
+    pub(crate) fn limit(&self) -> Lsn {
+        self.written.read().plus(self.ring_bytes).min(Lsn::LIMIT)
+    }
+
+    /// Reserves `bytes`, a multiple of 8 from 24 to `max_reservation_bytes`.
+    #[inline]
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<Claim, Stop> {
+        debug_assert!(bytes.is_multiple_of(frame::ALIGN_BYTES) && bytes >= 24);
+        // Relaxed: the addition alone makes the range this thread's own. Its bytes reach others
+        // through the slot [P1], and the lap before left them through `written` [P2].
+        let raw = self.tail.fetch_add(bytes, Ordering::Relaxed);
+        if raw & FLAGS != 0 {
+            return Err(stop_of(raw));
+        }
+        Ok(Claim { at: raw, end: raw + bytes })
+    }
+
+    /// Sets a flag. The first one fixes the end of the log, which is returned by every call.
+    pub(crate) fn stop(&self, stop: Stop) -> Lsn {
+        let mut fixed_end = self.fixed_end.lock();
+        // Relaxed: reservations are ordered with the flag by the tail's own modification order;
+        // the end is handed over under the lock.
+        let raw = self.tail.fetch_or(stop.flag(), Ordering::Relaxed);
+        *fixed_end.get_or_insert(Lsn::new(raw & !FLAGS))
+    }
+
+    /// Whether the range of `claim` crosses a segment end.
+    #[inline]
+    pub(crate) fn crosses(&self, claim: &Claim) -> bool {
+        match self.segment_shift {
+            Some(shift) => (claim.at ^ (claim.end - 1)) >> shift != 0,
+            None => claim.at / self.segment_bytes != (claim.end - 1) / self.segment_bytes,
+        }
+    }
+
+    /// Where the reservation that begins at `at` ends, once it is published.
+    #[inline]
+    pub(crate) fn published_end(&self, at: Lsn) -> Option<Lsn> {
+        // Acquire: the bytes copied before the publish are visible; pairs with the Release in
+        // `Reserved::publish` [P1].
+        let end = self.slot(at.as_u64()).load(Ordering::Acquire);
+        (end > at.as_u64()).then_some(Lsn::new(end))
+    }
+
+    /// Calls `read` with the bytes of `[from, to)`.
+    ///
+    /// # Safety
+    /// - The caller holds the write lock, and `from` is *written*.
+    /// - `[from, to)` is a run of reservations for which `published_end` gave an end.
+    #[expect(unsafe_code, reason = "only the walk over the slots knows that the bytes rest")]
+    pub(crate) unsafe fn read<R>(
+        &self,
+        from: Lsn,
+        to: Lsn,
+        read: impl FnOnce(&[IoSlice<'_>; 2]) -> R,
+    ) -> R {
+        let len = to.bytes_since(from) as usize;
+        // SAFETY:
+        // - length: published ranges lie below `written + ring`, and `from` is `written`.
+        // - no writer: an owner stops writing when it publishes; the next lap's owner needs
+        //   `written` to pass, which only the caller, by holding the write lock, can publish.
+        // - earlier writes happened before: P1.
+        unsafe { self.memory.read(from.as_u64(), len, read) }
+    }
+
+    fn slot(&self, at: u64) -> &AtomicU64 {
+        &self.slots[(at / SLOT_BYTES & self.slot_mask) as usize]
+    }
+}
+
+fn stop_of(raw: u64) -> Stop {
+    if raw & FLAG_POISONED != 0 { Stop::Poisoned } else { Stop::Closed }
+}
+
+/// A range of the log that belongs to this thread, whose ring bytes may not be free yet.
+///
+/// It has to become a [`Reserved`], or the log has a hole: it is let go of on a poisoned log
+/// only.
+#[derive(Debug)]
+#[must_use = "a claim that is let go of leaves a hole"]
+pub(crate) struct Claim {
+    at: u64,
+    end: u64,
+}
+
+impl Claim {
+    /// The range with the right to write its bytes, if `end` is within the buffer's `limit`.
+    #[inline]
+    pub(crate) fn with_room<'a>(
+        &self,
+        buffer: &'a Buffer,
+        limit: Lsn,
+        durable: Lsn,
+    ) -> Option<Reserved<'a>> {
+        let lag = self.at.saturating_sub(durable.as_u64());
+        (self.end <= limit.as_u64()).then_some(Reserved {
+            buffer,
+            at: self.at,
+            end: self.end,
+            durable_lag: lag,
+        })
+    }
+}
+
+/// A range of the log whose bytes this thread may write, until it publishes it.
+///
+/// Dropped unpublished, by a panic or an early return, it becomes padding.
+#[derive(Debug)]
+pub(crate) struct Reserved<'a> {
+    buffer: &'a Buffer,
+    at: u64,
+    end: u64,
+    /// How far the durable watermark lay behind when the range was reserved.
+    pub(crate) durable_lag: u64,
+}
+
+impl Reserved<'_> {
+    pub(crate) fn lsn(&self) -> Lsn {
+        Lsn::new(self.at)
+    }
+
+    pub(crate) fn end(&self) -> Lsn {
+        Lsn::new(self.end)
+    }
+
+    /// Copies `bytes` to `offset` bytes behind the range's start.
+    #[inline]
+    #[expect(unsafe_code, reason = "the reservation is what makes the range exclusive")]
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        assert!(offset + bytes.len() as u64 <= self.end - self.at);
+        // SAFETY:
+        // - length: a reservation is at most half the ring.
+        // - exclusive: the range lies in `[at, end)`, which one `fetch_add` gave to this claim
+        //   alone; it is below `limit`, so the lap before has been read (P2); it is not
+        //   published, so the holder of the write lock does not read it.
+        unsafe { self.buffer.memory.write(self.at + offset, bytes) };
+    }
+
+    /// Calls `fill` with `len` zeroed bytes at `offset`; `None` if they wrap around the ring.
+    #[expect(unsafe_code, reason = "the reservation is what makes the range exclusive")]
+    pub(crate) fn fill<R>(
+        &mut self,
+        offset: u64,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> Option<R> {
+        assert!(offset + len as u64 <= self.end - self.at);
+        // SAFETY: as in `write`; `&mut self` keeps this thread from a second access.
+        unsafe { self.buffer.memory.fill(self.at + offset, len, fill) }
+    }
+
+    /// Makes the range readable for the holder of the write lock.
+    #[inline]
+    pub(crate) fn publish(self) {
+        self.set_slot();
+        std::mem::forget(self);
+    }
+
+    /// Fills the whole range with padding, one per segment that it touches, and publishes it.
+    pub(crate) fn pad(mut self) {
+        self.write_padding();
+        self.publish();
+    }
+
+    fn set_slot(&self) {
+        // Release: publishes the bytes copied above; pairs with the Acquire in
+        // `Buffer::published_end` [P1].
+        self.buffer.slot(self.at).store(self.end, Ordering::Release);
+    }
+
+    fn write_padding(&mut self) {
+        let segment_bytes = self.buffer.segment_bytes;
+        let mut from = self.at;
+        while from < self.end {
+            let to = self.end.min((from / segment_bytes + 1) * segment_bytes);
+            let (head, used) =
+                frame::padding(self.buffer.seed, Lsn::new(from), to - from, self.durable_lag);
+            self.write(from - self.at, &head[..used]);
+            from = to;
+        }
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.write_padding();
+        self.set_slot();
+    }
+}

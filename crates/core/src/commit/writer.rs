@@ -1,0 +1,109 @@
+//! The way from the buffer to the store: follow the slots, write in large pieces.
+//!
+//! Whoever holds the write lock (the lock of the [`WriteCursor`]) does it: the leader before a
+//! sync, an appender without room, one that completes a piece of `write_bytes`, a reader that
+//! wants the store to have everything. It never waits for a hole and never syncs.
+
+use std::io::IoSlice;
+
+use super::{Commit, PoisonOnPanic};
+use crate::buffer::Buffer;
+use crate::{ErrorKind, Lsn, Result};
+
+/// Up to where the holder of the write lock has come.
+#[derive(Debug)]
+pub(crate) struct WriteCursor {
+    written: Lsn,
+}
+
+/// A run of complete reservations.
+struct Run {
+    end: Lsn,
+    reservations: u64,
+}
+
+impl WriteCursor {
+    pub(crate) fn new(written: Lsn) -> WriteCursor {
+        WriteCursor { written }
+    }
+
+    /// The complete reservations from the cursor on, until they are `bytes` or reach `until`.
+    fn collect(&self, buffer: &Buffer, bytes: u64, until: Lsn) -> Run {
+        let mut run = Run { end: self.written, reservations: 0 };
+        while run.end < until && run.end.bytes_since(self.written) < bytes {
+            let Some(end) = buffer.published_end(run.end) else { break };
+            run = Run { end, reservations: run.reservations + 1 };
+        }
+        run
+    }
+}
+
+impl Commit {
+    /// Hands all that is filled to the store and returns the new *written*.
+    ///
+    /// What is reserved later is left for the next call, so that one thread is never kept
+    /// writing for the others.
+    pub(crate) fn write_filled(&self) -> Result<Lsn> {
+        let until = self.buffer.reserved();
+        let mut cursor = self.cursor.lock();
+        self.write_until(&mut cursor, until)
+    }
+
+    /// As `write_filled`, unless another thread is writing.
+    pub(crate) fn try_write_filled(&self) -> Result<()> {
+        let until = self.buffer.reserved();
+        match self.cursor.try_lock() {
+            Some(mut cursor) => self.write_until(&mut cursor, until).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn write_until(&self, cursor: &mut WriteCursor, until: Lsn) -> Result<Lsn> {
+        let guard = PoisonOnPanic(self);
+        let mut result = Ok(());
+        while result.is_ok() && cursor.written < until {
+            let run = cursor.collect(&self.buffer, self.write_bytes, until);
+            if run.reservations == 0 {
+                break;
+            }
+            result = self.write_run(cursor, &run);
+        }
+        std::mem::forget(guard);
+        match result {
+            Err(error) if error.kind() != ErrorKind::NoSpace => Err(self.poison(error)),
+            Err(error) => Err(error.at_lsn(cursor.written)),
+            Ok(()) => {
+                self.store.prepare_ahead(until);
+                Ok(cursor.written)
+            }
+        }
+    }
+
+    fn write_run(&self, cursor: &mut WriteCursor, run: &Run) -> Result<()> {
+        self.check()?;
+        self.filled.publish(run.end.max(self.filled.peek()));
+        if self.store.prepared() < run.end {
+            self.store.prepare(run.end)?;
+        }
+        self.write_bytes_of(cursor.written, run.end)?;
+        self.counters.writes.add(1);
+        self.counters.appends.add(run.reservations);
+        self.counters.appended_bytes.add(run.end.bytes_since(cursor.written));
+        cursor.written = run.end;
+        self.buffer.written.publish(run.end);
+        Ok(())
+    }
+
+    #[expect(unsafe_code, reason = "the write lock's holder reads what others published")]
+    fn write_bytes_of(&self, from: Lsn, to: Lsn) -> Result<()> {
+        let write = |pieces: &[IoSlice<'_>; 2]| {
+            let used = if pieces[1].is_empty() { 1 } else { 2 };
+            self.store.write(from, &pieces[..used])
+        };
+        // SAFETY:
+        // - write lock: `from` comes out of the cursor, whose lock the caller holds, and equals
+        //   *written*, which is published together with it.
+        // - published: `to` comes out of `collect`, which followed `published_end`.
+        unsafe { self.buffer.read(from, to, write) }
+    }
+}

@@ -1,0 +1,217 @@
+//! Looking at a log without touching it, also beside a running writer.
+//!
+//! Nothing here takes a lock, reads the log buffer, or writes. A writer may recycle what is
+//! being read: what fails to validate is read again, and what has sunk below the head meanwhile
+//! is gone, not corrupt.
+
+use std::sync::Arc;
+
+use crate::reader::{EpochSpan, FrameReader, Records};
+use crate::recovery::Scanner;
+use crate::recovery::survey::Survey;
+use crate::store::{ReadStore, Segment, State};
+use crate::{ErrorKind, Lsn, Result};
+
+const READ_AHEAD_BYTES: usize = 1 << 20;
+/// How often a log that changes while it is read is begun again.
+const ATTEMPTS: usize = 5;
+
+/// A read-only view of a log.
+#[derive(Clone, Debug)]
+pub struct Inspector {
+    store: Arc<dyn ReadStore>,
+}
+
+/// What a verification came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every record validates up to a clean end.
+    Clean,
+    /// Every record validates up to where a crash left the log; nothing that was certainly
+    /// durable is missing. Opening the log recovers it.
+    TornTail,
+    /// As `TornTail`, but a writer is at work: told apart by whoever can see it.
+    Unfinished,
+    /// Acknowledged data is damaged or missing.
+    Corrupt,
+}
+
+/// What a verification found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verdict {
+    /// What it came to.
+    pub outcome: Outcome,
+    /// Segments at or above the head.
+    pub segments: u64,
+    /// Records that validate.
+    pub records: u64,
+    /// Bytes that validate, headers and padding included.
+    pub bytes: u64,
+    /// Where the log begins.
+    pub head: Lsn,
+    /// Where the valid part ends; in a corrupt log, the bad place.
+    pub end: Lsn,
+    /// Everything below was certainly durable.
+    pub floor: Lsn,
+    /// Bytes of recognisable frames behind the end.
+    pub torn_bytes: u64,
+    /// Why the log ends there, if there is more to say than that nothing follows.
+    pub why: Option<String>,
+}
+
+impl Inspector {
+    /// A view of the log in `store`.
+    #[must_use]
+    pub fn new(store: impl ReadStore) -> Inspector {
+        Inspector { store: Arc::new(store) }
+    }
+
+    /// The log's state as it was last saved.
+    ///
+    /// # Errors
+    /// As [`ReadStore::state`].
+    pub fn state(&self) -> Result<State> {
+        self.store.state()
+    }
+
+    /// All segments that are present.
+    ///
+    /// # Errors
+    /// As [`ReadStore::segments`].
+    pub fn segments(&self) -> Result<Vec<Segment>> {
+        self.store.segments()
+    }
+
+    /// The records from `from`, or from the head on; ends silently where nothing valid follows.
+    ///
+    /// # Errors
+    /// `Corrupt` if headers contradict each other, `Io` if the store cannot be read.
+    pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
+        let survey = self.survey()?;
+        let head = survey.state.head;
+        let reader = self.reader(&survey);
+        let from = from.unwrap_or(head).max(head);
+        Ok(Records::new(reader, survey.spans, from).tolerant())
+    }
+
+    /// Reads every record and checks it, then the end as recovery would.
+    ///
+    /// Damage is a [`Verdict`], not an error.
+    ///
+    /// # Errors
+    /// `Io` if the store cannot be read; `Foreign`, `Unsupported` if it is no log of this format.
+    pub fn verify(&self) -> Result<Verdict> {
+        let mut verdict = self.verify_once()?;
+        for _ in 1..ATTEMPTS {
+            if verdict.outcome != Outcome::Corrupt {
+                break;
+            }
+            // A writer may have recycled what was read, or have written it a moment later.
+            verdict = self.verify_once()?;
+        }
+        Ok(verdict)
+    }
+
+    fn verify_once(&self) -> Result<Verdict> {
+        let survey = match Survey::take(self.store.as_ref()) {
+            Ok(survey) => survey,
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                return Ok(corrupt(&self.store.state()?, &error));
+            }
+            Err(error) => return Err(error),
+        };
+        let mut verdict = match self.end_of(&survey) {
+            Ok(verdict) => verdict,
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                return Ok(corrupt(&survey.state, &error));
+            }
+            Err(error) => return Err(error),
+        };
+        self.read_all(&survey, &mut verdict)?;
+        Ok(verdict)
+    }
+
+    /// The end of the newest epoch, decided as recovery does, without the log buffer.
+    fn end_of(&self, survey: &Survey) -> Result<Verdict> {
+        let state = &survey.state;
+        let mut verdict = Verdict {
+            outcome: if state.clean { Outcome::Clean } else { Outcome::TornTail },
+            segments: (survey.segments.len() + survey.damaged.len()) as u64,
+            records: 0,
+            bytes: 0,
+            head: state.head,
+            end: state.head,
+            floor: survey.floor(),
+            torn_bytes: 0,
+            why: None,
+        };
+        let Some(mut scanner) = Scanner::new(&self.store, survey, None, READ_AHEAD_BYTES) else {
+            return Ok(verdict);
+        };
+        let scan = scanner.run()?;
+        verdict.end = scan.end;
+        verdict.floor = scan.floor;
+        verdict.torn_bytes = scan.torn_bytes;
+        verdict.why = scan.torn_reason;
+        if state.clean && scan.end != state.clean_end {
+            verdict.outcome = Outcome::TornTail;
+            verdict.why = Some(format!("records follow the clean end {}", state.clean_end));
+        }
+        Ok(verdict)
+    }
+
+    /// Walks all records below the verdict's end and counts them.
+    fn read_all(&self, survey: &Survey, verdict: &mut Verdict) -> Result<()> {
+        let mut spans: Vec<EpochSpan> = survey.spans.clone();
+        if let Some(newest) = spans.last_mut() {
+            newest.end = verdict.end.max(newest.base);
+        }
+        let bytes_of =
+            |span: &EpochSpan| span.end.bytes_since(span.base.max(survey.state.head));
+        verdict.bytes = spans.iter().map(bytes_of).sum();
+        let mut records = Records::new(self.reader(survey), spans, survey.state.head);
+        loop {
+            match records.next() {
+                Ok(Some(_)) => verdict.records += 1,
+                Ok(None) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    let records = verdict.records;
+                    *verdict = Verdict { records, ..corrupt(&survey.state, &error) };
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn survey(&self) -> Result<Survey> {
+        let mut survey = Survey::take(self.store.as_ref());
+        for _ in 1..ATTEMPTS {
+            if survey.is_ok() {
+                break;
+            }
+            survey = Survey::take(self.store.as_ref());
+        }
+        survey
+    }
+
+    fn reader(&self, survey: &Survey) -> FrameReader {
+        let store = Arc::clone(&self.store);
+        FrameReader::new(store, survey.state.segment_bytes, READ_AHEAD_BYTES)
+    }
+}
+
+fn corrupt(state: &State, error: &crate::Error) -> Verdict {
+    Verdict {
+        outcome: Outcome::Corrupt,
+        segments: 0,
+        records: 0,
+        bytes: 0,
+        head: state.head,
+        end: error.lsn().unwrap_or(state.head),
+        floor: state.clean_end.max(state.checkpoint),
+        torn_bytes: 0,
+        why: Some(error.to_string()),
+    }
+}

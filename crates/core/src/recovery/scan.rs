@@ -1,0 +1,293 @@
+//! The walk along the newest epoch, and the decision where the log ends.
+
+use std::sync::Arc;
+
+use super::decision::{Cause, Decision, Ending, decide};
+use super::ring::OldRing;
+use super::survey::{Survey, floor_of_segments, reader_of};
+use crate::frame::{HEADER_BYTES, Header, Kind, padding};
+use crate::reader::{EpochSpan, FrameReader};
+use crate::store::ReadStore;
+use crate::{Error, ErrorKind, Lsn, Result};
+
+/// What an old buffer may be used for.
+#[derive(Debug)]
+pub(crate) struct Leftover {
+    pub(crate) ring: OldRing,
+    /// The operating system has run since: holes of killed threads may be bridged.
+    pub(crate) same_boot: bool,
+    /// The durable watermark of that life, in the same boot.
+    pub(crate) durable: Option<Lsn>,
+}
+
+/// Where the newest epoch ends, and what was found on the way.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) floor: Lsn,
+    pub(crate) end: Lsn,
+    pub(crate) records: u64,
+    pub(crate) records_from_ring: u64,
+    pub(crate) bytes: u64,
+    pub(crate) torn_bytes: u64,
+    pub(crate) torn_reason: Option<String>,
+    /// Ranges to be padded, ascending.
+    pub(crate) holes: Vec<(Lsn, Lsn)>,
+    /// The first place whose bytes came from the ring.
+    pub(crate) ring_from: Option<Lsn>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    Segment,
+    Ring,
+}
+
+/// Walks the newest epoch of a surveyed log. Changes nothing.
+#[derive(Debug)]
+pub(crate) struct Scanner<'a> {
+    survey: &'a Survey,
+    newest: EpochSpan,
+    pub(crate) reader: FrameReader,
+    pub(crate) leftover: Option<Leftover>,
+    place: String,
+}
+
+impl<'a> Scanner<'a> {
+    /// A scanner, if there is an epoch to scan.
+    pub(crate) fn new(
+        store: &Arc<dyn ReadStore>,
+        survey: &'a Survey,
+        leftover: Option<Leftover>,
+        read_ahead_bytes: usize,
+    ) -> Option<Scanner<'a>> {
+        Some(Scanner {
+            survey,
+            newest: survey.newest()?,
+            reader: reader_of(store, survey, read_ahead_bytes),
+            leftover,
+            place: store.place(),
+        })
+    }
+
+    /// Finds the end of the log.
+    ///
+    /// # Errors
+    /// `Corrupt` if the log ends below what was durable once.
+    pub(crate) fn run(&mut self) -> Result<Scan> {
+        let line = self.leftover.as_ref().and_then(|leftover| leftover.durable);
+        let floor = self.survey.floor().max(line.unwrap_or(Lsn::ZERO));
+        let floor = floor_of_segments(self.survey, &mut self.reader, floor)?;
+        let start = self.start(floor);
+        let base = self.newest.base.max(self.survey.state.head);
+        self.survey.check_present(base, start, &self.place)?;
+        let mut scan = Scan {
+            floor,
+            end: start,
+            records: 0,
+            records_from_ring: 0,
+            bytes: 0,
+            torn_bytes: 0,
+            torn_reason: None,
+            holes: Vec::new(),
+            ring_from: None,
+        };
+        loop {
+            self.walk(&mut scan)?;
+            if !self.bridge(&mut scan)? {
+                break;
+            }
+        }
+        scan.bytes = scan.end.bytes_since(start);
+        self.look_beyond(&mut scan)?;
+        Ok(scan)
+    }
+
+    /// The base of the floor's segment: the one that holds or begins at it, else the one that
+    /// ends there; or the head, where that lies above.
+    fn start(&self, floor: Lsn) -> Lsn {
+        let segment_bytes = self.survey.state.segment_bytes;
+        let within = floor.as_u64() % segment_bytes;
+        let own = Lsn::new(floor.as_u64() - within);
+        let is_absent = within == 0 && !self.survey.holds(own);
+        let start = if is_absent && own > self.newest.base {
+            Lsn::new(own.as_u64() - segment_bytes)
+        } else {
+            own
+        };
+        start.max(self.survey.state.head).max(self.newest.base)
+    }
+
+    /// Goes on from `scan.end` over whole frames.
+    fn walk(&mut self, scan: &mut Scan) -> Result<()> {
+        while let Some((header, source)) = self.probe(scan.end)? {
+            if source == Source::Ring {
+                scan.ring_from.get_or_insert(scan.end);
+            }
+            let records = self.count_records(scan.end, &header, source);
+            scan.records += records;
+            scan.records_from_ring += if source == Source::Ring { records } else { 0 };
+            scan.end = scan.end.plus(header.frame_bytes);
+        }
+        Ok(())
+    }
+
+    /// The whole frame at `at`: the segment's bytes are tried first, the ring's second.
+    pub(crate) fn probe(&mut self, at: Lsn) -> Result<Option<(Header, Source)>> {
+        if self.survey.holds(at)
+            && let Some(header) = self.reader.frame(at, self.newest.seed)?
+        {
+            return Ok(Some((header, Source::Segment)));
+        }
+        let Some(leftover) = &mut self.leftover else { return Ok(None) };
+        Ok(leftover.ring.frame(at, self.newest.seed).map(|header| (header, Source::Ring)))
+    }
+
+    /// In the same boot, turns a hole with frames beyond it into one to be padded.
+    fn bridge(&mut self, scan: &mut Scan) -> Result<bool> {
+        let hole = scan.end;
+        let Some(leftover) = self.leftover.as_mut().filter(|leftover| leftover.same_boot) else {
+            return Ok(false);
+        };
+        let Some((next, header)) = leftover.ring.find_after(hole, self.newest.seed) else {
+            return Ok(false);
+        };
+        scan.floor = scan.floor.max(header.durable(next).unwrap_or(Lsn::ZERO));
+        if scan.floor > hole {
+            return Err(self.refuse(hole, scan.floor));
+        }
+        scan.ring_from.get_or_insert(hole);
+        scan.holes.push((hole, next));
+        scan.end = next;
+        Ok(true)
+    }
+
+    /// Looks for evidence behind the end, decides, and describes what is cut off.
+    fn look_beyond(&mut self, scan: &mut Scan) -> Result<()> {
+        let broken = if self.survey.holds(scan.end) {
+            self.reader.header(scan.end, self.newest.seed)?
+        } else {
+            None
+        };
+        let mut last_valid = broken.map_or(scan.end, |header| scan.end.plus(header.frame_bytes));
+        let mut followers = 0_u64;
+        let segment_bytes = self.survey.state.segment_bytes;
+        for number in self.survey.newest_segments() {
+            let base = Lsn::new(number * segment_bytes);
+            let end = base.plus(segment_bytes);
+            let mut at = base.max(scan.end.plus(8));
+            while at < end
+                && let Some(found) = self.reader.find(at, end, self.newest.seed)?
+            {
+                let Some(header) = self.reader.header(found, self.newest.seed)? else { break };
+                scan.floor = scan.floor.max(header.durable(found).unwrap_or(Lsn::ZERO));
+                at = found.plus(header.frame_bytes);
+                last_valid = last_valid.max(at);
+                followers += 1;
+            }
+        }
+        let ending = Ending {
+            is_below_floor: scan.end < scan.floor,
+            has_broken_frame: broken.is_some(),
+            has_followers: followers > 0,
+        };
+        match decide(ending) {
+            Decision::Refuse => Err(self.refuse(scan.end, scan.floor)),
+            Decision::End(cause) => {
+                scan.torn_bytes = last_valid.bytes_since(scan.end);
+                scan.torn_reason = reason(cause, scan.end, followers);
+                Ok(())
+            }
+        }
+    }
+
+    fn count_records(&mut self, at: Lsn, header: &Header, source: Source) -> u64 {
+        if header.kind != Kind::Batch {
+            return u64::from(header.kind == Kind::Data);
+        }
+        let (mut member, end) = (at.plus(HEADER_BYTES as u64), at.plus(header.frame_bytes));
+        let mut count = 0;
+        while member < end {
+            let seed = self.newest.seed;
+            let header = match source {
+                Source::Segment => self.reader.header(member, seed).ok().flatten(),
+                Source::Ring => {
+                    self.leftover.as_mut().and_then(|left| left.ring.frame(member, seed))
+                }
+            };
+            let Some(header) = header else { break };
+            count += 1;
+            member = member.plus(header.frame_bytes);
+        }
+        count
+    }
+
+    /// Appends the bytes of `[from, to)`, as the scan found them, to `out`; holes as padding.
+    /// `to` is a frame boundary or `from` plus about `piece_bytes`, whichever comes first;
+    /// returns where the copy ended.
+    pub(crate) fn copy(
+        &mut self,
+        scan: &Scan,
+        from: Lsn,
+        piece_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Lsn> {
+        let mut at = from;
+        while at < scan.end && out.len() < piece_bytes {
+            if let Ok(index) = scan.holes.binary_search_by_key(&at, |(hole, _)| *hole) {
+                let (_, to) = scan.holes[index];
+                self.copy_hole(at, to, out);
+                at = to;
+                continue;
+            }
+            let Some((header, source)) = self.probe(at)? else {
+                let text = "a record that was read a moment ago does not validate";
+                return Err(Error::new(ErrorKind::Io, text).at_path(&self.place).at_lsn(at));
+            };
+            let len = header.frame_bytes as usize;
+            let padded = out.len() + len;
+            match (source, &mut self.leftover) {
+                (Source::Ring, Some(leftover)) => {
+                    out.extend_from_slice(leftover.ring.bytes(at, len));
+                }
+                _ => out.extend_from_slice(self.reader.raw(at, len)?),
+            }
+            out.resize(padded, 0);
+            at = at.plus(header.frame_bytes);
+        }
+        Ok(at)
+    }
+
+    fn copy_hole(&self, from: Lsn, to: Lsn, out: &mut Vec<u8>) {
+        let segment_bytes = self.survey.state.segment_bytes;
+        let mut at = from;
+        while at < to {
+            let segment_end = Lsn::new((at.segment(segment_bytes) + 1) * segment_bytes);
+            let piece = to.min(segment_end).bytes_since(at);
+            let lag = crate::frame::LAG_UNKNOWN;
+            let (head, used) = padding(self.newest.seed, at, piece, lag);
+            let padded = out.len() + piece as usize;
+            out.extend_from_slice(&head[..used]);
+            out.resize(padded, 0);
+            at = at.plus(piece);
+        }
+    }
+
+    fn refuse(&self, at: Lsn, floor: Lsn) -> Error {
+        let text = format!(
+            "acknowledged data is damaged: no valid record here, though all below LSN {floor} \
+             was durable"
+        );
+        let segment = at.segment(self.survey.state.segment_bytes);
+        Error::new(ErrorKind::Corrupt, text).at_path(&self.place).at_segment(segment).at_lsn(at)
+    }
+}
+
+fn reason(cause: Cause, end: Lsn, followers: u64) -> Option<String> {
+    match cause {
+        Cause::NothingFollows => None,
+        Cause::BrokenFrame => Some(format!("the record at LSN {end} is incomplete")),
+        Cause::Gap => {
+            Some(format!("no valid record at LSN {end}, {followers} valid ones behind it"))
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What a store holds, before anything is decided: state, epochs, segments, first evidence.
+//!
+//! Reads headers only. Changes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::frame::EpochSeed;
+use crate::reader::{EpochSpan, FrameReader};
+use crate::store::{Predecessor, ReadStore, SegmentHeader, State};
+use crate::{Error, ErrorKind, Lsn, Result};
+
+/// What the headers of a log say.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    pub(crate) state: State,
+    /// Valid headers at or above the head's segment and outside of dead ranges, by number.
+    pub(crate) segments: BTreeMap<u64, SegmentHeader>,
+    /// Segments of the newest epoch whose headers do not validate, and why.
+    pub(crate) damaged: BTreeMap<u64, String>,
+    /// All epochs with records at or above the head, ascending. The last is the newest; its
+    /// end is not known yet and stands at [`Lsn::LIMIT`].
+    pub(crate) spans: Vec<EpochSpan>,
+    /// What the newest epoch's first segment says of the one before.
+    pub(crate) predecessor: Predecessor,
+    /// The newest epoch's salt.
+    pub(crate) salt: u64,
+    /// The largest epoch number seen in any header.
+    pub(crate) largest_epoch: u64,
+    /// End of the highest-numbered segment present, dead or alive.
+    pub(crate) highest_end: Lsn,
+}
+
+impl Survey {
+    /// Reads the state and all headers of `store`.
+    pub(crate) fn take(store: &dyn ReadStore) -> Result<Survey> {
+        let state = store.state()?;
+        let found = store.segments()?;
+        let segment_bytes = state.segment_bytes;
+        let highest_end =
+            found.last().map_or(Lsn::ZERO, |last| Lsn::new((last.number + 1) * segment_bytes));
+        let valid = || found.iter().filter_map(|segment| segment.header.as_ref().ok());
+        let largest_epoch = valid().map(|header| header.epoch).max().unwrap_or(0).max(state.epoch);
+        let dead: Vec<(Lsn, Lsn)> = valid()
+            .filter_map(|header| header.predecessor.map(|before| (before.end, header.base)))
+            .collect();
+        let mut survey = Survey {
+            segments: BTreeMap::new(),
+            damaged: BTreeMap::new(),
+            spans: Vec::new(),
+            predecessor: Predecessor::default(),
+            salt: state.epoch_salt,
+            largest_epoch,
+            highest_end,
+            state,
+        };
+        for segment in &found {
+            let base = Lsn::new(segment.number * segment_bytes);
+            let end = base.plus(segment_bytes);
+            let is_dead = dead.iter().any(|(from, to)| base >= *from && end <= *to);
+            if is_dead || end <= survey.state.head {
+                continue;
+            }
+            match &segment.header {
+                Ok(header) => drop(survey.segments.insert(segment.number, *header)),
+                Err(text) => drop(survey.damaged.insert(segment.number, text.clone())),
+            }
+        }
+        survey.list_epochs(store)?;
+        survey.check_the_running_epoch(store)?;
+        survey.check_what_lies_below(store)?;
+        Ok(survey)
+    }
+
+    pub(crate) fn newest(&self) -> Option<EpochSpan> {
+        self.spans.last().copied()
+    }
+
+    /// The floor as the headers give it: what was certainly durable once.
+    pub(crate) fn floor(&self) -> Lsn {
+        let base = self.newest().map_or(Lsn::ZERO, |newest| newest.base);
+        self.state.head.max(self.state.checkpoint).max(self.state.clean_end).max(base)
+    }
+
+    /// The segments of the newest epoch, ascending, with damaged headers among them.
+    pub(crate) fn newest_segments(&self) -> Vec<u64> {
+        let Some(newest) = self.newest() else { return Vec::new() };
+        let of_newest = |(number, header): (&u64, &SegmentHeader)| {
+            (header.epoch == newest.epoch).then_some(*number)
+        };
+        let mut numbers: Vec<u64> = self.segments.iter().filter_map(of_newest).collect();
+        numbers.extend(self.damaged.keys());
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// Whether the newest epoch has a segment with a valid header that holds `at`.
+    pub(crate) fn holds(&self, at: Lsn) -> bool {
+        let number = at.segment(self.state.segment_bytes);
+        let epoch = self.newest().map(|newest| newest.epoch);
+        self.segments.get(&number).is_some_and(|header| Some(header.epoch) == epoch)
+    }
+
+    /// Refuses a log in which a segment of `[from, to)` is missing.
+    pub(crate) fn check_present(&self, from: Lsn, to: Lsn, place: &str) -> Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let segment_bytes = self.state.segment_bytes;
+        for number in from.segment(segment_bytes)..=(to.as_u64() - 1) / segment_bytes {
+            if !self.segments.contains_key(&number) {
+                let text = match self.damaged.get(&number) {
+                    Some(text) => format!("the header of a segment does not validate: {text}"),
+                    None => format!("a segment is missing between LSN {from} and LSN {to}"),
+                };
+                return Err(corrupt(text, place).at_segment(number));
+            }
+        }
+        Ok(())
+    }
+
+    fn list_epochs(&mut self, store: &dyn ReadStore) -> Result<()> {
+        let mut newest: Option<SegmentHeader> = None;
+        for header in self.segments.values() {
+            let is_next = newest.is_none_or(|last| header.epoch > last.epoch);
+            if newest.is_some_and(|last| header.epoch < last.epoch) {
+                let text = format!("epoch {} follows a later one", header.epoch);
+                return Err(corrupt(text, &store.place()).at_segment(header.number));
+            }
+            if !is_next {
+                continue;
+            }
+            if let (Some(span), Some(before)) = (self.spans.last_mut(), header.predecessor) {
+                span.end = before.end;
+            } else if newest.is_some() {
+                let text = format!("the first segment of epoch {} is missing", header.epoch);
+                return Err(corrupt(text, &store.place()).at_segment(header.number));
+            }
+            self.spans.push(EpochSpan {
+                epoch: header.epoch,
+                seed: EpochSeed::new(self.state.uuid, header.epoch, header.salt),
+                base: header.base,
+                end: Lsn::LIMIT,
+            });
+            self.predecessor = header.predecessor.unwrap_or_default();
+            self.salt = header.salt;
+            newest = Some(*header);
+        }
+        if self.spans.is_empty() && self.state.epoch > 0 {
+            self.spans.push(self.epoch_of_state());
+        }
+        Ok(())
+    }
+
+    /// The running epoch as the state names it: all of its segments lie below the head.
+    fn epoch_of_state(&self) -> EpochSpan {
+        EpochSpan {
+            epoch: self.state.epoch,
+            seed: EpochSeed::new(self.state.uuid, self.state.epoch, self.state.epoch_salt),
+            base: self.state.epoch_base,
+            end: Lsn::LIMIT,
+        }
+    }
+
+    /// The state's epoch must have its first segment, unless that was released.
+    fn check_the_running_epoch(&self, store: &dyn ReadStore) -> Result<()> {
+        let State { epoch, epoch_base, head, segment_bytes, .. } = self.state;
+        if epoch == 0 || epoch_base.plus(segment_bytes) <= head {
+            return Ok(());
+        }
+        let number = epoch_base.segment(segment_bytes);
+        match self.segments.get(&number) {
+            Some(header) if header.epoch == epoch => Ok(()),
+            // A later open began an epoch, found this one empty, and freed its segment.
+            _ if self.newest().is_some_and(|newest| newest.epoch > epoch) => Ok(()),
+            _ => {
+                let text = match self.damaged.get(&number) {
+                    Some(text) => format!("the header of epoch {epoch} does not validate: {text}"),
+                    None => format!("the first segment of the running epoch {epoch} is missing"),
+                };
+                Err(corrupt(text, &store.place()).at_segment(number))
+            }
+        }
+    }
+
+    /// All that lies below the newest epoch's base was durable: every segment must be there.
+    fn check_what_lies_below(&self, store: &dyn ReadStore) -> Result<()> {
+        let place = store.place();
+        let head = self.state.head;
+        let Some((newest, older)) = self.spans.split_last() else { return Ok(()) };
+        for span in older {
+            self.check_present(span.base.max(head), span.end, &place)?;
+        }
+        let first = self.spans[0];
+        // The lowest segment present must hold the head, or begin the first life above it.
+        let starts = self.segments.values().next();
+        let is_first = starts.is_none_or(|header| match header.predecessor {
+            Some(before) => before.end <= head || first.base <= head,
+            None => first.base <= head,
+        });
+        if !is_first {
+            self.check_present(head, first.base, &place)?;
+        }
+        let base_number = newest.base.segment(self.state.segment_bytes);
+        let damaged = self.damaged.range(..base_number).next();
+        damaged.map_or(Ok(()), |(number, text)| {
+            let text = format!("the header of a segment does not validate: {text}");
+            Err(corrupt(text, &place).at_segment(*number))
+        })
+    }
+}
+
+/// Raises `floor` by what the first records of the newest epoch's segments prove.
+pub(crate) fn floor_of_segments(
+    survey: &Survey,
+    reader: &mut FrameReader,
+    floor: Lsn,
+) -> Result<Lsn> {
+    let Some(newest) = survey.newest() else { return Ok(floor) };
+    for number in survey.newest_segments().into_iter().rev() {
+        let base = Lsn::new(number * survey.state.segment_bytes);
+        let header = reader.frame(base, newest.seed)?;
+        if let Some(durable) = header.and_then(|header| header.durable(base)) {
+            return Ok(floor.max(durable));
+        }
+    }
+    Ok(floor)
+}
+
+/// A reader of `store` with the survey's geometry.
+pub(crate) fn reader_of(
+    store: &Arc<dyn ReadStore>,
+    survey: &Survey,
+    read_ahead_bytes: usize,
+) -> FrameReader {
+    FrameReader::new(Arc::clone(store), survey.state.segment_bytes, read_ahead_bytes)
+}
+
+pub(crate) fn corrupt(text: String, place: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, text).at_path(place)
+}

@@ -1,0 +1,135 @@
+//! Tickets: one handle for threads and async code to wait for a record's durability.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use crate::commit::Key;
+use crate::{Lsn, Result, Wal};
+
+/// A record, or a batch, that was appended and may be waited for.
+///
+/// A ticket can be dropped: the append stands. It can be waited for by a thread ([`wait`],
+/// [`wait_timeout`]) or awaited; no runtime is needed. It borrows the log, so that appending
+/// costs no reference count; [`detach`] makes one that can leave the scope.
+///
+/// # Cancel safety
+/// Dropping a ticket that was polled only gives up the wait; the record stays in the log.
+///
+/// [`wait`]: Ticket::wait
+/// [`wait_timeout`]: Ticket::wait_timeout
+/// [`detach`]: Ticket::detach
+#[must_use = "append alone does not wait for the device: wait on the ticket, or drop it knowingly"]
+pub struct Ticket<'w> {
+    wal: WalRef<'w>,
+    lsn: Lsn,
+    end: Lsn,
+    // The registration of a future that was polled; never set on a path that only appends.
+    key: Option<Key>,
+}
+
+enum WalRef<'w> {
+    Borrowed(&'w Wal),
+    Owned(Wal),
+}
+
+impl<'w> Ticket<'w> {
+    pub(crate) fn new(wal: &'w Wal, lsn: Lsn, end: Lsn) -> Ticket<'w> {
+        Ticket { wal: WalRef::Borrowed(wal), lsn, end, key: None }
+    }
+
+    /// The LSN of the record; of a batch, that of its first record.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// Exclusive end of the record or batch: it is durable once
+    /// [`durable_lsn`](Wal::durable_lsn) is at or above.
+    #[must_use]
+    pub fn end_lsn(&self) -> Lsn {
+        self.end
+    }
+
+    /// Whether the record survives power loss already. Never blocks.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.wal().durable_lsn() >= self.end
+    }
+
+    /// Waits until the record survives power loss and returns its LSN.
+    ///
+    /// Blocks for about one device sync, which it shares with all who wait at the time.
+    ///
+    /// # Errors
+    /// `NoSpace`: the record is still in the log; free space and wait again. `Poisoned`: drop
+    /// all handles and open the log again; whether the record survived shows then.
+    pub fn wait(&self) -> Result<Lsn> {
+        self.wal().commit_state().wait(self.end, None).map(|_| self.lsn)
+    }
+
+    /// Waits at most about `time`; false if the record is not durable by then.
+    ///
+    /// A thread that leads a sync returns after it, which may be later.
+    ///
+    /// # Errors
+    /// As [`wait`](Ticket::wait).
+    pub fn wait_timeout(&self, time: Duration) -> Result<bool> {
+        let deadline = Instant::now().checked_add(time);
+        self.wal().commit_state().wait(self.end, deadline)
+    }
+
+    /// The same ticket with a handle of its own, free to leave the scope of the borrowed log.
+    ///
+    /// It counts as a handle: the log stays open while it lives.
+    pub fn detach(mut self) -> Ticket<'static> {
+        let key = self.key.take();
+        Ticket { wal: WalRef::Owned(self.wal().clone()), lsn: self.lsn, end: self.end, key }
+    }
+
+    fn wal(&self) -> &Wal {
+        match &self.wal {
+            WalRef::Borrowed(wal) => wal,
+            WalRef::Owned(wal) => wal,
+        }
+    }
+}
+
+impl Future for Ticket<'_> {
+    type Output = Result<Lsn>;
+
+    /// Never blocks on the store: the flusher thread leads where no thread does.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Lsn>> {
+        let this = &mut *self;
+        if this.key.is_none() && this.is_durable() {
+            return Poll::Ready(Ok(this.lsn));
+        }
+        if let Err(error) = this.wal().ensure_flusher() {
+            return Poll::Ready(Err(error));
+        }
+        let mut key = this.key.take();
+        let polled = this.wal().commit_state().poll_wait(this.end, &mut key, context);
+        this.key = key;
+        polled.map_ok(|()| this.lsn)
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.wal().commit_state().cancel_wait(key);
+        }
+    }
+}
+
+impl fmt::Debug for Ticket<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket")
+            .field("lsn", &self.lsn)
+            .field("end_lsn", &self.end)
+            .field("is_durable", &self.is_durable())
+            .finish()
+    }
+}

@@ -1,0 +1,312 @@
+//! The log: ties buffer, commit, store, recovery and readers together.
+
+mod append;
+mod ends;
+mod read;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::read::Tail;
+use crate::buffer::{Buffer, Stop};
+use crate::commit::Commit;
+use crate::flusher::Flusher;
+use crate::reader::EpochSpan;
+use crate::recovery::{Recovered, recover};
+use crate::store::{State, Store};
+use crate::sync::{Mutex, RwLock};
+use crate::wal::ends::Pins;
+use crate::{Error, ErrorKind, Lsn, Options, RecoveryReport, Result, Stats, SyncPolicy, Uuid};
+
+/// A write-ahead log.
+///
+/// Many threads append to it without a lock; many commits share one device sync. A handle is
+/// cheap to clone, and every clone is the same log. Dropping the last one does what
+/// [`flush_to_os`](Wal::flush_to_os) does; only [`close`](Wal::close) makes a clean end, after
+/// which the next open needs no scan.
+///
+/// # What survives
+/// | call returned `Ok` | process kill | OS crash or power loss |
+/// |---|---|---|
+/// | `append`, mapped buffer | yes | no |
+/// | `append`, heap buffer | no | no |
+/// | `append` under [`SyncPolicy::Os`], `flush_to_os` | yes | no |
+/// | `commit`, `sync`, `wait_durable`, `Ticket::wait`, `.await`; `append` under [`SyncPolicy::Always`] | yes | yes |
+///
+/// [`Stats::appends_survive_kill`] says which buffer the log has.
+#[derive(Clone, Debug)]
+pub struct Wal {
+    handle: Arc<Handle>,
+}
+
+/// The last one to go ends the background thread and hands everything to the OS.
+#[derive(Debug)]
+struct Handle {
+    log: Arc<Commit>,
+    policy: SyncPolicy,
+    // `write_bytes` as a mask: an append whose range crosses a multiple hands its piece over.
+    piece_mask: u64,
+    max_frame_bytes: u64,
+    read_ahead_bytes: usize,
+    state: Mutex<State>,
+    spans: RwLock<Vec<EpochSpan>>,
+    running_base: Lsn,
+    pins: Arc<Pins>,
+    report: RecoveryReport,
+}
+
+impl Wal {
+    /// Opens the log that `store` keeps, recovering what an earlier life left.
+    ///
+    /// # Durability
+    /// Everything that the [`RecoveryReport`] counts as recovered survives power loss when this
+    /// returns.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: an option is out of its range. `Corrupt`: acknowledged data is damaged;
+    /// nothing was changed. `NoSpace`, `Io`: nothing is lost; open again when the cause is gone.
+    pub fn with_store(store: impl Store, options: &Options) -> Result<Wal> {
+        options.validate()?;
+        Wal::open_store(Arc::new(store), options)
+    }
+
+    fn open_store(store: Arc<dyn Store>, options: &Options) -> Result<Wal> {
+        let Recovered { state, spans, base, memory, mut report } = recover(&store, options)?;
+        let seed = spans.last().expect("a recovered log has a running epoch").seed;
+        let buffer = Buffer::new(memory, base, state.segment_bytes, seed);
+        report.appends_survive_kill = buffer.memory_kind() == crate::MemoryKind::Mapped;
+        let write_bytes = options.write_bytes.min(options.buffer_bytes / 2).next_power_of_two();
+        let handle = Handle {
+            policy: options.sync_policy,
+            piece_mask: !(write_bytes as u64 - 1),
+            max_frame_bytes: buffer.max_reservation_bytes(),
+            read_ahead_bytes: options.read_ahead_bytes,
+            running_base: base,
+            pins: Arc::default(),
+            log: Arc::new(Commit::new(buffer, store, base, options)),
+            state: Mutex::new(state),
+            spans: RwLock::new(spans),
+            report,
+        };
+        let wal = Wal { handle: Arc::new(handle) };
+        if let SyncPolicy::Interval(_) = options.sync_policy {
+            wal.ensure_flusher()?;
+        }
+        Ok(wal)
+    }
+
+    /// Syncs everything and makes a clean end: the next open needs no scan.
+    ///
+    /// Other handles get `Closed` from then on; what they appended before is in. Blocks for a few
+    /// device syncs.
+    ///
+    /// # Durability
+    /// All that was appended survives power loss when this returns.
+    ///
+    /// # Errors
+    /// `NoSpace`: the log is closed for appends but not cleanly ended; free space and open it
+    /// again. `Poisoned`: as from every other call. `Closed`: another handle was faster.
+    pub fn close(self) -> Result<()> {
+        let log = &self.handle.log;
+        self.check_open()?;
+        // The mark is evidence for the records before it; without space for it the log ends
+        // without.
+        match self.append_mark() {
+            Err(error) if error.kind() != ErrorKind::NoSpace => return Err(error),
+            _ => {}
+        }
+        let end = log.buffer.stop(Stop::Closed);
+        log.wait(end, None)?;
+        self.handle.save_clean_end(end)?;
+        log.flusher.stop();
+        log.store.close();
+        Ok(())
+    }
+
+    /// Waits until all that was reserved before the call survives power loss.
+    ///
+    /// Blocks for about one device sync; returns at once if there is nothing to sync.
+    ///
+    /// # Errors
+    /// `NoSpace`: nothing is lost; free space and call again. `Poisoned`: open the log again.
+    pub fn sync(&self) -> Result<()> {
+        self.handle.log.wait(self.reserved_lsn(), None).map(drop)
+    }
+
+    /// Waits until the record that begins at `lsn` survives power loss.
+    ///
+    /// # Errors
+    /// `OutOfRange`: `lsn` is at or above the end of the log. `Truncated`: a crash cut the record
+    /// off, or `lsn` was never a record's. `NoSpace`, `Poisoned`: as from [`sync`](Wal::sync).
+    pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
+        let target = self.end_covering(lsn)?;
+        self.handle.log.wait(target, None).map(drop)
+    }
+
+    /// Calls `f` once the record that begins at `lsn` survives power loss, or with the error that
+    /// keeps it from doing so. Asks for a sync, like a wait; does not block.
+    ///
+    /// `f` runs on the log's own thread, outside of all locks, one callback at a time, in LSN
+    /// order; it may call the log. For Raft, whose leader counts itself when its entry is durable.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Truncated`: as from [`wait_durable`](Wal::wait_durable). `Closed`,
+    /// `Poisoned`. `Io`: the thread could not be started. `f` is not called then.
+    pub fn on_durable(
+        &self,
+        lsn: Lsn,
+        f: impl FnOnce(Result<()>) + Send + 'static,
+    ) -> Result<()> {
+        let target = self.end_covering(lsn)?;
+        self.check_open()?;
+        self.ensure_flusher()?;
+        self.handle.log.register_callback(target, Box::new(f))
+    }
+
+    /// Waits until the record that begins at `lsn` was handed to the operating system: it
+    /// survives the death of the process, not of the operating system.
+    ///
+    /// # Errors
+    /// As [`wait_durable`](Wal::wait_durable).
+    pub fn flush_to_os(&self, lsn: Lsn) -> Result<()> {
+        let target = self.end_covering(lsn)?;
+        self.flush_until(target)
+    }
+
+    /// End of the last reservation. An append that has not returned may lie below it.
+    #[must_use]
+    pub fn reserved_lsn(&self) -> Lsn {
+        self.handle.log.buffer.reserved()
+    }
+
+    /// End of the longest prefix that was seen complete in the buffer.
+    #[must_use]
+    pub fn filled_lsn(&self) -> Lsn {
+        self.handle.log.filled.read()
+    }
+
+    /// End of the prefix that was handed to the operating system.
+    #[must_use]
+    pub fn written_lsn(&self) -> Lsn {
+        self.handle.log.buffer.written.read()
+    }
+
+    /// End of the prefix that survives power loss.
+    #[must_use]
+    pub fn durable_lsn(&self) -> Lsn {
+        self.handle.log.durable.read()
+    }
+
+    /// Where the log begins: everything below was truncated.
+    #[must_use]
+    pub fn head_lsn(&self) -> Lsn {
+        self.handle.state.lock().head
+    }
+
+    /// The greatest LSN that was given to [`checkpoint`](Wal::checkpoint).
+    #[must_use]
+    pub fn checkpoint_lsn(&self) -> Lsn {
+        self.handle.state.lock().checkpoint
+    }
+
+    /// The identity of the log, drawn when it was created.
+    #[must_use]
+    pub fn uuid(&self) -> Uuid {
+        self.handle.state.lock().uuid
+    }
+
+    /// Bytes of the largest record: half the buffer or half a segment, whichever is less, minus
+    /// the header.
+    #[must_use]
+    pub fn max_record_bytes(&self) -> usize {
+        self.handle.max_frame_bytes as usize - crate::frame::HEADER_BYTES
+    }
+
+    /// What the log has done since it was opened, and where it stands.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let log = &self.handle.log;
+        let durable = self.durable_lsn();
+        let written = self.written_lsn();
+        let watermarks =
+            [self.head_lsn(), durable, written, self.filled_lsn(), self.reserved_lsn()];
+        let memory = (log.buffer.memory_bytes(), log.buffer.memory_kind());
+        log.counters.snapshot(watermarks, log.waiters(), memory)
+    }
+
+    /// What the open of this log found and did.
+    #[must_use]
+    pub fn recovery_report(&self) -> &RecoveryReport {
+        &self.handle.report
+    }
+
+    pub(crate) fn commit_state(&self) -> &Commit {
+        &self.handle.log
+    }
+
+    pub(crate) fn ensure_flusher(&self) -> Result<()> {
+        let interval = match self.handle.policy {
+            SyncPolicy::Interval(interval) => Some(interval),
+            _ => None,
+        };
+        Flusher::ensure_started(&self.handle.log, interval)
+    }
+
+    fn check_open(&self) -> Result<()> {
+        let log = &self.handle.log;
+        log.check()?;
+        log.buffer.tail().map(drop).map_err(|stop| log.stopped(stop))
+    }
+
+    /// What a watermark must reach to cover the record that begins at `lsn`.
+    fn end_covering(&self, lsn: Lsn) -> Result<Lsn> {
+        let reserved = self.reserved_lsn();
+        if lsn >= reserved {
+            let text = format!("the log ends at LSN {reserved}");
+            return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(lsn));
+        }
+        if lsn < self.handle.running_base {
+            self.check_not_dead(lsn)?;
+        }
+        Ok(lsn.plus(1))
+    }
+
+    /// Refuses an LSN that lies between one epoch's end and the next one's base.
+    fn check_not_dead(&self, lsn: Lsn) -> Result<()> {
+        let spans = self.handle.spans.read();
+        let is_alive = spans.iter().any(|span| span.base <= lsn && lsn < span.end);
+        if is_alive || lsn < self.head_lsn() {
+            return Ok(());
+        }
+        let text = "there is no such record: a crash cut the log off below it";
+        Err(Error::new(ErrorKind::Truncated, text).at_lsn(lsn))
+    }
+
+    fn flush_until(&self, target: Lsn) -> Result<()> {
+        let log = &self.handle.log;
+        let mut backoff = crate::sync::Backoff::default();
+        while log.buffer.written.read() < target {
+            log.check()?;
+            if log.write_filled()? < target {
+                // A hole lies below the target; its owner announces nothing.
+                backoff.wait();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Nobody else appends: all that was reserved is filled. A failure has nobody to go to;
+        // the mapped buffer keeps the bytes, and recovery replays them.
+        let _ = self.log.write_filled();
+        self.log.flusher.stop();
+        let closed = Error::bare(ErrorKind::Closed);
+        self.log.fail_waiters(&closed, true);
+        self.log.store.close();
+    }
+}
+
+/// How long an idle `tail` sleeps at most before it looks again for written records.
+const WRITTEN_POLL: Duration = Duration::from_micros(500);

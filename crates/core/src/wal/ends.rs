@@ -1,0 +1,188 @@
+//! Both ends of the log: truncation at the head, checkpoints, the clean end; and the pins that
+//! readers set.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Handle, Wal};
+use crate::reader::Pinned;
+use crate::store::State;
+use crate::sync::Mutex;
+use crate::{Error, ErrorKind, Lsn, Result};
+
+/// LSNs from which readers need the log, with how many readers each.
+#[derive(Debug, Default)]
+pub(super) struct Pins(Mutex<BTreeMap<Lsn, usize>>);
+
+impl Pins {
+    fn lowest(&self) -> Option<Lsn> {
+        self.0.lock().keys().next().copied()
+    }
+
+    fn add(&self, at: Lsn) {
+        *self.0.lock().entry(at).or_insert(0) += 1;
+    }
+
+    fn remove(&self, at: Lsn) {
+        let mut pins = self.0.lock();
+        if let Some(count) = pins.get_mut(&at) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&at);
+            }
+        }
+    }
+}
+
+/// One reader's pin; it keeps the log open, too.
+#[derive(Debug)]
+pub(super) struct Pin {
+    wal: Wal,
+    at: Lsn,
+    // Where the pinned segment ends: the pin moves on when the reader comes there.
+    segment_end: Lsn,
+}
+
+impl Pin {
+    pub(super) fn new(wal: &Wal, at: Lsn) -> Pin {
+        wal.handle.pins.add(at);
+        Pin { wal: wal.clone(), at, segment_end: wal.handle.segment_end(at) }
+    }
+}
+
+impl Pinned for Pin {
+    fn advance(&mut self, lsn: Lsn) {
+        if lsn >= self.segment_end {
+            let pins = Arc::clone(&self.wal.handle.pins);
+            pins.add(lsn);
+            pins.remove(self.at);
+            self.at = lsn;
+            self.segment_end = self.wal.handle.segment_end(lsn);
+        }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.wal.handle.pins.remove(self.at);
+        // What could not be released for this reader is released by the next truncation; a
+        // failure here has nobody to go to.
+        let _ = self.wal.handle.release_unpinned();
+    }
+}
+
+impl Wal {
+    /// Gives up all records below `lsn`, which stays: whole segments are freed and recycled, as
+    /// far as no iterator reads them.
+    ///
+    /// Waits until everything below `lsn` is durable. An `lsn` at or below the head changes
+    /// nothing.
+    ///
+    /// # Durability
+    /// The new head survives power loss when this returns.
+    ///
+    /// # Errors
+    /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`:
+    /// it lies above the end. `Truncated`: it lies in a range that a crash cut off. `NoSpace`,
+    /// `Io`: the old head stands; call again. `Closed`, `Poisoned`.
+    pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
+        self.check_open()?;
+        if lsn <= self.head_lsn() {
+            return Ok(());
+        }
+        self.check_boundary(lsn)?;
+        self.handle.log.wait(lsn, None)?;
+        self.handle.change_state(|state| state.head = state.head.max(lsn))?;
+        self.handle.forget_epochs_below(lsn);
+        self.handle.release_unpinned()
+    }
+
+    /// Records durably that everything below `lsn` has been applied elsewhere, and that it was
+    /// durable: recovery refuses a log that ends below.
+    ///
+    /// Waits until everything below `lsn` is durable, and writes a mark that proves it for the
+    /// records before. An `lsn` at or below the last checkpoint changes nothing. It does not
+    /// free space: that is [`truncate_before`](Wal::truncate_before).
+    ///
+    /// # Errors
+    /// As [`truncate_before`](Wal::truncate_before).
+    pub fn checkpoint(&self, lsn: Lsn) -> Result<()> {
+        self.check_open()?;
+        if lsn <= self.checkpoint_lsn() {
+            return Ok(());
+        }
+        self.check_boundary(lsn)?;
+        self.handle.log.wait(lsn, None)?;
+        let mark_end = self.append_mark()?;
+        self.handle.log.wait(mark_end, None)?;
+        self.handle.change_state(|state| state.checkpoint = state.checkpoint.max(lsn))
+    }
+
+    /// Refuses an LSN at which neither a record begins nor the log ends.
+    fn check_boundary(&self, lsn: Lsn) -> Result<()> {
+        let reserved = self.reserved_lsn();
+        if lsn > reserved {
+            let text = format!("the log ends at LSN {reserved}");
+            return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(lsn));
+        }
+        if lsn == reserved || lsn == self.handle.running_base {
+            return Ok(());
+        }
+        if lsn < self.handle.running_base {
+            self.check_not_dead(lsn)?;
+        }
+        self.frame_at(lsn).map(drop)
+    }
+}
+
+impl Handle {
+    pub(super) fn segment_end(&self, lsn: Lsn) -> Lsn {
+        let segment_bytes = self.state.lock().segment_bytes;
+        Lsn::new((lsn.segment(segment_bytes) + 1) * segment_bytes)
+    }
+
+    /// Sets the clean end. No state is saved afterwards.
+    pub(super) fn save_clean_end(&self, end: Lsn) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.clean {
+            return Err(Error::bare(ErrorKind::Closed));
+        }
+        let next = State { clean: true, clean_end: end, ..state.clone() };
+        self.log.store.save_state(&next)?;
+        *state = next;
+        Ok(())
+    }
+
+    fn change_state(&self, change: impl FnOnce(&mut State)) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.clean {
+            return Err(Error::bare(ErrorKind::Closed));
+        }
+        self.log.check()?;
+        let mut next = state.clone();
+        change(&mut next);
+        if next != *state {
+            self.log.store.save_state(&next)?;
+            *state = next;
+        }
+        Ok(())
+    }
+
+    /// Drops epochs whose records all lie below the head; the running one stays.
+    fn forget_epochs_below(&self, head: Lsn) {
+        let mut spans = self.spans.write();
+        let running = spans.len() - 1;
+        let dead = spans[..running].iter().take_while(|span| span.end <= head).count();
+        spans.drain(..dead);
+    }
+
+    /// Frees the segments below the head that no reader pins.
+    fn release_unpinned(&self) -> Result<()> {
+        let state = self.state.lock();
+        if state.clean {
+            return Ok(());
+        }
+        let to = self.pins.lowest().map_or(state.head, |pin| pin.min(state.head));
+        self.log.store.release(Lsn::ZERO, to)
+    }
+}

@@ -1,0 +1,203 @@
+//! Reading a log that is being written: iterators, single records, following the tail.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::ends::Pin;
+use super::{WRITTEN_POLL, Wal};
+use crate::frame::{Header, Kind};
+use crate::reader::{EpochSpan, FrameReader, Record, RecordBuf, Records};
+use crate::store::ReadStore;
+use crate::{Error, ErrorKind, Lsn, Result};
+
+/// Bytes that a read of a single record begins with.
+const SINGLE_READ_BYTES: usize = 4096;
+
+impl Wal {
+    /// All records from the head to the end of the log at the time of the call.
+    ///
+    /// Brings everything to the operating system first, as [`flush_to_os`](Wal::flush_to_os); so
+    /// it may wait for appends in progress, not for the device.
+    ///
+    /// # Errors
+    /// `Io`. On a poisoned log, or when the disk is full, the iterator gives what was written
+    /// and then the error.
+    pub fn iter(&self) -> Result<Records> {
+        self.records(self.head_lsn(), self.handle.read_ahead_bytes)
+    }
+
+    /// The records from the one at `lsn` on. Finds it without a search.
+    ///
+    /// An `lsn` that a crash cut off begins at the next record; the end of the log gives an
+    /// empty iterator.
+    ///
+    /// # Errors
+    /// `NotARecord`: no record begins at `lsn`. `Truncated`: it lies below the head.
+    /// `OutOfRange`: it lies above the end. Else as [`iter`](Wal::iter).
+    pub fn iter_from(&self, lsn: Lsn) -> Result<Records> {
+        self.check_readable(lsn)?;
+        if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {
+            self.frame_at(lsn)?;
+        }
+        self.records(lsn, self.handle.read_ahead_bytes)
+    }
+
+    /// The record at `lsn`, copied out.
+    ///
+    /// # Errors
+    /// As [`iter_from`](Wal::iter_from), and `NotARecord` for an `lsn` that a crash cut off.
+    pub fn get(&self, lsn: Lsn) -> Result<RecordBuf> {
+        self.check_readable(lsn)?;
+        let is_inside = lsn < self.reserved_lsn() && self.span_of(lsn).is_some();
+        if !is_inside || self.frame_at(lsn)?.kind != Kind::Data {
+            return Err(not_a_record(lsn));
+        }
+        let mut records = self.records(lsn, SINGLE_READ_BYTES)?;
+        match records.next()? {
+            Some(record) if record.lsn() == lsn => Ok(record.into()),
+            _ => Err(not_a_record(lsn)),
+        }
+    }
+
+    /// Follows the log from the head on: records as they become durable.
+    ///
+    /// # Errors
+    /// As [`iter`](Wal::iter).
+    pub fn tail(&self) -> Result<Tail> {
+        self.tail_from(self.head_lsn())
+    }
+
+    /// Follows the log from the record at `lsn` on.
+    ///
+    /// # Errors
+    /// As [`iter_from`](Wal::iter_from).
+    pub fn tail_from(&self, lsn: Lsn) -> Result<Tail> {
+        self.check_readable(lsn)?;
+        if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {
+            self.frame_at(lsn)?;
+        }
+        let records = self.records_until(lsn, lsn, self.handle.read_ahead_bytes);
+        Ok(Tail { wal: self.clone(), records, is_durable_only: true })
+    }
+
+    /// The header of the frame at `lsn`, from the store.
+    pub(super) fn frame_at(&self, lsn: Lsn) -> Result<Header> {
+        let Some(span) = self.span_of(lsn) else { return Err(not_a_record(lsn)) };
+        if lsn >= self.handle.running_base {
+            self.flush_until(lsn.plus(1))?;
+        }
+        let pin = Pin::new(self, lsn);
+        let header = self.frame_reader(SINGLE_READ_BYTES).header(lsn, span.seed)?;
+        drop(pin);
+        header.ok_or_else(|| not_a_record(lsn))
+    }
+
+    fn records(&self, from: Lsn, read_ahead_bytes: usize) -> Result<Records> {
+        let reserved = self.reserved_lsn();
+        let failure = match self.flush_until(reserved) {
+            Ok(()) => None,
+            Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+            Err(error) => Some(error),
+        };
+        let end = if failure.is_some() { self.written_lsn() } else { reserved };
+        Ok(self.records_until(from, end, read_ahead_bytes).failing_at_end(failure))
+    }
+
+    fn records_until(&self, from: Lsn, end: Lsn, read_ahead_bytes: usize) -> Records {
+        let pin = Pin::new(self, from);
+        let mut spans = self.handle.spans.read().clone();
+        if let Some(running) = spans.last_mut() {
+            running.end = end.max(running.base);
+        }
+        Records::new(self.frame_reader(read_ahead_bytes), spans, from).keeping(Box::new(pin))
+    }
+
+    fn frame_reader(&self, read_ahead_bytes: usize) -> FrameReader {
+        let store = Arc::clone(&self.handle.log.store) as Arc<dyn ReadStore>;
+        let segment_bytes = self.handle.state.lock().segment_bytes;
+        FrameReader::new(store, segment_bytes, read_ahead_bytes)
+    }
+
+    fn check_readable(&self, lsn: Lsn) -> Result<()> {
+        let (head, reserved) = (self.head_lsn(), self.reserved_lsn());
+        if lsn < head {
+            let text = format!("the log begins at LSN {head}");
+            return Err(Error::new(ErrorKind::Truncated, text).at_lsn(lsn));
+        }
+        if lsn > reserved {
+            let text = format!("the log ends at LSN {reserved}");
+            return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(lsn));
+        }
+        Ok(())
+    }
+
+    fn span_of(&self, lsn: Lsn) -> Option<EpochSpan> {
+        let spans = self.handle.spans.read();
+        spans.iter().find(|span| span.base <= lsn && lsn < span.end).copied()
+    }
+}
+
+/// Follows a log: gives each record once, in LSN order, as soon as it is durable.
+///
+/// It asks nobody to sync: it sees what commits make durable.
+#[derive(Debug)]
+pub struct Tail {
+    wal: Wal,
+    records: Records,
+    is_durable_only: bool,
+}
+
+impl Tail {
+    /// Gives records as soon as they were handed to the operating system, durable or not. A
+    /// crash can take back what was given.
+    #[must_use]
+    pub fn written(mut self) -> Tail {
+        self.is_durable_only = false;
+        self
+    }
+
+    /// The next record, or `None` if there was none within `patience`.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Unsupported`, `Io`: as [`Records::next`]. `Poisoned`: after the last record
+    /// that there will be.
+    pub fn next(&mut self, patience: Duration) -> Result<Option<Record<'_>>> {
+        let deadline = Instant::now().checked_add(patience);
+        while !self.records.has_more() {
+            if self.records.is_finished() {
+                return Ok(None);
+            }
+            let at = self.records.position();
+            let end = self.end();
+            if end > at {
+                self.records.extend_to(end);
+            } else if !self.wait_beyond(at, deadline)? {
+                return Ok(None);
+            }
+        }
+        self.records.next()
+    }
+
+    fn end(&self) -> Lsn {
+        if self.is_durable_only { self.wal.durable_lsn() } else { self.wal.written_lsn() }
+    }
+
+    /// Waits for the end to move beyond `at`; false if the deadline came first.
+    fn wait_beyond(&self, at: Lsn, deadline: Option<Instant>) -> Result<bool> {
+        let now = Instant::now();
+        let deadline = deadline.unwrap_or(now + Duration::from_secs(1 << 30));
+        if now >= deadline {
+            return Ok(false);
+        }
+        if self.is_durable_only {
+            return self.wal.commit_state().observe(at.plus(1), deadline);
+        }
+        self.wal.commit_state().check()?;
+        crate::sync::sleep(WRITTEN_POLL.min(deadline - now));
+        Ok(true)
+    }
+}
+
+fn not_a_record(lsn: Lsn) -> Error {
+    Error::new(ErrorKind::NotARecord, "no record begins here").at_lsn(lsn)
+}

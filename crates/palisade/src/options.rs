@@ -1,0 +1,172 @@
+//! Everything that can be chosen about a log, in one builder.
+
+use std::path::Path;
+
+use palisade_core::SyncPolicy;
+use palisade_store::{BufferKind, FileOptions, FileStore, OpenMode};
+
+use crate::{Result, Wal};
+
+/// Settings of a log on files: those of the log and those of its folder.
+///
+/// Each has a default that suits one log on a local disk. Nothing is checked before
+/// [`open`](Options::open).
+///
+/// ```
+/// # fn main() -> palisade::Result<()> {
+/// # let folder = std::env::temp_dir().join(format!("palisade-options-{}", std::process::id()));
+/// # let _ = std::fs::remove_dir_all(&folder);
+/// use palisade::{Options, SyncPolicy};
+/// use std::time::Duration;
+///
+/// let wal = Options::new()
+///     .segment_bytes(16 << 20)
+///     .buffer_bytes(4 << 20)
+///     .sync_policy(SyncPolicy::Interval(Duration::from_millis(5)))
+///     .create_new(true)
+///     .open(&folder)?;
+/// # wal.close()?;
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until they open a log"]
+pub struct Options {
+    log: palisade_core::Options,
+    files: FileOptions,
+    create: bool,
+    create_new: bool,
+    must_exist: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            log: palisade_core::Options::default(),
+            files: FileOptions::default(),
+            create: true,
+            create_new: false,
+            must_exist: false,
+        }
+    }
+}
+
+impl Options {
+    /// The defaults.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Bytes of log in a segment: a multiple of 4096 from 64 KiB to 1 TiB, fixed when the log is
+    /// made. Default 64 MiB, or whatever an existing log has.
+    pub fn segment_bytes(mut self, bytes: u64) -> Options {
+        self.files.segment_bytes = Some(bytes);
+        self
+    }
+
+    /// Bytes of the log buffer: a power of two from 4 KiB to 1 GiB. Default 16 MiB; half as
+    /// much again is used for publish slots.
+    pub fn buffer_bytes(mut self, bytes: usize) -> Options {
+        self.log.buffer_bytes = bytes;
+        self
+    }
+
+    /// What the buffer lies on. Default [`BufferKind::Auto`]: a shared file mapping where the
+    /// file system overwrites in place, so that an append survives the death of the process.
+    pub fn buffer(mut self, kind: BufferKind) -> Options {
+        self.files.buffer = kind;
+        self
+    }
+
+    /// When the log syncs by itself. Default [`SyncPolicy::OnCommit`].
+    pub fn sync_policy(mut self, policy: SyncPolicy) -> Options {
+        self.log.sync_policy = policy;
+        self
+    }
+
+    /// Whether a log is made where there is none. Default true; `false` is the same as
+    /// [`must_exist`](Options::must_exist).
+    pub fn create(mut self, create: bool) -> Options {
+        self.create = create;
+        self
+    }
+
+    /// Whether a log that is there already is an error. Default false.
+    pub fn create_new(mut self, create_new: bool) -> Options {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Whether the log has to be there: a disk that is not mounted must not yield an empty log.
+    /// Default false; wins over the other two.
+    pub fn must_exist(mut self, must_exist: bool) -> Options {
+        self.must_exist = must_exist;
+        self
+    }
+
+    /// Released segments that are kept to be used again. Default 4.
+    pub fn spare_segments(mut self, count: usize) -> Options {
+        self.files.spare_segments = count;
+        self
+    }
+
+    /// Whether segments are written with zeros ahead of the tail. Default true.
+    pub fn zero_fill(mut self, zero_fill: bool) -> Options {
+        self.files.zero_fill = zero_fill;
+        self
+    }
+
+    /// A write to the operating system begins when this many bytes are filled, without waiting
+    /// for a commit. Default 1 MiB.
+    pub fn write_bytes(mut self, bytes: usize) -> Options {
+        self.log.write_bytes = bytes;
+        self
+    }
+
+    /// How long a leader waits for committers that it has just woken, in percent of a measured
+    /// sync. Default 25; 0 turns gathering off.
+    pub fn gather_percent(mut self, percent: u32) -> Options {
+        self.log.gather_percent = percent;
+        self
+    }
+
+    /// Threads and futures that may wait at one time. Default 65 536.
+    pub fn max_waiters(mut self, count: usize) -> Options {
+        self.log.max_waiters = count;
+        self
+    }
+
+    /// Bytes that an iterator reads ahead. Default 256 KiB.
+    pub fn read_ahead_bytes(mut self, bytes: usize) -> Options {
+        self.log.read_ahead_bytes = bytes;
+        self
+    }
+
+    /// Opens the log in the folder `path`, and makes it if there is none and the options allow.
+    ///
+    /// # Durability
+    /// Everything that was recovered survives power loss when this returns.
+    ///
+    /// # Errors
+    /// Nothing is changed in any of these cases. `InvalidArgument`: an option or the path.
+    /// `NotFound`, `AlreadyExists`: as the options ask. `Foreign`: the folder holds something
+    /// else. `Unsupported`: a newer format. `Mismatch`: another segment size. `Locked`: another
+    /// process holds the log. `Corrupt`: acknowledged data is damaged. `PermissionDenied`,
+    /// `NoSpace`, `Io`: from the operating system.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Wal> {
+        self.log.validate()?;
+        let mode = match (self.must_exist || !self.create, self.create_new) {
+            (_, true) if !self.must_exist => OpenMode::CreateNew,
+            (true, _) => OpenMode::MustExist,
+            _ => OpenMode::Create,
+        };
+        let mut files = self.files.clone();
+        files.mode = mode;
+        let store = FileStore::open(path, &files)?;
+        Wal::with_store(store, self.clone())
+    }
+
+    pub(crate) fn log(&self) -> &palisade_core::Options {
+        &self.log
+    }
+}

@@ -1,0 +1,74 @@
+//! The log on files.
+
+use std::ops::Deref;
+use std::path::Path;
+
+use palisade_core::store::Store;
+
+use crate::{Options, Result};
+
+/// A write-ahead log: a handle that is cheap to clone and shared by threads.
+///
+/// Derefs to [`palisade_core::Wal`], which has all the calls and the table of what survives
+/// what. A log lives in a folder of its own and is held by one process at a time.
+///
+/// Dropping the last handle hands everything to the operating system; only
+/// [`close`](Wal::close) makes a clean end, after which the next open needs no scan.
+#[derive(Clone, Debug)]
+pub struct Wal(palisade_core::Wal);
+
+impl Wal {
+    /// Opens the log in the folder `path` with the default [`Options`]; makes the log, and the
+    /// folder, but not its parents, if there is none.
+    ///
+    /// # Durability
+    /// Everything that [`recovery_report`](palisade_core::Wal::recovery_report) counts as
+    /// recovered survives power loss when this returns.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Wal> {
+        Options::new().open(path)
+    }
+
+    /// Opens the log that `store` keeps, for example a [`MemStore`](crate::MemStore). Settings
+    /// of `options` that concern files are not looked at.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// use palisade::{MemStore, Options, Wal};
+    ///
+    /// let store = MemStore::new(1 << 20);
+    /// let wal = Wal::with_store(store.clone(), Options::new().buffer_bytes(1 << 16))?;
+    /// let lsn = wal.commit(b"record")?;
+    /// drop(wal);
+    /// let wal = Wal::with_store(store, Options::new().buffer_bytes(1 << 16))?;
+    /// assert_eq!(wal.get(lsn)?.data(), b"record");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`palisade_core::Wal::with_store`].
+    pub fn with_store(store: impl Store, options: Options) -> Result<Wal> {
+        palisade_core::Wal::with_store(store, options.log()).map(Wal)
+    }
+
+    /// Syncs everything and makes a clean end: the next open needs no scan.
+    ///
+    /// # Durability
+    /// All that was appended survives power loss when this returns.
+    ///
+    /// # Errors
+    /// As [`palisade_core::Wal::close`].
+    pub fn close(self) -> Result<()> {
+        self.0.close()
+    }
+}
+
+impl Deref for Wal {
+    type Target = palisade_core::Wal;
+
+    fn deref(&self) -> &palisade_core::Wal {
+        &self.0
+    }
+}

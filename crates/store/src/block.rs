@@ -1,0 +1,223 @@
+//! Sealed blocks: how the meta file, segment headers and the buffer's file begin.
+//!
+//! ```text
+//! offset  bytes  field
+//!      0      8  magic: which kind of block
+//!      8      4  checksum: CRC-32C of bytes 12..4096
+//!     12      4  format version
+//!     16      4  feature bits that a reader has to know (incompatible)
+//!     20      4  feature bits that a reader may ignore (compatible)
+//!     24      …  the fields of the kind, then zeros
+//! ```
+//!
+//! All numbers are little-endian. The first 24 bytes and the reach of the checksum are the same
+//! in every version, so that an unknown version is told apart from damage: it validates.
+
+use std::fmt;
+
+use palisade_core::crc32c_append;
+
+/// Bytes of a sealed block.
+pub(crate) const BLOCK_BYTES: usize = 4096;
+/// The format version that this crate writes, and the only one that it reads.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The incompatible feature bits that this crate knows.
+const KNOWN_FEATURES: u32 = 0;
+
+const CHECKSUM_AT: usize = 8;
+const VERSION_AT: usize = 12;
+const FEATURES_AT: usize = 16;
+const FIELDS_AT: usize = 24;
+
+/// The bytes of a block.
+pub(crate) type Block = [u8; BLOCK_BYTES];
+/// The first bytes of a block.
+pub(crate) type Magic = [u8; 8];
+
+/// Why a block does not validate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It does not begin with the magic.
+    Foreign,
+    /// It begins with the magic, and its checksum is wrong.
+    Damaged,
+    /// It validates, and its version is unknown.
+    Version(u32),
+    /// It validates, and has these unknown incompatible feature bits.
+    Features(u32),
+}
+
+impl Fault {
+    /// Whether the block is whole, but of a format that this crate does not know.
+    pub(crate) fn is_unsupported(self) -> bool {
+        matches!(self, Fault::Version(_) | Fault::Features(_))
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Foreign => f.write_str("does not begin with Palisade's mark"),
+            Fault::Damaged => f.write_str("has a checksum that does not match its content"),
+            Fault::Version(found) => {
+                write!(f, "has format version {found}, known is {FORMAT_VERSION}")
+            }
+            Fault::Features(found) => write!(f, "needs the unknown feature bits {found:#x}"),
+        }
+    }
+}
+
+/// Fills a block, field by field.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    block: Block,
+    at: usize,
+}
+
+impl Writer {
+    pub(crate) fn new(magic: Magic) -> Writer {
+        let mut block = [0; BLOCK_BYTES];
+        block[..CHECKSUM_AT].copy_from_slice(&magic);
+        block[VERSION_AT..FEATURES_AT].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        Writer {
+            block,
+            at: FIELDS_AT,
+        }
+    }
+
+    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Writer {
+        self.block[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+        self
+    }
+
+    pub(crate) fn u64(self, value: u64) -> Writer {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    pub(crate) fn flag(self, value: bool) -> Writer {
+        self.u64(u64::from(value))
+    }
+
+    pub(crate) fn seal(mut self) -> Block {
+        seal(&mut self.block);
+        self.block
+    }
+}
+
+/// Reads the fields of a block that validates, in the order in which they were written.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    fields: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Checks `block`, which may be shorter than a block.
+    pub(crate) fn open(block: &'a [u8], magic: Magic) -> Result<Reader<'a>, Fault> {
+        if !block.starts_with(&magic) {
+            return Err(Fault::Foreign);
+        }
+        if block.len() != BLOCK_BYTES || checksum(block) != number_at(block, CHECKSUM_AT) {
+            return Err(Fault::Damaged);
+        }
+        let version = number_at(block, VERSION_AT);
+        if version != FORMAT_VERSION {
+            return Err(Fault::Version(version));
+        }
+        let unknown = number_at(block, FEATURES_AT) & !KNOWN_FEATURES;
+        if unknown != 0 {
+            return Err(Fault::Features(unknown));
+        }
+        Ok(Reader {
+            fields: &block[FIELDS_AT..],
+        })
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> [u8; N] {
+        let (field, rest) = self.fields.split_at(N);
+        self.fields = rest;
+        let mut array = [0; N];
+        array.copy_from_slice(field);
+        array
+    }
+
+    pub(crate) fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.array())
+    }
+
+    pub(crate) fn flag(&mut self) -> bool {
+        self.u64() != 0
+    }
+}
+
+fn seal(block: &mut Block) {
+    let checksum = checksum(block);
+    block[CHECKSUM_AT..VERSION_AT].copy_from_slice(&checksum.to_le_bytes());
+}
+
+fn checksum(block: &[u8]) -> u32 {
+    crc32c_append(0, &block[VERSION_AT..])
+}
+
+fn number_at(block: &[u8], at: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&block[at..at + 4]);
+    u32::from_le_bytes(bytes)
+}
+
+/// A whole block with another format version: what a later Palisade may write.
+#[cfg(test)]
+pub(crate) fn with_version(mut block: Block, version: u32) -> Block {
+    block[VERSION_AT..FEATURES_AT].copy_from_slice(&version.to_le_bytes());
+    seal(&mut block);
+    block
+}
+
+/// A whole block with other incompatible feature bits.
+#[cfg(test)]
+pub(crate) fn with_features(mut block: Block, features: u32) -> Block {
+    block[FEATURES_AT..FEATURES_AT + 4].copy_from_slice(&features.to_le_bytes());
+    seal(&mut block);
+    block
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAGIC: Magic = *b"PALITEST";
+
+    #[test]
+    fn each_flipped_bit_is_found() {
+        let block = Writer::new(MAGIC).u64(7).bytes(b"abc").seal();
+        assert_eq!(Reader::open(&block, MAGIC).unwrap().u64(), 7);
+        for bit in 0..BLOCK_BYTES * 8 {
+            let mut flipped = block;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let fault = Reader::open(&flipped, MAGIC).unwrap_err();
+            let expected = if bit < 64 {
+                Fault::Foreign
+            } else {
+                Fault::Damaged
+            };
+            assert_eq!(fault, expected, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn unknown_formats_are_told_apart_from_damage() {
+        let block = Writer::new(MAGIC).seal();
+        let newer = with_version(block, 2);
+        assert_eq!(Reader::open(&newer, MAGIC).unwrap_err(), Fault::Version(2));
+        let featured = with_features(block, 4);
+        assert_eq!(
+            Reader::open(&featured, MAGIC).unwrap_err(),
+            Fault::Features(4)
+        );
+        assert_eq!(
+            Reader::open(&block[..100], MAGIC).unwrap_err(),
+            Fault::Damaged
+        );
+        assert_eq!(Reader::open(&[], MAGIC).unwrap_err(), Fault::Foreign);
+    }
+}

@@ -1,0 +1,246 @@
+//! The store on files.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::io::IoSlice;
+use std::path::Path;
+use std::sync::Arc;
+
+use palisade_core::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store};
+use palisade_core::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
+use parking_lot::Mutex;
+
+use crate::boot::BootId;
+use crate::buffer_file::{self, RingHeader, SyncLine};
+use crate::folder::{BUFFER, Folder, LOCK};
+use crate::fs::{Disk, DiskFile};
+use crate::fs_os::OsDisk;
+use crate::meta::MetaFile;
+use crate::open::{self, Opened};
+use crate::options::{BufferKind, FileOptions, MIN_FILE_BYTES};
+use crate::prepare::Preparer;
+use crate::segments::{Segments, Shape};
+
+/// A log in a folder of its own.
+///
+/// | file | what it is |
+/// |---|---|
+/// | `lock` | empty; locked as long as the log is open for writing |
+/// | `meta` | the log's [`State`], in two checksummed copies |
+/// | `buffer` | the log buffer, where it is mapped, and the sync line |
+/// | `segment-<number>` | a header block of 4096 bytes, then the log's bytes |
+/// | `spare-<number>` | a file that becomes a segment; what it holds is never read |
+///
+/// Files are zeroed ahead of the tail and recycled when they are released, because overwriting
+/// written blocks syncs faster than growing a file. On file systems that are not known to
+/// overwrite in place the store does neither, keeps the log buffer on the heap, and has no sync
+/// line.
+///
+/// Dropping the store does what [`close`](Store::close) does.
+///
+/// ```
+/// use palisade_core::store::ReadStore;
+/// use palisade_store::{FileOptions, FileStore};
+/// # let temp = tempfile::tempdir().unwrap();
+/// # let folder = temp.path().join("log");
+/// let store = FileStore::open(&folder, &FileOptions::default())?;
+/// assert!(store.state()?.clean);
+/// # Ok::<(), palisade_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct FileStore {
+    folder: Folder,
+    uuid: Uuid,
+    lock: Box<dyn DiskFile>,
+    meta: Mutex<MetaFile>,
+    line: Mutex<Option<SyncLine>>,
+    buffer: BufferKind,
+    in_place: bool,
+    boot: Option<BootId>,
+    segments: Arc<Segments>,
+    preparer: Preparer,
+}
+
+impl FileStore {
+    /// Opens the log in the folder `path`, or makes it, as `options` say.
+    ///
+    /// What is refused is left as it is, byte for byte.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: the path is empty, or an option is out of its range.
+    /// - `NotFound`: the folder or, with [`MustExist`](crate::OpenMode::MustExist), the log is
+    ///   missing; or there is no folder to make the folder in.
+    /// - `AlreadyExists`: there is a log, and
+    ///   [`CreateNew`](crate::OpenMode::CreateNew) was asked for.
+    /// - `Foreign`: the path is a file, or the folder holds something else.
+    /// - `Unsupported`: a later version of Palisade wrote the log.
+    /// - `Mismatch`: the log has segments of another size.
+    /// - `Corrupt`: neither copy of the state validates.
+    /// - `Locked`: the log is open already.
+    /// - `PermissionDenied`, `NoSpace`, `Io`: what the operating system said.
+    pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<FileStore> {
+        options.validate(MIN_FILE_BYTES)?;
+        FileStore::open_on(Arc::new(OsDisk), path.as_ref(), options)
+    }
+
+    pub(crate) fn open_on(
+        disk: Arc<dyn Disk>,
+        path: &Path,
+        options: &FileOptions,
+    ) -> Result<FileStore> {
+        let Opened { folder, lock, meta } = open::open(disk, path, options)?;
+        let in_place = folder.disk().overwrites_in_place(path);
+        let State {
+            uuid,
+            segment_bytes,
+            ..
+        } = *meta.state();
+        let shape = Shape {
+            uuid,
+            segment_bytes,
+            in_place,
+            zero_fill: options.zero_fill,
+            spare_segments: options.spare_segments,
+        };
+        let segments = Arc::new(Segments::open(folder.clone(), shape)?);
+        Ok(FileStore {
+            // Without the sync line, a boot id has nothing to vouch for.
+            boot: folder.disk().boot_id().filter(|_| in_place),
+            folder,
+            uuid,
+            lock,
+            meta: Mutex::new(meta),
+            line: Mutex::new(None),
+            buffer: options.buffer,
+            in_place,
+            preparer: Preparer::new(Arc::clone(&segments)),
+            segments,
+        })
+    }
+
+    /// The log's folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn is_mapped(&self) -> bool {
+        match self.buffer {
+            BufferKind::Auto => self.in_place,
+            BufferKind::Heap => false,
+            BufferKind::Mapped => true,
+        }
+    }
+}
+
+impl ReadStore for FileStore {
+    fn state(&self) -> Result<State> {
+        Ok(self.meta.lock().state().clone())
+    }
+
+    fn segments(&self) -> Result<Vec<Segment>> {
+        self.segments.list()
+    }
+
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
+        self.segments.read(at, into)
+    }
+
+    fn place(&self) -> String {
+        self.folder.path().display().to_string()
+    }
+}
+
+impl Store for FileStore {
+    fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
+        self.segments.write(at, pieces)
+    }
+
+    fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
+        // G6: lack of space that shows this late has lost bytes of the page cache.
+        let poisoning = |error: Error| match error.kind() {
+            ErrorKind::NoSpace => error.with_kind(ErrorKind::Io),
+            _ => error,
+        };
+        self.segments.sync(from, to).map_err(poisoning)
+    }
+
+    fn mark_durable(&self, durable: Lsn) -> Result<()> {
+        let mut line = self.line.lock();
+        let marked = line.as_mut().map_or(Ok(()), |line| line.mark(durable));
+        marked.map_err(|error| self.folder.error("note the durable LSN", BUFFER, error))
+    }
+
+    fn prepared(&self) -> Lsn {
+        self.segments.prepared()
+    }
+
+    fn prepare(&self, to: Lsn) -> Result<()> {
+        if self.segments.prepare(to)? {
+            self.preparer.was_late();
+        }
+        Ok(())
+    }
+
+    fn prepare_ahead(&self, tail: Lsn) {
+        self.preparer.follow(tail);
+    }
+
+    fn save_state(&self, state: &State) -> Result<()> {
+        self.meta.lock().save(state)
+    }
+
+    fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
+        self.segments.release(from, to)
+    }
+
+    fn begin_epoch(&self, epoch: &Epoch) -> Result<()> {
+        self.segments.begin(epoch)?;
+        self.preparer.start(epoch.base);
+        Ok(())
+    }
+
+    fn resume_epoch(&self, epoch: &Epoch, end: Lsn) -> Result<()> {
+        self.segments.resume(epoch)?;
+        self.preparer.start(end);
+        Ok(())
+    }
+
+    fn old_buffer(&self) -> Result<OldBuffer> {
+        buffer_file::read_old(&self.folder, self.uuid, self.boot)
+    }
+
+    fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory> {
+        let ring_bytes = if self.is_mapped() { buffer_bytes } else { 0 };
+        let header = RingHeader {
+            uuid: self.uuid,
+            epoch,
+            ring_bytes,
+            boot: self.boot,
+        };
+        let (memory, line) = buffer_file::renew(&self.folder, &header, durable)?;
+        *self.line.lock() = line;
+        Ok(if ring_bytes == 0 {
+            Memory::heap(buffer_bytes)
+        } else {
+            memory
+        })
+    }
+
+    fn random(&self) -> u64 {
+        // Salts need to differ, not to be secret: std's keys come from the system, too.
+        getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(LOCK))
+    }
+
+    fn close(&self) {
+        self.preparer.stop();
+        // Closing the file gives the lock back in any case.
+        let _ = self.lock.unlock();
+    }
+}
+
+impl Drop for FileStore {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

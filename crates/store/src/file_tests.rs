@@ -1,0 +1,301 @@
+//! What must hold for the store on files, on a disk that tests control.
+
+use std::fs;
+use std::io::IoSlice;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use palisade_core::store::{Epoch, OldBuffer, Predecessor, ReadStore, Store};
+use palisade_core::{ErrorKind, Lsn, MemoryKind};
+
+use crate::folder::{segment_name, spare_name};
+use crate::test_disk::TestDisk;
+use crate::{FileOptions, FileStore};
+
+const SEGMENT_BYTES: u64 = 65_536;
+const RING_BYTES: usize = 16_384;
+/// How long a condition that another thread brings about may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn options(segment_bytes: u64) -> FileOptions {
+    FileOptions {
+        segment_bytes: Some(segment_bytes),
+        ..FileOptions::default()
+    }
+}
+
+fn open(disk: &TestDisk, path: &Path) -> FileStore {
+    FileStore::open_on(Arc::new(disk.clone()), path, &options(SEGMENT_BYTES)).unwrap()
+}
+
+fn epoch(number: u64, base: u64) -> Epoch {
+    let predecessor = Predecessor {
+        epoch: number - 1,
+        end: Lsn::ZERO,
+    };
+    Epoch {
+        number,
+        salt: number * 3,
+        base: Lsn::new(base),
+        predecessor,
+    }
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        thread::yield_now();
+    }
+}
+
+/// Longer than a device needs for some MiB: a tail that moves on after it is no flood.
+fn pause_below_a_flood() {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(40) {
+        thread::yield_now();
+    }
+}
+
+fn has_spare(path: &Path) -> bool {
+    let names = fs::read_dir(path)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    names
+        .into_iter()
+        .any(|name| name.to_string_lossy().starts_with("spare-"))
+}
+
+#[test]
+fn opening_an_empty_log_takes_few_syncs() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let store = open(&disk, temp.path());
+    let mut state = store.state().unwrap();
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
+    (state.epoch, state.clean) = (1, false);
+    store.save_state(&state).unwrap();
+    // Meta 2, segment 2, buffer 2, state 2; the spare, beside all this, 2.
+    assert!(disk.controls.syncs() <= 10, "{}", disk.controls.syncs());
+}
+
+#[test]
+fn a_kill_leaves_the_buffer_and_the_durable_mark() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let store = open(&disk, temp.path());
+    assert!(matches!(store.old_buffer().unwrap(), OldBuffer::Missing));
+    let memory = store.renew_buffer(4, RING_BYTES, Lsn::new(8)).unwrap();
+    assert_eq!(memory.kind(), MemoryKind::Mapped);
+    store.mark_durable(Lsn::new(640)).unwrap();
+    drop(store);
+
+    let store = open(&disk, temp.path());
+    match store.old_buffer().unwrap() {
+        OldBuffer::Found {
+            epoch: 4,
+            same_boot: true,
+            durable: Some(durable),
+            memory,
+        } => {
+            assert_eq!((durable, memory.len()), (Lsn::new(640), RING_BYTES));
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(store);
+
+    let store = open(&TestDisk::new(true, 2), temp.path());
+    let found = store.old_buffer().unwrap();
+    assert!(
+        matches!(
+            found,
+            OldBuffer::Found {
+                same_boot: false,
+                durable: None,
+                ..
+            }
+        ),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_disk_that_copies_on_write_gets_no_mapping_no_line_and_no_recycling() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(false, 1);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
+    let memory = store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
+    assert_eq!(
+        (memory.kind(), memory.len()),
+        (MemoryKind::Heap, RING_BYTES)
+    );
+    store.mark_durable(Lsn::new(64)).unwrap();
+    let found = store.old_buffer().unwrap();
+    assert!(
+        matches!(
+            found,
+            OldBuffer::Found {
+                same_boot: false,
+                durable: None,
+                ..
+            }
+        ),
+        "{found:?}"
+    );
+
+    store.close();
+    let spares = |path: &Path| {
+        fs::read_dir(path)
+            .unwrap()
+            .filter(|entry| {
+                entry
+                    .as_ref()
+                    .unwrap()
+                    .file_name()
+                    .to_string_lossy()
+                    .starts_with("spare-")
+            })
+            .count()
+    };
+    let before = spares(temp.path());
+    store
+        .release(Lsn::ZERO, Lsn::new(2 * SEGMENT_BYTES))
+        .unwrap();
+    assert_eq!(spares(temp.path()), before);
+    assert_eq!(store.segments().unwrap().len(), 1);
+}
+
+#[test]
+fn a_full_disk_still_opens_and_everything_goes_on_when_there_is_space() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
+    wait_until("a spare is made", || has_spare(temp.path()));
+    drop(store);
+
+    disk.controls.fill(true);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(2, SEGMENT_BYTES)).unwrap();
+    let memory = store
+        .renew_buffer(2, RING_BYTES, Lsn::new(SEGMENT_BYTES))
+        .unwrap();
+    assert_eq!(memory.len(), RING_BYTES);
+    let found = store.old_buffer().unwrap();
+    assert!(
+        matches!(
+            found,
+            OldBuffer::Found {
+                epoch: 2,
+                same_boot: true,
+                ..
+            }
+        ),
+        "{found:?}"
+    );
+    let mut state = store.state().unwrap();
+    state.epoch = 2;
+    store.save_state(&state).unwrap();
+
+    let end = Lsn::new(4 * SEGMENT_BYTES);
+    assert_eq!(store.prepare(end).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(store.prepare(end).unwrap_err().kind(), ErrorKind::NoSpace);
+    let larger = store
+        .renew_buffer(3, 2 * RING_BYTES, Lsn::ZERO)
+        .unwrap_err();
+    assert_eq!(larger.kind(), ErrorKind::NoSpace);
+    disk.controls.fill(false);
+    store.prepare(end).unwrap();
+    assert!(store.prepared() >= end);
+    let numbers: Vec<u64> = store
+        .segments()
+        .unwrap()
+        .iter()
+        .map(|found| found.number)
+        .collect();
+    assert_eq!(numbers, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_write_that_lacks_space_can_be_made_again() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(false, 1);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    let content = [7; 10_000];
+    disk.controls.fill(true);
+    let error = store
+        .write(Lsn::ZERO, &[IoSlice::new(&content)])
+        .unwrap_err();
+    assert_eq!(
+        (error.kind(), error.segment()),
+        (ErrorKind::NoSpace, Some(0))
+    );
+    disk.controls.fill(false);
+    store.write(Lsn::ZERO, &[IoSlice::new(&content)]).unwrap();
+    let mut found = [0; 10_000];
+    assert_eq!(store.read(Lsn::ZERO, &mut found).unwrap(), 10_000);
+    assert_eq!(found, content);
+}
+
+#[test]
+fn half_made_spares_are_made_again() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    drop(open(&disk, temp.path()));
+    fs::write(temp.path().join(spare_name(3)), [1; 100]).unwrap();
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    let segment = fs::read(temp.path().join(segment_name(0))).unwrap();
+    assert_eq!(segment.len() as u64, 4096 + SEGMENT_BYTES);
+    assert!(segment[4096..].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn the_preparer_keeps_zeros_and_a_segment_ahead_of_the_tail() {
+    const LARGE: u64 = 8 << 20;
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let store = FileStore::open_on(Arc::new(disk), temp.path(), &options(LARGE)).unwrap();
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    let len = |number| {
+        let found = fs::metadata(temp.path().join(segment_name(number)));
+        found.map_or(0, |found| found.len().saturating_sub(4096))
+    };
+    assert_eq!(len(0), 1 << 20);
+    wait_until("a spare is made", || has_spare(temp.path()));
+    while len(0) < LARGE {
+        let tail = len(0) / 2;
+        pause_below_a_flood();
+        store.prepare_ahead(Lsn::new(tail));
+        let goal = LARGE.min(tail + (2 * tail).max(1 << 20));
+        wait_until("zeros are written ahead", || len(0) >= goal);
+    }
+    store.prepare_ahead(Lsn::new(LARGE / 2 + 4096));
+    wait_until("the next segment is made", || {
+        store.prepared() >= Lsn::new(2 * LARGE)
+    });
+}
+
+#[test]
+fn closing_lets_another_store_have_the_log_and_can_be_repeated() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store
+        .write(Lsn::ZERO, &[IoSlice::new(b"12345678")])
+        .unwrap();
+    store.close();
+    store.close();
+    drop(open(&disk, temp.path()));
+    let mut bytes = [0; 8];
+    assert_eq!(store.read(Lsn::ZERO, &mut bytes).unwrap(), 8);
+    assert_eq!(&bytes, b"12345678");
+}

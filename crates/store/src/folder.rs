@@ -1,0 +1,156 @@
+//! The log's folder: the names in it, and file calls whose errors name the path.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use palisade_core::{Error, Lsn, Result};
+
+use crate::fs::{Access, Disk, DiskFile};
+
+pub(crate) const LOCK: &str = "lock";
+pub(crate) const META: &str = "meta";
+pub(crate) const META_TEMP: &str = "meta.tmp";
+pub(crate) const BUFFER: &str = "buffer";
+pub(crate) const BUFFER_TEMP: &str = "buffer.tmp";
+
+const SEGMENT_PREFIX: &str = "segment-";
+const SEGMENT_DIGITS: usize = 20;
+const SPARE_PREFIX: &str = "spare-";
+const SPARE_DIGITS: usize = 6;
+
+/// The name of segment `number`.
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("{SEGMENT_PREFIX}{number:0SEGMENT_DIGITS$}")
+}
+
+/// The name of spare `number`.
+pub(crate) fn spare_name(number: u64) -> String {
+    format!("{SPARE_PREFIX}{number:0SPARE_DIGITS$}")
+}
+
+/// A folder on a disk. Clones share the disk.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+}
+
+impl Folder {
+    pub(crate) fn new(disk: Arc<dyn Disk>, path: &Path) -> Folder {
+        Folder {
+            disk,
+            path: path.to_path_buf(),
+        }
+    }
+
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        self.disk.as_ref()
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
+        let names = self.disk.list(&self.path);
+        names.map_err(|error| Error::io("list the log's folder", error).at_path(&self.path))
+    }
+
+    /// The numbers of all segments whose LSNs exist, in ascending order.
+    pub(crate) fn segment_numbers(&self, segment_bytes: u64) -> Result<Vec<u64>> {
+        let limit = Lsn::LIMIT.segment(segment_bytes);
+        let mut numbers = self.numbers(SEGMENT_PREFIX, SEGMENT_DIGITS)?;
+        numbers.retain(|&number| number < limit);
+        Ok(numbers)
+    }
+
+    /// The numbers of all spares, in ascending order.
+    pub(crate) fn spare_numbers(&self) -> Result<Vec<u64>> {
+        self.numbers(SPARE_PREFIX, SPARE_DIGITS)
+    }
+
+    /// Opens `name`.
+    pub(crate) fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>> {
+        let path = self.path.join(name);
+        self.disk
+            .open(&path, access)
+            .map_err(|error| Error::io("open the file", error).at_path(path))
+    }
+
+    /// Opens `name`; `None` if it is not there.
+    pub(crate) fn open_if_there(
+        &self,
+        name: &str,
+        access: Access,
+    ) -> Result<Option<Box<dyn DiskFile>>> {
+        let path = self.path.join(name);
+        match self.disk.open(&path, access) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("open the file", error).at_path(path)),
+        }
+    }
+
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (self.path.join(from), self.path.join(to));
+        let what = format!("rename {} to this name", from.display());
+        self.disk
+            .rename(&from, &to)
+            .map_err(|error| Error::io(&what, error).at_path(to))
+    }
+
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+        let path = self.path.join(name);
+        self.disk
+            .remove(&path)
+            .map_err(|error| Error::io("remove the file", error).at_path(path))
+    }
+
+    pub(crate) fn sync(&self) -> Result<()> {
+        let synced = self.disk.sync_folder(&self.path);
+        synced.map_err(|error| Error::io("sync the log's folder", error).at_path(&self.path))
+    }
+
+    /// Names the file `name` in an error of the operating system.
+    pub(crate) fn error(&self, what: &str, name: &str, error: std::io::Error) -> Error {
+        Error::io(what, error).at_path(self.path.join(name))
+    }
+
+    fn numbers(&self, prefix: &str, digits: usize) -> Result<Vec<u64>> {
+        let names = self.names()?;
+        let numbers = names.iter().filter_map(|name| parse(name, prefix, digits));
+        let mut numbers: Vec<u64> = numbers.collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+}
+
+/// The number in a name of exactly the form that this crate writes.
+fn parse(name: &str, prefix: &str, digits: usize) -> Option<u64> {
+    let number: u64 = name.strip_prefix(prefix)?.parse().ok()?;
+    (name == format!("{prefix}{number:0digits$}")).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_the_exact_form_count() {
+        let parsed = |name: &str| parse(name, SEGMENT_PREFIX, SEGMENT_DIGITS);
+        assert_eq!(parsed(&segment_name(17)), Some(17));
+        assert_eq!(parsed(&segment_name(u64::MAX)), Some(u64::MAX));
+        for name in [
+            "segment-17",
+            "segment-+0000000000000000017",
+            "segment-",
+            "spare-000017",
+        ] {
+            assert_eq!(parsed(name), None, "{name}");
+        }
+        assert_eq!(
+            parse(&spare_name(1_234_567), SPARE_PREFIX, SPARE_DIGITS),
+            Some(1_234_567)
+        );
+    }
+}

@@ -1,0 +1,206 @@
+//! The one door to the file system: what the stores on files ask of it.
+//!
+//! Two small traits, so that the same store runs over the operating system ([`OsDisk`]) and over
+//! disks that fail on purpose. Errors are plain I/O errors here; the callers name the file.
+//!
+//! [`OsDisk`]: crate::fs_os::OsDisk
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::path::Path;
+
+use palisade_core::Memory;
+
+use crate::boot::BootId;
+
+/// Bytes that one call of [`write_zeros`] hands to the file at most.
+const ZERO_WRITE_BYTES: u64 = 1 << 20;
+const ZERO_PIECES: usize = 16;
+static ZEROS: [u8; ZERO_WRITE_BYTES as usize / ZERO_PIECES] =
+    [0; ZERO_WRITE_BYTES as usize / ZERO_PIECES];
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// For reading, the file being there.
+    Read,
+    /// For reading and writing, the file being there.
+    Write,
+    /// For reading and writing, the file being made if it is missing.
+    WriteOrCreate,
+    /// For reading and writing, the file being emptied or made.
+    Fresh,
+}
+
+/// What lies at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Missing,
+    Folder,
+    Other,
+}
+
+/// A file system.
+pub(crate) trait Disk: Send + Sync + fmt::Debug {
+    /// What lies at `path`, links followed.
+    fn kind(&self, path: &Path) -> io::Result<Kind>;
+
+    /// Makes the last component of `path`; its parent has to be there.
+    fn create_folder(&self, path: &Path) -> io::Result<()>;
+
+    /// The names of everything in `folder`, in no order. What is no UTF-8 is replaced.
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
+
+    /// Whether this process may make files in `folder`; changes nothing.
+    fn check_writable(&self, folder: &Path) -> io::Result<()>;
+
+    /// Opens a file.
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Renames a file, replacing what has the name `to`.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in `folder` survive power loss.
+    fn sync_folder(&self, folder: &Path) -> io::Result<()>;
+
+    /// Whether overwriting a written block of a file in `folder` keeps it in its place. False
+    /// where that is not known.
+    fn overwrites_in_place(&self, folder: &Path) -> bool;
+
+    /// What tells this run of the operating system from every other.
+    fn boot_id(&self) -> Option<BootId>;
+}
+
+/// An open file. Dropping it closes it and gives its lock back.
+pub(crate) trait DiskFile: Send + Sync + fmt::Debug {
+    /// Reads some bytes at `offset`; 0 at the end of the file.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes some of `pieces`, one behind the other, at `offset`; says how many bytes.
+    fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Makes what was written, and the length, survive power loss.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Gets blocks for the first `len` bytes, where the file system can.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+
+    /// The file's length in bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Maps `len` bytes from `offset` on, shared and writable.
+    fn map(&self, offset: usize, len: usize) -> io::Result<Memory>;
+
+    /// Takes the file's lock, shared or exclusive, if no other handle is in the way.
+    fn try_lock(&self, shared: bool) -> io::Result<bool>;
+
+    /// Gives the lock back.
+    fn unlock(&self) -> io::Result<()>;
+}
+
+/// Reads at `offset` until `into` is full or the file ends; says how many bytes there were.
+pub(crate) fn read_full(file: &dyn DiskFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < into.len() {
+        match file.read_at(offset + done as u64, &mut into[done..]) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes all of `bytes` at `offset`.
+pub(crate) fn write_bytes(file: &dyn DiskFile, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    write_pieces(file, offset, &[IoSlice::new(bytes)], 0, bytes.len())
+}
+
+/// Writes zeros over `[from, to)`, at most 1 MiB with one system call.
+pub(crate) fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
+    let pieces = [IoSlice::new(&ZEROS); ZERO_PIECES];
+    let mut at = from;
+    while at < to {
+        let len = ZERO_WRITE_BYTES.min(to - at);
+        write_pieces(file, at, &pieces, 0, len as usize)?;
+        at += len;
+    }
+    Ok(())
+}
+
+/// Writes `len` bytes of `pieces`, less the first `skip`, at `offset`, however many calls the
+/// file needs for it. Allocates nothing.
+pub(crate) fn write_pieces(
+    file: &dyn DiskFile,
+    offset: u64,
+    pieces: &[IoSlice<'_>],
+    skip: usize,
+    len: usize,
+) -> io::Result<()> {
+    let mut done = 0;
+    while done < len {
+        let mut window = [IoSlice::new(&[]); ZERO_PIECES];
+        let count = cut(pieces, skip + done, len - done, &mut window);
+        match file.write_at(offset + done as u64, &window[..count]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => done += written,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Puts up to `len` bytes of `pieces`, less the first `skip`, into `window`; says how many
+/// slices of it are used.
+fn cut<'a>(
+    pieces: &'a [IoSlice<'_>],
+    mut skip: usize,
+    mut len: usize,
+    window: &mut [IoSlice<'a>],
+) -> usize {
+    let mut used = 0;
+    for piece in pieces {
+        if len == 0 || used == window.len() {
+            break;
+        }
+        if skip >= piece.len() {
+            skip -= piece.len();
+            continue;
+        }
+        let taken = len.min(piece.len() - skip);
+        window[used] = IoSlice::new(&piece[skip..skip + taken]);
+        (skip, len, used) = (0, len - taken, used + 1);
+    }
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cut_takes_the_asked_bytes_across_pieces() {
+        let pieces = [
+            IoSlice::new(b"abc"),
+            IoSlice::new(b""),
+            IoSlice::new(b"defgh"),
+        ];
+        for skip in 0..8 {
+            for len in 0..=8 - skip {
+                let mut window = [IoSlice::new(&[]); 4];
+                let used = cut(&pieces, skip, len, &mut window);
+                let taken: Vec<u8> = window[..used].iter().flat_map(|cut| cut.to_vec()).collect();
+                assert_eq!(
+                    taken,
+                    b"abcdefgh"[skip..skip + len],
+                    "skip {skip}, len {len}"
+                );
+            }
+        }
+    }
+}

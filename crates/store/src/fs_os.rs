@@ -1,0 +1,249 @@
+//! The operating system's file system.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, IoSlice};
+use std::path::Path;
+
+use memmap2::{MmapOptions, MmapRaw};
+use palisade_core::Memory;
+
+use crate::boot::{self, BootId};
+use crate::fs::{Access, Disk, DiskFile, Kind};
+
+/// The file system of this machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OsDisk;
+
+impl Disk for OsDisk {
+    fn kind(&self, path: &Path) -> io::Result<Kind> {
+        match fs::metadata(path) {
+            Ok(found) if found.is_dir() => Ok(Kind::Folder),
+            Ok(_) => Ok(Kind::Other),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Kind::Missing),
+            // A file stands where a folder of the path should.
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(Kind::Missing),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        match fs::create_dir(path) {
+            // Another process was faster; what it makes there is looked at next.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        }
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(folder)?;
+        names
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    }
+
+    fn check_writable(&self, folder: &Path) -> io::Result<()> {
+        platform::check_writable(folder)
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(access != Access::Read);
+        options.create(matches!(access, Access::WriteOrCreate | Access::Fresh));
+        options.truncate(access == Access::Fresh);
+        Ok(Box::new(OsFile {
+            file: options.open(path)?,
+        }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        platform::sync_folder(folder)
+    }
+
+    fn overwrites_in_place(&self, folder: &Path) -> bool {
+        platform::overwrites_in_place(folder)
+    }
+
+    fn boot_id(&self) -> Option<BootId> {
+        boot::boot_id()
+    }
+}
+
+#[derive(Debug)]
+struct OsFile {
+    file: File,
+}
+
+impl DiskFile for OsFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        platform::read_at(&self.file, offset, into)
+    }
+
+    fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        platform::write_at(&self.file, offset, pieces)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        // std's call reaches the medium everywhere: fdatasync, F_FULLFSYNC on macOS,
+        // FlushFileBuffers on Windows.
+        self.file.sync_data()
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        platform::allocate(&self.file, len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {
+        let end = offset + len;
+        if self.len()? < end as u64 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let map: MmapRaw = MmapOptions::new().len(end).map_raw(&self.file)?;
+        Memory::mapped(map, offset, len).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    fn try_lock(&self, shared: bool) -> io::Result<bool> {
+        let taken = if shared {
+            self.file.try_lock_shared()
+        } else {
+            self.file.try_lock()
+        };
+        match taken {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn unlock(&self) -> io::Result<()> {
+        self.file.unlock()
+    }
+}
+
+#[cfg(unix)]
+mod platform {
+    use std::fs::File;
+    use std::io::{self, IoSlice};
+    use std::os::unix::fs::FileExt;
+    use std::path::Path;
+
+    pub(super) fn read_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        FileExt::read_at(file, into, offset)
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn write_at(file: &File, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::pwritev(file, pieces, offset)?)
+    }
+
+    // std has no vectored positioned write; the caller's loop comes back for the other pieces.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(super) fn write_at(file: &File, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let Some(piece) = pieces.iter().find(|piece| !piece.is_empty()) else {
+            return Ok(0);
+        };
+        FileExt::write_at(file, piece, offset)
+    }
+
+    pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+        File::open(folder)?.sync_all()
+    }
+
+    pub(super) fn check_writable(folder: &Path) -> io::Result<()> {
+        use rustix::fs::{Access, AtFlags, CWD, accessat};
+        Ok(accessat(
+            CWD,
+            folder,
+            Access::WRITE_OK | Access::EXEC_OK,
+            AtFlags::EACCESS,
+        )?)
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn allocate(file: &File, len: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        use rustix::io::Errno;
+        loop {
+            match fallocate(file, FallocateFlags::empty(), 0, len) {
+                Err(Errno::INTR) => {}
+                // The blocks come with the first write then.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[expect(clippy::unnecessary_wraps, reason = "Linux' form can fail")]
+    pub(super) fn allocate(_file: &File, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    // XFS shares blocks only between files that were cloned on purpose; the log's are not.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn overwrites_in_place(folder: &Path) -> bool {
+        const EXT: u32 = 0xEF53;
+        const XFS: u32 = 0x5846_5342;
+        const TMPFS: u32 = 0x0102_1994;
+        let Ok(found) = rustix::fs::statfs(folder) else {
+            return false;
+        };
+        [EXT, XFS, TMPFS].contains(&(found.f_type as u32))
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(super) fn overwrites_in_place(_folder: &Path) -> bool {
+        false
+    }
+}
+
+#[cfg(windows)]
+mod platform {
+    use std::fs::File;
+    use std::io::{self, IoSlice};
+    use std::os::windows::fs::FileExt;
+    use std::path::Path;
+
+    pub(super) fn read_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        file.seek_read(into, offset)
+    }
+
+    pub(super) fn write_at(file: &File, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let Some(piece) = pieces.iter().find(|piece| !piece.is_empty()) else {
+            return Ok(0);
+        };
+        file.seek_write(piece, offset)
+    }
+
+    // NTFS journals names itself and has no call that syncs a folder.
+    #[expect(clippy::unnecessary_wraps, reason = "the other systems' form can fail")]
+    pub(super) fn sync_folder(_folder: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    // Access lists cannot be asked cheaply; the first file that is made tells.
+    #[expect(clippy::unnecessary_wraps, reason = "the other systems' form can fail")]
+    pub(super) fn check_writable(_folder: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "the other systems' form can fail")]
+    pub(super) fn allocate(_file: &File, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn overwrites_in_place(_folder: &Path) -> bool {
+        false
+    }
+}

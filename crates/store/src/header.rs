@@ -1,0 +1,166 @@
+//! Segment headers: the sealed block at the start of a segment's file.
+//!
+//! ```text
+//! offset  bytes  field
+//!      0     24  magic PALISEGM, checksum, version, feature bits
+//!     24     16  UUID of the log
+//!     40      8  segment number
+//!     48      8  base LSN
+//!     56      8  bytes of log in a segment
+//!     64      8  epoch
+//!     72      8  salt of the epoch
+//!     80      8  1 in an epoch's first segment, else 0
+//!     88      8  number of the epoch before
+//!     96      8  exclusive end of the epoch before
+//! ```
+//!
+//! The log's bytes follow behind the block.
+
+use palisade_core::store::{Predecessor, SegmentHeader};
+use palisade_core::{Lsn, Uuid};
+
+use crate::block::{Block, Fault, Magic, Reader, Writer};
+
+const MAGIC: Magic = *b"PALISEGM";
+
+/// The block that says `header`.
+pub(crate) fn encode(header: &SegmentHeader, uuid: Uuid, segment_bytes: u64) -> Block {
+    let predecessor = header.predecessor.unwrap_or_default();
+    Writer::new(MAGIC)
+        .bytes(&uuid.0)
+        .u64(header.number)
+        .u64(header.base.as_u64())
+        .u64(segment_bytes)
+        .u64(header.epoch)
+        .u64(header.salt)
+        .flag(header.predecessor.is_some())
+        .u64(predecessor.epoch)
+        .u64(predecessor.end.as_u64())
+        .seal()
+}
+
+/// Why a header is none of the segment that it was read for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HeaderFault {
+    /// The block itself does not validate.
+    Block(Fault),
+    /// It validates and speaks of something else; the text says of what.
+    Misplaced(String),
+}
+
+impl std::fmt::Display for HeaderFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            HeaderFault::Block(fault) => write!(f, "the segment's header {fault}"),
+            HeaderFault::Misplaced(text) => f.write_str(text),
+        }
+    }
+}
+
+/// Reads the header of segment `number` of the log `uuid`.
+pub(crate) fn decode(
+    block: &[u8],
+    uuid: Uuid,
+    segment_bytes: u64,
+    number: u64,
+) -> Result<SegmentHeader, HeaderFault> {
+    let mut fields = Reader::open(block, MAGIC).map_err(HeaderFault::Block)?;
+    let found_uuid = Uuid(fields.array());
+    let header_number = fields.u64();
+    let base = Lsn::new(fields.u64());
+    let found_bytes = fields.u64();
+    let (epoch, salt) = (fields.u64(), fields.u64());
+    let is_first = fields.flag();
+    let predecessor = Predecessor {
+        epoch: fields.u64(),
+        end: Lsn::new(fields.u64()),
+    };
+    if found_uuid != uuid {
+        return misplaced(format!(
+            "the header is of log {found_uuid}, expected {uuid}"
+        ));
+    }
+    if found_bytes != segment_bytes {
+        return misplaced(format!(
+            "the header's segments have {found_bytes} bytes, expected {segment_bytes}"
+        ));
+    }
+    if header_number != number || base.as_u64() != number.saturating_mul(segment_bytes) {
+        return misplaced(format!(
+            "the header is of segment {header_number} at LSN {base}, expected segment {number}"
+        ));
+    }
+    let predecessor = is_first.then_some(predecessor);
+    Ok(SegmentHeader {
+        number,
+        base,
+        epoch,
+        salt,
+        predecessor,
+    })
+}
+
+fn misplaced<T>(text: String) -> Result<T, HeaderFault> {
+    Err(HeaderFault::Misplaced(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::{BLOCK_BYTES, with_version};
+
+    const UUID: Uuid = Uuid([7; 16]);
+    const SEGMENT_BYTES: u64 = 65_536;
+
+    fn sample(predecessor: Option<Predecessor>) -> SegmentHeader {
+        SegmentHeader {
+            number: 3,
+            base: Lsn::new(3 * SEGMENT_BYTES),
+            epoch: 9,
+            salt: 5,
+            predecessor,
+        }
+    }
+
+    #[test]
+    fn headers_come_back_as_they_were() {
+        for predecessor in [
+            None,
+            Some(Predecessor {
+                epoch: 8,
+                end: Lsn::new(72),
+            }),
+        ] {
+            let block = encode(&sample(predecessor), UUID, SEGMENT_BYTES);
+            assert_eq!(
+                decode(&block, UUID, SEGMENT_BYTES, 3),
+                Ok(sample(predecessor))
+            );
+        }
+    }
+
+    #[test]
+    fn each_flipped_bit_is_found() {
+        let block = encode(&sample(None), UUID, SEGMENT_BYTES);
+        for bit in 0..BLOCK_BYTES * 8 {
+            let mut flipped = block;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(
+                decode(&flipped, UUID, SEGMENT_BYTES, 3).is_err(),
+                "bit {bit}"
+            );
+        }
+    }
+
+    #[test]
+    fn headers_of_other_logs_places_and_versions_are_named() {
+        let block = encode(&sample(None), UUID, SEGMENT_BYTES);
+        let text =
+            |uuid, bytes, number| decode(&block, uuid, bytes, number).unwrap_err().to_string();
+        assert!(text(Uuid([8; 16]), SEGMENT_BYTES, 3).contains("log 0707"));
+        assert!(text(UUID, 4096, 3).contains("65536"));
+        assert!(text(UUID, SEGMENT_BYTES, 4).contains("segment 3"));
+        let newer = decode(&with_version(block, 2), UUID, SEGMENT_BYTES, 3);
+        assert_eq!(newer, Err(HeaderFault::Block(Fault::Version(2))));
+    }
+}

@@ -1,0 +1,328 @@
+//! The meta file: the log's state in two sealed copies, of which one is always whole.
+//!
+//! ```text
+//! offset  bytes  field
+//!      0     24  magic PALIMETA, checksum, version, feature bits
+//!     24      8  generation: the greater valid one counts
+//!     32     16  UUID of the log
+//!     48      8  bytes of log in a segment
+//!     56      8  bytes of the log buffer
+//!     64      8  running epoch        72  8  its base        80  8  its salt
+//!     88      8  head                 96  8  checkpoint
+//!    104      8  clean end           112  8  1 if the log is closed cleanly, else 0
+//! ```
+//!
+//! The second copy lies behind the first. A save writes one copy, syncs, writes the other,
+//! syncs. Where the copies differ, an earlier save was interrupted: the next one first writes
+//! the greater again, and syncs it, because it may never have reached the medium, and then the
+//! lesser.
+
+use palisade_core::store::State;
+use palisade_core::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result, Uuid, check_segment_bytes};
+
+use crate::block::{BLOCK_BYTES, Block, Fault, Magic, Reader, Writer};
+use crate::folder::{Folder, META, META_TEMP};
+use crate::fs::{Access, DiskFile, read_full, write_bytes};
+
+const MAGIC: Magic = *b"PALIMETA";
+/// How often a reader beside a writer looks again when it finds no whole copy: it may have met
+/// each of them in the middle of a write.
+const LOOKS: usize = 3;
+
+/// The state as the meta file had it.
+#[derive(Clone, Debug)]
+pub(crate) struct Meta {
+    pub(crate) state: State,
+    generation: u64,
+    is_even: bool,
+}
+
+/// The open meta file of a log that this process writes.
+#[derive(Debug)]
+pub(crate) struct MetaFile {
+    folder: Folder,
+    file: Box<dyn DiskFile>,
+    meta: Meta,
+}
+
+/// Reads the meta file of `folder`; `None` if there is none.
+pub(crate) fn read(folder: &Folder) -> Result<Option<Meta>> {
+    let Some(file) = folder.open_if_there(META, Access::Read)? else {
+        return Ok(None);
+    };
+    let mut looks = 1;
+    loop {
+        match read_file(folder, file.as_ref()) {
+            Err(error) if error.kind() == ErrorKind::Corrupt && looks < LOOKS => looks += 1,
+            other => return other.map(Some),
+        }
+    }
+}
+
+impl MetaFile {
+    /// Makes the meta file of a log that begins with `state`.
+    pub(crate) fn create(folder: &Folder, state: State) -> Result<MetaFile> {
+        let file = folder.open(META_TEMP, Access::Fresh)?;
+        let block = encode(&state, 1);
+        write_bytes(file.as_ref(), 0, &[block, block].concat())
+            .and_then(|()| file.sync_data())
+            .map_err(|error| folder.error("write the meta file", META_TEMP, error))?;
+        folder.rename(META_TEMP, META)?;
+        folder.sync()?;
+        let meta = Meta {
+            state,
+            generation: 1,
+            is_even: true,
+        };
+        Ok(MetaFile {
+            folder: folder.clone(),
+            file,
+            meta,
+        })
+    }
+
+    /// Opens the meta file that [`read`] found.
+    pub(crate) fn open(folder: &Folder, meta: Meta) -> Result<MetaFile> {
+        let file = folder.open(META, Access::Write)?;
+        Ok(MetaFile {
+            folder: folder.clone(),
+            file,
+            meta,
+        })
+    }
+
+    /// The state that was saved last.
+    pub(crate) fn state(&self) -> &State {
+        &self.meta.state
+    }
+
+    /// Saves `state`: when this returns it survives power loss.
+    pub(crate) fn save(&mut self, state: &State) -> Result<()> {
+        if !self.meta.is_even {
+            self.mend()?;
+        }
+        let generation = self.meta.generation + 1;
+        let block = encode(state, generation);
+        self.meta.is_even = false;
+        self.write_copy(0, &block)?;
+        self.write_copy(1, &block)?;
+        self.meta = Meta {
+            state: state.clone(),
+            generation,
+            is_even: true,
+        };
+        Ok(())
+    }
+
+    fn mend(&mut self) -> Result<()> {
+        let (copies, _) = read_copies(&self.folder, self.file.as_ref())?;
+        let greater = usize::from(generation(&copies[1]) > generation(&copies[0]));
+        let meta = choose(&self.folder, &copies)?;
+        let block = encode(&meta.state, meta.generation);
+        self.write_copy(greater, &block)?;
+        self.write_copy(1 - greater, &block)?;
+        self.meta = Meta {
+            is_even: true,
+            ..meta
+        };
+        Ok(())
+    }
+
+    fn write_copy(&self, copy: usize, block: &Block) -> Result<()> {
+        write_bytes(self.file.as_ref(), (copy * BLOCK_BYTES) as u64, block)
+            .and_then(|()| self.file.sync_data())
+            .map_err(|error| self.folder.error("save the log's state", META, error))
+    }
+}
+
+type Copy = std::result::Result<(u64, State), Fault>;
+
+fn read_file(folder: &Folder, file: &dyn DiskFile) -> Result<Meta> {
+    let (copies, are_same) = read_copies(folder, file)?;
+    let meta = choose(folder, &copies)?;
+    Ok(Meta {
+        is_even: are_same,
+        ..meta
+    })
+}
+
+/// Both copies, and whether their bytes are the same.
+fn read_copies(folder: &Folder, file: &dyn DiskFile) -> Result<([Copy; 2], bool)> {
+    let mut bytes = [0; 2 * BLOCK_BYTES];
+    let len = read_full(file, 0, &mut bytes)
+        .map_err(|error| folder.error("read the meta file", META, error))?;
+    let (first, second) = bytes[..len].split_at(len.min(BLOCK_BYTES));
+    Ok(([decode(first), decode(second)], first == second))
+}
+
+fn choose(folder: &Folder, copies: &[Copy; 2]) -> Result<Meta> {
+    let greatest = copies
+        .iter()
+        .flatten()
+        .max_by_key(|(generation, _)| *generation);
+    let faults = || copies.iter().filter_map(|copy| copy.as_ref().err());
+    if let Some(fault) = faults().find(|fault| fault.is_unsupported()) {
+        return Err(refuse(
+            folder,
+            ErrorKind::Unsupported,
+            &format!("the meta file {fault}"),
+        ));
+    }
+    if let Some((generation, state)) = greatest {
+        return Ok(Meta {
+            state: state.clone(),
+            generation: *generation,
+            is_even: false,
+        });
+    }
+    if faults().all(|fault| *fault == Fault::Foreign) {
+        let text = "the file `meta` is none of Palisade's: it does not begin with its mark";
+        return Err(refuse(folder, ErrorKind::Foreign, text));
+    }
+    let text = "neither copy of the log's state in the meta file validates; one should";
+    Err(refuse(folder, ErrorKind::Corrupt, text))
+}
+
+fn refuse(folder: &Folder, kind: ErrorKind, text: &str) -> Error {
+    Error::new(kind, text).at_path(folder.path().join(META))
+}
+
+fn generation(copy: &Copy) -> u64 {
+    copy.as_ref().map_or(0, |(generation, _)| *generation)
+}
+
+fn encode(state: &State, generation: u64) -> Block {
+    Writer::new(MAGIC)
+        .u64(generation)
+        .bytes(&state.uuid.0)
+        .u64(state.segment_bytes)
+        .u64(state.buffer_bytes)
+        .u64(state.epoch)
+        .u64(state.epoch_base.as_u64())
+        .u64(state.epoch_salt)
+        .u64(state.head.as_u64())
+        .u64(state.checkpoint.as_u64())
+        .u64(state.clean_end.as_u64())
+        .flag(state.clean)
+        .seal()
+}
+
+fn decode(block: &[u8]) -> Copy {
+    let mut fields = Reader::open(block, MAGIC)?;
+    let generation = fields.u64();
+    let state = State {
+        uuid: Uuid(fields.array()),
+        segment_bytes: fields.u64(),
+        buffer_bytes: fields.u64(),
+        epoch: fields.u64(),
+        epoch_base: Lsn::new(fields.u64()),
+        epoch_salt: fields.u64(),
+        head: Lsn::new(fields.u64()),
+        checkpoint: Lsn::new(fields.u64()),
+        clean_end: Lsn::new(fields.u64()),
+        clean: fields.flag(),
+    };
+    // Everything divides by it: a size that no log can have must not get further than here.
+    check_segment_bytes(state.segment_bytes, MIN_SEGMENT_BYTES).map_err(|_| Fault::Damaged)?;
+    Ok((generation, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::with_version;
+    use crate::fs_os::OsDisk;
+    use std::fs;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    fn sample(head: u64) -> State {
+        State {
+            uuid: Uuid([3; 16]),
+            segment_bytes: 65_536,
+            buffer_bytes: 4096,
+            epoch: 2,
+            epoch_base: Lsn::new(65_536),
+            epoch_salt: 77,
+            head: Lsn::new(head),
+            checkpoint: Lsn::new(9),
+            clean_end: Lsn::new(8),
+            clean: true,
+        }
+    }
+
+    fn folder(path: &Path) -> Folder {
+        Folder::new(Arc::new(OsDisk), path)
+    }
+
+    fn damage(path: &Path, at: usize) {
+        let mut bytes = fs::read(path).unwrap();
+        bytes[at] ^= 1;
+        fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn a_saved_state_survives_damage_of_either_copy() {
+        for copy in 0..2 {
+            let temp = tempfile::tempdir().unwrap();
+            let folder = folder(temp.path());
+            let mut file = MetaFile::create(&folder, sample(0)).unwrap();
+            file.save(&sample(64)).unwrap();
+            damage(&temp.path().join(META), copy * BLOCK_BYTES + 100);
+            let meta = read(&folder).unwrap().unwrap();
+            assert_eq!(meta.state, sample(64));
+            assert!(!meta.is_even);
+
+            MetaFile::open(&folder, meta)
+                .unwrap()
+                .save(&sample(128))
+                .unwrap();
+            damage(&temp.path().join(META), (1 - copy) * BLOCK_BYTES + 100);
+            assert_eq!(read(&folder).unwrap().unwrap().state, sample(128));
+        }
+    }
+
+    #[test]
+    fn the_greater_generation_counts_and_the_lesser_is_mended_before_a_save() {
+        let temp = tempfile::tempdir().unwrap();
+        let (folder, path) = (folder(temp.path()), temp.path().join(META));
+        drop(MetaFile::create(&folder, sample(0)).unwrap());
+        let interrupted = [encode(&sample(64), 2), encode(&sample(0), 1)].concat();
+        fs::write(&path, &interrupted).unwrap();
+        let meta = read(&folder).unwrap().unwrap();
+        assert_eq!(meta.state, sample(64));
+
+        let mut file = MetaFile::open(&folder, meta).unwrap();
+        assert_eq!(
+            fs::read(&path).unwrap(),
+            interrupted,
+            "opening changes nothing"
+        );
+        file.mend().unwrap();
+        let mended = [encode(&sample(64), 2), encode(&sample(64), 2)].concat();
+        assert_eq!(fs::read(&path).unwrap(), mended);
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_file_decides_the_kind() {
+        let whole = encode(&sample(0), 1);
+        let mut damaged = whole;
+        damaged[50] ^= 1;
+        let newer = with_version(whole, 9);
+        let foreign = [b'x'; BLOCK_BYTES];
+        let cases = [
+            (vec![damaged, damaged], ErrorKind::Corrupt),
+            (vec![damaged, foreign], ErrorKind::Corrupt),
+            (vec![foreign, foreign], ErrorKind::Foreign),
+            (vec![], ErrorKind::Foreign),
+            (vec![newer, newer], ErrorKind::Unsupported),
+            (vec![newer, whole], ErrorKind::Unsupported),
+            (vec![damaged], ErrorKind::Corrupt),
+        ];
+        for (copies, kind) in cases {
+            let temp = tempfile::tempdir().unwrap();
+            fs::write(temp.path().join(META), copies.concat()).unwrap();
+            assert_eq!(read(&folder(temp.path())).unwrap_err().kind(), kind);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What can be chosen about a log's files.
+
+use palisade_core::{Result, check_segment_bytes};
+
+/// Bytes of log in a segment of a log that is made without saying: 64 MiB.
+pub const DEFAULT_SEGMENT_BYTES: u64 = 64 << 20;
+/// Smallest segment that a log on files may have: 64 KiB.
+pub const MIN_FILE_BYTES: u64 = 64 << 10;
+
+/// What the log buffer lies on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BufferKind {
+    /// Mapped where the file system is known to overwrite in place (ext2, ext3, ext4, XFS and
+    /// tmpfs on Linux), the heap everywhere else.
+    #[default]
+    Auto,
+    /// The heap: what is only in the buffer dies with the process.
+    Heap,
+    /// A shared mapping of the file `buffer`: the operating system keeps what is in the buffer
+    /// when the process dies. Where the file system copies on write, a full disk can end the
+    /// process (SIGBUS).
+    Mapped,
+}
+
+/// Whether a log may or must be there before it is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenMode {
+    /// Makes the log if there is none, and its folder, but not the folder's parents: a disk that
+    /// is not mounted must not yield an empty log.
+    #[default]
+    Create,
+    /// Makes the log; one that is there already is an error.
+    CreateNew,
+    /// The log has to be there.
+    MustExist,
+}
+
+/// Settings of a [`FileStore`](crate::FileStore); checked when it is opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FileOptions {
+    /// Bytes of log in a segment: a multiple of 4096 from 64 KiB to 1 TiB, fixed when the log is
+    /// made. Default `None`: 64 MiB for a log that is made, whatever it has for one that is
+    /// there. Space comes back segment by segment; below some MiB the making of segments shows.
+    pub segment_bytes: Option<u64>,
+    /// What the log buffer lies on. Default [`BufferKind::Auto`].
+    pub buffer: BufferKind,
+    /// Whether the log may or must be there. Default [`OpenMode::Create`].
+    pub mode: OpenMode,
+    /// Released segments that are kept to be used again. Default 4: overwriting blocks syncs
+    /// faster than growing a file, and four bridge a truncation that comes in bursts.
+    pub spare_segments: usize,
+    /// Whether space is written with zeros once, ahead of the tail, by a thread of the store, so
+    /// that commits touch no metadata of the file system. Default true. Turn it off where each
+    /// byte that is written costs, or where syncs cost little.
+    pub zero_fill: bool,
+}
+
+impl Default for FileOptions {
+    fn default() -> FileOptions {
+        FileOptions {
+            segment_bytes: None,
+            buffer: BufferKind::Auto,
+            mode: OpenMode::Create,
+            spare_segments: 4,
+            zero_fill: true,
+        }
+    }
+}
+
+impl FileOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> FileOptions {
+        FileOptions::default()
+    }
+
+    /// Checks every value; no segment may be smaller than `at_least`.
+    pub(crate) fn validate(&self, at_least: u64) -> Result<()> {
+        self.segment_bytes
+            .map_or(Ok(()), |bytes| check_segment_bytes(bytes, at_least))
+    }
+}

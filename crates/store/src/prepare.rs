@@ -1,0 +1,282 @@
+//! The preparer: one thread per store that gets space ready ahead of the tail.
+//!
+//! It starts with the first work, and each round does, in this order: segments that are wanted
+//! soon, one spare, zeros ahead of the tail, zeros over the next segment. What fails is tried
+//! again in a later round; who needs it sooner does it in `prepare` and gets the error.
+//!
+//! Where appends come faster than a device writes, zeroing would only take bandwidth from them:
+//! a round that finds such a tail leaves the zeros out.
+//!
+//! Handshake: `tail` and `next_work` are both SeqCst. The leader stores `tail`, then loads
+//! `next_work`; the preparer stores `next_work`, then loads `tail`. Whichever comes first in
+//! the single order, the other side sees it, so that no due work is slept over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use palisade_core::Lsn;
+use parking_lot::{Condvar, Mutex};
+
+use crate::segments::{FIRST_STEP_BYTES, Segments};
+
+/// Segments that are made ahead at most; it begins with one, and grows each time that a leader
+/// had to make one itself.
+const MAX_AHEAD: u64 = 4;
+/// A tail that is faster than this is not zeroed ahead of: the zeros would double what the
+/// device has to take, and its commits, if it has any, are large.
+const FLOOD_BYTES_PER_SECOND: f64 = 256e6;
+/// Advances below this say nothing about the tail's speed.
+const FLOOD_LEAST_BYTES: u64 = 256 << 10;
+/// Steps of the preparer between two syncs: 1 MiB.
+const STEPS_PER_SYNC: usize = 4;
+/// `next_work` while a round runs or is asked for: no tail reaches it.
+const NOT_BEFORE_THE_ROUND_ENDS: u64 = u64::MAX;
+
+/// The handle of the thread.
+#[derive(Debug)]
+pub(crate) struct Preparer {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    segments: Arc<Segments>,
+    tail: AtomicU64,
+    next_work: AtomicU64,
+    ahead: AtomicU64,
+    is_stopped: AtomicBool,
+    asked: Mutex<bool>,
+    woken: Condvar,
+}
+
+impl Preparer {
+    pub(crate) fn new(segments: Arc<Segments>) -> Preparer {
+        let shared = Shared {
+            segments,
+            tail: AtomicU64::new(0),
+            next_work: AtomicU64::new(NOT_BEFORE_THE_ROUND_ENDS),
+            ahead: AtomicU64::new(1),
+            is_stopped: AtomicBool::new(false),
+            asked: Mutex::new(false),
+            woken: Condvar::new(),
+        };
+        Preparer {
+            shared: Arc::new(shared),
+            thread: Mutex::new(None),
+        }
+    }
+
+    /// The tail has come to `tail`.
+    pub(crate) fn follow(&self, tail: Lsn) {
+        let shared = &self.shared;
+        // SeqCst, both: see the module's handshake.
+        shared.tail.store(tail.as_u64(), Ordering::SeqCst);
+        if shared.next_work.load(Ordering::SeqCst) <= tail.as_u64() {
+            // SeqCst: keeps the following calls from asking again; the round sets it anew.
+            shared
+                .next_work
+                .store(NOT_BEFORE_THE_ROUND_ENDS, Ordering::SeqCst);
+            self.ask();
+        }
+    }
+
+    /// An epoch runs whose tail is at `tail`: looks at once for what is missing.
+    pub(crate) fn start(&self, tail: Lsn) {
+        // SeqCst: as in `follow`.
+        self.shared.tail.store(tail.as_u64(), Ordering::SeqCst);
+        self.ask();
+    }
+
+    /// A leader had to make a segment itself.
+    pub(crate) fn was_late(&self) {
+        let grow = |ahead| (ahead < MAX_AHEAD).then_some(ahead + 1);
+        // Relaxed: a hint that guards nothing.
+        let _ = self
+            .shared
+            .ahead
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow);
+    }
+
+    /// Ends the thread and waits for it; later calls do nothing.
+    pub(crate) fn stop(&self) {
+        let mut thread = self.thread.lock();
+        {
+            let _asked = self.shared.asked.lock();
+            // Relaxed: the lock orders it before the thread's next look.
+            self.shared.is_stopped.store(true, Ordering::Relaxed);
+            self.shared.woken.notify_all();
+        }
+        if let Some(thread) = thread.take() {
+            // A panic of the thread has been reported where it happened.
+            let _ = thread.join();
+        }
+    }
+
+    fn ask(&self) {
+        *self.shared.asked.lock() = true;
+        self.shared.woken.notify_all();
+        // Where `stop` or another call has the handle, the thread is ending or beginning.
+        let Some(mut thread) = self.thread.try_lock() else {
+            return;
+        };
+        if thread.is_none() && !self.shared.is_stopped() {
+            let shared = Arc::clone(&self.shared);
+            let builder = thread::Builder::new().name("palisade-prepare".into());
+            // Without the thread, leaders prepare what they need.
+            *thread = builder.spawn(move || shared.run()).ok();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut pace = Pace {
+            at: Instant::now(),
+            tail: self.tail(),
+        };
+        while self.wait_until_asked() {
+            loop {
+                let tail = self.tail();
+                let is_flood = pace.is_flood(tail);
+                self.round(tail, is_flood);
+                let next = self.next_work_after(tail, is_flood);
+                // SeqCst, both: see the module's handshake.
+                self.next_work.store(next.as_u64(), Ordering::SeqCst);
+                if self.tail() < next || self.is_stopped() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// False when the thread is to end.
+    fn wait_until_asked(&self) -> bool {
+        let mut asked = self.asked.lock();
+        loop {
+            if self.is_stopped() {
+                return false;
+            }
+            if std::mem::take(&mut *asked) {
+                return true;
+            }
+            self.woken.wait(&mut asked);
+        }
+    }
+
+    /// What cannot be done now is left to a later round, and to `prepare`.
+    fn round(&self, tail: Lsn, is_flood: bool) {
+        if self.segments.prepare(self.wanted(tail)).is_err() {
+            return;
+        }
+        if self.segments.keep_a_spare().is_err() || is_flood || !self.segments.shape.does_zero() {
+            return;
+        }
+        let (number, used) = self.segments.split(tail);
+        self.zero(number, zero_goal(used));
+        if used > self.segments.shape.segment_bytes / 2 {
+            self.zero(number + 1, self.segments.shape.segment_bytes);
+        }
+    }
+
+    /// How far segments should be prepared for a tail at `tail`.
+    fn wanted(&self, tail: Lsn) -> Lsn {
+        let (number, used) = self.segments.split(tail);
+        // Relaxed: a hint.
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let is_late = used > self.segments.shape.segment_bytes / 2;
+        self.segments
+            .start_of(number + 1 + if is_late { ahead } else { 0 })
+    }
+
+    /// Zeroes segment `number` up to `goal`, as long as the tail stays behind.
+    fn zero(&self, number: u64, goal: u64) {
+        let Ok(Some(file)) = self.segments.file(number) else {
+            return;
+        };
+        let mut unsynced_steps = 0;
+        loop {
+            let (tail_number, used) = self.segments.split(self.tail());
+            let is_passed = self.is_stopped() || tail_number > number;
+            let from = if tail_number == number { used } else { 0 };
+            let stepped = !is_passed && matches!(file.zero_step(from, goal), Ok(true));
+            unsynced_steps += usize::from(stepped);
+            let is_due = unsynced_steps == STEPS_PER_SYNC || !stepped;
+            // A failure shows again when the leader syncs these bytes.
+            if (unsynced_steps > 0 && is_due && file.sync().is_err()) || !stepped {
+                return;
+            }
+            unsynced_steps %= STEPS_PER_SYNC;
+        }
+    }
+
+    /// The tail at which there is work again.
+    fn next_work_after(&self, tail: Lsn, is_flood: bool) -> Lsn {
+        let segments = &self.segments;
+        let segment_bytes = segments.shape.segment_bytes;
+        let (number, used) = segments.split(tail);
+        let at_the_next = segments.start_of(number + 1);
+        let past_the_half = segments.start_of(number).plus(segment_bytes / 2 + 1);
+        // Whatever a round left undone is not tried again for each record.
+        let soonest = tail.plus(FIRST_STEP_BYTES.min(segment_bytes / 16));
+        let mut next = if used <= segment_bytes / 2 {
+            past_the_half
+        } else {
+            at_the_next
+        };
+        if segments.prepared() < self.wanted(tail) {
+            next = soonest;
+        }
+        let ready = segments
+            .file(number)
+            .ok()
+            .flatten()
+            .map_or(segment_bytes, |file| file.ready());
+        if segments.shape.does_zero() && ready < segment_bytes {
+            let at_half_of_the_zeros = segments.start_of(number).plus(ready / 2);
+            let due = if is_flood {
+                soonest
+            } else {
+                at_half_of_the_zeros.max(soonest)
+            };
+            next = next.min(due);
+        }
+        next
+    }
+
+    fn tail(&self) -> Lsn {
+        // SeqCst: see the module's handshake.
+        Lsn::new(self.tail.load(Ordering::SeqCst))
+    }
+
+    fn is_stopped(&self) -> bool {
+        // Relaxed: a step later is soon enough; the waiting side looks under the lock.
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+}
+
+/// The end of the zeros for a tail that has used `used` bytes of its segment.
+fn zero_goal(used: u64) -> u64 {
+    used + FIRST_STEP_BYTES.max(2 * used)
+}
+
+/// How fast the tail moves.
+struct Pace {
+    at: Instant,
+    tail: Lsn,
+}
+
+impl Pace {
+    /// Whether the tail came here faster than a device writes.
+    fn is_flood(&mut self, tail: Lsn) -> bool {
+        let bytes = tail.bytes_since(self.tail);
+        let seconds = self.at.elapsed().as_secs_f64();
+        *self = Pace {
+            at: Instant::now(),
+            tail,
+        };
+        bytes >= FLOOD_LEAST_BYTES && bytes as f64 > seconds * FLOOD_BYTES_PER_SECOND
+    }
+}

@@ -1,0 +1,131 @@
+//! Reading a log beside the process that writes it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use palisade_core::store::{ReadStore, Segment, State};
+use palisade_core::{Error, Lsn, Result, Uuid};
+
+use crate::block::BLOCK_BYTES;
+use crate::folder::{Folder, LOCK, segment_name};
+use crate::fs::{Access, read_full};
+use crate::fs_os::OsDisk;
+use crate::meta;
+use crate::open;
+use crate::segment_file::SegmentFile;
+use crate::segments::{Shape, check_header};
+
+/// A log in a folder, for reading only: takes no lock that a writer would notice, never writes,
+/// and does not look into the log buffer.
+///
+/// Each call looks at the folder anew, because a writer may be at work in it. A segment that is
+/// freed while it is read gives other bytes, which no checksum of its records matches.
+#[derive(Debug)]
+pub struct FileReader {
+    folder: Folder,
+    uuid: Uuid,
+    segment_bytes: u64,
+}
+
+impl FileReader {
+    /// Finds the log in the folder `path`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the path is empty, `NotFound` if there is nothing, `Foreign` if
+    /// there is something else, `Unsupported` if a later version of Palisade wrote it, `Corrupt`
+    /// if neither copy of the state validates, `PermissionDenied` and `Io`.
+    pub fn open(path: impl AsRef<Path>) -> Result<FileReader> {
+        let (folder, found) = open::find_log(Arc::new(OsDisk), path.as_ref())?;
+        let State {
+            uuid,
+            segment_bytes,
+            ..
+        } = found.state;
+        Ok(FileReader {
+            folder,
+            uuid,
+            segment_bytes,
+        })
+    }
+
+    /// Whether a process has the log open for writing right now.
+    ///
+    /// # Errors
+    /// `PermissionDenied` and `Io`.
+    pub fn has_writer(&self) -> Result<bool> {
+        let Some(lock) = self.folder.open_if_there(LOCK, Access::Read)? else {
+            return Ok(false);
+        };
+        let taken = lock.try_lock(true);
+        // The lock goes back with the file, at once.
+        taken
+            .map(|taken| !taken)
+            .map_err(|error| self.folder.error("try the lock", LOCK, error))
+    }
+
+    fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
+        let name = segment_name(number);
+        let Some(file) = self.folder.open_if_there(&name, Access::Read)? else {
+            return Ok(None);
+        };
+        let file = SegmentFile::new(file, self.segment_bytes);
+        file.map(Some)
+            .map_err(|error| self.folder.error("look at the segment", &name, error))
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            uuid: self.uuid,
+            segment_bytes: self.segment_bytes,
+            in_place: false,
+            zero_fill: false,
+            spare_segments: 0,
+        }
+    }
+}
+
+impl ReadStore for FileReader {
+    fn state(&self) -> Result<State> {
+        let found = meta::read(&self.folder)?;
+        let gone = || {
+            let text = "the meta file has been removed";
+            Error::new(palisade_core::ErrorKind::NotFound, text).at_path(self.folder.path())
+        };
+        found.map(|meta| meta.state).ok_or_else(gone)
+    }
+
+    fn segments(&self) -> Result<Vec<Segment>> {
+        let shape = self.shape();
+        let mut segments = Vec::new();
+        for number in self.folder.segment_numbers(self.segment_bytes)? {
+            let name = segment_name(number);
+            // Freed between the listing and this look.
+            let Some(file) = self.folder.open_if_there(&name, Access::Read)? else {
+                continue;
+            };
+            let mut block = [0; BLOCK_BYTES];
+            let len = read_full(file.as_ref(), 0, &mut block)
+                .map_err(|error| self.folder.error("read the segment's header", &name, error))?;
+            segments.push(check_header(&self.folder, &block[..len], &shape, number)?);
+        }
+        Ok(segments)
+    }
+
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
+        let number = at.segment(self.segment_bytes);
+        let Some(file) = self.segment(number)? else {
+            return Ok(0);
+        };
+        let read = file.read(at.as_u64() % self.segment_bytes, into);
+        read.map_err(|error| {
+            let error = self
+                .folder
+                .error("read the segment", &segment_name(number), error);
+            error.at_segment(number).at_lsn(at)
+        })
+    }
+
+    fn place(&self) -> String {
+        self.folder.path().display().to_string()
+    }
+}

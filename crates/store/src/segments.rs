@@ -1,0 +1,466 @@
+//! The segments of a log that this process writes: their files, their making and recycling.
+//!
+//! A file gets a segment's name only when it is complete: it is a spare first, gets the header,
+//! is synced, renamed, and the folder is synced. What a spare holds is never read.
+//!
+//! Files stay open from the first write until what they hold is durable: a failure to write the
+//! page cache back is reported to those that had the file open. Older ones are opened to be
+//! read, the last of them being kept, so that a log may have more segments than a process files.
+//!
+//! Locks, taken in this order: `maker` (the making and freeing of segments; held over device
+//! calls), `files` (the open files; never held over one), `last_read`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use palisade_core::store::{Epoch, Predecessor, Segment, SegmentHeader};
+use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
+use parking_lot::{Mutex, RwLock};
+
+use crate::block::BLOCK_BYTES;
+use crate::folder::{Folder, segment_name, spare_name};
+use crate::fs::{Access, write_bytes, write_zeros};
+use crate::header::{self, HeaderFault};
+use crate::segment_file::{LOG_AT, SegmentFile};
+
+/// Bytes of a file that are zeroed before it becomes a segment.
+pub(crate) const FIRST_STEP_BYTES: u64 = 1 << 20;
+
+/// What does not change while the store is open.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) uuid: Uuid,
+    pub(crate) segment_bytes: u64,
+    /// Whether a written block stays in its place; only then are files recycled.
+    pub(crate) in_place: bool,
+    /// Whether files are written with zeros ahead of the tail.
+    pub(crate) zero_fill: bool,
+    /// Released files that are kept.
+    pub(crate) spare_segments: usize,
+}
+
+impl Shape {
+    /// Whether files are written with zeros before the log comes to them.
+    pub(crate) fn does_zero(&self) -> bool {
+        self.zero_fill && self.in_place
+    }
+
+    fn first_step_bytes(&self) -> u64 {
+        if self.does_zero() {
+            FIRST_STEP_BYTES.min(self.segment_bytes)
+        } else {
+            0
+        }
+    }
+}
+
+/// The segments of an open log.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    pub(crate) folder: Folder,
+    pub(crate) shape: Shape,
+    files: RwLock<BTreeMap<u64, Arc<SegmentFile>>>,
+    last_read: Mutex<Option<(u64, Arc<SegmentFile>)>>,
+    maker: Mutex<Maker>,
+    prepared: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Maker {
+    epoch: Option<Epoch>,
+    /// Complete up to their header, in the order in which they are taken.
+    spares: BTreeSet<u64>,
+    /// Left by an interrupted making; their numbers are taken first.
+    half_made: Vec<u64>,
+    next_spare: u64,
+    /// A segment that has its name, but the folder's sync failed for lack of space.
+    half_named: Option<(u64, Arc<SegmentFile>)>,
+}
+
+impl Segments {
+    pub(crate) fn open(folder: Folder, shape: Shape) -> Result<Segments> {
+        let mut maker = Maker::default();
+        for number in folder.spare_numbers()? {
+            maker.next_spare = number.saturating_add(1);
+            if spare_bytes(&folder, number)? >= LOG_AT + shape.first_step_bytes() {
+                maker.spares.insert(number);
+            } else {
+                maker.half_made.push(number);
+            }
+        }
+        Ok(Segments {
+            folder,
+            shape,
+            files: RwLock::default(),
+            last_read: Mutex::default(),
+            maker: Mutex::new(maker),
+            prepared: AtomicU64::new(0),
+        })
+    }
+
+    /// All segments in the folder with what their headers say.
+    pub(crate) fn list(&self) -> Result<Vec<Segment>> {
+        let numbers = self.folder.segment_numbers(self.shape.segment_bytes)?;
+        let mut segments = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let Some(file) = self.file_to_read(number)? else {
+                continue;
+            };
+            let block = file
+                .read_header()
+                .map_err(|error| self.named("read the segment's header", number, error))?;
+            segments.push(check_header(&self.folder, &block, &self.shape, number)?);
+        }
+        Ok(segments)
+    }
+
+    pub(crate) fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
+        let (number, offset) = self.split(at);
+        let Some(file) = self.file_to_read(number)? else {
+            return Ok(0);
+        };
+        let read = file.read(offset, into);
+        read.map_err(|error| self.named("read the segment", number, error).at_lsn(at))
+    }
+
+    pub(crate) fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
+        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let mut done = 0;
+        while done < len {
+            let here = at.plus(done as u64);
+            let (number, offset) = self.split(here);
+            let rest = self.shape.segment_bytes - offset;
+            let part = usize::try_from(rest).map_or(len - done, |rest| rest.min(len - done));
+            let Some(file) = self.file(number)? else {
+                let text = "the segment to be written is missing";
+                return Err(self
+                    .located(Error::new(ErrorKind::Io, text), number)
+                    .at_lsn(here));
+            };
+            file.write(offset, pieces, done, part)
+                .map_err(|error| self.named("write the segment", number, error).at_lsn(here))?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Syncs every segment that has bytes in `[from, to)`, oldest first.
+    pub(crate) fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let (first, _) = self.split(from);
+        let (last, _) = self.split(Lsn::new(to.as_u64() - 1));
+        for number in first..=last {
+            // Dead ranges have no segments, and one that was freed needs no sync.
+            let Some(file) = self.file(number)? else {
+                continue;
+            };
+            file.sync()
+                .map_err(|error| self.named("sync the segment", number, error))?;
+        }
+        self.forget_below(first);
+        Ok(())
+    }
+
+    pub(crate) fn prepared(&self) -> Lsn {
+        // Acquire: whoever sees a segment's end finds its file, too; pairs with the Release in
+        // `publish` and `resume`.
+        Lsn::new(self.prepared.load(Ordering::Acquire))
+    }
+
+    /// Makes segments of the running epoch until `prepared() >= to`; says whether it made any.
+    pub(crate) fn prepare(&self, to: Lsn) -> Result<bool> {
+        let mut made = false;
+        while self.prepared() < to {
+            let mut maker = self.maker.lock();
+            if self.prepared() >= to {
+                break;
+            }
+            let Some(epoch) = maker.epoch else {
+                return Err(Error::new(ErrorKind::Io, "no epoch has begun"));
+            };
+            let (number, _) = self.split(self.prepared());
+            self.make(&mut maker, &epoch, number, None)?;
+            made = true;
+        }
+        Ok(made)
+    }
+
+    pub(crate) fn begin(&self, epoch: &Epoch) -> Result<()> {
+        let mut maker = self.maker.lock();
+        let (number, _) = self.split(epoch.base);
+        self.make(&mut maker, epoch, number, Some(epoch.predecessor))?;
+        maker.epoch = Some(*epoch);
+        Ok(())
+    }
+
+    pub(crate) fn resume(&self, epoch: &Epoch) -> Result<()> {
+        let mut maker = self.maker.lock();
+        let last = self.folder.segment_numbers(self.shape.segment_bytes)?.pop();
+        let end = last.map_or(epoch.base, |last| self.start_of(last + 1));
+        // Release: see `prepared`.
+        self.prepared.store(end.as_u64(), Ordering::Release);
+        maker.epoch = Some(*epoch);
+        Ok(())
+    }
+
+    /// Frees the segments that lie wholly in `[from, to)`.
+    pub(crate) fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
+        let mut maker = self.maker.lock();
+        let mut numbers = self.folder.segment_numbers(self.shape.segment_bytes)?;
+        numbers.retain(|&number| from <= self.start_of(number) && self.start_of(number + 1) <= to);
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        for number in numbers {
+            self.free(&mut maker, number)?;
+        }
+        self.folder.sync()
+    }
+
+    /// Makes a spare if there is none; the half-made rests of earlier tries stay unused.
+    pub(crate) fn keep_a_spare(&self) -> Result<()> {
+        let number = {
+            let mut maker = self.maker.lock();
+            if !maker.spares.is_empty() {
+                return Ok(());
+            }
+            take_number(&mut maker)
+        };
+        self.make_spare(number, true)?;
+        self.maker.lock().spares.insert(number);
+        Ok(())
+    }
+
+    /// The file of segment `number`, kept open; `None` if there is no such segment.
+    pub(crate) fn file(&self, number: u64) -> Result<Option<Arc<SegmentFile>>> {
+        if let Some(file) = self.files.read().get(&number) {
+            return Ok(Some(Arc::clone(file)));
+        }
+        let opened = self
+            .folder
+            .open_if_there(&segment_name(number), Access::Write)?;
+        let Some(file) = opened else { return Ok(None) };
+        let file = self.wrap(file, number)?;
+        // Whoever came first has made claims on its object: all must use that one.
+        Ok(Some(Arc::clone(
+            self.files.write().entry(number).or_insert(file),
+        )))
+    }
+
+    fn file_to_read(&self, number: u64) -> Result<Option<Arc<SegmentFile>>> {
+        if let Some(file) = self.files.read().get(&number) {
+            return Ok(Some(Arc::clone(file)));
+        }
+        if let Some((_, file)) = self
+            .last_read
+            .lock()
+            .as_ref()
+            .filter(|(of, _)| *of == number)
+        {
+            return Ok(Some(Arc::clone(file)));
+        }
+        let opened = self
+            .folder
+            .open_if_there(&segment_name(number), Access::Read)?;
+        let Some(file) = opened else { return Ok(None) };
+        let file = self.wrap(file, number)?;
+        *self.last_read.lock() = Some((number, Arc::clone(&file)));
+        Ok(Some(file))
+    }
+
+    /// Closes the files of segments below `number`, all of which is durable.
+    fn forget_below(&self, number: u64) {
+        let has_older = self
+            .files
+            .read()
+            .first_key_value()
+            .is_some_and(|(oldest, _)| *oldest < number);
+        if has_older {
+            let mut files = self.files.write();
+            let newer = files.split_off(&number);
+            let older = std::mem::replace(&mut *files, newer);
+            drop(files);
+            drop(older);
+        }
+    }
+
+    pub(crate) fn split(&self, at: Lsn) -> (u64, u64) {
+        let bytes = self.shape.segment_bytes;
+        (at.as_u64() / bytes, at.as_u64() % bytes)
+    }
+
+    pub(crate) fn start_of(&self, number: u64) -> Lsn {
+        Lsn::new(number.saturating_mul(self.shape.segment_bytes))
+    }
+
+    fn make(
+        &self,
+        maker: &mut Maker,
+        epoch: &Epoch,
+        number: u64,
+        predecessor: Option<Predecessor>,
+    ) -> Result<()> {
+        let file = match maker.half_named.take() {
+            Some((named, file)) if named == number => file,
+            _ => self.name(maker, epoch, number, predecessor)?,
+        };
+        if let Err(error) = self.folder.sync() {
+            maker.half_named = Some((number, file));
+            return Err(error.at_segment(number));
+        }
+        self.publish(number, file);
+        Ok(())
+    }
+
+    /// Puts a header on a spare and gives it the segment's name.
+    fn name(
+        &self,
+        maker: &mut Maker,
+        epoch: &Epoch,
+        number: u64,
+        predecessor: Option<Predecessor>,
+    ) -> Result<Arc<SegmentFile>> {
+        let name = segment_name(number);
+        if self.folder.open_if_there(&name, Access::Read)?.is_some() {
+            let text = "a segment that is to be made is there already";
+            return Err(self.located(Error::new(ErrorKind::Io, text), number));
+        }
+        let base = self.start_of(number);
+        let header = SegmentHeader {
+            number,
+            base,
+            epoch: epoch.number,
+            salt: epoch.salt,
+            predecessor,
+        };
+        let spare = self.take_spare(maker)?;
+        let named = self.write_header(spare, &header).and_then(|file| {
+            self.folder.rename(&spare_name(spare), &name)?;
+            Ok(file)
+        });
+        if named.is_err() {
+            maker.spares.insert(spare);
+        }
+        named.map_err(|error| error.at_segment(number))
+    }
+
+    fn take_spare(&self, maker: &mut Maker) -> Result<u64> {
+        if let Some(spare) = maker.spares.pop_first() {
+            return Ok(spare);
+        }
+        let spare = take_number(maker);
+        self.make_spare(spare, false)?;
+        Ok(spare)
+    }
+
+    fn write_header(&self, spare: u64, header: &SegmentHeader) -> Result<Arc<SegmentFile>> {
+        let name = spare_name(spare);
+        // It may have been removed by hand: space is all that it stood for.
+        let file = self.folder.open(&name, Access::WriteOrCreate)?;
+        let block = header::encode(header, self.shape.uuid, self.shape.segment_bytes);
+        write_bytes(file.as_ref(), 0, &block)
+            .and_then(|()| file.sync_data())
+            .map_err(|error| {
+                self.folder
+                    .error("write the segment's header", &name, error)
+            })?;
+        self.wrap(file, header.number)
+    }
+
+    fn make_spare(&self, number: u64, durable: bool) -> Result<()> {
+        let name = spare_name(number);
+        let file = self.folder.open(&name, Access::Fresh)?;
+        let filled = write_zeros(file.as_ref(), 0, LOG_AT + self.shape.first_step_bytes())
+            .and_then(|()| if durable { file.sync_data() } else { Ok(()) });
+        if let Err(error) = filled {
+            drop(file);
+            // What it took is wanted elsewhere; the error that matters is the first.
+            let _ = self.folder.remove(&name);
+            return Err(self.folder.error("make a spare segment", &name, error));
+        }
+        if durable { self.folder.sync() } else { Ok(()) }
+    }
+
+    fn publish(&self, number: u64, file: Arc<SegmentFile>) {
+        self.files.write().insert(number, file);
+        // Release: the file is in the map before its addresses count; pairs with `prepared`.
+        self.prepared
+            .store(self.start_of(number + 1).as_u64(), Ordering::Release);
+    }
+
+    fn free(&self, maker: &mut Maker, number: u64) -> Result<()> {
+        let name = segment_name(number);
+        if self.shape.in_place && maker.spares.len() < self.shape.spare_segments {
+            let spare = take_number(maker);
+            self.folder.rename(&name, &spare_name(spare))?;
+            maker.spares.insert(spare);
+        } else {
+            self.folder.remove(&name)?;
+        }
+        self.files.write().remove(&number);
+        // An open file would keep the space of a removed one.
+        self.last_read.lock().take_if(|(of, _)| *of == number);
+        Ok(())
+    }
+
+    fn wrap(&self, file: Box<dyn crate::fs::DiskFile>, number: u64) -> Result<Arc<SegmentFile>> {
+        let file = SegmentFile::new(file, self.shape.segment_bytes);
+        file.map(Arc::new)
+            .map_err(|error| self.named("look at the segment", number, error))
+    }
+
+    fn named(&self, what: &str, number: u64, error: io::Error) -> Error {
+        self.located(Error::io(what, error), number)
+    }
+
+    fn located(&self, error: Error, number: u64) -> Error {
+        error
+            .at_path(self.folder.path().join(segment_name(number)))
+            .at_segment(number)
+    }
+}
+
+/// What the header in `block` means for segment `number`: a format that is unknown is refused,
+/// anything else is recovery's to judge.
+pub(crate) fn check_header(
+    folder: &Folder,
+    block: &[u8],
+    shape: &Shape,
+    number: u64,
+) -> Result<Segment> {
+    debug_assert!(block.len() <= BLOCK_BYTES, "a header is one block");
+    match header::decode(block, shape.uuid, shape.segment_bytes, number) {
+        Err(HeaderFault::Block(fault)) if fault.is_unsupported() => {
+            let text = format!("the segment's header {fault}");
+            let path = folder.path().join(segment_name(number));
+            Err(Error::new(ErrorKind::Unsupported, text)
+                .at_path(path)
+                .at_segment(number))
+        }
+        other => Ok(Segment {
+            number,
+            header: other.map_err(|fault| fault.to_string()),
+        }),
+    }
+}
+
+fn take_number(maker: &mut Maker) -> u64 {
+    maker.half_made.pop().unwrap_or_else(|| {
+        let number = maker.next_spare;
+        maker.next_spare = number.wrapping_add(1);
+        number
+    })
+}
+
+fn spare_bytes(folder: &Folder, number: u64) -> Result<u64> {
+    let name = spare_name(number);
+    let Some(file) = folder.open_if_there(&name, Access::Read)? else {
+        return Ok(0);
+    };
+    file.len()
+        .map_err(|error| folder.error("look at the spare segment", &name, error))
+}

@@ -1,0 +1,161 @@
+//! The machine's disk with controls for tests: it can be full, and it counts.
+
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use palisade_core::Memory;
+
+use crate::boot::BootId;
+use crate::fs::{Access, Disk, DiskFile, Kind};
+use crate::fs_os::OsDisk;
+
+/// What tests turn and read. All of it is SeqCst: tests want no surprises.
+#[derive(Debug)]
+pub(crate) struct Controls {
+    /// No file may grow.
+    is_full: AtomicBool,
+    syncs: AtomicUsize,
+    overwrites_in_place: bool,
+    boot: BootId,
+}
+
+impl Controls {
+    pub(crate) fn fill(&self, full: bool) {
+        self.is_full.store(full, Ordering::SeqCst);
+    }
+
+    pub(crate) fn syncs(&self) -> usize {
+        self.syncs.load(Ordering::SeqCst)
+    }
+
+    fn check_growth(&self, file: &dyn DiskFile, end: u64) -> io::Result<()> {
+        if self.is_full.load(Ordering::SeqCst) && end > file.len()? {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+
+    fn count_sync(&self) {
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A disk under control.
+#[derive(Clone, Debug)]
+pub(crate) struct TestDisk {
+    pub(crate) controls: Arc<Controls>,
+}
+
+impl TestDisk {
+    pub(crate) fn new(overwrites_in_place: bool, boot: u8) -> TestDisk {
+        let controls = Controls {
+            is_full: AtomicBool::new(false),
+            syncs: AtomicUsize::new(0),
+            overwrites_in_place,
+            boot: [boot; 16],
+        };
+        TestDisk {
+            controls: Arc::new(controls),
+        }
+    }
+}
+
+impl Disk for TestDisk {
+    fn kind(&self, path: &Path) -> io::Result<Kind> {
+        OsDisk.kind(path)
+    }
+
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        OsDisk.create_folder(path)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        OsDisk.list(folder)
+    }
+
+    fn check_writable(&self, folder: &Path) -> io::Result<()> {
+        OsDisk.check_writable(folder)
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        let file = OsDisk.open(path, access)?;
+        Ok(Box::new(TestFile {
+            file,
+            controls: Arc::clone(&self.controls),
+        }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        OsDisk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        OsDisk.remove(path)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        self.controls.count_sync();
+        OsDisk.sync_folder(folder)
+    }
+
+    fn overwrites_in_place(&self, _folder: &Path) -> bool {
+        self.controls.overwrites_in_place
+    }
+
+    fn boot_id(&self) -> Option<BootId> {
+        Some(self.controls.boot)
+    }
+}
+
+#[derive(Debug)]
+struct TestFile {
+    file: Box<dyn DiskFile>,
+    controls: Arc<Controls>,
+}
+
+impl DiskFile for TestFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        // Short on purpose: callers have to come back for the rest.
+        let len = into.len().min(5000);
+        self.file.read_at(offset, &mut into[..len])
+    }
+
+    fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let Some(piece) = pieces.iter().find(|piece| !piece.is_empty()) else {
+            return Ok(0);
+        };
+        // Short on purpose.
+        let len = piece.len().min(60_000);
+        self.controls
+            .check_growth(self.file.as_ref(), offset + len as u64)?;
+        self.file.write_at(offset, &[IoSlice::new(&piece[..len])])
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.controls.count_sync();
+        self.file.sync_data()
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.controls.check_growth(self.file.as_ref(), len)?;
+        self.file.allocate(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {
+        self.file.map(offset, len)
+    }
+
+    fn try_lock(&self, shared: bool) -> io::Result<bool> {
+        self.file.try_lock(shared)
+    }
+
+    fn unlock(&self) -> io::Result<()> {
+        self.file.unlock()
+    }
+}

@@ -1,0 +1,246 @@
+//! Segments on a real disk: their bytes, their names, their recycling, what they cost.
+
+use std::fs;
+use std::io::IoSlice;
+use std::path::Path;
+
+use palisade_core::Lsn;
+use palisade_core::store::{Epoch, Predecessor, ReadStore, Store};
+use palisade_store::{BufferKind, FileOptions, FileReader, FileStore};
+use tempfile::TempDir;
+
+const SEGMENT_BYTES: u64 = 65_536;
+const HEADER_BYTES: usize = 4096;
+const EPOCH: Epoch = Epoch {
+    number: 1,
+    salt: 99,
+    base: Lsn::ZERO,
+    predecessor: Predecessor {
+        epoch: 0,
+        end: Lsn::ZERO,
+    },
+};
+
+fn temp() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn small() -> FileOptions {
+    let mut options = FileOptions::default();
+    options.segment_bytes = Some(SEGMENT_BYTES);
+    options
+}
+
+fn begun(folder: &Path, options: &FileOptions, segments: u64) -> FileStore {
+    let store = FileStore::open(folder, options).unwrap();
+    store.begin_epoch(&EPOCH).unwrap();
+    store.prepare(Lsn::new(segments * SEGMENT_BYTES)).unwrap();
+    store
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|index| (index % 251) as u8 + 1).collect()
+}
+
+fn read_all(store: &dyn ReadStore, at: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let mut done = 0;
+    while done < len {
+        let count = store
+            .read(Lsn::new(at + done as u64), &mut bytes[done..])
+            .unwrap();
+        if count == 0 {
+            break;
+        }
+        done += count;
+    }
+    bytes.truncate(done);
+    bytes
+}
+
+fn segment_path(folder: &Path, number: u64) -> std::path::PathBuf {
+    folder.join(format!("segment-{number:020}"))
+}
+
+#[test]
+fn bytes_written_across_segment_ends_come_back() {
+    let temp = temp();
+    let store = begun(temp.path(), &small(), 4);
+    let content = pattern(200_000);
+    let pieces: Vec<IoSlice<'_>> = content.chunks(7_001).map(IoSlice::new).collect();
+    store.write(Lsn::new(100), &pieces).unwrap();
+    store.sync(Lsn::new(100), Lsn::new(200_100)).unwrap();
+    assert_eq!(read_all(&store, 100, content.len()), content);
+    let reader = FileReader::open(temp.path()).unwrap();
+    assert_eq!(read_all(&reader, 100, content.len()), content);
+    let mut into = [0; 2048];
+    let rest = store
+        .read(Lsn::new(SEGMENT_BYTES - 1000), &mut into)
+        .unwrap();
+    assert_eq!(rest, 1000, "a read ends with its segment");
+    assert_eq!(
+        store
+            .read(Lsn::new(900 * SEGMENT_BYTES), &mut into)
+            .unwrap(),
+        0
+    );
+    drop(store);
+    let again = FileStore::open(temp.path(), &small()).unwrap();
+    assert_eq!(read_all(&again, 100, content.len()), content);
+}
+
+#[test]
+fn segments_are_listed_with_their_headers() {
+    let temp = temp();
+    let store = begun(temp.path(), &small(), 3);
+    store.close();
+    let listed = store.segments().unwrap();
+    assert_eq!(
+        listed,
+        FileReader::open(temp.path()).unwrap().segments().unwrap()
+    );
+    let numbers: Vec<u64> = listed.iter().map(|found| found.number).collect();
+    assert_eq!(numbers[..3], [0, 1, 2]);
+    let first = listed[0].header.as_ref().unwrap();
+    assert_eq!(
+        (first.epoch, first.salt, first.predecessor),
+        (1, 99, Some(EPOCH.predecessor))
+    );
+    let second = listed[1].header.as_ref().unwrap();
+    assert_eq!(
+        (second.base, second.predecessor),
+        (Lsn::new(SEGMENT_BYTES), None)
+    );
+}
+
+#[test]
+fn a_damaged_header_is_told_and_does_not_stop_the_listing() {
+    let temp = temp();
+    drop(begun(temp.path(), &small(), 2));
+    let path = segment_path(temp.path(), 1);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[50] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let listed = FileReader::open(temp.path()).unwrap().segments().unwrap();
+    assert!(listed[0].header.is_ok());
+    assert!(listed[1].header.as_ref().unwrap_err().contains("checksum"));
+}
+
+#[test]
+fn a_recycled_file_gets_a_header_and_keeps_its_old_bytes() {
+    let temp = temp();
+    let store = begun(temp.path(), &small(), 2);
+    // Recycling is for disks that overwrite in place; `Heap` and `Mapped` do not matter to it.
+    let content = pattern(2 * SEGMENT_BYTES as usize);
+    store.write(Lsn::ZERO, &[IoSlice::new(&content)]).unwrap();
+    store.sync(Lsn::ZERO, Lsn::new(2 * SEGMENT_BYTES)).unwrap();
+    store
+        .release(Lsn::ZERO, Lsn::new(2 * SEGMENT_BYTES - 1))
+        .unwrap();
+    assert!(!segment_path(temp.path(), 0).exists());
+    assert!(
+        segment_path(temp.path(), 1).exists(),
+        "only whole segments are freed"
+    );
+    store.prepare(Lsn::new(8 * SEGMENT_BYTES)).unwrap();
+    store.close();
+    let recycled = (2..8).find(|&number| {
+        let bytes = fs::read(segment_path(temp.path(), number)).unwrap();
+        bytes[HEADER_BYTES..] == content[..SEGMENT_BYTES as usize]
+    });
+    let spares = fs::read_dir(temp.path()).unwrap().filter(|entry| {
+        entry
+            .as_ref()
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .starts_with("spare-")
+    });
+    if let Some(number) = recycled {
+        let listed = store.segments().unwrap();
+        let found = listed
+            .iter()
+            .find(|segment| segment.number == number)
+            .unwrap();
+        assert_eq!(found.header.as_ref().unwrap().number, number);
+    } else {
+        assert!(
+            spares.count() <= 1,
+            "a released file is used before another is made"
+        );
+    }
+}
+
+#[test]
+fn at_most_the_asked_number_of_spares_is_kept() {
+    let temp = temp();
+    let mut options = small();
+    options.spare_segments = 2;
+    let store = begun(temp.path(), &options, 9);
+    store.close();
+    store
+        .release(Lsn::ZERO, Lsn::new(8 * SEGMENT_BYTES))
+        .unwrap();
+    let names = fs::read_dir(temp.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    let spares = names
+        .filter(|name| name.to_string_lossy().starts_with("spare-"))
+        .count();
+    assert!(spares <= 2, "{spares}");
+    let left = store.segments().unwrap();
+    assert!(left.iter().all(|found| found.number >= 8));
+}
+
+#[test]
+fn an_epoch_goes_on_behind_its_last_segment() {
+    let temp = temp();
+    drop(begun(temp.path(), &small(), 3));
+    let store = FileStore::open(temp.path(), &small()).unwrap();
+    let last = store.segments().unwrap().last().unwrap().number;
+    store.resume_epoch(&EPOCH, Lsn::new(100)).unwrap();
+    assert!(store.prepared() >= Lsn::new((last + 1) * SEGMENT_BYTES));
+    store.prepare(Lsn::new((last + 3) * SEGMENT_BYTES)).unwrap();
+    let header = store
+        .segments()
+        .unwrap()
+        .last()
+        .unwrap()
+        .header
+        .clone()
+        .unwrap();
+    assert_eq!(
+        (header.epoch, header.salt, header.predecessor),
+        (1, 99, None)
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn an_empty_log_is_small_on_the_disk() {
+    use std::os::unix::fs::MetadataExt;
+    let temp = temp();
+    let store = FileStore::open(temp.path(), &FileOptions::default()).unwrap();
+    store.begin_epoch(&EPOCH).unwrap();
+    let _memory = store.renew_buffer(1, 16 << 20, Lsn::ZERO).unwrap();
+    store.close();
+    let files = fs::read_dir(temp.path()).unwrap().map(Result::unwrap);
+    let beside_the_buffer = files.filter(|file| file.file_name() != "buffer");
+    let blocks: u64 = beside_the_buffer
+        .map(|file| file.metadata().unwrap().blocks())
+        .sum();
+    assert!(blocks * 512 < 4 << 20, "{} bytes", blocks * 512);
+}
+
+#[test]
+fn a_heap_buffer_can_be_asked_for() {
+    let temp = temp();
+    let mut options = small();
+    options.buffer = BufferKind::Heap;
+    let store = FileStore::open(temp.path(), &options).unwrap();
+    let memory = store.renew_buffer(1, 16_384, Lsn::ZERO).unwrap();
+    assert_eq!(
+        (memory.len(), memory.kind()),
+        (16_384, palisade_core::MemoryKind::Heap)
+    );
+}
