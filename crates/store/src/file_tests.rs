@@ -299,3 +299,37 @@ fn closing_lets_another_store_have_the_log_and_can_be_repeated() {
     assert_eq!(store.read(Lsn::ZERO, &mut bytes).unwrap(), 8);
     assert_eq!(&bytes, b"12345678");
 }
+
+#[test]
+fn a_recycled_file_gets_a_header_and_keeps_its_old_bytes() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(&TestDisk::new(true, 1), temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    let content = [7; SEGMENT_BYTES as usize];
+    store.write(Lsn::ZERO, &[IoSlice::new(&content)]).unwrap();
+    store.release(Lsn::ZERO, Lsn::new(SEGMENT_BYTES)).unwrap();
+    store.prepare(Lsn::new(4 * SEGMENT_BYTES)).unwrap();
+    store.close();
+    let old = |number: u64| {
+        let bytes = fs::read(temp.path().join(segment_name(number)));
+        bytes.is_ok_and(|bytes| bytes[4096..] == content)
+    };
+    let recycled = (1..4).find(|&number| old(number)).unwrap();
+    let listed = store.segments().unwrap();
+    let found = listed
+        .iter()
+        .find(|segment| segment.number == recycled)
+        .unwrap();
+    let header = found.header.as_ref().unwrap();
+    assert_eq!(
+        (header.number, header.epoch, header.predecessor),
+        (recycled, 1, None)
+    );
+    assert_eq!(
+        store
+            .write(Lsn::ZERO, &[IoSlice::new(b"gone")])
+            .unwrap_err()
+            .segment(),
+        Some(0)
+    );
+}

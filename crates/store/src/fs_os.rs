@@ -185,7 +185,6 @@ mod platform {
     }
 
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    #[expect(clippy::unnecessary_wraps, reason = "Linux' form can fail")]
     pub(super) fn allocate(_file: &File, _len: u64) -> io::Result<()> {
         Ok(())
     }
@@ -227,18 +226,15 @@ mod platform {
     }
 
     // NTFS journals names itself and has no call that syncs a folder.
-    #[expect(clippy::unnecessary_wraps, reason = "the other systems' form can fail")]
     pub(super) fn sync_folder(_folder: &Path) -> io::Result<()> {
         Ok(())
     }
 
     // Access lists cannot be asked cheaply; the first file that is made tells.
-    #[expect(clippy::unnecessary_wraps, reason = "the other systems' form can fail")]
     pub(super) fn check_writable(_folder: &Path) -> io::Result<()> {
         Ok(())
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "the other systems' form can fail")]
     pub(super) fn allocate(_file: &File, _len: u64) -> io::Result<()> {
         Ok(())
     }

@@ -236,10 +236,11 @@ impl Shared {
             .map_or(segment_bytes, |file| file.ready());
         if segments.shape.does_zero() && ready < segment_bytes {
             let at_half_of_the_zeros = segments.start_of(number).plus(ready / 2);
-            let due = if is_flood {
+            let is_undone = is_flood || at_half_of_the_zeros <= tail;
+            let due = if is_undone {
                 soonest
             } else {
-                at_half_of_the_zeros.max(soonest)
+                at_half_of_the_zeros
             };
             next = next.min(due);
         }
