@@ -167,7 +167,7 @@ impl Buffer {
         if raw & FLAGS != 0 {
             return Err(stop_of(raw));
         }
-        Ok(Claim { at: raw, end: raw + bytes })
+        Ok(Claim { at: raw })
     }
 
     /// Sets a flag. The first one fixes the end of the log, which is returned by every call.
@@ -179,12 +179,13 @@ impl Buffer {
         *fixed_end.get_or_insert(Lsn::new(raw & !FLAGS))
     }
 
-    /// Whether the range of `claim` crosses a segment end.
+    /// Whether the range of `claim`, which is `bytes` long, crosses a segment end.
     #[inline]
-    pub(crate) fn crosses(&self, claim: &Claim) -> bool {
+    pub(crate) fn crosses(&self, claim: &Claim, bytes: u64) -> bool {
+        let last = claim.at + bytes - 1;
         match self.segment_shift {
-            Some(shift) => (claim.at ^ (claim.end - 1)) >> shift != 0,
-            None => claim.at / self.segment_bytes != (claim.end - 1) / self.segment_bytes,
+            Some(shift) => (claim.at ^ last) >> shift != 0,
+            None => claim.at / self.segment_bytes != last / self.segment_bytes,
         }
     }
 
@@ -230,30 +231,44 @@ fn stop_of(raw: u64) -> Stop {
 /// A range of the log that belongs to this thread, whose ring bytes may not be free yet.
 ///
 /// It has to become a [`Reserved`], or the log has a hole: it is let go of on a poisoned log
-/// only.
+/// only. It knows where it begins; how long it is, its owner asked for. So a `Result` of one fits
+/// into two registers, which the append path notices.
 #[derive(Debug)]
 #[must_use = "a claim that is let go of leaves a hole"]
 pub(crate) struct Claim {
     at: u64,
-    end: u64,
 }
 
 impl Claim {
-    /// The range with the right to write its bytes, if `end` is within the buffer's `limit`.
+    /// Exclusive end of the range, of which `bytes` were asked for.
     #[inline]
-    pub(crate) fn with_room<'a>(
-        &self,
-        buffer: &'a Buffer,
-        limit: Lsn,
-        durable: Lsn,
-    ) -> Option<Reserved<'a>> {
-        let lag = self.at.saturating_sub(durable.as_u64());
-        (self.end <= limit.as_u64()).then_some(Reserved {
-            buffer,
-            at: self.at,
-            end: self.end,
-            durable_lag: lag,
-        })
+    pub(crate) fn end(&self, bytes: u64) -> Lsn {
+        Lsn::new(self.at + bytes)
+    }
+
+    /// The same range with the right to write its `bytes`, if its end is within the buffer's
+    /// `limit`.
+    #[inline]
+    pub(crate) fn granted(&self, bytes: u64, limit: Lsn) -> Option<Granted> {
+        (self.end(bytes) <= limit).then_some(Granted { at: self.at, bytes: bytes as u32 })
+    }
+}
+
+/// A claim whose bytes are free: it becomes a [`Reserved`] at once.
+#[derive(Debug)]
+#[must_use = "a grant that is let go of leaves a hole"]
+pub(crate) struct Granted {
+    at: u64,
+    // A reservation is at most half a ring, and a ring at most 1 GiB.
+    bytes: u32,
+}
+
+impl Granted {
+    #[inline]
+    pub(crate) fn occupy(self, buffer: &Buffer, durable: Lsn) -> Reserved<'_> {
+        let (at, bytes) = (self.at, u64::from(self.bytes));
+        let durable_lag = at.saturating_sub(durable.as_u64());
+        Reserved { buffer, at, end: at + bytes, durable_lag }
     }
 }
 
@@ -289,6 +304,25 @@ impl Reserved<'_> {
         //   alone; it is below `limit`, so the lap before has been read (P2); it is not
         //   published, so the holder of the write lock does not read it.
         unsafe { self.buffer.memory.write(self.at + offset, bytes) };
+    }
+
+    /// Copies a frame of `head` and `body`, padded with zeros to `len`, to `offset`.
+    #[inline]
+    #[expect(unsafe_code, reason = "the reservation is what makes the range exclusive")]
+    pub(crate) fn place(
+        &mut self,
+        offset: u64,
+        head: [u64; frame::HEADER_BYTES / 8],
+        body: &[u8],
+        len: u64,
+    ) {
+        let is_inside = offset + len <= self.end - self.at;
+        assert!(is_inside && frame::framed_bytes(body.len()) == len);
+        // SAFETY:
+        // - length: asserted; a reservation is at most half the ring; a frame is padded to the
+        //   next multiple of 8.
+        // - exclusive: as in `write`.
+        unsafe { self.buffer.memory.place(self.at + offset, head, body, len as usize) };
     }
 
     /// Calls `fill` with `len` zeroed bytes at `offset`; `None` if they wrap around the ring.

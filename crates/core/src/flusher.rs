@@ -1,8 +1,9 @@
 //! The log's one background thread: leads where only wakers wait, runs callbacks, keeps the
-//! interval policy.
+//! interval policy, and writes complete pieces behind the appenders.
 //!
-//! It is started by the first future or callback, or at open under `Interval`, and ends with
-//! the last handle. Threads never need it.
+//! It is started by the first future, callback or complete piece, or at open under `Interval`,
+//! and ends with the last handle. Threads never need it: one that finds no room writes itself,
+//! one that waits leads itself.
 //!
 //! # Ordering pairs
 //! - P6: the mailbox's lock orders a request before the thread's look at it; `unpark` after the
@@ -12,10 +13,10 @@
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::commit::{Callback, Commit};
-use crate::sync::{JoinHandle, Mutex, Parker, is_current, park, park_until, spawn};
+use crate::sync::{Instant, JoinHandle, Mutex, Parker, is_current, park, park_until, spawn};
 use crate::{Error, Result};
 
 /// How long the thread leads before it looks into its mailbox again.
@@ -32,6 +33,7 @@ pub(crate) struct Flusher {
 struct Mailbox {
     parker: Option<Parker>,
     lead: bool,
+    write: bool,
     stop: bool,
     // The thread has taken its last look: callbacks run where they are due.
     ended: bool,
@@ -42,6 +44,7 @@ impl std::fmt::Debug for Mailbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mailbox")
             .field("lead", &self.lead)
+            .field("write", &self.write)
             .field("stop", &self.stop)
             .field("callbacks", &self.callbacks.len())
             .finish_non_exhaustive()
@@ -53,6 +56,13 @@ impl Flusher {
     pub(crate) fn lead_soon(&self) {
         let mut mailbox = self.mailbox.lock();
         mailbox.lead = true;
+        mailbox.wake();
+    }
+
+    /// Lets the thread hand what is filled to the store.
+    pub(crate) fn write_soon(&self) {
+        let mut mailbox = self.mailbox.lock();
+        mailbox.write = true;
         mailbox.wake();
     }
 
@@ -112,7 +122,7 @@ fn run(commit: &Commit, interval: Option<Duration>) {
     commit.flusher.mailbox.lock().parker = Some(Parker::current());
     let mut due = interval.map(|interval| Instant::now() + interval);
     loop {
-        let (lead, callbacks) = {
+        let (lead, write, callbacks) = {
             let mut mailbox = commit.flusher.mailbox.lock();
             let callbacks = std::mem::take(&mut mailbox.callbacks);
             let lead = std::mem::take(&mut mailbox.lead);
@@ -120,18 +130,22 @@ fn run(commit: &Commit, interval: Option<Duration>) {
                 mailbox.ended = true;
                 return;
             }
-            (lead, callbacks)
+            (lead, std::mem::take(&mut mailbox.write), callbacks)
         };
-        let idle = !lead && callbacks.is_empty();
+        let idle = !lead && !write && callbacks.is_empty();
+        if write {
+            // A failure has poisoned the log or, on a full disk, shows to whoever needs the room.
+            survive(|| drop(commit.write_filled()));
+        }
         run_callbacks(callbacks);
         if lead {
-            commit.lead_for_guests(Instant::now() + LEAD_SLICE);
+            survive(|| commit.lead_for_guests(Instant::now() + LEAD_SLICE));
         }
         if let (Some(at), Some(interval)) = (due, interval)
             && Instant::now() >= at
         {
             due = Some(Instant::now() + interval);
-            sync_what_is_old(commit);
+            survive(|| sync_what_is_old(commit));
         } else if idle {
             due.map_or_else(park, park_until);
         }
@@ -149,7 +163,12 @@ fn sync_what_is_old(commit: &Commit) {
 
 fn run_callbacks(callbacks: VecDeque<(Callback, Result<()>)>) {
     for (callback, result) in callbacks {
-        // A panic in a callback is its owner's; it must not end the thread that others need.
-        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| callback(result)));
+        survive(|| callback(result));
     }
+}
+
+/// Runs foreign code, whose panic must not end the thread that others need: a callback's is its
+/// owner's, a store's has poisoned the log, and this thread has callbacks to tell so.
+fn survive(run: impl FnOnce()) {
+    let _ = std::panic::catch_unwind(AssertUnwindSafe(run));
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! offset  bytes  field
-//!      0      4  header checksum: CRC-32C of (epoch seed, LSN, bytes 4..24)
+//!      0      4  header checksum: CRC-32C of (epoch seed, LSN, bytes 8..24, bytes 4..8)
 //!      4      1  kind: 1 data, 2 batch, 3 padding, 4 mark, 5 short padding
 //!      5      1  flags: bit 0 member of a batch, bit 7 readers may ignore an unknown kind
 //!      6      2  user tag; in a short padding: its bytes, 8 or 16
@@ -104,14 +104,29 @@ impl EpochSeed {
         EpochSeed(crc32c_append(crc, &salt.to_le_bytes()))
     }
 
-    fn checksum(self, at: Lsn, covered: &[u8]) -> u32 {
-        // One run over at most 28 bytes in a fixed array: two calls would cost twice as much.
-        let mut bytes = [0; 8 + HEADER_BYTES - 4];
+    /// The checksum of a header at `at` whose bytes 4..8 are `first` and 8..24 `rest`.
+    ///
+    /// The order, and the words, keep every load of the checksum within one store of this
+    /// function: a load across two of them waits longer than the checksum takes.
+    #[inline]
+    fn checksum(self, at: Lsn, first: u32, rest: Option<[u64; 2]>) -> u32 {
+        let mut covered = Covered([0; 28]);
+        let bytes = &mut covered.0;
         bytes[..8].copy_from_slice(&at.as_u64().to_le_bytes());
-        bytes[8..8 + covered.len()].copy_from_slice(covered);
-        crc32c_append(self.0, &bytes[..8 + covered.len()])
+        let Some([middle, last]) = rest else {
+            bytes[8..12].copy_from_slice(&first.to_le_bytes());
+            return crc32c_append(self.0, &bytes[..12]);
+        };
+        bytes[8..16].copy_from_slice(&middle.to_le_bytes());
+        bytes[16..24].copy_from_slice(&last.to_le_bytes());
+        bytes[24..].copy_from_slice(&first.to_le_bytes());
+        crc32c_append(self.0, bytes)
     }
 }
+
+/// What a header's checksum covers, aligned as the checksum likes it.
+#[repr(align(16))]
+struct Covered([u8; 28]);
 
 /// A frame's header, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,55 +165,62 @@ impl Header {
     /// The bytes of this header at `at`. A short padding has its own form: [`padding`].
     #[must_use]
     pub fn encode(&self, seed: EpochSeed, at: Lsn) -> [u8; HEADER_BYTES] {
-        let may_ignore = matches!(self.kind, Kind::Unknown { may_ignore: true, .. });
         let mut bytes = [0; HEADER_BYTES];
-        bytes[4] = self.kind.number();
-        bytes[5] = u8::from(self.is_member) * FLAG_MEMBER
-            | u8::from(may_ignore) * FLAG_MAY_IGNORE;
-        bytes[6..8].copy_from_slice(&self.tag.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.payload_bytes.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.payload_checksum.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.durable_lag.to_le_bytes());
-        let checksum = seed.checksum(at, &bytes[4..]);
-        bytes[..4].copy_from_slice(&checksum.to_le_bytes());
+        for (to, word) in bytes.chunks_exact_mut(8).zip(self.encode_words(seed, at)) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
         bytes
+    }
+
+    /// As `encode`, in little-endian words: they stay in registers up to the ring.
+    #[inline]
+    pub(crate) fn encode_words(&self, seed: EpochSeed, at: Lsn) -> [u64; HEADER_BYTES / 8] {
+        let may_ignore = matches!(self.kind, Kind::Unknown { may_ignore: true, .. });
+        let flags = u8::from(self.is_member) * FLAG_MEMBER
+            | u8::from(may_ignore) * FLAG_MAY_IGNORE;
+        let first = first_word(self.kind.number(), flags, self.tag);
+        let middle = u64::from(self.payload_bytes) | u64::from(self.payload_checksum) << 32;
+        let checksum = seed.checksum(at, first, Some([middle, self.durable_lag]));
+        [u64::from(checksum) | u64::from(first) << 32, middle, self.durable_lag]
     }
 
     /// Decodes the header at the start of `bytes`, which lie at `at`; `None` if it does not
     /// validate, or if there are fewer bytes than a header.
+    #[inline]
     #[must_use]
     pub fn decode(bytes: &[u8], seed: EpochSeed, at: Lsn) -> Option<Header> {
-        let first: &[u8; 8] = bytes.first_chunk()?;
-        if *first == [0; 8] {
+        let head = u64::from_le_bytes(*bytes.first_chunk()?);
+        let (stored, first) = (head as u32, (head >> 32) as u32);
+        let [number, flags, tag_low, tag_high] = first.to_le_bytes();
+        let tag = u16::from_le_bytes([tag_low, tag_high]);
+        if number == 0 {
             return None;
         }
-        let stored = u32::from_le_bytes([first[0], first[1], first[2], first[3]]);
-        if first[4] == KIND_SHORT_PADDING {
-            return Header::decode_short(first).filter(|_| {
-                stored == seed.checksum(at, &first[4..])
-            });
+        if number == KIND_SHORT_PADDING {
+            return Header::short(tag).filter(|_| stored == seed.checksum(at, first, None));
         }
         let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
-        if stored != seed.checksum(at, &bytes[4..]) {
+        let word = |from: usize| {
+            u64::from_le_bytes(std::array::from_fn(|index| bytes[from + index]))
+        };
+        let (middle, durable_lag) = (word(8), word(16));
+        if stored != seed.checksum(at, first, Some([middle, durable_lag])) {
             return None;
         }
-        let word = |from: usize| {
-            u32::from_le_bytes([bytes[from], bytes[from + 1], bytes[from + 2], bytes[from + 3]])
-        };
-        let payload_bytes = word(8);
+        let payload_bytes = middle as u32;
         Some(Header {
-            kind: Kind::from_number(bytes[4], bytes[5]),
-            is_member: bytes[5] & FLAG_MEMBER != 0,
-            tag: u16::from_le_bytes([bytes[6], bytes[7]]),
+            kind: Kind::from_number(number, flags),
+            is_member: flags & FLAG_MEMBER != 0,
+            tag,
             payload_bytes,
-            payload_checksum: word(12),
-            durable_lag: u64::from(word(16)) | u64::from(word(20)) << 32,
+            payload_checksum: (middle >> 32) as u32,
+            durable_lag,
             frame_bytes: framed_bytes(payload_bytes as usize),
         })
     }
 
-    fn decode_short(first: &[u8; 8]) -> Option<Header> {
-        let frame_bytes = u16::from_le_bytes([first[6], first[7]]);
+    /// The header of a short padding of `frame_bytes`.
+    fn short(frame_bytes: u16) -> Option<Header> {
         let fits = frame_bytes == 8 || frame_bytes == 16;
         fits.then_some(Header {
             kind: Kind::Padding,
@@ -240,12 +262,16 @@ pub fn padding(
         let header = Header { durable_lag, ..Header::new(Kind::Padding, 0, rest, 0) };
         return (header.encode(seed, at), HEADER_BYTES);
     }
+    let first = first_word(KIND_SHORT_PADDING, 0, bytes as u16);
     let mut head = [0; HEADER_BYTES];
-    head[4] = KIND_SHORT_PADDING;
-    head[6..8].copy_from_slice(&(bytes as u16).to_le_bytes());
-    let checksum = seed.checksum(at, &head[4..8]);
-    head[..4].copy_from_slice(&checksum.to_le_bytes());
+    head[..4].copy_from_slice(&seed.checksum(at, first, None).to_le_bytes());
+    head[4..8].copy_from_slice(&first.to_le_bytes());
     (head, SHORT_PADDING_BYTES)
+}
+
+/// Bytes 4..8 of a header.
+const fn first_word(kind: u8, flags: u8, tag: u16) -> u32 {
+    kind as u32 | (flags as u32) << 8 | (tag as u32) << 16
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub mod frame;
 pub mod inspect;
 mod lsn;
 mod memory;
+#[cfg(all(test, loom))]
+mod models;
 mod options;
 mod reader;
 mod recovery;

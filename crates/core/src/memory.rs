@@ -11,6 +11,9 @@ use std::sync::Arc;
 
 use memmap2::MmapRaw;
 
+/// Bytes of the words that [`Memory::place`] puts in front.
+const HEAD_BYTES: usize = 24;
+
 /// What a [`Memory`] lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
@@ -29,24 +32,36 @@ pub struct Memory {
 
 impl Memory {
     /// `len` zero bytes on the heap.
+    ///
+    /// # Panics
+    /// If `len` is neither a power of two nor 0, as from every other constructor.
     #[must_use]
     pub fn heap(len: usize) -> Memory {
+        assert!(is_ring_len(len), "a ring's length is a power of two");
         Memory { bytes: bytes::Bytes::heap(len), kind: MemoryKind::Heap }
     }
 
     /// `len` zero bytes on the heap that pass for a mapping: for stores that keep them across a
     /// simulated death of the process.
+    ///
+    /// # Panics
+    /// If `len` is neither a power of two nor 0.
     #[must_use]
     pub fn kept(len: usize) -> Memory {
+        assert!(is_ring_len(len), "a ring's length is a power of two");
         Memory { bytes: bytes::Bytes::heap(len), kind: MemoryKind::Mapped }
     }
 
-    /// `len` bytes of the mapping `map`, from `offset` on; `None` if it is shorter.
+    /// `len` bytes of the mapping `map`, from `offset` on; `None` if it is shorter, or if `len`
+    /// is neither a power of two nor 0.
     ///
     /// The file must be as long as the mapping for as long as the mapping lives: an access
     /// behind the end of a shortened file ends the process (SIGBUS).
     #[must_use]
     pub fn mapped(map: MmapRaw, offset: usize, len: usize) -> Option<Memory> {
+        if !is_ring_len(len) {
+            return None;
+        }
         let bytes = bytes::Bytes::mapped(Arc::new(map), offset, len)?;
         Some(Memory { bytes, kind: MemoryKind::Mapped })
     }
@@ -84,6 +99,34 @@ impl Memory {
             // SAFETY: `wrapped` is shorter than the memory; the caller owns the range.
             unsafe { self.bytes.write(0, wrapped) };
         }
+    }
+
+    /// Copies the little-endian words of `head`, then `body`, and zeros up to `len` bytes in all, to the
+    /// bytes from `position % len` on: a whole frame at once.
+    ///
+    /// # Safety
+    /// - `len` is no more than the memory's length; `head` and `body` leave less than 8 bytes of it.
+    /// - No other thread reads or writes the `len` bytes during the call.
+    #[inline]
+    #[expect(unsafe_code, reason = "the ring's bytes have many owners, one per range")]
+    pub unsafe fn place(&self, position: u64, head: [u64; 3], body: &[u8], len: usize) {
+        let (offset, before_end) = self.split(position, len);
+        if before_end == len {
+            // SAFETY: the range does not wrap, so it lies in the memory; the caller owns it and
+            // vouches for the length.
+            unsafe { self.bytes.place(offset, head, body, len) };
+            return;
+        }
+        for (index, word) in head.iter().enumerate() {
+            // SAFETY: a part of the caller's range.
+            unsafe { self.write(position + 8 * index as u64, &word.to_le_bytes()) };
+        }
+        let body_at = position + HEAD_BYTES as u64;
+        // SAFETY: a part of the caller's range.
+        unsafe { self.write(body_at, body) };
+        let rest = len - HEAD_BYTES - body.len();
+        // SAFETY: a part of the caller's range; frames are padded by less than 8 bytes.
+        unsafe { self.write(body_at + body.len() as u64, &[0; 8][..rest]) };
     }
 
     /// Calls `read` with the `len` bytes from `position % len()` on, in two pieces where they
@@ -129,9 +172,15 @@ impl Memory {
 
     fn split(&self, position: u64, len: usize) -> (usize, usize) {
         assert!(len <= self.len(), "a range is no longer than the memory");
-        let offset = (position % self.len().max(1) as u64) as usize;
+        // The length is a power of two: a mask, where a division would cost as much as a copy.
+        let offset = position as usize & self.len().wrapping_sub(1);
+        let offset = if self.is_empty() { 0 } else { offset };
         (offset, len.min(self.len() - offset))
     }
+}
+
+fn is_ring_len(len: usize) -> bool {
+    len == 0 || len.is_power_of_two()
 }
 
 impl fmt::Debug for Memory {
@@ -150,6 +199,7 @@ mod bytes {
 
     use memmap2::MmapRaw;
 
+    use super::HEAD_BYTES;
     use crate::sync::SharedBytes;
 
     #[derive(Clone)]
@@ -209,6 +259,30 @@ mod bytes {
         }
 
         /// # Safety
+        /// `[offset, offset + len)` lies in the memory, is the caller's alone, and is no shorter
+        /// than `head` and `body` together.
+        #[inline]
+        pub(super) unsafe fn place(
+            &self,
+            offset: usize,
+            head: [u64; 3],
+            body: &[u8],
+            len: usize,
+        ) {
+            // SAFETY:
+            // - non-null, aligned (u8), within one live allocation, initialised.
+            // - exclusive: the caller vouches that nobody else touches the range.
+            let range = unsafe { std::slice::from_raw_parts_mut(self.at(offset), len) };
+            // The padding lies within the last word; the body then covers the rest of it.
+            range[len - 8..].fill(0);
+            let (to_head, to_body) = range.split_at_mut(HEAD_BYTES);
+            to_head[..8].copy_from_slice(&head[0].to_le_bytes());
+            to_head[8..16].copy_from_slice(&head[1].to_le_bytes());
+            to_head[16..].copy_from_slice(&head[2].to_le_bytes());
+            to_body[..body.len()].copy_from_slice(body);
+        }
+
+        /// # Safety
         /// Both pieces, (offset, length), lie in the memory, and nobody writes them meanwhile.
         pub(super) unsafe fn read<R>(
             &self,
@@ -261,6 +335,11 @@ mod bytes {
         words: Arc<Vec<UnsafeCell<[u8; WORD_BYTES]>>>,
     }
 
+    // SAFETY: the words are shared by reference count; the model checker watches each access.
+    unsafe impl Send for Bytes {}
+    // SAFETY: as for `Send`.
+    unsafe impl Sync for Bytes {}
+
     impl Bytes {
         pub(super) fn heap(len: usize) -> Bytes {
             assert!(len.is_multiple_of(WORD_BYTES));
@@ -288,6 +367,20 @@ mod bytes {
                 });
                 done += n;
             }
+        }
+
+        pub(super) unsafe fn place(
+            &self,
+            offset: usize,
+            head: [u64; 3],
+            body: &[u8],
+            len: usize,
+        ) {
+            let mut frame = head.map(u64::to_le_bytes).concat();
+            frame.extend_from_slice(body);
+            frame.resize(len, 0);
+            // SAFETY: the caller's promise is the same as `write`'s.
+            unsafe { self.write(offset, &frame) };
         }
 
         fn copy_out(&self, (offset, len): (usize, usize)) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! Counters, and the snapshot of them that users see.
 
-use crate::sync::{AtomicU64, CachePadded, Ordering};
+use crate::sync::{CachePadded, Figure, Ordering};
 use crate::{Lsn, MemoryKind};
 
 /// What the log has done since it was opened, and where it stands.
@@ -65,7 +65,7 @@ pub(crate) struct Counters {
 
 /// A figure for statistics: it orders nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+pub(crate) struct Counter(Figure);
 
 impl Counter {
     pub(crate) fn add(&self, n: u64) {

@@ -4,9 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::commit::Key;
+use crate::sync::Instant;
 use crate::{Lsn, Result, Wal};
 
 /// A record, or a batch, that was appended and may be waited for.

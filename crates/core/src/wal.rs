@@ -2,6 +2,9 @@
 
 mod append;
 mod ends;
+#[cfg(all(test, loom))]
+#[path = "models/log.rs"]
+mod model;
 mod read;
 
 use std::sync::Arc;
@@ -46,6 +49,8 @@ struct Handle {
     policy: SyncPolicy,
     // `write_bytes` as a mask: an append whose range crosses a multiple hands its piece over.
     piece_mask: u64,
+    // Whether the flusher thread writes complete pieces, rather than the append that fills one.
+    writes_behind: bool,
     max_frame_bytes: u64,
     read_ahead_bytes: usize,
     state: Mutex<State>,
@@ -79,6 +84,7 @@ impl Wal {
         let handle = Handle {
             policy: options.sync_policy,
             piece_mask: !(write_bytes as u64 - 1),
+            writes_behind: crate::sync::has_two_cores(),
             max_frame_bytes: buffer.max_reservation_bytes(),
             read_ahead_bytes: options.read_ahead_bytes,
             running_base: base,

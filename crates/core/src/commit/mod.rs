@@ -57,7 +57,7 @@ mod writer;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) use self::node::{Node, Outcome};
 pub(crate) use self::registry::{Callback, Key};
@@ -67,7 +67,8 @@ use crate::buffer::{Buffer, Stop};
 use crate::flusher::Flusher;
 use crate::stats::Counters;
 use crate::store::Store;
-use crate::sync::{AtomicU64, Backoff, Mutex, OnceLock, Ordering, park, park_until, per_thread};
+use crate::sync::{Backoff, Figure, Instant, Mutex, OnceLock, Ordering};
+use crate::sync::{park, park_until, per_thread};
 use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Options, Result};
 
@@ -86,8 +87,8 @@ pub(crate) struct Commit {
     registry: Mutex<Registry>,
     failure: OnceLock<Error>,
     // Mirrors of the registry, so that a gathering leader need not take its lock.
-    waiting: AtomicU64,
-    served_last: AtomicU64,
+    waiting: Figure,
+    served_last: Figure,
     write_bytes: u64,
     gather_percent: u64,
 }
@@ -109,8 +110,8 @@ impl Commit {
             cursor: Mutex::new(WriteCursor::new(base)),
             registry: Mutex::new(Registry::new(options.max_waiters)),
             failure: OnceLock::new(),
-            waiting: AtomicU64::new(0),
-            served_last: AtomicU64::new(0),
+            waiting: Figure::new(0),
+            served_last: Figure::new(0),
             write_bytes: options.write_bytes as u64,
             gather_percent: u64::from(options.gather_percent),
         }
@@ -165,31 +166,35 @@ impl Commit {
         key: &mut Option<Key>,
         context: &mut Context<'_>,
     ) -> Poll<Result<()>> {
+        // Wakers are foreign code, and so are their clones and drops, which may come back to the
+        // log: what is let go of is declared before the guard, so it goes after the lock.
+        let mut waker = context.waker().clone();
+        let _let_go;
         let mut registry = self.registry.lock();
         if self.durable.read() >= target {
-            key.take().and_then(|key| registry.cancel(key));
+            _let_go = key.take().and_then(|key| registry.cancel(key));
             self.mirror(&registry);
             return Poll::Ready(Ok(()));
         }
         if let Some(known) = *key {
             match registry.waiter_mut(known) {
-                Some(Waiter::Task(waker)) => {
-                    waker.clone_from(context.waker());
+                Some(Waiter::Task(registered)) => {
+                    std::mem::swap(registered, &mut waker);
                     return Poll::Pending;
                 }
                 Some(Waiter::Failed(error)) => {
                     let error = error.clone();
-                    registry.cancel(known);
+                    _let_go = registry.cancel(known);
                     *key = None;
                     return Poll::Ready(Err(error));
                 }
                 _ => *key = None,
             }
         }
-        if let Err(error) = self.check() {
+        if let Err(error) = self.check().and_then(|()| registry.check_room()) {
             return Poll::Ready(Err(error));
         }
-        match registry.register(target, Waiter::Task(context.waker().clone())) {
+        match registry.register(target, Waiter::Task(waker)) {
             Ok(registered) => *key = Some(registered),
             Err(error) => return Poll::Ready(Err(error)),
         }
@@ -217,6 +222,8 @@ impl Commit {
             self.flusher.run_soon(callback, Ok(()));
             return Ok(());
         }
+        // A refused callback is dropped by this call, outside of the lock, not by the registry.
+        registry.check_room()?;
         registry.register(target, Waiter::Callback(callback))?;
         self.ask_flusher_to_lead(&mut registry);
         Ok(())

@@ -109,11 +109,17 @@ impl Registry {
         Ok(key)
     }
 
-    fn add_entry(&mut self) -> Result<u32> {
-        if self.entries.len() >= self.max_waiters {
+    /// Whether one more may wait.
+    pub(crate) fn check_room(&self) -> Result<()> {
+        if self.free.is_empty() && self.entries.len() >= self.max_waiters {
             let message = format!("{} threads and futures wait already", self.max_waiters);
             return Err(Error::new(ErrorKind::InvalidArgument, message + "; raise max_waiters"));
         }
+        Ok(())
+    }
+
+    fn add_entry(&mut self) -> Result<u32> {
+        self.check_room()?;
         self.entries.push(Entry { generation: 0, waiter: None });
         Ok(self.entries.len() as u32 - 1)
     }

@@ -130,11 +130,14 @@ impl Survey {
             if !is_next {
                 continue;
             }
-            if let (Some(span), Some(before)) = (self.spans.last_mut(), header.predecessor) {
-                span.end = before.end;
-            } else if newest.is_some() {
-                let text = format!("the first segment of epoch {} is missing", header.epoch);
-                return Err(corrupt(text, &store.place()).at_segment(header.number));
+            match (self.spans.last_mut(), header.predecessor) {
+                (Some(span), Some(before)) if span.epoch == before.epoch => span.end = before.end,
+                (Some(_), before) => {
+                    let missing = before.map_or(header.epoch, |before| before.epoch);
+                    let text = format!("the first segment of epoch {missing} is missing");
+                    return Err(corrupt(text, &store.place()).at_segment(header.number));
+                }
+                (None, _) => {}
             }
             self.spans.push(EpochSpan {
                 epoch: header.epoch,

@@ -1,12 +1,17 @@
 //! The door's other side: the model checker loom in place of std and parking_lot.
 
-use std::time::{Duration, Instant};
+use std::ops::{Add, Sub};
+use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-pub(crate) use std::sync::OnceLock;
 
 pub(crate) type JoinHandle = loom::thread::JoinHandle<()>;
 pub(crate) type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
+
+/// A number for statistics and hints, kept outside of the model: it orders nothing, and no step
+/// of the protocol rests on it, but every access would be one more place to switch threads at.
+pub(crate) type Figure = std::sync::atomic::AtomicU64;
 
 impl<T: Default> Default for Mutex<T> {
     fn default() -> Mutex<T> {
@@ -49,24 +54,115 @@ impl<T> RwLock<T> {
     }
 }
 
+/// std's `OnceLock` with a flag that the model sees: without an order, `get` may miss a value
+/// that another thread has set.
 #[derive(Debug)]
-pub(crate) struct Parker(loom::thread::Thread);
+pub(crate) struct OnceLock<T> {
+    is_set: AtomicU32,
+    value: std::sync::OnceLock<T>,
+}
+
+impl<T> OnceLock<T> {
+    pub(crate) fn new() -> OnceLock<T> {
+        OnceLock { is_set: AtomicU32::new(0), value: std::sync::OnceLock::new() }
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        // Acquire: what std's `get` does when it sees the value; pairs with `get_or_init`.
+        if self.is_set.load(Ordering::Acquire) == 0 { None } else { self.value.get() }
+    }
+
+    pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        let value = self.value.get_or_init(make);
+        // AcqRel: publishes the value, or sees that of the thread that was faster.
+        self.is_set.swap(1, Ordering::AcqRel);
+        value
+    }
+}
+
+const EMPTY: u32 = 0;
+const TOKEN: u32 = 1;
+const PARKED: u32 = 2;
+
+/// std's park token on top of loom's.
+///
+/// loom forgets a token that its thread gets while it takes a lock, and wakes a thread that
+/// waits for one. So the thread is unparked only where it has said that it parks.
+#[derive(Debug)]
+struct ParkState {
+    token: AtomicU32,
+    thread: loom::thread::Thread,
+}
+
+loom::thread_local! {
+    static PARK_STATE: Arc<ParkState> = Arc::new(ParkState {
+        token: AtomicU32::new(EMPTY),
+        thread: loom::thread::current(),
+    });
+}
+
+#[derive(Debug)]
+pub(crate) struct Parker(Arc<ParkState>);
 
 impl Parker {
     pub(crate) fn current() -> Parker {
-        Parker(loom::thread::current())
+        Parker(PARK_STATE.with(Arc::clone))
     }
 
     pub(crate) fn unpark(&self) {
-        self.0.unpark();
+        // Release: std's `unpark` happens before the return of the `park` that takes the token.
+        if self.0.token.swap(TOKEN, Ordering::Release) == PARKED {
+            self.0.thread.unpark();
+        }
     }
 }
 
 pub(crate) fn park() {
-    loom::thread::park();
+    let state = PARK_STATE.with(Arc::clone);
+    // Acquire: pairs with the Release in `unpark`.
+    let parks = state.token.compare_exchange(EMPTY, PARKED, Ordering::Acquire, Ordering::Acquire);
+    if parks.is_ok() {
+        loom::thread::park();
+    }
+    // Acquire: as above.
+    state.token.swap(EMPTY, Ordering::Acquire);
 }
 
-/// A model has no clock: a timed wait gives the core up and returns.
+/// Time that stands still: a deadline has passed from the start, or never comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Instant(Duration);
+
+impl Instant {
+    pub(crate) fn now() -> Instant {
+        Instant(Duration::from_secs(1))
+    }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        Duration::ZERO
+    }
+
+    pub(crate) fn checked_add(self, time: Duration) -> Option<Instant> {
+        self.0.checked_add(time).map(Instant)
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+
+    fn add(self, time: Duration) -> Instant {
+        Instant(self.0 + time)
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Instant) -> Duration {
+        self.0 - earlier.0
+    }
+}
+
+/// A timed wait gives the core up and returns early, as it may.
 pub(crate) fn park_until(_deadline: Instant) {
     loom::thread::yield_now();
 }
@@ -79,15 +175,22 @@ pub(crate) fn sleep(_time: Duration) {
     loom::thread::yield_now();
 }
 
-/// Models have no background thread: they run its parts on a thread of their own.
-pub(crate) fn spawn(_: &str, _: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle> {
-    Err(std::io::Error::from(std::io::ErrorKind::Unsupported))
+pub(crate) fn spawn(
+    _name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle> {
+    Ok(loom::thread::spawn(body))
 }
 
-pub(crate) fn is_current(_: &JoinHandle) -> bool {
+pub(crate) fn has_two_cores() -> bool {
     false
 }
 
+pub(crate) fn is_current(handle: &JoinHandle) -> bool {
+    handle.thread().id() == loom::thread::current().id()
+}
+
+/// A model's thread keeps nothing: loom's objects live for one execution.
 macro_rules! per_thread {
     ($name:ident: $type:ty = $make:expr) => {
         fn $name() -> std::sync::Arc<$type> {

@@ -3,13 +3,17 @@
 
 use std::cell::UnsafeCell;
 use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) use parking_lot::{Mutex, RwLock};
 pub(crate) use std::sync::OnceLock;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::time::Instant;
 
 pub(crate) type JoinHandle = std::thread::JoinHandle<()>;
+
+/// A number for statistics and hints: it orders nothing, and no step of the protocol rests on it.
+pub(crate) type Figure = AtomicU64;
 
 /// Heap bytes that threads write through shared references.
 pub(crate) struct SharedBytes(Box<[UnsafeCell<u8>]>);
@@ -68,6 +72,11 @@ pub(crate) fn spawn(
 /// Whether `handle` is the current thread.
 pub(crate) fn is_current(handle: &JoinHandle) -> bool {
     handle.thread().id() == std::thread::current().id()
+}
+
+/// Whether two threads can run at one time.
+pub(crate) fn has_two_cores() -> bool {
+    std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1)
 }
 
 /// A value of `T` that this thread keeps for its next call, made by `make` the first time.

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use super::Wal;
-use crate::buffer::{Claim, Reserved, Stop};
+use crate::buffer::{Claim, Granted, Reserved, Stop};
 use crate::commit::Commit;
 use crate::frame::{HEADER_BYTES, Header, Kind, framed_bytes};
 use crate::sync::Backoff;
@@ -29,16 +29,18 @@ impl Wal {
     /// # Errors
     /// `TooLarge`: nothing was reserved. `NoSpace`: the disk and the buffer are full; nothing was
     /// reserved; free space and append again. `Closed`, `Poisoned`: open the log again.
+    #[inline]
     pub fn append(&self, data: &[u8]) -> Result<Ticket<'_>> {
-        self.append_parts(0, &[IoSlice::new(data)], WhenFull::Wait)
+        self.append_slice(0, data, WhenFull::Wait)
     }
 
     /// As [`append`](Wal::append), with a tag that readers see.
     ///
     /// # Errors
     /// As [`append`](Wal::append).
+    #[inline]
     pub fn append_tagged(&self, tag: u16, data: &[u8]) -> Result<Ticket<'_>> {
-        self.append_parts(tag, &[IoSlice::new(data)], WhenFull::Wait)
+        self.append_slice(tag, data, WhenFull::Wait)
     }
 
     /// Appends one record that is the concatenation of `parts`.
@@ -46,7 +48,23 @@ impl Wal {
     /// # Errors
     /// As [`append`](Wal::append).
     pub fn append_vectored(&self, parts: &[IoSlice<'_>]) -> Result<Ticket<'_>> {
-        self.append_parts(0, parts, WhenFull::Wait)
+        let len = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
+        let frame_bytes = self.check_len(len)?;
+        let checksum = parts.iter().fold(0, |crc, part| crc32c_append(crc, part));
+        let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
+        let mut reserved = self.occupy(granted);
+        let lsn = reserved.lsn();
+        let header = Header::new(Kind::Data, 0, len as u32, checksum);
+        let head = self.encode(&reserved, 0, header);
+        write_head(&mut reserved, head);
+        let mut at = HEADER_BYTES as u64;
+        for part in parts {
+            reserved.write(at, part);
+            at += part.len() as u64;
+        }
+        zero_the_rest(&mut reserved, len);
+        self.finish(reserved)?;
+        Ok(Ticket::new(self, lsn, lsn.plus(frame_bytes)))
     }
 
     /// As [`append`](Wal::append), but gives `NoRoom` where that would wait. Never blocks, but
@@ -54,8 +72,9 @@ impl Wal {
     ///
     /// # Errors
     /// `NoRoom`: nothing was reserved; try again. Else as [`append`](Wal::append).
+    #[inline]
     pub fn try_append(&self, data: &[u8]) -> Result<Ticket<'_>> {
-        self.append_parts(0, &[IoSlice::new(data)], WhenFull::Refuse)
+        self.append_slice(0, data, WhenFull::Refuse)
     }
 
     /// Appends a record and waits until it survives power loss.
@@ -64,6 +83,7 @@ impl Wal {
     ///
     /// # Errors
     /// As [`append`](Wal::append); `NoSpace` and `Poisoned` also as [`Ticket::wait`].
+    #[inline]
     pub fn commit(&self, data: &[u8]) -> Result<Lsn> {
         self.append(data)?.wait()
     }
@@ -81,7 +101,8 @@ impl Wal {
         fill: impl FnOnce(Lsn, &mut [u8]),
     ) -> Result<Ticket<'_>> {
         let frame_bytes = self.check_len(len)?;
-        let mut reserved = self.reserve(frame_bytes, WhenFull::Wait)?;
+        let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
+        let mut reserved = self.occupy(granted);
         let lsn = reserved.lsn();
         let mut fill = Some(fill);
         let mut run = |bytes: &mut [u8]| {
@@ -98,10 +119,12 @@ impl Wal {
                 checksum
             }
         };
-        write_padding_bytes(&mut reserved, 0, len);
+        zero_the_rest(&mut reserved, len);
         let header = Header::new(Kind::Data, 0, len as u32, checksum);
-        self.write_header(&mut reserved, 0, header);
-        self.finish(reserved, lsn)
+        let head = self.encode(&reserved, 0, header);
+        write_head(&mut reserved, head);
+        self.finish(reserved)?;
+        Ok(Ticket::new(self, lsn, lsn.plus(frame_bytes)))
     }
 
     /// Appends `records` as one batch: recovered all together or not at all.
@@ -120,58 +143,65 @@ impl Wal {
         let payload_bytes: u64 = records.iter().map(|record| framed_bytes(record.len())).sum();
         let frame_bytes =
             self.check_len(if fits { payload_bytes as usize } else { usize::MAX })?;
-        let mut reserved = self.reserve(frame_bytes, WhenFull::Wait)?;
+        let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
+        let mut reserved = self.occupy(granted);
         let mut at = HEADER_BYTES as u64;
-        let first = reserved.lsn().plus(at);
+        let (start, end) = (reserved.lsn(), reserved.end());
         let mut checksum = 0;
         for record in records {
+            let member_bytes = framed_bytes(record.len());
             let payload_checksum = crc32c_append(0, record);
             let header = Header {
                 is_member: true,
                 ..Header::new(Kind::Data, 0, record.len() as u32, payload_checksum)
             };
-            let head = self.write_header(&mut reserved, at, header);
-            reserved.write(at + HEADER_BYTES as u64, record);
-            let pad = write_padding_bytes(&mut reserved, at, record.len());
-            checksum = crc32c_append(checksum, &head);
+            let head = self.encode(&reserved, at, header);
+            reserved.place(at, head, record, member_bytes);
+            let pad = member_bytes as usize - HEADER_BYTES - record.len();
+            checksum = head.iter().fold(checksum, |crc, word| {
+                crc32c_append(crc, &word.to_le_bytes())
+            });
             checksum = crc32c_append(checksum, record);
             checksum = crc32c_append(checksum, &[0; 8][..pad]);
-            at += framed_bytes(record.len());
+            at += member_bytes;
         }
         let header = Header::new(Kind::Batch, 0, payload_bytes as u32, checksum);
-        self.write_header(&mut reserved, 0, header);
-        self.finish(reserved, first)
+        let head = self.encode(&reserved, 0, header);
+        write_head(&mut reserved, head);
+        self.finish(reserved)?;
+        Ok(Ticket::new(self, start.plus(HEADER_BYTES as u64), end))
     }
 
     /// Appends a mark: a frame that readers pass over and recovery takes as evidence.
     pub(super) fn append_mark(&self) -> Result<Lsn> {
-        let mut reserved = self.reserve(HEADER_BYTES as u64, WhenFull::Wait)?;
-        self.write_header(&mut reserved, 0, Header::new(Kind::Mark, 0, 0, 0));
+        let granted = self.reserve(HEADER_BYTES as u64, WhenFull::Wait)?;
+        let mut reserved = self.occupy(granted);
+        let head = self.encode(&reserved, 0, Header::new(Kind::Mark, 0, 0, 0));
+        reserved.place(0, head, &[], HEADER_BYTES as u64);
         let end = reserved.end();
         reserved.publish();
         Ok(end)
     }
 
     #[inline]
-    fn append_parts(
-        &self,
-        tag: u16,
-        parts: &[IoSlice<'_>],
-        when_full: WhenFull,
-    ) -> Result<Ticket<'_>> {
-        let len = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
-        let frame_bytes = self.check_len(len)?;
-        let checksum = parts.iter().fold(0, |crc, part| crc32c_append(crc, part));
-        let mut reserved = self.reserve(frame_bytes, when_full)?;
+    fn append_slice(&self, tag: u16, data: &[u8], when_full: WhenFull) -> Result<Ticket<'_>> {
+        let lsn = self.append_frame(tag, data, when_full)?;
+        Ok(Ticket::new(self, lsn, lsn.plus(framed_bytes(data.len()))))
+    }
+
+    /// The common append. Its result fits into two registers: a ticket returned through memory
+    /// costs as much as the reservation.
+    fn append_frame(&self, tag: u16, data: &[u8], when_full: WhenFull) -> Result<Lsn> {
+        let frame_bytes = self.check_len(data.len())?;
+        let checksum = crc32c_append(0, data);
+        let granted = self.reserve(frame_bytes, when_full)?;
+        let mut reserved = self.occupy(granted);
         let lsn = reserved.lsn();
-        self.write_header(&mut reserved, 0, Header::new(Kind::Data, tag, len as u32, checksum));
-        let mut at = HEADER_BYTES as u64;
-        for part in parts {
-            reserved.write(at, part);
-            at += part.len() as u64;
-        }
-        write_padding_bytes(&mut reserved, 0, len);
-        self.finish(reserved, lsn)
+        let header = Header::new(Kind::Data, tag, data.len() as u32, checksum);
+        let head = self.encode(&reserved, 0, header);
+        reserved.place(0, head, data, frame_bytes);
+        self.finish(reserved)?;
+        Ok(lsn)
     }
 
     /// Bytes of the frame for a payload of `len` bytes, if it is within the limit.
@@ -185,62 +215,66 @@ impl Wal {
     }
 
     /// Reserves a range whose bytes may be written, and which lies in one segment.
-    #[inline]
-    fn reserve(&self, bytes: u64, when_full: WhenFull) -> Result<Reserved<'_>> {
+    #[inline(always)]
+    fn reserve(&self, bytes: u64, when_full: WhenFull) -> Result<Granted> {
         let log = &*self.handle.log;
-        loop {
-            let mut limit = log.buffer.limit();
-            let tail = log.buffer.tail().map_err(|stop| log.stopped(stop))?;
-            if tail.plus(bytes) > limit {
-                limit = log.make_room(bytes, when_full)?;
-            }
-            let claim = log.buffer.reserve(bytes).map_err(|stop| log.stopped(stop))?;
-            let durable = log.durable.peek();
-            let reserved = match claim.with_room(&log.buffer, limit, durable) {
-                Some(reserved) => reserved,
-                None => log.wait_for_room(&claim)?,
-            };
-            if !log.buffer.crosses(&claim) {
-                return Ok(reserved);
-            }
-            reserved.pad();
+        let limit = log.buffer.limit();
+        let has_room = log.buffer.tail().is_ok_and(|tail| tail.plus(bytes) <= limit);
+        if !has_room {
+            log.make_room(bytes, when_full)?;
+        }
+        let claim = match log.buffer.reserve(bytes) {
+            Ok(claim) => claim,
+            Err(stop) => return Err(log.stopped(stop)),
+        };
+        match claim.granted(bytes, limit) {
+            Some(granted) if !log.buffer.crosses(&claim, bytes) => Ok(granted),
+            _ => log.make_fit(claim, bytes, when_full),
         }
     }
 
+    #[inline(always)]
+    fn occupy(&self, granted: Granted) -> Reserved<'_> {
+        granted.occupy(&self.handle.log.buffer, self.handle.log.durable.peek())
+    }
+
     #[inline]
-    fn write_header(
+    fn encode(
         &self,
-        reserved: &mut Reserved<'_>,
+        reserved: &Reserved<'_>,
         offset: u64,
         header: Header,
-    ) -> [u8; HEADER_BYTES] {
+    ) -> [u64; HEADER_BYTES / 8] {
         let at = reserved.lsn().plus(offset);
         let header = Header { durable_lag: reserved.durable_lag + offset, ..header };
-        let bytes = header.encode(self.handle.log.buffer.seed(), at);
-        reserved.write(offset, &bytes);
-        bytes
+        header.encode_words(self.handle.log.buffer.seed(), at)
     }
 
     /// Publishes the range and does what the policy asks for.
     #[inline]
-    fn finish(&self, reserved: Reserved<'_>, lsn: Lsn) -> Result<Ticket<'_>> {
+    fn finish(&self, reserved: Reserved<'_>) -> Result<()> {
         let (start, end) = (reserved.lsn(), reserved.end());
         reserved.publish();
         if (start.as_u64() ^ end.as_u64()) & self.handle.piece_mask != 0 {
             self.hand_piece_over()?;
         }
         match self.handle.policy {
-            SyncPolicy::OnCommit | SyncPolicy::Interval(_) => {}
-            SyncPolicy::Always => drop(self.handle.log.wait(end, None)?),
-            SyncPolicy::Os => self.flush_until(end)?,
+            SyncPolicy::OnCommit | SyncPolicy::Interval(_) => Ok(()),
+            SyncPolicy::Always => self.handle.log.wait(end, None).map(drop),
+            SyncPolicy::Os => self.flush_until(end),
         }
-        Ok(Ticket::new(self, lsn, end))
     }
 
-    /// A piece of `write_bytes` is complete: hands it to the store while it is in the cache.
+    /// A piece of `write_bytes` is complete: has it written behind the appender's back, while
+    /// it is in the cache; writes it here where there is no second core or no thread to be had.
     #[cold]
     fn hand_piece_over(&self) -> Result<()> {
-        match self.handle.log.try_write_filled() {
+        let log = &self.handle.log;
+        if self.handle.writes_behind && self.ensure_flusher().is_ok() {
+            log.flusher.write_soon();
+            return Ok(());
+        }
+        match log.try_write_filled() {
             // The record stays in the buffer; whoever needs it elsewhere is told.
             Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
             other => other,
@@ -257,24 +291,27 @@ impl Commit {
         }
     }
 
-    /// Looks for room before anything is reserved; returns the buffer's limit.
+    /// Looks for room before anything is reserved.
     #[cold]
-    fn make_room(&self, bytes: u64, when_full: WhenFull) -> Result<Lsn> {
+    fn make_room(&self, bytes: u64, when_full: WhenFull) -> Result<()> {
         let mut backoff = Backoff::default();
-        self.counters.waits_for_room.add(1);
+        let mut has_waited = false;
         loop {
             self.check()?;
             let limit = self.buffer.limit();
             let needed = self.buffer.tail().map_err(|stop| self.stopped(stop))?.plus(bytes);
             if needed <= limit {
-                return Ok(limit);
+                return Ok(());
             }
             if needed > Lsn::LIMIT {
                 let text = "the log has used up all of its LSNs";
                 return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(needed));
             }
             if when_full == WhenFull::Refuse {
-                return Err(Error::bare(ErrorKind::NoRoom));
+                return self.try_make_room(bytes);
+            }
+            if !std::mem::replace(&mut has_waited, true) {
+                self.counters.waits_for_room.add(1);
             }
             let before = self.buffer.written.read();
             if self.write_filled()? == before {
@@ -284,16 +321,38 @@ impl Commit {
         }
     }
 
+    /// Makes of `claim`, which lacks room or crosses a segment end, a grant in one segment.
+    #[cold]
+    fn make_fit(&self, claim: Claim, bytes: u64, when_full: WhenFull) -> Result<Granted> {
+        let mut claim = claim;
+        loop {
+            let granted = self.wait_for_room(&claim, bytes)?;
+            if !self.buffer.crosses(&claim, bytes) {
+                return Ok(granted);
+            }
+            granted.occupy(&self.buffer, self.durable.peek()).pad();
+            self.make_room(bytes, when_full)?;
+            claim = self.buffer.reserve(bytes).map_err(|stop| self.stopped(stop))?;
+        }
+    }
+
+    /// One try without a wait. A piece that could not be handed over when it was complete, on a
+    /// full disk or because another thread was writing, may have nobody else to come back for it.
+    fn try_make_room(&self, bytes: u64) -> Result<()> {
+        self.try_write_filled()?;
+        let tail = self.buffer.tail().map_err(|stop| self.stopped(stop))?;
+        let has_room = tail.plus(bytes) <= self.buffer.limit();
+        if has_room { Ok(()) } else { Err(Error::bare(ErrorKind::NoRoom)) }
+    }
+
     /// Waits until the bytes of `claim` are free. A full disk is no way out: the range has to be
     /// filled, or the log would have a hole.
-    #[cold]
-    fn wait_for_room(&self, claim: &Claim) -> Result<Reserved<'_>> {
+    fn wait_for_room(&self, claim: &Claim, bytes: u64) -> Result<Granted> {
         let mut backoff = Backoff::default();
         loop {
             self.check()?;
-            let (limit, durable) = (self.buffer.limit(), self.durable.peek());
-            if let Some(reserved) = claim.with_room(&self.buffer, limit, durable) {
-                return Ok(reserved);
+            if let Some(granted) = claim.granted(bytes, self.buffer.limit()) {
+                return Ok(granted);
             }
             let before = self.buffer.written.read();
             match self.write_filled() {
@@ -305,14 +364,15 @@ impl Commit {
     }
 }
 
-/// Zeros between the end of a payload and the end of its frame; returns how many.
-#[inline]
-fn write_padding_bytes(reserved: &mut Reserved<'_>, frame_offset: u64, len: usize) -> usize {
-    let pad = framed_bytes(len) as usize - HEADER_BYTES - len;
-    if pad > 0 {
-        reserved.write(frame_offset + (HEADER_BYTES + len) as u64, &[0; 8][..pad]);
-    }
-    pad
+fn write_head(reserved: &mut Reserved<'_>, head: [u64; HEADER_BYTES / 8]) {
+    reserved.place(0, head, &[], HEADER_BYTES as u64);
+}
+
+/// Zeros between the end of a payload of `len` bytes and the end of its frame.
+fn zero_the_rest(reserved: &mut Reserved<'_>, len: usize) {
+    let from = (HEADER_BYTES + len) as u64;
+    let rest = framed_bytes(len) - from;
+    reserved.write(from, &[0; 8][..rest as usize]);
 }
 
 #[cold]

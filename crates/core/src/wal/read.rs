@@ -1,13 +1,14 @@
 //! Reading a log that is being written: iterators, single records, following the tail.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::ends::Pin;
 use super::{WRITTEN_POLL, Wal};
 use crate::frame::{Header, Kind};
 use crate::reader::{EpochSpan, FrameReader, Record, RecordBuf, Records};
 use crate::store::ReadStore;
+use crate::sync::Instant;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// Bytes that a read of a single record begins with.

@@ -1,0 +1,171 @@
+//! Models of group commit: wake-ups, holes, what durable means, poison.
+
+use loom::thread;
+
+use super::store::{Fault, ModelStore};
+use super::{LARGE_FRAME, Log, SMALL_FRAME, Shape, check, large, take};
+use crate::sync::Instant;
+use crate::{ErrorKind, Lsn};
+
+#[test]
+fn no_wake_up_is_lost() {
+    check("no_wake_up_is_lost", 3, || {
+        let log = Log::roomy();
+        let other = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(1).unwrap())
+        };
+        log.commit(2).unwrap();
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn no_wake_up_of_three_is_lost() {
+    check("no_wake_up_of_three_is_lost", 2, || {
+        let log = Log::roomy();
+        let others = [1, 2].map(|mark| {
+            let log = log.clone();
+            thread::spawn(move || log.commit(mark).unwrap())
+        });
+        log.commit(4).unwrap();
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_observer_is_woken_by_the_sync_of_another() {
+    check("an_observer_is_woken_by_the_sync_of_another", 3, || {
+        let log = Log::roomy();
+        let observer = {
+            let log = log.clone();
+            thread::spawn(move || {
+                let far = Instant::now() + std::time::Duration::from_secs(1);
+                let end = Lsn::new(LARGE_FRAME);
+                while !log.wal.commit_state().observe(end, far).unwrap() {}
+                log.store.assert_synced(Lsn::ZERO, 1);
+            })
+        };
+        log.commit(1).unwrap();
+        observer.join().unwrap();
+    });
+}
+
+#[test]
+fn the_owner_of_a_hole_need_not_come_back() {
+    check("the_owner_of_a_hole_need_not_come_back", 3, || {
+        let log = Log::roomy();
+        let buffer = &log.wal.commit_state().buffer;
+        let hole = take(buffer, SMALL_FRAME).expect("the log is open");
+        let waiter = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(1).unwrap())
+        };
+        // Publishes, and never calls the log again.
+        hole.pad();
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_hole_keeps_nobody_below_it() {
+    check("a_hole_keeps_nobody_below_it", 2, || {
+        let log = Log::roomy();
+        let buffer = &log.wal.commit_state().buffer;
+        let below = log.append(1);
+        let hole = take(buffer, SMALL_FRAME).expect("the log is open");
+        let waiter = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(2).unwrap())
+        };
+        // The owner of the hole commits what lies below before it publishes: the leader above
+        // may hold leadership meanwhile, and has to serve it.
+        log.wal.wait_durable(below).unwrap();
+        log.store.assert_synced(below, 1);
+        hole.pad();
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn durable_is_never_ahead_of_the_sync() {
+    check("durable_is_never_ahead_of_the_sync", 3, || {
+        let log = Log::roomy();
+        let committer = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(1).unwrap())
+        };
+        let writer = {
+            let log = log.clone();
+            thread::spawn(move || {
+                let lsn = log.append(2);
+                log.wal.commit_state().write_filled().unwrap();
+                log.store.assert_held_to(log.wal.written_lsn());
+                lsn
+            })
+        };
+        log.store.assert_synced_to(log.wal.durable_lsn());
+        committer.join().unwrap();
+        writer.join().unwrap();
+        log.store.assert_synced_to(log.wal.durable_lsn());
+    });
+}
+
+#[test]
+fn watermarks_are_in_their_order() {
+    check("watermarks_are_in_their_order", 3, || {
+        let log = Log::roomy();
+        let committer = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(1).unwrap())
+        };
+        let durable = log.wal.durable_lsn();
+        let written = log.wal.written_lsn();
+        let filled = log.wal.filled_lsn();
+        assert!(durable <= written && written <= filled);
+        assert!(filled <= log.wal.reserved_lsn());
+        log.store.assert_held_to(written);
+        committer.join().unwrap();
+    });
+}
+
+#[test]
+fn poison_reaches_every_waiter() {
+    check("poison_reaches_every_waiter", 2, || poison(Fault::Sync));
+}
+
+#[test]
+fn poison_of_a_write_reaches_every_waiter() {
+    check("poison_of_a_write_reaches_every_waiter", 2, || poison(Fault::Write));
+}
+
+/// Three wait in the three ways that there are, or come late: each gets the sticky error.
+fn poison(fault: Fault) {
+    let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, fault));
+    let lsn = log.append(1);
+    let observer = {
+        let log = log.clone();
+        thread::spawn(move || {
+            let far = Instant::now() + std::time::Duration::from_secs(1);
+            let error = log.wal.commit_state().observe(lsn.plus(1), far).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Poisoned);
+        })
+    };
+    let other = {
+        let log = log.clone();
+        thread::spawn(move || assert_poisoned(&log, 2))
+    };
+    let error = log.wal.wait_durable(lsn).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Poisoned);
+    other.join().unwrap();
+    observer.join().unwrap();
+    assert_eq!(log.wal.durable_lsn(), Lsn::ZERO, "nothing is acknowledged");
+    assert_poisoned(&log, 4);
+}
+
+fn assert_poisoned(log: &Log, mark: u8) {
+    let error = log.wal.commit(&large(mark)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Poisoned);
+}

@@ -1,0 +1,115 @@
+//! Models of wakers and callbacks, and of the flusher thread that leads for them.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use loom::thread;
+
+use super::{LARGE_FRAME, Log, check, large};
+use crate::sync::{AtomicU32, Ordering, Parker, park};
+use crate::{Lsn, Result, Ticket};
+
+/// A waker that counts, and unparks the thread that made it.
+struct Bell {
+    rings: AtomicU32,
+    parker: Parker,
+}
+
+impl Bell {
+    fn new() -> Arc<Bell> {
+        Arc::new(Bell { rings: AtomicU32::new(0), parker: Parker::current() })
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // Relaxed: an executor owes the log no order; what a poll finds is the log's part.
+        self.rings.fetch_add(1, Ordering::Relaxed);
+        self.parker.unpark();
+    }
+}
+
+/// Polls `ticket` when it is woken and at no other time.
+fn block_on(ticket: Ticket<'_>) -> Result<Lsn> {
+    let bell = Bell::new();
+    let waker = Waker::from(Arc::clone(&bell));
+    let mut ticket = pin!(ticket);
+    let mut heard = 0;
+    loop {
+        if let Poll::Ready(result) = ticket.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return result;
+        }
+        // Relaxed: as in `wake`.
+        while bell.rings.load(Ordering::Relaxed) == heard {
+            park();
+        }
+        heard += 1;
+    }
+}
+
+#[test]
+fn a_waker_is_woken_or_sees_completion() {
+    check("a_waker_is_woken_or_sees_completion", 2, || {
+        let log = Log::roomy();
+        let leader = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(1).unwrap())
+        };
+        let lsn = block_on(log.wal.append(&large(2)).unwrap()).unwrap();
+        log.store.assert_synced(lsn, 2);
+        leader.join().unwrap();
+    });
+}
+
+#[test]
+fn the_flusher_leads_where_no_thread_does() {
+    check("the_flusher_leads_where_no_thread_does", 3, || {
+        let log = Log::roomy();
+        let lsn = block_on(log.wal.append(&large(1)).unwrap()).unwrap();
+        log.store.assert_synced(lsn, 1);
+    });
+}
+
+#[test]
+fn a_dropped_future_keeps_nobody_waiting() {
+    check("a_dropped_future_keeps_nobody_waiting", 2, || {
+        let log = Log::roomy();
+        let waiter = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(1).unwrap())
+        };
+        {
+            let bell = Bell::new();
+            let waker = Waker::from(bell);
+            let mut ticket = pin!(log.wal.append(&large(2)).unwrap());
+            let _ = ticket.as_mut().poll(&mut Context::from_waker(&waker));
+        }
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_callback_runs_once() {
+    check("a_callback_runs_once", 2, || {
+        let log = Log::roomy();
+        let lsn = log.append(1);
+        let bell = Bell::new();
+        let (ring, seen) = (Arc::clone(&bell), Arc::clone(&log.store));
+        log.wal
+            .on_durable(lsn, move |result| {
+                result.unwrap();
+                seen.assert_synced_to(Lsn::new(LARGE_FRAME));
+                ring.wake();
+            })
+            .unwrap();
+        // Relaxed: as in `wake`.
+        while bell.rings.load(Ordering::Relaxed) == 0 {
+            park();
+        }
+        drop(log);
+        // Relaxed: as in `wake`; the flusher has ended with the last handle.
+        assert_eq!(bell.rings.load(Ordering::Relaxed), 1);
+    });
+}

@@ -1,0 +1,77 @@
+//! Models of a full ring and of a full disk: who makes room, and who is told that there is none.
+
+use loom::thread;
+
+use super::store::{Fault, ModelStore};
+use super::{Log, Shape, check, large};
+use crate::{ErrorKind, Lsn};
+
+#[test]
+fn a_full_ring_needs_no_other_thread() {
+    check("a_full_ring_needs_no_other_thread", 3, || {
+        let log = Log::tiny();
+        // Two and a half laps, and nobody else there.
+        for mark in 1..=5 {
+            log.append(mark);
+        }
+        log.wal.commit_state().write_filled().unwrap();
+        assert_eq!(log.store.marks(), [1, 2, 3, 4, 5]);
+    });
+}
+
+#[test]
+fn two_threads_make_room_for_each_other() {
+    check("two_threads_make_room_for_each_other", 3, || {
+        let log = Log::tiny();
+        log.append(1);
+        log.append(2);
+        let other = {
+            let log = log.clone();
+            thread::spawn(move || log.append(4))
+        };
+        log.append(8);
+        other.join().unwrap();
+        log.wal.commit_state().write_filled().unwrap();
+        assert_eq!(log.store.marks().iter().sum::<u8>(), 15);
+    });
+}
+
+#[test]
+fn a_full_ring_does_not_stop_a_sync() {
+    check("a_full_ring_does_not_stop_a_sync", 2, || {
+        let log = Log::tiny();
+        log.append(1);
+        let committer = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(2).unwrap())
+        };
+        log.append(4);
+        committer.join().unwrap();
+        log.wal.commit_state().write_filled().unwrap();
+        assert_eq!(log.store.marks().iter().sum::<u8>(), 7);
+    });
+}
+
+#[test]
+fn a_full_disk_reaches_every_waiter_and_poisons_nobody() {
+    check("a_full_disk_reaches_every_waiter_and_poisons_nobody", 2, || {
+        let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, Fault::Space));
+        let other = {
+            let log = log.clone();
+            thread::spawn(move || commit_again(&log, 1))
+        };
+        commit_again(&log, 2);
+        other.join().unwrap();
+        assert_eq!(log.store.marks().len(), 2, "nothing was lost, nothing came twice");
+    });
+}
+
+/// Commits; where the disk is full, waits again, as the error tells the caller to.
+fn commit_again(log: &Log, mark: u8) {
+    let ticket = log.wal.append(&large(mark)).unwrap();
+    if let Err(error) = ticket.wait() {
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        ticket.wait().expect("the disk was full once");
+    }
+    log.store.assert_synced(ticket.lsn(), mark);
+}

@@ -1,0 +1,262 @@
+//! A store that records bytes: what was written, and what was there when each sync began.
+//!
+//! The bytes lie outside of the model, under a lock that the checker does not see: it must not
+//! lend the log an order that the log itself does not make. What the log has to order is watched
+//! by two ends in Relaxed atomics: whoever acts on a watermark must see the end that it stands for.
+
+#![expect(clippy::disallowed_types, reason = "the bytes must lie outside of the model")]
+
+use std::io::IoSlice;
+use std::sync::{Mutex, MutexGuard};
+
+use super::{LARGE_FRAME, large, seed};
+use crate::frame::{Header, Kind};
+use crate::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store};
+use crate::sync::{AtomicU64, Ordering};
+use crate::{Error, ErrorKind, Lsn, Memory, Result};
+
+/// What goes wrong in a [`ModelStore`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Fault {
+    #[default]
+    None,
+    /// Every write fails.
+    Write,
+    /// Every sync fails.
+    Sync,
+    /// The first `prepare` finds no space.
+    Space,
+}
+
+#[derive(Debug)]
+pub(super) struct ModelStore {
+    base: Lsn,
+    fault: Fault,
+    media: Mutex<Media>,
+    held_end: AtomicU64,
+    synced_end: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Media {
+    held: Vec<u8>,
+    frames: Vec<Frame>,
+    // Length of `held` when the last completed sync began.
+    synced: usize,
+    marked: usize,
+    is_syncing: bool,
+    refused: bool,
+    is_clean: bool,
+}
+
+/// A frame that the log has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub(super) lsn: Lsn,
+    pub(super) end: Lsn,
+    pub(super) kind: Kind,
+    /// The first byte of the payload, 0 if there is none.
+    pub(super) mark: u8,
+}
+
+impl ModelStore {
+    pub(super) fn new(base: Lsn) -> ModelStore {
+        ModelStore::with_fault(base, Fault::None)
+    }
+
+    pub(super) fn with_fault(base: Lsn, fault: Fault) -> ModelStore {
+        ModelStore {
+            base,
+            fault,
+            media: Mutex::default(),
+            held_end: AtomicU64::new(base.as_u64()),
+            synced_end: AtomicU64::new(base.as_u64()),
+        }
+    }
+
+    /// Checks that the large record of `mark` at `lsn` was there when a completed sync began.
+    pub(super) fn assert_synced(&self, lsn: Lsn, mark: u8) {
+        let end = lsn.plus(LARGE_FRAME);
+        self.assert_synced_to(end);
+        let expected = Frame { lsn, end, kind: Kind::Data, mark };
+        assert!(self.frames().contains(&expected), "{expected:?} is there");
+    }
+
+    /// Checks that everything below `end` was there when a completed sync began.
+    pub(super) fn assert_synced_to(&self, end: Lsn) {
+        // Relaxed: the watermark that the caller has read must have made the order.
+        let synced_end = self.synced_end.load(Ordering::Relaxed);
+        assert!(synced_end >= end.as_u64(), "the end of the sync happens before its publication");
+        let media = self.media();
+        let bytes = end.bytes_since(self.base) as usize;
+        assert!(media.synced >= bytes, "all that is durable was held when its sync began");
+        assert!(media.marked >= bytes, "durable was noted before it was published");
+    }
+
+    /// Checks that everything below `end` was written.
+    pub(super) fn assert_held_to(&self, end: Lsn) {
+        // Relaxed: as in `assert_synced_to`.
+        let held_end = self.held_end.load(Ordering::Relaxed);
+        assert!(held_end >= end.as_u64(), "a write happens before its publication");
+    }
+
+    /// All frames that were written, in their order.
+    pub(super) fn frames(&self) -> Vec<Frame> {
+        self.media().frames.clone()
+    }
+
+    /// The marks of the data records that were written, in their order.
+    pub(super) fn marks(&self) -> Vec<u8> {
+        let is_data = |frame: &&Frame| frame.kind == Kind::Data;
+        self.media().frames.iter().filter(is_data).map(|frame| frame.mark).collect()
+    }
+
+    pub(super) fn is_clean(&self) -> bool {
+        self.media().is_clean
+    }
+
+    fn media(&self) -> MutexGuard<'_, Media> {
+        self.media.lock().expect("no model goes on after a panic")
+    }
+}
+
+impl Media {
+    /// Decodes what was appended to `held` from `from` on: whole frames, each of them valid.
+    fn decode(&mut self, base: Lsn, from: usize) {
+        let mut at = from;
+        while at < self.held.len() {
+            let lsn = base.plus(at as u64);
+            let bytes = &self.held[at..];
+            let header = Header::decode(bytes, seed(), lsn).expect("a frame begins where one ended");
+            let frame_bytes = header.frame_bytes as usize;
+            assert!(frame_bytes <= bytes.len(), "a run ends at the end of a frame");
+            let mut mark = 0;
+            if header.kind == Kind::Data {
+                let payload = &bytes[24..24 + header.payload_bytes as usize];
+                assert!(header.matches(payload), "the payload is that of the header");
+                mark = payload.first().copied().unwrap_or(0);
+                assert!(payload.is_empty() || *payload == large(mark), "one thread wrote it");
+            }
+            let end = lsn.plus(header.frame_bytes);
+            self.frames.push(Frame { lsn, end, kind: header.kind, mark });
+            at += frame_bytes;
+        }
+    }
+}
+
+impl Store for ModelStore {
+    fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
+        if self.fault == Fault::Write {
+            return Err(Error::new(ErrorKind::Io, "the model's write fails"));
+        }
+        let mut media = self.media();
+        let from = media.held.len();
+        assert_eq!(at, self.base.plus(from as u64), "writes follow each other without a gap");
+        for piece in pieces {
+            media.held.extend_from_slice(piece);
+        }
+        media.decode(self.base, from);
+        let end = self.base.plus(media.held.len() as u64);
+        drop(media);
+        // Relaxed: the log's own order is what is checked.
+        self.held_end.store(end.as_u64(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
+        // Relaxed: as in `write`.
+        let held_end = self.held_end.load(Ordering::Relaxed);
+        assert!(held_end >= to.as_u64(), "what is to be synced was written before");
+        let held = {
+            let mut media = self.media();
+            assert!(!std::mem::replace(&mut media.is_syncing, true), "one leader at a time");
+            let durable = self.base.plus(media.synced as u64);
+            assert_eq!(from, durable, "a leader knows how far the one before it has come");
+            assert!(media.held.len() as u64 >= to.bytes_since(self.base));
+            to.bytes_since(self.base) as usize
+        };
+        // The device works: whatever other threads can do, they do here.
+        // Relaxed: as in `write`.
+        self.synced_end.load(Ordering::Relaxed);
+        if self.fault == Fault::Sync {
+            self.media().is_syncing = false;
+            return Err(Error::new(ErrorKind::Io, "the model's sync fails"));
+        }
+        let mut media = self.media();
+        media.is_syncing = false;
+        media.synced = held;
+        drop(media);
+        // Relaxed: as in `write`.
+        self.synced_end.store(to.as_u64(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn mark_durable(&self, durable: Lsn) -> Result<()> {
+        let mut media = self.media();
+        let bytes = durable.bytes_since(self.base) as usize;
+        assert!(media.synced >= bytes, "the sync line follows the sync");
+        media.marked = bytes;
+        Ok(())
+    }
+
+    fn prepared(&self) -> Lsn {
+        let is_full = self.fault == Fault::Space && !self.media().refused;
+        if is_full { self.base } else { Lsn::LIMIT }
+    }
+
+    fn prepare(&self, _to: Lsn) -> Result<()> {
+        self.media().refused = true;
+        Err(Error::bare(ErrorKind::NoSpace))
+    }
+
+    fn prepare_ahead(&self, _tail: Lsn) {}
+
+    fn save_state(&self, state: &State) -> Result<()> {
+        self.media().is_clean = state.clean;
+        Ok(())
+    }
+
+    fn release(&self, _from: Lsn, _to: Lsn) -> Result<()> {
+        Ok(())
+    }
+
+    fn begin_epoch(&self, _epoch: &Epoch) -> Result<()> {
+        unreachable!("a model does not open its log")
+    }
+
+    fn resume_epoch(&self, _epoch: &Epoch, _end: Lsn) -> Result<()> {
+        unreachable!("a model does not open its log")
+    }
+
+    fn old_buffer(&self) -> Result<OldBuffer> {
+        unreachable!("a model does not open its log")
+    }
+
+    fn renew_buffer(&self, _epoch: u64, _bytes: usize, _durable: Lsn) -> Result<Memory> {
+        unreachable!("a model does not open its log")
+    }
+
+    fn random(&self) -> u64 {
+        unreachable!("a model does not open its log")
+    }
+
+    fn close(&self) {}
+}
+
+impl ReadStore for ModelStore {
+    fn state(&self) -> Result<State> {
+        unreachable!("a model does not open its log")
+    }
+
+    fn segments(&self) -> Result<Vec<Segment>> {
+        unreachable!("a model does not open its log")
+    }
+
+    fn read(&self, _at: Lsn, _into: &mut [u8]) -> Result<usize> {
+        unreachable!("a model does not read its log")
+    }
+
+    fn place(&self) -> String {
+        "a model".to_owned()
+    }
+}
