@@ -220,7 +220,7 @@ impl Buffer {
     }
 
     fn slot(&self, at: u64) -> &AtomicU64 {
-        &self.slots[(at / SLOT_BYTES & self.slot_mask) as usize]
+        &self.slots[((at / SLOT_BYTES) & self.slot_mask) as usize]
     }
 }
 

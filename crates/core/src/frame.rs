@@ -176,12 +176,12 @@ impl Header {
     #[inline]
     pub(crate) fn encode_words(&self, seed: EpochSeed, at: Lsn) -> [u64; HEADER_BYTES / 8] {
         let may_ignore = matches!(self.kind, Kind::Unknown { may_ignore: true, .. });
-        let flags = u8::from(self.is_member) * FLAG_MEMBER
-            | u8::from(may_ignore) * FLAG_MAY_IGNORE;
+        let flags = if self.is_member { FLAG_MEMBER } else { 0 }
+            | if may_ignore { FLAG_MAY_IGNORE } else { 0 };
         let first = first_word(self.kind.number(), flags, self.tag);
-        let middle = u64::from(self.payload_bytes) | u64::from(self.payload_checksum) << 32;
+        let middle = u64::from(self.payload_bytes) | (u64::from(self.payload_checksum) << 32);
         let checksum = seed.checksum(at, first, Some([middle, self.durable_lag]));
-        [u64::from(checksum) | u64::from(first) << 32, middle, self.durable_lag]
+        [u64::from(checksum) | (u64::from(first) << 32), middle, self.durable_lag]
     }
 
     /// Decodes the header at the start of `bytes`, which lie at `at`; `None` if it does not
@@ -222,7 +222,8 @@ impl Header {
     /// The header of a short padding of `frame_bytes`.
     fn short(frame_bytes: u16) -> Option<Header> {
         let fits = frame_bytes == 8 || frame_bytes == 16;
-        fits.then_some(Header {
+        // Lazily: with other bytes, which any payload may have, the difference underflows.
+        fits.then(|| Header {
             kind: Kind::Padding,
             is_member: false,
             tag: 0,

@@ -226,6 +226,7 @@ mod bytes {
 
     impl Bytes {
         pub(super) fn heap(len: usize) -> Bytes {
+            #[expect(clippy::arc_with_non_send_sync, reason = "`Bytes` vouches for both, below")]
             let backing = Arc::new(SharedBytes::zeroed(len));
             let base = NonNull::new(backing.as_ptr()).unwrap_or(NonNull::dangling());
             Bytes { base, len, _backing: Backing::Heap(backing) }

@@ -22,7 +22,6 @@ use crate::{Lsn, Result, Wal};
 /// [`wait`]: Ticket::wait
 /// [`wait_timeout`]: Ticket::wait_timeout
 /// [`detach`]: Ticket::detach
-#[must_use = "append alone does not wait for the device: wait on the ticket, or drop it knowingly"]
 pub struct Ticket<'w> {
     wal: WalRef<'w>,
     lsn: Lsn,
@@ -85,6 +84,7 @@ impl<'w> Ticket<'w> {
     /// The same ticket with a handle of its own, free to leave the scope of the borrowed log.
     ///
     /// It counts as a handle: the log stays open while it lives.
+    #[must_use]
     pub fn detach(mut self) -> Ticket<'static> {
         let key = self.key.take();
         Ticket { wal: WalRef::Owned(self.wal().clone()), lsn: self.lsn, end: self.end, key }

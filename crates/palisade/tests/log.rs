@@ -108,7 +108,7 @@ fn eight_threads_append_and_commit_and_nothing_is_lost() -> Result<()> {
                         wal.commit(&data).unwrap();
                         assert!(wal.durable_lsn() > Lsn::ZERO);
                     } else {
-                        let _ = wal.append(&data).unwrap();
+                        wal.append(&data).unwrap();
                     }
                 }
             });
@@ -186,7 +186,7 @@ fn a_panic_in_append_with_becomes_padding() -> Result<()> {
     let wal = Wal::with_store(MemStore::new(1 << 16), Options::new().buffer_bytes(1 << 12))?;
     let before = wal.append(b"before")?.lsn();
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let _ = wal.append_with(64, |_, _| panic!("in the closure"));
+        wal.append_with(64, |_, _| panic!("in the closure"));
     }));
     assert!(panicked.is_err());
     let after = wal.commit(b"after")?;
@@ -268,7 +268,7 @@ fn a_closed_log_gives_closed_to_other_handles() -> Result<()> {
     let (_dir, path) = folder();
     let wal = small().open(&path)?;
     let other = wal.clone();
-    let _ = wal.append(b"x")?;
+    wal.append(b"x")?;
     wal.close()?;
     assert_eq!(other.append(b"y").unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(other.checkpoint(Lsn::new(32)).unwrap_err().kind(), ErrorKind::Closed);

@@ -95,6 +95,9 @@ impl Wal {
     ///
     /// # Errors
     /// As [`append`](Wal::append); `fill` is not called then.
+    ///
+    /// # Panics
+    /// If `fill` does.
     pub fn append_with(
         &self,
         len: usize,
