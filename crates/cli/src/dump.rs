@@ -3,8 +3,8 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
-use palisade::Record;
 use palisade::inspect::Inspector;
+use palisade::{Lsn, Record};
 use serde::Serialize;
 
 use crate::args::DumpArgs;
@@ -25,14 +25,31 @@ pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> 
         _ => print_line,
     };
     let mut records = Inspector::open(&args.dir)?.records(args.from)?;
+    let mut wanted = args.from;
     let mut left = args.limit.unwrap_or(u64::MAX);
     while left > 0
         && let Some(record) = records.next()?
     {
+        begins_at(wanted.take(), Some(record.lsn()))?;
         print(out, &record).map_err(Failure::output)?;
         left -= 1;
     }
-    Ok(())
+    if left > 0 {
+        begins_at(wanted, None)
+    } else {
+        Ok(())
+    }
+}
+
+/// Refuses an LSN at which no record begins: what is printed must be what was asked for.
+fn begins_at(wanted: Option<Lsn>, found: Option<Lsn>) -> Result<(), Failure> {
+    match (wanted, found) {
+        (Some(wanted), Some(found)) if wanted != found => Err(Failure::Usage(format!(
+            "no record begins at LSN {wanted}; the next one begins at LSN {found}"
+        ))),
+        (Some(wanted), None) => Err(Failure::Usage(format!("no record begins at LSN {wanted}"))),
+        _ => Ok(()),
+    }
 }
 
 fn print_line<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {

@@ -4,7 +4,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-use palisade::inspect::{Inspector, Segment, State};
+use palisade::inspect::Inspector;
+use palisade::store::{Segment, State};
 
 use crate::args::InfoArgs;
 use crate::exit::Failure;

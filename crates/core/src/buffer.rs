@@ -362,9 +362,11 @@ impl Reserved<'_> {
         let mut from = self.at;
         while from < self.end {
             let to = self.end.min((from / segment_bytes + 1) * segment_bytes);
-            let (head, used) =
-                frame::padding(self.buffer.seed, Lsn::new(from), to - from, self.durable_lag);
-            self.write(from - self.at, &head[..used]);
+            // Each piece counts from its own start: the same lag further on would claim more.
+            let offset = from - self.at;
+            let lag = self.durable_lag + offset;
+            let (head, used) = frame::padding(self.buffer.seed, Lsn::new(from), to - from, lag);
+            self.write(offset, &head[..used]);
             from = to;
         }
     }

@@ -61,7 +61,15 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-        let _ = Header::decode(&bytes, seed(1, 1), Lsn::new(8));
+    fn arbitrary_bytes_never_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..64),
+        kind in 0u8..8,
+    ) {
+        let mut bytes = bytes;
+        prop_assert_eq!(Header::decode(&bytes, seed(1, 1), Lsn::new(8)), None);
+        if let Some(at) = bytes.get_mut(4) {
+            *at = kind;
+        }
+        prop_assert_eq!(Header::decode(&bytes, seed(1, 1), Lsn::new(8)), None);
     }
 }

@@ -15,7 +15,11 @@ pub(crate) enum Violation {
     /// A record at or below the one before it, or of an earlier round than the one before it.
     OutOfOrder { record: Place, before: Lsn },
     /// Not the record of this thread that comes next: one is missing or there twice.
-    NotNext { record: Place, next_seq: u64 },
+    NotNext {
+        record: Place,
+        next_seq: u64,
+        acknowledged: Option<Lsn>,
+    },
     /// A record at another LSN than the one that was acknowledged.
     Moved { record: Place, acknowledged: Lsn },
     /// An acknowledged record that is not there; its LSN where it is still known.
@@ -163,6 +167,7 @@ fn follow(trail: &mut Trail, expected: &Expected, place: Place) -> Result<(), Vi
         return Err(Violation::NotNext {
             record: place,
             next_seq: trail.count,
+            acknowledged: expected.lsn(trail.count),
         });
     }
     trail.push(place.lsn);
@@ -225,22 +230,23 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Violation::Foreign { lsn, bytes } => {
-                write!(
-                    f,
-                    "foreign: {bytes} bytes at LSN {lsn} are no record that was appended"
-                )
+                write!(f, "foreign: {bytes} bytes at LSN {lsn} were never appended")
             }
             Violation::OutOfOrder { record, before } => {
                 write!(f, "out of order: {record} comes after LSN {before}")
             }
-            Violation::NotNext { record, next_seq } if record.seq < *next_seq => {
-                write!(
-                    f,
-                    "there twice or out of order: {record}; record {next_seq} should follow"
-                )
+            Violation::NotNext {
+                record, next_seq, ..
+            } if record.seq < *next_seq => {
+                write!(f, "there twice: {record}; record {next_seq} should follow")
             }
-            Violation::NotNext { record, next_seq } => {
-                write!(f, "missing: record {next_seq}, before {record}")
+            Violation::NotNext {
+                record,
+                next_seq,
+                acknowledged,
+            } => {
+                write_missing(f, record.round, record.thread, *next_seq, *acknowledged)?;
+                write!(f, "; its next is at LSN {}", record.lsn)
             }
             Violation::Moved {
                 record,
@@ -255,17 +261,8 @@ impl fmt::Display for Violation {
                 lsn,
                 missing,
             } => {
-                write!(
-                    f,
-                    "missing: record {seq} of thread {thread} of round {round}"
-                )?;
-                if let Some(lsn) = lsn {
-                    write!(f, ", acknowledged at LSN {lsn}")?;
-                }
-                write!(
-                    f,
-                    " ({missing} acknowledged records of this thread are missing)"
-                )
+                write_missing(f, *round, *thread, *seq, *lsn)?;
+                write!(f, "; {missing} of this thread are missing at the end")
             }
             Violation::MovedSomewhere {
                 round,
@@ -274,9 +271,9 @@ impl fmt::Display for Violation {
             } => {
                 write!(
                     f,
-                    "moved: a record below {below_seq} of thread {thread} of round {round} "
+                    "moved: of the first {below_seq} records of thread {thread} of "
                 )?;
-                f.write_str("is at another LSN than before")
+                write!(f, "round {round}, one is at another LSN than before")
             }
             Violation::Grown {
                 round,
@@ -291,6 +288,23 @@ impl fmt::Display for Violation {
                 write!(f, "the recovery of that round found {before}")
             }
         }
+    }
+}
+
+fn write_missing(
+    f: &mut fmt::Formatter<'_>,
+    round: u32,
+    thread: u32,
+    seq: u64,
+    acknowledged: Option<Lsn>,
+) -> fmt::Result {
+    write!(
+        f,
+        "missing: record {seq} of thread {thread} of round {round}"
+    )?;
+    match acknowledged {
+        Some(lsn) => write!(f, ", acknowledged at LSN {lsn}"),
+        None => Ok(()),
     }
 }
 
