@@ -40,17 +40,13 @@ fn crc_fast_append(crc: u32, data: &[u8]) -> u32 {
 
 fn header(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("checksum/header");
-    sweep(&mut group, &[HEADER_BYTES], |checksum, data| {
-        checksum(SEED, data)
-    });
+    sweep(&mut group, &[HEADER_BYTES], |checksum, data| checksum(SEED, data));
     group.finish();
 }
 
 fn payload(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("checksum/payload");
-    sweep(&mut group, &PAYLOAD_BYTES, |checksum, data| {
-        checksum(0, data)
-    });
+    sweep(&mut group, &PAYLOAD_BYTES, |checksum, data| checksum(0, data));
     group.finish();
 }
 

@@ -1,6 +1,6 @@
 //! The parameters of one measurement.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What one contender is measured with in one round.
@@ -21,6 +21,13 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Threads and record size on a folder; the rest is left to the caller's own loop.
+    #[must_use]
+    pub fn at(dir: &Path, threads: usize, record_bytes: usize) -> Plan {
+        let time = Duration::ZERO;
+        Plan { dir: dir.into(), threads, record_bytes, batch: 1, records: 0, time }
+    }
+
     /// A record to append. Its bytes do not matter to any contender, but are not all equal.
     #[must_use]
     pub fn record(&self) -> Vec<u8> {

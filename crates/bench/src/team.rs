@@ -21,7 +21,8 @@ pub fn together<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> (D
     };
     let shifts: Vec<_> = thread::scope(|scope| {
         let shift = &shift;
-        let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || shift(thread))).collect();
+        let handles: Vec<_> =
+            (0..threads).map(|thread| scope.spawn(move || shift(thread))).collect();
         handles.into_iter().map(|handle| handle.join().expect("a worker panicked")).collect()
     });
     let begin = shifts.iter().map(|shift| shift.0).min();

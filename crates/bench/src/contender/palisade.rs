@@ -64,7 +64,7 @@ impl PalisadeLog {
     ) -> Result<PalisadeLog> {
         let log = PalisadeLog::create(contender, dir)?;
         for _ in 0..records {
-            log.wal.append(record)?;
+            let _ticket = log.wal.append(record)?;
         }
         log.wal.sync()?;
         Ok(log)
@@ -127,7 +127,7 @@ impl PalisadeLog {
 impl Log for PalisadeLog {
     fn append(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
         for _ in 0..count {
-            self.wal.append(record)?;
+            let _ticket = self.wal.append(record)?;
         }
         Ok(())
     }

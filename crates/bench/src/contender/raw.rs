@@ -12,6 +12,7 @@ use super::Log;
 use super::positioned::{read_at, write_all_at};
 use crate::plan::Plan;
 
+/// More than a piece and the longest record together.
 const FILE_BYTES: u64 = 16 << 20;
 const PIECE_BYTES: usize = 1 << 20;
 const RING_BYTES: usize = 16 << 20;
@@ -98,9 +99,8 @@ struct Tail {
 impl FileFloor {
     pub(super) fn create(plan: &Plan) -> Result<FileFloor> {
         let file = File::create_new(plan.dir.join("raw"))?;
-        let bytes = FILE_BYTES.max(2 * plan.record_bytes as u64);
         let zeros = vec![0; PIECE_BYTES];
-        for at in (0..bytes).step_by(PIECE_BYTES) {
+        for at in (0..FILE_BYTES).step_by(PIECE_BYTES) {
             write_all_at(&file, &zeros, at)?;
         }
         file.sync_all()?;

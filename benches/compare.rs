@@ -1,0 +1,53 @@
+//! The head-to-head: n threads make 16 records of 256 B durable each, by Palisade and by a mutex
+//! and a file.
+//!
+//! The element is a commit. Threads are spawned and joined outside of the timing and run all
+//! iterations of a sample at one go, so that neither is in the figure.
+
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use criterion::{criterion_group, criterion_main};
+use palisade_bench::contender::{Contender, Log};
+use palisade_bench::plan::Plan;
+use palisade_bench::team::together;
+use palisade_bench::workload::Workload;
+
+const COMMITS_PER_THREAD: u64 = 16;
+const RECORD_BYTES: usize = 256;
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(3));
+    targets = compare
+}
+criterion_main!(benches);
+
+fn compare(criterion: &mut Criterion) {
+    for threads in [8, 1, 2, 32, 64] {
+        let mut group = criterion.benchmark_group(format!("compare/{threads}x16"));
+        group.throughput(Throughput::Elements(threads as u64 * COMMITS_PER_THREAD));
+        for contender in [Contender::Naive, Contender::Palisade] {
+            let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+            let plan = Plan::at(dir.path(), threads, RECORD_BYTES);
+            let log = contender.create(Workload::Commit, &plan).expect("an empty log");
+            let record = plan.record();
+            group.bench_function(BenchmarkId::from_parameter(contender.name()), |bencher| {
+                bencher.iter_custom(|iterations| {
+                    commit(&*log, threads, &record, iterations * COMMITS_PER_THREAD)
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
+fn commit(log: &dyn Log, threads: usize, record: &[u8], commits: u64) -> Duration {
+    let (elapsed, results) =
+        together(threads, |thread| (0..commits).try_for_each(|_| log.commit(thread, record)));
+    results.into_iter().collect::<Result<(), _>>().expect("each commit is acknowledged");
+    elapsed
+}

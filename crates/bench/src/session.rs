@@ -1,0 +1,290 @@
+//! One run of the driver: contenders take turns, figures are reported.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli::Args;
+use crate::contender::Contender;
+use crate::environment::Environment;
+use crate::folder::Folder;
+use crate::plan::Plan;
+use crate::report::{Csv, Figure, table};
+use crate::workload::{Choice, Outcome, Workload};
+
+/// Whether the figures are worth anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Verdict {
+    /// Whatever was acknowledged was there after opening again.
+    AllReadBack,
+    /// A contender acknowledged records that were not there.
+    Lost,
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// If the folder is unusable, or a contender fails.
+pub fn run(args: &Args) -> Result<Verdict> {
+    if args.workload == Choice::List {
+        return list(args).map(|()| Verdict::AllReadBack);
+    }
+    let workloads = args.workload.workloads();
+    refuse_tmpfs(args, &workloads)?;
+    let folder = Folder::take(&args.dir)?;
+    let environment = Environment::of(&args.dir);
+    let csv = args.csv.as_deref().map(Csv::create).transpose()?;
+    let mut session = Session { args, folder, environment, csv, verdict: Verdict::AllReadBack };
+    for workload in workloads {
+        session.measure(workload)?;
+    }
+    session.folder.clear()?;
+    Ok(session.verdict)
+}
+
+fn refuse_tmpfs(args: &Args, workloads: &[Workload]) -> Result<()> {
+    // The folder may not be there yet, and is not to be made only to be refused.
+    let dir = std::path::absolute(&args.dir)?;
+    let existing = dir.ancestors().find(|path| path.exists()).unwrap_or(&dir);
+    if let Some(workload) = workloads.iter().find(|workload| workload.needs_a_disk())
+        && !args.allow_tmpfs
+        && Environment::of(existing).is_tmpfs()
+    {
+        bail!(
+            "{} is on tmpfs, where `{}` measures nothing: give a --dir on a disk, or --allow-tmpfs",
+            args.dir.display(),
+            workload.name()
+        );
+    }
+    Ok(())
+}
+
+/// Says something on stderr. Where it cannot be said, nobody reads it.
+pub fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn list(args: &Args) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for workload in Workload::ALL {
+        let takes_part = |contender: &&Contender| contender.supports(workload);
+        let contenders: Vec<_> = all().iter().filter(takes_part).map(|c| c.name()).collect();
+        let record_bytes = workload.default_record_bytes();
+        let records = workload.default_records(record_bytes);
+        let threads = workload.default_threads();
+        if args.json {
+            let line = serde_json::json!({
+                "workload": workload.name(), "threads": threads, "record_bytes": record_bytes,
+                "records": records, "contenders": contenders, "about": workload.about(),
+            });
+            writeln!(out, "{line}")?;
+            continue;
+        }
+        let threads: Vec<_> = threads.iter().map(ToString::to_string).collect();
+        let records = records.map_or(String::new(), |records| format!(" --records {records}"));
+        writeln!(out, "{:8} {}", workload.name(), workload.about())?;
+        writeln!(
+            out,
+            "         --threads {} --record-bytes {record_bytes}{records} --contenders {}",
+            threads.join(","),
+            contenders.join(",")
+        )?;
+    }
+    Ok(())
+}
+
+fn all() -> &'static [Contender] {
+    <Contender as clap::ValueEnum>::value_variants()
+}
+
+struct Session<'a> {
+    args: &'a Args,
+    folder: Folder,
+    environment: Environment,
+    csv: Option<Csv>,
+    verdict: Verdict,
+}
+
+/// One contender with one thread count, and what its rounds gave.
+struct Entry {
+    contender: Contender,
+    threads: usize,
+    rounds: Vec<Outcome>,
+}
+
+impl Session<'_> {
+    fn measure(&mut self, workload: Workload) -> Result<()> {
+        let groups = self.groups(workload);
+        let entries = groups.iter().map(Vec::len).sum::<usize>() as u64;
+        let progress = self.progress(entries * u64::from(self.args.rounds));
+        let mut figures = Vec::new();
+        for mut group in groups {
+            self.take_turns(workload, &mut group, &progress)?;
+            for entry in &group {
+                let figure = self.figure(workload, entry);
+                self.publish(&figure)?;
+                figures.push(figure);
+            }
+        }
+        progress.finish_and_clear();
+        if !self.args.json && !figures.is_empty() {
+            writeln!(std::io::stdout(), "{}", table(&figures))?;
+        }
+        Ok(())
+    }
+
+    /// Contenders that take turns with each other: those with the same thread count.
+    fn groups(&self, workload: Workload) -> Vec<Vec<Entry>> {
+        let contenders = self.contenders(workload);
+        let thread_counts = self.thread_counts(workload);
+        let group = |(index, &threads): (usize, &usize)| {
+            let enters = |contender: &&Contender| match contender.only_threads(workload) {
+                Some(only) if thread_counts.contains(&only) => threads == only,
+                Some(_) => index == 0,
+                None => true,
+            };
+            let entry = |&contender: &Contender| Entry {
+                contender,
+                threads: contender.only_threads(workload).unwrap_or(threads),
+                rounds: Vec::new(),
+            };
+            contenders.iter().filter(enters).map(entry).collect()
+        };
+        thread_counts.iter().enumerate().map(group).collect()
+    }
+
+    fn contenders(&self, workload: Workload) -> Vec<Contender> {
+        let wanted = if self.args.contenders.is_empty() { all() } else { &self.args.contenders };
+        let (able, unable): (Vec<Contender>, Vec<Contender>) =
+            wanted.iter().partition(|contender| contender.supports(workload));
+        let is_asked_for = !self.args.contenders.is_empty();
+        for contender in unable.into_iter().filter(|_| is_asked_for) {
+            tell(&format!("note: {} has no {}: skipped", contender.name(), workload.name()));
+        }
+        for contender in &able {
+            if let Some(only) = contender.only_threads(workload)
+                && is_asked_for
+                && self.thread_counts(workload) != [only]
+            {
+                tell(&format!("note: {} is measured with {only} thread only", contender.name()));
+            }
+        }
+        able
+    }
+
+    fn thread_counts(&self, workload: Workload) -> Vec<usize> {
+        if self.args.threads.is_empty() {
+            return workload.default_threads().to_vec();
+        }
+        if !workload.has_threads() && self.args.threads != [1] {
+            tell(&format!("note: {} has one thread", workload.name()));
+            return vec![1];
+        }
+        self.args.threads.clone()
+    }
+
+    fn take_turns(
+        &mut self,
+        workload: Workload,
+        group: &mut [Entry],
+        progress: &ProgressBar,
+    ) -> Result<()> {
+        for _ in 0..self.args.rounds {
+            for entry in &mut *group {
+                let name = entry.contender.name();
+                progress.set_message(format!("{} {name} x{}", workload.name(), entry.threads));
+                progress.tick();
+                let plan = self.plan(workload, entry)?;
+                let outcome = workload
+                    .measure(entry.contender, &plan)
+                    .with_context(|| format!("{} of {name}", workload.name()))?;
+                progress.suspend(|| self.check(entry, &outcome));
+                entry.rounds.push(outcome);
+                progress.inc(1);
+            }
+        }
+        Ok(())
+    }
+
+    fn plan(&self, workload: Workload, entry: &Entry) -> Result<Plan> {
+        let record_bytes = self.record_bytes(workload);
+        let records = self.args.records.or(workload.default_records(record_bytes));
+        Ok(Plan {
+            dir: self.folder.fresh(entry.contender.name())?,
+            threads: entry.threads,
+            record_bytes: record_bytes as usize,
+            batch: self.args.batch,
+            records: records.unwrap_or_default(),
+            time: Duration::from_secs_f64(self.args.seconds),
+        })
+    }
+
+    fn record_bytes(&self, workload: Workload) -> u32 {
+        self.args.record_bytes.unwrap_or_else(|| workload.default_record_bytes())
+    }
+
+    fn check(&mut self, entry: &Entry, outcome: &Outcome) {
+        if let Some(kept) = outcome.kept
+            && kept.is_short()
+        {
+            self.verdict = Verdict::Lost;
+            tell(&format!(
+                "LOST: {} on {} threads acknowledged {} records, {} were there after opening again",
+                entry.contender.name(),
+                entry.threads,
+                kept.acknowledged,
+                kept.read_back
+            ));
+        }
+    }
+
+    fn publish(&mut self, figure: &Figure) -> Result<()> {
+        if self.args.json {
+            writeln!(std::io::stdout(), "{}", serde_json::to_string(figure)?)?;
+        }
+        self.csv.as_mut().map_or(Ok(()), |csv| csv.write(figure))
+    }
+
+    fn figure(&self, workload: Workload, entry: &Entry) -> Figure {
+        let figure = Figure {
+            workload: workload.name(),
+            contender: entry.contender.name(),
+            version: entry.contender.version(),
+            threads: entry.threads,
+            record_bytes: self.record_bytes(workload) as usize,
+            batch: (workload == Workload::Batch).then_some(self.args.batch),
+            records_per_s: 0.0,
+            mib_per_s: 0.0,
+            p50_us: None,
+            p99_us: None,
+            p999_us: None,
+            syncs_per_s: None,
+            records_per_sync: None,
+            seconds: self.args.seconds,
+            rounds: self.args.rounds,
+            dir_fs: self.environment.dir_fs.clone(),
+            cpu: self.environment.cpu.clone(),
+            cores: self.environment.cores,
+            commit: self.environment.commit.clone(),
+            records_per_s_min: 0.0,
+            records_per_s_max: 0.0,
+            open_ms: None,
+            log_bytes: None,
+            segments: None,
+        };
+        figure.with_medians_of(&entry.rounds)
+    }
+
+    fn progress(&self, rounds: u64) -> ProgressBar {
+        if self.args.json || !std::io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (left: {eta})");
+        let bar = ProgressBar::new(rounds);
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar
+    }
+}
