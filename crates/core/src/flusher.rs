@@ -101,7 +101,10 @@ impl Flusher {
             mailbox.stop = true;
             mailbox.wake();
         }
-        if let Some(handle) = self.thread.lock().take()
+        // A statement of its own: the lock is free during the join, because a callback that the
+        // thread still runs may ask for the thread to be started.
+        let thread = self.thread.lock().take();
+        if let Some(handle) = thread
             && !is_current(&handle)
         {
             // A panic of the thread has been reported by its panic hook.

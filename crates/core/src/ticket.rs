@@ -36,6 +36,7 @@ enum WalRef<'w> {
 }
 
 impl<'w> Ticket<'w> {
+    #[inline]
     pub(crate) fn new(wal: &'w Wal, lsn: Lsn, end: Lsn) -> Ticket<'w> {
         Ticket { wal: WalRef::Borrowed(wal), lsn, end, key: None }
     }
@@ -118,6 +119,7 @@ impl Future for Ticket<'_> {
 }
 
 impl Drop for Ticket<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
             self.wal().commit_state().cancel_wait(key);

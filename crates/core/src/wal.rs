@@ -20,6 +20,7 @@ use crate::store::{State, Store};
 use crate::sync::{Mutex, RwLock};
 use crate::wal::ends::Pins;
 use crate::{Error, ErrorKind, Lsn, Options, RecoveryReport, Result, Stats, SyncPolicy, Uuid};
+use crate::{MIN_SEGMENT_BYTES, check_segment_bytes};
 
 /// A write-ahead log.
 ///
@@ -68,10 +69,11 @@ impl Wal {
     /// returns.
     ///
     /// # Errors
-    /// `InvalidArgument`: an option is out of its range. `Corrupt`: acknowledged data is damaged;
-    /// nothing was changed. `NoSpace`, `Io`: nothing is lost; open again when the cause is gone.
+    /// `InvalidArgument`: an option or the store's segment size is out of its range. `Corrupt`:
+    /// acknowledged data is damaged; nothing was changed. `NoSpace`, `Io`: nothing is lost; open again when the cause is gone.
     pub fn with_store(store: impl Store, options: &Options) -> Result<Wal> {
         options.validate()?;
+        check_segment_bytes(store.state()?.segment_bytes, MIN_SEGMENT_BYTES)?;
         Wal::open_store(Arc::new(store), options)
     }
 

@@ -1,5 +1,7 @@
 //! Models of group commit: wake-ups, holes, what durable means, poison.
 
+use std::time::Duration;
+
 use loom::thread;
 
 use super::store::{Fault, ModelStore};
@@ -42,9 +44,8 @@ fn an_observer_is_woken_by_the_sync_of_another() {
         let observer = {
             let log = log.clone();
             thread::spawn(move || {
-                let far = Instant::now() + std::time::Duration::from_secs(1);
                 let end = Lsn::new(LARGE_FRAME);
-                while !log.wal.commit_state().observe(end, far).unwrap() {}
+                assert!(log.wal.commit_state().observe(end, far()).unwrap());
                 log.store.assert_synced(Lsn::ZERO, 1);
             })
         };
@@ -147,11 +148,7 @@ fn poison(fault: Fault) {
     let lsn = log.append(1);
     let observer = {
         let log = log.clone();
-        thread::spawn(move || {
-            let far = Instant::now() + std::time::Duration::from_secs(1);
-            let error = log.wal.commit_state().observe(lsn.plus(1), far).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Poisoned);
-        })
+        thread::spawn(move || assert_observer_fails(&log, lsn.plus(1)))
     };
     let other = {
         let log = log.clone();
@@ -163,9 +160,36 @@ fn poison(fault: Fault) {
     observer.join().unwrap();
     assert_eq!(log.wal.durable_lsn(), Lsn::ZERO, "nothing is acknowledged");
     assert_poisoned(&log, 4);
+    let refused = log.wal.append(&large(5)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Poisoned, "nothing is reserved behind a failure");
+}
+
+#[test]
+fn poison_by_an_appender_reaches_an_observer() {
+    check("poison_by_an_appender_reaches_an_observer", 3, || {
+        let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, Fault::Write));
+        let observer = {
+            let log = log.clone();
+            thread::spawn(move || assert_observer_fails(&log, Lsn::new(1)))
+        };
+        log.append(1);
+        // No leader is there to come upon the failure.
+        log.wal.commit_state().write_filled().unwrap_err();
+        observer.join().unwrap();
+    });
 }
 
 fn assert_poisoned(log: &Log, mark: u8) {
     let error = log.wal.commit(&large(mark)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Poisoned);
+}
+
+fn assert_observer_fails(log: &Log, target: Lsn) {
+    let error = log.wal.commit_state().observe(target, far()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Poisoned);
+}
+
+/// A deadline that does not come.
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(1)
 }

@@ -7,9 +7,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use loom::thread;
 
-use super::{LARGE_FRAME, Log, check, large};
+use super::store::{Fault, ModelStore};
+use super::{LARGE_FRAME, Log, Shape, check, large};
 use crate::sync::{AtomicU32, Ordering, Parker, park};
-use crate::{Lsn, Result, Ticket};
+use crate::{ErrorKind, Lsn, Result, Ticket};
 
 /// A waker that counts, and unparks the thread that made it.
 struct Bell {
@@ -73,6 +74,21 @@ fn the_flusher_leads_where_no_thread_does() {
 }
 
 #[test]
+fn poison_reaches_a_future() {
+    check("poison_reaches_a_future", 2, || {
+        let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, Fault::Sync));
+        let ticket = log.wal.append(&large(2)).unwrap();
+        let leader = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(1).unwrap_err())
+        };
+        let error = block_on(ticket).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Poisoned);
+        assert_eq!(leader.join().unwrap().kind(), ErrorKind::Poisoned);
+    });
+}
+
+#[test]
 fn a_dropped_future_keeps_nobody_waiting() {
     check("a_dropped_future_keeps_nobody_waiting", 2, || {
         let log = Log::roomy();
@@ -111,5 +127,27 @@ fn a_callback_runs_once() {
         drop(log);
         // Relaxed: as in `wake`; the flusher has ended with the last handle.
         assert_eq!(bell.rings.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_close_waits_for_a_callback_that_calls_the_log() {
+    check("a_close_waits_for_a_callback_that_calls_the_log", 3, || {
+        let log = Log::roomy();
+        let lsn = log.append(1);
+        let bell = Bell::new();
+        let (ring, again) = (Arc::clone(&bell), log.wal.clone());
+        log.wal
+            .on_durable(lsn, move |result| {
+                result.unwrap();
+                let second = Arc::clone(&ring);
+                match again.on_durable(lsn, move |_| second.wake()) {
+                    Ok(()) => {}
+                    // The close was faster.
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Closed),
+                }
+            })
+            .unwrap();
+        log.wal.close().unwrap();
     });
 }

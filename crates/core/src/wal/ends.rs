@@ -43,13 +43,6 @@ pub(super) struct Pin {
     segment_end: Lsn,
 }
 
-impl Pin {
-    pub(super) fn new(wal: &Wal, at: Lsn) -> Pin {
-        wal.handle.pins.add(at);
-        Pin { wal: wal.clone(), at, segment_end: wal.handle.segment_end(at) }
-    }
-}
-
 impl Pinned for Pin {
     fn advance(&mut self, lsn: Lsn) {
         if lsn >= self.segment_end {
@@ -72,6 +65,21 @@ impl Drop for Pin {
 }
 
 impl Wal {
+    /// Keeps the segments from `at` on, or from the head on, for a reader.
+    ///
+    /// Looks at the head and pins under the lock under which segments are released, so that
+    /// what is pinned is there.
+    pub(super) fn pin(&self, at: Option<Lsn>) -> Result<Pin> {
+        let state = self.handle.state.lock();
+        let at = at.unwrap_or(state.head);
+        if at < state.head {
+            return Err(below_head(at, state.head));
+        }
+        self.handle.pins.add(at);
+        let segment_end = end_of_segment(at, state.segment_bytes);
+        Ok(Pin { wal: self.clone(), at, segment_end })
+    }
+
     /// Gives up all records below `lsn`, which stays: whole segments are freed and recycled, as
     /// far as no iterator reads them.
     ///
@@ -137,8 +145,7 @@ impl Wal {
 
 impl Handle {
     pub(super) fn segment_end(&self, lsn: Lsn) -> Lsn {
-        let segment_bytes = self.state.lock().segment_bytes;
-        Lsn::new((lsn.segment(segment_bytes) + 1) * segment_bytes)
+        end_of_segment(lsn, self.state.lock().segment_bytes)
     }
 
     /// Sets the clean end. No state is saved afterwards.
@@ -185,4 +192,12 @@ impl Handle {
         let to = self.pins.lowest().map_or(state.head, |pin| pin.min(state.head));
         self.log.store.release(Lsn::ZERO, to)
     }
+}
+
+fn end_of_segment(lsn: Lsn, segment_bytes: u64) -> Lsn {
+    Lsn::new((lsn.segment(segment_bytes) + 1) * segment_bytes)
+}
+
+pub(super) fn below_head(lsn: Lsn, head: Lsn) -> Error {
+    Error::new(ErrorKind::Truncated, format!("the log begins at LSN {head}")).at_lsn(lsn)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ends::Pin;
+use super::ends::below_head;
 use super::{WRITTEN_POLL, Wal};
 use crate::frame::{Header, Kind};
 use crate::reader::{EpochSpan, FrameReader, Record, RecordBuf, Records};
@@ -24,7 +24,7 @@ impl Wal {
     /// `Io`. On a poisoned log, or when the disk is full, the iterator gives what was written
     /// and then the error.
     pub fn iter(&self) -> Result<Records> {
-        self.records(self.head_lsn(), self.handle.read_ahead_bytes)
+        self.records(None, self.handle.read_ahead_bytes)
     }
 
     /// The records from the one at `lsn` on. Finds it without a search.
@@ -40,7 +40,7 @@ impl Wal {
         if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {
             self.frame_at(lsn)?;
         }
-        self.records(lsn, self.handle.read_ahead_bytes)
+        self.records(Some(lsn), self.handle.read_ahead_bytes)
     }
 
     /// The record at `lsn`, copied out.
@@ -51,12 +51,12 @@ impl Wal {
         self.check_readable(lsn)?;
         let is_inside = lsn < self.reserved_lsn() && self.span_of(lsn).is_some();
         if !is_inside || self.frame_at(lsn)?.kind != Kind::Data {
-            return Err(not_a_record(lsn));
+            return Err(self.not_a_record(lsn));
         }
-        let mut records = self.records(lsn, SINGLE_READ_BYTES)?;
+        let mut records = self.records(Some(lsn), SINGLE_READ_BYTES)?;
         match records.next()? {
             Some(record) if record.lsn() == lsn => Ok(record.into()),
-            _ => Err(not_a_record(lsn)),
+            _ => Err(self.not_a_record(lsn)),
         }
     }
 
@@ -65,7 +65,7 @@ impl Wal {
     /// # Errors
     /// As [`iter`](Wal::iter).
     pub fn tail(&self) -> Result<Tail> {
-        self.tail_from(self.head_lsn())
+        self.tail_at(None)
     }
 
     /// Follows the log from the record at `lsn` on.
@@ -77,23 +77,28 @@ impl Wal {
         if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {
             self.frame_at(lsn)?;
         }
-        let records = self.records_until(lsn, lsn, self.handle.read_ahead_bytes);
+        self.tail_at(Some(lsn))
+    }
+
+    fn tail_at(&self, from: Option<Lsn>) -> Result<Tail> {
+        let records = self.records_until(from, Lsn::ZERO, self.handle.read_ahead_bytes)?;
         Ok(Tail { wal: self.clone(), records, is_durable_only: true })
     }
 
     /// The header of the frame at `lsn`, from the store.
     pub(super) fn frame_at(&self, lsn: Lsn) -> Result<Header> {
-        let Some(span) = self.span_of(lsn) else { return Err(not_a_record(lsn)) };
+        let Some(span) = self.span_of(lsn) else { return Err(self.not_a_record(lsn)) };
         if lsn >= self.handle.running_base {
             self.flush_until(lsn.plus(1))?;
         }
-        let pin = Pin::new(self, lsn);
+        let pin = self.pin(Some(lsn))?;
         let header = self.frame_reader(SINGLE_READ_BYTES).header(lsn, span.seed)?;
         drop(pin);
-        header.ok_or_else(|| not_a_record(lsn))
+        header.ok_or_else(|| self.not_a_record(lsn))
     }
 
-    fn records(&self, from: Lsn, read_ahead_bytes: usize) -> Result<Records> {
+    /// The records from `from`, or from the head on, to the end at the time of the call.
+    fn records(&self, from: Option<Lsn>, read_ahead_bytes: usize) -> Result<Records> {
         let reserved = self.reserved_lsn();
         let failure = match self.flush_until(reserved) {
             Ok(()) => None,
@@ -101,16 +106,24 @@ impl Wal {
             Err(error) => Some(error),
         };
         let end = if failure.is_some() { self.written_lsn() } else { reserved };
-        Ok(self.records_until(from, end, read_ahead_bytes).failing_at_end(failure))
+        Ok(self.records_until(from, end, read_ahead_bytes)?.failing_at_end(failure))
     }
 
-    fn records_until(&self, from: Lsn, end: Lsn, read_ahead_bytes: usize) -> Records {
-        let pin = Pin::new(self, from);
+    fn records_until(
+        &self,
+        from: Option<Lsn>,
+        end: Lsn,
+        read_ahead_bytes: usize,
+    ) -> Result<Records> {
+        // Before the pin: a truncation between the two is found by the pin.
         let mut spans = self.handle.spans.read().clone();
+        let pin = self.pin(from)?;
+        let from = pin.at();
         if let Some(running) = spans.last_mut() {
-            running.end = end.max(running.base);
+            running.end = end.max(running.base).max(from);
         }
-        Records::new(self.frame_reader(read_ahead_bytes), spans, from).keeping(Box::new(pin))
+        let reader = self.frame_reader(read_ahead_bytes);
+        Ok(Records::new(reader, spans, from).keeping(Box::new(pin)))
     }
 
     fn frame_reader(&self, read_ahead_bytes: usize) -> FrameReader {
@@ -122,14 +135,19 @@ impl Wal {
     fn check_readable(&self, lsn: Lsn) -> Result<()> {
         let (head, reserved) = (self.head_lsn(), self.reserved_lsn());
         if lsn < head {
-            let text = format!("the log begins at LSN {head}");
-            return Err(Error::new(ErrorKind::Truncated, text).at_lsn(lsn));
+            return Err(below_head(lsn, head));
         }
         if lsn > reserved {
             let text = format!("the log ends at LSN {reserved}");
             return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(lsn));
         }
         Ok(())
+    }
+
+    /// No record begins at `lsn`, or none does any more.
+    fn not_a_record(&self, lsn: Lsn) -> Error {
+        let none = || Error::new(ErrorKind::NotARecord, "no record begins here").at_lsn(lsn);
+        self.check_readable(lsn).err().unwrap_or_else(none)
     }
 
     fn span_of(&self, lsn: Lsn) -> Option<EpochSpan> {
@@ -197,8 +215,4 @@ impl Tail {
         crate::sync::sleep(WRITTEN_POLL.min(deadline - now));
         Ok(true)
     }
-}
-
-fn not_a_record(lsn: Lsn) -> Error {
-    Error::new(ErrorKind::NotARecord, "no record begins here").at_lsn(lsn)
 }
