@@ -59,11 +59,14 @@ impl Flusher {
         mailbox.wake();
     }
 
-    /// Lets the thread hand what is filled to the store.
-    pub(crate) fn write_soon(&self) {
+    /// Lets the thread hand what is filled to the store; false if it has not come to the last
+    /// such request yet.
+    #[must_use]
+    pub(crate) fn write_soon(&self) -> bool {
         let mut mailbox = self.mailbox.lock();
-        mailbox.write = true;
+        let is_behind = std::mem::replace(&mut mailbox.write, true);
         mailbox.wake();
+        !is_behind
     }
 
     /// Lets the thread run `callback` with `result`; runs it here if the thread has ended.

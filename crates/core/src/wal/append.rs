@@ -269,12 +269,13 @@ impl Wal {
     }
 
     /// A piece of `write_bytes` is complete: has it written behind the appender's back, while
-    /// it is in the cache; writes it here where there is no second core or no thread to be had.
+    /// it is in the cache; writes it here where there is no second core, no thread to be had, or
+    /// where the thread does not get a core to keep up.
     #[cold]
     fn hand_piece_over(&self) -> Result<()> {
         let log = &self.handle.log;
-        if self.handle.writes_behind && self.ensure_flusher().is_ok() {
-            log.flusher.write_soon();
+        let has_flusher = self.handle.writes_behind && self.ensure_flusher().is_ok();
+        if has_flusher && log.flusher.write_soon() {
             return Ok(());
         }
         match log.try_write_filled() {
