@@ -34,11 +34,7 @@ pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> 
         print(out, &record).map_err(Failure::output)?;
         left -= 1;
     }
-    if left > 0 {
-        begins_at(wanted, None)
-    } else {
-        Ok(())
-    }
+    if left > 0 { begins_at(wanted, None) } else { Ok(()) }
 }
 
 /// Refuses an LSN at which no record begins: what is printed must be what was asked for.
@@ -90,13 +86,7 @@ fn print_json<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
 
 fn print_hex<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
     let data = record.data();
-    writeln!(
-        out,
-        "LSN {}  tag {}  {} bytes",
-        record.lsn(),
-        record.tag(),
-        data.len()
-    )?;
+    writeln!(out, "LSN {}  tag {}  {} bytes", record.lsn(), record.tag(), data.len())?;
     for (index, line) in data.chunks(HEX_BYTES_PER_LINE).enumerate() {
         let at = index * HEX_BYTES_PER_LINE;
         let (left, right) = line.split_at(line.len().min(HEX_BYTES_PER_LINE / 2));
@@ -127,11 +117,7 @@ struct Printable<'a>(&'a [u8]);
 impl fmt::Display for Printable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| {
-            f.write_char(if byte.is_ascii_graphic() || *byte == b' ' {
-                *byte as char
-            } else {
-                '.'
-            })
+            f.write_char(if byte.is_ascii_graphic() || *byte == b' ' { *byte as char } else { '.' })
         })
     }
 }

@@ -72,10 +72,7 @@ impl Failure {
 
     /// A failure of the operating system; `what` is a clause, such as "could not start X".
     pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Failure {
-        Failure::Io {
-            what: what.into(),
-            source,
-        }
+        Failure::Io { what: what.into(), source }
     }
 
     /// The exit code that this failure calls for.

@@ -44,24 +44,11 @@ fn print(out: &mut impl Write, dir: &Path, state: &State, has_writer: bool) -> i
     writeln!(out, "uuid        {}", state.uuid)?;
     writeln!(out, "state       {life}")?;
     writeln!(out, "segment     {} bytes", state.segment_bytes)?;
-    writeln!(
-        out,
-        "buffer      {} bytes, {}",
-        state.buffer_bytes,
-        buffer_kind(dir)
-    )?;
-    writeln!(
-        out,
-        "epoch       {}, begins at LSN {}",
-        state.epoch, state.epoch_base
-    )?;
+    writeln!(out, "buffer      {} bytes, {}", state.buffer_bytes, buffer_kind(dir))?;
+    writeln!(out, "epoch       {}, begins at LSN {}", state.epoch, state.epoch_base)?;
     writeln!(out, "head        LSN {}", state.head)?;
     writeln!(out, "checkpoint  LSN {}", state.checkpoint)?;
-    writeln!(
-        out,
-        "clean end   LSN {} (of the last clean close)",
-        state.clean_end
-    )?;
+    writeln!(out, "clean end   LSN {} (of the last clean close)", state.clean_end)?;
     writeln!(out, "end         {end}")
 }
 

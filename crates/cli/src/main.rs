@@ -48,9 +48,7 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
 
 /// Says what went wrong and decides the exit code.
 fn report(error: &anyhow::Error) -> Exit {
-    let exit = error
-        .downcast_ref::<Failure>()
-        .map_or(Exit::Io, Failure::exit);
+    let exit = error.downcast_ref::<Failure>().map_or(Exit::Io, Failure::exit);
     if exit != Exit::Success {
         // Where standard error is gone, too, the exit code still says it.
         let _ = writeln!(io::stderr(), "palisade: {error:#}");

@@ -43,18 +43,10 @@ fn print(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
         writeln!(out, "why        {why}")?;
     }
     writeln!(out, "segments   {}", verdict.segments)?;
-    writeln!(
-        out,
-        "records    {} ({} bytes)",
-        verdict.records, verdict.bytes
-    )?;
+    writeln!(out, "records    {} ({} bytes)", verdict.records, verdict.bytes)?;
     writeln!(out, "head       LSN {}", verdict.head)?;
     writeln!(out, "end        LSN {}", verdict.end)?;
-    writeln!(
-        out,
-        "floor      LSN {} (below it, everything was durable once)",
-        verdict.floor
-    )?;
+    writeln!(out, "floor      LSN {} (below it, everything was durable once)", verdict.floor)?;
     writeln!(out, "torn       {} bytes", verdict.torn_bytes)?;
     out.flush()
 }

@@ -19,29 +19,11 @@ fn what_was_appended_survives_two_kills() {
 fn demo_holds(promise: &str, rate: &str) {
     let folder = folder();
     let log = folder.path().join("log");
-    let flags = [
-        "--seconds",
-        "0.3",
-        "--rounds",
-        "2",
-        "--threads",
-        "4",
-        "--promise",
-        promise,
-    ];
-    let output = palisade(
-        folder.path(),
-        &[&["demo", "--dir", "log"][..], &flags].concat(),
-    );
+    let flags = ["--seconds", "0.3", "--rounds", "2", "--threads", "4", "--promise", promise];
+    let output = palisade(folder.path(), &[&["demo", "--dir", "log"][..], &flags].concat());
     assert_eq!(code(&output), 0, "{output:?}");
     let table = text(&output.stdout);
-    for part in [
-        "check held: 2 kills",
-        "none missing",
-        "disk's floor",
-        "records/sync",
-        rate,
-    ] {
+    for part in ["check held: 2 kills", "none missing", "disk's floor", "records/sync", rate] {
         assert!(table.contains(part), "{part} is not in {table}");
     }
     assert!(!table.contains("check held: 2 kills, 0 records"), "{table}");
@@ -55,15 +37,7 @@ fn demo_holds(promise: &str, rate: &str) {
 #[test]
 fn a_folder_of_its_own_is_removed() {
     let folder = folder();
-    let flags = [
-        "demo",
-        "--seconds",
-        "0.1",
-        "--threads",
-        "2",
-        "--record-bytes",
-        "33",
-    ];
+    let flags = ["demo", "--seconds", "0.1", "--threads", "2", "--record-bytes", "33"];
     let output = palisade(folder.path(), &flags);
     assert_eq!(code(&output), 0, "{output:?}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -26,12 +26,7 @@ fn a_clean_log_is_clean_for_all_tools() {
     let shown = palisade(folder.path(), &["info"]);
     assert_eq!(code(&shown), 0, "{shown:?}");
     let info = text(&shown.stdout);
-    for part in [
-        "format      version 1",
-        "closed cleanly",
-        "segments    1",
-        "head        LSN 0",
-    ] {
+    for part in ["format      version 1", "closed cleanly", "segments    1", "head        LSN 0"] {
         assert!(info.contains(part), "{part} is not in {info}");
     }
     assert!(lsns.windows(2).all(|pair| pair[0] < pair[1]));
@@ -43,18 +38,13 @@ fn dump_prints_records_in_three_forms() {
     let lsns = write(folder.path());
     let lines = text(&palisade(folder.path(), &["dump"]).stdout);
     assert_eq!(lines.lines().count(), RECORDS);
-    assert!(
-        lines.lines().nth(7).unwrap().ends_with("record 7\\n"),
-        "{lines}"
-    );
+    assert!(lines.lines().nth(7).unwrap().ends_with("record 7\\n"), "{lines}");
 
     let from = lsns[40].to_string();
     let flags = ["dump", "--from", &from, "--limit", "2", "--json"];
     let json = text(&palisade(folder.path(), &flags).stdout);
-    let objects: Vec<Value> = json
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let objects: Vec<Value> =
+        json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(objects.len(), 2);
     assert_eq!(objects[0]["lsn"], lsns[40].as_u64());
     assert_eq!(objects[0]["next_lsn"], lsns[41].as_u64());
@@ -62,10 +52,7 @@ fn dump_prints_records_in_three_forms() {
     assert_eq!(objects[0]["hex"], "7265636f72642034300a");
 
     let hex = text(&palisade(folder.path(), &["dump", "--limit", "1", "--hex"]).stdout);
-    assert!(
-        hex.contains("00000000  72 65 63 6f 72 64 20 30  0a"),
-        "{hex}"
-    );
+    assert!(hex.contains("00000000  72 65 63 6f 72 64 20 30  0a"), "{hex}");
     assert!(hex.contains("|record 0.|"), "{hex}");
 }
 
@@ -94,9 +81,7 @@ fn dump_into_a_closed_pipe_ends_quietly() {
         .spawn()
         .unwrap();
     let mut line = String::new();
-    BufReader::with_capacity(64, dump.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    BufReader::with_capacity(64, dump.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.starts_with("LSN 0 "), "{line}");
     let output = dump.wait_with_output().unwrap();
     assert_eq!(code(&output), 0);
@@ -112,12 +97,7 @@ fn tools_work_beside_a_running_writer() {
     }
     let verified = palisade(folder.path(), &["verify"]);
     assert_eq!(code(&verified), 0, "{verified:?}");
-    assert_eq!(
-        text(&palisade(folder.path(), &["dump"]).stdout)
-            .lines()
-            .count(),
-        10
-    );
+    assert_eq!(text(&palisade(folder.path(), &["dump"]).stdout).lines().count(), 10);
     assert!(text(&palisade(folder.path(), &["info"]).stdout).contains("a writer is running"));
     wal.commit(b"goes on").unwrap();
     wal.close().unwrap();
@@ -133,16 +113,10 @@ fn a_torn_tail_is_told_from_corruption() {
     damage(folder.path(), last.plus(100));
     let verified = palisade(folder.path(), &["verify"]);
     assert_eq!(code(&verified), 1, "{verified:?}");
-    assert!(
-        text(&verified.stdout).starts_with("torn tail"),
-        "{verified:?}"
-    );
+    assert!(text(&verified.stdout).starts_with("torn tail"), "{verified:?}");
     let dumped = text(&palisade(folder.path(), &["dump"]).stdout);
     assert_eq!(dumped.lines().count(), 1, "{dumped}");
-    assert!(
-        dumped.trim_start().starts_with(&format!("{durable} ")),
-        "{dumped}"
-    );
+    assert!(dumped.trim_start().starts_with(&format!("{durable} ")), "{dumped}");
     let info = text(&palisade(folder.path(), &["info"]).stdout);
     assert!(info.contains("not closed cleanly"), "{info}");
 }
@@ -155,10 +129,7 @@ fn damage_to_what_was_acknowledged_is_corruption() {
     let verified = palisade(folder.path(), &["verify"]);
     assert_eq!(code(&verified), 2, "{verified:?}");
     let verdict = text(&verified.stdout);
-    assert!(
-        verdict.starts_with("corrupt") && verdict.contains("why "),
-        "{verdict}"
-    );
+    assert!(verdict.starts_with("corrupt") && verdict.contains("why "), "{verdict}");
 }
 
 #[test]
@@ -196,15 +167,9 @@ fn help_of_every_command_has_examples() {
         vec!["dump", "-h"],
         vec!["verify", "-h"],
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_palisade"))
-            .args(&args)
-            .output()
-            .unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_palisade")).args(&args).output().unwrap();
         assert_eq!(code(&output), 0);
-        assert!(
-            text(&output.stdout).contains("Examples:\n  palisade "),
-            "{args:?}"
-        );
+        assert!(text(&output.stdout).contains("Examples:\n  palisade "), "{args:?}");
     }
 }
 
@@ -224,11 +189,7 @@ fn write(dir: &Path) -> Vec<Lsn> {
 /// Changes the byte at `at` in the first segment.
 fn damage(dir: &Path, at: Lsn) {
     let path = dir.join(format!("segment-{:020}", 0));
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .unwrap();
+    let mut file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let offset = SeekFrom::Start(SEGMENT_HEADER_BYTES + at.as_u64());
     let mut byte = [0];
     file.seek(offset).unwrap();

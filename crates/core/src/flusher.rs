@@ -82,10 +82,7 @@ impl Flusher {
     }
 
     /// Starts the thread if it does not run.
-    pub(crate) fn ensure_started(
-        commit: &Arc<Commit>,
-        interval: Option<Duration>,
-    ) -> Result<()> {
+    pub(crate) fn ensure_started(commit: &Arc<Commit>, interval: Option<Duration>) -> Result<()> {
         let mut thread = commit.flusher.thread.lock();
         if thread.is_none() {
             let log = Arc::clone(commit);

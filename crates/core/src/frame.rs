@@ -197,9 +197,8 @@ impl Header {
             return Header::short(tag).filter(|_| stored == seed.checksum(at, first, 0, 0));
         }
         let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
-        let word = |from: usize| {
-            u64::from_le_bytes(std::array::from_fn(|index| bytes[from + index]))
-        };
+        let word =
+            |from: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[from + index]));
         let (middle, durable_lag) = (word(8), word(16));
         if stored != seed.checksum(at, first, middle, durable_lag) {
             return None;

@@ -167,8 +167,7 @@ impl Inspector {
         if let Some(newest) = spans.last_mut() {
             newest.end = verdict.end.max(newest.base);
         }
-        let bytes_of =
-            |span: &EpochSpan| span.end.bytes_since(span.base.max(survey.state.head));
+        let bytes_of = |span: &EpochSpan| span.end.bytes_since(span.base.max(survey.state.head));
         verdict.bytes = spans.iter().map(bytes_of).sum();
         let mut records = Records::new(self.reader(survey), spans, survey.state.head);
         loop {

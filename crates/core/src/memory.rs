@@ -263,13 +263,7 @@ mod bytes {
         /// `[offset, offset + len)` lies in the memory, is the caller's alone, and is no shorter
         /// than `head` and `body` together.
         #[inline]
-        pub(super) unsafe fn place(
-            &self,
-            offset: usize,
-            head: [u64; 3],
-            body: &[u8],
-            len: usize,
-        ) {
+        pub(super) unsafe fn place(&self, offset: usize, head: [u64; 3], body: &[u8], len: usize) {
             // SAFETY:
             // - non-null, aligned (u8), within one live allocation, initialised.
             // - exclusive: the caller vouches that nobody else touches the range.
@@ -370,13 +364,7 @@ mod bytes {
             }
         }
 
-        pub(super) unsafe fn place(
-            &self,
-            offset: usize,
-            head: [u64; 3],
-            body: &[u8],
-            len: usize,
-        ) {
+        pub(super) unsafe fn place(&self, offset: usize, head: [u64; 3], body: &[u8], len: usize) {
             let mut frame = head.map(u64::to_le_bytes).concat();
             frame.extend_from_slice(body);
             frame.resize(len, 0);

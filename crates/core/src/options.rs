@@ -90,14 +90,9 @@ impl Options {
         check(self.write_bytes > 0, || "write_bytes is 0; it must be at least 1".into())?;
         check(self.max_waiters > 0, || "max_waiters is 0; it must be at least 1".into())?;
         let percent = self.gather_percent;
-        check(percent <= 100, || {
-            format!("gather_percent is {percent}; it must be at most 100")
-        })?;
+        check(percent <= 100, || format!("gather_percent is {percent}; it must be at most 100"))?;
         check((4096..=1 << 30).contains(&self.read_ahead_bytes), || {
-            format!(
-                "read_ahead_bytes is {}; it must be from 4 KiB to 1 GiB",
-                self.read_ahead_bytes
-            )
+            format!("read_ahead_bytes is {}; it must be from 4 KiB to 1 GiB", self.read_ahead_bytes)
         })?;
         let zero_interval = self.sync_policy == SyncPolicy::Interval(Duration::ZERO);
         check(!zero_interval, || "sync_policy is Interval(0); use SyncPolicy::Always".into())

@@ -227,7 +227,8 @@ impl FrameReader {
         self.len = 0;
         self.start = at;
         while self.len < wanted {
-            let n = self.store.read(at.plus(self.len as u64), &mut self.buffer[self.len..wanted])?;
+            let n =
+                self.store.read(at.plus(self.len as u64), &mut self.buffer[self.len..wanted])?;
             if n == 0 {
                 break;
             }

@@ -95,7 +95,12 @@ impl Counters {
     }
 
     /// The counters with these watermarks.
-    pub(crate) fn snapshot(&self, watermarks: [Lsn; 5], waiters: u64, memory: (u64, MemoryKind)) -> Stats {
+    pub(crate) fn snapshot(
+        &self,
+        watermarks: [Lsn; 5],
+        waiters: u64,
+        memory: (u64, MemoryKind),
+    ) -> Stats {
         let [head, durable, written, filled, reserved] = watermarks;
         Stats {
             appends: self.appends.value(),

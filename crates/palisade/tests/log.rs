@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::inspect::{Inspector, Outcome};
-use palisade::{BufferKind, ErrorKind, Lsn, MemStore, Options, Result, SyncPolicy, Wal, framed_bytes};
+use palisade::{
+    BufferKind, ErrorKind, Lsn, MemStore, Options, Result, SyncPolicy, Wal, framed_bytes,
+};
 use tempfile::TempDir;
 
 fn folder() -> (TempDir, PathBuf) {
@@ -327,10 +329,8 @@ fn a_tail_follows_what_commits_make_durable() -> Result<()> {
 
 #[test]
 fn callbacks_run_in_order_once_durable() -> Result<()> {
-    let wal = Arc::new(Wal::with_store(
-        MemStore::new(1 << 16),
-        Options::new().buffer_bytes(1 << 12),
-    )?);
+    let wal =
+        Arc::new(Wal::with_store(MemStore::new(1 << 16), Options::new().buffer_bytes(1 << 12))?);
     let (sender, receiver) = std::sync::mpsc::channel();
     for n in 0..50_u32 {
         let lsn = wal.append(&n.to_le_bytes())?.lsn();

@@ -79,10 +79,7 @@ impl Writer {
         let mut block = [0; BLOCK_BYTES];
         block[..CHECKSUM_AT].copy_from_slice(&magic);
         block[VERSION_AT..FEATURES_AT].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-        Writer {
-            block,
-            at: FIELDS_AT,
-        }
+        Writer { block, at: FIELDS_AT }
     }
 
     pub(crate) fn bytes(mut self, bytes: &[u8]) -> Writer {
@@ -128,9 +125,7 @@ impl<'a> Reader<'a> {
         if unknown != 0 {
             return Err(Fault::Features(unknown));
         }
-        Ok(Reader {
-            fields: &block[FIELDS_AT..],
-        })
+        Ok(Reader { fields: &block[FIELDS_AT..] })
     }
 
     pub(crate) fn array<const N: usize>(&mut self) -> [u8; N] {
@@ -195,11 +190,7 @@ mod tests {
             let mut flipped = block;
             flipped[bit / 8] ^= 1 << (bit % 8);
             let fault = Reader::open(&flipped, MAGIC).unwrap_err();
-            let expected = if bit < 64 {
-                Fault::Foreign
-            } else {
-                Fault::Damaged
-            };
+            let expected = if bit < 64 { Fault::Foreign } else { Fault::Damaged };
             assert_eq!(fault, expected, "bit {bit}");
         }
     }
@@ -210,14 +201,8 @@ mod tests {
         let newer = with_version(block, 2);
         assert_eq!(Reader::open(&newer, MAGIC).unwrap_err(), Fault::Version(2));
         let featured = with_features(block, 4);
-        assert_eq!(
-            Reader::open(&featured, MAGIC).unwrap_err(),
-            Fault::Features(4)
-        );
-        assert_eq!(
-            Reader::open(&block[..100], MAGIC).unwrap_err(),
-            Fault::Damaged
-        );
+        assert_eq!(Reader::open(&featured, MAGIC).unwrap_err(), Fault::Features(4));
+        assert_eq!(Reader::open(&block[..100], MAGIC).unwrap_err(), Fault::Damaged);
         assert_eq!(Reader::open(&[], MAGIC).unwrap_err(), Fault::Foreign);
     }
 }

@@ -68,9 +68,7 @@ pub(crate) fn read_old(folder: &Folder, uuid: Uuid, boot: Option<BootId>) -> Res
         Err(text) => return Ok(OldBuffer::Invalid(text)),
     };
     if len < RING_AT {
-        return Ok(OldBuffer::Invalid(format!(
-            "it has {len} bytes, expected {RING_AT} or more"
-        )));
+        return Ok(OldBuffer::Invalid(format!("it has {len} bytes, expected {RING_AT} or more")));
     }
     let memory = match map_ring(file.as_ref(), header.ring_bytes) {
         Ok(memory) => memory,
@@ -81,15 +79,8 @@ pub(crate) fn read_old(folder: &Folder, uuid: Uuid, boot: Option<BootId>) -> Res
         }
     };
     let same_boot = boot.is_some() && header.boot == boot;
-    let durable = boot
-        .filter(|_| same_boot)
-        .and_then(|boot| read_line(&blocks[LINE_AT..], boot));
-    Ok(OldBuffer::Found {
-        epoch: header.epoch,
-        same_boot,
-        durable,
-        memory,
-    })
+    let durable = boot.filter(|_| same_boot).and_then(|boot| read_line(&blocks[LINE_AT..], boot));
+    Ok(OldBuffer::Found { epoch: header.epoch, same_boot, durable, memory })
 }
 
 /// Puts a zeroed ring in place of the old file, with `durable` on its sync line.
@@ -120,14 +111,7 @@ pub(crate) fn renew(
     let memory = write_zeros(file.as_ref(), RING_AT as u64, end)
         .and_then(|()| map_ring(file.as_ref(), header.ring_bytes))
         .map_err(|error| folder.error("fill the buffer's file", BUFFER, error))?;
-    Ok((
-        memory,
-        header.boot.map(|boot| SyncLine {
-            file,
-            boot,
-            sequence: 1,
-        }),
-    ))
+    Ok((memory, header.boot.map(|boot| SyncLine { file, boot, sequence: 1 })))
 }
 
 fn overwrite_old(
@@ -164,11 +148,7 @@ fn begin(file: &dyn DiskFile, header: &RingHeader, durable: Lsn) -> io::Result<(
 }
 
 fn map_ring(file: &dyn DiskFile, ring_bytes: usize) -> io::Result<Memory> {
-    if ring_bytes == 0 {
-        Ok(Memory::heap(0))
-    } else {
-        file.map(RING_AT, ring_bytes)
-    }
+    if ring_bytes == 0 { Ok(Memory::heap(0)) } else { file.map(RING_AT, ring_bytes) }
 }
 
 fn encode_header(header: &RingHeader) -> Block {
@@ -192,16 +172,9 @@ fn decode_header(block: &[u8], uuid: Uuid) -> std::result::Result<RingHeader, St
     let ring_bytes = fields.u64();
     let has_boot = fields.flag();
     let boot = fields.array();
-    let ring_bytes = usize::try_from(ring_bytes)
-        .ok()
-        .filter(|&bytes| bytes <= MAX_BUFFER_BYTES);
+    let ring_bytes = usize::try_from(ring_bytes).ok().filter(|&bytes| bytes <= MAX_BUFFER_BYTES);
     let ring_bytes = ring_bytes.ok_or("its ring is larger than a buffer can be")?;
-    Ok(RingHeader {
-        uuid,
-        epoch,
-        ring_bytes,
-        boot: has_boot.then_some(boot),
-    })
+    Ok(RingHeader { uuid, epoch, ring_bytes, boot: has_boot.then_some(boot) })
 }
 
 /// Where the slot of `sequence` lies in the file.
@@ -220,12 +193,8 @@ fn encode_slot(sequence: u64, boot: BootId, durable: Lsn) -> [u8; SLOT_BYTES] {
 }
 
 fn read_line(line: &[u8], boot: BootId) -> Option<Lsn> {
-    let slots = line
-        .chunks_exact(SLOT_STRIDE)
-        .filter_map(|slot| decode_slot(slot, boot));
-    slots
-        .max_by_key(|(sequence, _)| *sequence)
-        .map(|(_, durable)| durable)
+    let slots = line.chunks_exact(SLOT_STRIDE).filter_map(|slot| decode_slot(slot, boot));
+    slots.max_by_key(|(sequence, _)| *sequence).map(|(_, durable)| durable)
 }
 
 fn decode_slot(slot: &[u8], boot: BootId) -> Option<(u64, Lsn)> {
@@ -245,12 +214,8 @@ mod tests {
     use std::sync::Arc;
 
     const BOOT: BootId = [4; 16];
-    const HEADER: RingHeader = RingHeader {
-        uuid: Uuid([2; 16]),
-        epoch: 5,
-        ring_bytes: 8192,
-        boot: Some(BOOT),
-    };
+    const HEADER: RingHeader =
+        RingHeader { uuid: Uuid([2; 16]), epoch: 5, ring_bytes: 8192, boot: Some(BOOT) };
 
     fn folder(path: &Path) -> Folder {
         Folder::new(Arc::new(OsDisk), path)
@@ -258,12 +223,7 @@ mod tests {
 
     fn durable(folder: &Folder, boot: Option<BootId>) -> (bool, Option<Lsn>) {
         match read_old(folder, HEADER.uuid, boot).unwrap() {
-            OldBuffer::Found {
-                epoch: 5,
-                same_boot,
-                durable,
-                ..
-            } => (same_boot, durable),
+            OldBuffer::Found { epoch: 5, same_boot, durable, .. } => (same_boot, durable),
             other => panic!("{other:?}"),
         }
     }
@@ -272,21 +232,14 @@ mod tests {
     fn a_mapped_ring_is_found_again() {
         let temp = tempfile::tempdir().unwrap();
         let folder = folder(temp.path());
-        assert!(matches!(
-            read_old(&folder, HEADER.uuid, None).unwrap(),
-            OldBuffer::Missing
-        ));
+        assert!(matches!(read_old(&folder, HEADER.uuid, None).unwrap(), OldBuffer::Missing));
         let (memory, line) = renew(&folder, &HEADER, Lsn::new(64)).unwrap();
         assert_eq!((memory.len(), memory.kind()), (8192, MemoryKind::Mapped));
         line.unwrap().mark(Lsn::new(128)).unwrap();
         assert_eq!(durable(&folder, Some(BOOT)), (true, Some(Lsn::new(128))));
         assert_eq!(durable(&folder, Some([9; 16])), (false, None));
         assert_eq!(durable(&folder, None), (false, None));
-        assert!(
-            fs::read(temp.path().join(BUFFER)).unwrap()[RING_AT..]
-                .iter()
-                .all(|&b| b == 0)
-        );
+        assert!(fs::read(temp.path().join(BUFFER)).unwrap()[RING_AT..].iter().all(|&b| b == 0));
     }
 
     #[test]
@@ -308,10 +261,7 @@ mod tests {
     fn a_heap_buffer_has_a_file_without_a_ring() {
         let temp = tempfile::tempdir().unwrap();
         let folder = folder(temp.path());
-        let header = RingHeader {
-            ring_bytes: 0,
-            ..HEADER
-        };
+        let header = RingHeader { ring_bytes: 0, ..HEADER };
         let (memory, _line) = renew(&folder, &header, Lsn::new(40)).unwrap();
         assert!(memory.is_empty());
         assert_eq!(durable(&folder, Some(BOOT)), (true, Some(Lsn::new(40))));
@@ -326,20 +276,10 @@ mod tests {
         let whole = fs::read(&path).unwrap();
         let mut damaged = whole.clone();
         damaged[30] ^= 1;
-        for bytes in [
-            &whole[..0],
-            &whole[..100],
-            &whole[..5000],
-            &whole[..9000],
-            &damaged[..],
-        ] {
+        for bytes in [&whole[..0], &whole[..100], &whole[..5000], &whole[..9000], &damaged[..]] {
             fs::write(&path, bytes).unwrap();
             let found = read_old(&folder, HEADER.uuid, Some(BOOT)).unwrap();
-            assert!(
-                matches!(found, OldBuffer::Invalid(_)),
-                "{} bytes: {found:?}",
-                bytes.len()
-            );
+            assert!(matches!(found, OldBuffer::Invalid(_)), "{} bytes: {found:?}", bytes.len());
         }
         fs::write(&path, &whole).unwrap();
         let found = read_old(&folder, Uuid([1; 16]), Some(BOOT)).unwrap();

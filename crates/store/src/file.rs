@@ -90,11 +90,7 @@ impl FileStore {
     ) -> Result<FileStore> {
         let Opened { folder, lock, meta } = open::open(disk, path, options)?;
         let in_place = folder.disk().overwrites_in_place(path);
-        let State {
-            uuid,
-            segment_bytes,
-            ..
-        } = *meta.state();
+        let State { uuid, segment_bytes, .. } = *meta.state();
         let shape = Shape {
             uuid,
             segment_bytes,
@@ -212,19 +208,10 @@ impl Store for FileStore {
 
     fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory> {
         let ring_bytes = if self.is_mapped() { buffer_bytes } else { 0 };
-        let header = RingHeader {
-            uuid: self.uuid,
-            epoch,
-            ring_bytes,
-            boot: self.boot,
-        };
+        let header = RingHeader { uuid: self.uuid, epoch, ring_bytes, boot: self.boot };
         let (memory, line) = buffer_file::renew(&self.folder, &header, durable)?;
         *self.line.lock() = line;
-        Ok(if ring_bytes == 0 {
-            Memory::heap(buffer_bytes)
-        } else {
-            memory
-        })
+        Ok(if ring_bytes == 0 { Memory::heap(buffer_bytes) } else { memory })
     }
 
     fn random(&self) -> u64 {

@@ -20,10 +20,7 @@ const RING_BYTES: usize = 16_384;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn options(segment_bytes: u64) -> FileOptions {
-    FileOptions {
-        segment_bytes: Some(segment_bytes),
-        ..FileOptions::default()
-    }
+    FileOptions { segment_bytes: Some(segment_bytes), ..FileOptions::default() }
 }
 
 fn open(disk: &TestDisk, path: &Path) -> FileStore {
@@ -31,16 +28,8 @@ fn open(disk: &TestDisk, path: &Path) -> FileStore {
 }
 
 fn epoch(number: u64, base: u64) -> Epoch {
-    let predecessor = Predecessor {
-        epoch: number - 1,
-        end: Lsn::ZERO,
-    };
-    Epoch {
-        number,
-        salt: number * 3,
-        base: Lsn::new(base),
-        predecessor,
-    }
+    let predecessor = Predecessor { epoch: number - 1, end: Lsn::ZERO };
+    Epoch { number, salt: number * 3, base: Lsn::new(base), predecessor }
 }
 
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -60,12 +49,8 @@ fn pause_below_a_flood() {
 }
 
 fn has_spare(path: &Path) -> bool {
-    let names = fs::read_dir(path)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name());
-    names
-        .into_iter()
-        .any(|name| name.to_string_lossy().starts_with("spare-"))
+    let names = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
+    names.into_iter().any(|name| name.to_string_lossy().starts_with("spare-"))
 }
 
 #[test]
@@ -95,12 +80,7 @@ fn a_kill_leaves_the_buffer_and_the_durable_mark() {
 
     let store = open(&disk, temp.path());
     match store.old_buffer().unwrap() {
-        OldBuffer::Found {
-            epoch: 4,
-            same_boot: true,
-            durable: Some(durable),
-            memory,
-        } => {
+        OldBuffer::Found { epoch: 4, same_boot: true, durable: Some(durable), memory } => {
             assert_eq!((durable, memory.len()), (Lsn::new(640), RING_BYTES));
         }
         other => panic!("{other:?}"),
@@ -109,17 +89,7 @@ fn a_kill_leaves_the_buffer_and_the_durable_mark() {
 
     let store = open(&TestDisk::new(true, 2), temp.path());
     let found = store.old_buffer().unwrap();
-    assert!(
-        matches!(
-            found,
-            OldBuffer::Found {
-                same_boot: false,
-                durable: None,
-                ..
-            }
-        ),
-        "{found:?}"
-    );
+    assert!(matches!(found, OldBuffer::Found { same_boot: false, durable: None, .. }), "{found:?}");
 }
 
 #[test]
@@ -130,42 +100,22 @@ fn a_disk_that_copies_on_write_gets_no_mapping_no_line_and_no_recycling() {
     store.begin_epoch(&epoch(1, 0)).unwrap();
     store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
     let memory = store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
-    assert_eq!(
-        (memory.kind(), memory.len()),
-        (MemoryKind::Heap, RING_BYTES)
-    );
+    assert_eq!((memory.kind(), memory.len()), (MemoryKind::Heap, RING_BYTES));
     store.mark_durable(Lsn::new(64)).unwrap();
     let found = store.old_buffer().unwrap();
-    assert!(
-        matches!(
-            found,
-            OldBuffer::Found {
-                same_boot: false,
-                durable: None,
-                ..
-            }
-        ),
-        "{found:?}"
-    );
+    assert!(matches!(found, OldBuffer::Found { same_boot: false, durable: None, .. }), "{found:?}");
 
     store.close();
     let spares = |path: &Path| {
         fs::read_dir(path)
             .unwrap()
             .filter(|entry| {
-                entry
-                    .as_ref()
-                    .unwrap()
-                    .file_name()
-                    .to_string_lossy()
-                    .starts_with("spare-")
+                entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("spare-")
             })
             .count()
     };
     let before = spares(temp.path());
-    store
-        .release(Lsn::ZERO, Lsn::new(2 * SEGMENT_BYTES))
-        .unwrap();
+    store.release(Lsn::ZERO, Lsn::new(2 * SEGMENT_BYTES)).unwrap();
     assert_eq!(spares(temp.path()), before);
     assert_eq!(store.segments().unwrap().len(), 1);
 }
@@ -183,22 +133,10 @@ fn a_full_disk_still_opens_and_everything_goes_on_when_there_is_space() {
     disk.controls.fill(true);
     let store = open(&disk, temp.path());
     store.begin_epoch(&epoch(2, SEGMENT_BYTES)).unwrap();
-    let memory = store
-        .renew_buffer(2, RING_BYTES, Lsn::new(SEGMENT_BYTES))
-        .unwrap();
+    let memory = store.renew_buffer(2, RING_BYTES, Lsn::new(SEGMENT_BYTES)).unwrap();
     assert_eq!(memory.len(), RING_BYTES);
     let found = store.old_buffer().unwrap();
-    assert!(
-        matches!(
-            found,
-            OldBuffer::Found {
-                epoch: 2,
-                same_boot: true,
-                ..
-            }
-        ),
-        "{found:?}"
-    );
+    assert!(matches!(found, OldBuffer::Found { epoch: 2, same_boot: true, .. }), "{found:?}");
     let mut state = store.state().unwrap();
     state.epoch = 2;
     store.save_state(&state).unwrap();
@@ -206,19 +144,12 @@ fn a_full_disk_still_opens_and_everything_goes_on_when_there_is_space() {
     let end = Lsn::new(4 * SEGMENT_BYTES);
     assert_eq!(store.prepare(end).unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(store.prepare(end).unwrap_err().kind(), ErrorKind::NoSpace);
-    let larger = store
-        .renew_buffer(3, 2 * RING_BYTES, Lsn::ZERO)
-        .unwrap_err();
+    let larger = store.renew_buffer(3, 2 * RING_BYTES, Lsn::ZERO).unwrap_err();
     assert_eq!(larger.kind(), ErrorKind::NoSpace);
     disk.controls.fill(false);
     store.prepare(end).unwrap();
     assert!(store.prepared() >= end);
-    let numbers: Vec<u64> = store
-        .segments()
-        .unwrap()
-        .iter()
-        .map(|found| found.number)
-        .collect();
+    let numbers: Vec<u64> = store.segments().unwrap().iter().map(|found| found.number).collect();
     assert_eq!(numbers, [0, 1, 2, 3]);
 }
 
@@ -230,13 +161,8 @@ fn a_write_that_lacks_space_can_be_made_again() {
     store.begin_epoch(&epoch(1, 0)).unwrap();
     let content = [7; 10_000];
     disk.controls.fill(true);
-    let error = store
-        .write(Lsn::ZERO, &[IoSlice::new(&content)])
-        .unwrap_err();
-    assert_eq!(
-        (error.kind(), error.segment()),
-        (ErrorKind::NoSpace, Some(0))
-    );
+    let error = store.write(Lsn::ZERO, &[IoSlice::new(&content)]).unwrap_err();
+    assert_eq!((error.kind(), error.segment()), (ErrorKind::NoSpace, Some(0)));
     disk.controls.fill(false);
     store.write(Lsn::ZERO, &[IoSlice::new(&content)]).unwrap();
     let mut found = [0; 10_000];
@@ -278,9 +204,7 @@ fn the_preparer_keeps_zeros_and_a_segment_ahead_of_the_tail() {
         wait_until("zeros are written ahead", || len(0) >= goal);
     }
     store.prepare_ahead(Lsn::new(LARGE / 2 + 4096));
-    wait_until("the next segment is made", || {
-        store.prepared() >= Lsn::new(2 * LARGE)
-    });
+    wait_until("the next segment is made", || store.prepared() >= Lsn::new(2 * LARGE));
 }
 
 #[test]
@@ -289,9 +213,7 @@ fn closing_lets_another_store_have_the_log_and_can_be_repeated() {
     let disk = TestDisk::new(true, 1);
     let store = open(&disk, temp.path());
     store.begin_epoch(&epoch(1, 0)).unwrap();
-    store
-        .write(Lsn::ZERO, &[IoSlice::new(b"12345678")])
-        .unwrap();
+    store.write(Lsn::ZERO, &[IoSlice::new(b"12345678")]).unwrap();
     store.close();
     store.close();
     drop(open(&disk, temp.path()));
@@ -316,20 +238,8 @@ fn a_recycled_file_gets_a_header_and_keeps_its_old_bytes() {
     };
     let recycled = (1..4).find(|&number| old(number)).unwrap();
     let listed = store.segments().unwrap();
-    let found = listed
-        .iter()
-        .find(|segment| segment.number == recycled)
-        .unwrap();
+    let found = listed.iter().find(|segment| segment.number == recycled).unwrap();
     let header = found.header.as_ref().unwrap();
-    assert_eq!(
-        (header.number, header.epoch, header.predecessor),
-        (recycled, 1, None)
-    );
-    assert_eq!(
-        store
-            .write(Lsn::ZERO, &[IoSlice::new(b"gone")])
-            .unwrap_err()
-            .segment(),
-        Some(0)
-    );
+    assert_eq!((header.number, header.epoch, header.predecessor), (recycled, 1, None));
+    assert_eq!(store.write(Lsn::ZERO, &[IoSlice::new(b"gone")]).unwrap_err().segment(), Some(0));
 }

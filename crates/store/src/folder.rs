@@ -37,10 +37,7 @@ pub(crate) struct Folder {
 
 impl Folder {
     pub(crate) fn new(disk: Arc<dyn Disk>, path: &Path) -> Folder {
-        Folder {
-            disk,
-            path: path.to_path_buf(),
-        }
+        Folder { disk, path: path.to_path_buf() }
     }
 
     pub(crate) fn disk(&self) -> &dyn Disk {
@@ -94,16 +91,12 @@ impl Folder {
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (self.path.join(from), self.path.join(to));
         let what = format!("rename {} to this name", from.display());
-        self.disk
-            .rename(&from, &to)
-            .map_err(|error| Error::io(&what, error).at_path(to))
+        self.disk.rename(&from, &to).map_err(|error| Error::io(&what, error).at_path(to))
     }
 
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
         let path = self.path.join(name);
-        self.disk
-            .remove(&path)
-            .map_err(|error| Error::io("remove the file", error).at_path(path))
+        self.disk.remove(&path).map_err(|error| Error::io("remove the file", error).at_path(path))
     }
 
     pub(crate) fn sync(&self) -> Result<()> {
@@ -140,17 +133,9 @@ mod tests {
         let parsed = |name: &str| parse(name, SEGMENT_PREFIX, SEGMENT_DIGITS);
         assert_eq!(parsed(&segment_name(17)), Some(17));
         assert_eq!(parsed(&segment_name(u64::MAX)), Some(u64::MAX));
-        for name in [
-            "segment-17",
-            "segment-+0000000000000000017",
-            "segment-",
-            "spare-000017",
-        ] {
+        for name in ["segment-17", "segment-+0000000000000000017", "segment-", "spare-000017"] {
             assert_eq!(parsed(name), None, "{name}");
         }
-        assert_eq!(
-            parse(&spare_name(1_234_567), SPARE_PREFIX, SPARE_DIGITS),
-            Some(1_234_567)
-        );
+        assert_eq!(parse(&spare_name(1_234_567), SPARE_PREFIX, SPARE_DIGITS), Some(1_234_567));
     }
 }

@@ -185,21 +185,13 @@ mod tests {
 
     #[test]
     fn cut_takes_the_asked_bytes_across_pieces() {
-        let pieces = [
-            IoSlice::new(b"abc"),
-            IoSlice::new(b""),
-            IoSlice::new(b"defgh"),
-        ];
+        let pieces = [IoSlice::new(b"abc"), IoSlice::new(b""), IoSlice::new(b"defgh")];
         for skip in 0..8 {
             for len in 0..=8 - skip {
                 let mut window = [IoSlice::new(&[]); 4];
                 let used = cut(&pieces, skip, len, &mut window);
                 let taken: Vec<u8> = window[..used].iter().flat_map(|cut| cut.to_vec()).collect();
-                assert_eq!(
-                    taken,
-                    b"abcdefgh"[skip..skip + len],
-                    "skip {skip}, len {len}"
-                );
+                assert_eq!(taken, b"abcdefgh"[skip..skip + len], "skip {skip}, len {len}");
             }
         }
     }

@@ -36,9 +36,7 @@ impl Disk for OsDisk {
 
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
         let names = fs::read_dir(folder)?;
-        names
-            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-            .collect()
+        names.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 
     fn check_writable(&self, folder: &Path) -> io::Result<()> {
@@ -50,9 +48,7 @@ impl Disk for OsDisk {
         options.read(true).write(access != Access::Read);
         options.create(matches!(access, Access::WriteOrCreate | Access::Fresh));
         options.truncate(access == Access::Fresh);
-        Ok(Box::new(OsFile {
-            file: options.open(path)?,
-        }))
+        Ok(Box::new(OsFile { file: options.open(path)? }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -114,11 +110,7 @@ impl DiskFile for OsFile {
     }
 
     fn try_lock(&self, shared: bool) -> io::Result<bool> {
-        let taken = if shared {
-            self.file.try_lock_shared()
-        } else {
-            self.file.try_lock()
-        };
+        let taken = if shared { self.file.try_lock_shared() } else { self.file.try_lock() };
         match taken {
             Ok(()) => Ok(true),
             Err(TryLockError::WouldBlock) => Ok(false),
@@ -162,12 +154,7 @@ mod platform {
 
     pub(super) fn check_writable(folder: &Path) -> io::Result<()> {
         use rustix::fs::{Access, AtFlags, CWD, accessat};
-        Ok(accessat(
-            CWD,
-            folder,
-            Access::WRITE_OK | Access::EXEC_OK,
-            AtFlags::EACCESS,
-        )?)
+        Ok(accessat(CWD, folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]

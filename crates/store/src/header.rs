@@ -71,14 +71,9 @@ pub(crate) fn decode(
     let found_bytes = fields.u64();
     let (epoch, salt) = (fields.u64(), fields.u64());
     let is_first = fields.flag();
-    let predecessor = Predecessor {
-        epoch: fields.u64(),
-        end: Lsn::new(fields.u64()),
-    };
+    let predecessor = Predecessor { epoch: fields.u64(), end: Lsn::new(fields.u64()) };
     if found_uuid != uuid {
-        return misplaced(format!(
-            "the header is of log {found_uuid}, expected {uuid}"
-        ));
+        return misplaced(format!("the header is of log {found_uuid}, expected {uuid}"));
     }
     if found_bytes != segment_bytes {
         return misplaced(format!(
@@ -91,13 +86,7 @@ pub(crate) fn decode(
         ));
     }
     let predecessor = is_first.then_some(predecessor);
-    Ok(SegmentHeader {
-        number,
-        base,
-        epoch,
-        salt,
-        predecessor,
-    })
+    Ok(SegmentHeader { number, base, epoch, salt, predecessor })
 }
 
 fn misplaced<T>(text: String) -> Result<T, HeaderFault> {
@@ -124,18 +113,9 @@ mod tests {
 
     #[test]
     fn headers_come_back_as_they_were() {
-        for predecessor in [
-            None,
-            Some(Predecessor {
-                epoch: 8,
-                end: Lsn::new(72),
-            }),
-        ] {
+        for predecessor in [None, Some(Predecessor { epoch: 8, end: Lsn::new(72) })] {
             let block = encode(&sample(predecessor), UUID, SEGMENT_BYTES);
-            assert_eq!(
-                decode(&block, UUID, SEGMENT_BYTES, 3),
-                Ok(sample(predecessor))
-            );
+            assert_eq!(decode(&block, UUID, SEGMENT_BYTES, 3), Ok(sample(predecessor)));
         }
     }
 
@@ -145,10 +125,7 @@ mod tests {
         for bit in 0..BLOCK_BYTES * 8 {
             let mut flipped = block;
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(
-                decode(&flipped, UUID, SEGMENT_BYTES, 3).is_err(),
-                "bit {bit}"
-            );
+            assert!(decode(&flipped, UUID, SEGMENT_BYTES, 3).is_err(), "bit {bit}");
         }
     }
 

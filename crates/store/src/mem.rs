@@ -90,9 +90,7 @@ impl MemStore {
             buffer: None,
             keeps_buffer: true,
         };
-        MemStore {
-            content: Arc::new(RwLock::new(content)),
-        }
+        MemStore { content: Arc::new(RwLock::new(content)) }
     }
 
     /// Whether the log buffer outlives the log that ran on it, as a file mapping does. Default
@@ -110,10 +108,7 @@ impl MemStore {
     /// runs on the store is to be dropped before.
     pub fn lose_power(&self) {
         let mut content = self.content.write();
-        content
-            .segments
-            .values_mut()
-            .for_each(MemSegment::lose_unsynced);
+        content.segments.values_mut().for_each(MemSegment::lose_unsynced);
         if let Some(buffer) = &mut content.buffer {
             buffer.same_boot = false;
             buffer.durable = None;
@@ -130,10 +125,8 @@ impl ReadStore for MemStore {
     fn segments(&self) -> Result<Vec<Segment>> {
         let content = self.content.read();
         let segments = content.segments.iter();
-        let listed = segments.map(|(&number, segment)| Segment {
-            number,
-            header: Ok(segment.header),
-        });
+        let listed =
+            segments.map(|(&number, segment)| Segment { number, header: Ok(segment.header) });
         Ok(listed.collect())
     }
 
@@ -214,9 +207,7 @@ impl Store for MemStore {
     fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
         let mut content = self.content.write();
         let segment_bytes = content.state.segment_bytes;
-        let first = from
-            .segment_start_at_or_above(segment_bytes)
-            .segment(segment_bytes);
+        let first = from.segment_start_at_or_above(segment_bytes).segment(segment_bytes);
         let last = to.segment(segment_bytes);
         let freed = content.segments.range(first..last.max(first));
         let freed: Vec<u64> = freed.map(|(&number, _)| number).collect();
@@ -241,10 +232,7 @@ impl Store for MemStore {
 
     fn resume_epoch(&self, epoch: &Epoch, _end: Lsn) -> Result<()> {
         let mut content = self.content.write();
-        let last = content
-            .segments
-            .last_key_value()
-            .map(|(_, segment)| segment.header.base);
+        let last = content.segments.last_key_value().map(|(_, segment)| segment.header.base);
         let segment_bytes = content.state.segment_bytes;
         content.prepared = last.map_or(epoch.base, |base| base.plus(segment_bytes));
         content.epoch = Some(*epoch);
@@ -267,23 +255,10 @@ impl Store for MemStore {
     fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory> {
         let mut content = self.content.write();
         let keeps = content.keeps_buffer;
-        let memory = if keeps {
-            Memory::kept(buffer_bytes)
-        } else {
-            Memory::heap(buffer_bytes)
-        };
-        let left = if keeps {
-            memory.clone()
-        } else {
-            Memory::heap(0)
-        };
+        let memory = if keeps { Memory::kept(buffer_bytes) } else { Memory::heap(buffer_bytes) };
+        let left = if keeps { memory.clone() } else { Memory::heap(0) };
         let durable = Some(durable);
-        content.buffer = Some(MemBuffer {
-            epoch,
-            same_boot: true,
-            durable,
-            memory: left,
-        });
+        content.buffer = Some(MemBuffer { epoch, same_boot: true, durable, memory: left });
         Ok(memory)
     }
 
@@ -308,9 +283,7 @@ impl Content {
             let (here, behind) = rest.split_at(room.min(rest.len()));
             let Some(segment) = self.segments.get_mut(&number) else {
                 let text = "the segment to be written is missing";
-                return Err(Error::new(ErrorKind::Io, text)
-                    .at_segment(number)
-                    .at_lsn(at));
+                return Err(Error::new(ErrorKind::Io, text).at_segment(number).at_lsn(at));
             };
             segment.write(offset, here);
             at = at.plus(here.len() as u64);
@@ -326,22 +299,9 @@ impl Content {
             return Err(Error::new(ErrorKind::Io, text).at_segment(number));
         }
         let (epoch, salt) = (epoch.number, epoch.salt);
-        let header = SegmentHeader {
-            number,
-            base,
-            epoch,
-            salt,
-            predecessor,
-        };
+        let header = SegmentHeader { number, base, epoch, salt, predecessor };
         let bytes = self.spares.pop().unwrap_or_default();
-        self.segments.insert(
-            number,
-            MemSegment {
-                header,
-                bytes,
-                synced: Vec::new(),
-            },
-        );
+        self.segments.insert(number, MemSegment { header, bytes, synced: Vec::new() });
         self.prepared = base.plus(self.state.segment_bytes);
         Ok(())
     }
@@ -371,9 +331,7 @@ impl MemSegment {
             }
             !touches
         });
-        let at = self
-            .synced
-            .partition_point(|other| other.start < joined.start);
+        let at = self.synced.partition_point(|other| other.start < joined.start);
         self.synced.insert(at, joined);
     }
 

@@ -7,10 +7,7 @@ const EPOCH: Epoch = Epoch {
     number: 1,
     salt: 7,
     base: Lsn::ZERO,
-    predecessor: Predecessor {
-        epoch: 0,
-        end: Lsn::ZERO,
-    },
+    predecessor: Predecessor { epoch: 0, end: Lsn::ZERO },
 };
 
 fn begun() -> MemStore {
@@ -28,9 +25,7 @@ fn bytes(store: &MemStore, at: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let mut done = 0;
     while done < len {
-        let count = store
-            .read(Lsn::new(at + done as u64), &mut bytes[done..])
-            .unwrap();
+        let count = store.read(Lsn::new(at + done as u64), &mut bytes[done..]).unwrap();
         if count == 0 {
             break;
         }
@@ -45,16 +40,10 @@ fn writes_come_back_across_segment_ends_on_a_clone() {
     let store = begun();
     let content = pattern(9000);
     let (first, second) = content.split_at(5000);
-    store
-        .write(Lsn::new(8), &[IoSlice::new(first), IoSlice::new(second)])
-        .unwrap();
+    store.write(Lsn::new(8), &[IoSlice::new(first), IoSlice::new(second)]).unwrap();
     assert_eq!(bytes(&store.clone(), 8, 9000), content);
     let mut whole = [0; 8192];
-    assert_eq!(
-        store.read(Lsn::ZERO, &mut whole).unwrap(),
-        4096,
-        "a read ends with its segment"
-    );
+    assert_eq!(store.read(Lsn::ZERO, &mut whole).unwrap(), 4096, "a read ends with its segment");
     assert_eq!(store.read(Lsn::new(40_960), &mut whole).unwrap(), 0);
 }
 
@@ -78,26 +67,14 @@ fn a_kept_buffer_outlives_the_log_and_not_the_power() {
     store.mark_durable(Lsn::new(64)).unwrap();
     drop(memory);
     match store.old_buffer().unwrap() {
-        OldBuffer::Found {
-            epoch: 1,
-            same_boot: true,
-            durable: Some(durable),
-            memory,
-        } => {
+        OldBuffer::Found { epoch: 1, same_boot: true, durable: Some(durable), memory } => {
             assert_eq!((durable, memory.len()), (Lsn::new(64), 4096));
         }
         other => panic!("{other:?}"),
     }
     store.lose_power();
     let found = store.old_buffer().unwrap();
-    assert!(matches!(
-        found,
-        OldBuffer::Found {
-            same_boot: false,
-            durable: None,
-            ..
-        }
-    ));
+    assert!(matches!(found, OldBuffer::Found { same_boot: false, durable: None, .. }));
 }
 
 #[test]
@@ -112,22 +89,12 @@ fn a_heap_buffer_leaves_nothing() {
 #[test]
 fn released_segments_are_gone_and_only_whole_ones() {
     let store = begun();
-    store
-        .write(Lsn::ZERO, &[IoSlice::new(&pattern(9000))])
-        .unwrap();
+    store.write(Lsn::ZERO, &[IoSlice::new(&pattern(9000))]).unwrap();
     store.release(Lsn::ZERO, Lsn::new(8000)).unwrap();
-    let numbers: Vec<u64> = store
-        .segments()
-        .unwrap()
-        .iter()
-        .map(|found| found.number)
-        .collect();
+    let numbers: Vec<u64> = store.segments().unwrap().iter().map(|found| found.number).collect();
     assert_eq!(numbers, [1, 2]);
     store.prepare(Lsn::new(4 * SEGMENT_BYTES)).unwrap();
-    assert!(
-        bytes(&store, 3 * SEGMENT_BYTES, 100).is_empty(),
-        "old bytes do not come back"
-    );
+    assert!(bytes(&store, 3 * SEGMENT_BYTES, 100).is_empty(), "old bytes do not come back");
 }
 
 #[test]

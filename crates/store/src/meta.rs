@@ -69,26 +69,14 @@ impl MetaFile {
             .map_err(|error| folder.error("write the meta file", META_TEMP, error))?;
         folder.rename(META_TEMP, META)?;
         folder.sync()?;
-        let meta = Meta {
-            state,
-            generation: 1,
-            is_even: true,
-        };
-        Ok(MetaFile {
-            folder: folder.clone(),
-            file,
-            meta,
-        })
+        let meta = Meta { state, generation: 1, is_even: true };
+        Ok(MetaFile { folder: folder.clone(), file, meta })
     }
 
     /// Opens the meta file that [`read`] found.
     pub(crate) fn open(folder: &Folder, meta: Meta) -> Result<MetaFile> {
         let file = folder.open(META, Access::Write)?;
-        Ok(MetaFile {
-            folder: folder.clone(),
-            file,
-            meta,
-        })
+        Ok(MetaFile { folder: folder.clone(), file, meta })
     }
 
     /// The state that was saved last.
@@ -106,11 +94,7 @@ impl MetaFile {
         self.meta.is_even = false;
         self.write_copy(0, &block)?;
         self.write_copy(1, &block)?;
-        self.meta = Meta {
-            state: state.clone(),
-            generation,
-            is_even: true,
-        };
+        self.meta = Meta { state: state.clone(), generation, is_even: true };
         Ok(())
     }
 
@@ -121,10 +105,7 @@ impl MetaFile {
         let block = encode(&meta.state, meta.generation);
         self.write_copy(greater, &block)?;
         self.write_copy(1 - greater, &block)?;
-        self.meta = Meta {
-            is_even: true,
-            ..meta
-        };
+        self.meta = Meta { is_even: true, ..meta };
         Ok(())
     }
 
@@ -140,10 +121,7 @@ type Copy = std::result::Result<(u64, State), Fault>;
 fn read_file(folder: &Folder, file: &dyn DiskFile) -> Result<Meta> {
     let (copies, are_same) = read_copies(folder, file)?;
     let meta = choose(folder, &copies)?;
-    Ok(Meta {
-        is_even: are_same,
-        ..meta
-    })
+    Ok(Meta { is_even: are_same, ..meta })
 }
 
 /// Both copies, and whether their bytes are the same.
@@ -156,24 +134,13 @@ fn read_copies(folder: &Folder, file: &dyn DiskFile) -> Result<([Copy; 2], bool)
 }
 
 fn choose(folder: &Folder, copies: &[Copy; 2]) -> Result<Meta> {
-    let greatest = copies
-        .iter()
-        .flatten()
-        .max_by_key(|(generation, _)| *generation);
+    let greatest = copies.iter().flatten().max_by_key(|(generation, _)| *generation);
     let faults = || copies.iter().filter_map(|copy| copy.as_ref().err());
     if let Some(fault) = faults().find(|fault| fault.is_unsupported()) {
-        return Err(refuse(
-            folder,
-            ErrorKind::Unsupported,
-            &format!("the meta file {fault}"),
-        ));
+        return Err(refuse(folder, ErrorKind::Unsupported, &format!("the meta file {fault}")));
     }
     if let Some((generation, state)) = greatest {
-        return Ok(Meta {
-            state: state.clone(),
-            generation: *generation,
-            is_even: false,
-        });
+        return Ok(Meta { state: state.clone(), generation: *generation, is_even: false });
     }
     if faults().all(|fault| *fault == Fault::Foreign) {
         let text = "the file `meta` is none of Palisade's: it does not begin with its mark";
@@ -273,10 +240,7 @@ mod tests {
             assert_eq!(meta.state, sample(64));
             assert!(!meta.is_even);
 
-            MetaFile::open(&folder, meta)
-                .unwrap()
-                .save(&sample(128))
-                .unwrap();
+            MetaFile::open(&folder, meta).unwrap().save(&sample(128)).unwrap();
             damage(&temp.path().join(META), (1 - copy) * BLOCK_BYTES + 100);
             assert_eq!(read(&folder).unwrap().unwrap().state, sample(128));
         }
@@ -293,11 +257,7 @@ mod tests {
         assert_eq!(meta.state, sample(64));
 
         let mut file = MetaFile::open(&folder, meta).unwrap();
-        assert_eq!(
-            fs::read(&path).unwrap(),
-            interrupted,
-            "opening changes nothing"
-        );
+        assert_eq!(fs::read(&path).unwrap(), interrupted, "opening changes nothing");
         file.mend().unwrap();
         let mended = [encode(&sample(64), 2), encode(&sample(64), 2)].concat();
         assert_eq!(fs::read(&path).unwrap(), mended);

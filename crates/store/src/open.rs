@@ -53,10 +53,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
 /// Finds a log that is there, for reading beside its writer.
 pub(crate) fn find_log(disk: Arc<dyn Disk>, path: &Path) -> Result<(Folder, Meta)> {
     let folder = find(disk, path, OpenMode::MustExist)?;
-    let options = FileOptions {
-        mode: OpenMode::MustExist,
-        ..FileOptions::default()
-    };
+    let options = FileOptions { mode: OpenMode::MustExist, ..FileOptions::default() };
     let meta = look(&folder, &options)?.ok_or_else(|| no_log(&folder))?;
     Ok((folder, meta))
 }
@@ -101,10 +98,7 @@ fn create_folder(disk: &dyn Disk, path: &Path) -> Result<()> {
 fn look(folder: &Folder, options: &FileOptions) -> Result<Option<Meta>> {
     let Some(meta) = meta::read(folder)? else {
         let names = folder.names()?;
-        if let Some(name) = names
-            .iter()
-            .find(|name| ![LOCK, META_TEMP].contains(&name.as_str()))
-        {
+        if let Some(name) = names.iter().find(|name| ![LOCK, META_TEMP].contains(&name.as_str())) {
             let text = format!("the folder holds `{name}` and no log");
             return Err(Error::new(ErrorKind::Foreign, text).at_path(folder.path()));
         }

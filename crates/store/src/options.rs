@@ -79,7 +79,6 @@ impl FileOptions {
 
     /// Checks every value; no segment may be smaller than `at_least`.
     pub(crate) fn validate(&self, at_least: u64) -> Result<()> {
-        self.segment_bytes
-            .map_or(Ok(()), |bytes| check_segment_bytes(bytes, at_least))
+        self.segment_bytes.map_or(Ok(()), |bytes| check_segment_bytes(bytes, at_least))
     }
 }

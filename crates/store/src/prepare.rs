@@ -63,10 +63,7 @@ impl Preparer {
             asked: Mutex::new(false),
             woken: Condvar::new(),
         };
-        Preparer {
-            shared: Arc::new(shared),
-            thread: Mutex::new(None),
-        }
+        Preparer { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
     /// The tail has come to `tail`.
@@ -76,9 +73,7 @@ impl Preparer {
         shared.tail.store(tail.as_u64(), Ordering::SeqCst);
         if shared.next_work.load(Ordering::SeqCst) <= tail.as_u64() {
             // SeqCst: keeps the following calls from asking again; the round sets it anew.
-            shared
-                .next_work
-                .store(NOT_BEFORE_THE_ROUND_ENDS, Ordering::SeqCst);
+            shared.next_work.store(NOT_BEFORE_THE_ROUND_ENDS, Ordering::SeqCst);
             self.ask();
         }
     }
@@ -94,10 +89,7 @@ impl Preparer {
     pub(crate) fn was_late(&self) {
         let grow = |ahead| (ahead < MAX_AHEAD).then_some(ahead + 1);
         // Relaxed: a hint that guards nothing.
-        let _ = self
-            .shared
-            .ahead
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow);
+        let _ = self.shared.ahead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow);
     }
 
     /// Ends the thread and waits for it; later calls do nothing.
@@ -133,10 +125,7 @@ impl Preparer {
 
 impl Shared {
     fn run(&self) {
-        let mut pace = Pace {
-            at: Instant::now(),
-            tail: self.tail(),
-        };
+        let mut pace = Pace { at: Instant::now(), tail: self.tail() };
         while self.wait_until_asked() {
             loop {
                 let tail = self.tail();
@@ -187,8 +176,7 @@ impl Shared {
         // Relaxed: a hint.
         let ahead = self.ahead.load(Ordering::Relaxed);
         let is_late = used > self.segments.shape.segment_bytes / 2;
-        self.segments
-            .start_of(number + 1 + if is_late { ahead } else { 0 })
+        self.segments.start_of(number + 1 + if is_late { ahead } else { 0 })
     }
 
     /// Zeroes segment `number` up to `goal`, as long as the tail stays behind.
@@ -221,27 +209,15 @@ impl Shared {
         let past_the_half = segments.start_of(number).plus(segment_bytes / 2 + 1);
         // Whatever a round left undone is not tried again for each record.
         let soonest = tail.plus(FIRST_STEP_BYTES.min(segment_bytes / 16));
-        let mut next = if used <= segment_bytes / 2 {
-            past_the_half
-        } else {
-            at_the_next
-        };
+        let mut next = if used <= segment_bytes / 2 { past_the_half } else { at_the_next };
         if segments.prepared() < self.wanted(tail) {
             next = soonest;
         }
-        let ready = segments
-            .file(number)
-            .ok()
-            .flatten()
-            .map_or(segment_bytes, |file| file.ready());
+        let ready = segments.file(number).ok().flatten().map_or(segment_bytes, |file| file.ready());
         if segments.shape.does_zero() && ready < segment_bytes {
             let at_half_of_the_zeros = segments.start_of(number).plus(ready / 2);
             let is_undone = is_flood || at_half_of_the_zeros <= tail;
-            let due = if is_undone {
-                soonest
-            } else {
-                at_half_of_the_zeros
-            };
+            let due = if is_undone { soonest } else { at_half_of_the_zeros };
             next = next.min(due);
         }
         next
@@ -274,10 +250,7 @@ impl Pace {
     fn is_flood(&mut self, tail: Lsn) -> bool {
         let bytes = tail.bytes_since(self.tail);
         let seconds = self.at.elapsed().as_secs_f64();
-        *self = Pace {
-            at: Instant::now(),
-            tail,
-        };
+        *self = Pace { at: Instant::now(), tail };
         bytes >= FLOOD_LEAST_BYTES && bytes as f64 > seconds * FLOOD_BYTES_PER_SECOND
     }
 }

@@ -36,16 +36,8 @@ impl FileReader {
     /// if neither copy of the state validates, `PermissionDenied` and `Io`.
     pub fn open(path: impl AsRef<Path>) -> Result<FileReader> {
         let (folder, found) = open::find_log(Arc::new(OsDisk), path.as_ref())?;
-        let State {
-            uuid,
-            segment_bytes,
-            ..
-        } = found.state;
-        Ok(FileReader {
-            folder,
-            uuid,
-            segment_bytes,
-        })
+        let State { uuid, segment_bytes, .. } = found.state;
+        Ok(FileReader { folder, uuid, segment_bytes })
     }
 
     /// Whether a process has the log open for writing right now.
@@ -58,9 +50,7 @@ impl FileReader {
         };
         let taken = lock.try_lock(true);
         // The lock goes back with the file, at once.
-        taken
-            .map(|taken| !taken)
-            .map_err(|error| self.folder.error("try the lock", LOCK, error))
+        taken.map(|taken| !taken).map_err(|error| self.folder.error("try the lock", LOCK, error))
     }
 
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
@@ -69,8 +59,7 @@ impl FileReader {
             return Ok(None);
         };
         let file = SegmentFile::new(file, self.segment_bytes);
-        file.map(Some)
-            .map_err(|error| self.folder.error("look at the segment", &name, error))
+        file.map(Some).map_err(|error| self.folder.error("look at the segment", &name, error))
     }
 
     fn shape(&self) -> Shape {
@@ -118,9 +107,7 @@ impl ReadStore for FileReader {
         };
         let read = file.read(at.as_u64() % self.segment_bytes, into);
         read.map_err(|error| {
-            let error = self
-                .folder
-                .error("read the segment", &segment_name(number), error);
+            let error = self.folder.error("read the segment", &segment_name(number), error);
             error.at_segment(number).at_lsn(at)
         })
     }

@@ -45,17 +45,8 @@ impl SegmentFile {
     /// Takes `file`, all of whose bytes have been written.
     pub(crate) fn new(file: Box<dyn DiskFile>, segment_bytes: u64) -> io::Result<SegmentFile> {
         let zeroed = file.len()?.saturating_sub(LOG_AT);
-        let fill = Mutex::new(Fill {
-            zeroed,
-            written: 0,
-            step: None,
-        });
-        Ok(SegmentFile {
-            file,
-            segment_bytes,
-            fill,
-            stepped: Condvar::new(),
-        })
+        let fill = Mutex::new(Fill { zeroed, written: 0, step: None });
+        Ok(SegmentFile { file, segment_bytes, fill, stepped: Condvar::new() })
     }
 
     /// Reads the header's block, as far as the file has it.
@@ -115,11 +106,7 @@ impl SegmentFile {
         let mut fill = self.fill.lock();
         // The leader finishes the page that it has begun: what lies in it would be zeroed in
         // vain.
-        let start = fill
-            .zeroed
-            .max(fill.written)
-            .max(from)
-            .next_multiple_of(PAGE_BYTES);
+        let start = fill.zeroed.max(fill.written).max(from).next_multiple_of(PAGE_BYTES);
         let end = goal.min(self.segment_bytes).min(start + STEP_BYTES);
         if start >= end {
             return None;
@@ -131,10 +118,7 @@ impl SegmentFile {
     fn claim(&self, from: u64, to: u64) {
         let mut fill = self.fill.lock();
         fill.written = fill.written.max(to);
-        while fill
-            .step
-            .is_some_and(|(start, end)| from < end && start < to)
-        {
+        while fill.step.is_some_and(|(start, end)| from < end && start < to) {
             self.stepped.wait(&mut fill);
         }
     }
@@ -156,9 +140,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let segment = segment(temp.path());
         assert!(segment.zero_step(0, 8192).unwrap());
-        segment
-            .write(0, &[IoSlice::new(&[7; 10_000])], 0, 10_000)
-            .unwrap();
+        segment.write(0, &[IoSlice::new(&[7; 10_000])], 0, 10_000).unwrap();
         while segment.zero_step(0, 1 << 20).unwrap() {}
         assert_eq!(segment.ready(), 1 << 20);
         let mut bytes = vec![1; 1 << 20];
@@ -175,9 +157,7 @@ mod tests {
             scope.spawn(|| while segment.zero_step(0, 1 << 20).unwrap() {});
             for index in 0..1024_u64 {
                 let record = [index as u8 | 1; 1024];
-                segment
-                    .write(index * 1024, &[IoSlice::new(&record)], 0, 1024)
-                    .unwrap();
+                segment.write(index * 1024, &[IoSlice::new(&record)], 0, 1024).unwrap();
             }
         });
         let mut record = [0; 1024];

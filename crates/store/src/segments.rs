@@ -48,11 +48,7 @@ impl Shape {
     }
 
     fn first_step_bytes(&self) -> u64 {
-        if self.does_zero() {
-            FIRST_STEP_BYTES.min(self.segment_bytes)
-        } else {
-            0
-        }
+        if self.does_zero() { FIRST_STEP_BYTES.min(self.segment_bytes) } else { 0 }
     }
 }
 
@@ -135,9 +131,7 @@ impl Segments {
             let part = usize::try_from(rest).map_or(len - done, |rest| rest.min(len - done));
             let Some(file) = self.file(number)? else {
                 let text = "the segment to be written is missing";
-                return Err(self
-                    .located(Error::new(ErrorKind::Io, text), number)
-                    .at_lsn(here));
+                return Err(self.located(Error::new(ErrorKind::Io, text), number).at_lsn(here));
             };
             file.write(offset, pieces, done, part)
                 .map_err(|error| self.named("write the segment", number, error).at_lsn(here))?;
@@ -158,8 +152,7 @@ impl Segments {
             let Some(file) = self.file(number)? else {
                 continue;
             };
-            file.sync()
-                .map_err(|error| self.named("sync the segment", number, error))?;
+            file.sync().map_err(|error| self.named("sync the segment", number, error))?;
         }
         self.forget_below(first);
         Ok(())
@@ -240,32 +233,21 @@ impl Segments {
         if let Some(file) = self.files.read().get(&number) {
             return Ok(Some(Arc::clone(file)));
         }
-        let opened = self
-            .folder
-            .open_if_there(&segment_name(number), Access::Write)?;
+        let opened = self.folder.open_if_there(&segment_name(number), Access::Write)?;
         let Some(file) = opened else { return Ok(None) };
         let file = self.wrap(file, number)?;
         // Whoever came first has made claims on its object: all must use that one.
-        Ok(Some(Arc::clone(
-            self.files.write().entry(number).or_insert(file),
-        )))
+        Ok(Some(Arc::clone(self.files.write().entry(number).or_insert(file))))
     }
 
     fn file_to_read(&self, number: u64) -> Result<Option<Arc<SegmentFile>>> {
         if let Some(file) = self.files.read().get(&number) {
             return Ok(Some(Arc::clone(file)));
         }
-        if let Some((_, file)) = self
-            .last_read
-            .lock()
-            .as_ref()
-            .filter(|(of, _)| *of == number)
-        {
+        if let Some((_, file)) = self.last_read.lock().as_ref().filter(|(of, _)| *of == number) {
             return Ok(Some(Arc::clone(file)));
         }
-        let opened = self
-            .folder
-            .open_if_there(&segment_name(number), Access::Read)?;
+        let opened = self.folder.open_if_there(&segment_name(number), Access::Read)?;
         let Some(file) = opened else { return Ok(None) };
         let file = self.wrap(file, number)?;
         *self.last_read.lock() = Some((number, Arc::clone(&file)));
@@ -274,11 +256,8 @@ impl Segments {
 
     /// Closes the files of segments below `number`, all of which is durable.
     fn forget_below(&self, number: u64) {
-        let has_older = self
-            .files
-            .read()
-            .first_key_value()
-            .is_some_and(|(oldest, _)| *oldest < number);
+        let has_older =
+            self.files.read().first_key_value().is_some_and(|(oldest, _)| *oldest < number);
         if has_older {
             let mut files = self.files.write();
             let newer = files.split_off(&number);
@@ -330,13 +309,8 @@ impl Segments {
             return Err(self.located(Error::new(ErrorKind::Io, text), number));
         }
         let base = self.start_of(number);
-        let header = SegmentHeader {
-            number,
-            base,
-            epoch: epoch.number,
-            salt: epoch.salt,
-            predecessor,
-        };
+        let header =
+            SegmentHeader { number, base, epoch: epoch.number, salt: epoch.salt, predecessor };
         let spare = self.take_spare(maker)?;
         let named = self.write_header(spare, &header).and_then(|file| {
             self.folder.rename(&spare_name(spare), &name)?;
@@ -364,10 +338,7 @@ impl Segments {
         let block = header::encode(header, self.shape.uuid, self.shape.segment_bytes);
         write_bytes(file.as_ref(), 0, &block)
             .and_then(|()| file.sync_data())
-            .map_err(|error| {
-                self.folder
-                    .error("write the segment's header", &name, error)
-            })?;
+            .map_err(|error| self.folder.error("write the segment's header", &name, error))?;
         self.wrap(file, header.number)
     }
 
@@ -388,8 +359,7 @@ impl Segments {
     fn publish(&self, number: u64, file: Arc<SegmentFile>) {
         self.files.write().insert(number, file);
         // Release: the file is in the map before its addresses count; pairs with `prepared`.
-        self.prepared
-            .store(self.start_of(number + 1).as_u64(), Ordering::Release);
+        self.prepared.store(self.start_of(number + 1).as_u64(), Ordering::Release);
     }
 
     fn free(&self, maker: &mut Maker, number: u64) -> Result<()> {
@@ -409,8 +379,7 @@ impl Segments {
 
     fn wrap(&self, file: Box<dyn crate::fs::DiskFile>, number: u64) -> Result<Arc<SegmentFile>> {
         let file = SegmentFile::new(file, self.shape.segment_bytes);
-        file.map(Arc::new)
-            .map_err(|error| self.named("look at the segment", number, error))
+        file.map(Arc::new).map_err(|error| self.named("look at the segment", number, error))
     }
 
     fn named(&self, what: &str, number: u64, error: io::Error) -> Error {
@@ -418,9 +387,7 @@ impl Segments {
     }
 
     fn located(&self, error: Error, number: u64) -> Error {
-        error
-            .at_path(self.folder.path().join(segment_name(number)))
-            .at_segment(number)
+        error.at_path(self.folder.path().join(segment_name(number))).at_segment(number)
     }
 }
 
@@ -437,14 +404,9 @@ pub(crate) fn check_header(
         Err(HeaderFault::Block(fault)) if fault.is_unsupported() => {
             let text = format!("the segment's header {fault}");
             let path = folder.path().join(segment_name(number));
-            Err(Error::new(ErrorKind::Unsupported, text)
-                .at_path(path)
-                .at_segment(number))
+            Err(Error::new(ErrorKind::Unsupported, text).at_path(path).at_segment(number))
         }
-        other => Ok(Segment {
-            number,
-            header: other.map_err(|fault| fault.to_string()),
-        }),
+        other => Ok(Segment { number, header: other.map_err(|fault| fault.to_string()) }),
     }
 }
 
@@ -461,6 +423,5 @@ fn spare_bytes(folder: &Folder, number: u64) -> Result<u64> {
     let Some(file) = folder.open_if_there(&name, Access::Read)? else {
         return Ok(0);
     };
-    file.len()
-        .map_err(|error| folder.error("look at the spare segment", &name, error))
+    file.len().map_err(|error| folder.error("look at the spare segment", &name, error))
 }

@@ -56,9 +56,7 @@ impl TestDisk {
             overwrites_in_place,
             boot: [boot; 16],
         };
-        TestDisk {
-            controls: Arc::new(controls),
-        }
+        TestDisk { controls: Arc::new(controls) }
     }
 }
 
@@ -81,10 +79,7 @@ impl Disk for TestDisk {
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
         let file = OsDisk.open(path, access)?;
-        Ok(Box::new(TestFile {
-            file,
-            controls: Arc::clone(&self.controls),
-        }))
+        Ok(Box::new(TestFile { file, controls: Arc::clone(&self.controls) }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -128,8 +123,7 @@ impl DiskFile for TestFile {
         };
         // Short on purpose.
         let len = piece.len().min(60_000);
-        self.controls
-            .check_growth(self.file.as_ref(), offset + len as u64)?;
+        self.controls.check_growth(self.file.as_ref(), offset + len as u64)?;
         self.file.write_at(offset, &[IoSlice::new(&piece[..len])])
     }
 

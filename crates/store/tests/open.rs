@@ -42,11 +42,7 @@ fn refused(folder: &Path, options: &FileOptions, kind: ErrorKind) {
     let before = content(folder);
     let error = FileStore::open(folder, options).unwrap_err();
     assert_eq!(error.kind(), kind, "{error}");
-    assert_eq!(
-        error.path().map(|path| path.starts_with(folder)),
-        Some(true),
-        "{error}"
-    );
+    assert_eq!(error.path().map(|path| path.starts_with(folder)), Some(true), "{error}");
     assert_eq!(content(folder), before, "a refused folder stays as it is");
 }
 
@@ -72,10 +68,7 @@ fn a_log_is_made_once_and_found_again() {
     let folder = temp.path().join("log");
     let store = FileStore::open(&folder, &small()).unwrap();
     let state = store.state().unwrap();
-    assert_eq!(
-        (state.segment_bytes, state.epoch, state.clean),
-        (65_536, 0, true)
-    );
+    assert_eq!((state.segment_bytes, state.epoch, state.clean), (65_536, 0, true));
     drop(store);
     let any_size = options(|options| options.segment_bytes = None);
     let again = FileStore::open(&folder, &any_size).unwrap();
@@ -93,18 +86,9 @@ fn saved_states_are_found_again() {
         state.head = Lsn::new(head);
         store.save_state(&state).unwrap();
     }
-    assert_eq!(
-        FileReader::open(temp.path()).unwrap().state().unwrap(),
-        state
-    );
+    assert_eq!(FileReader::open(temp.path()).unwrap().state().unwrap(), state);
     drop(store);
-    assert_eq!(
-        FileStore::open(temp.path(), &small())
-            .unwrap()
-            .state()
-            .unwrap(),
-        state
-    );
+    assert_eq!(FileStore::open(temp.path(), &small()).unwrap().state().unwrap(), state);
 }
 
 #[test]
@@ -129,10 +113,7 @@ fn missing_logs_are_not_found_where_they_must_exist() {
     let missing = temp.path().join("log");
     let error = FileStore::open(&missing, &must_exist).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    assert_eq!(
-        FileReader::open(&missing).unwrap_err().kind(),
-        ErrorKind::NotFound
-    );
+    assert_eq!(FileReader::open(&missing).unwrap_err().kind(), ErrorKind::NotFound);
     assert!(content(temp.path()).is_empty());
 }
 
@@ -157,10 +138,7 @@ fn a_file_in_place_of_the_folder_is_foreign() {
     let temp = temp();
     let path = temp.path().join("log");
     fs::write(&path, "text").unwrap();
-    assert_eq!(
-        FileStore::open(&path, &small()).unwrap_err().kind(),
-        ErrorKind::Foreign
-    );
+    assert_eq!(FileStore::open(&path, &small()).unwrap_err().kind(), ErrorKind::Foreign);
     let below = FileStore::open(path.join("log"), &small()).unwrap_err();
     assert_eq!(below.kind(), ErrorKind::NotFound, "{below}");
     assert_eq!(fs::read(&path).unwrap(), b"text");
@@ -201,10 +179,7 @@ fn later_formats_are_unsupported() {
     refused(temp.path(), &small(), ErrorKind::Unsupported);
     fs::remove_file(temp.path().join("lock")).unwrap();
     refused(temp.path(), &small(), ErrorKind::Unsupported);
-    assert_eq!(
-        FileReader::open(temp.path()).unwrap_err().kind(),
-        ErrorKind::Unsupported
-    );
+    assert_eq!(FileReader::open(temp.path()).unwrap_err().kind(), ErrorKind::Unsupported);
 }
 
 #[test]
@@ -216,11 +191,7 @@ fn a_damaged_state_is_corrupt() {
     bytes[200] ^= 1;
     fs::write(&path, &bytes).unwrap();
     let one_is_enough = FileStore::open(temp.path(), &small()).unwrap();
-    assert_eq!(
-        fs::read(&path).unwrap(),
-        bytes,
-        "opening alone does not mend"
-    );
+    assert_eq!(fs::read(&path).unwrap(), bytes, "opening alone does not mend");
     drop(one_is_enough);
     bytes[BLOCK_BYTES + 200] ^= 1;
     fs::write(&path, &bytes).unwrap();

@@ -14,10 +14,7 @@ const EPOCH: Epoch = Epoch {
     number: 1,
     salt: 99,
     base: Lsn::ZERO,
-    predecessor: Predecessor {
-        epoch: 0,
-        end: Lsn::ZERO,
-    },
+    predecessor: Predecessor { epoch: 0, end: Lsn::ZERO },
 };
 
 fn temp() -> TempDir {
@@ -45,9 +42,7 @@ fn read_all(store: &dyn ReadStore, at: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let mut done = 0;
     while done < len {
-        let count = store
-            .read(Lsn::new(at + done as u64), &mut bytes[done..])
-            .unwrap();
+        let count = store.read(Lsn::new(at + done as u64), &mut bytes[done..]).unwrap();
         if count == 0 {
             break;
         }
@@ -73,16 +68,9 @@ fn bytes_written_across_segment_ends_come_back() {
     let reader = FileReader::open(temp.path()).unwrap();
     assert_eq!(read_all(&reader, 100, content.len()), content);
     let mut into = [0; 2048];
-    let rest = store
-        .read(Lsn::new(SEGMENT_BYTES - 1000), &mut into)
-        .unwrap();
+    let rest = store.read(Lsn::new(SEGMENT_BYTES - 1000), &mut into).unwrap();
     assert_eq!(rest, 1000, "a read ends with its segment");
-    assert_eq!(
-        store
-            .read(Lsn::new(900 * SEGMENT_BYTES), &mut into)
-            .unwrap(),
-        0
-    );
+    assert_eq!(store.read(Lsn::new(900 * SEGMENT_BYTES), &mut into).unwrap(), 0);
     drop(store);
     let again = FileStore::open(temp.path(), &small()).unwrap();
     assert_eq!(read_all(&again, 100, content.len()), content);
@@ -94,22 +82,13 @@ fn segments_are_listed_with_their_headers() {
     let store = begun(temp.path(), &small(), 3);
     store.close();
     let listed = store.segments().unwrap();
-    assert_eq!(
-        listed,
-        FileReader::open(temp.path()).unwrap().segments().unwrap()
-    );
+    assert_eq!(listed, FileReader::open(temp.path()).unwrap().segments().unwrap());
     let numbers: Vec<u64> = listed.iter().map(|found| found.number).collect();
     assert_eq!(numbers[..3], [0, 1, 2]);
     let first = listed[0].header.as_ref().unwrap();
-    assert_eq!(
-        (first.epoch, first.salt, first.predecessor),
-        (1, 99, Some(EPOCH.predecessor))
-    );
+    assert_eq!((first.epoch, first.salt, first.predecessor), (1, 99, Some(EPOCH.predecessor)));
     let second = listed[1].header.as_ref().unwrap();
-    assert_eq!(
-        (second.base, second.predecessor),
-        (Lsn::new(SEGMENT_BYTES), None)
-    );
+    assert_eq!((second.base, second.predecessor), (Lsn::new(SEGMENT_BYTES), None));
 }
 
 #[test]
@@ -129,9 +108,7 @@ fn a_damaged_header_is_told_and_does_not_stop_the_listing() {
 fn only_whole_segments_are_released() {
     let temp = temp();
     let store = begun(temp.path(), &small(), 2);
-    store
-        .release(Lsn::ZERO, Lsn::new(2 * SEGMENT_BYTES - 1))
-        .unwrap();
+    store.release(Lsn::ZERO, Lsn::new(2 * SEGMENT_BYTES - 1)).unwrap();
     assert!(!segment_path(temp.path(), 0).exists());
     assert!(segment_path(temp.path(), 1).exists());
 }
@@ -143,15 +120,9 @@ fn at_most_the_asked_number_of_spares_is_kept() {
     options.spare_segments = 2;
     let store = begun(temp.path(), &options, 9);
     store.close();
-    store
-        .release(Lsn::ZERO, Lsn::new(8 * SEGMENT_BYTES))
-        .unwrap();
-    let names = fs::read_dir(temp.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name());
-    let spares = names
-        .filter(|name| name.to_string_lossy().starts_with("spare-"))
-        .count();
+    store.release(Lsn::ZERO, Lsn::new(8 * SEGMENT_BYTES)).unwrap();
+    let names = fs::read_dir(temp.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let spares = names.filter(|name| name.to_string_lossy().starts_with("spare-")).count();
     assert!(spares <= 2, "{spares}");
     let left = store.segments().unwrap();
     assert!(left.iter().all(|found| found.number >= 8));
@@ -166,18 +137,8 @@ fn an_epoch_goes_on_behind_its_last_segment() {
     store.resume_epoch(&EPOCH, Lsn::new(100)).unwrap();
     assert!(store.prepared() >= Lsn::new((last + 1) * SEGMENT_BYTES));
     store.prepare(Lsn::new((last + 3) * SEGMENT_BYTES)).unwrap();
-    let header = store
-        .segments()
-        .unwrap()
-        .last()
-        .unwrap()
-        .header
-        .clone()
-        .unwrap();
-    assert_eq!(
-        (header.epoch, header.salt, header.predecessor),
-        (1, 99, None)
-    );
+    let header = store.segments().unwrap().last().unwrap().header.clone().unwrap();
+    assert_eq!((header.epoch, header.salt, header.predecessor), (1, 99, None));
 }
 
 #[cfg(unix)]
@@ -191,9 +152,7 @@ fn an_empty_log_is_small_on_the_disk() {
     store.close();
     let files = fs::read_dir(temp.path()).unwrap().map(Result::unwrap);
     let beside_the_buffer = files.filter(|file| file.file_name() != "buffer");
-    let blocks: u64 = beside_the_buffer
-        .map(|file| file.metadata().unwrap().blocks())
-        .sum();
+    let blocks: u64 = beside_the_buffer.map(|file| file.metadata().unwrap().blocks()).sum();
     assert!(blocks * 512 < 4 << 20, "{} bytes", blocks * 512);
 }
 
@@ -204,8 +163,5 @@ fn a_heap_buffer_can_be_asked_for() {
     options.buffer = BufferKind::Heap;
     let store = FileStore::open(temp.path(), &options).unwrap();
     let memory = store.renew_buffer(1, 16_384, Lsn::ZERO).unwrap();
-    assert_eq!(
-        (memory.len(), memory.kind()),
-        (16_384, palisade_core::MemoryKind::Heap)
-    );
+    assert_eq!((memory.len(), memory.kind()), (16_384, palisade_core::MemoryKind::Heap));
 }

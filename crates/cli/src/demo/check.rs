@@ -15,34 +15,15 @@ pub(crate) enum Violation {
     /// A record at or below the one before it, or of an earlier round than the one before it.
     OutOfOrder { record: Place, before: Lsn },
     /// Not the record of this thread that comes next: one is missing or there twice.
-    NotNext {
-        record: Place,
-        next_seq: u64,
-        acknowledged: Option<Lsn>,
-    },
+    NotNext { record: Place, next_seq: u64, acknowledged: Option<Lsn> },
     /// A record at another LSN than the one that was acknowledged.
     Moved { record: Place, acknowledged: Lsn },
     /// An acknowledged record that is not there; its LSN where it is still known.
-    Missing {
-        round: u32,
-        thread: u32,
-        seq: u64,
-        lsn: Option<Lsn>,
-        missing: u64,
-    },
+    Missing { round: u32, thread: u32, seq: u64, lsn: Option<Lsn>, missing: u64 },
     /// Records of a thread that are not all at the LSNs that were acknowledged.
-    MovedSomewhere {
-        round: u32,
-        thread: u32,
-        below_seq: u64,
-    },
+    MovedSomewhere { round: u32, thread: u32, below_seq: u64 },
     /// More records of an earlier round than its own recovery found.
-    Grown {
-        round: u32,
-        thread: u32,
-        found: u64,
-        before: u64,
-    },
+    Grown { round: u32, thread: u32, found: u64, before: u64 },
 }
 
 /// A record of the demo and where it lies.
@@ -88,13 +69,7 @@ impl<'a> Check<'a> {
             first: None,
         };
         let found = rounds.iter().map(nothing).collect();
-        Check {
-            rounds,
-            record_bytes,
-            found,
-            round: 0,
-            last: None,
-        }
+        Check { rounds, record_bytes, found, round: 0, last: None }
     }
 
     /// Checks the record that comes next in the log.
@@ -106,34 +81,16 @@ impl<'a> Check<'a> {
     }
 
     fn bytes(&mut self, lsn: Lsn, data: &[u8]) -> Result<(), Violation> {
-        let foreign = Violation::Foreign {
-            lsn,
-            bytes: data.len(),
-        };
+        let foreign = Violation::Foreign { lsn, bytes: data.len() };
         let whole = data.len() == self.record_bytes;
         let origin = Origin::of(data).filter(|_| whole).ok_or(foreign.clone())?;
         let of_seed = |round: &Round| round.seed == origin.seed;
-        let index = self
-            .rounds
-            .iter()
-            .position(of_seed)
-            .ok_or(foreign.clone())?;
-        let expected = self.rounds[index]
-            .threads
-            .get(origin.thread as usize)
-            .ok_or(foreign)?;
+        let index = self.rounds.iter().position(of_seed).ok_or(foreign.clone())?;
+        let expected = self.rounds[index].threads.get(origin.thread as usize).ok_or(foreign)?;
         let Origin { thread, seq, .. } = origin;
-        let place = Place {
-            round: self.rounds[index].number,
-            thread,
-            seq,
-            lsn,
-        };
+        let place = Place { round: self.rounds[index].number, thread, seq, lsn };
         if let Some(before) = self.last.filter(|last| *last >= lsn || index < self.round) {
-            return Err(Violation::OutOfOrder {
-                record: place,
-                before,
-            });
+            return Err(Violation::OutOfOrder { record: place, before });
         }
         (self.round, self.last) = (index, Some(lsn));
         let found = &mut self.found[index];
@@ -153,11 +110,7 @@ impl<'a> Check<'a> {
                 violations.extend(shortfall(round, thread as u32, expected, trail));
             }
         }
-        if violations.is_empty() {
-            Ok(self.found)
-        } else {
-            Err(violations)
-        }
+        if violations.is_empty() { Ok(self.found) } else { Err(violations) }
     }
 }
 
@@ -172,18 +125,11 @@ fn follow(trail: &mut Trail, expected: &Expected, place: Place) -> Result<(), Vi
     }
     trail.push(place.lsn);
     if let Some(acknowledged) = expected.lsn(place.seq).filter(|lsn| *lsn != place.lsn) {
-        return Err(Violation::Moved {
-            record: place,
-            acknowledged,
-        });
+        return Err(Violation::Moved { record: place, acknowledged });
     }
     if trail.count == expected.trail().count && trail != expected.trail() {
         let Place { round, thread, .. } = place;
-        return Err(Violation::MovedSomewhere {
-            round,
-            thread,
-            below_seq: trail.count,
-        });
+        return Err(Violation::MovedSomewhere { round, thread, below_seq: trail.count });
     }
     Ok(())
 }
@@ -194,35 +140,16 @@ fn shortfall(round: &Round, thread: u32, expected: &Expected, trail: &Trail) -> 
     if found < wanted {
         let lsn = expected.lsn(found);
         let missing = wanted - found;
-        return Some(Violation::Missing {
-            round: number,
-            thread,
-            seq: found,
-            lsn,
-            missing,
-        });
+        return Some(Violation::Missing { round: number, thread, seq: found, lsn, missing });
     }
     let is_grown = round.is_settled && found > wanted;
-    is_grown.then_some(Violation::Grown {
-        round: number,
-        thread,
-        found,
-        before: wanted,
-    })
+    is_grown.then_some(Violation::Grown { round: number, thread, found, before: wanted })
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place {
-            round,
-            thread,
-            seq,
-            lsn,
-        } = self;
-        write!(
-            f,
-            "record {seq} of thread {thread} of round {round} at LSN {lsn}"
-        )
+        let Place { round, thread, seq, lsn } = self;
+        write!(f, "record {seq} of thread {thread} of round {round} at LSN {lsn}")
     }
 }
 
@@ -235,56 +162,26 @@ impl fmt::Display for Violation {
             Violation::OutOfOrder { record, before } => {
                 write!(f, "out of order: {record} comes after LSN {before}")
             }
-            Violation::NotNext {
-                record, next_seq, ..
-            } if record.seq < *next_seq => {
+            Violation::NotNext { record, next_seq, .. } if record.seq < *next_seq => {
                 write!(f, "there twice: {record}; record {next_seq} should follow")
             }
-            Violation::NotNext {
-                record,
-                next_seq,
-                acknowledged,
-            } => {
+            Violation::NotNext { record, next_seq, acknowledged } => {
                 write_missing(f, record.round, record.thread, *next_seq, *acknowledged)?;
                 write!(f, "; its next is at LSN {}", record.lsn)
             }
-            Violation::Moved {
-                record,
-                acknowledged,
-            } => {
+            Violation::Moved { record, acknowledged } => {
                 write!(f, "moved: {record} was acknowledged at LSN {acknowledged}")
             }
-            Violation::Missing {
-                round,
-                thread,
-                seq,
-                lsn,
-                missing,
-            } => {
+            Violation::Missing { round, thread, seq, lsn, missing } => {
                 write_missing(f, *round, *thread, *seq, *lsn)?;
                 write!(f, "; {missing} of this thread are missing at the end")
             }
-            Violation::MovedSomewhere {
-                round,
-                thread,
-                below_seq,
-            } => {
-                write!(
-                    f,
-                    "moved: of the first {below_seq} records of thread {thread} of "
-                )?;
+            Violation::MovedSomewhere { round, thread, below_seq } => {
+                write!(f, "moved: of the first {below_seq} records of thread {thread} of ")?;
                 write!(f, "round {round}, one is at another LSN than before")
             }
-            Violation::Grown {
-                round,
-                thread,
-                found,
-                before,
-            } => {
-                write!(
-                    f,
-                    "foreign: thread {thread} of round {round} has {found} records; "
-                )?;
+            Violation::Grown { round, thread, found, before } => {
+                write!(f, "foreign: thread {thread} of round {round} has {found} records; ")?;
                 write!(f, "the recovery of that round found {before}")
             }
         }
@@ -298,10 +195,7 @@ fn write_missing(
     seq: u64,
     acknowledged: Option<Lsn>,
 ) -> fmt::Result {
-    write!(
-        f,
-        "missing: record {seq} of thread {thread} of round {round}"
-    )?;
+    write!(f, "missing: record {seq} of thread {thread} of round {round}")?;
     match acknowledged {
         Some(lsn) => write!(f, ", acknowledged at LSN {lsn}"),
         None => Ok(()),

@@ -17,21 +17,13 @@ fn check(rounds: &[Round], records: &[(u64, u32, u64, u64)]) -> Result<Vec<Found
     for (seed, thread, seq, lsn) in records.iter().copied() {
         let mut data = [0; RECORD_BYTES];
         Origin { seed, thread, seq }.fill(&mut data);
-        check
-            .bytes(Lsn::new(lsn), &data)
-            .map_err(|violation| violation.to_string())?;
+        check.bytes(Lsn::new(lsn), &data).map_err(|violation| violation.to_string())?;
     }
-    check
-        .finish()
-        .map_err(|violations| violations[0].to_string())
+    check.finish().map_err(|violations| violations[0].to_string())
 }
 
-const ALL: [(u64, u32, u64, u64); 4] = [
-    (SEED, 0, 0, 0),
-    (SEED, 1, 0, 50),
-    (SEED, 0, 1, 100),
-    (SEED, 1, 1, 150),
-];
+const ALL: [(u64, u32, u64, u64); 4] =
+    [(SEED, 0, 0, 0), (SEED, 1, 0, 50), (SEED, 0, 1, 100), (SEED, 1, 1, 150)];
 
 #[test]
 fn holds_when_all_is_there_and_when_more_is_there() {
@@ -44,10 +36,7 @@ fn holds_when_all_is_there_and_when_more_is_there() {
 #[test]
 fn names_the_record_that_is_missing_at_the_end() {
     let text = check(&[acknowledged()], &ALL[..3]).unwrap_err();
-    assert!(
-        text.contains("record 1 of thread 1 of round 1, acknowledged at LSN 150"),
-        "{text}"
-    );
+    assert!(text.contains("record 1 of thread 1 of round 1, acknowledged at LSN 150"), "{text}");
 }
 
 #[test]

@@ -20,10 +20,7 @@ const STATS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Writes until it is killed, or until whoever reads the reports is gone.
 pub(crate) fn run(args: &ChildArgs) -> Result<Infallible, Failure> {
-    let wal = Options::new()
-        .create_new(args.create)
-        .must_exist(!args.create)
-        .open(&args.dir)?;
+    let wal = Options::new().create_new(args.create).must_exist(!args.create).open(&args.dir)?;
     let pipe = Pipe::new()?;
     pipe.write(&Frame::Ready.encode())?;
     let latencies: Arc<[Histogram]> = (0..args.threads).map(|_| Histogram::new()).collect();
@@ -33,11 +30,7 @@ pub(crate) fn run(args: &ChildArgs) -> Result<Infallible, Failure> {
             wal: wal.clone(),
             pipe: pipe.try_clone()?,
             latencies: Arc::clone(&latencies),
-            next: Origin {
-                seed: args.seed,
-                thread,
-                seq: 0,
-            },
+            next: Origin { seed: args.seed, thread, seq: 0 },
             record: vec![0; args.record_bytes],
         };
         start(worker, args.promise, failed.clone())?;
@@ -78,10 +71,7 @@ fn report_until_failure(
         let stats = wal.stats();
         let frames = [
             Frame::Latency { p50_ns, p99_ns },
-            Frame::Syncs {
-                records: stats.synced_appends,
-                syncs: stats.syncs,
-            },
+            Frame::Syncs { records: stats.synced_appends, syncs: stats.syncs },
         ];
         pipe.write(frames.map(Frame::encode).as_flattened())?;
     }

@@ -64,10 +64,7 @@ impl Origin {
 }
 
 fn number(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .rev()
-        .fold(0, |value, byte| value << 8 | u64::from(*byte))
+    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
@@ -91,11 +88,7 @@ pub(crate) const fn mix(value: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const ORIGIN: Origin = Origin {
-        seed: 7,
-        thread: 3,
-        seq: 1 << 40,
-    };
+    const ORIGIN: Origin = Origin { seed: 7, thread: 3, seq: 1 << 40 };
 
     #[test]
     fn a_record_names_its_origin_at_every_length() {

@@ -18,11 +18,7 @@ pub(crate) fn measure(dir: &Path, record_bytes: usize) -> Result<Duration, Failu
     let path = dir.join("palisade-demo-floor");
     let failure =
         |source| Failure::io(format!("could not measure with {}", path.display()), source);
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&path)
-        .map_err(failure)?;
+    let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(failure)?;
     let samples = sample(file, record_bytes);
     fs::remove_file(&path).map_err(failure)?;
     let mut samples = samples.map_err(failure)?;

@@ -39,10 +39,7 @@ impl Folder {
                 path.display()
             )));
         }
-        Ok(Folder {
-            path: path.to_path_buf(),
-            above: None,
-        })
+        Ok(Folder { path: path.to_path_buf(), above: None })
     }
 
     fn fresh() -> Result<Folder, Failure> {
@@ -56,10 +53,7 @@ impl Folder {
             _ => {}
         }
         fs::create_dir_all(&path).map_err(failure)?;
-        Ok(Folder {
-            path,
-            above: Some([demos, target]),
-        })
+        Ok(Folder { path, above: Some([demos, target]) })
     }
 
     /// The folder.

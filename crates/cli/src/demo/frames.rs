@@ -53,19 +53,9 @@ impl Frame {
         let second = u64::from(second_high) << 32 | u64::from(second_low);
         match kind {
             READY => Some(Frame::Ready),
-            ACK => Some(Frame::Ack {
-                thread: small,
-                seq: first,
-                lsn: Lsn::new(second),
-            }),
-            LATENCY => Some(Frame::Latency {
-                p50_ns: first,
-                p99_ns: second,
-            }),
-            SYNCS => Some(Frame::Syncs {
-                records: first,
-                syncs: second,
-            }),
+            ACK => Some(Frame::Ack { thread: small, seq: first, lsn: Lsn::new(second) }),
+            LATENCY => Some(Frame::Latency { p50_ns: first, p99_ns: second }),
+            SYNCS => Some(Frame::Syncs { records: first, syncs: second }),
             _ => None,
         }
     }
@@ -86,19 +76,9 @@ mod tests {
     fn frames_come_back_as_they_were() {
         let frames = [
             Frame::Ready,
-            Frame::Ack {
-                thread: 9,
-                seq: u64::MAX - 1,
-                lsn: Lsn::new(1 << 59),
-            },
-            Frame::Latency {
-                p50_ns: 5_000_000_000,
-                p99_ns: 6_000_000_000,
-            },
-            Frame::Syncs {
-                records: 1 << 40,
-                syncs: 3,
-            },
+            Frame::Ack { thread: 9, seq: u64::MAX - 1, lsn: Lsn::new(1 << 59) },
+            Frame::Latency { p50_ns: 5_000_000_000, p99_ns: 6_000_000_000 },
+            Frame::Syncs { records: 1 << 40, syncs: 3 },
         ];
         for frame in frames {
             assert_eq!(Frame::decode(&frame.encode()), Some(frame));

@@ -16,9 +16,7 @@ pub(crate) struct Histogram {
 impl Histogram {
     /// An empty histogram.
     pub(crate) fn new() -> Histogram {
-        Histogram {
-            counts: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
-        }
+        Histogram { counts: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Counts one latency.
@@ -60,10 +58,8 @@ fn bucket(value: u64) -> usize {
 }
 
 fn lower_bound(bucket: usize) -> u64 {
-    let (doubling, within) = (
-        bucket as u64 / BUCKETS_PER_DOUBLING,
-        bucket as u64 % BUCKETS_PER_DOUBLING,
-    );
+    let (doubling, within) =
+        (bucket as u64 / BUCKETS_PER_DOUBLING, bucket as u64 % BUCKETS_PER_DOUBLING);
     match doubling.checked_sub(1) {
         None => within,
         Some(shift) => (BUCKETS_PER_DOUBLING + within) << shift,

@@ -57,20 +57,12 @@ impl Trail {
 impl Expected {
     /// Nothing yet, for one of `threads` threads.
     pub(crate) fn nothing(threads: u32) -> Expected {
-        Expected {
-            lsns: Vec::new(),
-            trail: Trail::default(),
-            kept: KEPT_LSNS / threads as usize,
-        }
+        Expected { lsns: Vec::new(), trail: Trail::default(), kept: KEPT_LSNS / threads as usize }
     }
 
     /// What was found in the log: what a later opening must find again.
     fn found(trail: Trail) -> Expected {
-        Expected {
-            lsns: Vec::new(),
-            trail,
-            kept: 0,
-        }
+        Expected { lsns: Vec::new(), trail, kept: 0 }
     }
 
     /// Takes note that the record number `seq` was acknowledged at `lsn`; false if that is not
@@ -95,9 +87,7 @@ impl Expected {
     /// Where the record number `seq` must be, if that is still known.
     pub(crate) fn lsn(&self, seq: u64) -> Option<Lsn> {
         let is_last = seq.checked_add(1) == Some(self.trail.count);
-        let kept = usize::try_from(seq)
-            .ok()
-            .and_then(|seq| self.lsns.get(seq).copied());
+        let kept = usize::try_from(seq).ok().and_then(|seq| self.lsns.get(seq).copied());
         kept.or(is_last.then_some(self.trail.last))
     }
 }
@@ -106,13 +96,7 @@ impl Round {
     /// A round of which nothing was acknowledged yet.
     pub(crate) fn new(number: u32, seed: u64, threads: u32) -> Round {
         let threads = (0..threads).map(|_| Expected::nothing(threads)).collect();
-        Round {
-            number,
-            seed,
-            threads,
-            is_settled: false,
-            first: None,
-        }
+        Round { number, seed, threads, is_settled: false, first: None }
     }
 
     /// Takes what an opening of the log found as what every later one must find.

@@ -58,11 +58,7 @@ pub(crate) fn live(
     let complaint = ears.complaint();
     let (round, measured) = ears.reports()?;
     match outcome {
-        Ok(lived) if was_killed(status) => Ok(Life {
-            round,
-            lived,
-            measured,
-        }),
+        Ok(lived) if was_killed(status) => Ok(Life { round, lived, measured }),
         Err(Ended::TooSlow) => Err(Failure::Check(format!(
             "round {number}: the writing process did not open the log within {} s; {complaint}",
             OPEN_LIMIT.as_secs()
@@ -78,19 +74,11 @@ fn start(args: &DemoArgs, dir: &Path, round: &Round) -> Result<Killed, Failure> 
     command.arg("demo-child").arg("--dir").arg(dir);
     command.args(["--threads", &args.threads.to_string()]);
     command.args(["--record-bytes", &args.record_bytes.to_string()]);
-    command.args([
-        "--seed",
-        &round.seed.to_string(),
-        "--promise",
-        args.promise.word(),
-    ]);
+    command.args(["--seed", &round.seed.to_string(), "--promise", args.promise.word()]);
     if round.number == 1 {
         command.arg("--create");
     }
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command
         .spawn()
         .map_err(|source| Failure::io("could not start the writing process", source))?;
@@ -134,17 +122,8 @@ impl Killed {
             };
             thread::spawn(move || listener.run(pipe, &ready))
         });
-        let complaint = self
-            .0
-            .stderr
-            .take()
-            .map(|pipe| thread::spawn(move || read_text(pipe)));
-        Ears {
-            events,
-            acknowledged,
-            reports,
-            complaint,
-        }
+        let complaint = self.0.stderr.take().map(|pipe| thread::spawn(move || read_text(pipe)));
+        Ears { events, acknowledged, reports, complaint }
     }
 
     fn kill(&mut self) -> Result<ExitStatus, Failure> {
@@ -183,17 +162,12 @@ impl Ears {
         life: Duration,
         mut tick: impl FnMut(Duration, u64),
     ) -> Result<Duration, Ended> {
-        self.events
-            .recv_timeout(OPEN_LIMIT)
-            .map_err(|error| match error {
-                RecvTimeoutError::Timeout => Ended::TooSlow,
-                RecvTimeoutError::Disconnected => Ended::Early,
-            })?;
+        self.events.recv_timeout(OPEN_LIMIT).map_err(|error| match error {
+            RecvTimeoutError::Timeout => Ended::TooSlow,
+            RecvTimeoutError::Disconnected => Ended::Early,
+        })?;
         let start = Instant::now();
-        while let Some(rest) = life
-            .checked_sub(start.elapsed())
-            .filter(|rest| !rest.is_zero())
-        {
+        while let Some(rest) = life.checked_sub(start.elapsed()).filter(|rest| !rest.is_zero()) {
             if self.events.recv_timeout(rest.min(TICK)) == Err(RecvTimeoutError::Disconnected) {
                 return Err(Ended::Early);
             }
@@ -204,11 +178,7 @@ impl Ears {
     }
 
     fn complaint(&mut self) -> String {
-        let text = self
-            .complaint
-            .take()
-            .and_then(|thread| thread.join().ok())
-            .unwrap_or_default();
+        let text = self.complaint.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         match text.trim() {
             "" => "it wrote nothing to standard error".into(),
             text => text.into(),
@@ -216,13 +186,9 @@ impl Ears {
     }
 
     fn reports(self) -> Result<(Round, Measured), Failure> {
-        self.reports
-            .and_then(|thread| thread.join().ok())
-            .unwrap_or_else(|| {
-                Err(Failure::Check(
-                    "the thread that listens to the writing process failed".into(),
-                ))
-            })
+        self.reports.and_then(|thread| thread.join().ok()).unwrap_or_else(|| {
+            Err(Failure::Check("the thread that listens to the writing process failed".into()))
+        })
     }
 }
 
@@ -266,8 +232,7 @@ impl Listener {
             held = end - start;
             buffer.copy_within(start..end, 0);
             // Relaxed: a figure for the progress bar.
-            self.acknowledged
-                .store(self.round.acknowledged(), Ordering::Relaxed);
+            self.acknowledged.store(self.round.acknowledged(), Ordering::Relaxed);
         }
     }
 

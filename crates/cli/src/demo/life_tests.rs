@@ -26,28 +26,13 @@ impl Read for Pieces<'_> {
 }
 
 fn ack(thread: u32, seq: u64, lsn: u64) -> [u8; FRAME_BYTES] {
-    Frame::Ack {
-        thread,
-        seq,
-        lsn: Lsn::new(lsn),
-    }
-    .encode()
+    Frame::Ack { thread, seq, lsn: Lsn::new(lsn) }.encode()
 }
 
 #[test]
 fn a_frame_that_the_kill_cut_off_does_not_count() {
-    let latency = Frame::Latency {
-        p50_ns: 5,
-        p99_ns: 9,
-    }
-    .encode();
-    let frames = [
-        Frame::Ready.encode(),
-        ack(0, 0, 0),
-        ack(1, 0, 64),
-        latency,
-        ack(0, 1, 128),
-    ];
+    let latency = Frame::Latency { p50_ns: 5, p99_ns: 9 }.encode();
+    let frames = [Frame::Ready.encode(), ack(0, 0, 0), ack(1, 0, 64), latency, ack(0, 1, 128)];
     let bytes = frames.as_flattened();
     let (round, measured) = listen(&bytes[..bytes.len() - 1]).unwrap();
     assert_eq!(round.acknowledged(), 2);
@@ -59,11 +44,7 @@ fn a_frame_that_the_kill_cut_off_does_not_count() {
 
 #[test]
 fn reports_that_make_no_sense_are_refused() {
-    for frames in [
-        vec![ack(0, 1, 0)],
-        vec![ack(2, 0, 0)],
-        vec![[0; FRAME_BYTES]],
-    ] {
+    for frames in [vec![ack(0, 1, 0)], vec![ack(2, 0, 0)], vec![[0; FRAME_BYTES]]] {
         let failure = listen(frames.as_flattened()).unwrap_err();
         assert!(failure.to_string().contains("garbled"), "{failure}");
     }
@@ -80,16 +61,8 @@ fn a_writer_that_dies_by_itself_is_a_failure_with_its_words() {
         rounds: 1,
         promise: Promise::Commit,
     };
-    let failure = live(
-        &args,
-        &PathBuf::from("nowhere"),
-        Round::new(1, 0, 1),
-        |_, _| {},
-    )
-    .expect_err("a test is no writer");
+    let failure = live(&args, &PathBuf::from("nowhere"), Round::new(1, 0, 1), |_, _| {})
+        .expect_err("a test is no writer");
     let text = failure.to_string();
-    assert!(
-        text.contains("died by itself") && text.contains("'dir'"),
-        "{text}"
-    );
+    assert!(text.contains("died by itself") && text.contains("'dir'"), "{text}");
 }

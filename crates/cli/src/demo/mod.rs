@@ -53,12 +53,7 @@ pub(crate) fn run(args: &DemoArgs, out: &mut impl Write) -> Result<(), Failure> 
 fn run_in(args: &DemoArgs, dir: &Path, out: &mut impl Write) -> Result<(), Failure> {
     let floor = floor::measure(dir, args.record_bytes)?;
     let progress = Progress::new(args);
-    let mut demo = Demo {
-        args,
-        dir,
-        seed: random(),
-        rounds: Vec::new(),
-    };
+    let mut demo = Demo { args, dir, seed: random(), rounds: Vec::new() };
     let mut all = Vec::new();
     for number in 1..=args.rounds {
         all.push(demo.round(number, &progress)?);
@@ -80,24 +75,15 @@ impl Demo<'_> {
     fn round(&mut self, number: u32, progress: &Progress) -> Result<Figures, Failure> {
         let seed = content::mix(self.seed.wrapping_add(u64::from(number)));
         let fresh = Round::new(number, seed, self.args.threads);
-        let Life {
-            round,
-            lived,
-            measured,
-        } = life::live(self.args, self.dir, fresh, |lived, acknowledged| {
-            progress.living(number, lived, acknowledged);
-        })?;
+        let Life { round, lived, measured } =
+            life::live(self.args, self.dir, fresh, |lived, acknowledged| {
+                progress.living(number, lived, acknowledged);
+            })?;
         let acknowledged = round.acknowledged();
         progress.checking(number, acknowledged);
         self.rounds.push(round);
         let recovery = self.recover(number)?;
-        Ok(Figures::new(
-            number,
-            acknowledged,
-            lived,
-            measured,
-            recovery,
-        ))
+        Ok(Figures::new(number, acknowledged, lived, measured, recovery))
     }
 
     /// Opens the log after a kill, checks all that is in it and drops what is old.
@@ -127,13 +113,9 @@ impl Demo<'_> {
         let mut check = Check::new(&self.rounds, self.args.record_bytes);
         let mut records = wal.iter()?;
         while let Some(record) = records.next().map_err(|error| refused(number, error))? {
-            check
-                .record(&record)
-                .map_err(|violation| broken(number, &[violation]))?;
+            check.record(&record).map_err(|violation| broken(number, &[violation]))?;
         }
-        check
-            .finish()
-            .map_err(|violations| broken(number, &violations))
+        check.finish().map_err(|violations| broken(number, &violations))
     }
 
     /// Truncates the log so that it keeps the last two rounds and a day of rounds fits the disk.
@@ -157,9 +139,9 @@ fn refused(number: u32, error: palisade::Error) -> Failure {
         | ErrorKind::NotFound
         | ErrorKind::Foreign
         | ErrorKind::Unsupported
-        | ErrorKind::Mismatch => Failure::Check(format!(
-            "round {number}: after the kill the log is refused: {error}"
-        )),
+        | ErrorKind::Mismatch => {
+            Failure::Check(format!("round {number}: after the kill the log is refused: {error}"))
+        }
         _ => Failure::Log(error),
     }
 }
@@ -169,11 +151,7 @@ fn broken(number: u32, violations: &[Violation]) -> Failure {
     for violation in violations.iter().take(NAMED_VIOLATIONS) {
         text.push_str(&format!("\n  {violation}"));
     }
-    if let Some(more) = violations
-        .len()
-        .checked_sub(NAMED_VIOLATIONS)
-        .filter(|more| *more > 0)
-    {
+    if let Some(more) = violations.len().checked_sub(NAMED_VIOLATIONS).filter(|more| *more > 0) {
         text.push_str(&format!("\n  and {more} more"));
     }
     Failure::Check(text)
@@ -196,26 +174,18 @@ impl Progress {
         let bar = ProgressBar::new(total.as_millis() as u64);
         let style = ProgressStyle::with_template("{bar:30} {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Progress {
-            bar,
-            life: args.seconds,
-        }
+        Progress { bar, life: args.seconds }
     }
 
     fn living(&self, number: u32, lived: Duration, acknowledged: u64) {
         let before = self.life * (number - 1);
         self.bar.set_position((before + lived).as_millis() as u64);
-        self.bar.set_message(format!(
-            "round {number}: {acknowledged} records acknowledged"
-        ));
+        self.bar.set_message(format!("round {number}: {acknowledged} records acknowledged"));
     }
 
     fn checking(&self, number: u32, acknowledged: u64) {
-        self.bar
-            .set_position((self.life * number).as_millis() as u64);
-        self.bar.set_message(format!(
-            "round {number}: killed; checking {acknowledged} records"
-        ));
+        self.bar.set_position((self.life * number).as_millis() as u64);
+        self.bar.set_message(format!("round {number}: killed; checking {acknowledged} records"));
     }
 }
 

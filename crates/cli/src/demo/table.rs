@@ -77,11 +77,7 @@ pub(crate) fn print(
         time(args.seconds)
     )?;
     let per_s = 1.0 / floor.as_secs_f64();
-    writeln!(
-        out,
-        "disk's floor: one write and sync takes {} ({per_s:.0}/s)\n",
-        time(floor)
-    )?;
+    writeln!(out, "disk's floor: one write and sync takes {} ({per_s:.0}/s)\n", time(floor))?;
     print_rounds(out, args.promise, all)?;
     let sum = |figure: fn(&Figures) -> u64| all.iter().map(figure).sum::<u64>();
     let acknowledged = sum(|figures| figures.acknowledged);
@@ -115,16 +111,10 @@ fn print_rounds(out: &mut impl Write, promise: Promise, all: &[Figures]) -> io::
     let mut rows = vec![heads.map(str::to_owned)];
     rows.extend(all.iter().map(row));
     let widths: [usize; 10] = std::array::from_fn(|column| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
+        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
     });
     for row in rows {
-        let cells = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:>width$}"));
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}"));
         writeln!(out, "{}", cells.collect::<Vec<_>>().join("  "))?;
     }
     Ok(())
@@ -137,11 +127,7 @@ fn row(figures: &Figures) -> [String; 10] {
     [
         figures.round.to_string(),
         format!("{:.0}", figures.acknowledged_per_s),
-        or_dash(
-            figures
-                .records_per_sync
-                .map(|records| format!("{records:.1}")),
-        ),
+        or_dash(figures.records_per_sync.map(|records| format!("{records:.1}"))),
         latency(figures.latency_ns.map(|(p50, _)| p50)),
         latency(figures.latency_ns.map(|(_, p99)| p99)),
         recovery.records.to_string(),

@@ -45,11 +45,7 @@ pub(crate) struct Node {
 impl Node {
     /// A node for the current thread.
     pub(crate) fn for_current_thread() -> Node {
-        Node {
-            state: AtomicU32::new(WAITING),
-            parker: Parker::current(),
-            error: Mutex::new(None),
-        }
+        Node { state: AtomicU32::new(WAITING), parker: Parker::current(), error: Mutex::new(None) }
     }
 
     /// Makes the node ready for another wait; it is not registered anywhere.

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::{Log, check};
+use super::{Bound, Log, check};
 
 #[test]
 fn a_waiter_that_timed_out_passes_leadership_on() {
-    check("a_waiter_that_timed_out_passes_leadership_on", 2, || {
+    check("a_waiter_that_timed_out_passes_leadership_on", Bound::At(3), || {
         let log = Log::roomy();
+        let below = log.append(1);
         let first = {
             let log = log.clone();
-            thread::spawn(move || log.commit(1).unwrap())
+            thread::spawn(move || log.wal.wait_durable(below).unwrap())
         };
         let last = {
             let log = log.clone();

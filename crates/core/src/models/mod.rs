@@ -98,12 +98,31 @@ fn seed() -> EpochSeed {
     EpochSeed::new(Uuid([7; 16]), 1, 2)
 }
 
-/// Runs `model` through its schedules with at most `bound` preemptions each, or as many as
-/// `LOOM_MAX_PREEMPTIONS` says, and prints how many there were.
+/// How many preemptions per schedule a model is searched to.
+#[derive(Clone, Copy)]
+enum Bound {
+    /// More than any schedule has. (With a bound the checker tries more switches than without
+    /// one, where it leaves out those that it takes for redundant.)
+    None,
+    /// At most this many: with more the search takes minutes.
+    At(usize),
+}
+
+impl Bound {
+    const fn preemptions(self) -> usize {
+        match self {
+            Bound::None => 100,
+            Bound::At(preemptions) => preemptions,
+        }
+    }
+}
+
+/// Runs `model` through its schedules up to `bound`, or to the bound that `LOOM_MAX_PREEMPTIONS`
+/// names, and prints how many there were.
 #[expect(clippy::print_stdout, reason = "a model reports what it covered")]
-fn check(name: &str, bound: usize, model: impl Fn() + Send + Sync + 'static) {
+fn check(name: &str, bound: Bound, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(bound));
+    let preemptions = *builder.preemption_bound.get_or_insert(bound.preemptions());
     builder.max_branches = 10_000;
     let schedules = Arc::new(Figure::new(0));
     let counter = Arc::clone(&schedules);
@@ -113,11 +132,8 @@ fn check(name: &str, bound: usize, model: impl Fn() + Send + Sync + 'static) {
         counter.fetch_add(1, Ordering::Relaxed);
         model();
     });
-    println!(
-        "model {name}: bound {}, {} schedules, {:.1} s",
-        builder.preemption_bound.unwrap_or_default(),
-        // Relaxed: as above.
-        schedules.load(Ordering::Relaxed),
-        start.elapsed().as_secs_f64()
-    );
+    // Relaxed: as above.
+    let schedules = schedules.load(Ordering::Relaxed);
+    let seconds = start.elapsed().as_secs_f64();
+    println!("model {name}: preemptions {preemptions}, schedules {schedules}, {seconds:.1} s");
 }

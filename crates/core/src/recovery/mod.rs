@@ -103,11 +103,7 @@ pub(crate) fn recover(store: &Arc<dyn Store>, options: &Options) -> Result<Recov
 }
 
 /// Whether the log ends where its last clean close says, and nothing follows.
-fn ended_cleanly(
-    store: &Arc<dyn ReadStore>,
-    survey: &Survey,
-    options: &Options,
-) -> Result<bool> {
+fn ended_cleanly(store: &Arc<dyn ReadStore>, survey: &Survey, options: &Options) -> Result<bool> {
     let state = &survey.state;
     let Some(newest) = survey.newest() else { return Ok(false) };
     if !state.clean || newest.epoch != state.epoch || survey.largest_epoch != state.epoch {
@@ -308,4 +304,3 @@ fn fill_in(report: &mut RecoveryReport, scan: &Scan) {
     report.records_from_buffer = scan.records_from_ring;
     report.floor = scan.floor;
 }
-

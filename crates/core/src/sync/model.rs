@@ -4,7 +4,7 @@ use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::Ordering;
 
 pub(crate) type JoinHandle = loom::thread::JoinHandle<()>;
 pub(crate) type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
@@ -12,6 +12,108 @@ pub(crate) type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
 /// A number for statistics and hints, kept outside of the model: it orders nothing, and no step
 /// of the protocol rests on it, but every access would be one more place to switch threads at.
 pub(crate) type Figure = std::sync::atomic::AtomicU64;
+
+/// loom's atomics, with each thread's last load kept apart.
+///
+/// loom tries another order of two accesses only where the *last* access before a write conflicts
+/// with it. So a thread that looks at a value before it changes it, as every append does with the
+/// tail, hides the loads of the others, and loom leaves out every schedule in which the change
+/// comes before them. Here each load touches an object of its thread's own, and a write touches
+/// those of the others: loom sees that they conflict. No order is added: all of it is Relaxed.
+macro_rules! atomic {
+    ($name:ident: $value:ty) => {
+        #[derive(Debug)]
+        pub(crate) struct $name {
+            inner: loom::sync::atomic::$name,
+            loads: Loads,
+        }
+
+        #[expect(clippy::allow_attributes, reason = "not every width uses every operation")]
+        #[allow(dead_code, reason = "not every width uses every operation")]
+        impl $name {
+            pub(crate) fn new(value: $value) -> $name {
+                let inner = loom::sync::atomic::$name::new(value);
+                $name { inner, loads: Loads::new() }
+            }
+
+            pub(crate) fn load(&self, order: Ordering) -> $value {
+                self.loads.note();
+                self.inner.load(order)
+            }
+
+            pub(crate) fn store(&self, value: $value, order: Ordering) {
+                self.loads.conflict();
+                self.inner.store(value, order);
+            }
+
+            pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.loads.conflict();
+                self.inner.swap(value, order)
+            }
+
+            pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.loads.conflict();
+                self.inner.fetch_add(value, order)
+            }
+
+            pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                self.loads.conflict();
+                self.inner.fetch_or(value, order)
+            }
+        }
+    };
+}
+
+atomic!(AtomicU32: u32);
+atomic!(AtomicU64: u64);
+
+/// Threads of a model, its first one included.
+const MAX_THREADS: usize = 5;
+
+loom::thread_local! {
+    static THREAD_INDEX: usize = thread_index();
+}
+
+/// The number of this thread in the execution: loom tells it in no other way.
+fn thread_index() -> usize {
+    let id = format!("{:?}", loom::thread::current().id());
+    let digits: String = id.chars().filter(char::is_ascii_digit).collect();
+    digits.parse().expect("loom numbers its threads")
+}
+
+/// Which threads have loaded a value since others wrote it, and an object of each.
+#[derive(Debug)]
+struct Loads {
+    objects: [loom::sync::atomic::AtomicU32; MAX_THREADS],
+    // One bit for each thread. Outside of the model: it steers the search alone.
+    pending: Figure,
+}
+
+impl Loads {
+    fn new() -> Loads {
+        let objects = std::array::from_fn(|_| loom::sync::atomic::AtomicU32::new(0));
+        Loads { objects, pending: Figure::new(0) }
+    }
+
+    fn note(&self) {
+        let me = THREAD_INDEX.with(|index| *index);
+        // Relaxed: a mark for the search, no order; the next load, too.
+        self.pending.fetch_or(1 << me, Ordering::Relaxed);
+        self.objects[me].load(Ordering::Relaxed);
+    }
+
+    fn conflict(&self) {
+        let me = THREAD_INDEX.with(|index| *index);
+        // Relaxed: as in `note`.
+        let pending = self.pending.fetch_and(1 << me, Ordering::Relaxed);
+        for (index, object) in self.objects.iter().enumerate() {
+            if index != me && pending & 1 << index != 0 {
+                // Relaxed: as in `note`.
+                object.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+}
 
 impl<T: Default> Default for Mutex<T> {
     fn default() -> Mutex<T> {
@@ -90,13 +192,13 @@ const PARKED: u32 = 2;
 /// waits for one. So the thread is unparked only where it has said that it parks.
 #[derive(Debug)]
 struct ParkState {
-    token: AtomicU32,
+    token: loom::sync::atomic::AtomicU32,
     thread: loom::thread::Thread,
 }
 
 loom::thread_local! {
     static PARK_STATE: Arc<ParkState> = Arc::new(ParkState {
-        token: AtomicU32::new(EMPTY),
+        token: loom::sync::atomic::AtomicU32::new(EMPTY),
         thread: loom::thread::current(),
     });
 }

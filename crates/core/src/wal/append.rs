@@ -98,11 +98,7 @@ impl Wal {
     ///
     /// # Panics
     /// If `fill` does.
-    pub fn append_with(
-        &self,
-        len: usize,
-        fill: impl FnOnce(Lsn, &mut [u8]),
-    ) -> Result<Ticket<'_>> {
+    pub fn append_with(&self, len: usize, fill: impl FnOnce(Lsn, &mut [u8])) -> Result<Ticket<'_>> {
         let frame_bytes = self.check_len(len)?;
         let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
         let mut reserved = self.occupy(granted);
@@ -144,8 +140,7 @@ impl Wal {
         }
         let fits = records.iter().all(|record| u32::try_from(record.len()).is_ok());
         let payload_bytes: u64 = records.iter().map(|record| framed_bytes(record.len())).sum();
-        let frame_bytes =
-            self.check_len(if fits { payload_bytes as usize } else { usize::MAX })?;
+        let frame_bytes = self.check_len(if fits { payload_bytes as usize } else { usize::MAX })?;
         let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
         let mut reserved = self.occupy(granted);
         let mut at = HEADER_BYTES as u64;
@@ -161,9 +156,8 @@ impl Wal {
             let head = self.encode(&reserved, at, header);
             reserved.place(at, head, record, member_bytes);
             let pad = member_bytes as usize - HEADER_BYTES - record.len();
-            checksum = head.iter().fold(checksum, |crc, word| {
-                crc32c_append(crc, &word.to_le_bytes())
-            });
+            checksum =
+                head.iter().fold(checksum, |crc, word| crc32c_append(crc, &word.to_le_bytes()));
             checksum = crc32c_append(checksum, record);
             checksum = crc32c_append(checksum, &[0; 8][..pad]);
             at += member_bytes;

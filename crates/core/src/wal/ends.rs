@@ -43,6 +43,12 @@ pub(super) struct Pin {
     segment_end: Lsn,
 }
 
+impl Pin {
+    pub(super) fn at(&self) -> Lsn {
+        self.at
+    }
+}
+
 impl Pinned for Pin {
     fn advance(&mut self, lsn: Lsn) {
         if lsn >= self.segment_end {
@@ -58,9 +64,12 @@ impl Pinned for Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         self.wal.handle.pins.remove(self.at);
-        // What could not be released for this reader is released by the next truncation; a
-        // failure here has nobody to go to.
-        let _ = self.wal.handle.release_unpinned();
+        // A truncation that comes after this look finds the pin gone.
+        if self.at < self.wal.head_lsn() {
+            // What could not be released for this reader is released by the next truncation; a
+            // failure here has nobody to go to.
+            let _ = self.wal.handle.release_unpinned();
+        }
     }
 }
 
