@@ -33,8 +33,8 @@ mod wal;
 
 pub use options::Options;
 pub use palisade_core::{
-    Error, ErrorKind, Lsn, Record, RecordBuf, Records, RecoveryReport, Result, Stats, SyncPolicy,
-    Tail, Ticket, Uuid, crc32c_append, framed_bytes, store,
+    Error, ErrorKind, Lsn, Memory, MemoryKind, Record, RecordBuf, Records, RecoveryReport, Result,
+    Stats, SyncPolicy, Tail, Ticket, Uuid, crc32c_append, framed_bytes, store,
 };
 pub use palisade_store::{BufferKind, FileOptions, FileReader, FileStore, MemStore, OpenMode};
 pub use wal::Wal;

@@ -55,6 +55,7 @@ mod node;
 mod registry;
 mod writer;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -418,7 +419,10 @@ impl Commit {
                     Ok(()) => Outcome::Served,
                     Err(error) => Outcome::Failed(error.clone()),
                 }),
-                Waiter::Task(waker) => waker.wake(),
+                Waiter::Task(waker) => {
+                    // Foreign code: a panic in it must not cost the others their wake-ups.
+                    drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+                }
                 Waiter::Callback(callback) => {
                     self.flusher.run_soon(callback, result.map_err(Clone::clone));
                 }

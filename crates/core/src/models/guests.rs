@@ -52,7 +52,7 @@ fn block_on(ticket: Ticket<'_>) -> Result<Lsn> {
 
 #[test]
 fn a_waker_is_woken_or_sees_completion() {
-    check("a_waker_is_woken_or_sees_completion", Bound::At(4), || {
+    check("a_waker_is_woken_or_sees_completion", Bound::At(3), || {
         let log = Log::roomy();
         let leader = {
             let log = log.clone();
@@ -75,7 +75,7 @@ fn the_flusher_leads_where_no_thread_does() {
 
 #[test]
 fn poison_reaches_a_future() {
-    check("poison_reaches_a_future", Bound::At(4), || {
+    check("poison_reaches_a_future", Bound::At(3), || {
         let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, Fault::Sync));
         let ticket = log.wal.append(&large(2)).unwrap();
         let leader = {
@@ -90,7 +90,7 @@ fn poison_reaches_a_future() {
 
 #[test]
 fn a_dropped_future_keeps_nobody_waiting() {
-    check("a_dropped_future_keeps_nobody_waiting", Bound::At(4), || {
+    check("a_dropped_future_keeps_nobody_waiting", Bound::At(3), || {
         let log = Log::roomy();
         let waiter = {
             let log = log.clone();
@@ -132,7 +132,7 @@ fn a_callback_runs_once() {
 
 #[test]
 fn a_close_waits_for_a_callback_that_calls_the_log() {
-    check("a_close_waits_for_a_callback_that_calls_the_log", Bound::At(4), || {
+    check("a_close_waits_for_a_callback_that_calls_the_log", Bound::At(3), || {
         let log = Log::roomy();
         let lsn = log.append(1);
         let bell = Bell::new();

@@ -8,7 +8,7 @@ use super::{Bound, Log, check};
 
 #[test]
 fn a_waiter_that_timed_out_passes_leadership_on() {
-    check("a_waiter_that_timed_out_passes_leadership_on", Bound::At(3), || {
+    check("a_waiter_that_timed_out_passes_leadership_on", Bound::At(2), || {
         let log = Log::roomy();
         let below = log.append(1);
         let first = {

@@ -28,7 +28,10 @@ impl Wal {
     ///
     /// # Errors
     /// `TooLarge`: nothing was reserved. `NoSpace`: the disk and the buffer are full; nothing was
-    /// reserved; free space and append again. `Closed`, `Poisoned`: open the log again.
+    /// reserved; free space and append again. `Closed`, `Poisoned`: open the log again. Under the
+    /// policies `Always` and `Os` the record is in the log when its sync or write fails: after
+    /// `NoSpace` wait with [`sync`](Wal::sync) or [`flush_to_os`](Wal::flush_to_os) instead of
+    /// appending it again.
     #[inline]
     pub fn append(&self, data: &[u8]) -> Result<Ticket<'_>> {
         self.append_slice(0, data, WhenFull::Wait)
@@ -67,8 +70,9 @@ impl Wal {
         Ok(Ticket::new(self, lsn, lsn.plus(frame_bytes)))
     }
 
-    /// As [`append`](Wal::append), but gives `NoRoom` where that would wait. Never blocks, but
-    /// for the moment in which another thread's range, reserved at the same time, is in the way.
+    /// As [`append`](Wal::append), but gives `NoRoom` where that would wait. Without room it tries
+    /// once to hand what is filled to the operating system. Never blocks, but for the moment in
+    /// which another thread's range, reserved at the same time, is in the way.
     ///
     /// # Errors
     /// `NoRoom`: nothing was reserved; try again. Else as [`append`](Wal::append).

@@ -1,0 +1,174 @@
+//! Appends and commits allocate nothing once the log runs.
+//!
+//! A counting allocator stands in for the system's in this test program. It counts for those
+//! threads only that ask for it, so that the log's background threads may do as they like.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io::IoSlice;
+use std::path::PathBuf;
+use std::sync::Barrier;
+use std::thread;
+
+use palisade::{Options, Result, Wal};
+use tempfile::TempDir;
+
+struct CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+thread_local! {
+    // `None` where the thread does not count. Constant and without a destructor, so that using
+    // it allocates nothing.
+    static COUNT: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+fn note() {
+    COUNT.with(|count| count.set(count.get().map(|count| count + 1)));
+}
+
+#[expect(unsafe_code, reason = "an allocator can be put in no other way")]
+// SAFETY:
+// - Every call is handed to the system's allocator as it came, which keeps the contract.
+// - `note` neither allocates nor unwinds: a constant thread-local cell without a destructor.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note();
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        note();
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        note();
+        // SAFETY: `block` came from the system's allocator through this one, with `layout`.
+        unsafe { System.realloc(block, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: `block` came from the system's allocator through this one, with `layout`.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+/// How often this thread allocates while `run` runs.
+fn allocations_of(run: impl FnOnce()) -> u64 {
+    COUNT.with(|count| count.set(Some(0)));
+    run();
+    COUNT.with(Cell::take).expect("set above")
+}
+
+/// Vectors that grow to the number of threads do so in the first windows; an allocation per
+/// call shows in every one.
+const WINDOWS: usize = 20;
+
+/// A log whose segment is large enough for a whole test.
+fn log() -> (TempDir, Wal) {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path: PathBuf = dir.path().join("log");
+    let options = Options::new().segment_bytes(64 << 20).buffer_bytes(1 << 20);
+    (dir, options.open(path).unwrap())
+}
+
+fn assert_none_in_some_window(what: &str, mut window: impl FnMut()) {
+    let counts: Vec<u64> = (0..WINDOWS).map(|_| allocations_of(&mut window)).collect();
+    assert!(counts.contains(&0), "{what}: {counts:?}");
+}
+
+#[test]
+fn the_allocator_counts() {
+    assert_eq!(allocations_of(|| drop(std::hint::black_box(Box::new(1)))), 1);
+    assert_eq!(allocations_of(|| drop(std::hint::black_box(vec![0_u8; 100]))), 1);
+}
+
+#[test]
+fn an_append_allocates_nothing() -> Result<()> {
+    let (_dir, wal) = log();
+    let data = [7; 100];
+    let parts = [IoSlice::new(&data[..40]), IoSlice::new(&data[40..])];
+    let batch: [&[u8]; 3] = [&data, &[], &data[..9]];
+    // Each window goes through the buffer about once, so that pieces are written and it wraps.
+    assert_none_in_some_window("append", || {
+        for _ in 0..2000 {
+            drop(wal.append(&data).unwrap());
+            drop(wal.append_tagged(3, &data).unwrap());
+            drop(wal.append_vectored(&parts).unwrap());
+            drop(wal.append_batch(&batch).unwrap());
+        }
+    });
+    assert_none_in_some_window("try_append", || {
+        for _ in 0..2000 {
+            // Without room it gives an error, which must not allocate either.
+            drop(wal.try_append(&data));
+        }
+    });
+    wal.close()
+}
+
+#[test]
+fn an_append_in_place_allocates_only_where_the_buffer_wraps() -> Result<()> {
+    let (_dir, wal) = log();
+    let append_some = || {
+        for _ in 0..20_000 {
+            drop(wal.append_with(100, |_, bytes| bytes.fill(1)).unwrap());
+        }
+    };
+    // The first pieces start the thread that writes them.
+    append_some();
+    for _ in 0..5 {
+        let start = wal.reserved_lsn().as_u64();
+        let count = allocations_of(append_some);
+        let wraps = wal.reserved_lsn().as_u64() / (1 << 20) - start / (1 << 20);
+        assert!(count <= wraps, "{count} allocations, {wraps} wraps");
+    }
+    wal.close()
+}
+
+#[test]
+fn a_commit_of_a_single_thread_allocates_nothing() -> Result<()> {
+    let (_dir, wal) = log();
+    assert_none_in_some_window("commit", || {
+        for n in 0..50_u32 {
+            wal.commit(&n.to_le_bytes()).unwrap();
+            wal.append(&n.to_le_bytes()).unwrap().wait().unwrap();
+            wal.sync().unwrap();
+        }
+    });
+    wal.close()
+}
+
+#[test]
+fn commits_of_four_threads_allocate_nothing() -> Result<()> {
+    const THREADS: usize = 4;
+    let (_dir, wal) = log();
+    let barrier = Barrier::new(THREADS);
+    let counts = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let window = |_| {
+                        barrier.wait();
+                        allocations_of(|| (0..50).for_each(|_| commit_some(&wal)))
+                    };
+                    (0..WINDOWS).map(window).collect::<Vec<u64>>()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    let totals: Vec<u64> =
+        (0..WINDOWS).map(|window| counts.iter().map(|of_thread| of_thread[window]).sum()).collect();
+    assert!(totals.contains(&0), "{totals:?}");
+    wal.close()
+}
+
+fn commit_some(wal: &Wal) {
+    drop(wal.append(b"appended").unwrap());
+    wal.commit(b"committed").unwrap();
+}

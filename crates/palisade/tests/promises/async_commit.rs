@@ -1,0 +1,260 @@
+//! Tickets awaited without a runtime: durable when they are ready, cancel safe, movable, alone
+//! and among threads.
+
+use std::pin::Pin;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+
+use palisade::{ErrorKind, Lsn, MemStore, Options, Ticket, Wal};
+
+use crate::executor::{Count, block_on, run_all};
+use crate::faulty::{Fault, FaultyStore, Op};
+use crate::folder::{contents, folder, small};
+use crate::watchdog::{guarded, until};
+
+fn log_in_memory() -> Wal {
+    Wal::with_store(MemStore::new(1 << 16), Options::new().buffer_bytes(1 << 14)).unwrap()
+}
+
+fn log_and_store() -> (Wal, FaultyStore) {
+    let store = FaultyStore::new(1 << 16);
+    let options = Options::new().buffer_bytes(1 << 14);
+    (Wal::with_store(store.clone(), options).unwrap(), store)
+}
+
+fn poll(ticket: &mut Ticket<'_>, waker: &Waker) -> Poll<palisade::Result<Lsn>> {
+    Pin::new(ticket).poll(&mut Context::from_waker(waker))
+}
+
+#[test]
+fn an_awaited_ticket_is_durable() {
+    guarded(|| {
+        let (_dir, path) = folder();
+        let wal = small().open(&path).unwrap();
+        for n in 0..20_u8 {
+            let ticket = wal.append(&[n]).unwrap();
+            let (lsn, end) = (ticket.lsn(), ticket.end_lsn());
+            assert_eq!(block_on(ticket).unwrap(), lsn);
+            assert!(wal.durable_lsn() >= end);
+        }
+    });
+}
+
+#[test]
+fn an_awaited_ticket_survives_loss_of_power() {
+    guarded(|| {
+        let store = MemStore::new(1 << 16);
+        let options = Options::new().buffer_bytes(1 << 14);
+        let wal = Wal::with_store(store.clone(), options.clone()).unwrap();
+        let lsn = block_on(wal.append(b"awaited").unwrap()).unwrap();
+        drop(wal.append(b"not awaited").unwrap());
+        drop(wal);
+        store.lose_power();
+        let wal = Wal::with_store(store, options).unwrap();
+        assert_eq!(contents(&wal).unwrap(), [(lsn, b"awaited".to_vec())]);
+    });
+}
+
+#[test]
+fn a_future_that_is_dropped_after_a_poll_no_longer_waits() {
+    guarded(|| {
+        let (wal, store) = log_and_store();
+        store.set(Op::Sync, Fault::Hold);
+        for _ in 0..100 {
+            let mut tickets: Vec<_> = (0..5).map(|_| wal.append(b"x").unwrap()).collect();
+            for ticket in &mut tickets {
+                assert!(poll(ticket, Waker::noop()).is_pending());
+                assert!(poll(ticket, Waker::noop()).is_pending());
+            }
+            assert_eq!(wal.stats().waiters, 5);
+            tickets.truncate(2);
+            assert_eq!(wal.stats().waiters, 2);
+            drop(tickets);
+            assert_eq!(wal.stats().waiters, 0);
+        }
+        store.set(Op::Sync, Fault::None);
+        wal.sync().unwrap();
+        assert_eq!(contents(&wal).unwrap().len(), 500, "only the waits were given up");
+    });
+}
+
+#[test]
+fn a_future_wakes_the_waker_that_polled_it_last() {
+    guarded(|| {
+        let (wal, store) = log_and_store();
+        store.set(Op::Sync, Fault::Hold);
+        let ticket = wal.append(b"x").unwrap().detach();
+        let wakers = [Arc::new(Count::default()), Arc::new(Count::default())];
+        let polled = wakers.iter().fold(ticket, |mut ticket, waker| {
+            let waker = Waker::from(Arc::clone(waker));
+            thread::spawn(move || {
+                assert!(poll(&mut ticket, &waker).is_pending());
+                ticket
+            })
+            .join()
+            .unwrap()
+        });
+        assert_eq!(wal.stats().waiters, 1);
+        store.set(Op::Sync, Fault::None);
+        until(|| wakers[1].woken() > 0);
+        let mut polled = polled;
+        assert!(poll(&mut polled, Waker::noop()).is_ready());
+        assert_eq!((wakers[0].woken(), wakers[1].woken()), (0, 1));
+    });
+}
+
+/// A waker may own whatever it likes: letting go of it is foreign code, which may come back.
+struct OwnsATicket {
+    _ticket: Mutex<Ticket<'static>>,
+}
+
+impl Wake for OwnsATicket {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn a_waker_whose_drop_comes_back_to_the_log_blocks_nobody() {
+    guarded(|| {
+        let (wal, store) = log_and_store();
+        store.set(Op::Sync, Fault::Hold);
+        let waker_with_ticket = || {
+            let mut owned = wal.append(b"owned").unwrap().detach();
+            assert!(poll(&mut owned, Waker::noop()).is_pending());
+            Waker::from(Arc::new(OwnsATicket { _ticket: Mutex::new(owned) }))
+        };
+        // The registry holds the last handle of the first waker when the second replaces it.
+        let mut ticket = wal.append(b"outer").unwrap();
+        assert!(poll(&mut ticket, &waker_with_ticket()).is_pending());
+        assert!(poll(&mut ticket, &waker_with_ticket()).is_pending());
+        assert_eq!(wal.stats().waiters, 2);
+        drop(ticket);
+        assert_eq!(wal.stats().waiters, 0);
+        store.set(Op::Sync, Fault::None);
+    });
+}
+
+#[test]
+fn a_refused_callback_whose_drop_comes_back_to_the_log_blocks_nobody() {
+    guarded(|| {
+        let store = FaultyStore::new(1 << 16);
+        let options = Options::new().buffer_bytes(1 << 14).max_waiters(1);
+        let wal = Wal::with_store(store.clone(), options).unwrap();
+        store.set(Op::Sync, Fault::Hold);
+        let mut owned = wal.append(b"owned").unwrap().detach();
+        assert!(poll(&mut owned, Waker::noop()).is_pending());
+        let lsn = wal.append(b"one too many").unwrap().lsn();
+        let refused = wal.on_durable(lsn, move |_| drop(owned)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        assert!(refused.to_string().contains("max_waiters"), "{refused}");
+        assert_eq!(wal.stats().waiters, 0, "the callback went, and its ticket with it");
+        store.set(Op::Sync, Fault::None);
+    });
+}
+
+#[test]
+fn futures_alone_are_served_without_a_thread_that_commits() {
+    guarded(|| {
+        let wal = log_in_memory();
+        run_all(
+            (0..10_u8).map(|task| Box::pin(append_and_await(wal.clone(), task)) as _).collect(),
+        );
+        assert_eq!(contents(&wal).unwrap().len(), 10 * 50);
+        assert_eq!(wal.durable_lsn(), wal.reserved_lsn());
+        assert_eq!(wal.stats().waiters, 0);
+    });
+}
+
+async fn append_and_await(wal: Wal, task: u8) {
+    for n in 0..50_u8 {
+        let ticket = wal.append(&[task, n]).unwrap();
+        let end = ticket.end_lsn();
+        ticket.await.unwrap();
+        assert!(wal.durable_lsn() >= end);
+    }
+}
+
+#[test]
+fn futures_and_threads_are_served_together() {
+    guarded(|| {
+        let (_dir, path) = folder();
+        let wal = small().open(&path).unwrap();
+        thread::scope(|scope| {
+            for thread in 0..4_u8 {
+                let wal = &wal;
+                scope.spawn(move || {
+                    for n in 0..50_u8 {
+                        let lsn = wal.commit(&[thread, n]).unwrap();
+                        assert!(wal.durable_lsn() > lsn);
+                    }
+                });
+            }
+            let tasks = (4..10_u8).map(|task| Box::pin(append_and_await(wal.clone(), task)) as _);
+            run_all(tasks.collect());
+        });
+        assert_eq!(contents(&wal).unwrap().len(), 10 * 50);
+        assert_eq!(wal.stats().waiters, 0);
+    });
+}
+
+#[test]
+fn detached_tickets_keep_the_log_open_until_they_are_served() {
+    guarded(|| {
+        let store = MemStore::new(1 << 16);
+        let options = Options::new().buffer_bytes(1 << 14);
+        let wal = Wal::with_store(store.clone(), options.clone()).unwrap();
+        let ticket = wal.append(b"detached").unwrap().detach();
+        drop(wal);
+        let lsn = thread::spawn(move || block_on(ticket)).join().unwrap().unwrap();
+        store.lose_power();
+        assert_eq!(Wal::with_store(store, options).unwrap().get(lsn).unwrap().data(), b"detached");
+    });
+}
+
+#[test]
+fn a_callback_may_drop_the_last_handle_and_append_before() {
+    guarded(|| {
+        let store = MemStore::new(1 << 16);
+        let options = Options::new().buffer_bytes(1 << 14);
+        let wal = Wal::with_store(store.clone(), options.clone()).unwrap();
+        let (sender, receiver) = channel();
+        let lsn = wal.append(b"first").unwrap().lsn();
+        let last_handle = wal.clone();
+        wal.on_durable(lsn, move |result| {
+            result.unwrap();
+            drop(last_handle.append(b"second").unwrap());
+            drop(last_handle);
+            sender.send(()).unwrap();
+        })
+        .unwrap();
+        drop(wal);
+        receiver.recv().unwrap();
+        let found = contents(&Wal::with_store(store, options).unwrap()).unwrap();
+        assert_eq!(found.len(), 2);
+    });
+}
+
+#[test]
+fn every_callback_is_called_once_even_if_the_log_goes_away() {
+    guarded(|| {
+        for round in 0..100_u64 {
+            let wal = log_in_memory();
+            let (sender, receiver) = channel();
+            for n in 0..round % 7 {
+                let lsn = wal.append(&n.to_le_bytes()).unwrap().lsn();
+                let sender = sender.clone();
+                wal.on_durable(lsn, move |told| sender.send((n, told)).unwrap()).unwrap();
+            }
+            drop(sender);
+            drop(wal);
+            let mut told: Vec<u64> = Vec::new();
+            for (n, result) in receiver {
+                assert!(result.is_ok() || result.is_err_and(|e| e.kind() == ErrorKind::Closed));
+                told.push(n);
+            }
+            told.sort_unstable();
+            assert_eq!(told, (0..round % 7).collect::<Vec<_>>());
+        }
+    });
+}

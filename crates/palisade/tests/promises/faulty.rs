@@ -1,0 +1,235 @@
+//! A store in memory whose calls can be made to fail, to panic, or to wait.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use palisade::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store};
+use palisade::{Error, Lsn, MemStore, Result};
+use palisade_core::Memory;
+
+/// A call that can be disturbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Write,
+    Sync,
+    Prepare,
+    MarkDurable,
+    SaveState,
+    BeginEpoch,
+    ResumeEpoch,
+    RenewBuffer,
+    Release,
+}
+
+/// How a call is disturbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// EIO.
+    Broken,
+    /// ENOSPC.
+    Full,
+    Panic,
+    /// The call waits until it has another fault, which it then has.
+    Hold,
+}
+
+#[derive(Debug)]
+struct Plan {
+    faults: [Fault; OPS],
+    calls: [usize; OPS],
+    holding: [usize; OPS],
+    /// Every call from the one with this number on fails, whatever it is.
+    dies_at: Option<usize>,
+    total: usize,
+}
+
+const OPS: usize = 9;
+
+/// A [`MemStore`] with faults. Clones share both, and are one process: [`kill`](Self::kill) ends
+/// it, [`next_life`](Self::next_life) begins another one on the same content.
+#[derive(Clone, Debug)]
+pub(crate) struct FaultyStore {
+    pub(crate) inner: MemStore,
+    plan: Arc<(Mutex<Plan>, Condvar)>,
+    is_alive: Arc<RwLock<bool>>,
+}
+
+impl FaultyStore {
+    pub(crate) fn new(segment_bytes: u64) -> FaultyStore {
+        FaultyStore::over(MemStore::new(segment_bytes))
+    }
+
+    pub(crate) fn over(inner: MemStore) -> FaultyStore {
+        let plan = Plan {
+            faults: [Fault::None; OPS],
+            calls: [0; OPS],
+            holding: [0; OPS],
+            dies_at: None,
+            total: 0,
+        };
+        FaultyStore {
+            inner,
+            plan: Arc::new((Mutex::new(plan), Condvar::new())),
+            is_alive: Arc::new(RwLock::new(true)),
+        }
+    }
+
+    /// The process dies: when this returns, no call is in progress, and none changes anything
+    /// any more. What a log that runs on the store still appends goes to the kept buffer, as
+    /// the last appends of a process do.
+    pub(crate) fn kill(&self) {
+        *self.is_alive.write().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+
+    /// The store as the next process finds it, without faults.
+    pub(crate) fn next_life(&self) -> FaultyStore {
+        FaultyStore::over(self.inner.clone())
+    }
+
+    /// Every later call of `op`, and every one that is held, has `fault`.
+    pub(crate) fn set(&self, op: Op, fault: Fault) {
+        self.plan().faults[op as usize] = fault;
+        self.plan.1.notify_all();
+    }
+
+    /// The first `count` changing calls work, all later ones fail: the process died there.
+    pub(crate) fn die_after(&self, count: usize) {
+        self.plan().dies_at = Some(count);
+    }
+
+    /// How often `op` was called.
+    pub(crate) fn calls(&self, op: Op) -> usize {
+        self.plan().calls[op as usize]
+    }
+
+    /// Whether a call of `op` is being held.
+    pub(crate) fn is_holding(&self, op: Op) -> bool {
+        self.plan().holding[op as usize] > 0
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a call begin, or disturbs it. Nobody dies before the guard is gone.
+    fn begin(&self, op: Op) -> Result<RwLockReadGuard<'_, bool>> {
+        self.disturb(op)?;
+        let is_alive = self.is_alive.read().unwrap_or_else(PoisonError::into_inner);
+        if *is_alive { Ok(is_alive) } else { Err(failed(io::Error::from_raw_os_error(5))) }
+    }
+
+    fn disturb(&self, op: Op) -> Result<()> {
+        let index = op as usize;
+        let mut plan = self.plan();
+        plan.calls[index] += 1;
+        plan.total += 1;
+        if plan.dies_at.is_some_and(|count| plan.total > count) {
+            return Err(failed(io::Error::from_raw_os_error(5)));
+        }
+        plan.holding[index] += 1;
+        while plan.faults[index] == Fault::Hold {
+            plan = self.plan.1.wait(plan).unwrap_or_else(PoisonError::into_inner);
+        }
+        plan.holding[index] -= 1;
+        match plan.faults[index] {
+            Fault::None | Fault::Hold => Ok(()),
+            Fault::Broken => Err(failed(io::Error::from_raw_os_error(5))),
+            Fault::Full => Err(failed(io::ErrorKind::StorageFull.into())),
+            Fault::Panic => {
+                drop(plan);
+                panic!("the store panics, as it was asked to")
+            }
+        }
+    }
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::io("do what the test forbids", error)
+}
+
+impl ReadStore for FaultyStore {
+    fn state(&self) -> Result<State> {
+        self.inner.state()
+    }
+
+    fn segments(&self) -> Result<Vec<Segment>> {
+        self.inner.segments()
+    }
+
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
+        self.inner.read(at, into)
+    }
+
+    fn place(&self) -> String {
+        self.inner.place()
+    }
+}
+
+impl Store for FaultyStore {
+    fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
+        let _alive = self.begin(Op::Write)?;
+        self.inner.write(at, pieces)
+    }
+
+    fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
+        let _alive = self.begin(Op::Sync)?;
+        self.inner.sync(from, to)
+    }
+
+    fn mark_durable(&self, durable: Lsn) -> Result<()> {
+        let _alive = self.begin(Op::MarkDurable)?;
+        self.inner.mark_durable(durable)
+    }
+
+    fn prepared(&self) -> Lsn {
+        self.inner.prepared()
+    }
+
+    fn prepare(&self, to: Lsn) -> Result<()> {
+        let _alive = self.begin(Op::Prepare)?;
+        self.inner.prepare(to)
+    }
+
+    fn prepare_ahead(&self, tail: Lsn) {
+        self.inner.prepare_ahead(tail);
+    }
+
+    fn save_state(&self, state: &State) -> Result<()> {
+        let _alive = self.begin(Op::SaveState)?;
+        self.inner.save_state(state)
+    }
+
+    fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
+        let _alive = self.begin(Op::Release)?;
+        self.inner.release(from, to)
+    }
+
+    fn begin_epoch(&self, epoch: &Epoch) -> Result<()> {
+        let _alive = self.begin(Op::BeginEpoch)?;
+        self.inner.begin_epoch(epoch)
+    }
+
+    fn resume_epoch(&self, epoch: &Epoch, end: Lsn) -> Result<()> {
+        let _alive = self.begin(Op::ResumeEpoch)?;
+        self.inner.resume_epoch(epoch, end)
+    }
+
+    fn old_buffer(&self) -> Result<OldBuffer> {
+        self.inner.old_buffer()
+    }
+
+    fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory> {
+        let _alive = self.begin(Op::RenewBuffer)?;
+        self.inner.renew_buffer(epoch, buffer_bytes, durable)
+    }
+
+    fn random(&self) -> u64 {
+        self.inner.random()
+    }
+
+    fn close(&self) {
+        self.inner.close();
+    }
+}

@@ -1,0 +1,86 @@
+//! Folders of logs: made, copied as a killed process would leave them, compared byte by byte.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use palisade::{Lsn, Options, Result, Wal};
+use tempfile::TempDir;
+
+/// Every file of a folder with its bytes, by name.
+pub(crate) type Snapshot = BTreeMap<String, Vec<u8>>;
+
+/// A folder that does not exist yet, in one that goes away with the first part.
+pub(crate) fn folder() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("log");
+    (dir, path)
+}
+
+/// The smallest log that files can have.
+pub(crate) fn small() -> Options {
+    Options::new().segment_bytes(64 << 10).buffer_bytes(16 << 10)
+}
+
+/// Reads all files of `folder`, in which nothing is at work.
+pub(crate) fn snapshot(folder: &Path) -> Snapshot {
+    read_files(folder).unwrap()
+}
+
+/// Reads all files of a running log's folder once its background thread has come to rest: two
+/// readings that are equal are one moment.
+pub(crate) fn snapshot_at_rest(folder: &Path) -> Snapshot {
+    let mut last = None;
+    loop {
+        // A file that is renamed meanwhile is not found.
+        match (last, read_files(folder).ok()) {
+            (Some(before), Some(now)) if before == now => return now,
+            (_, now) => last = now,
+        }
+    }
+}
+
+fn read_files(folder: &Path) -> io::Result<Snapshot> {
+    let mut files = Snapshot::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        files.insert(entry.file_name().into_string().unwrap(), fs::read(entry.path())?);
+    }
+    Ok(files)
+}
+
+/// Copies the files of `from`, which may be those of a running log, into a new folder: what a
+/// kill at this moment would leave.
+pub(crate) fn copy_as_killed(from: &Path) -> (TempDir, PathBuf) {
+    let (dir, path) = folder();
+    fs::create_dir(&path).unwrap();
+    for (name, bytes) in snapshot_at_rest(from) {
+        fs::write(path.join(name), bytes).unwrap();
+    }
+    (dir, path)
+}
+
+/// Flips every bit of the byte at `offset` of the file.
+pub(crate) fn flip(file: &Path, offset: u64) {
+    let mut bytes = fs::read(file).unwrap();
+    bytes[offset as usize] ^= 0xff;
+    fs::write(file, bytes).unwrap();
+}
+
+/// The file of the segment that holds `lsn`, and the place of its byte there.
+pub(crate) fn place_of(folder: &Path, lsn: Lsn, segment_bytes: u64) -> (PathBuf, u64) {
+    const HEADER_BYTES: u64 = 4096;
+    let file = folder.join(format!("segment-{:020}", lsn.segment(segment_bytes)));
+    (file, HEADER_BYTES + lsn.as_u64() % segment_bytes)
+}
+
+/// All records of `wal`.
+pub(crate) fn contents(wal: &Wal) -> Result<Vec<(Lsn, Vec<u8>)>> {
+    let mut records = wal.iter()?;
+    let mut all = Vec::new();
+    while let Some(record) = records.next()? {
+        all.push((record.lsn(), record.data().to_vec()));
+    }
+    Ok(all)
+}

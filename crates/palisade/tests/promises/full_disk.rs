@@ -1,0 +1,242 @@
+//! G7: lack of space loses nothing and poisons nothing; when there is space again, the same
+//! epoch goes on.
+
+use std::sync::mpsc::channel;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use palisade::store::ReadStore;
+use palisade::{Error, ErrorKind, Lsn, Options, Ticket, Wal};
+
+use crate::executor::block_on;
+use crate::faulty::{Fault, FaultyStore, Op};
+use crate::folder::contents;
+use crate::watchdog::{guarded, until};
+
+const SEGMENT_BYTES: u64 = 8 << 10;
+
+/// A log whose next segment has to be prepared for the record after the next few.
+fn nearly_full_segment() -> (FaultyStore, Wal, Vec<(Lsn, Vec<u8>)>) {
+    let store = FaultyStore::new(SEGMENT_BYTES);
+    let wal = Wal::with_store(store.clone(), Options::new().buffer_bytes(4096)).unwrap();
+    let mut expected = Vec::new();
+    while wal.reserved_lsn().as_u64() < SEGMENT_BYTES - 300 {
+        let data = vec![expected.len() as u8; 200];
+        expected.push((wal.commit(&data).unwrap(), data));
+    }
+    (store, wal, expected)
+}
+
+fn is_full(error: &Error) -> bool {
+    let says_what_to_do = error.to_string().contains("free space");
+    error.kind() == ErrorKind::NoSpace && error.is_retryable() && says_what_to_do
+}
+
+/// Appends until the buffer refuses; returns what it refused with.
+fn fill_up(wal: &Wal, expected: &mut Vec<(Lsn, Vec<u8>)>) -> Error {
+    loop {
+        let data = vec![expected.len() as u8; 150];
+        match wal.append(&data) {
+            Ok(ticket) => expected.push((ticket.lsn(), data)),
+            Err(error) => return error,
+        }
+        assert!(expected.len() < 1000, "a full disk has to show");
+    }
+}
+
+fn loses_nothing(op: Op) {
+    let (store, wal, mut expected) = nearly_full_segment();
+    let (epoch, committed) = (store.state().unwrap().epoch, expected.len());
+    store.set(op, Fault::Full);
+    let refused = fill_up(&wal, &mut expected);
+    assert!(is_full(&refused), "{refused}");
+    assert!(expected.len() > committed + 5, "the buffer takes what it can");
+    let reserved = wal.reserved_lsn();
+    for _ in 0..3 {
+        let last = expected.last().unwrap().0;
+        assert!(is_full(&wal.append(&[0; 150]).unwrap_err()));
+        assert!(is_full(&wal.commit(&[0; 150]).unwrap_err()));
+        assert!(is_full(&wal.sync().unwrap_err()));
+        assert!(is_full(&wal.wait_durable(last).unwrap_err()));
+        assert!(is_full(&wal.flush_to_os(last).unwrap_err()));
+    }
+    assert_eq!(wal.reserved_lsn(), reserved, "a refused append reserves nothing");
+
+    // Reads of what is written, and truncation, go on.
+    let written = wal.written_lsn();
+    let readable: Vec<_> = expected.iter().filter(|(lsn, _)| *lsn < written).cloned().collect();
+    assert!(readable.len() >= committed);
+    let mut records = wal.iter().unwrap();
+    for (lsn, data) in &readable {
+        let record = records.next().unwrap().unwrap();
+        assert_eq!((record.lsn(), record.data()), (*lsn, &data[..]));
+    }
+    assert!(is_full(&records.next().unwrap_err()));
+    drop(records);
+    assert_eq!(wal.get(expected[3].0).unwrap().data(), expected[3].1);
+    wal.truncate_before(expected[2].0).unwrap();
+    assert_eq!(wal.head_lsn(), expected[2].0);
+
+    store.set(op, Fault::None);
+    wal.sync().unwrap();
+    expected.push((wal.commit(b"after").unwrap(), b"after".to_vec()));
+    assert_eq!(contents(&wal).unwrap(), expected[2..]);
+    wal.close().unwrap();
+    assert_eq!(store.state().unwrap().epoch, epoch, "the same epoch went on");
+    let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
+    assert_eq!(contents(&wal).unwrap(), expected[2..]);
+}
+
+#[test]
+fn a_write_without_space_loses_nothing_and_the_same_epoch_goes_on() {
+    guarded(|| loses_nothing(Op::Write));
+}
+
+#[test]
+fn a_segment_that_cannot_be_made_loses_nothing_and_the_same_epoch_goes_on() {
+    guarded(|| loses_nothing(Op::Prepare));
+}
+
+#[test]
+fn a_future_gets_no_space_and_can_be_polled_again() {
+    guarded(|| {
+        let (store, wal, _) = nearly_full_segment();
+        store.set(Op::Write, Fault::Full);
+        let mut future = wal.append(b"awaited").unwrap();
+        for _ in 0..3 {
+            let error = block_on(&mut future).unwrap_err();
+            assert!(is_full(&error), "{error}");
+        }
+        assert_eq!(wal.stats().waiters, 0);
+        store.set(Op::Write, Fault::None);
+        assert_eq!(block_on(&mut future).unwrap(), future.lsn());
+        assert!(future.is_durable());
+    });
+}
+
+#[test]
+fn everyone_who_waits_on_a_full_disk_is_told_and_may_wait_again() {
+    guarded(|| {
+        let (store, wal, _) = nearly_full_segment();
+        store.set(Op::Write, Fault::Hold);
+        let (sender, receiver) = channel();
+        let wait_twice = |ticket: Ticket<'_>| {
+            sender.send(ticket.wait().unwrap_err()).unwrap();
+            until(|| ticket.wait().is_ok());
+        };
+        let wait_twice = &wait_twice;
+        thread::scope(|scope| {
+            let (wal, store) = (&wal, &store);
+            scope.spawn(move || wait_twice(wal.append(b"leader").unwrap()));
+            until(|| store.is_holding(Op::Write));
+            for _ in 0..3 {
+                scope.spawn(move || wait_twice(wal.append(b"follower").unwrap()));
+            }
+            let lsn = wal.append(b"callback").unwrap().lsn();
+            let sender = sender.clone();
+            wal.on_durable(lsn, move |told| sender.send(told.unwrap_err()).unwrap()).unwrap();
+            let mut future = wal.append(b"future").unwrap();
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(std::pin::pin!(&mut future).as_mut().poll(&mut context).is_pending());
+            until(|| wal.stats().waiters == 5);
+            store.set(Op::Write, Fault::Full);
+            assert!(receiver.iter().take(5).all(|error| is_full(&error)));
+            match std::pin::pin!(&mut future).as_mut().poll(&mut context) {
+                Poll::Ready(Err(error)) => assert!(is_full(&error)),
+                other => panic!("the future has to be told, too: {other:?}"),
+            }
+            store.set(Op::Write, Fault::None);
+            // Another's try that began before there was space may fail once more.
+            until(|| block_on(&mut future).is_ok());
+        });
+        wal.sync().unwrap();
+    });
+}
+
+#[test]
+fn threads_on_a_full_disk_lose_no_append_and_duplicate_none() {
+    guarded(|| {
+        let store = FaultyStore::new(1 << 16);
+        let wal = Wal::with_store(store.clone(), Options::new().buffer_bytes(4096)).unwrap();
+        store.set(Op::Write, Fault::Full);
+        let (sender, receiver) = channel();
+        let mut expected = thread::scope(|scope| {
+            let threads: Vec<_> = (0..8_u8)
+                .map(|thread| {
+                    let (wal, sender) = (&wal, sender.clone());
+                    scope.spawn(move || append_through(wal, thread, || sender.send(()).unwrap()))
+                })
+                .collect();
+            // The others may have reserved already; those wait for the space.
+            receiver.recv().unwrap();
+            store.set(Op::Write, Fault::None);
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        expected.sort_unstable();
+        wal.sync().unwrap();
+        assert_eq!(contents(&wal).unwrap(), expected);
+    });
+}
+
+/// Appends until a full disk has shown and 50 more were taken; returns what was taken.
+fn append_through(wal: &Wal, thread: u8, tell: impl Fn()) -> Vec<(Lsn, Vec<u8>)> {
+    let mut taken = Vec::new();
+    let mut enough = 150;
+    while taken.len() < enough {
+        let data = vec![thread, taken.len() as u8, 0, 0];
+        match wal.append(&data) {
+            Ok(ticket) => taken.push((ticket.lsn(), data)),
+            Err(error) => {
+                assert!(is_full(&error), "{error}");
+                enough = taken.len() + 50;
+                tell();
+            }
+        }
+    }
+    taken
+}
+
+#[test]
+fn try_append_finds_room_again_once_there_is_space() {
+    guarded(|| {
+        let store = FaultyStore::new(1 << 16);
+        let wal = Wal::with_store(store.clone(), Options::new().buffer_bytes(4096)).unwrap();
+        store.set(Op::Write, Fault::Full);
+        let refused = (0..100).find_map(|_| wal.try_append(&[1; 200]).err()).unwrap();
+        assert!(refused.is_retryable(), "{refused}");
+        store.set(Op::Write, Fault::None);
+        // It says "try again": trying has to lead somewhere without another call's help.
+        until(|| wal.try_append(&[1; 200]).is_ok());
+    });
+}
+
+#[test]
+fn a_close_without_space_ends_uncleanly_and_loses_nothing() {
+    guarded(|| {
+        let (store, wal, mut expected) = nearly_full_segment();
+        store.set(Op::Write, Fault::Full);
+        assert!(is_full(&fill_up(&wal, &mut expected)));
+        assert!(is_full(&wal.close().unwrap_err()));
+        store.set(Op::Write, Fault::None);
+        let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
+        assert!(!wal.recovery_report().clean);
+        assert_eq!(contents(&wal).unwrap(), expected, "the buffer kept the rest");
+    });
+}
+
+#[test]
+fn an_open_without_space_changes_nothing_that_counts_and_works_later() {
+    guarded(|| {
+        let (store, wal, expected) = nearly_full_segment();
+        drop(wal);
+        for op in [Op::BeginEpoch, Op::RenewBuffer, Op::SaveState] {
+            store.set(op, Fault::Full);
+            let options = Options::new().buffer_bytes(4096);
+            let error = Wal::with_store(store.clone(), options.clone()).unwrap_err();
+            assert!(is_full(&error), "{op:?}: {error}");
+            store.set(op, Fault::None);
+            let wal = Wal::with_store(store.clone(), options).unwrap();
+            assert_eq!(contents(&wal).unwrap(), expected, "{op:?}");
+        }
+    });
+}

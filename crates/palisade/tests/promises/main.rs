@@ -1,0 +1,24 @@
+//! Attacks on what the log promises: failing, full, panicking and slow stores; death of the
+//! process and loss of power at bad moments; futures that are dropped, moved and starved;
+//! arguments and folders that are wrong.
+//!
+//! Every test that could hang if a promise were broken runs under a watchdog, so that it fails
+//! instead.
+
+mod async_commit;
+mod bad_input;
+mod damage;
+mod executor;
+mod failures;
+mod faulty;
+mod folder;
+mod full_disk;
+mod histories;
+mod holes;
+mod lives;
+mod panics;
+mod readers;
+mod recovery;
+mod small;
+mod tickets;
+mod watchdog;

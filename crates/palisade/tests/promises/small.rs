@@ -1,0 +1,64 @@
+//! A fresh log with the default options is small: on disk, in memory, and in time to open.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use palisade::Wal;
+
+use crate::folder::{folder, small};
+
+/// Far above the 20 ms that are the goal, so that a busy machine does not fail the test.
+const LONGEST_OPEN: Duration = Duration::from_millis(500);
+
+#[cfg(unix)]
+fn bytes_on_disk(metadata: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(metadata) * 512
+}
+
+#[cfg(not(unix))]
+fn bytes_on_disk(metadata: &fs::Metadata) -> u64 {
+    metadata.len()
+}
+
+#[test]
+fn a_fresh_log_takes_less_than_4_mib_on_disk_beside_the_buffer() {
+    let (_dir, path) = folder();
+    let start = Instant::now();
+    let wal = Wal::open(&path).unwrap();
+    let elapsed = start.elapsed();
+    for moment in ["open", "after a commit", "closed"] {
+        let files = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap());
+        let files = files.filter(|file| file.file_name() != "buffer");
+        let bytes: u64 = files.map(|file| bytes_on_disk(&file.metadata().unwrap())).sum();
+        assert!(bytes < 4 << 20, "{moment}: {bytes} bytes");
+        match moment {
+            "open" => drop(wal.commit(b"first").unwrap()),
+            "after a commit" => wal.clone().close().unwrap(),
+            _ => {}
+        }
+    }
+    assert!(elapsed < LONGEST_OPEN, "opened in {elapsed:?}");
+    let report = wal.recovery_report();
+    assert!(report.elapsed <= elapsed, "the report knows how long it took");
+}
+
+#[test]
+fn a_log_with_default_options_holds_less_than_40_mib_of_memory() {
+    let (_dir, path) = folder();
+    let wal = Wal::open(&path).unwrap();
+    let stats = wal.stats();
+    assert!(stats.buffer_memory_bytes <= 24 << 20, "{} bytes", stats.buffer_memory_bytes);
+    wal.close().unwrap();
+}
+
+#[test]
+fn opens_without_records_do_not_let_the_folder_grow() {
+    let (_dir, path) = folder();
+    let open_some = || {
+        (0..6).for_each(|_| drop(small().open(&path).unwrap()));
+        fs::read_dir(&path).unwrap().count()
+    };
+    // The spares that released segments leave are kept up to their number.
+    let before = open_some();
+    assert_eq!(open_some(), before);
+}

@@ -1,0 +1,195 @@
+//! Waits with a deadline, and leadership that has to go on when its holder leaves.
+
+use std::thread;
+use std::time::Duration;
+
+use palisade::{ErrorKind, Lsn, MemStore, Options, Wal};
+
+use crate::executor::block_on;
+use crate::faulty::{Fault, FaultyStore, Op};
+use crate::holes::with_a_hole;
+use crate::watchdog::{guarded, until};
+
+fn log_and_store() -> (Wal, FaultyStore) {
+    let store = FaultyStore::new(1 << 16);
+    let options = Options::new().buffer_bytes(1 << 14);
+    (Wal::with_store(store.clone(), options).unwrap(), store)
+}
+
+#[test]
+fn a_wait_of_no_time_returns_and_leaves_the_others_served() {
+    guarded(|| {
+        let (wal, store) = log_and_store();
+        let alone = wal.append(b"alone").unwrap();
+        // It may lead a sync or give up at once; what it says has to be true.
+        assert_eq!(alone.wait_timeout(Duration::ZERO).unwrap(), alone.is_durable());
+        store.set(Op::Sync, Fault::Hold);
+        thread::scope(|scope| {
+            let (wal, store) = (&wal, &store);
+            scope.spawn(|| wal.commit(b"leader").unwrap());
+            until(|| store.is_holding(Op::Sync));
+            let impatient = wal.append(b"impatient").unwrap();
+            assert!(!impatient.wait_timeout(Duration::ZERO).unwrap());
+            scope.spawn(|| wal.commit(b"follower").unwrap());
+            until(|| wal.stats().waiters == 1);
+            assert!(!impatient.wait_timeout(Duration::from_millis(1)).unwrap());
+            store.set(Op::Sync, Fault::None);
+        });
+        assert_eq!(wal.stats().waiters, 0);
+        wal.sync().unwrap();
+    });
+}
+
+#[test]
+fn leadership_that_comes_to_a_waiter_that_times_out_goes_on() {
+    guarded(|| {
+        let store = MemStore::new(1 << 16);
+        let wal = Wal::with_store(store, Options::new().buffer_bytes(1 << 14)).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..2000).for_each(|_| commit(&wal, b"patient")));
+            }
+            for thread in 0..2_u64 {
+                let wal = &wal;
+                scope.spawn(move || {
+                    for n in 0..2000 {
+                        let ticket = wal.append(b"impatient").unwrap();
+                        let time = Duration::from_micros((n + thread) % 20);
+                        if ticket.wait_timeout(time).unwrap() {
+                            assert!(ticket.is_durable());
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(wal.stats().waiters, 0);
+        wal.sync().unwrap();
+    });
+}
+
+#[test]
+fn a_leader_that_gives_up_above_a_hole_hands_leadership_to_a_thread_that_waits() {
+    guarded(|| {
+        let (wal, _store) = log_and_store();
+        with_a_hole(&wal, 8, |fill_it| {
+            thread::scope(|scope| {
+                let wal = &wal;
+                let leader = scope.spawn(|| {
+                    let ticket = wal.append(b"leader").unwrap();
+                    ticket.wait_timeout(Duration::from_millis(100)).unwrap()
+                });
+                let waiter = scope.spawn(|| wal.commit(b"waiter").unwrap());
+                let future = scope.spawn(|| block_on(wal.append(b"future").unwrap()).unwrap());
+                assert!(!leader.join().unwrap(), "nothing above a hole is durable");
+                assert_eq!(wal.durable_lsn().as_u64(), 0);
+                fill_it();
+                waiter.join().unwrap();
+                future.join().unwrap();
+            });
+        });
+        assert_eq!(wal.stats().waiters, 0);
+    });
+}
+
+#[test]
+fn futures_above_a_hole_are_served_when_its_owner_fills_it_and_never_calls_again() {
+    guarded(|| {
+        let (wal, _store) = log_and_store();
+        with_a_hole(&wal, 8, |fill_it| {
+            thread::scope(|scope| {
+                let wal = &wal;
+                for _ in 0..3 {
+                    scope.spawn(|| block_on(wal.append(b"future").unwrap()).unwrap());
+                }
+                until(|| wal.stats().waiters == 3);
+                fill_it();
+            });
+        });
+        assert_eq!(wal.durable_lsn(), wal.reserved_lsn());
+    });
+}
+
+#[test]
+fn a_full_buffer_behind_a_hole_waits_for_its_owner_alone() {
+    guarded(|| {
+        let store = MemStore::new(1 << 16);
+        let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
+        with_a_hole(&wal, 8, |fill_it| {
+            thread::scope(|scope| {
+                let wal = &wal;
+                for _ in 0..4 {
+                    scope.spawn(|| (0..50).for_each(|_| drop(wal.append(&[0; 200]).unwrap())));
+                }
+                until(|| wal.try_append(&[0; 1000]).is_err());
+                assert_eq!(wal.written_lsn().as_u64(), 0);
+                fill_it();
+            });
+        });
+        wal.sync().unwrap();
+        assert_eq!(wal.durable_lsn(), wal.reserved_lsn());
+    });
+}
+
+#[test]
+fn one_waiter_too_many_is_refused_and_disturbs_no_other() {
+    guarded(|| {
+        let store = FaultyStore::new(1 << 16);
+        let options = Options::new().buffer_bytes(1 << 14).max_waiters(2);
+        let wal = Wal::with_store(store.clone(), options).unwrap();
+        store.set(Op::Sync, Fault::Hold);
+        thread::scope(|scope| {
+            let wal = &wal;
+            scope.spawn(|| wal.commit(b"leader").unwrap());
+            until(|| store.is_holding(Op::Sync));
+            for _ in 0..2 {
+                scope.spawn(|| wal.commit(b"follower").unwrap());
+            }
+            until(|| wal.stats().waiters == 2);
+            let error = wal.commit(b"one too many").unwrap_err();
+            assert!(error.to_string().contains("raise max_waiters"), "{error}");
+            store.set(Op::Sync, Fault::None);
+        });
+        wal.sync().unwrap();
+    });
+}
+
+#[test]
+fn a_close_beside_commits_is_a_clean_end_of_all_that_was_acknowledged() {
+    guarded(|| {
+        for round in 0..20 {
+            let store = MemStore::new(1 << 14);
+            let options = Options::new().buffer_bytes(4096);
+            let wal = Wal::with_store(store.clone(), options.clone()).unwrap();
+            let acknowledged = thread::scope(|scope| {
+                let wal = &wal;
+                let threads: Vec<_> =
+                    (0..4).map(|_| scope.spawn(move || commit_until_closed(wal))).collect();
+                until(|| wal.stats().syncs > round);
+                wal.clone().close().unwrap();
+                threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+            });
+            drop(wal);
+            store.lose_power();
+            let wal = Wal::with_store(store, options).unwrap();
+            assert!(wal.recovery_report().clean);
+            assert!(acknowledged.iter().all(|lsn| wal.get(*lsn).is_ok()));
+        }
+    });
+}
+
+fn commit_until_closed(wal: &Wal) -> Vec<Lsn> {
+    let mut acknowledged = Vec::new();
+    loop {
+        match wal.commit(&[7; 100]) {
+            Ok(lsn) => acknowledged.push(lsn),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+                return acknowledged;
+            }
+        }
+    }
+}
+
+fn commit(wal: &Wal, data: &[u8]) {
+    wal.commit(data).unwrap();
+}
