@@ -14,7 +14,9 @@ root=$PWD
 copy=$root/target/weaken/tree
 export RUSTFLAGS="--cfg loom"
 export CARGO_TARGET_DIR=$root/target/weaken/build
-export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+# Quick builds: a model that fails does so early.
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1
+export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 export CARGO_PROFILE_RELEASE_DEBUG=false
 # A weakened log may wait for ever; the models end in seconds.
 limit_seconds=120

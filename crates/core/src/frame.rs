@@ -182,10 +182,11 @@ impl Header {
     }
 
     /// Decodes the header at the start of `bytes`, which lie at `at`; `None` if it does not
-    /// validate, or if there are fewer bytes than a header.
+    /// validate, if there are fewer bytes than a header, or if the frame is longer than `room`,
+    /// the bytes from `at` to the end of its segment.
     #[inline]
     #[must_use]
-    pub fn decode(bytes: &[u8], seed: EpochSeed, at: Lsn) -> Option<Header> {
+    pub fn decode(bytes: &[u8], seed: EpochSeed, at: Lsn, room: u64) -> Option<Header> {
         let head = u64::from_le_bytes(*bytes.first_chunk()?);
         let (stored, first) = (head as u32, (head >> 32) as u32);
         let [number, flags, tag_low, tag_high] = first.to_le_bytes();
@@ -194,16 +195,23 @@ impl Header {
             return None;
         }
         if number == KIND_SHORT_PADDING {
-            return Header::short(tag).filter(|_| stored == seed.checksum(at, first, 0, 0));
+            return Header::short(tag).filter(|short| {
+                short.frame_bytes <= room && stored == seed.checksum(at, first, 0, 0)
+            });
         }
         let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
         let word =
             |from: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[from + index]));
         let (middle, durable_lag) = (word(8), word(16));
+        let payload_bytes = middle as u32;
+        let frame_bytes = framed_bytes(payload_bytes as usize);
+        // Not trusted yet: a length that cannot be saves a search through old bytes the checksum.
+        if frame_bytes > room {
+            return None;
+        }
         if stored != seed.checksum(at, first, middle, durable_lag) {
             return None;
         }
-        let payload_bytes = middle as u32;
         Some(Header {
             kind: Kind::from_number(number, flags),
             is_member: flags & FLAG_MEMBER != 0,
@@ -211,7 +219,7 @@ impl Header {
             payload_bytes,
             payload_checksum: (middle >> 32) as u32,
             durable_lag,
-            frame_bytes: framed_bytes(payload_bytes as usize),
+            frame_bytes,
         })
     }
 

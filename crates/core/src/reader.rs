@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
+use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::store::ReadStore;
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -148,9 +148,7 @@ impl FrameReader {
     /// The header at `at`, if one validates there and its frame fits into the segment.
     pub(crate) fn header(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
         self.load(at, HEADER_BYTES)?;
-        let header = Header::decode(self.bytes_from(at), seed, at);
-        let room = self.segment_bytes - at.as_u64() % self.segment_bytes;
-        Ok(header.filter(|header| header.frame_bytes <= room))
+        Ok(Header::decode(self.bytes_from(at), seed, at, self.room(at)))
     }
 
     /// The header of a frame at `at` that is whole: its payload's checksum holds, too.
@@ -175,21 +173,37 @@ impl FrameReader {
         let mut at = from;
         while at < to {
             self.load(at, HEADER_BYTES)?;
-            let bytes = self.bytes_from(at);
-            let zeros = bytes.chunks_exact(8).take_while(|word| *word == [0; 8]).count() as u64;
-            if zeros > 0 {
-                at = at.plus(zeros * 8);
-                continue;
-            }
-            if bytes.len() < 8 {
+            if self.bytes_from(at).len() < ALIGN_BYTES as usize {
                 return Ok(None);
             }
-            if self.frame(at, seed)?.is_some_and(|header| !header.is_member) {
+            at = self.next_header(at, seed);
+            if at < to && self.frame(at, seed)?.is_some_and(|header| !header.is_member) {
                 return Ok(Some(at));
             }
-            at = at.plus(8);
+            at = at.plus(ALIGN_BYTES);
         }
         Ok(None)
+    }
+
+    /// The first place at or above `at` where a header validates, or the last one that could be
+    /// looked at before more has to be read. There are 8 bytes at `at`, and a header's if the
+    /// store has them.
+    fn next_header(&self, at: Lsn, seed: EpochSeed) -> Lsn {
+        let bytes = self.bytes_from(at);
+        let last = (bytes.len().max(HEADER_BYTES) - HEADER_BYTES) / ALIGN_BYTES as usize;
+        for index in 0..last {
+            let offset = index * ALIGN_BYTES as usize;
+            let here = at.plus(offset as u64);
+            if Header::decode(&bytes[offset..], seed, here, self.room(here)).is_some() {
+                return here;
+            }
+        }
+        at.plus(last as u64 * ALIGN_BYTES)
+    }
+
+    /// Bytes from `at` to the end of its segment.
+    fn room(&self, at: Lsn) -> u64 {
+        self.segment_bytes - at.as_u64() % self.segment_bytes
     }
 
     /// The `len` bytes at `at`, or as many of them as the store has.
@@ -219,8 +233,7 @@ impl FrameReader {
         if self.bytes_from(at).len() >= bytes {
             return Ok(());
         }
-        let room = self.segment_bytes - at.as_u64() % self.segment_bytes;
-        let wanted = bytes.max(self.read_ahead_bytes).min(room as usize);
+        let wanted = bytes.max(self.read_ahead_bytes).min(self.room(at) as usize);
         if self.buffer.len() < wanted {
             self.buffer.resize(wanted, 0);
         }

@@ -127,8 +127,8 @@ impl Media {
         while at < self.held.len() {
             let lsn = base.plus(at as u64);
             let bytes = &self.held[at..];
-            let header =
-                Header::decode(bytes, seed(), lsn).expect("a frame begins where one ended");
+            let header = Header::decode(bytes, seed(), lsn, u64::MAX)
+                .expect("a frame begins where one ended");
             let frame_bytes = header.frame_bytes as usize;
             assert!(frame_bytes <= bytes.len(), "a run ends at the end of a frame");
             let mut mark = 0;

@@ -25,11 +25,11 @@ impl OldRing {
         if self.memory.is_empty() {
             return None;
         }
-        let header = Header::decode(self.bytes(at, HEADER_BYTES), seed, at)?;
         let room = self.segment_bytes - at.as_u64() % self.segment_bytes;
-        let fits = header.frame_bytes <= room.min(self.ring_bytes());
-        if !fits || header.kind == Kind::Padding {
-            return fits.then_some(header);
+        let room = room.min(self.ring_bytes());
+        let header = Header::decode(self.bytes(at, HEADER_BYTES), seed, at, room)?;
+        if header.kind == Kind::Padding {
+            return Some(header);
         }
         let payload_at = at.plus(HEADER_BYTES as u64);
         let payload = self.bytes(payload_at, header.payload_bytes as usize);
