@@ -21,15 +21,24 @@ export CARGO_PROFILE_RELEASE_DEBUG=false
 # A weakened log may wait for ever; the models end in seconds.
 limit_seconds=120
 
-# Copies what the core is built from. Files that have not changed keep their times, so that
-# cargo builds only what a patch touches.
-refresh() {
+# Copies what the core is built from, once: an edit meanwhile does not disturb the run.
+copy_tree() {
     mkdir -p "$copy"
     rm -rf "$copy/crates/core"
     cp -p Cargo.toml Cargo.lock rust-toolchain.toml "$copy/"
     mkdir -p "$copy/crates"
     cp -rp crates/core "$copy/crates/"
     sed -i 's|^members = .*|members = ["crates/core"]|' "$copy/Cargo.toml"
+}
+
+# Applies a patch to the copy, or with -R takes it back, and makes cargo see it.
+change_tree() {
+    local patch=$1
+    (
+        cd "$copy"
+        GIT_CEILING_DIRECTORIES=$root/target/weaken git apply -C1 "${@:2}" "$patch"
+        sed -n 's|^+++ b/||p' "$patch" | xargs touch
+    )
 }
 
 # Prints the test binary of the copy, built as it stands.
@@ -51,16 +60,15 @@ run_one() {
     local patch=$1 name models binary model log rc failures=0
     name=$(basename "$patch" .patch)
     models=$(sed -n 's/^models: //p' "$patch")
-    refresh
-    if ! (cd "$copy" && GIT_CEILING_DIRECTORIES=$root/target/weaken git apply -C1 "$patch"); then
+    if ! change_tree "$patch"; then
         printf '%-42s %s\n' "$name" "THE PATCH DOES NOT FIT"
         return 1
     fi
-    sed -n 's|^+++ b/||p' "$patch" | (cd "$copy" && xargs touch)
     binary=$(build) || true
     if [[ -z $binary ]]; then
         printf '%-42s %s\n' "$name" "DOES NOT COMPILE"
         grep -E '^error' -A 5 "$copy/build.log" >&2 || true
+        change_tree "$patch" -R
         return 1
     fi
     for model in $models; do
@@ -74,9 +82,11 @@ run_one() {
             printf '%-42s %-52s %s\n' "$name" "$model" "$(reason "$log" "$rc")"
         fi
     done
+    change_tree "$patch" -R
     return $failures
 }
 
+copy_tree
 total=0
 bad=0
 for patch in "$root"/verification/weakenings/*"${1:-}"*.patch; do

@@ -13,8 +13,10 @@ use crate::store::{ReadStore, Segment, State};
 use crate::{ErrorKind, Lsn, Result};
 
 const READ_AHEAD_BYTES: usize = 1 << 20;
-/// How often a log that changes while it is read is begun again.
+/// How often damage must be found again, in a log that stands still, to be believed.
 const ATTEMPTS: usize = 5;
+/// How often a log whose state changes while it is read is begun again.
+const RESTARTS: usize = 1000;
 
 /// A read-only view of a log.
 #[derive(Clone, Debug)]
@@ -102,15 +104,25 @@ impl Inspector {
     /// # Errors
     /// `Io` if the store cannot be read; `Foreign`, `Unsupported` if it is no log of this format.
     pub fn verify(&self) -> Result<Verdict> {
-        let mut verdict = self.verify_once()?;
-        for _ in 1..ATTEMPTS {
+        let mut attempts = 0;
+        let mut restarts = 0;
+        loop {
+            let before = self.store.state()?;
+            let verdict = self.verify_once()?;
             if verdict.outcome != Outcome::Corrupt {
-                break;
+                return Ok(verdict);
             }
-            // A writer may have recycled what was read, or have written it a moment later.
-            verdict = self.verify_once()?;
+            // A writer may have recycled what was read, or have written it a moment later: while
+            // its head or epoch moves, what was found says nothing.
+            if self.store.state()? != before && restarts < RESTARTS {
+                restarts += 1;
+                continue;
+            }
+            attempts += 1;
+            if attempts == ATTEMPTS {
+                return Ok(verdict);
+            }
         }
-        Ok(verdict)
     }
 
     fn verify_once(&self) -> Result<Verdict> {
@@ -154,6 +166,10 @@ impl Inspector {
         verdict.floor = scan.floor;
         verdict.torn_bytes = scan.torn_bytes;
         verdict.why = scan.torn_reason;
+        if let Some((number, text)) = survey.damaged.iter().next() {
+            verdict.outcome = Outcome::TornTail;
+            verdict.why = Some(format!("segment {number}, which holds no record yet: {text}"));
+        }
         if state.clean && scan.end != state.clean_end {
             verdict.outcome = Outcome::TornTail;
             verdict.why = Some(format!("records follow the clean end {}", state.clean_end));

@@ -211,7 +211,7 @@ pub trait Store: ReadStore {
     /// interrupted, the old or the new one does.
     ///
     /// # Errors
-    /// `NoSpace` or `Io`; the old state stands.
+    /// `NoSpace` or `Io`: a later open finds the old or the new state.
     fn save_state(&self, state: &State) -> Result<()>;
 
     /// Frees every segment that lies wholly in `[from, to)`: recycled or deleted.

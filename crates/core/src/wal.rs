@@ -54,7 +54,10 @@ struct Handle {
     writes_behind: bool,
     max_frame_bytes: u64,
     read_ahead_bytes: usize,
+    // Never held over a call of the store.
     state: Mutex<State>,
+    // One change of the saved state, or one release, at a time; taken before `state`.
+    saving: Mutex<()>,
     spans: RwLock<Vec<EpochSpan>>,
     running_base: Lsn,
     pins: Arc<Pins>,
@@ -93,6 +96,7 @@ impl Wal {
             pins: Arc::default(),
             log: Arc::new(Commit::new(buffer, store, base, options)),
             state: Mutex::new(state),
+            saving: Mutex::new(()),
             spans: RwLock::new(spans),
             report,
         };

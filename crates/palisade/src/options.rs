@@ -5,7 +5,7 @@ use std::path::Path;
 use palisade_core::SyncPolicy;
 use palisade_store::{BufferKind, FileOptions, FileStore, OpenMode};
 
-use crate::{Result, Wal};
+use crate::{Error, ErrorKind, Result, Wal};
 
 /// Settings of a log on files: those of the log and those of its folder.
 ///
@@ -98,7 +98,7 @@ impl Options {
     }
 
     /// Whether the log has to be there: a disk that is not mounted must not yield an empty log.
-    /// Default false; wins over the other two.
+    /// Default false. Together with [`create_new`](Options::create_new) it is an error at open.
     pub fn must_exist(mut self, must_exist: bool) -> Options {
         self.must_exist = must_exist;
         self
@@ -148,17 +148,22 @@ impl Options {
     /// Everything that was recovered survives power loss when this returns.
     ///
     /// # Errors
-    /// Nothing is changed in any of these cases. `InvalidArgument`: an option or the path.
-    /// `NotFound`, `AlreadyExists`: as the options ask. `Foreign`: the folder holds something
-    /// else. `Unsupported`: a newer format. `Mismatch`: another segment size. `Locked`: another
-    /// process holds the log. `Corrupt`: acknowledged data is damaged. `PermissionDenied`,
-    /// `NoSpace`, `Io`: from the operating system.
+    /// Refused, and nothing is changed: `InvalidArgument`: an option or the path. `NotFound`,
+    /// `AlreadyExists`: as the options ask. `Foreign`: the folder holds something else.
+    /// `Unsupported`: a newer format. `Mismatch`: another segment size. `Locked`: another process
+    /// holds the log. `Corrupt`: acknowledged data is damaged. `PermissionDenied`: the folder may
+    /// not be written. `NoSpace`, `Io`: nothing is lost; open again when the cause is gone.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Wal> {
         self.log.validate()?;
         let mode = match (self.must_exist || !self.create, self.create_new) {
-            (_, true) if !self.must_exist => OpenMode::CreateNew,
-            (true, _) => OpenMode::MustExist,
-            _ => OpenMode::Create,
+            (true, true) => {
+                let text = "create_new asks for a log to be made, create(false) or must_exist for \
+                            none to be made";
+                return Err(Error::new(ErrorKind::InvalidArgument, text));
+            }
+            (true, false) => OpenMode::MustExist,
+            (false, true) => OpenMode::CreateNew,
+            (false, false) => OpenMode::Create,
         };
         let mut files = self.files.clone();
         files.mode = mode;

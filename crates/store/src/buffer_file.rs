@@ -16,7 +16,7 @@
 use std::io;
 
 use palisade_core::store::OldBuffer;
-use palisade_core::{Lsn, MAX_BUFFER_BYTES, Memory, Result, Uuid, crc32c_append};
+use palisade_core::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Memory, Result, Uuid, crc32c_append};
 
 use crate::block::{BLOCK_BYTES, Block, Magic, Reader, Writer};
 use crate::boot::BootId;
@@ -63,6 +63,12 @@ pub(crate) fn read_old(folder: &Folder, uuid: Uuid, boot: Option<BootId>) -> Res
     let mut blocks = [0; RING_AT];
     let len = read_full(file.as_ref(), 0, &mut blocks)
         .map_err(|error| folder.error("read the buffer's file", BUFFER, error))?;
+    if let Err(fault) = Reader::open(&blocks[..len.min(BLOCK_BYTES)], MAGIC)
+        && fault.is_unsupported()
+    {
+        let text = format!("the buffer's file {fault}");
+        return Err(Error::new(ErrorKind::Unsupported, text).at_path(folder.path().join(BUFFER)));
+    }
     let header = match decode_header(&blocks[..len.min(BLOCK_BYTES)], uuid) {
         Ok(header) => header,
         Err(text) => return Ok(OldBuffer::Invalid(text)),
@@ -121,7 +127,7 @@ fn overwrite_old(
     refused: io::Error,
 ) -> Result<Box<dyn DiskFile>> {
     let refused = folder.error("make the buffer's file", BUFFER_TEMP, refused);
-    if refused.kind() != palisade_core::ErrorKind::NoSpace {
+    if refused.kind() != ErrorKind::NoSpace {
         return Err(refused);
     }
     let Some(old) = folder.open_if_there(BUFFER, Access::Write)? else {
@@ -265,6 +271,20 @@ mod tests {
         let (memory, _line) = renew(&folder, &header, Lsn::new(40)).unwrap();
         assert!(memory.is_empty());
         assert_eq!(durable(&folder, Some(BOOT)), (true, Some(Lsn::new(40))));
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_and_not_thrown_away() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = folder(temp.path());
+        drop(renew(&folder, &HEADER, Lsn::ZERO).unwrap());
+        let path = temp.path().join(BUFFER);
+        let mut bytes = fs::read(&path).unwrap();
+        let block: [u8; BLOCK_BYTES] = bytes[..BLOCK_BYTES].try_into().unwrap();
+        bytes[..BLOCK_BYTES].copy_from_slice(&crate::block::with_version(block, 2));
+        fs::write(&path, bytes).unwrap();
+        let error = read_old(&folder, HEADER.uuid, Some(BOOT)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
     }
 
     #[test]

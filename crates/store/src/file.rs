@@ -191,15 +191,11 @@ impl Store for FileStore {
     }
 
     fn begin_epoch(&self, epoch: &Epoch) -> Result<()> {
-        self.segments.begin(epoch)?;
-        self.preparer.start(epoch.base);
-        Ok(())
+        self.segments.begin(epoch)
     }
 
-    fn resume_epoch(&self, epoch: &Epoch, end: Lsn) -> Result<()> {
-        self.segments.resume(epoch)?;
-        self.preparer.start(end);
-        Ok(())
+    fn resume_epoch(&self, epoch: &Epoch, _end: Lsn) -> Result<()> {
+        self.segments.resume(epoch)
     }
 
     fn old_buffer(&self) -> Result<OldBuffer> {
@@ -211,6 +207,8 @@ impl Store for FileStore {
         let header = RingHeader { uuid: self.uuid, epoch, ring_bytes, boot: self.boot };
         let (memory, line) = buffer_file::renew(&self.folder, &header, durable)?;
         *self.line.lock() = line;
+        // Not before: while an open makes an epoch, it alone takes space and the spare.
+        self.preparer.start(durable);
         Ok(if ring_bytes == 0 { Memory::heap(buffer_bytes) } else { memory })
     }
 

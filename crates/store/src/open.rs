@@ -11,7 +11,7 @@ use std::time::Duration;
 use palisade_core::store::State;
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
-use crate::folder::{Folder, LOCK, META_TEMP};
+use crate::folder::{Folder, LOCK, META, META_TEMP};
 use crate::fs::{Access, Disk, DiskFile, Kind};
 use crate::meta::{self, Meta, MetaFile};
 use crate::options::{DEFAULT_SEGMENT_BYTES, FileOptions, OpenMode};
@@ -63,6 +63,9 @@ fn find(disk: Arc<dyn Disk>, path: &Path, mode: OpenMode) -> Result<Folder> {
         let text = "the path of the log's folder is empty";
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
+    // The working directory may change while the log is open.
+    let path = &std::path::absolute(path)
+        .map_err(|error| Error::io("find the log's folder", error).at_path(path))?;
     let kind = disk.kind(path);
     let kind = kind.map_err(|error| Error::io("look at the log's folder", error).at_path(path))?;
     match kind {
@@ -98,6 +101,10 @@ fn create_folder(disk: &dyn Disk, path: &Path) -> Result<()> {
 fn look(folder: &Folder, options: &FileOptions) -> Result<Option<Meta>> {
     let Some(meta) = meta::read(folder)? else {
         let names = folder.names()?;
+        if names.iter().any(|name| name == META) {
+            // Another process has made the log in between.
+            return look(folder, options);
+        }
         if let Some(name) = names.iter().find(|name| ![LOCK, META_TEMP].contains(&name.as_str())) {
             let text = format!("the folder holds `{name}` and no log");
             return Err(Error::new(ErrorKind::Foreign, text).at_path(folder.path()));

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use palisade_core::Lsn;
+use palisade_core::{ErrorKind, Lsn};
 use parking_lot::{Condvar, Mutex};
 
 use crate::segments::{FIRST_STEP_BYTES, Segments};
@@ -157,10 +157,15 @@ impl Shared {
 
     /// What cannot be done now is left to a later round, and to `prepare`.
     fn round(&self, tail: Lsn, is_flood: bool) {
-        if self.segments.prepare(self.wanted(tail)).is_err() {
+        let prepared = self.segments.prepare(self.wanted(tail)).map(drop);
+        if let Err(error) = prepared.and_then(|()| self.segments.keep_a_spare()) {
+            // Lack of space shows to whoever needs it. Of anything else nothing more is known.
+            if error.kind() != ErrorKind::NoSpace {
+                self.segments.fail(error);
+            }
             return;
         }
-        if self.segments.keep_a_spare().is_err() || is_flood || !self.segments.shape.does_zero() {
+        if is_flood || !self.segments.shape.does_zero() {
             return;
         }
         let (number, used) = self.segments.split(tail);
@@ -192,8 +197,10 @@ impl Shared {
             let stepped = !is_passed && matches!(file.zero_step(from, goal), Ok(true));
             unsynced_steps += usize::from(stepped);
             let is_due = unsynced_steps == STEPS_PER_SYNC || !stepped;
-            // A failure shows again when the leader syncs these bytes.
-            if (unsynced_steps > 0 && is_due && file.sync().is_err()) || !stepped {
+            if unsynced_steps > 0 && is_due && !self.segments.sync_behind(number, &file) {
+                return;
+            }
+            if !stepped {
                 return;
             }
             unsynced_steps %= STEPS_PER_SYNC;

@@ -12,8 +12,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use palisade_core::store::{Epoch, Predecessor, Segment, SegmentHeader};
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
@@ -61,6 +61,8 @@ pub(crate) struct Segments {
     last_read: Mutex<Option<(u64, Arc<SegmentFile>)>>,
     maker: Mutex<Maker>,
     prepared: AtomicU64,
+    /// What failed behind the leader's back, and poisons the log once the leader comes.
+    failure: OnceLock<Error>,
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +95,7 @@ impl Segments {
             last_read: Mutex::default(),
             maker: Mutex::new(maker),
             prepared: AtomicU64::new(0),
+            failure: OnceLock::new(),
         })
     }
 
@@ -154,8 +157,29 @@ impl Segments {
             };
             file.sync().map_err(|error| self.named("sync the segment", number, error))?;
         }
+        // After the leader's own syncs: an error of write-back is reported to one sync only, and
+        // that may have been the preparer's.
+        self.check()?;
         self.forget_below(first);
         Ok(())
+    }
+
+    /// Keeps what a sync behind the leader's back said: the bytes that it could not write may be
+    /// the leader's, and no later sync will say it again.
+    pub(crate) fn fail(&self, error: Error) {
+        // The first one counts.
+        let _ = self.failure.set(error);
+    }
+
+    /// The failure that was kept.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Syncs a segment's file for the preparer, and keeps the failure for the leader.
+    pub(crate) fn sync_behind(&self, number: u64, file: &SegmentFile) -> bool {
+        let synced = file.sync();
+        synced.map_err(|error| self.fail(self.named("sync the segment", number, error))).is_ok()
     }
 
     pub(crate) fn prepared(&self) -> Lsn {
@@ -166,6 +190,7 @@ impl Segments {
 
     /// Makes segments of the running epoch until `prepared() >= to`; says whether it made any.
     pub(crate) fn prepare(&self, to: Lsn) -> Result<bool> {
+        self.check()?;
         let mut made = false;
         while self.prepared() < to {
             let mut maker = self.maker.lock();
@@ -288,7 +313,10 @@ impl Segments {
             _ => self.name(maker, epoch, number, predecessor)?,
         };
         if let Err(error) = self.folder.sync() {
-            maker.half_named = Some((number, file));
+            // Any other failure is not tried again: nothing is known of the name then.
+            if error.kind() == ErrorKind::NoSpace {
+                maker.half_named = Some((number, file));
+            }
             return Err(error.at_segment(number));
         }
         self.publish(number, file);
@@ -311,7 +339,7 @@ impl Segments {
         let base = self.start_of(number);
         let header =
             SegmentHeader { number, base, epoch: epoch.number, salt: epoch.salt, predecessor };
-        let spare = self.take_spare(maker)?;
+        let spare = self.take_spare(maker, predecessor.is_some())?;
         let named = self.write_header(spare, &header).and_then(|file| {
             self.folder.rename(&spare_name(spare), &name)?;
             Ok(file)
@@ -322,9 +350,13 @@ impl Segments {
         named.map_err(|error| error.at_segment(number))
     }
 
-    fn take_spare(&self, maker: &mut Maker) -> Result<u64> {
-        if let Some(spare) = maker.spares.pop_first() {
-            return Ok(spare);
+    /// A file to become a segment. The last spare is an epoch's first segment only: with it a log
+    /// opens on a full disk.
+    fn take_spare(&self, maker: &mut Maker, is_first: bool) -> Result<u64> {
+        if is_first || maker.spares.len() > 1 {
+            if let Some(spare) = maker.spares.pop_first() {
+                return Ok(spare);
+            }
         }
         let spare = take_number(maker);
         self.make_spare(spare, false)?;

@@ -21,6 +21,13 @@ const STATS_INTERVAL: Duration = Duration::from_millis(100);
 /// Writes until it is killed, or until whoever reads the reports is gone.
 pub(crate) fn run(args: &ChildArgs) -> Result<Infallible, Failure> {
     let wal = Options::new().create_new(args.create).must_exist(!args.create).open(&args.dir)?;
+    if args.promise == Promise::Append && !wal.stats().appends_survive_kill {
+        return Err(Failure::Usage(format!(
+            "appends survive a kill only with the mapped buffer, which the file system of {} does \
+             not allow; name a folder on ext4 or XFS with --dir, or use --promise commit",
+            args.dir.display()
+        )));
+    }
     let pipe = Pipe::new()?;
     pipe.write(&Frame::Ready.encode())?;
     let latencies: Arc<[Histogram]> = (0..args.threads).map(|_| Histogram::new()).collect();

@@ -71,7 +71,7 @@ impl Commit {
         std::mem::forget(guard);
         match result {
             Err(error) if error.kind() != ErrorKind::NoSpace => Err(self.poison(error)),
-            Err(error) => Err(error.at_lsn(cursor.written)),
+            Err(error) => Err(error),
             Ok(()) => {
                 self.store.prepare_ahead(until);
                 Ok(cursor.written)

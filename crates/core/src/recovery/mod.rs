@@ -115,6 +115,14 @@ fn ended_cleanly(store: &Arc<dyn ReadStore>, survey: &Survey, options: &Options)
     if survey.holds(end) && reader.header(end, newest.seed)?.is_some() {
         return Ok(false);
     }
+    // Appends would go on into what was prepared behind the end: all of it must be sound.
+    let numbers = survey.newest_segments();
+    let is_gapless = numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+    let last_end = numbers.last().map(|last| Lsn::new((last + 1) * state.segment_bytes));
+    let is_last = last_end.is_none_or(|last_end| last_end == survey.highest_end);
+    if !survey.damaged.is_empty() || !is_gapless || !is_last {
+        return Ok(false);
+    }
     let end_number = end.segment(state.segment_bytes);
     for number in survey.newest_segments().into_iter().rev().take_while(|n| *n > end_number) {
         let base = Lsn::new(number * state.segment_bytes);

@@ -29,9 +29,9 @@ impl Wal {
     /// # Errors
     /// `TooLarge`: nothing was reserved. `NoSpace`: the disk and the buffer are full; nothing was
     /// reserved; free space and append again. `Closed`, `Poisoned`: open the log again. Under the
-    /// policies `Always` and `Os` the record is in the log when its sync or write fails: after
-    /// `NoSpace` wait with [`sync`](Wal::sync) or [`flush_to_os`](Wal::flush_to_os) instead of
-    /// appending it again.
+    /// policies `Always` and `Os` the record is in the log when its sync or write fails: the error
+    /// then has its [`lsn`](Error::lsn); after `NoSpace` wait with
+    /// [`wait_durable`](Wal::wait_durable) instead of appending it again.
     #[inline]
     pub fn append(&self, data: &[u8]) -> Result<Ticket<'_>> {
         self.append_slice(0, data, WhenFull::Wait)
@@ -86,10 +86,13 @@ impl Wal {
     /// Shares one device sync with all who wait at the time.
     ///
     /// # Errors
-    /// As [`append`](Wal::append); `NoSpace` and `Poisoned` also as [`Ticket::wait`].
+    /// As [`append`](Wal::append), and as [`Ticket::wait`]. An error with an [`lsn`](Error::lsn)
+    /// came after the record was in the log: after `NoSpace` free space and call
+    /// [`wait_durable`](Wal::wait_durable) with it. Without one nothing was reserved.
     #[inline]
     pub fn commit(&self, data: &[u8]) -> Result<Lsn> {
-        self.append(data)?.wait()
+        let ticket = self.append(data)?;
+        ticket.wait().map_err(|error| kept_at(ticket.lsn(), error))
     }
 
     /// Appends a record of `len` bytes that `fill` writes in place, knowing its LSN.
@@ -264,6 +267,7 @@ impl Wal {
             SyncPolicy::Always => self.handle.log.wait(end, None).map(drop),
             SyncPolicy::Os => self.flush_until(end),
         }
+        .map_err(|error| kept_at(start, error))
     }
 
     /// A piece of `write_bytes` is complete: has it written behind the appender's back, while
@@ -375,6 +379,13 @@ fn zero_the_rest(reserved: &mut Reserved<'_>, len: usize) {
     let from = (HEADER_BYTES + len) as u64;
     let rest = framed_bytes(len) - from;
     reserved.write(from, &[0; 8][..rest as usize]);
+}
+
+/// Names the record that is in the log though its call failed. A sticky error stays the same for
+/// all.
+#[cold]
+fn kept_at(lsn: Lsn, error: Error) -> Error {
+    if error.kind() == ErrorKind::NoSpace { error.at_lsn(lsn) } else { error }
 }
 
 #[cold]

@@ -76,8 +76,8 @@ impl Drop for Pin {
 impl Wal {
     /// Keeps the segments from `at` on, or from the head on, for a reader.
     ///
-    /// Looks at the head and pins under the lock under which segments are released, so that
-    /// what is pinned is there.
+    /// Looks at the head and pins under the lock under which a release decides how far it goes, so
+    /// that what is pinned is there.
     pub(super) fn pin(&self, at: Option<Lsn>) -> Result<Pin> {
         let state = self.handle.state.lock();
         let at = at.unwrap_or(state.head);
@@ -101,7 +101,8 @@ impl Wal {
     /// # Errors
     /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`:
     /// it lies above the end. `Truncated`: it lies in a range that a crash cut off. `NoSpace`,
-    /// `Io`: the old head stands; call again. `Closed`, `Poisoned`.
+    /// `Io`: the log goes on from the old head, and a later open from the old or the new one; call
+    /// again. `Closed`, `Poisoned`.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         if lsn <= self.head_lsn() {
@@ -159,27 +160,25 @@ impl Handle {
 
     /// Sets the clean end. No state is saved afterwards.
     pub(super) fn save_clean_end(&self, end: Lsn) -> Result<()> {
-        let mut state = self.state.lock();
-        if state.clean {
-            return Err(Error::bare(ErrorKind::Closed));
-        }
-        let next = State { clean: true, clean_end: end, ..state.clone() };
-        self.log.store.save_state(&next)?;
-        *state = next;
-        Ok(())
+        self.change_state(|state| {
+            state.clean = true;
+            state.clean_end = end;
+        })
     }
 
+    /// Saves a changed state, then lets it be seen. Who only looks does not wait for the device.
     fn change_state(&self, change: impl FnOnce(&mut State)) -> Result<()> {
-        let mut state = self.state.lock();
-        if state.clean {
+        let _saving = self.saving.lock();
+        let before = self.state.lock().clone();
+        if before.clean {
             return Err(Error::bare(ErrorKind::Closed));
         }
         self.log.check()?;
-        let mut next = state.clone();
+        let mut next = before.clone();
         change(&mut next);
-        if next != *state {
+        if next != before {
             self.log.store.save_state(&next)?;
-            *state = next;
+            *self.state.lock() = next;
         }
         Ok(())
     }
@@ -194,11 +193,15 @@ impl Handle {
 
     /// Frees the segments below the head that no reader pins.
     fn release_unpinned(&self) -> Result<()> {
-        let state = self.state.lock();
-        if state.clean {
-            return Ok(());
-        }
-        let to = self.pins.lowest().map_or(state.head, |pin| pin.min(state.head));
+        let _saving = self.saving.lock();
+        let to = {
+            let state = self.state.lock();
+            if state.clean {
+                return Ok(());
+            }
+            // Under the state's lock: a pin that is set later lies at or above this head.
+            self.pins.lowest().map_or(state.head, |pin| pin.min(state.head))
+        };
         self.log.store.release(Lsn::ZERO, to)
     }
 }

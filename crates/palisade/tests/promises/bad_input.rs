@@ -106,8 +106,12 @@ fn a_log_that_must_exist_and_does_not_is_not_made() {
         assert!(!path.exists());
     }
     fs::create_dir(&path).unwrap();
-    let error = refused(&small().must_exist(true).create_new(true), &path);
+    let error = refused(&small().must_exist(true), &path);
     assert_tells(&error, ErrorKind::NotFound, &["empty", text(&path)]);
+    for options in [small().must_exist(true), small().create(false)] {
+        let error = refused(&options.create_new(true), &path);
+        assert_tells(&error, ErrorKind::InvalidArgument, &["create_new", "must_exist"]);
+    }
 }
 
 #[test]
