@@ -33,8 +33,8 @@ pub use frame::framed_bytes;
 pub use lsn::Lsn;
 pub use memory::{Memory, MemoryKind};
 pub use options::{
-    MAX_BUFFER_BYTES, MAX_SEGMENT_BYTES, MIN_BUFFER_BYTES, MIN_SEGMENT_BYTES, Options, SyncPolicy,
-    check_segment_bytes,
+    MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES, MIN_BUFFER_BYTES, MIN_SEGMENT_BYTES,
+    Options, SyncPolicy, check_segment_bytes,
 };
 pub use reader::{Record, RecordBuf, Records};
 pub use recovery::RecoveryReport;

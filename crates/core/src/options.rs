@@ -13,6 +13,9 @@ pub const MIN_SEGMENT_BYTES: u64 = 4 << 10;
 /// Largest segment that a log may have: 1 TiB.
 pub const MAX_SEGMENT_BYTES: u64 = 1 << 40;
 
+/// Longest interval of [`SyncPolicy::Interval`]: a day.
+pub const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// When the log syncs to the device by itself.
 ///
 /// `commit`, `sync`, `wait_durable`, `Ticket::wait` and `.await` sync at once under every
@@ -25,7 +28,8 @@ pub enum SyncPolicy {
     OnCommit,
     /// Every `append` returns only after its record is durable.
     Always,
-    /// A sync begins at most this long after the oldest unsynced append, idle or not.
+    /// A sync begins at most this long after the oldest unsynced append, idle or not. At most a
+    /// day ([`MAX_INTERVAL`]).
     Interval(Duration),
     /// Every `append` returns after its bytes were handed to the operating system, which syncs
     /// them when it likes.
@@ -94,8 +98,11 @@ impl Options {
         check((4096..=1 << 30).contains(&self.read_ahead_bytes), || {
             format!("read_ahead_bytes is {}; it must be from 4 KiB to 1 GiB", self.read_ahead_bytes)
         })?;
-        let zero_interval = self.sync_policy == SyncPolicy::Interval(Duration::ZERO);
-        check(!zero_interval, || "sync_policy is Interval(0); use SyncPolicy::Always".into())
+        let SyncPolicy::Interval(interval) = self.sync_policy else { return Ok(()) };
+        check(!interval.is_zero(), || "sync_policy is Interval(0); use SyncPolicy::Always".into())?;
+        check(interval <= MAX_INTERVAL, || {
+            format!("sync_policy is Interval({interval:?}); it must be at most a day")
+        })
     }
 }
 
@@ -128,7 +135,11 @@ mod tests {
 
     #[test]
     fn each_bad_value_is_named() {
-        let cases: [(&str, Options); 4] = [
+        let cases: [(&str, Options); 5] = [
+            (
+                "a day",
+                Options { sync_policy: SyncPolicy::Interval(Duration::MAX), ..Options::default() },
+            ),
             ("buffer_bytes", Options { buffer_bytes: 5000, ..Options::default() }),
             ("max_waiters", Options { max_waiters: 0, ..Options::default() }),
             ("gather_percent", Options { gather_percent: 101, ..Options::default() }),

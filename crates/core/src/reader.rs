@@ -319,12 +319,6 @@ impl Records {
         self
     }
 
-    /// Whether there are bytes before the end that have not been walked over.
-    pub(crate) fn has_more(&self) -> bool {
-        let is_open = |span: &EpochSpan| self.at.max(span.base) < span.end;
-        !self.is_finished && self.spans.iter().any(is_open)
-    }
-
     /// Whether an error ended the iterator for good.
     pub(crate) fn is_finished(&self) -> bool {
         self.is_finished
@@ -353,23 +347,23 @@ impl Records {
     /// written, if the log could not be read further.
     #[expect(clippy::should_implement_trait, reason = "the record borrows the read buffer")]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
-        match self.step() {
-            Ok(Some((lsn, header))) => {
-                let data_at = lsn.plus(HEADER_BYTES as u64);
-                let data_end = data_at.plus(u64::from(header.payload_bytes));
-                Ok(Some(Record {
-                    lsn,
-                    next_lsn: self.at,
-                    tag: header.tag,
-                    data: self.reader.slice(data_at..data_end),
-                }))
-            }
-            Ok(None) => self.at_end.take().map_or(Ok(None), Err),
-            Err(error) => {
-                self.finish();
-                Err(error)
-            }
+        match self.advance()? {
+            Some(found) => Ok(Some(self.record(found))),
+            None => self.at_end.take().map_or(Ok(None), Err),
         }
+    }
+
+    /// Goes on to the next record; an error ends the iterator.
+    pub(crate) fn advance(&mut self) -> Result<Option<(Lsn, Header)>> {
+        self.step().inspect_err(|_| self.is_finished = true)
+    }
+
+    /// The record that `advance` has just found.
+    pub(crate) fn record(&self, (lsn, header): (Lsn, Header)) -> Record<'_> {
+        let data_at = lsn.plus(HEADER_BYTES as u64);
+        let data_end = data_at.plus(u64::from(header.payload_bytes));
+        let data = self.reader.slice(data_at..data_end);
+        Record { lsn, next_lsn: self.at, tag: header.tag, data }
     }
 
     /// Goes on to the next data frame, whose whole frame is then in the reader's buffer.

@@ -227,12 +227,13 @@ pub trait Store: ReadStore {
     /// `NoSpace` or `Io`; the epoch has not begun.
     fn begin_epoch(&self, epoch: &Epoch) -> Result<()>;
 
-    /// Goes on in the epoch that `epoch` names, after a clean end at `end`: `prepared()` becomes
-    /// the end of the last segment present, and `prepare` makes segments of this epoch.
+    /// Goes on in the epoch that `epoch` names, from `from` on: `prepared()` becomes the end of
+    /// the last segment present, or the start of `from`'s segment if that is greater, and
+    /// `prepare` makes segments of this epoch.
     ///
     /// # Errors
     /// `Io`; nothing was changed.
-    fn resume_epoch(&self, epoch: &Epoch, end: Lsn) -> Result<()>;
+    fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()>;
 
     /// What an earlier life left in the log buffer.
     ///

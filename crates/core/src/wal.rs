@@ -81,7 +81,13 @@ impl Wal {
     }
 
     fn open_store(store: Arc<dyn Store>, options: &Options) -> Result<Wal> {
-        let Recovered { state, spans, base, memory, mut report } = recover(&store, options)?;
+        let recovered = recover(&store, options)?;
+        Wal::begin(store, recovered, options)
+    }
+
+    /// Allows reservations: the last step of an open.
+    fn begin(store: Arc<dyn Store>, recovered: Recovered, options: &Options) -> Result<Wal> {
+        let Recovered { state, spans, base, memory, mut report } = recovered;
         let seed = spans.last().expect("a recovered log has a running epoch").seed;
         let buffer = Buffer::new(memory, base, state.segment_bytes, seed);
         report.appends_survive_kill = buffer.memory_kind() == crate::MemoryKind::Mapped;
@@ -130,6 +136,8 @@ impl Wal {
         let end = log.buffer.stop(Stop::Closed);
         log.wait(end, None)?;
         self.handle.save_clean_end(end)?;
+        // Everything is durable; who still waits, waits for records that will not come.
+        log.fail_waiters(&Error::bare(ErrorKind::Closed), true);
         log.flusher.stop();
         log.store.close();
         Ok(())

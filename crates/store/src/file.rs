@@ -194,8 +194,8 @@ impl Store for FileStore {
         self.segments.begin(epoch)
     }
 
-    fn resume_epoch(&self, epoch: &Epoch, _end: Lsn) -> Result<()> {
-        self.segments.resume(epoch)
+    fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
+        self.segments.resume(epoch, from)
     }
 
     fn old_buffer(&self) -> Result<OldBuffer> {

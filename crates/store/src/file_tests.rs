@@ -154,6 +154,47 @@ fn a_full_disk_still_opens_and_everything_goes_on_when_there_is_space() {
 }
 
 #[test]
+fn a_log_that_filled_the_disk_itself_keeps_a_spare_to_open_with() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
+    wait_until("a spare is made", || has_spare(temp.path()));
+    disk.controls.fill(true);
+    let refused = store.prepare(Lsn::new(9 * SEGMENT_BYTES)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NoSpace);
+    assert!(has_spare(temp.path()), "the last spare is for the next open");
+    let base = store.prepared().as_u64();
+    drop(store);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(2, base)).unwrap();
+}
+
+#[test]
+fn a_sync_error_that_the_preparer_gets_reaches_the_leader() {
+    const LARGE: u64 = 8 << 20;
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let store = FileStore::open_on(Arc::new(disk.clone()), temp.path(), &options(LARGE)).unwrap();
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
+    wait_until("a spare is made", || has_spare(temp.path()));
+    disk.controls.fail_preparer();
+    let mut tail = 1 << 20;
+    wait_until("the preparer syncs zeros", || {
+        pause_below_a_flood();
+        store.prepare_ahead(Lsn::new(tail));
+        tail += 64 << 10;
+        disk.controls.has_failed_preparer()
+    });
+    store.write(Lsn::ZERO, &[IoSlice::new(b"record")]).unwrap();
+    wait_until("the leader is told", || store.sync(Lsn::ZERO, Lsn::new(6)).is_err());
+    let error = store.sync(Lsn::ZERO, Lsn::new(6)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+}
+
+#[test]
 fn a_write_that_lacks_space_can_be_made_again() {
     let temp = tempfile::tempdir().unwrap();
     let disk = TestDisk::new(false, 1);
@@ -190,6 +231,7 @@ fn the_preparer_keeps_zeros_and_a_segment_ahead_of_the_tail() {
     let disk = TestDisk::new(true, 1);
     let store = FileStore::open_on(Arc::new(disk), temp.path(), &options(LARGE)).unwrap();
     store.begin_epoch(&epoch(1, 0)).unwrap();
+    drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
     let len = |number| {
         let found = fs::metadata(temp.path().join(segment_name(number)));
         found.map_or(0, |found| found.len().saturating_sub(4096))
@@ -228,15 +270,16 @@ fn a_recycled_file_gets_a_header_and_keeps_its_old_bytes() {
     let store = open(&TestDisk::new(true, 1), temp.path());
     store.begin_epoch(&epoch(1, 0)).unwrap();
     let content = [7; SEGMENT_BYTES as usize];
-    store.write(Lsn::ZERO, &[IoSlice::new(&content)]).unwrap();
-    store.release(Lsn::ZERO, Lsn::new(SEGMENT_BYTES)).unwrap();
-    store.prepare(Lsn::new(4 * SEGMENT_BYTES)).unwrap();
+    store.prepare(Lsn::new(2 * SEGMENT_BYTES)).unwrap();
+    store.write(Lsn::ZERO, &[IoSlice::new(&content), IoSlice::new(&content)]).unwrap();
+    store.release(Lsn::ZERO, Lsn::new(2 * SEGMENT_BYTES)).unwrap();
+    store.prepare(Lsn::new(5 * SEGMENT_BYTES)).unwrap();
     store.close();
     let old = |number: u64| {
         let bytes = fs::read(temp.path().join(segment_name(number)));
         bytes.is_ok_and(|bytes| bytes[4096..] == content)
     };
-    let recycled = (1..4).find(|&number| old(number)).unwrap();
+    let recycled = (2..5).find(|&number| old(number)).unwrap();
     let listed = store.segments().unwrap();
     let found = listed.iter().find(|segment| segment.number == recycled).unwrap();
     let header = found.header.as_ref().unwrap();

@@ -230,11 +230,13 @@ impl Store for MemStore {
         Ok(())
     }
 
-    fn resume_epoch(&self, epoch: &Epoch, _end: Lsn) -> Result<()> {
+    fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
         let mut content = self.content.write();
         let last = content.segments.last_key_value().map(|(_, segment)| segment.header.base);
         let segment_bytes = content.state.segment_bytes;
-        content.prepared = last.map_or(epoch.base, |base| base.plus(segment_bytes));
+        let prepared = last.map_or(epoch.base, |base| base.plus(segment_bytes));
+        let start = Lsn::new(from.as_u64() - from.as_u64() % segment_bytes);
+        content.prepared = prepared.max(start);
         content.epoch = Some(*epoch);
         Ok(())
     }

@@ -215,10 +215,11 @@ impl Segments {
         Ok(())
     }
 
-    pub(crate) fn resume(&self, epoch: &Epoch) -> Result<()> {
+    pub(crate) fn resume(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
         let mut maker = self.maker.lock();
         let last = self.folder.segment_numbers(self.shape.segment_bytes)?.pop();
         let end = last.map_or(epoch.base, |last| self.start_of(last + 1));
+        let end = end.max(self.start_of(self.split(from).0));
         // Release: see `prepared`.
         self.prepared.store(end.as_u64(), Ordering::Release);
         maker.epoch = Some(*epoch);

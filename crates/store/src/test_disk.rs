@@ -17,6 +17,9 @@ pub(crate) struct Controls {
     /// No file may grow.
     is_full: AtomicBool,
     syncs: AtomicUsize,
+    /// The next sync by the preparer's thread fails, as the one sync that is told of a failed
+    /// write-back.
+    fails_preparer: AtomicBool,
     overwrites_in_place: bool,
     boot: BootId,
 }
@@ -37,8 +40,21 @@ impl Controls {
         Ok(())
     }
 
-    fn count_sync(&self) {
+    pub(crate) fn fail_preparer(&self) {
+        self.fails_preparer.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn has_failed_preparer(&self) -> bool {
+        !self.fails_preparer.load(Ordering::SeqCst)
+    }
+
+    fn count_sync(&self) -> io::Result<()> {
         self.syncs.fetch_add(1, Ordering::SeqCst);
+        let is_preparer = std::thread::current().name() == Some("palisade-prepare");
+        if is_preparer && self.fails_preparer.swap(false, Ordering::SeqCst) {
+            return Err(io::Error::other("write-back failed"));
+        }
+        Ok(())
     }
 }
 
@@ -53,6 +69,7 @@ impl TestDisk {
         let controls = Controls {
             is_full: AtomicBool::new(false),
             syncs: AtomicUsize::new(0),
+            fails_preparer: AtomicBool::new(false),
             overwrites_in_place,
             boot: [boot; 16],
         };
@@ -91,7 +108,7 @@ impl Disk for TestDisk {
     }
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        self.controls.count_sync();
+        self.controls.count_sync()?;
         OsDisk.sync_folder(folder)
     }
 
@@ -128,7 +145,7 @@ impl DiskFile for TestFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.controls.count_sync();
+        self.controls.count_sync()?;
         self.file.sync_data()
     }
 

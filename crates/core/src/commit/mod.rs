@@ -129,8 +129,7 @@ impl Commit {
             return Ok(true);
         }
         self.check()?;
-        if !registry.is_led {
-            registry.is_led = true;
+        if registry.try_lead() {
             drop(registry);
             return self.lead(target, deadline);
         }
@@ -151,7 +150,7 @@ impl Commit {
         if self.durable.read() >= target {
             return Ok(true);
         }
-        self.check()?;
+        self.check_goes_on(target)?;
         node.reset();
         let key = registry.register(target, Waiter::Observer(Arc::clone(&node)))?;
         drop(registry);
@@ -233,7 +232,14 @@ impl Commit {
     /// Leads until the first guest is served or `deadline` comes. The flusher's part; it was
     /// given leadership.
     pub(crate) fn lead_for_guests(&self, deadline: Instant) {
-        let first = self.registry.lock().first_guest_target();
+        let first = {
+            let mut registry = self.registry.lock();
+            if !std::mem::take(&mut registry.is_asked) {
+                // A thread came first and has taken it.
+                return;
+            }
+            registry.first_guest_target()
+        };
         match first {
             // Errors reach the guests through the registry.
             Some(target) => drop(self.lead(target, Some(deadline))),
@@ -244,6 +250,17 @@ impl Commit {
     /// The failure that poisoned the log, if one did.
     pub(crate) fn check(&self) -> Result<()> {
         self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Whether the log can still come to `target`: it is neither poisoned nor closed below it.
+    pub(crate) fn check_goes_on(&self, target: Lsn) -> Result<()> {
+        self.check()?;
+        match self.buffer.tail() {
+            Err(Stop::Closed) if target > self.buffer.reserved() => {
+                Err(Error::bare(ErrorKind::Closed))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Poisons the log: every current and later call that needs it gets the same error.
@@ -452,6 +469,7 @@ impl Commit {
         self.mirror(registry);
         if !registry.is_led {
             registry.is_led = true;
+            registry.is_asked = true;
             self.flusher.lead_soon();
         }
     }

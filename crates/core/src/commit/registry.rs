@@ -60,8 +60,10 @@ type Queue = BinaryHeap<Reverse<(Lsn, Key)>>;
 /// Waiters and leadership.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    /// Whether a thread holds leadership.
+    /// Whether leadership is taken: a thread holds it, or the flusher was asked to.
     pub(crate) is_led: bool,
+    /// The flusher was asked and has not begun: whoever can lead at once takes it from it.
+    pub(crate) is_asked: bool,
     threads: Queue,
     guests: Queue,
     observers: Queue,
@@ -76,6 +78,7 @@ impl Registry {
     pub(crate) fn new(max_waiters: usize) -> Registry {
         Registry {
             is_led: false,
+            is_asked: false,
             threads: Queue::new(),
             guests: Queue::new(),
             observers: Queue::new(),
@@ -84,6 +87,14 @@ impl Registry {
             max_waiters,
             spare_batches: Vec::new(),
         }
+    }
+
+    /// Takes leadership, if nobody holds it.
+    pub(crate) fn try_lead(&mut self) -> bool {
+        let is_free = !self.is_led || self.is_asked;
+        self.is_led = true;
+        self.is_asked = false;
+        is_free
     }
 
     /// How many wait.

@@ -45,38 +45,45 @@ impl Commit {
     /// writing for the others.
     pub(crate) fn write_filled(&self) -> Result<Lsn> {
         let until = self.buffer.reserved();
+        // Declared before the lock, so that a panic of the store poisons after it is let go of:
+        // poisoning wakes wakers, which are foreign code.
+        let guard = PoisonOnPanic(self);
         let mut cursor = self.cursor.lock();
-        self.write_until(&mut cursor, until)
+        let result = self.write_until(&mut cursor, until);
+        drop(cursor);
+        std::mem::forget(guard);
+        self.poison_unless_no_space(result)
     }
 
     /// As `write_filled`, unless another thread is writing.
     pub(crate) fn try_write_filled(&self) -> Result<()> {
         let until = self.buffer.reserved();
-        match self.cursor.try_lock() {
-            Some(mut cursor) => self.write_until(&mut cursor, until).map(drop),
-            None => Ok(()),
-        }
+        let guard = PoisonOnPanic(self);
+        let result = match self.cursor.try_lock() {
+            Some(mut cursor) => self.write_until(&mut cursor, until),
+            None => Ok(Lsn::ZERO),
+        };
+        std::mem::forget(guard);
+        self.poison_unless_no_space(result).map(drop)
+    }
+
+    fn poison_unless_no_space(&self, result: Result<Lsn>) -> Result<Lsn> {
+        result.map_err(|error| match error.kind() {
+            ErrorKind::NoSpace => error,
+            _ => self.poison(error),
+        })
     }
 
     fn write_until(&self, cursor: &mut WriteCursor, until: Lsn) -> Result<Lsn> {
-        let guard = PoisonOnPanic(self);
-        let mut result = Ok(());
-        while result.is_ok() && cursor.written < until {
+        while cursor.written < until {
             let run = cursor.collect(&self.buffer, self.write_bytes, until);
             if run.reservations == 0 {
                 break;
             }
-            result = self.write_run(cursor, &run);
+            self.write_run(cursor, &run)?;
         }
-        std::mem::forget(guard);
-        match result {
-            Err(error) if error.kind() != ErrorKind::NoSpace => Err(self.poison(error)),
-            Err(error) => Err(error),
-            Ok(()) => {
-                self.store.prepare_ahead(until);
-                Ok(cursor.written)
-            }
-        }
+        self.store.prepare_ahead(until);
+        Ok(cursor.written)
     }
 
     fn write_run(&self, cursor: &mut WriteCursor, run: &Run) -> Result<()> {

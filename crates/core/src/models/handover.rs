@@ -4,28 +4,40 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::{Bound, Log, check};
+use super::{Bound, LARGE_FRAME, Log, SMALL_FRAME, check, take};
 
 #[test]
 fn a_waiter_that_timed_out_passes_leadership_on() {
-    check("a_waiter_that_timed_out_passes_leadership_on", Bound::At(2), || {
+    check("a_waiter_that_timed_out_passes_leadership_on", Bound::At(3), || {
         let log = Log::roomy();
+        // The hole keeps the first round from serving those above it.
         let below = log.append(1);
-        let first = {
+        let hole = take(&log.wal.commit_state().buffer, SMALL_FRAME).expect("the log is open");
+        let middle = log.append(2);
+        let top = log.append(4);
+        let hasty = {
             let log = log.clone();
-            thread::spawn(move || log.wal.wait_durable(below).unwrap())
+            // Its deadline has passed from the start: it registers at most, and may be given
+            // leadership while it leaves.
+            thread::spawn(move || wait_in_passing(&log, middle.plus(LARGE_FRAME)))
         };
-        let last = {
+        let patient = {
             let log = log.clone();
-            thread::spawn(move || log.commit(2).unwrap())
+            thread::spawn(move || {
+                log.wal.wait_durable(top).unwrap();
+                log.store.assert_synced(top, 4);
+            })
         };
-        // Its deadline has passed from the start: it registers at most, and may be given
-        // leadership while it leaves.
-        let ticket = log.wal.append(&super::large(4)).unwrap();
-        if ticket.wait_timeout(Duration::ZERO).unwrap() {
-            log.store.assert_synced(ticket.lsn(), 4);
-        }
-        first.join().unwrap();
-        last.join().unwrap();
+        log.wal.wait_durable(below).unwrap();
+        hole.pad();
+        hasty.join().unwrap();
+        patient.join().unwrap();
     });
+}
+
+fn wait_in_passing(log: &Log, end: crate::Lsn) {
+    let deadline = crate::sync::Instant::now().checked_add(Duration::ZERO);
+    if log.wal.commit_state().wait(end, deadline).unwrap() {
+        log.store.assert_synced_to(end);
+    }
 }

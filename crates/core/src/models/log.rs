@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Handle, Wal};
-use crate::buffer::Buffer;
-use crate::commit::Commit;
+use super::Wal;
 use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
+use crate::recovery::Recovered;
 use crate::store::{State, Store};
-use crate::sync::{Mutex, RwLock};
 use crate::{Lsn, Memory, Options, RecoveryReport, Uuid};
 
 impl Wal {
@@ -33,20 +31,9 @@ impl Wal {
             clean_end: base,
             clean: false,
         };
-        let buffer = Buffer::new(memory, base, segment_bytes, seed);
-        let handle = Handle {
-            policy: options.sync_policy,
-            piece_mask: !(options.write_bytes as u64 - 1),
-            writes_behind: false,
-            max_frame_bytes: buffer.max_reservation_bytes(),
-            read_ahead_bytes: options.read_ahead_bytes,
-            running_base: base,
-            pins: Arc::default(),
-            log: Arc::new(Commit::new(buffer, store, base, options)),
-            state: Mutex::new(state),
-            spans: RwLock::new(vec![EpochSpan { epoch: 1, seed, base, end: Lsn::LIMIT }]),
-            report: RecoveryReport::default(),
-        };
-        Wal { handle: Arc::new(handle) }
+        let spans = vec![EpochSpan { epoch: 1, seed, base, end: Lsn::LIMIT }];
+        let report = RecoveryReport::default();
+        let recovered = Recovered { state, spans, base, memory, report };
+        Wal::begin(store, recovered, options).expect("a model's options are valid")
     }
 }

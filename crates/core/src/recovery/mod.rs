@@ -273,7 +273,7 @@ fn make_durable(
             let text = format!("the sync line names LSN {first_unsure}, below the epoch");
             return Err(corrupt(text, &store.place()).at_lsn(first_unsure));
         }
-        store.resume_epoch(&epoch, scan.end)?;
+        store.resume_epoch(&epoch, first_unsure)?;
         if scanner.leftover.as_ref().is_some_and(|leftover| leftover.same_boot) {
             store.mark_durable(first_unsure)?;
         }

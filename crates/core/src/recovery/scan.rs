@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::decision::{Cause, Decision, Ending, decide};
 use super::ring::OldRing;
-use super::survey::{Survey, floor_of_segments, reader_of};
+use super::survey::{Survey, corrupt, floor_of_segments, reader_of};
 use crate::frame::{HEADER_BYTES, Header, Kind, padding};
 use crate::reader::{EpochSpan, FrameReader};
 use crate::store::ReadStore;
@@ -49,6 +49,9 @@ pub(crate) struct Scanner<'a> {
     newest: EpochSpan,
     pub(crate) reader: FrameReader,
     pub(crate) leftover: Option<Leftover>,
+    // All below was durable in the segments: what is damaged there is corruption, even where the
+    // ring still has it.
+    ring_floor: Lsn,
     place: String,
 }
 
@@ -65,6 +68,7 @@ impl<'a> Scanner<'a> {
             newest: survey.newest()?,
             reader: reader_of(store, survey, read_ahead_bytes),
             leftover,
+            ring_floor: Lsn::ZERO,
             place: store.place(),
         })
     }
@@ -77,6 +81,7 @@ impl<'a> Scanner<'a> {
         let line = self.leftover.as_ref().and_then(|leftover| leftover.durable);
         let floor = self.survey.floor().max(line.unwrap_or(Lsn::ZERO));
         let floor = floor_of_segments(self.survey, &mut self.reader, floor)?;
+        self.ring_floor = floor;
         let start = self.start(floor);
         let base = self.newest.base.max(self.survey.state.head);
         self.survey.check_present(base, start, &self.place)?;
@@ -99,7 +104,22 @@ impl<'a> Scanner<'a> {
         }
         scan.bytes = scan.end.bytes_since(start);
         self.look_beyond(&mut scan)?;
+        self.refuse_damaged_headers(start, scan.end)?;
         Ok(scan)
+    }
+
+    /// A segment's header is durable before its name: one that holds recovered bytes and does not
+    /// validate is damaged, never torn, and nothing can be written behind it.
+    fn refuse_damaged_headers(&self, start: Lsn, end: Lsn) -> Result<()> {
+        let segment_bytes = self.survey.state.segment_bytes;
+        let numbers = start.segment(segment_bytes)..end.as_u64().div_ceil(segment_bytes);
+        match self.survey.damaged.range(numbers).next() {
+            Some((number, text)) if start < end => {
+                let text = format!("the header of a segment does not validate: {text}");
+                Err(corrupt(text, &self.place).at_segment(*number))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The base of the floor's segment: the one that holds or begins at it, else the one that
@@ -138,7 +158,9 @@ impl<'a> Scanner<'a> {
         {
             return Ok(Some((header, Source::Segment)));
         }
-        let Some(leftover) = &mut self.leftover else { return Ok(None) };
+        let Some(leftover) = self.leftover.as_mut().filter(|_| at >= self.ring_floor) else {
+            return Ok(None);
+        };
         Ok(leftover.ring.frame(at, self.newest.seed).map(|header| (header, Source::Ring)))
     }
 

@@ -191,6 +191,9 @@ impl Survey {
         let place = store.place();
         let head = self.state.head;
         let Some((newest, older)) = self.spans.split_last() else { return Ok(()) };
+        // A head within a segment proves that the segment was there, and durable.
+        let within = head.as_u64() % self.state.segment_bytes;
+        self.check_present(Lsn::new(head.as_u64() - within), head, &place)?;
         for span in older {
             self.check_present(span.base.max(head), span.end, &place)?;
         }

@@ -92,8 +92,8 @@ impl Wal {
     /// Gives up all records below `lsn`, which stays: whole segments are freed and recycled, as
     /// far as no iterator reads them.
     ///
-    /// Waits until everything below `lsn` is durable. An `lsn` at or below the head changes
-    /// nothing.
+    /// Waits until everything below `lsn` is durable. An `lsn` at or below the head moves nothing,
+    /// and frees what could not be freed before.
     ///
     /// # Durability
     /// The new head survives power loss when this returns.
@@ -101,12 +101,12 @@ impl Wal {
     /// # Errors
     /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`:
     /// it lies above the end. `Truncated`: it lies in a range that a crash cut off. `NoSpace`,
-    /// `Io`: the log goes on from the old head, and a later open from the old or the new one; call
-    /// again. `Closed`, `Poisoned`.
+    /// `Io`: the head may have moved, and nothing else is lost; call again. `Closed`, `Poisoned`.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         if lsn <= self.head_lsn() {
-            return Ok(());
+            // What an earlier call or a reader left is freed all the same.
+            return self.handle.release_unpinned();
         }
         self.check_boundary(lsn)?;
         self.handle.log.wait(lsn, None)?;

@@ -178,13 +178,16 @@ impl Tail {
     /// The next record, or `None` if there was none within `patience`.
     ///
     /// # Errors
-    /// `Corrupt`, `Unsupported`, `Io`: as [`Records::next`]. `Poisoned`: after the last record
-    /// that there will be.
+    /// `Corrupt`, `Unsupported`, `Io`: as [`Records::next`]. `Closed`, `Poisoned`: after the last
+    /// record that there will be.
     pub fn next(&mut self, patience: Duration) -> Result<Option<Record<'_>>> {
         let deadline = Instant::now().checked_add(patience);
-        while !self.records.has_more() {
+        loop {
             if self.records.is_finished() {
                 return Ok(None);
+            }
+            if let Some(found) = self.records.advance()? {
+                return Ok(Some(self.records.record(found)));
             }
             let at = self.records.position();
             let end = self.end();
@@ -194,7 +197,6 @@ impl Tail {
                 return Ok(None);
             }
         }
-        self.records.next()
     }
 
     fn end(&self) -> Lsn {
@@ -211,7 +213,7 @@ impl Tail {
         if self.is_durable_only {
             return self.wal.commit_state().observe(at.plus(1), deadline);
         }
-        self.wal.commit_state().check()?;
+        self.wal.commit_state().check_goes_on(at.plus(1))?;
         crate::sync::sleep(WRITTEN_POLL.min(deadline - now));
         Ok(true)
     }

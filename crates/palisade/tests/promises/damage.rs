@@ -7,7 +7,7 @@ use std::path::Path;
 
 use palisade::inspect::{Inspector, Outcome};
 use palisade::store::{ReadStore, State, Store};
-use palisade::{BufferKind, Error, ErrorKind, Lsn, MemStore, Options, Wal};
+use palisade::{BufferKind, Error, ErrorKind, Lsn, MemStore, Options, Wal, framed_bytes};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -294,5 +294,76 @@ proptest! {
         bit in any::<u8>(),
     ) {
         flip_and_open(&lens, ending, share, bit);
+    }
+}
+
+/// Ten commits with the mapped buffer, and a copy of the folder as a kill leaves it.
+fn killed_with_mapped_buffer() -> (tempfile::TempDir, std::path::PathBuf, Vec<Lsn>) {
+    let (_dir, path) = folder();
+    let wal = small().buffer(BufferKind::Mapped).open(&path).unwrap();
+    let lsns = (0..10_u8).map(|n| wal.commit(&[n; 100]).unwrap()).collect();
+    let (dir, copy) = copy_as_killed(&path);
+    (dir, copy, lsns)
+}
+
+#[test]
+fn damage_below_the_floor_is_refused_though_the_ring_still_has_the_record() {
+    let (_dir, path, lsns) = killed_with_mapped_buffer();
+    let (file, offset) = place_of(&path, lsns[5], SEGMENT_BYTES);
+    flip(&file, offset + 30);
+    let before = snapshot(&path);
+    let error = small().open(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert_eq!(error.lsn(), Some(lsns[5]));
+    assert_eq!(snapshot(&path), before);
+}
+
+#[test]
+fn a_damaged_header_under_recovered_bytes_is_refused_though_the_ring_has_them() {
+    let (_dir, path, lsns) = killed_with_mapped_buffer();
+    let (file, _) = place_of(&path, lsns[0], SEGMENT_BYTES);
+    flip(&file, 50);
+    let before = snapshot(&path);
+    assert_eq!(small().open(&path).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(snapshot(&path), before);
+}
+
+#[test]
+fn a_log_whose_segments_are_all_gone_is_refused_where_the_head_proves_one() {
+    let (_dir, path) = folder();
+    let wal = small().open(&path).unwrap();
+    let lsns: Vec<Lsn> = (0..1500).map(|_| wal.append(&[3; 100]).unwrap().lsn()).collect();
+    wal.truncate_before(lsns[1200]).unwrap();
+    drop(wal);
+    for entry in std::fs::read_dir(&path).unwrap() {
+        let file = entry.unwrap().path();
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        if name.starts_with("segment-") || name == "buffer" {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+    let error = small().open(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+#[test]
+fn a_damaged_segment_prepared_behind_a_clean_end_is_not_written_into() {
+    let (_dir, path) = folder();
+    let wal = small().open(&path).unwrap();
+    let kept: Vec<Lsn> = (0..500).map(|_| wal.append(&[1; 100]).unwrap().lsn()).collect();
+    wal.close().unwrap();
+    let last =
+        palisade::inspect::Inspector::open(&path).unwrap().segments().unwrap().pop().unwrap();
+    let end = kept[499].plus(framed_bytes(100));
+    assert!(last.number > end.as_u64() / SEGMENT_BYTES, "a segment is prepared behind the end");
+    let (file, _) = place_of(&path, Lsn::new(last.number * SEGMENT_BYTES), SEGMENT_BYTES);
+    flip(&file, 50);
+    let wal = small().open(&path).unwrap();
+    assert!(!wal.recovery_report().clean);
+    let more: Vec<Lsn> = (0..1000).map(|_| wal.commit(&[2; 100]).unwrap()).collect();
+    drop(wal);
+    let wal = small().open(&path).unwrap();
+    for lsn in kept.iter().chain(&more) {
+        wal.get(*lsn).unwrap();
     }
 }

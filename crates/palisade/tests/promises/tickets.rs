@@ -8,7 +8,7 @@ use palisade::{ErrorKind, Lsn, MemStore, Options, Wal};
 use crate::executor::block_on;
 use crate::faulty::{Fault, FaultyStore, Op};
 use crate::holes::with_a_hole;
-use crate::watchdog::{guarded, until};
+use crate::watchdog::{PATIENCE, guarded, until};
 
 fn log_and_store() -> (Wal, FaultyStore) {
     let store = FaultyStore::new(1 << 16);
@@ -192,4 +192,45 @@ fn commit_until_closed(wal: &Wal) -> Vec<Lsn> {
 
 fn commit(wal: &Wal, data: &[u8]) {
     wal.commit(data).unwrap();
+}
+
+#[test]
+fn a_commit_in_a_callback_leads_itself_though_the_flusher_was_asked_to_lead() {
+    guarded(|| {
+        let (wal, _store) = log_and_store();
+        let (first, second) = (wal.append(b"1").unwrap().lsn(), wal.append(b"2").unwrap().lsn());
+        let (done, is_done) = std::sync::mpsc::channel();
+        let (log, also_done) = (wal.clone(), done.clone());
+        wal.on_durable(first, move |result| {
+            result.unwrap();
+            log.append(b"3").unwrap();
+            let other = log.append(b"4").unwrap().lsn();
+            log.on_durable(other, move |result| also_done.send(result).unwrap()).unwrap();
+            done.send(log.commit(b"5").map(drop)).unwrap();
+        })
+        .unwrap();
+        wal.on_durable(second, |result| result.unwrap()).unwrap();
+        is_done.recv().unwrap().unwrap();
+        is_done.recv().unwrap().unwrap();
+        wal.commit(b"6").unwrap();
+    });
+}
+
+#[test]
+fn a_tail_waits_over_marks_and_learns_that_the_log_was_closed() {
+    guarded(|| {
+        let (wal, _store) = log_and_store();
+        let lsn = wal.commit(b"1").unwrap();
+        let mut tail = wal.tail().unwrap();
+        assert_eq!(tail.next(PATIENCE).unwrap().unwrap().lsn(), lsn);
+        let writer = std::thread::spawn(move || {
+            wal.checkpoint(lsn).unwrap();
+            let next = wal.commit(b"2").unwrap();
+            wal.close().unwrap();
+            next
+        });
+        let seen = tail.next(PATIENCE).unwrap().unwrap().lsn();
+        assert_eq!(seen, writer.join().unwrap());
+        assert_eq!(tail.next(PATIENCE).unwrap_err().kind(), ErrorKind::Closed);
+    });
 }
