@@ -325,21 +325,22 @@ mod bytes {
 
     const WORD_BYTES: usize = 8;
 
+    struct Words(Vec<UnsafeCell<[u8; WORD_BYTES]>>);
+
+    // SAFETY: a shared reference gives access only through `unsafe` calls, each of which the
+    // model checker watches.
+    unsafe impl Sync for Words {}
+
     #[derive(Clone)]
     pub(super) struct Bytes {
-        words: Arc<Vec<UnsafeCell<[u8; WORD_BYTES]>>>,
+        words: Arc<Words>,
     }
-
-    // SAFETY: the words are shared by reference count; the model checker watches each access.
-    unsafe impl Send for Bytes {}
-    // SAFETY: as for `Send`.
-    unsafe impl Sync for Bytes {}
 
     impl Bytes {
         pub(super) fn heap(len: usize) -> Bytes {
             assert!(len.is_multiple_of(WORD_BYTES));
             let words = (0..len / WORD_BYTES).map(|_| UnsafeCell::new([0; WORD_BYTES]));
-            Bytes { words: Arc::new(words.collect()) }
+            Bytes { words: Arc::new(Words(words.collect())) }
         }
 
         pub(super) fn mapped(_: Arc<MmapRaw>, _: usize, _: usize) -> Option<Bytes> {
@@ -347,7 +348,7 @@ mod bytes {
         }
 
         pub(super) fn len(&self) -> usize {
-            self.words.len() * WORD_BYTES
+            self.words.0.len() * WORD_BYTES
         }
 
         pub(super) unsafe fn write(&self, offset: usize, from: &[u8]) {
@@ -355,7 +356,7 @@ mod bytes {
             while done < from.len() {
                 let (word, within) = ((offset + done) / WORD_BYTES, (offset + done) % WORD_BYTES);
                 let n = (WORD_BYTES - within).min(from.len() - done);
-                self.words[word].with_mut(|cell| {
+                self.words.0[word].with_mut(|cell| {
                     // SAFETY: the model checker has just shown that the access is exclusive.
                     let cell = unsafe { &mut *cell };
                     cell[within..within + n].copy_from_slice(&from[done..done + n]);
@@ -375,7 +376,7 @@ mod bytes {
         fn copy_out(&self, (offset, len): (usize, usize)) -> Vec<u8> {
             let mut out = Vec::with_capacity(len);
             for index in offset..offset + len {
-                self.words[index / WORD_BYTES].with(|cell| {
+                self.words.0[index / WORD_BYTES].with(|cell| {
                     // SAFETY: the model checker has just shown that nobody writes it.
                     let cell = unsafe { &*cell };
                     out.push(cell[index % WORD_BYTES]);

@@ -354,10 +354,10 @@ impl Segments {
     /// A file to become a segment. The last spare is an epoch's first segment only: with it a log
     /// opens on a full disk.
     fn take_spare(&self, maker: &mut Maker, is_first: bool) -> Result<u64> {
-        if is_first || maker.spares.len() > 1 {
-            if let Some(spare) = maker.spares.pop_first() {
-                return Ok(spare);
-            }
+        if (is_first || maker.spares.len() > 1)
+            && let Some(spare) = maker.spares.pop_first()
+        {
+            return Ok(spare);
         }
         let spare = take_number(maker);
         self.make_spare(spare, false)?;
