@@ -319,12 +319,22 @@ impl Commit {
             if !std::mem::replace(&mut has_waited, true) {
                 self.counters.waits_for_room.add(1);
             }
-            let before = self.buffer.written.read();
-            if self.write_filled()? == before {
-                // Everything that is filled is written; a lower owner is still copying.
-                backoff.wait();
-            }
+            self.write_for_room(&mut backoff)?;
         }
+    }
+
+    /// Writes what is filled, or lets the thread that is at it make room: whoever queued up behind
+    /// it would sleep until it is done with the whole buffer, though each piece makes room. Where
+    /// neither got on, a lower owner is still copying.
+    fn write_for_room(&self, backoff: &mut Backoff) -> Result<()> {
+        let before = self.buffer.written.read();
+        self.try_write_filled()?;
+        if self.buffer.written.read() > before {
+            *backoff = Backoff::default();
+        } else {
+            backoff.wait();
+        }
+        Ok(())
     }
 
     /// Makes of `claim`, which lacks room or crosses a segment end, a grant in one segment.
@@ -360,11 +370,9 @@ impl Commit {
             if let Some(granted) = claim.granted(bytes, self.buffer.limit()) {
                 return Ok(granted);
             }
-            let before = self.buffer.written.read();
-            match self.write_filled() {
-                Ok(written) if written > before => {}
-                Err(error) if error.kind() != ErrorKind::NoSpace => return Err(error),
-                _ => backoff.wait(),
+            match self.write_for_room(&mut backoff) {
+                Err(error) if error.kind() == ErrorKind::NoSpace => backoff.wait(),
+                other => other?,
             }
         }
     }
