@@ -192,8 +192,9 @@ impl Session<'_> {
         group: &mut [Entry],
         progress: &ProgressBar,
     ) -> Result<()> {
-        for _ in 0..self.args.rounds {
-            for entry in &mut *group {
+        for round in 0..self.args.rounds as usize {
+            for place in turns(group.len(), round) {
+                let entry = &mut group[place];
                 let name = entry.contender.name();
                 progress.set_message(format!("{} {name} x{}", workload.name(), entry.threads));
                 progress.tick();
@@ -286,5 +287,28 @@ impl Session<'_> {
         let bar = ProgressBar::new(rounds);
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar
+    }
+}
+
+/// Who comes after whom in `round`: begins with another contender each time, and goes the other
+/// way round each second time, so that none always pays for what the same one left behind.
+fn turns(contenders: usize, round: usize) -> Vec<usize> {
+    let mut turns: Vec<usize> = (0..contenders).collect();
+    turns.rotate_left(round % contenders.max(1));
+    if round % 2 == 1 {
+        turns.reverse();
+    }
+    turns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::turns;
+
+    #[test]
+    fn every_round_has_every_contender_in_another_order() {
+        let orders: Vec<_> = (0..3).map(|round| turns(3, round)).collect();
+        assert_eq!(orders, [[0, 1, 2], [0, 2, 1], [2, 0, 1]]);
+        assert!(turns(0, 1).is_empty());
     }
 }

@@ -53,11 +53,18 @@ use std::io::IoSlice;
 
 use crate::frame::{self, EpochSeed};
 use crate::memory::Memory;
+use crate::prefetch;
 use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering};
 use crate::watermark::Watermark;
 use crate::{Lsn, MemoryKind};
 
 const SLOT_BYTES: u64 = 16;
+/// How many reservations ahead the walk over the slots asks for its lines.
+const WALK_AHEAD: u64 = 8;
+/// How many reservations ahead an appender asks for its lines.
+const APPEND_AHEAD: u64 = 2;
+/// What is longer is fetched by the processor itself while it is copied.
+const FETCH_AHEAD_BYTES: u64 = 512;
 
 const FLAG_CLOSED: u64 = 1 << 63;
 const FLAG_POISONED: u64 = 1 << 62;
@@ -196,6 +203,26 @@ impl Buffer {
         // `Reserved::publish` [P1].
         let end = self.slot(at.as_u64()).load(Ordering::Acquire);
         (end > at.as_u64()).then_some(Lsn::new(end))
+    }
+
+    /// As `published_end`, on a walk from reservation to reservation: asks for the slots that the
+    /// walk will come to if what follows is as long as this one.
+    #[inline]
+    pub(crate) fn walk_from(&self, at: Lsn) -> Option<Lsn> {
+        let end = self.published_end(at)?;
+        let ahead = end.as_u64() + WALK_AHEAD * end.bytes_since(at);
+        prefetch::will_read(std::ptr::from_ref(self.slot(ahead)).cast());
+        Some(end)
+    }
+
+    /// Asks for the ring's lines and the slot that a reservation of `bytes` a little later will
+    /// write, so that they arrive while this one's checksum is computed.
+    #[inline]
+    pub(crate) fn fetch_ahead(&self, bytes: u64) {
+        // Relaxed: a guess. A flag in it, or another thread that is faster, makes it a bad one.
+        let at = self.tail.load(Ordering::Relaxed).wrapping_add(APPEND_AHEAD * bytes);
+        prefetch::will_write(std::ptr::from_ref(self.slot(at)).cast());
+        self.memory.fetch_ahead(at, bytes.min(FETCH_AHEAD_BYTES) as usize);
     }
 
     /// Calls `read` with the bytes of `[from, to)`.

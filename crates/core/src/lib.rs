@@ -18,6 +18,7 @@ mod memory;
 #[cfg(all(test, loom))]
 mod models;
 mod options;
+mod prefetch;
 mod reader;
 mod recovery;
 mod stats;

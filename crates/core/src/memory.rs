@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use memmap2::MmapRaw;
 
+use crate::prefetch::LINE_BYTES;
+
 /// Bytes of the words that [`Memory::place`] puts in front.
 const HEAD_BYTES: usize = 24;
 
@@ -129,6 +131,15 @@ impl Memory {
         unsafe { self.write(body_at + body.len() as u64, &[0; 8][..rest]) };
     }
 
+    /// Tells the processor that the `len` bytes from `position % len()` on will be written soon.
+    #[inline]
+    pub(crate) fn fetch_ahead(&self, position: u64, len: usize) {
+        for step in (0..len).step_by(LINE_BYTES) {
+            let (offset, _) = self.split(position.wrapping_add(step as u64), 0);
+            self.bytes.fetch_ahead(offset);
+        }
+    }
+
     /// Calls `read` with the `len` bytes from `position % len()` on, in two pieces where they
     /// wrap (the second is empty where they do not).
     ///
@@ -200,6 +211,7 @@ mod bytes {
     use memmap2::MmapRaw;
 
     use super::HEAD_BYTES;
+    use crate::prefetch;
     use crate::sync::SharedBytes;
 
     #[derive(Clone)]
@@ -242,6 +254,11 @@ mod bytes {
 
         pub(super) fn len(&self) -> usize {
             self.len
+        }
+
+        #[inline]
+        pub(super) fn fetch_ahead(&self, offset: usize) {
+            prefetch::will_write(self.at(offset));
         }
 
         fn at(&self, offset: usize) -> *mut u8 {
@@ -346,6 +363,8 @@ mod bytes {
         pub(super) fn mapped(_: Arc<MmapRaw>, _: usize, _: usize) -> Option<Bytes> {
             None
         }
+
+        pub(super) fn fetch_ahead(&self, _offset: usize) {}
 
         pub(super) fn len(&self) -> usize {
             self.words.0.len() * WORD_BYTES

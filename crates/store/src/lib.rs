@@ -12,6 +12,7 @@
 mod block;
 mod boot;
 mod buffer_file;
+mod demand;
 mod file;
 mod folder;
 mod fs;

@@ -49,8 +49,9 @@ pub struct FileOptions {
     pub buffer: BufferKind,
     /// Whether the log may or must be there. Default [`OpenMode::Create`].
     pub mode: OpenMode,
-    /// Released segments that are kept to be used again. Default 4: overwriting blocks syncs
-    /// faster than growing a file, and four bridge a truncation that comes in bursts.
+    /// Released segments that are kept at least, to be used again: overwriting blocks syncs faster
+    /// than growing a file. Default 4. More are kept while the log takes more between two
+    /// truncations; the folder never grows by it beyond what the log took itself.
     pub spare_segments: usize,
     /// Whether space is written with zeros once, ahead of the tail, by a thread of the store, so
     /// that commits touch no metadata of the file system. Default true. Turn it off where each

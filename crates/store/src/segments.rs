@@ -20,6 +20,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 use parking_lot::{Mutex, RwLock};
 
 use crate::block::BLOCK_BYTES;
+use crate::demand::Demand;
 use crate::folder::{Folder, segment_name, spare_name};
 use crate::fs::{Access, write_bytes, write_zeros};
 use crate::header::{self, HeaderFault};
@@ -37,7 +38,7 @@ pub(crate) struct Shape {
     pub(crate) in_place: bool,
     /// Whether files are written with zeros ahead of the tail.
     pub(crate) zero_fill: bool,
-    /// Released files that are kept.
+    /// Released files that are kept at least.
     pub(crate) spare_segments: usize,
 }
 
@@ -73,6 +74,7 @@ struct Maker {
     /// Left by an interrupted making; their numbers are taken first.
     half_made: Vec<u64>,
     next_spare: u64,
+    demand: Demand,
     /// A segment that has its name, but the folder's sync failed for lack of space.
     half_named: Option<(u64, Arc<SegmentFile>)>,
 }
@@ -234,8 +236,14 @@ impl Segments {
         if numbers.is_empty() {
             return Ok(());
         }
+        let keep = maker.demand.at_release().max(self.shape.spare_segments);
         for number in numbers {
-            self.free(&mut maker, number)?;
+            self.free(&mut maker, number, keep)?;
+        }
+        while maker.spares.len() > keep
+            && let Some(spare) = maker.spares.pop_last()
+        {
+            self.folder.remove(&spare_name(spare))?;
         }
         self.folder.sync()
     }
@@ -341,6 +349,7 @@ impl Segments {
         let header =
             SegmentHeader { number, base, epoch: epoch.number, salt: epoch.salt, predecessor };
         let spare = self.take_spare(maker, predecessor.is_some())?;
+        maker.demand.take();
         let named = self.write_header(spare, &header).and_then(|file| {
             self.folder.rename(&spare_name(spare), &name)?;
             Ok(file)
@@ -395,9 +404,9 @@ impl Segments {
         self.prepared.store(self.start_of(number + 1).as_u64(), Ordering::Release);
     }
 
-    fn free(&self, maker: &mut Maker, number: u64) -> Result<()> {
+    fn free(&self, maker: &mut Maker, number: u64, keep: usize) -> Result<()> {
         let name = segment_name(number);
-        if self.shape.in_place && maker.spares.len() < self.shape.spare_segments {
+        if self.shape.in_place && maker.spares.len() < keep {
             let spare = take_number(maker);
             self.folder.rename(&name, &spare_name(spare))?;
             maker.spares.insert(spare);

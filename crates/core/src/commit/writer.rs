@@ -31,7 +31,7 @@ impl WriteCursor {
     fn collect(&self, buffer: &Buffer, bytes: u64, until: Lsn) -> Run {
         let mut run = Run { end: self.written, reservations: 0 };
         while run.end < until && run.end.bytes_since(self.written) < bytes {
-            let Some(end) = buffer.published_end(run.end) else { break };
+            let Some(end) = buffer.walk_from(run.end) else { break };
             run = Run { end, reservations: run.reservations + 1 };
         }
         run
@@ -110,7 +110,7 @@ impl Commit {
         // SAFETY:
         // - write lock: `from` comes out of the cursor, whose lock the caller holds, and equals
         //   *written*, which is published together with it.
-        // - published: `to` comes out of `collect`, which followed `published_end`.
+        // - published: `to` comes out of `collect`, which followed `walk_from`.
         unsafe { self.buffer.read(from, to, write) }
     }
 }

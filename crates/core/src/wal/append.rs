@@ -197,6 +197,7 @@ impl Wal {
     /// costs as much as the reservation.
     fn append_frame(&self, tag: u16, data: &[u8], when_full: WhenFull) -> Result<Lsn> {
         let frame_bytes = self.check_len(data.len())?;
+        self.handle.log.buffer.fetch_ahead(frame_bytes);
         let checksum = crc32c_append(0, data);
         let granted = self.reserve(frame_bytes, when_full)?;
         let mut reserved = self.occupy(granted);

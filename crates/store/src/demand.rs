@@ -1,0 +1,53 @@
+//! How many released segments are worth keeping: as many as the log takes between two releases.
+//!
+//! An engine lets go of its log in bursts, at each checkpoint, and then takes as many segments
+//! again. Keeping them costs no space that the log did not take a moment ago, and spares the next
+//! burst the making of files and the growing of them. The estimate follows a larger demand at
+//! once and a smaller one slowly, as PostgreSQL's for its recycled segments does
+//! (`CheckPointDistanceEstimate`, <https://www.postgresql.org/docs/current/wal-configuration.html>).
+
+/// A smaller demand takes this share of the way down at each release.
+const DECAY: u64 = 10;
+
+/// What the log took lately.
+#[derive(Debug, Default)]
+pub(crate) struct Demand {
+    taken: u64,
+    // In tenths: whole segments would never decay below ten.
+    estimate: u64,
+}
+
+impl Demand {
+    /// A segment was taken into use.
+    pub(crate) fn take(&mut self) {
+        self.taken += 1;
+    }
+
+    /// Segments are released: how many spares the next burst will want.
+    pub(crate) fn at_release(&mut self) -> usize {
+        let taken = std::mem::take(&mut self.taken) * DECAY;
+        let slow = self.estimate - self.estimate / DECAY + taken / DECAY;
+        self.estimate = taken.max(slow);
+        (self.estimate / DECAY) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn release_after(demand: &mut Demand, taken: u64) -> usize {
+        (0..taken).for_each(|_| demand.take());
+        demand.at_release()
+    }
+
+    #[test]
+    fn a_larger_demand_counts_at_once_a_smaller_one_slowly() {
+        let mut demand = Demand::default();
+        assert_eq!(release_after(&mut demand, 3), 3);
+        assert_eq!(release_after(&mut demand, 20), 20);
+        let next = release_after(&mut demand, 0);
+        assert!((15..20).contains(&next), "{next}");
+        assert_eq!((0..100).map(|_| release_after(&mut demand, 2)).last(), Some(2));
+    }
+}
