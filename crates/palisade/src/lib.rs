@@ -36,6 +36,8 @@ pub use palisade_core::{
     Error, ErrorKind, Lsn, Memory, MemoryKind, Record, RecordBuf, Records, RecoveryReport, Result,
     Stats, SyncPolicy, Tail, Ticket, Uuid, crc32c_append, framed_bytes, store,
 };
+#[cfg(feature = "sim")]
+pub use palisade_store::sim;
 pub use palisade_store::{BufferKind, FileOptions, FileReader, FileStore, MemStore, OpenMode};
 pub use wal::Wal;
 

@@ -97,6 +97,7 @@ impl FileStore {
             in_place,
             zero_fill: options.zero_fill,
             spare_segments: options.spare_segments,
+            zero_steps: folder.disk().zero_steps(),
         };
         let segments = Arc::new(Segments::open(folder.clone(), shape)?);
         Ok(FileStore {
@@ -214,7 +215,7 @@ impl Store for FileStore {
 
     fn random(&self) -> u64 {
         // Salts need to differ, not to be secret: std's keys come from the system, too.
-        getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(LOCK))
+        self.folder.disk().random().unwrap_or_else(|_| RandomState::new().hash_one(LOCK))
     }
 
     fn close(&self) {

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use palisade_core::Memory;
 
@@ -40,7 +42,36 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// A file system.
+/// When the store's background work runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Background {
+    /// On a thread of its own.
+    Thread,
+    /// On the asking thread, at once.
+    #[cfg_attr(not(feature = "sim"), expect(dead_code, reason = "for simulated disks"))]
+    Now,
+    /// At a later request.
+    #[cfg_attr(not(feature = "sim"), expect(dead_code, reason = "for simulated disks"))]
+    Later,
+}
+
+/// How much is written with zeros at a time, in bytes, both multiples of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ZeroSteps {
+    /// Before a file becomes a segment, and at least ahead of the tail.
+    pub(crate) first_bytes: u64,
+    /// With one claim of the preparer: the longest that a leader waits for it.
+    pub(crate) step_bytes: u64,
+}
+
+impl Default for ZeroSteps {
+    fn default() -> ZeroSteps {
+        ZeroSteps { first_bytes: 1 << 20, step_bytes: 256 << 10 }
+    }
+}
+
+/// A file system, and what else a store takes from the world around it. What has a default
+/// differs only on disks that have to behave the same in every run.
 pub(crate) trait Disk: Send + Sync + fmt::Debug {
     /// What lies at `path`, links followed.
     fn kind(&self, path: &Path) -> io::Result<Kind>;
@@ -72,6 +103,26 @@ pub(crate) trait Disk: Send + Sync + fmt::Debug {
 
     /// What tells this run of the operating system from every other.
     fn boot_id(&self) -> Option<BootId>;
+
+    /// 64 random bits.
+    fn random(&self) -> io::Result<u64> {
+        Ok(getrandom::u64()?)
+    }
+
+    /// Lets `time` go by.
+    fn pause(&self, time: Duration) {
+        thread::sleep(time);
+    }
+
+    /// When background work that is asked for now is to run.
+    fn background(&self) -> Background {
+        Background::Thread
+    }
+
+    /// How much is zeroed at a time.
+    fn zero_steps(&self) -> ZeroSteps {
+        ZeroSteps::default()
+    }
 }
 
 /// An open file. Dropping it closes it and gives its lock back.

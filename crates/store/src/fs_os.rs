@@ -48,7 +48,7 @@ impl Disk for OsDisk {
         options.read(true).write(access != Access::Read);
         options.create(matches!(access, Access::WriteOrCreate | Access::Fresh));
         options.truncate(access == Access::Fresh);
-        Ok(Box::new(OsFile { file: options.open(path)? }))
+        Ok(Box::new(OsFile::new(options.open(path)?)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -72,9 +72,16 @@ impl Disk for OsDisk {
     }
 }
 
+/// A file of this machine.
 #[derive(Debug)]
-struct OsFile {
+pub(crate) struct OsFile {
     file: File,
+}
+
+impl OsFile {
+    pub(crate) fn new(file: File) -> OsFile {
+        OsFile { file }
+    }
 }
 
 impl DiskFile for OsFile {

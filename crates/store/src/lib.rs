@@ -26,6 +26,8 @@ mod prepare;
 mod reader;
 mod segment_file;
 mod segments;
+#[cfg(feature = "sim")]
+pub mod sim;
 
 #[cfg(test)]
 mod file_tests;

@@ -5,7 +5,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use palisade_core::store::State;
@@ -45,7 +44,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
     let lock = take_lock(&folder)?;
     let meta = match look(&folder, options)? {
         Some(meta) => MetaFile::open(&folder, meta)?,
-        None => MetaFile::create(&folder, begin_state(options)?)?,
+        None => MetaFile::create(&folder, begin_state(&folder, options)?)?,
     };
     Ok(Opened { folder, lock, meta })
 }
@@ -136,7 +135,7 @@ fn take_lock(folder: &Folder) -> Result<Box<dyn DiskFile>> {
     let lock = folder.open(LOCK, Access::WriteOrCreate)?;
     for attempt in 0..LOCK_TRIES {
         if attempt > 0 {
-            thread::sleep(LOCK_PAUSE);
+            folder.disk().pause(LOCK_PAUSE);
         }
         let taken = lock.try_lock(false);
         if taken.map_err(|error| folder.error("lock the log", LOCK, error))? {
@@ -147,10 +146,13 @@ fn take_lock(folder: &Folder) -> Result<Box<dyn DiskFile>> {
     Err(Error::new(ErrorKind::Locked, text).at_path(folder.path()))
 }
 
-fn begin_state(options: &FileOptions) -> Result<State> {
+fn begin_state(folder: &Folder, options: &FileOptions) -> Result<State> {
     let mut uuid = [0; 16];
-    getrandom::fill(&mut uuid)
-        .map_err(|error| Error::new(ErrorKind::Io, format!("no random bits: {error}")))?;
+    for half in uuid.chunks_exact_mut(8) {
+        let bits = folder.disk().random();
+        let bits = bits.map_err(|error| Error::io("draw the log's identity", error))?;
+        half.copy_from_slice(&bits.to_le_bytes());
+    }
     Ok(State {
         uuid: Uuid(uuid),
         segment_bytes: options.segment_bytes.unwrap_or(DEFAULT_SEGMENT_BYTES),

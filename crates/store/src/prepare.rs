@@ -7,6 +7,9 @@
 //! Where appends come faster than a device writes, zeroing would only take bandwidth from them:
 //! a round that finds such a tail leaves the zeros out.
 //!
+//! Disks that have to behave the same in every run have no thread: a round that they let run
+//! now runs on the thread that asked for it, without a look at the clock.
+//!
 //! Handshake: `tail` and `next_work` are both SeqCst. The leader stores `tail`, then loads
 //! `next_work`; the preparer stores `next_work`, then loads `tail`. Whichever comes first in
 //! the single order, the other side sees it, so that no due work is slept over.
@@ -19,7 +22,8 @@ use std::time::Instant;
 use palisade_core::{ErrorKind, Lsn};
 use parking_lot::{Condvar, Mutex};
 
-use crate::segments::{FIRST_STEP_BYTES, Segments};
+use crate::fs::Background;
+use crate::segments::Segments;
 
 /// Segments that are made ahead at most; it begins with one, and grows each time that a leader
 /// had to make one itself.
@@ -33,6 +37,8 @@ const FLOOD_LEAST_BYTES: u64 = 256 << 10;
 const STEPS_PER_SYNC: usize = 4;
 /// `next_work` while a round runs or is asked for: no tail reaches it.
 const NOT_BEFORE_THE_ROUND_ENDS: u64 = u64::MAX;
+/// `next_work` of a round that was put off: the next tail asks again.
+const AT_ONCE: u64 = 0;
 
 /// The handle of the thread.
 #[derive(Debug)]
@@ -108,6 +114,17 @@ impl Preparer {
     }
 
     fn ask(&self) {
+        match self.shared.segments.folder.disk().background() {
+            Background::Thread => self.ask_thread(),
+            Background::Now => {
+                self.shared.round_for(self.shared.tail(), false);
+            }
+            // SeqCst: as every store of it.
+            Background::Later => self.shared.next_work.store(AT_ONCE, Ordering::SeqCst),
+        }
+    }
+
+    fn ask_thread(&self) {
         *self.shared.asked.lock() = true;
         self.shared.woken.notify_all();
         // Where `stop` or another call has the handle, the thread is ending or beginning.
@@ -129,16 +146,24 @@ impl Shared {
         while self.wait_until_asked() {
             loop {
                 let tail = self.tail();
-                let is_flood = pace.is_flood(tail);
-                self.round(tail, is_flood);
-                let next = self.next_work_after(tail, is_flood);
-                // SeqCst, both: see the module's handshake.
-                self.next_work.store(next.as_u64(), Ordering::SeqCst);
+                let next = self.round_for(tail, pace.is_flood(tail));
+                // SeqCst, after the store of `next_work`: see the module's handshake.
                 if self.tail() < next || self.is_stopped() {
                     break;
                 }
             }
         }
+    }
+
+    /// A round and its consequence: the tail at which there is work again.
+    fn round_for(&self, tail: Lsn, is_flood: bool) -> Lsn {
+        if !self.is_stopped() {
+            self.round(tail, is_flood);
+        }
+        let next = self.next_work_after(tail, is_flood);
+        // SeqCst: see the module's handshake.
+        self.next_work.store(next.as_u64(), Ordering::SeqCst);
+        next
     }
 
     /// False when the thread is to end.
@@ -169,7 +194,7 @@ impl Shared {
             return;
         }
         let (number, used) = self.segments.split(tail);
-        self.zero(number, zero_goal(used));
+        self.zero(number, used + self.first_step_bytes().max(2 * used));
         if used > self.segments.shape.segment_bytes / 2 {
             self.zero(number + 1, self.segments.shape.segment_bytes);
         }
@@ -215,7 +240,7 @@ impl Shared {
         let at_the_next = segments.start_of(number + 1);
         let past_the_half = segments.start_of(number).plus(segment_bytes / 2 + 1);
         // Whatever a round left undone is not tried again for each record.
-        let soonest = tail.plus(FIRST_STEP_BYTES.min(segment_bytes / 16));
+        let soonest = tail.plus(self.first_step_bytes().min(segment_bytes / 16));
         let mut next = if used <= segment_bytes / 2 { past_the_half } else { at_the_next };
         if segments.prepared() < self.wanted(tail) {
             next = soonest;
@@ -230,6 +255,10 @@ impl Shared {
         next
     }
 
+    fn first_step_bytes(&self) -> u64 {
+        self.segments.shape.zero_steps.first_bytes
+    }
+
     fn tail(&self) -> Lsn {
         // SeqCst: see the module's handshake.
         Lsn::new(self.tail.load(Ordering::SeqCst))
@@ -239,11 +268,6 @@ impl Shared {
         // Relaxed: a step later is soon enough; the waiting side looks under the lock.
         self.is_stopped.load(Ordering::Relaxed)
     }
-}
-
-/// The end of the zeros for a tail that has used `used` bytes of its segment.
-fn zero_goal(used: u64) -> u64 {
-    used + FIRST_STEP_BYTES.max(2 * used)
 }
 
 /// How fast the tail moves.

@@ -8,7 +8,7 @@ use palisade_core::{Error, Lsn, Result, Uuid};
 
 use crate::block::BLOCK_BYTES;
 use crate::folder::{Folder, LOCK, segment_name};
-use crate::fs::{Access, read_full};
+use crate::fs::{Access, Disk, ZeroSteps, read_full};
 use crate::fs_os::OsDisk;
 use crate::meta;
 use crate::open;
@@ -35,7 +35,11 @@ impl FileReader {
     /// there is something else, `Unsupported` if a later version of Palisade wrote it, `Corrupt`
     /// if neither copy of the state validates, `PermissionDenied` and `Io`.
     pub fn open(path: impl AsRef<Path>) -> Result<FileReader> {
-        let (folder, found) = open::find_log(Arc::new(OsDisk), path.as_ref())?;
+        FileReader::open_on(Arc::new(OsDisk), path.as_ref())
+    }
+
+    pub(crate) fn open_on(disk: Arc<dyn Disk>, path: &Path) -> Result<FileReader> {
+        let (folder, found) = open::find_log(disk, path)?;
         let State { uuid, segment_bytes, .. } = found.state;
         Ok(FileReader { folder, uuid, segment_bytes })
     }
@@ -69,6 +73,7 @@ impl FileReader {
             in_place: false,
             zero_fill: false,
             spare_segments: 0,
+            zero_steps: ZeroSteps::default(),
         }
     }
 }

@@ -17,12 +17,10 @@ use std::io::{self, IoSlice};
 use parking_lot::{Condvar, Mutex};
 
 use crate::block::BLOCK_BYTES;
-use crate::fs::{DiskFile, read_full, write_pieces, write_zeros};
+use crate::fs::{DiskFile, ZeroSteps, read_full, write_pieces, write_zeros};
 
 /// The segment's first log byte in its file.
 pub(crate) const LOG_AT: u64 = BLOCK_BYTES as u64;
-/// Bytes that the preparer zeroes with one claim: the longest that a leader waits for it.
-const STEP_BYTES: u64 = 256 << 10;
 const PAGE_BYTES: u64 = 4096;
 
 /// An open segment.
@@ -30,6 +28,7 @@ const PAGE_BYTES: u64 = 4096;
 pub(crate) struct SegmentFile {
     file: Box<dyn DiskFile>,
     segment_bytes: u64,
+    step_bytes: u64,
     fill: Mutex<Fill>,
     stepped: Condvar,
 }
@@ -46,7 +45,13 @@ impl SegmentFile {
     pub(crate) fn new(file: Box<dyn DiskFile>, segment_bytes: u64) -> io::Result<SegmentFile> {
         let zeroed = file.len()?.saturating_sub(LOG_AT);
         let fill = Mutex::new(Fill { zeroed, written: 0, step: None });
-        Ok(SegmentFile { file, segment_bytes, fill, stepped: Condvar::new() })
+        let step_bytes = ZeroSteps::default().step_bytes;
+        Ok(SegmentFile { file, segment_bytes, step_bytes, fill, stepped: Condvar::new() })
+    }
+
+    /// The same segment, zeroed `step_bytes` at a time.
+    pub(crate) fn stepping(self, step_bytes: u64) -> SegmentFile {
+        SegmentFile { step_bytes, ..self }
     }
 
     /// Reads the header's block, as far as the file has it.
@@ -107,7 +112,7 @@ impl SegmentFile {
         // The leader finishes the page that it has begun: what lies in it would be zeroed in
         // vain.
         let start = fill.zeroed.max(fill.written).max(from).next_multiple_of(PAGE_BYTES);
-        let end = goal.min(self.segment_bytes).min(start + STEP_BYTES);
+        let end = goal.min(self.segment_bytes).min(start + self.step_bytes);
         if start >= end {
             return None;
         }

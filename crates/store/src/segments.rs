@@ -22,12 +22,9 @@ use parking_lot::{Mutex, RwLock};
 use crate::block::BLOCK_BYTES;
 use crate::demand::Demand;
 use crate::folder::{Folder, segment_name, spare_name};
-use crate::fs::{Access, write_bytes, write_zeros};
+use crate::fs::{Access, ZeroSteps, write_bytes, write_zeros};
 use crate::header::{self, HeaderFault};
 use crate::segment_file::{LOG_AT, SegmentFile};
-
-/// Bytes of a file that are zeroed before it becomes a segment.
-pub(crate) const FIRST_STEP_BYTES: u64 = 1 << 20;
 
 /// What does not change while the store is open.
 #[derive(Clone, Debug)]
@@ -40,6 +37,8 @@ pub(crate) struct Shape {
     pub(crate) zero_fill: bool,
     /// Released files that are kept at least.
     pub(crate) spare_segments: usize,
+    /// How much is zeroed at a time.
+    pub(crate) zero_steps: ZeroSteps,
 }
 
 impl Shape {
@@ -49,7 +48,7 @@ impl Shape {
     }
 
     fn first_step_bytes(&self) -> u64 {
-        if self.does_zero() { FIRST_STEP_BYTES.min(self.segment_bytes) } else { 0 }
+        if self.does_zero() { self.zero_steps.first_bytes.min(self.segment_bytes) } else { 0 }
     }
 }
 
@@ -421,6 +420,7 @@ impl Segments {
 
     fn wrap(&self, file: Box<dyn crate::fs::DiskFile>, number: u64) -> Result<Arc<SegmentFile>> {
         let file = SegmentFile::new(file, self.shape.segment_bytes);
+        let file = file.map(|file| file.stepping(self.shape.zero_steps.step_bytes));
         file.map(Arc::new).map_err(|error| self.named("look at the segment", number, error))
     }
 

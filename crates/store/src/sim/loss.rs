@@ -1,0 +1,325 @@
+//! Power loss: what of the unsynced changes is found on the medium afterwards.
+
+use std::path::Path;
+
+use super::chance::Chance;
+use super::names::{Change, NodeId};
+use super::node::{Dirty, Node, SECTOR, put};
+use super::world::{BLOCK, World, name};
+
+/// A change that no sync covered: power loss decides over it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// 512 bytes of a file.
+    Sector {
+        /// The name of the file.
+        file: String,
+        /// Where the sector begins in the file.
+        offset: u64,
+        /// How many different unsynced contents it had, the newest included (of many, some).
+        versions: usize,
+        /// It was dirty when a sync failed (M3): nothing is known of it. The seeded
+        /// [`lose_power`](super::SimDisk::lose_power) always drops it.
+        has_failed: bool,
+    },
+    /// The growth of a file. What of it holds no kept sector reads as zeros.
+    Growth {
+        /// The name of the file.
+        file: String,
+        /// Its length on the medium.
+        from: u64,
+        /// Its length as the operating system shows it.
+        to: u64,
+    },
+    /// The emptying of a file that was opened afresh. What is dropped leaves the old bytes.
+    Truncation {
+        /// The name of the file.
+        file: String,
+    },
+    /// The name of a file or folder that was made.
+    Create {
+        /// The name.
+        file: String,
+    },
+    /// A new name, and that the old one is gone: both or neither.
+    Rename {
+        /// The old name.
+        from: String,
+        /// The new name.
+        to: String,
+    },
+    /// That a name is gone.
+    Remove {
+        /// The name.
+        file: String,
+    },
+}
+
+impl Loss {
+    /// The name of the file that it is about, the new one of a rename.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        match self {
+            Loss::Sector { file, .. }
+            | Loss::Growth { file, .. }
+            | Loss::Truncation { file }
+            | Loss::Create { file }
+            | Loss::Rename { to: file, .. }
+            | Loss::Remove { file } => file,
+        }
+    }
+
+    /// Whether it is a sector: of everything else the only fates are `Keep` and `Drop`, and of
+    /// growth also `Tear`.
+    #[must_use]
+    pub fn is_sector(&self) -> bool {
+        matches!(self, Loss::Sector { .. })
+    }
+}
+
+/// What becomes of a [`Loss`]. What a fate leaves open the disk's generator decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fate {
+    /// It is on the medium as the operating system showed it.
+    Keep,
+    /// The medium has what was there at the last sync.
+    Drop,
+    /// A sector: the bytes of an earlier unsynced write to it; without one as `Drop`.
+    Stale,
+    /// A sector: the written bytes up to some place, the old ones behind it. Growth: a part of it.
+    /// Anything else as `Drop`.
+    Tear,
+    /// A sector: arbitrary bytes from the first written one on, up to the end of the sector or of
+    /// its block of 4096 bytes; without powersafe overwrite, in the whole block. Anything else as
+    /// `Drop`.
+    Garble,
+}
+
+/// Where a loss takes place.
+#[derive(Clone, Copy, Debug)]
+enum Site {
+    Name(usize),
+    Growth(NodeId),
+    Cut(NodeId),
+    Sector(NodeId, usize),
+}
+
+impl World {
+    /// Everything that a power loss decides over: names first, then file by file.
+    pub(super) fn losses(&mut self) -> Vec<Loss> {
+        self.sites().into_iter().map(|(_, loss)| loss).collect()
+    }
+
+    /// Power is lost, and comes back. `choose` is asked for the fate of each loss.
+    pub(super) fn lose_power(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
+        self.die();
+        let fates: Vec<(Site, Fate)> =
+            self.sites().into_iter().map(|(site, loss)| (site, choose(loss))).collect();
+        let mut chance = self.chance.clone();
+        let mut keeps = vec![false; self.names.pending.len()];
+        for (site, fate) in &fates {
+            if let Site::Name(index) = *site {
+                keeps[index] = *fate == Fate::Keep;
+            }
+        }
+        self.names.lose(&keeps);
+        let is_powersafe = self.medium.is_powersafe;
+        for (&id, node) in &mut self.nodes {
+            let of_node = fates.iter().filter(|(site, _)| site.node() == Some(id));
+            node.lose(of_node.copied().collect(), is_powersafe, &mut chance);
+        }
+        self.chance = chance;
+        self.collect();
+        self.boot += 1;
+        self.trace.event("power is lost, and comes back");
+        self.revive();
+    }
+
+    /// Fates by the generator, of some temper that differs from loss to loss.
+    pub(super) fn lose_power_by_chance(&mut self) {
+        let mut temper = Temper::new(self.chance.next());
+        self.lose_power(&mut |loss| temper.fate(&loss));
+    }
+
+    fn sites(&mut self) -> Vec<(Site, Loss)> {
+        self.nodes.values_mut().for_each(Node::absorb);
+        let mut sites: Vec<(Site, Loss)> = Vec::new();
+        for (index, change) in self.names.pending.iter().enumerate() {
+            sites.push((Site::Name(index), loss_of_name(change)));
+        }
+        let mut files: Vec<(&Path, NodeId)> = Vec::new();
+        for &id in self.nodes.keys() {
+            if self.names.can_reach(id)
+                && let Some(path) = self.names.name_of(id)
+            {
+                files.push((path, id));
+            }
+        }
+        files.sort();
+        for (path, id) in files {
+            self.nodes[&id].push_sites(id, name(path), &mut sites);
+        }
+        sites
+    }
+}
+
+impl Site {
+    fn node(self) -> Option<NodeId> {
+        match self {
+            Site::Name(_) => None,
+            Site::Growth(node) | Site::Cut(node) | Site::Sector(node, _) => Some(node),
+        }
+    }
+}
+
+fn loss_of_name(change: &Change) -> Loss {
+    let text = |path: &Path| name(path).to_owned();
+    match change {
+        Change::Create { path, .. } => Loss::Create { file: text(path) },
+        Change::Rename { from, to, .. } => Loss::Rename { from: text(from), to: text(to) },
+        Change::Remove { path, .. } => Loss::Remove { file: text(path) },
+    }
+}
+
+impl Node {
+    fn push_sites(&self, id: NodeId, name: &str, sites: &mut Vec<(Site, Loss)>) {
+        let file = || name.to_owned();
+        if self.is_cut() {
+            sites.push((Site::Cut(id), Loss::Truncation { file: file() }));
+        }
+        let from = if self.is_cut() { 0 } else { self.stable.len() };
+        if self.shown.len() > from {
+            let (from, to) = (from as u64, self.shown.len() as u64);
+            sites.push((Site::Growth(id), Loss::Growth { file: file(), from, to }));
+        }
+        for (&sector, dirty) in &self.dirty {
+            let loss = Loss::Sector {
+                file: file(),
+                offset: (sector * SECTOR) as u64,
+                versions: dirty.versions.len(),
+                has_failed: dirty.is_forgotten,
+            };
+            sites.push((Site::Sector(id, sector), loss));
+        }
+    }
+
+    /// What the medium has of the file after the power loss becomes the file.
+    fn lose(&mut self, fates: Vec<(Site, Fate)>, is_powersafe: bool, chance: &mut Chance) {
+        let mut image = std::mem::take(&mut self.stable);
+        for (site, fate) in &fates {
+            match (site, fate) {
+                (Site::Cut(_), Fate::Keep) => image.clear(),
+                (Site::Growth(_), Fate::Keep) => {
+                    image.resize(image.len().max(self.shown.len()), 0);
+                }
+                (Site::Growth(_), Fate::Tear) => {
+                    let growth = self.shown.len().saturating_sub(image.len());
+                    image.resize(image.len() + chance.index(growth + 1), 0);
+                }
+                _ => {}
+            }
+        }
+        let mut garbled = Vec::new();
+        for (site, fate) in fates {
+            let Site::Sector(_, sector) = site else { continue };
+            let Some(dirty) = self.dirty.get(&sector) else { continue };
+            match fate {
+                Fate::Garble => garbled.push((sector * SECTOR, dirty.from())),
+                _ => settle(&mut image, sector * SECTOR, dirty, fate, chance),
+            }
+        }
+        for (at, from) in garbled {
+            garble(&mut image, at, from, is_powersafe, chance);
+        }
+        self.replace(image);
+    }
+}
+
+/// Puts a sector that is not garbled into the image.
+fn settle(image: &mut [u8], at: usize, dirty: &Dirty, fate: Fate, chance: &mut Chance) {
+    let Some((newest, older)) = dirty.versions.split_last() else { return };
+    match fate {
+        Fate::Keep => put(image, at, &newest.bytes),
+        Fate::Stale if !older.is_empty() => {
+            put(image, at, &older[chance.index(older.len())].bytes);
+        }
+        Fate::Tear => {
+            let from = dirty.from();
+            let to = from + chance.index(SECTOR - from);
+            put(image, at + from, &newest.bytes[from..to]);
+        }
+        Fate::Stale | Fate::Drop | Fate::Garble => {}
+    }
+}
+
+/// Arbitrary bytes from `from` on in the sector at `at`.
+fn garble(image: &mut [u8], at: usize, from: usize, is_powersafe: bool, chance: &mut Chance) {
+    let block_end = (at / BLOCK + 1) * BLOCK;
+    let (start, end) = match (is_powersafe, chance.is(1, 2)) {
+        (true, true) => (at + from, at + SECTOR),
+        (true, false) => (at + from, block_end),
+        (false, _) => (block_end - BLOCK, block_end),
+    };
+    let end = end.min(image.len());
+    if start >= end {
+        return;
+    }
+    match chance.below(4) {
+        0 => image[start..end].fill(0),
+        1 => {
+            // What lies elsewhere in the same file.
+            let source = chance.index(image.len() / SECTOR + 1) * SECTOR;
+            let source = source.min(image.len() - (end - start));
+            image.copy_within(source..source + (end - start), start);
+        }
+        _ => chance.fill(&mut image[start..end]),
+    }
+}
+
+/// How a power loss deals with what is unsynced.
+#[derive(Debug)]
+struct Temper {
+    chance: Chance,
+    /// In eighths: what is kept of names, of sectors, and what is damaged of sectors.
+    names_kept: u64,
+    kept: u64,
+    damaged: u64,
+    /// The file that `kept` was drawn for.
+    file: String,
+}
+
+impl Temper {
+    fn new(seed: u64) -> Temper {
+        let mut chance = Chance::new(seed);
+        let names_kept = [0, 2, 4, 6, 8, 8][chance.index(6)];
+        let damaged = [0, 0, 1, 3][chance.index(4)];
+        Temper { names_kept, kept: 4, damaged, file: String::new(), chance }
+    }
+
+    fn fate(&mut self, loss: &Loss) -> Fate {
+        if matches!(loss, Loss::Sector { has_failed: true, .. }) {
+            return Fate::Drop;
+        }
+        if matches!(loss, Loss::Create { .. } | Loss::Rename { .. } | Loss::Remove { .. }) {
+            return self.keep_or_drop(self.names_kept);
+        }
+        if self.file != loss.file() {
+            self.file = loss.file().to_owned();
+            self.kept = [0, 1, 4, 7, 8][self.chance.index(5)];
+        }
+        match loss {
+            Loss::Sector { .. } if self.chance.is(self.damaged, 8) => {
+                [Fate::Stale, Fate::Tear, Fate::Garble][self.chance.index(3)]
+            }
+            Loss::Growth { .. } if self.chance.is(1, 4) => Fate::Tear,
+            Loss::Growth { .. } if self.chance.is(1, 2) => Fate::Keep,
+            _ => self.keep_or_drop(self.kept),
+        }
+    }
+
+    fn keep_or_drop(&mut self, eighths: u64) -> Fate {
+        if self.chance.is(eighths, 8) { Fate::Keep } else { Fate::Drop }
+    }
+}

@@ -1,0 +1,325 @@
+//! A simulated disk under the real store, for tests of logs and of the engines built on them.
+//!
+//! [`SimDisk`] is a file system in memory that fails on purpose: it loses power, its process is
+//! killed at any call, it is full, its calls fail. [`SimDisk::open`] runs [`FileStore`] on it:
+//! the store's own making, naming, recycling and syncing of files is what is attacked. One seed
+//! fixes everything that the disk decides, so a run that failed can be run again.
+//!
+//! ```
+//! use palisade_core::{Options, Wal};
+//! use palisade_store::FileOptions;
+//! use palisade_store::sim::SimDisk;
+//!
+//! # fn main() -> palisade_core::Result<()> {
+//! let mut files = FileOptions::new();
+//! files.segment_bytes = Some(4096);
+//! let mut options = Options::new();
+//! options.buffer_bytes = 4096;
+//!
+//! for seed in 0..10 {
+//!     let disk = SimDisk::new(seed);
+//!     let log = Wal::with_store(disk.open(&files)?, &options)?;
+//!     let lsn = log.commit(b"acknowledged")?;
+//!     log.append(b"not yet")?;
+//!
+//!     disk.lose_power();
+//!     drop(log); // what the dead process still does reaches nobody
+//!     let log = Wal::with_store(disk.open(&files)?, &options)?;
+//!     assert_eq!(log.get(lsn)?.data(), b"acknowledged", "seed {seed}");
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! # How to test an engine
+//! Run it once and take [`calls`](SimDisk::calls). Then, for each call, run it again on a fresh
+//! disk of the same seed with [`crash_at`](SimDisk::crash_at) that call, until its calls fail;
+//! [`fork`](SimDisk::fork) the disk as often as you like, let each fork lose power, reopen, and
+//! check that everything that was acknowledged is there and nothing else. Print the seed and the
+//! call when a check fails, and [`trace`](SimDisk::trace).
+//!
+//! # What is modelled
+//! - *Power loss* ([`lose_power`](SimDisk::lose_power)): each sector of 512 bytes that no
+//!   completed sync covers is kept, dropped, torn or garbled, or has the bytes of an earlier
+//!   unsynced write, on its own, whatever became of others. Bytes below the first unsynced write
+//!   of a sector stay (M1); [without powersafe
+//!   overwrite](SimDisk::without_powersafe_overwrite) whole blocks of 4096 bytes can be garbage.
+//!   A file's growth may be lost, kept in part, or kept and read as zeros; so may its emptying.
+//!   Names made, renamed or removed since the folder's last sync are each kept or not; a rename
+//!   is atomic; a file's own sync covers no name. Then there is another boot.
+//! - *Mapped memory*: stores to it are unsynced writes of its file, whatever their order.
+//! - *The death of the process* ([`kill`](SimDisk::kill), [`crash_at`](SimDisk::crash_at)): what
+//!   reached the operating system is there, mapped memory as it was at that moment. A call may
+//!   have been done in part. All later calls of that life fail and change nothing.
+//! - *Failing calls* ([`fail`](SimDisk::fail)). After a failed sync some of the dirty sectors, or
+//!   none, are on the medium; the others read back, later syncs succeed without them, and power
+//!   loss takes them (M3).
+//! - *A full disk* ([`set_capacity`](SimDisk::set_capacity)), in blocks of 4096 bytes.
+//! - *Damage* ([`set_file`](SimDisk::set_file), [`remove_file`](SimDisk::remove_file)).
+//!
+//! # What is not modelled
+//! Syncs that lie (M2). Sectors that change without a write to their block. Holes and shared
+//! blocks; metadata of the file system that runs full or rots. Links, permissions, other users.
+//! Failed folder syncs that forget: the names stay unsynced, a later sync covers them. Writing
+//! back in the background is not an event of its own: whatever it could have done by the time of
+//! a power loss is among the fates. Time: nothing sleeps, and a [slow
+//! sync](FaultKind::SlowSync) only lets other threads run.
+//!
+//! # Determinism
+//! Same seed, same calls by a single thread: same decisions, same bytes, same trace. With several
+//! threads, the system's scheduling decides over the order of their calls, and so with
+//! `SyncPolicy::Interval`, which looks at the clock. Reads draw nothing unless a fault waits for
+//! them.
+//!
+//! [`FileStore`]: crate::FileStore
+
+mod chance;
+mod fault;
+mod loss;
+mod names;
+mod node;
+mod process;
+mod store;
+#[cfg(test)]
+mod tests;
+mod trace;
+mod world;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use palisade_core::{MIN_SEGMENT_BYTES, Result};
+use parking_lot::Mutex;
+
+pub use self::fault::{CallKind, Fault, FaultKind};
+pub use self::loss::{Fate, Loss};
+use self::names::Entry;
+use self::process::Process;
+pub use self::store::SimStore;
+use self::world::{World, name};
+use crate::fs::Disk;
+use crate::{FileOptions, FileReader, FileStore};
+
+/// The folder in which the log lies.
+const FOLDER: &str = "/log";
+
+/// A simulated disk; clones are handles of the same one. See the [module](self).
+#[derive(Clone)]
+pub struct SimDisk {
+    seed: u64,
+    world: Arc<Mutex<World>>,
+}
+
+impl SimDisk {
+    /// An empty disk whose decisions `seed` fixes. Overwrites are powersafe (M1) and in place,
+    /// and the system has a boot id.
+    #[must_use]
+    pub fn new(seed: u64) -> SimDisk {
+        SimDisk { seed, world: Arc::new(Mutex::new(World::new(seed))) }
+    }
+
+    /// The same disk without assumption M1: power loss may turn the whole block of 4096 bytes
+    /// that a write touched into garbage, what was synced before included. Logs need
+    /// `pad_to_block` there.
+    #[must_use]
+    pub fn without_powersafe_overwrite(self) -> SimDisk {
+        self.world.lock().medium.is_powersafe = false;
+        self
+    }
+
+    /// The same disk with a file system that writes each block to a new place: the log's buffer
+    /// is on the heap, nothing is zeroed or recycled, and every write needs free space.
+    #[must_use]
+    pub fn copy_on_write(self) -> SimDisk {
+        self.world.lock().medium.is_in_place = false;
+        self
+    }
+
+    /// The same disk on a system that cannot tell one boot from another.
+    #[must_use]
+    pub fn without_boot_id(self) -> SimDisk {
+        self.world.lock().medium.has_boot_id = false;
+        self
+    }
+
+    /// The seed of [`new`](SimDisk::new) or [`fork`](SimDisk::fork).
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Opens the log on the disk, or makes it. Segments may be as small as 4 KiB.
+    ///
+    /// # Errors
+    /// As [`FileStore::open`]; `Io` when the process is dead: [`restart`](SimDisk::restart) first.
+    pub fn open(&self, options: &FileOptions) -> Result<SimStore> {
+        options.validate(MIN_SEGMENT_BYTES)?;
+        let files = FileStore::open_on(self.process(), Path::new(FOLDER), options)?;
+        Ok(SimStore::new(files))
+    }
+
+    /// Looks at the log beside its writer, as a tool does: in the writer's life.
+    ///
+    /// # Errors
+    /// As [`FileReader::open`].
+    pub fn reader(&self) -> Result<FileReader> {
+        FileReader::open_on(self.process(), Path::new(FOLDER))
+    }
+
+    /// How many calls there were that change something or sync: the index of the next one. Calls
+    /// that only read, open, map or lock have none. The count goes on over all lives.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.world.lock().calls
+    }
+
+    /// Lets the process die at the call with the index `call`: it is done, done in part or not
+    /// done, it fails, and so does every later call of the present life. A restart or power loss
+    /// cancels it.
+    pub fn crash_at(&self, call: u64) {
+        self.world.lock().crash_at = Some(call);
+    }
+
+    /// Whether the process has died.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.world.lock().is_dead
+    }
+
+    /// Kills the process, as `SIGKILL` does. What it has mapped is taken as it is at this moment,
+    /// so a closure of `append_with` can call this in the middle of its copy.
+    pub fn kill(&self) {
+        self.world.lock().die();
+    }
+
+    /// Starts another process in the same boot, after a [`kill`](SimDisk::kill) if there was none.
+    pub fn restart(&self) {
+        let mut world = self.world.lock();
+        world.revive();
+        world.trace.event("another process begins");
+    }
+
+    /// Power is lost, by the disk's generator, and comes back: another boot, another process.
+    pub fn lose_power(&self) {
+        self.world.lock().lose_power_by_chance();
+    }
+
+    /// Power is lost, as `choose` says of each [`Loss`], and comes back: another boot, another
+    /// process. Names come first, then the files in the order of their names, each with its
+    /// emptying, its growth and its sectors.
+    pub fn lose_power_choosing(&self, choose: &mut dyn FnMut(Loss) -> Fate) {
+        self.world.lock().lose_power(choose);
+    }
+
+    /// What a power loss would decide over, in the order in which it would ask.
+    #[must_use]
+    pub fn losses(&self) -> Vec<Loss> {
+        self.world.lock().losses()
+    }
+
+    /// How many sectors no completed sync covers, those of mapped memory included.
+    #[must_use]
+    pub fn unsynced_sectors(&self) -> usize {
+        self.losses().iter().filter(|loss| loss.is_sector()).count()
+    }
+
+    /// Another disk in the same state, whose process has died at this moment, and with chances of
+    /// its own that `seed` and this disk's past fix. It has this disk's capacity and none of its
+    /// faults.
+    #[must_use]
+    pub fn fork(&self, seed: u64) -> SimDisk {
+        let world = self.world.lock().fork(seed);
+        SimDisk { seed, world: Arc::new(Mutex::new(world)) }
+    }
+
+    /// Lets calls fail. Faults stay, over all lives, until they are spent or
+    /// [`heal`](SimDisk::heal)ed.
+    pub fn fail(&self, fault: Fault) {
+        self.world.lock().faults.push(fault);
+    }
+
+    /// Takes all faults back. What they have done stays.
+    pub fn heal(&self) {
+        self.world.lock().faults.clear();
+    }
+
+    /// Gives the disk space for `bytes` bytes in all, counted in blocks of 4096 bytes per file;
+    /// `None`, as in the beginning, for as much as is asked for. Where less is free than a call
+    /// needs it does a part, or gives `StorageFull`.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.world.lock().capacity = bytes;
+    }
+
+    /// The last calls and events, a line each, calls with their indexes.
+    #[must_use]
+    pub fn trace(&self) -> Vec<String> {
+        self.world.lock().trace.lines()
+    }
+
+    /// What the operating system shows of the file `name` in the log's folder.
+    #[must_use]
+    pub fn file(&self, name: &str) -> Option<Vec<u8>> {
+        let mut world = self.world.lock();
+        let id = world.names.file(&in_folder(name))?;
+        let node = world.node(id);
+        node.absorb();
+        Some(node.shown.clone())
+    }
+
+    /// Makes `bytes` the content of the file `name` in the log's folder, on the medium, too: for
+    /// flipped bits, swapped and foreign files. What it had unsynced is gone.
+    pub fn set_file(&self, name: &str, bytes: Vec<u8>) {
+        let mut world = self.world.lock();
+        let path = in_folder(name);
+        let id = world.names.file(&path).unwrap_or_else(|| world.new_node());
+        world.node(id).replace(bytes);
+        world.names.settle(&path, id);
+        world.trace.event(&format!("{name} gets other bytes"));
+    }
+
+    /// Takes the file `name` out of the log's folder, on the medium, too.
+    pub fn remove_file(&self, name: &str) {
+        let mut world = self.world.lock();
+        world.names.forget(&in_folder(name));
+        world.collect();
+        world.trace.event(&format!("{name} is taken away"));
+    }
+
+    /// The names of all files in the log's folder, in order, as the operating system shows them.
+    #[must_use]
+    pub fn files(&self) -> Vec<String> {
+        let world = self.world.lock();
+        let folder = folder();
+        let files = world.names.shown.iter().filter(|(path, entry)| {
+            matches!(entry, Entry::File(_)) && path.parent() == Some(&folder)
+        });
+        files.map(|(path, _)| name(path).to_owned()).collect()
+    }
+
+    fn process(&self) -> Arc<dyn Disk> {
+        let life = self.world.lock().life;
+        Arc::new(Process::new(Arc::clone(&self.world), life))
+    }
+}
+
+impl fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let world = self.world.lock();
+        f.debug_struct("SimDisk")
+            .field("seed", &self.seed)
+            .field("calls", &world.calls)
+            .field("life", &world.life)
+            .field("boot", &world.boot)
+            .field("is_dead", &world.is_dead)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The log's folder as the store names it.
+fn folder() -> PathBuf {
+    std::path::absolute(FOLDER).unwrap_or_else(|_| FOLDER.into())
+}
+
+fn in_folder(name: &str) -> PathBuf {
+    folder().join(name)
+}

@@ -1,0 +1,214 @@
+//! The names on the simulated disk: what the operating system shows, what the medium surely
+//! holds, and the changes between the two.
+//!
+//! Power loss keeps or drops each change that no sync of its folder followed, in any combination.
+//! A rename is atomic: afterwards the file has the old or the new name. So where a change that is
+//! kept needs a name that a file still holds which has moved away since, that move is kept, too.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub(super) type NodeId = u64;
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    Folder,
+    File(NodeId),
+}
+
+/// A change of names that no folder sync has followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Create { path: PathBuf, entry: Entry },
+    Rename { from: PathBuf, to: PathBuf, node: NodeId, over: Option<NodeId> },
+    Remove { path: PathBuf, node: NodeId },
+}
+
+impl Change {
+    /// The name that the change is about, the new one of a rename.
+    fn path(&self) -> &Path {
+        match self {
+            Change::Create { path, .. } | Change::Remove { path, .. } => path,
+            Change::Rename { to, .. } => to,
+        }
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        match self {
+            Change::Create { entry: Entry::Folder, .. } => None,
+            Change::Create { entry: Entry::File(node), .. }
+            | Change::Rename { node, .. }
+            | Change::Remove { node, .. } => Some(*node),
+        }
+    }
+
+    /// Whether the change takes the name `path` from `node`.
+    fn frees(&self, path: &Path, node: NodeId) -> bool {
+        match self {
+            Change::Create { .. } => false,
+            Change::Rename { from, node: moved, .. } => from == path && *moved == node,
+            Change::Remove { path: removed, node: gone } => removed == path && *gone == node,
+        }
+    }
+}
+
+/// All names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    pub(super) shown: BTreeMap<PathBuf, Entry>,
+    pub(super) stable: BTreeMap<PathBuf, Entry>,
+    pub(super) pending: Vec<Change>,
+}
+
+impl Names {
+    pub(super) fn file(&self, path: &Path) -> Option<NodeId> {
+        match self.shown.get(path) {
+            Some(Entry::File(node)) => Some(*node),
+            _ => None,
+        }
+    }
+
+    /// Whether `path` is a folder; a root always is.
+    pub(super) fn is_folder(&self, path: &Path) -> bool {
+        path.parent().is_none() || self.shown.get(path) == Some(&Entry::Folder)
+    }
+
+    pub(super) fn create(&mut self, path: &Path, entry: Entry) {
+        self.shown.insert(path.to_path_buf(), entry);
+        self.pending.push(Change::Create { path: path.to_path_buf(), entry });
+    }
+
+    pub(super) fn rename(&mut self, from: &Path, to: &Path, node: NodeId) {
+        let over = self.file(to);
+        self.shown.remove(from);
+        self.shown.insert(to.to_path_buf(), Entry::File(node));
+        let (from, to) = (from.to_path_buf(), to.to_path_buf());
+        self.pending.push(Change::Rename { from, to, node, over });
+    }
+
+    pub(super) fn remove(&mut self, path: &Path, node: NodeId) {
+        self.shown.remove(path);
+        self.pending.push(Change::Remove { path: path.to_path_buf(), node });
+    }
+
+    /// Makes the names in `folder` stable. A rename between folders goes with its new one.
+    pub(super) fn sync(&mut self, folder: &Path) {
+        let is_inside = |path: &Path| path.parent() == Some(folder);
+        let (synced, others): (Vec<Change>, Vec<Change>) =
+            self.pending.drain(..).partition(|change| is_inside(change.path()));
+        self.pending = others;
+        for change in synced {
+            if let Change::Rename { from, node, .. } = change
+                && self.stable.get(&from) == Some(&Entry::File(node))
+            {
+                self.stable.remove(&from);
+            }
+        }
+        self.stable.retain(|path, _| !is_inside(path));
+        let shown = self.shown.iter().filter(|(path, _)| is_inside(path));
+        self.stable.extend(shown.map(|(path, entry)| (path.clone(), *entry)));
+    }
+
+    /// Gives `node` the name `path` at once and for good.
+    pub(super) fn settle(&mut self, path: &Path, node: NodeId) {
+        self.pending.retain(|change| change.node() != Some(node));
+        for names in [&mut self.shown, &mut self.stable] {
+            names.retain(|_, entry| *entry != Entry::File(node));
+            names.insert(path.to_path_buf(), Entry::File(node));
+        }
+    }
+
+    /// Takes the name `path` away, for good.
+    pub(super) fn forget(&mut self, path: &Path) {
+        if let Some(node) = self.file(path) {
+            self.pending.retain(|change| change.node() != Some(node));
+            self.stable.retain(|_, entry| *entry != Entry::File(node));
+        }
+        self.shown.remove(path);
+        self.stable.remove(path);
+    }
+
+    /// Whether any life can still come to `node` by a name.
+    pub(super) fn can_reach(&self, node: NodeId) -> bool {
+        let file = Entry::File(node);
+        self.shown.values().any(|entry| *entry == file)
+            || self.stable.values().any(|entry| *entry == file)
+            || self.pending.iter().any(|change| change.node() == Some(node))
+    }
+
+    /// The name of `node`, or the one that it had last.
+    pub(super) fn name_of(&self, node: NodeId) -> Option<&Path> {
+        let last = self.pending.iter().rev().find(|change| change.node() == Some(node));
+        key_of(&self.shown, node)
+            .or_else(|| key_of(&self.stable, node))
+            .or_else(|| last.map(Change::path))
+    }
+
+    /// Power is lost: of the pending changes those are kept that `keeps` says, by their index.
+    pub(super) fn lose(&mut self, keeps: &[bool]) {
+        let changes = std::mem::take(&mut self.pending);
+        let mut is_done = vec![false; changes.len()];
+        for (index, _) in keeps.iter().enumerate().filter(|(_, keeps)| **keeps) {
+            self.apply(&changes, &mut is_done, index);
+        }
+        self.drop_orphans();
+        self.shown.clone_from(&self.stable);
+    }
+
+    fn apply(&mut self, changes: &[Change], is_done: &mut [bool], index: usize) {
+        if std::mem::replace(&mut is_done[index], true) {
+            return;
+        }
+        match &changes[index] {
+            Change::Create { path, entry } => {
+                self.make_way(changes, is_done, path, None);
+                self.stable.insert(path.clone(), *entry);
+            }
+            Change::Rename { to, node, over, .. } => {
+                self.make_way(changes, is_done, to, *over);
+                self.stable.retain(|_, entry| *entry != Entry::File(*node));
+                self.stable.insert(to.clone(), Entry::File(*node));
+            }
+            Change::Remove { path, node } => {
+                if self.stable.get(path) == Some(&Entry::File(*node)) {
+                    self.stable.remove(path);
+                }
+            }
+        }
+    }
+
+    /// Whoever still has the name `path` on the medium, and has given it up since, moves on.
+    fn make_way(
+        &mut self,
+        changes: &[Change],
+        is_done: &mut [bool],
+        path: &Path,
+        over: Option<NodeId>,
+    ) {
+        let Some(Entry::File(holder)) = self.stable.get(path).copied() else { return };
+        let next = changes.iter().position(|change| change.frees(path, holder));
+        if let Some(next) = next
+            && over != Some(holder)
+        {
+            self.apply(changes, is_done, next);
+        }
+    }
+
+    /// What lies in a folder that is gone is gone.
+    fn drop_orphans(&mut self) {
+        let folders = self.stable.iter().filter(|(_, entry)| **entry == Entry::Folder);
+        let folders: Vec<PathBuf> = folders.map(|(path, _)| path.clone()).collect();
+        self.stable.retain(|path, _| {
+            let parent = path.parent();
+            parent.is_none_or(|parent| {
+                parent.parent().is_none() || folders.iter().any(|folder| folder == parent)
+            })
+        });
+    }
+}
+
+fn key_of(names: &BTreeMap<PathBuf, Entry>, node: NodeId) -> Option<&Path> {
+    let mut found = names.iter().filter(|(_, entry)| **entry == Entry::File(node));
+    found.next().map(|(path, _)| path.as_path())
+}

@@ -1,0 +1,320 @@
+//! One simulated file: what the operating system shows, what the medium surely holds, and the
+//! writes between the two.
+//!
+//! # Words
+//! *Shown*: the page cache's view, what reads give. *Stable*: the medium after the last completed
+//! sync. *Version*: a sector as it was after one unsynced write to it; power loss may find any of
+//! them on the medium. *Forgotten*: dirty when a sync failed (M3); it reads back, no later sync
+//! covers it, a write to it makes it dirty again, with all its bytes.
+//!
+//! # Mapped memory
+//! A mapping lies over a file of the real system's memory. Its bytes flow into *shown* when the
+//! simulator looks (reads and writes that meet the range, sync, death): what differs is an
+//! unsynced write. At a death the mapping is cut off: what the dead life still stores in it
+//! reaches nobody.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+
+use palisade_core::Memory;
+
+use super::chance::Chance;
+use crate::fs::{DiskFile, read_full, write_bytes};
+use crate::fs_os::OsFile;
+
+/// The unit in which the medium takes writes.
+pub(super) const SECTOR: usize = 512;
+/// Versions of one sector that are remembered; of more, the oldest are left out.
+const MAX_VERSIONS: usize = 4;
+
+/// A sector as one write left it.
+#[derive(Clone, Debug)]
+pub(super) struct Version {
+    serial: u64,
+    /// The first byte of the sector that the write changed.
+    pub(super) from: usize,
+    pub(super) bytes: [u8; SECTOR],
+}
+
+/// A sector that differs, or may differ, from the medium's.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Dirty {
+    /// In the order of the writes; never empty.
+    pub(super) versions: Vec<Version>,
+    pub(super) is_forgotten: bool,
+}
+
+impl Dirty {
+    /// The first byte that any of the unsynced writes touched.
+    pub(super) fn from(&self) -> usize {
+        self.versions.iter().map(|version| version.from).min().unwrap_or(0)
+    }
+}
+
+/// What a sync that has begun will cover.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SyncPoint {
+    serial: u64,
+    len: usize,
+    cuts: u64,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    backing: OsFile,
+    /// All ranges that were mapped, and what lies between them.
+    range: Range<usize>,
+    backing_len: usize,
+}
+
+/// A file of the simulated disk.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    pub(super) shown: Vec<u8>,
+    pub(super) stable: Vec<u8>,
+    pub(super) dirty: BTreeMap<usize, Dirty>,
+    /// How often it was emptied, and how often the medium knows of.
+    cuts: u64,
+    stable_cuts: u64,
+    serial: u64,
+    syncing: usize,
+    mapping: Option<Mapping>,
+    pub(super) handles: usize,
+    /// Who holds the lock, and whether shared.
+    pub(super) locks: Vec<(u64, bool)>,
+}
+
+impl Node {
+    pub(super) fn read(&mut self, offset: usize, into: &mut [u8]) -> usize {
+        self.absorb_if_met(offset..offset.saturating_add(into.len()));
+        let rest = self.shown.get(offset..).unwrap_or_default();
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        len
+    }
+
+    pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let end = offset + bytes.len();
+        self.absorb_if_met(offset..end);
+        if self.shown.len() < end {
+            self.shown.resize(end, 0);
+        }
+        self.shown[offset..end].copy_from_slice(bytes);
+        self.note_write(offset..end);
+        if let Some(mapping) = &self.mapping
+            && offset < mapping.backing_len
+        {
+            let kept = bytes.len().min(mapping.backing_len - offset);
+            memory_file(write_bytes(&mapping.backing, offset as u64, &bytes[..kept]));
+        }
+    }
+
+    /// Makes the file at least `len` bytes long.
+    pub(super) fn grow(&mut self, len: usize) {
+        if self.shown.len() < len {
+            self.shown.resize(len, 0);
+        }
+    }
+
+    /// Empties the file.
+    pub(super) fn cut(&mut self) {
+        self.mapping = None;
+        self.shown.clear();
+        self.dirty.clear();
+        self.cuts += 1;
+    }
+
+    /// Whether it was emptied since the last sync.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cuts != self.stable_cuts
+    }
+
+    pub(super) fn begin_sync(&mut self) -> SyncPoint {
+        self.absorb();
+        self.syncing += 1;
+        SyncPoint { serial: self.serial, len: self.shown.len(), cuts: self.cuts }
+    }
+
+    /// What was written before `point` is on the medium; what came after it is not, or is.
+    pub(super) fn end_sync(&mut self, point: SyncPoint) {
+        self.syncing = self.syncing.saturating_sub(1);
+        if point.cuts != self.cuts {
+            return;
+        }
+        if self.is_cut() {
+            self.stable.clear();
+            self.stable_cuts = self.cuts;
+        }
+        self.stable.resize(self.stable.len().max(point.len), 0);
+        let stable = &mut self.stable;
+        self.dirty.retain(|&sector, dirty| {
+            if dirty.is_forgotten {
+                return true;
+            }
+            let covered = dirty.versions.partition_point(|version| version.serial <= point.serial);
+            if let Some(version) = dirty.versions[..covered].last() {
+                put(stable, sector * SECTOR, &version.bytes);
+            }
+            dirty.versions.drain(..covered);
+            !dirty.versions.is_empty()
+        });
+    }
+
+    /// A sync that failed: it reached some sectors or none, and the others are forgotten.
+    pub(super) fn fail_sync(&mut self, chance: &mut Chance) {
+        self.absorb();
+        let reaches_some = chance.is(1, 2);
+        let stable = &mut self.stable;
+        let is_cut = self.cuts != self.stable_cuts;
+        self.dirty.retain(|&sector, dirty| {
+            if dirty.is_forgotten {
+                return true;
+            }
+            let at = sector * SECTOR;
+            let is_reached = reaches_some && !is_cut && at < stable.len() && chance.is(1, 2);
+            match dirty.versions.last() {
+                Some(version) if is_reached => put(stable, at, &version.bytes),
+                _ => dirty.is_forgotten = true,
+            }
+            !is_reached
+        });
+    }
+
+    pub(super) fn map(&mut self, offset: usize, len: usize) -> io::Result<Memory> {
+        let end = offset + len;
+        if self.shown.len() < end {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.absorb();
+        let mapping = match self.mapping.take() {
+            Some(mapping) => mapping,
+            None => {
+                Mapping { backing: OsFile::new(backing()?), range: offset..end, backing_len: 0 }
+            }
+        };
+        let (from, range) = (mapping.backing_len, &mapping.range);
+        let range = range.start.min(offset)..range.end.max(end);
+        if let Some(rest) = self.shown.get(from..) {
+            write_bytes(&mapping.backing, from as u64, rest)?;
+        }
+        let memory = mapping.backing.map(offset, len)?;
+        let backing_len = from.max(self.shown.len());
+        self.mapping = Some(Mapping { range, backing_len, ..mapping });
+        Ok(memory)
+    }
+
+    /// Takes over what was stored in mapped memory.
+    pub(super) fn absorb(&mut self) {
+        let Some(mapping) = &self.mapping else { return };
+        let range = mapping.range.clone();
+        let mut bytes = vec![0; range.len()];
+        memory_file(read_full(&mapping.backing, range.start as u64, &mut bytes));
+        let mut at = range.start;
+        while at < range.end {
+            let end = (at / SECTOR + 1) * SECTOR;
+            let end = end.min(range.end);
+            let stored = &bytes[at - range.start..end - range.start];
+            let changed = self.shown[at..end].iter().zip(stored).position(|(old, new)| old != new);
+            if let Some(first) = changed {
+                self.shown[at..end].copy_from_slice(stored);
+                self.note_write(at + first..end);
+            }
+            at = end;
+        }
+    }
+
+    fn absorb_if_met(&mut self, range: Range<usize>) {
+        let is_met = self.mapping.as_ref().is_some_and(|mapping| {
+            range.start < mapping.range.end && mapping.range.start < range.end
+        });
+        if is_met {
+            self.absorb();
+        }
+    }
+
+    /// The process ends: its stores are in the page cache, its handles and locks are gone.
+    pub(super) fn end_life(&mut self) {
+        self.absorb();
+        self.mapping = None;
+        self.handles = 0;
+        self.locks.clear();
+        self.syncing = 0;
+    }
+
+    /// Makes `bytes` the file's content, on the medium, too.
+    pub(super) fn replace(&mut self, bytes: Vec<u8>) {
+        if let Some(mapping) = &self.mapping {
+            let kept = bytes.len().min(mapping.backing_len);
+            memory_file(write_bytes(&mapping.backing, 0, &bytes[..kept]));
+        }
+        self.dirty.clear();
+        self.stable_cuts = self.cuts;
+        self.stable.clone_from(&bytes);
+        self.shown = bytes;
+    }
+
+    /// The file as another disk has it that split off here.
+    pub(super) fn fork(&mut self) -> Node {
+        self.absorb();
+        Node {
+            shown: self.shown.clone(),
+            stable: self.stable.clone(),
+            dirty: self.dirty.clone(),
+            cuts: self.cuts,
+            stable_cuts: self.stable_cuts,
+            serial: self.serial,
+            ..Node::default()
+        }
+    }
+
+    /// Notes that the bytes of `range` are shown and not on the medium.
+    fn note_write(&mut self, range: Range<usize>) {
+        self.serial += 1;
+        let is_syncing = self.syncing > 0;
+        for sector in range.start / SECTOR..range.end.div_ceil(SECTOR) {
+            let at = sector * SECTOR;
+            let mut bytes = [0; SECTOR];
+            let shown = &self.shown[at..self.shown.len().min(at + SECTOR)];
+            bytes[..shown.len()].copy_from_slice(shown);
+            let from = range.start.saturating_sub(at);
+            let dirty = self.dirty.entry(sector).or_default();
+            dirty.is_forgotten = false;
+            dirty.versions.push(Version { serial: self.serial, from, bytes });
+            // A sync in progress has to find the version that it began with.
+            if dirty.versions.len() > MAX_VERSIONS && !is_syncing {
+                let oldest = dirty.versions.remove(0);
+                let next = &mut dirty.versions[0];
+                next.from = next.from.min(oldest.from);
+            }
+        }
+    }
+}
+
+/// Puts a sector into `image`, as far as that reaches.
+pub(super) fn put(image: &mut [u8], at: usize, sector: &[u8]) {
+    if at < image.len() {
+        let len = sector.len().min(image.len() - at);
+        image[at..at + len].copy_from_slice(&sector[..len]);
+    }
+}
+
+/// A file of the real system's memory has no device that could fail.
+fn memory_file<T>(done: io::Result<T>) -> T {
+    done.expect("a file in memory can be read and written")
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn backing() -> io::Result<File> {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    Ok(memfd_create("palisade-sim", MemfdFlags::CLOEXEC)?.into())
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn backing() -> io::Result<File> {
+    tempfile::tempfile()
+}

@@ -1,0 +1,257 @@
+//! A process on the simulated disk: the file-system calls of one life.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use palisade_core::Memory;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::fault::CallKind;
+use super::names::NodeId;
+use super::world::{Step, World, dead, eio, name};
+use crate::boot::BootId;
+use crate::fs::{Access, Background, Disk, DiskFile, Kind, ZeroSteps};
+
+/// Times that a slow sync lets the other threads run.
+const SLOW_YIELDS: usize = 500;
+/// A disk with small segments: every page is a step.
+const ZERO_STEPS: ZeroSteps = ZeroSteps { first_bytes: 4096, step_bytes: 4096 };
+
+/// One life on the disk.
+#[derive(Clone)]
+pub(super) struct Process {
+    world: Arc<Mutex<World>>,
+    life: u64,
+}
+
+impl Process {
+    pub(super) fn new(world: Arc<Mutex<World>>, life: u64) -> Process {
+        Process { world, life }
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock()
+    }
+
+    /// A call without an index, which changes nothing.
+    fn look<T>(
+        &self,
+        kind: CallKind,
+        what: &Path,
+        look: impl FnOnce(&mut World) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.world().change(self.life, kind, || name(what).to_owned(), look)
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("life", &self.life).finish_non_exhaustive()
+    }
+}
+
+impl Disk for Process {
+    fn kind(&self, path: &Path) -> io::Result<Kind> {
+        let world = self.world();
+        world.check_alive(self.life)?;
+        Ok(match (world.names.is_folder(path), world.names.file(path)) {
+            (true, _) => Kind::Folder,
+            (false, Some(_)) => Kind::Other,
+            (false, None) => Kind::Missing,
+        })
+    }
+
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        self.world().create_folder(self.life, path)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        self.look(CallKind::Read, folder, |world| {
+            let inside = world.names.shown.keys().filter(|path| path.parent() == Some(folder));
+            Ok(inside.map(|path| name(path).to_owned()).collect())
+        })
+    }
+
+    fn check_writable(&self, _folder: &Path) -> io::Result<()> {
+        self.world().check_alive(self.life)
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        let (node, handle) = self.world().open(self.life, path, access)?;
+        let is_writable = access != Access::Read;
+        Ok(Box::new(OpenFile { process: self.clone(), node, handle, is_writable }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.world().rename(self.life, from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.world().remove(self.life, path)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        self.world().sync_folder(self.life, folder)
+    }
+
+    fn overwrites_in_place(&self, _folder: &Path) -> bool {
+        self.world().medium.is_in_place
+    }
+
+    fn boot_id(&self) -> Option<BootId> {
+        self.world().boot_id()
+    }
+
+    fn random(&self) -> io::Result<u64> {
+        Ok(self.world().entropy.next())
+    }
+
+    fn pause(&self, _time: Duration) {
+        thread::yield_now();
+    }
+
+    fn background(&self) -> Background {
+        let mut world = self.world();
+        let is_now = world.check_alive(self.life).is_ok() && world.schedule.is(3, 4);
+        if is_now { Background::Now } else { Background::Later }
+    }
+
+    fn zero_steps(&self) -> ZeroSteps {
+        ZERO_STEPS
+    }
+}
+
+/// An open file of one life.
+#[derive(Debug)]
+struct OpenFile {
+    process: Process,
+    node: NodeId,
+    handle: u64,
+    is_writable: bool,
+}
+
+impl OpenFile {
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.process.world()
+    }
+
+    fn life(&self) -> u64 {
+        self.process.life
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        if self.is_writable { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    }
+}
+
+impl DiskFile for OpenFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut world = self.world();
+        let what = format!("{} at {offset}", world.names.text(self.node));
+        match world.begin(self.life(), CallKind::Read, || what)? {
+            Step::Eio => Err(eio()),
+            Step::Short if into.len() > 1 => {
+                let len = 1 + world.chance.index(into.len() - 1);
+                Ok(world.node(self.node).read(offset as usize, &mut into[..len]))
+            }
+            _ => Ok(world.node(self.node).read(offset as usize, into)),
+        }
+    }
+
+    fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.check_writable()?;
+        let bytes = pieces.iter().map(|piece| &piece[..]).collect::<Vec<_>>().concat();
+        self.world().write(self.life(), self.node, offset as usize, &bytes)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut world = self.world();
+        let what = world.names.text(self.node);
+        let step = world.begin(self.life(), CallKind::Sync, || what)?;
+        let point = match step {
+            Step::Eio | Step::NoSpace => {
+                let mut chance = world.chance.clone();
+                world.node(self.node).fail_sync(&mut chance);
+                world.chance = chance;
+                return Err(if step == Step::Eio { eio() } else { super::world::full() });
+            }
+            Step::Die if world.chance.is(1, 2) => {
+                world.die();
+                return Err(dead());
+            }
+            _ => world.node(self.node).begin_sync(),
+        };
+        if step == Step::Slow {
+            drop(world);
+            (0..SLOW_YIELDS).for_each(|_| thread::yield_now());
+            world = self.world();
+            // A death meanwhile: whether the sync went on is for the power loss to say.
+            world.check_alive(self.life())?;
+        }
+        world.node(self.node).end_sync(point);
+        if step == Step::Die {
+            world.die();
+            return Err(dead());
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        self.world().allocate(self.life(), self.node, len as usize)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let mut world = self.world();
+        world.check_alive(self.life())?;
+        Ok(world.node(self.node).shown.len() as u64)
+    }
+
+    fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {
+        self.check_writable()?;
+        let mut world = self.world();
+        let what = world.names.text(self.node);
+        world.change(
+            self.life(),
+            CallKind::Map,
+            || what,
+            |world| world.node(self.node).map(offset, len),
+        )
+    }
+
+    fn try_lock(&self, shared: bool) -> io::Result<bool> {
+        let mut world = self.world();
+        world.check_alive(self.life())?;
+        let locks = &mut world.node(self.node).locks;
+        let is_free =
+            locks.iter().all(|&(handle, other)| handle == self.handle || (shared && other));
+        if is_free {
+            locks.retain(|&(handle, _)| handle != self.handle);
+            locks.push((self.handle, shared));
+        }
+        Ok(is_free)
+    }
+
+    fn unlock(&self) -> io::Result<()> {
+        let mut world = self.world();
+        world.check_alive(self.life())?;
+        world.node(self.node).locks.retain(|&(handle, _)| handle != self.handle);
+        Ok(())
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let mut world = self.world();
+        if world.check_alive(self.life()).is_ok() {
+            let node = world.node(self.node);
+            node.locks.retain(|&(handle, _)| handle != self.handle);
+            node.handles = node.handles.saturating_sub(1);
+            world.collect();
+        }
+    }
+}

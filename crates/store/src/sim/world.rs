@@ -1,0 +1,415 @@
+//! The simulated disk itself: names, files, the lives that use them, and the faults in wait.
+//!
+//! One lock guards all of it. A *life* is one process; a handle of an earlier life, or of one
+//! that has died, gets an error from every call and changes nothing.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use super::chance::Chance;
+use super::fault::{CallKind, Fault, FaultKind};
+use super::names::{Entry, Names, NodeId};
+use super::node::Node;
+use super::trace::Trace;
+use crate::boot::BootId;
+use crate::fs::Access;
+
+/// The unit in which space is given out.
+pub(super) const BLOCK: usize = 4096;
+
+/// What kind of disk it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Medium {
+    pub(super) is_powersafe: bool,
+    pub(super) is_in_place: bool,
+    pub(super) has_boot_id: bool,
+}
+
+/// How a call is to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Go,
+    Short,
+    Slow,
+    Eio,
+    NoSpace,
+    /// The process dies in it.
+    Die,
+}
+
+/// Everything that is simulated.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) medium: Medium,
+    pub(super) names: Names,
+    pub(super) nodes: BTreeMap<NodeId, Node>,
+    next_node: NodeId,
+    pub(super) life: u64,
+    pub(super) boot: u64,
+    pub(super) is_dead: bool,
+    pub(super) calls: u64,
+    pub(super) crash_at: Option<u64>,
+    pub(super) faults: Vec<Fault>,
+    pub(super) capacity: Option<u64>,
+    /// Whether the last read or write was interrupted.
+    was_interrupted: bool,
+    /// Decides fates and faults.
+    pub(super) chance: Chance,
+    /// What the process draws: identities, salts.
+    pub(super) entropy: Chance,
+    /// Decides when background work runs.
+    pub(super) schedule: Chance,
+    next_handle: u64,
+    pub(super) trace: Trace,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> World {
+        let root = Chance::new(seed);
+        World {
+            medium: Medium { is_powersafe: true, is_in_place: true, has_boot_id: true },
+            names: Names::default(),
+            nodes: BTreeMap::new(),
+            next_node: 0,
+            life: 0,
+            boot: 0,
+            is_dead: false,
+            calls: 0,
+            crash_at: None,
+            faults: Vec::new(),
+            capacity: None,
+            was_interrupted: false,
+            chance: root.branch(1),
+            entropy: root.branch(2),
+            schedule: root.branch(3),
+            next_handle: 0,
+            trace: Trace::default(),
+        }
+    }
+
+    /// A copy without a living process; its chances are another stream.
+    pub(super) fn fork(&mut self, seed: u64) -> World {
+        World {
+            medium: self.medium,
+            names: self.names.clone(),
+            nodes: self.nodes.iter_mut().map(|(id, node)| (*id, node.fork())).collect(),
+            next_node: self.next_node,
+            life: self.life,
+            boot: self.boot,
+            is_dead: true,
+            calls: self.calls,
+            crash_at: None,
+            faults: Vec::new(),
+            capacity: self.capacity,
+            was_interrupted: false,
+            chance: self.chance.branch(seed),
+            entropy: self.entropy.branch(seed),
+            schedule: self.schedule.branch(seed),
+            next_handle: self.next_handle,
+            trace: self.trace.clone(),
+        }
+    }
+
+    pub(super) fn boot_id(&self) -> Option<BootId> {
+        self.medium.has_boot_id.then(|| (u128::from(self.boot) + 1).to_be_bytes())
+    }
+
+    pub(super) fn check_alive(&self, life: u64) -> io::Result<()> {
+        if self.is_dead || self.life != life { Err(dead()) } else { Ok(()) }
+    }
+
+    /// The process stops here.
+    pub(super) fn die(&mut self) {
+        if self.is_dead {
+            return;
+        }
+        self.is_dead = true;
+        self.nodes.values_mut().for_each(Node::end_life);
+        self.collect();
+        self.trace.event("the process dies");
+    }
+
+    /// Another process begins.
+    pub(super) fn revive(&mut self) {
+        self.die();
+        self.life += 1;
+        self.is_dead = false;
+        self.crash_at = None;
+    }
+
+    /// Counts a call, and says how it is to go on.
+    pub(super) fn begin(
+        &mut self,
+        life: u64,
+        kind: CallKind,
+        what: impl FnOnce() -> String,
+    ) -> io::Result<Step> {
+        self.check_alive(life)?;
+        let index = kind.is_counted().then_some(self.calls);
+        self.calls += u64::from(index.is_some());
+        let dies = index.is_some() && index == self.crash_at;
+        let fault = if dies { None } else { self.draw_fault(kind, index) };
+        let (step, outcome) = match fault {
+            None if dies => (Step::Die, " -> the process dies"),
+            None => (Step::Go, ""),
+            Some(FaultKind::Eio) => (Step::Eio, " -> EIO"),
+            Some(FaultKind::NoSpace) => (Step::NoSpace, " -> ENOSPC"),
+            Some(FaultKind::ShortWrite) => (Step::Short, " -> short"),
+            Some(FaultKind::SlowSync) => (Step::Slow, " -> slow"),
+            Some(FaultKind::Interrupted) => (Step::Go, " -> EINTR"),
+        };
+        if index.is_some() || fault.is_some() {
+            self.trace.call(index.unwrap_or(self.calls), kind, &what(), outcome);
+        }
+        if fault == Some(FaultKind::Interrupted) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        Ok(step)
+    }
+
+    /// A call that does all or nothing.
+    pub(super) fn change<T>(
+        &mut self,
+        life: u64,
+        kind: CallKind,
+        what: impl FnOnce() -> String,
+        act: impl FnOnce(&mut World) -> io::Result<T>,
+    ) -> io::Result<T> {
+        match self.begin(life, kind, what)? {
+            Step::Go | Step::Short | Step::Slow => act(self),
+            Step::Eio => Err(eio()),
+            Step::NoSpace => Err(full()),
+            Step::Die => {
+                if self.chance.is(1, 2) {
+                    // Whether it would have failed is known to nobody.
+                    let _ = act(self);
+                }
+                self.die();
+                Err(dead())
+            }
+        }
+    }
+
+    /// Opens a file, and says which it is and which handle it got.
+    pub(super) fn open(
+        &mut self,
+        life: u64,
+        path: &Path,
+        access: Access,
+    ) -> io::Result<(NodeId, u64)> {
+        self.check_alive(life)?;
+        if self.names.is_folder(path) {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        let node = match (self.names.file(path), access) {
+            (None, Access::Read | Access::Write) => return Err(io::ErrorKind::NotFound.into()),
+            (Some(node), Access::Fresh) => {
+                let what = || format!("{}, emptied", name(path));
+                self.change(life, CallKind::Create, what, |world| {
+                    world.node(node).cut();
+                    Ok(node)
+                })?
+            }
+            (Some(node), _) => {
+                let what = || name(path).to_owned();
+                self.change(life, CallKind::Open, what, |_| Ok(node))?
+            }
+            (None, _) => {
+                let what = || name(path).to_owned();
+                self.change(life, CallKind::Create, what, |world| world.create(path))?
+            }
+        };
+        self.node(node).handles += 1;
+        self.next_handle += 1;
+        Ok((node, self.next_handle))
+    }
+
+    pub(super) fn create_folder(&mut self, life: u64, path: &Path) -> io::Result<()> {
+        let what = || path.display().to_string();
+        self.change(life, CallKind::CreateFolder, what, |world| {
+            if !world.names.shown.contains_key(path) {
+                world.names.create(path, Entry::Folder);
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn rename(&mut self, life: u64, from: &Path, to: &Path) -> io::Result<()> {
+        let what = || format!("{} to {}", name(from), name(to));
+        self.change(life, CallKind::Rename, what, |world| {
+            let node = world.names.file(from).ok_or(io::ErrorKind::NotFound)?;
+            world.check_parent(to)?;
+            world.names.rename(from, to, node);
+            Ok(())
+        })
+    }
+
+    pub(super) fn remove(&mut self, life: u64, path: &Path) -> io::Result<()> {
+        let what = || name(path).to_owned();
+        self.change(life, CallKind::Remove, what, |world| {
+            let node = world.names.file(path).ok_or(io::ErrorKind::NotFound)?;
+            world.names.remove(path, node);
+            Ok(())
+        })
+    }
+
+    pub(super) fn sync_folder(&mut self, life: u64, folder: &Path) -> io::Result<()> {
+        let what = || folder.display().to_string();
+        self.change(life, CallKind::SyncFolder, what, |world| {
+            world.names.sync(folder);
+            world.collect();
+            Ok(())
+        })
+    }
+
+    /// Writes some of `bytes`; says how many.
+    pub(super) fn write(
+        &mut self,
+        life: u64,
+        id: NodeId,
+        offset: usize,
+        bytes: &[u8],
+    ) -> io::Result<usize> {
+        let what = self.names.write_text(id, offset, bytes.len());
+        let step = self.begin(life, CallKind::Write, || what)?;
+        let asked = bytes.len() as u64;
+        let len = match step {
+            Step::Short => 1 + self.chance.below(asked.max(1)) as usize,
+            Step::Eio | Step::Die => self.chance.below(asked + 1) as usize,
+            Step::NoSpace => return Err(full()),
+            Step::Go | Step::Slow => bytes.len(),
+        };
+        let fitting = self.fitting(id, offset, len.min(bytes.len()));
+        self.node(id).write(offset, &bytes[..fitting]);
+        match step {
+            Step::Eio => Err(eio()),
+            Step::Die => {
+                self.die();
+                Err(dead())
+            }
+            _ if fitting == 0 && !bytes.is_empty() => Err(full()),
+            _ => Ok(fitting),
+        }
+    }
+
+    pub(super) fn allocate(&mut self, life: u64, id: NodeId, len: usize) -> io::Result<()> {
+        let what = format!("{}, {len} bytes", self.names.text(id));
+        self.change(
+            life,
+            CallKind::Allocate,
+            || what,
+            |world| {
+                let old_len = world.node(id).shown.len();
+                if len > old_len && world.fitting(id, old_len, len - old_len) < len - old_len {
+                    return Err(full());
+                }
+                world.node(id).grow(len);
+                Ok(())
+            },
+        )
+    }
+
+    /// The file `id`; a handle or a name of the present life keeps it there.
+    pub(super) fn node(&mut self, id: NodeId) -> &mut Node {
+        self.nodes.entry(id).or_default()
+    }
+
+    pub(super) fn new_node(&mut self) -> NodeId {
+        self.next_node += 1;
+        self.nodes.insert(self.next_node, Node::default());
+        self.next_node
+    }
+
+    /// Lets go of files that nobody can come to any more.
+    pub(super) fn collect(&mut self) {
+        let names = &self.names;
+        self.nodes.retain(|id, node| node.handles > 0 || names.can_reach(*id));
+    }
+
+    fn create(&mut self, path: &Path) -> io::Result<NodeId> {
+        self.check_parent(path)?;
+        if self.free() == Some(0) {
+            return Err(full());
+        }
+        let node = self.new_node();
+        self.names.create(path, Entry::File(node));
+        Ok(node)
+    }
+
+    fn check_parent(&self, path: &Path) -> io::Result<()> {
+        let is_there = path.parent().is_some_and(|parent| self.names.is_folder(parent));
+        if is_there { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    fn draw_fault(&mut self, kind: CallKind, index: Option<u64>) -> Option<FaultKind> {
+        let mut hit = None;
+        for fault in &mut self.faults {
+            if hit.is_none() {
+                hit = fault.hits(kind, index, &mut self.chance);
+            }
+        }
+        self.faults.retain(|fault| !fault.is_spent());
+        let is_interrupted = hit == Some(FaultKind::Interrupted);
+        if is_interrupted && self.was_interrupted {
+            hit = None;
+        }
+        if matches!(kind, CallKind::Read | CallKind::Write) {
+            self.was_interrupted = hit == Some(FaultKind::Interrupted);
+        }
+        hit
+    }
+
+    /// How many of `len` bytes at `offset` there is space for.
+    fn fitting(&mut self, id: NodeId, offset: usize, len: usize) -> usize {
+        let Some(free) = self.free() else { return len };
+        let room = (free / BLOCK as u64 * BLOCK as u64) as usize;
+        if !self.medium.is_in_place {
+            // Each write goes to a place of its own.
+            return len.min(room);
+        }
+        let blocks_end = self.node(id).shown.len().next_multiple_of(BLOCK);
+        let limit = blocks_end.saturating_add(room);
+        (offset + len).min(limit).saturating_sub(offset)
+    }
+
+    /// Bytes that are free; `None` where there is no limit.
+    fn free(&self) -> Option<u64> {
+        let capacity = self.capacity?;
+        let takes_space = |id: &NodeId, node: &Node| {
+            let file = Entry::File(*id);
+            node.handles > 0 || self.names.shown.values().any(|entry| *entry == file)
+        };
+        let used = self.nodes.iter().filter(|(id, node)| takes_space(id, node));
+        let used: u64 = used.map(|(_, node)| node.shown.len().next_multiple_of(BLOCK) as u64).sum();
+        Some(capacity.saturating_sub(used))
+    }
+}
+
+impl Names {
+    /// The last part of the name of `node`.
+    pub(super) fn text(&self, node: NodeId) -> String {
+        self.name_of(node).map_or_else(|| "a file without a name".into(), |path| name(path).into())
+    }
+
+    fn write_text(&self, node: NodeId, offset: usize, len: usize) -> String {
+        format!("{} [{offset}, {})", self.text(node), offset + len)
+    }
+}
+
+/// The last part of `path`.
+pub(super) fn name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or("/")
+}
+
+pub(super) fn dead() -> io::Error {
+    io::Error::other("the simulated process is dead")
+}
+
+pub(super) fn eio() -> io::Error {
+    io::Error::other("simulated I/O error")
+}
+
+pub(super) fn full() -> io::Error {
+    io::Error::new(io::ErrorKind::StorageFull, "the simulated disk is full")
+}
