@@ -82,6 +82,7 @@ struct Detail {
     path: Option<PathBuf>,
     segment: Option<u64>,
     lsn: Option<Lsn>,
+    appended: Option<Lsn>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -133,6 +134,12 @@ impl Error {
         self.amend(|detail| detail.lsn = Some(lsn))
     }
 
+    /// Says that the call had appended a record at `lsn` before it failed.
+    #[must_use]
+    pub fn after_append(self, lsn: Lsn) -> Error {
+        self.amend(|detail| detail.appended = Some(lsn))
+    }
+
     /// Attaches the error that caused this one.
     #[must_use]
     pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Error {
@@ -169,6 +176,17 @@ impl Error {
     #[must_use]
     pub fn lsn(&self) -> Option<Lsn> {
         self.detail.as_ref().and_then(|detail| detail.lsn)
+    }
+
+    /// The LSN of the record, or of the first of the batch, that the failed call had appended:
+    /// it is in the log, so appending it again would make a second one. `None`: nothing was
+    /// appended.
+    ///
+    /// After `NoSpace` free space and wait with [`wait_durable`](crate::Wal::wait_durable); after
+    /// `Poisoned` open the log again: whether the record survived shows then.
+    #[must_use]
+    pub fn appended_lsn(&self) -> Option<Lsn> {
+        self.detail.as_ref().and_then(|detail| detail.appended)
     }
 
     /// The number of the segment that the error is about, where there is one.

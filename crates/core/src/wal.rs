@@ -48,8 +48,9 @@ pub struct Wal {
 struct Handle {
     log: Arc<Commit>,
     policy: SyncPolicy,
-    // `write_bytes` as a mask: an append whose range crosses a multiple hands its piece over.
-    piece_mask: u64,
+    // An append whose start and end differ in these bits does more than append: it completes a
+    // piece of `write_bytes`, or the policy asks for something each time.
+    act_mask: u64,
     // Whether the flusher thread writes complete pieces, rather than the append that fills one.
     writes_behind: bool,
     max_frame_bytes: u64,
@@ -94,7 +95,10 @@ impl Wal {
         let write_bytes = options.write_bytes.min(options.buffer_bytes / 2).next_power_of_two();
         let handle = Handle {
             policy: options.sync_policy,
-            piece_mask: !(write_bytes as u64 - 1),
+            act_mask: match options.sync_policy {
+                SyncPolicy::OnCommit | SyncPolicy::Interval(_) => !(write_bytes as u64 - 1),
+                SyncPolicy::Always | SyncPolicy::Os => u64::MAX,
+            },
             writes_behind: crate::sync::has_two_cores(),
             max_frame_bytes: buffer.max_reservation_bytes(),
             read_ahead_bytes: options.read_ahead_bytes,

@@ -30,7 +30,7 @@ impl Wal {
     /// `TooLarge`: nothing was reserved. `NoSpace`: the disk and the buffer are full; nothing was
     /// reserved; free space and append again. `Closed`, `Poisoned`: open the log again. Under the
     /// policies `Always` and `Os` the record is in the log when its sync or write fails: the error
-    /// then has its [`lsn`](Error::lsn); after `NoSpace` wait with
+    /// then has its [`appended_lsn`](Error::appended_lsn); after `NoSpace` wait with
     /// [`wait_durable`](Wal::wait_durable) instead of appending it again.
     #[inline]
     pub fn append(&self, data: &[u8]) -> Result<Ticket<'_>> {
@@ -66,7 +66,7 @@ impl Wal {
             at += part.len() as u64;
         }
         zero_the_rest(&mut reserved, len);
-        self.finish(reserved)?;
+        self.finish(reserved, lsn)?;
         Ok(Ticket::new(self, lsn, lsn.plus(frame_bytes)))
     }
 
@@ -86,13 +86,14 @@ impl Wal {
     /// Shares one device sync with all who wait at the time.
     ///
     /// # Errors
-    /// As [`append`](Wal::append), and as [`Ticket::wait`]. An error with an [`lsn`](Error::lsn)
-    /// came after the record was in the log: after `NoSpace` free space and call
-    /// [`wait_durable`](Wal::wait_durable) with it. Without one nothing was reserved.
+    /// As [`append`](Wal::append), and as [`Ticket::wait`]. An error with an
+    /// [`appended_lsn`](Error::appended_lsn) came after the record was in the log: after
+    /// `NoSpace` free space and call [`wait_durable`](Wal::wait_durable) with it. Without one
+    /// nothing was appended.
     #[inline]
     pub fn commit(&self, data: &[u8]) -> Result<Lsn> {
         let ticket = self.append(data)?;
-        ticket.wait().map_err(|error| kept_at(ticket.lsn(), error))
+        ticket.wait().map_err(|error| error.after_append(ticket.lsn()))
     }
 
     /// Appends a record of `len` bytes that `fill` writes in place, knowing its LSN.
@@ -129,7 +130,7 @@ impl Wal {
         let header = Header::new(Kind::Data, 0, len as u32, checksum);
         let head = self.encode(&reserved, 0, header);
         write_head(&mut reserved, head);
-        self.finish(reserved)?;
+        self.finish(reserved, lsn)?;
         Ok(Ticket::new(self, lsn, lsn.plus(frame_bytes)))
     }
 
@@ -172,8 +173,9 @@ impl Wal {
         let header = Header::new(Kind::Batch, 0, payload_bytes as u32, checksum);
         let head = self.encode(&reserved, 0, header);
         write_head(&mut reserved, head);
-        self.finish(reserved)?;
-        Ok(Ticket::new(self, start.plus(HEADER_BYTES as u64), end))
+        let first = start.plus(HEADER_BYTES as u64);
+        self.finish(reserved, first)?;
+        Ok(Ticket::new(self, first, end))
     }
 
     /// Appends a mark: a frame that readers pass over and recovery takes as evidence.
@@ -205,7 +207,7 @@ impl Wal {
         let header = Header::new(Kind::Data, tag, data.len() as u32, checksum);
         let head = self.encode(&reserved, 0, header);
         reserved.place(0, head, data, frame_bytes);
-        self.finish(reserved)?;
+        self.finish(reserved, lsn)?;
         Ok(lsn)
     }
 
@@ -255,26 +257,29 @@ impl Wal {
         header.encode_words(self.handle.log.buffer.seed(), at)
     }
 
-    /// Publishes the range and does what the policy asks for.
+    /// Publishes the range and does what the policy asks for; `lsn` is its first record's.
     #[inline]
-    fn finish(&self, reserved: Reserved<'_>) -> Result<()> {
+    fn finish(&self, reserved: Reserved<'_>, lsn: Lsn) -> Result<()> {
         let (start, end) = (reserved.lsn(), reserved.end());
         reserved.publish();
-        if (start.as_u64() ^ end.as_u64()) & self.handle.piece_mask != 0 {
-            self.hand_piece_over()?;
+        if (start.as_u64() ^ end.as_u64()) & self.handle.act_mask != 0 {
+            return self.act_on_append(end).map_err(|error| error.after_append(lsn));
         }
+        Ok(())
+    }
+
+    #[cold]
+    fn act_on_append(&self, end: Lsn) -> Result<()> {
         match self.handle.policy {
-            SyncPolicy::OnCommit | SyncPolicy::Interval(_) => Ok(()),
+            SyncPolicy::OnCommit | SyncPolicy::Interval(_) => self.hand_piece_over(),
             SyncPolicy::Always => self.handle.log.wait(end, None).map(drop),
             SyncPolicy::Os => self.flush_until(end),
         }
-        .map_err(|error| kept_at(start, error))
     }
 
     /// A piece of `write_bytes` is complete: has it written behind the appender's back, while
     /// it is in the cache; writes it here where there is no second core, no thread to be had, or
     /// where the thread does not get a core to keep up.
-    #[cold]
     fn hand_piece_over(&self) -> Result<()> {
         let log = &self.handle.log;
         let has_flusher = self.handle.writes_behind && self.ensure_flusher().is_ok();
@@ -392,11 +397,6 @@ fn zero_the_rest(reserved: &mut Reserved<'_>, len: usize) {
 
 /// Names the record that is in the log though its call failed. A sticky error stays the same for
 /// all.
-#[cold]
-fn kept_at(lsn: Lsn, error: Error) -> Error {
-    if error.kind() == ErrorKind::NoSpace { error.at_lsn(lsn) } else { error }
-}
-
 #[cold]
 fn too_large(len: usize, max: usize) -> Error {
     let text = format!("a record of {len} bytes; at most {max} fit into this log");
