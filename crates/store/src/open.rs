@@ -44,7 +44,10 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
     let lock = take_lock(&folder)?;
     let meta = match look(&folder, options)? {
         Some(meta) => MetaFile::open(&folder, meta)?,
-        None => MetaFile::create(&folder, begin_state(&folder, options)?)?,
+        None => {
+            sync_name(&folder)?;
+            MetaFile::create(&folder, begin_state(&folder, options)?)?
+        }
     };
     Ok(Opened { folder, lock, meta })
 }
@@ -82,17 +85,24 @@ fn find(disk: Arc<dyn Disk>, path: &Path, mode: OpenMode) -> Result<Folder> {
     Ok(Folder::new(disk, path))
 }
 
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes the folder's own name survive power loss. Not only where this call made it: whoever did
+/// may have died before it came to that.
+fn sync_name(folder: &Folder) -> Result<()> {
+    let synced = folder.disk().sync_folder(parent(folder.path()));
+    synced.map_err(|error| Error::io("sync the folder's name", error).at_path(folder.path()))
+}
+
 fn create_folder(disk: &dyn Disk, path: &Path) -> Result<()> {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let parent = parent(path);
     if !matches!(disk.kind(parent), Ok(Kind::Folder)) {
         let text = "the log's folder does not exist, and neither does the folder to make it in";
         return Err(Error::new(ErrorKind::NotFound, text).at_path(path));
     }
     disk.create_folder(path)
-        .and_then(|()| disk.sync_folder(parent))
         .map_err(|error| Error::io("make the log's folder", error).at_path(path))
 }
 
