@@ -290,11 +290,11 @@ impl Session<'_> {
     }
 }
 
-/// Who comes after whom in `round`: begins with another contender each time, and goes the other
-/// way round each second time, so that none always pays for what the same one left behind.
+/// Who comes after whom in `round`: there and back, then from the next contender on, so that none
+/// always pays for what the same one left behind, and each comes first equally often.
 fn turns(contenders: usize, round: usize) -> Vec<usize> {
     let mut turns: Vec<usize> = (0..contenders).collect();
-    turns.rotate_left(round % contenders.max(1));
+    turns.rotate_left(round / 2 % contenders.max(1));
     if round % 2 == 1 {
         turns.reverse();
     }
@@ -306,9 +306,13 @@ mod tests {
     use super::turns;
 
     #[test]
-    fn every_round_has_every_contender_in_another_order() {
-        let orders: Vec<_> = (0..3).map(|round| turns(3, round)).collect();
-        assert_eq!(orders, [[0, 1, 2], [0, 2, 1], [2, 0, 1]]);
+    fn each_contender_comes_first_equally_often() {
+        assert_eq!([turns(2, 0), turns(2, 1)], [[0, 1], [1, 0]]);
+        for contenders in 2..=5 {
+            let mut first = vec![0; contenders];
+            (0..2 * contenders).for_each(|round| first[turns(contenders, round)[0]] += 1);
+            assert_eq!(first, vec![2; contenders]);
+        }
         assert!(turns(0, 1).is_empty());
     }
 }

@@ -258,7 +258,7 @@ mod bytes {
 
         #[inline]
         pub(super) fn fetch_ahead(&self, offset: usize) {
-            prefetch::will_write(self.at(offset));
+            prefetch::will_touch(self.at(offset));
         }
 
         fn at(&self, offset: usize) -> *mut u8 {

@@ -1,41 +1,24 @@
-//! Hints to the processor: a cache line will be read, or written, soon.
+//! A hint to the processor: a cache line will be touched soon.
 //!
 //! Two cores pass the ring and the slots between them: the appender writes lines that the writer
 //! has read, the writer reads lines that the appender has written. Each such line costs about
 //! 100 ns unless it is asked for in time; both know early enough what they will need
-//! (`docs/decisions/0009-cost-of-an-append.md`). A hint changes no memory and no order, so the
-//! model checker need not see it.
+//! (`docs/decisions/0009-cost-of-an-append.md`). A hint changes no memory and no order; under the
+//! model checker there is none.
 
 /// Bytes of a cache line.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// The line at `address` will be read soon. Any address will do.
-#[inline(always)]
-pub(crate) fn will_read(address: *const u8) {
-    hint(address, false);
-}
-
-/// The line at `address` will be written soon. Any address will do.
-#[inline(always)]
-pub(crate) fn will_write(address: *const u8) {
-    hint(address, true);
-}
-
+/// The line at `address` will be read or written soon. Any address will do.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline(always)]
 #[expect(unsafe_code, reason = "the processor's hint has no safe form")]
-fn hint(address: *const u8, write: bool) {
-    use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
-    let address = address.cast();
-    if write {
-        // SAFETY: a hint accesses nothing; the processor drops it where the address is not
-        // mapped, and runs it as no operation where it does not know this form.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(address) };
-    } else {
-        // SAFETY: as above.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address) };
-    }
+pub(crate) fn will_touch(address: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a hint accesses nothing; the processor drops it where the address is not mapped.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
 }
 
+/// The same where the language has no such hint: nothing.
 #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-fn hint(_address: *const u8, _write: bool) {}
+pub(crate) fn will_touch(_address: *const u8) {}

@@ -104,7 +104,8 @@ impl Options {
         self
     }
 
-    /// Released segments that are kept to be used again. Default 4.
+    /// Released segments that are kept at least, to be used again; up to four times as many while
+    /// the log takes more between two truncations. Default 4.
     pub fn spare_segments(mut self, count: usize) -> Options {
         self.files.spare_segments = count;
         self

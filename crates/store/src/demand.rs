@@ -2,12 +2,16 @@
 //!
 //! An engine lets go of its log in bursts, at each checkpoint, and then takes as many segments
 //! again. Keeping them costs no space that the log did not take a moment ago, and spares the next
-//! burst the making of files and the growing of them. The estimate follows a larger demand at
+//! burst the making of files and the growing of them. There is a cap, so that a log that was large
+//! once gives its space back. The estimate follows a larger demand at
 //! once and a smaller one slowly, as PostgreSQL's for its recycled segments does
 //! (`CheckPointDistanceEstimate`, <https://www.postgresql.org/docs/current/wal-configuration.html>).
 
 /// A smaller demand takes this share of the way down at each release.
 const DECAY: u64 = 10;
+
+/// So many times the asked number of spares are kept at most.
+const MOST_TIMES: usize = 4;
 
 /// What the log took lately.
 #[derive(Debug, Default)]
@@ -23,12 +27,15 @@ impl Demand {
         self.taken += 1;
     }
 
-    /// Segments are released: how many spares the next burst will want.
-    pub(crate) fn at_release(&mut self) -> usize {
+    /// Segments are released: how many spares to keep, where `asked` are to be kept at least.
+    /// Never none: with the last one a log opens on a full disk.
+    pub(crate) fn at_release(&mut self, asked: usize) -> usize {
         let taken = std::mem::take(&mut self.taken) * DECAY;
         let slow = self.estimate - self.estimate / DECAY + taken / DECAY;
         self.estimate = taken.max(slow);
-        (self.estimate / DECAY) as usize
+        let asked = asked.max(1);
+        let wanted = (self.estimate / DECAY) as usize;
+        wanted.clamp(asked, asked.saturating_mul(MOST_TIMES))
     }
 }
 
@@ -38,16 +45,23 @@ mod tests {
 
     fn release_after(demand: &mut Demand, taken: u64) -> usize {
         (0..taken).for_each(|_| demand.take());
-        demand.at_release()
+        demand.at_release(8)
     }
 
     #[test]
     fn a_larger_demand_counts_at_once_a_smaller_one_slowly() {
         let mut demand = Demand::default();
-        assert_eq!(release_after(&mut demand, 3), 3);
+        assert_eq!(release_after(&mut demand, 3), 8);
         assert_eq!(release_after(&mut demand, 20), 20);
         let next = release_after(&mut demand, 0);
         assert!((15..20).contains(&next), "{next}");
-        assert_eq!((0..100).map(|_| release_after(&mut demand, 2)).last(), Some(2));
+        assert_eq!((0..100).map(|_| release_after(&mut demand, 2)).last(), Some(8));
+    }
+
+    #[test]
+    fn one_spare_stays_and_a_burst_does_not_stay_for_ever() {
+        let mut demand = Demand::default();
+        assert_eq!(demand.at_release(0), 1);
+        assert_eq!(release_after(&mut demand, 10_000), 8 * MOST_TIMES);
     }
 }

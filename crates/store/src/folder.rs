@@ -1,5 +1,6 @@
 //! The log's folder: the names in it, and file calls whose errors name the path.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -92,6 +93,17 @@ impl Folder {
         let (from, to) = (self.path.join(from), self.path.join(to));
         let what = format!("rename {} to this name", from.display());
         self.disk.rename(&from, &to).map_err(|error| Error::io(&what, error).at_path(to))
+    }
+
+    /// Removes a file that somebody else may have removed already.
+    pub(crate) fn remove_if_there(&self, name: &str) -> Result<()> {
+        let path = self.path.join(name);
+        match self.disk.remove(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::io("remove the file", error).at_path(path))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn remove(&self, name: &str) -> Result<()> {

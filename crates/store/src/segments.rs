@@ -235,14 +235,14 @@ impl Segments {
         if numbers.is_empty() {
             return Ok(());
         }
-        let keep = maker.demand.at_release().max(self.shape.spare_segments);
+        let keep = maker.demand.at_release(self.shape.spare_segments);
         for number in numbers {
             self.free(&mut maker, number, keep)?;
         }
         while maker.spares.len() > keep
             && let Some(spare) = maker.spares.pop_last()
         {
-            self.folder.remove(&spare_name(spare))?;
+            self.folder.remove_if_there(&spare_name(spare))?;
         }
         self.folder.sync()
     }
@@ -348,13 +348,14 @@ impl Segments {
         let header =
             SegmentHeader { number, base, epoch: epoch.number, salt: epoch.salt, predecessor };
         let spare = self.take_spare(maker, predecessor.is_some())?;
-        maker.demand.take();
         let named = self.write_header(spare, &header).and_then(|file| {
             self.folder.rename(&spare_name(spare), &name)?;
             Ok(file)
         });
-        if named.is_err() {
-            maker.spares.insert(spare);
+        match named {
+            Ok(_) => maker.demand.take(),
+            // Still a spare.
+            Err(_) => drop(maker.spares.insert(spare)),
         }
         named.map_err(|error| error.at_segment(number))
     }
