@@ -32,6 +32,8 @@ pub mod sim;
 #[cfg(test)]
 mod file_tests;
 #[cfg(test)]
+mod full_disk_tests;
+#[cfg(test)]
 mod test_disk;
 
 pub use file::FileStore;

@@ -1,0 +1,153 @@
+//! Payloads that look like the log itself.
+//!
+//! What is not defended: a writer that reads the running epoch's salt out of the folder and forges
+//! a frame for the very place at which its payload will lie.
+
+use std::sync::mpsc::channel;
+use std::thread;
+
+use palisade::store::ReadStore;
+use palisade::{Lsn, Options, Wal, crc32c_append};
+use palisade_core::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
+
+use crate::content::{number_of, record};
+use crate::faulty::FaultyStore;
+use crate::folder::contents;
+use crate::watchdog::guarded;
+
+const SEGMENT_BYTES: u64 = 1 << 16;
+
+fn options() -> Options {
+    Options::new().buffer_bytes(1 << 14)
+}
+
+fn frame(seed: EpochSeed, at: Lsn, payload: &[u8]) -> Vec<u8> {
+    let checksum = crc32c_append(0, payload);
+    let header = Header::new(Kind::Data, 0, payload.len() as u32, checksum);
+    let mut bytes = header.encode(seed, at).to_vec();
+    bytes.extend_from_slice(payload);
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
+/// Frames with the running epoch's seed for other places, and with other epochs' seeds for the
+/// place at which they will lie, if they are copied to `at`.
+fn forged(store: &FaultyStore, at: Lsn) -> Vec<u8> {
+    let state = store.state().unwrap();
+    let seed = EpochSeed::new(state.uuid, state.epoch, state.epoch_salt);
+    let elsewhere = [Lsn::ZERO, at.plus(8), at.plus(SEGMENT_BYTES), Lsn::new(at.as_u64() / 2 * 8)];
+    let other_lives = [
+        EpochSeed::new(state.uuid, state.epoch + 1, state.epoch_salt),
+        EpochSeed::new(state.uuid, state.epoch, state.epoch_salt + 1),
+        EpochSeed::new(palisade::Uuid([0; 16]), state.epoch, state.epoch_salt),
+    ];
+    let mut bytes = Vec::new();
+    for lsn in elsewhere {
+        bytes.extend(frame(seed, lsn, b"forged for another place"));
+    }
+    for seed in other_lives {
+        let here = at.plus(bytes.len() as u64);
+        bytes.extend(frame(seed, here, b"forged for another life"));
+    }
+    bytes
+}
+
+/// The bytes of the first `len` bytes of the log: real frames, to be copied into payloads.
+fn real_frames(store: &FaultyStore, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let read = store.read(Lsn::ZERO, &mut bytes).unwrap();
+    bytes.truncate(read);
+    bytes
+}
+
+/// Appends some records that are written, and returns the log's own bytes.
+fn begun() -> (FaultyStore, Wal, Vec<u8>) {
+    let store = FaultyStore::new(SEGMENT_BYTES);
+    let wal = Wal::with_store(store.clone(), options()).unwrap();
+    (0..20).for_each(|number| drop(wal.append(&record(number, 100)).unwrap()));
+    wal.sync().unwrap();
+    let frames = real_frames(&store, 2000);
+    (store, wal, frames)
+}
+
+/// Attacks: a header's checksum covers its LSN and its epoch's seed. The thread that owned the
+/// range died before it published: recovery looks through its bytes for the next record.
+#[test]
+fn frames_forged_in_the_payload_of_a_hole_are_never_taken_for_records() {
+    guarded(|| {
+        let (store, wal, copies) = begun();
+        let at = wal.reserved_lsn().plus(HEADER_BYTES as u64);
+        let payload = [forged(&store, at), copies].concat();
+        let (begun, has_begun) = channel();
+        let (go_on, may_go_on) = channel::<()>();
+        thread::scope(|scope| {
+            let (owner, payload) = (wal.clone(), &payload);
+            scope.spawn(move || {
+                let filled = owner.append_with(payload.len(), |_, bytes| {
+                    bytes.copy_from_slice(payload);
+                    begun.send(()).unwrap();
+                    may_go_on.recv().unwrap();
+                });
+                drop(filled);
+            });
+            has_begun.recv().unwrap();
+            let behind = wal.append(&record(20, 100)).unwrap().lsn();
+            store.kill();
+            let next = Wal::with_store(store.next_life(), options()).unwrap();
+            let found = contents(&next).unwrap();
+            let numbers: Vec<_> = found.iter().map(|(_, data)| number_of(data)).collect();
+            assert_eq!(numbers, (0..=20).map(Some).collect::<Vec<_>>());
+            assert_eq!(found[20].0, behind, "it goes on at the record behind the hole");
+            assert_eq!(next.recovery_report().holes_padded, 1);
+            go_on.send(()).unwrap();
+        });
+    });
+}
+
+/// Attacks: the same where the record that carries them is torn, and evidence is looked for in
+/// what follows: a forged frame is none.
+#[test]
+fn frames_forged_in_a_torn_record_are_neither_records_nor_evidence() {
+    guarded(|| {
+        let (store, wal, copies) = begun();
+        let at = wal.reserved_lsn().plus(HEADER_BYTES as u64);
+        let payload = [forged(&store, at), copies].concat();
+        let torn = wal.append(&payload).unwrap().lsn();
+        wal.flush_to_os(torn).unwrap();
+        store.kill();
+        drop(wal);
+        let everything = real_frames(&store, SEGMENT_BYTES as usize);
+        store.inner.lose_power();
+        // The medium kept the payload and not the header.
+        let from = at.as_u64() as usize;
+        let pieces = [std::io::IoSlice::new(&everything[from..])];
+        palisade::store::Store::write(&store.inner, at, &pieces).unwrap();
+        let wal = Wal::with_store(store.next_life(), options()).unwrap();
+        let found = contents(&wal).unwrap();
+        let numbers: Vec<_> = found.iter().map(|(_, data)| number_of(data)).collect();
+        assert_eq!(numbers, (0..20).map(Some).collect::<Vec<_>>());
+        let report = wal.recovery_report();
+        assert_eq!((report.end, report.torn_bytes), (torn, 0), "nothing in there is a frame");
+    });
+}
+
+/// Attacks: a payload is stepped over as a whole. A record may hold whatever it likes.
+#[test]
+fn a_record_that_holds_frames_comes_back_as_it_is() {
+    guarded(|| {
+        let (store, wal, copies) = begun();
+        let at = wal.reserved_lsn().plus(HEADER_BYTES as u64);
+        let payload = [forged(&store, at), copies].concat();
+        let lsn = wal.commit(&payload).unwrap();
+        let batch = wal.append_batch(&[&payload, &payload]).unwrap().lsn();
+        wal.commit(&record(21, 8)).unwrap();
+        store.kill();
+        drop(wal);
+        store.inner.lose_power();
+        let wal = Wal::with_store(store.next_life(), options()).unwrap();
+        let found = contents(&wal).unwrap();
+        assert_eq!(found.len(), 20 + 1 + 2 + 1);
+        assert_eq!(found[20], (lsn, payload.clone()));
+        assert_eq!((&found[21].0, &found[21].1, &found[22].1), (&batch, &payload, &payload));
+    });
+}

@@ -1,0 +1,73 @@
+//! Tools that look at a log while its writer recycles what they read.
+
+use std::thread;
+
+use palisade::inspect::{Inspector, Outcome};
+use palisade::{BufferKind, Lsn, Wal};
+
+use crate::content::{number_of, record};
+use crate::folder::{folder, small};
+use crate::watchdog::guarded;
+
+const RECORDS: u64 = 6000;
+const KEPT: u64 = 300;
+
+/// Appends and truncates, so that files go around all the time.
+fn recycle(wal: &Wal) {
+    let mut places: Vec<Lsn> = Vec::new();
+    for number in 0..RECORDS {
+        places.push(wal.append(&record(number, 800)).unwrap().lsn());
+        if number % 100 == 99 {
+            wal.sync().unwrap();
+        }
+        if number % 80 == 0 && number > KEPT {
+            wal.truncate_before(places[(number - KEPT) as usize]).unwrap();
+        }
+    }
+}
+
+/// Calls `look` again and again beside a writer that recycles; says how often.
+fn beside_a_writer(look: impl Fn(&std::path::Path)) -> usize {
+    let (_dir, path) = folder();
+    let wal = small().buffer(BufferKind::Heap).open(&path).unwrap();
+    let mut looks = 0;
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| recycle(&wal));
+        while !writer.is_finished() {
+            look(&path);
+            looks += 1;
+        }
+        writer.join().unwrap();
+    });
+    assert!(wal.head_lsn() > Lsn::ZERO);
+    looks
+}
+
+/// Attacks: damage that is found while the log's state changes is looked for again.
+#[test]
+fn verify_beside_a_writer_that_recycles_raises_no_false_alarm() {
+    guarded(|| {
+        let looks = beside_a_writer(|path| {
+            let verdict = Inspector::open(path).unwrap().verify().unwrap();
+            assert_ne!(verdict.outcome, Outcome::Corrupt, "{verdict:?}");
+        });
+        assert!(looks > 3, "{looks} looks are no test");
+    });
+}
+
+/// Attacks: what `dump` prints validates as it is read; what is recycled meanwhile is its end.
+#[test]
+fn dump_beside_a_writer_that_recycles_prints_records_in_order_and_nothing_else() {
+    guarded(|| {
+        let looks = beside_a_writer(|path| {
+            let mut records = Inspector::open(path).unwrap().records(None).unwrap();
+            let mut last = None;
+            while let Some(record) = records.next().unwrap() {
+                let number = number_of(record.data()).expect("a record that nobody appended");
+                assert!(last.is_none_or(|last| number == last + 1), "{number} after {last:?}");
+                last = Some(number);
+            }
+        });
+        assert!(looks > 3, "{looks} looks are no test");
+    });
+}

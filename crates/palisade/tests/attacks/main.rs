@@ -1,0 +1,30 @@
+//! The attacks that docs/durability.md lists: each test is named there with the defence that it
+//! attacks and with the patch of verification/defences that removes the defence and makes the
+//! test fail.
+//!
+//! Attacks that need the simulated disk are beside it; those that existed first are in
+//! `tests/promises`, with whose tools these work, too.
+
+#[expect(dead_code, reason = "the tests of the promises use the rest")]
+#[path = "../promises/executor.rs"]
+mod executor;
+#[expect(dead_code, reason = "the tests of the promises use the rest")]
+#[path = "../promises/faulty.rs"]
+mod faulty;
+#[expect(dead_code, reason = "the tests of the promises use the rest")]
+#[path = "../promises/folder.rs"]
+mod folder;
+#[path = "../promises/watchdog.rs"]
+mod watchdog;
+
+mod content;
+mod forgeries;
+mod lookers;
+mod old_bytes;
+mod panics;
+mod processes;
+mod refusals;
+mod shapes;
+mod torn;
+mod waiting;
+mod writers;

@@ -1,0 +1,152 @@
+//! Attacks on G7: a whole log over a disk that is full for a while.
+//!
+//! `docs/durability.md` lists these tests among the attacks.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use palisade_core::store::ReadStore;
+use palisade_core::{Error, ErrorKind, Lsn, Options, Wal};
+
+use crate::file::FileStore;
+use crate::options::{BufferKind, FileOptions};
+use crate::test_disk::TestDisk;
+
+const SEGMENT_BYTES: u64 = 64 << 10;
+/// 16 KiB of ring and a few segments hold fewer records of 500 bytes.
+const MORE_THAN_FITS: u64 = 2000;
+
+fn store(disk: &TestDisk, path: &Path, buffer: BufferKind) -> FileStore {
+    let options =
+        FileOptions { segment_bytes: Some(SEGMENT_BYTES), buffer, ..FileOptions::default() };
+    FileStore::open_on(Arc::new(disk.clone()), path, &options).unwrap()
+}
+
+fn log(store: FileStore) -> Wal {
+    Wal::with_store(store, &Options { buffer_bytes: 1 << 14, ..Options::default() }).unwrap()
+}
+
+fn data(number: u64) -> Vec<u8> {
+    number.to_le_bytes().repeat(60)
+}
+
+fn numbers(wal: &Wal) -> Vec<u64> {
+    let mut records = wal.iter().unwrap();
+    let mut numbers = Vec::new();
+    while let Some(record) = records.next().unwrap() {
+        let number = u64::from_le_bytes(*record.data().first_chunk().unwrap());
+        assert_eq!(record.data(), data(number));
+        numbers.push(number);
+    }
+    numbers
+}
+
+fn is_full<T: std::fmt::Debug>(result: Result<T, Error>) {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+}
+
+/// Appends until the disk and the buffer are full; gives the places of what was taken.
+fn fill_up(wal: &Wal, places: &mut Vec<Lsn>) {
+    loop {
+        let number = places.len() as u64;
+        assert!(number < MORE_THAN_FITS, "the disk has to show that it is full");
+        match wal.append(&data(number)) {
+            Ok(ticket) => places.push(ticket.lsn()),
+            Err(error) => return is_full::<()>(Err(error)),
+        }
+    }
+}
+
+fn fills_and_goes_on(in_place: bool, buffer: BufferKind) {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(in_place, 1);
+    let wal = log(store(&disk, temp.path(), buffer));
+    let mut places: Vec<Lsn> =
+        (0..200).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
+    wal.sync().unwrap();
+    for _ in 0..3 {
+        disk.controls.fill(true);
+        fill_up(&wal, &mut places);
+        is_full(wal.sync());
+        is_full(wal.commit(b"no room"));
+        is_full(wal.flush_to_os(*places.last().unwrap()));
+        disk.controls.fill(false);
+        wal.sync().unwrap();
+        places.push(wal.commit(&data(places.len() as u64)).unwrap());
+        assert_eq!(numbers(&wal), (0..places.len() as u64).collect::<Vec<_>>());
+    }
+    let epoch = wal.recovery_report().epoch;
+    wal.close().unwrap();
+    drop(wal);
+    let again = store(&disk, temp.path(), buffer);
+    assert_eq!(again.state().unwrap().epoch, epoch, "the same epoch went on");
+    assert_eq!(numbers(&log(again)), (0..places.len() as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_full_disk_and_then_space_again_loses_nothing_and_goes_on_in_the_same_epoch() {
+    fills_and_goes_on(true, BufferKind::Mapped);
+    fills_and_goes_on(true, BufferKind::Heap);
+}
+
+#[test]
+fn a_full_disk_that_copies_on_write_and_then_space_again_loses_nothing() {
+    fills_and_goes_on(false, BufferKind::Heap);
+}
+
+/// Space that `truncate_before` frees is enough: nothing else is freed on this disk.
+#[test]
+fn a_truncation_frees_the_space_that_a_full_disk_lacks() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let wal = log(store(&disk, temp.path(), BufferKind::Mapped));
+    let mut places: Vec<Lsn> =
+        (0..1000).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
+    wal.sync().unwrap();
+    disk.controls.fill(true);
+    fill_up(&wal, &mut places);
+    // Two segments at least: the last spare is kept for the next open.
+    wal.truncate_before(places[900]).unwrap();
+    let start = Instant::now();
+    while let Err(error) = wal.sync() {
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        assert!(start.elapsed() < Duration::from_secs(10), "the freed segments have to be used");
+        std::thread::yield_now();
+    }
+    places.push(wal.commit(&data(places.len() as u64)).unwrap());
+    assert_eq!(numbers(&wal), (900..places.len() as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_log_opens_on_a_full_disk_and_takes_records_when_there_is_space() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let wal = log(store(&disk, temp.path(), BufferKind::Mapped));
+    let mut places: Vec<Lsn> =
+        (0..300).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
+    wal.sync().unwrap();
+    disk.controls.fill(true);
+    fill_up(&wal, &mut places);
+    drop(wal);
+    // What the buffer still held may lie beyond the last segment: that alone needs space.
+    let opened = FileStore::open_on(
+        Arc::new(disk.clone()),
+        temp.path(),
+        &FileOptions { buffer: BufferKind::Mapped, ..FileOptions::default() },
+    );
+    let options = Options { buffer_bytes: 1 << 14, ..Options::default() };
+    let wal = match Wal::with_store(opened.unwrap(), &options) {
+        Ok(wal) => wal,
+        Err(error) => {
+            is_full::<()>(Err(error));
+            disk.controls.fill(false);
+            log(store(&disk, temp.path(), BufferKind::Mapped))
+        }
+    };
+    assert_eq!(numbers(&wal), (0..places.len() as u64).collect::<Vec<_>>());
+    disk.controls.fill(false);
+    wal.commit(&data(places.len() as u64)).unwrap();
+    assert_eq!(numbers(&wal), (0..=places.len() as u64).collect::<Vec<_>>());
+}
