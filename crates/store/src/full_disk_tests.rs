@@ -23,8 +23,14 @@ fn store(disk: &TestDisk, path: &Path, buffer: BufferKind) -> FileStore {
     FileStore::open_on(Arc::new(disk.clone()), path, &options).unwrap()
 }
 
+fn log_options() -> Options {
+    let mut options = Options::default();
+    options.buffer_bytes = 1 << 14;
+    options
+}
+
 fn log(store: FileStore) -> Wal {
-    Wal::with_store(store, &Options { buffer_bytes: 1 << 14, ..Options::default() }).unwrap()
+    Wal::with_store(store, &log_options()).unwrap()
 }
 
 fn data(number: u64) -> Vec<u8> {
@@ -70,7 +76,8 @@ fn fills_and_goes_on(in_place: bool, buffer: BufferKind) {
         disk.controls.fill(true);
         fill_up(&wal, &mut places);
         is_full(wal.sync());
-        is_full(wal.commit(b"no room"));
+        // As large as what was refused: it is not reserved, either.
+        is_full(wal.commit(&data(u64::MAX)));
         is_full(wal.flush_to_os(*places.last().unwrap()));
         disk.controls.fill(false);
         wal.sync().unwrap();
@@ -79,7 +86,6 @@ fn fills_and_goes_on(in_place: bool, buffer: BufferKind) {
     }
     let epoch = wal.recovery_report().epoch;
     wal.close().unwrap();
-    drop(wal);
     let again = store(&disk, temp.path(), buffer);
     assert_eq!(again.state().unwrap().epoch, epoch, "the same epoch went on");
     assert_eq!(numbers(&log(again)), (0..places.len() as u64).collect::<Vec<_>>());
@@ -136,8 +142,7 @@ fn a_log_opens_on_a_full_disk_and_takes_records_when_there_is_space() {
         temp.path(),
         &FileOptions { buffer: BufferKind::Mapped, ..FileOptions::default() },
     );
-    let options = Options { buffer_bytes: 1 << 14, ..Options::default() };
-    let wal = match Wal::with_store(opened.unwrap(), &options) {
+    let wal = match Wal::with_store(opened.unwrap(), &log_options()) {
         Ok(wal) => wal,
         Err(error) => {
             is_full::<()>(Err(error));
