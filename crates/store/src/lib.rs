@@ -17,6 +17,9 @@ mod file;
 mod folder;
 mod fs;
 mod fs_os;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod header;
 mod mem;
 mod meta;

@@ -116,7 +116,8 @@ impl MetaFile {
     }
 }
 
-type Copy = std::result::Result<(u64, State), Fault>;
+/// One copy: its generation and the state.
+pub(crate) type Copy = std::result::Result<(u64, State), Fault>;
 
 fn read_file(folder: &Folder, file: &dyn DiskFile) -> Result<Meta> {
     let (copies, are_same) = read_copies(folder, file)?;
@@ -158,7 +159,7 @@ fn generation(copy: &Copy) -> u64 {
     copy.as_ref().map_or(0, |(generation, _)| *generation)
 }
 
-fn encode(state: &State, generation: u64) -> Block {
+pub(crate) fn encode(state: &State, generation: u64) -> Block {
     Writer::new(MAGIC)
         .u64(generation)
         .bytes(&state.uuid.0)
@@ -174,7 +175,7 @@ fn encode(state: &State, generation: u64) -> Block {
         .seal()
 }
 
-fn decode(block: &[u8]) -> Copy {
+pub(crate) fn decode(block: &[u8]) -> Copy {
     let mut fields = Reader::open(block, MAGIC)?;
     let generation = fields.u64();
     let state = State {

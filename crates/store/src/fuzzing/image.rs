@@ -1,0 +1,209 @@
+//! A log's folder as one string of bytes, with runs of zeros left out.
+//!
+//! ```text
+//! PALIFUZZ | flags u8 | number of the first record u64 | count u8 | count files
+//! file: length of the name u8 | name | length u32 | runs until the length is reached
+//! run:  zeros u32 | bytes that follow u32 | the bytes
+//! ```
+//!
+//! Flag 1: a block was sealed again after a change. Flag 2: the buffer is of the running boot,
+//! whatever boot id it has.
+
+use std::fs;
+use std::path::Path;
+
+use palisade_core::crc32c_append;
+
+use super::mutate::Random;
+use crate::block::BLOCK_BYTES;
+use crate::boot;
+
+const MAGIC: &[u8] = b"PALIFUZZ";
+const FLAG_RESEALED: u8 = 1;
+const FLAG_SAME_BOOT: u8 = 2;
+/// An image that is larger is none: a run has to end.
+const MAX_BYTES: usize = 1 << 20;
+const MAX_FILES: usize = 64;
+/// Fewer zeros are not worth a run.
+const ZEROS: usize = 16;
+
+/// The files of a folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// Whether a block was changed and sealed again: it says what no log has said.
+    pub is_resealed: bool,
+    /// Whether the buffer counts as one of the running boot.
+    pub is_same_boot: bool,
+    /// The number of the record at the head.
+    pub first: u64,
+    /// Names and bytes, by name.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
+impl Image {
+    /// The files in `folder`.
+    ///
+    /// # Panics
+    /// If it cannot be read.
+    #[must_use]
+    pub fn of_folder(folder: &Path) -> Image {
+        let entries = fs::read_dir(folder).expect("the folder can be read");
+        let mut files: Vec<(String, Vec<u8>)> = entries
+            .map(|entry| entry.expect("the folder can be read"))
+            .map(|entry| {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                (name, fs::read(entry.path()).expect("the file can be read"))
+            })
+            .collect();
+        files.sort();
+        Image { files, ..Image::default() }
+    }
+
+    /// Makes the folder with these files.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn write_to(&self, folder: &Path) {
+        fs::create_dir(folder).expect("the folder can be made");
+        for (name, bytes) in &self.files {
+            let mut bytes = bytes.clone();
+            if self.is_same_boot && name == "buffer" {
+                adopt(&mut bytes);
+            }
+            fs::write(folder.join(name), bytes).expect("the file can be written");
+        }
+    }
+
+    /// The image that `bytes` are, if they are one.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Image> {
+        let mut rest = Rest(bytes.strip_prefix(MAGIC)?);
+        let flags = rest.take(1)?[0];
+        let first = u64::from_le_bytes(rest.take(8)?.try_into().ok()?);
+        let count = usize::from(rest.take(1)?[0]);
+        let mut files = Vec::new();
+        let mut total = 0;
+        for _ in 0..count.min(MAX_FILES) {
+            let name_bytes = usize::from(rest.take(1)?[0]);
+            let name = std::str::from_utf8(rest.take(name_bytes)?).ok()?;
+            if !is_plain(name) || files.iter().any(|(other, _)| other == name) {
+                return None;
+            }
+            let len = rest.size()?;
+            total += len;
+            if total > MAX_BYTES {
+                return None;
+            }
+            files.push((name.to_owned(), rest.runs(len)?));
+        }
+        files.sort();
+        let is_resealed = flags & FLAG_RESEALED != 0;
+        Some(Image { is_resealed, is_same_boot: flags & FLAG_SAME_BOOT != 0, first, files })
+    }
+
+    /// The bytes that [`decode`](Image::decode) makes this image of.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let flags = if self.is_resealed { FLAG_RESEALED } else { 0 }
+            | if self.is_same_boot { FLAG_SAME_BOOT } else { 0 };
+        let mut out = [MAGIC, &[flags], &self.first.to_le_bytes()].concat();
+        out.push(self.files.len().min(MAX_FILES) as u8);
+        for (name, bytes) in self.files.iter().take(MAX_FILES) {
+            out.push(name.len() as u8);
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+            encode_runs(bytes, &mut out);
+        }
+        out
+    }
+}
+
+/// No name leads out of the folder.
+fn is_plain(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !name.is_empty() && name.replace(".tmp", "").bytes().all(is_plain)
+}
+
+fn encode_runs(bytes: &[u8], out: &mut Vec<u8>) {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+        let behind = &rest[zeros..];
+        let windows = behind.windows(ZEROS).position(|window| window.iter().all(|byte| *byte == 0));
+        let (kept, next) = behind.split_at(windows.unwrap_or(behind.len()));
+        out.extend_from_slice(&(zeros as u32).to_le_bytes());
+        out.extend_from_slice(&(kept.len() as u32).to_le_bytes());
+        out.extend_from_slice(kept);
+        rest = next;
+    }
+}
+
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn size(&mut self) -> Option<usize> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?) as usize)
+    }
+
+    fn runs(&mut self, len: usize) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        while bytes.len() < len {
+            let (zeros, kept) = (self.size()?, self.size()?);
+            if zeros.checked_add(kept)? > len - bytes.len() || zeros + kept == 0 {
+                return None;
+            }
+            bytes.resize(bytes.len() + zeros, 0);
+            bytes.extend_from_slice(self.take(kept)?);
+        }
+        Some(bytes)
+    }
+}
+
+/// Gives a whole buffer block, and its sync line, the boot id of the running system.
+fn adopt(bytes: &mut [u8]) {
+    const BOOT_AT: usize = 64;
+    const SLOTS: [usize; 2] = [BLOCK_BYTES, BLOCK_BYTES + BLOCK_BYTES / 2];
+    let Some(boot) = boot::boot_id() else { return };
+    if seal_if_whole(bytes, |block| block[BOOT_AT..BOOT_AT + 16].copy_from_slice(&boot)) {
+        for at in SLOTS {
+            let Some(slot) = bytes.get_mut(at..at + 36) else { return };
+            let (fields, checksum) = slot.split_at_mut(32);
+            if checksum == crc32c_append(0, fields).to_le_bytes() {
+                fields[8..24].copy_from_slice(&boot);
+                checksum.copy_from_slice(&crc32c_append(0, fields).to_le_bytes());
+            }
+        }
+    }
+}
+
+/// Changes the sealed block at the start of `bytes` and seals it again, if its checksum holds.
+pub(super) fn seal_if_whole(bytes: &mut [u8], change: impl FnOnce(&mut [u8])) -> bool {
+    let Some(block) = bytes.get_mut(..BLOCK_BYTES) else { return false };
+    if block[8..12] != crc32c_append(0, &block[12..]).to_le_bytes() {
+        return false;
+    }
+    change(block);
+    let checksum = crc32c_append(0, &block[12..]);
+    block[8..12].copy_from_slice(&checksum.to_le_bytes());
+    true
+}
+
+/// Record `number`, `len` bytes long: its number, then bytes that follow from it.
+pub(super) fn record(number: u64, len: usize) -> Vec<u8> {
+    let mut data = vec![0; len.max(8)];
+    data[..8].copy_from_slice(&number.to_le_bytes());
+    Random::new(number ^ 0x7061_6c69_7361_6465).fill(&mut data[8..]);
+    data
+}
+
+/// The number of the record that `data` is; `None` if it is none.
+pub(super) fn number_of(data: &[u8]) -> Option<u64> {
+    let number = u64::from_le_bytes(*data.first_chunk()?);
+    (data == record(number, data.len())).then_some(number)
+}

@@ -1,0 +1,246 @@
+//! Bodies of the fuzz targets: what must hold for any bytes whatever.
+//!
+//! They run in three places: under cargo-fuzz (`fuzz/`, feature `fuzzing`), over the committed
+//! corpus, and over inputs made from it by a seeded mutator (`cargo test`). A body panics where a
+//! promise is broken. The mutator knows the form of its input: it flips, cuts, swaps and copies,
+//! but it never makes a checksum right, so that nothing it makes can be a record that nobody
+//! appended. Where it seals a block again after changing a field, the image says so, and less is
+//! asked of what comes back.
+
+mod image;
+mod mutate;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use palisade_core::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
+use palisade_core::inspect::Inspector;
+use palisade_core::{ErrorKind, Lsn, Options, Uuid, Wal, crc32c_append};
+
+pub use self::image::Image;
+pub use self::mutate::mutate;
+use crate::block::BLOCK_BYTES;
+use crate::file::FileStore;
+use crate::fs_os::OsDisk;
+use crate::reader::FileReader;
+use crate::{FileOptions, OpenMode, header, meta};
+
+/// Far above what an open of a small folder takes; it only bounds a loop that does not end.
+const LONGEST: Duration = Duration::from_secs(30);
+/// Bytes of log in a segment of the logs in the corpus.
+pub(crate) const SEGMENT_BYTES: u64 = 4096;
+const RING_BYTES: usize = 4096;
+/// Bytes with which an input of [`frame_decode`] begins: UUID, epoch, salt, LSN.
+pub(crate) const FRAME_PREFIX_BYTES: usize = 40;
+
+fn number_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).map_or(0, |field| u64::from_le_bytes(field.try_into().unwrap_or([0; 8])))
+}
+
+/// Decodes the frames in `input`: UUID, epoch, salt and LSN of the first (40 bytes), then bytes.
+///
+/// # Panics
+/// If a frame is longer than its room or not aligned, or if a header does not come back as it
+/// was encoded.
+pub fn frame_decode(input: &[u8]) {
+    let Some((prefix, bytes)) = input.split_at_checked(FRAME_PREFIX_BYTES) else { return };
+    let mut uuid = Uuid([0; 16]);
+    uuid.0.copy_from_slice(&prefix[..16]);
+    let seed = EpochSeed::new(uuid, number_at(prefix, 16), number_at(prefix, 24));
+    let start = Lsn::new((number_at(prefix, 32) % Lsn::LIMIT.as_u64()) & !7);
+    let mut offset = 0;
+    while offset < bytes.len() {
+        let (at, rest) = (start.plus(offset as u64), &bytes[offset..]);
+        for room in [0, 8, 24, rest.len() as u64, u64::MAX] {
+            if let Some(header) = Header::decode(rest, seed, at, room) {
+                assert!(header.frame_bytes <= room, "{header:?} in {room} bytes");
+                assert!(header.frame_bytes >= 8 && header.frame_bytes.is_multiple_of(8));
+                let payload = rest.get(HEADER_BYTES..).unwrap_or(&[]);
+                let len = payload.len().min(header.payload_bytes as usize);
+                assert!(header.kind != Kind::Padding || header.matches(&payload[..len]));
+                assert!(header.durable(at).is_none_or(|durable| durable <= at));
+            }
+        }
+        round_trip(rest, seed, at);
+        let decoded = Header::decode(rest, seed, at, rest.len() as u64);
+        offset += decoded.map_or(8, |header| header.frame_bytes as usize);
+    }
+}
+
+/// A header with fields out of `bytes` comes back as it was, and not anywhere else.
+fn round_trip(bytes: &[u8], seed: EpochSeed, at: Lsn) {
+    let Some(&[kind, member, ..]) = bytes.first_chunk::<HEADER_BYTES>() else { return };
+    let kind = match kind % 6 {
+        0 | 1 => Kind::Data,
+        2 => Kind::Batch,
+        3 => Kind::Padding,
+        4 => Kind::Mark,
+        _ => Kind::Unknown { number: kind | 0x80, may_ignore: member & 2 != 0 },
+    };
+    let (sizes, lag) = (number_at(bytes, 8), number_at(bytes, 16));
+    let header = Header {
+        is_member: member & 1 != 0,
+        durable_lag: lag,
+        ..Header::new(kind, number_at(bytes, 2) as u16, sizes as u32, (sizes >> 32) as u32)
+    };
+    let encoded = header.encode(seed, at);
+    assert_eq!(Header::decode(&encoded, seed, at, u64::MAX), Some(header));
+    assert_eq!(Header::decode(&encoded, seed, at.plus(8), u64::MAX), None, "one place only");
+    let mut flipped = encoded;
+    let bit = number_at(bytes, 0) as usize % (HEADER_BYTES * 8);
+    flipped[bit / 8] ^= 1 << (bit % 8);
+    // A flip that makes it a short padding is caught by that one's checksum.
+    assert_eq!(Header::decode(&flipped, seed, at, u64::MAX), None, "bit {bit}");
+}
+
+/// Decodes `input`, with zeros behind it, as the block of a segment and as a copy of the meta file;
+/// as it is, and with its checksum made right.
+///
+/// # Panics
+/// If a decoded block does not come back as it was encoded.
+pub fn segment_header(input: &[u8]) {
+    let mut sealed = [0; BLOCK_BYTES];
+    let len = input.len().min(BLOCK_BYTES);
+    sealed[..len].copy_from_slice(&input[..len]);
+    block(input);
+    block(&sealed);
+    for magic in [b"PALISEGM", b"PALIMETA"] {
+        sealed[..8].copy_from_slice(magic);
+        let checksum = crc32c_append(0, &sealed[12..]);
+        sealed[8..12].copy_from_slice(&checksum.to_le_bytes());
+        block(&sealed);
+    }
+}
+
+fn block(bytes: &[u8]) {
+    let mut uuid = Uuid([0; 16]);
+    uuid.0.copy_from_slice(bytes.get(24..40).unwrap_or(&[0; 16]));
+    let (number, segment_bytes) = (number_at(bytes, 40), number_at(bytes, 56));
+    if let Ok(found) = header::decode(bytes, uuid, segment_bytes, number) {
+        let again = header::encode(&found, uuid, segment_bytes);
+        assert_eq!(header::decode(&again, uuid, segment_bytes, number), Ok(found));
+        assert!(header::decode(&again, Uuid([0x55; 16]), segment_bytes, number).is_err());
+        assert!(header::decode(&again, uuid, segment_bytes, number ^ 1).is_err());
+    }
+    if let Ok((generation, state)) = meta::decode(bytes) {
+        let again = meta::decode(&meta::encode(&state, generation));
+        assert_eq!(again, Ok((generation, state)));
+    }
+}
+
+/// Opens the folder that `input`, an [`Image`], stands for. `scratch` is a folder that does not
+/// exist yet; it is made and removed.
+///
+/// # Panics
+/// If the open neither fails typed, with every byte unchanged, nor gives records that were
+/// appended, in order and without a gap; or if the next open gives other ones.
+pub fn open_folder(input: &[u8], scratch: &Path) {
+    let Some(image) = Image::decode(input) else { return };
+    image.write_to(scratch);
+    let start = Instant::now();
+    look(scratch);
+    let before = Image::of_folder(scratch);
+    match open(scratch) {
+        Err(error) => {
+            let kinds = [
+                ErrorKind::Corrupt,
+                ErrorKind::Foreign,
+                ErrorKind::Unsupported,
+                ErrorKind::OutOfRange,
+            ];
+            assert!(kinds.contains(&error.kind()), "{error}");
+            assert_eq!(without_lock(Image::of_folder(scratch)), without_lock(before), "{error}");
+        }
+        Ok(wal) => {
+            let first = numbers(&wal);
+            if !image.is_resealed {
+                check(&image, &first);
+            }
+            drop(wal);
+            look(scratch);
+            reopen(scratch, &first, image.is_resealed);
+        }
+    }
+    assert!(start.elapsed() < LONGEST, "it took {:?}", start.elapsed());
+    // What cannot be removed lies below a folder that goes away.
+    let _ = std::fs::remove_dir_all(scratch);
+}
+
+/// Neither does the lock file count: it is made before there is anything to refuse.
+fn without_lock(image: Image) -> Vec<(String, Vec<u8>)> {
+    image.files.into_iter().filter(|(name, _)| name != "lock").collect()
+}
+
+/// Tools look at any folder and say something about it.
+fn look(folder: &Path) {
+    let Ok(reader) = FileReader::open(folder) else { return };
+    let inspector = Inspector::new(reader);
+    drop(inspector.verify());
+    if let Ok(mut records) = inspector.records(None) {
+        while let Ok(Some(_)) = records.next() {}
+    }
+}
+
+pub(crate) fn open(folder: &Path) -> palisade_core::Result<Wal> {
+    open_with(folder, &FileOptions { mode: OpenMode::MustExist, ..FileOptions::default() })
+}
+
+/// Segments may be smaller here than users may choose.
+pub(crate) fn open_with(folder: &Path, files: &FileOptions) -> palisade_core::Result<Wal> {
+    let store = FileStore::open_on(Arc::new(OsDisk), folder, files)?;
+    let mut options = Options::default();
+    options.buffer_bytes = RING_BYTES;
+    Wal::with_store(store, &options)
+}
+
+/// What a log holds, and whether it could be read to its end.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    numbers: Vec<u64>,
+    strangers: usize,
+    error: Option<ErrorKind>,
+}
+
+fn numbers(wal: &Wal) -> Found {
+    let mut found = Found { numbers: Vec::new(), strangers: 0, error: None };
+    let mut records = match wal.iter() {
+        Ok(records) => records,
+        Err(error) => return Found { error: Some(error.kind()), ..found },
+    };
+    loop {
+        match records.next() {
+            Ok(Some(record)) => match image::number_of(record.data()) {
+                Some(number) => found.numbers.push(number),
+                None => found.strangers += 1,
+            },
+            Ok(None) => return found,
+            Err(error) => {
+                found.error = Some(error.kind());
+                return found;
+            }
+        }
+    }
+}
+
+fn check(image: &Image, found: &Found) {
+    assert_eq!(found.strangers, 0, "records that nobody appended");
+    assert!(matches!(found.error, None | Some(ErrorKind::Corrupt)), "{:?}", found.error);
+    let is_gapless = found.numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+    assert!(is_gapless, "{:?}", found.numbers);
+    // An older copy of the state has an older head; none has a later one.
+    if let Some(first) = found.numbers.first() {
+        assert!(*first <= image.first, "records are missing before {first}");
+    }
+}
+
+/// G5: what an open has reported does not shrink.
+fn reopen(folder: &Path, first: &Found, is_resealed: bool) {
+    match open(folder) {
+        Ok(wal) => assert_eq!(numbers(&wal), *first),
+        Err(error) => assert!(is_resealed, "it opened a moment ago: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! One step away from a valid folder: what damage, mishandling and crashes do to files.
+
+use super::image::{Image, seal_if_whole};
+use crate::block::BLOCK_BYTES;
+
+/// A generator with a good mix and no state worth speaking of (splitmix64).
+#[derive(Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `limit`; 0 if that is 0.
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        if limit == 0 { 0 } else { (self.next() % limit as u64) as usize }
+    }
+
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+        for piece in bytes.chunks_mut(8) {
+            let word = self.next().to_le_bytes();
+            piece.copy_from_slice(&word[..piece.len()]);
+        }
+    }
+}
+
+/// Changes the image a little; the same seed makes the same change.
+pub fn mutate(image: &mut Image, seed: u64) {
+    let mut random = Random::new(seed);
+    if image.files.is_empty() {
+        return;
+    }
+    let file = random.below(image.files.len());
+    match random.below(20) {
+        0..=6 => flip(&mut image.files[file].1, &mut random),
+        7 => cut(&mut image.files[file].1, &mut random),
+        8 => drop(image.files.remove(file)),
+        9 => swap(image, file, &mut random),
+        10..=12 => copy_range(image, file, &mut random),
+        13 => copy_file(image, file, &mut random),
+        14 | 15 => overwrite(&mut image.files[file].1, &mut random, false),
+        16 => overwrite(&mut image.files[file].1, &mut random, true),
+        17 => copy_block(image, file, &mut random),
+        18 => image.is_same_boot = !image.is_same_boot,
+        _ => reseal(image, file, &mut random),
+    }
+}
+
+/// Flips a bit, mostly one that means something.
+fn flip(bytes: &mut [u8], random: &mut Random) {
+    let mut at = random.below(bytes.len());
+    if random.below(4) > 0 {
+        at += bytes[at..].iter().position(|byte| *byte != 0).unwrap_or(0);
+    }
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte ^= 1 << random.below(8);
+    }
+}
+
+fn cut(bytes: &mut Vec<u8>, random: &mut Random) {
+    let len = random.below(bytes.len());
+    bytes.truncate(if random.below(2) == 0 { len } else { len & !511 });
+}
+
+fn swap(image: &mut Image, file: usize, random: &mut Random) {
+    let other = random.below(image.files.len());
+    let bytes = std::mem::take(&mut image.files[file].1);
+    let bytes = std::mem::replace(&mut image.files[other].1, bytes);
+    image.files[file].1 = bytes;
+}
+
+/// Copies a range of one file over another place, in the same file or another.
+fn copy_range(image: &mut Image, file: usize, random: &mut Random) {
+    let from = &image.files[random.below(image.files.len())].1;
+    let start = random.below(from.len()) & !7;
+    let len = random.below((from.len() - start).min(2000)) & !7;
+    let range = from[start..start + len].to_vec();
+    let bytes = &mut image.files[file].1;
+    let at = random.below(bytes.len()) & !7;
+    let len = len.min(bytes.len() - at);
+    bytes[at..at + len].copy_from_slice(&range[..len]);
+}
+
+/// Copies a file under another name, over what had it.
+fn copy_file(image: &mut Image, file: usize, random: &mut Random) {
+    let bytes = image.files[file].1.clone();
+    let number = random.below(12);
+    let name = match random.below(4) {
+        0 => format!("spare-{number:06}"),
+        1 => "buffer".to_owned(),
+        _ => format!("segment-{number:020}"),
+    };
+    image.files.retain(|(other, _)| *other != name);
+    image.files.push((name, bytes));
+    image.files.sort();
+}
+
+/// Zeros or garbage over a range, as a torn write leaves them.
+fn overwrite(bytes: &mut [u8], random: &mut Random, with_zeros: bool) {
+    let start = random.below(bytes.len());
+    let len = random.below((bytes.len() - start).min(1500) + 1);
+    let range = &mut bytes[start..start + len];
+    if with_zeros { range.fill(0) } else { random.fill(range) }
+}
+
+fn copy_block(image: &mut Image, file: usize, random: &mut Random) {
+    let from = &image.files[random.below(image.files.len())].1;
+    let blocks = from.len() / BLOCK_BYTES;
+    let start = random.below(blocks) * BLOCK_BYTES;
+    let Some(block) = from.get(start..start + BLOCK_BYTES).map(<[u8]>::to_vec) else { return };
+    let bytes = &mut image.files[file].1;
+    let at = random.below(bytes.len() / BLOCK_BYTES) * BLOCK_BYTES;
+    if let Some(to) = bytes.get_mut(at..at + BLOCK_BYTES) {
+        to.copy_from_slice(&block);
+    }
+}
+
+/// Changes a field of a sealed block and makes its checksum right: what a writer that lies, or
+/// one that has gone mad, would leave.
+fn reseal(image: &mut Image, file: usize, random: &mut Random) {
+    let (name, bytes) = &mut image.files[file];
+    let field = 24 + 8 * random.below(12);
+    let values = [0, 1, 7, 4096, 1 << 32, 1 << 59, (1 << 60) - 8, 1 << 60, u64::MAX - 7, u64::MAX];
+    let value = match random.below(values.len() + 2) {
+        index if index < values.len() => values[index],
+        _ => random.next() >> random.below(64),
+    };
+    let change = |block: &mut [u8]| block[field..field + 8].copy_from_slice(&value.to_le_bytes());
+    let mut changed = seal_if_whole(bytes, change);
+    if name == "meta" && changed {
+        // Both copies, or the other one would be believed.
+        changed = seal_if_whole(bytes.get_mut(BLOCK_BYTES..).unwrap_or(&mut []), change);
+    }
+    image.is_resealed |= changed;
+}

@@ -1,0 +1,270 @@
+//! The bodies over the committed corpus, over a few thousand inputs made from it, and the maker of
+//! the corpus.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use palisade_core::store::ReadStore;
+use tempfile::TempDir;
+
+use super::image::record;
+use super::*;
+use crate::BufferKind;
+use crate::fuzzing::mutate::Random;
+use crate::options::FileOptions;
+
+fn corpus(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
+}
+
+/// Name and bytes of each seed of `target`, by name.
+fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
+    let files = Image::of_folder(&corpus(target)).files;
+    assert!(files.len() >= 4, "the corpus of {target} is committed");
+    files
+}
+
+/// A folder in memory where there is one: thousands of syncs are none of this test's business.
+fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir()
+        && let Ok(dir) = tempfile::tempdir_in(memory)
+    {
+        return dir;
+    }
+    tempfile::tempdir().unwrap()
+}
+
+/// Runs `body` and says which input it was that broke a promise.
+fn run(what: &str, body: impl FnOnce()) {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+    assert!(outcome.is_ok(), "broken by {what}");
+}
+
+#[test]
+fn frames_of_the_corpus_and_of_mutations_decode_or_do_not() {
+    for (name, bytes) in seeds("frame_decode") {
+        run(&name, || frame_decode(&bytes));
+        for seed in 0..600 {
+            let mut random = Random::new(seed);
+            let mut mutated = bytes.clone();
+            for _ in 0..=random.below(4) {
+                let at = random.below(mutated.len());
+                match random.below(4) {
+                    0 => mutated.truncate(at),
+                    1 => mutated[at..].rotate_left(random.below(64) % (bytes.len() - at).max(1)),
+                    _ => mutated[at] ^= 1 << random.below(8),
+                }
+                if mutated.is_empty() {
+                    break;
+                }
+            }
+            run(&format!("{name}, seed {seed}"), || frame_decode(&mutated));
+        }
+    }
+}
+
+#[test]
+fn blocks_of_the_corpus_and_of_mutations_decode_or_do_not() {
+    for (name, bytes) in seeds("segment_header") {
+        run(&name, || segment_header(&bytes));
+        for seed in 0..300 {
+            let mut random = Random::new(seed);
+            let mut mutated = bytes.clone();
+            for _ in 0..=random.below(3) {
+                let at = random.below(128).min(mutated.len() - 1);
+                mutated[at] = random.next() as u8;
+            }
+            if random.below(8) == 0 {
+                mutated.truncate(random.below(bytes.len()));
+            }
+            run(&format!("{name}, seed {seed}"), || segment_header(&mutated));
+        }
+    }
+}
+
+/// One seed replays it: `PALISADE_FUZZ_SEED=n`.
+#[test]
+fn folders_of_the_corpus_and_of_mutations_are_refused_unchanged_or_give_what_was_appended() {
+    let only: Option<u64> = std::env::var("PALISADE_FUZZ_SEED").ok().and_then(|n| n.parse().ok());
+    let dir = scratch();
+    for (name, bytes) in seeds("open_folder") {
+        let image = Image::decode(&bytes).expect("a seed is an image");
+        assert_eq!(Image::decode(&image.encode()), Some(image.clone()), "{name}");
+        run(&name, || open_folder(&bytes, &dir.path().join("seed")));
+        for seed in only.map_or(0..250, |seed| seed..seed + 1) {
+            let mut mutated = image.clone();
+            for step in 0..=seed % 4 {
+                mutate(&mut mutated, seed * 8 + step);
+            }
+            let folder = dir.path().join(format!("{name}-{seed}"));
+            let what = format!("{name}, PALISADE_FUZZ_SEED={seed}");
+            run(&what, || open_folder(&mutated.encode(), &folder));
+        }
+    }
+}
+
+#[test]
+fn a_seed_gives_all_the_records_that_it_has() {
+    let dir = scratch();
+    for (name, bytes) in seeds("open_folder") {
+        let folder = dir.path().join(&name);
+        Image::decode(&bytes).unwrap().write_to(&folder);
+        let found = numbers(&open(&folder).unwrap());
+        assert_eq!((found.strangers, found.error), (0, None), "{name}");
+        assert!(found.numbers.len() >= 10, "{name}: {found:?}");
+    }
+}
+
+/// Makes `fuzz/corpus` anew: `cargo test -p palisade-store -- --ignored make_the_corpus`.
+#[test]
+#[ignore = "writes fuzz/corpus"]
+fn make_the_corpus() {
+    let dir = tempfile::tempdir().unwrap();
+    let save = |target: &str, name: &str, bytes: &[u8]| {
+        fs::create_dir_all(corpus(target)).unwrap();
+        fs::write(corpus(target).join(name), bytes).unwrap();
+    };
+    for (name, make) in LOGS {
+        let folder = dir.path().join(name);
+        let image = make(&folder);
+        save("open_folder", name, &image.encode());
+        for (file, bytes) in &image.files {
+            if file == "meta" || file.starts_with("segment-") {
+                let short = file.trim_start_matches("segment-").trim_start_matches('0');
+                let short = if short.is_empty() { "0" } else { short };
+                save("segment_header", &format!("{name}-{short}"), &bytes[..FIELDS_BYTES]);
+            }
+        }
+        let prefix = frame_prefix(&folder);
+        let frames = fs::read(folder.join(format!("segment-{:020}", 0)));
+        if let Ok(frames) = frames {
+            save("frame_decode", name, &[&prefix, &frames[BLOCK_BYTES..]].concat());
+        }
+    }
+}
+
+/// UUID, epoch, salt and LSN of what lies in segment 0.
+fn frame_prefix(folder: &Path) -> Vec<u8> {
+    let reader = FileReader::open(folder).unwrap();
+    let uuid = reader.state().unwrap().uuid;
+    let segments = reader.segments().unwrap();
+    let header = segments[0].header.as_ref().unwrap();
+    let numbers = [header.epoch, header.salt, header.base.as_u64()].map(u64::to_le_bytes);
+    [&uuid.0[..], numbers.as_flattened()].concat()
+}
+
+/// Of a block; zeros follow.
+const FIELDS_BYTES: usize = 128;
+
+type Maker = fn(&Path) -> Image;
+
+const LOGS: [(&str, Maker); 6] = [
+    ("closed", closed),
+    ("killed-with-mapped-buffer", killed_mapped),
+    ("killed-with-heap-buffer", killed_heap),
+    ("truncated-and-recycled", truncated),
+    ("three-epochs", epochs),
+    ("save-interrupted", interrupted),
+];
+
+fn begin(folder: &Path, buffer: BufferKind) -> Wal {
+    let options = FileOptions {
+        segment_bytes: Some(SEGMENT_BYTES),
+        buffer,
+        spare_segments: 2,
+        ..FileOptions::default()
+    };
+    open_with(folder, &options).unwrap()
+}
+
+/// Records of many sizes, some of them in batches.
+fn append(wal: &Wal, from: u64, to: u64) -> Vec<Lsn> {
+    let mut lsns = Vec::new();
+    let mut number = from;
+    while number < to {
+        let len = 8 + (number * 37 % 300) as usize;
+        if number % 5 == 3 && number + 1 < to {
+            let pair = [record(number, len), record(number + 1, 20)];
+            let batch = wal.append_batch(&[&pair[0], &pair[1]]).unwrap().lsn();
+            lsns.extend([batch, batch.plus(palisade_core::framed_bytes(pair[0].len()))]);
+            number += 2;
+        } else {
+            lsns.push(wal.append(&record(number, len)).unwrap().lsn());
+            number += 1;
+        }
+    }
+    lsns
+}
+
+/// What a kill at this moment leaves, once the store's thread has come to rest.
+fn killed(folder: &Path, wal: Wal) -> Image {
+    let mut last = Image::of_folder(folder);
+    loop {
+        std::thread::yield_now();
+        let now = Image::of_folder(folder);
+        if now == last {
+            drop(wal);
+            return now;
+        }
+        last = now;
+    }
+}
+
+fn closed(folder: &Path) -> Image {
+    let wal = begin(folder, BufferKind::Heap);
+    append(&wal, 0, 40);
+    wal.close().unwrap();
+    Image::of_folder(folder)
+}
+
+fn killed_mapped(folder: &Path) -> Image {
+    let wal = begin(folder, BufferKind::Mapped);
+    append(&wal, 0, 30);
+    wal.sync().unwrap();
+    append(&wal, 30, 40);
+    Image { is_same_boot: true, ..killed(folder, wal) }
+}
+
+fn killed_heap(folder: &Path) -> Image {
+    let wal = begin(folder, BufferKind::Heap);
+    let lsns = append(&wal, 0, 40);
+    wal.checkpoint(lsns[25]).unwrap();
+    let last = append(&wal, 40, 50)[9];
+    wal.flush_to_os(last).unwrap();
+    killed(folder, wal)
+}
+
+fn truncated(folder: &Path) -> Image {
+    let wal = begin(folder, BufferKind::Mapped);
+    let lsns = append(&wal, 0, 120);
+    wal.truncate_before(lsns[80]).unwrap();
+    append(&wal, 120, 150);
+    wal.sync().unwrap();
+    Image { first: 80, ..killed(folder, wal) }
+}
+
+fn epochs(folder: &Path) -> Image {
+    for life in 0..2 {
+        let wal = begin(folder, BufferKind::Heap);
+        append(&wal, life * 15, (life + 1) * 15);
+        drop(wal);
+    }
+    let wal = begin(folder, BufferKind::Mapped);
+    append(&wal, 30, 45);
+    wal.sync().unwrap();
+    Image { is_same_boot: true, ..killed(folder, wal) }
+}
+
+/// The second copy of the state is of the save before, as a crash in between leaves it.
+fn interrupted(folder: &Path) -> Image {
+    let wal = begin(folder, BufferKind::Heap);
+    let lsns = append(&wal, 0, 60);
+    wal.sync().unwrap();
+    let before = fs::read(folder.join("meta")).unwrap();
+    wal.checkpoint(lsns[30]).unwrap();
+    let mut image = killed(folder, wal);
+    let meta = image.files.iter_mut().find(|(name, _)| name == "meta");
+    meta.unwrap().1[BLOCK_BYTES..].copy_from_slice(&before[BLOCK_BYTES..]);
+    image
+}
