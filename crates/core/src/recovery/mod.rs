@@ -33,7 +33,7 @@ use self::survey::{Survey, corrupt, reader_of};
 use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
 use crate::store::{Epoch, OldBuffer, Predecessor, ReadStore, State, Store};
-use crate::{Lsn, Memory, Options, Result};
+use crate::{Error, ErrorKind, Lsn, Memory, Options, Result};
 
 /// What an open found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -167,6 +167,12 @@ fn begin_anew(
     report: &mut RecoveryReport,
 ) -> Result<Recovered> {
     let old_ring_bytes = leftover.as_ref().map_or(0, |left| left.ring.ring_bytes());
+    let end_of_next =
+        base_after(&survey, Lsn::ZERO, old_ring_bytes).plus(survey.state.segment_bytes);
+    if end_of_next > Lsn::LIMIT {
+        let text = "the log has used up all of its LSNs";
+        return Err(Error::new(ErrorKind::OutOfRange, text).at_path(store.place()));
+    }
     let scanner = Scanner::new(as_reader, &survey, leftover, options.read_ahead_bytes);
     let mut spans = survey.spans.clone();
     let mut predecessor = survey.predecessor;
@@ -259,7 +265,9 @@ fn make_durable(
 ) -> Result<()> {
     let newest = survey.newest().expect("a scan has an epoch");
     let first_unsure = match &scanner.leftover {
-        Some(leftover) if leftover.same_boot => leftover.durable.unwrap_or(scan.floor),
+        // The sync line, unless it is damaged: then whatever else proves most. What lies below was
+        // not scanned, and need not be written again.
+        Some(leftover) if leftover.same_boot => scan.floor,
         _ => scan.ring_from.unwrap_or(scan.end),
     };
     let epoch = Epoch {

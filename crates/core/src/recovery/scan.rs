@@ -104,8 +104,18 @@ impl<'a> Scanner<'a> {
         }
         scan.bytes = scan.end.bytes_since(start);
         self.look_beyond(&mut scan)?;
+        self.refuse_durable_holes(&scan)?;
         self.refuse_damaged_headers(start, scan.end)?;
         Ok(scan)
+    }
+
+    /// A thread that died left its range unpublished, and nothing above it became durable: a hole
+    /// below the floor is damage, wherever the evidence for that was found.
+    fn refuse_durable_holes(&self, scan: &Scan) -> Result<()> {
+        match scan.holes.first() {
+            Some((hole, _)) if *hole < scan.floor => Err(self.refuse(*hole, scan.floor)),
+            _ => Ok(()),
+        }
     }
 
     /// A segment's header is durable before its name: one that holds recovered bytes and does not
@@ -142,6 +152,11 @@ impl<'a> Scanner<'a> {
         while let Some((header, source)) = self.probe(scan.end)? {
             if source == Source::Ring {
                 scan.ring_from.get_or_insert(scan.end);
+            }
+            if !scan.holes.is_empty() {
+                // What lies behind a hole may prove that the hole is none.
+                let durable = header.durable(scan.end).unwrap_or(Lsn::ZERO);
+                scan.floor = scan.floor.max(durable);
             }
             let records = self.count_records(scan.end, &header, source);
             scan.records += records;

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::frame::EpochSeed;
+use crate::options::MAX_BUFFER_BYTES;
 use crate::reader::{EpochSpan, FrameReader};
-use crate::store::{Predecessor, ReadStore, SegmentHeader, State};
+use crate::store::{Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// What the headers of a log say.
@@ -36,6 +37,7 @@ impl Survey {
     pub(crate) fn take(store: &dyn ReadStore) -> Result<Survey> {
         let state = store.state()?;
         let found = store.segments()?;
+        check_ranges(&state, &found, &store.place())?;
         let segment_bytes = state.segment_bytes;
         let highest_end =
             found.last().map_or(Lsn::ZERO, |last| Lsn::new((last.number + 1) * segment_bytes));
@@ -214,6 +216,29 @@ impl Survey {
             Err(corrupt(text, &place).at_segment(*number))
         })
     }
+}
+
+/// Refuses numbers that no log writes, so that nothing is reckoned with them: their checksums hold,
+/// but so do those of a writer that has gone wrong.
+fn check_ranges(state: &State, found: &[Segment], place: &str) -> Result<()> {
+    let State { epoch, epoch_base, head, checkpoint, clean_end, .. } = *state;
+    let lsns = [epoch_base, head, checkpoint, clean_end];
+    if lsns.iter().any(|lsn| *lsn > Lsn::LIMIT)
+        || state.buffer_bytes > MAX_BUFFER_BYTES as u64
+        || epoch == u64::MAX
+    {
+        let text = format!("the log's state has numbers that no log can have: {state:?}");
+        return Err(corrupt(text, place));
+    }
+    let headers = found.iter().filter_map(|segment| segment.header.as_ref().ok());
+    let is_wrong = |header: &&SegmentHeader| {
+        let end = header.predecessor.map_or(Lsn::ZERO, |before| before.end);
+        header.epoch == u64::MAX || end > header.base
+    };
+    headers.into_iter().find(is_wrong).map_or(Ok(()), |header| {
+        let text = format!("a segment's header has numbers that no log can have: {header:?}");
+        Err(corrupt(text, place).at_segment(header.number))
+    })
 }
 
 /// Raises `floor` by what the first records of the newest epoch's segments prove.

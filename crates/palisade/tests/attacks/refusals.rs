@@ -99,6 +99,28 @@ fn a_newer_version_is_refused() {
     }
 }
 
+/// Attacks: numbers are looked at before anything is reckoned with them, whatever the checksum says.
+#[test]
+fn a_state_with_numbers_that_no_log_can_have_is_refused() {
+    // Buffer, epoch, base, head, checkpoint, clean end.
+    for field in [56, 64, 72, 88, 96, 104] {
+        for value in [u64::MAX, u64::MAX - 7, (1 << 60) + 8] {
+            let (_dir, path) = killed_log();
+            let file = path.join("meta");
+            let mut bytes = fs::read(&file).unwrap();
+            for block in bytes.chunks_mut(HEADER_BLOCK) {
+                block[field..field + 8].copy_from_slice(&value.to_le_bytes());
+                let checksum = crc32c_append(0, &block[12..]);
+                block[8..12].copy_from_slice(&checksum.to_le_bytes());
+            }
+            fs::write(&file, bytes).unwrap();
+            let error = refused(&options(), &path);
+            let is_typed = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::OutOfRange);
+            assert!(is_typed, "field {field}, {value}: {error}");
+        }
+    }
+}
+
 /// Attacks: every segment from the head to the floor has to be there.
 #[test]
 fn a_missing_middle_segment_is_refused() {
