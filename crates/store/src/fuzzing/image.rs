@@ -1,7 +1,7 @@
 //! A log's folder as one string of bytes, with runs of zeros left out.
 //!
 //! ```text
-//! PALIFUZZ | flags u8 | number of the first record u64 | count u8 | count files
+//! PALIFUZZ | flags u8 | number of the first record u64 | records synced u64 | count u8 | files
 //! file: length of the name u8 | name | length u32 | runs until the length is reached
 //! run:  zeros u32 | bytes that follow u32 | the bytes
 //! ```
@@ -36,6 +36,8 @@ pub struct Image {
     pub is_same_boot: bool,
     /// The number of the record at the head.
     pub first: u64,
+    /// All records below this number had been synced when the next one was appended.
+    pub synced: u64,
     /// Names and bytes, by name.
     pub files: Vec<(String, Vec<u8>)>,
 }
@@ -80,6 +82,7 @@ impl Image {
         let mut rest = Rest(bytes.strip_prefix(MAGIC)?);
         let flags = rest.take(1)?[0];
         let first = u64::from_le_bytes(rest.take(8)?.try_into().ok()?);
+        let synced = u64::from_le_bytes(rest.take(8)?.try_into().ok()?);
         let count = usize::from(rest.take(1)?[0]);
         let mut files = Vec::new();
         let mut total = 0;
@@ -98,7 +101,8 @@ impl Image {
         }
         files.sort();
         let is_resealed = flags & FLAG_RESEALED != 0;
-        Some(Image { is_resealed, is_same_boot: flags & FLAG_SAME_BOOT != 0, first, files })
+        let is_same_boot = flags & FLAG_SAME_BOOT != 0;
+        Some(Image { is_resealed, is_same_boot, first, synced, files })
     }
 
     /// The bytes that [`decode`](Image::decode) makes this image of.
@@ -106,7 +110,8 @@ impl Image {
     pub fn encode(&self) -> Vec<u8> {
         let flags = if self.is_resealed { FLAG_RESEALED } else { 0 }
             | if self.is_same_boot { FLAG_SAME_BOOT } else { 0 };
-        let mut out = [MAGIC, &[flags], &self.first.to_le_bytes()].concat();
+        let mut out =
+            [MAGIC, &[flags], &self.first.to_le_bytes(), &self.synced.to_le_bytes()].concat();
         out.push(self.files.len().min(MAX_FILES) as u8);
         for (name, bytes) in self.files.iter().take(MAX_FILES) {
             out.push(name.len() as u8);

@@ -226,19 +226,25 @@ fn numbers(wal: &Wal) -> Found {
 fn check(image: &Image, found: &Found) {
     assert_eq!(found.strangers, 0, "records that nobody appended");
     assert!(matches!(found.error, None | Some(ErrorKind::Corrupt)), "{:?}", found.error);
-    let is_gapless = found.numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]);
-    assert!(is_gapless, "{:?}", found.numbers);
-    // An older copy of the state has an older head; none has a later one.
-    if let Some(first) = found.numbers.first() {
-        assert!(*first <= image.first, "records are missing before {first}");
-    }
+    assert!(found.numbers.is_sorted_by(|one, next| one < next), "{:?}", found.numbers);
+    let Some(&last) = found.numbers.last() else { return };
+    // A record of the ring that is damaged looks like one whose thread died. In the same boot it
+    // is passed over, unless a record appended after a sync proves that it was durable.
+    let may_be_hole = |n: u64| image.is_same_boot && (n >= image.synced || last < image.synced);
+    let missing = (image.first..last).find(|n| !found.numbers.contains(n) && !may_be_hole(*n));
+    assert_eq!(missing, None, "missing among {:?}", found.numbers);
 }
 
 /// G5: what an open has reported does not shrink.
 fn reopen(folder: &Path, first: &Found, is_resealed: bool) {
     match open(folder) {
         Ok(wal) => assert_eq!(numbers(&wal), *first),
-        Err(error) => assert!(is_resealed, "it opened a moment ago: {error}"),
+        // A log that was closed cleanly opens without a scan; damage in it shows when it is read.
+        Err(error) => assert!(
+            is_resealed
+                || (error.kind(), first.error) == (ErrorKind::Corrupt, Some(ErrorKind::Corrupt)),
+            "it opened a moment ago: {error}"
+        ),
     }
 }
 

@@ -135,9 +135,9 @@ fn reseal(image: &mut Image, file: usize, random: &mut Random) {
     };
     let change = |block: &mut [u8]| block[field..field + 8].copy_from_slice(&value.to_le_bytes());
     let mut changed = seal_if_whole(bytes, change);
-    if name == "meta" && changed {
+    if name == "meta" {
         // Both copies, or the other one would be believed.
-        changed = seal_if_whole(bytes.get_mut(BLOCK_BYTES..).unwrap_or(&mut []), change);
+        changed |= seal_if_whole(bytes.get_mut(BLOCK_BYTES..).unwrap_or(&mut []), change);
     }
     image.is_resealed |= changed;
 }

@@ -52,7 +52,11 @@ fn frames_of_the_corpus_and_of_mutations_decode_or_do_not() {
                 let at = random.below(mutated.len());
                 match random.below(4) {
                     0 => mutated.truncate(at),
-                    1 => mutated[at..].rotate_left(random.below(64) % (bytes.len() - at).max(1)),
+                    1 => {
+                        let rest = &mut mutated[at..];
+                        let by = random.below(64) % rest.len();
+                        rest.rotate_left(by);
+                    }
                     _ => mutated[at] ^= 1 << random.below(8),
                 }
                 if mutated.is_empty() {
@@ -92,7 +96,7 @@ fn folders_of_the_corpus_and_of_mutations_are_refused_unchanged_or_give_what_was
         let image = Image::decode(&bytes).expect("a seed is an image");
         assert_eq!(Image::decode(&image.encode()), Some(image.clone()), "{name}");
         run(&name, || open_folder(&bytes, &dir.path().join("seed")));
-        for seed in only.map_or(0..250, |seed| seed..seed + 1) {
+        for seed in only.map_or(0..FOLDERS, |seed| seed..seed + 1) {
             let mut mutated = image.clone();
             for step in 0..=seed % 4 {
                 mutate(&mut mutated, seed * 8 + step);
@@ -154,6 +158,8 @@ fn frame_prefix(folder: &Path) -> Vec<u8> {
     [&uuid.0[..], numbers.as_flattened()].concat()
 }
 
+/// Mutations of each folder.
+const FOLDERS: u64 = 250;
 /// Of a block; zeros follow.
 const FIELDS_BYTES: usize = 128;
 
@@ -215,7 +221,7 @@ fn closed(folder: &Path) -> Image {
     let wal = begin(folder, BufferKind::Heap);
     append(&wal, 0, 40);
     wal.close().unwrap();
-    Image::of_folder(folder)
+    Image { synced: 40, ..Image::of_folder(folder) }
 }
 
 fn killed_mapped(folder: &Path) -> Image {
@@ -223,7 +229,7 @@ fn killed_mapped(folder: &Path) -> Image {
     append(&wal, 0, 30);
     wal.sync().unwrap();
     append(&wal, 30, 40);
-    Image { is_same_boot: true, ..killed(folder, wal) }
+    Image { is_same_boot: true, synced: 30, ..killed(folder, wal) }
 }
 
 fn killed_heap(folder: &Path) -> Image {
@@ -232,7 +238,7 @@ fn killed_heap(folder: &Path) -> Image {
     wal.checkpoint(lsns[25]).unwrap();
     let last = append(&wal, 40, 50)[9];
     wal.flush_to_os(last).unwrap();
-    killed(folder, wal)
+    Image { synced: 40, ..killed(folder, wal) }
 }
 
 fn truncated(folder: &Path) -> Image {
@@ -241,7 +247,7 @@ fn truncated(folder: &Path) -> Image {
     wal.truncate_before(lsns[80]).unwrap();
     append(&wal, 120, 150);
     wal.sync().unwrap();
-    Image { first: 80, ..killed(folder, wal) }
+    Image { first: 80, synced: 150, ..killed(folder, wal) }
 }
 
 fn epochs(folder: &Path) -> Image {
@@ -253,7 +259,7 @@ fn epochs(folder: &Path) -> Image {
     let wal = begin(folder, BufferKind::Mapped);
     append(&wal, 30, 45);
     wal.sync().unwrap();
-    Image { is_same_boot: true, ..killed(folder, wal) }
+    Image { is_same_boot: true, synced: 45, ..killed(folder, wal) }
 }
 
 /// The second copy of the state is of the save before, as a crash in between leaves it.
@@ -263,7 +269,7 @@ fn interrupted(folder: &Path) -> Image {
     wal.sync().unwrap();
     let before = fs::read(folder.join("meta")).unwrap();
     wal.checkpoint(lsns[30]).unwrap();
-    let mut image = killed(folder, wal);
+    let mut image = Image { synced: 60, ..killed(folder, wal) };
     let meta = image.files.iter_mut().find(|(name, _)| name == "meta");
     meta.unwrap().1[BLOCK_BYTES..].copy_from_slice(&before[BLOCK_BYTES..]);
     image

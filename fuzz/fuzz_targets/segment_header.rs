@@ -1,0 +1,6 @@
+//! Segment headers and the state: any bytes, as they are and with a right checksum.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| palisade_store::fuzzing::segment_header(input));
