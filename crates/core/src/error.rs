@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::Lsn;
+use crate::{LostRange, Lsn};
 
 /// The result of every fallible call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -46,6 +46,13 @@ pub enum ErrorKind {
     Locked,
     /// Data that had been acknowledged as durable is damaged or missing. Nothing was changed.
     Corrupt,
+    /// The log was not closed cleanly, and
+    /// [`RecoveryPolicy::Absolute`](crate::RecoveryPolicy::Absolute) was asked for. Nothing was
+    /// changed.
+    Unclean,
+    /// The log can be opened only by giving up data that was durable, and the caller has not
+    /// named it; [`Error::lost_range`] says what. Nothing was changed.
+    WouldLose,
     /// No record begins at the given LSN.
     NotARecord,
     /// The LSN lies at or above the end of the log.
@@ -83,6 +90,7 @@ struct Detail {
     segment: Option<u64>,
     lsn: Option<Lsn>,
     appended: Option<Lsn>,
+    lost: Option<LostRange>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -140,6 +148,12 @@ impl Error {
         self.amend(|detail| detail.appended = Some(lsn))
     }
 
+    /// Names what would be lost.
+    #[must_use]
+    pub(crate) fn losing(self, lost: LostRange) -> Error {
+        self.amend(|detail| detail.lost = Some(lost))
+    }
+
     /// Attaches the error that caused this one.
     #[must_use]
     pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Error {
@@ -195,6 +209,12 @@ impl Error {
         self.detail.as_ref().and_then(|detail| detail.segment)
     }
 
+    /// What would be lost, in an error of kind [`WouldLose`](ErrorKind::WouldLose).
+    #[must_use]
+    pub fn lost_range(&self) -> Option<LostRange> {
+        self.detail.as_ref().and_then(|detail| detail.lost)
+    }
+
     /// The file or folder that the error is about, where there is one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
@@ -233,6 +253,14 @@ impl ErrorKind {
             ErrorKind::Locked => "close the other handle or process, then open again",
             ErrorKind::Corrupt => {
                 "nothing was changed; run `palisade verify`, and restore from a replica or backup"
+            }
+            ErrorKind::Unclean => {
+                "nothing was changed; open with RecoveryPolicy::Strict, which recovers, or \
+                 restore a log that was closed"
+            }
+            ErrorKind::WouldLose => {
+                "nothing was changed; restore from a replica or backup, or copy the folder and \
+                 open with RecoveryPolicy::PointInTime and lose_from set to where the loss begins"
             }
             ErrorKind::NotARecord => "use an LSN that the log returned for a record",
             ErrorKind::OutOfRange => "use an LSN below the end of the log",

@@ -29,6 +29,10 @@ pub const ALIGN_BYTES: u64 = 8;
 /// `durable_lag` of a frame that says nothing about the durable watermark.
 pub const LAG_UNKNOWN: u64 = u64::MAX;
 
+/// No record or batch, with its header, is longer: half of the largest buffer, 512 MiB. What
+/// claims to be longer is not believed, whatever its checksum says.
+pub const MAX_FRAME_BYTES: u64 = (crate::MAX_BUFFER_BYTES / 2) as u64;
+
 const SHORT_PADDING_BYTES: usize = 8;
 const FLAG_MEMBER: u8 = 1;
 const FLAG_MAY_IGNORE: u8 = 0x80;

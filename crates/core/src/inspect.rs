@@ -7,12 +7,17 @@
 use std::sync::Arc;
 
 use crate::reader::{EpochSpan, FrameReader, Records};
-use crate::recovery::Scanner;
+pub use crate::recovery::full::BadPlace;
+use crate::recovery::full::{self, Effort};
+pub use crate::recovery::salvage::{Gap, Salvage, Salvaged};
 use crate::recovery::survey::Survey;
+use crate::recovery::{EndCause, Rule, Scanner};
 use crate::store::{ReadStore, Segment, State};
-use crate::{ErrorKind, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 const READ_AHEAD_BYTES: usize = 1 << 20;
+/// Of a salvage: a read that fails costs the records that it would have brought.
+const SALVAGE_READ_BYTES: usize = 64 << 10;
 /// How often damage must be found again, in a log that stands still, to be believed.
 const ATTEMPTS: usize = 5;
 /// How often a log whose state changes while it is read is begun again.
@@ -58,6 +63,11 @@ pub struct Verdict {
     pub floor: Lsn,
     /// Bytes of recognisable frames behind the end.
     pub torn_bytes: u64,
+    /// Why the valid part ends there.
+    pub end_cause: EndCause,
+    /// The first bad place of each damaged segment, ascending: of all of them after
+    /// [`verify_deep`](Inspector::verify_deep), of the first one after `verify`.
+    pub bad_places: Vec<BadPlace>,
     /// Why the log ends there, if there is more to say than that nothing follows.
     pub why: Option<String>,
 }
@@ -97,6 +107,15 @@ impl Inspector {
         Ok(Records::new(reader, survey.spans, from).tolerant())
     }
 
+    /// Everything that still validates from `from`, or from the head on: skips damage, and says
+    /// what it skipped. Changes nothing and takes no lock.
+    ///
+    /// # Errors
+    /// `Corrupt` if the log's state cannot be read; `Io` if its segments cannot be listed.
+    pub fn salvage(&self, from: Option<Lsn>) -> Result<Salvage> {
+        Salvage::new(&self.store, from, SALVAGE_READ_BYTES)
+    }
+
     /// Reads every record and checks it, then the end as recovery would.
     ///
     /// Damage is a [`Verdict`], not an error.
@@ -104,11 +123,26 @@ impl Inspector {
     /// # Errors
     /// `Io` if the store cannot be read; `Foreign`, `Unsupported` if it is no log of this format.
     pub fn verify(&self) -> Result<Verdict> {
+        self.verify_with(None)
+    }
+
+    /// As `verify`, by `threads` threads (0: one for each core), and going on behind damage: the
+    /// verdict names a bad place of each damaged segment. It is what an open with
+    /// [`Verify::Full`](crate::Verify::Full) checks.
+    ///
+    /// # Errors
+    /// As `verify`.
+    pub fn verify_deep(&self, threads: usize) -> Result<Verdict> {
+        let threads = threads.min(crate::MAX_VERIFY_THREADS);
+        self.verify_with(Some(Effort { read_ahead_bytes: READ_AHEAD_BYTES, threads }))
+    }
+
+    fn verify_with(&self, deep: Option<Effort>) -> Result<Verdict> {
         let mut attempts = 0;
         let mut restarts = 0;
         loop {
             let before = self.store.state()?;
-            let verdict = self.verify_once()?;
+            let verdict = self.verify_once(deep)?;
             if verdict.outcome != Outcome::Corrupt {
                 return Ok(verdict);
             }
@@ -125,9 +159,9 @@ impl Inspector {
         }
     }
 
-    fn verify_once(&self) -> Result<Verdict> {
+    fn verify_once(&self, deep: Option<Effort>) -> Result<Verdict> {
         let survey = match Survey::take(self.store.as_ref()) {
-            Ok(survey) => survey,
+            Ok(survey) => Arc::new(survey),
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 return Ok(corrupt(&self.store.state()?, &error));
             }
@@ -135,17 +169,39 @@ impl Inspector {
         };
         let mut verdict = match self.end_of(&survey) {
             Ok(verdict) => verdict,
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                return Ok(corrupt(&survey.state, &error));
-            }
+            Err(error) if error.kind() == ErrorKind::Corrupt => corrupt(&survey.state, &error),
             Err(error) => return Err(error),
         };
-        self.read_all(&survey, &mut verdict)?;
+        match deep {
+            Some(effort) => self.check_all(&survey, effort, &mut verdict)?,
+            None if verdict.outcome != Outcome::Corrupt => self.read_all(&survey, &mut verdict)?,
+            None => {}
+        }
         Ok(verdict)
     }
 
+    /// Checks all segments below the verdict's end, and names what is bad in them.
+    fn check_all(&self, survey: &Survey, effort: Effort, verdict: &mut Verdict) -> Result<()> {
+        let checked = full::check(&self.store, survey, verdict.end, effort)?;
+        (verdict.records, verdict.bytes) = (checked.records, checked.bytes);
+        verdict.segments = (survey.segments.len() + survey.damaged.len()) as u64;
+        let mut bad = checked.bad;
+        bad.append(&mut verdict.bad_places);
+        bad.sort_unstable_by_key(|bad| bad.lsn);
+        bad.dedup_by_key(|bad| bad.lsn);
+        if let Some(first) = bad.first().filter(|_| verdict.outcome != Outcome::Corrupt) {
+            let text = "no valid record here, though one must begin";
+            let error = Error::new(ErrorKind::Corrupt, text).at_path(self.store.place());
+            verdict.why = Some(error.at_segment(first.segment).at_lsn(first.lsn).to_string());
+            (verdict.outcome, verdict.end_cause) = (Outcome::Corrupt, EndCause::Damage);
+        }
+        verdict.end = bad.first().map_or(verdict.end, |first| first.lsn.min(verdict.end));
+        verdict.bad_places = bad;
+        Ok(())
+    }
+
     /// The end of the newest epoch, decided as recovery does, without the log buffer.
-    fn end_of(&self, survey: &Survey) -> Result<Verdict> {
+    fn end_of(&self, survey: &Arc<Survey>) -> Result<Verdict> {
         let state = &survey.state;
         let mut verdict = Verdict {
             outcome: if state.clean { Outcome::Clean } else { Outcome::TornTail },
@@ -156,9 +212,12 @@ impl Inspector {
             end: state.head,
             floor: survey.floor(),
             torn_bytes: 0,
+            end_cause: EndCause::NothingFollows,
+            bad_places: Vec::new(),
             why: None,
         };
-        let Some(mut scanner) = Scanner::new(&self.store, survey, None, READ_AHEAD_BYTES) else {
+        let (store, rule) = (&self.store, Rule::Strict);
+        let Some(mut scanner) = Scanner::new(store, survey, None, rule, READ_AHEAD_BYTES) else {
             return Ok(verdict);
         };
         let scan = scanner.run()?;
@@ -166,12 +225,17 @@ impl Inspector {
         verdict.floor = scan.floor;
         verdict.torn_bytes = scan.torn_bytes;
         verdict.why = scan.torn_reason;
+        verdict.end_cause = match verdict.outcome {
+            Outcome::Clean => EndCause::CleanClose,
+            _ => scan.cause,
+        };
         if let Some((number, text)) = survey.damaged.iter().next() {
             verdict.outcome = Outcome::TornTail;
             verdict.why = Some(format!("segment {number}, which holds no record yet: {text}"));
         }
         if state.clean && scan.end != state.clean_end {
             verdict.outcome = Outcome::TornTail;
+            verdict.end_cause = scan.cause;
             verdict.why = Some(format!("records follow the clean end {}", state.clean_end));
         }
         Ok(verdict)
@@ -217,16 +281,21 @@ impl Inspector {
     }
 }
 
-fn corrupt(state: &State, error: &crate::Error) -> Verdict {
+fn corrupt(state: &State, error: &Error) -> Verdict {
+    let base = error.segment().map(|number| Lsn::new(number.saturating_mul(state.segment_bytes)));
+    let place = error.lsn().or(base).map(|lsn| lsn.max(state.head));
+    let bad = |lsn: Lsn| BadPlace { lsn, segment: lsn.segment(state.segment_bytes) };
     Verdict {
         outcome: Outcome::Corrupt,
         segments: 0,
         records: 0,
         bytes: 0,
         head: state.head,
-        end: error.lsn().unwrap_or(state.head),
+        end: place.unwrap_or(state.head),
         floor: state.clean_end.max(state.checkpoint),
         torn_bytes: 0,
+        end_cause: EndCause::Damage,
+        bad_places: place.map(bad).into_iter().collect(),
         why: Some(error.to_string()),
     }
 }

@@ -34,12 +34,12 @@ pub use frame::framed_bytes;
 pub use lsn::Lsn;
 pub use memory::{Memory, MemoryKind};
 pub use options::{
-    MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES, MIN_BUFFER_BYTES, MIN_SEGMENT_BYTES,
-    Options, SyncPolicy, check_segment_bytes,
+    MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES,
+    MIN_SEGMENT_BYTES, Options, RecoveryPolicy, SyncPolicy, Verify, check_segment_bytes,
 };
 pub use reader::{Record, RecordBuf, Records};
-pub use recovery::RecoveryReport;
+pub use recovery::{EndCause, LostRange, RecoveryReport};
 pub use stats::Stats;
 pub use store::Uuid;
 pub use ticket::Ticket;
-pub use wal::{Tail, Wal};
+pub use wal::{Replay, SegmentStart, Tail, Wal};

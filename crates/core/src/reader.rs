@@ -8,7 +8,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
+use crate::checksum::crc32c_append;
+use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME_BYTES};
 use crate::store::ReadStore;
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -31,6 +32,10 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
+    pub(crate) fn new(lsn: Lsn, next_lsn: Lsn, tag: u16, data: &'a [u8]) -> Record<'a> {
+        Record { lsn, next_lsn, tag, data }
+    }
+
     /// The LSN that `append` returned for it.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
@@ -148,7 +153,14 @@ impl FrameReader {
     /// The header at `at`, if one validates there and its frame fits into the segment.
     pub(crate) fn header(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
         self.load(at, HEADER_BYTES)?;
-        Ok(Header::decode(self.bytes_from(at), seed, at, self.room(at)))
+        let header = Header::decode(self.bytes_from(at), seed, at, self.room(at));
+        Ok(header.filter(|header| self.is_possible(header)))
+    }
+
+    /// Whether any log can have written a frame of this length: nothing is allocated for others.
+    fn is_possible(&self, header: &Header) -> bool {
+        let longest = MAX_FRAME_BYTES.min(self.segment_bytes / 2);
+        header.kind == Kind::Padding || header.frame_bytes <= longest
     }
 
     /// The header of a frame at `at` that is whole: its payload's checksum holds, too.
@@ -157,8 +169,27 @@ impl FrameReader {
         if header.kind == Kind::Padding {
             return Ok(Some(header));
         }
+        if header.frame_bytes > self.read_ahead_bytes as u64 {
+            return Ok(self.is_whole(at, &header)?.then_some(header));
+        }
         let payload = self.payload(at, &header)?;
         Ok(payload.filter(|payload| header.matches(payload)).map(|_| header))
+    }
+
+    /// Whether a long payload's checksum holds, read piece by piece: a scan needs no more memory
+    /// than its read buffer, however long the frames are.
+    fn is_whole(&mut self, at: Lsn, header: &Header) -> Result<bool> {
+        let mut here = at.plus(HEADER_BYTES as u64);
+        let end = here.plus(u64::from(header.payload_bytes));
+        let mut checksum = 0;
+        while here < end {
+            let len = end.bytes_since(here).min(self.read_ahead_bytes as u64) as usize;
+            self.load(here, len)?;
+            let Some(bytes) = self.bytes_from(here).get(..len) else { return Ok(false) };
+            checksum = crc32c_append(checksum, bytes);
+            here = here.plus(len as u64);
+        }
+        Ok(checksum == header.payload_checksum)
     }
 
     /// The payload bytes of the frame with `header` at `at`, if the store has them all.
@@ -166,6 +197,22 @@ impl FrameReader {
         let range = HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize;
         self.load(at, range.end)?;
         Ok(self.bytes_from(at).get(range))
+    }
+
+    /// How many records the whole frame with `header` at `at` holds.
+    pub(crate) fn records_in(&mut self, at: Lsn, header: &Header, seed: EpochSeed) -> Result<u64> {
+        if header.kind != Kind::Batch {
+            return Ok(u64::from(header.kind == Kind::Data));
+        }
+        let (mut member, end) = (at.plus(HEADER_BYTES as u64), at.plus(header.frame_bytes));
+        let mut count = 0;
+        while member < end
+            && let Some(header) = self.header(member, seed)?
+        {
+            count += 1;
+            member = member.plus(header.frame_bytes);
+        }
+        Ok(count)
     }
 
     /// The first place in `[from, to)`, one segment's, with a whole frame that is no member.
@@ -234,14 +281,15 @@ impl FrameReader {
             return Ok(());
         }
         let wanted = bytes.max(self.read_ahead_bytes).min(self.room(at) as usize);
-        if self.buffer.len() < wanted {
-            self.buffer.resize(wanted, 0);
-        }
         self.len = 0;
         self.start = at;
         while self.len < wanted {
-            let n =
-                self.store.read(at.plus(self.len as u64), &mut self.buffer[self.len..wanted])?;
+            // Grows with what the store really has, not with what a length says.
+            let end = wanted.min(self.read_ahead_bytes.max(2 * self.len));
+            if self.buffer.len() < end {
+                self.buffer.resize(end, 0);
+            }
+            let n = self.store.read(at.plus(self.len as u64), &mut self.buffer[self.len..end])?;
             if n == 0 {
                 break;
             }

@@ -6,11 +6,13 @@ mod ends;
 #[path = "models/log.rs"]
 mod model;
 mod read;
+mod replay;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::read::Tail;
+pub use self::replay::{Replay, SegmentStart};
 use crate::buffer::{Buffer, Stop};
 use crate::commit::Commit;
 use crate::flusher::Flusher;

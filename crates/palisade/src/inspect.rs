@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-pub use palisade_core::inspect::{Outcome, Verdict};
+pub use palisade_core::inspect::{BadPlace, Gap, Outcome, Salvage, Salvaged, Verdict};
 use palisade_core::store::{Segment, State};
 use palisade_store::FileReader;
 
@@ -81,8 +81,54 @@ impl Inspector {
     /// # Errors
     /// `Io` if a file cannot be read; `Unsupported` if the format is newer.
     pub fn verify(&self) -> Result<Verdict> {
+        self.judge(|view| view.verify())
+    }
+
+    /// As [`verify`](Inspector::verify), by `threads` threads (0: one for each core), and going on
+    /// behind damage: the verdict names a bad place of each damaged segment.
+    ///
+    /// # Errors
+    /// As [`verify`](Inspector::verify).
+    pub fn verify_deep(&self, threads: usize) -> Result<Verdict> {
+        self.judge(|view| view.verify_deep(threads))
+    }
+
+    /// Everything that still validates from `from`, or from the head on: skips damage and says
+    /// what it skipped. For logs that cannot be opened; changes nothing and takes no lock.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let folder = std::env::temp_dir().join(format!("palisade-salvage-{}", std::process::id()));
+    /// # let _ = std::fs::remove_dir_all(&folder);
+    /// use palisade::{Wal, inspect::{Inspector, Salvaged}};
+    ///
+    /// let wal = Wal::open(&folder)?;
+    /// wal.commit(b"record")?;
+    /// wal.close()?;
+    /// let mut salvage = Inspector::open(&folder)?.salvage(None)?;
+    /// while let Some(next) = salvage.next()? {
+    ///     match next {
+    ///         Salvaged::Record(record) => assert_eq!(record.data(), b"record"),
+    ///         Salvaged::Gap(gap) => println!("lost: LSN {} to {}", gap.from, gap.to),
+    ///         _ => {}
+    ///     }
+    /// }
+    /// # std::fs::remove_dir_all(&folder).unwrap();
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Corrupt` if no copy of the log's state validates; `Io`.
+    pub fn salvage(&self, from: Option<Lsn>) -> Result<Salvage> {
+        self.view.salvage(from)
+    }
+
+    fn judge(
+        &self,
+        verify: impl Fn(&palisade_core::inspect::Inspector) -> Result<Verdict>,
+    ) -> Result<Verdict> {
         let had_writer = self.has_writer()?;
-        let mut verdict = self.view.verify()?;
+        let mut verdict = verify(&self.view)?;
         if verdict.outcome == Outcome::TornTail && (had_writer || self.has_writer()?) {
             verdict.outcome = Outcome::Unfinished;
         }

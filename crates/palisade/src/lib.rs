@@ -33,8 +33,9 @@ mod wal;
 
 pub use options::Options;
 pub use palisade_core::{
-    Error, ErrorKind, Lsn, Memory, MemoryKind, Record, RecordBuf, Records, RecoveryReport, Result,
-    Stats, SyncPolicy, Tail, Ticket, Uuid, crc32c_append, framed_bytes, store,
+    EndCause, Error, ErrorKind, LostRange, Lsn, Memory, MemoryKind, Record, RecordBuf, Records,
+    RecoveryPolicy, RecoveryReport, Replay, Result, SegmentStart, Stats, SyncPolicy, Tail, Ticket,
+    Uuid, Verify, crc32c_append, framed_bytes, store,
 };
 #[cfg(feature = "sim")]
 pub use palisade_store::sim;

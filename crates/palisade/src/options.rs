@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use palisade_core::SyncPolicy;
+use palisade_core::{RecoveryPolicy, Replay, SyncPolicy, Verify};
 use palisade_store::{BufferKind, FileOptions, FileStore, OpenMode};
 
-use crate::{Error, ErrorKind, Result, Wal};
+use crate::{Error, ErrorKind, Lsn, RecoveryReport, Result, Wal};
 
 /// Settings of a log on files: those of the log and those of its folder.
 ///
@@ -143,6 +143,25 @@ impl Options {
         self
     }
 
+    /// What an open does about damage and about an end that is not clean. Default
+    /// [`RecoveryPolicy::Strict`].
+    pub fn recovery(mut self, policy: RecoveryPolicy) -> Options {
+        self.log.recovery = policy;
+        self
+    }
+
+    /// How much of the log an open checks. Default [`Verify::Tail`].
+    pub fn verify(mut self, verify: Verify) -> Options {
+        self.log.verify = verify;
+        self
+    }
+
+    /// Threads of [`Verify::Full`], at most 256. Default 0: one for each core.
+    pub fn verify_threads(mut self, count: usize) -> Options {
+        self.log.verify_threads = count;
+        self
+    }
+
     /// Opens the log in the folder `path`, and makes it if there is none and the options allow.
     ///
     /// # Durability
@@ -152,11 +171,71 @@ impl Options {
     /// Refused, and nothing is changed: `InvalidArgument`: an option or the path. `NotFound`,
     /// `AlreadyExists`: as the options ask. `Foreign`: the folder holds something else.
     /// `Unsupported`: a newer format. `Mismatch`: another segment size. `Locked`: another process
-    /// holds the log. `Corrupt`: acknowledged data is damaged. `PermissionDenied`: the folder may
+    /// holds the log. `Corrupt`: acknowledged data is damaged. `Unclean`: not closed cleanly, and
+    /// the policy wants that. `WouldLose`: the policy wants the loss to be named; `NotARecord`,
+    /// `Truncated`: no log can end at the place that it names. `PermissionDenied`: the folder may
     /// not be written. `NoSpace`, `Io`: nothing is lost; open again when the cause is gone.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Wal> {
+        Wal::with_store(self.open_store(path.as_ref(), self.create)?, self.clone())
+    }
+
+    /// As [`open`](Options::open), handing every record from the one at `from` on, or from the
+    /// head on, to `f` before anybody can append: for engines that replay while they open.
+    ///
+    /// Records are borrowed and come in LSN order, after a clean close, too. Recovery is complete
+    /// before the first of them: what `f` was given stays in the log. An error from `f` ends the
+    /// open; nothing is lost by it, and the next open replays the same records.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let folder = std::env::temp_dir().join(format!("palisade-replay-{}", std::process::id()));
+    /// # let _ = std::fs::remove_dir_all(&folder);
+    /// use palisade::{Error, Options, Replay, Wal};
+    ///
+    /// Wal::open(&folder)?.commit(b"balance 7")?;
+    /// let mut balances = Vec::new();
+    /// let wal = Options::new().open_replaying(&folder, None, |event| {
+    ///     match event {
+    ///         Replay::Segment(start) => println!("{} of {}", start.at, start.end),
+    ///         Replay::Record(record) => balances.push(record.data().to_vec()),
+    ///         _ => {}
+    ///     }
+    ///     Ok::<(), Error>(())
+    /// })?;
+    /// assert_eq!(balances, [b"balance 7"]);
+    /// # wal.close()?;
+    /// # std::fs::remove_dir_all(&folder).unwrap();
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`open`](Options::open) and [`iter_from`](palisade_core::Wal::iter_from). `Corrupt`: a
+    /// record that is replayed does not validate. What `f` returned.
+    pub fn open_replaying<E: From<Error>>(
+        &self,
+        path: impl AsRef<Path>,
+        from: Option<Lsn>,
+        f: impl FnMut(Replay<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Wal, E> {
+        let store = self.open_store(path.as_ref(), self.create)?;
+        Wal::with_store_replaying(store, self.clone(), from, f)
+    }
+
+    /// What [`open`](Options::open) would find and decide about the log in the folder `path`,
+    /// which must be there. Takes the log's lock meanwhile; changes nothing.
+    ///
+    /// In the report `base`, `epoch` and `appends_survive_kill` are not set.
+    ///
+    /// # Errors
+    /// As [`open`](Options::open), as far as reading can tell.
+    pub fn foresee(&self, path: impl AsRef<Path>) -> Result<RecoveryReport> {
+        let store = self.open_store(path.as_ref(), false)?;
+        palisade_core::Wal::foresee(store, &self.log)
+    }
+
+    fn open_store(&self, path: &Path, create: bool) -> Result<FileStore> {
         self.log.validate()?;
-        let mode = match (self.must_exist || !self.create, self.create_new) {
+        let mode = match (self.must_exist || !create, self.create_new) {
             (true, true) => {
                 let text = "create_new asks for a log to be made, create(false) or must_exist for \
                             none to be made";
@@ -168,8 +247,7 @@ impl Options {
         };
         let mut files = self.files.clone();
         files.mode = mode;
-        let store = FileStore::open(path, &files)?;
-        Wal::with_store(store, self.clone())
+        FileStore::open(path, &files)
     }
 
     pub(crate) fn log(&self) -> &palisade_core::Options {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use palisade_core::store::Store;
 
-use crate::{Options, Result};
+use crate::{Error, Lsn, Options, Replay, Result};
 
 /// A write-ahead log: a handle that is cheap to clone and shared by threads.
 ///
@@ -51,6 +51,20 @@ impl Wal {
     /// As [`palisade_core::Wal::with_store`].
     pub fn with_store(store: impl Store, options: Options) -> Result<Wal> {
         palisade_core::Wal::with_store(store, options.log()).map(Wal)
+    }
+
+    /// As [`with_store`](Wal::with_store), handing the records to `f` before anybody can append:
+    /// see [`Options::open_replaying`].
+    ///
+    /// # Errors
+    /// As [`palisade_core::Wal::with_store_replaying`].
+    pub fn with_store_replaying<E: From<Error>>(
+        store: impl Store,
+        options: Options,
+        from: Option<Lsn>,
+        f: impl FnMut(Replay<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Wal, E> {
+        palisade_core::Wal::with_store_replaying(store, options.log(), from, f).map(Wal)
     }
 
     /// Syncs everything and makes a clean end: the next open needs no scan.

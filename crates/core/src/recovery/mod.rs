@@ -19,58 +19,28 @@
 //! evidence. A bad place at or above the floor is a torn tail; below, corruption.
 
 mod decision;
+mod examine;
+pub(crate) mod full;
+mod report;
 mod ring;
+pub(crate) mod salvage;
 mod scan;
 pub(crate) mod survey;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use self::ring::OldRing;
+pub use self::decision::EndCause;
+pub(crate) use self::decision::Rule;
+use self::examine::{Examined, settle};
+pub use self::report::{LostRange, RecoveryReport};
+use self::scan::Scan;
 pub(crate) use self::scan::Scanner;
-use self::scan::{Leftover, Scan};
-use self::survey::{Survey, corrupt, reader_of};
+use self::survey::{Survey, corrupt};
 use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
-use crate::store::{Epoch, OldBuffer, Predecessor, ReadStore, State, Store};
+use crate::store::{Epoch, Predecessor, State, Store};
 use crate::{Error, ErrorKind, Lsn, Memory, Options, Result};
-
-/// What an open found and did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RecoveryReport {
-    /// Whether the log had been closed cleanly: nothing was scanned.
-    pub clean: bool,
-    /// Segments present at or above the head.
-    pub segments: u64,
-    /// Records read by the scan: those that could have been torn, not all of the log.
-    pub records: u64,
-    /// Bytes read by the scan.
-    pub bytes: u64,
-    /// Bytes of recognisable frames behind the end that were cut off.
-    pub torn_bytes: u64,
-    /// Why the tail was cut, if something was.
-    pub torn_reason: Option<String>,
-    /// Ranges of threads that died between reserving and publishing, turned into padding.
-    pub holes_padded: u64,
-    /// Records that were in the log buffer only.
-    pub records_from_buffer: u64,
-    /// What is to be said of the buffer's file: missing, invalid, of an older epoch.
-    pub buffer_note: Option<String>,
-    /// Everything below was certainly durable before.
-    pub floor: Lsn,
-    /// Exclusive end of what was recovered.
-    pub end: Lsn,
-    /// Where appends begin: `end` after a clean close, else the new epoch's base.
-    pub base: Lsn,
-    /// The running epoch.
-    pub epoch: u64,
-    /// Whether an append survives the death of the process (see
-    /// [`Stats::appends_survive_kill`](crate::Stats::appends_survive_kill)).
-    pub appends_survive_kill: bool,
-    /// Time from the start of the survey to the permission to append.
-    pub elapsed: Duration,
-}
 
 /// A log that may be appended to.
 #[derive(Debug)]
@@ -86,58 +56,29 @@ pub(crate) struct Recovered {
 /// Brings the log in `store` into a running epoch.
 pub(crate) fn recover(store: &Arc<dyn Store>, options: &Options) -> Result<Recovered> {
     let start = Instant::now();
-    let as_reader: Arc<dyn ReadStore> = Arc::clone(store) as Arc<dyn ReadStore>;
-    let survey = Survey::take(store.as_ref())?;
-    let mut report = RecoveryReport {
-        segments: (survey.segments.len() + survey.damaged.len()) as u64,
-        ..RecoveryReport::default()
-    };
-    let recovered = if ended_cleanly(&as_reader, &survey, options)? {
-        resume(store, options, survey, &mut report)?
+    let examined = settle(store, options)?;
+    let mut report = examined.report();
+    let recovered = if examined.is_clean {
+        resume(store, options, &examined.survey, &mut report)?
     } else {
-        let leftover = leftover(store, &survey, &mut report)?;
-        begin_anew(store, &as_reader, options, survey, leftover, &mut report)?
+        begin_anew(store, options, examined, &mut report)?
     };
     report.elapsed = start.elapsed();
     Ok(Recovered { report, ..recovered })
 }
 
-/// Whether the log ends where its last clean close says, and nothing follows.
-fn ended_cleanly(store: &Arc<dyn ReadStore>, survey: &Survey, options: &Options) -> Result<bool> {
-    let state = &survey.state;
-    let Some(newest) = survey.newest() else { return Ok(false) };
-    if !state.clean || newest.epoch != state.epoch || survey.largest_epoch != state.epoch {
-        return Ok(false);
-    }
-    let end = state.clean_end;
-    survey.check_present(newest.base.max(state.head), end, &store.place())?;
-    let mut reader = reader_of(store, survey, options.read_ahead_bytes.min(4096));
-    if survey.holds(end) && reader.header(end, newest.seed)?.is_some() {
-        return Ok(false);
-    }
-    // Appends would go on into what was prepared behind the end: all of it must be sound.
-    let numbers = survey.newest_segments();
-    let is_gapless = numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]);
-    let last_end = numbers.last().map(|last| Lsn::new((last + 1) * state.segment_bytes));
-    let is_last = last_end.is_none_or(|last_end| last_end == survey.highest_end);
-    if !survey.damaged.is_empty() || !is_gapless || !is_last {
-        return Ok(false);
-    }
-    let end_number = end.segment(state.segment_bytes);
-    for number in survey.newest_segments().into_iter().rev().take_while(|n| *n > end_number) {
-        let base = Lsn::new(number * state.segment_bytes);
-        if reader.header(base, newest.seed)?.is_some() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+/// What `recover` would find and decide; changes nothing.
+pub(crate) fn foresee(store: &Arc<dyn Store>, options: &Options) -> Result<RecoveryReport> {
+    let start = Instant::now();
+    let examined = settle(store, options)?;
+    Ok(RecoveryReport { elapsed: start.elapsed(), ..examined.report() })
 }
 
 /// After a clean end: the same epoch goes on where it ended.
 fn resume(
     store: &Arc<dyn Store>,
     options: &Options,
-    survey: Survey,
+    survey: &Survey,
     report: &mut RecoveryReport,
 ) -> Result<Recovered> {
     let end = survey.state.clean_end;
@@ -150,34 +91,27 @@ fn resume(
     store.resume_epoch(&epoch, end)?;
     let memory = store.renew_buffer(epoch.number, options.buffer_bytes, end)?;
     let buffer_bytes = options.buffer_bytes as u64;
-    let state = State { clean: false, buffer_bytes, ..survey.state };
+    let state = State { clean: false, buffer_bytes, ..survey.state.clone() };
     store.save_state(&state)?;
-    report.clean = true;
-    (report.floor, report.end, report.base, report.epoch) = (end, end, end, epoch.number);
-    Ok(Recovered { state, spans: survey.spans, base: end, memory, report: report.clone() })
+    (report.base, report.epoch) = (end, epoch.number);
+    let (spans, report) = (survey.spans.clone(), report.clone());
+    Ok(Recovered { state, spans, base: end, memory, report })
 }
 
 /// After an unclean end, or in a new log: steps 1 to 6.
 fn begin_anew(
     store: &Arc<dyn Store>,
-    as_reader: &Arc<dyn ReadStore>,
     options: &Options,
-    survey: Survey,
-    leftover: Option<Leftover>,
+    examined: Examined,
     report: &mut RecoveryReport,
 ) -> Result<Recovered> {
-    let old_ring_bytes = leftover.as_ref().map_or(0, |left| left.ring.ring_bytes());
-    let end_of_next =
-        base_after(&survey, Lsn::ZERO, old_ring_bytes).plus(survey.state.segment_bytes);
-    if end_of_next > Lsn::LIMIT {
-        let text = "the log has used up all of its LSNs";
-        return Err(Error::new(ErrorKind::OutOfRange, text).at_path(store.place()));
-    }
-    let scanner = Scanner::new(as_reader, &survey, leftover, options.read_ahead_bytes);
+    let survey = Arc::clone(&examined.survey);
     let mut spans = survey.spans.clone();
     let mut predecessor = survey.predecessor;
-    if let Some(mut scanner) = scanner {
-        let scan = scanner.run()?;
+    let floor = examined.floor();
+    let mut ring_bytes = survey.state.buffer_bytes;
+    if let Some((mut scanner, scan)) = examined.walked {
+        ring_bytes = ring_bytes.max(scanner.ring_bytes());
         make_durable(store, &mut scanner, &survey, &scan)?;
         let newest = spans.last_mut().expect("a scanner has an epoch");
         newest.end = scan.end;
@@ -187,12 +121,14 @@ fn begin_anew(
             // An epoch that stayed empty leaves no trace: its segment is free to recycle.
             spans.pop();
         }
-        fill_in(report, &scan);
+    } else if let Some(limit) = survey.limit {
+        // Nothing is left: the log begins anew at its head.
+        predecessor = Predecessor { epoch: 0, end: limit };
     }
     let epoch = Epoch {
         number: survey.largest_epoch + 1,
         salt: store.random(),
-        base: base_after(&survey, predecessor.end, old_ring_bytes),
+        base: base_after(&survey, floor.max(predecessor.end), ring_bytes)?,
         predecessor,
     };
     store.begin_epoch(&epoch)?;
@@ -203,7 +139,7 @@ fn begin_anew(
         epoch_salt: epoch.salt,
         buffer_bytes: options.buffer_bytes as u64,
         clean: false,
-        ..survey.state
+        ..survey.state.clone()
     };
     store.save_state(&state)?;
     store.release(predecessor.end, epoch.base)?;
@@ -223,43 +159,25 @@ fn begin_anew(
 /// highest-numbered segment present; 0 in an empty log.
 ///
 /// An LSN that a caller has seen lies below *written* plus the ring, and *written* below the
-/// end of the segments.
-fn base_after(survey: &Survey, end: Lsn, old_ring_bytes: u64) -> Lsn {
-    if survey.highest_end == Lsn::ZERO && survey.state.epoch == 0 {
-        return Lsn::ZERO;
+/// end of the segments, or, where the last of those are lost, at or above what was durable.
+fn base_after(survey: &Survey, floor: Lsn, ring_bytes: u64) -> Result<Lsn> {
+    let State { epoch, epoch_base, head, segment_bytes, .. } = survey.state;
+    if survey.highest_end == Lsn::ZERO && epoch == 0 {
+        return Ok(Lsn::ZERO);
     }
-    let written = survey.highest_end.max(end).max(survey.state.head).max(survey.state.epoch_base);
-    let ring_bytes = old_ring_bytes.max(survey.state.buffer_bytes);
-    written.plus(ring_bytes).segment_start_at_or_above(survey.state.segment_bytes)
-}
-
-/// The old buffer, if it belongs to the newest epoch.
-fn leftover(
-    store: &Arc<dyn Store>,
-    survey: &Survey,
-    report: &mut RecoveryReport,
-) -> Result<Option<Leftover>> {
-    let Some(newest) = survey.newest() else { return Ok(None) };
-    match store.old_buffer()? {
-        OldBuffer::Missing => report.buffer_note = Some("there is no buffer file".into()),
-        OldBuffer::Invalid(text) => report.buffer_note = Some(text),
-        OldBuffer::Found { epoch, .. } if epoch != newest.epoch => {
-            let text = format!("the buffer is of epoch {epoch}, the log of {}", newest.epoch);
-            report.buffer_note = Some(text);
-        }
-        OldBuffer::Found { same_boot, durable, memory, .. } => {
-            let ring = OldRing::new(memory, survey.state.segment_bytes);
-            let durable = durable.filter(|_| same_boot);
-            return Ok(Some(Leftover { ring, same_boot, durable }));
-        }
+    let written = survey.highest_end.max(floor).max(head).max(epoch_base);
+    let base = written.plus(ring_bytes).segment_start_at_or_above(segment_bytes);
+    if base.plus(segment_bytes) <= Lsn::LIMIT {
+        return Ok(base);
     }
-    Ok(None)
+    let text = "the log has come to its last LSN: begin another one";
+    Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(base))
 }
 
 /// Step 2: what was found survives power loss before anybody is told of it.
 fn make_durable(
     store: &Arc<dyn Store>,
-    scanner: &mut Scanner<'_>,
+    scanner: &mut Scanner,
     survey: &Survey,
     scan: &Scan,
 ) -> Result<()> {
@@ -292,12 +210,7 @@ fn make_durable(
     if from < scan.end { store.sync(from, scan.end) } else { Ok(()) }
 }
 
-fn rewrite(
-    store: &Arc<dyn Store>,
-    scanner: &mut Scanner<'_>,
-    scan: &Scan,
-    from: Lsn,
-) -> Result<()> {
+fn rewrite(store: &Arc<dyn Store>, scanner: &mut Scanner, scan: &Scan, from: Lsn) -> Result<()> {
     const PIECE_BYTES: usize = 1 << 20;
     let mut piece = Vec::new();
     let mut at = from;
@@ -309,14 +222,4 @@ fn rewrite(
     }
     scanner.reader.forget();
     Ok(())
-}
-
-fn fill_in(report: &mut RecoveryReport, scan: &Scan) {
-    report.records = scan.records;
-    report.bytes = scan.bytes;
-    report.torn_bytes = scan.torn_bytes;
-    report.torn_reason.clone_from(&scan.torn_reason);
-    report.holes_padded = scan.holes.len() as u64;
-    report.records_from_buffer = scan.records_from_ring;
-    report.floor = scan.floor;
 }

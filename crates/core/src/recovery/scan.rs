@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::decision::{Cause, Decision, Ending, decide};
+use super::decision::{Decision, EndCause, Ending, Rule, Standing, decide};
 use super::ring::OldRing;
 use super::survey::{Survey, corrupt, floor_of_segments, reader_of};
 use crate::frame::{HEADER_BYTES, Header, Kind, padding};
@@ -24,7 +24,10 @@ pub(crate) struct Leftover {
 #[derive(Debug)]
 pub(crate) struct Scan {
     pub(crate) floor: Lsn,
+    /// Where the walk began: what lies below is not checked by it.
+    pub(crate) start: Lsn,
     pub(crate) end: Lsn,
+    pub(crate) cause: EndCause,
     pub(crate) records: u64,
     pub(crate) records_from_ring: u64,
     pub(crate) bytes: u64,
@@ -44,8 +47,9 @@ pub(crate) enum Source {
 
 /// Walks the newest epoch of a surveyed log. Changes nothing.
 #[derive(Debug)]
-pub(crate) struct Scanner<'a> {
-    survey: &'a Survey,
+pub(crate) struct Scanner {
+    survey: Arc<Survey>,
+    rule: Rule,
     newest: EpochSpan,
     pub(crate) reader: FrameReader,
     pub(crate) leftover: Option<Leftover>,
@@ -55,16 +59,18 @@ pub(crate) struct Scanner<'a> {
     place: String,
 }
 
-impl<'a> Scanner<'a> {
+impl Scanner {
     /// A scanner, if there is an epoch to scan.
     pub(crate) fn new(
         store: &Arc<dyn ReadStore>,
-        survey: &'a Survey,
+        survey: &Arc<Survey>,
         leftover: Option<Leftover>,
+        rule: Rule,
         read_ahead_bytes: usize,
-    ) -> Option<Scanner<'a>> {
+    ) -> Option<Scanner> {
         Some(Scanner {
-            survey,
+            survey: Arc::clone(survey),
+            rule,
             newest: survey.newest()?,
             reader: reader_of(store, survey, read_ahead_bytes),
             leftover,
@@ -73,21 +79,29 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// Finds the end of the log.
+    /// Bytes of the old buffer's ring, 0 without one.
+    pub(crate) fn ring_bytes(&self) -> u64 {
+        self.leftover.as_ref().map_or(0, |leftover| leftover.ring.ring_bytes())
+    }
+
+    /// Finds the end of the log, or walks up to the survey's limit.
     ///
     /// # Errors
-    /// `Corrupt` if the log ends below what was durable once.
+    /// `Corrupt` if the log ends below what was durable once, or below the limit; `Unclean` if
+    /// the rule wants a clean end; `NotARecord` if no record begins at the limit.
     pub(crate) fn run(&mut self) -> Result<Scan> {
         let line = self.leftover.as_ref().and_then(|leftover| leftover.durable);
         let floor = self.survey.floor().max(line.unwrap_or(Lsn::ZERO));
-        let floor = floor_of_segments(self.survey, &mut self.reader, floor)?;
+        let floor = floor_of_segments(&self.survey, &mut self.reader, floor)?;
         self.ring_floor = floor;
         let start = self.start(floor);
         let base = self.newest.base.max(self.survey.state.head);
         self.survey.check_present(base, start, &self.place)?;
         let mut scan = Scan {
             floor,
+            start,
             end: start,
+            cause: EndCause::default(),
             records: 0,
             records_from_ring: 0,
             bytes: 0,
@@ -103,7 +117,10 @@ impl<'a> Scanner<'a> {
             }
         }
         scan.bytes = scan.end.bytes_since(start);
-        self.look_beyond(&mut scan)?;
+        match self.survey.limit {
+            Some(limit) => self.check_limit(&mut scan, limit)?,
+            None => self.look_beyond(&mut scan)?,
+        }
         self.refuse_durable_holes(&scan)?;
         self.refuse_damaged_headers(start, scan.end)?;
         Ok(scan)
@@ -133,8 +150,9 @@ impl<'a> Scanner<'a> {
     }
 
     /// The base of the floor's segment: the one that holds or begins at it, else the one that
-    /// ends there; or the head, where that lies above.
+    /// ends there; or the head, where that lies above. Below a limit, the limit's segment.
     fn start(&self, floor: Lsn) -> Lsn {
+        let floor = floor.min(self.survey.limit.unwrap_or(floor));
         let segment_bytes = self.survey.state.segment_bytes;
         let within = floor.as_u64() % segment_bytes;
         let own = Lsn::new(floor.as_u64() - within);
@@ -149,7 +167,11 @@ impl<'a> Scanner<'a> {
 
     /// Goes on from `scan.end` over whole frames.
     fn walk(&mut self, scan: &mut Scan) -> Result<()> {
+        let limit = self.survey.limit.unwrap_or(Lsn::LIMIT);
         while let Some((header, source)) = self.probe(scan.end)? {
+            if scan.end.plus(header.frame_bytes) > limit {
+                break;
+            }
             if source == Source::Ring {
                 scan.ring_from.get_or_insert(scan.end);
             }
@@ -185,9 +207,15 @@ impl<'a> Scanner<'a> {
         let Some(leftover) = self.leftover.as_mut().filter(|leftover| leftover.same_boot) else {
             return Ok(false);
         };
+        if self.survey.limit.is_some_and(|limit| hole >= limit) {
+            return Ok(false);
+        }
         let Some((next, header)) = leftover.ring.find_after(hole, self.newest.seed) else {
             return Ok(false);
         };
+        if self.survey.limit.is_some_and(|limit| next > limit) {
+            return Ok(false);
+        }
         scan.floor = scan.floor.max(header.durable(next).unwrap_or(Lsn::ZERO));
         if scan.floor > hole {
             return Err(self.refuse(hole, scan.floor));
@@ -222,35 +250,56 @@ impl<'a> Scanner<'a> {
                 followers += 1;
             }
         }
+        let is_below_floor = scan.end < scan.floor;
         let ending = Ending {
-            is_below_floor: scan.end < scan.floor,
+            standing: if is_below_floor { Standing::BelowFloor } else { Standing::AboveFloor },
             has_broken_frame: broken.is_some(),
             has_followers: followers > 0,
         };
-        match decide(ending) {
-            Decision::Refuse => Err(self.refuse(scan.end, scan.floor)),
+        match decide(self.rule, ending) {
             Decision::End(cause) => {
+                scan.cause = cause;
                 scan.torn_bytes = last_valid.bytes_since(scan.end);
                 scan.torn_reason = reason(cause, scan.end, followers);
                 Ok(())
             }
+            Decision::RefuseUnclean => Err(self.unclean(scan.end)),
+            // What is to be done about damage is decided by who knows all of it.
+            Decision::Refuse | Decision::AskForName | Decision::Lose | Decision::Skip => {
+                Err(self.refuse(scan.end, scan.floor))
+            }
         }
     }
 
+    /// The log is to end at `limit`: all below it must be there, and a frame must begin there.
+    fn check_limit(&mut self, scan: &mut Scan, limit: Lsn) -> Result<()> {
+        if scan.end == limit {
+            scan.cause = EndCause::Damage;
+            return Ok(());
+        }
+        if self.probe(scan.end)?.is_some() {
+            let text =
+                format!("no record begins here; the one that spans it begins at LSN {}", scan.end);
+            return Err(Error::new(ErrorKind::NotARecord, text).at_path(&self.place).at_lsn(limit));
+        }
+        Err(self.refuse(scan.end, limit))
+    }
+
+    fn unclean(&self, end: Lsn) -> Error {
+        let text = format!("the log was not closed cleanly; its records end at LSN {end}");
+        Error::new(ErrorKind::Unclean, text).at_path(&self.place).at_lsn(end)
+    }
+
     fn count_records(&mut self, at: Lsn, header: &Header, source: Source) -> u64 {
-        if header.kind != Kind::Batch {
-            return u64::from(header.kind == Kind::Data);
+        if header.kind != Kind::Batch || source == Source::Segment {
+            return self.reader.records_in(at, header, self.newest.seed).unwrap_or_default();
         }
         let (mut member, end) = (at.plus(HEADER_BYTES as u64), at.plus(header.frame_bytes));
         let mut count = 0;
         while member < end {
             let seed = self.newest.seed;
-            let header = match source {
-                Source::Segment => self.reader.header(member, seed).ok().flatten(),
-                Source::Ring => {
-                    self.leftover.as_mut().and_then(|left| left.ring.frame(member, seed))
-                }
-            };
+            let leftover = self.leftover.as_mut();
+            let header = leftover.and_then(|leftover| leftover.ring.frame(member, seed));
             let Some(header) = header else { break };
             count += 1;
             member = member.plus(header.frame_bytes);
@@ -319,12 +368,12 @@ impl<'a> Scanner<'a> {
     }
 }
 
-fn reason(cause: Cause, end: Lsn, followers: u64) -> Option<String> {
+fn reason(cause: EndCause, end: Lsn, followers: u64) -> Option<String> {
     match cause {
-        Cause::NothingFollows => None,
-        Cause::BrokenFrame => Some(format!("the record at LSN {end} is incomplete")),
-        Cause::Gap => {
+        EndCause::TornRecord => Some(format!("the record at LSN {end} is incomplete")),
+        EndCause::Gap => {
             Some(format!("no valid record at LSN {end}, {followers} valid ones behind it"))
         }
+        EndCause::CleanClose | EndCause::NothingFollows | EndCause::Damage => None,
     }
 }

@@ -1,15 +1,19 @@
 //! What a store holds, before anything is decided: state, epochs, segments, first evidence.
 //!
-//! Reads headers only. Changes nothing.
+//! Reads headers only. Changes nothing. Numbers in them are checked before anything is computed
+//! or allocated with them; the list of segments is as long as the store's, never as long as a
+//! field says.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::frame::EpochSeed;
-use crate::options::MAX_BUFFER_BYTES;
 use crate::reader::{EpochSpan, FrameReader};
 use crate::store::{Predecessor, ReadStore, Segment, SegmentHeader, State};
-use crate::{Error, ErrorKind, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Result};
+
+/// No log begins so many epochs: a larger number is damage.
+const MAX_EPOCH: u64 = 1 << 60;
 
 /// What the headers of a log say.
 #[derive(Debug)]
@@ -30,22 +34,79 @@ pub(crate) struct Survey {
     pub(crate) largest_epoch: u64,
     /// End of the highest-numbered segment present, dead or alive.
     pub(crate) highest_end: Lsn,
+    /// Where the log is to end, if only what lies below some place was surveyed.
+    pub(crate) limit: Option<Lsn>,
+}
+
+/// The state and all segments of a store, with headers that can be computed with.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) state: State,
+    pub(crate) segments: Vec<Segment>,
+}
+
+impl Found {
+    pub(crate) fn list(store: &dyn ReadStore) -> Result<Found> {
+        let state = store.state()?;
+        check_state(&state, &store.place())?;
+        let mut segments = store.segments()?;
+        segments.iter_mut().for_each(distrust);
+        Ok(Found { state, segments })
+    }
+
+    /// The ranges between one epoch's end and the next one's base, ascending.
+    pub(crate) fn dead_ranges(&self) -> Vec<(Lsn, Lsn)> {
+        let valid = self.segments.iter().filter_map(|segment| segment.header.as_ref().ok());
+        let dead = |header: &SegmentHeader| Some((header.predecessor?.end, header.base));
+        let mut dead: Vec<(Lsn, Lsn)> = valid.filter_map(dead).collect();
+        dead.sort_unstable();
+        dead
+    }
+
+    /// The seed of the segment at `index`; where its header is damaged, those of the nearest
+    /// segments on either side, and the running epoch's.
+    pub(crate) fn seeds_near(&self, index: usize) -> Vec<EpochSeed> {
+        let State { uuid, epoch, epoch_salt, .. } = self.state;
+        let of = |segment: &Segment| {
+            let header = segment.header.as_ref().ok()?;
+            Some(EpochSeed::new(uuid, header.epoch, header.salt))
+        };
+        if let Some(seed) = of(&self.segments[index]) {
+            return vec![seed];
+        }
+        let before = self.segments[..index].iter().rev().find_map(of);
+        let behind = self.segments[index..].iter().find_map(of);
+        let mut seeds = vec![EpochSeed::new(uuid, epoch, epoch_salt)];
+        for seed in before.into_iter().chain(behind) {
+            if !seeds.contains(&seed) {
+                seeds.push(seed);
+            }
+        }
+        seeds
+    }
 }
 
 impl Survey {
     /// Reads the state and all headers of `store`.
     pub(crate) fn take(store: &dyn ReadStore) -> Result<Survey> {
-        let state = store.state()?;
-        let found = store.segments()?;
-        check_ranges(&state, &found, &store.place())?;
+        Survey::take_below(store, None)
+    }
+
+    /// As `take`, for a log that is to end at `below`: what lies wholly at or above it counts
+    /// for its epoch's number and the place that it takes, and is not judged.
+    ///
+    /// # Errors
+    /// As `take`; `NotARecord` where `below` lies between one epoch's end and the next one's
+    /// base; `Corrupt` without a place if nothing says where the last epoch below ended.
+    pub(crate) fn take_below(store: &dyn ReadStore, below: Option<Lsn>) -> Result<Survey> {
+        let listed = Found::list(store)?;
+        let dead = listed.dead_ranges();
+        let Found { state, segments: found } = listed;
         let segment_bytes = state.segment_bytes;
         let highest_end =
             found.last().map_or(Lsn::ZERO, |last| Lsn::new((last.number + 1) * segment_bytes));
         let valid = || found.iter().filter_map(|segment| segment.header.as_ref().ok());
         let largest_epoch = valid().map(|header| header.epoch).max().unwrap_or(0).max(state.epoch);
-        let dead: Vec<(Lsn, Lsn)> = valid()
-            .filter_map(|header| header.predecessor.map(|before| (before.end, header.base)))
-            .collect();
         let mut survey = Survey {
             segments: BTreeMap::new(),
             damaged: BTreeMap::new(),
@@ -54,13 +115,15 @@ impl Survey {
             salt: state.epoch_salt,
             largest_epoch,
             highest_end,
+            limit: None,
             state,
         };
         for segment in &found {
             let base = Lsn::new(segment.number * segment_bytes);
             let end = base.plus(segment_bytes);
             let is_dead = dead.iter().any(|(from, to)| base >= *from && end <= *to);
-            if is_dead || end <= survey.state.head {
+            let is_cut_off = below.is_some_and(|below| base >= below);
+            if is_dead || is_cut_off || end <= survey.state.head {
                 continue;
             }
             match &segment.header {
@@ -68,8 +131,15 @@ impl Survey {
                 Err(text) => drop(survey.damaged.insert(segment.number, text.clone())),
             }
         }
-        survey.list_epochs(store)?;
-        survey.check_the_running_epoch(store)?;
+        survey.list_epochs(store, below)?;
+        if let Some(below) = below {
+            let above: Vec<SegmentHeader> =
+                valid().filter(|header| header.base >= below).copied().collect();
+            survey.limit = Some(survey.end_below(below, &above, &store.place())?);
+        }
+        if below.is_none_or(|below| survey.state.epoch_base < below) {
+            survey.check_the_running_epoch(store)?;
+        }
         survey.check_what_lies_below(store)?;
         Ok(survey)
     }
@@ -121,7 +191,7 @@ impl Survey {
         Ok(())
     }
 
-    fn list_epochs(&mut self, store: &dyn ReadStore) -> Result<()> {
+    fn list_epochs(&mut self, store: &dyn ReadStore, below: Option<Lsn>) -> Result<()> {
         let mut newest: Option<SegmentHeader> = None;
         for header in self.segments.values() {
             let is_next = newest.is_none_or(|last| header.epoch > last.epoch);
@@ -151,10 +221,44 @@ impl Survey {
             self.salt = header.salt;
             newest = Some(*header);
         }
-        if self.spans.is_empty() && self.state.epoch > 0 {
+        let is_listed = below.is_none_or(|below| self.state.epoch_base < below);
+        if self.spans.is_empty() && self.state.epoch > 0 && is_listed {
             self.spans.push(self.epoch_of_state());
         }
         Ok(())
+    }
+
+    /// Where the last epoch below `below` ends: there, or where the epoch after it, whose headers
+    /// are in `above`, says that it ended before.
+    ///
+    /// Frames that a truncation cut off lie behind an epoch's end and validate: without the word
+    /// of the next epoch nothing tells them from the log's own.
+    fn end_below(&self, below: Lsn, above: &[SegmentHeader], place: &str) -> Result<Lsn> {
+        let Some(last) = self.newest() else { return Ok(below) };
+        let is_successor = |header: &&SegmentHeader| {
+            header.predecessor.is_some_and(|before| before.epoch == last.epoch)
+        };
+        let successor = above.iter().find(is_successor);
+        let Some((header, before)) =
+            successor.and_then(|header| Some((header, header.predecessor?)))
+        else {
+            let has_later = self.state.epoch > last.epoch || self.largest_epoch > last.epoch;
+            if !has_later {
+                return Ok(below);
+            }
+            let text = format!(
+                "epoch {} is followed by later ones, and no header says where it ended, so that \
+                 no place to cut can be told: read what is left with `salvage`",
+                last.epoch
+            );
+            return Err(corrupt(text, place));
+        };
+        let is_between = before.end <= below && below < header.base;
+        if is_between {
+            let text = format!("the log holds nothing from LSN {} to {}", before.end, header.base);
+            return Err(Error::new(ErrorKind::NotARecord, text).at_path(place).at_lsn(below));
+        }
+        Ok(below.min(before.end))
     }
 
     /// The running epoch as the state names it: all of its segments lie below the head.
@@ -218,29 +322,6 @@ impl Survey {
     }
 }
 
-/// Refuses numbers that no log writes, so that nothing is reckoned with them: their checksums hold,
-/// but so do those of a writer that has gone wrong.
-fn check_ranges(state: &State, found: &[Segment], place: &str) -> Result<()> {
-    let State { epoch, epoch_base, head, checkpoint, clean_end, .. } = *state;
-    let lsns = [epoch_base, head, checkpoint, clean_end];
-    if lsns.iter().any(|lsn| *lsn > Lsn::LIMIT)
-        || state.buffer_bytes > MAX_BUFFER_BYTES as u64
-        || epoch == u64::MAX
-    {
-        let text = format!("the log's state has numbers that no log can have: {state:?}");
-        return Err(corrupt(text, place));
-    }
-    let headers = found.iter().filter_map(|segment| segment.header.as_ref().ok());
-    let is_wrong = |header: &&SegmentHeader| {
-        let end = header.predecessor.map_or(Lsn::ZERO, |before| before.end);
-        header.epoch == u64::MAX || end > header.base
-    };
-    headers.into_iter().find(is_wrong).map_or(Ok(()), |header| {
-        let text = format!("a segment's header has numbers that no log can have: {header:?}");
-        Err(corrupt(text, place).at_segment(header.number))
-    })
-}
-
 /// Raises `floor` by what the first records of the newest epoch's segments prove.
 pub(crate) fn floor_of_segments(
     survey: &Survey,
@@ -265,6 +346,33 @@ pub(crate) fn reader_of(
     read_ahead_bytes: usize,
 ) -> FrameReader {
     FrameReader::new(Arc::clone(store), survey.state.segment_bytes, read_ahead_bytes)
+}
+
+/// Refuses a state whose numbers no log can have, though its checksum holds.
+fn check_state(state: &State, place: &str) -> Result<()> {
+    crate::check_segment_bytes(state.segment_bytes, crate::MIN_SEGMENT_BYTES)?;
+    let lsns = [state.head, state.checkpoint, state.clean_end, state.epoch_base];
+    let is_sane = lsns.iter().all(|lsn| *lsn < Lsn::LIMIT)
+        && state.epoch_base.as_u64().is_multiple_of(state.segment_bytes)
+        && state.buffer_bytes <= MAX_BUFFER_BYTES as u64
+        && state.epoch < MAX_EPOCH;
+    if is_sane {
+        return Ok(());
+    }
+    Err(corrupt("the log's state holds numbers that no log can have".into(), place))
+}
+
+/// Takes a header whose numbers no log can have, though its checksum holds, for a damaged one.
+fn distrust(segment: &mut Segment) {
+    let Ok(header) = &segment.header else { return };
+    let before = header.predecessor.unwrap_or_default();
+    let is_sane = header.base < Lsn::LIMIT
+        && header.epoch < MAX_EPOCH
+        && before.end <= header.base
+        && before.epoch < header.epoch;
+    if !is_sane {
+        segment.header = Err("it holds numbers that no log can have".into());
+    }
 }
 
 pub(crate) fn corrupt(text: String, place: &str) -> Error {

@@ -293,6 +293,15 @@ pub(crate) fn is_current(handle: &JoinHandle) -> bool {
     handle.thread().id() == loom::thread::current().id()
 }
 
+pub(crate) fn cores() -> usize {
+    1
+}
+
+/// Recovery is no part of the models: one after the other.
+pub(crate) fn in_parallel<T>(workers: usize, body: impl Fn(usize) -> T) -> Vec<T> {
+    (0..workers).map(body).collect()
+}
+
 /// A model's thread keeps nothing: loom's objects live for one execution.
 macro_rules! per_thread {
     ($name:ident: $type:ty = $make:expr) => {

@@ -154,6 +154,34 @@ pub(crate) fn has_two_cores() -> bool {
     std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1)
 }
 
+/// How many threads can run at one time.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Calls `body` with each number below `workers`, at one time, on threads that end before this
+/// returns; gives the results in order. The caller's thread is the first worker, and takes the
+/// work of each thread that cannot be started.
+pub(crate) fn in_parallel<T: Send>(workers: usize, body: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let body = &body;
+    std::thread::scope(|scope| {
+        let start = |worker| {
+            let builder = std::thread::Builder::new().name("palisade-verify".to_owned());
+            (worker, builder.spawn_scoped(scope, move || body(worker)))
+        };
+        let others: Vec<_> = (1..workers).map(start).collect();
+        let mut results = vec![body(0)];
+        for (worker, thread) in others {
+            results.push(match thread.map(std::thread::ScopedJoinHandle::join) {
+                Ok(Ok(result)) => result,
+                Ok(Err(panic)) => std::panic::resume_unwind(panic),
+                Err(_) => body(worker),
+            });
+        }
+        results
+    })
+}
+
 /// A value of `T` that this thread keeps for its next call, made by `make` the first time.
 ///
 /// Waiting needs one shared node per thread; making one per wait would allocate.

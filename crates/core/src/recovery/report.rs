@@ -1,0 +1,73 @@
+//! What an open says about itself.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::decision::EndCause;
+use crate::Lsn;
+
+/// Acknowledged data that an open gave up, or would have to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LostRange {
+    /// The first LSN that is lost: the first bad place, or a record below it that the caller
+    /// named.
+    pub from: Lsn,
+    /// Exclusive end of what is known to have been there.
+    pub to: Lsn,
+    /// Records in the range that still validate: `palisade::inspect` can read them.
+    pub readable_records: u64,
+}
+
+impl fmt::Display for LostRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LostRange { from, to, readable_records } = self;
+        write!(f, "LSN {from} to {to}, {readable_records} records of which still validate")
+    }
+}
+
+/// What an open found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecoveryReport {
+    /// Whether the log had been closed cleanly: nothing was scanned, unless all was to be
+    /// verified.
+    pub clean: bool,
+    /// Whether every frame from the head on was checked ([`Verify::Full`](crate::Verify::Full)).
+    pub verified: bool,
+    /// Segments present at or above the head.
+    pub segments: u64,
+    /// Records read by the scan: all of the log's if it was verified, else those that could
+    /// have been torn.
+    pub records: u64,
+    /// Bytes read by the scan.
+    pub bytes: u64,
+    /// Why the log ended where it ended.
+    pub end_cause: EndCause,
+    /// Bytes of recognisable frames behind the end that were cut off.
+    pub torn_bytes: u64,
+    /// Why the tail was cut, in words, if something was.
+    pub torn_reason: Option<String>,
+    /// What was durable once and was given up, as the caller allowed
+    /// ([`RecoveryPolicy::PointInTime`](crate::RecoveryPolicy::PointInTime)).
+    pub lost: Option<LostRange>,
+    /// Ranges of threads that died between reserving and publishing, turned into padding.
+    pub holes_padded: u64,
+    /// Records that were in the log buffer only.
+    pub records_from_buffer: u64,
+    /// What is to be said of the buffer's file: missing, invalid, of an older epoch.
+    pub buffer_note: Option<String>,
+    /// Everything below was certainly durable before.
+    pub floor: Lsn,
+    /// Exclusive end of what was recovered.
+    pub end: Lsn,
+    /// Where appends begin: `end` after a clean close, else the new epoch's base.
+    pub base: Lsn,
+    /// The running epoch.
+    pub epoch: u64,
+    /// Whether an append survives the death of the process (see
+    /// [`Stats::appends_survive_kill`](crate::Stats::appends_survive_kill)).
+    pub appends_survive_kill: bool,
+    /// Time from the start of the survey to the permission to append.
+    pub elapsed: Duration,
+}

@@ -1,0 +1,272 @@
+//! Reading what still validates, wherever it lies.
+//!
+//! Segments are read in order, each with its own header's epoch, or, where the header is
+//! damaged, with those of its neighbours. Where no frame validates the search goes on behind;
+//! what was passed over is a gap. What a truncation or a crash cut off is no part of the log: the
+//! headers of later epochs name those ranges. Where such a header is damaged, records that were
+//! cut off may be given.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::report::LostRange;
+use super::survey::Found;
+use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
+use crate::reader::{FrameReader, Record};
+use crate::store::ReadStore;
+use crate::{Error, ErrorKind, Lsn, Result};
+
+/// What a read error passes over: the unit in which disks and page caches fail.
+const UNREADABLE_BYTES: u64 = 4096;
+
+/// A part of the log that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Gap {
+    /// The first LSN of it.
+    pub from: Lsn,
+    /// Exclusive end: the next record that validates, or what was durable for certain.
+    pub to: Lsn,
+}
+
+/// What [`Salvage`] comes to next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Salvaged<'a> {
+    /// A record that validates.
+    Record(Record<'a>),
+    /// Damage that was passed over, and what it took with it.
+    Gap(Gap),
+}
+
+/// A read-only walk over everything in a log that still validates; it changes nothing and takes
+/// no lock.
+///
+/// Records come in LSN order. A batch that is damaged is passed over as a whole.
+///
+/// ```no_run
+/// # fn show(log: &palisade_core::inspect::Inspector) -> palisade_core::Result<()> {
+/// use palisade_core::inspect::Salvaged;
+/// let mut salvage = log.salvage(None)?;
+/// while let Some(next) = salvage.next()? {
+///     match next {
+///         Salvaged::Record(record) => println!("{} {:?}", record.lsn(), record.data()),
+///         Salvaged::Gap(gap) => eprintln!("lost: LSN {} to {}", gap.from, gap.to),
+///         _ => {}
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+pub struct Salvage {
+    reader: FrameReader,
+    stretches: Vec<Stretch>,
+    stretch: usize,
+    /// Ranges that are no part of the log, ascending.
+    dead: Vec<(Lsn, Lsn)>,
+    at: Lsn,
+    /// All below was given or reported as a gap.
+    told: Lsn,
+    /// Members below it lie in a batch whose checksum holds.
+    verified_to: Lsn,
+    held: Option<(Lsn, Header)>,
+    floor: Lsn,
+}
+
+/// Bytes of one segment, and the epochs whose frames may lie in it.
+struct Stretch {
+    from: Lsn,
+    to: Lsn,
+    seeds: Vec<EpochSeed>,
+}
+
+enum Step {
+    Record(Lsn, Header),
+    Gap(Gap),
+}
+
+impl Salvage {
+    /// Begins at `from`, or at the head.
+    pub(crate) fn new(
+        store: &Arc<dyn ReadStore>,
+        from: Option<Lsn>,
+        read_ahead_bytes: usize,
+    ) -> Result<Salvage> {
+        let found = Found::list(store.as_ref())?;
+        let state = &found.state;
+        let from = from.unwrap_or(state.head).max(state.head);
+        let dead = found.dead_ranges();
+        Ok(Salvage {
+            reader: FrameReader::new(Arc::clone(store), state.segment_bytes, read_ahead_bytes),
+            stretches: stretches(&found, &dead, from),
+            stretch: 0,
+            dead,
+            at: from,
+            told: from,
+            verified_to: Lsn::ZERO,
+            held: None,
+            floor: state.checkpoint.max(state.clean_end),
+        })
+    }
+
+    /// The next record or gap, or `None` at the end.
+    ///
+    /// # Errors
+    /// `Io`: a part of the log could not be read; the next call goes on 4096 bytes behind it.
+    #[expect(clippy::should_implement_trait, reason = "the record borrows the read buffer")]
+    pub fn next(&mut self) -> Result<Option<Salvaged<'_>>> {
+        Ok(match self.step()? {
+            None => None,
+            Some(Step::Gap(gap)) => Some(Salvaged::Gap(gap)),
+            Some(Step::Record(lsn, header)) => {
+                let payload = self.reader.payload(lsn, &header)?;
+                let Some(payload) = payload.filter(|payload| header.matches(payload)) else {
+                    let text = "the record changed while it was read";
+                    return Err(Error::new(ErrorKind::Io, text).at_lsn(lsn));
+                };
+                let end = lsn.plus(header.frame_bytes);
+                Some(Salvaged::Record(Record::new(lsn, end, header.tag, payload)))
+            }
+        })
+    }
+
+    fn step(&mut self) -> Result<Option<Step>> {
+        loop {
+            let found = match self.held.take() {
+                Some(held) => Some(held),
+                None => self.find()?,
+            };
+            let end = found.map_or(self.floor, |(at, _)| at);
+            if let Some(gap) = self.gap_before(end) {
+                self.held = found;
+                self.told = gap.to;
+                return Ok(Some(Step::Gap(gap)));
+            }
+            let Some((at, header)) = found else { return Ok(None) };
+            let end = at.plus(header.frame_bytes);
+            self.at = end;
+            if header.kind == Kind::Batch {
+                self.verified_to = end;
+                self.at = at.plus(HEADER_BYTES as u64);
+            }
+            self.told = self.at;
+            if header.kind == Kind::Data {
+                return Ok(Some(Step::Record(at, header)));
+            }
+        }
+    }
+
+    /// The next frame at or above the place.
+    fn find(&mut self) -> Result<Option<(Lsn, Header)>> {
+        while self.stretch < self.stretches.len() {
+            let Stretch { from, to, .. } = self.stretches[self.stretch];
+            let at = self.at.max(from);
+            if at < to {
+                let found = self.find_in(at, to).inspect_err(|_| {
+                    let block = at.as_u64() / UNREADABLE_BYTES;
+                    self.at = Lsn::new((block + 1) * UNREADABLE_BYTES);
+                    self.reader.forget();
+                })?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+            self.stretch += 1;
+        }
+        Ok(None)
+    }
+
+    /// The first frame in `[at, to)`; a member only where a frame must begin.
+    fn find_in(&mut self, at: Lsn, to: Lsn) -> Result<Option<(Lsn, Header)>> {
+        let seeds = std::mem::take(&mut self.stretches[self.stretch].seeds);
+        let found = self.first_frame(&seeds, at, to);
+        self.stretches[self.stretch].seeds = seeds;
+        found
+    }
+
+    fn first_frame(
+        &mut self,
+        seeds: &[EpochSeed],
+        at: Lsn,
+        to: Lsn,
+    ) -> Result<Option<(Lsn, Header)>> {
+        let is_verified = at < self.verified_to;
+        for seed in seeds {
+            let frame = match is_verified {
+                true => self.reader.header(at, *seed)?,
+                false => self.reader.frame(at, *seed)?,
+            };
+            let fits = |header: &Header| at.plus(header.frame_bytes) <= to;
+            if let Some(header) = frame.filter(fits).filter(|_| at == self.told) {
+                return Ok(Some((at, header)));
+            }
+        }
+        let mut first: Option<(Lsn, Header)> = None;
+        for seed in seeds {
+            let before = first.map_or(to, |(found, _)| found);
+            let Some(found) = self.reader.find(at, before, *seed)? else { continue };
+            let header = self.reader.header(found, *seed)?;
+            first = header.map(|header| (found, header)).or(first);
+        }
+        Ok(first)
+    }
+
+    /// The first part of the log between what was told and `to`.
+    fn gap_before(&self, to: Lsn) -> Option<Gap> {
+        let mut from = self.told;
+        for (dead_from, dead_to) in &self.dead {
+            if from >= *dead_from {
+                from = from.max(*dead_to);
+                continue;
+            }
+            if *dead_from < to {
+                return Some(Gap { from, to: *dead_from });
+            }
+        }
+        (from < to).then_some(Gap { from, to })
+    }
+}
+
+impl fmt::Debug for Salvage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Salvage").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+/// What is there at or above `from`, and up to `floor` at least.
+pub(crate) fn lost_beyond(
+    store: &Arc<dyn ReadStore>,
+    from: Lsn,
+    floor: Lsn,
+    read_ahead_bytes: usize,
+) -> Result<LostRange> {
+    let mut lost = LostRange { from, to: floor.max(from), readable_records: 0 };
+    let mut salvage = Salvage::new(store, Some(from), read_ahead_bytes)?;
+    while let Some(step) = salvage.step()? {
+        match step {
+            Step::Record(..) => {
+                lost.readable_records += 1;
+                lost.to = lost.to.max(salvage.at);
+            }
+            Step::Gap(gap) => lost.to = lost.to.max(gap.to),
+        }
+    }
+    Ok(lost)
+}
+
+fn stretches(found: &Found, dead: &[(Lsn, Lsn)], from: Lsn) -> Vec<Stretch> {
+    let mut stretches = Vec::new();
+    for (index, segment) in found.segments.iter().enumerate() {
+        let base = Lsn::new(segment.number * found.state.segment_bytes);
+        let from = base.max(from);
+        let mut to = base.plus(found.state.segment_bytes);
+        for (dead_from, dead_to) in dead {
+            if *dead_from < to && to <= *dead_to {
+                to = *dead_from;
+            }
+        }
+        if from.plus(ALIGN_BYTES) <= to {
+            stretches.push(Stretch { from, to, seeds: found.seeds_near(index) });
+        }
+    }
+    stretches
+}

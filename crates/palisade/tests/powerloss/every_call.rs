@@ -1,0 +1,243 @@
+//! A crash at every file-system call of every piece of work, again at every call of the recovery
+//! from it, and once more in the recovery from that; and, for small logs, every subset of what
+//! the medium may have kept.
+
+use palisade::{Result, Wal};
+use palisade_store::sim::Fate;
+
+use crate::dice::Dice;
+use crate::oracle::Crash;
+use crate::session::{Session, Shape};
+
+/// Up to so many sectors and names that may or may not have been kept, every subset is tried.
+const MOST_ASKED: u32 = 8;
+/// How many subsets are tried where there are more.
+const SAMPLED_SUBSETS: u64 = 16;
+
+/// Work that is to be interrupted, and what comes before it.
+struct Scenario {
+    name: &'static str,
+    before: fn(&mut Session, &Wal) -> Result<()>,
+    work: fn(&mut Session, Wal) -> Result<()>,
+}
+
+const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "first open",
+        before: |_, _| Ok(()),
+        work: |_, wal| {
+            drop(wal);
+            Ok(())
+        },
+    },
+    Scenario {
+        name: "commit",
+        before: |session, wal| session.commit(wal, 100),
+        work: |session, wal| {
+            session.append(&wal, 200)?;
+            session.commit(&wal, 300)?;
+            session.append(&wal, 10)
+        },
+    },
+    Scenario {
+        name: "rotate and prepare ahead",
+        before: |session, wal| session.commit(wal, 1500),
+        work: |session, wal| {
+            for _ in 0..4 {
+                session.append(&wal, 900)?;
+                session.commit(&wal, 900)?;
+            }
+            Ok(())
+        },
+    },
+    Scenario {
+        name: "truncate_before and recycle",
+        before: |session, wal| (0..9).try_for_each(|_| session.commit(wal, 1200)),
+        work: |session, wal| {
+            session.truncate_before(&wal, 7)?;
+            for _ in 0..6 {
+                session.commit(&wal, 1200)?;
+            }
+            session.truncate_before(&wal, 4)
+        },
+    },
+    Scenario {
+        name: "checkpoint",
+        before: |session, wal| (0..3).try_for_each(|_| session.append(wal, 700)),
+        work: |session, wal| {
+            session.checkpoint(&wal, 1)?;
+            session.append(&wal, 700)?;
+            session.checkpoint(&wal, 3)
+        },
+    },
+    Scenario {
+        name: "close",
+        before: |session, wal| (0..3).try_for_each(|_| session.append(wal, 700)),
+        work: |session, wal| session.close(wal),
+    },
+    Scenario {
+        name: "close and open",
+        before: |session, wal| session.commit(wal, 700),
+        work: |session, wal| {
+            session.close(wal)?;
+            let wal = session.shape.open(&session.disk)?;
+            session.append(&wal, 300)?;
+            session.close(wal)?;
+            session.shape.open(&session.disk).map(drop)
+        },
+    },
+    Scenario {
+        name: "batch",
+        before: |session, wal| session.commit(wal, 1300),
+        work: |session, wal| {
+            session.append_batch(&wal, &[500, 600, 300])?;
+            session.commit(&wal, 20)?;
+            session.append_batch(&wal, &[10, 0, 900])
+        },
+    },
+];
+
+/// A session in which the scenario's work comes next, and its log; `None` if its open died.
+fn prepared(scenario: &Scenario, shape: &Shape, crash_at: Option<u64>) -> (Session, Option<Wal>) {
+    let mut session = Session::new(shape.clone(), 7);
+    if scenario.name == "first open" {
+        if let Some(call) = crash_at {
+            session.disk.crash_at(call);
+        }
+        session.working_on = "open";
+        let wal = session.shape.open(&session.disk);
+        assert!(wal.is_ok() || session.disk.is_dead());
+        return (session, wal.ok());
+    }
+    let wal = session.open_and_check(None);
+    (scenario.before)(&mut session, &wal).expect("nothing fails yet");
+    if let Some(call) = crash_at {
+        session.disk.crash_at(session.disk.calls() + call);
+    }
+    (session, Some(wal))
+}
+
+/// How many calls the scenario's work makes.
+fn calls_of(scenario: &Scenario, shape: &Shape) -> u64 {
+    let (mut session, wal) = prepared(scenario, shape, None);
+    let begun = if scenario.name == "first open" { 0 } else { session.disk.calls() };
+    (scenario.work)(&mut session, wal.expect("nothing fails")).expect("nothing fails");
+    session.disk.calls() - begun
+}
+
+/// The session after a crash at the work's `call`.
+fn crashed_at(scenario: &Scenario, shape: &Shape, call: u64) -> Session {
+    let (mut session, wal) = prepared(scenario, shape, Some(call));
+    if let Some(wal) = wal {
+        let worked = (scenario.work)(&mut session, wal);
+        assert!(worked.is_ok() || session.disk.is_dead(), "{}: {worked:?}", scenario.name);
+    }
+    session.disk.kill();
+    session
+}
+
+/// Recoveries from the crash of `session`, interrupted at each `stride`th call, `depth` times.
+fn descend(session: &Session, so_far: Option<Crash>, depth: u32, dice: &mut Dice) -> u64 {
+    let mut runs = 0;
+    for crash in [Crash::Kill, Crash::PowerLoss] {
+        let worst = if so_far == Some(Crash::PowerLoss) { Crash::PowerLoss } else { crash };
+        let seed = dice.next();
+        let fresh = || {
+            let mut next = session.fork(seed);
+            next.crash(crash);
+            next
+        };
+        let mut whole = fresh();
+        let before = whole.disk.calls();
+        drop(whole.open_and_check(Some(worst)));
+        runs += 1;
+        if depth == 0 {
+            continue;
+        }
+        let calls = whole.disk.calls() - before;
+        // The deeper, the fewer calls: all of the first recovery, some of the second.
+        let stride = if depth == 2 { 1 } else { 1 + dice.below(calls.max(1)) };
+        for call in (0..calls).step_by(stride as usize) {
+            let mut next = fresh();
+            next.disk.crash_at(next.disk.calls() + call);
+            next.open_and_die(worst);
+            next.disk.kill();
+            runs += descend(&next, Some(worst), depth - 1, dice);
+        }
+    }
+    runs
+}
+
+fn sweep(shape: &Shape) {
+    let mut dice = Dice::new(1);
+    for scenario in SCENARIOS {
+        let calls = calls_of(scenario, shape);
+        let mut runs = 0;
+        for call in 0..calls {
+            let session = crashed_at(scenario, shape, call);
+            runs += descend(&session, None, 2, &mut dice);
+        }
+        println!("{}: {calls} calls, {runs} recoveries", scenario.name);
+        assert!(calls > 0);
+    }
+}
+
+#[test]
+fn a_crash_at_every_call_three_deep_loses_nothing() {
+    sweep(&Shape::smallest());
+}
+
+#[test]
+fn a_crash_at_every_call_loses_nothing_with_a_heap_buffer() {
+    sweep(&Shape { heap: true, ..Shape::smallest() });
+}
+
+#[test]
+fn a_crash_at_every_call_loses_nothing_on_a_file_system_that_copies_on_write() {
+    sweep(&Shape { in_place: false, ..Shape::smallest() });
+}
+
+/// Loses power with every subset of what may have been kept, or with some where there are many.
+fn every_subset(session: &Session, dice: &mut Dice) -> (u64, bool) {
+    let asked = {
+        let disk = session.disk.fork(0);
+        let mut asked = 0;
+        disk.lose_power_choosing(&mut |_| {
+            asked += 1;
+            Fate::Keep
+        });
+        asked
+    };
+    let is_whole = asked <= MOST_ASKED;
+    let subsets = if is_whole { 1 << asked } else { SAMPLED_SUBSETS };
+    for subset in 0..subsets {
+        let mut next = session.fork(subset);
+        let chosen = if is_whole { subset } else { dice.next() };
+        let mut bit = 0;
+        next.lose_power_choosing(&mut |_| {
+            bit += 1;
+            if chosen >> ((bit - 1) % 64) & 1 == 1 { Fate::Keep } else { Fate::Drop }
+        });
+        drop(next.open_and_check(Some(Crash::PowerLoss)));
+    }
+    (subsets, is_whole)
+}
+
+#[test]
+fn every_subset_of_what_was_not_synced_at_every_call() {
+    // The buffer's mapping would ask for each of its sectors; what it keeps is tried by seeds.
+    let shape = Shape { heap: true, ..Shape::smallest() };
+    let mut dice = Dice::new(2);
+    for scenario in SCENARIOS {
+        let calls = calls_of(scenario, &shape);
+        let (mut subsets, mut whole) = (0, 0);
+        for call in 0..calls {
+            let session = crashed_at(scenario, &shape, call);
+            let (tried, is_whole) = every_subset(&session, &mut dice);
+            subsets += tried;
+            whole += u64::from(is_whole);
+        }
+        println!("{}: {calls} calls, {whole} of them whole, {subsets} subsets", scenario.name);
+        assert!(whole > 0, "{}: no call with few enough sectors", scenario.name);
+    }
+}

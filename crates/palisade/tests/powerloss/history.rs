@@ -1,0 +1,236 @@
+//! One seed: lives of one log on a simulated disk, each with random work, each ended by a crash at
+//! a random file-system call, and a check of what the next one finds.
+
+use palisade::{Error, ErrorKind, Result, SyncPolicy, Wal};
+use palisade_store::sim::{CallKind, Fault, FaultKind};
+
+use crate::dice::Dice;
+use crate::oracle::Crash;
+use crate::session::{Session, Shape};
+
+const LIVES: u64 = 5;
+/// Recoveries that may be interrupted one after the other.
+const DEPTH: u32 = 3;
+
+/// A session and the dice that say what happens in it.
+#[derive(Debug)]
+pub(crate) struct History {
+    dice: Dice,
+    pub(crate) session: Session,
+}
+
+impl History {
+    pub(crate) fn new(seed: u64) -> History {
+        let mut dice = Dice::new(seed);
+        let shape = roll_shape(&mut dice);
+        let session = Session::new(shape, dice.next());
+        History { dice, session }
+    }
+
+    /// All lives.
+    pub(crate) fn run(&mut self) {
+        let mut crash = None;
+        for _ in 0..LIVES {
+            let wal = self.recover(crash);
+            self.live(wal);
+            crash = Some(self.crash());
+        }
+        drop(self.recover(crash));
+    }
+
+    /// Opens the log after `crash`, with up to `DEPTH` crashes on the way, and checks it.
+    fn recover(&mut self, crash: Option<Crash>) -> Wal {
+        let mut crash = crash;
+        for _ in 0..DEPTH {
+            if !self.dice.once_in(3) {
+                break;
+            }
+            self.plan_crash(40);
+            // The first open of all has nothing to lose: any promise is empty.
+            self.session.open_and_die(crash.unwrap_or(Crash::Kill));
+            let next = self.crash();
+            let lost_power = crash == Some(Crash::PowerLoss) || next == Crash::PowerLoss;
+            crash = Some(if lost_power { Crash::PowerLoss } else { Crash::Kill });
+        }
+        let wal = self.session.open_and_check(crash);
+        if !self.dice.once_in(3) {
+            return wal;
+        }
+        // G5: a second recovery, with nothing done in between, finds the same.
+        self.session.disk.kill();
+        drop(wal);
+        let crash = self.crash();
+        let wal = self.session.open_and_check(Some(crash));
+        self.session.oracle.check_all(&wal);
+        wal
+    }
+
+    fn plan_crash(&mut self, within: u64) {
+        let disk = &self.session.disk;
+        disk.crash_at(disk.calls() + self.dice.below(within));
+    }
+
+    fn crash(&mut self) -> Crash {
+        let crash = if self.dice.once_in(2) { Crash::PowerLoss } else { Crash::Kill };
+        self.session.crash(crash);
+        // A fault of the life before must not meet the recovery, which is to come through.
+        self.session.disk.heal();
+        crash
+    }
+
+    /// Random work until the disk dies or the work is done.
+    fn live(&mut self, wal: Wal) {
+        if self.dice.once_in(2) {
+            self.plan_crash(120);
+        }
+        if self.dice.once_in(4) {
+            let fault = self.roll_fault();
+            self.session.disk.fail(fault);
+        }
+        for _ in 0..self.dice.below(60) {
+            if self.session.disk.is_dead() {
+                break;
+            }
+            if let Err(error) = self.step(&wal)
+                && !self.goes_on(&wal, &error)
+            {
+                break;
+            }
+        }
+        self.end(wal);
+    }
+
+    /// Whether the log goes on after `error`: after lack of space it does, in the same epoch.
+    fn goes_on(&mut self, wal: &Wal, error: &Error) -> bool {
+        if self.session.disk.is_dead() {
+            return false;
+        }
+        match error.kind() {
+            ErrorKind::NoSpace => true,
+            ErrorKind::Poisoned => {
+                let again =
+                    wal.append(b"more").map(drop).expect_err("G6: append on a poisoned log");
+                assert_eq!(again.kind(), ErrorKind::Poisoned, "G6: the error is sticky");
+                assert!(wal.sync().is_err(), "G6: sync on a poisoned log");
+                false
+            }
+            // A fault outside of writes and syncs: the call failed, the log stands.
+            ErrorKind::Io => true,
+            _ => panic!("{}: {error}", self.session.working_on),
+        }
+    }
+
+    fn step(&mut self, wal: &Wal) -> Result<()> {
+        let index = self.dice.below(self.session.oracle.entries().len().max(1) as u64) as usize;
+        match self.dice.below(15) {
+            0..=4 => {
+                let len = self.roll_len(wal);
+                self.session.append(wal, len)
+            }
+            5 => {
+                let (len, dies) = (self.roll_len(wal), self.dice.once_in(8));
+                self.session.append_in_place(wal, len, dies)
+            }
+            6 => {
+                let count = 1 + self.dice.below(4);
+                let lens: Vec<usize> = (0..count).map(|_| self.dice.below(120) as usize).collect();
+                self.session.append_batch(wal, &lens)
+            }
+            7..=8 => {
+                let len = self.roll_len(wal);
+                self.session.commit(wal, len)
+            }
+            9 => self.session.sync(wal),
+            10 => self.session.flush(wal),
+            11 => self.session.truncate_before(wal, index),
+            12 => self.session.checkpoint(wal, index),
+            13 => self.session.read(wal),
+            _ => self.fill_the_disk(wal),
+        }
+    }
+
+    /// G7: the disk is full for a while; nothing is lost, and it goes on without a reopen.
+    fn fill_the_disk(&mut self, wal: &Wal) -> Result<()> {
+        self.session.disk.set_capacity(Some(0));
+        let result = self.work_on_a_full_disk(wal);
+        self.session.disk.set_capacity(None);
+        result?;
+        self.session.sync(wal)
+    }
+
+    fn work_on_a_full_disk(&mut self, wal: &Wal) -> Result<()> {
+        for _ in 0..self.dice.below(12) {
+            let len = self.roll_len(wal);
+            let appended = self.session.append(wal, len);
+            self.session.working_on = "append on a full disk";
+            match appended {
+                Err(error) if error.kind() == ErrorKind::NoSpace => {}
+                other => other?,
+            }
+        }
+        match self.session.sync(wal) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
+            other => other,
+        }
+    }
+
+    fn end(&mut self, wal: Wal) {
+        match self.dice.below(4) {
+            0 => {
+                // Its error is the crash or the fault that was planned.
+                let _ = self.session.close(wal);
+            }
+            1 => {
+                self.session.working_on = "drop";
+                drop(wal);
+            }
+            _ => {
+                self.session.disk.kill();
+                drop(wal);
+            }
+        }
+    }
+
+    fn roll_fault(&mut self) -> Fault {
+        let kinds = [
+            FaultKind::Eio,
+            FaultKind::Eio,
+            FaultKind::NoSpace,
+            FaultKind::ShortWrite,
+            FaultKind::Interrupted,
+            FaultKind::SlowSync,
+        ];
+        let calls = [CallKind::Write, CallKind::Sync, CallKind::SyncFolder, CallKind::Rename];
+        let kind = self.dice.pick(&kinds);
+        if self.dice.once_in(2) {
+            return Fault::at(self.session.disk.calls() + self.dice.below(60), kind);
+        }
+        Fault::nth(self.dice.pick(&calls), self.dice.below(20), kind)
+    }
+
+    fn roll_len(&mut self, wal: &Wal) -> usize {
+        let max = wal.max_record_bytes() as u64;
+        let len = match self.dice.below(20) {
+            0 => 0,
+            1 => max,
+            2..=4 => self.dice.below(max + 1),
+            _ => self.dice.below(200.min(max)),
+        };
+        len as usize
+    }
+}
+
+fn roll_shape(dice: &mut Dice) -> Shape {
+    let policies = [SyncPolicy::OnCommit, SyncPolicy::OnCommit, SyncPolicy::Always, SyncPolicy::Os];
+    Shape {
+        segment_bytes: dice.pick(&[4096, 8192, 16_384]),
+        buffer_bytes: dice.pick(&[4096, 8192, 16_384]),
+        heap: dice.once_in(4),
+        zero_fill: !dice.once_in(4),
+        spares: dice.below(4) as usize,
+        policy: dice.pick(&policies),
+        in_place: !dice.once_in(5),
+        has_boot_id: !dice.once_in(5),
+        powersafe: true,
+    }
+}

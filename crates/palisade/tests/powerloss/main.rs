@@ -1,0 +1,11 @@
+//! Simulated losses of power and deaths of the process, thousands of them, against an oracle.
+//!
+//! `verification/powerloss.sh [SEEDS]` runs as many seeds as one likes; `cargo test` runs a few
+//! hundred. A failing seed prints itself and the command that runs it again.
+
+mod dice;
+mod every_call;
+mod history;
+mod oracle;
+mod session;
+mod sweep;

@@ -1,0 +1,303 @@
+//! A log on a simulated disk beside its oracle: each piece of work tells the oracle what it
+//! appended and what was promised.
+
+use std::collections::BTreeSet;
+
+use palisade::{
+    BufferKind, ErrorKind, FileOptions, Lsn, Options, Result, SyncPolicy, Wal, framed_bytes,
+};
+use palisade_store::sim::{Fate, Loss, SimDisk};
+
+use crate::oracle::{Crash, Oracle};
+
+/// What is fixed for all lives of a log.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) segment_bytes: u64,
+    pub(crate) buffer_bytes: usize,
+    pub(crate) heap: bool,
+    pub(crate) zero_fill: bool,
+    pub(crate) spares: usize,
+    pub(crate) policy: SyncPolicy,
+    pub(crate) in_place: bool,
+    pub(crate) has_boot_id: bool,
+    pub(crate) powersafe: bool,
+}
+
+impl Shape {
+    /// The smallest log: segments and ring of one page, everything else as by default.
+    pub(crate) fn smallest() -> Shape {
+        Shape {
+            segment_bytes: 4096,
+            buffer_bytes: 4096,
+            heap: false,
+            zero_fill: true,
+            spares: 2,
+            policy: SyncPolicy::OnCommit,
+            in_place: true,
+            has_boot_id: true,
+            powersafe: true,
+        }
+    }
+
+    pub(crate) fn disk(&self, seed: u64) -> SimDisk {
+        let mut disk = SimDisk::new(seed);
+        if !self.in_place {
+            disk = disk.copy_on_write();
+        }
+        if !self.has_boot_id {
+            disk = disk.without_boot_id();
+        }
+        if !self.powersafe {
+            disk = disk.without_powersafe_overwrite();
+        }
+        disk
+    }
+
+    fn files(&self) -> FileOptions {
+        let mut files = FileOptions::new();
+        files.segment_bytes = Some(self.segment_bytes);
+        files.buffer = if self.heap { BufferKind::Heap } else { BufferKind::Auto };
+        files.zero_fill = self.zero_fill;
+        files.spare_segments = self.spares;
+        files
+    }
+
+    fn log(&self) -> Options {
+        Options::new().buffer_bytes(self.buffer_bytes).sync_policy(self.policy)
+    }
+
+    pub(crate) fn open(&self, disk: &SimDisk) -> Result<Wal> {
+        Wal::with_store(disk.open(&self.files())?, self.log())
+    }
+}
+
+/// A log's disk, and what has to be true of it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) shape: Shape,
+    pub(crate) disk: SimDisk,
+    pub(crate) oracle: Oracle,
+    /// What was going on at each crash: which work, which call.
+    pub(crate) crash_points: BTreeSet<String>,
+    pub(crate) working_on: &'static str,
+}
+
+impl Session {
+    pub(crate) fn new(shape: Shape, seed: u64) -> Session {
+        let disk = shape.disk(seed);
+        Session {
+            shape,
+            disk,
+            oracle: Oracle::default(),
+            crash_points: BTreeSet::new(),
+            working_on: "open",
+        }
+    }
+
+    /// What a failing test prints: the log's shape and every call that the disk saw.
+    pub(crate) fn describe(&self) -> String {
+        format!("{:?}\n{}", self.shape, self.disk.trace().join("\n"))
+    }
+
+    /// Opens the log, which no crash is planned for, and checks what is there after `crash`.
+    pub(crate) fn open_and_check(&mut self, crash: Option<Crash>) -> Wal {
+        self.working_on = "open";
+        let wal = self.shape.open(&self.disk).unwrap_or_else(|error| panic!("open: {error}"));
+        match crash {
+            Some(crash) => self.oracle.check_recovered(&wal, crash),
+            None => self.oracle.check_all(&wal),
+        }
+        wal
+    }
+
+    /// Opens the log, which may die on the way after the crash `before`.
+    pub(crate) fn open_and_die(&mut self, before: Crash) {
+        self.working_on = "recovery";
+        match self.shape.open(&self.disk) {
+            Ok(wal) => {
+                self.oracle.reported(wal.recovery_report().end, before);
+                self.disk.kill();
+            }
+            Err(error) => assert!(self.disk.is_dead(), "open: {error}"),
+        }
+    }
+
+    /// The life is over; the next one finds what this crash leaves.
+    pub(crate) fn crash(&mut self, crash: Crash) {
+        self.disk.kill();
+        if let Some(call) = self.disk.trace().iter().rev().find_map(|line| place_of_death(line)) {
+            self.crash_points.insert(format!("{}: {call}", self.working_on));
+        }
+        match crash {
+            Crash::Kill => self.disk.restart(),
+            Crash::PowerLoss => {
+                self.disk.lose_power();
+                self.oracle.forget_kill_promise();
+            }
+        }
+    }
+
+    /// Power is lost, and `choice` says what the medium kept.
+    pub(crate) fn lose_power_choosing(&mut self, choice: &mut dyn FnMut(Loss) -> Fate) {
+        self.disk.lose_power_choosing(choice);
+        self.oracle.forget_kill_promise();
+    }
+
+    /// A copy of everything, after the end of a life; `seed` is for the disk's further fates.
+    pub(crate) fn fork(&self, seed: u64) -> Session {
+        Session {
+            shape: self.shape.clone(),
+            disk: self.disk.fork(seed),
+            oracle: self.oracle.clone(),
+            crash_points: BTreeSet::new(),
+            working_on: self.working_on,
+        }
+    }
+
+    pub(crate) fn append(&mut self, wal: &Wal, len: usize) -> Result<()> {
+        self.working_on = "append";
+        let data = self.oracle.data(len);
+        let appended = wal.append(&data).map(|ticket| (ticket.lsn(), ticket.end_lsn()));
+        self.note(wal, appended, vec![data])
+    }
+
+    pub(crate) fn commit(&mut self, wal: &Wal, len: usize) -> Result<()> {
+        self.working_on = "commit";
+        let data = self.oracle.data(len);
+        let end = |lsn: Lsn| lsn.plus(framed_bytes(len));
+        let committed = wal.commit(&data);
+        let appended = committed.as_ref().map(|&lsn| (lsn, end(lsn))).map_err(Clone::clone);
+        self.note(wal, appended, vec![data])?;
+        self.oracle.promise(end(committed?));
+        Ok(())
+    }
+
+    /// Appends in place; the process may die in the middle of it, between reserve and publish.
+    pub(crate) fn append_in_place(&mut self, wal: &Wal, len: usize, dies: bool) -> Result<()> {
+        self.working_on = "append_with";
+        let data = self.oracle.data(len);
+        let half = len / 2;
+        let disk = self.disk.clone();
+        let appended = wal.append_with(len, |_, bytes| {
+            bytes[..half].copy_from_slice(&data[..half]);
+            if dies {
+                disk.kill();
+            }
+            bytes[half..].copy_from_slice(&data[half..]);
+        });
+        if dies && self.disk.is_dead() {
+            // It was never published: it must not come back.
+            return Ok(());
+        }
+        let appended = appended.map(|ticket| (ticket.lsn(), ticket.end_lsn()));
+        self.note(wal, appended, vec![data])
+    }
+
+    pub(crate) fn append_batch(&mut self, wal: &Wal, lens: &[usize]) -> Result<()> {
+        self.working_on = "append_batch";
+        let datas: Vec<Vec<u8>> = lens.iter().map(|&len| self.oracle.data(len)).collect();
+        let records: Vec<&[u8]> = datas.iter().map(Vec::as_slice).collect();
+        let appended = wal.append_batch(&records).map(|ticket| (ticket.lsn(), ticket.end_lsn()));
+        self.note(wal, appended, datas)
+    }
+
+    pub(crate) fn sync(&mut self, wal: &Wal) -> Result<()> {
+        self.working_on = "sync";
+        wal.sync()?;
+        self.oracle.promise(self.oracle.highest());
+        assert!(wal.durable_lsn() >= self.oracle.highest(), "G1: sync returned below the end");
+        Ok(())
+    }
+
+    pub(crate) fn flush(&mut self, wal: &Wal) -> Result<()> {
+        self.working_on = "flush_to_os";
+        let Some(last) = self.oracle.entries().last() else { return Ok(()) };
+        let end = last.end;
+        wal.flush_to_os(last.lsn)?;
+        if !self.disk.is_dead() {
+            self.oracle.promise_kill(end);
+        }
+        Ok(())
+    }
+
+    /// `truncate_before` with the entry at `index`, if there is one.
+    pub(crate) fn truncate_before(&mut self, wal: &Wal, index: usize) -> Result<()> {
+        self.working_on = "truncate_before";
+        let Some(lsn) = self.oracle.entries().get(index).map(|entry| entry.lsn) else {
+            return Ok(());
+        };
+        self.oracle.may_truncate(lsn);
+        let truncated = wal.truncate_before(lsn);
+        if !self.disk.is_dead() {
+            // A failure may come before or after the head has moved.
+            let head = wal.head_lsn();
+            assert!(head <= lsn.max(self.oracle.head()) && (truncated.is_err() || head >= lsn));
+            self.oracle.truncated(head);
+        }
+        if truncated.is_ok() {
+            self.oracle.promise(lsn);
+            self.oracle.truncated(lsn);
+        }
+        truncated
+    }
+
+    pub(crate) fn checkpoint(&mut self, wal: &Wal, index: usize) -> Result<()> {
+        self.working_on = "checkpoint";
+        let Some(lsn) = self.oracle.entries().get(index).map(|entry| entry.lsn) else {
+            return Ok(());
+        };
+        wal.checkpoint(lsn)?;
+        self.oracle.promise(lsn);
+        Ok(())
+    }
+
+    /// The running log shows what was appended, no more and no less.
+    pub(crate) fn read(&mut self, wal: &Wal) -> Result<()> {
+        self.working_on = "read";
+        // Reading brings everything to the operating system first, which may fail.
+        let Some(last) = self.oracle.entries().last() else { return Ok(()) };
+        wal.flush_to_os(last.lsn)?;
+        if !self.disk.is_dead() {
+            self.oracle.check_all(wal);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn close(&mut self, wal: Wal) -> Result<()> {
+        self.working_on = "close";
+        wal.close()?;
+        self.oracle.promise(self.oracle.highest());
+        Ok(())
+    }
+
+    /// What an append means for the oracle: an error with an LSN came after the record was in.
+    fn note(&mut self, wal: &Wal, appended: Result<(Lsn, Lsn)>, datas: Vec<Vec<u8>>) -> Result<()> {
+        let (lsn, end, result) = match appended {
+            Ok((lsn, end)) => (lsn, end, Ok(())),
+            Err(error) => match error.appended_lsn() {
+                Some(lsn) => {
+                    let bytes = datas.iter().map(|data| framed_bytes(data.len())).sum();
+                    (lsn, lsn.plus(bytes), Err(error))
+                }
+                None => return Err(error),
+            },
+        };
+        self.oracle.append(lsn, end, datas);
+        if !self.disk.is_dead() {
+            let in_buffer = wal.stats().appends_survive_kill;
+            self.oracle.promise_kill(if in_buffer { end } else { wal.written_lsn().min(end) });
+            if self.shape.policy == SyncPolicy::Always && result.is_ok() {
+                self.oracle.promise(end);
+            }
+        }
+        result
+    }
+}
+
+/// The call at which the process died, less the numbers in it: the same place in the code,
+/// whichever segment it was.
+fn place_of_death(line: &str) -> Option<String> {
+    let call = line.strip_suffix(" -> the process dies")?;
+    Some(call.chars().filter(|c| !c.is_ascii_digit()).collect::<String>().trim().to_owned())
+}

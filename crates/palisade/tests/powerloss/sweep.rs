@@ -1,0 +1,94 @@
+//! Many seeds, on all cores; a failing one is printed with what replays it.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::history::History;
+
+/// Seeds of a plain `cargo test`.
+const SEEDS: u64 = 600;
+/// Progress is told so often.
+const TELL_EVERY: u64 = 1000;
+
+/// A seed that found a violation.
+struct Failure {
+    seed: u64,
+    what: String,
+    trace: String,
+}
+
+#[test]
+fn seeds_of_random_crashes_lose_nothing() {
+    let first = number("PALISADE_FIRST_SEED").unwrap_or(0);
+    let seeds = number("PALISADE_SEEDS").unwrap_or(SEEDS);
+    let next = AtomicU64::new(0);
+    let points = Mutex::new(BTreeSet::new());
+    let failures = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    // Relaxed: the counter shares out seeds, it orders nothing.
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= seeds {
+                        return;
+                    }
+                    match run_seed(first + index) {
+                        Ok(found) => points.lock().unwrap().extend(found),
+                        Err(failure) => failures.lock().unwrap().push(failure),
+                    }
+                    if (index + 1) % TELL_EVERY == 0 {
+                        eprintln!("{} of {seeds} seeds", index + 1);
+                    }
+                }
+            });
+        }
+    });
+    report(&failures.into_inner().unwrap());
+    let points = points.into_inner().unwrap();
+    println!("{seeds} seeds from {first} on: no violation, {} distinct crash points", points.len());
+    if number("PALISADE_POINTS").is_some() {
+        points.iter().for_each(|point| println!("  {point}"));
+    }
+}
+
+fn run_seed(seed: u64) -> Result<BTreeSet<String>, Failure> {
+    let mut history = History::new(seed);
+    let outcome = catch_unwind(AssertUnwindSafe(|| history.run()));
+    let session = history.session;
+    match outcome {
+        Ok(()) => Ok(session.crash_points),
+        Err(panic) => {
+            Err(Failure { seed, what: text_of(panic.as_ref()), trace: session.describe() })
+        }
+    }
+}
+
+/// Fails with everything that one needs to look at the first failing seed.
+fn report(failures: &[Failure]) {
+    let Some(first) = failures.iter().min_by_key(|failure| failure.seed) else { return };
+    eprintln!("{}", first.trace);
+    for failure in failures {
+        eprintln!("seed {}: {}", failure.seed, failure.what);
+    }
+    let seed = first.seed;
+    panic!(
+        "{} seeds failed; the first, {seed}: {}\nrun it again with PALISADE_FIRST_SEED={seed} \
+         PALISADE_SEEDS=1 cargo test -p palisade --test powerloss seeds_of_random_crashes",
+        failures.len(),
+        first.what,
+    );
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}

@@ -1,0 +1,147 @@
+//! Files whose checksums hold and whose numbers lie: what they ask for is not believed, and costs
+//! no memory and no endless loop.
+
+use std::fs;
+use std::io::IoSlice;
+use std::path::Path;
+
+use palisade::inspect::{Inspector, Outcome};
+use palisade::store::{ReadStore, State, Store};
+use palisade::{
+    BufferKind, ErrorKind, Lsn, MemStore, Options, RecoveryPolicy, Verify, Wal, crc32c_append,
+};
+use palisade_core::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
+
+use crate::folder::{contents, folder, small, snapshot};
+use crate::watchdog::guarded;
+
+const BLOCK_BYTES: usize = 4096;
+
+/// Puts `value` at `at` of the block that begins at `block` of the file, and mends its checksum.
+fn forge(file: &Path, block: usize, at: usize, value: u64) {
+    let mut bytes = fs::read(file).unwrap();
+    bytes[block + at..block + at + 8].copy_from_slice(&value.to_le_bytes());
+    let checksum = crc32c_append(0, &bytes[block + 12..block + BLOCK_BYTES]);
+    bytes[block + 8..block + 12].copy_from_slice(&checksum.to_le_bytes());
+    fs::write(file, bytes).unwrap();
+}
+
+fn all_ways() -> Vec<Options> {
+    let lossy = RecoveryPolicy::PointInTime { lose_from: Some(Lsn::ZERO) };
+    let unnamed = RecoveryPolicy::PointInTime { lose_from: None };
+    let policies = [RecoveryPolicy::Strict, RecoveryPolicy::Absolute, unnamed, lossy];
+    let verify = [Verify::Tail, Verify::Full];
+    let with = |policy| verify.map(|verify| small().recovery(policy).verify(verify));
+    policies.into_iter().flat_map(with).collect()
+}
+
+fn killed() -> (tempfile::TempDir, std::path::PathBuf) {
+    let (dir, path) = folder();
+    let wal = small().buffer(BufferKind::Heap).open(&path).unwrap();
+    for _ in 0..400 {
+        wal.append(&[5; 300]).unwrap();
+    }
+    wal.sync().unwrap();
+    (dir, path)
+}
+
+const LIES: [u64; 8] =
+    [1 << 40, (1 << 60) - 65_536, (1 << 60) - 1, 1 << 60, 1 << 63, u64::MAX - 65_535, u64::MAX, 7];
+
+#[test]
+fn numbers_in_the_state_that_no_log_can_have_are_refused_or_survived() {
+    guarded(|| {
+        for at in [48, 56, 64, 72, 88, 96, 104, 112] {
+            for lie in LIES {
+                let (_dir, path) = killed();
+                forge(&path.join("meta"), 0, at, lie);
+                fs::copy(path.join("meta"), path.join("copy")).unwrap();
+                let block = fs::read(path.join("copy")).unwrap()[..BLOCK_BYTES].to_vec();
+                fs::remove_file(path.join("copy")).unwrap();
+                fs::write(path.join("meta"), [block.clone(), block].concat()).unwrap();
+                let before = snapshot(&path);
+                for options in all_ways() {
+                    if let Err(error) = options.foresee(&path) {
+                        assert!(error.kind() != ErrorKind::Io, "{at} {lie:#x}: {error}");
+                    }
+                }
+                if let Ok(log) = Inspector::open(&path) {
+                    let _ = log.verify();
+                    let _ = log.verify_deep(2);
+                    let _ = log.salvage(None).map(|mut salvage| {
+                        while salvage.next().is_ok_and(|next| next.is_some()) {}
+                    });
+                }
+                assert!(snapshot(&path) == before, "{at} {lie:#x}");
+            }
+        }
+    });
+}
+
+#[test]
+fn numbers_in_a_segments_header_that_no_log_can_have_are_damage() {
+    guarded(|| {
+        for segment in [0, 1] {
+            for at in [40, 48, 56, 64, 72, 80, 88, 96] {
+                for lie in LIES {
+                    let (_dir, path) = killed();
+                    forge(&path.join(format!("segment-{segment:020}")), 0, at, lie);
+                    let before = snapshot(&path);
+                    for options in all_ways() {
+                        if let Err(error) = options.foresee(&path) {
+                            assert!(error.kind() != ErrorKind::Io, "{at} {lie:#x}: {error}");
+                        }
+                    }
+                    let log = Inspector::open(&path).unwrap();
+                    let _ = log.verify_deep(2).unwrap();
+                    let mut salvage = log.salvage(None).unwrap();
+                    while salvage.next().unwrap().is_some() {}
+                    assert!(snapshot(&path) == before, "{at} {lie:#x}");
+                }
+            }
+        }
+    });
+}
+
+/// A frame whose header is genuine and claims more than any log can have written, in a segment of
+/// 16 GiB: believing it would take 4 GiB.
+#[test]
+fn a_length_that_no_record_can_have_is_not_believed_though_its_checksum_holds() {
+    let store = MemStore::new(16 << 30);
+    let options = || Options::new().buffer_bytes(1 << 14);
+    let wal = Wal::with_store(store.clone(), options()).unwrap();
+    let first = wal.commit(b"first").unwrap();
+    let at = wal.reserved_lsn();
+    drop(wal);
+    let State { uuid, epoch, epoch_salt, .. } = store.state().unwrap();
+    let seed = EpochSeed::new(uuid, epoch, epoch_salt);
+    for len in [u32::MAX, (512 << 20) - 16, 1 << 30] {
+        let header = Header::new(Kind::Data, 0, len, 0).encode(seed, at);
+        assert_eq!(header.len(), HEADER_BYTES);
+        store.write(at, &[IoSlice::new(&header)]).unwrap();
+        let verdict = palisade_core::inspect::Inspector::new(store.clone()).verify().unwrap();
+        assert_eq!((verdict.outcome, verdict.end), (Outcome::TornTail, at));
+    }
+    let wal = Wal::with_store(store, options()).unwrap();
+    assert_eq!(contents(&wal).unwrap(), [(first, b"first".to_vec())]);
+}
+
+/// Names of segments are the only count that recovery goes by.
+#[test]
+fn segments_far_away_cost_what_they_are_not_what_lies_between() {
+    guarded(|| {
+        let (_dir, path) = killed();
+        let far = path.join(format!("segment-{:020}", (1_u64 << 44) - 2));
+        fs::copy(path.join(format!("segment-{:020}", 1)), &far).unwrap();
+        for options in all_ways() {
+            let found = options.foresee(&path);
+            if let Err(error) = &found {
+                assert!(error.kind() != ErrorKind::Io, "{error}");
+            }
+        }
+        let _ = Inspector::open(&path).unwrap().verify_deep(2).unwrap();
+        // No room is left for another epoch above that number.
+        let error = small().open(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfRange, "{error}");
+    });
+}

@@ -1,0 +1,458 @@
+//! What an open does about damage, as the caller chose: nothing is lost that was not named, and
+//! what was given up never comes back.
+
+use std::fs;
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+
+use palisade::inspect::{Gap, Inspector, Outcome, Salvaged};
+use palisade::store::Store;
+use palisade::{
+    BufferKind, EndCause, ErrorKind, LostRange, Lsn, MemStore, Options, RecoveryPolicy, Verify, Wal,
+};
+use tempfile::TempDir;
+
+use crate::faulty::FaultyStore;
+use crate::folder::{Snapshot, contents, copy_as_killed, flip, folder, place_of, small, snapshot};
+
+const SEGMENT_BYTES: u64 = 64 << 10;
+
+fn data(n: u32) -> Vec<u8> {
+    n.to_le_bytes().repeat(60)
+}
+
+fn named(lsn: Lsn) -> RecoveryPolicy {
+    RecoveryPolicy::PointInTime { lose_from: Some(lsn) }
+}
+
+const UNNAMED: RecoveryPolicy = RecoveryPolicy::PointInTime { lose_from: None };
+
+fn full() -> Options {
+    small().verify(Verify::Full)
+}
+
+/// A log of two epochs, the second beginning at record 700, closed cleanly or killed after all
+/// was synced; and its records.
+fn log(closed: bool) -> (TempDir, PathBuf, Vec<(Lsn, Vec<u8>)>) {
+    let (dir, path) = folder();
+    let options = small().buffer(BufferKind::Heap);
+    let mut records = Vec::new();
+    for life in 0..2 {
+        let wal = options.open(&path).unwrap();
+        for n in 700 * life..700 * (life + 1) {
+            records.push((wal.append(&data(n)).unwrap().lsn(), data(n)));
+        }
+        wal.checkpoint(records[records.len() - 1].0).unwrap();
+        if closed && life == 1 {
+            wal.close().unwrap();
+        }
+    }
+    (dir, path, records)
+}
+
+/// Damages the payload of the record at `lsn`.
+fn damage(path: &Path, lsn: Lsn) {
+    let (file, at) = place_of(path, lsn, SEGMENT_BYTES);
+    flip(&file, at + 40);
+}
+
+fn damage_header(path: &Path, lsn: Lsn) {
+    let (file, _) = place_of(path, lsn, SEGMENT_BYTES);
+    flip(&file, 50);
+}
+
+/// Opens a log that has to be refused and left as it is.
+fn refused(options: &Options, path: &Path, kind: ErrorKind) -> palisade::Error {
+    let before = snapshot(path);
+    let error = options.open(path).unwrap_err();
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(snapshot(path) == before, "what is refused is left as it is: {error}");
+    error
+}
+
+fn copy(from: &Path) -> (TempDir, PathBuf) {
+    copy_as_killed(from)
+}
+
+fn restore(path: &Path, files: &Snapshot) {
+    for entry in fs::read_dir(path).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    for (name, bytes) in files {
+        fs::write(path.join(name), bytes).unwrap();
+    }
+}
+
+#[test]
+fn absolute_refuses_every_end_but_a_clean_one_and_changes_nothing() {
+    let absolute = small().recovery(RecoveryPolicy::Absolute);
+    let (_dir, path, _) = log(false);
+    let error = refused(&absolute, &path, ErrorKind::Unclean);
+    assert!(error.to_string().contains("RecoveryPolicy::Strict"), "{error}");
+    let wal = small().open(&path).unwrap();
+    wal.close().unwrap();
+    let wal = absolute.open(&path).unwrap();
+    assert_eq!(wal.recovery_report().end_cause, EndCause::CleanClose);
+    drop(wal);
+    refused(&absolute, &path, ErrorKind::Unclean);
+    let (_dir, fresh) = folder();
+    absolute.open(&fresh).unwrap().close().unwrap();
+    absolute.open(&fresh).unwrap();
+}
+
+#[test]
+fn full_verification_refuses_damage_anywhere_and_the_tail_alone_does_not_see_it() {
+    for closed in [false, true] {
+        let (_dir, path, records) = log(closed);
+        for index in [0, 1, 300, 699, 700, 900] {
+            let (_copy, path) = copy(&path);
+            damage(&path, records[index].0);
+            for threads in [0, 1, 3] {
+                let options = full().verify_threads(threads);
+                let error = refused(&options, &path, ErrorKind::Corrupt);
+                assert_eq!(error.lsn(), Some(records[index].0), "record {index}");
+                let segment = records[index].0.as_u64() / SEGMENT_BYTES;
+                assert_eq!(error.segment(), Some(segment));
+            }
+            small().open(&path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn full_verification_of_a_whole_log_counts_all_of_it() {
+    for closed in [false, true] {
+        let (_dir, path, records) = log(closed);
+        let foreseen = full().foresee(&path).unwrap();
+        let wal = full().open(&path).unwrap();
+        let report = wal.recovery_report();
+        assert!(report.verified && report.clean == closed);
+        assert_eq!((report.records, report.lost), (1400, None));
+        assert!(report.bytes >= 1400 * 264, "{report:?}");
+        assert_eq!((foreseen.records, foreseen.end), (1400, report.end));
+        assert_eq!(contents(&wal).unwrap(), records);
+    }
+}
+
+#[test]
+fn damage_below_the_head_is_nobodys_business() {
+    let (_dir, path, records) = log(false);
+    let wal = small().open(&path).unwrap();
+    wal.truncate_before(records[650].0).unwrap();
+    wal.close().unwrap();
+    damage(&path, records[649].0);
+    let wal = full().open(&path).unwrap();
+    assert_eq!(wal.recovery_report().records, 750);
+}
+
+/// Damages the record at `index`, opens with the loss named, and checks what comes of it, in this
+/// life and the later ones.
+fn lose(path: &Path, records: &[(Lsn, Vec<u8>)], index: usize, options: &Options) {
+    let from = records[index].0;
+    let error = refused(&options.clone().recovery(UNNAMED), path, ErrorKind::WouldLose);
+    let lost = error.lost_range().expect("the range is named");
+    assert_eq!((lost.from, error.lsn()), (from, Some(from)));
+    assert!(lost.to > records[records.len() - 1].0, "{lost}");
+    assert_eq!(lost.readable_records, (records.len() - index - 1) as u64);
+    assert!(error.to_string().contains(&lost.to_string()), "{error}");
+
+    let wal = options.clone().recovery(named(from)).open(path).unwrap();
+    let report = wal.recovery_report().clone();
+    assert_eq!((report.lost, report.end_cause), (Some(lost), EndCause::Damage));
+    assert!(report.end <= from, "{report:?}");
+    assert!(wal.reserved_lsn() >= lost.to, "no LSN is used twice");
+    let kept = &records[..index];
+    assert_eq!(contents(&wal).unwrap(), kept);
+    let later = wal.commit(b"later").unwrap();
+    assert_eq!(wal.get(records[index].0).unwrap_err().kind(), ErrorKind::NotARecord);
+    drop(wal);
+
+    let expected: Vec<_> = kept.iter().cloned().chain([(later, b"later".to_vec())]).collect();
+    for policy in [RecoveryPolicy::Strict, UNNAMED, named(from)] {
+        let wal = full().recovery(policy).open(path).unwrap();
+        assert_eq!(wal.recovery_report().lost, None);
+        assert_eq!(contents(&wal).unwrap(), expected, "what was given up stays gone");
+    }
+    let verdict = Inspector::open(path).unwrap().verify_deep(0).unwrap();
+    assert_ne!(verdict.outcome, Outcome::Corrupt, "{verdict:?}");
+}
+
+#[test]
+fn a_named_loss_ends_the_log_at_the_first_bad_place_and_never_comes_back() {
+    for closed in [false, true] {
+        let (_dir, path, records) = log(closed);
+        for index in [0, 1, 300, 699, 700, 701, 1398] {
+            let (_copy, path) = copy(&path);
+            damage(&path, records[index].0);
+            lose(&path, &records, index, &full());
+        }
+    }
+}
+
+#[test]
+fn damage_in_the_tail_needs_no_full_verification() {
+    let (_dir, path, records) = log(false);
+    damage(&path, records[1390].0);
+    lose(&path, &records, 1390, &small());
+}
+
+#[test]
+fn the_lowest_of_several_bad_places_counts() {
+    let (_dir, path, records) = log(false);
+    for index in [1395, 1200, 400, 60] {
+        damage(&path, records[index].0);
+    }
+    damage_header(&path, records[1000].0);
+    let error = refused(&full().recovery(UNNAMED), &path, ErrorKind::WouldLose);
+    assert_eq!(error.lsn(), Some(records[60].0));
+    let wal = full().recovery(named(records[60].0)).open(&path).unwrap();
+    assert_eq!(contents(&wal).unwrap(), records[..60]);
+}
+
+#[test]
+fn a_missing_segment_and_a_damaged_header_are_bad_places_too() {
+    let (_dir, path, records) = log(false);
+    let first_of = |lsn: Lsn| {
+        let base = Lsn::new(lsn.as_u64() - lsn.as_u64() % SEGMENT_BYTES);
+        (base, records.iter().filter(|(lsn, _)| *lsn < base).count())
+    };
+    for is_missing in [true, false] {
+        for lsn in [records[400].0, records[1100].0, records[1399].0] {
+            let (_copy, path) = copy(&path);
+            let (file, _) = place_of(&path, lsn, SEGMENT_BYTES);
+            match is_missing {
+                true => fs::remove_file(file).unwrap(),
+                false => damage_header(&path, lsn),
+            }
+            let (base, kept) = first_of(lsn);
+            let error = refused(&small().recovery(UNNAMED), &path, ErrorKind::WouldLose);
+            assert_eq!(error.lost_range().unwrap().from, base, "{error}");
+            let wal = small().recovery(named(base)).open(&path).unwrap();
+            assert_eq!(contents(&wal).unwrap(), records[..kept]);
+            assert!(wal.reserved_lsn() > records[1399].0);
+            drop(wal);
+            assert_eq!(contents(&full().open(&path).unwrap()).unwrap(), records[..kept]);
+        }
+    }
+}
+
+#[test]
+fn a_log_without_its_first_segment_begins_anew() {
+    let (_dir, path, records) = log(false);
+    let (file, _) = place_of(&path, records[0].0, SEGMENT_BYTES);
+    fs::remove_file(file).unwrap();
+    let error = refused(&small().recovery(UNNAMED), &path, ErrorKind::WouldLose);
+    let lost = error.lost_range().unwrap();
+    assert_eq!((lost.from, lost.readable_records > 1000), (Lsn::ZERO, true), "{error}");
+    let wal = small().recovery(named(Lsn::ZERO)).open(&path).unwrap();
+    assert_eq!(contents(&wal).unwrap(), []);
+    let lsn = wal.commit(b"anew").unwrap();
+    assert!(lsn > records[1399].0);
+    drop(wal);
+    assert_eq!(contents(&full().open(&path).unwrap()).unwrap(), [(lsn, b"anew".to_vec())]);
+}
+
+/// Where an epoch ended is known from the header of the next one alone: without it, records that
+/// a truncation cut off could not be told from the log's own.
+#[test]
+fn without_the_header_that_says_where_an_epoch_ended_no_place_to_cut_is_offered() {
+    let (_dir, path, records) = log(false);
+    damage_header(&path, records[700].0);
+    for policy in [RecoveryPolicy::Strict, UNNAMED, named(records[700].0), named(records[10].0)] {
+        let error = refused(&full().recovery(policy), &path, ErrorKind::Corrupt);
+        assert_eq!(error.lost_range(), None, "{error}");
+    }
+    let (found, gaps) = salvage(&path, None);
+    assert_eq!(found, records, "salvage reads all of it: {gaps:?}");
+}
+
+#[test]
+fn a_place_below_the_first_bad_one_must_be_a_records_own() {
+    let (_dir, path, records) = log(false);
+    damage(&path, records[1000].0);
+    let before = snapshot(&path);
+    for below in [999, 701, 700, 400, 1, 0] {
+        let lsn = records[below].0;
+        refused(&full().recovery(named(lsn.plus(8))), &path, ErrorKind::NotARecord);
+        let wal = full().recovery(named(lsn)).open(&path).unwrap();
+        let lost = wal.recovery_report().lost.unwrap();
+        assert_eq!((lost.from, lost.readable_records), (lsn, (1400 - below - 1) as u64));
+        assert_eq!(contents(&wal).unwrap(), records[..below], "record {below}");
+        drop(wal);
+        assert_eq!(contents(&full().open(&path).unwrap()).unwrap(), records[..below]);
+        restore(&path, &before);
+    }
+    // Between the epochs lies nothing, so nothing can begin there.
+    let dead = records[699].0.plus(8 * 1024);
+    refused(&full().recovery(named(dead)), &path, ErrorKind::NotARecord);
+}
+
+#[test]
+fn a_name_left_in_the_settings_gives_up_nothing_else() {
+    let (_dir, path, records) = log(false);
+    damage(&path, records[1000].0);
+    let options = full().recovery(named(records[1000].0));
+    let wal = options.open(&path).unwrap();
+    let more: Vec<Lsn> = (0..10).map(|n| wal.commit(&[n; 100]).unwrap()).collect();
+    wal.close().unwrap();
+    damage(&path, more[5]);
+    let error = refused(&options, &path, ErrorKind::NotARecord);
+    assert_eq!(error.lsn(), Some(records[1000].0), "{error}");
+    let above = full().recovery(named(more[6]));
+    let error = refused(&above, &path, ErrorKind::WouldLose);
+    assert_eq!(error.lost_range().unwrap().from, more[5]);
+}
+
+/// A closed log in memory whose record 20 of 40 is damaged, and the LSNs of its records.
+fn damaged_in_memory(options: &Options) -> (MemStore, Vec<Lsn>) {
+    let store = MemStore::new(4096);
+    let wal = Wal::with_store(store.clone(), options.clone()).unwrap();
+    let lsns: Vec<Lsn> = (0..40_u8).map(|n| wal.commit(&[n; 300]).unwrap()).collect();
+    wal.close().unwrap();
+    store.write(lsns[20].plus(30), &[IoSlice::new(b"rot")]).unwrap();
+    (store, lsns)
+}
+
+fn lsns_of(wal: &Wal) -> Vec<Lsn> {
+    contents(wal).unwrap().iter().map(|(lsn, _)| *lsn).collect()
+}
+
+#[test]
+fn a_log_killed_at_any_step_of_a_loss_is_as_before_or_ends_where_it_was_said() {
+    let strict = Options::new().buffer_bytes(4096).verify(Verify::Full);
+    let (mut as_before, mut ended) = (0, 0);
+    for steps in 0.. {
+        let (inner, lsns) = damaged_in_memory(&strict);
+        let lossy = strict.clone().recovery(named(lsns[20]));
+        let store = FaultyStore::over(inner);
+        store.die_after(steps);
+        let is_done = Wal::with_store(store.clone(), lossy.clone()).is_ok();
+        let next = store.next_life();
+        match Wal::with_store(next.clone(), strict.clone()) {
+            Ok(wal) => {
+                assert_eq!(lsns_of(&wal), lsns[..20], "after {steps} steps");
+                ended += 1;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "after {steps} steps: {error}");
+                assert_eq!(error.lsn(), Some(lsns[20]));
+                as_before += 1;
+            }
+        }
+        let wal = Wal::with_store(next.next_life(), lossy).unwrap();
+        assert_eq!(lsns_of(&wal), lsns[..20], "after {steps} steps");
+        if is_done {
+            break;
+        }
+    }
+    assert!(as_before > 0 && ended > 2, "{as_before} and {ended}");
+}
+
+fn salvage(path: &Path, from: Option<Lsn>) -> (Vec<(Lsn, Vec<u8>)>, Vec<Gap>) {
+    let before = snapshot(path);
+    let mut salvage = Inspector::open(path).unwrap().salvage(from).unwrap();
+    let (mut records, mut gaps) = (Vec::new(), Vec::new());
+    while let Some(next) = salvage.next().unwrap() {
+        match next {
+            Salvaged::Record(record) => records.push((record.lsn(), record.data().to_vec())),
+            Salvaged::Gap(gap) => gaps.push(gap),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(snapshot(path) == before, "salvage changes nothing");
+    (records, gaps)
+}
+
+#[test]
+fn salvage_gives_everything_that_validates_and_names_what_it_skips() {
+    for closed in [false, true] {
+        let (_dir, path, records) = log(closed);
+        assert_eq!(salvage(&path, None), (records.clone(), vec![]));
+        let bad = [0, 5, 6, 300, 699, 700, 1000, 1399];
+        bad.iter().for_each(|index| damage(&path, records[*index].0));
+        let (found, gaps) = salvage(&path, None);
+        let expected: Vec<_> = (0..1400).filter(|index| !bad.contains(index)).collect();
+        let expected: Vec<_> = expected.into_iter().map(|index| records[index].clone()).collect();
+        assert_eq!(found, expected);
+        let froms: Vec<Lsn> = gaps.iter().map(|gap| gap.from).collect();
+        let expected: Vec<Lsn> =
+            [0, 5, 300, 699, 700, 1000, 1399].iter().map(|index| records[*index].0).collect();
+        assert_eq!(froms, expected, "{gaps:?}");
+        assert_eq!(gaps[1].to, records[7].0, "neighbours are one gap");
+        let (found, _) = salvage(&path, Some(records[1000].0));
+        assert_eq!(found, records[1001..1399]);
+    }
+}
+
+#[test]
+fn salvage_reads_on_behind_missing_segments_and_damaged_headers() {
+    let (_dir, path, records) = log(false);
+    let (file, _) = place_of(&path, records[400].0, SEGMENT_BYTES);
+    fs::remove_file(&file).unwrap();
+    damage_header(&path, records[100].0);
+    damage_header(&path, records[1000].0);
+    let segment = records[400].0.as_u64() / SEGMENT_BYTES;
+    let is_left = |(lsn, _): &&(Lsn, Vec<u8>)| lsn.as_u64() / SEGMENT_BYTES != segment;
+    let expected: Vec<_> = records.iter().filter(is_left).cloned().collect();
+    let (found, gaps) = salvage(&path, None);
+    assert_eq!(found, expected);
+    assert_eq!(gaps.len(), 1, "{gaps:?}");
+    assert_eq!(gaps[0].from, Lsn::new(segment * SEGMENT_BYTES));
+}
+
+#[test]
+fn salvage_leaves_out_what_was_given_up_and_what_was_truncated() {
+    let (_dir, path, records) = log(false);
+    damage(&path, records[1000].0);
+    let wal = full().recovery(named(records[1000].0)).open(&path).unwrap();
+    let last = wal.commit(b"last").unwrap();
+    wal.truncate_before(records[400].0).unwrap();
+    wal.close().unwrap();
+    let (found, gaps) = salvage(&path, None);
+    let mut expected = records[400..1000].to_vec();
+    expected.push((last, b"last".to_vec()));
+    assert_eq!((found, gaps), (expected, vec![]));
+}
+
+#[test]
+fn a_log_is_not_opened_to_be_salvaged() {
+    let (_dir, path, _) = log(false);
+    let options = small().recovery(RecoveryPolicy::Salvage);
+    let error = refused(&options, &path, ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("Inspector::salvage"), "{error}");
+}
+
+#[test]
+fn deep_verification_names_a_bad_place_of_each_damaged_segment() {
+    let (_dir, path, records) = log(true);
+    let clean = Inspector::open(&path).unwrap().verify_deep(0).unwrap();
+    assert_eq!((clean.outcome, clean.records), (Outcome::Clean, 1400));
+    assert_eq!(clean.bad_places, []);
+    let bad = [10, 11, 400, 1000, 1300];
+    bad.iter().for_each(|index| damage(&path, records[*index].0));
+    let before = snapshot(&path);
+    for threads in [0, 1, 7] {
+        let verdict = Inspector::open(&path).unwrap().verify_deep(threads).unwrap();
+        assert_eq!((verdict.outcome, verdict.end), (Outcome::Corrupt, records[10].0));
+        let places: Vec<Lsn> = verdict.bad_places.iter().map(|bad| bad.lsn).collect();
+        let expected: Vec<Lsn> =
+            [10, 400, 1000, 1300].iter().map(|index| records[*index].0).collect();
+        assert_eq!(places, expected);
+    }
+    assert!(snapshot(&path) == before);
+    let shallow = Inspector::open(&path).unwrap().verify().unwrap();
+    assert_eq!((shallow.outcome, shallow.bad_places.len()), (Outcome::Corrupt, 1));
+}
+
+#[test]
+fn what_would_be_lost_is_known_without_losing_it() {
+    let (_dir, path, records) = log(false);
+    damage(&path, records[1000].0);
+    let before = snapshot(&path);
+    let foreseen = full().recovery(named(records[1000].0)).foresee(&path).unwrap();
+    assert!(snapshot(&path) == before);
+    let lost: LostRange = foreseen.lost.unwrap();
+    assert_eq!((lost.from, lost.readable_records), (records[1000].0, 399));
+    let wal = full().recovery(named(lost.from)).open(&path).unwrap();
+    assert_eq!(wal.recovery_report().lost, Some(lost));
+}
