@@ -17,6 +17,10 @@ Examples:
   palisade dump ./log --limit 10       its first ten records
   palisade dump ./log --json | jq .    all of them, one JSON object a line
   palisade verify ./log                check every checksum
+  palisade verify --deep ./log         the same in parallel, and go on behind damage
+  palisade salvage ./log               print all that still validates
+  palisade repair ./log --truncate-at 65536 --backup ./copy
+                                       give up what lies behind damage, after a copy
 
 Exit codes:
   0  done; for demo: the check held; for verify: clean
@@ -56,12 +60,36 @@ running writer has not handed to the operating system yet are not shown. Reads o
 const VERIFY_EXAMPLES: &str = "\
 Examples:
   palisade verify ./log && echo clean
+  palisade verify --deep ./log
 
-Checks every checksum and says how the log ends. Reads only; works beside a running writer, whose
-unfinished tail is no fault.
+Checks every checksum and says how the log ends. With --deep it reads segments in parallel and goes
+on behind damage, so that it names a bad place of each damaged segment. Reads only; works beside a
+running writer, whose unfinished tail is no fault.
 
 Exit codes: 0 clean, 1 a torn tail (the next open cuts it off), 2 corrupt (or wrong usage), 3 input
 or output failed.";
+
+const SALVAGE_EXAMPLES: &str = "\
+Examples:
+  palisade salvage ./log
+  palisade salvage ./log --json > records.json
+
+Prints every record that still validates, also of a log that cannot be opened, and on standard error
+the gaps between them. Reads only. Records that only the log buffer holds are not seen.
+
+Exit codes: 0 no gap, 2 gaps (or wrong usage), 3 input or output failed.";
+
+const REPAIR_EXAMPLES: &str = "\
+Examples:
+  palisade repair ./log --truncate-at 65536 --dry-run
+  palisade repair ./log --truncate-at 65536 --backup ./log-before
+
+Ends a damaged log at an LSN: at the first bad place, which `palisade verify --deep` names, or at a
+record below it. Everything from there on is lost. First the whole folder is copied, synced and
+compared; DIR2 must be missing or empty and lie outside of the log. Without --dry-run there is no
+repair without the copy, and no question is asked.
+
+Exit codes: 0 repaired (or, with --dry-run, could be), 2 refused, 3 input or output failed.";
 
 /// Looks into write-ahead logs of Palisade and shows that they keep their promise.
 #[derive(Debug, Parser)]
@@ -85,6 +113,12 @@ pub(crate) enum Command {
     /// Checks every checksum of a log.
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArgs),
+    /// Prints everything in a damaged log that still validates.
+    #[command(after_help = SALVAGE_EXAMPLES)]
+    Salvage(SalvageArgs),
+    /// Gives up everything behind damage, after a copy of the folder.
+    #[command(after_help = REPAIR_EXAMPLES)]
+    Repair(RepairArgs),
     /// The process that `demo` starts and kills.
     #[command(hide = true)]
     DemoChild(ChildArgs),
@@ -176,6 +210,40 @@ pub(crate) struct DumpArgs {
 pub(crate) struct VerifyArgs {
     /// Folder of the log.
     pub(crate) dir: PathBuf,
+    /// Read segments in parallel and go on behind damage.
+    #[arg(long)]
+    pub(crate) deep: bool,
+    /// Threads of --deep; 0: one for each core.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "deep")]
+    #[arg(value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub(crate) threads: u16,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SalvageArgs {
+    /// Folder of the log.
+    pub(crate) dir: PathBuf,
+    /// Begin at this LSN (decimal, or hexadecimal behind 0x).
+    #[arg(long, value_name = "LSN")]
+    pub(crate) from: Option<Lsn>,
+    /// One JSON object a line, with all bytes in hexadecimal.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RepairArgs {
+    /// Folder of the log.
+    pub(crate) dir: PathBuf,
+    /// The first LSN that is lost (decimal, or hexadecimal behind 0x).
+    #[arg(long, value_name = "LSN")]
+    pub(crate) truncate_at: Lsn,
+    /// Folder for the copy: missing, or empty.
+    #[arg(long, value_name = "DIR2", required_unless_present = "dry_run")]
+    pub(crate) backup: Option<PathBuf>,
+    /// Say what would be lost, and change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

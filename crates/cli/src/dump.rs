@@ -48,7 +48,8 @@ fn begins_at(wanted: Option<Lsn>, found: Option<Lsn>) -> Result<(), Failure> {
     }
 }
 
-fn print_line<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
+/// Prints a record in one line, cut short.
+pub(crate) fn print_line<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
     let data = record.data();
     let shown = &data[..data.len().min(SHOWN_BYTES)];
     let more = if shown.len() < data.len() { "..." } else { "" };
@@ -72,7 +73,8 @@ struct JsonRecord {
     hex: String,
 }
 
-fn print_json<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
+/// Prints a record as one JSON object in a line.
+pub(crate) fn print_json<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
     let object = JsonRecord {
         lsn: record.lsn().as_u64(),
         next_lsn: record.next_lsn().as_u64(),

@@ -1,13 +1,17 @@
 //! The `palisade` command: shows that the log keeps its promise, and looks into logs.
 //!
-//! `demo` kills a writing process and checks what comes back; `info`, `dump` and `verify` read a
-//! log without changing it, beside a running writer, too.
+//! `demo` kills a writing process and checks what comes back; `info`, `dump`, `verify` and
+//! `salvage` read a log without changing it, beside a running writer, too; `repair` gives up what
+//! lies behind damage, after a copy.
 
 mod args;
+mod backup;
 mod demo;
 mod dump;
 mod exit;
 mod info;
+mod repair;
+mod salvage;
 mod verify;
 
 use std::io::{self, BufWriter, Write};
@@ -41,6 +45,8 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Info(args) => info::run(args, &mut out).map(|()| Exit::Success),
         Command::Dump(args) => dump::run(args, &mut out).map(|()| Exit::Success),
         Command::Verify(args) => verify::run(args, &mut out),
+        Command::Salvage(args) => salvage::run(args, &mut out),
+        Command::Repair(args) => repair::run(args, &mut out).map(|()| Exit::Success),
     }?;
     out.flush().map_err(Failure::output)?;
     Ok(exit)

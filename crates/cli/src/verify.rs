@@ -7,12 +7,17 @@ use palisade::inspect::{Inspector, Outcome, Verdict};
 use crate::args::VerifyArgs;
 use crate::exit::{Exit, Failure};
 
+/// How many bad places are named.
+const NAMED_PLACES: usize = 50;
+
 /// Verifies the log; the exit code is the verdict.
 ///
 /// # Errors
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &VerifyArgs, out: &mut impl Write) -> Result<Exit, Failure> {
-    let verdict = Inspector::open(&args.dir)?.verify()?;
+    let log = Inspector::open(&args.dir)?;
+    let verdict =
+        if args.deep { log.verify_deep(usize::from(args.threads))? } else { log.verify()? };
     match print(out, &verdict) {
         // The verdict counts, whether anybody reads it or not.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
@@ -48,5 +53,11 @@ fn print(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
     writeln!(out, "end        LSN {}", verdict.end)?;
     writeln!(out, "floor      LSN {} (below it, everything was durable once)", verdict.floor)?;
     writeln!(out, "torn       {} bytes", verdict.torn_bytes)?;
+    for bad in verdict.bad_places.iter().take(NAMED_PLACES) {
+        writeln!(out, "bad        LSN {} in segment {}", bad.lsn, bad.segment)?;
+    }
+    if let Some(more) = verdict.bad_places.len().checked_sub(NAMED_PLACES).filter(|n| *n > 0) {
+        writeln!(out, "bad        and in {more} more segments")?;
+    }
     out.flush()
 }

@@ -1,0 +1,265 @@
+//! `verify --deep`, `salvage` and `repair` on damaged logs: nothing is lost that was not named, and
+//! nothing without a copy.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use palisade::{Lsn, Options, Verify};
+use tempfile::TempDir;
+
+const RECORDS: u32 = 1000;
+const SEGMENT_BYTES: u64 = 64 << 10;
+const SEGMENT_HEADER_BYTES: u64 = 4096;
+
+type Snapshot = BTreeMap<String, Vec<u8>>;
+
+fn options() -> Options {
+    Options::new().segment_bytes(SEGMENT_BYTES).buffer_bytes(16 << 10)
+}
+
+/// A closed log of several segments, and the LSNs of its records.
+fn log() -> (TempDir, PathBuf, Vec<Lsn>) {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().join("log");
+    let wal = options().open(&path).unwrap();
+    let record = |n: u32| n.to_le_bytes().repeat(60);
+    let lsns = (0..RECORDS).map(|n| wal.append(&record(n)).unwrap().lsn()).collect();
+    wal.close().unwrap();
+    (folder, path, lsns)
+}
+
+fn damage(dir: &Path, at: Lsn) {
+    let name = format!("segment-{:020}", at.as_u64() / SEGMENT_BYTES);
+    let mut bytes = fs::read(dir.join(&name)).unwrap();
+    bytes[(SEGMENT_HEADER_BYTES + at.as_u64() % SEGMENT_BYTES) as usize + 50] ^= 1;
+    fs::write(dir.join(name), bytes).unwrap();
+}
+
+fn snapshot(dir: &Path) -> Snapshot {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let read = |entry: fs::DirEntry| {
+        (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())
+    };
+    entries.map(read).collect()
+}
+
+fn palisade(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_palisade")).args(args).output().unwrap()
+}
+
+fn repair(dir: &Path, at: Lsn, more: &[&str]) -> Output {
+    let at = at.to_string();
+    let args = ["repair", text_of(dir), "--truncate-at", &at];
+    palisade(&[&args[..], more].concat())
+}
+
+fn text_of(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Expects a refusal with `part` in its text and everything in `dir` as it was.
+fn refused(output: &Output, exit: i32, part: &str, dir: &Path, before: &Snapshot) {
+    assert_eq!(code(output), exit, "{output:?}");
+    assert!(err(output).contains(part), "`{part}` is not in {}", err(output));
+    assert!(snapshot(dir) == *before, "a refused repair changes nothing: {}", err(output));
+}
+
+#[test]
+fn deep_verification_names_each_damaged_segment_and_changes_nothing() {
+    let (_folder, dir, lsns) = log();
+    let clean = palisade(&["verify", "--deep", text_of(&dir)]);
+    assert_eq!(code(&clean), 0, "{clean:?}");
+    assert!(out(&clean).starts_with("clean\n") && out(&clean).contains("records    1000 "));
+    for index in [100, 101, 500, 900] {
+        damage(&dir, lsns[index]);
+    }
+    let before = snapshot(&dir);
+    for threads in ["0", "1", "5"] {
+        let deep = palisade(&["verify", text_of(&dir), "--deep", "--threads", threads]);
+        assert_eq!(code(&deep), 2, "{deep:?}");
+        let text = out(&deep);
+        assert!(
+            text.starts_with("corrupt") && text.contains(&format!("end        LSN {}", lsns[100]))
+        );
+        for index in [100, 500, 900] {
+            assert!(text.contains(&format!("bad        LSN {} ", lsns[index])), "{text}");
+        }
+    }
+    assert!(snapshot(&dir) == before);
+    let shallow = palisade(&["verify", text_of(&dir)]);
+    assert_eq!(code(&shallow), 2);
+}
+
+#[test]
+fn a_repair_copies_everything_first_and_then_ends_the_log_at_the_damage() {
+    let (folder, dir, lsns) = log();
+    damage(&dir, lsns[500]);
+    let before = snapshot(&dir);
+    let backup = folder.path().join("backup");
+
+    let dry = repair(&dir, lsns[500], &["--dry-run", "--backup", text_of(&backup)]);
+    assert_eq!(code(&dry), 0, "{dry:?}");
+    for part in ["kept       500 records", "499 records still validate", "nothing was changed"] {
+        assert!(out(&dry).contains(part), "{}", out(&dry));
+    }
+    assert!(out(&dry).contains(&format!("lost       LSN {} to ", lsns[500])), "{}", out(&dry));
+    assert!(snapshot(&dir) == before && !backup.exists());
+
+    let done = repair(&dir, lsns[500], &["--backup", text_of(&backup)]);
+    assert_eq!(code(&done), 0, "{done:?}");
+    assert!(out(&done).contains("repaired"), "{}", out(&done));
+    assert!(snapshot(&backup) == before, "the copy is what was there");
+    assert_eq!(code(&palisade(&["verify", "--deep", text_of(&dir)])), 0);
+    let wal = options().verify(Verify::Full).open(&dir).unwrap();
+    assert!(wal.recovery_report().clean, "a repaired log is closed cleanly");
+    assert_eq!(wal.recovery_report().records, 500);
+    let later = wal.commit(b"later").unwrap();
+    assert!(later > lsns[999]);
+}
+
+#[test]
+fn a_repair_may_name_a_record_below_the_damage_and_an_empty_folder() {
+    let (folder, dir, lsns) = log();
+    damage(&dir, lsns[500]);
+    let backup = folder.path().join("backup");
+    fs::create_dir(&backup).unwrap();
+    let done = repair(&dir, lsns[200], &["--backup", text_of(&backup)]);
+    assert_eq!(code(&done), 0, "{done:?}");
+    assert!(out(&done).contains("kept       200 records"), "{}", out(&done));
+    let wal = options().verify(Verify::Full).open(&dir).unwrap();
+    assert_eq!(wal.recovery_report().records, 200);
+}
+
+#[test]
+fn a_repair_that_names_the_wrong_place_is_refused() {
+    let (folder, dir, lsns) = log();
+    let backup = folder.path().join("backup");
+    let flags = ["--backup", text_of(&backup)];
+    let before = snapshot(&dir);
+    refused(&repair(&dir, lsns[500], &flags), 2, "nothing is damaged", &dir, &before);
+    damage(&dir, lsns[500]);
+    let before = snapshot(&dir);
+    let at = format!("LSN {} to ", lsns[500]);
+    refused(&repair(&dir, lsns[501], &flags), 2, &at, &dir, &before);
+    refused(&repair(&dir, lsns[499].plus(8), &flags), 2, "no record begins", &dir, &before);
+    refused(&repair(&dir, lsns[499].plus(8), &["--dry-run"]), 2, "no record begins", &dir, &before);
+    refused(&repair(&dir, lsns[500], &[]), 2, "--backup", &dir, &before);
+    assert!(!backup.exists(), "nothing is copied for a repair that is refused");
+}
+
+#[test]
+fn a_copy_that_cannot_be_trusted_to_be_one_keeps_the_log_from_being_changed() {
+    let (folder, dir, lsns) = log();
+    damage(&dir, lsns[500]);
+    let before = snapshot(&dir);
+    let full = folder.path().join("full");
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("letter"), "mine").unwrap();
+    let inside = dir.join("backup");
+    let orphan = folder.path().join("nowhere").join("backup");
+    let file = folder.path().join("file");
+    fs::write(&file, "mine").unwrap();
+    let cases = [
+        (&full, 2, "not empty"),
+        (&inside, 2, "own folder"),
+        (&dir, 2, "own folder"),
+        (&orphan, 3, "nowhere"),
+        (&file, 3, "file"),
+    ];
+    for (backup, exit, part) in cases {
+        let output = repair(&dir, lsns[500], &["--backup", text_of(backup)]);
+        refused(&output, exit, part, &dir, &before);
+    }
+    assert_eq!(fs::read(full.join("letter")).unwrap(), b"mine");
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+    let relative = dir.join("..").join("log").join("backup");
+    let output = repair(&dir, lsns[500], &["--backup", text_of(&relative)]);
+    refused(&output, 2, "own folder", &dir, &before);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_backup_through_a_link_into_the_log_is_refused() {
+    let (folder, dir, lsns) = log();
+    damage(&dir, lsns[500]);
+    let before = snapshot(&dir);
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&dir, &link).unwrap();
+    let output = repair(&dir, lsns[500], &["--backup", text_of(&link.join("backup"))]);
+    refused(&output, 2, "own folder", &dir, &before);
+}
+
+/// A limit on the size of files stands for a disk that is full: the copy fails in the middle.
+#[cfg(unix)]
+#[test]
+fn a_copy_without_space_is_removed_and_the_log_not_changed() {
+    let (folder, dir, lsns) = log();
+    damage(&dir, lsns[500]);
+    let before = snapshot(&dir);
+    let backup = folder.path().join("backup");
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 40; exec {} repair {} --truncate-at {} --backup {}",
+        env!("CARGO_BIN_EXE_palisade"),
+        text_of(&dir),
+        lsns[500],
+        text_of(&backup)
+    );
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    refused(&output, 3, "the log was not changed", &dir, &before);
+    assert!(!backup.exists(), "the unfinished copy is removed");
+}
+
+#[test]
+fn a_log_with_a_writer_is_not_repaired() {
+    let (folder, dir, lsns) = log();
+    damage(&dir, lsns[10]);
+    let wal = options().open(&dir).unwrap();
+    let backup = folder.path().join("backup");
+    let output = repair(&dir, lsns[10], &["--backup", text_of(&backup)]);
+    assert_eq!(code(&output), 3, "{output:?}");
+    assert!(err(&output).contains("open for writing elsewhere"), "{output:?}");
+    assert!(!backup.exists());
+    drop(wal);
+}
+
+#[test]
+fn salvage_prints_what_validates_and_names_the_gaps() {
+    let (_folder, dir, lsns) = log();
+    let whole = palisade(&["salvage", text_of(&dir)]);
+    assert_eq!((code(&whole), out(&whole).lines().count()), (0, 1000), "{}", err(&whole));
+    damage(&dir, lsns[10]);
+    damage(&dir, lsns[500]);
+    let before = snapshot(&dir);
+    let output = palisade(&["salvage", text_of(&dir), "--json"]);
+    assert_eq!(code(&output), 2, "{}", err(&output));
+    assert_eq!(out(&output).lines().count(), 998);
+    let gap = format!("gap: LSN {} to {}\n", lsns[10], lsns[11]);
+    assert!(err(&output).contains(&gap), "{}", err(&output));
+    let from = lsns[500].to_string();
+    let output = palisade(&["salvage", text_of(&dir), "--from", &from]);
+    assert_eq!(out(&output).lines().count(), 499);
+    assert!(snapshot(&dir) == before);
+}
+
+#[test]
+fn help_has_examples() {
+    for command in ["repair", "salvage", "verify"] {
+        let output = palisade(&[command, "--help"]);
+        assert_eq!(code(&output), 0);
+        assert!(out(&output).contains("Examples:\n  palisade "), "{command}");
+    }
+}
