@@ -21,6 +21,11 @@
 //! its whole range with padding and begins again; (5) wait until the range has room; (6) copy;
 //! (7) store the absolute end in the slot. A [`Reserved`] that is dropped unpublished becomes
 //! padding.
+//! Truncation of the suffix: (1) pause: the flag fixes the end, as the first of the others does;
+//! (2) when nothing is reserved and unpublished, resume: store the new life's seed, then the tail
+//! without the flag, at the new base. Additions that came between reserved nothing, and what they
+//! added to the low bits goes with the store. Flags are set and cleared under the lock of
+//! `fixed_end` alone, so that no other flag is lost.
 //! Holder of the write lock: from the last end on, follow the slots while each holds an end
 //! above its start; hand the bytes to the store; publish *written*.
 //!
@@ -34,6 +39,9 @@
 //!   copied bytes are visible to the holder of the write lock.
 //! - P2: *written* (see `watermark`): the reads of the lap before are done before `has_room`
 //!   lets its bytes be overwritten.
+//! - P9: the tail's store in `resume` (Release) with the addition in `reserve` (Acquire), through
+//!   the additions between, which are read-modify-writes: whoever reserves in a life knows its
+//!   seed.
 //!
 //! # Progress
 //! `reserve`, `publish` and every other call in here is wait-free. Waiting for room is the
@@ -46,7 +54,8 @@
 //! # Checked by
 //! `reservations_never_overlap`, `bytes_below_filled_are_readable`,
 //! `ring_wrap_never_overwrites_unwritten_bytes`, `exactly_one_crosser_pads`,
-//! `a_flag_fixes_the_end`, `a_dropped_reservation_leaves_no_hole`.
+//! `a_flag_fixes_the_end`, `a_dropped_reservation_leaves_no_hole`,
+//! `a_pause_loses_no_append_and_places_none_twice`.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -54,7 +63,7 @@ use std::io::IoSlice;
 use crate::frame::{self, EpochSeed};
 use crate::memory::Memory;
 use crate::prefetch;
-use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, CachePadded, Mutex, Ordering};
 use crate::watermark::Watermark;
 use crate::{Lsn, MemoryKind};
 
@@ -68,13 +77,16 @@ const FETCH_AHEAD_BYTES: u64 = 512;
 
 const FLAG_CLOSED: u64 = 1 << 63;
 const FLAG_POISONED: u64 = 1 << 62;
-const FLAGS: u64 = FLAG_CLOSED | FLAG_POISONED;
+const FLAG_PAUSED: u64 = 1 << 61;
+const FLAGS: u64 = FLAG_CLOSED | FLAG_POISONED | FLAG_PAUSED;
 
 /// Why a buffer takes no more reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     Closed,
     Poisoned,
+    /// The suffix is being truncated: reservations go on in a moment.
+    Paused,
 }
 
 impl Stop {
@@ -82,6 +94,7 @@ impl Stop {
         match self {
             Stop::Closed => FLAG_CLOSED,
             Stop::Poisoned => FLAG_POISONED,
+            Stop::Paused => FLAG_PAUSED,
         }
     }
 }
@@ -97,7 +110,8 @@ pub(crate) struct Buffer {
     ring_bytes: u64,
     segment_bytes: u64,
     segment_shift: Option<u32>,
-    seed: EpochSeed,
+    // The running life's `EpochSeed`; it changes while the tail is paused.
+    seed: AtomicU32,
     // The end that the first flag fixed. Off the append path: locked only once a flag is seen.
     fixed_end: Mutex<Option<Lsn>>,
 }
@@ -117,7 +131,7 @@ impl Buffer {
             ring_bytes,
             segment_bytes,
             segment_shift: segment_bytes.is_power_of_two().then(|| segment_bytes.trailing_zeros()),
-            seed,
+            seed: AtomicU32::new(seed.bits()),
             fixed_end: Mutex::new(None),
         }
     }
@@ -128,8 +142,12 @@ impl Buffer {
         half - half % frame::ALIGN_BYTES
     }
 
+    /// The seed of the life that the caller's reservation lies in.
+    #[inline]
     pub(crate) fn seed(&self) -> EpochSeed {
-        self.seed
+        // Relaxed: the addition that made the reservation has acquired it [P9], and it changes
+        // only when nothing is reserved and unpublished.
+        EpochSeed::from_bits(self.seed.load(Ordering::Relaxed))
     }
 
     pub(crate) fn memory_kind(&self) -> MemoryKind {
@@ -151,10 +169,15 @@ impl Buffer {
 
     /// End of the last reservation that counts: the fixed end once a flag is set.
     pub(crate) fn reserved(&self) -> Lsn {
-        match self.tail() {
-            Ok(tail) => tail,
-            // `stop` holds the lock from before the flag until the end is stored.
-            Err(_) => self.fixed_end.lock().expect("a flag is set only with its end"),
+        loop {
+            if let Ok(tail) = self.tail() {
+                return tail;
+            }
+            // `stop` holds the lock from before the flag until the end is stored. Where there is
+            // none, a pause has ended between the two looks: the lock shows the tail without it.
+            if let Some(end) = *self.fixed_end.lock() {
+                return end;
+            }
         }
     }
 
@@ -168,9 +191,10 @@ impl Buffer {
     #[inline]
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Claim, Stop> {
         debug_assert!(bytes.is_multiple_of(frame::ALIGN_BYTES) && bytes >= 24);
-        // Relaxed: the addition alone makes the range this thread's own. Its bytes reach others
-        // through the slot [P1], and the lap before left them through `written` [P2].
-        let raw = self.tail.fetch_add(bytes, Ordering::Relaxed);
+        // Acquire: shows the seed of the life that the range lies in; pairs with the Release in
+        // `resume` [P9]. The addition alone makes the range this thread's own; its bytes reach
+        // others through the slot [P1], and the lap before left them through `written` [P2].
+        let raw = self.tail.fetch_add(bytes, Ordering::Acquire);
         if raw & FLAGS != 0 {
             return Err(stop_of(raw));
         }
@@ -184,6 +208,31 @@ impl Buffer {
         // the end is handed over under the lock.
         let raw = self.tail.fetch_or(stop.flag(), Ordering::Relaxed);
         *fixed_end.get_or_insert(Lsn::new(raw & !FLAGS))
+    }
+
+    /// Sets the flag of a truncation and returns the end that it fixes, or says which flag is
+    /// there already: then nothing was changed.
+    pub(crate) fn pause(&self) -> Result<Lsn, Stop> {
+        let mut fixed_end = self.fixed_end.lock();
+        self.tail()?;
+        // Relaxed: as in `stop`. No other flag can come between the look and here.
+        let raw = self.tail.fetch_or(Stop::Paused.flag(), Ordering::Relaxed);
+        Ok(*fixed_end.insert(Lsn::new(raw & !FLAGS)))
+    }
+
+    /// Ends the pause: the next reservation begins at `at`, in the life that `seed` belongs to.
+    /// A log that was closed or poisoned meanwhile stays so, and ends at `at`.
+    ///
+    /// Everything below the fixed end has been published.
+    pub(crate) fn resume(&self, at: Lsn, seed: EpochSeed) {
+        let mut fixed_end = self.fixed_end.lock();
+        // Relaxed: published by the tail below [P9].
+        self.seed.store(seed.bits(), Ordering::Relaxed);
+        // Relaxed: flags change under the lock alone.
+        let others = self.tail.load(Ordering::Relaxed) & (FLAG_CLOSED | FLAG_POISONED);
+        *fixed_end = (others != 0).then_some(at);
+        // Release: publishes the seed; pairs with the Acquire in `reserve` [P9].
+        self.tail.store(at.as_u64() | others, Ordering::Release);
     }
 
     /// Whether the range of `claim`, which is `bytes` long, crosses a segment end.
@@ -267,7 +316,11 @@ impl fmt::Debug for Buffer {
 }
 
 fn stop_of(raw: u64) -> Stop {
-    if raw & FLAG_POISONED != 0 { Stop::Poisoned } else { Stop::Closed }
+    match raw {
+        _ if raw & FLAG_POISONED != 0 => Stop::Poisoned,
+        _ if raw & FLAG_CLOSED != 0 => Stop::Closed,
+        _ => Stop::Paused,
+    }
 }
 
 /// A range of the log that belongs to this thread, whose ring bytes may not be free yet.
@@ -407,7 +460,7 @@ impl Reserved<'_> {
             // Each piece counts from its own start: the same lag further on would claim more.
             let offset = from - self.at;
             let lag = self.durable_lag + offset;
-            let (head, used) = frame::padding(self.buffer.seed, Lsn::new(from), to - from, lag);
+            let (head, used) = frame::padding(self.buffer.seed(), Lsn::new(from), to - from, lag);
             self.write(offset, &head[..used]);
             from = to;
         }

@@ -57,7 +57,8 @@ pub enum ErrorKind {
     NotARecord,
     /// The LSN lies at or above the end of the log.
     OutOfRange,
-    /// The LSN lies below the head of the log: its record was truncated.
+    /// The record at the LSN was truncated: it lies below the head of the log, or a crash or
+    /// `truncate_after` cut it off.
     Truncated,
     /// The folder or a file in it may not be written by this process.
     PermissionDenied,
@@ -264,7 +265,7 @@ impl ErrorKind {
             }
             ErrorKind::NotARecord => "use an LSN that the log returned for a record",
             ErrorKind::OutOfRange => "use an LSN below the end of the log",
-            ErrorKind::Truncated => "read from head_lsn() on",
+            ErrorKind::Truncated => "the record is gone for good; read from head_lsn() on",
             ErrorKind::PermissionDenied => "grant this process write access to the folder",
             ErrorKind::Io => "see the cause reported by the operating system",
         }

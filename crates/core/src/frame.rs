@@ -108,6 +108,14 @@ impl EpochSeed {
         EpochSeed(crc32c_append(crc, &salt.to_le_bytes()))
     }
 
+    pub(crate) const fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) const fn from_bits(bits: u32) -> EpochSeed {
+        EpochSeed(bits)
+    }
+
     /// The checksum of a header at `at` with bytes 4..8 in `first`, 8..16 in `middle` and 16..24
     /// in `last`.
     ///

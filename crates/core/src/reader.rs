@@ -332,6 +332,9 @@ pub struct Records {
 pub(crate) trait Pinned: Any + Send + Sync {
     /// Everything below `lsn` is no longer needed.
     fn advance(&mut self, lsn: Lsn);
+
+    /// Refuses the LSN of a record that was cut off since the reader began.
+    fn check_not_cut(&self, lsn: Lsn) -> Result<()>;
 }
 
 impl Records {
@@ -372,12 +375,18 @@ impl Records {
         self.is_finished
     }
 
-    /// Moves the end of the last span up to `end`.
-    pub(crate) fn extend_to(&mut self, end: Lsn) {
-        let last = self.spans.len() - 1;
-        self.spans[last].end = end;
-        self.span = self.span.min(last);
+    /// Goes on into `spans`, which hold more than those before.
+    pub(crate) fn extend_to(&mut self, spans: Vec<EpochSpan>) {
+        self.spans = spans;
+        self.span = 0;
+        self.is_finished = false;
         self.reader.forget();
+    }
+
+    /// Ends the iterator with `error`.
+    pub(crate) fn end_with(&mut self, error: Error) -> Error {
+        self.finish();
+        error
     }
 
     /// Where the next record is looked for.
@@ -390,6 +399,8 @@ impl Records {
     ///
     /// # Errors
     /// `Corrupt` names the LSN of a record that does not validate; run `palisade verify`.
+    /// `Truncated`: the records from here on were cut off by
+    /// [`truncate_after`](crate::Wal::truncate_after) since the iterator was made.
     /// `Unsupported`: a newer version wrote a kind of record that this one does not know. `Io`:
     /// the store could not be read. `Poisoned` or `NoSpace`, once, at the end of what could be
     /// written, if the log could not be read further.
@@ -419,7 +430,10 @@ impl Records {
         while !self.is_finished {
             let Some(span) = self.current_span() else { break };
             let at = self.at;
-            let Some(header) = self.valid_frame(at, span)? else {
+            let found = self.valid_frame(at, span);
+            // Behind the look into the store: what was read from a segment that was freed is cut.
+            self.check_not_cut(at)?;
+            let Some(header) = found? else {
                 if self.is_tolerant {
                     self.finish();
                     return Ok(None);
@@ -466,6 +480,10 @@ impl Records {
         let is_verified = at < self.verified_to;
         let payload = self.reader.payload(at, &header)?;
         Ok(payload.filter(|payload| is_verified || header.matches(payload)).map(|_| header))
+    }
+
+    fn check_not_cut(&self, at: Lsn) -> Result<()> {
+        self.keep.as_ref().map_or(Ok(()), |keep| keep.check_not_cut(at))
     }
 
     fn finish(&mut self) {

@@ -11,7 +11,9 @@
 //! | `prepare_ahead` | the same, after each write | never |
 //! | `sync`, `mark_durable` | the leader, one at a time | yes |
 //! | `save_state`, `release` | `truncate_before`, `checkpoint`, `close`, one at a time | yes |
-//! | `begin_epoch`, `old_buffer`, `renew_buffer` | `open`, before any append | yes |
+//! | `begin_epoch` | `open`, before any append; `truncate_after`, while nothing is appended | yes |
+//! | `old_buffer`, `renew_buffer` | `open`, before any append | yes |
+//! | `pass_buffer_on`, `discard` | `truncate_after`; no write and no sync runs beside the first | yes |
 //!
 //! `write` runs beside `sync`, `read`, `save_state` and `release`; the store must allow it.
 
@@ -220,11 +222,22 @@ pub trait Store: ReadStore {
     /// `Io`. Segments that could not be freed stay and are freed by a later call.
     fn release(&self, from: Lsn, to: Lsn) -> Result<()>;
 
+    /// Frees every segment that lies wholly in `[from, to)`, whose records were cut off: they are
+    /// never read again, and never archived. A thread of the store may have been at work in them.
+    ///
+    /// # Errors
+    /// As [`release`](Store::release).
+    fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
+        self.release(from, to)
+    }
+
     /// Begins an epoch: makes its first segment durable, header first, name second. The
     /// segments that `prepare` makes later belong to this epoch.
     ///
     /// # Errors
-    /// `NoSpace` or `Io`; the epoch has not begun.
+    /// `NoSpace`: the epoch has not begun, and will not have at the next open. `OutOfRange`: as
+    /// `NoSpace`; the base lies below [`prepared`](Store::prepared). Any other kind: only the next
+    /// open shows whether it has begun.
     fn begin_epoch(&self, epoch: &Epoch) -> Result<()>;
 
     /// Goes on in the epoch that `epoch` names, from `from` on: `prepared()` becomes the end of
@@ -247,6 +260,13 @@ pub trait Store: ReadStore {
     /// # Errors
     /// `NoSpace` or `Io`.
     fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory>;
+
+    /// Lets the buffer, its memory as it is, belong to `epoch`, which has begun. Its last
+    /// [`mark_durable`](Store::mark_durable) was with that epoch's base.
+    ///
+    /// # Errors
+    /// Every error poisons the log.
+    fn pass_buffer_on(&self, epoch: u64) -> Result<()>;
 
     /// 64 random bits, for salts.
     fn random(&self) -> u64;

@@ -54,10 +54,10 @@ impl<'w> Ticket<'w> {
         self.end
     }
 
-    /// Whether the record survives power loss already. Never blocks.
+    /// Whether the record survives power loss already; false if it was cut off. Never blocks.
     #[must_use]
     pub fn is_durable(&self) -> bool {
-        self.wal().durable_lsn() >= self.end
+        self.wal().durable_lsn() >= self.end && self.wal().check_not_cut(self.lsn).is_ok()
     }
 
     /// Waits until the record survives power loss and returns its LSN.
@@ -65,10 +65,12 @@ impl<'w> Ticket<'w> {
     /// Blocks for about one device sync, which it shares with all who wait at the time.
     ///
     /// # Errors
-    /// `NoSpace`: the record is still in the log; free space and wait again. `Poisoned`: drop
-    /// all handles and open the log again; whether the record survived shows then.
+    /// `NoSpace`: the record is still in the log; free space and wait again. `Truncated`:
+    /// [`truncate_after`](Wal::truncate_after) has cut it off. `Poisoned`: drop all handles and
+    /// open the log again; whether the record survived shows then.
     pub fn wait(&self) -> Result<Lsn> {
-        self.wal().commit_state().wait(self.end, None).map(|_| self.lsn)
+        self.wal().commit_state().wait(self.end, None)?;
+        self.wal().check_not_cut(self.lsn).map(|()| self.lsn)
     }
 
     /// Waits at most about `time`; false if the record is not durable by then.
@@ -79,7 +81,8 @@ impl<'w> Ticket<'w> {
     /// As [`wait`](Ticket::wait).
     pub fn wait_timeout(&self, time: Duration) -> Result<bool> {
         let deadline = Instant::now().checked_add(time);
-        self.wal().commit_state().wait(self.end, deadline)
+        let is_durable = self.wal().commit_state().wait(self.end, deadline)?;
+        self.wal().check_not_cut(self.lsn).map(|()| is_durable)
     }
 
     /// The same ticket with a handle of its own, free to leave the scope of the borrowed log.
@@ -114,7 +117,9 @@ impl Future for Ticket<'_> {
         let mut key = this.key.take();
         let polled = this.wal().commit_state().poll_wait(this.end, &mut key, context);
         this.key = key;
-        polled.map_ok(|()| this.lsn)
+        polled.map(|result| {
+            result.and_then(|()| this.wal().check_not_cut(this.lsn)).map(|()| this.lsn)
+        })
     }
 }
 

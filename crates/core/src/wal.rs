@@ -1,7 +1,9 @@
 //! The log: ties buffer, commit, store, recovery and readers together.
 
 mod append;
+mod cut;
 mod ends;
+mod epochs;
 #[cfg(all(test, loom))]
 #[path = "models/log.rs"]
 mod model;
@@ -16,11 +18,11 @@ pub use self::replay::{Replay, SegmentStart};
 use crate::buffer::{Buffer, Stop};
 use crate::commit::Commit;
 use crate::flusher::Flusher;
-use crate::reader::EpochSpan;
 use crate::recovery::{Recovered, recover};
 use crate::store::{State, Store};
-use crate::sync::{Mutex, RwLock};
+use crate::sync::Mutex;
 use crate::wal::ends::Pins;
+use crate::wal::epochs::{Epochs, cut_off};
 use crate::{Error, ErrorKind, Lsn, Options, RecoveryReport, Result, Stats, SyncPolicy, Uuid};
 use crate::{MIN_SEGMENT_BYTES, check_segment_bytes};
 
@@ -61,8 +63,7 @@ struct Handle {
     state: Mutex<State>,
     // One change of the saved state, or one release, at a time; taken before `state`.
     saving: Mutex<()>,
-    spans: RwLock<Vec<EpochSpan>>,
-    running_base: Lsn,
+    epochs: Arc<Epochs>,
     pins: Arc<Pins>,
     report: RecoveryReport,
 }
@@ -104,12 +105,11 @@ impl Wal {
             writes_behind: crate::sync::has_two_cores(),
             max_frame_bytes: buffer.max_reservation_bytes(),
             read_ahead_bytes: options.read_ahead_bytes,
-            running_base: base,
             pins: Arc::default(),
             log: Arc::new(Commit::new(buffer, store, base, options)),
             state: Mutex::new(state),
             saving: Mutex::new(()),
-            spans: RwLock::new(spans),
+            epochs: Arc::new(Epochs::new(spans)),
             report,
         };
         let wal = Wal { handle: Arc::new(handle) };
@@ -141,7 +141,7 @@ impl Wal {
         }
         let end = log.buffer.stop(Stop::Closed);
         log.wait(end, None)?;
-        self.handle.save_clean_end(end)?;
+        self.handle.save_clean_end()?;
         // Everything is durable; who still waits, waits for records that will not come.
         log.fail_waiters(&Error::bare(ErrorKind::Closed), true);
         log.flusher.stop();
@@ -162,11 +162,12 @@ impl Wal {
     /// Waits until the record that begins at `lsn` survives power loss.
     ///
     /// # Errors
-    /// `OutOfRange`: `lsn` is at or above the end of the log. `Truncated`: a crash cut the record
-    /// off, or `lsn` was never a record's. `NoSpace`, `Poisoned`: as from [`sync`](Wal::sync).
+    /// `OutOfRange`: `lsn` is at or above the end of the log. `Truncated`: a crash or
+    /// [`truncate_after`](Wal::truncate_after) cut the record off, or `lsn` was never a record's. `NoSpace`, `Poisoned`: as from [`sync`](Wal::sync).
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         let target = self.end_covering(lsn)?;
-        self.handle.log.wait(target, None).map(drop)
+        self.handle.log.wait(target, None)?;
+        self.check_not_cut(lsn)
     }
 
     /// Calls `f` once the record that begins at `lsn` survives power loss, or with the error that
@@ -182,7 +183,9 @@ impl Wal {
         let target = self.end_covering(lsn)?;
         self.check_open()?;
         self.ensure_flusher()?;
-        self.handle.log.register_callback(target, Box::new(f))
+        let epochs = Arc::clone(&self.handle.epochs);
+        let callback = move |result: Result<()>| f(result.and_then(|()| epochs.check_not_cut(lsn)));
+        self.handle.log.register_callback(target, Box::new(callback))
     }
 
     /// Waits until the record that begins at `lsn` was handed to the operating system: it
@@ -192,7 +195,8 @@ impl Wal {
     /// As [`wait_durable`](Wal::wait_durable).
     pub fn flush_to_os(&self, lsn: Lsn) -> Result<()> {
         let target = self.end_covering(lsn)?;
-        self.flush_until(target)
+        self.flush_until(target)?;
+        self.check_not_cut(lsn)
     }
 
     /// End of the last reservation. An append that has not returned may lie below it.
@@ -277,7 +281,10 @@ impl Wal {
     fn check_open(&self) -> Result<()> {
         let log = &self.handle.log;
         log.check()?;
-        log.buffer.tail().map(drop).map_err(|stop| log.stopped(stop))
+        match log.buffer.tail() {
+            Ok(_) | Err(Stop::Paused) => Ok(()),
+            Err(stop) => Err(log.stopped(stop)),
+        }
     }
 
     /// What a watermark must reach to cover the record that begins at `lsn`.
@@ -287,21 +294,21 @@ impl Wal {
             let text = format!("the log ends at LSN {reserved}");
             return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(lsn));
         }
-        if lsn < self.handle.running_base {
-            self.check_not_dead(lsn)?;
-        }
+        self.check_not_dead(lsn)?;
         Ok(lsn.plus(1))
     }
 
     /// Refuses an LSN that lies between one epoch's end and the next one's base.
     fn check_not_dead(&self, lsn: Lsn) -> Result<()> {
-        let spans = self.handle.spans.read();
-        let is_alive = spans.iter().any(|span| span.base <= lsn && lsn < span.end);
-        if is_alive || lsn < self.head_lsn() {
-            return Ok(());
-        }
-        let text = "there is no such record: a crash cut the log off below it";
-        Err(Error::new(ErrorKind::Truncated, text).at_lsn(lsn))
+        let is_alive = self.handle.epochs.find(lsn).is_some() || lsn < self.head_lsn();
+        if is_alive { Ok(()) } else { Err(cut_off(lsn)) }
+    }
+
+    /// Refuses the LSN of a record that a truncation has cut off meanwhile. Called after the wait
+    /// for the watermark that covers the record.
+    #[inline]
+    pub(crate) fn check_not_cut(&self, lsn: Lsn) -> Result<()> {
+        self.handle.epochs.check_not_cut(lsn)
     }
 
     fn flush_until(&self, target: Lsn) -> Result<()> {

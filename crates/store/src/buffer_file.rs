@@ -9,7 +9,7 @@
 //!   8192      n  the ring
 //! ```
 //!
-//! The first block is synced. The sync line never is: positioned writes leave it in the page
+//! The first block is synced when the file is made. The sync line never is: positioned writes leave it in the page
 //! cache, where it outlives the process, and only the boot that wrote it believes it. Its slots
 //! are written in turn, so that a write cut short leaves the other.
 
@@ -118,6 +118,17 @@ pub(crate) fn renew(
         .and_then(|()| map_ring(file.as_ref(), header.ring_bytes))
         .map_err(|error| folder.error("fill the buffer's file", BUFFER, error))?;
     Ok((memory, header.boot.map(|boot| SyncLine { file, boot, sequence: 1 })))
+}
+
+/// Writes `header` over the one of the file in use, whose ring goes on as it is.
+///
+/// Not synced: it would write back the whole ring. Within one boot the page cache has it; after
+/// loss of power an older or a torn block makes recovery ignore the ring, in which nothing was
+/// promised to be.
+pub(crate) fn relabel(folder: &Folder, header: &RingHeader) -> Result<()> {
+    let file = folder.open(BUFFER, Access::Write)?;
+    write_bytes(file.as_ref(), 0, &encode_header(header))
+        .map_err(|error| folder.error("pass the buffer's file on", BUFFER, error))
 }
 
 fn overwrite_old(
@@ -246,6 +257,24 @@ mod tests {
         assert_eq!(durable(&folder, Some([9; 16])), (false, None));
         assert_eq!(durable(&folder, None), (false, None));
         assert!(fs::read(temp.path().join(BUFFER)).unwrap()[RING_AT..].iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    fn a_ring_that_is_passed_on_keeps_its_bytes_and_its_line() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = folder(temp.path());
+        let (_memory, line) = renew(&folder, &HEADER, Lsn::new(64)).unwrap();
+        line.unwrap().mark(Lsn::new(128)).unwrap();
+        let path = temp.path().join(BUFFER);
+        let before = fs::read(&path).unwrap();
+        relabel(&folder, &RingHeader { epoch: 6, ..HEADER }).unwrap();
+        assert_eq!(fs::read(&path).unwrap()[BLOCK_BYTES..], before[BLOCK_BYTES..]);
+        match read_old(&folder, HEADER.uuid, Some(BOOT)).unwrap() {
+            OldBuffer::Found { epoch, same_boot, durable, .. } => {
+                assert_eq!((epoch, same_boot, durable), (6, true, Some(Lsn::new(128))));
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

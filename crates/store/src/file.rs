@@ -54,6 +54,8 @@ pub struct FileStore {
     lock: Box<dyn DiskFile>,
     meta: Mutex<MetaFile>,
     line: Mutex<Option<SyncLine>>,
+    // The buffer file's first block, once an epoch runs.
+    ring: Mutex<Option<RingHeader>>,
     buffer: BufferKind,
     in_place: bool,
     boot: Option<BootId>,
@@ -108,6 +110,7 @@ impl FileStore {
             lock,
             meta: Mutex::new(meta),
             line: Mutex::new(None),
+            ring: Mutex::new(None),
             buffer: options.buffer,
             in_place,
             preparer: Preparer::new(Arc::clone(&segments)),
@@ -191,8 +194,13 @@ impl Store for FileStore {
         self.segments.release(from, to)
     }
 
+    fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
+        self.segments.discard(from, to)
+    }
+
     fn begin_epoch(&self, epoch: &Epoch) -> Result<()> {
-        self.segments.begin(epoch)
+        let is_running = self.ring.lock().is_some();
+        self.segments.begin(epoch, is_running)
     }
 
     fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
@@ -208,9 +216,19 @@ impl Store for FileStore {
         let header = RingHeader { uuid: self.uuid, epoch, ring_bytes, boot: self.boot };
         let (memory, line) = buffer_file::renew(&self.folder, &header, durable)?;
         *self.line.lock() = line;
+        *self.ring.lock() = Some(header);
         // Not before: while an open makes an epoch, it alone takes space and the spare.
         self.preparer.start(durable);
         Ok(if ring_bytes == 0 { Memory::heap(buffer_bytes) } else { memory })
+    }
+
+    fn pass_buffer_on(&self, epoch: u64) -> Result<()> {
+        let mut ring = self.ring.lock();
+        let Some(header) = ring.as_mut() else {
+            return Err(Error::new(ErrorKind::Io, "there is no buffer to be passed on"));
+        };
+        header.epoch = epoch;
+        buffer_file::relabel(&self.folder, header)
     }
 
     fn random(&self) -> u64 {

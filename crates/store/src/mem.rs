@@ -225,6 +225,10 @@ impl Store for MemStore {
 
     fn begin_epoch(&self, epoch: &Epoch) -> Result<()> {
         let mut content = self.content.write();
+        if epoch.base < content.prepared {
+            let text = format!("segments are prepared up to LSN {}", content.prepared);
+            return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(epoch.base));
+        }
         content.make(epoch, epoch.base, Some(epoch.predecessor))?;
         content.epoch = Some(*epoch);
         Ok(())
@@ -262,6 +266,13 @@ impl Store for MemStore {
         let durable = Some(durable);
         content.buffer = Some(MemBuffer { epoch, same_boot: true, durable, memory: left });
         Ok(memory)
+    }
+
+    fn pass_buffer_on(&self, epoch: u64) -> Result<()> {
+        if let Some(buffer) = &mut self.content.write().buffer {
+            buffer.epoch = epoch;
+        }
+        Ok(())
     }
 
     fn random(&self) -> u64 {

@@ -202,16 +202,35 @@ impl Segments {
                 return Err(Error::new(ErrorKind::Io, "no epoch has begun"));
             };
             let (number, _) = self.split(self.prepared());
-            self.make(&mut maker, &epoch, number, None)?;
+            self.make(&mut maker, &epoch, number)?;
             made = true;
         }
         Ok(made)
     }
 
-    pub(crate) fn begin(&self, epoch: &Epoch) -> Result<()> {
+    /// Begins `epoch`. Where the one before `is_running`, lack of space is told from an unknown
+    /// outcome: a name that may have reached the disk is not `NoSpace`.
+    pub(crate) fn begin(&self, epoch: &Epoch, is_running: bool) -> Result<()> {
         let mut maker = self.maker.lock();
+        if let Some((number, file)) = maker.half_named.take() {
+            // It has its name, and belongs to the epoch before.
+            if let Err(error) = self.folder.sync() {
+                maker.half_named = Some((number, file));
+                return Err(error.at_segment(number));
+            }
+            self.publish(number, file);
+        }
         let (number, _) = self.split(epoch.base);
-        self.make(&mut maker, epoch, number, Some(epoch.predecessor))?;
+        if epoch.base < self.prepared() {
+            let text = format!("segments are prepared up to LSN {}", self.prepared());
+            return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(epoch.base));
+        }
+        let file = self.name(&mut maker, epoch, number, Some(epoch.predecessor))?;
+        self.folder.sync().map_err(|error| match error.kind() {
+            ErrorKind::NoSpace if is_running => error.with_kind(ErrorKind::Io).at_segment(number),
+            _ => error.at_segment(number),
+        })?;
+        self.publish(number, file);
         maker.epoch = Some(*epoch);
         Ok(())
     }
@@ -243,6 +262,24 @@ impl Segments {
             && let Some(spare) = maker.spares.pop_last()
         {
             self.folder.remove_if_there(&spare_name(spare))?;
+        }
+        self.folder.sync()
+    }
+
+    /// Removes the segments that lie wholly in `[from, to)`, which were cut off.
+    ///
+    /// They are not recycled: the preparer may be zeroing one of them through a handle that knows
+    /// nothing of its next life.
+    pub(crate) fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
+        let _maker = self.maker.lock();
+        let mut numbers = self.folder.segment_numbers(self.shape.segment_bytes)?;
+        numbers.retain(|&number| from <= self.start_of(number) && self.start_of(number + 1) <= to);
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        for number in numbers {
+            self.folder.remove(&segment_name(number))?;
+            self.forget(number);
         }
         self.folder.sync()
     }
@@ -309,16 +346,10 @@ impl Segments {
         Lsn::new(number.saturating_mul(self.shape.segment_bytes))
     }
 
-    fn make(
-        &self,
-        maker: &mut Maker,
-        epoch: &Epoch,
-        number: u64,
-        predecessor: Option<Predecessor>,
-    ) -> Result<()> {
+    fn make(&self, maker: &mut Maker, epoch: &Epoch, number: u64) -> Result<()> {
         let file = match maker.half_named.take() {
             Some((named, file)) if named == number => file,
-            _ => self.name(maker, epoch, number, predecessor)?,
+            _ => self.name(maker, epoch, number, None)?,
         };
         if let Err(error) = self.folder.sync() {
             // Any other failure is not tried again: nothing is known of the name then.
@@ -413,10 +444,14 @@ impl Segments {
         } else {
             self.folder.remove(&name)?;
         }
-        self.files.write().remove(&number);
-        // An open file would keep the space of a removed one.
-        self.last_read.lock().take_if(|(of, _)| *of == number);
+        self.forget(number);
         Ok(())
+    }
+
+    /// Closes the file of segment `number`: an open one would keep the space of a removed one.
+    fn forget(&self, number: u64) {
+        self.files.write().remove(&number);
+        self.last_read.lock().take_if(|(of, _)| *of == number);
     }
 
     fn wrap(&self, file: Box<dyn crate::fs::DiskFile>, number: u64) -> Result<Arc<SegmentFile>> {

@@ -63,7 +63,7 @@ use std::time::Duration;
 pub(crate) use self::node::{Node, Outcome};
 pub(crate) use self::registry::{Callback, Key};
 use self::registry::{Registry, Waiter};
-use self::writer::WriteCursor;
+pub(crate) use self::writer::WriteCursor;
 use crate::buffer::{Buffer, Stop};
 use crate::flusher::Flusher;
 use crate::stats::Counters;
@@ -245,6 +245,19 @@ impl Commit {
             Some(target) => drop(self.lead(target, Some(deadline))),
             None => self.settle(Lsn::ZERO),
         }
+    }
+
+    /// Calls `run` with leadership and the write lock, as soon as nobody waits for a sync: all
+    /// that is reserved is durable, and nothing more is reserved meanwhile.
+    pub(crate) fn with_leadership<R>(&self, run: impl FnOnce(&mut WriteCursor) -> R) -> Result<R> {
+        let mut backoff = Backoff::default();
+        while !self.registry.lock().try_lead() {
+            self.check()?;
+            backoff.wait();
+        }
+        let result = run(&mut self.cursor.lock());
+        self.settle(Lsn::ZERO);
+        Ok(result)
     }
 
     /// The failure that poisoned the log, if one did.
@@ -487,7 +500,18 @@ impl Commit {
 }
 
 /// A store that panics leaves the log in a state that nobody knows: it poisons.
-struct PoisonOnPanic<'a>(&'a Commit);
+pub(crate) struct PoisonOnPanic<'a>(&'a Commit);
+
+impl<'a> PoisonOnPanic<'a> {
+    pub(crate) fn new(log: &'a Commit) -> PoisonOnPanic<'a> {
+        PoisonOnPanic(log)
+    }
+
+    /// Nothing has panicked.
+    pub(crate) fn disarm(self) {
+        std::mem::forget(self);
+    }
+}
 
 impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {

@@ -8,6 +8,7 @@ use std::io::IoSlice;
 
 use super::{Commit, PoisonOnPanic};
 use crate::buffer::Buffer;
+use crate::frame::EpochSeed;
 use crate::{ErrorKind, Lsn, Result};
 
 /// Up to where the holder of the write lock has come.
@@ -39,6 +40,17 @@ impl WriteCursor {
 }
 
 impl Commit {
+    /// Lets every watermark, and the tail, go on at `base`, where a new epoch begins. All below
+    /// the fixed end of the pause is durable, and the caller leads.
+    pub(crate) fn jump(&self, cursor: &mut WriteCursor, base: Lsn, seed: EpochSeed) {
+        self.buffer.resume(base, seed);
+        self.filled.publish(base);
+        cursor.written = base;
+        self.buffer.written.publish(base);
+        self.durable.publish(base);
+        self.store.prepare_ahead(base);
+    }
+
     /// Hands all that is filled to the store and returns the new *written*.
     ///
     /// What is reserved later is left for the next call, so that one thread is never kept

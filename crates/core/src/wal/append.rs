@@ -232,7 +232,7 @@ impl Wal {
         }
         let claim = match log.buffer.reserve(bytes) {
             Ok(claim) => claim,
-            Err(stop) => return Err(log.stopped(stop)),
+            Err(_) => return log.reserve_again(bytes, when_full),
         };
         match claim.granted(bytes, limit) {
             Some(granted) if !log.buffer.crosses(&claim, bytes) => Ok(granted),
@@ -263,18 +263,19 @@ impl Wal {
         let (start, end) = (reserved.lsn(), reserved.end());
         reserved.publish();
         if (start.as_u64() ^ end.as_u64()) & self.handle.act_mask != 0 {
-            return self.act_on_append(end).map_err(|error| error.after_append(lsn));
+            return self.act_on_append(start, end).map_err(|error| error.after_append(lsn));
         }
         Ok(())
     }
 
     #[cold]
-    fn act_on_append(&self, end: Lsn) -> Result<()> {
+    fn act_on_append(&self, start: Lsn, end: Lsn) -> Result<()> {
         match self.handle.policy {
-            SyncPolicy::OnCommit | SyncPolicy::Interval(_) => self.hand_piece_over(),
+            SyncPolicy::OnCommit | SyncPolicy::Interval(_) => return self.hand_piece_over(),
             SyncPolicy::Always => self.handle.log.wait(end, None).map(drop),
             SyncPolicy::Os => self.flush_until(end),
         }
+        .and_then(|()| self.check_not_cut(start))
     }
 
     /// A piece of `write_bytes` is complete: has it written behind the appender's back, while
@@ -300,6 +301,7 @@ impl Commit {
             (_, Err(error)) => error,
             (Stop::Closed, Ok(())) => Error::bare(ErrorKind::Closed),
             (Stop::Poisoned, Ok(())) => Error::bare(ErrorKind::Poisoned),
+            (Stop::Paused, Ok(())) => Error::bare(ErrorKind::NoRoom),
         }
     }
 
@@ -311,7 +313,16 @@ impl Commit {
         loop {
             self.check()?;
             let limit = self.buffer.limit();
-            let needed = self.buffer.tail().map_err(|stop| self.stopped(stop))?.plus(bytes);
+            let needed = match self.buffer.tail() {
+                Ok(tail) => tail.plus(bytes),
+                Err(Stop::Paused) if when_full == WhenFull::Wait => {
+                    // Nothing is reserved. Who truncates announces nothing, as the owner of a
+                    // hole does not.
+                    backoff.wait();
+                    continue;
+                }
+                Err(stop) => return Err(self.stopped(stop)),
+            };
             if needed <= limit {
                 return Ok(());
             }
@@ -353,8 +364,26 @@ impl Commit {
                 return Ok(granted);
             }
             granted.occupy(&self.buffer, self.durable.peek()).pad();
+            claim = self.claim(bytes, when_full)?;
+        }
+    }
+
+    /// Reserves after an addition that came back with a flag: a pause ends, the others do not.
+    #[cold]
+    fn reserve_again(&self, bytes: u64, when_full: WhenFull) -> Result<Granted> {
+        let claim = self.claim(bytes, when_full)?;
+        self.make_fit(claim, bytes, when_full)
+    }
+
+    /// Looks for room, then reserves, until no truncation comes between the two.
+    fn claim(&self, bytes: u64, when_full: WhenFull) -> Result<Claim> {
+        loop {
             self.make_room(bytes, when_full)?;
-            claim = self.buffer.reserve(bytes).map_err(|stop| self.stopped(stop))?;
+            match self.buffer.reserve(bytes) {
+                Ok(claim) => return Ok(claim),
+                Err(Stop::Paused) => {}
+                Err(stop) => return Err(self.stopped(stop)),
+            }
         }
     }
 

@@ -59,6 +59,10 @@ impl Pinned for Pin {
             self.segment_end = self.wal.handle.segment_end(lsn);
         }
     }
+
+    fn check_not_cut(&self, lsn: Lsn) -> Result<()> {
+        self.wal.check_not_cut(lsn)
+    }
 }
 
 impl Drop for Pin {
@@ -108,10 +112,16 @@ impl Wal {
             // What an earlier call or a reader left is freed all the same.
             return self.handle.release_unpinned();
         }
-        self.check_boundary(lsn)?;
-        self.handle.log.wait(lsn, None)?;
-        self.handle.change_state(|state| state.head = state.head.max(lsn))?;
-        self.handle.forget_epochs_below(lsn);
+        match self.check_boundary(lsn) {
+            // Another call was faster and went further: the log begins above already.
+            Err(error) if error.kind() == ErrorKind::Truncated && lsn <= self.head_lsn() => {}
+            checked => {
+                checked?;
+                self.handle.log.wait(lsn, None)?;
+                self.handle.change_state(lsn, |state| state.head = state.head.max(lsn))?;
+                self.handle.epochs.forget_below(lsn);
+            }
+        }
         self.handle.release_unpinned()
     }
 
@@ -127,13 +137,14 @@ impl Wal {
     pub fn checkpoint(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         if lsn <= self.checkpoint_lsn() {
-            return Ok(());
+            // A later checkpoint says nothing for what was cut off before it.
+            return self.check_not_cut(lsn);
         }
         self.check_boundary(lsn)?;
         self.handle.log.wait(lsn, None)?;
         let mark_end = self.append_mark()?;
         self.handle.log.wait(mark_end, None)?;
-        self.handle.change_state(|state| state.checkpoint = state.checkpoint.max(lsn))
+        self.handle.change_state(lsn, |state| state.checkpoint = state.checkpoint.max(lsn))
     }
 
     /// Refuses an LSN at which neither a record begins nor the log ends.
@@ -143,12 +154,10 @@ impl Wal {
             let text = format!("the log ends at LSN {reserved}");
             return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(lsn));
         }
-        if lsn == reserved || lsn == self.handle.running_base {
+        if lsn == reserved || lsn == self.handle.epochs.running_base() {
             return Ok(());
         }
-        if lsn < self.handle.running_base {
-            self.check_not_dead(lsn)?;
-        }
+        self.check_not_dead(lsn)?;
         self.frame_at(lsn).map(drop)
     }
 }
@@ -158,17 +167,21 @@ impl Handle {
         end_of_segment(lsn, self.state.lock().segment_bytes)
     }
 
-    /// Sets the clean end. No state is saved afterwards.
-    pub(super) fn save_clean_end(&self, end: Lsn) -> Result<()> {
-        self.change_state(|state| {
+    /// Sets the clean end: the end that CLOSED fixed, or the base of an epoch that a truncation
+    /// under way has begun since. No state is saved afterwards.
+    pub(super) fn save_clean_end(&self) -> Result<()> {
+        self.change_state(Lsn::ZERO, |state| {
             state.clean = true;
-            state.clean_end = end;
+            state.clean_end = self.log.buffer.reserved();
         })
     }
 
-    /// Saves a changed state, then lets it be seen. Who only looks does not wait for the device.
-    fn change_state(&self, change: impl FnOnce(&mut State)) -> Result<()> {
+    /// Saves a changed state that speaks of `lsn`, then lets it be seen. Who only looks does not
+    /// wait for the device.
+    fn change_state(&self, lsn: Lsn, change: impl FnOnce(&mut State)) -> Result<()> {
         let _saving = self.saving.lock();
+        // No truncation comes between this look and the save.
+        self.epochs.check_not_cut(lsn)?;
         let before = self.state.lock().clone();
         if before.clean {
             return Err(Error::bare(ErrorKind::Closed));
@@ -181,14 +194,6 @@ impl Handle {
             *self.state.lock() = next;
         }
         Ok(())
-    }
-
-    /// Drops epochs whose records all lie below the head; the running one stays.
-    fn forget_epochs_below(&self, head: Lsn) {
-        let mut spans = self.spans.write();
-        let running = spans.len() - 1;
-        let dead = spans[..running].iter().take_while(|span| span.end <= head).count();
-        spans.drain(..dead);
     }
 
     /// Frees the segments below the head that no reader pins.

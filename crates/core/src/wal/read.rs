@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ends::below_head;
+use super::epochs::cut_off;
 use super::{WRITTEN_POLL, Wal};
 use crate::frame::{Header, Kind};
 use crate::reader::{EpochSpan, FrameReader, Record, RecordBuf, Records};
@@ -29,8 +30,8 @@ impl Wal {
 
     /// The records from the one at `lsn` on. Finds it without a search.
     ///
-    /// An `lsn` that a crash cut off begins at the next record; the end of the log gives an
-    /// empty iterator.
+    /// An `lsn` that a crash or [`truncate_after`](Wal::truncate_after) cut off begins at the next
+    /// record; the end of the log gives an empty iterator.
     ///
     /// # Errors
     /// `NotARecord`: no record begins at `lsn`. `Truncated`: it lies below the head.
@@ -46,7 +47,8 @@ impl Wal {
     /// The record at `lsn`, copied out.
     ///
     /// # Errors
-    /// As [`iter_from`](Wal::iter_from), and `NotARecord` for an `lsn` that a crash cut off.
+    /// As [`iter_from`](Wal::iter_from), and `Truncated` for an `lsn` that a crash or
+    /// [`truncate_after`](Wal::truncate_after) cut off.
     pub fn get(&self, lsn: Lsn) -> Result<RecordBuf> {
         self.check_readable(lsn)?;
         let is_inside = lsn < self.reserved_lsn() && self.span_of(lsn).is_some();
@@ -88,9 +90,7 @@ impl Wal {
     /// The header of the frame at `lsn`, from the store.
     pub(super) fn frame_at(&self, lsn: Lsn) -> Result<Header> {
         let Some(span) = self.span_of(lsn) else { return Err(self.not_a_record(lsn)) };
-        if lsn >= self.handle.running_base {
-            self.flush_until(lsn.plus(1))?;
-        }
+        self.flush_until(lsn.plus(1))?;
         let pin = self.pin(Some(lsn))?;
         let header = self.frame_reader(SINGLE_READ_BYTES).header(lsn, span.seed)?;
         drop(pin);
@@ -116,17 +116,24 @@ impl Wal {
         read_ahead_bytes: usize,
     ) -> Result<Records> {
         // Before the pin: a truncation between the two is found by the pin.
-        let mut spans = self.handle.spans.read().clone();
+        let spans = self.spans_until(end);
+        let from = from.map(|from| self.handle.epochs.alive_at_or_above(from));
         let pin = self.pin(from)?;
         let from = pin.at();
-        if let Some(running) = spans.last_mut() {
-            running.end = end.max(running.base).max(from);
-        }
         let reader = self.frame_reader(read_ahead_bytes);
         Ok(Records::new(reader, spans, from).keeping(Box::new(pin)))
     }
 
-    fn frame_reader(&self, read_ahead_bytes: usize) -> FrameReader {
+    /// The epochs up to `end`.
+    fn spans_until(&self, end: Lsn) -> Vec<EpochSpan> {
+        let mut spans = self.handle.epochs.all();
+        if let Some(running) = spans.last_mut() {
+            running.end = end.max(running.base);
+        }
+        spans
+    }
+
+    pub(super) fn frame_reader(&self, read_ahead_bytes: usize) -> FrameReader {
         let store = Arc::clone(&self.handle.log.store) as Arc<dyn ReadStore>;
         let segment_bytes = self.handle.state.lock().segment_bytes;
         FrameReader::new(store, segment_bytes, read_ahead_bytes)
@@ -147,12 +154,12 @@ impl Wal {
     /// No record begins at `lsn`, or none does any more.
     fn not_a_record(&self, lsn: Lsn) -> Error {
         let none = || Error::new(ErrorKind::NotARecord, "no record begins here").at_lsn(lsn);
-        self.check_readable(lsn).err().unwrap_or_else(none)
+        let dead = || self.handle.epochs.is_dead(lsn).then(|| cut_off(lsn));
+        self.check_readable(lsn).err().or_else(dead).unwrap_or_else(none)
     }
 
     fn span_of(&self, lsn: Lsn) -> Option<EpochSpan> {
-        let spans = self.handle.spans.read();
-        spans.iter().find(|span| span.base <= lsn && lsn < span.end).copied()
+        self.handle.epochs.find(lsn)
     }
 }
 
@@ -178,25 +185,38 @@ impl Tail {
     /// The next record, or `None` if there was none within `patience`.
     ///
     /// # Errors
-    /// `Corrupt`, `Unsupported`, `Io`: as [`Records::next`]. `Closed`, `Poisoned`: after the last
-    /// record that there will be.
+    /// `Corrupt`, `Unsupported`, `Io`: as [`Records::next`]. `Truncated`: what it has given was cut
+    /// off by [`truncate_after`](Wal::truncate_after). `Closed`, `Poisoned`: after the last record
+    /// that there will be.
     pub fn next(&mut self, patience: Duration) -> Result<Option<Record<'_>>> {
         let deadline = Instant::now().checked_add(patience);
         loop {
             if self.records.is_finished() {
                 return Ok(None);
             }
-            if let Some(found) = self.records.advance()? {
-                return Ok(Some(self.records.record(found)));
-            }
+            let found = self.records.advance();
             let at = self.records.position();
+            match found {
+                Ok(Some(found)) => return Ok(Some(self.records.record(found))),
+                Ok(None) => {}
+                // It has come to a cut, not beyond: it goes on in the next epoch.
+                Err(error) if self.is_at_a_cut(&error, at) => {}
+                Err(error) => return Err(error),
+            }
             let end = self.end();
+            if self.wal.handle.epochs.is_beyond_a_cut(at) {
+                return Err(self.records.end_with(cut_off(at)));
+            }
             if end > at {
-                self.records.extend_to(end);
+                self.records.extend_to(self.wal.spans_until(end));
             } else if !self.wait_beyond(at, deadline)? {
                 return Ok(None);
             }
         }
+    }
+
+    fn is_at_a_cut(&self, error: &Error, at: Lsn) -> bool {
+        error.kind() == ErrorKind::Truncated && !self.wal.handle.epochs.is_beyond_a_cut(at)
     }
 
     fn end(&self) -> Lsn {

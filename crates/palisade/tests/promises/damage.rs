@@ -91,7 +91,7 @@ fn a_torn_tail_above_the_floor_is_cut_off_and_reported() {
     let reason = report.torn_reason.as_deref().unwrap_or_default();
     assert!(reason.contains(&last.to_string()), "{reason}");
     assert_eq!(contents(&wal).unwrap().len(), 704);
-    assert_eq!(wal.get(last).unwrap_err().kind(), ErrorKind::NotARecord);
+    assert_eq!(wal.get(last).unwrap_err().kind(), ErrorKind::Truncated);
     assert_eq!(wal.wait_durable(last).unwrap_err().kind(), ErrorKind::Truncated);
 }
 

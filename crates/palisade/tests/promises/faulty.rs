@@ -19,6 +19,7 @@ pub(crate) enum Op {
     BeginEpoch,
     ResumeEpoch,
     RenewBuffer,
+    PassBufferOn,
     Release,
 }
 
@@ -45,7 +46,7 @@ struct Plan {
     total: usize,
 }
 
-const OPS: usize = 9;
+const OPS: usize = 10;
 
 /// A [`MemStore`] with faults. Clones share both, and are one process: [`kill`](Self::kill) ends
 /// it, [`next_life`](Self::next_life) begins another one on the same content.
@@ -97,6 +98,11 @@ impl FaultyStore {
     /// The first `count` changing calls work, all later ones fail: the process died there.
     pub(crate) fn die_after(&self, count: usize) {
         self.plan().dies_at = Some(count);
+    }
+
+    /// How many changing calls there were.
+    pub(crate) fn total(&self) -> usize {
+        self.plan().total
     }
 
     /// How often `op` was called.
@@ -223,6 +229,11 @@ impl Store for FaultyStore {
     fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory> {
         let _alive = self.begin(Op::RenewBuffer)?;
         self.inner.renew_buffer(epoch, buffer_bytes, durable)
+    }
+
+    fn pass_buffer_on(&self, epoch: u64) -> Result<()> {
+        let _alive = self.begin(Op::PassBufferOn)?;
+        self.inner.pass_buffer_on(epoch)
     }
 
     fn random(&self) -> u64 {

@@ -8,6 +8,7 @@
 mod async_commit;
 mod bad_input;
 mod damage;
+mod ends;
 mod executor;
 mod failures;
 mod faulty;
