@@ -211,6 +211,12 @@ impl SimDisk {
         self.world.lock().lose_power(choose);
     }
 
+    /// The system shuts down in good order, with everything on the medium, and starts again:
+    /// another boot, another process, after a [`kill`](SimDisk::kill) if there was none.
+    pub fn reboot(&self) {
+        self.world.lock().lose_power(&mut |_| Fate::Keep);
+    }
+
     /// What a power loss would decide over, in the order in which it would ask.
     #[must_use]
     pub fn losses(&self) -> Vec<Loss> {
@@ -256,7 +262,8 @@ impl SimDisk {
         self.world.lock().trace.lines()
     }
 
-    /// What the operating system shows of the file `name` in the log's folder.
+    /// What the operating system shows of the file `name` in the log's folder. Here and below, a
+    /// name that begins at the root may lie in any folder.
     #[must_use]
     pub fn file(&self, name: &str) -> Option<Vec<u8>> {
         let mut world = self.world.lock();
@@ -288,8 +295,14 @@ impl SimDisk {
     /// The names of all files in the log's folder, in order, as the operating system shows them.
     #[must_use]
     pub fn files(&self) -> Vec<String> {
+        self.files_in(FOLDER)
+    }
+
+    /// The names of all files in `folder`, a path from the root, in order.
+    #[must_use]
+    pub fn files_in(&self, folder: &str) -> Vec<String> {
         let world = self.world.lock();
-        let folder = folder();
+        let folder = absolute(folder);
         let files = world.names.shown.iter().filter(|(path, entry)| {
             matches!(entry, Entry::File(_)) && path.parent() == Some(&folder)
         });
@@ -315,11 +328,11 @@ impl fmt::Debug for SimDisk {
     }
 }
 
-/// The log's folder as the store names it.
-fn folder() -> PathBuf {
-    std::path::absolute(FOLDER).unwrap_or_else(|_| FOLDER.into())
+/// A path from the root as the store names it.
+fn absolute(path: &str) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.into())
 }
 
 fn in_folder(name: &str) -> PathBuf {
-    folder().join(name)
+    absolute(FOLDER).join(name)
 }

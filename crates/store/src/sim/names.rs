@@ -197,14 +197,18 @@ impl Names {
 
     /// What lies in a folder that is gone is gone.
     fn drop_orphans(&mut self) {
-        let folders = self.stable.iter().filter(|(_, entry)| **entry == Entry::Folder);
-        let folders: Vec<PathBuf> = folders.map(|(path, _)| path.clone()).collect();
-        self.stable.retain(|path, _| {
+        let mut kept = BTreeMap::new();
+        // Folders come before what lies in them.
+        for (path, entry) in std::mem::take(&mut self.stable) {
             let parent = path.parent();
-            parent.is_none_or(|parent| {
-                parent.parent().is_none() || folders.iter().any(|folder| folder == parent)
-            })
-        });
+            let has_folder = parent.is_none_or(|parent| {
+                parent.parent().is_none() || kept.get(parent) == Some(&Entry::Folder)
+            });
+            if has_folder {
+                kept.insert(path, entry);
+            }
+        }
+        self.stable = kept;
     }
 }
 

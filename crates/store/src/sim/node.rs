@@ -208,6 +208,13 @@ impl Node {
         Ok(memory)
     }
 
+    /// A store to mapped memory.
+    #[cfg(test)]
+    pub(super) fn store_mapped(&self, at: usize, bytes: &[u8]) {
+        let mapping = self.mapping.as_ref().expect("the file is mapped");
+        memory_file(write_bytes(&mapping.backing, at as u64, bytes));
+    }
+
     /// Takes over what was stored in mapped memory.
     pub(super) fn absorb(&mut self) {
         let Some(mapping) = &self.mapping else { return };
@@ -252,6 +259,7 @@ impl Node {
             let kept = bytes.len().min(mapping.backing_len);
             memory_file(write_bytes(&mapping.backing, 0, &bytes[..kept]));
         }
+        self.mapping.take_if(|mapping| bytes.len() < mapping.range.end);
         self.dirty.clear();
         self.stable_cuts = self.cuts;
         self.stable.clone_from(&bytes);

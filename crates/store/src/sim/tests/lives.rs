@@ -1,0 +1,211 @@
+//! The death of the process, and the lives after it.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// Stores `bytes` into the mapped memory of the file `name`, as an append does.
+fn store(disk: &SimDisk, name: &str, at: usize, bytes: &[u8]) {
+    let mut world = disk.world.lock();
+    let node = world.names.file(&path(name)).unwrap();
+    world.node(node).store_mapped(at, bytes);
+}
+
+#[test]
+fn the_dead_change_nothing() {
+    let disk = SimDisk::new(1);
+    let process = begin(&disk);
+    let file = durable_file(process.as_ref(), "file", b"bytes");
+    disk.kill();
+    assert!(disk.is_dead());
+    let calls = disk.calls();
+    for _ in 0..2 {
+        assert!(write_bytes(file.as_ref(), 0, b"other").is_err());
+        assert!(file.sync_data().is_err() && file.allocate(100).is_err() && file.len().is_err());
+        assert!(file.read_at(0, &mut [0; 5]).is_err() && file.map(0, 4).is_err());
+        assert!(file.try_lock(false).is_err() && file.unlock().is_err());
+        assert!(process.open(&path("new"), Access::Fresh).is_err());
+        assert!(process.rename(&path("file"), &path("new")).is_err());
+        assert!(process.remove(&path("file")).is_err() && process.list(&path("")).is_err());
+        assert!(process.create_folder(&path("x")).is_err());
+        assert!(process.sync_folder(&path("")).is_err() && process.kind(&path("")).is_err());
+        assert_eq!(
+            (disk.files(), disk.file("file").unwrap()),
+            (vec!["file".into()], b"bytes".into())
+        );
+        assert_eq!(disk.calls(), calls);
+        // And in the next life the old handles are no better.
+        disk.restart();
+    }
+    assert!(disk.process().open(&path("file"), Access::Write).is_ok());
+}
+
+#[test]
+fn a_kill_keeps_what_the_system_had_and_power_loss_does_not() {
+    let disk = SimDisk::new(1);
+    let process = begin(&disk);
+    let file = durable_file(process.as_ref(), "file", &[b'o'; 512]);
+    write_bytes(file.as_ref(), 0, &[b'n'; 512]).unwrap();
+    let boot = process.boot_id();
+    disk.restart();
+    assert_eq!(disk.file("file").unwrap(), [b'n'; 512]);
+    assert_eq!(disk.process().boot_id(), boot);
+    disk.lose_power_choosing(&mut |_| Fate::Drop);
+    assert_eq!(disk.file("file").unwrap(), [b'o'; 512]);
+    assert_ne!(disk.process().boot_id(), boot);
+    assert_eq!(SimDisk::new(1).without_boot_id().process().boot_id(), None);
+}
+
+#[test]
+fn a_reboot_keeps_everything_and_is_another_boot() {
+    let disk = SimDisk::new(1);
+    let process = begin(&disk);
+    let file = process.open(&path("file"), Access::Fresh).unwrap();
+    write_bytes(file.as_ref(), 0, b"bytes").unwrap();
+    let boot = process.boot_id();
+    disk.reboot();
+    assert_eq!(disk.file("file").unwrap(), b"bytes");
+    assert_ne!(disk.process().boot_id(), boot);
+    assert!(process.open(&path("file"), Access::Read).is_err());
+}
+
+#[test]
+fn mapped_bytes_are_kept_as_they_are_at_the_death() {
+    let disk = SimDisk::new(1);
+    let process = begin(&disk);
+    let file = durable_file(process.as_ref(), "ring", &[0; 8192]);
+    let _memory = file.map(4096, 4096).unwrap();
+    store(&disk, "ring", 4196, b"stored");
+    assert_eq!(&content(file.as_ref())[4196..4202], b"stored");
+    write_bytes(file.as_ref(), 4096 + 200, b"written").unwrap();
+    let _same = file.map(0, 8192).unwrap();
+    store(&disk, "ring", 4396, b"shared");
+    disk.kill();
+    disk.restart();
+    let bytes = disk.file("ring").unwrap();
+    assert_eq!(&bytes[4196..4202], b"stored");
+    assert_eq!((&bytes[4296..4303], &bytes[4396..4402]), (&b"written"[..], &b"shared"[..]));
+    let file = disk.process().open(&path("ring"), Access::Write).unwrap();
+    drop(file.map(4096, 4096).unwrap());
+    assert_eq!(content(file.as_ref()), bytes);
+}
+
+#[test]
+fn stores_to_mapped_memory_are_unsynced_writes() {
+    let disk = SimDisk::new(1);
+    let process = begin(&disk);
+    let file = durable_file(process.as_ref(), "ring", &[0; 4096]);
+    let _memory = file.map(0, 4096).unwrap();
+    for position in [10, 1000, 2000] {
+        store(&disk, "ring", position, b"x");
+    }
+    assert_eq!(disk.unsynced_sectors(), 3);
+    let mut left = BTreeSet::new();
+    for seed in 0..200 {
+        let fork = disk.fork(seed);
+        fork.lose_power();
+        let bytes = fork.file("ring").unwrap();
+        left.insert([10, 1000, 2000].map(|position| bytes[position] == b'x'));
+    }
+    assert_eq!(left.len(), 8, "every subset");
+    file.sync_data().unwrap();
+    assert_eq!(disk.unsynced_sectors(), 0);
+}
+
+#[test]
+fn a_process_dies_in_the_middle_of_a_write() {
+    let mut written = BTreeSet::new();
+    for seed in 0..200 {
+        let disk = SimDisk::new(seed);
+        let process = begin(&disk);
+        let file = durable_file(process.as_ref(), "file", b"");
+        disk.crash_at(disk.calls());
+        write_bytes(file.as_ref(), 0, b"12345678").unwrap_err();
+        assert!(disk.is_dead());
+        disk.restart();
+        let bytes = disk.file("file").unwrap();
+        assert!(b"12345678".starts_with(&bytes), "{bytes:?}");
+        written.insert(bytes.len());
+    }
+    assert_eq!(written.len(), 9);
+}
+
+#[test]
+fn the_call_in_which_a_process_dies_is_done_or_not() {
+    type Call = fn(&dyn Disk);
+    let calls: [Call; 4] = [
+        |process| drop(process.open(&path("new"), Access::WriteOrCreate)),
+        |process| drop(process.rename(&path("file"), &path("new"))),
+        |process| drop(process.remove(&path("file"))),
+        |process| drop(process.create_folder(&path("folder"))),
+    ];
+    for call in calls {
+        let mut left = BTreeSet::new();
+        for seed in 0..50 {
+            let disk = SimDisk::new(seed);
+            let process = begin(&disk);
+            drop(durable_file(process.as_ref(), "file", b"bytes"));
+            disk.crash_at(disk.calls());
+            call(process.as_ref());
+            assert!(disk.is_dead());
+            disk.restart();
+            let folder = disk.process().kind(&path("folder")).unwrap();
+            left.insert((disk.files(), format!("{folder:?}")));
+        }
+        assert_eq!(left.len(), 2, "{left:?}");
+    }
+}
+
+#[test]
+fn a_fork_goes_its_own_way() {
+    let disk = SimDisk::new(1);
+    let process = begin(&disk);
+    let file = durable_file(process.as_ref(), "file", &[b'o'; 4096]);
+    write_bytes(file.as_ref(), 0, &[b'n'; 4096]).unwrap();
+    let fork = disk.fork(2);
+    assert!(fork.is_dead() && !disk.is_dead());
+    fork.lose_power_choosing(&mut |_| Fate::Drop);
+    fork.set_file("other", b"bytes".to_vec());
+    assert_eq!(fork.file("file").unwrap(), [b'o'; 4096]);
+    assert_eq!((disk.files(), content(file.as_ref())), (vec!["file".into()], vec![b'n'; 4096]));
+    let fates = |seed| {
+        let fork = disk.fork(seed);
+        fork.lose_power();
+        fork.file("file").unwrap()
+    };
+    assert_eq!(fates(3), fates(3));
+    let all: BTreeSet<Vec<u8>> = (0..20).map(fates).collect();
+    assert!(all.len() > 5);
+}
+
+#[test]
+fn locks_keep_other_handles_out_until_their_owner_is_gone() {
+    let disk = SimDisk::new(1);
+    let process = begin(&disk);
+    let open = |process: &dyn Disk| process.open(&path("lock"), Access::WriteOrCreate).unwrap();
+    let owner = open(process.as_ref());
+    assert!(owner.try_lock(false).unwrap() && owner.try_lock(false).unwrap());
+    let other = open(process.as_ref());
+    assert!(!other.try_lock(false).unwrap() && !other.try_lock(true).unwrap());
+    drop(owner);
+    assert!(other.try_lock(true).unwrap());
+    let third = open(process.as_ref());
+    assert!(third.try_lock(true).unwrap() && !third.try_lock(false).unwrap());
+    disk.restart();
+    assert!(open(disk.process().as_ref()).try_lock(false).unwrap());
+}
+
+#[test]
+fn what_is_set_from_outside_is_on_the_medium() {
+    let disk = SimDisk::new(1);
+    let process = begin(&disk);
+    let file = durable_file(process.as_ref(), "file", b"bytes");
+    write_bytes(file.as_ref(), 0, b"unsynced").unwrap();
+    disk.set_file("file", b"rotten".to_vec());
+    disk.set_file("made", b"new".to_vec());
+    assert_eq!((disk.losses(), content(file.as_ref())), (vec![], b"rotten".to_vec()));
+    disk.remove_file("file");
+    disk.lose_power();
+    assert_eq!((disk.files(), disk.file("made").unwrap()), (vec!["made".into()], b"new".to_vec()));
+    assert_eq!(disk.file("file"), None);
+}

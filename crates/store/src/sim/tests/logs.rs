@@ -1,0 +1,242 @@
+//! The store on files runs on the disk: its rotation, its spares, its locks, its recovery.
+
+use std::thread;
+
+use palisade_core::store::ReadStore;
+use palisade_core::{ErrorKind, Lsn, Options, Result, Wal};
+
+use super::*;
+
+const SEGMENT_BYTES: u64 = 8192;
+
+fn files() -> FileOptions {
+    FileOptions { segment_bytes: Some(SEGMENT_BYTES), ..FileOptions::default() }
+}
+
+fn try_open(disk: &SimDisk) -> Result<Wal> {
+    let mut options = Options::new();
+    options.buffer_bytes = 4096;
+    Wal::with_store(disk.open(&files())?, &options)
+}
+
+fn open(disk: &SimDisk) -> Wal {
+    try_open(disk).unwrap_or_else(|error| panic!("{error}\n{}", disk.trace().join("\n")))
+}
+
+/// What a log was given, and what of it was acknowledged.
+#[derive(Debug, Default)]
+struct Ledger {
+    appended: Vec<(Lsn, Vec<u8>)>,
+    acknowledged: usize,
+    /// What is being appended: it may be there although the append failed.
+    begun: Vec<u8>,
+    /// The greatest LSN that a truncation asked for.
+    cut: Lsn,
+}
+
+/// Appends, commits, truncates and closes; ends at the first error.
+fn work(disk: &SimDisk, ledger: &mut Ledger) -> Result<()> {
+    let log = try_open(disk)?;
+    for number in 0..60_usize {
+        let data = vec![number as u8 | 1; number * 37 % 700];
+        ledger.begun.clone_from(&data);
+        let ticket = log.append(&data)?;
+        ledger.appended.push((ticket.lsn(), data));
+        if number % 3 == 0 {
+            ticket.wait()?;
+            ledger.acknowledged = ledger.appended.len();
+        }
+        if number % 20 == 19 {
+            ledger.cut = ledger.appended[number - 10].0;
+            log.truncate_before(ledger.cut)?;
+            ledger.acknowledged = ledger.acknowledged.max(number - 10);
+        }
+    }
+    log.close()?;
+    ledger.acknowledged = ledger.appended.len();
+    Ok(())
+}
+
+/// Everything acknowledged is there, and a prefix of the rest.
+fn check(disk: &SimDisk, ledger: &Ledger) {
+    let log = open(disk);
+    let mut found = log.iter().unwrap();
+    let head = log.head_lsn();
+    assert!(head <= ledger.cut, "{head} above {}", ledger.cut);
+    let expected = ledger.appended.iter().filter(|(lsn, _)| *lsn >= head);
+    let skipped = ledger.appended.len() - expected.clone().count();
+    let mut count = skipped;
+    for (lsn, data) in expected {
+        let Some(record) = found.next().unwrap() else { break };
+        assert_eq!((record.lsn(), record.data()), (*lsn, &data[..]));
+        count += 1;
+    }
+    if let Some(record) = found.next().unwrap() {
+        assert_eq!(record.data(), ledger.begun, "a record that was never appended");
+        assert!(found.next().unwrap().is_none(), "more than was begun");
+    }
+    assert!(count >= ledger.acknowledged, "{count} of {} acknowledged", ledger.acknowledged);
+}
+
+#[test]
+fn what_was_committed_survives_every_power_loss() {
+    for seed in 0..100 {
+        let disk = SimDisk::new(seed);
+        let log = open(&disk);
+        let lsn = log.commit(b"acknowledged").unwrap();
+        log.append(b"not yet").unwrap();
+        disk.lose_power();
+        drop(log);
+        assert_eq!(open(&disk).get(lsn).unwrap().data(), b"acknowledged", "seed {seed}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let run = |seed| {
+        let disk = SimDisk::new(seed);
+        work(&disk, &mut Ledger::default()).unwrap();
+        let log = open(&disk);
+        drop(log.append(b"unsynced").unwrap());
+        disk.lose_power();
+        drop(open(&disk));
+        let files: Vec<_> = disk.files().into_iter().map(|name| disk.file(&name)).collect();
+        (disk.trace(), files)
+    };
+    assert!(run(7) == run(7));
+    assert!(run(7) != run(8));
+}
+
+#[test]
+fn a_log_rotates_recycles_and_zeroes_on_the_disk() {
+    let disk = SimDisk::new(2);
+    work(&disk, &mut Ledger::default()).unwrap();
+    let trace = disk.trace().join("\n");
+    for call in ["Rename spare-", " to spare-", "Sync segment-", "SyncFolder /log", "Sync meta"] {
+        assert!(trace.contains(call), "no {call} in\n{trace}");
+    }
+    // A page of zeros: a step of the preparer.
+    assert!(trace.contains("[8192, 12288)"), "{trace}");
+}
+
+#[test]
+fn a_crash_at_any_call_loses_nothing_that_was_acknowledged() {
+    let calls = {
+        let disk = SimDisk::new(11);
+        work(&disk, &mut Ledger::default()).unwrap();
+        disk.calls()
+    };
+    assert!(calls > 100, "{calls}");
+    for call in 0..calls {
+        let disk = SimDisk::new(11);
+        disk.crash_at(call);
+        let mut ledger = Ledger::default();
+        work(&disk, &mut ledger).unwrap_err();
+        assert!(disk.is_dead());
+        for seed in 0..4 {
+            let fork = disk.fork(seed);
+            if seed == 0 {
+                fork.restart()
+            } else {
+                fork.lose_power()
+            }
+            check(&fork, &ledger);
+        }
+    }
+}
+
+#[test]
+fn what_a_dead_life_stores_in_its_buffer_reaches_nobody() {
+    let disk = SimDisk::new(5);
+    let log = open(&disk);
+    let first = log.append(b"first").unwrap().lsn();
+    let filled = log.append_with(100, |_, bytes| {
+        bytes[..50].fill(7);
+        disk.kill();
+        bytes.fill(7);
+    });
+    // Nobody could know: it is published, in the dead life.
+    drop(filled.unwrap());
+    assert!(log.sync().is_err());
+    drop(log);
+    disk.restart();
+    let log = open(&disk);
+    assert_eq!(log.get(first).unwrap().data(), b"first");
+    let mut records = log.iter_from(first).unwrap();
+    assert!(records.next().unwrap().is_some() && records.next().unwrap().is_none());
+}
+
+#[test]
+fn the_second_writer_is_refused_at_once_and_a_reader_is_not() {
+    let disk = SimDisk::new(1);
+    let log = open(&disk);
+    log.commit(b"record").unwrap();
+    assert_eq!(try_open(&disk).unwrap_err().kind(), ErrorKind::Locked);
+    let reader = disk.reader().unwrap();
+    assert!(reader.has_writer().unwrap());
+    assert_eq!(reader.state().unwrap().segment_bytes, SEGMENT_BYTES);
+    drop(log);
+    assert!(!reader.has_writer().unwrap());
+    drop(open(&disk));
+}
+
+#[test]
+fn a_dead_process_opens_nothing() {
+    let disk = SimDisk::new(1);
+    disk.kill();
+    assert_eq!(disk.open(&files()).unwrap_err().kind(), ErrorKind::Io);
+    disk.restart();
+    disk.open(&files()).unwrap();
+}
+
+#[test]
+fn segments_begin_at_four_kilobytes() {
+    let disk = SimDisk::new(1);
+    let sized = |bytes| FileOptions { segment_bytes: Some(bytes), ..FileOptions::default() };
+    assert_eq!(disk.open(&sized(2048)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(disk.open(&sized(4096)).unwrap().state().unwrap().segment_bytes, 4096);
+}
+
+#[test]
+fn threads_share_a_log_on_a_slow_disk() {
+    for seed in 0..10 {
+        let disk = SimDisk::new(seed);
+        disk.fail(Fault::rate(3, FaultKind::SlowSync));
+        disk.fail(Fault::rate(7, FaultKind::ShortWrite));
+        let log = open(&disk);
+        let write = |thread: u8| {
+            let commits = (0..20).map(|number| {
+                let data = [thread, number].repeat(50);
+                (log.commit(&data).unwrap(), data)
+            });
+            commits.collect::<Vec<_>>()
+        };
+        let committed: Vec<(Lsn, Vec<u8>)> = thread::scope(|scope| {
+            let write = &write;
+            let threads: Vec<_> = (0..4).map(|n| scope.spawn(move || write(n))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        disk.lose_power();
+        drop(log);
+        let log = open(&disk);
+        for (lsn, data) in committed {
+            assert_eq!(log.get(lsn).unwrap().data(), data, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn logs_run_on_every_kind_of_disk() {
+    let kinds: [fn(SimDisk) -> SimDisk; 3] =
+        [|disk| disk, SimDisk::copy_on_write, SimDisk::without_boot_id];
+    for kind in kinds {
+        for seed in 0..20 {
+            let disk = kind(SimDisk::new(seed));
+            disk.crash_at(60 + seed);
+            let mut ledger = Ledger::default();
+            work(&disk, &mut ledger).unwrap_err();
+            disk.lose_power();
+            check(&disk, &ledger);
+        }
+    }
+}

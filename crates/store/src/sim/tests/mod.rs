@@ -1,0 +1,46 @@
+//! What must hold for the simulated disk: what each attack may do, and what it must not.
+
+mod faults;
+mod lives;
+mod logs;
+mod losses;
+mod names;
+
+use std::io::IoSlice;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::*;
+use crate::fs::{Access, DiskFile, read_full, write_bytes};
+
+/// The log's folder, made and synced.
+fn begin(disk: &SimDisk) -> Arc<dyn Disk> {
+    let process = disk.process();
+    process.create_folder(&path("")).unwrap();
+    process.sync_folder(std::path::Path::new("/")).unwrap();
+    process
+}
+
+fn path(name: &str) -> PathBuf {
+    in_folder(name)
+}
+
+/// A file with the bytes `content`, which, and its name, are on the medium.
+fn durable_file(process: &dyn Disk, name: &str, content: &[u8]) -> Box<dyn DiskFile> {
+    let file = process.open(&path(name), Access::Fresh).unwrap();
+    write_bytes(file.as_ref(), 0, content).unwrap();
+    file.sync_data().unwrap();
+    process.sync_folder(&path("")).unwrap();
+    file
+}
+
+fn content(file: &dyn DiskFile) -> Vec<u8> {
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    assert_eq!(read_full(file, 0, &mut bytes).unwrap(), bytes.len());
+    bytes
+}
+
+/// Sectors get `fate`, everything else is kept.
+fn lose_sectors(disk: &SimDisk, fate: Fate) {
+    disk.lose_power_choosing(&mut |loss| if loss.is_sector() { fate } else { Fate::Keep });
+}
