@@ -25,7 +25,8 @@
 //! ```
 //!
 //! The methods of [`Wal`] are those of [`palisade_core::Wal`], which it derefs to; [`Options`]
-//! has the settings; [`inspect`] looks at a log without opening it.
+//! has the settings; [`inspect`] looks at a log without opening it. With the feature `sim` there is
+//! also `sim`: a simulated disk that loses power, for tests of what is built on the log.
 
 pub mod inspect;
 mod options;

@@ -4,6 +4,8 @@
 //! - [`FileStore`] is a folder: a lock file, a meta file, the log buffer's file, segments of
 //!   fixed size, and spares that become segments.
 //! - [`FileReader`] reads such a folder beside the process that writes it.
+//! - `sim`, with the feature of that name: a simulated disk under the store on files, which loses
+//!   power, kills its process and fails by a seed.
 //!
 //! All of them implement the traits of [`palisade_core::store`]. Everything that touches the
 //! operating system goes through one small internal trait, so that the same logic runs over
