@@ -271,6 +271,13 @@ pub trait Store: ReadStore {
     /// 64 random bits, for salts.
     fn random(&self) -> u64;
 
+    /// Whether a thread of the log may write complete pieces behind the appenders' backs. A
+    /// store whose runs are to be repeated says no: then the append that completes a piece
+    /// writes it. Threads that futures, callbacks and an interval need are started in any case.
+    fn writes_behind(&self) -> bool {
+        true
+    }
+
     /// Ends background work and lets another process have the log. Only `state`, `segments`,
     /// `read` and `place` are called afterwards.
     fn close(&self);

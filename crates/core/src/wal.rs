@@ -102,7 +102,7 @@ impl Wal {
                 SyncPolicy::OnCommit | SyncPolicy::Interval(_) => !(write_bytes as u64 - 1),
                 SyncPolicy::Always | SyncPolicy::Os => u64::MAX,
             },
-            writes_behind: crate::sync::has_two_cores(),
+            writes_behind: crate::sync::has_two_cores() && store.writes_behind(),
             max_frame_bytes: buffer.max_reservation_bytes(),
             read_ahead_bytes: options.read_ahead_bytes,
             pins: Arc::default(),

@@ -66,9 +66,9 @@
 //!
 //! # Determinism
 //! Same seed, same calls by a single thread: same decisions, same bytes, same trace. With several
-//! threads, the system's scheduling decides over the order of their calls, and so with
-//! `SyncPolicy::Interval`, which looks at the clock. Reads draw nothing unless a fault waits for
-//! them.
+//! threads, the system's scheduling decides over the order of their calls. Futures, callbacks
+//! and `SyncPolicy::Interval` use a thread of the log. Reads draw nothing unless a fault waits
+//! for them.
 //!
 //! [`FileStore`]: crate::FileStore
 

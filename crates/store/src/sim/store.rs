@@ -94,6 +94,11 @@ impl Store for SimStore {
         self.files.random()
     }
 
+    fn writes_behind(&self) -> bool {
+        // When that thread comes to it is the system's to say.
+        false
+    }
+
     fn close(&self) {
         self.files.close();
     }
