@@ -5,6 +5,7 @@ use std::thread;
 use palisade_core::store::ReadStore;
 use palisade_core::{ErrorKind, Lsn, Options, Result, Wal};
 
+use super::super::chance::Chance;
 use super::*;
 
 const SEGMENT_BYTES: u64 = 8192;
@@ -148,6 +149,56 @@ fn a_crash_at_any_call_loses_nothing_that_was_acknowledged() {
             }
             check(&fork, &ledger);
         }
+    }
+}
+
+/// Another life, by `chance`: in the same boot, after an orderly shutdown, or after power loss.
+fn begin_another_life(disk: &SimDisk, chance: &mut Chance) {
+    match chance.below(4) {
+        0 => disk.restart(),
+        1 => disk.reboot(),
+        _ => disk.lose_power(),
+    }
+}
+
+#[test]
+fn crashes_inside_recovery_lose_nothing_either() {
+    let mut died = 0;
+    for seed in 0..300 {
+        let mut chance = Chance::new(seed);
+        let disk = SimDisk::new(seed);
+        disk.crash_at(chance.below(230));
+        let mut ledger = Ledger::default();
+        let _ = work(&disk, &mut ledger);
+        for _ in 0..2 {
+            begin_another_life(&disk, &mut chance);
+            disk.crash_at(disk.calls() + chance.below(50));
+            let opened = try_open(&disk);
+            died += usize::from(opened.is_err());
+            if let Err(error) = opened {
+                assert!(disk.is_dead(), "seed {seed}: {error}");
+            }
+        }
+        begin_another_life(&disk, &mut chance);
+        check(&disk, &ledger);
+    }
+    assert!(died > 100, "{died} lives died while they opened the log");
+}
+
+#[test]
+fn what_a_life_found_after_a_failed_sync_survives_the_power_loss_after_it() {
+    for seed in 0..100 {
+        let disk = SimDisk::new(seed);
+        disk.fail(Fault::nth(CallKind::Sync, 10 + seed % 20, FaultKind::Eio));
+        let mut ledger = Ledger::default();
+        let failed = work(&disk, &mut ledger).unwrap_err();
+        assert!([ErrorKind::Poisoned, ErrorKind::Io].contains(&failed.kind()), "{failed}");
+        let log = open(&disk);
+        let reported = log.recovery_report().end;
+        ledger.acknowledged = ledger.appended.iter().filter(|(lsn, _)| *lsn < reported).count();
+        disk.lose_power();
+        drop(log);
+        check(&disk, &ledger);
     }
 }
 
