@@ -2,8 +2,8 @@
 //! from it, and once more in the recovery from that; and, for small logs, every subset of what
 //! the medium may have kept.
 
+use palisade::sim::Fate;
 use palisade::{Result, Wal};
-use palisade_store::sim::Fate;
 
 use crate::dice::Dice;
 use crate::oracle::Crash;
@@ -59,6 +59,17 @@ const SCENARIOS: &[Scenario] = &[
                 session.commit(&wal, 1200)?;
             }
             session.truncate_before(&wal, 4)
+        },
+    },
+    Scenario {
+        name: "truncate_after",
+        before: |session, wal| (0..6).try_for_each(|_| session.commit(wal, 1200)),
+        work: |session, wal| {
+            session.truncate_after(&wal, 1)?;
+            session.commit(&wal, 100)?;
+            session.append(&wal, 50)?;
+            session.truncate_after(&wal, 2)?;
+            session.commit(&wal, 10)
         },
     },
     Scenario {

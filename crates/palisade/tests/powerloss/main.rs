@@ -3,6 +3,8 @@
 //! `verification/powerloss.sh [SEEDS]` runs as many seeds as one likes; `cargo test` runs a few
 //! hundred. A failing seed prints itself and the command that runs it again.
 
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "progress and figures of long runs")]
+
 mod dice;
 mod every_call;
 mod history;

@@ -33,6 +33,7 @@ pub(crate) struct Oracle {
     survives_kill: Lsn,
     head: Lsn,
     head_may_be: Lsn,
+    may_be_cut: Option<Lsn>,
     highest: Lsn,
     appended: u64,
 }
@@ -84,11 +85,24 @@ impl Oracle {
         self.entries.retain(|entry| entry.lsn >= lsn);
     }
 
-    /// `truncate_after` was called with the record that ends at `end`.
+    /// `truncate_after` was called with the record that ends at `end`: until it returns, the log
+    /// may be cut there or be as it was.
+    pub(crate) fn may_cut(&mut self, end: Lsn) {
+        self.may_be_cut = Some(end);
+    }
+
+    /// `truncate_after` changed nothing.
+    pub(crate) fn not_cut(&mut self) {
+        self.may_be_cut = None;
+    }
+
+    /// `truncate_after` returned: what was cut must not come back.
     pub(crate) fn cut(&mut self, end: Lsn) {
+        self.may_be_cut = None;
         self.entries.retain(|entry| entry.end <= end);
         self.durable = self.durable.min(end);
         self.survives_kill = self.survives_kill.min(end);
+        self.promise(end);
     }
 
     pub(crate) fn highest(&self) -> Lsn {
@@ -131,10 +145,7 @@ impl Oracle {
     pub(crate) fn reported(&mut self, end: Lsn, crash: Crash) {
         let count = self.entries.iter().take_while(|entry| entry.end <= end).count();
         self.check_promised(count, crash);
-        self.entries.truncate(count);
-        if let Some(last) = self.entries.last() {
-            self.promise(last.end);
-        }
+        self.keep(count);
     }
 
     /// Power was lost in a recovery: what only a kill would have left is gone.
@@ -147,7 +158,10 @@ impl Oracle {
             Crash::Kill => self.survives_kill,
             Crash::PowerLoss => self.durable,
         };
-        if let Some(missing) = self.entries.get(count) {
+        let end = count.checked_sub(1).map_or(self.head, |last| self.entries[last].end);
+        if let Some(missing) = self.entries.get(count)
+            && self.may_be_cut != Some(end)
+        {
             assert!(
                 missing.end > promised,
                 "G1: the record at {} is missing, everything below {promised} was promised",
@@ -158,11 +172,16 @@ impl Oracle {
         }
     }
 
-    fn settle(&mut self, count: usize, crash: Crash, tail: Lsn) {
+    /// What was found is the log now, and promised.
+    fn keep(&mut self, count: usize) {
         self.entries.truncate(count);
-        if let Some(last) = self.entries.last() {
-            self.promise(last.end);
-        }
+        let end = self.entries.last().map_or(self.head, |last| last.end);
+        (self.durable, self.survives_kill) = (end, end);
+        self.may_be_cut = None;
+    }
+
+    fn settle(&mut self, count: usize, crash: Crash, tail: Lsn) {
+        self.keep(count);
         if crash == Crash::PowerLoss {
             // Reservations of which no byte was left anywhere may be given out again.
             self.highest = tail;

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use palisade::sim::{Fate, Loss, SimDisk};
 use palisade::{
     BufferKind, ErrorKind, FileOptions, Lsn, Options, Result, SyncPolicy, Wal, framed_bytes,
 };
-use palisade_store::sim::{Fate, Loss, SimDisk};
 
 use crate::oracle::{Crash, Oracle};
 
@@ -240,6 +240,25 @@ impl Session {
             self.oracle.truncated(lsn);
         }
         truncated
+    }
+
+    /// `truncate_after` with the entry at `index`, or the last of its batch.
+    pub(crate) fn truncate_after(&mut self, wal: &Wal, index: usize) -> Result<()> {
+        self.working_on = "truncate_after";
+        let Some(end) = self.oracle.entries().get(index).map(|entry| entry.end) else {
+            return Ok(());
+        };
+        let last = self.oracle.entries().iter().rfind(|entry| entry.end == end);
+        let lsn = last.map_or(end, |last| last.lsn);
+        self.oracle.may_cut(end);
+        let cut = wal.truncate_after(lsn);
+        match &cut {
+            Ok(()) => self.oracle.cut(end),
+            // Nothing was changed.
+            Err(error) if error.kind() == ErrorKind::NoSpace => self.oracle.not_cut(),
+            Err(_) => {}
+        }
+        cut
     }
 
     pub(crate) fn checkpoint(&mut self, wal: &Wal, index: usize) -> Result<()> {

@@ -41,7 +41,7 @@ fn seeds_of_random_crashes_lose_nothing() {
                         Ok(found) => points.lock().unwrap().extend(found),
                         Err(failure) => failures.lock().unwrap().push(failure),
                     }
-                    if (index + 1) % TELL_EVERY == 0 {
+                    if (index + 1).is_multiple_of(TELL_EVERY) {
                         eprintln!("{} of {seeds} seeds", index + 1);
                     }
                 }

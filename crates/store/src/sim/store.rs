@@ -74,6 +74,10 @@ impl Store for SimStore {
         self.files.release(from, to)
     }
 
+    fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
+        self.files.discard(from, to)
+    }
+
     fn begin_epoch(&self, epoch: &Epoch) -> Result<()> {
         self.files.begin_epoch(epoch)
     }
@@ -88,6 +92,10 @@ impl Store for SimStore {
 
     fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory> {
         self.files.renew_buffer(epoch, buffer_bytes, durable)
+    }
+
+    fn pass_buffer_on(&self, epoch: u64) -> Result<()> {
+        self.files.pass_buffer_on(epoch)
     }
 
     fn random(&self) -> u64 {
