@@ -12,7 +12,7 @@
 //! | `sync`, `mark_durable` | the leader, one at a time | yes |
 //! | `save_state`, `release` | `truncate_before`, `checkpoint`, `close`, one at a time | yes |
 //! | `begin_epoch` | `open`, before any append; `truncate_after`, while nothing is appended | yes |
-//! | `old_buffer`, `renew_buffer` | `open`, before any append | yes |
+//! | `old_buffer`, `renew_buffer`, `move_to_fresh_blocks` | `open`, before any append | yes |
 //! | `pass_buffer_on`, `discard` | `truncate_after`; no write and no sync runs beside the first | yes |
 //!
 //! `write` runs beside `sync`, `read`, `save_state` and `release`; the store must allow it.
@@ -129,6 +129,8 @@ pub enum OldBuffer {
         epoch: u64,
         /// Whether the operating system has run without interruption since.
         same_boot: bool,
+        /// Whether it has certainly been started anew since. Neither where nothing tells.
+        other_boot: bool,
         /// The last durable watermark that was noted with `mark_durable` in this boot.
         durable: Option<Lsn>,
         /// The buffer's bytes: position `lsn % len`. Empty if the buffer was on the heap.
@@ -260,6 +262,19 @@ pub trait Store: ReadStore {
     /// # Errors
     /// `NoSpace` or `Io`.
     fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory>;
+
+    /// Puts the bytes of `[from, to)`, which read right and are not written meanwhile, onto the
+    /// medium in other blocks; durable when this returns. Recovery calls it where nobody knows
+    /// whether a sync of them failed: then they may be in the operating system's memory only,
+    /// later syncs would not say so, and writing them again in place could tear what is durable.
+    ///
+    /// The default syncs, which is enough for a store that forgets what a failed sync lost.
+    ///
+    /// # Errors
+    /// `NoSpace` or `Io`; the bytes read as before.
+    fn move_to_fresh_blocks(&self, from: Lsn, to: Lsn) -> Result<()> {
+        self.sync(from, to)
+    }
 
     /// Lets the buffer, its memory as it is, belong to `epoch`, which has begun. Its last
     /// [`mark_durable`](Store::mark_durable) was with that epoch's base.

@@ -86,7 +86,8 @@ pub(crate) fn read_old(folder: &Folder, uuid: Uuid, boot: Option<BootId>) -> Res
     };
     let same_boot = boot.is_some() && header.boot == boot;
     let durable = boot.filter(|_| same_boot).and_then(|boot| read_line(&blocks[LINE_AT..], boot));
-    Ok(OldBuffer::Found { epoch: header.epoch, same_boot, durable, memory })
+    let other_boot = !same_boot && boot.is_some() && header.boot.is_some();
+    Ok(OldBuffer::Found { epoch: header.epoch, same_boot, other_boot, durable, memory })
 }
 
 /// Puts a zeroed ring in place of the old file, with `durable` on its sync line.

@@ -222,6 +222,10 @@ impl Store for FileStore {
         Ok(if ring_bytes == 0 { Memory::heap(buffer_bytes) } else { memory })
     }
 
+    fn move_to_fresh_blocks(&self, from: Lsn, to: Lsn) -> Result<()> {
+        self.segments.move_to_fresh_blocks(from, to)
+    }
+
     fn pass_buffer_on(&self, epoch: u64) -> Result<()> {
         let mut ring = self.ring.lock();
         let Some(header) = ring.as_mut() else {

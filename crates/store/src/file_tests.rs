@@ -83,7 +83,7 @@ fn a_kill_leaves_the_buffer_and_the_durable_mark() {
 
     let store = open(&disk, temp.path());
     match store.old_buffer().unwrap() {
-        OldBuffer::Found { epoch: 4, same_boot: true, durable: Some(durable), memory } => {
+        OldBuffer::Found { epoch: 4, same_boot: true, durable: Some(durable), memory, .. } => {
             assert_eq!((durable, memory.len()), (Lsn::new(640), RING_BYTES));
         }
         other => panic!("{other:?}"),

@@ -253,6 +253,7 @@ impl Store for MemStore {
         Ok(OldBuffer::Found {
             epoch: buffer.epoch,
             same_boot: buffer.same_boot,
+            other_boot: !buffer.same_boot,
             durable: buffer.durable,
             memory: buffer.memory.clone(),
         })

@@ -67,7 +67,7 @@ fn a_kept_buffer_outlives_the_log_and_not_the_power() {
     store.mark_durable(Lsn::new(64)).unwrap();
     drop(memory);
     match store.old_buffer().unwrap() {
-        OldBuffer::Found { epoch: 1, same_boot: true, durable: Some(durable), memory } => {
+        OldBuffer::Found { epoch: 1, same_boot: true, durable: Some(durable), memory, .. } => {
             assert_eq!((durable, memory.len()), (Lsn::new(64), 4096));
         }
         other => panic!("{other:?}"),

@@ -29,6 +29,8 @@ pub(crate) struct Examined {
     pub(crate) lost: Option<LostRange>,
     /// The sync line's LSN, if this boot wrote it.
     pub(crate) line: Option<Lsn>,
+    /// The system has certainly been started anew since the log was written.
+    pub(crate) is_other_boot: bool,
     checked: Option<Checked>,
     buffer_note: Option<String>,
 }
@@ -177,6 +179,7 @@ fn examine(store: &Arc<dyn Store>, options: &Options, below: Option<Lsn>) -> Res
         walked: None,
         lost: None,
         line: None,
+        is_other_boot: false,
         checked: None,
         buffer_note: None,
     };
@@ -257,7 +260,8 @@ fn leftover(store: &Arc<dyn Store>, examined: &mut Examined) -> Result<Option<Le
     match store.old_buffer()? {
         OldBuffer::Missing => examined.buffer_note = Some("there is no buffer file".into()),
         OldBuffer::Invalid(text) => examined.buffer_note = Some(text),
-        OldBuffer::Found { epoch, same_boot, durable, memory } => {
+        OldBuffer::Found { epoch, same_boot, other_boot, durable, memory } => {
+            examined.is_other_boot = other_boot;
             examined.line = durable.filter(|line| same_boot && *line < Lsn::LIMIT);
             if epoch == newest.epoch {
                 let ring = OldRing::new(memory, segment_bytes);

@@ -112,7 +112,7 @@ fn begin_anew(
     let mut ring_bytes = survey.state.buffer_bytes;
     if let Some((mut scanner, scan)) = examined.walked {
         ring_bytes = ring_bytes.max(scanner.ring_bytes());
-        make_durable(store, &mut scanner, &survey, &scan)?;
+        make_durable(store, &mut scanner, &survey, &scan, examined.is_other_boot)?;
         let newest = spans.last_mut().expect("a scanner has an epoch");
         newest.end = scan.end;
         if newest.end > newest.base {
@@ -175,19 +175,27 @@ fn base_after(survey: &Survey, floor: Lsn, ring_bytes: u64) -> Result<Lsn> {
 }
 
 /// Step 2: what was found survives power loss before anybody is told of it.
+///
+/// A sync that failed leaves bytes that read right and are not on the medium (M3). With the sync
+/// line, all above it is written again; all below is certainly durable and must not be written
+/// over (M1). In another boot what was read is on the medium. Where neither is known, what the
+/// segments have is moved to other blocks: neither M1 nor M3 can hurt it then.
 fn make_durable(
     store: &Arc<dyn Store>,
     scanner: &mut Scanner,
     survey: &Survey,
     scan: &Scan,
+    is_other_boot: bool,
 ) -> Result<()> {
     let newest = survey.newest().expect("a scan has an epoch");
-    let first_unsure = match &scanner.leftover {
-        // The sync line, unless it is damaged: then whatever else proves most. What lies below was
-        // not scanned, and need not be written again.
-        Some(leftover) if leftover.same_boot => scan.floor,
-        _ => scan.ring_from.unwrap_or(scan.end),
-    };
+    let has_line = scanner.leftover.as_ref().is_some_and(|leftover| leftover.durable.is_some());
+    let first_hole = scan.holes.first().map_or(scan.end, |(hole, _)| *hole);
+    let from_ring = scan.ring_from.unwrap_or(scan.end).min(first_hole);
+    let first_unsure = if has_line { scan.floor } else { from_ring };
+    if !has_line && !is_other_boot && scan.floor < from_ring {
+        store.move_to_fresh_blocks(scan.floor, from_ring)?;
+        scanner.reader.forget();
+    }
     let epoch = Epoch {
         number: newest.epoch,
         salt: survey.salt,
@@ -200,7 +208,7 @@ fn make_durable(
             return Err(corrupt(text, &store.place()).at_lsn(first_unsure));
         }
         store.resume_epoch(&epoch, first_unsure)?;
-        if scanner.leftover.as_ref().is_some_and(|leftover| leftover.same_boot) {
+        if has_line {
             store.mark_durable(first_unsure)?;
         }
         store.prepare(scan.end)?;

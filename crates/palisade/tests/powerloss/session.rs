@@ -97,7 +97,8 @@ impl Session {
 
     /// What a failing test prints: the log's shape and every call that the disk saw.
     pub(crate) fn describe(&self) -> String {
-        format!("{:?}\n{}", self.shape, self.disk.trace().join("\n"))
+        let (trace, files) = (self.disk.trace().join("\n"), self.disk.files());
+        format!("{:?}\n{trace}\n{files:?}", self.shape)
     }
 
     /// Opens the log, which no crash is planned for, and checks what is there after `crash`.

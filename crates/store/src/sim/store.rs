@@ -94,6 +94,10 @@ impl Store for SimStore {
         self.files.renew_buffer(epoch, buffer_bytes, durable)
     }
 
+    fn move_to_fresh_blocks(&self, from: Lsn, to: Lsn) -> Result<()> {
+        self.files.move_to_fresh_blocks(from, to)
+    }
+
     fn pass_buffer_on(&self, epoch: u64) -> Result<()> {
         self.files.pass_buffer_on(epoch)
     }
