@@ -47,6 +47,15 @@ pub struct Wal {
     handle: Arc<Handle>,
 }
 
+/// How the last save of the state went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LastSave {
+    Done,
+    /// The store may have what was to be saved, or what was before: it has to be told which
+    /// before anything is begun that fits to one of them only.
+    Failed,
+}
+
 /// The last one to go ends the background thread and hands everything to the OS.
 #[derive(Debug)]
 struct Handle {
@@ -62,7 +71,7 @@ struct Handle {
     // Never held over a call of the store.
     state: Mutex<State>,
     // One change of the saved state, or one release, at a time; taken before `state`.
-    saving: Mutex<()>,
+    saving: Mutex<LastSave>,
     epochs: Arc<Epochs>,
     pins: Arc<Pins>,
     report: RecoveryReport,
@@ -108,7 +117,7 @@ impl Wal {
             pins: Arc::default(),
             log: Arc::new(Commit::new(buffer, store, base, options)),
             state: Mutex::new(state),
-            saving: Mutex::new(()),
+            saving: Mutex::new(LastSave::Done),
             epochs: Arc::new(Epochs::new(spans)),
             report,
         };

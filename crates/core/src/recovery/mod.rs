@@ -193,7 +193,8 @@ fn make_durable(
     let from_ring = scan.ring_from.unwrap_or(scan.end).min(first_hole);
     let first_unsure = if has_line { scan.floor } else { from_ring };
     if !has_line && !is_other_boot && scan.floor < from_ring {
-        store.move_to_fresh_blocks(scan.floor, from_ring)?;
+        // Up to the end: the segments may have frames behind those of the ring.
+        store.move_to_fresh_blocks(scan.floor, scan.end)?;
         scanner.reader.forget();
     }
     let epoch = Epoch {

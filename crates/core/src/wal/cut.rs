@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use super::ends::below_head;
 use super::epochs::cut_off;
-use super::{Handle, Wal};
+use super::{Handle, LastSave, Wal};
 use crate::buffer::Stop;
 use crate::commit::PoisonOnPanic;
 use crate::frame::{EpochSeed, Header, Kind};
@@ -163,12 +163,23 @@ impl Handle {
     fn switch(&self, lsn: Lsn, cut: Lsn, end: Lsn) -> std::result::Result<Lsn, Failed> {
         self.log.wait(end, None).map_err(Failed::Unchanged)?;
         let switched = self.log.with_leadership(|cursor| {
-            let _saving = self.saving.lock();
+            let mut saving = self.saving.lock();
+            self.settle_state(&mut saving).map_err(Failed::Unchanged)?;
             let (base, seed) = self.begin_life(lsn, cut, end)?;
             self.log.jump(cursor, base, seed);
             Ok(base)
         });
         switched.map_err(Failed::Unchanged)?
+    }
+
+    /// After a save that failed the store may have a head or a checkpoint above the cut.
+    fn settle_state(&self, saving: &mut LastSave) -> Result<()> {
+        if *saving == LastSave::Failed {
+            let state = self.state.lock().clone();
+            self.log.store.save_state(&state)?;
+            *saving = LastSave::Done;
+        }
+        Ok(())
     }
 
     /// Steps 5 to 7 and the list of epochs. The caller holds the lock of the saved state.

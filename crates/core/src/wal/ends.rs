@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Handle, Wal};
+use super::{Handle, LastSave, Wal};
 use crate::reader::Pinned;
 use crate::store::State;
 use crate::sync::Mutex;
@@ -179,7 +179,7 @@ impl Handle {
     /// Saves a changed state that speaks of `lsn`, then lets it be seen. Who only looks does not
     /// wait for the device.
     fn change_state(&self, lsn: Lsn, change: impl FnOnce(&mut State)) -> Result<()> {
-        let _saving = self.saving.lock();
+        let mut saving = self.saving.lock();
         // No truncation comes between this look and the save.
         self.epochs.check_not_cut(lsn)?;
         let before = self.state.lock().clone();
@@ -190,7 +190,9 @@ impl Handle {
         let mut next = before.clone();
         change(&mut next);
         if next != before {
+            *saving = LastSave::Failed;
             self.log.store.save_state(&next)?;
+            *saving = LastSave::Done;
             *self.state.lock() = next;
         }
         Ok(())
