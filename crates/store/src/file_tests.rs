@@ -66,7 +66,7 @@ fn opening_an_empty_log_takes_few_syncs() {
     store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
     (state.epoch, state.clean) = (1, false);
     store.save_state(&state).unwrap();
-    // The folder 1, meta 2, segment 2, buffer 2, state 2; the spare, beside all this, 2.
+    // The folder's name 1, meta 2, segment 2, buffer 2, state 2; the spare, beside all this, 2.
     assert!(disk.controls.syncs() <= 11, "{}", disk.controls.syncs());
 }
 

@@ -3,6 +3,7 @@
 //! Nothing is changed before a look has found either nothing at all or a log of a known format;
 //! the look is repeated under the lock, because another process may have been at work between.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,9 +44,17 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
     checked.map_err(|error| Error::io("write to the log's folder", error).at_path(path))?;
     let lock = take_lock(&folder)?;
     let meta = match look(&folder, options)? {
-        Some(meta) => MetaFile::open(&folder, meta)?,
+        Some(meta) => {
+            if meta.state.epoch == 0 {
+                // Its maker died before the first epoch, perhaps before a sync of these names. A
+                // later sync must not keep a spare's name and lose the meta file's.
+                sync_parent(&folder)?;
+                folder.sync()?;
+            }
+            MetaFile::open(&folder, meta)?
+        }
         None => {
-            sync_name(&folder)?;
+            sync_parent(&folder)?;
             MetaFile::create(&folder, begin_state(&folder, options)?)?
         }
     };
@@ -85,25 +94,33 @@ fn find(disk: Arc<dyn Disk>, path: &Path, mode: OpenMode) -> Result<Folder> {
     Ok(Folder::new(disk, path))
 }
 
-fn parent(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Makes the folder's own name survive power loss. Not only where this call made it: whoever did
-/// may have died before it came to that.
-fn sync_name(folder: &Folder) -> Result<()> {
-    let synced = folder.disk().sync_folder(parent(folder.path()));
-    synced.map_err(|error| Error::io("sync the folder's name", error).at_path(folder.path()))
-}
-
 fn create_folder(disk: &dyn Disk, path: &Path) -> Result<()> {
-    let parent = parent(path);
+    let parent = parent_of(path);
     if !matches!(disk.kind(parent), Ok(Kind::Folder)) {
         let text = "the log's folder does not exist, and neither does the folder to make it in";
         return Err(Error::new(ErrorKind::NotFound, text).at_path(path));
     }
-    disk.create_folder(path)
-        .map_err(|error| Error::io("make the log's folder", error).at_path(path))
+    let made = disk.create_folder(path);
+    made.map_err(|error| Error::io("make the log's folder", error).at_path(path))
+}
+
+/// Makes the name of the log's folder durable, whichever life made it.
+fn sync_parent(folder: &Folder) -> Result<()> {
+    let parent = parent_of(folder.path());
+    match folder.disk().sync_folder(parent) {
+        // Whoever may not even read it has not made the folder in it.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        other => other.map_err(|error| {
+            Error::io("sync the folder that holds the log's folder", error).at_path(parent)
+        }),
+    }
+}
+
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 /// Reads and judges; changes nothing. `None` where a log may be made.

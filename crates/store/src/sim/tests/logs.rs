@@ -186,6 +186,38 @@ fn crashes_inside_recovery_lose_nothing_either() {
 }
 
 #[test]
+fn a_log_whose_maker_died_early_is_durable_once_it_is_opened() {
+    let commit_after_a_death_at = |call, seed| {
+        let disk = SimDisk::new(seed);
+        disk.crash_at(call);
+        if let Ok(log) = try_open(&disk) {
+            drop(log);
+        }
+        disk.restart();
+        let lsn = open(&disk).commit(b"acknowledged").unwrap();
+        disk.lose_power_choosing(&mut |_| Fate::Drop);
+        assert_eq!(open(&disk).get(lsn).unwrap().data(), b"acknowledged", "call {call}");
+    };
+    for call in 0..30 {
+        (0..4).for_each(|seed| commit_after_a_death_at(call, seed));
+    }
+}
+
+#[test]
+fn a_log_whose_makers_died_early_can_be_opened() {
+    for seed in 0..2000 {
+        let mut chance = Chance::new(seed);
+        let disk = SimDisk::new(seed);
+        for _ in 0..3 {
+            disk.crash_at(disk.calls() + chance.below(8));
+            drop(try_open(&disk));
+            begin_another_life(&disk, &mut chance);
+        }
+        drop(open(&disk));
+    }
+}
+
+#[test]
 fn what_a_life_found_after_a_failed_sync_survives_the_power_loss_after_it() {
     for seed in 0..100 {
         let disk = SimDisk::new(seed);
