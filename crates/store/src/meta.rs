@@ -12,10 +12,16 @@
 //!    104      8  clean end           112  8  1 if the log is closed cleanly, else 0
 //! ```
 //!
-//! The second copy lies behind the first. A save writes one copy, syncs, writes the other,
-//! syncs. Where the copies differ, an earlier save was interrupted: the next one first writes
-//! the greater again, and syncs it, because it may never have reached the medium, and then the
-//! lesser.
+//! The second copy lies behind the first. A save writes the first, syncs, writes the second, syncs.
+//! A write may leave its copy torn until its sync has succeeded, so the other has to be whole and
+//! on the medium meanwhile. Two rules keep that so, whatever was interrupted and however often:
+//! a new generation begins with the first copy, and the second is written only after the first
+//! was synced with the same generation. Hence, as the file is found:
+//! | first | second | what is on the medium for certain | what comes first |
+//! |---|---|---|---|
+//! | n | n | the first; the second's sync may have failed | the second again, as it is |
+//! | n | damaged | the first: else the second would not have been touched | the second, as the first |
+//! | anything else | n | the second | a new generation in the first |
 
 use palisade_core::store::State;
 use palisade_core::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result, Uuid, check_segment_bytes};
@@ -76,6 +82,8 @@ impl MetaFile {
     /// Opens the meta file that [`read`] found.
     pub(crate) fn open(folder: &Folder, meta: Meta) -> Result<MetaFile> {
         let file = folder.open(META, Access::Write)?;
+        // After an unclean end nobody knows whether the second copy's sync succeeded.
+        let meta = Meta { is_even: meta.is_even && meta.state.clean, ..meta };
         Ok(MetaFile { folder: folder.clone(), file, meta })
     }
 
@@ -98,14 +106,22 @@ impl MetaFile {
         Ok(())
     }
 
+    /// Makes both copies the same, in the order that the module's table says.
     fn mend(&mut self) -> Result<()> {
         let (copies, _) = read_copies(&self.folder, self.file.as_ref())?;
-        let greater = usize::from(generation(&copies[1]) > generation(&copies[0]));
         let meta = choose(&self.folder, &copies)?;
-        let block = encode(&meta.state, meta.generation);
-        self.write_copy(greater, &block)?;
-        self.write_copy(1 - greater, &block)?;
-        self.meta = Meta { is_even: true, ..meta };
+        let is_first_durable = match (&copies[0], &copies[1]) {
+            (Ok((first, _)), Ok((second, _))) => first == second,
+            (Ok(_), Err(_)) => true,
+            (Err(_), _) => false,
+        };
+        let generation = if is_first_durable { meta.generation } else { meta.generation + 1 };
+        let block = encode(&meta.state, generation);
+        if !is_first_durable {
+            self.write_copy(0, &block)?;
+        }
+        self.write_copy(1, &block)?;
+        self.meta = Meta { state: meta.state, generation, is_even: true };
         Ok(())
     }
 
@@ -153,10 +169,6 @@ fn choose(folder: &Folder, copies: &[Copy; 2]) -> Result<Meta> {
 
 fn refuse(folder: &Folder, kind: ErrorKind, text: &str) -> Error {
     Error::new(kind, text).at_path(folder.path().join(META))
-}
-
-fn generation(copy: &Copy) -> u64 {
-    copy.as_ref().map_or(0, |(generation, _)| *generation)
 }
 
 pub(crate) fn encode(state: &State, generation: u64) -> Block {
@@ -260,8 +272,75 @@ mod tests {
         let mut file = MetaFile::open(&folder, meta).unwrap();
         assert_eq!(fs::read(&path).unwrap(), interrupted, "opening changes nothing");
         file.mend().unwrap();
-        let mended = [encode(&sample(64), 2), encode(&sample(64), 2)].concat();
-        assert_eq!(fs::read(&path).unwrap(), mended);
+        let mended = [encode(&sample(64), 3), encode(&sample(64), 3)].concat();
+        assert!(fs::read(&path).unwrap() == mended);
+    }
+
+    /// What a save or a mend that was interrupted leaves, and which copy is on the medium.
+    #[test]
+    fn a_mend_never_writes_over_the_only_copy_on_the_medium() {
+        let (whole, torn) = (encode(&sample(64), 2), [0; BLOCK_BYTES]);
+        let older = encode(&sample(0), 1);
+        // The copies as they are found; which is written first.
+        let cases =
+            [([whole, whole], 1), ([whole, torn], 1), ([torn, whole], 0), ([whole, older], 0)];
+        for (copies, first) in cases {
+            let temp = tempfile::tempdir().unwrap();
+            let (folder, path) = (folder(temp.path()), temp.path().join(META));
+            fs::write(&path, copies.concat()).unwrap();
+            let meta = read(&folder).unwrap().unwrap();
+            let mut file = MetaFile::open(&folder, meta).unwrap();
+            let written = Written::default();
+            file.file = Box::new(Recorder { file: file.file, written: Arc::clone(&written) });
+            file.mend().unwrap();
+            assert_eq!(written.lock()[0], (first * BLOCK_BYTES) as u64);
+            let meta = read(&folder).unwrap().unwrap();
+            assert!(meta.is_even && meta.state == sample(64));
+        }
+    }
+
+    type Written = Arc<parking_lot::Mutex<Vec<u64>>>;
+
+    /// Notes where it is written.
+    #[derive(Debug)]
+    struct Recorder {
+        file: Box<dyn DiskFile>,
+        written: Written,
+    }
+
+    impl DiskFile for Recorder {
+        fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<usize> {
+            self.file.read_at(offset, into)
+        }
+
+        fn write_at(&self, offset: u64, pieces: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+            self.written.lock().push(offset);
+            self.file.write_at(offset, pieces)
+        }
+
+        fn sync_data(&self) -> std::io::Result<()> {
+            self.file.sync_data()
+        }
+
+        fn allocate(&self, len: u64) -> std::io::Result<()> {
+            self.file.allocate(len)
+        }
+
+        fn len(&self) -> std::io::Result<u64> {
+            self.file.len()
+        }
+
+        fn map(&self, offset: usize, len: usize) -> std::io::Result<palisade_core::Memory> {
+            self.file.map(offset, len)
+        }
+
+        fn try_lock(&self, shared: bool) -> std::io::Result<bool> {
+            self.file.try_lock(shared)
+        }
+
+        fn unlock(&self) -> std::io::Result<()> {
+            self.file.unlock()
+        }
     }
 
     #[test]

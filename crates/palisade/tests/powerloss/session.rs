@@ -315,6 +315,15 @@ impl Session {
     }
 }
 
+/// A check that failed says what had happened on the disk.
+impl Drop for Session {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.describe());
+        }
+    }
+}
+
 /// The call at which the process died, less the numbers in it: the same place in the code,
 /// whichever segment it was.
 fn place_of_death(line: &str) -> Option<String> {

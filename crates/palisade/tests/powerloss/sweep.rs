@@ -59,9 +59,9 @@ fn seeds_of_random_crashes_lose_nothing() {
 fn run_seed(seed: u64) -> Result<BTreeSet<String>, Failure> {
     let mut history = History::new(seed);
     let outcome = catch_unwind(AssertUnwindSafe(|| history.run()));
-    let session = history.session;
+    let mut session = history.session;
     match outcome {
-        Ok(()) => Ok(session.crash_points),
+        Ok(()) => Ok(std::mem::take(&mut session.crash_points)),
         Err(panic) => {
             Err(Failure { seed, what: text_of(panic.as_ref()), trace: session.describe() })
         }
