@@ -163,7 +163,11 @@ impl Inspector {
         let survey = match Survey::take(self.store.as_ref()) {
             Ok(survey) => Arc::new(survey),
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                return Ok(corrupt(&self.store.state()?, &error));
+                let mut verdict = corrupt(&self.store.state()?, &error);
+                if deep.is_some() {
+                    verdict.records = self.look_behind(verdict.head, &mut verdict.bad_places)?;
+                }
+                return Ok(verdict);
             }
             Err(error) => return Err(error),
         };
@@ -186,9 +190,10 @@ impl Inspector {
         (verdict.records, verdict.bytes) = (checked.records, checked.bytes);
         verdict.segments = (survey.segments.len() + survey.damaged.len()) as u64;
         let mut bad = checked.bad;
-        bad.append(&mut verdict.bad_places);
-        bad.sort_unstable_by_key(|bad| bad.lsn);
-        bad.dedup_by_key(|bad| bad.lsn);
+        if let Some(tail) = verdict.bad_places.first().copied() {
+            bad.push(tail);
+            self.look_behind(tail.lsn, &mut bad)?;
+        }
         if let Some(first) = bad.first().filter(|_| verdict.outcome != Outcome::Corrupt) {
             let text = "no valid record here, though one must begin";
             let error = Error::new(ErrorKind::Corrupt, text).at_path(self.store.place());
@@ -198,6 +203,26 @@ impl Inspector {
         verdict.end = bad.first().map_or(verdict.end, |first| first.lsn.min(verdict.end));
         verdict.bad_places = bad;
         Ok(())
+    }
+
+    /// Adds the first bad place of each segment behind `from` that has none yet; says how many
+    /// records validate there.
+    fn look_behind(&self, from: Lsn, bad: &mut Vec<BadPlace>) -> Result<u64> {
+        let segment_bytes = self.store.state()?.segment_bytes;
+        let mut salvage = self.salvage(Some(from))?;
+        let mut records = 0;
+        while let Some(next) = salvage.next()? {
+            let Salvaged::Gap(gap) = next else {
+                records += 1;
+                continue;
+            };
+            let segment = gap.from.segment(segment_bytes);
+            if bad.iter().all(|known| known.segment != segment) {
+                bad.push(BadPlace { lsn: gap.from, segment });
+            }
+        }
+        bad.sort_unstable_by_key(|bad| bad.lsn);
+        Ok(records)
     }
 
     /// The end of the newest epoch, decided as recovery does, without the log buffer.

@@ -260,6 +260,12 @@ impl FrameReader {
         Ok(&bytes[..len.min(bytes.len())])
     }
 
+    /// Reads this many bytes at a time from here on.
+    pub(crate) fn read_ahead(&mut self, bytes: usize) {
+        self.read_ahead_bytes = bytes;
+        self.forget();
+    }
+
     /// Forgets what was read ahead: the store may have changed.
     pub(crate) fn forget(&mut self) {
         self.len = 0;

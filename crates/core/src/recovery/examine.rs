@@ -147,9 +147,13 @@ fn end_below(
         match examine(store, options, Some(place)) {
             Err(error) if error.kind() == ErrorKind::Corrupt => damage = error,
             Err(error) => return Err(error),
-            Ok(examined) => {
+            Ok(mut examined) => {
                 let as_reader: Arc<dyn ReadStore> = Arc::clone(store) as Arc<dyn ReadStore>;
+                // What the buffer alone holds is lost, too.
                 let floor = examined.floor();
+                let walked = examined.walked.as_mut();
+                let in_ring = walked.and_then(|(scanner, _)| scanner.end_of_ring(floor));
+                let floor = floor.max(in_ring.unwrap_or(floor));
                 let lost = lost_beyond(&as_reader, place, floor, options.read_ahead_bytes)?;
                 return Ok((examined, lost));
             }

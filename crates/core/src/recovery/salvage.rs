@@ -19,7 +19,8 @@ use crate::{Error, ErrorKind, Lsn, Result};
 /// What a read error passes over: the unit in which disks and page caches fail.
 const UNREADABLE_BYTES: u64 = 4096;
 
-/// A part of the log that cannot be read.
+/// A part of the log that cannot be read; or LSNs that were never used, where the header that says
+/// so is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gap {
@@ -70,6 +71,9 @@ pub struct Salvage {
     verified_to: Lsn,
     held: Option<(Lsn, Header)>,
     floor: Lsn,
+    read_ahead_bytes: usize,
+    /// A read of this stretch has failed: smaller ones bring what lies around the bad block.
+    is_careful: bool,
 }
 
 /// Bytes of one segment, and the epochs whose frames may lie in it.
@@ -105,6 +109,8 @@ impl Salvage {
             verified_to: Lsn::ZERO,
             held: None,
             floor: state.checkpoint.max(state.clean_end),
+            read_ahead_bytes,
+            is_careful: false,
         })
     }
 
@@ -161,16 +167,25 @@ impl Salvage {
             let Stretch { from, to, .. } = self.stretches[self.stretch];
             let at = self.at.max(from);
             if at < to {
-                let found = self.find_in(at, to).inspect_err(|_| {
-                    let block = at.as_u64() / UNREADABLE_BYTES;
-                    self.at = Lsn::new((block + 1) * UNREADABLE_BYTES);
-                    self.reader.forget();
-                })?;
-                if found.is_some() {
-                    return Ok(found);
+                match self.find_in(at, to) {
+                    Ok(None) => {}
+                    Ok(found) => return Ok(found),
+                    Err(_) if !self.is_careful => {
+                        self.is_careful = true;
+                        self.reader.read_ahead(UNREADABLE_BYTES as usize);
+                        continue;
+                    }
+                    Err(error) => {
+                        let block = at.max(error.lsn().unwrap_or(at)).as_u64() / UNREADABLE_BYTES;
+                        self.at = Lsn::new((block + 1) * UNREADABLE_BYTES);
+                        return Err(error);
+                    }
                 }
             }
             self.stretch += 1;
+            if std::mem::take(&mut self.is_careful) {
+                self.reader.read_ahead(self.read_ahead_bytes);
+            }
         }
         Ok(None)
     }

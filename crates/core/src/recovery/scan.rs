@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::decision::{Decision, EndCause, Ending, Rule, Standing, decide};
 use super::ring::OldRing;
 use super::survey::{Survey, corrupt, floor_of_segments, reader_of};
-use crate::frame::{HEADER_BYTES, Header, Kind, padding};
+use crate::frame::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, padding};
 use crate::reader::{EpochSpan, FrameReader};
 use crate::store::ReadStore;
 use crate::{Error, ErrorKind, Lsn, Result};
@@ -82,6 +82,19 @@ impl Scanner {
     /// Bytes of the old buffer's ring, 0 without one.
     pub(crate) fn ring_bytes(&self) -> u64 {
         self.leftover.as_ref().map_or(0, |leftover| leftover.ring.ring_bytes())
+    }
+
+    /// The end of the last whole frame that the ring holds at or above `floor`, if it holds one.
+    pub(crate) fn end_of_ring(&mut self, floor: Lsn) -> Option<Lsn> {
+        let leftover = self.leftover.as_mut()?;
+        let aligned = floor.as_u64() - floor.as_u64() % ALIGN_BYTES;
+        let mut end = None;
+        let mut before = Lsn::new(aligned.saturating_sub(ALIGN_BYTES));
+        while let Some((at, header)) = leftover.ring.find_after(before, self.newest.seed) {
+            before = at.plus(header.frame_bytes - ALIGN_BYTES);
+            end = Some(before.plus(ALIGN_BYTES));
+        }
+        end
     }
 
     /// Finds the end of the log, or walks up to the survey's limit.

@@ -206,8 +206,14 @@ impl Survey {
                 (Some(span), Some(before)) if span.epoch == before.epoch => span.end = before.end,
                 (Some(_), before) => {
                     let missing = before.map_or(header.epoch, |before| before.epoch);
-                    let text = format!("the first segment of epoch {missing} is missing");
-                    return Err(corrupt(text, &store.place()).at_segment(header.number));
+                    let before = newest.map_or(0, |last| last.number);
+                    let damaged = self.damaged.range(before..header.number).next();
+                    let (number, text) = match damaged {
+                        Some((number, text)) => (*number, format!("does not validate: {text}")),
+                        None => (header.number, "is missing".into()),
+                    };
+                    let text = format!("the first segment of epoch {missing} {text}");
+                    return Err(corrupt(text, &store.place()).at_segment(number));
                 }
                 (None, _) => {}
             }

@@ -6,9 +6,10 @@ use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 
 use palisade::inspect::{Gap, Inspector, Outcome, Salvaged};
-use palisade::store::Store;
+use palisade::store::{ReadStore, Segment, State, Store};
 use palisade::{
-    BufferKind, EndCause, ErrorKind, LostRange, Lsn, MemStore, Options, RecoveryPolicy, Verify, Wal,
+    BufferKind, EndCause, Error, ErrorKind, LostRange, Lsn, MemStore, Options, RecoveryPolicy,
+    Result, Verify, Wal,
 };
 use tempfile::TempDir;
 
@@ -62,7 +63,7 @@ fn damage_header(path: &Path, lsn: Lsn) {
 }
 
 /// Opens a log that has to be refused and left as it is.
-fn refused(options: &Options, path: &Path, kind: ErrorKind) -> palisade::Error {
+fn refused(options: &Options, path: &Path, kind: ErrorKind) -> Error {
     let before = snapshot(path);
     let error = options.open(path).unwrap_err();
     assert_eq!(error.kind(), kind, "{error}");
@@ -303,13 +304,18 @@ fn a_name_left_in_the_settings_gives_up_nothing_else() {
     assert_eq!(error.lost_range().unwrap().from, more[5]);
 }
 
-/// A closed log in memory whose record 20 of 40 is damaged, and the LSNs of its records.
-fn damaged_in_memory(options: &Options) -> (MemStore, Vec<Lsn>) {
+/// A log in memory of two epochs with 20 records each, of which `bad` is damaged.
+fn damaged_in_memory(options: &Options, bad: usize, closed: bool) -> (MemStore, Vec<Lsn>) {
     let store = MemStore::new(4096);
-    let wal = Wal::with_store(store.clone(), options.clone()).unwrap();
-    let lsns: Vec<Lsn> = (0..40_u8).map(|n| wal.commit(&[n; 300]).unwrap()).collect();
-    wal.close().unwrap();
-    store.write(lsns[20].plus(30), &[IoSlice::new(b"rot")]).unwrap();
+    let mut lsns: Vec<Lsn> = Vec::new();
+    for life in 0..2 {
+        let wal = Wal::with_store(store.clone(), options.clone()).unwrap();
+        lsns.extend((0..20_u8).map(|n| wal.commit(&[n; 300]).unwrap()));
+        if closed && life == 1 {
+            wal.close().unwrap();
+        }
+    }
+    store.write(lsns[bad].plus(30), &[IoSlice::new(b"rot")]).unwrap();
     (store, lsns)
 }
 
@@ -320,32 +326,111 @@ fn lsns_of(wal: &Wal) -> Vec<Lsn> {
 #[test]
 fn a_log_killed_at_any_step_of_a_loss_is_as_before_or_ends_where_it_was_said() {
     let strict = Options::new().buffer_bytes(4096).verify(Verify::Full);
-    let (mut as_before, mut ended) = (0, 0);
-    for steps in 0.. {
-        let (inner, lsns) = damaged_in_memory(&strict);
-        let lossy = strict.clone().recovery(named(lsns[20]));
-        let store = FaultyStore::over(inner);
-        store.die_after(steps);
-        let is_done = Wal::with_store(store.clone(), lossy.clone()).is_ok();
-        let next = store.next_life();
-        match Wal::with_store(next.clone(), strict.clone()) {
-            Ok(wal) => {
-                assert_eq!(lsns_of(&wal), lsns[..20], "after {steps} steps");
-                ended += 1;
+    for (bad, closed) in [(0, true), (10, false), (10, true), (20, true), (30, false), (30, true)] {
+        let (mut as_before, mut ended) = (0, 0);
+        for steps in 0.. {
+            let (inner, lsns) = damaged_in_memory(&strict, bad, closed);
+            let lossy = strict.clone().recovery(named(lsns[bad]));
+            let store = FaultyStore::over(inner);
+            store.die_after(steps);
+            let is_done = Wal::with_store(store.clone(), lossy.clone()).is_ok();
+            let next = store.next_life();
+            match Wal::with_store(next.clone(), strict.clone()) {
+                Ok(wal) => {
+                    assert_eq!(lsns_of(&wal), lsns[..bad], "{bad}: after {steps} steps");
+                    ended += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "after {steps} steps: {error}");
+                    assert_eq!(error.lsn(), Some(lsns[bad]));
+                    as_before += 1;
+                }
             }
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Corrupt, "after {steps} steps: {error}");
-                assert_eq!(error.lsn(), Some(lsns[20]));
-                as_before += 1;
+            let wal = Wal::with_store(next.next_life(), lossy).unwrap();
+            assert_eq!(lsns_of(&wal), lsns[..bad], "{bad}: after {steps} steps");
+            if is_done {
+                break;
             }
         }
-        let wal = Wal::with_store(next.next_life(), lossy).unwrap();
-        assert_eq!(lsns_of(&wal), lsns[..20], "after {steps} steps");
-        if is_done {
-            break;
+        assert!(as_before > 0 && ended > 2, "{bad}: {as_before} and {ended}");
+    }
+}
+
+/// In the same boot the ring still has the damaged record, and appends that never left it.
+#[test]
+fn a_loss_covers_what_only_the_buffer_held_behind_the_damage() {
+    let (_dir, path) = folder();
+    let wal = small().buffer(BufferKind::Mapped).open(&path).unwrap();
+    let lsns: Vec<Lsn> = (0..10_u8).map(|n| wal.commit(&[n; 100]).unwrap()).collect();
+    let last = wal.append(b"in the buffer").unwrap().lsn();
+    assert!(wal.written_lsn() <= last);
+    let end = wal.reserved_lsn();
+    let (_copy, path) = copy_as_killed(&path);
+    let (file, at) = place_of(&path, lsns[5], SEGMENT_BYTES);
+    flip(&file, at + 40);
+    let error = refused(&small().recovery(UNNAMED), &path, ErrorKind::WouldLose);
+    let lost = error.lost_range().unwrap();
+    assert_eq!((lost.from, lost.to), (lsns[5], end));
+    let wal = small().recovery(named(lsns[5])).open(&path).unwrap();
+    assert_eq!(lsns_of(&wal), lsns[..5]);
+    drop(wal);
+    assert_eq!(lsns_of(&small().open(&path).unwrap()), lsns[..5]);
+}
+
+/// A log one block of which the medium cannot read.
+#[derive(Debug)]
+struct Unreadable {
+    inner: MemStore,
+    block: Lsn,
+}
+
+impl ReadStore for Unreadable {
+    fn state(&self) -> Result<State> {
+        self.inner.state()
+    }
+
+    fn segments(&self) -> Result<Vec<Segment>> {
+        self.inner.segments()
+    }
+
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
+        let end = at.plus(into.len() as u64);
+        if at < self.block.plus(4096) && end > self.block {
+            return Err(Error::io("read", std::io::Error::from_raw_os_error(5)));
+        }
+        self.inner.read(at, into)
+    }
+
+    fn place(&self) -> String {
+        "a bad disk".into()
+    }
+}
+
+#[test]
+fn salvage_goes_on_behind_a_block_that_cannot_be_read() {
+    let store = MemStore::new(SEGMENT_BYTES);
+    let wal = Wal::with_store(store.clone(), Options::new().buffer_bytes(1 << 14)).unwrap();
+    let lsns: Vec<Lsn> = (0..600).map(|_| wal.commit(&[1; 200]).unwrap()).collect();
+    wal.close().unwrap();
+    let block = Lsn::new(8 * 4096);
+    let log = palisade_core::inspect::Inspector::new(Unreadable { inner: store, block });
+    let mut salvage = log.salvage(None).unwrap();
+    let (mut found, mut errors) = (Vec::new(), 0);
+    loop {
+        match salvage.next() {
+            Ok(Some(Salvaged::Record(record))) => found.push(record.lsn()),
+            Ok(Some(_)) => {}
+            Ok(None) => break,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+                errors += 1;
+                assert!(errors < 10, "it has to come to an end");
+            }
         }
     }
-    assert!(as_before > 0 && ended > 2, "{as_before} and {ended}");
+    let near = |lsn: &&Lsn| **lsn < Lsn::new(7 * 4096) || **lsn > Lsn::new(10 * 4096);
+    let is_there = |lsn: &Lsn| found.binary_search(lsn).is_ok();
+    assert!(errors > 0 && lsns.iter().filter(near).all(is_there), "{errors} errors");
 }
 
 fn salvage(path: &Path, from: Option<Lsn>) -> (Vec<(Lsn, Vec<u8>)>, Vec<Gap>) {
@@ -440,6 +525,14 @@ fn deep_verification_names_a_bad_place_of_each_damaged_segment() {
         assert_eq!(places, expected);
     }
     assert!(snapshot(&path) == before);
+    damage_header(&path, records[700].0);
+    let headless = Inspector::open(&path).unwrap().verify_deep(0).unwrap();
+    let places: Vec<Lsn> = headless.bad_places.iter().map(|bad| bad.lsn).collect();
+    assert_eq!(headless.outcome, Outcome::Corrupt);
+    for index in [10, 400, 700, 1000, 1300] {
+        assert!(places.contains(&records[index].0), "record {index}: {headless:?}");
+    }
+    assert_eq!(headless.records, 1395, "what still validates behind a damaged header");
     let shallow = Inspector::open(&path).unwrap().verify().unwrap();
     assert_eq!((shallow.outcome, shallow.bad_places.len()), (Outcome::Corrupt, 1));
 }
