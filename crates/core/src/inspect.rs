@@ -209,18 +209,12 @@ impl Inspector {
     /// records validate there.
     fn look_behind(&self, from: Lsn, bad: &mut Vec<BadPlace>) -> Result<u64> {
         let segment_bytes = self.store.state()?.segment_bytes;
-        let mut salvage = self.salvage(Some(from))?;
-        let mut records = 0;
-        while let Some(next) = salvage.next()? {
-            let Salvaged::Gap(gap) = next else {
-                records += 1;
-                continue;
-            };
+        let (records, _) = self.salvage(Some(from))?.count(|gap| {
             let segment = gap.from.segment(segment_bytes);
             if bad.iter().all(|known| known.segment != segment) {
                 bad.push(BadPlace { lsn: gap.from, segment });
             }
-        }
+        })?;
         bad.sort_unstable_by_key(|bad| bad.lsn);
         Ok(records)
     }

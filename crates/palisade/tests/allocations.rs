@@ -1,4 +1,5 @@
-//! Appends and commits allocate nothing once the log runs.
+//! Appends and commits allocate nothing once the log runs; an open allocates little, whatever the
+//! lengths in the log say.
 //!
 //! A counting allocator stands in for the system's in this test program. It counts for those
 //! threads only that ask for it, so that the log's background threads may do as they like.
@@ -10,7 +11,9 @@ use std::path::PathBuf;
 use std::sync::Barrier;
 use std::thread;
 
-use palisade::{Options, Result, Wal};
+use palisade::store::{ReadStore, State, Store};
+use palisade::{MemStore, Options, Result, Verify, Wal};
+use palisade_core::frame::{EpochSeed, Header, Kind};
 use tempfile::TempDir;
 
 struct CountingAllocator;
@@ -22,10 +25,12 @@ thread_local! {
     // `None` where the thread does not count. Constant and without a destructor, so that using
     // it allocates nothing.
     static COUNT: Cell<Option<u64>> = const { Cell::new(None) };
+    static LARGEST: Cell<usize> = const { Cell::new(0) };
 }
 
-fn note() {
+fn note(bytes: usize) {
     COUNT.with(|count| count.set(count.get().map(|count| count + 1)));
+    LARGEST.with(|largest| largest.set(largest.get().max(bytes)));
 }
 
 #[expect(unsafe_code, reason = "an allocator can be put in no other way")]
@@ -34,19 +39,19 @@ fn note() {
 // - `note` neither allocates nor unwinds: a constant thread-local cell without a destructor.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note();
+        note(layout.size());
         // SAFETY: the caller's promise about `layout` is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note();
+        note(layout.size());
         // SAFETY: the caller's promise about `layout` is passed on.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        note();
+        note(bytes);
         // SAFETY: `block` came from the system's allocator through this one, with `layout`.
         unsafe { System.realloc(block, layout, bytes) }
     }
@@ -62,6 +67,13 @@ fn allocations_of(run: impl FnOnce()) -> u64 {
     COUNT.with(|count| count.set(Some(0)));
     run();
     COUNT.with(Cell::take).expect("set above")
+}
+
+/// The most bytes that this thread asks for at once while `run` runs.
+fn largest_of(run: impl FnOnce()) -> usize {
+    LARGEST.with(|largest| largest.set(0));
+    run();
+    LARGEST.with(Cell::get)
 }
 
 /// Vectors that grow to the number of threads do so in the first windows; an allocation per
@@ -85,6 +97,63 @@ fn assert_none_in_some_window(what: &str, mut window: impl FnMut()) {
 fn the_allocator_counts() {
     assert_eq!(allocations_of(|| drop(std::hint::black_box(Box::new(1)))), 1);
     assert_eq!(allocations_of(|| drop(std::hint::black_box(vec![0_u8; 100]))), 1);
+    assert_eq!(largest_of(|| drop(std::hint::black_box(vec![0_u8; 100]))), 100);
+}
+
+/// Everything is verified by this thread, so that its allocations are counted.
+fn frugal() -> Options {
+    let options = Options::new().buffer_bytes(1 << 14).read_ahead_bytes(1 << 16);
+    options.verify(Verify::Full).verify_threads(1)
+}
+
+#[test]
+fn an_open_that_verifies_long_records_needs_no_more_than_its_read_buffer() {
+    let store = MemStore::new(64 << 20);
+    let wal = Wal::with_store(store.clone(), Options::new().buffer_bytes(32 << 20)).unwrap();
+    for _ in 0..3 {
+        wal.commit(&vec![7; 15 << 20]).unwrap();
+    }
+    drop(wal);
+    let bytes = largest_of(|| {
+        let wal = Wal::with_store(store.clone(), frugal()).unwrap();
+        assert_eq!(wal.recovery_report().records, 3);
+    });
+    assert!(bytes <= 1 << 17, "{bytes} bytes at once");
+    let inspector = palisade_core::inspect::Inspector::new(store);
+    let bytes = largest_of(|| assert_eq!(inspector.verify_deep(1).unwrap().records, 3));
+    assert!(bytes <= 1 << 20, "{bytes} bytes at once");
+}
+
+#[test]
+fn a_length_that_lies_costs_no_memory_though_its_checksum_holds() {
+    let store = MemStore::new(16 << 30);
+    let wal = Wal::with_store(store.clone(), frugal()).unwrap();
+    wal.commit(b"record").unwrap();
+    let at = wal.reserved_lsn();
+    drop(wal);
+    let State { uuid, epoch, epoch_salt, .. } = store.state().unwrap();
+    let seed = EpochSeed::new(uuid, epoch, epoch_salt);
+    for (kind, len) in [(Kind::Data, u32::MAX), (Kind::Data, 500 << 20), (Kind::Batch, 1 << 29)] {
+        let header = Header::new(kind, 0, len, 0).encode(seed, at);
+        store.write(at, &[IoSlice::new(&header)]).unwrap();
+        let inspector = palisade_core::inspect::Inspector::new(store.clone());
+        let bytes = largest_of(|| {
+            let mut records = inspector.records(None).unwrap();
+            assert!(records.next().unwrap().is_some() && records.next().unwrap().is_none());
+            drop(inspector.verify().unwrap());
+            drop(inspector.verify_deep(1).unwrap());
+            let mut salvage = inspector.salvage(None).unwrap();
+            while salvage.next().unwrap().is_some() {}
+        });
+        assert!(bytes <= 4 << 20, "a length of {len}: {bytes} bytes at once");
+        let bytes = largest_of(|| {
+            let mut options = palisade_core::Options::new();
+            (options.read_ahead_bytes, options.verify_threads) = (1 << 16, 1);
+            options.verify = Verify::Full;
+            palisade_core::Wal::foresee(store.clone(), &options).unwrap();
+        });
+        assert!(bytes <= 1 << 17, "a length of {len}: {bytes} bytes at once");
+    }
 }
 
 #[test]

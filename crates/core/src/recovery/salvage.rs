@@ -135,6 +135,18 @@ impl Salvage {
         })
     }
 
+    /// How many records there are and where the last one ends; gaps go to `on_gap`.
+    pub(crate) fn count(mut self, mut on_gap: impl FnMut(Gap)) -> Result<(u64, Lsn)> {
+        let (mut records, mut end) = (0, Lsn::ZERO);
+        while let Some(step) = self.step()? {
+            match step {
+                Step::Record(..) => (records, end) = (records + 1, self.at),
+                Step::Gap(gap) => on_gap(gap),
+            }
+        }
+        Ok((records, end))
+    }
+
     fn step(&mut self) -> Result<Option<Step>> {
         loop {
             let found = match self.held.take() {
@@ -254,18 +266,10 @@ pub(crate) fn lost_beyond(
     floor: Lsn,
     read_ahead_bytes: usize,
 ) -> Result<LostRange> {
-    let mut lost = LostRange { from, to: floor.max(from), readable_records: 0 };
-    let mut salvage = Salvage::new(store, Some(from), read_ahead_bytes)?;
-    while let Some(step) = salvage.step()? {
-        match step {
-            Step::Record(..) => {
-                lost.readable_records += 1;
-                lost.to = lost.to.max(salvage.at);
-            }
-            Step::Gap(gap) => lost.to = lost.to.max(gap.to),
-        }
-    }
-    Ok(lost)
+    let mut to = floor.max(from);
+    let salvage = Salvage::new(store, Some(from), read_ahead_bytes)?;
+    let (readable_records, end) = salvage.count(|gap| to = to.max(gap.to))?;
+    Ok(LostRange { from, to: to.max(end), readable_records })
 }
 
 fn stretches(found: &Found, dead: &[(Lsn, Lsn)], from: Lsn) -> Vec<Stretch> {
