@@ -110,6 +110,7 @@ fn begin_anew(
     let mut predecessor = survey.predecessor;
     let floor = examined.floor();
     let mut ring_bytes = survey.state.buffer_bytes;
+    let mut anew_at = None;
     if let Some((mut scanner, scan)) = examined.walked {
         ring_bytes = ring_bytes.max(scanner.ring_bytes());
         make_durable(store, &mut scanner, &survey, &scan, examined.is_other_boot)?;
@@ -122,8 +123,10 @@ fn begin_anew(
             spans.pop();
         }
     } else if let Some(limit) = survey.limit {
-        // Nothing is left: the log begins anew at its head.
-        predecessor = Predecessor { epoch: 0, end: limit };
+        // Nothing is left, and the head's own segment may be what is damaged: no part of it counts.
+        let within = limit.as_u64() % survey.state.segment_bytes;
+        predecessor = Predecessor { epoch: 0, end: Lsn::new(limit.as_u64() - within) };
+        anew_at = Some(limit);
     }
     let epoch = Epoch {
         number: survey.largest_epoch + 1,
@@ -139,6 +142,7 @@ fn begin_anew(
         epoch_salt: epoch.salt,
         buffer_bytes: options.buffer_bytes as u64,
         clean: false,
+        head: anew_at.map_or(survey.state.head, |_| epoch.base),
         ..survey.state.clone()
     };
     store.save_state(&state)?;
@@ -150,7 +154,7 @@ fn begin_anew(
         base: epoch.base,
         end: Lsn::LIMIT,
     });
-    report.end = predecessor.end;
+    report.end = anew_at.unwrap_or(predecessor.end);
     (report.base, report.epoch) = (epoch.base, epoch.number);
     Ok(Recovered { state, spans, base: epoch.base, memory, report: report.clone() })
 }

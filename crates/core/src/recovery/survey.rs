@@ -122,8 +122,7 @@ impl Survey {
             let base = Lsn::new(segment.number * segment_bytes);
             let end = base.plus(segment_bytes);
             let is_dead = dead.iter().any(|(from, to)| base >= *from && end <= *to);
-            let is_cut_off = below.is_some_and(|below| base >= below);
-            if is_dead || is_cut_off || end <= survey.state.head {
+            if is_dead || !survey.is_judged(base, below) || end <= survey.state.head {
                 continue;
             }
             match &segment.header {
@@ -137,7 +136,7 @@ impl Survey {
                 valid().filter(|header| header.base >= below).copied().collect();
             survey.limit = Some(survey.end_below(below, &above, &store.place())?);
         }
-        if below.is_none_or(|below| survey.state.epoch_base < below) {
+        if survey.is_judged(survey.state.epoch_base, below) {
             survey.check_the_running_epoch(store)?;
         }
         survey.check_what_lies_below(store)?;
@@ -227,11 +226,17 @@ impl Survey {
             self.salt = header.salt;
             newest = Some(*header);
         }
-        let is_listed = below.is_none_or(|below| self.state.epoch_base < below);
-        if self.spans.is_empty() && self.state.epoch > 0 && is_listed {
+        let is_judged = self.is_judged(self.state.epoch_base, below);
+        if self.spans.is_empty() && self.state.epoch > 0 && is_judged {
             self.spans.push(self.epoch_of_state());
         }
         Ok(())
+    }
+
+    /// Whether what begins at `base` is kept by a log that is to end at `below`. One that ends at
+    /// its head keeps nothing.
+    fn is_judged(&self, base: Lsn, below: Option<Lsn>) -> bool {
+        below.is_none_or(|below| base < below && below > self.state.head)
     }
 
     /// Where the last epoch below `below` ends: there, or where the epoch after it, whose headers

@@ -165,7 +165,9 @@ fn lose(path: &Path, records: &[(Lsn, Vec<u8>)], index: usize, options: &Options
     let kept = &records[..index];
     assert_eq!(contents(&wal).unwrap(), kept);
     let later = wal.commit(b"later").unwrap();
-    assert_eq!(wal.get(records[index].0).unwrap_err().kind(), ErrorKind::NotARecord);
+    let gone = wal.get(records[index].0).unwrap_err().kind();
+    let is_empty = index == 0;
+    assert_eq!(gone, if is_empty { ErrorKind::Truncated } else { ErrorKind::NotARecord });
     drop(wal);
 
     let expected: Vec<_> = kept.iter().cloned().chain([(later, b"later".to_vec())]).collect();
@@ -253,6 +255,47 @@ fn a_log_without_its_first_segment_begins_anew() {
     assert_eq!(contents(&full().open(&path).unwrap()).unwrap(), [(lsn, b"anew".to_vec())]);
 }
 
+#[test]
+fn a_log_whose_heads_segment_is_damaged_begins_anew() {
+    for what in ["header", "record", "gone"] {
+        let (_dir, path, records) = log(false);
+        let wal = small().open(&path).unwrap();
+        let head = records[300].0;
+        wal.truncate_before(head).unwrap();
+        wal.close().unwrap();
+        let (file, _) = place_of(&path, head, SEGMENT_BYTES);
+        match what {
+            "header" => damage_header(&path, head),
+            "record" => damage(&path, head),
+            _ => fs::remove_file(file).unwrap(),
+        }
+        let error = refused(&full().recovery(UNNAMED), &path, ErrorKind::WouldLose);
+        assert_eq!(error.lost_range().unwrap().from, head, "{what}: {error}");
+        let wal = full().recovery(named(head)).open(&path).unwrap();
+        assert_eq!(contents(&wal).unwrap(), []);
+        let lsn = wal.commit(b"anew").unwrap();
+        assert!(lsn > records[1399].0 && wal.head_lsn() <= lsn);
+        drop(wal);
+        assert_eq!(lsns_of(&full().open(&path).unwrap()), [lsn], "{what}");
+    }
+}
+
+/// The header of the epoch that a loss began says where the log was cut: without it the log is
+/// refused, and what was given up stays gone.
+#[test]
+fn a_loss_whose_header_rots_is_refused_and_nothing_comes_back() {
+    let (_dir, path, records) = log(false);
+    damage(&path, records[1000].0);
+    let wal = full().recovery(named(records[900].0)).open(&path).unwrap();
+    let base = wal.recovery_report().base;
+    wal.commit(b"later").unwrap();
+    wal.close().unwrap();
+    damage_header(&path, base);
+    for policy in [RecoveryPolicy::Strict, UNNAMED, named(base), named(records[10].0)] {
+        refused(&small().recovery(policy), &path, ErrorKind::Corrupt);
+    }
+}
+
 /// Where an epoch ended is known from the header of the next one alone: without it, records that
 /// a truncation cut off could not be told from the log's own.
 #[test]
@@ -326,7 +369,9 @@ fn lsns_of(wal: &Wal) -> Vec<Lsn> {
 #[test]
 fn a_log_killed_at_any_step_of_a_loss_is_as_before_or_ends_where_it_was_said() {
     let strict = Options::new().buffer_bytes(4096).verify(Verify::Full);
-    for (bad, closed) in [(0, true), (10, false), (10, true), (20, true), (30, false), (30, true)] {
+    let cases = [(0, true), (10, false), (10, true), (20, true), (30, false), (30, true)];
+    let cases = cases.map(|(bad, closed)| [(bad, closed, false), (bad, closed, true)]);
+    for (bad, closed, loses_power) in cases.into_iter().flatten() {
         let (mut as_before, mut ended) = (0, 0);
         for steps in 0.. {
             let (inner, lsns) = damaged_in_memory(&strict, bad, closed);
@@ -334,6 +379,9 @@ fn a_log_killed_at_any_step_of_a_loss_is_as_before_or_ends_where_it_was_said() {
             let store = FaultyStore::over(inner);
             store.die_after(steps);
             let is_done = Wal::with_store(store.clone(), lossy.clone()).is_ok();
+            if loses_power {
+                store.inner.lose_power();
+            }
             let next = store.next_life();
             match Wal::with_store(next.clone(), strict.clone()) {
                 Ok(wal) => {
