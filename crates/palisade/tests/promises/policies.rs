@@ -239,6 +239,29 @@ fn a_missing_segment_and_a_damaged_header_are_bad_places_too() {
     }
 }
 
+/// Nothing in the folder shows how far the log once went, but the checkpoint does.
+#[test]
+fn no_lsn_is_used_twice_though_the_last_segments_are_gone() {
+    let (_dir, path, records) = log(false);
+    let first = records[1100].0.as_u64() / SEGMENT_BYTES;
+    let gone = |name: &str| {
+        let number = name.strip_prefix("segment-").and_then(|number| number.parse::<u64>().ok());
+        number.is_some_and(|number| number >= first)
+    };
+    for name in snapshot(&path).keys().filter(|name| gone(name)) {
+        fs::remove_file(path.join(name)).unwrap();
+    }
+    let base = Lsn::new(first * SEGMENT_BYTES);
+    let error = refused(&small().recovery(UNNAMED), &path, ErrorKind::WouldLose);
+    let lost = error.lost_range().unwrap();
+    assert_eq!((lost.from, lost.readable_records), (base, 0));
+    assert!(lost.to >= records[1399].0, "{lost}");
+    let wal = small().recovery(named(base)).open(&path).unwrap();
+    assert!(wal.reserved_lsn() > records[1399].0);
+    let kept = records.iter().filter(|(lsn, _)| *lsn < base).count();
+    assert_eq!(contents(&wal).unwrap(), records[..kept]);
+}
+
 #[test]
 fn a_log_without_its_first_segment_begins_anew() {
     let (_dir, path, records) = log(false);
