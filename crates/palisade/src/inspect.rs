@@ -98,7 +98,8 @@ impl Inspector {
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
-    /// # let folder = std::env::temp_dir().join(format!("palisade-salvage-{}", std::process::id()));
+    /// # let id = std::process::id();
+    /// # let folder = std::env::temp_dir().join(format!("palisade-salvage-{id}"));
     /// # let _ = std::fs::remove_dir_all(&folder);
     /// use palisade::{Wal, inspect::{Inspector, Salvaged}};
     ///
