@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use palisade::Lsn;
+use palisade::{Lsn, Options};
 
 use crate::demo::content;
 
@@ -122,6 +122,9 @@ pub(crate) enum Command {
     /// The process that `demo` starts and kills.
     #[command(hide = true)]
     DemoChild(ChildArgs),
+    /// Fills a small disk, frees space and goes on; for `verification/filesystems.sh`.
+    #[command(hide = true)]
+    DemoFill(FillArgs),
 }
 
 #[derive(Args, Debug)]
@@ -138,6 +141,12 @@ pub(crate) struct DemoArgs {
     /// Folder of the log: absent or empty. Default: below ./target, removed at the end.
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
+    /// Bytes of log in a segment: a multiple of 4096 from 65536 on. Default: the log's, 64 MiB.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) segment_bytes: Option<u64>,
+    /// Bytes of the log buffer: a power of two from 4096 on. Default: the log's, 16 MiB.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) buffer_bytes: Option<usize>,
     /// How many times the writer is killed.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) rounds: u32,
@@ -177,9 +186,26 @@ pub(crate) struct ChildArgs {
     pub(crate) seed: u64,
     #[arg(long, value_enum)]
     pub(crate) promise: Promise,
+    #[arg(long)]
+    pub(crate) segment_bytes: Option<u64>,
+    #[arg(long)]
+    pub(crate) buffer_bytes: Option<usize>,
     /// Create the log; without this it must exist.
     #[arg(long)]
     pub(crate) create: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct FillArgs {
+    /// Folder of the log, on the disk that is to be filled: absent or empty.
+    pub(crate) dir: PathBuf,
+    /// A file beside it, of this many bytes, that is removed to make space.
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
+    pub(crate) ballast_bytes: usize,
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
+    pub(crate) segment_bytes: u64,
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
+    pub(crate) buffer_bytes: usize,
 }
 
 #[derive(Args, Debug)]
@@ -244,6 +270,18 @@ pub(crate) struct RepairArgs {
     /// Say what would be lost, and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// The options of a log with these sizes; what is not given is the log's.
+pub(crate) fn log_options(segment_bytes: Option<u64>, buffer_bytes: Option<usize>) -> Options {
+    let options = match segment_bytes {
+        Some(bytes) => Options::new().segment_bytes(bytes),
+        None => Options::new(),
+    };
+    match buffer_bytes {
+        Some(bytes) => options.buffer_bytes(bytes),
+        None => options,
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

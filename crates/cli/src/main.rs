@@ -42,6 +42,7 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
             let Err(failure) = demo::child::run(args);
             return Err(failure).context("the writing process of the demo");
         }
+        Command::DemoFill(args) => demo::fill::run(args, &mut out).map(|()| Exit::Success),
         Command::Info(args) => info::run(args, &mut out).map(|()| Exit::Success),
         Command::Dump(args) => dump::run(args, &mut out).map(|()| Exit::Success),
         Command::Verify(args) => verify::run(args, &mut out),

@@ -8,19 +8,20 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use palisade::{Lsn, Options, Wal};
+use palisade::{Lsn, Wal};
 
 use super::content::Origin;
 use super::frames::{FRAME_BYTES, FRAMES_PER_WRITE, Frame};
 use super::latency::{self, Histogram};
-use crate::args::{ChildArgs, Promise};
+use crate::args::{ChildArgs, Promise, log_options};
 use crate::exit::Failure;
 
 const STATS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Writes until it is killed, or until whoever reads the reports is gone.
 pub(crate) fn run(args: &ChildArgs) -> Result<Infallible, Failure> {
-    let wal = Options::new().create_new(args.create).must_exist(!args.create).open(&args.dir)?;
+    let options = log_options(args.segment_bytes, args.buffer_bytes);
+    let wal = options.create_new(args.create).must_exist(!args.create).open(&args.dir)?;
     if args.promise == Promise::Append && !wal.stats().appends_survive_kill {
         return Err(Failure::Usage(format!(
             "appends survive a kill only with the mapped buffer, which the file system of {} does \

@@ -75,6 +75,12 @@ fn start(args: &DemoArgs, dir: &Path, round: &Round) -> Result<Killed, Failure> 
     command.args(["--threads", &args.threads.to_string()]);
     command.args(["--record-bytes", &args.record_bytes.to_string()]);
     command.args(["--seed", &round.seed.to_string(), "--promise", args.promise.word()]);
+    if let Some(bytes) = args.segment_bytes {
+        command.args(["--segment-bytes", &bytes.to_string()]);
+    }
+    if let Some(bytes) = args.buffer_bytes {
+        command.args(["--buffer-bytes", &bytes.to_string()]);
+    }
     if round.number == 1 {
         command.arg("--create");
     }

@@ -58,6 +58,8 @@ fn a_writer_that_dies_by_itself_is_a_failure_with_its_words() {
         threads: 1,
         record_bytes: 32,
         dir: None,
+        segment_bytes: None,
+        buffer_bytes: None,
         rounds: 1,
         promise: Promise::Commit,
     };

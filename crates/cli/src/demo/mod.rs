@@ -2,11 +2,12 @@
 //!
 //! The parent starts this program again as the writing process (`child`), listens to what it
 //! reports as acknowledged (`frames`, `ledger`), kills it (`life`), opens the log and compares
-//! every record (`content`, `check`). Each round goes on with the log of the one before.
+//! every record (`content`, `check`). `fill` is another demonstration: a full disk. Each round goes on with the log of the one before.
 
 mod check;
 pub(crate) mod child;
 pub(crate) mod content;
+pub(crate) mod fill;
 mod floor;
 mod folder;
 mod frames;
@@ -22,14 +23,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use palisade::{ErrorKind, Options, Wal};
+use palisade::{ErrorKind, Wal};
 
 use self::check::{Check, Found, Violation};
 use self::folder::Folder;
 use self::ledger::Round;
 use self::life::Life;
 use self::table::{Figures, Recovery};
-use crate::args::DemoArgs;
+use crate::args::{DemoArgs, log_options};
 use crate::exit::Failure;
 
 /// How many violations are named before it is enough.
@@ -89,7 +90,8 @@ impl Demo<'_> {
     /// Opens the log after a kill, checks all that is in it and drops what is old.
     fn recover(&mut self, number: u32) -> Result<Recovery, Failure> {
         let start = Instant::now();
-        let opened = Options::new().must_exist(true).open(self.dir);
+        let options = log_options(self.args.segment_bytes, self.args.buffer_bytes);
+        let opened = options.must_exist(true).open(self.dir);
         let wal = opened.map_err(|error| refused(number, error))?;
         let elapsed = start.elapsed();
         let found = self.check(number, &wal)?;

@@ -28,8 +28,6 @@ use crate::{FileOptions, OpenMode, header, meta};
 
 /// Far above what an open of a small folder takes; it only bounds a loop that does not end.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Bytes of log in a segment of the logs in the corpus.
-pub(crate) const SEGMENT_BYTES: u64 = 4096;
 const RING_BYTES: usize = 4096;
 /// Bytes with which an input of [`frame_decode`] begins: UUID, epoch, salt, LSN.
 pub(crate) const FRAME_PREFIX_BYTES: usize = 40;

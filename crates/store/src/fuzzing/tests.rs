@@ -158,6 +158,8 @@ fn frame_prefix(folder: &Path) -> Vec<u8> {
     [&uuid.0[..], numbers.as_flattened()].concat()
 }
 
+/// Bytes of log in a segment of the logs in the corpus.
+const SEGMENT_BYTES: u64 = 4096;
 /// Mutations of each folder.
 const FOLDERS: u64 = 250;
 /// Of a block; zeros follow.
