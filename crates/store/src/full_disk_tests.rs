@@ -155,3 +155,40 @@ fn a_log_opens_on_a_full_disk_and_takes_records_when_there_is_space() {
     wal.commit(&data(places.len() as u64)).unwrap();
     assert_eq!(numbers(&wal), (0..=places.len() as u64).collect::<Vec<_>>());
 }
+
+/// A truncation turns segments into spares, which keep their blocks: a write in the middle of a
+/// segment that has to grow must get them.
+#[test]
+fn spares_are_given_up_for_a_write_that_lacks_space() {
+    const LARGE: u64 = 2 << 20;
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let options = FileOptions {
+        segment_bytes: Some(LARGE),
+        buffer: BufferKind::Heap,
+        zero_fill: false,
+        ..FileOptions::default()
+    };
+    let wal = log(FileStore::open_on(Arc::new(disk.clone()), temp.path(), &options).unwrap());
+    let large = |number: u64| number.to_le_bytes().repeat(500);
+    let mut places: Vec<Lsn> =
+        (0..2000).map(|number| wal.append(&large(number)).unwrap().lsn()).collect();
+    wal.sync().unwrap();
+    disk.controls.fill(true);
+    loop {
+        match wal.append(&large(places.len() as u64)) {
+            Ok(ticket) => places.push(ticket.lsn()),
+            Err(error) => break is_full::<()>(Err(error)),
+        }
+    }
+    disk.controls.free_by_removal();
+    is_full(wal.sync());
+    wal.truncate_before(places[1800]).unwrap();
+    wal.sync().unwrap();
+    places.push(wal.commit(&large(places.len() as u64)).unwrap());
+    let mut records = wal.iter().unwrap();
+    for number in 1800..places.len() as u64 {
+        assert_eq!(records.next().unwrap().unwrap().data(), large(number));
+    }
+    assert!(records.next().unwrap().is_none());
+}

@@ -140,8 +140,11 @@ impl Segments {
                 let text = "the segment to be written is missing";
                 return Err(self.located(Error::new(ErrorKind::Io, text), number).at_lsn(here));
             };
-            file.write(offset, pieces, done, part)
-                .map_err(|error| self.named("write the segment", number, error).at_lsn(here))?;
+            let mut written = file.write(offset, pieces, done, part);
+            while written.as_ref().is_err_and(lacks_space) && self.give_up_a_spare() {
+                written = file.write(offset, pieces, done, part);
+            }
+            written.map_err(|error| self.named("write the segment", number, error).at_lsn(here))?;
             done += part;
         }
         Ok(())
@@ -455,6 +458,18 @@ impl Segments {
         Ok(spare)
     }
 
+    /// Removes a spare for the sake of a write that lacks space, because nobody else can free it;
+    /// the last one is for the next open.
+    fn give_up_a_spare(&self) -> bool {
+        let mut maker = self.maker.lock();
+        if maker.spares.len() < 2 {
+            return false;
+        }
+        // One that cannot be removed is a spare no more; the next open finds it again.
+        let spare = maker.spares.pop_last();
+        spare.is_some_and(|spare| self.folder.remove(&spare_name(spare)).is_ok())
+    }
+
     fn write_header(&self, spare: u64, header: &SegmentHeader) -> Result<Arc<SegmentFile>> {
         let name = spare_name(spare);
         // It may have been removed by hand: space is all that it stood for.
@@ -537,6 +552,10 @@ pub(crate) fn check_header(
         }
         other => Ok(Segment { number, header: other.map_err(|fault| fault.to_string()) }),
     }
+}
+
+fn lacks_space(error: &io::Error) -> bool {
+    Error::io("write", error.kind().into()).kind() == ErrorKind::NoSpace
 }
 
 fn take_number(maker: &mut Maker) -> u64 {

@@ -16,6 +16,8 @@ use crate::fs_os::OsDisk;
 pub(crate) struct Controls {
     /// No file may grow.
     is_full: AtomicBool,
+    /// A file that is removed makes space.
+    frees_by_removal: AtomicBool,
     syncs: AtomicUsize,
     /// The next sync by the preparer's thread fails, as the one sync that is told of a failed
     /// write-back.
@@ -27,6 +29,11 @@ pub(crate) struct Controls {
 impl Controls {
     pub(crate) fn fill(&self, full: bool) {
         self.is_full.store(full, Ordering::SeqCst);
+    }
+
+    /// From now on a removed file makes space.
+    pub(crate) fn free_by_removal(&self) {
+        self.frees_by_removal.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn syncs(&self) -> usize {
@@ -68,6 +75,7 @@ impl TestDisk {
     pub(crate) fn new(overwrites_in_place: bool, boot: u8) -> TestDisk {
         let controls = Controls {
             is_full: AtomicBool::new(false),
+            frees_by_removal: AtomicBool::new(false),
             syncs: AtomicUsize::new(0),
             fails_preparer: AtomicBool::new(false),
             overwrites_in_place,
@@ -104,7 +112,11 @@ impl Disk for TestDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        OsDisk.remove(path)
+        OsDisk.remove(path)?;
+        if self.controls.frees_by_removal.load(Ordering::SeqCst) {
+            self.controls.fill(false);
+        }
+        Ok(())
     }
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
