@@ -43,8 +43,11 @@ demonstrate() {
             continue
         fi
         echo "-- $kind: $rounds kills, promise $promise"
-        "$PALISADE" demo --dir "$folder/$promise" --seconds 1 --rounds "$rounds" --threads 4 \
-            --promise "$promise" --record-bytes 2048 "${sizes[@]}" || return 1
+        # Appends are fast: two rounds of them have to fit.
+        local load=(--seconds 1 --threads 4 --record-bytes 2048)
+        [[ $promise == commit ]] || load=(--seconds 0.4 --threads 2 --record-bytes 128)
+        "$PALISADE" demo --dir "$folder/$promise" --rounds "$rounds" --promise "$promise" \
+            "${load[@]}" "${sizes[@]}" || return 1
         "$PALISADE" verify "$folder/$promise" | head -n 1
         rm -rf "${folder:?}/$promise"
     done

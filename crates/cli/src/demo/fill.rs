@@ -33,8 +33,9 @@ pub(crate) fn run(args: &FillArgs, out: &mut impl Write) -> Result<(), Failure> 
     let mut say =
         |text: String| writeln!(out, "{text}").and_then(|()| out.flush()).map_err(Failure::output);
     let ballast = Ballast::make(&args.dir.with_extension("ballast"), args.ballast_bytes)?;
-    let two_segments = 2 * args.segment_bytes as usize;
-    let reserve = Ballast::make(&args.dir.with_extension("reserve"), two_segments)?;
+    let reserve =
+        |name| Ballast::make(&args.dir.with_extension(name), 2 * args.segment_bytes as usize);
+    let (for_state, for_open) = (reserve("state")?, reserve("open")?);
     let options = log_options(Some(args.segment_bytes), Some(args.buffer_bytes));
     let wal = options.clone().create_new(true).open(&args.dir)?;
     let mut fill = Fill { wal, seed: super::random(), places: Vec::new(), head: 0 };
@@ -48,7 +49,15 @@ pub(crate) fn run(args: &FillArgs, out: &mut impl Write) -> Result<(), Failure> 
     let count = fill.until_full()?;
     say(format!("space from a removed file: went on, full again after {count} more records"))?;
     let cut = fill.places.len() / 2;
-    fill.wal.truncate_before(fill.places[cut])?;
+    if let Err(error) = fill.wal.truncate_before(fill.places[cut]) {
+        // Where the file system copies on write, even the new state has to have a place.
+        if error.kind() != ErrorKind::NoSpace {
+            return Err(error.into());
+        }
+        for_state.remove()?;
+        say("truncate_before had no place for the log's state; freed some".to_owned())?;
+        fill.truncate_before(cut)?;
+    }
     fill.head = cut;
     fill.go_on()?;
     fill.check()?;
@@ -58,7 +67,8 @@ pub(crate) fn run(args: &FillArgs, out: &mut impl Write) -> Result<(), Failure> 
         return Err(Failure::Check("the log did not stay in its epoch".into()));
     }
 
-    let Fill { wal, seed, places, head } = fill;
+    let Fill { wal, seed, mut places, head } = fill;
+    let (durable, keeps_all) = (wal.durable_lsn(), wal.stats().appends_survive_kill);
     drop(wal);
     let options = options.must_exist(true);
     let wal = match options.open(&args.dir) {
@@ -68,16 +78,24 @@ pub(crate) fn run(args: &FillArgs, out: &mut impl Write) -> Result<(), Failure> 
         }
         // What only the buffer held needs a place, too: the one limit of opening on a full disk.
         Err(error) if error.kind() == ErrorKind::NoSpace => {
-            reserve.remove()?;
+            for_open.remove()?;
             say("the buffer's records had no place on the full disk; opened with space".to_owned())?;
             options.open(&args.dir)?
         }
         Err(error) => return Err(error.into()),
     };
+    if !keeps_all {
+        // A heap buffer's records go with it; what was durable does not.
+        let end = wal.recovery_report().end;
+        if end < durable {
+            return Err(Failure::Check(format!("durable up to LSN {durable}, recovered to {end}")));
+        }
+        places.retain(|lsn| *lsn < end);
+    }
     let mut fill = Fill { wal, seed, places, head };
     fill.check()?;
     let cut = (fill.head + fill.places.len()) / 2;
-    fill.wal.truncate_before(fill.places[cut])?;
+    fill.truncate_before(cut)?;
     fill.head = cut;
     fill.go_on()?;
     fill.check()?;
@@ -127,10 +145,15 @@ impl Fill {
         Err(Failure::Usage("the disk is too large to be filled".into()))
     }
 
-    /// With space again, everything becomes durable, and more is taken.
-    fn go_on(&mut self) -> Result<(), Failure> {
+    /// Truncates once there is space for that.
+    fn truncate_before(&self, number: usize) -> Result<(), Failure> {
+        self.with_space(|wal| wal.truncate_before(self.places[number]))
+    }
+
+    /// Calls until there is space.
+    fn with_space(&self, call: impl Fn(&Wal) -> palisade::Result<()>) -> Result<(), Failure> {
         let start = Instant::now();
-        while let Err(error) = self.wal.sync() {
+        while let Err(error) = call(&self.wal) {
             if error.kind() != ErrorKind::NoSpace {
                 return Err(Failure::Log(error));
             }
@@ -140,6 +163,12 @@ impl Fill {
             }
             std::thread::yield_now();
         }
+        Ok(())
+    }
+
+    /// With space again, everything becomes durable, and more is taken.
+    fn go_on(&mut self) -> Result<(), Failure> {
+        self.with_space(|wal| wal.sync())?;
         for _ in 0..GROUP {
             let lsn = self.wal.commit(&self.record(self.places.len()))?;
             self.places.push(lsn);
