@@ -192,3 +192,38 @@ fn spares_are_given_up_for_a_write_that_lacks_space() {
     }
     assert!(records.next().unwrap().is_none());
 }
+
+fn has_spare(path: &Path) -> bool {
+    std::fs::read_dir(path).unwrap().map(Result::unwrap).any(|entry| {
+        let is_whole = entry.metadata().is_ok_and(|found| found.len() > SEGMENT_BYTES);
+        is_whole && entry.file_name().to_string_lossy().starts_with("spare-")
+    })
+}
+
+/// However often a leader asks for a segment, the last spare is for the next open.
+#[test]
+fn a_log_that_filled_its_disk_opens_on_it_again() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let wal = log(store(&disk, temp.path(), BufferKind::Heap));
+    let mut places: Vec<Lsn> =
+        (0..300).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
+    wal.sync().unwrap();
+    let start = Instant::now();
+    while !has_spare(temp.path()) {
+        assert!(start.elapsed() < Duration::from_secs(10), "a spare is made");
+        std::thread::yield_now();
+    }
+    disk.controls.fill(true);
+    fill_up(&wal, &mut places);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(40) {
+        is_full(wal.sync());
+    }
+    let durable = wal.durable_lsn();
+    drop(wal);
+    let wal = log(store(&disk, temp.path(), BufferKind::Heap));
+    let found = numbers(&wal);
+    assert_eq!(found, (0..found.len() as u64).collect::<Vec<_>>());
+    assert!(wal.recovery_report().end >= durable);
+}
