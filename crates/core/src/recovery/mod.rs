@@ -2,9 +2,9 @@
 //!
 //! # Steps of an open that may write
 //! 1. Survey and scan: read, decide. Nothing is changed before the decision.
-//! 2. Make `[floor, end)` durable: in the same boot everything from the sync line on is written
-//!    again, even where it reads right (a failed sync may have left it in memory only), never
-//!    below the line; then sync, oldest first.
+//! 2. Make `[floor, end)` durable: in the same boot all of it, from the sync line or better
+//!    evidence on, is written again, even where it reads right (a failed sync may have left it in
+//!    memory only), never below the line; then sync, oldest first.
 //! 3. The new epoch's first segment: header durable, then name durable.
 //! 4. The buffer's file.
 //! 5. The state.
