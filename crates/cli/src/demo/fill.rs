@@ -10,6 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use palisade::inspect::Inspector;
 use palisade::{ErrorKind, Lsn, Wal};
 
 use super::content::Origin;
@@ -31,23 +32,39 @@ const MOST_RECORDS: usize = 1 << 18;
 /// on; `Io` and `Log` if something else fails.
 pub(crate) fn run(args: &FillArgs, out: &mut impl Write) -> Result<(), Failure> {
     let mut say =
-        |text: String| writeln!(out, "{text}").and_then(|()| out.flush()).map_err(Failure::output);
-    let ballast = Ballast::make(&args.dir.with_extension("ballast"), args.ballast_bytes)?;
+        |text: &str| writeln!(out, "{text}").and_then(|()| out.flush()).map_err(Failure::output);
     let reserve =
         |name| Ballast::make(&args.dir.with_extension(name), 2 * args.segment_bytes as usize);
     let (for_state, for_open) = (reserve("state")?, reserve("open")?);
+    let fill = fill_and_go_on(args, for_state, &mut say)?;
+    let mut fill = open_again(args, fill, for_open, &mut say)?;
+    fill.check()?;
+    let cut = (fill.head + fill.places.len()) / 2;
+    fill.truncate_before(cut)?;
+    fill.go_on()?;
+    fill.check()?;
+    let (all, held) = (fill.places.len(), fill.places.len() - fill.head);
+    fill.wal.close()?;
+    say(&format!("check held: {all} records acknowledged, {held} of them kept, none missing"))
+}
+
+type Say<'a> = &'a mut dyn FnMut(&str) -> Result<(), Failure>;
+
+/// Full, space from a removed file, full, space from a truncation, full: all in one epoch.
+fn fill_and_go_on(args: &FillArgs, for_state: Ballast, say: Say<'_>) -> Result<Fill, Failure> {
+    let ballast = Ballast::make(&args.dir.with_extension("ballast"), args.ballast_bytes)?;
     let options = log_options(Some(args.segment_bytes), Some(args.buffer_bytes));
-    let wal = options.clone().create_new(true).open(&args.dir)?;
+    let wal = options.create_new(true).open(&args.dir)?;
+    let epoch = Inspector::open(&args.dir)?.state()?.epoch;
     let mut fill = Fill { wal, seed: super::random(), places: Vec::new(), head: 0 };
-    let epoch = fill.wal.recovery_report().epoch;
 
     let count = fill.until_full()?;
-    say(format!("full after {count} records"))?;
+    say(&format!("full after {count} records"))?;
     fill.check()?;
     ballast.remove()?;
     fill.go_on()?;
     let count = fill.until_full()?;
-    say(format!("space from a removed file: went on, full again after {count} more records"))?;
+    say(&format!("space from a removed file: went on, full again after {count} more records"))?;
     let cut = fill.places.len() / 2;
     if let Err(error) = fill.wal.truncate_before(fill.places[cut]) {
         // Where the file system copies on write, even the new state has to have a place.
@@ -55,31 +72,39 @@ pub(crate) fn run(args: &FillArgs, out: &mut impl Write) -> Result<(), Failure> 
             return Err(error.into());
         }
         for_state.remove()?;
-        say("truncate_before had no place for the log's state; freed some".to_owned())?;
-        fill.truncate_before(cut)?;
+        say("truncate_before had no place for the log's state; freed some")?;
     }
-    fill.head = cut;
+    fill.truncate_before(cut)?;
     fill.go_on()?;
     fill.check()?;
     let count = fill.until_full()?;
-    say(format!("space from truncate_before: went on, full again after {count} more records"))?;
-    if fill.wal.recovery_report().epoch != epoch {
+    say(&format!("space from truncate_before: went on, full again after {count} more records"))?;
+    if Inspector::open(&args.dir)?.state()?.epoch != epoch {
         return Err(Failure::Check("the log did not stay in its epoch".into()));
     }
+    Ok(fill)
+}
 
+/// Drops the log and opens it on the full disk.
+fn open_again(
+    args: &FillArgs,
+    fill: Fill,
+    for_open: Ballast,
+    say: Say<'_>,
+) -> Result<Fill, Failure> {
     let Fill { wal, seed, mut places, head } = fill;
     let (durable, keeps_all) = (wal.durable_lsn(), wal.stats().appends_survive_kill);
     drop(wal);
-    let options = options.must_exist(true);
+    let options = log_options(Some(args.segment_bytes), Some(args.buffer_bytes)).must_exist(true);
     let wal = match options.open(&args.dir) {
         Ok(wal) => {
-            say("opened while the disk was full".to_owned())?;
+            say("opened while the disk was full")?;
             wal
         }
         // What only the buffer held needs a place, too: the one limit of opening on a full disk.
         Err(error) if error.kind() == ErrorKind::NoSpace => {
             for_open.remove()?;
-            say("the buffer's records had no place on the full disk; opened with space".to_owned())?;
+            say("the buffer's records had no place on the full disk; opened with space")?;
             options.open(&args.dir)?
         }
         Err(error) => return Err(error.into()),
@@ -92,16 +117,7 @@ pub(crate) fn run(args: &FillArgs, out: &mut impl Write) -> Result<(), Failure> 
         }
         places.retain(|lsn| *lsn < end);
     }
-    let mut fill = Fill { wal, seed, places, head };
-    fill.check()?;
-    let cut = (fill.head + fill.places.len()) / 2;
-    fill.truncate_before(cut)?;
-    fill.head = cut;
-    fill.go_on()?;
-    fill.check()?;
-    let (all, held) = (fill.places.len(), fill.places.len() - fill.head);
-    fill.wal.close()?;
-    say(format!("check held: {all} records acknowledged, {held} of them kept, none missing"))
+    Ok(Fill { wal, seed, places, head })
 }
 
 /// A log that is being filled, and what was acknowledged.
@@ -146,8 +162,10 @@ impl Fill {
     }
 
     /// Truncates once there is space for that.
-    fn truncate_before(&self, number: usize) -> Result<(), Failure> {
-        self.with_space(|wal| wal.truncate_before(self.places[number]))
+    fn truncate_before(&mut self, number: usize) -> Result<(), Failure> {
+        self.with_space(|wal| wal.truncate_before(self.places[number]))?;
+        self.head = number;
+        Ok(())
     }
 
     /// Calls until there is space.
