@@ -113,7 +113,7 @@ impl Fault {
         Fault { kind, only: Some(only), when: When::After(0), times_left: u64::MAX }
     }
 
-    /// At one in `one_in` of the calls that it can hit, by the disk's generator.
+    /// At one in `one_in` of the calls that it can hit, by the disk's generator; 0 counts as 1.
     #[must_use]
     pub fn rate(one_in: u64, kind: FaultKind) -> Fault {
         Fault { kind, only: None, when: When::OneIn(one_in), times_left: u64::MAX }

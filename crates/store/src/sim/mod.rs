@@ -211,10 +211,14 @@ impl SimDisk {
         self.world.lock().lose_power(choose);
     }
 
-    /// The system shuts down in good order, with everything on the medium, and starts again:
-    /// another boot, another process, after a [`kill`](SimDisk::kill) if there was none.
+    /// The system shuts down in good order and starts again: another boot, another process, after
+    /// a [`kill`](SimDisk::kill) if there was none. Everything is on the medium but what a failed
+    /// sync has forgotten.
     pub fn reboot(&self) {
-        self.world.lock().lose_power(&mut |_| Fate::Keep);
+        self.world.lock().lose_power(&mut |loss| match loss {
+            Loss::Sector { has_failed: true, .. } => Fate::Drop,
+            _ => Fate::Keep,
+        });
     }
 
     /// What a power loss would decide over, in the order in which it would ask.

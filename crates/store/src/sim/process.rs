@@ -151,8 +151,10 @@ impl OpenFile {
 impl DiskFile for OpenFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let mut world = self.world();
-        let what = format!("{} at {offset}", world.names.text(self.node));
-        match world.begin(self.life(), CallKind::Read, || what)? {
+        // Reads are frequent, and traced only where a fault hits them.
+        let has_faults = !world.faults.is_empty();
+        let what = has_faults.then(|| format!("{} at {offset}", world.names.text(self.node)));
+        match world.begin(self.life(), CallKind::Read, || what.unwrap_or_default())? {
             Step::Eio => Err(eio()),
             Step::Short if into.len() > 1 => {
                 let len = 1 + world.chance.index(into.len() - 1);

@@ -177,6 +177,22 @@ fn after_a_failed_sync_bytes_read_back_and_vanish_with_the_power() {
 }
 
 #[test]
+fn an_orderly_shutdown_does_not_write_what_a_failed_sync_forgot() {
+    let disk = SimDisk::new(4);
+    let process = begin(&disk);
+    let file = durable_file(process.as_ref(), "file", &[b'o'; 2048]);
+    write_bytes(file.as_ref(), 0, &[b'n'; 1024]).unwrap();
+    disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
+    file.sync_data().unwrap_err();
+    let forgotten = disk.unsynced_sectors();
+    write_bytes(file.as_ref(), 1024, &[b'n'; 1024]).unwrap();
+    disk.reboot();
+    let bytes = disk.file("file").unwrap();
+    assert_eq!(bytes[..1024].chunks(512).filter(|sector| is_all(sector, b'o')).count(), forgotten);
+    assert!(forgotten > 0 && is_all(&bytes[1024..], b'n'));
+}
+
+#[test]
 fn what_is_written_again_after_a_failed_sync_can_be_synced() {
     let disk = SimDisk::new(4);
     let process = begin(&disk);
