@@ -106,7 +106,7 @@ pub(crate) trait Disk: Send + Sync + fmt::Debug {
 
     /// 64 random bits.
     fn random(&self) -> io::Result<u64> {
-        Ok(getrandom::u64()?)
+        getrandom::u64().map_err(|error| io::Error::other(error.to_string()))
     }
 
     /// Lets `time` go by.
