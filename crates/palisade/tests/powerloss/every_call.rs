@@ -8,11 +8,15 @@ use palisade::{Result, Wal};
 use crate::dice::Dice;
 use crate::oracle::Crash;
 use crate::session::{Session, Shape};
+use crate::sweep::number;
 
 /// Up to so many sectors and names that may or may not have been kept, every subset is tried.
 const MOST_ASKED: u32 = 8;
 /// How many subsets are tried where there are more.
 const SAMPLED_SUBSETS: u64 = 16;
+
+/// In a plain `cargo test` one in so many calls of the first recovery is interrupted.
+const SHORT_STRIDE: u64 = 8;
 
 /// Work that is to be interrupted, and what comes before it.
 struct Scenario {
@@ -166,9 +170,14 @@ fn descend(session: &Session, so_far: Option<Crash>, depth: u32, dice: &mut Dice
             continue;
         }
         let calls = whole.disk.calls() - before;
-        // The deeper, the fewer calls: all of the first recovery, some of the second.
-        let stride = if depth == 2 { 1 } else { 1 + dice.below(calls.max(1)) };
-        for call in (0..calls).step_by(stride as usize) {
+        // The deeper, the fewer calls: in a long run all of the first recovery, some of the second.
+        let is_long = number("PALISADE_SEEDS").is_some();
+        let stride = match (depth, is_long) {
+            (2, true) => 1,
+            (2, false) => SHORT_STRIDE,
+            _ => 1 + dice.below(calls.max(1)),
+        };
+        for call in (dice.below(stride)..calls).step_by(stride as usize) {
             let mut next = fresh();
             next.disk.crash_at(next.disk.calls() + call);
             next.open_and_die(worst);
