@@ -22,9 +22,9 @@
 //! (7) store the absolute end in the slot. A [`Reserved`] that is dropped unpublished becomes
 //! padding.
 //! Truncation of the suffix: (1) pause: the flag fixes the end, as the first of the others does;
-//! (2) when nothing is reserved and unpublished, resume: store the new life's seed, then the tail
-//! without the flag, at the new base. Additions that came between reserved nothing, and what they
-//! added to the low bits goes with the store. Flags are set and cleared under the lock of
+//! (2) when nothing is reserved and unpublished, resume: store the new life's seed, then swap
+//! the tail for the new base, without the flag. Additions that came between reserved nothing, and what they
+//! added to the low bits goes with the swap. Flags are set and cleared under the lock of
 //! `fixed_end` alone, so that no other flag is lost.
 //! Holder of the write lock: from the last end on, follow the slots while each holds an end
 //! above its start; hand the bytes to the store; publish *written*.
@@ -39,7 +39,7 @@
 //!   copied bytes are visible to the holder of the write lock.
 //! - P2: *written* (see `watermark`): the reads of the lap before are done before `has_room`
 //!   lets its bytes be overwritten.
-//! - P9: the tail's store in `resume` (Release) with the addition in `reserve` (Acquire), through
+//! - P9: the tail's swap in `resume` (Release) with the addition in `reserve` (Acquire), through
 //!   the additions between, which are read-modify-writes: whoever reserves in a life knows its
 //!   seed.
 //!
@@ -231,8 +231,9 @@ impl Buffer {
         // Relaxed: flags change under the lock alone.
         let others = self.tail.load(Ordering::Relaxed) & (FLAG_CLOSED | FLAG_POISONED);
         *fixed_end = (others != 0).then_some(at);
-        // Release: publishes the seed; pairs with the Acquire in `reserve` [P9].
-        self.tail.store(at.as_u64() | others, Ordering::Release);
+        // Release: publishes the seed; pairs with the Acquire in `reserve` [P9]. What additions
+        // have left in the low bits goes.
+        self.tail.swap(at.as_u64() | others, Ordering::Release);
     }
 
     /// Whether the range of `claim`, which is `bytes` long, crosses a segment end.

@@ -7,9 +7,14 @@ use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
 use crate::recovery::Recovered;
 use crate::store::{State, Store};
-use crate::{Lsn, Memory, Options, RecoveryReport, Uuid};
+use crate::{Lsn, Memory, Options, RecoveryReport, Result, Uuid};
 
 impl Wal {
+    /// `truncate_after` for the record at `lsn`, which is known to end at `cut`.
+    pub(crate) fn cut_after(&self, lsn: Lsn, cut: Lsn) -> Result<()> {
+        self.handle.cut_after(lsn, cut)
+    }
+
     /// A log that begins at `base` with `memory` as its ring.
     pub(crate) fn model(
         store: Arc<dyn Store>,

@@ -7,6 +7,7 @@
 
 mod buffer;
 mod commit;
+mod cut;
 mod guests;
 mod handover;
 mod room;

@@ -10,11 +10,11 @@
 use std::io::IoSlice;
 use std::sync::{Mutex, MutexGuard};
 
-use super::{LARGE_FRAME, large, seed};
-use crate::frame::{Header, Kind};
+use super::{LARGE_FRAME, LONG_SEGMENT, large, seed};
+use crate::frame::{EpochSeed, Header, Kind};
 use crate::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store};
 use crate::sync::{AtomicU64, Ordering};
-use crate::{Error, ErrorKind, Lsn, Memory, Result};
+use crate::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
 
 /// What goes wrong in a [`ModelStore`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +48,8 @@ struct Media {
     is_syncing: bool,
     refused: bool,
     is_clean: bool,
+    // The epochs behind the first.
+    later: Vec<(Lsn, EpochSeed)>,
 }
 
 /// A frame that the log has written.
@@ -130,8 +132,10 @@ impl Media {
         while at < self.held.len() {
             let lsn = base.plus(at as u64);
             let bytes = &self.held[at..];
-            let header = Header::decode(bytes, seed(), lsn, u64::MAX)
-                .expect("a frame begins where one ended");
+            let begun = self.later.iter().rev().find(|(base, _)| *base <= lsn);
+            let seed = begun.map_or(seed(), |(_, seed)| *seed);
+            let header =
+                Header::decode(bytes, seed, lsn, u64::MAX).expect("a frame begins where one ended");
             let frame_bytes = header.frame_bytes as usize;
             assert!(frame_bytes <= bytes.len(), "a run ends at the end of a frame");
             let mut mark = 0;
@@ -204,8 +208,11 @@ impl Store for ModelStore {
     }
 
     fn prepared(&self) -> Lsn {
-        let is_full = self.fault == Fault::Space && !self.media().refused;
-        if is_full { self.base } else { Lsn::LIMIT }
+        let media = self.media();
+        if self.fault == Fault::Space && !media.refused {
+            return self.base;
+        }
+        media.later.last().map_or(self.base, |(base, _)| *base).plus(LONG_SEGMENT)
     }
 
     fn prepare(&self, _to: Lsn) -> Result<()> {
@@ -224,8 +231,20 @@ impl Store for ModelStore {
         Ok(())
     }
 
-    fn begin_epoch(&self, _epoch: &Epoch) -> Result<()> {
-        unreachable!("a model does not open its log")
+    fn begin_epoch(&self, epoch: &Epoch) -> Result<()> {
+        let mut media = self.media();
+        assert_eq!(media.synced, media.held.len(), "all of the epoch before is durable");
+        let end = self.base.plus(media.held.len() as u64);
+        assert!(epoch.base >= end && epoch.predecessor.end <= end);
+        let bytes = epoch.base.bytes_since(self.base) as usize;
+        media.held.resize(bytes, 0);
+        media.synced = bytes;
+        media.later.push((epoch.base, EpochSeed::new(Uuid::default(), epoch.number, epoch.salt)));
+        drop(media);
+        // Relaxed, both: as in `write`.
+        self.held_end.store(epoch.base.as_u64(), Ordering::Relaxed);
+        self.synced_end.store(epoch.base.as_u64(), Ordering::Relaxed);
+        Ok(())
     }
 
     fn resume_epoch(&self, _epoch: &Epoch, _end: Lsn) -> Result<()> {
@@ -240,8 +259,12 @@ impl Store for ModelStore {
         unreachable!("a model does not open its log")
     }
 
+    fn pass_buffer_on(&self, _epoch: u64) -> Result<()> {
+        Ok(())
+    }
+
     fn random(&self) -> u64 {
-        unreachable!("a model does not open its log")
+        9
     }
 
     fn close(&self) {}

@@ -39,6 +39,11 @@ macro_rules! atomic {
             }
 
             #[inline]
+            pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.0.swap(value, order)
+            }
+
+            #[inline]
             pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_add(value, order)
             }
