@@ -4,7 +4,8 @@
 //! *Lap*: one pass through the ring. *Slot*: one word per 16 ring bytes, apart from the ring's
 //! bytes, that says where the reservation that begins there ends. *Crosser*: the one owner of a
 //! reservation that would cross a segment end. *Limit*: `written + ring`, above which the ring's
-//! bytes still belong to the lap before.
+//! bytes still belong to the lap before. *Rest*: from the tail to the end of its block, which a
+//! leader reserves as padding where each sync has to end with a block (`pad_to_block`).
 //!
 //! # States of a byte range `[lsn, end)`
 //! | state | how it is known | who may touch the bytes |
@@ -32,7 +33,7 @@
 //! An end in a slot is absolute, so an older lap's never looks filled: a reservation is at most
 //! half a ring, so the end that a slot kept from a lap before lies below every start that maps
 //! to the slot in this lap. Reservations begin at least 24 bytes apart, so no two of one lap
-//! share a slot. Stale bytes of the ring cannot imitate the mark: it does not live in them.
+//! share a slot; a rest may be shorter, but the next begins with a block. Stale bytes of the ring cannot imitate the mark: it does not live in them.
 //!
 //! # Ordering pairs
 //! - P1: slot store in `publish` (Release) with slot load in `published_end` (Acquire): the
@@ -68,6 +69,8 @@ use crate::watermark::Watermark;
 use crate::{Lsn, MemoryKind};
 
 const SLOT_BYTES: u64 = 16;
+/// What a medium may damage as a whole when power is lost during a write to a part of it.
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 /// How many reservations ahead the walk over the slots asks for its lines.
 const WALK_AHEAD: u64 = 8;
 /// How many reservations ahead an appender asks for its lines.
@@ -110,6 +113,8 @@ pub(crate) struct Buffer {
     ring_bytes: u64,
     segment_bytes: u64,
     segment_shift: Option<u32>,
+    // What a sync has to end with: blocks of so many bytes. 1 where any end will do.
+    block_bytes: u64,
     // The running life's `EpochSeed`; it changes while the tail is paused.
     seed: AtomicU32,
     // The end that the first flag fixed. Off the append path: locked only once a flag is seen.
@@ -131,9 +136,20 @@ impl Buffer {
             ring_bytes,
             segment_bytes,
             segment_shift: segment_bytes.is_power_of_two().then(|| segment_bytes.trailing_zeros()),
+            block_bytes: 1,
             seed: AtomicU32::new(seed.bits()),
             fixed_end: Mutex::new(None),
         }
+    }
+
+    /// The same buffer, whose ends are padded to multiples of [`BLOCK_BYTES`].
+    pub(crate) fn padded(self, pads: bool) -> Buffer {
+        Buffer { block_bytes: if pads { BLOCK_BYTES } else { 1 }, ..self }
+    }
+
+    /// Whether each sync has to end with a block.
+    pub(crate) fn pads(&self) -> bool {
+        self.block_bytes > 1
     }
 
     /// The largest reservation: half the ring or half a segment, whichever is less.
@@ -210,14 +226,60 @@ impl Buffer {
         *fixed_end.get_or_insert(Lsn::new(raw & !FLAGS))
     }
 
-    /// Sets the flag of a truncation and returns the end that it fixes, or says which flag is
-    /// there already: then nothing was changed.
-    pub(crate) fn pause(&self) -> Result<Lsn, Stop> {
+    /// As `stop`, but the end that the flag fixes is that of a block, and what is left of it is
+    /// reserved for the caller; or says which flag is there already: then nothing was changed.
+    pub(crate) fn stop_at_block(&self, stop: Stop) -> Result<(Lsn, Option<Rest>), Stop> {
         let mut fixed_end = self.fixed_end.lock();
-        self.tail()?;
-        // Relaxed: as in `stop`. No other flag can come between the look and here.
-        let raw = self.tail.fetch_or(Stop::Paused.flag(), Ordering::Relaxed);
-        Ok(*fixed_end.insert(Lsn::new(raw & !FLAGS)))
+        let mut tail = self.tail()?;
+        if !self.pads() {
+            // Relaxed: as in `stop`. No other flag can come between the look and here.
+            let raw = self.tail.fetch_or(stop.flag(), Ordering::Relaxed);
+            return Ok((*fixed_end.insert(Lsn::new(raw & !FLAGS)), None));
+        }
+        loop {
+            let bytes = self.rest_bytes(tail);
+            let end = tail.plus(bytes);
+            match self.move_tail(tail, end.as_u64() | stop.flag()) {
+                Ok(()) => {
+                    let claim = Claim { at: tail.as_u64() };
+                    let rest = (bytes > 0).then_some(Rest { claim, bytes });
+                    return Ok((*fixed_end.insert(end), rest));
+                }
+                // A reservation came between; no flag can.
+                Err(raw) => tail = Lsn::new(raw),
+            }
+        }
+    }
+
+    /// Reserves what is left of the tail's block. `None` where nothing is, or there is no room for
+    /// it, or no more reservations.
+    pub(crate) fn reserve_rest(&self) -> Option<Rest> {
+        loop {
+            let tail = self.tail().ok()?;
+            let bytes = self.rest_bytes(tail);
+            if bytes == 0 || tail.plus(bytes) > self.limit() {
+                return None;
+            }
+            if self.move_tail(tail, tail.as_u64() + bytes).is_ok() {
+                return Some(Rest { claim: Claim { at: tail.as_u64() }, bytes });
+            }
+        }
+    }
+
+    /// Whether `lsn` is one that a sync may end with.
+    pub(crate) fn is_block_end(&self, lsn: Lsn) -> bool {
+        self.rest_bytes(lsn) == 0
+    }
+
+    fn rest_bytes(&self, tail: Lsn) -> u64 {
+        tail.as_u64().next_multiple_of(self.block_bytes) - tail.as_u64()
+    }
+
+    fn move_tail(&self, from: Lsn, to: u64) -> Result<(), u64> {
+        // Acquire: as in `reserve` [P9]. Relaxed: a failed look guards nothing.
+        self.tail
+            .compare_exchange(from.as_u64(), to, Ordering::Acquire, Ordering::Relaxed)
+            .map(drop)
     }
 
     /// Ends the pause: the next reservation begins at `at`, in the life that `seed` belongs to.
@@ -348,6 +410,14 @@ impl Claim {
     pub(crate) fn granted(&self, bytes: u64, limit: Lsn) -> Option<Granted> {
         (self.end(bytes) <= limit).then_some(Granted { at: self.at, bytes: bytes as u32 })
     }
+}
+
+/// A claim to what is left of a block, to be padded.
+#[derive(Debug)]
+#[must_use = "a rest that is let go of leaves a hole"]
+pub(crate) struct Rest {
+    pub(crate) claim: Claim,
+    pub(crate) bytes: u64,
 }
 
 /// A claim whose bytes are free: it becomes a [`Reserved`] at once.

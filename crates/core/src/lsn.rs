@@ -52,6 +52,10 @@ impl Lsn {
         self.0.saturating_sub(earlier.0)
     }
 
+    pub(crate) const fn is_multiple_of(self, bytes: u64) -> bool {
+        self.0.is_multiple_of(bytes)
+    }
+
     /// The number of the segment that holds this LSN.
     #[must_use]
     pub const fn segment(self, segment_bytes: u64) -> u64 {

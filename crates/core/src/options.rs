@@ -116,6 +116,11 @@ pub struct Options {
     /// Threads of [`Verify::Full`], each with a read buffer of `read_ahead_bytes`; at most 256
     /// ([`MAX_VERIFY_THREADS`]). Default 0: one for each core. 1 starts no thread.
     pub verify_threads: usize,
+    /// Each sync ends with a block of 4096 bytes, the rest of which becomes padding, and no block
+    /// that a sync has covered is written again. Default false. For media on which power loss
+    /// during a write can damage all of the block that is written to, also below the write. Costs
+    /// up to 4 KiB of log for each sync. Holds for what is written from this open on.
+    pub pad_to_block: bool,
 }
 
 impl Default for Options {
@@ -130,6 +135,7 @@ impl Default for Options {
             recovery: RecoveryPolicy::Strict,
             verify: Verify::Tail,
             verify_threads: 0,
+            pad_to_block: false,
         }
     }
 }

@@ -103,6 +103,7 @@ impl Wal {
         let Recovered { state, spans, base, memory, mut report } = recovered;
         let seed = spans.last().expect("a recovered log has a running epoch").seed;
         let buffer = Buffer::new(memory, base, state.segment_bytes, seed);
+        let buffer = buffer.padded(options.pad_to_block);
         report.appends_survive_kill = buffer.memory_kind() == crate::MemoryKind::Mapped;
         let write_bytes = options.write_bytes.min(options.buffer_bytes / 2).next_power_of_two();
         let handle = Handle {
@@ -148,7 +149,15 @@ impl Wal {
             Err(error) if error.kind() != ErrorKind::NoSpace => return Err(error),
             _ => {}
         }
-        let end = log.buffer.stop(Stop::Closed);
+        let mut backoff = crate::sync::Backoff::default();
+        let end = loop {
+            match log.buffer.stop_at_block(Stop::Closed) {
+                Ok((end, rest)) => break log.fill_rest(rest).map(|()| end)?,
+                // A truncation ends in a moment; it leaves a tail that begins with a block.
+                Err(Stop::Paused) => backoff.wait(),
+                Err(stop) => return Err(log.stopped(stop)),
+            }
+        };
         log.wait(end, None)?;
         self.handle.save_clean_end()?;
         // Everything is durable; who still waits, waits for records that will not come.

@@ -162,6 +162,14 @@ impl Options {
         self
     }
 
+    /// Whether each sync ends with a block of 4096 bytes, so that no block that a sync has covered
+    /// is written again. Default false. For media on which power loss during a write can damage
+    /// all of the block that is written to; it costs up to 4 KiB of log for each sync.
+    pub fn pad_to_block(mut self, pads: bool) -> Options {
+        self.log.pad_to_block = pads;
+        self
+    }
+
     /// Opens the log in the folder `path`, and makes it if there is none and the options allow.
     ///
     /// # Durability

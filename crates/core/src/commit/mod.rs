@@ -12,6 +12,7 @@
 //! | the write cursor, *filled*, *written* | the write lock | its holder |
 //! | *durable* | leadership | the leader |
 //! | who waits, who leads | the registry's lock | its holder, for a few instructions |
+//! | the block end | its lock, never contended | the leader |
 //! | the failure | set once | whoever meets it first |
 //!
 //! # Protocol
@@ -25,6 +26,10 @@
 //! lock take those that are served; if its own target is, pass leadership to the lowest thread
 //! beyond, else to the flusher if guests wait, else to nobody. (5) Wake the next leader, then
 //! those served. (6) Its own target lies above a hole: poll, and begin again at 1.
+//! With `pad_to_block`: (2) where all up to the last *block end* is durable, the leader reserves the
+//! rest of the tail's block, padding, if there is room for it: a new block end. (3) It syncs up to
+//! the block end once *written* has come there, and no further: what lies above shares no block
+//! with what it calls durable. A hole below the block end keeps all below it waiting.
 //! Room: an appender without room takes the write lock itself, and never needs leadership.
 //!
 //! # Ordering pairs
@@ -64,7 +69,7 @@ pub(crate) use self::node::{Node, Outcome};
 pub(crate) use self::registry::{Callback, Key};
 use self::registry::{Registry, Waiter};
 pub(crate) use self::writer::WriteCursor;
-use crate::buffer::{Buffer, Stop};
+use crate::buffer::{Buffer, Rest, Stop};
 use crate::flusher::Flusher;
 use crate::stats::Counters;
 use crate::store::Store;
@@ -85,6 +90,8 @@ pub(crate) struct Commit {
     pub(crate) counters: Counters,
     pub(crate) flusher: Flusher,
     cursor: Mutex<WriteCursor>,
+    // With `pad_to_block`: where the next sync ends, or the last one did.
+    block_end: Mutex<Lsn>,
     registry: Mutex<Registry>,
     failure: OnceLock<Error>,
     // Mirrors of the registry, so that a gathering leader need not take its lock.
@@ -109,6 +116,7 @@ impl Commit {
             counters: Counters::default(),
             flusher: Flusher::default(),
             cursor: Mutex::new(WriteCursor::new(base)),
+            block_end: Mutex::new(base),
             registry: Mutex::new(Registry::new(options.max_waiters)),
             failure: OnceLock::new(),
             waiting: Figure::new(0),
@@ -367,6 +375,9 @@ impl Commit {
     fn round(&self) -> Result<()> {
         self.check()?;
         let guard = PoisonOnPanic(self);
+        if self.buffer.pads() {
+            self.choose_block_end();
+        }
         let wrote = self.write_filled();
         if wrote.as_ref().is_err_and(|error| error.kind() != ErrorKind::NoSpace) {
             std::mem::forget(guard);
@@ -379,8 +390,9 @@ impl Commit {
 
     fn sync_written(&self) -> Result<()> {
         // Acquire in `read`: all below `to` is in the store before its sync begins [P5].
-        let to = self.buffer.written.read();
+        let written = self.buffer.written.read();
         let from = self.durable.peek();
+        let to = if self.buffer.pads() { self.block_end_within(written, from) } else { written };
         if to == from {
             return Ok(());
         }
@@ -398,6 +410,33 @@ impl Commit {
         self.counters.note_sync(ns, covered);
         self.durable.publish(to);
         Ok(())
+    }
+
+    /// Where the next sync ends: all that is reserved, and padding up to the end of its block.
+    /// Without room for that the end stays where it is; the write that follows makes some.
+    fn choose_block_end(&self) {
+        let mut block_end = self.block_end.lock();
+        if *block_end > self.durable.peek() {
+            return;
+        }
+        if let Some(Rest { claim, bytes }) = self.buffer.reserve_rest() {
+            let end = claim.end(bytes);
+            if let Some(granted) = claim.granted(bytes, self.buffer.limit()) {
+                granted.occupy(&self.buffer, self.durable.peek()).pad();
+                *block_end = end;
+            }
+            return;
+        }
+        let reserved = self.buffer.reserved();
+        if self.buffer.is_block_end(reserved) {
+            *block_end = reserved;
+        }
+    }
+
+    /// The block end, if all below it is written; else nothing is to be synced.
+    fn block_end_within(&self, written: Lsn, durable: Lsn) -> Lsn {
+        let block_end = *self.block_end.lock();
+        if block_end <= written { block_end.max(durable) } else { durable }
     }
 
     /// Serves whom the last round covered. If `target` is among it, or is zero because the

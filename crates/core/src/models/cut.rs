@@ -53,7 +53,8 @@ fn a_reservation_knows_the_seed_of_its_life() {
                 }
             })
         };
-        let end = buffer.pause().expect("nobody else sets a flag");
+        let paused = buffer.stop_at_block(Stop::Paused);
+        let (end, _) = paused.expect("nobody else sets a flag");
         wait_until_filled(&buffer, end);
         buffer.resume(BUFFER_BASE, second_seed());
         assert!(buffer.reserved() >= BUFFER_BASE);
@@ -77,8 +78,8 @@ fn a_flag_that_comes_during_a_pause_stays() {
                 }
             })
         };
-        match buffer.pause() {
-            Ok(end) => {
+        match buffer.stop_at_block(Stop::Paused) {
+            Ok((end, _)) => {
                 wait_until_filled(&buffer, end);
                 buffer.resume(BUFFER_BASE, second_seed());
             }

@@ -37,6 +37,7 @@ pub use self::report::{LostRange, RecoveryReport};
 use self::scan::Scan;
 pub(crate) use self::scan::Scanner;
 use self::survey::{Survey, corrupt};
+use crate::buffer::BLOCK_BYTES;
 use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
 use crate::store::{Epoch, Predecessor, State, Store};
@@ -58,7 +59,10 @@ pub(crate) fn recover(store: &Arc<dyn Store>, options: &Options) -> Result<Recov
     let start = Instant::now();
     let examined = settle(store, options)?;
     let mut report = examined.report();
-    let recovered = if examined.is_clean {
+    // What was acknowledged up to the middle of a block must not be written behind then.
+    let clean_end = examined.survey.state.clean_end;
+    let may_go_on = !options.pad_to_block || clean_end.is_multiple_of(BLOCK_BYTES);
+    let recovered = if examined.is_clean && may_go_on {
         resume(store, options, &examined.survey, &mut report)?
     } else {
         begin_anew(store, options, examined, &mut report)?
@@ -122,6 +126,10 @@ fn begin_anew(
             // An epoch that stayed empty leaves no trace: its segment is free to recycle.
             spans.pop();
         }
+    } else if examined.is_clean {
+        let newest = spans.last_mut().expect("a clean end has an epoch");
+        newest.end = survey.state.clean_end;
+        predecessor = Predecessor { epoch: newest.epoch, end: newest.end };
     } else if let Some(limit) = survey.limit {
         // Nothing is left, and the head's own segment may be what is damaged: no part of it counts.
         let within = limit.as_u64() % survey.state.segment_bytes;

@@ -52,6 +52,17 @@ macro_rules! atomic {
                 self.inner.swap(value, order)
             }
 
+            pub(crate) fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.loads.conflict();
+                self.inner.compare_exchange(current, new, success, failure)
+            }
+
             pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.loads.conflict();
                 self.inner.fetch_add(value, order)

@@ -44,6 +44,17 @@ macro_rules! atomic {
             }
 
             #[inline]
+            pub(crate) fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.0.compare_exchange(current, new, success, failure)
+            }
+
+            #[inline]
             pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_add(value, order)
             }

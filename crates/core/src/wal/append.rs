@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use super::Wal;
-use crate::buffer::{Claim, Granted, Reserved, Stop};
+use crate::buffer::{Claim, Granted, Reserved, Rest, Stop};
 use crate::commit::Commit;
 use crate::frame::{HEADER_BYTES, Header, Kind, framed_bytes};
 use crate::sync::Backoff;
@@ -394,6 +394,14 @@ impl Commit {
         let tail = self.buffer.tail().map_err(|stop| self.stopped(stop))?;
         let has_room = tail.plus(bytes) <= self.buffer.limit();
         if has_room { Ok(()) } else { Err(Error::bare(ErrorKind::NoRoom)) }
+    }
+
+    /// Pads what is left of a block behind an end that a flag has fixed.
+    pub(super) fn fill_rest(&self, rest: Option<Rest>) -> Result<()> {
+        let Some(Rest { claim, bytes }) = rest else { return Ok(()) };
+        let granted = self.wait_for_room(&claim, bytes)?;
+        granted.occupy(&self.buffer, self.durable.peek()).pad();
+        Ok(())
     }
 
     /// Waits until the bytes of `claim` are free. A full disk is no way out: the range has to be

@@ -151,8 +151,8 @@ impl Handle {
         let mut backoff = Backoff::default();
         loop {
             self.log.check()?;
-            match self.log.buffer.pause() {
-                Ok(end) => return Ok(end),
+            match self.log.buffer.stop_at_block(Stop::Paused) {
+                Ok((end, rest)) => return self.log.fill_rest(rest).map(|()| end),
                 Err(Stop::Paused) => backoff.wait(),
                 Err(stop) => return Err(self.log.stopped(stop)),
             }

@@ -1,6 +1,8 @@
 //! A store in memory whose calls can be made to fail, to panic, or to wait.
 
+use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
@@ -54,6 +56,8 @@ const OPS: usize = 10;
 pub(crate) struct FaultyStore {
     pub(crate) inner: MemStore,
     plan: Arc<(Mutex<Plan>, Condvar)>,
+    /// The blocks that a sync has covered, and how often one of them was written again.
+    blocks: Arc<Mutex<(BTreeSet<u64>, usize)>>,
     is_alive: Arc<RwLock<bool>>,
 }
 
@@ -73,6 +77,7 @@ impl FaultyStore {
         FaultyStore {
             inner,
             plan: Arc::new((Mutex::new(plan), Condvar::new())),
+            blocks: Arc::default(),
             is_alive: Arc::new(RwLock::new(true)),
         }
     }
@@ -86,7 +91,13 @@ impl FaultyStore {
 
     /// The store as the next process finds it, without faults.
     pub(crate) fn next_life(&self) -> FaultyStore {
-        FaultyStore::over(self.inner.clone())
+        let blocks = Arc::clone(&self.blocks);
+        FaultyStore { blocks, ..FaultyStore::over(self.inner.clone()) }
+    }
+
+    /// How many writes, in all lives, went to a block that a sync had covered.
+    pub(crate) fn rewrites(&self) -> usize {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
     /// Every later call of `op`, and every one that is held, has `fault`.
@@ -151,6 +162,11 @@ impl FaultyStore {
     }
 }
 
+/// The numbers of the blocks of 4096 bytes in which `[from, to)` lies.
+fn blocks_of(from: Lsn, to: Lsn) -> Range<u64> {
+    from.as_u64() / 4096..to.as_u64().div_ceil(4096)
+}
+
 fn failed(error: io::Error) -> Error {
     Error::io("do what the test forbids", error)
 }
@@ -176,12 +192,21 @@ impl ReadStore for FaultyStore {
 impl Store for FaultyStore {
     fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
         let _alive = self.begin(Op::Write)?;
+        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        {
+            let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_rewrite = blocks.0.range(blocks_of(at, at.plus(len as u64))).next().is_some();
+            blocks.1 += usize::from(is_rewrite);
+        }
         self.inner.write(at, pieces)
     }
 
     fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
         let _alive = self.begin(Op::Sync)?;
-        self.inner.sync(from, to)
+        self.inner.sync(from, to)?;
+        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        blocks.0.extend(blocks_of(from, to));
+        Ok(())
     }
 
     fn mark_durable(&self, durable: Lsn) -> Result<()> {

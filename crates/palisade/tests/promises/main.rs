@@ -7,6 +7,7 @@
 
 mod async_commit;
 mod bad_input;
+mod blocks;
 mod damage;
 mod ends;
 mod executor;
