@@ -116,6 +116,21 @@ impl Inspector {
         Salvage::new(&self.store, from, SALVAGE_READ_BYTES)
     }
 
+    /// The records from `from`, or from the head on, to `end`, where one of them ends.
+    ///
+    /// # Errors
+    /// As [`records`](Inspector::records). The iterator gives `Corrupt` where no valid record is
+    /// below `end`.
+    pub fn records_until(&self, from: Option<Lsn>, end: Lsn) -> Result<Records> {
+        let mut survey = self.survey()?;
+        if let Some(newest) = survey.spans.last_mut() {
+            newest.end = end.max(newest.base);
+        }
+        let head = survey.state.head;
+        let reader = self.reader(&survey);
+        Ok(Records::new(reader, survey.spans, from.unwrap_or(head).max(head)))
+    }
+
     /// Reads every record and checks it, then the end as recovery would.
     ///
     /// Damage is a [`Verdict`], not an error.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 pub use palisade_core::inspect::{BadPlace, Gap, Outcome, Salvage, Salvaged, Verdict};
 use palisade_core::store::{Segment, State};
-use palisade_store::FileReader;
+use palisade_store::{ArchiveReader, FileReader};
 
 use crate::{Lsn, Records, Result};
 
@@ -134,5 +134,65 @@ impl Inspector {
             verdict.outcome = Outcome::Unfinished;
         }
         Ok(verdict)
+    }
+}
+
+/// The records of the segments that a log has [archived](crate::Options::archive).
+///
+/// To restore them, append what [`records`](Archive::records) gives to a log, in its order. Their
+/// LSNs are those that they had. An archive ends with a segment, at or below the head of the log
+/// that writes it: the records between are archived when their segment is released.
+///
+/// ```
+/// # fn main() -> palisade::Result<()> {
+/// # let folder = std::env::temp_dir().join(format!("palisade-archive-{}", std::process::id()));
+/// # let _ = std::fs::remove_dir_all(&folder);
+/// # std::fs::create_dir(&folder).unwrap();
+/// use palisade::{Options, inspect::Archive};
+///
+/// let kept = folder.join("archive");
+/// let wal = Options::new().segment_bytes(64 << 10).archive(&kept).open(folder.join("log"))?;
+/// let first = wal.append(&[1; 30_000])?.lsn();
+/// wal.append(&[2; 30_000])?;
+/// let third = wal.append(&[3; 30_000])?.lsn(); // in the second segment
+/// wal.truncate_before(third)?; // archives the first
+/// let mut records = Archive::open(&kept)?.records(None)?;
+/// assert_eq!(records.next()?.unwrap().lsn(), first);
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Archive {
+    files: ArchiveReader,
+    view: palisade_core::inspect::Inspector,
+}
+
+impl Archive {
+    /// A view of the archived segments in the folder `path`.
+    ///
+    /// # Errors
+    /// `NotFound`: there are none. `Corrupt`: the first one's header does not validate.
+    /// `Unsupported`: a newer format. `PermissionDenied`, `Io`.
+    pub fn open(path: impl AsRef<Path>) -> Result<Archive> {
+        let files = ArchiveReader::open(path.as_ref())?;
+        let view = palisade_core::inspect::Inspector::new(ArchiveReader::open(path)?);
+        Ok(Archive { files, view })
+    }
+
+    /// All archived segments, with their headers.
+    ///
+    /// # Errors
+    /// `Io` if they cannot be listed or read.
+    pub fn segments(&self) -> Result<Vec<Segment>> {
+        self.view.segments()
+    }
+
+    /// The records from the one at `from`, or from the first archived one on.
+    ///
+    /// # Errors
+    /// `Corrupt` if headers contradict each other, `Io` if a file cannot be read. The iterator
+    /// gives `Corrupt` at a record that is damaged, or that was in a segment that is missing.
+    pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
+        self.view.records_until(from, self.files.end()?)
     }
 }

@@ -40,7 +40,9 @@ pub use palisade_core::{
 };
 #[cfg(feature = "sim")]
 pub use palisade_store::sim;
-pub use palisade_store::{BufferKind, FileOptions, FileReader, FileStore, MemStore, OpenMode};
+pub use palisade_store::{
+    ArchiveReader, BufferKind, FileOptions, FileReader, FileStore, MemStore, OpenMode,
+};
 pub use wal::Wal;
 
 /// The example in the README, compiled and run.

@@ -1,6 +1,6 @@
 //! Everything that can be chosen about a log, in one builder.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use palisade_core::{RecoveryPolicy, Replay, SyncPolicy, Verify};
 use palisade_store::{BufferKind, FileOptions, FileStore, OpenMode};
@@ -114,6 +114,15 @@ impl Options {
     /// Whether segments are written with zeros ahead of the tail. Default true.
     pub fn zero_fill(mut self, zero_fill: bool) -> Options {
         self.files.zero_fill = zero_fill;
+        self
+    }
+
+    /// A folder to which the segments are copied that
+    /// [`truncate_before`](palisade_core::Wal::truncate_before) releases, before the log loses
+    /// them; [`inspect::Archive`](crate::inspect::Archive) reads it. The folder is made at open,
+    /// but not its parents; it may lie on another file system. Default: none.
+    pub fn archive(mut self, path: impl Into<PathBuf>) -> Options {
+        self.files.archive = Some(path.into());
         self
     }
 

@@ -10,6 +10,7 @@ use palisade_core::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store};
 use palisade_core::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
 use parking_lot::Mutex;
 
+use crate::archive::Archive;
 use crate::boot::BootId;
 use crate::buffer_file::{self, RingHeader, SyncLine};
 use crate::folder::{BUFFER, Folder, LOCK};
@@ -101,7 +102,9 @@ impl FileStore {
             spare_segments: options.spare_segments,
             zero_steps: folder.disk().zero_steps(),
         };
-        let segments = Arc::new(Segments::open(folder.clone(), shape)?);
+        let archive = options.archive.as_ref();
+        let archive = archive.map(|path| Archive::open(folder.shared_disk(), path, &folder));
+        let segments = Arc::new(Segments::open(folder.clone(), shape, archive.transpose()?)?);
         Ok(FileStore {
             // Without the sync line, a boot id has nothing to vouch for.
             boot: folder.disk().boot_id().filter(|_| in_place),

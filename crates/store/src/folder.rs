@@ -45,6 +45,10 @@ impl Folder {
         self.disk.as_ref()
     }
 
+    pub(crate) fn shared_disk(&self) -> Arc<dyn Disk> {
+        Arc::clone(&self.disk)
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

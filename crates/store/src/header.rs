@@ -17,7 +17,7 @@
 //! The log's bytes follow behind the block.
 
 use palisade_core::store::{Predecessor, SegmentHeader};
-use palisade_core::{Lsn, Uuid};
+use palisade_core::{Lsn, MIN_SEGMENT_BYTES, Uuid, check_segment_bytes};
 
 use crate::block::{Block, Fault, Magic, Reader, Writer};
 
@@ -87,6 +87,17 @@ pub(crate) fn decode(
     }
     let predecessor = is_first.then_some(predecessor);
     Ok(SegmentHeader { number, base, epoch, salt, predecessor })
+}
+
+/// The identity of the log that a header belongs to, and the bytes of its segments.
+pub(crate) fn log_of(block: &[u8]) -> Result<(Uuid, u64), Fault> {
+    let mut fields = Reader::open(block, MAGIC)?;
+    let uuid = Uuid(fields.array());
+    let (_number, _base) = (fields.u64(), fields.u64());
+    let segment_bytes = fields.u64();
+    // Everything divides by it.
+    check_segment_bytes(segment_bytes, MIN_SEGMENT_BYTES).map_err(|_| Fault::Damaged)?;
+    Ok((uuid, segment_bytes))
 }
 
 fn misplaced<T>(text: String) -> Result<T, HeaderFault> {

@@ -11,6 +11,7 @@
 //! operating system goes through one small internal trait, so that the same logic runs over
 //! other disks, too.
 
+mod archive;
 mod block;
 mod boot;
 mod buffer_file;
@@ -41,6 +42,7 @@ mod full_disk_tests;
 #[cfg(test)]
 mod test_disk;
 
+pub use archive::ArchiveReader;
 pub use file::FileStore;
 pub use mem::MemStore;
 pub use options::{BufferKind, DEFAULT_SEGMENT_BYTES, FileOptions, MIN_FILE_BYTES, OpenMode};

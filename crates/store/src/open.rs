@@ -94,10 +94,10 @@ fn find(disk: Arc<dyn Disk>, path: &Path, mode: OpenMode) -> Result<Folder> {
     Ok(Folder::new(disk, path))
 }
 
-fn create_folder(disk: &dyn Disk, path: &Path) -> Result<()> {
+pub(crate) fn create_folder(disk: &dyn Disk, path: &Path) -> Result<()> {
     let parent = parent_of(path);
     if !matches!(disk.kind(parent), Ok(Kind::Folder)) {
-        let text = "the log's folder does not exist, and neither does the folder to make it in";
+        let text = "the folder does not exist, and neither does the folder to make it in";
         return Err(Error::new(ErrorKind::NotFound, text).at_path(path));
     }
     let made = disk.create_folder(path);
@@ -105,7 +105,7 @@ fn create_folder(disk: &dyn Disk, path: &Path) -> Result<()> {
 }
 
 /// Makes the name of the log's folder durable, whichever life made it.
-fn sync_parent(folder: &Folder) -> Result<()> {
+pub(crate) fn sync_parent(folder: &Folder) -> Result<()> {
     let parent = parent_of(folder.path());
     match folder.disk().sync_folder(parent) {
         // Whoever may not even read it has not made the folder in it.

@@ -1,5 +1,7 @@
 //! What can be chosen about a log's files.
 
+use std::path::PathBuf;
+
 use palisade_core::{Result, check_segment_bytes};
 
 /// Bytes of log in a segment of a log that is made without saying: 64 MiB.
@@ -58,6 +60,11 @@ pub struct FileOptions {
     /// that commits touch no metadata of the file system. Default true. Turn it off where each
     /// byte that is written costs, or where syncs cost little.
     pub zero_fill: bool,
+    /// A folder to which the segments are copied that
+    /// [`truncate_before`](palisade_core::Wal::truncate_before) releases, before the log loses
+    /// them. Made at open, but not its parents. Read it with [`ArchiveReader`](crate::ArchiveReader).
+    /// Default `None`: they are gone.
+    pub archive: Option<PathBuf>,
 }
 
 impl Default for FileOptions {
@@ -68,6 +75,7 @@ impl Default for FileOptions {
             mode: OpenMode::Create,
             spare_segments: 4,
             zero_fill: true,
+            archive: None,
         }
     }
 }

@@ -19,6 +19,7 @@ use palisade_core::store::{Epoch, Predecessor, Segment, SegmentHeader};
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 use parking_lot::{Mutex, RwLock};
 
+use crate::archive::Archive;
 use crate::block::BLOCK_BYTES;
 use crate::demand::Demand;
 use crate::folder::{Folder, segment_name, spare_name};
@@ -60,6 +61,7 @@ impl Shape {
 pub(crate) struct Segments {
     pub(crate) folder: Folder,
     pub(crate) shape: Shape,
+    archive: Option<Archive>,
     files: RwLock<BTreeMap<u64, Arc<SegmentFile>>>,
     last_read: Mutex<Option<(u64, Arc<SegmentFile>)>>,
     maker: Mutex<Maker>,
@@ -82,7 +84,7 @@ struct Maker {
 }
 
 impl Segments {
-    pub(crate) fn open(folder: Folder, shape: Shape) -> Result<Segments> {
+    pub(crate) fn open(folder: Folder, shape: Shape, archive: Option<Archive>) -> Result<Segments> {
         let mut maker = Maker::default();
         for number in folder.spare_numbers()? {
             maker.next_spare = number.saturating_add(1);
@@ -95,6 +97,7 @@ impl Segments {
         Ok(Segments {
             folder,
             shape,
+            archive,
             files: RwLock::default(),
             last_read: Mutex::default(),
             maker: Mutex::new(maker),
@@ -254,12 +257,15 @@ impl Segments {
 
     /// Frees the segments that lie wholly in `[from, to)`.
     pub(crate) fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
-        let mut maker = self.maker.lock();
         let mut numbers = self.folder.segment_numbers(self.shape.segment_bytes)?;
         numbers.retain(|&number| from <= self.start_of(number) && self.start_of(number + 1) <= to);
+        // Before the lock: who needs a segment made does not wait for copies of old ones.
+        let (kept, archived) = self.keep_in_archive(&numbers);
+        numbers.truncate(kept);
         if numbers.is_empty() {
-            return Ok(());
+            return archived;
         }
+        let mut maker = self.maker.lock();
         let keep = maker.demand.at_release(self.shape.spare_segments);
         for number in numbers {
             self.free(&mut maker, number, keep)?;
@@ -269,7 +275,38 @@ impl Segments {
         {
             self.folder.remove_if_there(&spare_name(spare))?;
         }
-        self.folder.sync()
+        self.folder.sync().and(archived)
+    }
+
+    /// Archives the segments `numbers`, ascending, as far as it gets; says how far.
+    fn keep_in_archive(&self, numbers: &[u64]) -> (usize, Result<()>) {
+        let Some(archive) = self.archive.as_ref().filter(|_| !numbers.is_empty()) else {
+            return (numbers.len(), Ok(()));
+        };
+        let dead = match self.dead_ranges() {
+            Ok(dead) => dead,
+            Err(error) => return (0, Err(error)),
+        };
+        for (done, &number) in numbers.iter().enumerate() {
+            let (base, end) = (self.start_of(number), self.start_of(number + 1));
+            // An epoch that ends in the segment leaves bytes behind its end that are no records.
+            let ends = dead.iter().filter(|(from, to)| *from < end && base < *to);
+            let log_end = ends.map(|(from, _)| *from).min().unwrap_or(end);
+            let bytes = log_end.bytes_since(base);
+            let kept = if bytes > 0 { archive.keep(&self.folder, number, bytes) } else { Ok(()) };
+            if let Err(error) = kept {
+                return (done, Err(error));
+            }
+        }
+        (numbers.len(), Ok(()))
+    }
+
+    /// The ranges between an epoch's end and the next one's base, as the headers tell them.
+    fn dead_ranges(&self) -> Result<Vec<(Lsn, Lsn)>> {
+        let headers = self.list()?.into_iter().filter_map(|segment| segment.header.ok());
+        let dead =
+            headers.filter_map(|header| header.predecessor.map(|old| (old.end, header.base)));
+        Ok(dead.collect())
     }
 
     /// Removes the segments that lie wholly in `[from, to)`, which were cut off.

@@ -155,7 +155,11 @@ fn begin_anew(
     };
     store.save_state(&state)?;
     store.release(predecessor.end, epoch.base)?;
-    store.release(Lsn::ZERO, state.head)?;
+    match store.release(Lsn::ZERO, state.head) {
+        // An archive without space keeps segments in the log, and nobody from opening it.
+        Err(error) if error.kind() == ErrorKind::NoSpace => {}
+        released => released?,
+    }
     spans.push(EpochSpan {
         epoch: epoch.number,
         seed: EpochSeed::new(state.uuid, epoch.number, epoch.salt),

@@ -1,0 +1,149 @@
+//! Released segments go to the archive, readable, before the log loses them.
+
+use std::fs;
+use std::path::Path;
+
+use palisade::inspect::Archive;
+use palisade::{ErrorKind, Lsn, Options, Wal};
+
+use crate::folder::{contents, flip, folder, place_of, small};
+use crate::watchdog::guarded;
+
+const SEGMENT_BYTES: u64 = 64 << 10;
+
+type Entries = Vec<(Lsn, Vec<u8>)>;
+
+fn archiving(archive: &Path) -> Options {
+    small().archive(archive)
+}
+
+fn append(wal: &Wal, from: u8, to: u8) -> Entries {
+    let datas = (from..to).map(|n| vec![n; 4000]);
+    datas.map(|data| (wal.append(&data).unwrap().lsn(), data)).collect()
+}
+
+fn archived(archive: &Path) -> Entries {
+    let mut records = Archive::open(archive).unwrap().records(None).unwrap();
+    let mut all = Entries::new();
+    while let Some(record) = records.next().unwrap() {
+        all.push((record.lsn(), record.data().to_vec()));
+    }
+    all
+}
+
+/// The archive and the log together hold all of `expected`, but for what lies below the head in
+/// the head's own segment.
+fn assert_kept(archive: &Path, wal: &Wal, expected: &Entries) {
+    let released = archived(archive);
+    let head = wal.head_lsn();
+    assert!(!released.is_empty());
+    assert_eq!(released, expected[..released.len()]);
+    let behind = &expected[released.len()..];
+    assert!(behind[0].0 >= Lsn::new(head.as_u64() - head.as_u64() % SEGMENT_BYTES));
+    let from_head: Entries = behind.iter().filter(|(lsn, _)| *lsn >= head).cloned().collect();
+    assert_eq!(contents(wal).unwrap(), from_head);
+}
+
+#[test]
+fn released_segments_are_read_from_the_archive_across_lives_and_cuts() {
+    guarded(|| {
+        let (dir, path) = folder();
+        let archive = dir.path().join("archive");
+        let mut expected = Entries::new();
+        for life in 0..4_u8 {
+            let wal = archiving(&archive).open(&path).unwrap();
+            expected.extend(append(&wal, life * 50, life * 50 + 40));
+            if life % 2 == 0 {
+                // What is cut is in no archive.
+                let kept = expected.len() - 10;
+                wal.truncate_after(expected[kept].0).unwrap();
+                expected.truncate(kept + 1);
+                expected.extend(append(&wal, 240, 250));
+            }
+            wal.truncate_before(expected[expected.len() - 3].0).unwrap();
+            assert_kept(&archive, &wal, &expected);
+            if life == 1 {
+                wal.close().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_archived_stays_in_the_log_until_it_can() {
+    guarded(|| {
+        let (dir, path) = folder();
+        let archive = dir.path().join("archive");
+        let wal = archiving(&archive).open(&path).unwrap();
+        let expected = append(&wal, 0, 60);
+        fs::remove_dir(&archive).unwrap();
+        let head = expected[50].0;
+        let error = wal.truncate_before(head).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        assert!(error.to_string().contains("archive"), "{error}");
+        assert!(place_of(&path, Lsn::ZERO, SEGMENT_BYTES).0.exists());
+        wal.commit(b"the log goes on").unwrap();
+        fs::create_dir(&archive).unwrap();
+        wal.truncate_before(head).unwrap();
+        assert!(!place_of(&path, Lsn::ZERO, SEGMENT_BYTES).0.exists());
+        let released = archived(&archive);
+        assert!(released.len() >= 40 && released == expected[..released.len()]);
+    });
+}
+
+#[test]
+fn a_reader_keeps_its_segments_from_being_archived() {
+    guarded(|| {
+        let (dir, path) = folder();
+        let archive = dir.path().join("archive");
+        let wal = archiving(&archive).open(&path).unwrap();
+        let expected = append(&wal, 0, 60);
+        let mut records = wal.iter().unwrap();
+        wal.truncate_before(expected[50].0).unwrap();
+        assert_eq!(Archive::open(&archive).unwrap_err().kind(), ErrorKind::NotFound);
+        for (lsn, _) in &expected {
+            assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
+        }
+        drop(records);
+        assert!(archived(&archive).len() >= 40);
+    });
+}
+
+#[test]
+fn damage_in_an_archive_is_named_and_not_passed_over() {
+    guarded(|| {
+        let (dir, path) = folder();
+        let archive = dir.path().join("archive");
+        let wal = archiving(&archive).open(&path).unwrap();
+        let expected = append(&wal, 0, 60);
+        wal.truncate_before(expected[50].0).unwrap();
+        let (file, at) = place_of(&archive, expected[20].0.plus(100), SEGMENT_BYTES);
+        flip(&file, at);
+        let mut records = Archive::open(&archive).unwrap().records(None).unwrap();
+        for (lsn, _) in &expected[..20] {
+            assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
+        }
+        let error = records.next().unwrap_err();
+        assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(expected[20].0)));
+        fs::remove_file(file).unwrap();
+        let mut records = Archive::open(&archive).unwrap().records(None).unwrap();
+        let missing = loop {
+            match records.next() {
+                Ok(record) => assert!(record.is_some(), "a missing segment is no end"),
+                Err(error) => break error,
+            }
+        };
+        let base = Lsn::new(expected[20].0.segment(SEGMENT_BYTES) * SEGMENT_BYTES);
+        assert_eq!((missing.kind(), missing.lsn()), (ErrorKind::Corrupt, Some(base)));
+    });
+}
+
+#[test]
+fn the_logs_own_folder_is_no_archive() {
+    let (_dir, path) = folder();
+    drop(small().open(&path).unwrap());
+    let error = archiving(&path).open(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    let file = path.join("meta");
+    assert_eq!(archiving(&file).open(&path).unwrap_err().kind(), ErrorKind::Foreign);
+}
