@@ -70,8 +70,10 @@ struct Handle {
     read_ahead_bytes: usize,
     // Never held over a call of the store.
     state: Mutex<State>,
-    // One change of the saved state, or one release, at a time; taken before `state`.
+    // One change of the saved state at a time; taken before `state`.
     saving: Mutex<LastSave>,
+    // One release at a time, which may copy segments into an archive; taken before `saving`.
+    releasing: Mutex<()>,
     epochs: Arc<Epochs>,
     pins: Arc<Pins>,
     report: RecoveryReport,
@@ -119,6 +121,7 @@ impl Wal {
             log: Arc::new(Commit::new(buffer, store, base, options)),
             state: Mutex::new(state),
             saving: Mutex::new(LastSave::Done),
+            releasing: Mutex::new(()),
             epochs: Arc::new(Epochs::new(spans)),
             report,
         };

@@ -158,6 +158,7 @@ impl Inspector {
 /// wal.truncate_before(third)?; // archives the first
 /// let mut records = Archive::open(&kept)?.records(None)?;
 /// assert_eq!(records.next()?.unwrap().lsn(), first);
+/// # wal.close()?;
 /// # std::fs::remove_dir_all(&folder).unwrap();
 /// # Ok(()) }
 /// ```

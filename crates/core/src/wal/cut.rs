@@ -127,8 +127,7 @@ impl Handle {
         guard.disarm();
         match result {
             Ok(base) => {
-                // Dead segments are never read; what is not freed here, the next open frees.
-                let _ = log.store.discard(cut, base);
+                self.discard(cut, base);
                 Ok(())
             }
             Err(Failed::Unchanged(error)) => {

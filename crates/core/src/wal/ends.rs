@@ -170,6 +170,8 @@ impl Handle {
     /// Sets the clean end: the end that CLOSED fixed, or the base of an epoch that a truncation
     /// under way has begun since. No state is saved afterwards.
     pub(super) fn save_clean_end(&self) -> Result<()> {
+        // No release is under way when the store is closed, and none begins.
+        let _releasing = self.releasing.lock();
         self.change_state(Lsn::ZERO, |state| {
             state.clean = true;
             state.clean_end = self.log.buffer.reserved();
@@ -200,7 +202,7 @@ impl Handle {
 
     /// Frees the segments below the head that no reader pins.
     fn release_unpinned(&self) -> Result<()> {
-        let _saving = self.saving.lock();
+        let _releasing = self.releasing.lock();
         let to = {
             let state = self.state.lock();
             if state.clean {
@@ -210,6 +212,16 @@ impl Handle {
             self.pins.lowest().map_or(state.head, |pin| pin.min(state.head))
         };
         self.log.store.release(Lsn::ZERO, to)
+    }
+
+    /// Frees the segments of the dead range `[cut, base)`. They are never read; what is not freed
+    /// here, the next open frees.
+    pub(super) fn discard(&self, cut: Lsn, base: Lsn) {
+        let _releasing = self.releasing.lock();
+        let is_closed = self.state.lock().clean;
+        if !is_closed {
+            let _ = self.log.store.discard(cut, base);
+        }
     }
 }
 

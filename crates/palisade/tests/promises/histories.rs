@@ -25,6 +25,8 @@ enum Step {
     Sync,
     /// Positions are shares of the list, in 256ths.
     Truncate(u8),
+    /// Cuts off what follows the entry, or the batch that it lies in.
+    Cut(u8),
     Checkpoint(u8),
     Read,
     End(End),
@@ -53,6 +55,7 @@ struct Shape {
     segment_bytes: u64,
     buffer_bytes: usize,
     keeps_buffer: bool,
+    pads: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -123,6 +126,16 @@ impl History {
                     self.wal.truncate_before(lsn).unwrap();
                     self.durable = self.durable.max(lsn);
                     self.entries.drain(..at);
+                }
+            }
+            Step::Cut(share) => {
+                if let Some(at) = self.position(*share) {
+                    let end = self.entries[at].end;
+                    self.entries.retain(|entry| entry.end <= end);
+                    let last = self.entries.last().unwrap();
+                    self.wal.truncate_after(last.lsn).unwrap();
+                    self.durable = end;
+                    self.highest = self.highest.max(self.wal.reserved_lsn());
                 }
             }
             Step::Checkpoint(share) => {
@@ -276,7 +289,8 @@ impl History {
 }
 
 fn open(store: &FaultyStore, shape: &Shape) -> palisade::Result<Wal> {
-    Wal::with_store(store.clone(), Options::new().buffer_bytes(shape.buffer_bytes))
+    let options = Options::new().buffer_bytes(shape.buffer_bytes).pad_to_block(shape.pads);
+    Wal::with_store(store.clone(), options)
 }
 
 /// A log that stands in while the real one is between two lives.
@@ -347,6 +361,7 @@ fn steps(max_bytes: usize) -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::Flush),
         1 => Just(Step::Sync),
         1 => any::<u8>().prop_map(Step::Truncate),
+        1 => any::<u8>().prop_map(Step::Cut),
         1 => any::<u8>().prop_map(Step::Checkpoint),
         1 => Just(Step::Read),
         3 => end.prop_map(Step::End),
@@ -357,11 +372,13 @@ fn steps(max_bytes: usize) -> impl Strategy<Value = Vec<Step>> {
 fn shape() -> impl Strategy<Value = Shape> {
     let segment_bytes = prop::sample::select(vec![4096, 8192, 12_288, 65_536]);
     let buffer_bytes = prop::sample::select(vec![4096, 16_384]);
-    (segment_bytes, buffer_bytes, prop::bool::weighted(0.7)).prop_map(
-        |(segment_bytes, buffer_bytes, keeps_buffer)| Shape {
+    let flags = (prop::bool::weighted(0.7), prop::bool::weighted(0.3));
+    (segment_bytes, buffer_bytes, flags).prop_map(
+        |(segment_bytes, buffer_bytes, (keeps_buffer, pads))| Shape {
             segment_bytes,
             buffer_bytes,
             keeps_buffer,
+            pads,
         },
     )
 }
