@@ -330,3 +330,30 @@ fn a_recycled_file_gets_a_header_and_keeps_its_old_bytes() {
     assert_eq!((header.number, header.epoch, header.predecessor), (recycled, 1, None));
     assert_eq!(store.write(Lsn::ZERO, &[IoSlice::new(b"gone")]).unwrap_err().segment(), Some(0));
 }
+
+#[test]
+fn an_epoch_that_follows_a_running_one_begins_above_all_that_is_prepared() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(&TestDisk::new(true, 1), temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
+    store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
+    let refused = store.begin_epoch(&epoch(2, 2 * SEGMENT_BYTES)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::OutOfRange, "{refused}");
+    let base = store.prepared();
+    store.begin_epoch(&epoch(2, base.as_u64())).unwrap();
+    store.mark_durable(base).unwrap();
+    store.pass_buffer_on(2).unwrap();
+    store.discard(Lsn::new(100), base).unwrap();
+    let segments = store.segments().unwrap();
+    let epochs: Vec<_> = segments.into_iter().map(|found| found.header.unwrap().epoch).collect();
+    assert_eq!((epochs[0], epochs[1..].iter().all(|epoch| *epoch == 2)), (1, true), "{epochs:?}");
+    drop(store);
+    let store = open(&TestDisk::new(true, 1), temp.path());
+    let found = store.old_buffer().unwrap();
+    let OldBuffer::Found { epoch: 2, same_boot: true, durable: Some(durable), memory } = found
+    else {
+        panic!("{found:?}")
+    };
+    assert_eq!((durable, memory.len()), (base, RING_BYTES));
+}

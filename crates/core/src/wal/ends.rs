@@ -97,15 +97,17 @@ impl Wal {
     /// far as no iterator reads them.
     ///
     /// Waits until everything below `lsn` is durable. An `lsn` at or below the head moves nothing,
-    /// and frees what could not be freed before.
+    /// and frees what could not be freed before. A store that archives copies each segment before
+    /// it frees it.
     ///
     /// # Durability
     /// The new head survives power loss when this returns.
     ///
     /// # Errors
     /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`:
-    /// it lies above the end. `Truncated`: it lies in a range that a crash cut off. `NoSpace`,
-    /// `Io`: the head may have moved, and nothing else is lost; call again. `Closed`, `Poisoned`.
+    /// it lies above the end. `Truncated`: it lies in a range that a crash or
+    /// [`truncate_after`](Wal::truncate_after) cut off. `NoSpace`, `Io`, also of an archive: the
+    /// head may have moved, and nothing else is lost; call again. `Closed`, `Poisoned`.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         if lsn <= self.head_lsn() {
@@ -130,7 +132,8 @@ impl Wal {
     ///
     /// Waits until everything below `lsn` is durable, and writes a mark that proves it for the
     /// records before. An `lsn` at or below the last checkpoint changes nothing. It does not
-    /// free space: that is [`truncate_before`](Wal::truncate_before).
+    /// free space: that is [`truncate_before`](Wal::truncate_before). A later
+    /// [`truncate_after`](Wal::truncate_after) that cuts below it lowers it to the cut.
     ///
     /// # Errors
     /// As [`truncate_before`](Wal::truncate_before).
