@@ -351,7 +351,7 @@ fn an_epoch_that_follows_a_running_one_begins_above_all_that_is_prepared() {
     drop(store);
     let store = open(&TestDisk::new(true, 1), temp.path());
     let found = store.old_buffer().unwrap();
-    let OldBuffer::Found { epoch: 2, same_boot: true, durable: Some(durable), memory } = found
+    let OldBuffer::Found { epoch: 2, same_boot: true, durable: Some(durable), memory, .. } = found
     else {
         panic!("{found:?}")
     };

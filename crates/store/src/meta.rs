@@ -82,8 +82,8 @@ impl MetaFile {
     /// Opens the meta file that [`read`] found.
     pub(crate) fn open(folder: &Folder, meta: Meta) -> Result<MetaFile> {
         let file = folder.open(META, Access::Write)?;
-        // After an unclean end nobody knows whether the second copy's sync succeeded.
-        let meta = Meta { is_even: meta.is_even && meta.state.clean, ..meta };
+        // Nobody knows whether an earlier life came to the sync of the second copy.
+        let meta = Meta { is_even: false, ..meta };
         Ok(MetaFile { folder: folder.clone(), file, meta })
     }
 

@@ -217,6 +217,11 @@ fn a_crash_at_every_call_loses_nothing_on_a_file_system_that_copies_on_write() {
     sweep(&Shape { in_place: false, ..Shape::smallest() });
 }
 
+#[test]
+fn a_crash_at_every_call_loses_nothing_on_a_medium_that_damages_whole_blocks() {
+    sweep(&Shape { powersafe: false, ..Shape::smallest() });
+}
+
 /// Loses power with every subset of what may have been kept, or with some where there are many.
 fn every_subset(session: &Session, dice: &mut Dice) -> (u64, bool) {
     let asked = {

@@ -233,6 +233,6 @@ fn roll_shape(dice: &mut Dice) -> Shape {
         policy: dice.pick(&policies),
         in_place: !dice.once_in(5),
         has_boot_id: !dice.once_in(5),
-        powersafe: true,
+        powersafe: !dice.once_in(5),
     }
 }

@@ -64,7 +64,10 @@ impl Shape {
     }
 
     fn log(&self) -> Options {
-        Options::new().buffer_bytes(self.buffer_bytes).sync_policy(self.policy)
+        Options::new()
+            .buffer_bytes(self.buffer_bytes)
+            .sync_policy(self.policy)
+            .pad_to_block(!self.powersafe)
     }
 
     pub(crate) fn open(&self, disk: &SimDisk) -> Result<Wal> {
