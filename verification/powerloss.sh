@@ -20,4 +20,8 @@ export PALISADE_FIRST_SEED="${2:-0}"
 export PALISADE_POINTS=1
 # Optimised, without the long link-time optimisation of a release.
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
-cargo test --locked --release -p palisade --test powerloss -- --nocapture --test-threads=1
+test=(cargo test --locked --release -p palisade --test powerloss)
+"${test[@]}" -- --nocapture seeds_of_random_crashes
+unset PALISADE_FIRST_SEED
+# All three levels of interrupted recoveries: some million opens, a core for each kind of disk.
+"${test[@]}" -- --nocapture every_call
