@@ -120,7 +120,11 @@ fn begin_anew(
         make_durable(store, &mut scanner, &survey, &scan, examined.is_other_boot)?;
         let newest = spans.last_mut().expect("a scanner has an epoch");
         newest.end = scan.end;
-        if newest.end > newest.base {
+        // A head at the base of a segment that is not the epoch's first: the epoch was not empty.
+        let number = newest.base.segment(survey.state.segment_bytes);
+        let began_below =
+            survey.segments.get(&number).is_some_and(|header| header.predecessor.is_none());
+        if newest.end > newest.base || began_below {
             predecessor = Predecessor { epoch: newest.epoch, end: newest.end };
         } else {
             // An epoch that stayed empty leaves no trace: its segment is free to recycle.
@@ -208,7 +212,8 @@ fn make_durable(
     let first_hole = scan.holes.first().map_or(scan.end, |(hole, _)| *hole);
     let from_ring = scan.ring_from.unwrap_or(scan.end).min(first_hole);
     let first_unsure = if has_line { scan.floor } else { from_ring };
-    if !has_line && !is_other_boot && scan.floor < from_ring {
+    let may_have_failed = !is_other_boot || scanner.end_of_ring(scan.floor).is_some();
+    if !has_line && may_have_failed && scan.floor < from_ring {
         // Up to the end: the segments may have frames behind those of the ring.
         store.move_to_fresh_blocks(scan.floor, scan.end)?;
         scanner.reader.forget();
