@@ -100,19 +100,13 @@ pub(crate) fn renew(
     header: &RingHeader,
     durable: Lsn,
 ) -> Result<(Memory, Option<SyncLine>)> {
-    let fresh = folder.open(BUFFER_TEMP, Access::Fresh)?;
-    let begun = begin(fresh.as_ref(), header, durable);
-    let file = match begun {
-        Ok(()) => {
+    let file = match make_fresh(folder, header, durable) {
+        Ok(fresh) => {
             folder.rename(BUFFER_TEMP, BUFFER)?;
             folder.sync()?;
             fresh
         }
-        Err(error) => {
-            drop(fresh);
-            folder.remove(BUFFER_TEMP)?;
-            overwrite_old(folder, header, durable, error)?
-        }
+        Err(error) => overwrite_old(folder, header, durable, error)?,
     };
     let end = (RING_AT + header.ring_bytes) as u64;
     let memory = write_zeros(file.as_ref(), RING_AT as u64, end)
@@ -132,13 +126,24 @@ pub(crate) fn relabel(folder: &Folder, header: &RingHeader) -> Result<()> {
         .map_err(|error| folder.error("pass the buffer's file on", BUFFER, error))
 }
 
+fn make_fresh(folder: &Folder, header: &RingHeader, durable: Lsn) -> Result<Box<dyn DiskFile>> {
+    let fresh = folder.open(BUFFER_TEMP, Access::Fresh)?;
+    match begin(fresh.as_ref(), header, durable) {
+        Ok(()) => Ok(fresh),
+        Err(error) => {
+            drop(fresh);
+            folder.remove_if_there(BUFFER_TEMP)?;
+            Err(folder.error("make the buffer's file", BUFFER_TEMP, error))
+        }
+    }
+}
+
 fn overwrite_old(
     folder: &Folder,
     header: &RingHeader,
     durable: Lsn,
-    refused: io::Error,
+    refused: Error,
 ) -> Result<Box<dyn DiskFile>> {
-    let refused = folder.error("make the buffer's file", BUFFER_TEMP, refused);
     if refused.kind() != ErrorKind::NoSpace {
         return Err(refused);
     }

@@ -234,7 +234,8 @@ impl Segments {
             let text = format!("segments are prepared up to LSN {}", self.prepared());
             return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(epoch.base));
         }
-        let file = self.name(&mut maker, epoch, number, Some(epoch.predecessor))?;
+        let spare = self.take_spare(&mut maker, !is_running)?;
+        let file = self.name(&mut maker, epoch, number, Some(epoch.predecessor), spare)?;
         self.folder.sync().map_err(|error| match error.kind() {
             ErrorKind::NoSpace if is_running => error.with_kind(ErrorKind::Io).at_segment(number),
             _ => error.at_segment(number),
@@ -440,7 +441,10 @@ impl Segments {
     fn make(&self, maker: &mut Maker, epoch: &Epoch, number: u64) -> Result<()> {
         let file = match maker.half_named.take() {
             Some((named, file)) if named == number => file,
-            _ => self.name(maker, epoch, number, None)?,
+            _ => {
+                let spare = self.take_spare(maker, false)?;
+                self.name(maker, epoch, number, None, spare)?
+            }
         };
         if let Err(error) = self.folder.sync() {
             // Any other failure is not tried again: nothing is known of the name then.
@@ -460,20 +464,12 @@ impl Segments {
         epoch: &Epoch,
         number: u64,
         predecessor: Option<Predecessor>,
+        spare: u64,
     ) -> Result<Arc<SegmentFile>> {
-        let name = segment_name(number);
-        if self.folder.open_if_there(&name, Access::Read)?.is_some() {
-            let text = "a segment that is to be made is there already";
-            return Err(self.located(Error::new(ErrorKind::Io, text), number));
-        }
         let base = self.start_of(number);
         let header =
             SegmentHeader { number, base, epoch: epoch.number, salt: epoch.salt, predecessor };
-        let spare = self.take_spare(maker, predecessor.is_some())?;
-        let named = self.write_header(spare, &header).and_then(|file| {
-            self.folder.rename(&spare_name(spare), &name)?;
-            Ok(file)
-        });
+        let named = self.write_header_and_name(spare, &header);
         match named {
             Ok(_) => maker.demand.take(),
             // Still a spare.
@@ -482,10 +478,25 @@ impl Segments {
         named.map_err(|error| error.at_segment(number))
     }
 
-    /// A file to become a segment. The last spare is an epoch's first segment only: with it a log
-    /// opens on a full disk.
-    fn take_spare(&self, maker: &mut Maker, is_first: bool) -> Result<u64> {
-        if (is_first || maker.spares.len() > 1)
+    fn write_header_and_name(
+        &self,
+        spare: u64,
+        header: &SegmentHeader,
+    ) -> Result<Arc<SegmentFile>> {
+        let name = segment_name(header.number);
+        if self.folder.open_if_there(&name, Access::Read)?.is_some() {
+            let text = "a segment that is to be made is there already";
+            return Err(self.located(Error::new(ErrorKind::Io, text), header.number));
+        }
+        let file = self.write_header(spare, header)?;
+        self.folder.rename(&spare_name(spare), &name)?;
+        Ok(file)
+    }
+
+    /// A file to become a segment. The last spare is for an open only, which has to come through on
+    /// a full disk.
+    fn take_spare(&self, maker: &mut Maker, is_open: bool) -> Result<u64> {
+        if (is_open || maker.spares.len() > 1)
             && let Some(spare) = maker.spares.pop_first()
         {
             return Ok(spare);

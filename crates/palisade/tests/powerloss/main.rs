@@ -7,6 +7,7 @@
 
 mod dice;
 mod every_call;
+mod full_disk;
 mod history;
 mod oracle;
 mod session;
