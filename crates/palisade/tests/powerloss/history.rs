@@ -52,6 +52,7 @@ impl History {
             let lost_power = crash == Some(Crash::PowerLoss) || next == Crash::PowerLoss;
             crash = Some(if lost_power { Crash::PowerLoss } else { Crash::Kill });
         }
+        let crash = self.open_with_faults(crash);
         let wal = self.session.open_and_check(crash);
         if !self.dice.once_in(3) {
             return wal;
@@ -63,6 +64,38 @@ impl History {
         let wal = self.session.open_and_check(Some(crash));
         self.session.oracle.check_all(&wal);
         wal
+    }
+
+    /// Opens that meet faults, in the same boot, and then maybe a crash.
+    fn open_with_faults(&mut self, crash: Option<Crash>) -> Option<Crash> {
+        let mut crash = crash;
+        for _ in 0..3 {
+            if !self.dice.once_in(2) {
+                break;
+            }
+            let fault = self.roll_fault();
+            self.session.disk.fail(fault);
+            self.session.working_on = "faulty open";
+            let opened = self.session.shape.open(&self.session.disk);
+            self.session.disk.heal();
+            match opened {
+                Ok(wal) => {
+                    self.session.oracle.check_recovered(&wal, crash.unwrap_or(Crash::Kill));
+                    self.session.disk.kill();
+                    drop(wal);
+                }
+                Err(error) => {
+                    let kind = error.kind();
+                    let is_the_fault = matches!(kind, ErrorKind::Io | ErrorKind::NoSpace);
+                    assert!(is_the_fault || kind == ErrorKind::Poisoned, "faulty open: {error}");
+                    self.session.disk.kill();
+                }
+            }
+            let next = self.crash();
+            let lost_power = crash == Some(Crash::PowerLoss) || next == Crash::PowerLoss;
+            crash = Some(if lost_power { Crash::PowerLoss } else { Crash::Kill });
+        }
+        crash
     }
 
     fn plan_crash(&mut self, within: u64) {
@@ -234,5 +267,6 @@ fn roll_shape(dice: &mut Dice) -> Shape {
         in_place: !dice.once_in(5),
         has_boot_id: !dice.once_in(5),
         powersafe: !dice.once_in(5),
+        archives: dice.once_in(4),
     }
 }

@@ -29,12 +29,17 @@ pub(crate) enum Crash {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Oracle {
     entries: Vec<Entry>,
+    /// Below the head: in the archive, if there is one.
+    pub(crate) gone: Vec<Entry>,
     durable: Lsn,
     survives_kill: Lsn,
     head: Lsn,
     head_may_be: Lsn,
     may_be_cut: Option<Lsn>,
     highest: Lsn,
+    highest_durable: Lsn,
+    checkpoint: Lsn,
+    checkpoint_may_be: Lsn,
     appended: u64,
 }
 
@@ -71,6 +76,7 @@ impl Oracle {
     /// Everything below `to` survives loss of power.
     pub(crate) fn promise(&mut self, to: Lsn) {
         self.durable = self.durable.max(to);
+        self.highest_durable = self.highest_durable.max(to);
         self.promise_kill(to);
     }
 
@@ -82,6 +88,7 @@ impl Oracle {
     /// `truncate_before(lsn)` returned: the head lies there.
     pub(crate) fn truncated(&mut self, lsn: Lsn) {
         self.head = self.head.max(lsn);
+        self.gone.extend(self.entries.iter().filter(|entry| entry.lsn < lsn).cloned());
         self.entries.retain(|entry| entry.lsn >= lsn);
     }
 
@@ -89,6 +96,17 @@ impl Oracle {
     /// may be cut there or be as it was.
     pub(crate) fn may_cut(&mut self, end: Lsn) {
         self.may_be_cut = Some(end);
+        self.checkpoint = self.checkpoint.min(end);
+    }
+
+    /// `checkpoint(lsn)` was called: the checkpoint may lie up to there.
+    pub(crate) fn may_checkpoint(&mut self, lsn: Lsn) {
+        self.checkpoint_may_be = self.checkpoint_may_be.max(lsn);
+    }
+
+    /// `checkpoint(lsn)` returned.
+    pub(crate) fn checkpointed(&mut self, lsn: Lsn) {
+        self.checkpoint = self.checkpoint.max(lsn);
     }
 
     /// `truncate_after` changed nothing.
@@ -133,8 +151,17 @@ impl Oracle {
             self.head,
             self.head_may_be,
         );
+        self.gone.extend(self.entries.iter().filter(|entry| entry.lsn < head).cloned());
         self.entries.retain(|entry| entry.lsn >= head);
         (self.head, self.head_may_be) = (head, head);
+        let checkpoint = wal.checkpoint_lsn();
+        let highest = self.checkpoint_may_be.max(self.checkpoint);
+        assert!(
+            self.checkpoint <= checkpoint && checkpoint <= highest,
+            "the checkpoint is {checkpoint}, was {} and may be {highest}",
+            self.checkpoint,
+        );
+        (self.checkpoint, self.checkpoint_may_be) = (checkpoint, checkpoint);
         let found = contents(wal);
         assert_same(&found, &self.entries);
         self.check_promised(found.len(), crash);
@@ -184,6 +211,8 @@ impl Oracle {
         self.keep(count);
         if crash == Crash::PowerLoss {
             // Reservations of which no byte was left anywhere may be given out again.
+            let durable = self.highest_durable;
+            assert!(durable <= tail, "G2: the tail {tail} lies below {durable}, which was durable");
             self.highest = tail;
         }
         assert!(self.highest <= tail, "G2: the tail {tail} lies below an LSN that was given out");

@@ -22,7 +22,10 @@ pub(crate) struct Shape {
     pub(crate) in_place: bool,
     pub(crate) has_boot_id: bool,
     pub(crate) powersafe: bool,
+    pub(crate) archives: bool,
 }
+
+const FRAME_HEADER_BYTES: usize = 24;
 
 impl Shape {
     /// The smallest log: segments and ring of one page, everything else as by default.
@@ -37,6 +40,7 @@ impl Shape {
             in_place: true,
             has_boot_id: true,
             powersafe: true,
+            archives: false,
         }
     }
 
@@ -60,6 +64,7 @@ impl Shape {
         files.buffer = if self.heap { BufferKind::Heap } else { BufferKind::Auto };
         files.zero_fill = self.zero_fill;
         files.spare_segments = self.spares;
+        files.archive = self.archives.then(|| "/archive".into());
         files
     }
 
@@ -112,7 +117,28 @@ impl Session {
             Some(crash) => self.oracle.check_recovered(&wal, crash),
             None => self.oracle.check_all(&wal),
         }
+        self.check_archive();
         wal
+    }
+
+    /// What the head has passed is in the log's folder still, or in the archive.
+    fn check_archive(&self) {
+        if !self.shape.archives {
+            return;
+        }
+        let segment_bytes = self.shape.segment_bytes;
+        for gone in &self.oracle.gone {
+            let number = gone.lsn.as_u64() / segment_bytes;
+            let at = 4096 + (gone.lsn.as_u64() % segment_bytes) as usize + FRAME_HEADER_BYTES;
+            let is_in = |path: String| {
+                let bytes = self.disk.file(&path).unwrap_or_default();
+                bytes.get(at..at + gone.data.len()) == Some(&gone.data[..])
+            };
+            let places =
+                [format!("segment-{number:020}"), format!("/archive/segment-{number:020}")];
+            let is_there = places.into_iter().any(is_in);
+            assert!(is_there, "the record at {} is neither in the log nor archived", gone.lsn);
+        }
     }
 
     /// Opens the log, which may die on the way after the crash `before`.
@@ -270,7 +296,9 @@ impl Session {
         let Some(lsn) = self.oracle.entries().get(index).map(|entry| entry.lsn) else {
             return Ok(());
         };
+        self.oracle.may_checkpoint(lsn);
         wal.checkpoint(lsn)?;
+        self.oracle.checkpointed(lsn);
         self.oracle.promise(lsn);
         Ok(())
     }
