@@ -165,9 +165,10 @@ pub(crate) fn is_current(handle: &JoinHandle) -> bool {
     handle.thread().id() == std::thread::current().id()
 }
 
-/// Whether two threads can run at one time.
+/// Whether two threads can run at one time. Asked once: the answer comes from files.
 pub(crate) fn has_two_cores() -> bool {
-    std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1)
+    static ANSWER: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| cores() > 1);
+    *ANSWER
 }
 
 /// How many threads can run at one time.
