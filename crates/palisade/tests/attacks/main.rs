@@ -2,7 +2,7 @@
 //! attacks and with the patch of verification/defences that removes the defence and makes the
 //! test fail.
 //!
-//! Attacks that need the simulated disk are beside it; those that existed first are in
+//! Attacks that need the simulated disk are in `power`; those that existed first are in
 //! `tests/promises`, with whose tools these work, too.
 
 #[expect(dead_code, reason = "the tests of the promises use the rest")]
@@ -22,6 +22,7 @@ mod forgeries;
 mod lookers;
 mod old_bytes;
 mod panics;
+mod power;
 mod processes;
 mod refusals;
 mod shapes;
