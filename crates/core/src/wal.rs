@@ -321,7 +321,9 @@ impl Wal {
 
     /// Refuses an LSN that lies between one epoch's end and the next one's base.
     fn check_not_dead(&self, lsn: Lsn) -> Result<()> {
-        let is_alive = self.handle.epochs.find(lsn).is_some() || lsn < self.head_lsn();
+        let epochs = &self.handle.epochs;
+        let is_below_head = || lsn < self.head_lsn() && !epochs.is_dead(lsn);
+        let is_alive = epochs.find(lsn).is_some() || is_below_head();
         if is_alive { Ok(()) } else { Err(cut_off(lsn)) }
     }
 

@@ -121,7 +121,6 @@ impl Wal {
                 checked?;
                 self.handle.log.wait(lsn, None)?;
                 self.handle.change_state(lsn, |state| state.head = state.head.max(lsn))?;
-                self.handle.epochs.forget_below(lsn);
             }
         }
         self.handle.release_unpinned()
@@ -214,6 +213,8 @@ impl Handle {
             // Under the state's lock: a pin that is set later lies at or above this head.
             self.pins.lowest().map_or(state.head, |pin| pin.min(state.head))
         };
+        // A reader that follows the log still goes through what it pins.
+        self.epochs.forget_below(to);
         self.log.store.release(Lsn::ZERO, to)
     }
 

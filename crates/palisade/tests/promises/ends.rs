@@ -221,6 +221,89 @@ fn nobody_gets_ok_for_what_was_cut() {
 }
 
 #[test]
+fn a_head_beyond_a_cut_acknowledges_nothing() {
+    guarded(|| {
+        // One cut; two in a row; one that takes back an earlier one's epoch.
+        for kept in [&[0][..], &[0, 3], &[3, 0]] {
+            let store = FaultyStore::new(SEGMENT_BYTES);
+            let wal = open(&store);
+            let first = wal.append(b"first").unwrap().lsn();
+            let mut cut = Vec::new();
+            for &kept in kept {
+                let mut lsn = first;
+                for n in 0..6 {
+                    let ticket = wal.append(&[n; 300]).unwrap();
+                    if n < kept {
+                        lsn = ticket.lsn();
+                    } else {
+                        cut.push(ticket);
+                    }
+                }
+                wal.truncate_after(lsn).unwrap();
+            }
+            let behind = wal.append(b"behind").unwrap().lsn();
+            wal.truncate_before(behind).unwrap();
+            for ticket in cut {
+                let lsn = ticket.lsn();
+                assert!(!ticket.is_durable());
+                assert!(is_truncated(ticket.wait()));
+                assert!(is_truncated(ticket.wait_timeout(Duration::ZERO)));
+                assert!(is_truncated(block_on(ticket)));
+                assert!(is_truncated(wal.wait_durable(lsn)) && is_truncated(wal.get(lsn)));
+                assert!(is_truncated(wal.flush_to_os(lsn)));
+                assert!(is_truncated(wal.on_durable(lsn, |_| ())));
+            }
+            assert_eq!(contents(&wal).unwrap(), [(behind, b"behind".to_vec())]);
+        }
+    });
+}
+
+#[test]
+fn readers_under_way_are_told_of_a_cut_that_the_head_has_passed() {
+    guarded(|| {
+        let store = FaultyStore::new(SEGMENT_BYTES);
+        let wal = open(&store);
+        let kept = wal.append(b"kept").unwrap().lsn();
+        for n in 0..20 {
+            wal.append(&[n; 300]).unwrap();
+        }
+        wal.sync().unwrap();
+        let mut records = wal.iter().unwrap();
+        let mut beyond = wal.tail().unwrap();
+        for _ in 0..10 {
+            records.next().unwrap().unwrap();
+            beyond.next(Duration::ZERO).unwrap().unwrap();
+        }
+        wal.truncate_after(kept).unwrap();
+        let behind = wal.commit(b"behind").unwrap();
+        wal.truncate_before(behind).unwrap();
+        assert!(is_truncated(records.next()));
+        assert!(is_truncated(beyond.next(Duration::ZERO)));
+    });
+}
+
+#[test]
+fn a_follower_gets_what_is_kept_before_a_cut_that_the_head_has_passed() {
+    guarded(|| {
+        let store = FaultyStore::new(SEGMENT_BYTES);
+        let wal = open(&store);
+        let first = wal.commit(b"first").unwrap();
+        let mut tail = wal.tail().unwrap();
+        assert_eq!(tail.next(Duration::ZERO).unwrap().unwrap().lsn(), first);
+        assert!(tail.next(Duration::ZERO).unwrap().is_none());
+        let kept = append(&wal, 0, 5, 100);
+        wal.append(b"cut").unwrap();
+        wal.truncate_after(kept[4].0).unwrap();
+        let behind = wal.commit(b"behind").unwrap();
+        wal.truncate_before(behind).unwrap();
+        for (lsn, data) in kept.iter().chain(&[(behind, b"behind".to_vec())]) {
+            let record = tail.next(Duration::ZERO).unwrap().unwrap();
+            assert_eq!((record.lsn(), record.data()), (*lsn, &data[..]));
+        }
+    });
+}
+
+#[test]
 fn a_checkpoint_is_lowered_to_the_cut() {
     guarded(|| {
         let store = FaultyStore::new(SEGMENT_BYTES);
