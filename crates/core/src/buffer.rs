@@ -102,6 +102,15 @@ impl Stop {
     }
 }
 
+/// Why a flag was not set at the end of a block. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotFixed {
+    /// A flag is there already.
+    Stopped(Stop),
+    /// The buffer has no room for what is left of the block: so many bytes.
+    NoRoom(u64),
+}
+
 /// The ring, its slots, its tail and the *written* watermark.
 pub(crate) struct Buffer {
     tail: CachePadded<AtomicU64>,
@@ -227,10 +236,11 @@ impl Buffer {
     }
 
     /// As `stop`, but the end that the flag fixes is that of a block, and what is left of it is
-    /// reserved for the caller; or says which flag is there already: then nothing was changed.
-    pub(crate) fn stop_at_block(&self, stop: Stop) -> Result<(Lsn, Option<Rest>), Stop> {
+    /// reserved for the caller. There is room for it: behind the flag nobody may wait for a full
+    /// disk, on which a truncation that waits would keep all appends waiting.
+    pub(crate) fn stop_at_block(&self, stop: Stop) -> Result<(Lsn, Option<Rest>), NotFixed> {
         let mut fixed_end = self.fixed_end.lock();
-        let mut tail = self.tail()?;
+        let mut tail = self.tail().map_err(NotFixed::Stopped)?;
         if !self.pads() {
             // Relaxed: as in `stop`. No other flag can come between the look and here.
             let raw = self.tail.fetch_or(stop.flag(), Ordering::Relaxed);
@@ -239,6 +249,9 @@ impl Buffer {
         loop {
             let bytes = self.rest_bytes(tail);
             let end = tail.plus(bytes);
+            if bytes > 0 && end > self.limit() {
+                return Err(NotFixed::NoRoom(bytes));
+            }
             match self.move_tail(tail, end.as_u64() | stop.flag()) {
                 Ok(()) => {
                     let claim = Claim { at: tail.as_u64() };

@@ -142,7 +142,8 @@ impl Wal {
     ///
     /// # Errors
     /// `NoSpace`: the log is closed for appends but not cleanly ended; free space and open it
-    /// again. `Poisoned`: as from every other call. `Closed`: another handle was faster.
+    /// again. With `pad_to_block` and a full buffer, which has no room for the padding, it is not
+    /// closed for other handles either. `Poisoned`: as from every other call. `Closed`: another handle was faster.
     pub fn close(self) -> Result<()> {
         let log = &self.handle.log;
         self.check_open()?;
@@ -152,15 +153,7 @@ impl Wal {
             Err(error) if error.kind() != ErrorKind::NoSpace => return Err(error),
             _ => {}
         }
-        let mut backoff = crate::sync::Backoff::default();
-        let end = loop {
-            match log.buffer.stop_at_block(Stop::Closed) {
-                Ok((end, rest)) => break log.fill_rest(rest).map(|()| end)?,
-                // A truncation ends in a moment; it leaves a tail that begins with a block.
-                Err(Stop::Paused) => backoff.wait(),
-                Err(stop) => return Err(log.stopped(stop)),
-            }
-        };
+        let end = log.fix_end(Stop::Closed)?;
         log.wait(end, None)?;
         self.handle.save_clean_end()?;
         // Everything is durable; who still waits, waits for records that will not come.

@@ -6,7 +6,7 @@ use loom::thread;
 
 use super::store::ModelStore;
 use super::{Bound, LARGE_FRAME, LONG_SEGMENT, Log, RING, SMALL_FRAME, Shape, check, seed, take};
-use crate::buffer::{Buffer, Stop};
+use crate::buffer::{Buffer, NotFixed, Stop};
 use crate::frame::EpochSeed;
 use crate::sync::yield_now;
 use crate::{ErrorKind, Lsn, Memory, Uuid};
@@ -83,7 +83,7 @@ fn a_flag_that_comes_during_a_pause_stays() {
                 wait_until_filled(&buffer, end);
                 buffer.resume(BUFFER_BASE, second_seed());
             }
-            Err(stop) => assert_eq!(stop, Stop::Closed),
+            Err(error) => assert_eq!(error, NotFixed::Stopped(Stop::Closed)),
         }
         closer.join().unwrap();
         owner.join().unwrap();

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use super::Wal;
-use crate::buffer::{Claim, Granted, Reserved, Rest, Stop};
+use crate::buffer::{Claim, Granted, NotFixed, Reserved, Rest, Stop};
 use crate::commit::Commit;
 use crate::frame::{HEADER_BYTES, Header, Kind, framed_bytes};
 use crate::sync::Backoff;
@@ -396,8 +396,26 @@ impl Commit {
         if has_room { Ok(()) } else { Err(Error::bare(ErrorKind::NoRoom)) }
     }
 
-    /// Pads what is left of a block behind an end that a flag has fixed.
-    pub(super) fn fill_rest(&self, rest: Option<Rest>) -> Result<()> {
+    /// Fixes the end of the log with a flag; where syncs end with blocks, at the end of one. Waits
+    /// where a truncation is under way. A full disk without room for the rest of the block shows
+    /// before the flag is set: then nothing was changed.
+    ///
+    /// Appends of others may take the room that was made; each time they do, they got on.
+    pub(super) fn fix_end(&self, stop: Stop) -> Result<Lsn> {
+        let mut backoff = Backoff::default();
+        loop {
+            self.check()?;
+            match self.buffer.stop_at_block(stop) {
+                Ok((end, rest)) => return self.fill_rest(rest).map(|()| end),
+                Err(NotFixed::NoRoom(bytes)) => self.make_room(bytes, WhenFull::Wait)?,
+                Err(NotFixed::Stopped(Stop::Paused)) => backoff.wait(),
+                Err(NotFixed::Stopped(stop)) => return Err(self.stopped(stop)),
+            }
+        }
+    }
+
+    /// Pads what is left of a block, for which there is room.
+    fn fill_rest(&self, rest: Option<Rest>) -> Result<()> {
         let Some(Rest { claim, bytes }) = rest else { return Ok(()) };
         let granted = self.wait_for_room(&claim, bytes)?;
         granted.occupy(&self.buffer, self.durable.peek()).pad();

@@ -2,7 +2,8 @@
 //!
 //! # Steps
 //! 1. Find the record that stays, and its end: the *cut*.
-//! 2. Pause the tail: the flag fixes the end. Appends wait, or get `NoRoom`.
+//! 2. Pause the tail: the flag fixes the end. Appends wait, or get `NoRoom`. With `pad_to_block`
+//!    there is room for the padding before the flag is set.
 //! 3. Wait until all below the fixed end is durable. Owners of reservations finish, whoever
 //!    waits is served: nobody is left who waits for what will be cut.
 //! 4. Take leadership, then the locks of the saved state and of the write cursor. Look again at
@@ -32,7 +33,6 @@ use crate::commit::PoisonOnPanic;
 use crate::frame::{EpochSeed, Header, Kind};
 use crate::reader::EpochSpan;
 use crate::store::{Epoch, Predecessor, State, Store};
-use crate::sync::Backoff;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// Why the new epoch did not begin.
@@ -121,7 +121,7 @@ impl Handle {
         if self.is_end(cut) {
             return log.wait(cut, None).map(drop);
         }
-        let end = self.pause()?;
+        let end = log.fix_end(Stop::Paused)?;
         let guard = PoisonOnPanic::new(log);
         let result = self.switch(lsn, cut, end);
         guard.disarm();
@@ -143,19 +143,6 @@ impl Handle {
         let reserved = self.log.buffer.reserved();
         let is_empty = reserved == self.epochs.running_base();
         cut == reserved || (is_empty && self.epochs.alive_at_or_above(cut) == reserved)
-    }
-
-    /// Sets the flag; waits where another truncation has.
-    fn pause(&self) -> Result<Lsn> {
-        let mut backoff = Backoff::default();
-        loop {
-            self.log.check()?;
-            match self.log.buffer.stop_at_block(Stop::Paused) {
-                Ok((end, rest)) => return self.log.fill_rest(rest).map(|()| end),
-                Err(Stop::Paused) => backoff.wait(),
-                Err(stop) => return Err(self.log.stopped(stop)),
-            }
-        }
     }
 
     /// Steps 3 to 9, less the freeing: returns the new epoch's base.

@@ -2,9 +2,9 @@
 
 use std::thread;
 
-use palisade::{Options, Wal};
+use palisade::{ErrorKind, Options, Wal};
 
-use crate::faulty::FaultyStore;
+use crate::faulty::{Fault, FaultyStore, Op};
 use crate::folder::contents;
 use crate::holes::with_a_hole;
 use crate::watchdog::{guarded, until};
@@ -147,5 +147,69 @@ fn a_hole_keeps_its_block_from_being_synced_and_nobody_hangs() {
         });
         assert_eq!(store.rewrites(), 0);
         assert_eq!(contents(&wal).unwrap().len(), 4);
+    });
+}
+
+/// Fills the ring of a log whose disk is full, so that no sync can end with a block. Returns how
+/// many records were appended.
+fn fill_up(wal: &Wal, store: &FaultyStore) -> usize {
+    // The end of what is written lies inside of a block: what is left of the ring does, too.
+    let lsn = wal.append(&[1; 100]).unwrap().lsn();
+    wal.flush_to_os(lsn).unwrap();
+    store.set(Op::Prepare, Fault::Full);
+    store.set(Op::Write, Fault::Full);
+    let mut appended = 1;
+    loop {
+        match wal.append(&[2; 72]) {
+            Ok(_) => appended += 1,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace);
+                return appended;
+            }
+        }
+    }
+}
+
+fn free_space(store: &FaultyStore) {
+    store.set(Op::Prepare, Fault::None);
+    store.set(Op::Write, Fault::None);
+}
+
+#[test]
+fn a_truncation_on_a_full_disk_without_room_for_padding_changes_nothing() {
+    guarded(|| {
+        let store = FaultyStore::new(SEGMENT_BYTES);
+        let wal = open(&store, 8 << 10, true);
+        let kept = wal.commit(b"kept").unwrap();
+        let appended = fill_up(&wal, &store);
+        let end = wal.reserved_lsn();
+        assert!(end.as_u64() % 4096 != 0);
+        assert_eq!(wal.truncate_after(kept).unwrap_err().kind(), ErrorKind::NoSpace);
+        assert_eq!(wal.reserved_lsn(), end);
+        assert_eq!(wal.append(&[2; 72]).unwrap_err().kind(), ErrorKind::NoSpace);
+        free_space(&store);
+        wal.commit(b"goes on").unwrap();
+        assert_eq!(contents(&wal).unwrap().len(), appended + 2);
+        wal.truncate_after(kept).unwrap();
+        assert_eq!(contents(&wal).unwrap(), [(kept, b"kept".to_vec())]);
+        assert_eq!(store.rewrites(), 0);
+    });
+}
+
+#[test]
+fn a_close_on_a_full_disk_without_room_for_padding_tells_and_loses_nothing() {
+    guarded(|| {
+        let store = FaultyStore::new(SEGMENT_BYTES);
+        let wal = open(&store, 8 << 10, true);
+        wal.commit(b"first").unwrap();
+        let appended = fill_up(&wal, &store);
+        assert_eq!(wal.clone().close().unwrap_err().kind(), ErrorKind::NoSpace);
+        free_space(&store);
+        wal.commit(b"goes on").unwrap();
+        wal.close().unwrap();
+        assert_eq!(store.rewrites(), 0);
+        let wal = open(&store.next_life(), 8 << 10, true);
+        assert!(wal.recovery_report().clean);
+        assert_eq!(contents(&wal).unwrap().len(), appended + 2);
     });
 }
