@@ -183,7 +183,7 @@ fn a_truncation_on_a_full_disk_without_room_for_padding_changes_nothing() {
         let kept = wal.commit(b"kept").unwrap();
         let appended = fill_up(&wal, &store);
         let end = wal.reserved_lsn();
-        assert!(end.as_u64() % 4096 != 0);
+        assert!(!end.as_u64().is_multiple_of(4096));
         assert_eq!(wal.truncate_after(kept).unwrap_err().kind(), ErrorKind::NoSpace);
         assert_eq!(wal.reserved_lsn(), end);
         assert_eq!(wal.append(&[2; 72]).unwrap_err().kind(), ErrorKind::NoSpace);
