@@ -120,7 +120,8 @@ impl Options {
     /// A folder to which the segments are copied that
     /// [`truncate_before`](palisade_core::Wal::truncate_before) releases, before the log loses
     /// them; [`inspect::Archive`](crate::inspect::Archive) reads it. The folder is made at open,
-    /// but not its parents; it may lie on another file system. Default: none.
+    /// but not its parents; it may lie on another file system. Each log needs one of its own: what
+    /// another log has archived is never replaced (`Mismatch`). Default: none.
     pub fn archive(mut self, path: impl Into<PathBuf>) -> Options {
         self.files.archive = Some(path.into());
         self
@@ -187,7 +188,8 @@ impl Options {
     /// # Errors
     /// Refused, and nothing is changed: `InvalidArgument`: an option or the path. `NotFound`,
     /// `AlreadyExists`: as the options ask. `Foreign`: the folder holds something else.
-    /// `Unsupported`: a newer format. `Mismatch`: another segment size. `Locked`: another process
+    /// `Unsupported`: a newer format. `Mismatch`: another segment size, or the
+    /// archive is another log's. `Locked`: another process
     /// holds the log. `Corrupt`: acknowledged data is damaged. `Unclean`: not closed cleanly, and
     /// the policy wants that. `WouldLose`: the policy wants the loss to be named; `NotARecord`,
     /// `Truncated`: no log can end at the place that it names. `PermissionDenied`: the folder may

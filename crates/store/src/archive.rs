@@ -5,6 +5,9 @@
 //! another file system, and the log's file is recycled as without an archive. What an epoch's end
 //! has cut off is not copied: an archive holds nothing that is not in the log. A copy that was
 //! interrupted is made again by the next truncation.
+//!
+//! An archive belongs to one log. What another log has archived, and what cannot be read for whose
+//! it is, is never replaced.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,23 +17,27 @@ use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
 use crate::block::BLOCK_BYTES;
 use crate::folder::{Folder, segment_name};
-use crate::fs::{Access, Disk, DiskFile, Kind, read_full, write_bytes};
+use crate::fs::{Access, DiskFile, Kind, read_full, write_bytes};
 use crate::fs_os::OsDisk;
 use crate::header;
 use crate::segment_file::{LOG_AT, SegmentFile};
 
 const COPY_BYTES: usize = 1 << 20;
-const TEMP: &str = "segment.tmp";
 
 /// The folder to which released segments go.
 #[derive(Debug)]
 pub(crate) struct Archive {
     folder: Folder,
+    /// The log whose segments are in it.
+    uuid: Uuid,
+    /// The name of a copy that is not complete: another log's by mistake is another one.
+    temp: String,
 }
 
 impl Archive {
-    /// The archive in `path`; makes the folder, but not its parents.
-    pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, log: &Folder) -> Result<Archive> {
+    /// The archive in `path` of the log `uuid`; makes the folder, but not its parents.
+    pub(crate) fn open(path: &Path, log: &Folder, uuid: Uuid) -> Result<Archive> {
+        let disk = log.shared_disk();
         let named = |error| Error::io("find the archive's folder", error).at_path(path);
         let path = &std::path::absolute(path).map_err(named)?;
         if path == log.path() {
@@ -48,25 +55,69 @@ impl Archive {
         let folder = Folder::new(disk, path);
         // Whichever life made it: segments will be let go of because their copies are in it.
         crate::open::sync_parent(&folder)?;
-        Ok(Archive { folder })
+        let archive = Archive { folder, uuid, temp: format!("segment-{uuid}.tmp") };
+        for number in archive.folder.segment_numbers(1)? {
+            match archive.check_owner(number) {
+                Err(error) if error.kind() == ErrorKind::Mismatch => return Err(error),
+                // Damage in an archive keeps nobody from the log.
+                Err(_) => {}
+                // They are all of one log.
+                Ok(()) => break,
+            }
+        }
+        Ok(archive)
+    }
+
+    /// Whether segment `number` may be put into the archive: it is not there yet, or is the log's.
+    fn check_owner(&self, number: u64) -> Result<()> {
+        let name = segment_name(number);
+        let Some(file) = self.folder.open_if_there(&name, Access::Read)? else { return Ok(()) };
+        let (owner, _) = log_of(&self.folder, number, file.as_ref())?;
+        if owner == self.uuid {
+            return Ok(());
+        }
+        let text = format!(
+            "the archive holds a segment of log {owner}, this is log {}: each log needs an \
+             archive of its own",
+            self.uuid
+        );
+        Err(Error::new(ErrorKind::Mismatch, text)
+            .at_path(self.folder.path().join(name))
+            .at_segment(number))
     }
 
     /// Copies the first `log_bytes` of segment `number`, and its header, out of `log`: when this
     /// returns, the copy survives power loss.
     pub(crate) fn keep(&self, log: &Folder, number: u64, log_bytes: u64) -> Result<()> {
+        self.check_owner(number)?;
         let name = segment_name(number);
         let from = log.open(&name, Access::Read)?;
-        let to = self.folder.open(TEMP, Access::Fresh)?;
+        let to = self.folder.open(&self.temp, Access::Fresh)?;
         let copied = copy(from.as_ref(), to.as_ref(), LOG_AT + log_bytes);
         if let Err(error) = copied {
             drop(to);
             // What it took is wanted elsewhere; the error that matters is the first.
-            let _ = self.folder.remove(TEMP);
+            let _ = self.folder.remove(&self.temp);
             return Err(self.folder.error("archive the segment", &name, error).at_segment(number));
         }
-        self.folder.rename(TEMP, &name)?;
+        self.folder.rename(&self.temp, &name)?;
         self.folder.sync()
     }
+}
+
+/// The log that archived segment `number` belongs to, and the bytes of its segments.
+fn log_of(folder: &Folder, number: u64, file: &dyn DiskFile) -> Result<(Uuid, u64)> {
+    let name = segment_name(number);
+    let mut block = [0; BLOCK_BYTES];
+    let len = read_full(file, 0, &mut block).map_err(|error| {
+        folder.error("read the archived segment's header", &name, error).at_segment(number)
+    })?;
+    header::log_of(&block[..len]).map_err(|fault| {
+        let is_unsupported = fault.is_unsupported();
+        let kind = if is_unsupported { ErrorKind::Unsupported } else { ErrorKind::Corrupt };
+        let text = format!("the archived segment's header {fault}");
+        Error::new(kind, text).at_path(folder.path().join(&name)).at_segment(number)
+    })
 }
 
 fn copy(from: &dyn DiskFile, to: &dyn DiskFile, len: u64) -> std::io::Result<()> {
@@ -107,17 +158,8 @@ impl ArchiveReader {
             Error::new(ErrorKind::NotFound, text).at_path(folder.path())
         };
         let number = *folder.segment_numbers(1)?.first().ok_or_else(none)?;
-        let name = segment_name(number);
-        let file = folder.open(&name, Access::Read)?;
-        let mut block = [0; BLOCK_BYTES];
-        let len = read_full(file.as_ref(), 0, &mut block)
-            .map_err(|error| folder.error("read the segment's header", &name, error))?;
-        let (uuid, segment_bytes) = header::log_of(&block[..len]).map_err(|fault| {
-            let is_unsupported = fault.is_unsupported();
-            let kind = if is_unsupported { ErrorKind::Unsupported } else { ErrorKind::Corrupt };
-            let text = format!("the segment's header {fault}");
-            Error::new(kind, text).at_path(folder.path().join(&name)).at_segment(number)
-        })?;
+        let file = folder.open(&segment_name(number), Access::Read)?;
+        let (uuid, segment_bytes) = log_of(&folder, number, file.as_ref())?;
         let state = made_up(uuid, segment_bytes, number);
         Ok(ArchiveReader { folder, state })
     }

@@ -77,7 +77,7 @@ impl FileStore {
     ///   [`CreateNew`](crate::OpenMode::CreateNew) was asked for.
     /// - `Foreign`: the path is a file, or the folder holds something else.
     /// - `Unsupported`: a later version of Palisade wrote the log.
-    /// - `Mismatch`: the log has segments of another size.
+    /// - `Mismatch`: the log has segments of another size, or the archive is another log's.
     /// - `Corrupt`: neither copy of the state validates.
     /// - `Locked`: the log is open already.
     /// - `PermissionDenied`, `NoSpace`, `Io`: what the operating system said.
@@ -103,7 +103,7 @@ impl FileStore {
             zero_steps: folder.disk().zero_steps(),
         };
         let archive = options.archive.as_ref();
-        let archive = archive.map(|path| Archive::open(folder.shared_disk(), path, &folder));
+        let archive = archive.map(|path| Archive::open(path, &folder, uuid));
         let segments = Arc::new(Segments::open(folder.clone(), shape, archive.transpose()?)?);
         Ok(FileStore {
             // Without the sync line, a boot id has nothing to vouch for.

@@ -63,7 +63,7 @@ pub struct FileOptions {
     /// A folder to which the segments are copied that
     /// [`truncate_before`](palisade_core::Wal::truncate_before) releases, before the log loses
     /// them. Made at open, but not its parents. Read it with [`ArchiveReader`](crate::ArchiveReader).
-    /// Default `None`: they are gone.
+    /// Each log needs one of its own. Default `None`: they are gone.
     pub archive: Option<PathBuf>,
 }
 
