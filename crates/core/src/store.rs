@@ -11,6 +11,7 @@
 //! | `prepare_ahead` | the same, after each write | never |
 //! | `sync`, `mark_durable` | the leader, one at a time | yes |
 //! | `save_state`, `release` | `truncate_before`, `checkpoint`, `close`, one at a time | yes |
+//! | `release_at_open` | `open`, before any append | yes |
 //! | `begin_epoch` | `open`, before any append; `truncate_after`, while nothing is appended | yes |
 //! | `old_buffer`, `renew_buffer`, `move_to_fresh_blocks` | `open`, before any append | yes |
 //! | `pass_buffer_on`, `discard` | `truncate_after`; no write and no sync runs beside the first | yes |
@@ -223,6 +224,15 @@ pub trait Store: ReadStore {
     /// # Errors
     /// `Io`. Segments that could not be freed stay and are freed by a later call.
     fn release(&self, from: Lsn, to: Lsn) -> Result<()>;
+
+    /// As [`release`](Store::release), while the log is opened: a segment that cannot be archived
+    /// stays, and is no error. A later `release` tries it again and tells.
+    ///
+    /// # Errors
+    /// As [`release`](Store::release), but for those of the archive.
+    fn release_at_open(&self, from: Lsn, to: Lsn) -> Result<()> {
+        self.release(from, to)
+    }
 
     /// Frees every segment that lies wholly in `[from, to)`, whose records were cut off: they are
     /// never read again, and never archived. A thread of the store may have been at work in them.

@@ -194,7 +194,12 @@ impl Store for FileStore {
     }
 
     fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
-        self.segments.release(from, to)
+        self.segments.release(from, to)?
+    }
+
+    fn release_at_open(&self, from: Lsn, to: Lsn) -> Result<()> {
+        // What the archive said is told by the next truncation: the segments are still there.
+        self.segments.release(from, to).map(drop)
     }
 
     fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {

@@ -256,15 +256,16 @@ impl Segments {
         Ok(())
     }
 
-    /// Frees the segments that lie wholly in `[from, to)`.
-    pub(crate) fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
+    /// Frees the segments that lie wholly in `[from, to)`, as far as they can be archived. What
+    /// kept the archive from taking more is the inner result.
+    pub(crate) fn release(&self, from: Lsn, to: Lsn) -> Result<Result<()>> {
         let mut numbers = self.folder.segment_numbers(self.shape.segment_bytes)?;
         numbers.retain(|&number| from <= self.start_of(number) && self.start_of(number + 1) <= to);
         // Before the lock: who needs a segment made does not wait for copies of old ones.
         let (kept, archived) = self.keep_in_archive(&numbers);
         numbers.truncate(kept);
         if numbers.is_empty() {
-            return archived;
+            return Ok(archived);
         }
         let mut maker = self.maker.lock();
         let keep = maker.demand.at_release(self.shape.spare_segments);
@@ -276,7 +277,8 @@ impl Segments {
         {
             self.folder.remove_if_there(&spare_name(spare))?;
         }
-        self.folder.sync().and(archived)
+        self.folder.sync()?;
+        Ok(archived)
     }
 
     /// Archives the segments `numbers`, ascending, as far as it gets; says how far.

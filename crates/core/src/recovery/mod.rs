@@ -158,9 +158,9 @@ fn begin_anew(
         ..survey.state.clone()
     };
     store.save_state(&state)?;
-    store.release(predecessor.end, epoch.base)?;
-    match store.release(Lsn::ZERO, state.head) {
-        // An archive without space keeps segments in the log, and nobody from opening it.
+    store.release_at_open(predecessor.end, epoch.base)?;
+    match store.release_at_open(Lsn::ZERO, state.head) {
+        // What a full disk cannot free stays, and keeps nobody from opening the log.
         Err(error) if error.kind() == ErrorKind::NoSpace => {}
         released => released?,
     }

@@ -1,12 +1,14 @@
 //! Released segments go to the archive, readable, before the log loses them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use palisade::inspect::Archive;
-use palisade::{ErrorKind, Lsn, Options, Wal};
+use palisade::{Error, ErrorKind, Lsn, Options, Wal};
 
-use crate::folder::{contents, flip, folder, place_of, small};
+use crate::faulty::{Fault, FaultyStore, Op};
+use crate::folder::{contents, copy_as_killed, flip, folder, place_of, small, snapshot};
 use crate::watchdog::guarded;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -42,6 +44,12 @@ fn assert_kept(archive: &Path, wal: &Wal, expected: &Entries) {
     assert!(behind[0].0 >= Lsn::new(head.as_u64() - head.as_u64() % SEGMENT_BYTES));
     let from_head: Entries = behind.iter().filter(|(lsn, _)| *lsn >= head).cloned().collect();
     assert_eq!(contents(wal).unwrap(), from_head);
+}
+
+/// The archive has the first 40 of `expected` at least, and nothing else.
+fn assert_kept_from(archive: &Path, expected: &Entries) {
+    let released = archived(archive);
+    assert!(released.len() >= 40 && released == expected[..released.len()]);
 }
 
 #[test]
@@ -86,8 +94,7 @@ fn what_cannot_be_archived_stays_in_the_log_until_it_can() {
         fs::create_dir(&archive).unwrap();
         wal.truncate_before(head).unwrap();
         assert!(!place_of(&path, Lsn::ZERO, SEGMENT_BYTES).0.exists());
-        let released = archived(&archive);
-        assert!(released.len() >= 40 && released == expected[..released.len()]);
+        assert_kept_from(&archive, &expected);
     });
 }
 
@@ -146,4 +153,102 @@ fn the_logs_own_folder_is_no_archive() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     let file = path.join("meta");
     assert_eq!(archiving(&file).open(&path).unwrap_err().kind(), ErrorKind::Foreign);
+}
+
+/// The error says which file is in the way, and the logs are two.
+fn assert_others(error: &Error, file: &Path) {
+    assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+    let text = error.to_string();
+    assert!(text.contains(file.to_str().unwrap()), "{text}");
+    let is_uuid =
+        |word: &&str| word.len() >= 32 && word.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    let words = text.split([' ', ',', ':', ';']);
+    let uuids: BTreeSet<&str> = words.filter(is_uuid).collect();
+    assert_eq!(uuids.len(), 2, "both logs are named: {text}");
+}
+
+#[test]
+fn an_archive_of_another_log_is_refused_and_left_as_it_is() {
+    guarded(|| {
+        let (dir, path) = folder();
+        let archive = dir.path().join("archive");
+        let wal = archiving(&archive).open(&path).unwrap();
+        let expected = append(&wal, 0, 60);
+        wal.truncate_before(expected[50].0).unwrap();
+        drop(wal);
+        let before = snapshot(&archive);
+        let (first, _) = place_of(&archive, Lsn::ZERO, SEGMENT_BYTES);
+        let error = archiving(&archive).open(dir.path().join("other")).unwrap_err();
+        assert_others(&error, &first);
+        // A log that was deleted and made again is another one.
+        fs::remove_dir_all(&path).unwrap();
+        assert_others(&archiving(&archive).open(&path).unwrap_err(), &first);
+        assert_eq!(snapshot(&archive), before);
+    });
+}
+
+#[test]
+fn two_logs_that_began_with_one_archive_do_not_replace_each_others_segments() {
+    guarded(|| {
+        let (dir, path) = folder();
+        let archive = dir.path().join("archive");
+        let wal = archiving(&archive).open(&path).unwrap();
+        let other = archiving(&archive).open(dir.path().join("other")).unwrap();
+        let expected = append(&wal, 0, 60);
+        let others = append(&other, 100, 160);
+        wal.truncate_before(expected[50].0).unwrap();
+        let before = snapshot(&archive);
+        let (first, _) = place_of(&archive, Lsn::ZERO, SEGMENT_BYTES);
+        assert_others(&other.truncate_before(others[50].0).unwrap_err(), &first);
+        assert_eq!(snapshot(&archive), before);
+        assert!(place_of(&dir.path().join("other"), Lsn::ZERO, SEGMENT_BYTES).0.exists());
+        other.commit(b"the log goes on").unwrap();
+        drop(other);
+        // With an archive of its own nothing of it is lost.
+        let own = dir.path().join("own");
+        let other = archiving(&own).open(dir.path().join("other")).unwrap();
+        other.truncate_before(others[50].0).unwrap();
+        assert_kept_from(&own, &others);
+    });
+}
+
+#[test]
+fn an_archive_that_gives_errors_keeps_nobody_from_opening() {
+    guarded(|| {
+        let (dir, path) = folder();
+        let archive = dir.path().join("archive");
+        let wal = archiving(&archive).open(&path).unwrap();
+        let expected = append(&wal, 0, 60);
+        // A file that cannot be read.
+        let (first, _) = place_of(&archive, Lsn::ZERO, SEGMENT_BYTES);
+        fs::create_dir(&first).unwrap();
+        let head = expected[50].0;
+        assert_eq!(wal.truncate_before(head).unwrap_err().kind(), ErrorKind::Io);
+        let (_copy, killed) = copy_as_killed(&path);
+        drop(wal);
+        let wal = archiving(&archive).open(&killed).unwrap();
+        assert!(!wal.recovery_report().clean);
+        assert!(place_of(&killed, Lsn::ZERO, SEGMENT_BYTES).0.exists(), "it stays in the log");
+        assert_eq!(wal.head_lsn(), head);
+        wal.commit(b"the log goes on").unwrap();
+        let error = wal.truncate_before(head).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        assert!(error.to_string().contains(first.to_str().unwrap()), "{error}");
+        fs::remove_dir(&first).unwrap();
+        wal.truncate_before(head).unwrap();
+        assert!(!place_of(&killed, Lsn::ZERO, SEGMENT_BYTES).0.exists());
+        assert_kept_from(&archive, &expected);
+    });
+}
+
+#[test]
+fn what_cannot_be_freed_fails_the_open() {
+    guarded(|| {
+        let store = FaultyStore::new(SEGMENT_BYTES);
+        drop(Wal::with_store(store.clone(), Options::new()).unwrap());
+        let store = store.next_life();
+        store.set(Op::Release, Fault::Broken);
+        let error = Wal::with_store(store, Options::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    });
 }

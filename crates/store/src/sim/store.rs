@@ -74,6 +74,10 @@ impl Store for SimStore {
         self.files.release(from, to)
     }
 
+    fn release_at_open(&self, from: Lsn, to: Lsn) -> Result<()> {
+        self.files.release_at_open(from, to)
+    }
+
     fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
         self.files.discard(from, to)
     }
