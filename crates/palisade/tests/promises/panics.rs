@@ -126,3 +126,29 @@ fn a_callback_that_panics_keeps_no_other_from_being_called() {
         block_on(wal.append(b"still alive").unwrap()).unwrap();
     });
 }
+
+#[test]
+fn a_store_that_panics_in_save_state_or_release_poisons_nothing() {
+    guarded(|| {
+        for op in [Op::SaveState, Op::Release] {
+            let store = FaultyStore::new(1 << 16);
+            let wal = open(&store);
+            wal.commit(b"given up").unwrap();
+            let head = wal.commit(b"kept").unwrap();
+            store.set(op, Fault::Panic);
+            let cut = catch_unwind(AssertUnwindSafe(|| wal.truncate_before(head)));
+            assert!(cut.is_err(), "{op:?}");
+            wal.commit(b"goes on").unwrap();
+            store.set(op, Fault::None);
+            wal.truncate_before(head).unwrap();
+            wal.commit(b"still").unwrap();
+            drop(wal);
+            store.inner.lose_power();
+            let wal = open(&store.next_life());
+            assert_eq!(wal.head_lsn(), head);
+            let datas = contents(&wal).unwrap().into_iter().map(|(_, data)| data);
+            let expected: [&[u8]; 3] = [b"kept", b"goes on", b"still"];
+            assert!(datas.eq(expected), "{op:?}");
+        }
+    });
+}
