@@ -234,6 +234,11 @@ impl Segments {
             let text = format!("segments are prepared up to LSN {}", self.prepared());
             return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(epoch.base));
         }
+        if !is_running && !self.folder.segment_numbers(self.shape.segment_bytes)?.is_empty() {
+            // A dead life may have named segments and not come to the sync. Power loss must not
+            // keep the new name, which says where they end, and lose theirs.
+            self.folder.sync()?;
+        }
         let spare = self.take_spare(&mut maker, !is_running)?;
         let file = self.name(&mut maker, epoch, number, Some(epoch.predecessor), spare)?;
         self.folder.sync().map_err(|error| match error.kind() {
