@@ -120,11 +120,7 @@ fn begin_anew(
         make_durable(store, &mut scanner, &survey, &scan, examined.is_other_boot)?;
         let newest = spans.last_mut().expect("a scanner has an epoch");
         newest.end = scan.end;
-        // A head at the base of a segment that is not the epoch's first: the epoch was not empty.
-        let number = newest.base.segment(survey.state.segment_bytes);
-        let began_below =
-            survey.segments.get(&number).is_some_and(|header| header.predecessor.is_none());
-        if newest.end > newest.base || began_below {
+        if newest.end > newest.base || began_below(&survey, newest.base) {
             predecessor = Predecessor { epoch: newest.epoch, end: newest.end };
         } else {
             // An epoch that stayed empty leaves no trace: its segment is free to recycle.
@@ -173,6 +169,13 @@ fn begin_anew(
     report.end = anew_at.unwrap_or(predecessor.end);
     (report.base, report.epoch) = (epoch.base, epoch.number);
     Ok(Recovered { state, spans, base: epoch.base, memory, report: report.clone() })
+}
+
+/// Whether the epoch of which only what lies from `base` on is left began below: a head at the base
+/// of a segment that is not the epoch's first. Such an epoch was not empty.
+fn began_below(survey: &Survey, base: Lsn) -> bool {
+    let number = base.segment(survey.state.segment_bytes);
+    survey.segments.get(&number).is_some_and(|header| header.predecessor.is_none())
 }
 
 /// The first segment start that is above every reservation made and not below the end of the
