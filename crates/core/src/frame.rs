@@ -19,7 +19,7 @@
 //! covers bytes 4..8. A batch is one frame whose payload is a run of whole frames with the
 //! member flag: its payload checksum makes it whole or not there.
 
-use crate::checksum::crc32c_append;
+use crate::checksum::{crc32c_append, crc32c_append_words};
 use crate::{Lsn, Uuid};
 
 /// Bytes of a frame's header.
@@ -119,23 +119,12 @@ impl EpochSeed {
     /// The checksum of a header at `at` with bytes 4..8 in `first`, 8..16 in `middle` and 16..24
     /// in `last`.
     ///
-    /// Whole words, in this order: each load of the checksum then lies within one store of this
-    /// function, and there is no rest to be taken byte by byte. Either costs as much as the
-    /// checksum itself.
+    /// Whole words, so that there is no rest to be taken byte by byte.
     #[inline]
     fn checksum(self, at: Lsn, first: u32, middle: u64, last: u64) -> u32 {
-        let mut covered = Covered([0; 32]);
-        let words = [at.as_u64(), middle, last, u64::from(first)];
-        for (to, word) in covered.0.chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        crc32c_append(self.0, &covered.0)
+        crc32c_append_words(self.0, [at.as_u64(), middle, last, u64::from(first)])
     }
 }
-
-/// What a header's checksum covers, aligned as the checksum likes it.
-#[repr(align(16))]
-struct Covered([u8; 32]);
 
 /// A frame's header, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -134,9 +134,10 @@ impl Memory {
     /// Tells the processor that the `len` bytes from `position % len()` on will be written soon.
     #[inline]
     pub(crate) fn fetch_ahead(&self, position: u64, len: usize) {
-        for step in (0..len).step_by(LINE_BYTES) {
-            let (offset, _) = self.split(position.wrapping_add(step as u64), 0);
-            self.bytes.fetch_ahead(offset);
+        // Where the range wraps, what lies behind the memory's end is asked for in vain.
+        let (offset, _) = self.split(position, 0);
+        for line in 0..len.div_ceil(LINE_BYTES) {
+            self.bytes.fetch_ahead(offset.wrapping_add(line * LINE_BYTES));
         }
     }
 

@@ -123,11 +123,21 @@ impl Future for Ticket<'_> {
     }
 }
 
+impl Ticket<'_> {
+    /// Apart from the drop, which every append runs and which has to be short.
+    #[cold]
+    fn give_up(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.wal().commit_state().cancel_wait(key);
+        }
+    }
+}
+
 impl Drop for Ticket<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(key) = self.key.take() {
-            self.wal().commit_state().cancel_wait(key);
+        if self.key.is_some() {
+            self.give_up();
         }
     }
 }
