@@ -21,6 +21,7 @@ Examples:
   palisade salvage ./log               print all that still validates
   palisade repair ./log --truncate-at 65536 --backup ./copy
                                        give up what lies behind damage, after a copy
+  palisade doctor /var/lib/db          what a sync costs there
 
 Exit codes:
   0  done; for demo: the check held; for verify: clean
@@ -91,6 +92,17 @@ repair without the copy, and no question is asked.
 
 Exit codes: 0 repaired (or, with --dry-run, could be), 2 refused, 3 input or output failed.";
 
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  palisade doctor /var/lib/db
+  palisade doctor --seconds 30 --json /mnt/disk
+
+Writes and syncs files of 16 MiB in the folder, one after the other, by each way of making a write
+durable, and says what a log there can expect. Take the figures on an idle machine: whatever else
+uses the device slows them. The files lose their names at once; a log in the folder is not touched.
+
+Exit codes: 0 measured, 2 wrong usage, 3 input or output failed.";
+
 /// Looks into write-ahead logs of Palisade and shows that they keep their promise.
 #[derive(Debug, Parser)]
 #[command(name = "palisade", version, after_help = EXAMPLES)]
@@ -119,6 +131,9 @@ pub(crate) enum Command {
     /// Gives up everything behind damage, after a copy of the folder.
     #[command(after_help = REPAIR_EXAMPLES)]
     Repair(RepairArgs),
+    /// Measures what a sync costs in a folder, and says what that means for a log there.
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
     /// The process that `demo` starts and kills.
     #[command(hide = true)]
     DemoChild(ChildArgs),
@@ -270,6 +285,18 @@ pub(crate) struct RepairArgs {
     /// Say what would be lost, and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// A folder on the disk in question.
+    pub(crate) dir: PathBuf,
+    /// How long to measure, all ways together.
+    #[arg(long, default_value = "4", value_parser = seconds)]
+    pub(crate) seconds: Duration,
+    /// One JSON object instead of the table.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The options of a log with these sizes; what is not given is the log's.

@@ -2,16 +2,18 @@
 //!
 //! `demo` kills a writing process and checks what comes back; `info`, `dump`, `verify` and
 //! `salvage` read a log without changing it, beside a running writer, too; `repair` gives up what
-//! lies behind damage, after a copy.
+//! lies behind damage, after a copy; `doctor` measures what a sync costs in a folder.
 
 mod args;
 mod backup;
 mod demo;
+mod doctor;
 mod dump;
 mod exit;
 mod info;
 mod repair;
 mod salvage;
+mod units;
 mod verify;
 
 use std::io::{self, BufWriter, Write};
@@ -48,6 +50,7 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Verify(args) => verify::run(args, &mut out),
         Command::Salvage(args) => salvage::run(args, &mut out),
         Command::Repair(args) => repair::run(args, &mut out).map(|()| Exit::Success),
+        Command::Doctor(args) => doctor::run(args, &mut out).map(|()| Exit::Success),
     }?;
     out.flush().map_err(Failure::output)?;
     Ok(exit)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::life::Measured;
 use crate::args::{DemoArgs, Promise};
+use crate::units::time;
 
 /// The figures of one round.
 #[derive(Debug)]
@@ -136,15 +137,4 @@ fn row(figures: &Figures) -> [String; 10] {
         recovery.holes_padded.to_string(),
         time(recovery.elapsed),
     ]
-}
-
-/// A time with three digits or so, in the unit that suits it.
-fn time(time: Duration) -> String {
-    let ns = time.as_nanos() as f64;
-    match ns {
-        ..1e3 => format!("{ns:.0} ns"),
-        ..1e6 => format!("{:.1} µs", ns / 1e3),
-        ..1e9 => format!("{:.1} ms", ns / 1e6),
-        _ => format!("{:.2} s", ns / 1e9),
-    }
 }

@@ -1,0 +1,144 @@
+//! `palisade doctor`: what a sync costs in a folder, and what that means for a log there.
+
+mod probe;
+mod verdict;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use self::probe::{Cost, WAYS, Way};
+use crate::args::DoctorArgs;
+use crate::exit::Failure;
+use crate::units::time;
+
+/// Measures all ways in turn and prints them with the verdict.
+///
+/// # Errors
+/// `Usage` if there is no such folder. `Io` if files cannot be made, written or synced there; all
+/// probe files are gone in any case. Those of `out`.
+pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure> {
+    if !args.dir.is_dir() {
+        let text = format!("{} is no folder; give one on the disk in question", args.dir.display());
+        return Err(Failure::Usage(text));
+    }
+    let costs = measure(args)?;
+    let file_system = file_system(&args.dir);
+    let verdict = verdict::of(file_system.as_deref(), &costs);
+    if args.json {
+        return print_json(out, args, file_system, &costs, verdict);
+    }
+    print(out, &args.dir, file_system.as_deref(), &costs, &verdict).map_err(Failure::output)
+}
+
+fn measure(args: &DoctorArgs) -> Result<Vec<(Way, Option<Cost>)>, Failure> {
+    let bar = ProgressBar::new(WAYS.len() as u64);
+    let style = ProgressStyle::with_template("{bar:30} {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let each = args.seconds / WAYS.len() as u32;
+    let mut costs = Vec::new();
+    for way in WAYS {
+        bar.set_message(way.name());
+        let cost = match way.measure(&args.dir, each) {
+            Ok(cost) => Some(cost),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
+            Err(error) => {
+                bar.finish_and_clear();
+                let what =
+                    format!("could not measure \"{}\" in {}", way.name(), args.dir.display());
+                return Err(Failure::io(what, error));
+            }
+        };
+        costs.push((way, cost));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(costs)
+}
+
+fn print(
+    out: &mut impl Write,
+    dir: &Path,
+    file_system: Option<&str>,
+    costs: &[(Way, Option<Cost>)],
+    verdict: &[String],
+) -> io::Result<()> {
+    writeln!(out, "{} ({})\n", dir.display(), file_system.unwrap_or("file system not known"))?;
+    writeln!(out, "{:44} {:>10} {:>10} {:>10}", "each write durable", "per second", "p50", "p99")?;
+    for (way, cost) in costs {
+        write!(out, "{:44} ", way.name())?;
+        match cost {
+            Some(Cost { per_s, p50, p99, .. }) => {
+                writeln!(out, "{per_s:>10.0} {:>10} {:>10}", time(*p50), time(*p99))?;
+            }
+            None => writeln!(out, "{:>10}", "not here")?,
+        }
+    }
+    writeln!(out)?;
+    verdict.iter().try_for_each(|line| writeln!(out, "- {line}"))
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    dir: &'a Path,
+    file_system: Option<String>,
+    ways: Vec<ReportedWay>,
+    verdict: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ReportedWay {
+    way: String,
+    writes: Option<usize>,
+    per_s: Option<f64>,
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
+}
+
+fn print_json(
+    out: &mut impl Write,
+    args: &DoctorArgs,
+    file_system: Option<String>,
+    costs: &[(Way, Option<Cost>)],
+    verdict: Vec<String>,
+) -> Result<(), Failure> {
+    let us = |time: std::time::Duration| time.as_nanos() as f64 / 1e3;
+    let reported = |(way, cost): &(Way, Option<Cost>)| ReportedWay {
+        way: way.name(),
+        writes: cost.map(|cost| cost.writes),
+        per_s: cost.map(|cost| cost.per_s),
+        p50_us: cost.map(|cost| us(cost.p50)),
+        p99_us: cost.map(|cost| us(cost.p99)),
+    };
+    let ways = costs.iter().map(reported).collect();
+    let report = Report { dir: &args.dir, file_system, ways, verdict };
+    serde_json::to_writer(&mut *out, &report)
+        .map_err(io::Error::from)
+        .and_then(|()| writeln!(out))
+        .map_err(Failure::output)
+}
+
+/// The file system's name, or its magic number where the name is not known here.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn file_system(dir: &Path) -> Option<String> {
+    let magic = rustix::fs::statfs(dir).ok()?.f_type as u32;
+    let name = match magic {
+        0xef53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683e => "btrfs",
+        0x0102_1994 | 0x8584_58f6 => "tmpfs",
+        0x794c_7630 => "overlayfs",
+        0x2fc1_2fc1 => "zfs",
+        0xf2f5_2010 => "f2fs",
+        0x6969 => "nfs",
+        _ => return Some(format!("{magic:#x}")),
+    };
+    Some(name.into())
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn file_system(_dir: &Path) -> Option<String> {
+    None
+}

@@ -1,0 +1,327 @@
+//! What one durable write costs in a folder, by each way of making one.
+//!
+//! Each way gets a file of its own, which loses its name as soon as it is open (where the system
+//! allows it), so that a killed probe leaves nothing behind. Ways that this system lacks give
+//! `Unsupported`: they are no failure of the probe.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What was written before the clock starts.
+const FILE_BYTES: u64 = 16 << 20;
+const ZERO_BYTES: usize = 1 << 20;
+/// A record, as the log's figures are quoted for.
+const RECORD_BYTES: usize = 256;
+/// What a direct write has to be a multiple of, in length and place, on every usual device.
+const BLOCK_BYTES: usize = 4096;
+
+/// What the file was before a write to it is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ground {
+    /// Zeros were written and synced there, as a log's segments have it.
+    Written,
+    /// Blocks were reserved, and not written.
+    Reserved,
+    /// The file ends there: each write makes it longer.
+    End,
+}
+
+/// A way of making bytes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// A write of so many bytes, then `fdatasync`.
+    DataSync { bytes: usize, ground: Ground },
+    /// A write of a record, then `fsync`.
+    FullSync,
+    /// Writes of a block past the page cache, each durable when it returns, so many at a time.
+    Direct { in_flight: usize },
+}
+
+/// All ways, in the order of the table. The first is what the log does.
+pub(super) const WAYS: [Way; 8] = [
+    LOG,
+    Way::DataSync { bytes: 64 << 10, ground: Ground::Written },
+    Way::DataSync { bytes: RECORD_BYTES, ground: Ground::Reserved },
+    GROWING,
+    Way::FullSync,
+    DIRECT,
+    Way::Direct { in_flight: 2 },
+    OVERLAPPED,
+];
+/// What the log does for one record.
+pub(super) const LOG: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::Written };
+/// What a log would do that lets its file grow.
+pub(super) const GROWING: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::End };
+/// One direct write after the other.
+pub(super) const DIRECT: Way = Way::Direct { in_flight: 1 };
+/// As many direct writes at a time as a log would have in flight.
+pub(super) const OVERLAPPED: Way = Way::Direct { in_flight: 4 };
+
+impl Way {
+    /// The line's name in the table.
+    pub(super) fn name(self) -> String {
+        match self {
+            Way::DataSync { bytes, ground } => {
+                format!("{} + fdatasync, {}", size(bytes), ground.name())
+            }
+            Way::FullSync => format!("{} + fsync, {}", size(RECORD_BYTES), Ground::Written.name()),
+            Way::Direct { in_flight } => {
+                format!("{} O_DIRECT|O_DSYNC, {in_flight} in flight", size(BLOCK_BYTES))
+            }
+        }
+    }
+
+    /// Writes in this way for `time` in `folder`.
+    ///
+    /// # Errors
+    /// `Unsupported`: this system, or its file system here, has no such way. All else: it failed.
+    pub(super) fn measure(self, folder: &Path, time: Duration) -> io::Result<Cost> {
+        match self {
+            Way::DataSync { bytes, ground } => synced(folder, time, bytes, ground, File::sync_data),
+            Way::FullSync => synced(folder, time, RECORD_BYTES, Ground::Written, File::sync_all),
+            Way::Direct { in_flight } => direct(folder, time, in_flight),
+        }
+    }
+}
+
+impl Ground {
+    const fn name(self) -> &'static str {
+        match self {
+            Ground::Written => "file written before",
+            Ground::Reserved => "file reserved only",
+            Ground::End => "file that grows",
+        }
+    }
+}
+
+fn size(bytes: usize) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        _ => format!("{} KiB", bytes >> 10),
+    }
+}
+
+/// What the writes of one way took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Cost {
+    /// Writes made.
+    pub(super) writes: usize,
+    /// Durable writes in a second, of all that were in flight together.
+    pub(super) per_s: f64,
+    /// The median.
+    pub(super) p50: Duration,
+    /// The 99th percentile.
+    pub(super) p99: Duration,
+}
+
+impl Cost {
+    fn of(mut samples: Vec<Duration>, elapsed: Duration) -> Cost {
+        samples.sort_unstable();
+        let at = |share: f64| {
+            let rank = (samples.len() as f64 * share) as usize;
+            samples.get(rank.min(samples.len().saturating_sub(1))).copied().unwrap_or_default()
+        };
+        let per_s = samples.len() as f64 / elapsed.as_secs_f64();
+        Cost { writes: samples.len(), per_s, p50: at(0.5), p99: at(0.99) }
+    }
+}
+
+fn synced(
+    folder: &Path,
+    time: Duration,
+    bytes: usize,
+    ground: Ground,
+    sync: impl Fn(&File) -> io::Result<()>,
+) -> io::Result<Cost> {
+    let mut probe = ProbeFile::new(folder)?;
+    match ground {
+        Ground::Written => probe.write_zeros()?,
+        Ground::Reserved => system::reserve(&probe.file, FILE_BYTES)?,
+        Ground::End => {}
+    }
+    // A name that is not durable yet would have to become so with the first sync.
+    probe.file.sync_all()?;
+    probe.drop_name();
+    let file = &mut probe.file;
+    let data = vec![0x5a; bytes];
+    let mut samples = Vec::new();
+    let start = Instant::now();
+    let mut at = 0;
+    while samples.is_empty() || start.elapsed() < time {
+        let before = Instant::now();
+        file.seek(SeekFrom::Start(at))?;
+        file.write_all(&data)?;
+        sync(file)?;
+        samples.push(before.elapsed());
+        at += bytes as u64;
+        if ground != Ground::End && at + bytes as u64 > FILE_BYTES {
+            at = 0;
+        }
+    }
+    Ok(Cost::of(samples, start.elapsed()))
+}
+
+fn direct(folder: &Path, time: Duration, in_flight: usize) -> io::Result<Cost> {
+    let mut probe = ProbeFile::new(folder)?;
+    probe.write_zeros()?;
+    let files: Vec<File> =
+        (0..in_flight).map(|_| system::open_direct(&probe.path)).collect::<io::Result<_>>()?;
+    probe.drop_name();
+    let start = Instant::now();
+    let each = thread::scope(|scope| {
+        let writers: Vec<_> = files
+            .into_iter()
+            .enumerate()
+            .map(|(first, file)| {
+                scope.spawn(move || write_blocks(file, first, in_flight, start, time))
+            })
+            .collect();
+        writers
+            .into_iter()
+            .map(|writer| writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<io::Result<Vec<_>>>()
+    })?;
+    Ok(Cost::of(each.concat(), start.elapsed()))
+}
+
+/// Writes every `stride`th block from the `first` on, over and over.
+fn write_blocks(
+    mut file: File,
+    first: usize,
+    stride: usize,
+    start: Instant,
+    time: Duration,
+) -> io::Result<Vec<Duration>> {
+    let memory = vec![0x5a; 2 * BLOCK_BYTES];
+    let aligned = memory.as_ptr().align_offset(BLOCK_BYTES);
+    let block = &memory[aligned..aligned + BLOCK_BYTES];
+    let mut samples = Vec::new();
+    for place in (0..FILE_BYTES / BLOCK_BYTES as u64).skip(first).step_by(stride).cycle() {
+        let before = Instant::now();
+        file.seek(SeekFrom::Start(place * BLOCK_BYTES as u64))?;
+        file.write_all(block)?;
+        samples.push(before.elapsed());
+        if start.elapsed() >= time {
+            break;
+        }
+    }
+    Ok(samples)
+}
+
+/// A file that is gone when this is.
+struct ProbeFile {
+    file: File,
+    path: PathBuf,
+    has_name: bool,
+}
+
+impl ProbeFile {
+    fn new(folder: &Path) -> io::Result<ProbeFile> {
+        let path = folder.join(format!("palisade-doctor-{}", std::process::id()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        Ok(ProbeFile { file, path, has_name: true })
+    }
+
+    fn write_zeros(&mut self) -> io::Result<()> {
+        let zeros = vec![0; ZERO_BYTES];
+        for _ in 0..FILE_BYTES / ZERO_BYTES as u64 {
+            self.file.write_all(&zeros)?;
+        }
+        self.file.sync_all()
+    }
+
+    /// Where a file that is open cannot lose its name, it loses it at the end.
+    fn drop_name(&mut self) {
+        self.has_name = self.has_name && fs::remove_file(&self.path).is_err();
+    }
+}
+
+impl Drop for ProbeFile {
+    fn drop(&mut self) {
+        self.drop_name();
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod system {
+    use std::fs::{File, OpenOptions};
+    use std::io;
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::path::Path;
+
+    use rustix::fs::{FallocateFlags, OFlags, fallocate};
+    use rustix::io::Errno;
+
+    pub(super) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+        fallocate(file, FallocateFlags::empty(), 0, bytes).map_err(unsupported)
+    }
+
+    pub(super) fn open_direct(path: &Path) -> io::Result<File> {
+        let flags = OFlags::DIRECT | OFlags::DSYNC;
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(flags.bits().cast_signed());
+        options.open(path).map_err(|error| match Errno::from_io_error(&error) {
+            Some(errno) => unsupported(errno),
+            None => error,
+        })
+    }
+
+    /// What file systems without the call say.
+    fn unsupported(errno: Errno) -> io::Error {
+        match errno {
+            Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => io::ErrorKind::Unsupported.into(),
+            other => other.into(),
+        }
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod system {
+    use std::fs::File;
+    use std::io;
+    use std::path::Path;
+
+    pub(super) fn reserve(_file: &File, _bytes: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn open_direct(_path: &Path) -> io::Result<File> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_is_measured_or_unsupported_and_leaves_nothing_behind() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        for way in WAYS {
+            match way.measure(folder.path(), Duration::from_millis(1)) {
+                Ok(cost) => assert!(cost.writes > 0 && cost.p50 <= cost.p99, "{way:?} {cost:?}"),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{way:?}"),
+            }
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{way:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_an_error() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let missing = folder.path().join("missing");
+        let error = LOG.measure(&missing, Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_cost_has_the_median_and_the_rate() {
+        let samples = (1..=100).rev().map(Duration::from_micros).collect();
+        let cost = Cost::of(samples, Duration::from_millis(10));
+        assert_eq!((cost.writes, cost.per_s), (100, 10_000.0));
+        assert_eq!((cost.p50, cost.p99), (Duration::from_micros(51), Duration::from_micros(100)));
+    }
+}

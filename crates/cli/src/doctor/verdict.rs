@@ -1,0 +1,117 @@
+//! What the measured costs mean for a log in that folder, in plain words.
+
+use std::time::Duration;
+
+use super::probe::{Cost, DIRECT, GROWING, LOG, OVERLAPPED, Way};
+use crate::units::time;
+
+/// No device that keeps bytes without power answers so soon over any bus: whoever did not wait.
+const IN_MEMORY: Duration = Duration::from_micros(2);
+/// A cache that outlives the power answers so soon; a disk that has to write does not.
+const CACHED: Duration = Duration::from_micros(20);
+/// Rotating disks, and networks.
+const SLOW: Duration = Duration::from_millis(2);
+/// A way has to be better by as much as this before it is called better: runs differ.
+const BETTER: f64 = 1.2;
+
+/// What can be said of the ways that were measured.
+pub(super) fn of(file_system: Option<&str>, costs: &[(Way, Option<Cost>)]) -> Vec<String> {
+    let cost =
+        |way| costs.iter().find(|(measured, _)| *measured == way).and_then(|(_, cost)| *cost);
+    let Some(log) = cost(LOG) else {
+        return vec!["a log cannot be kept here: fdatasync does not work".into()];
+    };
+    let mut lines = vec![honesty(file_system, log.p50), rate(log)];
+    lines.extend(cost(GROWING).map(|growing| growth(log, growing)));
+    lines.extend(cost(DIRECT).zip(cost(OVERLAPPED)).map(|(one, four)| method(log, one, four)));
+    lines
+}
+
+fn honesty(file_system: Option<&str>, sync: Duration) -> String {
+    let took = time(sync);
+    if file_system == Some("tmpfs") {
+        return "tmpfs lies in memory: nothing here survives a loss of power, whatever syncs say"
+            .into();
+    }
+    let rank = [IN_MEMORY, CACHED, SLOW].iter().position(|limit| sync < *limit);
+    match rank {
+        Some(0) => format!(
+            "a sync takes {took}: it reaches no device; nothing here survives a loss of power"
+        ),
+        Some(1) => format!(
+            "a sync takes {took}: the device has a cache that outlives the power, or it does not \
+             wait for its medium; find out which before you trust it"
+        ),
+        Some(2) => format!("a sync takes {took}, as a device that writes to its medium takes"),
+        _ => format!(
+            "a sync takes {took}: a rotating disk, a network, or a busy device; many committing \
+             threads share one sync, one alone waits for it"
+        ),
+    }
+}
+
+fn rate(log: Cost) -> String {
+    format!(
+        "one thread that commits each record can reach {:.0} commits/s; more threads share syncs",
+        log.per_s
+    )
+}
+
+fn growth(log: Cost, growing: Cost) -> String {
+    let ratio = log.per_s / growing.per_s;
+    if ratio < BETTER {
+        return "a file that grows is synced as soon: writing ahead gains little here".into();
+    }
+    format!("a file that grows is {ratio:.1} times slower: the log writes its segments ahead")
+}
+
+fn method(log: Cost, one: Cost, four: Cost) -> String {
+    let (alone, overlapped) = (one.per_s / log.per_s, four.per_s / log.per_s);
+    if alone >= BETTER || overlapped >= BETTER {
+        return format!(
+            "direct writes: {alone:.1} times the log's fdatasync one at a time, {overlapped:.1} \
+             times with four in flight; the log uses fdatasync"
+        );
+    }
+    "direct writes gain nothing here: fdatasync, which the log uses, is the way".into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(us: u64) -> Cost {
+        let time = Duration::from_micros(us);
+        Cost { writes: 10, per_s: 1e6 / us as f64, p50: time, p99: time }
+    }
+
+    #[test]
+    fn a_usual_disk_gets_its_rates_and_its_ways() {
+        let costs = [(LOG, Some(cost(100))), (GROWING, Some(cost(150))), (DIRECT, Some(cost(110)))];
+        let mut costs = costs.to_vec();
+        costs.push((OVERLAPPED, Some(cost(40))));
+        let lines = of(Some("ext4"), &costs).join("\n");
+        for part in [
+            "100.0 µs, as a device that writes",
+            "10000 commits/s",
+            "1.5 times slower",
+            "0.9 times the log's fdatasync one at a time, 2.5 times with four",
+        ] {
+            assert!(lines.contains(part), "{part} is not in {lines}");
+        }
+    }
+
+    #[test]
+    fn memory_is_called_memory() {
+        let in_memory = of(Some("tmpfs"), &[(LOG, Some(cost(100)))]);
+        assert!(in_memory[0].contains("tmpfs lies in memory"), "{in_memory:?}");
+        let too_soon = of(None, &[(LOG, Some(cost(1)))]);
+        assert!(too_soon[0].contains("reaches no device"), "{too_soon:?}");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_judged() {
+        assert_eq!(of(None, &[(LOG, Some(cost(100))), (DIRECT, None)]).len(), 2);
+        assert_eq!(of(None, &[(LOG, None)]).len(), 1);
+    }
+}
