@@ -357,3 +357,41 @@ fn an_epoch_that_follows_a_running_one_begins_above_all_that_is_prepared() {
     };
     assert_eq!((durable, memory.len()), (base, RING_BYTES));
 }
+
+#[test]
+fn zeros_that_a_cut_overtakes_do_not_reach_the_files_next_life() {
+    const LARGE: u64 = 2 << 20;
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let store = FileStore::open_on(Arc::new(disk.clone()), temp.path(), &options(LARGE)).unwrap();
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
+    wait_until("a spare is made", || has_spare(temp.path()));
+    store.prepare(Lsn::new(2 * LARGE)).unwrap();
+    let held = disk.controls.hold_zeros();
+    pause_below_a_flood();
+    store.prepare_ahead(Lsn::new(600 << 10));
+    wait_until("the preparer is in a step", || disk.controls.has_held_zeros());
+
+    // The log is cut in the segment, goes on in another one, and its head leaves the segment.
+    let base = store.prepared();
+    let predecessor = Predecessor { epoch: 1, end: Lsn::new(64) };
+    store.begin_epoch(&Epoch { predecessor, ..epoch(2, base.as_u64()) }).unwrap();
+    store.release(Lsn::ZERO, base).unwrap();
+    // Enough of them for every spare but the last.
+    let segments = 4;
+    let end = base.plus(segments * LARGE);
+    store.prepare(end).unwrap();
+    let records = vec![7; LARGE as usize];
+    for number in 0..segments {
+        store.write(base.plus(number * LARGE), &[IoSlice::new(&records)]).unwrap();
+    }
+    drop(held);
+    // Waits for the preparer.
+    store.close();
+    for number in 0..segments {
+        let mut found = vec![0; LARGE as usize];
+        assert_eq!(store.read(base.plus(number * LARGE), &mut found).unwrap(), found.len());
+        assert!(found == records, "segment {number} behind the cut");
+    }
+}

@@ -211,7 +211,7 @@ impl Shared {
 
     /// Zeroes segment `number` up to `goal`, as long as the tail stays behind.
     fn zero(&self, number: u64, goal: u64) {
-        let Ok(Some(file)) = self.segments.file(number) else {
+        let Some(zeroing) = self.segments.begin_zeroing(number) else {
             return;
         };
         let mut unsynced_steps = 0;
@@ -219,10 +219,10 @@ impl Shared {
             let (tail_number, used) = self.segments.split(self.tail());
             let is_passed = self.is_stopped() || tail_number > number;
             let from = if tail_number == number { used } else { 0 };
-            let stepped = !is_passed && matches!(file.zero_step(from, goal), Ok(true));
+            let stepped = !is_passed && matches!(zeroing.file.zero_step(from, goal), Ok(true));
             unsynced_steps += usize::from(stepped);
             let is_due = unsynced_steps == STEPS_PER_SYNC || !stepped;
-            if unsynced_steps > 0 && is_due && !self.segments.sync_behind(number, &file) {
+            if unsynced_steps > 0 && is_due && !zeroing.sync() {
                 return;
             }
             if !stepped {
@@ -245,7 +245,7 @@ impl Shared {
         if segments.prepared() < self.wanted(tail) {
             next = soonest;
         }
-        let ready = segments.file(number).ok().flatten().map_or(segment_bytes, |file| file.ready());
+        let ready = segments.ready(number).unwrap_or(segment_bytes);
         if segments.shape.does_zero() && ready < segment_bytes {
             let at_half_of_the_zeros = segments.start_of(number).plus(ready / 2);
             let is_undone = is_flood || at_half_of_the_zeros <= tail;

@@ -3,14 +3,12 @@
 //! A file gets a segment's name only when it is complete: it is a spare first, gets the header,
 //! is synced, renamed, and the folder is synced. What a spare holds is never read.
 //!
-//! Files stay open from the first write until what they hold is durable: a failure to write the
-//! page cache back is reported to those that had the file open. Older ones are opened to be
-//! read, the last of them being kept, so that a log may have more segments than a process files.
-//!
 //! Locks, taken in this order: `maker` (the making and freeing of segments; held over device
-//! calls), `files` (the open files; never held over one), `last_read`.
+//! calls), `zeroing` (what the preparer is at work in; held over the calls that open, rename or
+//! remove a file), `files` (the open files; never held over one), `last_read`.
 
 mod fresh_blocks;
+mod open_files;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
@@ -64,6 +62,8 @@ pub(crate) struct Segments {
     files: RwLock<BTreeMap<u64, Arc<SegmentFile>>>,
     last_read: Mutex<Option<(u64, Arc<SegmentFile>)>>,
     maker: Mutex<Maker>,
+    /// The segment that the preparer is zeroing.
+    zeroing: Mutex<Option<u64>>,
     prepared: AtomicU64,
     /// What failed behind the leader's back, and poisons the log once the leader comes.
     failure: OnceLock<Error>,
@@ -100,6 +100,7 @@ impl Segments {
             files: RwLock::default(),
             last_read: Mutex::default(),
             maker: Mutex::new(maker),
+            zeroing: Mutex::default(),
             prepared: AtomicU64::new(0),
             failure: OnceLock::new(),
         })
@@ -183,12 +184,6 @@ impl Segments {
     /// The failure that was kept.
     pub(crate) fn check(&self) -> Result<()> {
         self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
-    }
-
-    /// Syncs a segment's file for the preparer, and keeps the failure for the leader.
-    pub(crate) fn sync_behind(&self, number: u64, file: &SegmentFile) -> bool {
-        let synced = file.sync();
-        synced.map_err(|error| self.fail(self.named("sync the segment", number, error))).is_ok()
     }
 
     pub(crate) fn prepared(&self) -> Lsn {
@@ -318,8 +313,7 @@ impl Segments {
 
     /// Removes the segments that lie wholly in `[from, to)`, which were cut off.
     ///
-    /// They are not recycled: the preparer may be zeroing one of them through a handle that knows
-    /// nothing of its next life.
+    /// They are not recycled: a cut is rare, and nobody waits for their files.
     pub(crate) fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
         let _maker = self.maker.lock();
         let mut numbers = self.folder.segment_numbers(self.shape.segment_bytes)?;
@@ -346,45 +340,6 @@ impl Segments {
         self.make_spare(number, true)?;
         self.maker.lock().spares.insert(number);
         Ok(())
-    }
-
-    /// The file of segment `number`, kept open; `None` if there is no such segment.
-    pub(crate) fn file(&self, number: u64) -> Result<Option<Arc<SegmentFile>>> {
-        if let Some(file) = self.files.read().get(&number) {
-            return Ok(Some(Arc::clone(file)));
-        }
-        let opened = self.folder.open_if_there(&segment_name(number), Access::Write)?;
-        let Some(file) = opened else { return Ok(None) };
-        let file = self.wrap(file, number)?;
-        // Whoever came first has made claims on its object: all must use that one.
-        Ok(Some(Arc::clone(self.files.write().entry(number).or_insert(file))))
-    }
-
-    fn file_to_read(&self, number: u64) -> Result<Option<Arc<SegmentFile>>> {
-        if let Some(file) = self.files.read().get(&number) {
-            return Ok(Some(Arc::clone(file)));
-        }
-        if let Some((_, file)) = self.last_read.lock().as_ref().filter(|(of, _)| *of == number) {
-            return Ok(Some(Arc::clone(file)));
-        }
-        let opened = self.folder.open_if_there(&segment_name(number), Access::Read)?;
-        let Some(file) = opened else { return Ok(None) };
-        let file = self.wrap(file, number)?;
-        *self.last_read.lock() = Some((number, Arc::clone(&file)));
-        Ok(Some(file))
-    }
-
-    /// Closes the files of segments below `number`, all of which is durable.
-    fn forget_below(&self, number: u64) {
-        let has_older =
-            self.files.read().first_key_value().is_some_and(|(oldest, _)| *oldest < number);
-        if has_older {
-            let mut files = self.files.write();
-            let newer = files.split_off(&number);
-            let older = std::mem::replace(&mut *files, newer);
-            drop(files);
-            drop(older);
-        }
     }
 
     pub(crate) fn split(&self, at: Lsn) -> (u64, u64) {
@@ -509,7 +464,10 @@ impl Segments {
 
     fn free(&self, maker: &mut Maker, number: u64, keep: usize) -> Result<()> {
         let name = segment_name(number);
-        if self.shape.in_place && maker.spares.len() < keep {
+        // Held until the name is gone: nobody begins to zero what is about to be recycled.
+        let zeroing = self.zeroing.lock();
+        let may_recycle = self.shape.in_place && *zeroing != Some(number);
+        if may_recycle && maker.spares.len() < keep {
             let spare = take_number(maker);
             self.folder.rename(&name, &spare_name(spare))?;
             maker.spares.insert(spare);
@@ -518,12 +476,6 @@ impl Segments {
         }
         self.forget(number);
         Ok(())
-    }
-
-    /// Closes the file of segment `number`: an open one would keep the space of a removed one.
-    fn forget(&self, number: u64) {
-        self.files.write().remove(&number);
-        self.last_read.lock().take_if(|(of, _)| *of == number);
     }
 
     fn wrap(&self, file: Box<dyn crate::fs::DiskFile>, number: u64) -> Result<Arc<SegmentFile>> {

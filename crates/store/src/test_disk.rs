@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use palisade_core::Memory;
 
 use crate::boot::BootId;
-use crate::fs::{Access, Disk, DiskFile, Kind};
+use crate::fs::{Access, Disk, DiskFile, Kind, ZeroSteps};
 use crate::fs_os::OsDisk;
+use crate::segment_file::LOG_AT;
 
 /// What tests turn and read. All of it is SeqCst: tests want no surprises.
 #[derive(Debug)]
@@ -22,6 +23,9 @@ pub(crate) struct Controls {
     /// The next sync by the preparer's thread fails, as the one sync that is told of a failed
     /// write-back.
     fails_preparer: AtomicBool,
+    /// Zeros that the preparer's thread writes into a segment wait.
+    holds_zeros: AtomicBool,
+    has_held_zeros: AtomicBool,
     overwrites_in_place: bool,
     boot: BootId,
 }
@@ -55,14 +59,47 @@ impl Controls {
         !self.fails_preparer.load(Ordering::SeqCst)
     }
 
+    /// Until the result is dropped, zeros ahead of the tail wait before they are written.
+    pub(crate) fn hold_zeros(&self) -> HeldZeros<'_> {
+        self.holds_zeros.store(true, Ordering::SeqCst);
+        HeldZeros(self)
+    }
+
+    /// Whether zeros had to wait.
+    pub(crate) fn has_held_zeros(&self) -> bool {
+        self.has_held_zeros.load(Ordering::SeqCst)
+    }
+
+    /// A spare gets no zeros at or above the end of its first step.
+    fn wait_while_zeros_are_held(&self, offset: u64) {
+        let is_ahead = offset >= LOG_AT + ZeroSteps::default().first_bytes;
+        while is_ahead && is_preparer() && self.holds_zeros.load(Ordering::SeqCst) {
+            self.has_held_zeros.store(true, Ordering::SeqCst);
+            std::thread::yield_now();
+        }
+    }
+
     fn count_sync(&self) -> io::Result<()> {
         self.syncs.fetch_add(1, Ordering::SeqCst);
-        let is_preparer = std::thread::current().name() == Some("palisade-prepare");
-        if is_preparer && self.fails_preparer.swap(false, Ordering::SeqCst) {
+        if is_preparer() && self.fails_preparer.swap(false, Ordering::SeqCst) {
             return Err(io::Error::other("write-back failed"));
         }
         Ok(())
     }
+}
+
+/// Zeros that wait.
+#[derive(Debug)]
+pub(crate) struct HeldZeros<'a>(&'a Controls);
+
+impl Drop for HeldZeros<'_> {
+    fn drop(&mut self) {
+        self.0.holds_zeros.store(false, Ordering::SeqCst);
+    }
+}
+
+fn is_preparer() -> bool {
+    std::thread::current().name() == Some("palisade-prepare")
 }
 
 /// A disk under control.
@@ -78,6 +115,8 @@ impl TestDisk {
             frees_by_removal: AtomicBool::new(false),
             syncs: AtomicUsize::new(0),
             fails_preparer: AtomicBool::new(false),
+            holds_zeros: AtomicBool::new(false),
+            has_held_zeros: AtomicBool::new(false),
             overwrites_in_place,
             boot: [boot; 16],
         };
@@ -150,6 +189,7 @@ impl DiskFile for TestFile {
         let Some(piece) = pieces.iter().find(|piece| !piece.is_empty()) else {
             return Ok(0);
         };
+        self.controls.wait_while_zeros_are_held(offset);
         // Short on purpose.
         let len = piece.len().min(60_000);
         self.controls.check_growth(self.file.as_ref(), offset + len as u64)?;
