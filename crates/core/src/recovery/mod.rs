@@ -193,8 +193,13 @@ fn base_after(survey: &Survey, floor: Lsn, ring_bytes: u64) -> Result<Lsn> {
     if base.plus(segment_bytes) <= Lsn::LIMIT {
         return Ok(base);
     }
+    Err(no_lsn_left(base))
+}
+
+/// An epoch whose first segment would begin at `base` lies above the last LSN.
+pub(crate) fn no_lsn_left(base: Lsn) -> Error {
     let text = "the log has come to its last LSN: begin another one";
-    Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(base))
+    Error::new(ErrorKind::OutOfRange, text).at_lsn(base)
 }
 
 /// Step 2: what was found survives power loss before anybody is told of it.

@@ -32,6 +32,7 @@ use crate::buffer::Stop;
 use crate::commit::PoisonOnPanic;
 use crate::frame::{EpochSeed, Header, Kind};
 use crate::reader::EpochSpan;
+use crate::recovery::no_lsn_left;
 use crate::store::{Epoch, Predecessor, State, Store};
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -70,7 +71,8 @@ impl Wal {
     ///
     /// # Errors
     /// Nothing was changed: `NotARecord`: no record begins at `lsn`. `InvalidArgument`: it lies in
-    /// a batch and is not its last. `OutOfRange`: it lies above the end. `Truncated`: it lies below
+    /// a batch and is not its last. `OutOfRange`: it lies above the end, or no segment is left
+    /// below [`Lsn::LIMIT`] to go on in. `Truncated`: it lies below
     /// the head, or was cut off before. `NoSpace`: free space and call again. `Closed`. `Poisoned`:
     /// the next open shows whether the log was cut.
     pub fn truncate_after(&self, lsn: Lsn) -> Result<()> {
@@ -213,19 +215,28 @@ impl Handle {
 }
 
 /// Step 5. The base is the first segment start that is above every reservation and every segment
-/// that was prepared for the epoch before; the store may be preparing one more.
+/// that was prepared for the epoch before; the store may be preparing one more. Each round begins
+/// higher, so the last LSN ends them.
 fn begin_epoch(
     store: &Arc<dyn Store>,
     before: &State,
     predecessor: Predecessor,
     end: Lsn,
 ) -> std::result::Result<Epoch, Failed> {
+    let segment_bytes = before.segment_bytes;
     loop {
-        let base = end.max(store.prepared()).segment_start_at_or_above(before.segment_bytes);
+        let base = end.max(store.prepared()).segment_start_at_or_above(segment_bytes);
+        if base.plus(segment_bytes) > Lsn::LIMIT {
+            return Err(Failed::Unchanged(no_lsn_left(base)));
+        }
         let epoch = Epoch { number: before.epoch + 1, salt: store.random(), base, predecessor };
         match store.begin_epoch(&epoch) {
             Ok(()) => return Ok(epoch),
-            Err(error) if error.kind() == ErrorKind::OutOfRange => {}
+            Err(error) if error.kind() == ErrorKind::OutOfRange => {
+                if store.prepared() <= base {
+                    return Err(Failed::Unchanged(error));
+                }
+            }
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 return Err(Failed::Unchanged(error));
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use palisade::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store};
-use palisade::{Error, Lsn, MemStore, Result};
+use palisade::{Error, ErrorKind, Lsn, MemStore, Result};
 use palisade_core::Memory;
 
 /// A call that can be disturbed.
@@ -33,6 +33,8 @@ pub(crate) enum Fault {
     Broken,
     /// ENOSPC.
     Full,
+    /// The base lies below what is prepared.
+    Behind,
     Panic,
     /// The call waits until it has another fault, which it then has.
     Hold,
@@ -153,6 +155,7 @@ impl FaultyStore {
         match plan.faults[index] {
             Fault::None | Fault::Hold => Ok(()),
             Fault::Broken => Err(failed(io::Error::from_raw_os_error(5))),
+            Fault::Behind => Err(Error::new(ErrorKind::OutOfRange, "more is prepared")),
             Fault::Full => Err(failed(io::ErrorKind::StorageFull.into())),
             Fault::Panic => {
                 drop(plan);

@@ -19,6 +19,7 @@ mod full_disk;
 mod histories;
 mod holes;
 mod hostile;
+mod last_lsns;
 mod lives;
 mod panics;
 mod policies;
