@@ -142,9 +142,16 @@ fn begin_anew(
         base: base_after(&survey, floor.max(predecessor.end), ring_bytes)?,
         predecessor,
     };
+    spans.push(EpochSpan {
+        epoch: epoch.number,
+        seed: EpochSeed::new(survey.state.uuid, epoch.number, epoch.salt),
+        base: epoch.base,
+        end: Lsn::LIMIT,
+    });
     store.begin_epoch(&epoch)?;
     let memory = store.renew_buffer(epoch.number, options.buffer_bytes, epoch.base)?;
     let state = State {
+        checkpoint: lowered(survey.state.checkpoint, &spans, &epoch),
         epoch: epoch.number,
         epoch_base: epoch.base,
         epoch_salt: epoch.salt,
@@ -160,15 +167,19 @@ fn begin_anew(
         Err(error) if error.kind() == ErrorKind::NoSpace => {}
         released => released?,
     }
-    spans.push(EpochSpan {
-        epoch: epoch.number,
-        seed: EpochSeed::new(state.uuid, epoch.number, epoch.salt),
-        base: epoch.base,
-        end: Lsn::LIMIT,
-    });
     report.end = anew_at.unwrap_or(predecessor.end);
     (report.base, report.epoch) = (epoch.base, epoch.number);
     Ok(Recovered { state, spans, base: epoch.base, memory, report: report.clone() })
+}
+
+/// The checkpoint of a log that goes on in `epoch`, the last of `spans`. One that lies in what a
+/// loss or a truncation cut off is lowered to the cut; a crash may have come before the state was
+/// saved with it.
+fn lowered(checkpoint: Lsn, spans: &[EpochSpan], epoch: &Epoch) -> Lsn {
+    let cuts = spans.windows(2).map(|pair| (pair[0].end, pair[1].base));
+    let mut cuts = cuts.chain([(epoch.predecessor.end, epoch.base)]);
+    let cut = cuts.find(|(end, base)| *end < checkpoint && checkpoint < *base);
+    cut.map_or(checkpoint, |(end, _)| end)
 }
 
 /// Whether the epoch of which only what lies from `base` on is left began below: a head at the base

@@ -161,6 +161,7 @@ fn lose(path: &Path, records: &[(Lsn, Vec<u8>)], index: usize, options: &Options
     let report = wal.recovery_report().clone();
     assert_eq!((report.lost, report.end_cause), (Some(lost), EndCause::Damage));
     assert!(report.end <= from, "{report:?}");
+    assert!(wal.checkpoint_lsn() <= report.end, "what was given up was never applied");
     assert!(wal.reserved_lsn() >= lost.to, "no LSN is used twice");
     let kept = &records[..index];
     assert_eq!(contents(&wal).unwrap(), kept);
@@ -173,6 +174,7 @@ fn lose(path: &Path, records: &[(Lsn, Vec<u8>)], index: usize, options: &Options
     for policy in [RecoveryPolicy::Strict, UNNAMED, named(from)] {
         let wal = full().recovery(policy).open(path).unwrap();
         assert_eq!(wal.recovery_report().lost, None);
+        assert!(wal.checkpoint_lsn() <= report.end, "{policy:?}");
         assert_eq!(contents(&wal).unwrap(), expected, "what was given up stays gone");
     }
     let verdict = Inspector::open(path).unwrap().verify_deep(0).unwrap();
@@ -376,6 +378,7 @@ fn damaged_in_memory(options: &Options, bad: usize, closed: bool) -> (MemStore, 
     for life in 0..2 {
         let wal = Wal::with_store(store.clone(), options.clone()).unwrap();
         lsns.extend((0..20_u8).map(|n| wal.commit(&[n; 300]).unwrap()));
+        wal.checkpoint(lsns[lsns.len() - 1]).unwrap();
         if closed && life == 1 {
             wal.close().unwrap();
         }
@@ -408,6 +411,7 @@ fn a_log_killed_at_any_step_of_a_loss_is_as_before_or_ends_where_it_was_said() {
             match Wal::with_store(next.clone(), strict.clone()) {
                 Ok(wal) => {
                     assert_eq!(lsns_of(&wal), lsns[..bad], "{bad}: after {steps} steps");
+                    assert!(wal.checkpoint_lsn() <= lsns[bad], "{bad}: after {steps} steps");
                     ended += 1;
                 }
                 Err(error) => {
