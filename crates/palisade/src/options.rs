@@ -120,7 +120,7 @@ impl Options {
     /// A folder to which the segments are copied that
     /// [`truncate_before`](palisade_core::Wal::truncate_before) releases, before the log loses
     /// them; [`inspect::Archive`](crate::inspect::Archive) reads it. The folder is made at open,
-    /// but not its parents; it may lie on another file system. Each log needs one of its own: what
+    /// but not its parents, and not by an open that is refused; it may lie on another file system. Each log needs one of its own: what
     /// another log has archived is never replaced (`Mismatch`). Default: none.
     pub fn archive(mut self, path: impl Into<PathBuf>) -> Options {
         self.files.archive = Some(path.into());

@@ -24,6 +24,55 @@ use crate::segment_file::{LOG_AT, SegmentFile};
 
 const COPY_BYTES: usize = 1 << 20;
 
+/// Where an archive is, or is to be.
+#[derive(Debug)]
+pub(crate) struct ArchivePlace {
+    folder: Folder,
+    is_there: bool,
+}
+
+impl ArchivePlace {
+    /// The archive's folder in `path`, for the log in the folder `log`. Changes nothing.
+    pub(crate) fn find(path: &Path, log: &Folder) -> Result<ArchivePlace> {
+        let disk = log.shared_disk();
+        let named = |error| Error::io("find the archive's folder", error).at_path(path);
+        let path = &std::path::absolute(path).map_err(named)?;
+        if path == log.path() {
+            let text = "the archive's folder is the log's; expected another one";
+            return Err(Error::new(ErrorKind::InvalidArgument, text).at_path(path));
+        }
+        let kind = disk.kind(path).map_err(named)?;
+        match kind {
+            Kind::Folder => {}
+            // The log's own is made before.
+            Kind::Missing if path.parent() == Some(log.path()) => {}
+            Kind::Missing => crate::open::check_parent(disk.as_ref(), path)?,
+            Kind::Other => {
+                let text = "the archive's path names a file; expected a folder";
+                return Err(Error::new(ErrorKind::Foreign, text).at_path(path));
+            }
+        }
+        Ok(ArchivePlace { folder: Folder::new(disk, path), is_there: kind == Kind::Folder })
+    }
+
+    /// The archive of the log `uuid`, unless it holds another log's segments. Changes nothing.
+    pub(crate) fn archive_of(&self, uuid: Uuid) -> Result<Archive> {
+        let folder = self.folder.clone();
+        let archive = Archive { folder, uuid, temp: format!("segment-{uuid}.tmp") };
+        let numbers = if self.is_there { self.folder.segment_numbers(1)? } else { Vec::new() };
+        for number in numbers {
+            match archive.check_owner(number) {
+                Err(error) if error.kind() == ErrorKind::Mismatch => return Err(error),
+                // Damage in an archive keeps nobody from the log.
+                Err(_) => {}
+                // They are all of one log.
+                Ok(()) => break,
+            }
+        }
+        Ok(archive)
+    }
+}
+
 /// The folder to which released segments go.
 #[derive(Debug)]
 pub(crate) struct Archive {
@@ -35,37 +84,18 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// The archive in `path` of the log `uuid`; makes the folder, but not its parents.
-    pub(crate) fn open(path: &Path, log: &Folder, uuid: Uuid) -> Result<Archive> {
-        let disk = log.shared_disk();
+    /// Makes the folder, but not its parents, if it is missing, and its name durable, whichever
+    /// life made it: segments will be let go of because their copies are in it.
+    ///
+    /// Only an open calls it: an archive that is gone while the log runs may be a disk that was
+    /// taken away.
+    pub(crate) fn make(&self) -> Result<()> {
+        let (disk, path) = (self.folder.disk(), self.folder.path());
         let named = |error| Error::io("find the archive's folder", error).at_path(path);
-        let path = &std::path::absolute(path).map_err(named)?;
-        if path == log.path() {
-            let text = "the archive's folder is the log's; expected another one";
-            return Err(Error::new(ErrorKind::InvalidArgument, text).at_path(path));
+        if disk.kind(path).map_err(named)? == Kind::Missing {
+            crate::open::create_folder(disk, path)?;
         }
-        match disk.kind(path).map_err(named)? {
-            Kind::Folder => {}
-            Kind::Missing => crate::open::create_folder(disk.as_ref(), path)?,
-            Kind::Other => {
-                let text = "the archive's path names a file; expected a folder";
-                return Err(Error::new(ErrorKind::Foreign, text).at_path(path));
-            }
-        }
-        let folder = Folder::new(disk, path);
-        // Whichever life made it: segments will be let go of because their copies are in it.
-        crate::open::sync_parent(&folder)?;
-        let archive = Archive { folder, uuid, temp: format!("segment-{uuid}.tmp") };
-        for number in archive.folder.segment_numbers(1)? {
-            match archive.check_owner(number) {
-                Err(error) if error.kind() == ErrorKind::Mismatch => return Err(error),
-                // Damage in an archive keeps nobody from the log.
-                Err(_) => {}
-                // They are all of one log.
-                Ok(()) => break,
-            }
-        }
-        Ok(archive)
+        crate::open::sync_parent(&self.folder)
     }
 
     /// Whether segment `number` may be put into the archive: it is not there yet, or is the log's.

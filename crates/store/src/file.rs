@@ -10,7 +10,6 @@ use palisade_core::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store};
 use palisade_core::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
 use parking_lot::Mutex;
 
-use crate::archive::Archive;
 use crate::boot::BootId;
 use crate::buffer_file::{self, RingHeader, SyncLine};
 use crate::folder::{BUFFER, Folder, LOCK};
@@ -91,7 +90,7 @@ impl FileStore {
         path: &Path,
         options: &FileOptions,
     ) -> Result<FileStore> {
-        let Opened { folder, lock, meta } = open::open(disk, path, options)?;
+        let Opened { folder, lock, meta, archive } = open::open(disk, path, options)?;
         let in_place = folder.disk().overwrites_in_place(path);
         let State { uuid, segment_bytes, .. } = *meta.state();
         let shape = Shape {
@@ -102,9 +101,7 @@ impl FileStore {
             spare_segments: options.spare_segments,
             zero_steps: folder.disk().zero_steps(),
         };
-        let archive = options.archive.as_ref();
-        let archive = archive.map(|path| Archive::open(path, &folder, uuid));
-        let segments = Arc::new(Segments::open(folder.clone(), shape, archive.transpose()?)?);
+        let segments = Arc::new(Segments::open(folder.clone(), shape, archive)?);
         Ok(FileStore {
             // Without the sync line, a boot id has nothing to vouch for.
             boot: folder.disk().boot_id().filter(|_| in_place),
@@ -208,10 +205,14 @@ impl Store for FileStore {
 
     fn begin_epoch(&self, epoch: &Epoch) -> Result<()> {
         let is_running = self.ring.lock().is_some();
+        if !is_running {
+            self.segments.make_archive()?;
+        }
         self.segments.begin(epoch, is_running)
     }
 
     fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
+        self.segments.make_archive()?;
         self.segments.resume(epoch, from)
     }
 

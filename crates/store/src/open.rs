@@ -11,6 +11,7 @@ use std::time::Duration;
 use palisade_core::store::State;
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
+use crate::archive::{Archive, ArchivePlace};
 use crate::folder::{Folder, LOCK, META, META_TEMP};
 use crate::fs::{Access, Disk, DiskFile, Kind};
 use crate::meta::{self, Meta, MetaFile};
@@ -27,23 +28,35 @@ pub(crate) struct Opened {
     pub(crate) folder: Folder,
     pub(crate) lock: Box<dyn DiskFile>,
     pub(crate) meta: MetaFile,
+    pub(crate) archive: Option<Archive>,
+}
+
+/// What is asked for, and what a log that is made here begins with.
+struct Asked<'a> {
+    options: &'a FileOptions,
+    /// Its error counts where a log is made.
+    fresh: Result<State>,
+    archive: Option<ArchivePlace>,
 }
 
 /// Opens the log in `path`, or makes it.
 pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> Result<Opened> {
-    let folder = find(disk, path, options.mode)?;
-    if let Err(error) = look(&folder, options) {
-        // A writer may be in the middle of a save; with the lock the second look tells.
-        let may_be_busy = error.kind() == ErrorKind::Corrupt
-            && folder.open_if_there(LOCK, Access::Read)?.is_some();
-        if !may_be_busy {
-            return Err(error);
-        }
+    let (folder, is_there) = find(disk, path, options.mode)?;
+    let archive = options.archive.as_ref().map(|path| ArchivePlace::find(path, &folder));
+    let fresh = fresh_state(&folder, options);
+    let asked = Asked { options, fresh, archive: archive.transpose()? };
+    if is_there {
+        look_before_the_lock(&folder, &asked)?;
+    } else {
+        asked.archive_of(None)?;
+        create_folder(folder.disk(), folder.path())?;
     }
     let checked = folder.disk().check_writable(path);
     checked.map_err(|error| Error::io("write to the log's folder", error).at_path(path))?;
     let lock = take_lock(&folder)?;
-    let meta = match look(&folder, options)? {
+    let found = look(&folder, options)?;
+    let archive = asked.archive_of(found.as_ref())?;
+    let meta = match found {
         Some(meta) => {
             if meta.state.epoch == 0 {
                 // Its maker died before the first epoch, perhaps before a sync of these names. A
@@ -55,21 +68,44 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
         }
         None => {
             sync_parent(&folder)?;
-            MetaFile::create(&folder, begin_state(&folder, options)?)?
+            MetaFile::create(&folder, asked.fresh?)?
         }
     };
-    Ok(Opened { folder, lock, meta })
+    Ok(Opened { folder, lock, meta, archive })
+}
+
+impl Asked<'_> {
+    /// The archive, if it may be that of the log that was `found`, or of a new one.
+    fn archive_of(&self, found: Option<&Meta>) -> Result<Option<Archive>> {
+        let Some(place) = &self.archive else { return Ok(None) };
+        let state = found.map_or_else(|| self.fresh.clone(), |meta| Ok(meta.state.clone()))?;
+        place.archive_of(state.uuid).map(Some)
+    }
+}
+
+/// The first look. What it finds damaged, a writer may be in the middle of saving; with the lock
+/// the second look tells.
+fn look_before_the_lock(folder: &Folder, asked: &Asked<'_>) -> Result<()> {
+    match look(folder, asked.options) {
+        Ok(found) => asked.archive_of(found.as_ref()).map(drop),
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            let may_be_busy = folder.open_if_there(LOCK, Access::Read)?.is_some();
+            if may_be_busy { Ok(()) } else { Err(error) }
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Finds a log that is there, for reading beside its writer.
 pub(crate) fn find_log(disk: Arc<dyn Disk>, path: &Path) -> Result<(Folder, Meta)> {
-    let folder = find(disk, path, OpenMode::MustExist)?;
+    let (folder, _) = find(disk, path, OpenMode::MustExist)?;
     let options = FileOptions { mode: OpenMode::MustExist, ..FileOptions::default() };
     let meta = look(&folder, &options)?.ok_or_else(|| no_log(&folder))?;
     Ok((folder, meta))
 }
 
-fn find(disk: Arc<dyn Disk>, path: &Path, mode: OpenMode) -> Result<Folder> {
+/// The folder in `path`, and whether it is there; changes nothing.
+fn find(disk: Arc<dyn Disk>, path: &Path, mode: OpenMode) -> Result<(Folder, bool)> {
     if path.as_os_str().is_empty() {
         let text = "the path of the log's folder is empty";
         return Err(Error::new(ErrorKind::InvalidArgument, text));
@@ -89,29 +125,34 @@ fn find(disk: Arc<dyn Disk>, path: &Path, mode: OpenMode) -> Result<Folder> {
             let text = "the log's folder does not exist";
             return Err(Error::new(ErrorKind::NotFound, text).at_path(path));
         }
-        Kind::Missing => create_folder(disk.as_ref(), path)?,
+        Kind::Missing => check_parent(disk.as_ref(), path)?,
     }
-    Ok(Folder::new(disk, path))
+    Ok((Folder::new(disk, path), kind == Kind::Folder))
+}
+
+/// Refuses a folder that could not be made.
+pub(crate) fn check_parent(disk: &dyn Disk, path: &Path) -> Result<()> {
+    if matches!(disk.kind(parent_of(path)), Ok(Kind::Folder)) {
+        return Ok(());
+    }
+    let text = "the folder does not exist, and neither does the folder to make it in";
+    Err(Error::new(ErrorKind::NotFound, text).at_path(path))
 }
 
 pub(crate) fn create_folder(disk: &dyn Disk, path: &Path) -> Result<()> {
-    let parent = parent_of(path);
-    if !matches!(disk.kind(parent), Ok(Kind::Folder)) {
-        let text = "the folder does not exist, and neither does the folder to make it in";
-        return Err(Error::new(ErrorKind::NotFound, text).at_path(path));
-    }
     let made = disk.create_folder(path);
-    made.map_err(|error| Error::io("make the log's folder", error).at_path(path))
+    made.map_err(|error| Error::io("make the folder", error).at_path(path))
 }
 
-/// Makes the name of the log's folder durable, whichever life made it.
+/// Makes the name of `folder` durable, whichever life made it.
 pub(crate) fn sync_parent(folder: &Folder) -> Result<()> {
     let parent = parent_of(folder.path());
     match folder.disk().sync_folder(parent) {
         // Whoever may not even read it has not made the folder in it.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         other => other.map_err(|error| {
-            Error::io("sync the folder that holds the log's folder", error).at_path(parent)
+            Error::io("sync the folder that holds the log's or the archive's", error)
+                .at_path(parent)
         }),
     }
 }
@@ -173,7 +214,7 @@ fn take_lock(folder: &Folder) -> Result<Box<dyn DiskFile>> {
     Err(Error::new(ErrorKind::Locked, text).at_path(folder.path()))
 }
 
-fn begin_state(folder: &Folder, options: &FileOptions) -> Result<State> {
+fn fresh_state(folder: &Folder, options: &FileOptions) -> Result<State> {
     let mut uuid = [0; 16];
     for half in uuid.chunks_exact_mut(8) {
         let bits = folder.disk().random();

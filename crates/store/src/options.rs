@@ -62,7 +62,7 @@ pub struct FileOptions {
     pub zero_fill: bool,
     /// A folder to which the segments are copied that
     /// [`truncate_before`](palisade_core::Wal::truncate_before) releases, before the log loses
-    /// them. Made at open, but not its parents. Read it with [`ArchiveReader`](crate::ArchiveReader).
+    /// them. Made at open, but not its parents; an open that is refused makes none. Read it with [`ArchiveReader`](crate::ArchiveReader).
     /// Each log needs one of its own. Default `None`: they are gone.
     pub archive: Option<PathBuf>,
 }

@@ -280,6 +280,11 @@ impl Segments {
         Ok(archived)
     }
 
+    /// Makes the archive's folder, once it is decided that the log is opened.
+    pub(crate) fn make_archive(&self) -> Result<()> {
+        self.archive.as_ref().map_or(Ok(()), Archive::make)
+    }
+
     /// Archives the segments `numbers`, ascending, as far as it gets; says how far.
     fn keep_in_archive(&self, numbers: &[u64]) -> (usize, Result<()>) {
         let Some(archive) = self.archive.as_ref().filter(|_| !numbers.is_empty()) else {

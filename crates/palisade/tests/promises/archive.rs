@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use palisade::inspect::Archive;
-use palisade::{Error, ErrorKind, Lsn, Options, Wal};
+use palisade::{BufferKind, Error, ErrorKind, Lsn, Options, RecoveryPolicy, Wal};
 
 use crate::faulty::{Fault, FaultyStore, Op};
 use crate::folder::{contents, copy_as_killed, flip, folder, place_of, small, snapshot};
@@ -250,5 +250,73 @@ fn what_cannot_be_freed_fails_the_open() {
         store.set(Op::Release, Fault::Broken);
         let error = Wal::with_store(store, Options::new()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    });
+}
+
+#[test]
+fn a_refused_open_makes_no_archive() {
+    guarded(|| {
+        let (dir, path) = folder();
+        let archive = dir.path().join("archive");
+        let wal = small().buffer(BufferKind::Heap).open(&path).unwrap();
+        let expected = append(&wal, 0, 60);
+        wal.checkpoint(expected[59].0).unwrap();
+        drop(wal);
+        let (file, at) = place_of(&path, expected[58].0, SEGMENT_BYTES);
+        flip(&file, at + 40);
+        let before = snapshot(&path);
+        let lose_from = |lsn| RecoveryPolicy::PointInTime { lose_from: lsn };
+        for policy in [RecoveryPolicy::Strict, RecoveryPolicy::Absolute, lose_from(None)] {
+            let options = archiving(&archive).recovery(policy);
+            options.open(&path).unwrap_err();
+            options.foresee(&path).unwrap_err();
+        }
+        let options = archiving(&archive).recovery(lose_from(Some(expected[58].0)));
+        options.foresee(&path).unwrap();
+        assert!(!archive.exists() && snapshot(&path) == before);
+        options.open(&path).unwrap();
+        assert!(archive.exists());
+    });
+}
+
+#[test]
+fn an_open_that_is_refused_for_its_archive_makes_no_log() {
+    guarded(|| {
+        let (dir, path) = folder();
+        let archive = dir.path().join("archive");
+        let wal = archiving(&archive).open(&path).unwrap();
+        let expected = append(&wal, 0, 60);
+        wal.truncate_before(expected[50].0).unwrap();
+        let other = dir.path().join("other");
+        let cases = [
+            (archive.clone(), ErrorKind::Mismatch),
+            (other.clone(), ErrorKind::InvalidArgument),
+            (path.join("meta"), ErrorKind::Foreign),
+            (dir.path().join("missing").join("archive"), ErrorKind::NotFound),
+        ];
+        for (archive, kind) in cases {
+            let error = archiving(&archive).open(&other).unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(!other.exists(), "{error}");
+            // A folder that is there and empty stays empty.
+            fs::create_dir(&other).unwrap();
+            assert_eq!(archiving(&archive).open(&other).unwrap_err().kind(), kind);
+            assert_eq!(snapshot(&other).len(), 0);
+            fs::remove_dir(&other).unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_archive_may_lie_in_the_logs_folder() {
+    guarded(|| {
+        let (_dir, path) = folder();
+        let archive = path.join("archive");
+        let wal = archiving(&archive).open(&path).unwrap();
+        let expected = append(&wal, 0, 60);
+        wal.truncate_before(expected[50].0).unwrap();
+        drop(wal);
+        let wal = archiving(&archive).open(&path).unwrap();
+        assert_kept(&archive, &wal, &expected);
     });
 }
