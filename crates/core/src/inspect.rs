@@ -10,7 +10,7 @@ use crate::reader::{EpochSpan, FrameReader, Records};
 pub use crate::recovery::full::BadPlace;
 use crate::recovery::full::{self, Effort};
 pub use crate::recovery::salvage::{Gap, Salvage, Salvaged};
-use crate::recovery::survey::Survey;
+use crate::recovery::survey::{Found, Survey};
 use crate::recovery::{EndCause, Rule, Scanner};
 use crate::store::{ReadStore, Segment, State};
 use crate::{Error, ErrorKind, Lsn, Result};
@@ -118,17 +118,22 @@ impl Inspector {
 
     /// The records from `from`, or from the head on, to `end`, where one of them ends.
     ///
+    /// Segments may be missing: what lies behind them can be read from there.
+    ///
     /// # Errors
-    /// As [`records`](Inspector::records). The iterator gives `Corrupt` where no valid record is
-    /// below `end`.
+    /// `Corrupt` if headers contradict each other, `Io` if the store cannot be read. The iterator
+    /// gives `Corrupt` where no valid record is below `end`, and where an epoch ends and nothing
+    /// says that the next one follows on it.
     pub fn records_until(&self, from: Option<Lsn>, end: Lsn) -> Result<Records> {
-        let mut survey = self.survey()?;
-        if let Some(newest) = survey.spans.last_mut() {
+        let found = Found::list(self.store.as_ref())?;
+        let mut spans = found.lives(&self.store.place())?;
+        if let Some(newest) = spans.last_mut() {
             newest.end = end.max(newest.base);
         }
-        let head = survey.state.head;
-        let reader = self.reader(&survey);
-        Ok(Records::new(reader, survey.spans, from.unwrap_or(head).max(head)))
+        let State { head, segment_bytes, .. } = found.state;
+        let store = Arc::clone(&self.store);
+        let reader = FrameReader::new(store, segment_bytes, READ_AHEAD_BYTES);
+        Ok(Records::new(reader, spans, from.unwrap_or(head).max(head)))
     }
 
     /// Reads every record and checks it, then the end as recovery would.

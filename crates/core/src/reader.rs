@@ -444,7 +444,7 @@ impl Records {
                     self.finish();
                     return Ok(None);
                 }
-                return Err(damaged(at, span));
+                return Err(damaged(at, span, self.spans.get(self.span + 1)));
             };
             let end = at.plus(header.frame_bytes);
             match header.kind {
@@ -504,8 +504,11 @@ impl fmt::Debug for Records {
     }
 }
 
-fn damaged(at: Lsn, span: EpochSpan) -> Error {
-    let message = format!("no valid record of epoch {} where one must begin", span.epoch);
+fn damaged(at: Lsn, span: EpochSpan, next: Option<&EpochSpan>) -> Error {
+    let mut message = format!("no valid record of epoch {} where one must begin", span.epoch);
+    if let Some(next) = next {
+        message += &format!("; epoch {} begins at LSN {}", next.epoch, next.base);
+    }
     Error::new(ErrorKind::Corrupt, message).at_lsn(at)
 }
 

@@ -143,6 +143,12 @@ impl Inspector {
 /// LSNs are those that they had. An archive ends with a segment, at or below the head of the log
 /// that writes it: the records between are archived when their segment is released.
 ///
+/// An archive breaks where a segment is missing or damaged, and where the log began anew after a
+/// loss of all that it held, the header of the head's segment included
+/// ([`PointInTime`](crate::RecoveryPolicy::PointInTime)): what that segment held below the head is in
+/// no archive then. The error at such a place names it; [`segments`](Archive::segments) tells where
+/// the line goes on, and `records` reads on from there.
+///
 /// ```
 /// # fn main() -> palisade::Result<()> {
 /// # let folder = std::env::temp_dir().join(format!("palisade-archive-{}", std::process::id()));
@@ -192,7 +198,8 @@ impl Archive {
     ///
     /// # Errors
     /// `Corrupt` if headers contradict each other, `Io` if a file cannot be read. The iterator
-    /// gives `Corrupt` at a record that is damaged, or that was in a segment that is missing.
+    /// gives `Corrupt` at a record that is damaged, or that was in a segment that is missing, and
+    /// where nothing says that the next epoch follows on the one before.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
         self.view.records_until(from, self.files.end()?)
     }

@@ -131,9 +131,7 @@ fn begin_anew(
         newest.end = survey.state.clean_end;
         predecessor = Predecessor { epoch: newest.epoch, end: newest.end };
     } else if let Some(limit) = survey.limit {
-        // Nothing is left, and the head's own segment may be what is damaged: no part of it counts.
-        let within = limit.as_u64() % survey.state.segment_bytes;
-        predecessor = Predecessor { epoch: 0, end: Lsn::new(limit.as_u64() - within) };
+        predecessor = survey.before_nothing(limit);
         anew_at = Some(limit);
     }
     let epoch = Epoch {

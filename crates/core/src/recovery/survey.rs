@@ -36,6 +36,8 @@ pub(crate) struct Survey {
     pub(crate) highest_end: Lsn,
     /// Where the log is to end, if only what lies below some place was surveyed.
     pub(crate) limit: Option<Lsn>,
+    /// The valid header of the segment that holds the head.
+    at_head: Option<SegmentHeader>,
 }
 
 /// The state and all segments of a store, with headers that can be computed with.
@@ -61,6 +63,43 @@ impl Found {
         let mut dead: Vec<(Lsn, Lsn)> = valid.filter_map(dead).collect();
         dead.sort_unstable();
         dead
+    }
+
+    /// The epochs, ascending, as far as headers tell of them: the newest has no end. Where nothing
+    /// says that an epoch follows on the one before, that one reaches up to it, so that a reader
+    /// does not pass over what is missing between them.
+    ///
+    /// # Errors
+    /// `Corrupt` if an epoch lies behind a later one.
+    pub(crate) fn lives(&self, place: &str) -> Result<Vec<EpochSpan>> {
+        let State { uuid, segment_bytes, .. } = self.state;
+        let dead = self.dead_ranges();
+        let is_dead = |header: &SegmentHeader| {
+            let end = header.base.plus(segment_bytes);
+            dead.iter().any(|(from, to)| header.base >= *from && end <= *to)
+        };
+        let valid = self.segments.iter().filter_map(|segment| segment.header.as_ref().ok());
+        let mut spans: Vec<EpochSpan> = Vec::new();
+        for header in valid.filter(|header| !is_dead(header)) {
+            if let Some(last) = spans.last_mut() {
+                if header.epoch < last.epoch {
+                    let text = format!("epoch {} follows a later one", header.epoch);
+                    return Err(corrupt(text, place).at_segment(header.number));
+                }
+                if header.epoch == last.epoch {
+                    continue;
+                }
+                let follows = header.predecessor.filter(|before| before.epoch == last.epoch);
+                last.end = follows.map_or(header.base, |before| before.end);
+            }
+            spans.push(EpochSpan {
+                epoch: header.epoch,
+                seed: EpochSeed::new(uuid, header.epoch, header.salt),
+                base: header.base,
+                end: Lsn::LIMIT,
+            });
+        }
+        Ok(spans)
     }
 
     /// The seed of the segment at `index`; where its header is damaged, those of the nearest
@@ -107,6 +146,8 @@ impl Survey {
             found.last().map_or(Lsn::ZERO, |last| Lsn::new((last.number + 1) * segment_bytes));
         let valid = || found.iter().filter_map(|segment| segment.header.as_ref().ok());
         let largest_epoch = valid().map(|header| header.epoch).max().unwrap_or(0).max(state.epoch);
+        let head_number = state.head.segment(segment_bytes);
+        let at_head = valid().find(|header| header.number == head_number).copied();
         let mut survey = Survey {
             segments: BTreeMap::new(),
             damaged: BTreeMap::new(),
@@ -116,6 +157,7 @@ impl Survey {
             largest_epoch,
             highest_end,
             limit: None,
+            at_head,
             state,
         };
         for segment in &found {
@@ -145,6 +187,23 @@ impl Survey {
 
     pub(crate) fn newest(&self) -> Option<EpochSpan> {
         self.spans.last().copied()
+    }
+
+    /// What the next epoch is to say of the one before, in a log that is to end at `limit` and has
+    /// nothing left.
+    ///
+    /// The head's epoch ends at the head: an archive has its records below. Where the header of the
+    /// head's segment is lost no part of that segment counts, and nothing names the epoch.
+    pub(crate) fn before_nothing(&self, limit: Lsn) -> Predecessor {
+        let at_head = self.at_head.filter(|_| limit == self.state.head);
+        match at_head.map(|header| (header, header.predecessor)) {
+            Some((header, Some(before))) if header.base == limit => before,
+            Some((header, _)) => Predecessor { epoch: header.epoch, end: limit },
+            None => {
+                let within = limit.as_u64() % self.state.segment_bytes;
+                Predecessor { epoch: 0, end: Lsn::new(limit.as_u64() - within) }
+            }
+        }
     }
 
     /// The floor as the headers give it: what was certainly durable once.

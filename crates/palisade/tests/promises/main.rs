@@ -5,6 +5,7 @@
 //! Every test that could hang if a promise were broken runs under a watchdog, so that it fails
 //! instead.
 
+mod anew;
 mod archive;
 mod async_commit;
 mod bad_input;

@@ -1,0 +1,206 @@
+//! Logs whose head itself is damaged: a loss that is named lets them begin anew, and the archive
+//! goes on, or says where it breaks.
+
+use std::fs;
+use std::io::IoSlice;
+use std::path::Path;
+
+use palisade::inspect::Archive;
+use palisade::store::Store;
+use palisade::{ErrorKind, Lsn, MemStore, Options, RecoveryPolicy, Verify, Wal};
+
+use crate::faulty::FaultyStore;
+use crate::folder::{contents, flip, folder, place_of, small};
+
+const SEGMENT_BYTES: u64 = 64 << 10;
+
+type Entries = Vec<(Lsn, Vec<u8>)>;
+
+fn named(lsn: Lsn) -> RecoveryPolicy {
+    RecoveryPolicy::PointInTime { lose_from: Some(lsn) }
+}
+
+fn append(wal: &Wal, from: u8, to: u8) -> Entries {
+    let datas = (from..to).map(|n| vec![n; 4000]);
+    datas.map(|data| (wal.append(&data).unwrap().lsn(), data)).collect()
+}
+
+fn base_of(lsn: Lsn) -> Lsn {
+    Lsn::new(lsn.as_u64() - lsn.as_u64() % SEGMENT_BYTES)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Damage {
+    Record,
+    Header,
+    Missing,
+}
+
+/// What a log was before it lost all that it held, and what it is since.
+struct Lost {
+    _dir: tempfile::TempDir,
+    archive: std::path::PathBuf,
+    before: Entries,
+    since: Entries,
+    /// Where it began anew.
+    base: Lsn,
+}
+
+/// A log of two lives, of 40 records each, whose head at the record `head` is damaged, begins anew
+/// and archives some of what it holds then.
+fn begin_anew(head: impl Fn(&Entries) -> usize, damage: Damage) -> (usize, Lost) {
+    let (dir, path) = folder();
+    let archive = dir.path().join("archive");
+    let options = small().archive(&archive).verify(Verify::Full);
+    let mut before = append(&options.open(&path).unwrap(), 0, 40);
+    let wal = options.open(&path).unwrap();
+    before.extend(append(&wal, 40, 80));
+    let head = head(&before);
+    wal.truncate_before(before[head].0).unwrap();
+    wal.close().unwrap();
+    hurt(&path, before[head].0, damage);
+    let wal = options.recovery(named(before[head].0)).open(&path).unwrap();
+    assert_eq!(contents(&wal).unwrap(), []);
+    let base = wal.recovery_report().base;
+    let since = append(&wal, 100, 160);
+    wal.truncate_before(since[50].0).unwrap();
+    assert_eq!(contents(&wal).unwrap(), since[50..]);
+    (head, Lost { _dir: dir, archive, before, since, base })
+}
+
+fn hurt(path: &Path, lsn: Lsn, damage: Damage) {
+    let (file, at) = place_of(path, lsn, SEGMENT_BYTES);
+    match damage {
+        Damage::Record => flip(&file, at + 40),
+        Damage::Header => flip(&file, 50),
+        Damage::Missing => fs::remove_file(file).unwrap(),
+    }
+}
+
+/// The records of the archive from `from` on, and the place and the text of the error that ends
+/// them.
+fn archived(archive: &Path, from: Option<Lsn>) -> (Entries, Option<(Lsn, String)>) {
+    let mut records = Archive::open(archive).unwrap().records(from).unwrap();
+    let mut all = Entries::new();
+    loop {
+        match records.next() {
+            Ok(Some(record)) => all.push((record.lsn(), record.data().to_vec())),
+            Ok(None) => return (all, None),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                return (all, Some((error.lsn().unwrap(), error.to_string())));
+            }
+        }
+    }
+}
+
+/// A head within a segment, one at the base of a segment, one at the base of a life, and one
+/// within that life.
+fn heads() -> [fn(&Entries) -> usize; 4] {
+    let of_segment = |records: &Entries| {
+        let later = records.iter().enumerate().skip(1);
+        later.clone().find(|(_, (lsn, _))| base_of(*lsn) == *lsn).unwrap().0
+    };
+    [|_| 20, of_segment, |_| 40, |_| 60]
+}
+
+#[test]
+fn an_archive_goes_on_when_the_log_begins_anew() {
+    for head in heads() {
+        let (head, lost) = begin_anew(head, Damage::Record);
+        let (found, error) = archived(&lost.archive, None);
+        assert_eq!(error, None, "head {head}");
+        assert_eq!(found[..head], lost.before[..head], "all below the head was archived");
+        assert!(found.len() >= head + 40, "head {head}");
+        assert_eq!(found[head..], lost.since[..found.len() - head]);
+    }
+}
+
+/// With the header of the head's segment its epoch is lost, and what lay in it below the head.
+#[test]
+fn an_archive_says_where_a_log_began_anew_and_what_was_before_is_not_known() {
+    for damage in [Damage::Header, Damage::Missing] {
+        for head in heads() {
+            let (head, lost) = begin_anew(head, damage);
+            let place = base_of(lost.before[head].0);
+            let whole = lost.before.iter().take_while(|(lsn, _)| *lsn < place).count();
+            let (found, error) = archived(&lost.archive, None);
+            assert_eq!(found, lost.before[..whole], "{damage:?}, head {head}");
+            let (lsn, text) = error.expect("what is missing is no end");
+            assert!(lsn <= place && lsn > lost.before[whole - 1].0, "{text}");
+            assert!(text.contains(&lost.base.to_string()), "{text}");
+            let (found, error) = archived(&lost.archive, Some(lost.base));
+            assert_eq!(error, None, "{damage:?}, head {head}");
+            assert!(found.len() >= 40 && found == lost.since[..found.len()]);
+        }
+    }
+}
+
+/// One file that is missing costs what it held, in an older life, too.
+#[test]
+fn what_lies_behind_a_gap_in_an_archive_is_read_from_there() {
+    let (dir, path) = folder();
+    let archive = dir.path().join("archive");
+    let options = small().archive(&archive);
+    let mut records = append(&options.open(&path).unwrap(), 0, 40);
+    let wal = options.open(&path).unwrap();
+    records.extend(append(&wal, 40, 80));
+    wal.truncate_before(records[75].0).unwrap();
+    let (file, _) = place_of(&archive, records[20].0, SEGMENT_BYTES);
+    fs::remove_file(file).unwrap();
+    let base = base_of(records[20].0);
+    let (found, error) = archived(&archive, None);
+    assert_eq!(error.map(|(lsn, _)| lsn), Some(base));
+    assert_eq!(found[..], records[..found.len()]);
+    assert!(records[found.len()].0 >= base);
+    let (found, error) = archived(&archive, Some(records[40].0));
+    assert_eq!(error, None);
+    assert!(found.len() > 20 && found == records[40..40 + found.len()]);
+}
+
+#[test]
+fn a_log_killed_at_any_step_of_beginning_anew_is_as_before_or_empty() {
+    let strict = Options::new().buffer_bytes(4096).verify(Verify::Full);
+    for (head, loses_power) in
+        [5, 20, 25].into_iter().flat_map(|head| [(head, true), (head, false)])
+    {
+        let (mut as_before, mut empty) = (0, 0);
+        for steps in 0.. {
+            let inner = MemStore::new(4096);
+            let mut lsns: Vec<Lsn> = Vec::new();
+            for _ in 0..2 {
+                let wal = Wal::with_store(inner.clone(), strict.clone()).unwrap();
+                lsns.extend((0..20_u8).map(|n| wal.commit(&[n; 300]).unwrap()));
+                wal.truncate_before(lsns[head.min(lsns.len() - 1)]).unwrap();
+                wal.checkpoint(lsns[lsns.len() - 1]).unwrap();
+            }
+            inner.write(lsns[head].plus(30), &[IoSlice::new(b"rot")]).unwrap();
+            let lossy = strict.clone().recovery(named(lsns[head]));
+            let store = FaultyStore::over(inner);
+            store.die_after(steps);
+            let is_done = Wal::with_store(store.clone(), lossy.clone()).is_ok();
+            if loses_power {
+                store.inner.lose_power();
+            }
+            let next = store.next_life();
+            match Wal::with_store(next.clone(), strict.clone()) {
+                Ok(wal) => {
+                    assert_eq!(contents(&wal).unwrap(), [], "head {head}: after {steps} steps");
+                    empty += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "after {steps} steps: {error}");
+                    assert_eq!(error.lsn(), Some(lsns[head]));
+                    as_before += 1;
+                }
+            }
+            let wal = Wal::with_store(next.next_life(), lossy).unwrap();
+            assert_eq!(contents(&wal).unwrap(), [], "head {head}: after {steps} steps");
+            assert!(wal.commit(b"anew").unwrap() > lsns[39], "no LSN is used twice");
+            if is_done {
+                break;
+            }
+        }
+        assert!(as_before > 0 && empty > 2, "head {head}: {as_before} and {empty}");
+    }
+}
