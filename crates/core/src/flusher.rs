@@ -15,7 +15,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::commit::{Callback, Commit};
+use crate::commit::{Callback, Commit, Waiter};
 use crate::sync::{Instant, JoinHandle, Mutex, Parker, is_current, park, park_until, spawn};
 use crate::{Error, Result};
 
@@ -78,6 +78,24 @@ impl Flusher {
             return;
         }
         mailbox.callbacks.push_back((callback, result));
+        mailbox.wake();
+    }
+
+    /// Takes the callbacks out of `taken` and lets the thread run them with `result`, in their
+    /// order; leaves them where the thread has ended. Runs none itself: the caller holds a lock.
+    pub(crate) fn take_callbacks(&self, taken: &mut Vec<Waiter>, result: &Result<()>) {
+        if !taken.iter().any(|waiter| matches!(waiter, Waiter::Callback(_))) {
+            return;
+        }
+        let mut mailbox = self.mailbox.lock();
+        if mailbox.ended {
+            return;
+        }
+        let callbacks = taken.extract_if(.., |waiter| matches!(waiter, Waiter::Callback(_)));
+        mailbox.callbacks.extend(callbacks.filter_map(|waiter| match waiter {
+            Waiter::Callback(callback) => Some((callback, result.clone())),
+            _ => None,
+        }));
         mailbox.wake();
     }
 

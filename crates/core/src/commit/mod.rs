@@ -23,9 +23,10 @@
 //! part of a sync, not at all if there was one. (2) Take the write lock, hand all that is filled
 //! to the store, publish *written*, let the lock go. (3) Read *written*, then sync
 //! `[durable, written)`, note it in the sync line, publish *durable*. (4) Under the registry's
-//! lock take those that are served; if its own target is, pass leadership to the lowest thread
-//! beyond, else to the flusher if guests wait, else to nobody. (5) Wake the next leader, then
-//! those served. (6) Its own target lies above a hole: poll, and begin again at 1.
+//! lock take those that are served, and put their callbacks into the flusher's mailbox, so that
+//! those of a later round do not overtake them; if its own target is, pass leadership to the
+//! lowest thread beyond, else to the flusher if guests wait, else to nobody. (5) Wake the next
+//! leader, then those served. (6) Its own target lies above a hole: poll, and begin again at 1.
 //! With `pad_to_block`: (2) where all up to the last *block end* is durable, the leader reserves the
 //! rest of the tail's block, padding, if there is room for it: a new block end. (3) It syncs up to
 //! the block end once *written* has come there, and no further: what lies above shares no block
@@ -66,8 +67,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub(crate) use self::node::{Node, Outcome};
+use self::registry::Registry;
+pub(crate) use self::registry::Waiter;
 pub(crate) use self::registry::{Callback, Key};
-use self::registry::{Registry, Waiter};
 pub(crate) use self::writer::WriteCursor;
 use crate::buffer::{Buffer, Rest, Stop};
 use crate::flusher::Flusher;
@@ -226,8 +228,14 @@ impl Commit {
         let mut registry = self.registry.lock();
         self.check()?;
         if self.durable.read() >= target {
+            // A leader that has published may not have come to those below yet: in LSN order.
+            let mut due = registry.borrow_batch();
+            registry.take_served(target, &mut due);
+            due.push(Waiter::Callback(callback));
+            self.flusher.take_callbacks(&mut due, &Ok(()));
+            self.mirror(&registry);
             drop(registry);
-            self.flusher.run_soon(callback, Ok(()));
+            self.wake(due, Ok(()));
             return Ok(());
         }
         // A refused callback is dropped by this call, outside of the lock, not by the registry.
@@ -297,6 +305,7 @@ impl Commit {
         let mut registry = self.registry.lock();
         let mut failed = registry.borrow_batch();
         registry.take_failed(error, is_final, &mut failed);
+        self.flusher.take_callbacks(&mut failed, &Err(error.clone()));
         self.mirror(&registry);
         drop(registry);
         self.wake(failed, Err(error));
@@ -446,6 +455,7 @@ impl Commit {
         let durable = self.durable.peek();
         let mut served = registry.borrow_batch();
         registry.take_served(durable, &mut served);
+        self.flusher.take_callbacks(&mut served, &Ok(()));
         let leaves = durable >= target;
         let next = if leaves { registry.take_next_leader() } else { None };
         if leaves && next.is_none() {
@@ -470,8 +480,10 @@ impl Commit {
         let mut registry = self.registry.lock();
         let mut served = registry.borrow_batch();
         registry.take_served(self.durable.peek(), &mut served);
+        self.flusher.take_callbacks(&mut served, &Ok(()));
         let mut failed = registry.borrow_batch();
         registry.take_failed(&error, is_final, &mut failed);
+        self.flusher.take_callbacks(&mut failed, &Err(error.clone()));
         registry.is_led = false;
         self.mirror(&registry);
         drop(registry);

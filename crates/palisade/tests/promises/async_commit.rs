@@ -2,7 +2,7 @@
 //! and among threads.
 
 use std::pin::Pin;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -256,5 +256,52 @@ fn every_callback_is_called_once_even_if_the_log_goes_away() {
             told.sort_unstable();
             assert_eq!(told, (0..round % 7).collect::<Vec<_>>());
         }
+    });
+}
+
+/// A waker that takes its time: it says that it was woken, then waits to be let go.
+struct Slow {
+    woken: Sender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Wake for Slow {
+    fn wake(self: Arc<Self>) {
+        self.woken.send(()).unwrap();
+        self.go_on.lock().unwrap().recv().unwrap();
+    }
+}
+
+#[test]
+fn callbacks_run_in_lsn_order_though_a_leader_is_kept_by_a_waker() {
+    guarded(|| {
+        let (wal, store) = log_and_store();
+        let mut slow = wal.append(b"slow waker").unwrap();
+        let first = wal.append(b"first callback").unwrap().lsn();
+        let (woken, was_woken) = channel();
+        let (let_go, go_on) = channel();
+        let (ran, order) = channel();
+        let note = |n: u32| {
+            let ran = ran.clone();
+            move |told: palisade::Result<()>| ran.send((n, told.is_ok())).unwrap()
+        };
+        store.set(Op::Sync, Fault::Hold);
+        thread::scope(|scope| {
+            let leader = scope.spawn(|| wal.sync());
+            until(|| store.is_holding(Op::Sync));
+            let waker = Waker::from(Arc::new(Slow { woken, go_on: Mutex::new(go_on) }));
+            assert!(poll(&mut slow, &waker).is_pending());
+            wal.on_durable(first, note(1)).unwrap();
+            store.set(Op::Sync, Fault::None);
+            was_woken.recv().unwrap();
+            // The leader is in the waker; another thread leads the next sync and serves others.
+            let second = wal.append(b"second callback").unwrap().lsn();
+            wal.on_durable(second, note(2)).unwrap();
+            wal.wait_durable(second).unwrap();
+            let earliest = order.recv().unwrap();
+            let_go.send(()).unwrap();
+            leader.join().unwrap().unwrap();
+            assert_eq!([earliest, order.recv().unwrap()], [(1, true), (2, true)]);
+        });
     });
 }
