@@ -56,7 +56,10 @@ Examples:
   palisade dump ./log --json | jq -r .hex | xxd -r -p
 
 Without --json or --hex: LSN, tag, length and the first bytes, one record a line. Records that a
-running writer has not handed to the operating system yet are not shown. Reads only.";
+running writer has not handed to the operating system yet are not shown. Reads only. It ends at the
+first place without a valid record; `palisade verify` tells an end from damage.
+
+Exit codes: 0 done, 2 wrong usage, or durable records are damaged or missing, 3 input or output failed.";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:

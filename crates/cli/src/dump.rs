@@ -4,7 +4,8 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
 use palisade::inspect::Inspector;
-use palisade::{Lsn, Record};
+use palisade::store::State;
+use palisade::{Error, ErrorKind, Lsn, Record};
 use serde::Serialize;
 
 use crate::args::DumpArgs;
@@ -24,7 +25,9 @@ pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> 
         (_, true) => print_hex,
         _ => print_line,
     };
-    let mut records = Inspector::open(&args.dir)?.records(args.from)?;
+    let log = Inspector::open(&args.dir)?;
+    let state = log.state()?;
+    let mut records = log.records(args.from)?;
     let mut wanted = args.from;
     let mut left = args.limit.unwrap_or(u64::MAX);
     while left > 0
@@ -34,7 +37,22 @@ pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> 
         print(out, &record).map_err(Failure::output)?;
         left -= 1;
     }
-    if left > 0 { begins_at(wanted, None) } else { Ok(()) }
+    if left == 0 {
+        return Ok(());
+    }
+    begins_at(wanted, None)?;
+    may_end_at(records.position(), &log, &state)
+}
+
+/// Refuses an end below what was durable once: records are damaged or missing. Beside a writer it
+/// says nothing, because what was to be read may have been recycled.
+fn may_end_at(end: Lsn, log: &Inspector, before: &State) -> Result<(), Failure> {
+    let floor = before.head.max(before.checkpoint).max(before.clean_end).max(before.epoch_base);
+    if end >= floor || log.has_writer()? || log.state()? != *before {
+        return Ok(());
+    }
+    let text = format!("no valid record here, though the log was durable up to LSN {floor}");
+    Err(Error::new(ErrorKind::Corrupt, text).at_lsn(end).into())
 }
 
 /// Refuses an LSN at which no record begins: what is printed must be what was asked for.

@@ -91,6 +91,7 @@ fn exit_of(kind: ErrorKind) -> Exit {
     match kind {
         ErrorKind::Corrupt | ErrorKind::WouldLose => Exit::Corrupt,
         ErrorKind::InvalidArgument
+        | ErrorKind::TooLarge
         | ErrorKind::NotARecord
         | ErrorKind::OutOfRange
         | ErrorKind::Truncated => Exit::Usage,

@@ -71,6 +71,23 @@ fn values_out_of_range_are_wrong_usage() {
     }
 }
 
+#[test]
+fn sizes_that_the_log_refuses_are_wrong_usage_and_leave_nothing() {
+    let folder = folder();
+    let small_buffer = ["--buffer-bytes", "65536", "--record-bytes", "40000"];
+    for (flags, word) in [
+        (&["--segment-bytes", "5000"][..], "segment_bytes is 5000"),
+        (&["--buffer-bytes", "5000"], "buffer_bytes is 5000"),
+        (&small_buffer, "a record or batch of 40000 bytes"),
+    ] {
+        // It ends long before, when the writer does.
+        let output = palisade(folder.path(), &[&["demo", "--seconds", "3000"], flags].concat());
+        assert_eq!(code(&output), 2, "{output:?}");
+        assert!(text(&output.stderr).contains(word), "{output:?}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}
+
 fn palisade(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
     command.current_dir(dir).args(args).output().unwrap()

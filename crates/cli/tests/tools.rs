@@ -67,6 +67,18 @@ fn dump_refuses_an_lsn_at_which_no_record_begins() {
 }
 
 #[test]
+fn a_dump_that_ends_at_damage_says_so() {
+    let folder = folder();
+    let lsns = write(folder.path());
+    damage(folder.path(), lsns[7].plus(25));
+    let output = palisade(folder.path(), &["dump"]);
+    assert_eq!(text(&output.stdout).lines().count(), 7);
+    assert_eq!(code(&output), 2, "{output:?}");
+    assert!(text(&output.stderr).contains(&format!("LSN {}", lsns[7])), "{output:?}");
+    assert_eq!(code(&palisade(folder.path(), &["dump", "--limit", "7"])), 0);
+}
+
+#[test]
 fn dump_into_a_closed_pipe_ends_quietly() {
     let folder = folder();
     let wal = options().open(folder.path()).unwrap();
@@ -166,6 +178,8 @@ fn help_of_every_command_has_examples() {
         vec!["info", "-h"],
         vec!["dump", "-h"],
         vec!["verify", "-h"],
+        vec!["salvage", "-h"],
+        vec!["repair", "-h"],
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_palisade")).args(&args).output().unwrap();
         assert_eq!(code(&output), 0);

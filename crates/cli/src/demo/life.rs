@@ -43,7 +43,7 @@ pub(crate) struct Measured {
 /// `tick` is called often, with the time lived and the number of acknowledged records.
 ///
 /// # Errors
-/// `Check` or `Io` if the child died by itself, with what it wrote to standard error.
+/// `Check`, `Usage` or `Io` if the child died by itself, with what it wrote to standard error.
 pub(crate) fn live(
     args: &DemoArgs,
     dir: &Path,
@@ -92,6 +92,11 @@ fn start(args: &DemoArgs, dir: &Path, round: &Round) -> Result<Killed, Failure> 
 }
 
 fn died(number: u32, status: ExitStatus, complaint: &str) -> Failure {
+    // The first one begins in an empty folder: there is nothing yet that could be damaged, which
+    // has the same code.
+    if number == 1 && status.code() == Some(2) {
+        return Failure::Usage(complaint.trim_start_matches("palisade: ").to_owned());
+    }
     let text =
         format!("round {number}: the writing process died by itself ({status}): {complaint}");
     if status.code() == Some(3) {
