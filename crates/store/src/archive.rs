@@ -34,6 +34,10 @@ pub(crate) struct ArchivePlace {
 impl ArchivePlace {
     /// The archive's folder in `path`, for the log in the folder `log`. Changes nothing.
     pub(crate) fn find(path: &Path, log: &Folder) -> Result<ArchivePlace> {
+        if path.as_os_str().is_empty() {
+            let text = "the path of the archive's folder is empty";
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
         let disk = log.shared_disk();
         let named = |error| Error::io("find the archive's folder", error).at_path(path);
         let path = &std::path::absolute(path).map_err(named)?;

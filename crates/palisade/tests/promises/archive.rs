@@ -146,6 +146,23 @@ fn damage_in_an_archive_is_named_and_not_passed_over() {
 }
 
 #[test]
+fn an_archive_that_cannot_be_there_keeps_a_log_from_being_made() {
+    let (dir, path) = folder();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "a file").unwrap();
+    for (archive, kind) in [
+        (dir.path().join("not mounted").join("archive"), ErrorKind::NotFound),
+        (std::path::PathBuf::new(), ErrorKind::InvalidArgument),
+        (path.clone(), ErrorKind::InvalidArgument),
+        (file, ErrorKind::Foreign),
+    ] {
+        assert_eq!(archiving(&archive).open(&path).unwrap_err().kind(), kind, "{archive:?}");
+        assert!(!path.exists(), "{archive:?}");
+    }
+    archiving(&path.join("archive")).open(&path).unwrap().close().unwrap();
+}
+
+#[test]
 fn the_logs_own_folder_is_no_archive() {
     let (_dir, path) = folder();
     drop(small().open(&path).unwrap());
