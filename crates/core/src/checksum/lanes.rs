@@ -65,12 +65,17 @@ mod x86_64 {
     }
 
     #[inline(always)]
-    #[expect(unsafe_code, reason = "the compiler does not know what processor this is")]
     pub(crate) fn append(crc: u32, data: &[u8]) -> Option<u32> {
-        if !has!("sse4.2") || !has!("pclmulqdq") {
+        if data.len() >= WIDE_BYTES && has!("avx512vl") && has!("vpclmulqdq") {
             return None;
         }
-        if data.len() >= WIDE_BYTES && has!("avx512vl") && has!("vpclmulqdq") {
+        by_lanes(crc, data)
+    }
+
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "the compiler does not know what processor this is")]
+    fn by_lanes(crc: u32, data: &[u8]) -> Option<u32> {
+        if !has!("sse4.2") || !has!("pclmulqdq") {
             return None;
         }
         // SAFETY: the processor has both features that the function is compiled for.
@@ -154,5 +159,27 @@ mod x86_64 {
     fn times(state: u64, factor: i64) -> u64 {
         let (state, factor) = (_mm_cvtsi64_si128(state.cast_signed()), _mm_cvtsi64_si128(factor));
         _mm_cvtsi128_si64(_mm_clmulepi64_si128::<0>(state, factor)).cast_unsigned()
+    }
+
+    #[cfg(all(test, not(loom)))]
+    mod tests {
+        use proptest::prelude::*;
+
+        use super::*;
+
+        proptest! {
+            /// Many blocks, also where the processor has wider instructions for so many bytes.
+            #[test]
+            fn any_length_in_lanes_agrees_with_crc32c(
+                seed: u32,
+                data in proptest::collection::vec(any::<u8>(), 0..8 * WIDE_BYTES),
+                start in 0..64_usize,
+            ) {
+                let data = &data[start.min(data.len())..];
+                if let Some(checksum) = by_lanes(seed, data) {
+                    prop_assert_eq!(checksum, crc32c::crc32c_append(seed, data));
+                }
+            }
+        }
     }
 }
