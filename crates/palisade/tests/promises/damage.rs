@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use crate::faulty::FaultyStore;
 use crate::folder::{contents, copy_as_killed, flip, folder, place_of, small, snapshot};
+use crate::watchdog::{guarded, until};
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 
@@ -348,22 +349,27 @@ fn a_log_whose_segments_are_all_gone_is_refused_where_the_head_proves_one() {
 
 #[test]
 fn a_damaged_segment_prepared_behind_a_clean_end_is_not_written_into() {
-    let (_dir, path) = folder();
-    let wal = small().open(&path).unwrap();
-    let kept: Vec<Lsn> = (0..500).map(|_| wal.append(&[1; 100]).unwrap().lsn()).collect();
-    wal.close().unwrap();
-    let last =
-        palisade::inspect::Inspector::open(&path).unwrap().segments().unwrap().pop().unwrap();
-    let end = kept[499].plus(framed_bytes(100));
-    assert!(last.number > end.as_u64() / SEGMENT_BYTES, "a segment is prepared behind the end");
-    let (file, _) = place_of(&path, Lsn::new(last.number * SEGMENT_BYTES), SEGMENT_BYTES);
-    flip(&file, 50);
-    let wal = small().open(&path).unwrap();
-    assert!(!wal.recovery_report().clean);
-    let more: Vec<Lsn> = (0..1000).map(|_| wal.commit(&[2; 100]).unwrap()).collect();
-    drop(wal);
-    let wal = small().open(&path).unwrap();
-    for lsn in kept.iter().chain(&more) {
-        wal.get(*lsn).unwrap();
-    }
+    guarded(|| {
+        let (_dir, path) = folder();
+        let wal = small().open(&path).unwrap();
+        let kept: Vec<Lsn> = (0..500).map(|_| wal.append(&[1; 100]).unwrap().lsn()).collect();
+        wal.sync().unwrap();
+        let looker = Inspector::open(&path).unwrap();
+        let last = || looker.segments().unwrap().pop().unwrap();
+        let end = kept[499].plus(framed_bytes(100));
+        // A thread of the store's own prepares it; a close would end the thread, come to it or not.
+        until(|| last().number > end.as_u64() / SEGMENT_BYTES);
+        wal.close().unwrap();
+        let last = last();
+        let (file, _) = place_of(&path, Lsn::new(last.number * SEGMENT_BYTES), SEGMENT_BYTES);
+        flip(&file, 50);
+        let wal = small().open(&path).unwrap();
+        assert!(!wal.recovery_report().clean);
+        let more: Vec<Lsn> = (0..1000).map(|_| wal.commit(&[2; 100]).unwrap()).collect();
+        drop(wal);
+        let wal = small().open(&path).unwrap();
+        for lsn in kept.iter().chain(&more) {
+            wal.get(*lsn).unwrap();
+        }
+    });
 }
