@@ -36,7 +36,7 @@ use crate::{MIN_SEGMENT_BYTES, check_segment_bytes};
 /// # What survives
 /// | call returned `Ok` | process kill | OS crash or power loss |
 /// |---|---|---|
-/// | `append`, mapped buffer | yes | no |
+/// | `append`, mapped buffer | yes (without a boot id: only below the first append that was in progress at the kill) | no |
 /// | `append`, heap buffer | no | no |
 /// | `append` under [`SyncPolicy::Os`], `flush_to_os` | yes | no |
 /// | `commit`, `sync`, `wait_durable`, `Ticket::wait`, `.await`; `append` under [`SyncPolicy::Always`] | yes | yes |
@@ -175,9 +175,12 @@ impl Wal {
 
     /// Waits until the record that begins at `lsn` survives power loss.
     ///
+    /// Whether one begins there is not looked up: an `lsn` within a record stands for it.
+    ///
     /// # Errors
     /// `OutOfRange`: `lsn` is at or above the end of the log. `Truncated`: a crash or
-    /// [`truncate_after`](Wal::truncate_after) cut the record off, or `lsn` was never a record's. `NoSpace`, `Poisoned`: as from [`sync`](Wal::sync).
+    /// [`truncate_after`](Wal::truncate_after) cut the record off, or `lsn` lies where no record
+    /// ever was. `NoSpace`, `Poisoned`: as from [`sync`](Wal::sync).
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         let target = self.end_covering(lsn)?;
         self.handle.log.wait(target, None)?;
@@ -188,7 +191,9 @@ impl Wal {
     /// keeps it from doing so. Asks for a sync, like a wait; does not block.
     ///
     /// `f` runs on the log's own thread, outside of all locks, one callback at a time, in LSN
-    /// order; it may call the log. For Raft, whose leader counts itself when its entry is durable.
+    /// order; it may call the log. That thread leads for futures and keeps [`SyncPolicy::Interval`],
+    /// too: an `f` that takes long keeps them waiting. For Raft, whose leader counts itself when its
+    /// entry is durable.
     ///
     /// # Errors
     /// `OutOfRange`, `Truncated`: as from [`wait_durable`](Wal::wait_durable). `Closed`,

@@ -450,10 +450,8 @@ fn zero_the_rest(reserved: &mut Reserved<'_>, len: usize) {
     reserved.write(from, &[0; 8][..rest as usize]);
 }
 
-/// Names the record that is in the log though its call failed. A sticky error stays the same for
-/// all.
 #[cold]
 fn too_large(len: usize, max: usize) -> Error {
-    let text = format!("a record of {len} bytes; at most {max} fit into this log");
+    let text = format!("a record or batch of {len} bytes; at most {max} fit into this log");
     Error::new(ErrorKind::TooLarge, text)
 }
