@@ -7,11 +7,18 @@ use clap::Parser;
 use crate::contender::Contender;
 use crate::workload::Choice;
 
+const EXAMPLES: &str = "\
+Examples:
+  palisade-bench list
+  palisade-bench commit --contenders naive,raw,palisade --threads 1,8,64
+  palisade-bench append --contenders naive,palisade --threads 1 --record-bytes 1024
+  palisade-bench commit --dir /mnt/disk/bench --json > figures.jsonl";
+
 /// Measures Palisade beside other ways to make records durable.
 ///
 /// Contenders take turns round by round; each figure is the median of the rounds.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "palisade-bench", version)]
+#[command(name = "palisade-bench", version, after_help = EXAMPLES)]
 pub struct Args {
     /// What to measure; `list` prints all with their parameters
     pub workload: Choice,
@@ -66,6 +73,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]
@@ -74,6 +83,16 @@ mod tests {
         let text = error.to_string();
         for known in ["palisade", "palisade-mem", "palisade-heap", "naive", "raw", "wake"] {
             assert!(text.contains(known), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_help_has_examples_and_each_is_understood() {
+        let help = Args::command().render_help().to_string();
+        assert!(help.contains("Examples:\n  palisade-bench list"), "{help}");
+        for line in EXAMPLES.lines().skip(1) {
+            let words = line.split_whitespace().take_while(|word| *word != ">");
+            Args::try_parse_from(words).unwrap();
         }
     }
 
