@@ -389,6 +389,11 @@ impl Records {
         self.reader.forget();
     }
 
+    /// Goes back to `lsn`, which a cut or the end of a record has made a place to go on from.
+    pub(crate) fn go_on_from(&mut self, lsn: Lsn) {
+        self.at = lsn;
+    }
+
     /// Ends the iterator with `error`.
     pub(crate) fn end_with(&mut self, error: Error) -> Error {
         self.finish();

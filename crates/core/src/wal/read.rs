@@ -84,7 +84,8 @@ impl Wal {
 
     fn tail_at(&self, from: Option<Lsn>) -> Result<Tail> {
         let records = self.records_until(from, Lsn::ZERO, self.handle.read_ahead_bytes)?;
-        Ok(Tail { wal: self.clone(), records, is_durable_only: true })
+        let given_to = records.position();
+        Ok(Tail { wal: self.clone(), records, given_to, is_durable_only: true })
     }
 
     /// The header of the frame at `lsn`, from the store.
@@ -170,6 +171,9 @@ impl Wal {
 pub struct Tail {
     wal: Wal,
     records: Records,
+    // End of the last record that it gave. Behind it the position may have passed padding and
+    // marks, which nobody misses when they are cut off.
+    given_to: Lsn,
     is_durable_only: bool,
 }
 
@@ -185,8 +189,8 @@ impl Tail {
     /// The next record, or `None` if there was none within `patience`.
     ///
     /// # Errors
-    /// `Corrupt`, `Unsupported`, `Io`: as [`Records::next`]. `Truncated`: what it has given was cut
-    /// off by [`truncate_after`](Wal::truncate_after). `Closed`, `Poisoned`: after the last record
+    /// `Corrupt`, `Unsupported`, `Io`: as [`Records::next`]. `Truncated`: what it has given, or the
+    /// record that it was to begin with, was cut off by [`truncate_after`](Wal::truncate_after). `Closed`, `Poisoned`: after the last record
     /// that there will be.
     pub fn next(&mut self, patience: Duration) -> Result<Option<Record<'_>>> {
         let deadline = Instant::now().checked_add(patience);
@@ -194,19 +198,18 @@ impl Tail {
             if self.records.is_finished() {
                 return Ok(None);
             }
-            let found = self.records.advance();
-            let at = self.records.position();
-            match found {
-                Ok(Some(found)) => return Ok(Some(self.records.record(found))),
+            match self.records.advance() {
+                Ok(Some(found)) => {
+                    self.given_to = self.records.position();
+                    return Ok(Some(self.records.record(found)));
+                }
                 Ok(None) => {}
-                // It has come to a cut, not beyond: it goes on in the next epoch.
-                Err(error) if self.is_at_a_cut(&error, at) => {}
+                // It has come to a cut: the next step says whether it has given more.
+                Err(error) if error.kind() == ErrorKind::Truncated => {}
                 Err(error) => return Err(error),
             }
             let end = self.end();
-            if self.wal.handle.epochs.is_beyond_a_cut(at) {
-                return Err(self.records.end_with(cut_off(at)));
-            }
+            let at = self.leave_what_was_cut()?;
             if end > at {
                 self.records.extend_to(self.wal.spans_until(end));
             } else if !self.wait_beyond(at, deadline)? {
@@ -215,8 +218,17 @@ impl Tail {
         }
     }
 
-    fn is_at_a_cut(&self, error: &Error, at: Lsn) -> bool {
-        error.kind() == ErrorKind::Truncated && !self.wal.handle.epochs.is_beyond_a_cut(at)
+    /// Where it goes on; an error if the log was cut below the end of what it gave.
+    fn leave_what_was_cut(&mut self) -> Result<Lsn> {
+        let epochs = &self.wal.handle.epochs;
+        if epochs.is_beyond_a_cut(self.given_to) {
+            return Err(self.records.end_with(cut_off(self.given_to)));
+        }
+        let at = self.records.position();
+        if epochs.is_beyond_a_cut(at) {
+            self.records.go_on_from(self.given_to);
+        }
+        Ok(self.records.position())
     }
 
     fn end(&self) -> Lsn {
