@@ -62,6 +62,10 @@ impl Lsn {
         self.0 / segment_bytes
     }
 
+    pub(crate) const fn segment_start(self, segment_bytes: u64) -> Lsn {
+        Lsn(self.0 / segment_bytes * segment_bytes)
+    }
+
     /// The first segment start at or above this LSN.
     #[must_use]
     pub const fn segment_start_at_or_above(self, segment_bytes: u64) -> Lsn {

@@ -259,15 +259,18 @@ impl fmt::Debug for Salvage {
     }
 }
 
-/// What is there at or above `from`, and up to `floor` at least.
+/// What is there at or above `from`, and up to `floor` and the ends of epochs at least.
 pub(crate) fn lost_beyond(
     store: &Arc<dyn ReadStore>,
     from: Lsn,
     floor: Lsn,
     read_ahead_bytes: usize,
 ) -> Result<LostRange> {
-    let mut to = floor.max(from);
     let salvage = Salvage::new(store, Some(from), read_ahead_bytes)?;
+    let dead = &salvage.dead;
+    let is_cut = |end: Lsn| dead.iter().any(|(from, to)| *from < end && end < *to);
+    let ends = dead.iter().map(|(end, _)| *end).filter(|end| !is_cut(*end));
+    let mut to = ends.fold(floor.max(from), Lsn::max);
     let (readable_records, end) = salvage.count(|gap| to = to.max(gap.to))?;
     Ok(LostRange { from, to: to.max(end), readable_records })
 }

@@ -181,7 +181,7 @@ impl Survey {
         if survey.is_judged(survey.state.epoch_base, below) {
             survey.check_the_running_epoch(store)?;
         }
-        survey.check_what_lies_below(store)?;
+        survey.check_what_lies_below(store, &dead)?;
         Ok(survey)
     }
 
@@ -200,8 +200,8 @@ impl Survey {
             Some((header, Some(before))) if header.base == limit => before,
             Some((header, _)) => Predecessor { epoch: header.epoch, end: limit },
             None => {
-                let within = limit.as_u64() % self.state.segment_bytes;
-                Predecessor { epoch: 0, end: Lsn::new(limit.as_u64() - within) }
+                let end = self.state.head.min(limit).segment_start(self.state.segment_bytes);
+                Predecessor { epoch: 0, end }
             }
         }
     }
@@ -363,13 +363,17 @@ impl Survey {
     }
 
     /// All that lies below the newest epoch's base was durable: every segment must be there.
-    fn check_what_lies_below(&self, store: &dyn ReadStore) -> Result<()> {
+    fn check_what_lies_below(&self, store: &dyn ReadStore, dead: &[(Lsn, Lsn)]) -> Result<()> {
         let place = store.place();
         let head = self.state.head;
         let Some((newest, older)) = self.spans.split_last() else { return Ok(()) };
-        // A head within a segment proves that the segment was there, and durable.
-        let within = head.as_u64() % self.state.segment_bytes;
-        self.check_present(Lsn::new(head.as_u64() - within), head, &place)?;
+        // A head within a segment proves that the segment was there, and durable; unless all of it
+        // was given up.
+        let start = head.segment_start(self.state.segment_bytes);
+        let end = start.plus(self.state.segment_bytes);
+        if !dead.iter().any(|(from, to)| *from <= start && end <= *to) {
+            self.check_present(start, head, &place)?;
+        }
         for span in older {
             self.check_present(span.base.max(head), span.end, &place)?;
         }

@@ -155,7 +155,7 @@ impl Wal {
     /// No record begins at `lsn`, or none does any more.
     fn not_a_record(&self, lsn: Lsn) -> Error {
         let none = || Error::new(ErrorKind::NotARecord, "no record begins here").at_lsn(lsn);
-        let dead = || self.handle.epochs.is_dead(lsn).then(|| cut_off(lsn));
+        let dead = || self.span_of(lsn).is_none().then(|| cut_off(lsn));
         self.check_readable(lsn).err().or_else(dead).unwrap_or_else(none)
     }
 

@@ -22,6 +22,7 @@ mod holes;
 mod hostile;
 mod last_lsns;
 mod lives;
+mod nothing_left;
 mod panics;
 mod policies;
 mod readers;
