@@ -1,14 +1,23 @@
 //! One seed: lives of one log on a simulated disk, each with random work, each ended by a crash at
 //! a random file-system call, and a check of what the next one finds.
 
+use std::time::Duration;
+
 use palisade::sim::{CallKind, Fault, FaultKind};
-use palisade::{Error, ErrorKind, Result, SyncPolicy, Wal};
+use palisade::{
+    Error, ErrorKind, LostRange, Lsn, RecoveryPolicy, Result, SyncPolicy, Verify, Wal, framed_bytes,
+};
 
 use crate::dice::Dice;
-use crate::oracle::Crash;
-use crate::session::{Session, Shape};
+use crate::held::Held;
+use crate::oracle::{Crash, Entry};
+use crate::session::{Opening, Session, Shape};
 
 const LIVES: u64 = 5;
+/// In an idle life the log syncs by itself so soon.
+const IDLE: Duration = Duration::from_millis(2);
+/// In any other life it has no reason to.
+const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Recoveries that may be interrupted one after the other.
 const DEPTH: u32 = 3;
 
@@ -16,6 +25,7 @@ const DEPTH: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct History {
     dice: Dice,
+    held: Held,
     pub(crate) session: Session,
 }
 
@@ -24,7 +34,7 @@ impl History {
         let mut dice = Dice::new(seed);
         let shape = roll_shape(&mut dice);
         let session = Session::new(shape, dice.next());
-        History { dice, session }
+        History { dice, held: Held::default(), session }
     }
 
     /// All lives.
@@ -32,7 +42,11 @@ impl History {
         let mut crash = None;
         for _ in 0..LIVES {
             let wal = self.recover(crash);
-            self.live(wal);
+            if self.session.opening.policy.is_some() {
+                self.idle(wal);
+            } else {
+                self.live(wal);
+            }
             crash = Some(self.crash());
         }
         drop(self.recover(crash));
@@ -46,13 +60,14 @@ impl History {
                 break;
             }
             self.plan_crash(40);
+            self.roll_opening();
             // The first open of all has nothing to lose: any promise is empty.
             self.session.open_and_die(crash.unwrap_or(Crash::Kill));
-            let next = self.crash();
-            let lost_power = crash == Some(Crash::PowerLoss) || next == Crash::PowerLoss;
-            crash = Some(if lost_power { Crash::PowerLoss } else { Crash::Kill });
+            crash = Some(self.crash_after(crash));
         }
         let crash = self.open_with_faults(crash);
+        let crash = self.open_damaged(crash);
+        self.roll_opening();
         let wal = self.session.open_and_check(crash);
         if !self.dice.once_in(3) {
             return wal;
@@ -76,11 +91,12 @@ impl History {
             let fault = self.roll_fault();
             self.session.disk.fail(fault);
             self.session.working_on = "faulty open";
-            let opened = self.session.shape.open(&self.session.disk);
+            self.roll_opening();
+            let opened = self.session.open();
             self.session.disk.heal();
             match opened {
                 Ok(wal) => {
-                    self.session.oracle.check_recovered(&wal, crash.unwrap_or(Crash::Kill));
+                    self.session.check_recovered(&wal, crash.unwrap_or(Crash::Kill));
                     self.session.disk.kill();
                     drop(wal);
                 }
@@ -91,11 +107,75 @@ impl History {
                     self.session.disk.kill();
                 }
             }
-            let next = self.crash();
-            let lost_power = crash == Some(Crash::PowerLoss) || next == Crash::PowerLoss;
-            crash = Some(if lost_power { Crash::PowerLoss } else { Crash::Kill });
+            crash = Some(self.crash_after(crash));
         }
         crash
+    }
+
+    /// Bits that rot before the open, and what it takes to open then.
+    fn open_damaged(&mut self, crash: Option<Crash>) -> Option<Crash> {
+        let Some(mut crash) = crash.filter(|_| self.dice.once_in(5)) else {
+            return crash;
+        };
+        let Some(refused) = self.session.damage(crash, &mut self.dice) else { return Some(crash) };
+        let opened = match refused {
+            Err(wal) => wal,
+            Ok(lost) => {
+                self.session.name_too_much(lost);
+                self.lose(lost, &mut crash)
+            }
+        };
+        self.session.disk.kill();
+        drop(opened);
+        Some(self.crash_after(Some(crash)))
+    }
+
+    /// Gives up `lost`, or more, in as many attempts as it takes.
+    fn lose(&mut self, lost: LostRange, crash: &mut Crash) -> Wal {
+        let oracle = &self.session.oracle;
+        let may_be_named = |entry: &&Entry| entry.lsn < lost.from && !oracle.is_split(entry);
+        let below: Vec<Lsn> =
+            oracle.entries().iter().filter(may_be_named).map(|entry| entry.lsn).collect();
+        let is_lower = !below.is_empty() && self.dice.once_in(3);
+        let mut named = if is_lower { self.dice.pick(&below) } else { lost.from };
+        let mut is_first = true;
+        loop {
+            if self.dice.once_in(2) {
+                self.plan_crash(40);
+            }
+            if let Some(wal) = self.session.lose(named, lost, *crash, is_first) {
+                return wal;
+            }
+            if !self.session.disk.is_dead() {
+                named = lost.from;
+            }
+            is_first = false;
+            *crash = self.crash_after(Some(*crash));
+        }
+    }
+
+    /// One crash more, after `before`: what the two leave standing.
+    fn crash_after(&mut self, before: Option<Crash>) -> Crash {
+        let next = self.crash();
+        let lost_power = before == Some(Crash::PowerLoss) || next == Crash::PowerLoss;
+        if lost_power { Crash::PowerLoss } else { Crash::Kill }
+    }
+
+    /// How the next open goes about it. Without damage no policy gives anything up.
+    fn roll_opening(&mut self) {
+        let entries = self.session.oracle.entries();
+        let index = self.dice.below(entries.len() as u64 + 1) as usize;
+        let lose_from = entries.get(index).map(|entry| entry.lsn);
+        let recovery = match self.dice.below(3) {
+            0 => RecoveryPolicy::PointInTime { lose_from },
+            _ => RecoveryPolicy::Strict,
+        };
+        let verify = if self.dice.once_in(3) { Verify::Full } else { Verify::Tail };
+        let verify_threads = 1 + self.dice.below(2) as usize;
+        let has_interval = matches!(self.session.shape.policy, SyncPolicy::Interval(_));
+        let is_idle = has_interval && self.dice.once_in(2);
+        let policy = is_idle.then_some(SyncPolicy::Interval(IDLE));
+        self.session.opening = Opening { recovery, verify, verify_threads, policy };
     }
 
     fn plan_crash(&mut self, within: u64) {
@@ -104,22 +184,54 @@ impl History {
     }
 
     fn crash(&mut self) -> Crash {
-        let crash = if self.dice.once_in(2) { Crash::PowerLoss } else { Crash::Kill };
-        self.session.crash(crash);
+        let crash = match self.dice.below(5) {
+            0..=1 => self.session.crash(Crash::PowerLoss),
+            2..=3 => self.session.crash(Crash::Kill),
+            _ => self.session.reboot(),
+        };
         // A fault of the life before must not meet the recovery, which is to come through.
         self.session.disk.heal();
         crash
     }
 
-    /// Random work until the disk dies or the work is done.
-    fn live(&mut self, wal: Wal) {
+    fn plan_trouble(&mut self, within: u64) {
         if self.dice.once_in(2) {
-            self.plan_crash(120);
+            self.plan_crash(within);
         }
         if self.dice.once_in(4) {
             let fault = self.roll_fault();
             self.session.disk.fail(fault);
         }
+    }
+
+    /// A life in which the log's own thread syncs, while this one waits: the interval policy.
+    ///
+    /// Only records that leave all calls to that thread, so that the run is the same each time.
+    fn idle(&mut self, wal: Wal) {
+        self.plan_trouble(30);
+        let shape = &self.session.shape;
+        let piece_bytes = shape.segment_bytes.min(shape.buffer_bytes as u64 / 2);
+        for _ in 0..self.dice.below(6) {
+            let len = self.dice.below(200) as usize;
+            let start = wal.reserved_lsn();
+            let fits =
+                start.segment(piece_bytes) == start.plus(framed_bytes(len)).segment(piece_bytes);
+            if !fits || self.session.disk.is_dead() {
+                break;
+            }
+            if let Err(error) = self.session.append_and_idle(&wal, len)
+                && !self.goes_on(&wal, &error)
+            {
+                break;
+            }
+        }
+        self.session.disk.kill();
+        drop(wal);
+    }
+
+    /// Random work until the disk dies or the work is done.
+    fn live(&mut self, wal: Wal) {
+        self.plan_trouble(120);
         for _ in 0..self.dice.below(60) {
             if self.session.disk.is_dead() {
                 break;
@@ -156,10 +268,16 @@ impl History {
 
     fn step(&mut self, wal: &Wal) -> Result<()> {
         let index = self.dice.below(self.session.oracle.entries().len().max(1) as u64) as usize;
-        match self.dice.below(16) {
-            0..=4 => {
+        match self.dice.below(22) {
+            0..=3 => {
                 let len = self.roll_len(wal);
                 self.session.append(wal, len)
+            }
+            4 | 16 => {
+                let len = self.roll_len(wal);
+                let ticket = self.session.append_for_ticket(wal, len)?;
+                self.held.keep(ticket);
+                Ok(())
             }
             5 => {
                 let (len, dies) = (self.roll_len(wal), self.dice.once_in(8));
@@ -179,7 +297,13 @@ impl History {
             11 => self.session.truncate_before(wal, index),
             12 => self.session.checkpoint(wal, index),
             13 => self.session.read(wal),
-            14 => self.session.truncate_after(wal, index),
+            14 | 17 => self.session.truncate_after(wal, index),
+            18 => self.held.read(&self.session, wal, &mut self.dice),
+            19..=20 => self.held.ask(&mut self.session, wal, &mut self.dice),
+            21 => {
+                let at_cut = self.dice.once_in(2);
+                self.session.look(wal, index, at_cut)
+            }
             _ => self.fill_the_disk(wal),
         }
     }
@@ -210,19 +334,31 @@ impl History {
     }
 
     fn end(&mut self, wal: Wal) {
+        self.ask_all(&wal);
         match self.dice.below(4) {
             0 => {
+                let beside = wal.clone();
                 // Its error is the crash or the fault that was planned.
                 let _ = self.session.close(wal);
+                self.ask_all(&beside);
+                self.held.clear();
             }
             1 => {
                 self.session.working_on = "drop";
+                self.held.clear();
                 drop(wal);
             }
             _ => {
                 self.session.disk.kill();
+                self.held.clear();
                 drop(wal);
             }
+        }
+    }
+
+    fn ask_all(&mut self, wal: &Wal) {
+        if !self.session.disk.is_dead() {
+            self.held.ask_all(&mut self.session, wal);
         }
     }
 
@@ -256,7 +392,14 @@ impl History {
 }
 
 fn roll_shape(dice: &mut Dice) -> Shape {
-    let policies = [SyncPolicy::OnCommit, SyncPolicy::OnCommit, SyncPolicy::Always, SyncPolicy::Os];
+    let policies = [
+        SyncPolicy::OnCommit,
+        SyncPolicy::OnCommit,
+        SyncPolicy::Always,
+        SyncPolicy::Os,
+        // What happens in time is tried in idle lives.
+        SyncPolicy::Interval(A_DAY),
+    ];
     Shape {
         segment_bytes: dice.pick(&[4096, 8192, 16_384]),
         buffer_bytes: dice.pick(&[4096, 8192, 16_384]),

@@ -5,9 +5,11 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "progress and figures of long runs")]
 
+mod damage;
 mod dice;
 mod every_call;
 mod full_disk;
+mod held;
 mod history;
 mod oracle;
 mod session;

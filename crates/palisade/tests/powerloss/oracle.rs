@@ -4,6 +4,13 @@
 //! The list holds what *may* be there. What comes back has to be a prefix of it, with whole
 //! batches, that has everything that was promised. Then the list is cut to it: what is gone has
 //! to stay gone, and what was reported is promised from then on.
+//!
+//! # Words
+//! *Evident*: below the end that an open has reported, a cut or a checkpoint: something on the
+//! medium proves that it was durable, so damage to it has to be found and may not be passed over.
+//! *Cut off*: given up by a `truncate_after` that returned, or as a named loss.
+
+use std::collections::BTreeSet;
 
 use palisade::{Lsn, Wal, framed_bytes};
 
@@ -40,6 +47,10 @@ pub(crate) struct Oracle {
     highest_durable: Lsn,
     checkpoint: Lsn,
     checkpoint_may_be: Lsn,
+    evident: Lsn,
+    /// The records that are cut off, by their LSNs, and how often records were.
+    cut_off: BTreeSet<Lsn>,
+    cuts: u64,
     appended: u64,
 }
 
@@ -97,6 +108,7 @@ impl Oracle {
     pub(crate) fn may_cut(&mut self, end: Lsn) {
         self.may_be_cut = Some(end);
         self.checkpoint = self.checkpoint.min(end);
+        self.evident = self.evident.min(end);
     }
 
     /// `checkpoint(lsn)` was called: the checkpoint may lie up to there.
@@ -107,6 +119,7 @@ impl Oracle {
     /// `checkpoint(lsn)` returned.
     pub(crate) fn checkpointed(&mut self, lsn: Lsn) {
         self.checkpoint = self.checkpoint.max(lsn);
+        self.evident = self.evident.max(lsn);
     }
 
     /// `truncate_after` changed nothing.
@@ -117,10 +130,97 @@ impl Oracle {
     /// `truncate_after` returned: what was cut must not come back.
     pub(crate) fn cut(&mut self, end: Lsn) {
         self.may_be_cut = None;
-        self.entries.retain(|entry| entry.end <= end);
+        if self.cut_off_beyond(end) {
+            // The next epoch's header says so.
+            self.evident = end;
+        }
         self.durable = self.durable.min(end);
         self.survives_kill = self.survives_kill.min(end);
         self.promise(end);
+    }
+
+    /// Whether there was anything to cut off.
+    fn cut_off_beyond(&mut self, end: Lsn) -> bool {
+        let before = self.entries.len();
+        let is_cut = |entry: &&Entry| entry.end > end;
+        self.cut_off.extend(self.entries.iter().filter(is_cut).map(|entry| entry.lsn));
+        self.entries.retain(|entry| entry.end <= end);
+        self.cuts += 1;
+        self.entries.len() < before
+    }
+
+    /// The entry at `index` was damaged: what a crash leaves without evidence may end there.
+    pub(crate) fn damaged(&mut self, index: usize) {
+        let end = self.end_before(index);
+        (self.durable, self.survives_kill) = (self.durable.min(end), self.survives_kill.min(end));
+    }
+
+    /// Everything from `named` on was given up: all that lies below was durable and stays.
+    pub(crate) fn lost(&mut self, named: Lsn, wal: &Wal, segment_bytes: u64) {
+        self.may_be_cut = None;
+        self.cut_off_beyond(named);
+        let end = self.entries.last().map_or(self.head, |last| last.end);
+        (self.durable, self.survives_kill) = (end, end);
+        if self.entries.is_empty() {
+            // A log of which nothing is left begins anew, above. What lies below the head in its
+            // segment goes, too, archived or not.
+            self.head_may_be = self.head_may_be.max(wal.head_lsn());
+            let start = self.head.as_u64() / segment_bytes * segment_bytes;
+            self.gone.retain(|entry| entry.lsn.as_u64() < start);
+        }
+    }
+
+    /// Where the entries before that at `index`, and before its batch, end.
+    pub(crate) fn end_before(&self, index: usize) -> Lsn {
+        let end = self.entries[index].end;
+        let before = self.entries[..index].iter().rfind(|entry| entry.end < end);
+        before.map_or(self.head, |before| before.end)
+    }
+
+    /// Whether all of the entry at `index` was acknowledged and certainly lies above the head, with
+    /// all of its batch, and below any cut; and whether it is evident, too.
+    pub(crate) fn is_durable(&self, index: usize) -> bool {
+        let is_certain = self.may_be_cut.is_none() && self.head_may_be <= self.head;
+        let entry = &self.entries[index];
+        is_certain && !self.is_split(entry) && entry.end <= self.durable
+    }
+
+    /// Whether the head may lie within the entry's batch: its members count one by one then.
+    pub(crate) fn is_split(&self, entry: &Entry) -> bool {
+        let members = self.gone.last().into_iter().chain(&self.entries);
+        let has_head = self.entries[0].lsn == self.head && self.entries[0].end == entry.end;
+        has_head && members.filter(|member| member.end == entry.end).count() > 1
+    }
+
+    pub(crate) fn is_evident(&self, index: usize) -> bool {
+        self.entries[index].end <= self.evident
+    }
+
+    pub(crate) fn evident(&self) -> Lsn {
+        self.evident
+    }
+
+    /// Whether a `truncate_after` has failed, and only the next open can tell whether it cut.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.may_be_cut.is_some()
+    }
+
+    pub(crate) fn is_cut_off(&self, lsn: Lsn) -> bool {
+        self.cut_off.contains(&lsn)
+    }
+
+    pub(crate) fn cut_off(&self) -> &BTreeSet<Lsn> {
+        &self.cut_off
+    }
+
+    /// How often records were cut off.
+    pub(crate) fn cuts(&self) -> u64 {
+        self.cuts
+    }
+
+    /// The first record at or above `lsn`, for a reader that keeps what the head has passed.
+    pub(crate) fn next_from(&self, lsn: Lsn) -> Option<&Entry> {
+        self.gone.iter().chain(&self.entries).find(|entry| entry.lsn >= lsn)
     }
 
     pub(crate) fn highest(&self) -> Lsn {
@@ -204,6 +304,8 @@ impl Oracle {
         self.entries.truncate(count);
         let end = self.entries.last().map_or(self.head, |last| last.end);
         (self.durable, self.survives_kill) = (end, end);
+        // The new epoch's header, or the clean end, says so.
+        self.evident = end;
         self.may_be_cut = None;
     }
 

@@ -2,13 +2,19 @@
 //! appended and what was promised.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use palisade::sim::{Fate, Loss, SimDisk};
 use palisade::{
-    BufferKind, ErrorKind, FileOptions, Lsn, Options, Result, SyncPolicy, Wal, framed_bytes,
+    BufferKind, ErrorKind, FileOptions, Lsn, Options, RecoveryPolicy, Result, SyncPolicy, Ticket,
+    Verify, Wal, framed_bytes,
 };
 
+use crate::held::assert_truncated;
 use crate::oracle::{Crash, Oracle};
+
+/// Far above what a sync takes on a loaded machine; it only bounds a hang.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is fixed for all lives of a log.
 #[derive(Clone, Debug)]
@@ -25,7 +31,17 @@ pub(crate) struct Shape {
     pub(crate) archives: bool,
 }
 
-const FRAME_HEADER_BYTES: usize = 24;
+pub(crate) const FRAME_HEADER_BYTES: usize = 24;
+
+/// What may differ from open to open.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Opening {
+    pub(crate) recovery: RecoveryPolicy,
+    pub(crate) verify: Verify,
+    pub(crate) verify_threads: usize,
+    /// In place of the shape's, for one life.
+    pub(crate) policy: Option<SyncPolicy>,
+}
 
 impl Shape {
     /// The smallest log: segments and ring of one page, everything else as by default.
@@ -68,15 +84,14 @@ impl Shape {
         files
     }
 
-    fn log(&self) -> Options {
+    fn log(&self, opening: &Opening) -> Options {
         Options::new()
             .buffer_bytes(self.buffer_bytes)
-            .sync_policy(self.policy)
+            .sync_policy(opening.policy.unwrap_or(self.policy))
             .pad_to_block(!self.powersafe)
-    }
-
-    pub(crate) fn open(&self, disk: &SimDisk) -> Result<Wal> {
-        Wal::with_store(disk.open(&self.files())?, self.log())
+            .recovery(opening.recovery)
+            .verify(opening.verify)
+            .verify_threads(opening.verify_threads)
     }
 }
 
@@ -86,6 +101,8 @@ pub(crate) struct Session {
     pub(crate) shape: Shape,
     pub(crate) disk: SimDisk,
     pub(crate) oracle: Oracle,
+    /// How the log is opened next.
+    pub(crate) opening: Opening,
     /// What was going on at each crash: which work, which call.
     pub(crate) crash_points: BTreeSet<String>,
     pub(crate) working_on: &'static str,
@@ -98,6 +115,7 @@ impl Session {
             shape,
             disk,
             oracle: Oracle::default(),
+            opening: Opening::default(),
             crash_points: BTreeSet::new(),
             working_on: "open",
         }
@@ -109,16 +127,37 @@ impl Session {
         format!("{:?}\n{trace}\n{files:?}", self.shape)
     }
 
+    /// Opens the log, or makes it.
+    pub(crate) fn open(&self) -> Result<Wal> {
+        let store = self.disk.open(&self.shape.files())?;
+        Wal::with_store(store, self.shape.log(&self.opening))
+    }
+
     /// Opens the log, which no crash is planned for, and checks what is there after `crash`.
     pub(crate) fn open_and_check(&mut self, crash: Option<Crash>) -> Wal {
         self.working_on = "open";
-        let wal = self.shape.open(&self.disk).unwrap_or_else(|error| panic!("open: {error}"));
+        let wal = self.open().unwrap_or_else(|error| panic!("open: {error}"));
         match crash {
-            Some(crash) => self.oracle.check_recovered(&wal, crash),
+            Some(crash) => self.check_recovered(&wal, crash),
             None => self.oracle.check_all(&wal),
         }
         self.check_archive();
         wal
+    }
+
+    /// G1 to G5 for what an open found without damage: whatever the policy, nothing was given up.
+    pub(crate) fn check_recovered(&mut self, wal: &Wal, crash: Crash) {
+        let lost = wal.recovery_report().lost;
+        assert_eq!(lost, None, "{:?} gave up what was not damaged", self.opening.recovery);
+        self.check_found(wal, crash);
+    }
+
+    pub(crate) fn check_found(&mut self, wal: &Wal, crash: Crash) {
+        self.oracle.check_recovered(wal, crash);
+        let report = wal.recovery_report();
+        assert_eq!(report.verified, self.opening.verify == Verify::Full);
+        let count = self.oracle.entries().len() as u64;
+        assert!(!report.verified || report.records == count, "{count} records: {report:?}");
     }
 
     /// What the head has passed is in the log's folder still, or in the archive.
@@ -144,7 +183,7 @@ impl Session {
     /// Opens the log, which may die on the way after the crash `before`.
     pub(crate) fn open_and_die(&mut self, before: Crash) {
         self.working_on = "recovery";
-        match self.shape.open(&self.disk) {
+        match self.open() {
             Ok(wal) => {
                 self.oracle.reported(wal.recovery_report().end, before);
                 self.disk.kill();
@@ -153,12 +192,31 @@ impl Session {
         }
     }
 
-    /// The life is over; the next one finds what this crash leaves.
-    pub(crate) fn crash(&mut self, crash: Crash) {
+    /// The process dies, if it has not, and where it died is noted.
+    fn end_life(&mut self) {
         self.disk.kill();
         if let Some(call) = self.disk.trace().iter().rev().find_map(|line| place_of_death(line)) {
             self.crash_points.insert(format!("{}: {call}", self.working_on));
         }
+    }
+
+    /// The life is over, and then the system shuts down in good order. Says what that amounts to:
+    /// what a failed sync has forgotten is gone, all else is on the medium.
+    pub(crate) fn reboot(&mut self) -> Crash {
+        self.end_life();
+        let is_forgotten = |loss: &Loss| matches!(loss, Loss::Sector { has_failed: true, .. });
+        let has_forgotten = self.disk.losses().iter().any(is_forgotten);
+        self.disk.reboot();
+        if !has_forgotten {
+            return Crash::Kill;
+        }
+        self.oracle.forget_kill_promise();
+        Crash::PowerLoss
+    }
+
+    /// The life is over; the next one finds what this crash leaves.
+    pub(crate) fn crash(&mut self, crash: Crash) -> Crash {
+        self.end_life();
         match crash {
             Crash::Kill => self.disk.restart(),
             Crash::PowerLoss => {
@@ -166,6 +224,7 @@ impl Session {
                 self.oracle.forget_kill_promise();
             }
         }
+        crash
     }
 
     /// Power is lost, and `choice` says what the medium kept.
@@ -180,6 +239,7 @@ impl Session {
             shape: self.shape.clone(),
             disk: self.disk.fork(seed),
             oracle: self.oracle.clone(),
+            opening: self.opening,
             crash_points: BTreeSet::new(),
             working_on: self.working_on,
         }
@@ -190,6 +250,31 @@ impl Session {
         let data = self.oracle.data(len);
         let appended = wal.append(&data).map(|ticket| (ticket.lsn(), ticket.end_lsn()));
         self.note(wal, appended, vec![data])
+    }
+
+    /// As `append`, with the ticket to keep.
+    pub(crate) fn append_for_ticket(&mut self, wal: &Wal, len: usize) -> Result<Ticket<'static>> {
+        self.working_on = "append";
+        let data = self.oracle.data(len);
+        let ticket = wal.append(&data).map(Ticket::detach);
+        let appended = ticket.as_ref().map(|ticket| (ticket.lsn(), ticket.end_lsn()));
+        self.note(wal, appended.map_err(Clone::clone), vec![data])?;
+        ticket
+    }
+
+    /// Appends and lets the log's own thread sync, as the interval policy says: nobody asks.
+    ///
+    /// While the thread works this one only waits, so the disk sees the same calls each time.
+    pub(crate) fn append_and_idle(&mut self, wal: &Wal, len: usize) -> Result<()> {
+        let mut tail = wal.tail_from(wal.reserved_lsn())?;
+        self.append(wal, len)?;
+        self.working_on = "idle";
+        let synced = tail.next(PATIENCE)?;
+        let appended = self.oracle.entries().last().expect("it was appended");
+        let record = synced.expect("an idle log syncs within the interval");
+        assert_eq!((record.lsn(), record.data()), (appended.lsn, &appended.data[..]));
+        self.oracle.promise(appended.end);
+        Ok(())
     }
 
     pub(crate) fn commit(&mut self, wal: &Wal, len: usize) -> Result<()> {
@@ -300,6 +385,27 @@ impl Session {
         wal.checkpoint(lsn)?;
         self.oracle.checkpointed(lsn);
         self.oracle.promise(lsn);
+        Ok(())
+    }
+
+    /// A look at the record at `index`, one that is there or one that was cut off.
+    pub(crate) fn look(&mut self, wal: &Wal, index: usize, at_cut: bool) -> Result<()> {
+        self.working_on = "get";
+        if at_cut {
+            let cut_off = self.oracle.cut_off();
+            if let Some(&lsn) = cut_off.iter().nth(index % cut_off.len().max(1)) {
+                assert_truncated(lsn, wal.get(lsn).map(drop));
+                // Below the head nothing tells what an earlier life cut off from what is gone.
+                if lsn >= wal.head_lsn() {
+                    assert_truncated(lsn, wal.wait_durable(lsn));
+                    assert_truncated(lsn, wal.flush_to_os(lsn));
+                }
+            }
+            return Ok(());
+        }
+        let Some(entry) = self.oracle.entries().get(index) else { return Ok(()) };
+        let record = wal.get(entry.lsn)?;
+        assert_eq!((record.lsn(), record.data()), (entry.lsn, &entry.data[..]));
         Ok(())
     }
 

@@ -10,6 +10,8 @@ use crate::history::History;
 
 /// Seeds of a plain `cargo test`.
 const SEEDS: u64 = 600;
+/// Seeds that are run twice.
+const SAME_SEEDS: u64 = 60;
 /// Progress is told so often.
 const TELL_EVERY: u64 = 1000;
 
@@ -53,6 +55,18 @@ fn seeds_of_random_crashes_lose_nothing() {
     println!("{seeds} seeds from {first} on: no violation, {} distinct crash points", points.len());
     if number("PALISADE_POINTS").is_some() {
         points.iter().for_each(|point| println!("  {point}"));
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_run_each_time() {
+    let run = |seed| {
+        let mut history = History::new(seed);
+        history.run();
+        history.session.describe()
+    };
+    for seed in 0..SAME_SEEDS {
+        assert_eq!(run(seed), run(seed), "seed {seed}");
     }
 }
 

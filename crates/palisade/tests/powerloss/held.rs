@@ -1,0 +1,237 @@
+//! What a caller holds on to while the log is cut, released and closed: tickets, iterators and
+//! followers of the tail, each with what the oracle says that it has to give.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use palisade::{ErrorKind, Lsn, Records, Result, Tail, Ticket, Wal};
+
+use crate::dice::Dice;
+use crate::oracle::Oracle;
+use crate::session::Session;
+
+/// Records that a reader is asked for at one time, at most.
+const MOST_READ: u64 = 12;
+
+/// How a reader came by its records.
+#[derive(Debug)]
+enum Source {
+    /// Ends at the end that the log had then.
+    Iterator(Records, Lsn),
+    /// What is durable.
+    Durable(Tail),
+    /// What is with the operating system.
+    Written(Tail),
+}
+
+/// A reader, and where it is.
+#[derive(Debug)]
+struct Reader {
+    source: Source,
+    /// The last record that it gave.
+    last: Option<Lsn>,
+    /// Its next record lies at or above.
+    from: Lsn,
+    /// How often records had been cut off when it began.
+    cuts: u64,
+}
+
+/// Everything that is held in one life.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    tickets: Vec<Ticket<'static>>,
+    readers: Vec<Reader>,
+}
+
+impl Held {
+    /// Lets go of everything: what keeps the log open, and segments in it.
+    pub(crate) fn clear(&mut self) {
+        self.tickets.clear();
+        self.readers.clear();
+    }
+
+    pub(crate) fn keep(&mut self, ticket: Ticket<'static>) {
+        self.tickets.push(ticket);
+    }
+
+    /// Another reader from the head, or from some record, on.
+    pub(crate) fn read(&mut self, session: &Session, wal: &Wal, dice: &mut Dice) -> Result<()> {
+        let oracle = &session.oracle;
+        let entries = oracle.entries();
+        let index = dice.below(entries.len() as u64 * 2 + 1) as usize;
+        let from = entries.get(index).map(|entry| entry.lsn);
+        let source = match (dice.below(3), from) {
+            (0, Some(from)) => Source::Iterator(wal.iter_from(from)?, wal.reserved_lsn()),
+            (0, None) => Source::Iterator(wal.iter()?, wal.reserved_lsn()),
+            (1, Some(from)) => Source::Durable(wal.tail_from(from)?),
+            (1, None) => Source::Durable(wal.tail()?),
+            (_, Some(from)) => Source::Written(wal.tail_from(from)?.written()),
+            (_, None) => Source::Written(wal.tail()?.written()),
+        };
+        let from = from.unwrap_or(wal.head_lsn());
+        self.readers.push(Reader { source, last: None, from, cuts: oracle.cuts() });
+        Ok(())
+    }
+
+    /// Asks some ticket and some reader; a reader that has come to its end goes.
+    pub(crate) fn ask(&mut self, session: &mut Session, wal: &Wal, dice: &mut Dice) -> Result<()> {
+        session.working_on = "held ticket";
+        if !self.tickets.is_empty() {
+            let index = dice.below(self.tickets.len() as u64) as usize;
+            let ticket = &mut self.tickets[index];
+            check_now(ticket, session, dice.once_in(2));
+            if dice.once_in(2) {
+                check_wait(ticket, session)?;
+            }
+        }
+        session.working_on = "held reader";
+        if !self.readers.is_empty() {
+            let index = dice.below(self.readers.len() as u64) as usize;
+            let count = 1 + dice.below(MOST_READ);
+            if !self.readers[index].advance(session, wal, count) {
+                self.readers.swap_remove(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks everything, without a wait.
+    pub(crate) fn ask_all(&mut self, session: &mut Session, wal: &Wal) {
+        for ticket in &mut self.tickets {
+            check_now(ticket, session, true);
+        }
+        self.readers.retain_mut(|reader| reader.advance(session, wal, MOST_READ));
+    }
+}
+
+/// What a ticket says without a wait; a poll only where no thread of the log has to work for it.
+fn check_now(ticket: &mut Ticket<'static>, session: &mut Session, polls: bool) {
+    let (lsn, end) = (ticket.lsn(), ticket.end_lsn());
+    let is_durable = ticket.is_durable();
+    let is_cut = session.oracle.is_cut_off(lsn);
+    assert!(!(is_cut && is_durable), "the record at {lsn} is cut off, and durable");
+    let waited = ticket.wait_timeout(Duration::ZERO);
+    if is_cut {
+        assert_truncated(lsn, waited.map(drop));
+    } else {
+        assert!(!is_durable || waited.is_ok_and(|waited| waited), "{lsn} was durable before");
+    }
+    if polls && (is_cut || is_durable) {
+        match Pin::new(&mut *ticket).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(polled) if is_cut => assert_truncated(lsn, polled.map(drop)),
+            Poll::Ready(polled) => assert_eq!(polled.ok(), Some(lsn), "it was durable before"),
+            Poll::Pending => panic!("the record at {lsn} is cut off or durable, and waited for"),
+        }
+    }
+    if is_durable && !session.oracle.is_in_doubt() {
+        session.oracle.promise(end);
+    }
+}
+
+fn check_wait(ticket: &Ticket<'static>, session: &mut Session) -> Result<()> {
+    let (lsn, end) = (ticket.lsn(), ticket.end_lsn());
+    let waited = ticket.wait();
+    if session.oracle.is_cut_off(lsn) {
+        assert_truncated(lsn, waited.map(drop));
+        return Ok(());
+    }
+    assert_eq!(waited?, lsn);
+    if !session.oracle.is_in_doubt() {
+        session.oracle.promise(end);
+    }
+    Ok(())
+}
+
+/// The record at `lsn` is cut off: nothing but `Truncated` may be said of it.
+pub(crate) fn assert_truncated(lsn: Lsn, said: Result<()>) {
+    let kind = said.as_ref().err().map(palisade::Error::kind);
+    assert_eq!(kind, Some(ErrorKind::Truncated), "the record at {lsn} is cut off");
+}
+
+impl Reader {
+    /// Takes up to `count` records; false if there will be no more.
+    fn advance(&mut self, session: &Session, wal: &Wal, count: u64) -> bool {
+        let oracle = &session.oracle;
+        for _ in 0..count {
+            let found = match &mut self.source {
+                Source::Iterator(records, _) => records.next(),
+                Source::Durable(tail) | Source::Written(tail) => tail.next(Duration::ZERO),
+            };
+            let found =
+                found.map(|found| found.map(|record| (record.lsn(), record.data().to_vec())));
+            if session.disk.is_dead() || oracle.is_in_doubt() {
+                // Whatever it says: the log is poisoned, and the next open tells.
+                return false;
+            }
+            match found {
+                Ok(Some((lsn, data))) => self.check_given(oracle, wal, lsn, &data),
+                Ok(None) => {
+                    self.check_has_all(oracle, wal);
+                    return !matches!(self.source, Source::Iterator(..));
+                }
+                Err(error) => {
+                    self.check_ended(oracle, error.kind());
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn name(&self) -> String {
+        let kind = match self.source {
+            Source::Iterator(..) => "an iterator",
+            Source::Durable(_) => "a follower of what is durable",
+            Source::Written(_) => "a follower of what is written",
+        };
+        format!("{kind}, which has given {:?} and comes to {}", self.last, self.from)
+    }
+
+    /// Whether what it gave last is cut off, or what it was to begin with.
+    fn has_given_what_is_cut(&self, oracle: &Oracle) -> bool {
+        oracle.is_cut_off(self.last.unwrap_or(self.from))
+    }
+
+    /// Where the records end that it has to give: there are none at or above.
+    fn end(&self, wal: &Wal) -> Lsn {
+        match &self.source {
+            Source::Iterator(_, end) => *end,
+            Source::Durable(_) => wal.durable_lsn(),
+            Source::Written(_) => wal.written_lsn(),
+        }
+    }
+
+    fn check_given(&mut self, oracle: &Oracle, wal: &Wal, lsn: Lsn, data: &[u8]) {
+        assert!(!oracle.is_cut_off(lsn), "a reader gives the record at {lsn}, which is cut off");
+        let goes_beyond = self.last.is_some() && self.has_given_what_is_cut(oracle);
+        assert!(!goes_beyond, "{} goes on beyond a cut, at {lsn}", self.name());
+        let expected = oracle.next_from(self.from).map(|entry| (entry.lsn, &entry.data[..]));
+        assert_eq!(Some((lsn, data)), expected, "{} gives another record", self.name());
+        let end = oracle.next_from(self.from).map(|entry| entry.end);
+        assert!(end <= Some(self.end(wal)), "{} gives a record too early", self.name());
+        (self.last, self.from) = (Some(lsn), lsn.plus(1));
+    }
+
+    fn check_has_all(&self, oracle: &Oracle, wal: &Wal) {
+        let is_at_its_end = matches!(self.source, Source::Iterator(..)) || self.last.is_none();
+        let is_cut = self.has_given_what_is_cut(oracle);
+        assert!(is_at_its_end || !is_cut, "{} says nothing of a cut", self.name());
+        let missing = oracle.next_from(self.from).filter(|entry| entry.end <= self.end(wal));
+        assert!(missing.is_none(), "{} leaves out {missing:?}", self.name());
+    }
+
+    fn check_ended(&self, oracle: &Oracle, kind: ErrorKind) {
+        let is_cut = match self.source {
+            Source::Iterator(..) => oracle.cuts() > self.cuts,
+            _ => self.has_given_what_is_cut(oracle),
+        };
+        let fits = match kind {
+            ErrorKind::Truncated => is_cut,
+            ErrorKind::NoSpace => matches!(self.source, Source::Iterator(..)),
+            ErrorKind::Closed | ErrorKind::Poisoned => true,
+            _ => false,
+        };
+        assert!(fits, "{} ends with {kind:?}", self.name());
+    }
+}
