@@ -3,18 +3,18 @@
 //! test fail.
 //!
 //! Attacks that need the simulated disk are in `power`; those that existed first are in
-//! `tests/promises`, with whose tools these work, too.
+//! `tests/promises`. What both work with lies in `tests/common`.
 
 #[expect(dead_code, reason = "the tests of the promises use the rest")]
-#[path = "../promises/executor.rs"]
+#[path = "../common/executor.rs"]
 mod executor;
 #[expect(dead_code, reason = "the tests of the promises use the rest")]
-#[path = "../promises/faulty.rs"]
+#[path = "../common/faulty.rs"]
 mod faulty;
 #[expect(dead_code, reason = "the tests of the promises use the rest")]
-#[path = "../promises/folder.rs"]
+#[path = "../common/folder.rs"]
 mod folder;
-#[path = "../promises/watchdog.rs"]
+#[path = "../common/watchdog.rs"]
 mod watchdog;
 
 mod content;

@@ -85,7 +85,9 @@ impl Session {
         self.opening = opening(Some(named));
         let before = snapshot(self);
         let wal = match self.open() {
-            Ok(wal) => wal,
+            Ok(wal) if !self.disk.is_dead() => wal,
+            // It died in a copy to the archive, whose failure fails no open.
+            Ok(_) => return None,
             Err(error) if error.kind() == ErrorKind::NotARecord => {
                 assert!(named < lost.from, "open with a loss: {error}");
                 assert!(
@@ -106,7 +108,12 @@ impl Session {
         assert!(!is_first || report.lost.is_some(), "{lost} was given up without a word");
         assert!(report.lost.is_none_or(is_it), "named was {named}, of {lost}: {report:?}");
         assert!(wal.reserved_lsn() >= lost.to, "G2: an LSN of {lost} could be given out again");
-        self.oracle.lost(named, &wal, self.shape.segment_bytes);
+        if report.lost.is_none() && report.end > named {
+            // In another boot nothing shows that it was durable, and the buffer has it, too.
+            self.oracle.doubted(named);
+        } else {
+            self.oracle.lost(named, &wal, self.shape.segment_bytes);
+        }
         self.check_found(&wal, crash);
         Some(wal)
     }

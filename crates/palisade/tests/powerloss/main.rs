@@ -5,6 +5,9 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "progress and figures of long runs")]
 
+#[path = "../common/numbered.rs"]
+mod numbered;
+
 mod damage;
 mod dice;
 mod every_call;

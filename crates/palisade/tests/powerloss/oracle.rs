@@ -14,6 +14,8 @@ use std::collections::BTreeSet;
 
 use palisade::{Lsn, Wal, framed_bytes};
 
+use crate::numbered::data;
+
 /// A record that may be in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -58,11 +60,7 @@ impl Oracle {
     /// Bytes that no other record has: they begin with a count, as far as there is room.
     pub(crate) fn data(&mut self, len: usize) -> Vec<u8> {
         self.appended += 1;
-        let mut data = vec![self.appended as u8; len];
-        let own = self.appended.to_le_bytes();
-        let n = len.min(own.len());
-        data[..n].copy_from_slice(&own[..n]);
-        data
+        data(self.appended, len)
     }
 
     /// Records from `lsn` on, one behind the other as in a batch, that end at `end`.
@@ -151,7 +149,11 @@ impl Oracle {
 
     /// The entry at `index` was damaged: what a crash leaves without evidence may end there.
     pub(crate) fn damaged(&mut self, index: usize) {
-        let end = self.end_before(index);
+        self.doubted(self.end_before(index));
+    }
+
+    /// Nothing shows that what lies from `end` on was durable.
+    pub(crate) fn doubted(&mut self, end: Lsn) {
         (self.durable, self.survives_kill) = (self.durable.min(end), self.survives_kill.min(end));
     }
 

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 
 use crate::faulty::FaultyStore;
 use crate::folder::contents;
+use crate::numbered::data;
 use crate::watchdog::guarded;
 
 #[derive(Clone, Debug)]
@@ -168,11 +169,7 @@ impl History {
     /// Bytes that no other record has.
     fn data(&mut self, len: usize) -> Vec<u8> {
         self.appended += 1;
-        let mut data = vec![self.appended as u8; len];
-        let own = self.appended.to_le_bytes();
-        let n = len.min(own.len());
-        data[..n].copy_from_slice(&own[..n]);
-        data
+        data(self.appended, len)
     }
 
     fn note(&mut self, records: Vec<(Lsn, Vec<u8>)>, end: Lsn) {

@@ -5,6 +5,17 @@
 //! Every test that could hang if a promise were broken runs under a watchdog, so that it fails
 //! instead.
 
+#[path = "../common/executor.rs"]
+mod executor;
+#[path = "../common/faulty.rs"]
+mod faulty;
+#[path = "../common/folder.rs"]
+mod folder;
+#[path = "../common/numbered.rs"]
+mod numbered;
+#[path = "../common/watchdog.rs"]
+mod watchdog;
+
 mod anew;
 mod archive;
 mod async_commit;
@@ -12,10 +23,7 @@ mod bad_input;
 mod blocks;
 mod damage;
 mod ends;
-mod executor;
 mod failures;
-mod faulty;
-mod folder;
 mod full_disk;
 mod histories;
 mod holes;
@@ -31,4 +39,3 @@ mod replay;
 mod rot;
 mod small;
 mod tickets;
-mod watchdog;
