@@ -204,8 +204,11 @@ impl Session {
     /// what a failed sync has forgotten is gone, all else is on the medium.
     pub(crate) fn reboot(&mut self) -> Crash {
         self.end_life();
-        let is_forgotten = |loss: &Loss| matches!(loss, Loss::Sector { has_failed: true, .. });
-        let has_forgotten = self.disk.losses().iter().any(is_forgotten);
+        // Also the new end of a file whose last sector a failed sync reached in part.
+        let trace = self.disk.trace();
+        let mut this_boot = trace.iter().rev().take_while(|line| !line.contains("power is lost"));
+        let has_failed = |line: &String| line.ends_with("-> EIO") || line.ends_with("-> ENOSPC");
+        let has_forgotten = this_boot.any(|line| line.contains(" Sync ") && has_failed(line));
         self.disk.reboot();
         if !has_forgotten {
             return Crash::Kill;
