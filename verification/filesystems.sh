@@ -17,6 +17,8 @@ sizes=(--segment-bytes $((4 << 20)) --buffer-bytes $((1 << 20)))
 work=$(mktemp -d)
 mounted=""
 
+# Called by the trap.
+# shellcheck disable=SC2317
 clean_up() {
     [[ -z $mounted ]] || umount "$mounted" || true
     rm -rf "$work"
