@@ -12,18 +12,18 @@ const SEGMENT_BYTES: u64 = 4096;
 const HEADER_BYTES: u64 = 4096;
 const SECTOR: u64 = 512;
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options::new().buffer_bytes(4096)
 }
 
-fn open_as(disk: &SimDisk, buffer: BufferKind, options: Options) -> Result<Wal> {
+pub(crate) fn open_as(disk: &SimDisk, buffer: BufferKind, options: Options) -> Result<Wal> {
     let mut files = FileOptions::new();
     files.segment_bytes = Some(SEGMENT_BYTES);
     files.buffer = buffer;
     Wal::with_store(disk.open(&files)?, options)
 }
 
-fn open(disk: &SimDisk) -> Wal {
+pub(crate) fn open(disk: &SimDisk) -> Wal {
     let opened = open_as(disk, BufferKind::Auto, options());
     opened.unwrap_or_else(|error| panic!("{error}\n{}", disk.trace().join("\n")))
 }
@@ -33,7 +33,7 @@ fn segment(number: u64) -> String {
 }
 
 /// Where `lsn` lies: the segment's file, and the beginning of its sector.
-fn sector_of(lsn: Lsn) -> (String, u64) {
+pub(crate) fn sector_of(lsn: Lsn) -> (String, u64) {
     let offset = HEADER_BYTES + lsn.as_u64() % SEGMENT_BYTES;
     (segment(lsn.segment(SEGMENT_BYTES)), offset / SECTOR * SECTOR)
 }
@@ -53,17 +53,17 @@ fn lose_the_sector_of(disk: &SimDisk, lsn: Lsn) {
 }
 
 /// The records' numbers; none of them is a stranger.
-fn numbers(wal: &Wal) -> Vec<u64> {
+pub(crate) fn numbers(wal: &Wal) -> Vec<u64> {
     let found = contents(wal).unwrap();
     let of = |data: &[u8]| number_of(data).expect("a record that nobody appended");
     found.iter().map(|(_, data)| of(data)).collect()
 }
 
-fn all(to: u64) -> Vec<u64> {
+pub(crate) fn all(to: u64) -> Vec<u64> {
     (0..to).collect()
 }
 
-fn append(wal: &Wal, numbers: std::ops::Range<u64>, len: usize) -> Vec<Lsn> {
+pub(crate) fn append(wal: &Wal, numbers: std::ops::Range<u64>, len: usize) -> Vec<Lsn> {
     numbers.map(|number| wal.append(&record(number, len)).unwrap().lsn()).collect()
 }
 
