@@ -6,7 +6,7 @@ use palisade::sim::{CallKind, Fate, Fault, FaultKind, Loss, SimDisk};
 use palisade::{ErrorKind, Lsn, Result, Wal};
 
 use crate::content::record;
-use crate::power::{all, append, numbers, open, open_as, options, sector_of};
+use crate::power::{all, append, numbers, open, open_as, options, sector_of, segment};
 use crate::watchdog::guarded;
 
 /// Framed, it fills a sector.
@@ -82,34 +82,32 @@ fn names_left_by_a_first_open_that_died_at_any_call_are_never_lost() {
 /// Attacks: an open makes the names of segments durable that a dead life left, before it names the
 /// segment that says where they end.
 #[test]
-fn names_left_by_a_rotation_that_died_at_any_call_are_never_lost() {
+fn names_of_segments_that_a_dead_life_left_are_never_lost() {
     guarded(|| {
-        const SYNCED: u64 = 7;
-        for first in 0.. {
-            let disk = SimDisk::new(first);
-            let wal = open(&disk);
-            append(&wal, 0..SYNCED, SECTOR_RECORD);
-            wal.sync().unwrap();
-            disk.crash_at(disk.calls() + first);
-            let appended = (SYNCED..12).try_for_each(|n| wal.append(&record(n, 400)).map(drop));
-            let is_done = appended.and_then(|()| wal.sync()).is_ok() && !disk.is_dead();
-            disk.kill();
-            drop(wal);
-            disk.restart();
-            for second in 0.. {
-                let next = disk.fork(second);
-                next.restart();
-                next.crash_at(next.calls() + second);
-                let reported = try_open(&next).map(|wal| wal.recovery_report().records);
-                next.kill();
-                let promised = reported.as_ref().map_or(SYNCED, |&records| records.max(SYNCED));
-                lose_each_name(&next, promised, &format!("calls {first} and {second}"));
-                if reported.is_ok() {
-                    break;
-                }
-            }
-            if is_done {
-                assert!(first >= 5, "{first} calls");
+        const SYNCED: u64 = 2;
+        let disk = SimDisk::new(3);
+        let wal = open(&disk);
+        append(&wal, 0..SYNCED, SECTOR_RECORD);
+        wal.sync().unwrap();
+        // From here on no name becomes durable. The ring has the records of the second segment.
+        disk.fail(Fault::all(CallKind::SyncFolder, FaultKind::Eio));
+        append(&wal, SYNCED..9, SECTOR_RECORD);
+        assert_eq!(wal.sync().unwrap_err().kind(), ErrorKind::Poisoned);
+        disk.kill();
+        drop(wal);
+        disk.heal();
+        let is_of_second = |loss: &Loss| is_name(loss) && loss.file() == segment(1);
+        assert!(disk.losses().iter().any(is_of_second), "{:?}", disk.losses());
+        for call in 0.. {
+            let next = disk.fork(call);
+            next.restart();
+            next.crash_at(next.calls() + call);
+            let reported = try_open(&next).map(|wal| wal.recovery_report().records);
+            next.kill();
+            let promised = reported.as_ref().map_or(SYNCED, |&records| records);
+            lose_each_name(&next, promised, &format!("call {call}"));
+            if reported.is_ok() {
+                assert!(call > 10 && promised == 9, "{call} calls, {promised} records");
                 return;
             }
         }
@@ -170,10 +168,18 @@ fn a_record_that_only_the_ring_kept_takes_nothing_that_lies_behind_it() {
             wal.flush_to_os(*places.last().unwrap()).unwrap();
             disk.kill();
             drop(wal);
-            let (file, at) = sector_of(places[(missing - SYNCED) as usize]);
+            // The segment lacks one record, and that one alone is in the ring.
+            let place = places[(missing - SYNCED) as usize];
+            let (file, at) = sector_of(place);
+            let in_ring = 8192 + place.as_u64() % 4096;
             disk.lose_power_choosing(&mut |loss| match loss {
-                Loss::Sector { file: name, offset, .. } if name == file && offset == at => {
-                    Fate::Drop
+                Loss::Sector { file: name, offset, .. } => {
+                    let is_kept = if name == "buffer" {
+                        offset == in_ring
+                    } else {
+                        name != file || offset != at
+                    };
+                    if is_kept { Fate::Keep } else { Fate::Drop }
                 }
                 _ => Fate::Keep,
             });

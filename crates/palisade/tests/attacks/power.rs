@@ -28,7 +28,7 @@ pub(crate) fn open(disk: &SimDisk) -> Wal {
     opened.unwrap_or_else(|error| panic!("{error}\n{}", disk.trace().join("\n")))
 }
 
-fn segment(number: u64) -> String {
+pub(crate) fn segment(number: u64) -> String {
     format!("segment-{number:020}")
 }
 
