@@ -32,7 +32,7 @@ const SLOT_BYTES: u64 = 2048;
 const FIELD_BYTES: u64 = 128;
 /// So many bytes of a file are one piece of work.
 const PIECE_BYTES: usize = 128;
-/// So many failures are shown.
+/// So many failures are shown, and end a thread's part.
 const SHOWN: usize = 10;
 
 /// A record; those of a batch end together.
@@ -472,6 +472,9 @@ fn sweep_all(pieces: &[Piece<'_>]) -> (Counts, Vec<String>) {
                 // Relaxed: the counter shares out pieces, it orders nothing.
                 while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
                     piece.sweep(&mut counts, &mut failures);
+                    if failures.len() >= SHOWN {
+                        break;
+                    }
                 }
                 let mut total = total.lock().unwrap();
                 for (key, count) in counts {
