@@ -106,6 +106,26 @@ fn a_future_polled_once_and_never_again_keeps_nobody_waiting() {
     });
 }
 
+/// Attacks: a leader that leaves with none but futures beyond it has the flusher lead for them. The
+/// future comes behind the sync under way, is polled once, and never again.
+#[test]
+fn a_future_polled_once_behind_a_leader_becomes_durable_after_it() {
+    guarded(|| {
+        let (wal, store) = log_and_store();
+        store.set(Op::Sync, Fault::Hold);
+        thread::scope(|scope| {
+            let leader = scope.spawn(|| commit(&wal));
+            until(|| store.is_holding(Op::Sync));
+            let mut behind = wal.append(b"behind").unwrap();
+            assert!(poll_once(&mut behind).is_pending());
+            store.set(Op::Sync, Fault::None);
+            leader.join().unwrap();
+            until(|| behind.is_durable());
+        });
+        assert_eq!(wal.stats().waiters, 0);
+    });
+}
+
 /// Attacks: a waiter that times out in the moment in which it is made leader passes it on.
 #[test]
 fn leadership_handed_to_a_waiter_that_times_out_goes_on() {
