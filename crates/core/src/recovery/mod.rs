@@ -172,7 +172,7 @@ fn begin_anew(
 
 /// The checkpoint of a log that goes on in `epoch`, the last of `spans`. One that lies in what a
 /// loss or a truncation cut off is lowered to the cut; a crash may have come before the state was
-/// saved with it.
+/// saved with it. So is one at the base of an epoch of which nothing is left: it says the same there.
 fn lowered(checkpoint: Lsn, spans: &[EpochSpan], epoch: &Epoch) -> Lsn {
     let cuts = spans.windows(2).map(|pair| (pair[0].end, pair[1].base));
     let mut cuts = cuts.chain([(epoch.predecessor.end, epoch.base)]);

@@ -82,6 +82,7 @@ impl Session {
         is_first: bool,
     ) -> Option<Wal> {
         self.working_on = "open with a loss";
+        self.oracle.may_lose(named, self.shape.segment_bytes);
         self.opening = opening(Some(named));
         let before = snapshot(self);
         let wal = match self.open() {

@@ -157,9 +157,19 @@ impl Oracle {
         (self.durable, self.survives_kill) = (self.durable.min(end), self.survives_kill.min(end));
     }
 
+    /// Everything from `named` on is to be given up: if that dies on the way it may be so, or not.
+    /// A checkpoint that lies there is lowered to the end of what stays.
+    pub(crate) fn may_lose(&mut self, named: Lsn, segment_bytes: u64) {
+        let last = self.entries.iter().rfind(|entry| entry.end <= named);
+        let segment_start = Lsn::new(self.head.as_u64() / segment_bytes * segment_bytes);
+        let end = last.map_or(segment_start, |last| last.end);
+        self.checkpoint = self.checkpoint.min(end);
+    }
+
     /// Everything from `named` on was given up: all that lies below was durable and stays.
     pub(crate) fn lost(&mut self, named: Lsn, wal: &Wal, segment_bytes: u64) {
         self.may_be_cut = None;
+        self.checkpoint_may_be = self.checkpoint_may_be.max(self.checkpoint).min(named);
         self.cut_off_beyond(named);
         let end = self.entries.last().map_or(self.head, |last| last.end);
         (self.durable, self.survives_kill) = (end, end);
@@ -258,10 +268,14 @@ impl Oracle {
         (self.head, self.head_may_be) = (head, head);
         let checkpoint = wal.checkpoint_lsn();
         let highest = self.checkpoint_may_be.max(self.checkpoint);
+        // At the base of an epoch of which nothing is left it may be lowered to the end of the one
+        // before: there is no record between the two.
+        let was = self.checkpoint;
+        let says_the_same =
+            self.entries.iter().all(|entry| entry.end <= checkpoint || entry.lsn >= was);
         assert!(
-            self.checkpoint <= checkpoint && checkpoint <= highest,
-            "the checkpoint is {checkpoint}, was {} and may be {highest}",
-            self.checkpoint,
+            (was <= checkpoint || says_the_same) && checkpoint <= highest,
+            "the checkpoint is {checkpoint}, was {was} and may be {highest}",
         );
         (self.checkpoint, self.checkpoint_may_be) = (checkpoint, checkpoint);
         let found = contents(wal);
