@@ -41,13 +41,19 @@ impl Folder {
         Ok(folder)
     }
 
+    /// Where a run whose folder is `dir` puts the files of the contender `name`.
+    #[must_use]
+    pub fn path_of(dir: &Path, name: &str) -> PathBuf {
+        dir.join(format!("{PREFIX}{name}"))
+    }
+
     /// An empty subfolder called `name`, with everything written before on the device.
     ///
     /// # Errors
     /// If it cannot be created.
     pub fn fresh(&self, name: &str) -> Result<PathBuf> {
         self.clear()?;
-        let path = self.path.join(format!("{PREFIX}{name}"));
+        let path = Folder::path_of(&self.path, name);
         fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
         settle(&path);
         Ok(path)

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Record bytes that all threads together write at most between two trims of a log.
+pub const BURST_BYTES: u64 = 256 << 20;
+
 /// What one contender is measured with in one round.
 #[derive(Clone, Debug)]
 pub struct Plan {

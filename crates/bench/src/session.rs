@@ -158,11 +158,14 @@ impl Session<'_> {
 
     fn contenders(&self, workload: Workload) -> Vec<Contender> {
         let wanted = if self.args.contenders.is_empty() { all() } else { &self.args.contenders };
-        let (able, unable): (Vec<Contender>, Vec<Contender>) =
-            wanted.iter().partition(|contender| contender.supports(workload));
+        let able: Vec<Contender> =
+            wanted.iter().copied().filter(|contender| contender.supports(workload)).collect();
         let is_asked_for = !self.args.contenders.is_empty();
-        for contender in unable.into_iter().filter(|_| is_asked_for) {
-            tell(&format!("note: {} has no {}: skipped", contender.name(), workload.name()));
+        for contender in wanted.iter().filter(|_| is_asked_for) {
+            if let Some(reason) = contender.lacks(workload) {
+                let (name, workload) = (contender.name(), workload.name());
+                tell(&format!("note: {name} has no {workload}, {reason}: skipped"));
+            }
         }
         for contender in &able {
             if let Some(only) = contender.only_threads(workload)

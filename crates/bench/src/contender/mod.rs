@@ -3,19 +3,25 @@
 //! Every contender gets the best that its own calls offer; what it promises stands in its
 //! module. Floors promise nothing: they show what the machine leaves to be gained.
 
+#[cfg(feature = "peers")]
+mod ironwal;
 mod naive;
+#[cfg(feature = "peers")]
+mod okaywal;
 pub mod palisade;
 mod positioned;
+#[cfg(feature = "peers")]
+mod raft_engine;
 pub mod raw;
 mod wake;
+#[cfg(feature = "peers")]
+mod wal_db;
+#[cfg(feature = "peers")]
+pub mod walrus;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-use self::naive::Naive;
-use self::palisade::PalisadeLog;
-use self::raw::{FileFloor, MemoryFloor};
-use self::wake::WakeFloor;
 use crate::plan::Plan;
 use crate::workload::Workload;
 
@@ -34,26 +40,72 @@ pub enum Contender {
     Raw,
     /// The floor of waking: n parked threads woken by one, no disk
     Wake,
+    /// Crate wal-db on a file
+    #[cfg(feature = "peers")]
+    WalDb,
+    /// Crate wal-db in memory
+    #[cfg(feature = "peers")]
+    WalDbMem,
+    /// Crate okaywal
+    #[cfg(feature = "peers")]
+    Okaywal,
+    /// Crate raft-engine
+    #[cfg(feature = "peers")]
+    RaftEngine,
+    /// Crate ironwal
+    #[cfg(feature = "peers")]
+    Ironwal,
+    /// Crate walrus-rust
+    #[cfg(feature = "peers")]
+    Walrus,
+}
+
+/// What a contender's module says about it.
+struct Profile {
+    /// The name on the command line and in reports.
+    name: &'static str,
+    /// The version of the library, if it is one.
+    version: Option<&'static str>,
+    /// Why it cannot do a workload; `None` if it can.
+    lacks: fn(Workload) -> Option<&'static str>,
+    /// An empty log for a workload that writes and that it does not lack.
+    create: fn(Workload, &Plan) -> Result<Box<dyn Log>>,
 }
 
 impl Contender {
+    fn profile(self) -> &'static Profile {
+        match self {
+            Contender::Palisade => &palisade::FILES,
+            Contender::PalisadeMem => &palisade::MEMORY,
+            Contender::PalisadeHeap => &palisade::HEAP,
+            Contender::Naive => &naive::PROFILE,
+            Contender::Raw => &raw::PROFILE,
+            Contender::Wake => &wake::PROFILE,
+            #[cfg(feature = "peers")]
+            Contender::WalDb => &wal_db::FILE,
+            #[cfg(feature = "peers")]
+            Contender::WalDbMem => &wal_db::MEMORY,
+            #[cfg(feature = "peers")]
+            Contender::Okaywal => &okaywal::PROFILE,
+            #[cfg(feature = "peers")]
+            Contender::RaftEngine => &raft_engine::PROFILE,
+            #[cfg(feature = "peers")]
+            Contender::Ironwal => &ironwal::PROFILE,
+            #[cfg(feature = "peers")]
+            Contender::Walrus => &walrus::PROFILE,
+        }
+    }
+
     /// The name on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Contender::Palisade => "palisade",
-            Contender::PalisadeMem => "palisade-mem",
-            Contender::PalisadeHeap => "palisade-heap",
-            Contender::Naive => "naive",
-            Contender::Raw => "raw",
-            Contender::Wake => "wake",
-        }
+        self.profile().name
     }
 
     /// The version of the library that is measured, if it is one.
     #[must_use]
     pub fn version(self) -> Option<&'static str> {
-        self.is_palisade().then_some(env!("CARGO_PKG_VERSION"))
+        self.profile().version
     }
 
     /// Whether it is Palisade in one of its forms.
@@ -63,15 +115,22 @@ impl Contender {
         matches!(self, Palisade | PalisadeMem | PalisadeHeap)
     }
 
+    /// Whether it only shows what the machine leaves to be gained, and keeps no records.
+    #[must_use]
+    pub fn is_floor(self) -> bool {
+        matches!(self, Contender::Raw | Contender::Wake)
+    }
+
+    /// Why it cannot do the workload; `None` if it can.
+    #[must_use]
+    pub fn lacks(self, workload: Workload) -> Option<&'static str> {
+        (self.profile().lacks)(workload)
+    }
+
     /// Whether it has what the workload asks for.
     #[must_use]
     pub fn supports(self, workload: Workload) -> bool {
-        match self {
-            Contender::Palisade | Contender::PalisadeMem | Contender::PalisadeHeap => true,
-            Contender::Naive => workload.writes(),
-            Contender::Raw => workload != Workload::Recover,
-            Contender::Wake => workload == Workload::Commit,
-        }
+        self.lacks(workload).is_none()
     }
 
     /// The only thread count that it can be measured with, if there is but one.
@@ -86,19 +145,19 @@ impl Contender {
     /// # Errors
     /// If its files cannot be made, or the contender lacks the workload.
     pub fn create(self, workload: Workload, plan: &Plan) -> Result<Box<dyn Log>> {
-        if !self.supports(workload) || !workload.writes() {
-            bail!("{} does not do {}", self.name(), workload.name());
+        if let Some(reason) = self.lacks(workload) {
+            bail!("{} does not do {}: {reason}", self.name(), workload.name());
         }
-        Ok(match self {
-            Contender::Palisade | Contender::PalisadeMem | Contender::PalisadeHeap => {
-                Box::new(PalisadeLog::create(self, &plan.dir)?)
-            }
-            Contender::Naive => Box::new(Naive::create(plan)?),
-            Contender::Raw if workload == Workload::Append => Box::new(MemoryFloor::new(plan)),
-            Contender::Raw => Box::new(FileFloor::create(plan)?),
-            Contender::Wake => Box::new(WakeFloor::start(plan)),
-        })
+        if !workload.writes() {
+            bail!("{} writes nothing: there is no log to create", workload.name());
+        }
+        (self.profile().create)(workload, plan)
     }
+}
+
+/// For contenders that are measured while they write, and not otherwise.
+fn lacks_reading(workload: Workload) -> Option<&'static str> {
+    (!workload.writes()).then_some("it is measured while it writes only")
 }
 
 /// A log, as the workloads that write see it. All calls come from several threads at a time;
@@ -115,6 +174,16 @@ pub trait Log: Send + Sync {
     /// # Errors
     /// If it may not be durable.
     fn commit(&self, thread: usize, record: &[u8]) -> Result<()>;
+
+    /// Appends `record` so many times and makes all of them durable, by one call where the
+    /// contender has one.
+    ///
+    /// # Errors
+    /// If a record may not be durable.
+    fn batch(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
+        self.append(thread, record, count)?;
+        self.sync()
+    }
 
     /// Makes all that was appended durable.
     ///

@@ -8,8 +8,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 
-use super::Log;
+use super::{Log, Profile, lacks_reading};
 use crate::plan::Plan;
+
+pub(super) const PROFILE: Profile = Profile {
+    name: "naive",
+    version: None,
+    lacks: lacks_reading,
+    create: |_, plan| Ok(Box::new(Naive::create(plan)?)),
+};
 
 /// Appends bare records to a file that grows, under one lock.
 ///
@@ -17,7 +24,7 @@ use crate::plan::Plan;
 /// `fdatasync`, both under the lock. There is no framing and no checksum: a reader could not
 /// tell a torn record from a whole one.
 #[derive(Debug)]
-pub(super) struct Naive {
+struct Naive {
     file: Mutex<File>,
     path: PathBuf,
     record_bytes: usize,
@@ -25,7 +32,7 @@ pub(super) struct Naive {
 }
 
 impl Naive {
-    pub(super) fn create(plan: &Plan) -> Result<Naive> {
+    fn create(plan: &Plan) -> Result<Naive> {
         let path = plan.dir.join("log");
         let file = OpenOptions::new().append(true).create_new(true).open(&path)?;
         Ok(Naive {

@@ -8,9 +8,29 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use palisade::{BufferKind, MemStore, Options, RecoveryReport, Wal};
 
-use super::{Contender, Log};
+use super::{Contender, Log, Profile};
 
 const SEGMENT_BYTES: u64 = 64 << 20;
+const VERSION: Option<&str> = Some(env!("CARGO_PKG_VERSION"));
+
+pub(super) const FILES: Profile = Profile {
+    name: "palisade",
+    version: VERSION,
+    lacks: |_| None,
+    create: |_, plan| Ok(Box::new(PalisadeLog::create(Contender::Palisade, &plan.dir)?)),
+};
+
+pub(super) const MEMORY: Profile = Profile {
+    name: "palisade-mem",
+    create: |_, plan| Ok(Box::new(PalisadeLog::create(Contender::PalisadeMem, &plan.dir)?)),
+    ..FILES
+};
+
+pub(super) const HEAP: Profile = Profile {
+    name: "palisade-heap",
+    create: |_, plan| Ok(Box::new(PalisadeLog::create(Contender::PalisadeHeap, &plan.dir)?)),
+    ..FILES
+};
 
 /// A log of Palisade with its default options but for the buffer's kind.
 ///

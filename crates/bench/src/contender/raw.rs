@@ -8,9 +8,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::Result;
 use palisade::crc32c_append;
 
-use super::Log;
 use super::positioned::{read_at, write_all_at};
+use super::{Log, Profile};
 use crate::plan::Plan;
+use crate::workload::Workload;
+
+pub(super) const PROFILE: Profile = Profile {
+    name: "raw",
+    version: None,
+    lacks: |workload| (workload == Workload::Recover).then_some("it has nothing to recover"),
+    create: |workload, plan| {
+        Ok(match workload {
+            Workload::Append => Box::new(MemoryFloor::new(plan)),
+            _ => Box::new(FileFloor::create(plan)?),
+        })
+    },
+};
 
 /// More than a piece and the longest record together.
 const FILE_BYTES: u64 = 16 << 20;
@@ -20,7 +33,7 @@ const LEAST_RING_BYTES: usize = 1 << 20;
 
 /// `append`: each record is checksummed and copied into a ring of the thread's own.
 #[derive(Debug)]
-pub(super) struct MemoryFloor {
+struct MemoryFloor {
     rings: Vec<Mutex<Ring>>,
 }
 
@@ -31,7 +44,7 @@ struct Ring {
 }
 
 impl MemoryFloor {
-    pub(super) fn new(plan: &Plan) -> MemoryFloor {
+    fn new(plan: &Plan) -> MemoryFloor {
         let bytes = (RING_BYTES / plan.threads).max(LEAST_RING_BYTES).max(plan.record_bytes);
         // Ones: their pages are there before the first record is.
         let ring = || Mutex::new(Ring { bytes: vec![1; bytes], at: 0 });
@@ -84,7 +97,7 @@ impl Log for MemoryFloor {
 /// `commit` and `batch`: positioned writes over a file that was written once before, then
 /// `fdatasync`. What is appended in between is gathered into pieces of 1 MiB.
 #[derive(Debug)]
-pub(super) struct FileFloor {
+struct FileFloor {
     tail: Mutex<Tail>,
 }
 
@@ -97,7 +110,7 @@ struct Tail {
 }
 
 impl FileFloor {
-    pub(super) fn create(plan: &Plan) -> Result<FileFloor> {
+    fn create(plan: &Plan) -> Result<FileFloor> {
         let file = File::create_new(plan.dir.join("raw"))?;
         let zeros = vec![0; PIECE_BYTES];
         for at in (0..FILE_BYTES).step_by(PIECE_BYTES) {

@@ -6,15 +6,23 @@ use std::thread::{self, JoinHandle, Thread};
 
 use anyhow::Result;
 
-use super::Log;
+use super::{Log, Profile};
 use crate::plan::Plan;
+use crate::workload::Workload;
+
+pub(super) const PROFILE: Profile = Profile {
+    name: "wake",
+    version: None,
+    lacks: |workload| (workload != Workload::Commit).then_some("it has no log, only waiters"),
+    create: |_, plan| Ok(Box::new(WakeFloor::start(plan))),
+};
 
 /// Each `commit` parks its thread; one thread wakes all that are parked, again and again.
 ///
 /// It bounds what any log can reach whose committers wait for a leader: the same parking,
 /// waking and returning, nothing else.
 #[derive(Debug)]
-pub(super) struct WakeFloor {
+struct WakeFloor {
     shared: Arc<Shared>,
     waker: Option<JoinHandle<()>>,
 }
@@ -33,7 +41,7 @@ struct Slot {
 }
 
 impl WakeFloor {
-    pub(super) fn start(plan: &Plan) -> WakeFloor {
+    fn start(plan: &Plan) -> WakeFloor {
         let slots = (0..plan.threads).map(|_| Slot::default()).collect();
         let shared =
             Shared { slots, is_idle: AtomicBool::new(false), is_over: AtomicBool::new(false) };

@@ -12,11 +12,9 @@ use anyhow::Result;
 use super::{Kept, Outcome};
 use crate::contender::Log;
 use crate::latency::Latencies;
-use crate::plan::Plan;
+use crate::plan::{BURST_BYTES, Plan};
 use crate::team::together;
 
-/// Record bytes in one burst of all threads.
-const BURST_BYTES: u64 = 256 << 20;
 /// Untimed, before the first burst: files are made, buffers touched, branches learnt. Long enough
 /// for a whole burst of whoever writes 256 MB/s.
 const LONGEST_WARM_UP: Duration = Duration::from_secs(1);

@@ -152,10 +152,7 @@ impl Workload {
             }
             Workload::Batch => {
                 self.write(contender, plan, plan.batch, &|log, thread, record, latencies| {
-                    latencies.time(|| {
-                        log.append(thread, record, plan.batch)?;
-                        log.sync()
-                    })
+                    latencies.time(|| log.batch(thread, record, plan.batch))
                 })
             }
             Workload::Scan => scan::measure(contender, plan),

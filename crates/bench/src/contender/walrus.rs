@@ -1,0 +1,196 @@
+//! Crate walrus-rust.
+//!
+//! | call | after a kill | after power loss |
+//! |---|---|---|
+//! | `append_for_topic`, `FsyncSchedule::NoFsync` | kept: in the page cache | nothing |
+//! | `append_for_topic`, `FsyncSchedule::SyncEach` | kept | kept, once it has returned |
+//! | `batch_append_for_topic` | kept | kept, once it has returned |
+//!
+//! One topic is one log with one order, so all threads append to one topic. `batch` is
+//! `batch_append_for_topic`, which syncs whatever the schedule is, takes 2 000 records at most, and
+//! fails while another one runs: so larger batches are cut, and threads wait for each other here.
+//! There is no public sync and no group commit. Records have an FNV-1a checksum. An error of the
+//! positioned write itself is not seen by the crate.
+//!
+//! The crate takes its folder from the environment, and prints a line for each record unless a
+//! variable forbids it. Variables are for whoever starts a process: [`begin_again`] starts the
+//! driver once more with them, and without them this contender refuses. Whether files are opened
+//! with `O_SYNC` is decided by the schedule of the process's first log: with it, each commit would
+//! be written through and then synced again. So the first log is one that does not sync.
+//!
+//! A log that is dropped keeps its files open and a thread alive until the process ends. So files
+//! that are given up are cut to nothing, which frees the disk.
+
+use std::env;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf, absolute};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError, RwLock, RwLockReadGuard};
+
+use anyhow::{Context, Result, bail};
+use walrus_rust::{FsyncSchedule, ReadConsistency, Walrus};
+
+use super::{Log, Profile, lacks_reading};
+use crate::folder::Folder;
+use crate::plan::Plan;
+use crate::workload::Workload;
+
+pub(super) const PROFILE: Profile = Profile {
+    name: "walrus",
+    version: Some("0.2.0"),
+    lacks: lacks_reading,
+    create: |workload, plan| Ok(Box::new(WalrusLog::create(workload, plan)?)),
+};
+
+const QUIET: &str = "WALRUS_QUIET";
+const FOLDER: &str = "WALRUS_DATA_DIR";
+const TOPIC: &str = "log";
+const LARGEST_BATCH: u32 = 2000;
+const READ_BYTES: usize = 16 << 20;
+/// A reader's position is kept only after so many reads: never.
+const READER: ReadConsistency = ReadConsistency::AtLeastOnce { persist_every: u32::MAX };
+
+/// Starts this program again, in this process, with the variables that walrus needs for logs in
+/// the run's folder; returns if they are set.
+///
+/// # Errors
+/// If the program cannot be started again.
+pub fn begin_again(dir: &Path) -> Result<()> {
+    let folder = absolute(Folder::path_of(dir, PROFILE.name))?;
+    if env::var_os(QUIET).is_some() && env::var_os(FOLDER).is_some_and(|set| *folder == *set) {
+        return Ok(());
+    }
+    let program = env::current_exe().context("looking for this program to start it again")?;
+    let error = Command::new(program)
+        .args(env::args_os().skip(1))
+        .env(QUIET, "1")
+        .env(FOLDER, folder)
+        .exec();
+    Err(error).context("starting this program again with the variables that walrus needs")
+}
+
+struct WalrusLog {
+    current: RwLock<Life>,
+    batches: Mutex<()>,
+    schedule: FsyncSchedule,
+    dir: PathBuf,
+}
+
+/// The log from one trim to the next.
+struct Life {
+    log: Walrus,
+    number: u32,
+}
+
+impl Life {
+    fn begin(number: u32, schedule: FsyncSchedule) -> Result<Life> {
+        let key = key(number);
+        let log = Walrus::with_consistency_and_schedule_for_key(&key, READER, schedule)?;
+        Ok(Life { log, number })
+    }
+}
+
+fn key(number: u32) -> String {
+    format!("life-{number}")
+}
+
+impl WalrusLog {
+    fn create(workload: Workload, plan: &Plan) -> Result<WalrusLog> {
+        static FIRST: Once = Once::new();
+        let dir = absolute(&plan.dir)?;
+        if env::var_os(QUIET).is_none() || env::var_os(FOLDER).is_none_or(|set| *dir != *set) {
+            bail!("walrus needs {QUIET}=1 and {FOLDER}={} in the environment", dir.display());
+        }
+        FIRST.call_once(|| {
+            // If it fails, the next one fails as well, and says so.
+            let _ = Life::begin(0, FsyncSchedule::NoFsync);
+        });
+        let schedule = match workload {
+            Workload::Append => FsyncSchedule::NoFsync,
+            _ => FsyncSchedule::SyncEach,
+        };
+        let current = RwLock::new(Life::begin(1, schedule)?);
+        Ok(WalrusLog { current, batches: Mutex::new(()), schedule, dir })
+    }
+
+    fn current(&self) -> RwLockReadGuard<'_, Life> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Log for WalrusLog {
+    fn append(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
+        let current = self.current();
+        for _ in 0..count {
+            current.log.append_for_topic(TOPIC, record)?;
+        }
+        Ok(())
+    }
+
+    fn commit(&self, thread: usize, record: &[u8]) -> Result<()> {
+        self.append(thread, record, 1)
+    }
+
+    fn batch(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
+        let current = self.current();
+        let records = vec![record; count.min(LARGEST_BATCH) as usize];
+        let mut left = count as usize;
+        while left > 0 {
+            let piece = &records[..left.min(records.len())];
+            let _turn = self.turn();
+            current.log.batch_append_for_topic(TOPIC, piece)?;
+            left -= piece.len();
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        bail!("walrus has no sync of its own")
+    }
+
+    fn trim(&self) -> Result<()> {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let old = current.number;
+        *current = Life::begin(old + 1, self.schedule)?;
+        free(&self.dir.join(key(old)))
+    }
+
+    fn syncs(&self) -> Option<u64> {
+        None
+    }
+
+    fn read_back(self: Box<Self>) -> Result<Option<u64>> {
+        let WalrusLog { current, schedule, dir, .. } = *self;
+        let Life { log, number } = current.into_inner().unwrap_or_else(PoisonError::into_inner);
+        drop(log);
+        let reopened = Life::begin(number, schedule)?.log;
+        let mut records = 0;
+        loop {
+            match reopened.batch_read_for_topic(TOPIC, READ_BYTES, true)?.len() {
+                0 => break,
+                read => records += read as u64,
+            }
+        }
+        drop(reopened);
+        free(&dir.join(key(number)))?;
+        Ok(Some(records))
+    }
+}
+
+/// Gives the disk back that the files of a dropped log take.
+fn free(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(0))
+            .with_context(|| format!("cutting {} to nothing", path.display()))?;
+    }
+    Ok(())
+}
