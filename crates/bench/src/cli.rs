@@ -28,15 +28,23 @@ pub struct Args {
     /// Thread counts, each measured on its own [default: see `list`]
     #[arg(long, value_delimiter = ',', value_parser = thread_count)]
     pub threads: Vec<usize>,
-    /// Bytes of a record [default: see `list`]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4 << 20))]
-    pub record_bytes: Option<u32>,
+    /// Bytes of a record, each size measured on its own [default: see `list`]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4 << 20))]
+    pub record_bytes: Vec<u32>,
     /// Records between two syncs in `batch`
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: u32,
-    /// Records in the log of `scan` and `recover` [default: see `list`]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    pub records: Option<u64>,
+    /// Records in a log that is read or opened, each count measured on its own
+    /// [default: see `list`]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..))]
+    pub records: Vec<u64>,
+    /// Commits a second that are due in `open-loop`
+    /// [default: 20, 50 and 80 % of what the contender reaches in a closed loop]
+    #[arg(long, value_parser = rate)]
+    pub rate: Option<f64>,
+    /// `commit` by so many futures on the threads
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub tasks: Option<u32>,
     /// Seconds that each contender is timed for in each round
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     pub seconds: f64,
@@ -55,6 +63,16 @@ pub struct Args {
     /// Write the figures to this file, too, as comma-separated values
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+    /// Draw the figures into this folder, too, as SVG
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if (1.0..=1e9).contains(&rate) => Ok(rate),
+        _ => Err("expected commits a second from 1 to 1000000000".into()),
+    }
 }
 
 fn thread_count(text: &str) -> Result<usize, String> {
@@ -100,13 +118,15 @@ mod tests {
     fn lists_are_separated_by_commas() {
         let args =
             Args::parse_from(["x", "append", "--contenders", "naive,raw", "--threads", "1,8"]);
+        let sweep = Args::parse_from(["x", "append", "--record-bytes", "100,256,1024"]);
+        assert_eq!(sweep.record_bytes, [100, 256, 1024]);
         assert_eq!(args.contenders, [Contender::Naive, Contender::Raw]);
         assert_eq!(args.threads, [1, 8]);
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for bad in [["--threads", "0"], ["--seconds", "nan"], ["--rounds", "0"], ["--rate", "1"]] {
+        for bad in [["--threads", "0"], ["--seconds", "nan"], ["--rounds", "0"], ["--rate", "0"]] {
             assert!(Args::try_parse_from(["x", "commit", bad[0], bad[1]]).is_err(), "{bad:?}");
         }
     }

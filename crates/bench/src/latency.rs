@@ -8,6 +8,9 @@ use hdrhistogram::Histogram;
 const LONGEST_NS: u64 = 60_000_000_000;
 const SIGNIFICANT_DIGITS: u8 = 3;
 
+/// The shares of calls whose longest latency is in a figure.
+pub const SHARES: [f64; 4] = [0.5, 0.99, 0.999, 0.9999];
+
 /// The latencies of one thread's calls, or of several threads' when merged.
 #[derive(Debug)]
 pub struct Latencies(Histogram<u64>);
@@ -27,8 +30,13 @@ impl Latencies {
     pub fn time<T>(&mut self, call: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let result = call();
-        self.0.saturating_record(begin.elapsed().as_nanos() as u64);
+        self.record(begin.elapsed());
         result
+    }
+
+    /// Records a call that took so long.
+    pub fn record(&mut self, time: Duration) {
+        self.0.saturating_record(time.as_nanos() as u64);
     }
 
     /// Takes the calls of `other` in.
@@ -37,6 +45,20 @@ impl Latencies {
     /// Never: all have the same bounds.
     pub fn merge(&mut self, other: &Latencies) {
         self.0.add(&other.0).expect("all have the same bounds");
+    }
+
+    /// How long a call took on average; `None` without a call.
+    #[must_use]
+    pub fn mean(&self) -> Option<Duration> {
+        (!self.0.is_empty()).then(|| Duration::from_nanos(self.0.mean() as u64))
+    }
+
+    /// The percentiles that figures have, [`SHARES`], in microseconds; `None` without a call.
+    #[must_use]
+    pub fn quantiles_us(&self) -> Option<[f64; 4]> {
+        let us = |share| Some(self.quantile(share)?.as_nanos() as f64 / 1e3);
+        let [p50, p99, p999, p9999] = SHARES;
+        Some([us(p50)?, us(p99)?, us(p999)?, us(p9999)?])
     }
 
     /// Which latency this share of the calls did not exceed; `None` without a call.

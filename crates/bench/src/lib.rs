@@ -10,6 +10,7 @@ pub mod environment;
 pub mod folder;
 pub mod latency;
 pub mod plan;
+pub mod plot;
 pub mod report;
 pub mod session;
 pub mod team;

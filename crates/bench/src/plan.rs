@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::workload::Variant;
+
 /// Record bytes that all threads together write at most between two trims of a log.
 pub const BURST_BYTES: u64 = 256 << 20;
 
@@ -19,6 +21,8 @@ pub struct Plan {
     pub batch: u32,
     /// Records in the log that is read or recovered.
     pub records: u64,
+    /// The form of the workload.
+    pub variant: Variant,
     /// How long the timed part lasts.
     pub time: Duration,
 }
@@ -27,8 +31,8 @@ impl Plan {
     /// Threads and record size on a folder; the rest is left to the caller's own loop.
     #[must_use]
     pub fn at(dir: &Path, threads: usize, record_bytes: usize) -> Plan {
-        let time = Duration::ZERO;
-        Plan { dir: dir.into(), threads, record_bytes, batch: 1, records: 0, time }
+        let (dir, time) = (dir.into(), Duration::ZERO);
+        Plan { dir, threads, record_bytes, batch: 1, records: 0, variant: Variant::Plain, time }
     }
 
     /// A record to append. Its bytes do not matter to any contender, but are not all equal.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::workload::{Opened, Outcome};
+use crate::workload::{Moment, Opened, Outcome};
 
 const BYTES_PER_MIB: f64 = (1 << 20) as f64;
 
@@ -30,6 +30,9 @@ pub struct Figure {
     pub record_bytes: usize,
     /// Records between two syncs, in `batch`.
     pub batch: Option<u32>,
+    /// Records in the log, where it was filled before.
+    #[serde(skip)]
+    pub records: Option<u64>,
     /// Records a second, of all threads.
     pub records_per_s: f64,
     /// Bytes of records a second, in MiB.
@@ -69,6 +72,22 @@ pub struct Figure {
     /// Segments of the log, in `recover`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub segments: Option<u64>,
+    /// 99.99th percentile of the latency.
+    pub p9999_us: Option<f64>,
+    /// The form of the workload, where it has several.
+    pub variant: Option<String>,
+    /// Futures that commit, in `commit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<usize>,
+    /// Records that were due a second, in `open-loop`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offered_per_s: Option<f64>,
+    /// Microseconds of an append that came first in its segment, in `rotation`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotation_us: Option<f64>,
+    /// What happened when in the last round, in `rotation`: drawn, not printed.
+    #[serde(skip)]
+    pub timeline: Vec<Moment>,
 }
 
 impl Figure {
@@ -85,12 +104,16 @@ impl Figure {
         self.p50_us = quantile(0);
         self.p99_us = quantile(1);
         self.p999_us = quantile(2);
+        self.p9999_us = quantile(3);
         self.syncs_per_s = median(rounds.iter().filter_map(|round| round.syncs_per_s));
         self.records_per_sync = median(rounds.iter().filter_map(|round| round.records_per_sync));
         let opened = || rounds.iter().filter_map(|round| round.opened);
         self.open_ms = median(opened().map(|opened: Opened| opened.open_ms));
         self.log_bytes = opened().next_back().map(|opened| opened.log_bytes);
         self.segments = opened().next_back().map(|opened| opened.segments);
+        self.offered_per_s = median(rounds.iter().filter_map(|round| round.offered_per_s));
+        self.rotation_us = median(rounds.iter().filter_map(|round| round.rotation_us));
+        self.timeline = rounds.last().map(|round| round.timeline.clone()).unwrap_or_default();
         self
     }
 }
@@ -112,7 +135,7 @@ fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 #[derive(Debug)]
 pub struct Csv(File);
 
-const COLUMNS: [&str; 24] = [
+const COLUMNS: [&str; 29] = [
     "workload",
     "contender",
     "version",
@@ -137,6 +160,11 @@ const COLUMNS: [&str; 24] = [
     "open_ms",
     "log_bytes",
     "segments",
+    "p9999_us",
+    "variant",
+    "tasks",
+    "offered_per_s",
+    "rotation_us",
 ];
 
 impl Csv {
@@ -198,6 +226,7 @@ fn header(figures: &[Figure]) -> Vec<String> {
     let workload = figures.first().map_or("", |figure| figure.workload);
     let names = [
         workload,
+        "form",
         "threads",
         "bytes",
         "records/s",
@@ -207,6 +236,7 @@ fn header(figures: &[Figure]) -> Vec<String> {
         "p50 us",
         "p99 us",
         "p99.9 us",
+        "p99.99 us",
         "syncs/s",
         "rec/sync",
         "open ms",
@@ -220,6 +250,7 @@ fn row(figure: &Figure, ratio: Option<f64>) -> Vec<String> {
         |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{value:.1}"));
     vec![
         figure.contender.into(),
+        figure.variant.clone().unwrap_or_else(|| "-".into()),
         figure.threads.to_string(),
         figure.record_bytes.to_string(),
         rate(figure.records_per_s),
@@ -229,6 +260,7 @@ fn row(figure: &Figure, ratio: Option<f64>) -> Vec<String> {
         optional(figure.p50_us),
         optional(figure.p99_us),
         optional(figure.p999_us),
+        optional(figure.p9999_us),
         figure.syncs_per_s.map_or_else(|| "-".into(), rate),
         optional(figure.records_per_sync),
         optional(figure.open_ms),
@@ -245,14 +277,21 @@ fn rate(value: f64) -> String {
     }
 }
 
-/// Against the first contender with as many threads, or with those that it has.
+/// Against the first contender with as many threads, or with those that it has, and otherwise the
+/// same parameters.
 fn ratio(figure: &Figure, figures: &[Figure]) -> Option<f64> {
     let first = figures.first()?.contender;
-    let of_first = || figures.iter().filter(|figure| figure.contender == first);
+    let is_alike = |base: &&Figure| {
+        base.contender == first
+            && base.record_bytes == figure.record_bytes
+            && base.variant == figure.variant
+            && base.records == figure.records
+    };
+    let of_first = || figures.iter().filter(is_alike);
     let base = of_first().find(|base| base.threads == figure.threads).or(of_first().next())?;
     (base.records_per_s > 0.0).then(|| figure.records_per_s / base.records_per_s)
 }
 
 #[cfg(test)]
 #[path = "report_tests.rs"]
-mod tests;
+pub(crate) mod tests;

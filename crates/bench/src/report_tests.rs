@@ -1,6 +1,6 @@
 use super::*;
 
-fn figure(contender: &'static str, threads: usize, rates: &[f64]) -> Figure {
+pub(crate) fn figure(contender: &'static str, threads: usize, rates: &[f64]) -> Figure {
     let blank = Figure {
         workload: "commit",
         contender,
@@ -26,6 +26,13 @@ fn figure(contender: &'static str, threads: usize, rates: &[f64]) -> Figure {
         open_ms: None,
         log_bytes: None,
         segments: None,
+        records: None,
+        p9999_us: None,
+        variant: None,
+        tasks: None,
+        offered_per_s: None,
+        rotation_us: None,
+        timeline: Vec::new(),
     };
     let round = |&rate| Outcome { records_per_s: rate, ..Outcome::default() };
     let rounds: Vec<Outcome> = rates.iter().map(round).collect();

@@ -11,8 +11,9 @@ use crate::contender::Contender;
 use crate::environment::Environment;
 use crate::folder::Folder;
 use crate::plan::Plan;
+use crate::plot;
 use crate::report::{Csv, Figure, table};
-use crate::workload::{Choice, Outcome, Workload};
+use crate::workload::{Choice, Outcome, Variant, Workload};
 
 /// Whether the figures are worth anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,14 +33,18 @@ pub fn run(args: &Args) -> Result<Verdict> {
     if args.workload == Choice::List {
         return list(args).map(|()| Verdict::AllReadBack);
     }
-    let workloads = args.workload.workloads();
+    let workloads = args.workload.workloads(args.tasks.is_some());
     refuse_tmpfs(args, &workloads)?;
     let folder = Folder::take(&args.dir)?;
     let environment = Environment::of(&args.dir);
     let csv = args.csv.as_deref().map(Csv::create).transpose()?;
-    let mut session = Session { args, folder, environment, csv, verdict: Verdict::AllReadBack };
+    let verdict = Verdict::AllReadBack;
+    let mut session = Session { args, folder, environment, csv, verdict };
     for workload in workloads {
-        session.measure(workload)?;
+        let figures = session.measure(workload)?;
+        if let Some(dir) = &args.plot {
+            plot::draw(&figures, dir)?;
+        }
     }
     session.folder.clear()?;
     Ok(session.verdict)
@@ -75,23 +80,28 @@ fn list(args: &Args) -> Result<()> {
         let record_bytes = workload.default_record_bytes();
         let records = workload.default_records(record_bytes);
         let threads = workload.default_threads();
+        let forms: Vec<_> = workload.default_variants().iter().map(ToString::to_string).collect();
         if args.json {
             let line = serde_json::json!({
                 "workload": workload.name(), "threads": threads, "record_bytes": record_bytes,
                 "records": records, "contenders": contenders, "about": workload.about(),
+                "forms": forms,
             });
             writeln!(out, "{line}")?;
             continue;
         }
         let threads: Vec<_> = threads.iter().map(ToString::to_string).collect();
         let records = records.map_or(String::new(), |records| format!(" --records {records}"));
-        writeln!(out, "{:8} {}", workload.name(), workload.about())?;
+        writeln!(out, "{:9} {}", workload.name(), workload.about())?;
         writeln!(
             out,
-            "         --threads {} --record-bytes {record_bytes}{records} --contenders {}",
+            "          --threads {} --record-bytes {record_bytes}{records} --contenders {}",
             threads.join(","),
             contenders.join(",")
         )?;
+        if forms != [""] {
+            writeln!(out, "          forms: {}", forms.join("; "))?;
+        }
     }
     Ok(())
 }
@@ -108,15 +118,24 @@ struct Session<'a> {
     verdict: Verdict,
 }
 
-/// One contender with one thread count, and what its rounds gave.
+/// What contenders are compared with.
+#[derive(Clone, Copy)]
+struct Case {
+    threads: usize,
+    record_bytes: u32,
+    records: Option<u64>,
+    variant: Variant,
+}
+
+/// One contender in one case, and what its rounds gave.
 struct Entry {
     contender: Contender,
-    threads: usize,
+    case: Case,
     rounds: Vec<Outcome>,
 }
 
 impl Session<'_> {
-    fn measure(&mut self, workload: Workload) -> Result<()> {
+    fn measure(&mut self, workload: Workload) -> Result<Vec<Figure>> {
         let groups = self.groups(workload);
         let entries = groups.iter().map(Vec::len).sum::<usize>() as u64;
         let progress = self.progress(entries * u64::from(self.args.rounds));
@@ -133,27 +152,65 @@ impl Session<'_> {
         if !self.args.json && !figures.is_empty() {
             writeln!(std::io::stdout(), "{}", table(&figures))?;
         }
-        Ok(())
+        Ok(figures)
     }
 
-    /// Contenders that take turns with each other: those with the same thread count.
+    /// Contenders that take turns with each other: those in the same case.
     fn groups(&self, workload: Workload) -> Vec<Vec<Entry>> {
         let contenders = self.contenders(workload);
         let thread_counts = self.thread_counts(workload);
-        let group = |(index, &threads): (usize, &usize)| {
+        let group = |case: Case| {
             let enters = |contender: &&Contender| match contender.only_threads(workload) {
-                Some(only) if thread_counts.contains(&only) => threads == only,
-                Some(_) => index == 0,
+                Some(only) if thread_counts.contains(&only) => case.threads == only,
+                Some(_) => case.threads == thread_counts[0],
                 None => true,
             };
-            let entry = |&contender: &Contender| Entry {
-                contender,
-                threads: contender.only_threads(workload).unwrap_or(threads),
-                rounds: Vec::new(),
+            let entry = |&contender: &Contender| {
+                let threads = contender.only_threads(workload).unwrap_or(case.threads);
+                Entry { contender, case: Case { threads, ..case }, rounds: Vec::new() }
             };
             contenders.iter().filter(enters).map(entry).collect()
         };
-        thread_counts.iter().enumerate().map(group).collect()
+        self.cases(workload, &thread_counts).into_iter().map(group).collect()
+    }
+
+    /// Each combination of what the command line asks for.
+    fn cases(&self, workload: Workload, thread_counts: &[usize]) -> Vec<Case> {
+        let mut sizes = self.args.record_bytes.clone();
+        if sizes.is_empty() {
+            sizes.push(workload.default_record_bytes());
+        }
+        let mut cases = Vec::new();
+        for &record_bytes in &sizes {
+            for records in self.record_counts(workload, record_bytes) {
+                for variant in self.variants(workload) {
+                    cases.extend(thread_counts.iter().map(|&threads| Case {
+                        threads,
+                        record_bytes,
+                        records,
+                        variant,
+                    }));
+                }
+            }
+        }
+        cases
+    }
+
+    fn record_counts(&self, workload: Workload, record_bytes: u32) -> Vec<Option<u64>> {
+        match workload.default_records(record_bytes) {
+            Some(_) if !self.args.records.is_empty() => {
+                self.args.records.iter().copied().map(Some).collect()
+            }
+            default => vec![default],
+        }
+    }
+
+    fn variants(&self, workload: Workload) -> Vec<Variant> {
+        match (workload, self.args.rate, self.args.tasks) {
+            (Workload::OpenLoop, Some(rate), _) => vec![Variant::Rate(rate)],
+            (Workload::Tasks, _, Some(tasks)) => vec![Variant::Tasks(tasks as usize)],
+            _ => workload.default_variants().to_vec(),
+        }
     }
 
     fn contenders(&self, workload: Workload) -> Vec<Contender> {
@@ -163,7 +220,7 @@ impl Session<'_> {
         let is_asked_for = !self.args.contenders.is_empty();
         for contender in wanted.iter().filter(|_| is_asked_for) {
             if let Some(reason) = contender.lacks(workload) {
-                let (name, workload) = (contender.name(), workload.name());
+                let (name, workload) = (contender.name(), workload.full_name());
                 tell(&format!("note: {name} has no {workload}, {reason}: skipped"));
             }
         }
@@ -199,12 +256,12 @@ impl Session<'_> {
             for place in turns(group.len(), round) {
                 let entry = &mut group[place];
                 let name = entry.contender.name();
-                progress.set_message(format!("{} {name} x{}", workload.name(), entry.threads));
+                progress.set_message(format!("{} {name} x{}", workload.name(), entry.case.threads));
                 progress.tick();
-                let plan = self.plan(workload, entry)?;
+                let plan = self.plan(entry)?;
                 let outcome = workload
                     .measure(entry.contender, &plan)
-                    .with_context(|| format!("{} of {name}", workload.name()))?;
+                    .with_context(|| format!("{} of {name}", workload.full_name()))?;
                 progress.suspend(|| self.check(entry, &outcome));
                 entry.rounds.push(outcome);
                 progress.inc(1);
@@ -213,21 +270,17 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn plan(&self, workload: Workload, entry: &Entry) -> Result<Plan> {
-        let record_bytes = self.record_bytes(workload);
-        let records = self.args.records.or(workload.default_records(record_bytes));
+    fn plan(&self, entry: &Entry) -> Result<Plan> {
+        let Case { threads, record_bytes, records, variant } = entry.case;
         Ok(Plan {
             dir: self.folder.fresh(entry.contender.name())?,
-            threads: entry.threads,
+            threads,
             record_bytes: record_bytes as usize,
             batch: self.args.batch,
             records: records.unwrap_or_default(),
+            variant,
             time: Duration::from_secs_f64(self.args.seconds),
         })
-    }
-
-    fn record_bytes(&self, workload: Workload) -> u32 {
-        self.args.record_bytes.unwrap_or_else(|| workload.default_record_bytes())
     }
 
     fn check(&mut self, entry: &Entry, outcome: &Outcome) {
@@ -238,7 +291,7 @@ impl Session<'_> {
             tell(&format!(
                 "LOST: {} on {} threads acknowledged {} records, {} were there after opening again",
                 entry.contender.name(),
-                entry.threads,
+                entry.case.threads,
                 kept.acknowledged,
                 kept.read_back
             ));
@@ -253,12 +306,13 @@ impl Session<'_> {
     }
 
     fn figure(&self, workload: Workload, entry: &Entry) -> Figure {
+        let variant = entry.case.variant;
         let figure = Figure {
             workload: workload.name(),
             contender: entry.contender.name(),
             version: entry.contender.version(),
-            threads: entry.threads,
-            record_bytes: self.record_bytes(workload) as usize,
+            threads: entry.case.threads,
+            record_bytes: entry.case.record_bytes as usize,
             batch: (workload == Workload::Batch).then_some(self.args.batch),
             records_per_s: 0.0,
             mib_per_s: 0.0,
@@ -278,6 +332,13 @@ impl Session<'_> {
             open_ms: None,
             log_bytes: None,
             segments: None,
+            records: entry.case.records,
+            p9999_us: None,
+            variant: (variant != Variant::Plain).then(|| variant.to_string()),
+            tasks: if let Variant::Tasks(tasks) = variant { Some(tasks) } else { None },
+            offered_per_s: None,
+            rotation_us: None,
+            timeline: Vec::new(),
         };
         figure.with_medians_of(&entry.rounds)
     }

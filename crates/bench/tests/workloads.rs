@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use palisade_bench::contender::Contender;
 use palisade_bench::plan::Plan;
-use palisade_bench::workload::{Outcome, Workload};
+use palisade_bench::workload::{Outcome, Variant, Workload};
 
-fn measure(contender: Contender, workload: Workload, threads: usize) -> Outcome {
+fn measure(contender: Contender, workload: Workload, variant: Variant, threads: usize) -> Outcome {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let plan = Plan {
         dir: dir.path().into(),
@@ -15,6 +15,7 @@ fn measure(contender: Contender, workload: Workload, threads: usize) -> Outcome 
         record_bytes: 300,
         batch: 10,
         records: 500,
+        variant,
         time: Duration::from_millis(10),
     };
     workload.measure(contender, &plan).unwrap()
@@ -25,13 +26,16 @@ fn needs_a_process(contender: Contender) -> bool {
     contender.name() == "walrus"
 }
 
-fn each_supported(check: impl Fn(Contender, Workload, &Outcome)) {
+fn each_supported(check: impl Fn(Contender, Workload, Variant, &Outcome)) {
     for workload in Workload::ALL {
         for &contender in Contender::value_variants() {
             if contender.supports(workload) && !needs_a_process(contender) {
                 let threads = if workload.has_threads() { 2 } else { 1 };
                 let threads = contender.only_threads(workload).unwrap_or(threads);
-                check(contender, workload, &measure(contender, workload, threads));
+                for &variant in workload.default_variants() {
+                    let outcome = measure(contender, workload, variant, threads);
+                    check(contender, workload, variant, &outcome);
+                }
             }
         }
     }
@@ -39,12 +43,17 @@ fn each_supported(check: impl Fn(Contender, Workload, &Outcome)) {
 
 #[test]
 fn each_contender_has_a_figure_for_each_workload_that_it_supports() {
-    each_supported(|contender, workload, outcome| {
-        let name = format!("{} of {}", workload.name(), contender.name());
-        assert!(outcome.records_per_s > 0.0, "{name}");
-        assert_eq!(outcome.quantiles_us.is_some(), workload.writes(), "{name}");
-        assert_eq!(outcome.opened.is_some(), workload == Workload::Recover, "{name}");
-        assert!(outcome.kept.is_some() || contender.is_floor(), "{name}");
+    each_supported(|contender, workload, variant, outcome| {
+        let name = format!("{} of {} {variant}", workload.full_name(), contender.name());
+        assert!(outcome.records_per_s > 0.0 || variant == Variant::Dirty(0), "{name}");
+        let offers = workload == Workload::OpenLoop;
+        assert_eq!(outcome.offered_per_s.is_some(), offers, "{name}");
+        assert_eq!(!outcome.timeline.is_empty(), workload == Workload::Rotation, "{name}");
+        assert_eq!(outcome.quantiles_us.is_some(), workload.has_latency(), "{name}");
+        let opens = matches!(workload, Workload::Recover | Workload::Reopen);
+        assert_eq!(outcome.opened.is_some(), opens, "{name}");
+        let keeps = !contender.is_floor() && workload != Workload::Get;
+        assert_eq!(outcome.kept.is_some(), keeps || workload == Workload::Scan, "{name}");
         if let Some(kept) = outcome.kept {
             assert!(!kept.is_short(), "{name}: {kept:?}");
         }

@@ -25,7 +25,10 @@ use crate::workload::Workload;
 pub(super) const PROFILE: Profile = Profile {
     name: "ironwal",
     version: Some("0.6.9"),
-    lacks: lacks_reading,
+    lacks: |workload| match workload {
+        Workload::Sync => Some("it has no sync of its own"),
+        other => lacks_reading(other),
+    },
     create: |workload, plan| Ok(Box::new(IronWal::create(workload, plan)?)),
 };
 

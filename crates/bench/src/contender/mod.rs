@@ -136,7 +136,8 @@ impl Contender {
     /// The only thread count that it can be measured with, if there is but one.
     #[must_use]
     pub fn only_threads(self, workload: Workload) -> Option<usize> {
-        let has_one_file_position = matches!(workload, Workload::Commit | Workload::Batch);
+        let has_one_file_position =
+            matches!(workload, Workload::Commit | Workload::Batch | Workload::Sync);
         (self == Contender::Raw && has_one_file_position).then_some(1)
     }
 
@@ -145,19 +146,32 @@ impl Contender {
     /// # Errors
     /// If its files cannot be made, or the contender lacks the workload.
     pub fn create(self, workload: Workload, plan: &Plan) -> Result<Box<dyn Log>> {
-        if let Some(reason) = self.lacks(workload) {
-            bail!("{} does not do {}: {reason}", self.name(), workload.name());
-        }
+        self.must_have(workload)?;
         if !workload.writes() {
-            bail!("{} writes nothing: there is no log to create", workload.name());
+            bail!("{} asks for no log to write to", workload.name());
         }
         (self.profile().create)(workload, plan)
+    }
+
+    /// Nothing, if it can do the workload.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn must_have(self, workload: Workload) -> Result<()> {
+        match self.lacks(workload) {
+            Some(reason) => bail!("{} has no {}: {reason}", self.name(), workload.full_name()),
+            None => Ok(()),
+        }
     }
 }
 
 /// For contenders that are measured while they write, and not otherwise.
 fn lacks_reading(workload: Workload) -> Option<&'static str> {
-    (!workload.writes()).then_some("it is measured while it writes only")
+    match workload {
+        Workload::Tasks => Some("it has no futures"),
+        workload if !workload.writes() => Some("it is measured while it writes only"),
+        _ => None,
+    }
 }
 
 /// A log, as the workloads that write see it. All calls come from several threads at a time;
@@ -196,6 +210,11 @@ pub trait Log: Send + Sync {
     /// # Errors
     /// If they cannot be given up.
     fn trim(&self) -> Result<()>;
+
+    /// The log itself, for what only Palisade has: futures, LSNs.
+    fn wal(&self) -> Option<&::palisade::Wal> {
+        None
+    }
 
     /// Device syncs so far; `None` for what has none.
     fn syncs(&self) -> Option<u64>;

@@ -28,6 +28,7 @@ pub(super) const PROFILE: Profile = Profile {
     version: Some("0.3.1"),
     lacks: |workload| match workload {
         Workload::Append => Some("it has no append without a sync"),
+        Workload::Sync => Some("it has no sync apart from a commit"),
         other => lacks_reading(other),
     },
     create: |workload, plan| Ok(Box::new(OkayWal::create(workload, plan)?)),

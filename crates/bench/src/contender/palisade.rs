@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use palisade::{BufferKind, MemStore, Options, RecoveryReport, Wal};
+use palisade::{BufferKind, Lsn, MemStore, Options, RecoveryReport, Wal};
 
 use super::{Contender, Log, Profile};
+use crate::workload::Workload;
 
 const SEGMENT_BYTES: u64 = 64 << 20;
 const VERSION: Option<&str> = Some(env!("CARGO_PKG_VERSION"));
@@ -22,6 +23,12 @@ pub(super) const FILES: Profile = Profile {
 
 pub(super) const MEMORY: Profile = Profile {
     name: "palisade-mem",
+    lacks: |workload| match workload {
+        Workload::Reopen | Workload::Rotation | Workload::Policies | Workload::Sync => {
+            Some("it has no files")
+        }
+        _ => None,
+    },
     create: |_, plan| Ok(Box::new(PalisadeLog::create(Contender::PalisadeMem, &plan.dir)?)),
     ..FILES
 };
@@ -44,16 +51,22 @@ pub struct PalisadeLog {
 
 #[derive(Clone, Debug)]
 enum Place {
-    Folder(PathBuf, BufferKind),
+    Folder(PathBuf, Options),
     Memory(MemStore),
 }
 
 impl Place {
     fn open(&self) -> Result<Wal> {
         Ok(match self {
-            Place::Folder(path, buffer) => Options::new().buffer(*buffer).open(path)?,
+            Place::Folder(path, options) => options.open(path)?,
             Place::Memory(store) => Wal::with_store(store.clone(), Options::new())?,
         })
+    }
+
+    fn open_timed(self) -> Result<(PalisadeLog, Duration)> {
+        let begin = Instant::now();
+        let wal = self.open()?;
+        Ok((PalisadeLog { wal, place: self }, begin.elapsed()))
     }
 }
 
@@ -63,11 +76,19 @@ impl PalisadeLog {
     /// # Errors
     /// If it cannot be made.
     pub fn create(contender: Contender, dir: &Path) -> Result<PalisadeLog> {
+        PalisadeLog::with(contender, dir, Options::new())
+    }
+
+    /// An empty log with these options but for the buffer's kind; in memory, without them.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn with(contender: Contender, dir: &Path, options: Options) -> Result<PalisadeLog> {
         let folder = dir.join("log");
         let place = match contender {
             Contender::PalisadeMem => Place::Memory(MemStore::new(SEGMENT_BYTES)),
-            Contender::PalisadeHeap => Place::Folder(folder, BufferKind::Heap),
-            _ => Place::Folder(folder, BufferKind::Auto),
+            Contender::PalisadeHeap => Place::Folder(folder, options.buffer(BufferKind::Heap)),
+            _ => Place::Folder(folder, options),
         };
         Ok(PalisadeLog { wal: place.open()?, place })
     }
@@ -83,11 +104,19 @@ impl PalisadeLog {
         records: u64,
     ) -> Result<PalisadeLog> {
         let log = PalisadeLog::create(contender, dir)?;
-        for _ in 0..records {
-            let _ticket = log.wal.append(record)?;
-        }
-        log.wal.sync()?;
+        log.fill(record, records)?;
         Ok(log)
+    }
+
+    /// Appends so many records and makes them durable.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn fill(&self, record: &[u8], records: u64) -> Result<()> {
+        for _ in 0..records {
+            let _ticket = self.wal.append(record)?;
+        }
+        Ok(self.wal.sync()?)
     }
 
     /// The log itself.
@@ -110,6 +139,19 @@ impl PalisadeLog {
         Ok(count)
     }
 
+    /// The LSNs of all records.
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub fn lsns(&self) -> Result<Vec<Lsn>> {
+        let mut records = self.wal.iter()?;
+        let mut lsns = Vec::new();
+        while let Some(record) = records.next()? {
+            lsns.push(record.lsn());
+        }
+        Ok(lsns)
+    }
+
     /// Bytes from the head to the end of the log.
     #[must_use]
     pub fn log_bytes(&self) -> u64 {
@@ -125,16 +167,23 @@ impl PalisadeLog {
     /// If the image cannot be made or opened.
     pub fn crash_and_open(self, image: &Path) -> Result<(PalisadeLog, Duration)> {
         let place = match &self.place {
-            Place::Folder(folder, buffer) => {
+            Place::Folder(folder, options) => {
                 copy_files(folder, image)?;
-                Place::Folder(image.into(), *buffer)
+                Place::Folder(image.into(), options.clone())
             }
             memory @ Place::Memory(_) => memory.clone(),
         };
         drop(self.wal);
-        let begin = Instant::now();
-        let wal = place.open()?;
-        Ok((PalisadeLog { wal, place }, begin.elapsed()))
+        place.open_timed()
+    }
+
+    /// Closes the log and opens it again; returns it and how long the open took.
+    ///
+    /// # Errors
+    /// If it cannot be closed or opened.
+    pub fn close_and_open(self) -> Result<(PalisadeLog, Duration)> {
+        self.wal.close()?;
+        self.place.open_timed()
     }
 
     /// What the last open found.
@@ -145,6 +194,10 @@ impl PalisadeLog {
 }
 
 impl Log for PalisadeLog {
+    fn wal(&self) -> Option<&Wal> {
+        Some(&self.wal)
+    }
+
     fn append(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
         for _ in 0..count {
             let _ticket = self.wal.append(record)?;
@@ -155,6 +208,12 @@ impl Log for PalisadeLog {
     fn commit(&self, _thread: usize, record: &[u8]) -> Result<()> {
         self.wal.commit(record)?;
         Ok(())
+    }
+
+    fn batch(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
+        let Some(before_the_last) = count.checked_sub(1) else { return Ok(()) };
+        self.append(thread, record, before_the_last)?;
+        self.commit(thread, record)
     }
 
     fn sync(&self) -> Result<()> {

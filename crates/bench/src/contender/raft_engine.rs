@@ -26,11 +26,15 @@ use raft_engine::{Config, Engine, LogBatch, MessageExt, ReadableSize};
 
 use super::{Log, Profile, lacks_reading};
 use crate::plan::Plan;
+use crate::workload::Workload;
 
 pub(super) const PROFILE: Profile = Profile {
     name: "raft-engine",
     version: Some("0.4.2"),
-    lacks: lacks_reading,
+    lacks: |workload| match workload {
+        Workload::Sync => Some("its sync does nothing"),
+        other => lacks_reading(other),
+    },
     create: |_, plan| Ok(Box::new(RaftEngine::create(plan)?)),
 };
 

@@ -9,14 +9,18 @@ use anyhow::Result;
 use palisade::crc32c_append;
 
 use super::positioned::{read_at, write_all_at};
-use super::{Log, Profile};
+use super::{Log, Profile, lacks_reading};
 use crate::plan::Plan;
 use crate::workload::Workload;
 
 pub(super) const PROFILE: Profile = Profile {
     name: "raw",
     version: None,
-    lacks: |workload| (workload == Workload::Recover).then_some("it has nothing to recover"),
+    lacks: |workload| match workload {
+        Workload::Scan => None,
+        Workload::OpenLoop => Some("its one file position would make threads wait in turn"),
+        other => lacks_reading(other),
+    },
     create: |workload, plan| {
         Ok(match workload {
             Workload::Append => Box::new(MemoryFloor::new(plan)),

@@ -13,7 +13,10 @@ use crate::workload::Workload;
 pub(super) const PROFILE: Profile = Profile {
     name: "wake",
     version: None,
-    lacks: |workload| (workload != Workload::Commit).then_some("it has no log, only waiters"),
+    lacks: |workload| {
+        (!matches!(workload, Workload::Commit | Workload::OpenLoop))
+            .then_some("it has no log, only waiters")
+    },
     create: |_, plan| Ok(Box::new(WakeFloor::start(plan))),
 };
 

@@ -23,6 +23,7 @@ use wal_db::{FileStore, Lsn, MemStore, Wal, WalStore};
 
 use super::{Log, Profile, lacks_reading};
 use crate::plan::{BURST_BYTES, Plan};
+use crate::workload::Workload;
 
 const VERSION: Option<&str> = Some("1.1.0");
 /// More than a record's header takes.
@@ -41,7 +42,10 @@ pub(super) const FILE: Profile = Profile {
 pub(super) const MEMORY: Profile = Profile {
     name: "wal-db-mem",
     version: VERSION,
-    lacks: lacks_reading,
+    lacks: |workload| match workload {
+        Workload::Sync => Some("it has no device"),
+        other => lacks_reading(other),
+    },
     create: |_, plan| Ok(Box::new(WalDb::new(roomy(plan), None)?)),
 };
 

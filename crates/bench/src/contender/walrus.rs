@@ -39,7 +39,10 @@ use crate::workload::Workload;
 pub(super) const PROFILE: Profile = Profile {
     name: "walrus",
     version: Some("0.2.0"),
-    lacks: lacks_reading,
+    lacks: |workload| match workload {
+        Workload::Sync => Some("it has no sync of its own"),
+        other => lacks_reading(other),
+    },
     create: |workload, plan| Ok(Box::new(WalrusLog::create(workload, plan)?)),
 };
 

@@ -4,7 +4,7 @@
 //! fills the disk or the page cache, and none pays within the figure for the others' write-back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -25,6 +25,41 @@ const WALL_PER_TIMED: u32 = 5;
 pub(super) type Step<'a> =
     &'a (dyn Fn(&dyn Log, usize, &[u8], &mut Latencies) -> Result<()> + Sync);
 
+/// What each thread does in a burst, turn by turn; returns how many records it has appended.
+pub(super) type Work<'a> =
+    &'a (dyn Fn(&Turns<'_>, &dyn Log, usize, &[u8], &mut Latencies) -> Result<u64> + Sync);
+
+/// The turns of a burst, which all of its threads share.
+#[derive(Debug)]
+pub(super) struct Turns<'a> {
+    begin: &'a OnceLock<Instant>,
+    limit: Duration,
+    taken: &'a AtomicU64,
+    turns: u64,
+}
+
+impl Turns<'_> {
+    /// The number of the next turn, from 0 on; `None` when time or bytes are used up.
+    pub(super) fn next(&self) -> Option<u64> {
+        if self.begin().elapsed() >= self.limit {
+            return None;
+        }
+        // Relaxed: the counter shares out turns, it orders nothing.
+        let turn = self.taken.fetch_add(1, Ordering::Relaxed);
+        (turn < self.turns).then_some(turn)
+    }
+
+    /// When the burst ends at the latest.
+    pub(super) fn end(&self) -> Instant {
+        self.begin() + self.limit
+    }
+
+    /// When the burst began.
+    pub(super) fn begin(&self) -> Instant {
+        *self.begin.get_or_init(Instant::now)
+    }
+}
+
 /// Measures `log` for one round; each step appends so many records.
 pub(super) fn measure(
     log: Box<dyn Log>,
@@ -32,30 +67,56 @@ pub(super) fn measure(
     records_a_step: u32,
     step: Step<'_>,
 ) -> Result<Outcome> {
-    let round = Round { log: &*log, plan, records_a_step: u64::from(records_a_step), step };
-    round.warm_up()?;
+    let work = in_steps(records_a_step, step);
+    Round { log: &*log, plan, records_a_turn: records_a_step, work: &work }.warm_up()?;
+    measure_warm(log, plan, records_a_step, &work)
+}
+
+/// One step a turn.
+pub(super) fn in_steps(
+    records_a_step: u32,
+    step: Step<'_>,
+) -> impl Fn(&Turns<'_>, &dyn Log, usize, &[u8], &mut Latencies) -> Result<u64> + Sync {
+    move |turns, log, thread, record, latencies| {
+        let mut records = 0;
+        while turns.next().is_some() {
+            step(log, thread, record, latencies)?;
+            records += u64::from(records_a_step);
+        }
+        Ok(records)
+    }
+}
+
+/// Measures a log for one round that has been worked with and is empty; a turn is so many records.
+pub(super) fn measure_warm(
+    log: Box<dyn Log>,
+    plan: &Plan,
+    records_a_turn: u32,
+    work: Work<'_>,
+) -> Result<Outcome> {
     let syncs_before = log.syncs();
-    let (sum, last_burst) = round.bursts()?;
+    let (sum, last_burst) = Round { log: &*log, plan, records_a_turn, work }.bursts()?;
     let syncs = log.syncs().zip(syncs_before).map(|(after, before)| after - before - sum.trims);
     let read_back = log.read_back()?;
     let seconds = sum.elapsed.as_secs_f64();
     Ok(Outcome {
         records_per_s: sum.records as f64 / seconds,
-        quantiles_us: sum.quantiles_us(),
+        quantiles_us: sum.latencies.quantiles_us(),
         syncs_per_s: syncs.map(|syncs| syncs as f64 / seconds),
         records_per_sync: syncs
             .filter(|&syncs| syncs > 0)
             .map(|syncs| sum.records as f64 / syncs as f64),
         kept: read_back.map(|read_back| Kept { acknowledged: last_burst, read_back }),
-        opened: None,
+        ..Outcome::default()
     })
 }
 
-struct Round<'a> {
-    log: &'a dyn Log,
-    plan: &'a Plan,
-    records_a_step: u64,
-    step: Step<'a>,
+/// One contender's work in one round.
+pub(super) struct Round<'a> {
+    pub(super) log: &'a dyn Log,
+    pub(super) plan: &'a Plan,
+    pub(super) records_a_turn: u32,
+    pub(super) work: Work<'a>,
 }
 
 #[derive(Default)]
@@ -66,18 +127,13 @@ struct Sum {
     trims: u64,
 }
 
-impl Sum {
-    fn quantiles_us(&self) -> Option<[f64; 3]> {
-        let us = |share| Some(self.latencies.quantile(share)?.as_nanos() as f64 / 1e3);
-        Some([us(0.5)?, us(0.99)?, us(0.999)?])
-    }
-}
-
 impl Round<'_> {
-    fn warm_up(&self) -> Result<()> {
+    /// Works for a while, empties the log, and returns how many records a second it took.
+    pub(super) fn warm_up(&self) -> Result<f64> {
         let recorders = self.recorders();
-        self.burst(LONGEST_WARM_UP.min(self.plan.time), &recorders)?;
-        self.log.trim()
+        let (elapsed, records) = self.burst(LONGEST_WARM_UP.min(self.plan.time), &recorders)?;
+        self.log.trim()?;
+        Ok(records as f64 / elapsed.as_secs_f64())
     }
 
     /// Bursts until the time is over; also the records of the last one, which no trim followed.
@@ -103,22 +159,16 @@ impl Round<'_> {
         Ok((sum, last_burst))
     }
 
-    /// Steps until `limit` has passed or the burst's bytes are appended.
+    /// Turns until `limit` has passed or the burst's bytes are appended.
     fn burst(&self, limit: Duration, recorders: &[Mutex<Latencies>]) -> Result<(Duration, u64)> {
-        let step_bytes = self.records_a_step * self.plan.record_bytes as u64;
-        let steps = (BURST_BYTES / step_bytes).max(self.plan.threads as u64);
-        let taken = AtomicU64::new(0);
+        let turn_bytes = u64::from(self.records_a_turn) * self.plan.record_bytes as u64;
+        let turns = (BURST_BYTES / turn_bytes.max(1)).max(self.plan.threads as u64);
+        let (begin, taken) = (OnceLock::new(), AtomicU64::new(0));
+        let turns = Turns { begin: &begin, limit, taken: &taken, turns };
         let record = self.plan.record();
         let (elapsed, done) = together(self.plan.threads, |thread| -> Result<u64> {
             let mut latencies = recorders[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            let begin = Instant::now();
-            let mut records = 0;
-            // Relaxed: the counter shares out steps, it orders nothing.
-            while begin.elapsed() < limit && taken.fetch_add(1, Ordering::Relaxed) < steps {
-                (self.step)(self.log, thread, &record, &mut latencies)?;
-                records += self.records_a_step;
-            }
-            Ok(records)
+            (self.work)(&turns, self.log, thread, &record, &mut latencies)
         });
         Ok((elapsed, done.into_iter().sum::<Result<u64>>()?))
     }

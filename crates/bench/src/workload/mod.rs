@@ -1,11 +1,21 @@
 //! What is measured, and with which parameters.
 
 mod burst;
+mod choice;
+mod get;
+mod open_loop;
+mod policies;
 mod recover;
+mod rotation;
 mod scan;
+mod sync;
+mod tasks;
+mod variant;
 
 use anyhow::Result;
-use clap::ValueEnum;
+
+pub use self::choice::Choice;
+pub use self::variant::Variant;
 
 use self::burst::Step;
 use crate::contender::Contender;
@@ -14,40 +24,8 @@ use crate::plan::Plan;
 /// One call in so many is timed in `append`, where the clock costs as much as the call.
 const APPENDS_A_STEP: u32 = 64;
 const SCAN_BYTES: u64 = 256 << 20;
-
-/// What the command line asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Choice {
-    /// Threads append, nobody waits for the device
-    Append,
-    /// Threads commit: each call returns when its own record is durable
-    Commit,
-    /// Threads append --batch records, then sync once
-    Batch,
-    /// Read a log from end to end, checksums verified, in the page cache
-    Scan,
-    /// Open a log that was not closed
-    Recover,
-    /// Print all workloads with their parameters
-    List,
-    /// Measure all of them
-    All,
-}
-
-impl Choice {
-    /// The workloads to measure.
-    #[must_use]
-    pub fn workloads(self) -> Vec<Workload> {
-        match self {
-            Choice::Append => vec![Workload::Append],
-            Choice::Commit => vec![Workload::Commit],
-            Choice::Batch => vec![Workload::Batch],
-            Choice::Scan => vec![Workload::Scan],
-            Choice::Recover => vec![Workload::Recover],
-            Choice::List | Choice::All => Workload::ALL.to_vec(),
-        }
-    }
-}
+/// As many records of 256 bytes as a thousand of the smallest segments hold.
+const REOPEN_RECORDS: u64 = 240_000;
 
 /// Something to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,29 +34,67 @@ pub enum Workload {
     Append,
     /// Threads commit.
     Commit,
+    /// Futures on few threads commit.
+    Tasks,
     /// Threads append a batch of records, then sync once.
     Batch,
     /// A log is read from end to end.
     Scan,
+    /// Single records are read in random order.
+    Get,
     /// A log that was not closed is opened.
     Recover,
+    /// A log that was closed is opened.
+    Reopen,
+    /// Threads append under each sync policy.
+    Policies,
+    /// A thread appends across segments.
+    Rotation,
+    /// Syncs after so many bytes.
+    Sync,
+    /// Threads commit at a fixed rate.
+    OpenLoop,
 }
 
 impl Workload {
     /// All, in the order in which `all` measures them.
-    pub const ALL: [Workload; 5] =
-        [Workload::Append, Workload::Commit, Workload::Batch, Workload::Scan, Workload::Recover];
+    pub const ALL: [Workload; 12] = [
+        Workload::Append,
+        Workload::Commit,
+        Workload::Tasks,
+        Workload::Batch,
+        Workload::Scan,
+        Workload::Get,
+        Workload::Recover,
+        Workload::Reopen,
+        Workload::Policies,
+        Workload::Rotation,
+        Workload::Sync,
+        Workload::OpenLoop,
+    ];
 
     /// The name on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Workload::Append => "append",
-            Workload::Commit => "commit",
+            Workload::Commit | Workload::Tasks => "commit",
             Workload::Batch => "batch",
             Workload::Scan => "scan",
+            Workload::Get => "get",
             Workload::Recover => "recover",
+            Workload::Reopen => "reopen",
+            Workload::Policies => "policies",
+            Workload::Rotation => "rotation",
+            Workload::Sync => "sync",
+            Workload::OpenLoop => "open-loop",
         }
+    }
+
+    /// The name with the option that sets it apart from another one of that name.
+    #[must_use]
+    pub fn full_name(self) -> &'static str {
+        if self == Workload::Tasks { "commit --tasks" } else { self.name() }
     }
 
     /// What it does, in a line.
@@ -87,40 +103,65 @@ impl Workload {
         match self {
             Workload::Append => "append without a sync, in bursts of 256 MiB; 1 call in 64 timed",
             Workload::Commit => "append, return when the record is durable",
+            Workload::Tasks => "the same by --tasks futures, each awaits its own record",
             Workload::Batch => "append --batch records, sync once; latency of both together",
             Workload::Scan => "read all records from the page cache, checksums verified",
+            Workload::Get => "read single records in random order from the page cache",
             Workload::Recover => "open a log that was not closed; all of its records are durable",
+            Workload::Reopen => "open a log of segments of 64 KiB that was closed",
+            Workload::Policies => "append under each sync policy of the log",
+            Workload::Rotation => "append across segments of several sizes, each call timed",
+            Workload::Sync => "append some bytes, then sync; latency of the sync alone",
+            Workload::OpenLoop => "commits due at a fixed rate; latency from when each was due",
         }
     }
 
-    /// Whether it appends while the clock runs.
+    /// Whether its records go to a [`Log`](crate::contender::Log) that the contender creates.
     #[must_use]
     pub fn writes(self) -> bool {
-        matches!(self, Workload::Append | Workload::Commit | Workload::Batch)
+        use Workload::{Append, Batch, Commit, OpenLoop, Sync, Tasks};
+        matches!(self, Append | Commit | Tasks | Batch | Sync | OpenLoop)
+    }
+
+    /// Whether its figures have latencies of calls.
+    #[must_use]
+    pub fn has_latency(self) -> bool {
+        use Workload::{Get, Policies, Rotation};
+        self.writes() || matches!(self, Get | Policies | Rotation)
     }
 
     /// Whether it is about durability, which tmpfs has not.
     #[must_use]
     pub fn needs_a_disk(self) -> bool {
-        matches!(self, Workload::Commit | Workload::Batch)
+        use Workload::{Batch, Commit, OpenLoop, Policies, Sync, Tasks};
+        matches!(self, Commit | Tasks | Batch | Policies | Sync | OpenLoop)
     }
 
     /// Whether several threads can do it at the same time.
     #[must_use]
     pub fn has_threads(self) -> bool {
-        self != Workload::Recover
+        !matches!(self, Workload::Recover | Workload::Reopen | Workload::Rotation)
     }
 
     /// Thread counts that are measured without `--threads`.
     #[must_use]
     pub fn default_threads(self) -> &'static [usize] {
-        if self.writes() { &[1, 2, 8] } else { &[1] }
+        match self {
+            Workload::Append | Workload::Commit | Workload::Batch => &[1, 2, 8],
+            Workload::Tasks => &[2],
+            Workload::OpenLoop => &[8],
+            _ => &[1],
+        }
     }
 
     /// Bytes of a record without `--record-bytes`.
     #[must_use]
     pub fn default_record_bytes(self) -> u32 {
-        if self == Workload::Scan { 1024 } else { 256 }
+        match self {
+            Workload::Scan | Workload::Policies => 1024,
+            Workload::Get => 128,
+            _ => 256,
+        }
     }
 
     /// Records in the log without `--records`; `None` where the time decides.
@@ -128,8 +169,22 @@ impl Workload {
     pub fn default_records(self, record_bytes: u32) -> Option<u64> {
         match self {
             Workload::Scan => Some(SCAN_BYTES.div_ceil(u64::from(record_bytes))),
-            Workload::Recover => Some(10_000),
+            Workload::Recover | Workload::Get => Some(10_000),
+            Workload::Reopen => Some(REOPEN_RECORDS),
             _ => None,
+        }
+    }
+
+    /// The forms that are measured when the command line asks for none.
+    #[must_use]
+    pub fn default_variants(self) -> &'static [Variant] {
+        match self {
+            Workload::Tasks => &[Variant::Tasks(1024)],
+            Workload::OpenLoop => &Variant::SHARES,
+            Workload::Policies => &Variant::POLICIES,
+            Workload::Rotation => &Variant::SEGMENTS,
+            Workload::Sync => &Variant::DIRTY,
+            _ => &[Variant::Plain],
         }
     }
 
@@ -138,6 +193,7 @@ impl Workload {
     /// # Errors
     /// If the contender fails or lacks the workload.
     pub fn measure(self, contender: Contender, plan: &Plan) -> Result<Outcome> {
+        contender.must_have(self)?;
         match self {
             Workload::Append => {
                 self.write(contender, plan, APPENDS_A_STEP, &|log, thread, record, latencies| {
@@ -155,8 +211,15 @@ impl Workload {
                     latencies.time(|| log.batch(thread, record, plan.batch))
                 })
             }
+            Workload::Tasks => tasks::measure(contender.create(self, plan)?, plan),
             Workload::Scan => scan::measure(contender, plan),
-            Workload::Recover => recover::measure(contender, plan),
+            Workload::Get => get::measure(contender, plan),
+            Workload::Recover => recover::measure_unclean(contender, plan),
+            Workload::Reopen => recover::measure_clean(contender, plan),
+            Workload::Policies => policies::measure(contender, plan),
+            Workload::Rotation => rotation::measure(contender, plan),
+            Workload::Sync => sync::measure(contender.create(self, plan)?, plan),
+            Workload::OpenLoop => open_loop::measure(contender.create(self, plan)?, plan),
         }
     }
 
@@ -176,19 +239,25 @@ impl Workload {
 pub struct Outcome {
     /// Records a second, of all threads.
     pub records_per_s: f64,
-    /// Median, 99th and 99.9th percentile of the latency in microseconds.
-    pub quantiles_us: Option<[f64; 3]>,
+    /// Median, 99th, 99.9th and 99.99th percentile of the latency in microseconds.
+    pub quantiles_us: Option<[f64; 4]>,
     /// Device syncs a second.
     pub syncs_per_s: Option<f64>,
     /// Records that one device sync covered on average.
     pub records_per_sync: Option<f64>,
-    /// What `recover` alone measures.
+    /// What `recover` and `reopen` alone measure.
     pub opened: Option<Opened>,
+    /// Records that were due a second, in `open-loop`.
+    pub offered_per_s: Option<f64>,
+    /// Microseconds of an append that came first in its segment, in `rotation`.
+    pub rotation_us: Option<f64>,
+    /// What happened when, in `rotation`.
+    pub timeline: Vec<Moment>,
     /// What was acknowledged and what could be read back, where the contender keeps records.
     pub kept: Option<Kept>,
 }
 
-/// An open of a log that was not closed.
+/// An open of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Opened {
     /// How long it took, in milliseconds.
@@ -197,6 +266,17 @@ pub struct Opened {
     pub log_bytes: u64,
     /// Segments of the log.
     pub segments: u64,
+}
+
+/// A piece of a round's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Moment {
+    /// When it began, in milliseconds of timed work.
+    pub at_ms: f64,
+    /// The longest latency in it, in microseconds.
+    pub worst_us: f64,
+    /// Appends that came first in their segment.
+    pub rotations: u32,
 }
 
 /// The check of each round.

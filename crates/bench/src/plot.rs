@@ -1,0 +1,301 @@
+//! Figures as pictures: SVG, drawn without any font of the system.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use plotters::prelude::*;
+
+use crate::report::Figure;
+
+const SIZE: (u32, u32) = (900, 540);
+/// Above the highest point, in parts of the whole height.
+const HEADROOM: f64 = 0.08;
+/// Values further apart than this need a logarithmic scale.
+const WIDEST_LINEAR: f64 = 30.0;
+
+/// Draws whatever the figures of one workload can show into files in `dir`.
+///
+/// # Errors
+/// If the folder or a file cannot be written.
+pub fn draw(figures: &[Figure], dir: &Path) -> Result<()> {
+    let Some(first) = figures.first() else { return Ok(()) };
+    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    let stem = if first.tasks.is_some() { "commit-tasks" } else { first.workload };
+    for chart in charts(figures, stem) {
+        let path = dir.join(format!("{}.svg", chart.file));
+        chart.write(&path).with_context(|| format!("drawing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn charts(figures: &[Figure], stem: &str) -> Vec<Chart> {
+    let rate = |figure: &Figure| Some(figure.records_per_s);
+    let threads = |figure: &Figure| figure.threads as u64;
+    let per_sync = |figure: &Figure| figure.records_per_sync;
+    let bytes = |figure: &Figure| figure.record_bytes as u64;
+    let mut charts = vec![
+        Chart::over(figures, stem, "throughput", ["threads", "records/s"], threads, rate),
+        Chart::over(figures, stem, "sync", ["threads", "records per sync"], threads, per_sync),
+        Chart::over(figures, stem, "size", ["bytes of a record", "MiB/s"], bytes, |figure| {
+            Some(figure.mib_per_s)
+        }),
+        Chart::over(
+            figures,
+            stem,
+            "open",
+            ["bytes of the log", "ms to open"],
+            |figure| figure.log_bytes.unwrap_or_default(),
+            |figure| figure.open_ms,
+        ),
+        Chart::of_latencies(figures, stem),
+    ];
+    charts.retain(Chart::shows_something);
+    let timelines = figures.iter().filter(|figure| !figure.timeline.is_empty()).enumerate();
+    charts.extend(timelines.map(|(number, figure)| Chart::timeline(figure, stem, number + 1)));
+    charts
+}
+
+/// Lines over one axis.
+#[derive(Debug)]
+struct Chart {
+    file: String,
+    title: String,
+    axes: [&'static str; 2],
+    /// Names of the places 0, 1, 2 ... of the x axis; none where it is a plain number.
+    places: Vec<String>,
+    has_log_scale: bool,
+    lines: Vec<Line>,
+    /// Where something happened, as places of the x axis.
+    marks: Vec<f64>,
+}
+
+#[derive(Debug)]
+struct Line {
+    name: String,
+    points: Vec<(f64, f64)>,
+}
+
+impl Chart {
+    /// What `y` says of the figures over the distinct values of `x`, a line for each contender.
+    fn over(
+        figures: &[Figure],
+        stem: &str,
+        name: &str,
+        axes: [&'static str; 2],
+        x: impl Fn(&Figure) -> u64,
+        y: impl Fn(&Figure) -> Option<f64>,
+    ) -> Chart {
+        let mut values: Vec<u64> = figures.iter().map(&x).collect();
+        values.sort_unstable();
+        values.dedup();
+        let lines = by_line(figures, |others| others != axes[0]);
+        let lines = lines.into_iter().map(|(name, figures)| {
+            let point = |figure: &&Figure| {
+                let place = values.iter().position(|&value| value == x(figure))?;
+                Some((place as f64, y(figure)?))
+            };
+            let mut points: Vec<(f64, f64)> = figures.iter().filter_map(point).collect();
+            points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            Line { name, points }
+        });
+        Chart {
+            file: format!("{stem}-{name}"),
+            title: format!("{stem}: {} over {}", axes[1], axes[0]),
+            axes,
+            places: values.iter().map(ToString::to_string).collect(),
+            has_log_scale: false,
+            lines: lines.filter(|line| !line.points.is_empty()).collect(),
+            marks: Vec::new(),
+        }
+        .with_floors()
+        .with_a_fitting_scale()
+    }
+
+    /// What was measured at one place only is drawn from end to end: a floor for all.
+    fn with_floors(mut self) -> Chart {
+        let last = self.places.len().saturating_sub(1) as f64;
+        for line in &mut self.lines {
+            if let [(at, value)] = line.points[..] {
+                line.name += &format!(" (at {})", self.places[at as usize]);
+                line.points = vec![(0.0, value), (last, value)];
+            }
+        }
+        self
+    }
+
+    /// A logarithmic scale where one line would press the others to the ground.
+    fn with_a_fitting_scale(mut self) -> Chart {
+        let values = || self.lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+        let (least, greatest) = (values().fold(f64::MAX, f64::min), values().fold(0.0, f64::max));
+        self.has_log_scale = least > 0.0 && greatest > least * WIDEST_LINEAR;
+        self
+    }
+
+    /// Percentiles of the latency, a line for each figure with the most threads.
+    fn of_latencies(figures: &[Figure], stem: &str) -> Chart {
+        let most = figures.iter().map(|figure| figure.threads).max().unwrap_or_default();
+        let line = |figure: &Figure| {
+            let quantiles = [figure.p50_us, figure.p99_us, figure.p999_us, figure.p9999_us];
+            let quantiles = quantiles.into_iter().enumerate();
+            let points = quantiles.filter_map(|(place, us)| Some((place as f64, us?))).collect();
+            Line { name: name(figure), points }
+        };
+        let with_most = figures.iter().filter(|figure| figure.threads == most);
+        Chart {
+            file: format!("{stem}-latency"),
+            title: format!("{stem}: latency, {most} threads"),
+            axes: ["percentile", "microseconds"],
+            places: ["50", "99", "99.9", "99.99"].map(String::from).to_vec(),
+            has_log_scale: true,
+            lines: with_most.map(line).filter(|line| !line.points.is_empty()).collect(),
+            marks: Vec::new(),
+        }
+    }
+
+    /// The longest latency of each moment, and when segments began.
+    fn timeline(figure: &Figure, stem: &str, number: usize) -> Chart {
+        let moments = figure.timeline.iter().filter(|moment| moment.worst_us > 0.0);
+        let points = moments.clone().map(|moment| (moment.at_ms, moment.worst_us)).collect();
+        let rotated = moments.filter(|moment| moment.rotations > 0);
+        Chart {
+            file: format!("{stem}-timeline-{number}"),
+            title: format!("{stem}: {}, segments begin at the marks", name(figure)),
+            axes: ["milliseconds", "longest latency, microseconds"],
+            places: Vec::new(),
+            has_log_scale: true,
+            lines: vec![Line { name: name(figure), points }],
+            marks: rotated.map(|moment| moment.at_ms).collect(),
+        }
+    }
+
+    fn shows_something(&self) -> bool {
+        self.places.len() > 1 && !self.lines.is_empty()
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        if self.has_log_scale { value.max(1e-3).log10() } else { value }
+    }
+
+    /// The least and the greatest of both axes.
+    fn ranges(&self) -> ([f64; 2], [f64; 2]) {
+        let points = || self.lines.iter().flat_map(|line| &line.points);
+        let greatest_x = points().map(|point| point.0).fold(1.0, f64::max);
+        let last_place = self.places.len().saturating_sub(1) as f64;
+        let greatest = points().map(|point| self.y(point.1)).fold(f64::MIN, f64::max);
+        let least = points().map(|point| self.y(point.1)).fold(f64::MAX, f64::min);
+        let least = if self.has_log_scale { least.floor() } else { 0.0 };
+        let room = ((greatest - least) * HEADROOM).max(f64::EPSILON);
+        ([0.0, greatest_x.max(last_place)], [least, greatest + room])
+    }
+
+    fn write(&self, path: &Path) -> Result<()> {
+        let area = SVGBackend::new(path, SIZE).into_drawing_area();
+        area.fill(&WHITE)?;
+        let ([left, right], [bottom, top]) = self.ranges();
+        let mut chart = ChartBuilder::on(&area)
+            .caption(&self.title, ("sans-serif", 18))
+            .margin(14)
+            .x_label_area_size(44)
+            .y_label_area_size(84)
+            .build_cartesian_2d(left..right, bottom..top)?;
+        let places = if self.places.is_empty() { 10 } else { self.places.len() };
+        chart
+            .configure_mesh()
+            .x_desc(self.axes[0])
+            .y_desc(self.axes[1])
+            .x_labels(places)
+            .light_line_style(TRANSPARENT)
+            .x_label_formatter(&|x| self.place(*x))
+            .y_label_formatter(&|y| number(if self.has_log_scale { 10_f64.powf(*y) } else { *y }))
+            .draw()?;
+        for &mark in &self.marks {
+            let ends = vec![(mark, bottom), (mark, bottom + (top - bottom) * HEADROOM)];
+            chart.draw_series([PathElement::new(ends, BLACK)])?;
+        }
+        for (index, line) in self.lines.iter().enumerate() {
+            let color = Palette99::pick(index).to_rgba();
+            let points = line.points.iter().map(|&(x, y)| (x, self.y(y)));
+            chart
+                .draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?
+                .label(&line.name)
+                .legend(move |(x, y)| {
+                    PathElement::new(vec![(x, y), (x + 18, y)], color.stroke_width(2))
+                });
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .background_style(WHITE.mix(0.8))
+            .border_style(BLACK)
+            .draw()?;
+        Ok(area.present()?)
+    }
+
+    fn place(&self, x: f64) -> String {
+        if self.places.is_empty() {
+            return number(x);
+        }
+        let is_place = (x - x.round()).abs() < 1e-6 && x >= 0.0;
+        let name = is_place.then(|| self.places.get(x.round() as usize)).flatten();
+        name.cloned().unwrap_or_default()
+    }
+}
+
+/// The figures of each line: those of one contender, alike but for the x axis.
+fn by_line(
+    figures: &[Figure],
+    is_told_apart_by: impl Fn(&str) -> bool,
+) -> Vec<(String, Vec<&Figure>)> {
+    let mut lines: Vec<(String, Vec<&Figure>)> = Vec::new();
+    let many = |value: fn(&Figure) -> usize| {
+        figures.iter().any(|figure| value(figure) != value(&figures[0]))
+    };
+    let many_sizes = many(|figure| figure.record_bytes) && is_told_apart_by("bytes of a record");
+    let many_threads = many(|figure| figure.threads) && is_told_apart_by("threads");
+    for figure in figures {
+        let mut name = name(figure);
+        if many_sizes {
+            name += &format!(", {} B", figure.record_bytes);
+        }
+        if many_threads && figures.iter().any(|other| is_alike(other, figure)) {
+            name += &format!(", {} threads", figure.threads);
+        }
+        match lines.iter_mut().find(|line| line.0 == name) {
+            Some(line) => line.1.push(figure),
+            None => lines.push((name, vec![figure])),
+        }
+    }
+    lines
+}
+
+/// Whether two figures of a contender differ in their threads alone.
+fn is_alike(one: &Figure, other: &Figure) -> bool {
+    name(one) == name(other)
+        && one.record_bytes == other.record_bytes
+        && one.threads != other.threads
+}
+
+fn name(figure: &Figure) -> String {
+    match &figure.variant {
+        Some(variant) => format!("{}, {variant}", figure.contender),
+        None => figure.contender.into(),
+    }
+}
+
+fn number(value: f64) -> String {
+    match value {
+        value if value >= 1e6 => format!("{} M", round(value / 1e6)),
+        value if value >= 1e4 => format!("{} k", round(value / 1e3)),
+        value => round(value),
+    }
+}
+
+fn round(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map_or(text.clone(), String::from)
+}
+
+#[cfg(test)]
+#[path = "plot_tests.rs"]
+mod tests;

@@ -1,0 +1,75 @@
+use super::*;
+use crate::report::tests::figure;
+use crate::workload::Moment;
+
+fn drawn(figures: &[Figure]) -> Vec<(String, String)> {
+    let dir = tempfile::tempdir().unwrap();
+    draw(figures, dir.path()).unwrap();
+    let mut files: Vec<(String, String)> = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn throughput_is_drawn_over_threads_with_a_line_for_each_contender() {
+    let files = drawn(&[
+        figure("naive", 1, &[10.0]),
+        figure("palisade", 1, &[20.0]),
+        figure("naive", 8, &[5.0]),
+        figure("palisade", 8, &[50.0]),
+    ]);
+    assert_eq!(files.len(), 1, "{files:?}");
+    let (name, svg) = &files[0];
+    assert_eq!(name, "commit-throughput.svg");
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    for text in ["naive", "palisade", "threads", "records/s"] {
+        assert!(svg.contains(text), "{text}: {svg}");
+    }
+}
+
+#[test]
+fn latencies_and_sizes_have_a_picture_where_there_are_any() {
+    let mut small = figure("naive", 2, &[10.0]);
+    small.p50_us = Some(80.0);
+    small.p99_us = Some(900.0);
+    let mut large = figure("naive", 2, &[9.0]);
+    large.record_bytes = 1024;
+    let names: Vec<String> = drawn(&[small, large]).into_iter().map(|file| file.0).collect();
+    assert_eq!(names, ["commit-latency.svg", "commit-size.svg"]);
+}
+
+#[test]
+fn a_timeline_has_a_picture_of_its_own() {
+    let mut figure = figure("palisade", 1, &[10.0]);
+    figure.workload = "rotation";
+    let moment = |at_ms, worst_us, rotations| Moment { at_ms, worst_us, rotations };
+    figure.timeline = vec![moment(0.0, 2.0, 0), moment(10.0, 90.0, 1)];
+    let files = drawn(&[figure]);
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert_eq!(files[0].0, "rotation-timeline-1.svg");
+}
+
+#[test]
+fn nothing_measured_is_nothing_drawn() {
+    assert!(drawn(&[]).is_empty());
+    assert!(drawn(&[figure("naive", 1, &[10.0])]).is_empty());
+}
+
+#[test]
+fn a_floor_on_one_thread_is_a_line_for_all() {
+    let files = drawn(&[
+        figure("raw", 1, &[10.0]),
+        figure("palisade", 1, &[9.0]),
+        figure("palisade", 8, &[9000.0]),
+    ]);
+    let svg = &files[0].1;
+    assert!(svg.contains("raw (at 1)"), "{svg}");
+    assert!(svg.contains("1000"), "a logarithmic scale has its decades: {svg}");
+}

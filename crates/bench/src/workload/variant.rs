@@ -1,0 +1,99 @@
+//! What sets figures of one workload apart beside threads and sizes.
+
+use std::fmt;
+use std::time::Duration;
+
+use palisade::SyncPolicy;
+
+/// One of several forms of a workload.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Variant {
+    /// The workload has one form.
+    #[default]
+    Plain,
+    /// `commit`: so many futures, each of which waits for its own record.
+    Tasks(usize),
+    /// `open-loop`: so many commits are due each second.
+    Rate(f64),
+    /// `open-loop`: so many percent of what the contender reached just before, in a closed loop.
+    Share(u32),
+    /// `policies`: when the log syncs by itself.
+    Policy(SyncPolicy),
+    /// `rotation`: bytes of a segment.
+    Segment(u64),
+    /// `rotation`: bytes of a segment that is not filled with zeros ahead.
+    RawSegment(u64),
+    /// `sync`: bytes that were appended before.
+    Dirty(u64),
+}
+
+/// A segment that a burst does not fill: no rotation.
+pub(super) const ENDLESS_SEGMENT_BYTES: u64 = 1 << 30;
+
+impl Variant {
+    /// Shares of the maximum that `open-loop` offers without `--rate`.
+    pub(super) const SHARES: [Variant; 3] =
+        [Variant::Share(20), Variant::Share(50), Variant::Share(80)];
+
+    /// Policies that `policies` compares.
+    pub(super) const POLICIES: [Variant; 4] = [
+        Variant::Policy(SyncPolicy::Always),
+        Variant::Policy(SyncPolicy::Interval(Duration::from_millis(1))),
+        Variant::Policy(SyncPolicy::Interval(Duration::from_millis(5))),
+        Variant::Policy(SyncPolicy::Os),
+    ];
+
+    /// Segments that `rotation` compares.
+    pub(super) const SEGMENTS: [Variant; 4] = [
+        Variant::Segment(ENDLESS_SEGMENT_BYTES),
+        Variant::Segment(64 << 20),
+        Variant::Segment(4 << 20),
+        Variant::RawSegment(4 << 20),
+    ];
+
+    /// What was written before the syncs of `sync`.
+    pub(super) const DIRTY: [Variant; 5] = [
+        Variant::Dirty(0),
+        Variant::Dirty(4 << 10),
+        Variant::Dirty(64 << 10),
+        Variant::Dirty(1 << 20),
+        Variant::Dirty(10 << 20),
+    ];
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Variant::Plain => Ok(()),
+            Variant::Tasks(tasks) => write!(f, "{tasks} tasks"),
+            Variant::Rate(rate) => write!(f, "{rate}/s"),
+            Variant::Share(percent) => write!(f, "{percent} % load"),
+            Variant::Policy(SyncPolicy::Always) => write!(f, "always"),
+            Variant::Policy(SyncPolicy::Interval(time)) => write!(f, "every {time:?}"),
+            Variant::Policy(SyncPolicy::Os) => write!(f, "os"),
+            Variant::Policy(_) => write!(f, "on commit"),
+            Variant::Segment(ENDLESS_SEGMENT_BYTES) => write!(f, "no rotation"),
+            Variant::Segment(bytes) => write!(f, "{} MiB segments", bytes >> 20),
+            Variant::RawSegment(bytes) => write!(f, "{} MiB, no zeros", bytes >> 20),
+            Variant::Dirty(bytes) => write!(f, "{} KiB dirty", bytes >> 10),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_form_of_a_workload_has_a_name_of_its_own() {
+        let all = [Variant::SHARES.as_slice(), &Variant::POLICIES, &Variant::SEGMENTS]
+            .concat()
+            .into_iter()
+            .chain(Variant::DIRTY);
+        let names: Vec<String> = all.map(|variant| variant.to_string()).collect();
+        for (place, name) in names.iter().enumerate() {
+            assert!(!name.is_empty() && !names[..place].contains(name), "{name}");
+        }
+        assert_eq!(Variant::Plain.to_string(), "");
+    }
+}
