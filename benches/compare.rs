@@ -1,5 +1,7 @@
-//! The head-to-head: n threads make 16 records of 256 B durable each, by Palisade and by a mutex
-//! and a file.
+//! The head-to-head: n threads make 16 records of 256 B durable each, by Palisade, by a mutex and
+//! a file, and with the feature `peers` by other crates.
+//!
+//! walrus-rust is not among them: it needs a process that was started for it, as the driver is.
 //!
 //! The element is a commit. Threads are spawned and joined outside of the timing and run all
 //! iterations of a sample at one go, so that neither is in the figure.
@@ -15,6 +17,18 @@ use palisade_bench::workload::Workload;
 
 const COMMITS_PER_THREAD: u64 = 16;
 const RECORD_BYTES: usize = 256;
+const CONTENDERS: &[Contender] = &[
+    Contender::Naive,
+    Contender::Palisade,
+    #[cfg(feature = "peers")]
+    Contender::WalDb,
+    #[cfg(feature = "peers")]
+    Contender::Okaywal,
+    #[cfg(feature = "peers")]
+    Contender::RaftEngine,
+    #[cfg(feature = "peers")]
+    Contender::Ironwal,
+];
 
 criterion_group! {
     name = benches;
@@ -30,7 +44,7 @@ fn compare(criterion: &mut Criterion) {
     for threads in [8, 1, 2, 32, 64] {
         let mut group = criterion.benchmark_group(format!("compare/{threads}x16"));
         group.throughput(Throughput::Elements(threads as u64 * COMMITS_PER_THREAD));
-        for contender in [Contender::Naive, Contender::Palisade] {
+        for &contender in CONTENDERS {
             let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
             let plan = Plan::at(dir.path(), threads, RECORD_BYTES);
             let log = contender.create(Workload::Commit, &plan).expect("an empty log");
