@@ -119,7 +119,7 @@ struct Session<'a> {
 }
 
 /// What contenders are compared with.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Case {
     threads: usize,
     record_bytes: u32,

@@ -61,6 +61,7 @@ pub enum Contender {
 }
 
 /// What a contender's module says about it.
+#[derive(Debug)]
 struct Profile {
     /// The name on the command line and in reports.
     name: &'static str,

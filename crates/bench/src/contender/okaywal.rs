@@ -41,6 +41,7 @@ const LEAST_FILE_BYTES: u64 = 16 << 20;
 /// What a file never reaches: checkpoints happen when asked for only.
 const NEVER_BYTES: u64 = u64::MAX;
 
+#[derive(Debug)]
 struct OkayWal {
     log: WriteAheadLog,
     dir: PathBuf,

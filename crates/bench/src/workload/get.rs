@@ -47,6 +47,7 @@ fn read(log: &PalisadeLog, lsns: &[Lsn], thread: usize, plan: &Plan) -> Result<(
 }
 
 /// Marsaglia's xorshift64: good enough to visit records in no order.
+#[derive(Debug)]
 struct Random(u64);
 
 impl Random {

@@ -68,6 +68,7 @@ fn append(
 }
 
 /// What the appends of a round have met.
+#[derive(Debug)]
 struct Seen {
     segment_bytes: u64,
     segment: Option<u64>,

@@ -97,6 +97,7 @@ fn run(tasks: Vec<Task<'_>>) -> Result<()> {
 }
 
 /// The tasks of one thread that are to be polled.
+#[derive(Debug)]
 struct Ready {
     tasks: Mutex<Vec<usize>>,
     thread: Thread,
@@ -119,6 +120,7 @@ impl Ready {
     }
 }
 
+#[derive(Debug)]
 struct TaskWaker {
     task: usize,
     ready: Arc<Ready>,
