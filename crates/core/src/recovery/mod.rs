@@ -131,7 +131,7 @@ fn begin_anew(
         newest.end = survey.state.clean_end;
         predecessor = Predecessor { epoch: newest.epoch, end: newest.end };
     } else if let Some(limit) = survey.limit {
-        predecessor = survey.before_nothing(limit);
+        predecessor = survey.before_nothing;
         anew_at = Some(limit);
     }
     let epoch = Epoch {

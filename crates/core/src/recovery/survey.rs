@@ -36,8 +36,8 @@ pub(crate) struct Survey {
     pub(crate) highest_end: Lsn,
     /// Where the log is to end, if only what lies below some place was surveyed.
     pub(crate) limit: Option<Lsn>,
-    /// The valid header of the segment that holds the head.
-    at_head: Option<SegmentHeader>,
+    /// What the next epoch is to say of the one before if nothing is left below the limit.
+    pub(crate) before_nothing: Predecessor,
 }
 
 /// The state and all segments of a store, with headers that can be computed with.
@@ -146,8 +146,6 @@ impl Survey {
             found.last().map_or(Lsn::ZERO, |last| Lsn::new((last.number + 1) * segment_bytes));
         let valid = || found.iter().filter_map(|segment| segment.header.as_ref().ok());
         let largest_epoch = valid().map(|header| header.epoch).max().unwrap_or(0).max(state.epoch);
-        let head_number = state.head.segment(segment_bytes);
-        let at_head = valid().find(|header| header.number == head_number).copied();
         let mut survey = Survey {
             segments: BTreeMap::new(),
             damaged: BTreeMap::new(),
@@ -157,7 +155,7 @@ impl Survey {
             largest_epoch,
             highest_end,
             limit: None,
-            at_head,
+            before_nothing: Predecessor::default(),
             state,
         };
         for segment in &found {
@@ -176,7 +174,9 @@ impl Survey {
         if let Some(below) = below {
             let above: Vec<SegmentHeader> =
                 valid().filter(|header| header.base >= below).copied().collect();
-            survey.limit = Some(survey.end_below(below, &above, &store.place())?);
+            let limit = survey.end_below(below, &above, &store.place())?;
+            survey.before_nothing = before_nothing(&survey.state, limit, valid());
+            survey.limit = Some(limit);
         }
         if survey.is_judged(survey.state.epoch_base, below) {
             survey.check_the_running_epoch(store)?;
@@ -187,23 +187,6 @@ impl Survey {
 
     pub(crate) fn newest(&self) -> Option<EpochSpan> {
         self.spans.last().copied()
-    }
-
-    /// What the next epoch is to say of the one before, in a log that is to end at `limit` and has
-    /// nothing left.
-    ///
-    /// The head's epoch ends at the head: an archive has its records below. Where the header of the
-    /// head's segment is lost no part of that segment counts, and nothing names the epoch.
-    pub(crate) fn before_nothing(&self, limit: Lsn) -> Predecessor {
-        let at_head = self.at_head.filter(|_| limit == self.state.head);
-        match at_head.map(|header| (header, header.predecessor)) {
-            Some((header, Some(before))) if header.base == limit => before,
-            Some((header, _)) => Predecessor { epoch: header.epoch, end: limit },
-            None => {
-                let end = self.state.head.min(limit).segment_start(self.state.segment_bytes);
-                Predecessor { epoch: 0, end }
-            }
-        }
     }
 
     /// The floor as the headers give it: what was certainly durable once.
@@ -393,6 +376,35 @@ impl Survey {
             let text = format!("the header of a segment does not validate: {text}");
             Err(corrupt(text, &place).at_segment(*number))
         })
+    }
+}
+
+/// What the next epoch is to say of the one before, in a log that is to end at `limit` and has
+/// nothing left.
+///
+/// A header above may say how the last epoch below the head ended. Else the head's epoch ends at the
+/// head: an archive has its records below. Where the header of the head's segment is lost no part of
+/// that segment counts, and nothing names the epoch.
+fn before_nothing<'a>(
+    state: &State,
+    limit: Lsn,
+    headers: impl Iterator<Item = &'a SegmentHeader> + Clone,
+) -> Predecessor {
+    let ended = |header: &&SegmentHeader| {
+        let is_below = |before: Predecessor| before.end <= state.head.min(limit);
+        limit <= header.base && header.predecessor.is_some_and(is_below)
+    };
+    // A later one has the last word.
+    let last = headers.clone().filter(ended).max_by_key(|header| header.epoch);
+    if let Some(before) = last.and_then(|header| header.predecessor) {
+        return before;
+    }
+    let head_number = state.head.segment(state.segment_bytes);
+    match headers.into_iter().find(|header| header.number == head_number) {
+        Some(header) if limit == state.head => Predecessor { epoch: header.epoch, end: limit },
+        _ => {
+            Predecessor { epoch: 0, end: state.head.min(limit).segment_start(state.segment_bytes) }
+        }
     }
 }
 

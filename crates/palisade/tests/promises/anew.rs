@@ -204,3 +204,36 @@ fn a_log_killed_at_any_step_of_beginning_anew_is_as_before_or_empty() {
         assert!(as_before > 0 && empty > 2, "head {head}: {as_before} and {empty}");
     }
 }
+
+/// The life before the lost one is archived and released: it ended with its segment at the head,
+/// or the head is where a life began that stayed empty.
+#[test]
+fn an_archive_goes_on_when_no_file_is_left_of_the_life_before_the_lost_one() {
+    for is_empty_life in [false, true] {
+        let (dir, path) = folder();
+        let archive = dir.path().join("archive");
+        let options = small().archive(&archive).verify(Verify::Full);
+        let mut wal = options.open(&path).unwrap();
+        let fill = |n: u8| (wal.append(&[n; 4072]).unwrap().lsn(), vec![n; 4072]);
+        let before: Entries = (0..16).map(fill).collect();
+        assert_eq!(wal.reserved_lsn(), Lsn::new(SEGMENT_BYTES));
+        if is_empty_life {
+            drop(wal);
+            wal = options.open(&path).unwrap();
+        }
+        wal.truncate_before(wal.reserved_lsn()).unwrap();
+        drop(wal);
+        let wal = options.open(&path).unwrap();
+        let lost = append(&wal, 40, 60);
+        wal.close().unwrap();
+        hurt(&path, lost[0].0, Damage::Record);
+        let wal = options.recovery(named(lost[0].0)).open(&path).unwrap();
+        assert_eq!(contents(&wal).unwrap(), []);
+        let since = append(&wal, 100, 160);
+        wal.truncate_before(since[50].0).unwrap();
+        let (found, error) = archived(&archive, None);
+        assert_eq!(error, None, "{is_empty_life}");
+        assert_eq!(found[..16], before);
+        assert!(found.len() >= 56 && found[16..] == since[..found.len() - 16]);
+    }
+}
