@@ -16,7 +16,7 @@ use palisade_core::store::{ReadStore, Segment, State};
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
 use crate::block::BLOCK_BYTES;
-use crate::folder::{Folder, segment_name};
+use crate::folder::{Folder, LOCK, segment_name};
 use crate::fs::{Access, DiskFile, Kind, read_full, write_bytes};
 use crate::fs_os::OsDisk;
 use crate::header;
@@ -59,9 +59,15 @@ impl ArchivePlace {
         Ok(ArchivePlace { folder: Folder::new(disk, path), is_there: kind == Kind::Folder })
     }
 
-    /// The archive of the log `uuid`, unless it holds another log's segments. Changes nothing.
+    /// The archive of the log `uuid`, unless it holds another log's segments, or a log. Changes
+    /// nothing.
     pub(crate) fn archive_of(&self, uuid: Uuid) -> Result<Archive> {
         let folder = self.folder.clone();
+        // The log's own by another name, too: a copy would take the place of what it is made of.
+        if matches!(folder.disk().kind(&folder.path().join(LOCK)), Ok(Kind::Other)) {
+            let text = "the archive's folder is a log's; expected another one";
+            return Err(Error::new(ErrorKind::InvalidArgument, text).at_path(folder.path()));
+        }
         let archive = Archive { folder, uuid, temp: format!("segment-{uuid}.tmp") };
         let numbers = if self.is_there { self.folder.segment_numbers(1)? } else { Vec::new() };
         for number in numbers {

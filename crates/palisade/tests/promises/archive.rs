@@ -172,6 +172,22 @@ fn the_logs_own_folder_is_no_archive() {
     assert_eq!(archiving(&file).open(&path).unwrap_err().kind(), ErrorKind::Foreign);
 }
 
+/// A copy would take the place of what it is made of, and then be freed.
+#[test]
+fn the_logs_own_folder_by_another_name_is_no_archive() {
+    let (dir, path) = folder();
+    drop(small().open(&path).unwrap());
+    let detour = path.join("..").join(path.file_name().unwrap());
+    let other = dir.path().join("other");
+    drop(small().open(&other).unwrap());
+    let before = snapshot(&path);
+    for archive in [&detour, &other] {
+        let error = archiving(archive).open(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert_eq!(snapshot(&path), before);
+    }
+}
+
 /// The error says which file is in the way, and the logs are two.
 fn assert_others(error: &Error, file: &Path) {
     assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
