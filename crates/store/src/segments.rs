@@ -5,7 +5,8 @@
 //!
 //! Locks, taken in this order: `maker` (the making and freeing of segments; held over device
 //! calls), `zeroing` (what the preparer is at work in; held over the calls that open, rename or
-//! remove a file), `files` (the open files; never held over one), `last_read`.
+//! remove a file), `files` (the open files; never held over one), `last_read`. Under `dead` none is
+//! taken.
 
 mod fresh_blocks;
 mod open_files;
@@ -59,6 +60,8 @@ pub(crate) struct Segments {
     pub(crate) folder: Folder,
     pub(crate) shape: Shape,
     archive: Option<Archive>,
+    /// For the archive, the dead ranges that headers told of: one may rot before it is asked again.
+    dead: Mutex<BTreeSet<(Lsn, Lsn)>>,
     files: RwLock<BTreeMap<u64, Arc<SegmentFile>>>,
     last_read: Mutex<Option<(u64, Arc<SegmentFile>)>>,
     maker: Mutex<Maker>,
@@ -97,6 +100,7 @@ impl Segments {
             folder,
             shape,
             archive,
+            dead: Mutex::default(),
             files: RwLock::default(),
             last_read: Mutex::default(),
             maker: Mutex::new(maker),
@@ -241,6 +245,9 @@ impl Segments {
         })?;
         self.publish(number, file);
         maker.epoch = Some(*epoch);
+        if self.archive.is_some() {
+            self.dead.lock().insert((epoch.predecessor.end, epoch.base));
+        }
         Ok(())
     }
 
@@ -290,7 +297,7 @@ impl Segments {
         let Some(archive) = self.archive.as_ref().filter(|_| !numbers.is_empty()) else {
             return (numbers.len(), Ok(()));
         };
-        let dead = match self.dead_ranges() {
+        let dead = match self.dead_ranges(self.start_of(numbers[0])) {
             Ok(dead) => dead,
             Err(error) => return (0, Err(error)),
         };
@@ -308,12 +315,16 @@ impl Segments {
         (numbers.len(), Ok(()))
     }
 
-    /// The ranges between an epoch's end and the next one's base, as the headers tell them.
-    fn dead_ranges(&self) -> Result<Vec<(Lsn, Lsn)>> {
+    /// The ranges above `from` between one epoch's end and the next one's base, as the headers tell
+    /// or told them.
+    fn dead_ranges(&self, from: Lsn) -> Result<Vec<(Lsn, Lsn)>> {
         let headers = self.list()?.into_iter().filter_map(|segment| segment.header.ok());
         let dead =
             headers.filter_map(|header| header.predecessor.map(|old| (old.end, header.base)));
-        Ok(dead.collect())
+        let mut known = self.dead.lock();
+        known.extend(dead);
+        known.retain(|(_, base)| *base > from);
+        Ok(known.iter().copied().collect())
     }
 
     /// Removes the segments that lie wholly in `[from, to)`, which were cut off.
