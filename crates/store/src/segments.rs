@@ -337,6 +337,8 @@ impl Segments {
         if numbers.is_empty() {
             return Ok(());
         }
+        // What is removed is not opened again meanwhile; zeros that still come find no reader.
+        let _zeroing = self.zeroing.lock();
         for number in numbers {
             self.folder.remove(&segment_name(number))?;
             self.forget(number);

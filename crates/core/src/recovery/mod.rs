@@ -159,11 +159,12 @@ fn begin_anew(
         ..survey.state.clone()
     };
     store.save_state(&state)?;
-    store.release_at_open(predecessor.end, epoch.base)?;
-    match store.release_at_open(Lsn::ZERO, state.head) {
-        // What a full disk cannot free stays, and keeps nobody from opening the log.
-        Err(error) if error.kind() == ErrorKind::NoSpace => {}
-        released => released?,
+    for (from, to) in [(predecessor.end, epoch.base), (Lsn::ZERO, state.head)] {
+        match store.release_at_open(from, to) {
+            // What a full disk cannot free stays, and keeps nobody from opening the log.
+            Err(error) if error.kind() == ErrorKind::NoSpace => {}
+            released => released?,
+        }
     }
     report.end = anew_at.unwrap_or(predecessor.end);
     (report.base, report.epoch) = (epoch.base, epoch.number);
