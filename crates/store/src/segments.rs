@@ -123,6 +123,12 @@ impl Segments {
                 .map_err(|error| self.named("read the segment's header", number, error))?;
             segments.push(check_header(&self.folder, &block, &self.shape, number)?);
         }
+        if self.archive.is_some() {
+            let headers = segments.iter().filter_map(|segment| segment.header.as_ref().ok());
+            let dead =
+                headers.filter_map(|header| header.predecessor.map(|old| (old.end, header.base)));
+            self.dead.lock().extend(dead);
+        }
         Ok(segments)
     }
 
@@ -318,11 +324,8 @@ impl Segments {
     /// The ranges above `from` between one epoch's end and the next one's base, as the headers tell
     /// or told them.
     fn dead_ranges(&self, from: Lsn) -> Result<Vec<(Lsn, Lsn)>> {
-        let headers = self.list()?.into_iter().filter_map(|segment| segment.header.ok());
-        let dead =
-            headers.filter_map(|header| header.predecessor.map(|old| (old.end, header.base)));
+        self.list()?;
         let mut known = self.dead.lock();
-        known.extend(dead);
         known.retain(|(_, base)| *base > from);
         Ok(known.iter().copied().collect())
     }

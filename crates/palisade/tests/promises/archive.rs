@@ -356,21 +356,30 @@ fn an_archive_may_lie_in_the_logs_folder() {
 
 #[test]
 fn what_was_cut_is_in_no_archive_though_the_header_that_says_so_rots() {
-    guarded(|| {
-        let (dir, path) = folder();
-        let archive = dir.path().join("archive");
-        let wal = archiving(&archive).open(&path).unwrap();
-        let kept = append(&wal, 0, 40);
-        wal.truncate_after(kept[29].0).unwrap();
-        let more = append(&wal, 100, 160);
-        let (file, _) = place_of(&path, more[0].0, SEGMENT_BYTES);
-        flip(&file, 50);
-        wal.truncate_before(more[50].0).unwrap();
-        let mut records = Archive::open(&archive).unwrap().records(None).unwrap();
-        for (lsn, _) in &kept[..30] {
-            assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
-        }
-        // The damage is named.
-        assert_eq!(records.next().unwrap_err().kind(), ErrorKind::Corrupt);
-    });
+    // In the life that began the epoch, and in one that found it.
+    for reopens in [false, true] {
+        guarded(move || cut_then_rot(reopens));
+    }
+}
+
+fn cut_then_rot(reopens: bool) {
+    let (dir, path) = folder();
+    let archive = dir.path().join("archive");
+    let mut wal = archiving(&archive).open(&path).unwrap();
+    let kept = append(&wal, 0, 40);
+    wal.truncate_after(kept[29].0).unwrap();
+    let more = append(&wal, 100, 160);
+    if reopens {
+        wal.close().unwrap();
+        wal = archiving(&archive).open(&path).unwrap();
+    }
+    let (file, _) = place_of(&path, more[0].0, SEGMENT_BYTES);
+    flip(&file, 50);
+    wal.truncate_before(more[50].0).unwrap();
+    let mut records = Archive::open(&archive).unwrap().records(None).unwrap();
+    for (lsn, _) in &kept[..30] {
+        assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
+    }
+    // The damage is named.
+    assert_eq!(records.next().unwrap_err().kind(), ErrorKind::Corrupt);
 }
