@@ -45,9 +45,9 @@ demonstrate() {
             continue
         fi
         echo "-- $kind: $rounds kills, promise $promise"
-        # Appends are fast: two rounds of them have to fit.
+        # Appends are fast, half a gigabyte a second: two rounds of them have to fit.
         local load=(--seconds 1 --threads 4 --record-bytes 2048)
-        [[ $promise == commit ]] || load=(--seconds 0.4 --threads 2 --record-bytes 128)
+        [[ $promise == commit ]] || load=(--seconds 0.05 --threads 2 --record-bytes 128)
         "$PALISADE" demo --dir "$folder/$promise" --rounds "$rounds" --promise "$promise" \
             "${load[@]}" "${sizes[@]}" || return 1
         "$PALISADE" verify "$folder/$promise" | head -n 1
