@@ -188,40 +188,53 @@ impl Header {
     #[inline]
     #[must_use]
     pub fn decode(bytes: &[u8], seed: EpochSeed, at: Lsn, room: u64) -> Option<Header> {
-        let head = u64::from_le_bytes(*bytes.first_chunk()?);
+        let ([head, rest @ ..], _) = bytes.as_chunks() else { return None };
+        let first = (u64::from_le_bytes(*head) >> 32) as u32;
+        match (first.to_le_bytes()[0], rest) {
+            (0, _) => None,
+            (KIND_SHORT_PADDING, _) => Header::decode_short(*head, seed, at, room),
+            (_, [middle, last, ..]) => Header::decode_words(
+                [head, middle, last].map(|word| u64::from_le_bytes(*word)),
+                seed,
+                at,
+                room,
+            ),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn decode_words(
+        [head, middle, durable_lag]: [u64; 3],
+        seed: EpochSeed,
+        at: Lsn,
+        room: u64,
+    ) -> Option<Header> {
         let (stored, first) = (head as u32, (head >> 32) as u32);
-        let [number, flags, tag_low, tag_high] = first.to_le_bytes();
-        let tag = u16::from_le_bytes([tag_low, tag_high]);
-        if number == 0 {
-            return None;
-        }
-        if number == KIND_SHORT_PADDING {
-            return Header::short(tag).filter(|short| {
-                short.frame_bytes <= room && stored == seed.checksum(at, first, 0, 0)
-            });
-        }
-        let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
-        let word =
-            |from: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[from + index]));
-        let (middle, durable_lag) = (word(8), word(16));
+        let [number, flags, ..] = first.to_le_bytes();
         let payload_bytes = middle as u32;
         let frame_bytes = framed_bytes(payload_bytes as usize);
         // Not trusted yet: a length that cannot be saves a search through old bytes the checksum.
-        if frame_bytes > room {
-            return None;
-        }
-        if stored != seed.checksum(at, first, middle, durable_lag) {
+        if frame_bytes > room || stored != seed.checksum(at, first, middle, durable_lag) {
             return None;
         }
         Some(Header {
             kind: Kind::from_number(number, flags),
             is_member: flags & FLAG_MEMBER != 0,
-            tag,
+            tag: (first >> 16) as u16,
             payload_bytes,
             payload_checksum: (middle >> 32) as u32,
             durable_lag,
             frame_bytes,
         })
+    }
+
+    #[cold]
+    fn decode_short(head: [u8; 8], seed: EpochSeed, at: Lsn, room: u64) -> Option<Header> {
+        let head = u64::from_le_bytes(head);
+        let (stored, first) = (head as u32, (head >> 32) as u32);
+        Header::short((first >> 16) as u16)
+            .filter(|short| short.frame_bytes <= room && stored == seed.checksum(at, first, 0, 0))
     }
 
     /// The header of a short padding of `frame_bytes`.
@@ -240,6 +253,7 @@ impl Header {
     }
 
     /// Whether `payload` is this frame's. A padding has none to check.
+    #[inline]
     #[must_use]
     pub fn matches(&self, payload: &[u8]) -> bool {
         self.kind == Kind::Padding || crc32c_append(0, payload) == self.payload_checksum

@@ -3,24 +3,15 @@
 //! [`FrameReader`] reads one validated frame at a place; [`Records`] walks them, steps over
 //! padding and dead ranges, into batches, and hands out records that borrow its read buffer.
 
+mod frames;
+
 use std::any::Any;
 use std::fmt;
-use std::ops::Range;
-use std::sync::Arc;
 
-use crate::checksum::crc32c_append;
-use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME_BYTES};
-use crate::store::ReadStore;
+use self::frames::Payload;
+pub(crate) use self::frames::{EpochSpan, FrameReader};
+use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::{Error, ErrorKind, Lsn, Result};
-
-/// One epoch as readers need it: where its records lie and what their checksums begin with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EpochSpan {
-    pub(crate) epoch: u64,
-    pub(crate) seed: EpochSeed,
-    pub(crate) base: Lsn,
-    pub(crate) end: Lsn,
-}
 
 /// A record, borrowed from the iterator that read it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -123,188 +114,6 @@ impl From<Record<'_>> for RecordBuf {
     }
 }
 
-/// Reads validated frames from a store through a buffer.
-#[derive(Debug)]
-pub(crate) struct FrameReader {
-    store: Arc<dyn ReadStore>,
-    segment_bytes: u64,
-    read_ahead_bytes: usize,
-    buffer: Vec<u8>,
-    start: Lsn,
-    len: usize,
-}
-
-impl FrameReader {
-    pub(crate) fn new(
-        store: Arc<dyn ReadStore>,
-        segment_bytes: u64,
-        read_ahead_bytes: usize,
-    ) -> FrameReader {
-        FrameReader {
-            store,
-            segment_bytes,
-            read_ahead_bytes,
-            buffer: Vec::new(),
-            start: Lsn::ZERO,
-            len: 0,
-        }
-    }
-
-    /// The header at `at`, if one validates there and its frame fits into the segment.
-    pub(crate) fn header(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
-        self.load(at, HEADER_BYTES)?;
-        let header = Header::decode(self.bytes_from(at), seed, at, self.room(at));
-        Ok(header.filter(|header| self.is_possible(header)))
-    }
-
-    /// Whether any log can have written a frame of this length: nothing is allocated for others.
-    fn is_possible(&self, header: &Header) -> bool {
-        let longest = MAX_FRAME_BYTES.min(self.segment_bytes / 2);
-        header.kind == Kind::Padding || header.frame_bytes <= longest
-    }
-
-    /// The header of a frame at `at` that is whole: its payload's checksum holds, too.
-    pub(crate) fn frame(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
-        let Some(header) = self.header(at, seed)? else { return Ok(None) };
-        if header.kind == Kind::Padding {
-            return Ok(Some(header));
-        }
-        if header.frame_bytes > self.read_ahead_bytes as u64 {
-            return Ok(self.is_whole(at, &header)?.then_some(header));
-        }
-        let payload = self.payload(at, &header)?;
-        Ok(payload.filter(|payload| header.matches(payload)).map(|_| header))
-    }
-
-    /// Whether a long payload's checksum holds, read piece by piece: a scan needs no more memory
-    /// than its read buffer, however long the frames are.
-    fn is_whole(&mut self, at: Lsn, header: &Header) -> Result<bool> {
-        let mut here = at.plus(HEADER_BYTES as u64);
-        let end = here.plus(u64::from(header.payload_bytes));
-        let mut checksum = 0;
-        while here < end {
-            let len = end.bytes_since(here).min(self.read_ahead_bytes as u64) as usize;
-            self.load(here, len)?;
-            let Some(bytes) = self.bytes_from(here).get(..len) else { return Ok(false) };
-            checksum = crc32c_append(checksum, bytes);
-            here = here.plus(len as u64);
-        }
-        Ok(checksum == header.payload_checksum)
-    }
-
-    /// The payload bytes of the frame with `header` at `at`, if the store has them all.
-    pub(crate) fn payload(&mut self, at: Lsn, header: &Header) -> Result<Option<&[u8]>> {
-        let range = HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize;
-        self.load(at, range.end)?;
-        Ok(self.bytes_from(at).get(range))
-    }
-
-    /// How many records the whole frame with `header` at `at` holds.
-    pub(crate) fn records_in(&mut self, at: Lsn, header: &Header, seed: EpochSeed) -> Result<u64> {
-        if header.kind != Kind::Batch {
-            return Ok(u64::from(header.kind == Kind::Data));
-        }
-        let (mut member, end) = (at.plus(HEADER_BYTES as u64), at.plus(header.frame_bytes));
-        let mut count = 0;
-        while member < end
-            && let Some(header) = self.header(member, seed)?
-        {
-            count += 1;
-            member = member.plus(header.frame_bytes);
-        }
-        Ok(count)
-    }
-
-    /// The first place in `[from, to)`, one segment's, with a whole frame that is no member.
-    pub(crate) fn find(&mut self, from: Lsn, to: Lsn, seed: EpochSeed) -> Result<Option<Lsn>> {
-        let mut at = from;
-        while at < to {
-            self.load(at, HEADER_BYTES)?;
-            if self.bytes_from(at).len() < ALIGN_BYTES as usize {
-                return Ok(None);
-            }
-            at = self.next_header(at, seed);
-            if at < to && self.frame(at, seed)?.is_some_and(|header| !header.is_member) {
-                return Ok(Some(at));
-            }
-            at = at.plus(ALIGN_BYTES);
-        }
-        Ok(None)
-    }
-
-    /// The first place at or above `at` where a header validates, or the last one that could be
-    /// looked at before more has to be read. There are 8 bytes at `at`, and a header's if the
-    /// store has them.
-    fn next_header(&self, at: Lsn, seed: EpochSeed) -> Lsn {
-        let bytes = self.bytes_from(at);
-        let last = (bytes.len().max(HEADER_BYTES) - HEADER_BYTES) / ALIGN_BYTES as usize;
-        for index in 0..last {
-            let offset = index * ALIGN_BYTES as usize;
-            let here = at.plus(offset as u64);
-            if Header::decode(&bytes[offset..], seed, here, self.room(here)).is_some() {
-                return here;
-            }
-        }
-        at.plus(last as u64 * ALIGN_BYTES)
-    }
-
-    /// Bytes from `at` to the end of its segment.
-    fn room(&self, at: Lsn) -> u64 {
-        self.segment_bytes - at.as_u64() % self.segment_bytes
-    }
-
-    /// The `len` bytes at `at`, or as many of them as the store has.
-    pub(crate) fn raw(&mut self, at: Lsn, len: usize) -> Result<&[u8]> {
-        self.load(at, len)?;
-        let bytes = self.bytes_from(at);
-        Ok(&bytes[..len.min(bytes.len())])
-    }
-
-    /// Reads this many bytes at a time from here on.
-    pub(crate) fn read_ahead(&mut self, bytes: usize) {
-        self.read_ahead_bytes = bytes;
-        self.forget();
-    }
-
-    /// Forgets what was read ahead: the store may have changed.
-    pub(crate) fn forget(&mut self) {
-        self.len = 0;
-    }
-
-    fn slice(&self, range: Range<Lsn>) -> &[u8] {
-        let from = range.start.bytes_since(self.start) as usize;
-        &self.buffer[from..from + range.end.bytes_since(range.start) as usize]
-    }
-
-    fn bytes_from(&self, at: Lsn) -> &[u8] {
-        let from = at.bytes_since(self.start) as usize;
-        if at < self.start { &[] } else { self.buffer[..self.len].get(from..).unwrap_or(&[]) }
-    }
-
-    /// Has `bytes` bytes from `at` on in the buffer, if the store has them.
-    fn load(&mut self, at: Lsn, bytes: usize) -> Result<()> {
-        if self.bytes_from(at).len() >= bytes {
-            return Ok(());
-        }
-        let wanted = bytes.max(self.read_ahead_bytes).min(self.room(at) as usize);
-        self.len = 0;
-        self.start = at;
-        while self.len < wanted {
-            // Grows with what the store really has, not with what a length says.
-            let end = wanted.min(self.read_ahead_bytes.max(2 * self.len));
-            if self.buffer.len() < end {
-                self.buffer.resize(end, 0);
-            }
-            let n = self.store.read(at.plus(self.len as u64), &mut self.buffer[self.len..end])?;
-            if n == 0 {
-                break;
-            }
-            self.len += n;
-        }
-        Ok(())
-    }
-}
-
 /// An iterator over records in LSN order; a borrowing one, so it has its own `next`.
 ///
 /// It ends where the log ended when it was made. Every record's checksums are verified. After
@@ -330,14 +139,30 @@ pub struct Records {
     is_finished: bool,
     // What to report at the end: why the log could not be read up to it.
     at_end: Option<Error>,
+    near: Near,
     // Keeps the log, and its pins, for as long as it is read.
     keep: Option<Box<dyn Pinned>>,
 }
 
+/// Up to where frames are as the last one was: of the same epoch, in a segment that is pinned.
+#[derive(Clone, Copy, Debug)]
+struct Near {
+    seed: EpochSeed,
+    to: Lsn,
+}
+
+impl Near {
+    const NOWHERE: Near = Near { seed: EpochSeed::from_bits(0), to: Lsn::ZERO };
+}
+
 /// What keeps segments from being released while they are read.
 pub(crate) trait Pinned: Any + Send + Sync {
-    /// Everything below `lsn` is no longer needed.
-    fn advance(&mut self, lsn: Lsn);
+    /// Everything below `lsn` is no longer needed. Returns from where on it is to be called again.
+    fn advance(&mut self, lsn: Lsn) -> Lsn;
+
+    /// Whether the record at `lsn` may have been cut off since the reader began: false at next to no
+    /// cost where nothing was cut so far down.
+    fn may_be_cut(&self, lsn: Lsn) -> bool;
 
     /// Refuses the LSN of a record that was cut off since the reader began.
     fn check_not_cut(&self, lsn: Lsn) -> Result<()>;
@@ -355,6 +180,7 @@ impl Records {
             is_tolerant: false,
             is_finished: false,
             at_end: None,
+            near: Near::NOWHERE,
             keep: None,
         }
     }
@@ -386,12 +212,14 @@ impl Records {
         self.spans = spans;
         self.span = 0;
         self.is_finished = false;
+        self.near = Near::NOWHERE;
         self.reader.forget();
     }
 
     /// Goes back to `lsn`, which a cut or the end of a record has made a place to go on from.
     pub(crate) fn go_on_from(&mut self, lsn: Lsn) {
         self.at = lsn;
+        self.near = Near::NOWHERE;
     }
 
     /// Ends the iterator with `error`.
@@ -424,11 +252,38 @@ impl Records {
     }
 
     /// Goes on to the next record; an error ends the iterator.
+    #[inline]
     pub(crate) fn advance(&mut self) -> Result<Option<(Lsn, Header)>> {
-        self.step().inspect_err(|_| self.is_finished = true)
+        if let Some(found) = self.step_at_hand() {
+            return Ok(Some(found));
+        }
+        self.step().inspect_err(|_| self.finish_with_error())
+    }
+
+    /// The step from record to record in the common case: a data frame that is in the reader's
+    /// buffer, in the same segment and epoch as the one before. `None` says nothing.
+    #[inline]
+    fn step_at_hand(&mut self) -> Option<(Lsn, Header)> {
+        let at = self.at;
+        if at >= self.near.to {
+            return None;
+        }
+        let header = self.reader.frame_at_hand(at, self.near.seed, self.payload_at(at))?;
+        let may_be_cut = || self.keep.as_ref().is_some_and(|keep| keep.may_be_cut(at));
+        if header.kind != Kind::Data || may_be_cut() {
+            return None;
+        }
+        self.at = at.plus(header.frame_bytes);
+        Some((at, header))
+    }
+
+    #[inline]
+    fn payload_at(&self, at: Lsn) -> Payload {
+        if at < self.verified_to { Payload::IsVerified } else { Payload::Verify }
     }
 
     /// The record that `advance` has just found.
+    #[inline]
     pub(crate) fn record(&self, (lsn, header): (Lsn, Header)) -> Record<'_> {
         let data_at = lsn.plus(HEADER_BYTES as u64);
         let data_end = data_at.plus(u64::from(header.payload_bytes));
@@ -481,16 +336,12 @@ impl Records {
     }
 
     fn valid_frame(&mut self, at: Lsn, span: EpochSpan) -> Result<Option<Header>> {
-        let Some(header) = self.reader.header(at, span.seed)? else { return Ok(None) };
-        if let Some(keep) = &mut self.keep {
-            keep.advance(at);
+        let found = self.reader.frame_with_payload(at, span.seed, self.payload_at(at))?;
+        if found.is_some() {
+            let pinned_to = self.keep.as_mut().map_or(span.end, |keep| keep.advance(at));
+            self.near = Near { seed: span.seed, to: pinned_to.min(span.end) };
         }
-        if header.kind == Kind::Padding {
-            return Ok(Some(header));
-        }
-        let is_verified = at < self.verified_to;
-        let payload = self.reader.payload(at, &header)?;
-        Ok(payload.filter(|payload| is_verified || header.matches(payload)).map(|_| header))
+        Ok(found)
     }
 
     fn check_not_cut(&self, at: Lsn) -> Result<()> {
@@ -498,8 +349,13 @@ impl Records {
     }
 
     fn finish(&mut self) {
-        self.is_finished = true;
+        self.finish_with_error();
         self.at_end = None;
+    }
+
+    fn finish_with_error(&mut self) {
+        self.is_finished = true;
+        self.near = Near::NOWHERE;
     }
 }
 

@@ -50,7 +50,7 @@ impl Pin {
 }
 
 impl Pinned for Pin {
-    fn advance(&mut self, lsn: Lsn) {
+    fn advance(&mut self, lsn: Lsn) -> Lsn {
         if lsn >= self.segment_end {
             let pins = Arc::clone(&self.wal.handle.pins);
             pins.add(lsn);
@@ -58,6 +58,11 @@ impl Pinned for Pin {
             self.at = lsn;
             self.segment_end = self.wal.handle.segment_end(lsn);
         }
+        self.segment_end
+    }
+
+    fn may_be_cut(&self, lsn: Lsn) -> bool {
+        self.wal.handle.epochs.may_be_cut(lsn)
     }
 
     fn check_not_cut(&self, lsn: Lsn) -> Result<()> {

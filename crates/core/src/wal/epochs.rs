@@ -110,11 +110,17 @@ impl Epochs {
     /// watermark that covers the record.
     #[inline]
     pub(crate) fn check_not_cut(&self, lsn: Lsn) -> Result<()> {
-        // Relaxed: published with the watermark that the caller has read, if that has jumped [P2].
-        if lsn.as_u64() < self.lowest_cut.load(Ordering::Relaxed) {
+        if !self.may_be_cut(lsn) {
             return Ok(());
         }
         self.lives.read().cut_around(lsn).map_or(Ok(()), |_| Err(cut_off(lsn)))
+    }
+
+    /// Whether this process has cut off anything at or below `lsn`. Called as `check_not_cut` is.
+    #[inline]
+    pub(crate) fn may_be_cut(&self, lsn: Lsn) -> bool {
+        // Relaxed: published with the watermark that the caller has read, if that has jumped [P2].
+        lsn.as_u64() >= self.lowest_cut.load(Ordering::Relaxed)
     }
 
     /// Ends the log at `cut`, behind which `running` begins: later epochs are gone.

@@ -1,0 +1,260 @@
+//! Validated frames out of a store, through a buffer.
+//!
+//! What a frame says is believed only after its checksums. The buffer holds bytes of one segment,
+//! so its end is what a length is compared with.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::checksum::crc32c_append;
+use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME_BYTES};
+use crate::store::ReadStore;
+use crate::{Lsn, Result};
+
+/// One epoch as readers need it: where its records lie and what their checksums begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EpochSpan {
+    pub(crate) epoch: u64,
+    pub(crate) seed: EpochSeed,
+    pub(crate) base: Lsn,
+    pub(crate) end: Lsn,
+}
+
+/// What is to be known of a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Payload {
+    /// Its checksum holds.
+    Verify,
+    /// It lies in a batch whose own checksum, which covers it, has held.
+    IsVerified,
+}
+
+/// Reads validated frames from a store through a buffer.
+#[derive(Debug)]
+pub(crate) struct FrameReader {
+    store: Arc<dyn ReadStore>,
+    segment_bytes: u64,
+    read_ahead_bytes: usize,
+    buffer: Vec<u8>,
+    // The buffer's first `len` bytes are those from `start` on.
+    start: Lsn,
+    len: usize,
+    // Where the segment ends that they lie in: no frame reaches beyond it.
+    segment_end: Lsn,
+}
+
+impl FrameReader {
+    pub(crate) fn new(
+        store: Arc<dyn ReadStore>,
+        segment_bytes: u64,
+        read_ahead_bytes: usize,
+    ) -> FrameReader {
+        FrameReader {
+            store,
+            segment_bytes,
+            read_ahead_bytes,
+            buffer: Vec::new(),
+            start: Lsn::ZERO,
+            len: 0,
+            segment_end: Lsn::ZERO,
+        }
+    }
+
+    /// The header at `at`, if one validates there and its frame fits into the segment.
+    pub(crate) fn header(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
+        self.load(at, HEADER_BYTES)?;
+        let header = Header::decode(self.bytes_from(at), seed, at, self.room(at));
+        Ok(header.filter(|header| self.is_possible(header)))
+    }
+
+    /// Whether any log can have written a frame of this length: nothing is allocated for others.
+    fn is_possible(&self, header: &Header) -> bool {
+        let longest = MAX_FRAME_BYTES.min(self.segment_bytes / 2);
+        header.kind == Kind::Padding || header.frame_bytes <= longest
+    }
+
+    /// The header of a frame at `at` that is whole: its payload's checksum holds, too.
+    #[inline]
+    pub(crate) fn frame(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
+        match self.frame_at_hand(at, seed, Payload::Verify) {
+            Some(header) => Ok(Some(header)),
+            None => self.frame_afar(at, seed),
+        }
+    }
+
+    /// The whole frame at `at`, if all of it is in the buffer already: the common case, in which
+    /// nothing is read. `None` says nothing about the frame.
+    #[inline]
+    pub(super) fn frame_at_hand(
+        &self,
+        at: Lsn,
+        seed: EpochSeed,
+        payload: Payload,
+    ) -> Option<Header> {
+        let bytes = self.bytes_from(at);
+        let header = Header::decode(bytes, seed, at, self.segment_end.bytes_since(at))?;
+        if header.kind == Kind::Padding {
+            return Some(header);
+        }
+        let body = bytes.get(HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize)?;
+        let is_whole = payload == Payload::IsVerified || header.matches(body);
+        (is_whole && self.is_possible(&header)).then_some(header)
+    }
+
+    #[cold]
+    fn frame_afar(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
+        let Some(header) = self.header(at, seed)? else { return Ok(None) };
+        if header.kind != Kind::Padding && header.frame_bytes > self.read_ahead_bytes as u64 {
+            return Ok(self.is_whole(at, &header)?.then_some(header));
+        }
+        self.frame_with_payload(at, seed, Payload::Verify)
+    }
+
+    /// As `frame`, and the payload, however long it is, lies in the buffer afterwards.
+    pub(super) fn frame_with_payload(
+        &mut self,
+        at: Lsn,
+        seed: EpochSeed,
+        payload: Payload,
+    ) -> Result<Option<Header>> {
+        let Some(header) = self.header(at, seed)? else { return Ok(None) };
+        if header.kind != Kind::Padding && self.payload(at, &header)?.is_none() {
+            return Ok(None);
+        }
+        Ok(self.frame_at_hand(at, seed, payload))
+    }
+
+    /// Whether a long payload's checksum holds, read piece by piece: a scan needs no more memory
+    /// than its read buffer, however long the frames are.
+    fn is_whole(&mut self, at: Lsn, header: &Header) -> Result<bool> {
+        let mut here = at.plus(HEADER_BYTES as u64);
+        let end = here.plus(u64::from(header.payload_bytes));
+        let mut checksum = 0;
+        while here < end {
+            let len = end.bytes_since(here).min(self.read_ahead_bytes as u64) as usize;
+            self.load(here, len)?;
+            let Some(bytes) = self.bytes_from(here).get(..len) else { return Ok(false) };
+            checksum = crc32c_append(checksum, bytes);
+            here = here.plus(len as u64);
+        }
+        Ok(checksum == header.payload_checksum)
+    }
+
+    /// The payload bytes of the frame with `header` at `at`, if the store has them all.
+    pub(crate) fn payload(&mut self, at: Lsn, header: &Header) -> Result<Option<&[u8]>> {
+        let range = HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize;
+        self.load(at, range.end)?;
+        Ok(self.bytes_from(at).get(range))
+    }
+
+    /// How many records the whole frame with `header` at `at` holds.
+    pub(crate) fn records_in(&mut self, at: Lsn, header: &Header, seed: EpochSeed) -> Result<u64> {
+        if header.kind != Kind::Batch {
+            return Ok(u64::from(header.kind == Kind::Data));
+        }
+        let (mut member, end) = (at.plus(HEADER_BYTES as u64), at.plus(header.frame_bytes));
+        let mut count = 0;
+        while member < end
+            && let Some(header) = self.header(member, seed)?
+        {
+            count += 1;
+            member = member.plus(header.frame_bytes);
+        }
+        Ok(count)
+    }
+
+    /// The first place in `[from, to)`, one segment's, with a whole frame that is no member.
+    pub(crate) fn find(&mut self, from: Lsn, to: Lsn, seed: EpochSeed) -> Result<Option<Lsn>> {
+        let mut at = from;
+        while at < to {
+            self.load(at, HEADER_BYTES)?;
+            if self.bytes_from(at).len() < ALIGN_BYTES as usize {
+                return Ok(None);
+            }
+            at = self.next_header(at, seed);
+            if at < to && self.frame(at, seed)?.is_some_and(|header| !header.is_member) {
+                return Ok(Some(at));
+            }
+            at = at.plus(ALIGN_BYTES);
+        }
+        Ok(None)
+    }
+
+    /// The first place at or above `at` where a header validates, or the last one that could be
+    /// looked at before more has to be read. There are 8 bytes at `at`, and a header's if the
+    /// store has them.
+    fn next_header(&self, at: Lsn, seed: EpochSeed) -> Lsn {
+        let bytes = self.bytes_from(at);
+        let last = (bytes.len().max(HEADER_BYTES) - HEADER_BYTES) / ALIGN_BYTES as usize;
+        for index in 0..last {
+            let offset = index * ALIGN_BYTES as usize;
+            let here = at.plus(offset as u64);
+            if Header::decode(&bytes[offset..], seed, here, self.room(here)).is_some() {
+                return here;
+            }
+        }
+        at.plus(last as u64 * ALIGN_BYTES)
+    }
+
+    /// Bytes from `at` to the end of its segment.
+    fn room(&self, at: Lsn) -> u64 {
+        self.segment_bytes - at.as_u64() % self.segment_bytes
+    }
+
+    /// The `len` bytes at `at`, or as many of them as the store has.
+    pub(crate) fn raw(&mut self, at: Lsn, len: usize) -> Result<&[u8]> {
+        self.load(at, len)?;
+        let bytes = self.bytes_from(at);
+        Ok(&bytes[..len.min(bytes.len())])
+    }
+
+    /// Reads this many bytes at a time from here on.
+    pub(crate) fn read_ahead(&mut self, bytes: usize) {
+        self.read_ahead_bytes = bytes;
+        self.forget();
+    }
+
+    /// Forgets what was read ahead: the store may have changed.
+    pub(crate) fn forget(&mut self) {
+        self.len = 0;
+    }
+
+    /// The bytes of `range`, which are in the buffer.
+    #[inline]
+    pub(super) fn slice(&self, range: Range<Lsn>) -> &[u8] {
+        let from = range.start.bytes_since(self.start) as usize;
+        &self.buffer[from..from + range.end.bytes_since(range.start) as usize]
+    }
+
+    #[inline]
+    fn bytes_from(&self, at: Lsn) -> &[u8] {
+        // Below the start the difference wraps, and lies beyond every length.
+        let from = at.as_u64().wrapping_sub(self.start.as_u64());
+        self.buffer[..self.len].get(from as usize..).unwrap_or(&[])
+    }
+
+    /// Has `bytes` bytes from `at` on in the buffer, if the store has them.
+    fn load(&mut self, at: Lsn, bytes: usize) -> Result<()> {
+        if self.bytes_from(at).len() >= bytes {
+            return Ok(());
+        }
+        let room = self.room(at);
+        let wanted = bytes.max(self.read_ahead_bytes).min(room as usize);
+        self.len = 0;
+        self.start = at;
+        self.segment_end = at.plus(room);
+        while self.len < wanted {
+            // Grows with what the store really has, not with what a length says.
+            let end = wanted.min(self.read_ahead_bytes.max(2 * self.len));
+            if self.buffer.len() < end {
+                self.buffer.resize(end, 0);
+            }
+            let n = self.store.read(at.plus(self.len as u64), &mut self.buffer[self.len..end])?;
+            if n == 0 {
+                break;
+            }
+            self.len += n;
+        }
+        Ok(())
+    }
+}
