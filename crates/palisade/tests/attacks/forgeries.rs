@@ -131,7 +131,8 @@ fn frames_forged_in_a_torn_record_are_neither_records_nor_evidence() {
     });
 }
 
-/// Attacks: a payload is stepped over as a whole. A record may hold whatever it likes.
+/// Attacks: a payload is stepped over as a whole, and none of the frames in it is of its place and
+/// of the running epoch. A record may hold whatever it likes.
 #[test]
 fn a_record_that_holds_frames_comes_back_as_it_is() {
     guarded(|| {
@@ -149,5 +150,33 @@ fn a_record_that_holds_frames_comes_back_as_it_is() {
         assert_eq!(found.len(), 20 + 1 + 2 + 1);
         assert_eq!(found[20], (lsn, payload.clone()));
         assert_eq!((&found[21].0, &found[21].1, &found[22].1), (&batch, &payload, &payload));
+    });
+}
+
+/// Attacks: a payload is stepped over as a whole, even where a frame in it would validate.
+#[test]
+fn a_record_that_holds_a_frame_for_its_very_place_comes_back_as_it_is() {
+    guarded(|| {
+        let (store, wal, _) = begun();
+        let state = store.state().unwrap();
+        let seed = EpochSeed::new(state.uuid, state.epoch, state.epoch_salt);
+        let next = |headers: u64| {
+            let at = wal.reserved_lsn().plus(headers * HEADER_BYTES as u64);
+            frame(seed, at, b"forged for this very place")
+        };
+        let in_record = next(1);
+        let lsn = wal.commit(&in_record).unwrap();
+        // Behind the header of the batch and that of its first member.
+        let in_batch = next(2);
+        let first = wal.append_batch(&[&in_batch, b"second"]).unwrap().lsn();
+        let behind = wal.commit(&record(20, 8)).unwrap();
+        store.kill();
+        drop(wal);
+        store.inner.lose_power();
+        let wal = Wal::with_store(store.next_life(), options()).unwrap();
+        let found = contents(&wal).unwrap();
+        assert_eq!(found.len(), 20 + 1 + 2 + 1);
+        assert_eq!(found[20..22], [(lsn, in_record), (first, in_batch)]);
+        assert_eq!((&found[22].1[..], found[23].0), (&b"second"[..], behind));
     });
 }

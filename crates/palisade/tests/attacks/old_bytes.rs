@@ -115,8 +115,9 @@ fn a_spare_with_a_torn_header_and_old_records_adds_none() {
     });
 }
 
-/// Attacks: a segment counts by its header alone. On a medium that lies, the name of a recycled
-/// file can be durable before its header is.
+/// Attacks: a segment counts by its header alone: its checksum, then its number; and records by
+/// their place. On a medium that lies, the name of a recycled file can be durable before its header
+/// is.
 #[test]
 fn a_named_segment_with_a_torn_header_over_old_records_adds_none() {
     guarded(|| {
@@ -129,6 +130,43 @@ fn a_named_segment_with_a_torn_header_over_old_records_adds_none() {
             let (_copy, copy) = copy_as_killed(&path);
             fs::write(segment(&copy, ahead), bytes).unwrap();
             check(&options().open(&copy).unwrap(), count);
+        }
+    });
+}
+
+/// Attacks: the same where half a header has the right number over the fields of an earlier life:
+/// the header's checksum. Taken for one, it would say that all before it was cut off.
+#[test]
+fn a_named_segment_with_half_a_header_over_an_earlier_life_adds_none() {
+    guarded(|| {
+        let (_dir, path) = folder();
+        let append = |wal: &Wal, number| drop(wal.append(&record(number, RECORD_BYTES)).unwrap());
+        let wal = options().open(&path).unwrap();
+        (0..PER_SEGMENT).for_each(|number| append(&wal, number));
+        wal.sync().unwrap();
+        drop(wal);
+        let old = fs::read(segment(&path, 0)).unwrap();
+        let wal = options().open(&path).unwrap();
+        let count = PER_SEGMENT + 20;
+        (PER_SEGMENT..count).for_each(|number| append(&wal, number));
+        wal.sync().unwrap();
+        let (_copy, killed) = copy_as_killed(&path);
+        let tail = wal.reserved_lsn().segment(SEGMENT_BYTES);
+        let ahead = (tail..).find(|number| !segment(&killed, *number).exists()).unwrap();
+        while !segment(&path, ahead).exists() {
+            append(&wal, count);
+            wal.sync().unwrap();
+        }
+        let header = fs::read(segment(&path, ahead)).unwrap();
+        // Up to: the feature bits, the log, the number, the bytes of a segment, the epoch, the salt.
+        for torn_at in [24, 40, 48, 64, 72, 80] {
+            let mut bytes = old.clone();
+            bytes[..torn_at].copy_from_slice(&header[..torn_at]);
+            let (_copy, copy) = copy_as_killed(&killed);
+            fs::write(segment(&copy, ahead), bytes).unwrap();
+            let wal = options().open(&copy).unwrap();
+            let found = numbers(wal.iter().unwrap());
+            assert_eq!(found, (0..count).collect::<Vec<_>>(), "torn at {torn_at}");
         }
     });
 }
