@@ -1,37 +1,33 @@
-//! Truncation of the suffix, for Raft: what is cut stays gone, what is kept stays there, appends
-//! meanwhile land behind the cut, and nobody gets `Ok` for what is gone.
+//! Truncation of the suffix, for Raft: what is cut stays gone, what is kept stays there, in every
+//! later life and whatever fails on the way.
 
-use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
 
-use palisade::{Error, ErrorKind, Lsn, Options, SyncPolicy, Wal, framed_bytes};
+use palisade::{Error, ErrorKind, Lsn, Options, Wal, framed_bytes};
 
-use crate::executor::block_on;
 use crate::faulty::{Fault, FaultyStore, Op};
 use crate::folder::{contents, copy_as_killed, folder, place_of, small};
-use crate::holes::with_a_hole;
 use crate::watchdog::{guarded, until};
 
-const SEGMENT_BYTES: u64 = 8 << 10;
+pub(crate) const SEGMENT_BYTES: u64 = 8 << 10;
 
-type Entries = Vec<(Lsn, Vec<u8>)>;
+pub(crate) type Entries = Vec<(Lsn, Vec<u8>)>;
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options::new().buffer_bytes(4 << 10)
 }
 
-fn open(store: &FaultyStore) -> Wal {
+pub(crate) fn open(store: &FaultyStore) -> Wal {
     Wal::with_store(store.clone(), options()).unwrap()
 }
 
 /// Appends records of `len` bytes, each with a number of its own.
-fn append(wal: &Wal, from: u8, to: u8, len: usize) -> Entries {
+pub(crate) fn append(wal: &Wal, from: u8, to: u8, len: usize) -> Entries {
     let datas = (from..to).map(|n| vec![n; len]);
     datas.map(|data| (wal.append(&data).unwrap().lsn(), data)).collect()
 }
 
-fn is_truncated<T: std::fmt::Debug>(result: Result<T, Error>) -> bool {
+pub(crate) fn is_truncated<T: std::fmt::Debug>(result: Result<T, Error>) -> bool {
     result.unwrap_err().kind() == ErrorKind::Truncated
 }
 
@@ -185,125 +181,6 @@ fn what_is_no_record_to_keep_is_refused_and_nothing_is_changed() {
 }
 
 #[test]
-fn nobody_gets_ok_for_what_was_cut() {
-    guarded(|| {
-        let store = FaultyStore::new(SEGMENT_BYTES);
-        let wal = open(&store);
-        let kept = wal.append(b"kept").unwrap();
-        let waited = wal.append(b"cut").unwrap();
-        let awaited = wal.append(b"cut, too").unwrap();
-        let lsn = awaited.lsn();
-        let mut old_records = wal.iter().unwrap();
-        let mut behind = wal.tail().unwrap().written();
-        let mut beyond = wal.tail().unwrap().written();
-        for _ in 0..3 {
-            beyond.next(Duration::ZERO).unwrap().unwrap();
-        }
-        assert_eq!(behind.next(Duration::ZERO).unwrap().unwrap().lsn(), kept.lsn());
-        wal.truncate_after(kept.lsn()).unwrap();
-        assert!(!waited.is_durable() && kept.is_durable());
-        assert!(is_truncated(waited.wait()));
-        assert!(is_truncated(waited.wait_timeout(Duration::ZERO)));
-        assert!(is_truncated(block_on(awaited)));
-        assert!(is_truncated(wal.get(lsn)) && is_truncated(wal.wait_durable(lsn)));
-        assert!(is_truncated(wal.flush_to_os(lsn)) && is_truncated(wal.on_durable(lsn, |_| ())));
-        assert!(is_truncated(wal.truncate_before(lsn)) && is_truncated(wal.checkpoint(lsn)));
-        assert_eq!(kept.wait().unwrap(), kept.lsn());
-        assert_eq!(old_records.next().unwrap().unwrap().lsn(), kept.lsn());
-        assert!(is_truncated(old_records.next()));
-        assert!(old_records.next().unwrap().is_none(), "an iterator is at its end after an error");
-        assert!(is_truncated(beyond.next(Duration::ZERO)));
-        let next = wal.commit(b"next").unwrap();
-        assert_eq!(behind.next(Duration::ZERO).unwrap().unwrap().lsn(), next);
-        wal.checkpoint(next).unwrap();
-        assert!(is_truncated(wal.checkpoint(lsn)), "also below a later checkpoint");
-    });
-}
-
-#[test]
-fn a_head_beyond_a_cut_acknowledges_nothing() {
-    guarded(|| {
-        // One cut; two in a row; one that takes back an earlier one's epoch.
-        for kept in [&[0][..], &[0, 3], &[3, 0]] {
-            let store = FaultyStore::new(SEGMENT_BYTES);
-            let wal = open(&store);
-            let first = wal.append(b"first").unwrap().lsn();
-            let mut cut = Vec::new();
-            for &kept in kept {
-                let mut lsn = first;
-                for n in 0..6 {
-                    let ticket = wal.append(&[n; 300]).unwrap();
-                    if n < kept {
-                        lsn = ticket.lsn();
-                    } else {
-                        cut.push(ticket);
-                    }
-                }
-                wal.truncate_after(lsn).unwrap();
-            }
-            let behind = wal.append(b"behind").unwrap().lsn();
-            wal.truncate_before(behind).unwrap();
-            for ticket in cut {
-                let lsn = ticket.lsn();
-                assert!(!ticket.is_durable());
-                assert!(is_truncated(ticket.wait()));
-                assert!(is_truncated(ticket.wait_timeout(Duration::ZERO)));
-                assert!(is_truncated(block_on(ticket)));
-                assert!(is_truncated(wal.wait_durable(lsn)) && is_truncated(wal.get(lsn)));
-                assert!(is_truncated(wal.flush_to_os(lsn)));
-                assert!(is_truncated(wal.on_durable(lsn, |_| ())));
-            }
-            assert_eq!(contents(&wal).unwrap(), [(behind, b"behind".to_vec())]);
-        }
-    });
-}
-
-#[test]
-fn readers_under_way_are_told_of_a_cut_that_the_head_has_passed() {
-    guarded(|| {
-        let store = FaultyStore::new(SEGMENT_BYTES);
-        let wal = open(&store);
-        let kept = wal.append(b"kept").unwrap().lsn();
-        for n in 0..20 {
-            wal.append(&[n; 300]).unwrap();
-        }
-        wal.sync().unwrap();
-        let mut records = wal.iter().unwrap();
-        let mut beyond = wal.tail().unwrap();
-        for _ in 0..10 {
-            records.next().unwrap().unwrap();
-            beyond.next(Duration::ZERO).unwrap().unwrap();
-        }
-        wal.truncate_after(kept).unwrap();
-        let behind = wal.commit(b"behind").unwrap();
-        wal.truncate_before(behind).unwrap();
-        assert!(is_truncated(records.next()));
-        assert!(is_truncated(beyond.next(Duration::ZERO)));
-    });
-}
-
-#[test]
-fn a_follower_gets_what_is_kept_before_a_cut_that_the_head_has_passed() {
-    guarded(|| {
-        let store = FaultyStore::new(SEGMENT_BYTES);
-        let wal = open(&store);
-        let first = wal.commit(b"first").unwrap();
-        let mut tail = wal.tail().unwrap();
-        assert_eq!(tail.next(Duration::ZERO).unwrap().unwrap().lsn(), first);
-        assert!(tail.next(Duration::ZERO).unwrap().is_none());
-        let kept = append(&wal, 0, 5, 100);
-        wal.append(b"cut").unwrap();
-        wal.truncate_after(kept[4].0).unwrap();
-        let behind = wal.commit(b"behind").unwrap();
-        wal.truncate_before(behind).unwrap();
-        for (lsn, data) in kept.iter().chain(&[(behind, b"behind".to_vec())]) {
-            let record = tail.next(Duration::ZERO).unwrap().unwrap();
-            assert_eq!((record.lsn(), record.data()), (*lsn, &data[..]));
-        }
-    });
-}
-
-#[test]
 fn a_checkpoint_is_lowered_to_the_cut() {
     guarded(|| {
         let store = FaultyStore::new(SEGMENT_BYTES);
@@ -317,72 +194,6 @@ fn a_checkpoint_is_lowered_to_the_cut() {
         let wal = open(&store.next_life());
         assert_eq!(wal.checkpoint_lsn(), entries[4].0);
         assert_eq!(contents(&wal).unwrap(), entries[..4]);
-    });
-}
-
-#[test]
-fn appends_wait_while_the_log_is_cut_and_land_behind_the_cut() {
-    guarded(|| {
-        let store = FaultyStore::new(SEGMENT_BYTES);
-        let wal = open(&store);
-        let mut expected = append(&wal, 0, 5, 100);
-        store.set(Op::BeginEpoch, Fault::Hold);
-        thread::scope(|scope| {
-            let (log, kept) = (&wal, expected[2].0);
-            let cutter = scope.spawn(move || log.truncate_after(kept));
-            until(|| store.is_holding(Op::BeginEpoch));
-            let end = wal.reserved_lsn();
-            assert_eq!(wal.try_append(b"no").unwrap_err().kind(), ErrorKind::NoRoom);
-            let appenders: Vec<_> = (0..4_u8)
-                .map(|n| (n, scope.spawn(move || log.commit(&[n; 50]).unwrap())))
-                .collect();
-            let batch = scope.spawn(|| wal.append_batch(&[b"a", b"b"]).unwrap().lsn());
-            assert_eq!(wal.reserved_lsn(), end, "nothing is reserved meanwhile");
-            store.set(Op::BeginEpoch, Fault::None);
-            cutter.join().unwrap().unwrap();
-            expected.truncate(3);
-            let mut behind: Entries = Vec::new();
-            for (n, appender) in appenders {
-                behind.push((appender.join().unwrap(), vec![n; 50]));
-            }
-            let batch = batch.join().unwrap();
-            behind.push((batch, b"a".to_vec()));
-            behind.push((batch.plus(framed_bytes(1)), b"b".to_vec()));
-            behind.sort();
-            assert!(behind[0].0 >= end);
-            expected.extend(behind);
-        });
-        assert_eq!(contents(&wal).unwrap(), expected);
-        store.kill();
-        drop(wal);
-        assert_eq!(contents(&open(&store.next_life())).unwrap(), expected);
-    });
-}
-
-#[test]
-fn owners_beyond_the_cut_finish_and_their_waiters_are_served() {
-    guarded(|| {
-        let store = FaultyStore::new(SEGMENT_BYTES);
-        let wal = open(&store);
-        let kept = wal.append(b"kept").unwrap().lsn();
-        let (sender, receiver) = channel();
-        with_a_hole(&wal, 100, |fill_it| {
-            thread::scope(|scope| {
-                let waiter = scope.spawn(|| wal.commit(b"beyond the hole"));
-                until(|| wal.reserved_lsn() >= kept.plus(2 * 24 + 100));
-                let last = Lsn::new(wal.reserved_lsn().as_u64() - 8);
-                wal.on_durable(last, move |result| sender.send(result).unwrap()).unwrap();
-                let cutter = scope.spawn(|| wal.truncate_after(kept));
-                until(|| wal.try_append(b"").is_err());
-                fill_it();
-                cutter.join().unwrap().unwrap();
-                let served = waiter.join().unwrap();
-                assert!(served.is_ok() || is_truncated(served), "served before the cut, or cut");
-            });
-        });
-        let called = receiver.recv().unwrap();
-        assert!(called.is_ok() || is_truncated(called));
-        assert_eq!(contents(&wal).unwrap(), [(kept, b"kept".to_vec())]);
     });
 }
 
@@ -484,82 +295,6 @@ fn a_kill_or_loss_of_power_at_every_call_of_a_truncation_leaves_the_log_whole_or
 }
 
 #[test]
-fn a_close_beside_a_truncation_makes_a_clean_end() {
-    guarded(|| {
-        for op in [Op::BeginEpoch, Op::PassBufferOn, Op::SaveState] {
-            let store = FaultyStore::new(SEGMENT_BYTES);
-            let wal = open(&store);
-            let expected = append(&wal, 0, 10, 100);
-            wal.sync().unwrap();
-            store.set(op, Fault::Hold);
-            thread::scope(|scope| {
-                let cutter = scope.spawn(|| wal.truncate_after(expected[4].0));
-                until(|| store.is_holding(op));
-                let closer = scope.spawn(|| wal.clone().close());
-                store.set(op, Fault::None);
-                cutter.join().unwrap().unwrap();
-                closer.join().unwrap().unwrap();
-            });
-            drop(wal);
-            let wal = open(&store.next_life());
-            assert!(wal.recovery_report().clean);
-            assert_eq!(contents(&wal).unwrap(), expected[..5]);
-        }
-    });
-}
-
-#[test]
-fn truncations_of_both_ends_and_appends_of_many_threads_leave_one_log() {
-    guarded(|| {
-        for policy in [SyncPolicy::OnCommit, SyncPolicy::Always] {
-            let store = FaultyStore::new(SEGMENT_BYTES);
-            let wal = Wal::with_store(store.clone(), options().sync_policy(policy)).unwrap();
-            let mark = wal.commit(b"mark").unwrap();
-            thread::scope(|scope| {
-                let appenders: Vec<_> = (1..=3_u8)
-                    .map(|thread| {
-                        let wal = &wal;
-                        scope.spawn(move || {
-                            for n in 0..400_u32 {
-                                let data = [&[thread][..], &n.to_le_bytes()].concat();
-                                match wal.append(&data) {
-                                    Err(error) => assert_eq!(error.kind(), ErrorKind::Truncated),
-                                    Ok(ticket) if n % 16 == 0 => drop(ticket.wait()),
-                                    Ok(_) => {}
-                                }
-                            }
-                        })
-                    })
-                    .collect();
-                let mut kept = mark;
-                while !appenders.iter().all(thread::ScopedJoinHandle::is_finished) {
-                    let Ok(ticket) = wal.append(b"kept") else { continue };
-                    let lsn = ticket.lsn();
-                    drop(ticket);
-                    wal.truncate_after(lsn).unwrap();
-                    wal.truncate_before(kept).unwrap();
-                    kept = lsn;
-                }
-            });
-            let last = wal.commit(b"last").unwrap();
-            let found = contents(&wal).unwrap();
-            assert_eq!(found.last().unwrap().0, last);
-            let mut latest = [None; 4];
-            for (lsn, data) in &found {
-                if data.len() == 5 {
-                    let n = u32::from_le_bytes(data[1..].try_into().unwrap());
-                    let before = latest[usize::from(data[0])].replace(n);
-                    assert!(before < Some(n), "{lsn}: in each thread's order");
-                }
-            }
-            store.kill();
-            drop(wal);
-            assert_eq!(contents(&open(&store.next_life())).unwrap(), found);
-        }
-    });
-}
-
-#[test]
 fn a_log_on_files_is_cut_and_goes_on_after_a_kill() {
     guarded(|| {
         let (_dir, path) = folder();
@@ -598,26 +333,5 @@ fn a_rotten_header_of_the_new_epoch_is_refused_and_the_cut_records_stay_gone() {
         crate::folder::flip(&file, 100);
         let error = small().open(&path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-    });
-}
-
-#[test]
-fn an_overtaken_truncation_of_the_head_succeeds() {
-    guarded(|| {
-        let store = FaultyStore::new(SEGMENT_BYTES);
-        let wal = open(&store);
-        for round in 0..50_u8 {
-            let entries = append(&wal, 0, 60, 100);
-            thread::scope(|scope| {
-                let truncations = [3, 7, 20, 45].map(|at| {
-                    let (wal, lsn) = (&wal, entries[at].0);
-                    scope.spawn(move || wal.truncate_before(lsn))
-                });
-                for truncation in truncations {
-                    truncation.join().unwrap().unwrap();
-                }
-            });
-            assert_eq!(wal.head_lsn(), entries[45].0, "round {round}");
-        }
     });
 }
