@@ -56,6 +56,16 @@ fn has_spare(path: &Path) -> bool {
     })
 }
 
+/// A store whose first epoch runs, with a spare.
+fn open_with_a_spare(disk: &TestDisk, path: &Path, segment_bytes: u64) -> FileStore {
+    let options = options(segment_bytes);
+    let store = FileStore::open_on(Arc::new(disk.clone()), path, &options).unwrap();
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
+    wait_until("a spare is made", || has_spare(path));
+    store
+}
+
 #[test]
 fn opening_an_empty_log_takes_few_syncs() {
     let temp = tempfile::tempdir().unwrap();
@@ -220,10 +230,7 @@ fn a_sync_error_that_the_preparer_gets_reaches_the_leader() {
     const LARGE: u64 = 8 << 20;
     let temp = tempfile::tempdir().unwrap();
     let disk = TestDisk::new(true, 1);
-    let store = FileStore::open_on(Arc::new(disk.clone()), temp.path(), &options(LARGE)).unwrap();
-    store.begin_epoch(&epoch(1, 0)).unwrap();
-    drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
-    wait_until("a spare is made", || has_spare(temp.path()));
+    let store = open_with_a_spare(&disk, temp.path(), LARGE);
     disk.controls.fail_preparer();
     let mut tail = 1 << 20;
     wait_until("the preparer syncs zeros", || {
@@ -363,10 +370,7 @@ fn zeros_that_a_cut_overtakes_do_not_reach_the_files_next_life() {
     const LARGE: u64 = 2 << 20;
     let temp = tempfile::tempdir().unwrap();
     let disk = TestDisk::new(true, 1);
-    let store = FileStore::open_on(Arc::new(disk.clone()), temp.path(), &options(LARGE)).unwrap();
-    store.begin_epoch(&epoch(1, 0)).unwrap();
-    drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
-    wait_until("a spare is made", || has_spare(temp.path()));
+    let store = open_with_a_spare(&disk, temp.path(), LARGE);
     store.prepare(Lsn::new(2 * LARGE)).unwrap();
     let held = disk.controls.hold_zeros();
     pause_below_a_flood();

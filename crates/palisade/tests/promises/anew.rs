@@ -7,18 +7,14 @@ use std::path::Path;
 
 use palisade::inspect::Archive;
 use palisade::store::Store;
-use palisade::{ErrorKind, Lsn, MemStore, Options, RecoveryPolicy, Verify, Wal};
+use palisade::{ErrorKind, Lsn, MemStore, Options, Verify, Wal};
 
-use crate::faulty::FaultyStore;
 use crate::folder::{contents, flip, folder, place_of, small};
+use crate::policies::{Damaged, die_at_each_step_of_a_loss, named};
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 
 type Entries = Vec<(Lsn, Vec<u8>)>;
-
-fn named(lsn: Lsn) -> RecoveryPolicy {
-    RecoveryPolicy::PointInTime { lose_from: Some(lsn) }
-}
 
 fn append(wal: &Wal, from: u8, to: u8) -> Entries {
     let datas = (from..to).map(|n| vec![n; 4000]);
@@ -158,50 +154,26 @@ fn what_lies_behind_a_gap_in_an_archive_is_read_from_there() {
     assert!(found.len() > 20 && found == records[40..40 + found.len()]);
 }
 
+/// A log in memory of two lives of 20 records each, whose head is the record `head`, which is
+/// damaged.
+fn damaged_at_the_head(options: &Options, head: usize) -> Damaged {
+    let store = MemStore::new(4096);
+    let mut lsns: Vec<Lsn> = Vec::new();
+    for _ in 0..2 {
+        let wal = Wal::with_store(store.clone(), options.clone()).unwrap();
+        lsns.extend((0..20_u8).map(|n| wal.commit(&[n; 300]).unwrap()));
+        wal.truncate_before(lsns[head.min(lsns.len() - 1)]).unwrap();
+        wal.checkpoint(lsns[lsns.len() - 1]).unwrap();
+    }
+    store.write(lsns[head].plus(30), &[IoSlice::new(b"rot")]).unwrap();
+    (store, lsns)
+}
+
 #[test]
 fn a_log_killed_at_any_step_of_beginning_anew_is_as_before_or_empty() {
     let strict = Options::new().buffer_bytes(4096).verify(Verify::Full);
-    for (head, loses_power) in
-        [5, 20, 25].into_iter().flat_map(|head| [(head, true), (head, false)])
-    {
-        let (mut as_before, mut empty) = (0, 0);
-        for steps in 0.. {
-            let inner = MemStore::new(4096);
-            let mut lsns: Vec<Lsn> = Vec::new();
-            for _ in 0..2 {
-                let wal = Wal::with_store(inner.clone(), strict.clone()).unwrap();
-                lsns.extend((0..20_u8).map(|n| wal.commit(&[n; 300]).unwrap()));
-                wal.truncate_before(lsns[head.min(lsns.len() - 1)]).unwrap();
-                wal.checkpoint(lsns[lsns.len() - 1]).unwrap();
-            }
-            inner.write(lsns[head].plus(30), &[IoSlice::new(b"rot")]).unwrap();
-            let lossy = strict.clone().recovery(named(lsns[head]));
-            let store = FaultyStore::over(inner);
-            store.die_after(steps);
-            let is_done = Wal::with_store(store.clone(), lossy.clone()).is_ok();
-            if loses_power {
-                store.inner.lose_power();
-            }
-            let next = store.next_life();
-            match Wal::with_store(next.clone(), strict.clone()) {
-                Ok(wal) => {
-                    assert_eq!(contents(&wal).unwrap(), [], "head {head}: after {steps} steps");
-                    empty += 1;
-                }
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::Corrupt, "after {steps} steps: {error}");
-                    assert_eq!(error.lsn(), Some(lsns[head]));
-                    as_before += 1;
-                }
-            }
-            let wal = Wal::with_store(next.next_life(), lossy).unwrap();
-            assert_eq!(contents(&wal).unwrap(), [], "head {head}: after {steps} steps");
-            assert!(wal.commit(b"anew").unwrap() > lsns[39], "no LSN is used twice");
-            if is_done {
-                break;
-            }
-        }
-        assert!(as_before > 0 && empty > 2, "head {head}: {as_before} and {empty}");
+    for head in [5, 20, 25] {
+        die_at_each_step_of_a_loss(&strict, || damaged_at_the_head(&strict, head), head, 0..0);
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use palisade::inspect::Archive;
 use palisade::{BufferKind, Error, ErrorKind, Lsn, Options, RecoveryPolicy, Wal};
+use tempfile::TempDir;
 
 use crate::faulty::{Fault, FaultyStore, Op};
 use crate::folder::{contents, copy_as_killed, flip, folder, place_of, small, snapshot};
@@ -22,6 +23,15 @@ fn archiving(archive: &Path) -> Options {
 fn append(wal: &Wal, from: u8, to: u8) -> Entries {
     let datas = (from..to).map(|n| vec![n; 4000]);
     datas.map(|data| (wal.append(&data).unwrap().lsn(), data)).collect()
+}
+
+/// A log that archives: its folders, itself, and the records that were appended to it.
+fn with_sixty_records() -> (TempDir, PathBuf, PathBuf, Wal, Entries) {
+    let (dir, path) = folder();
+    let archive = dir.path().join("archive");
+    let wal = archiving(&archive).open(&path).unwrap();
+    let records = append(&wal, 0, 60);
+    (dir, path, archive, wal, records)
 }
 
 fn archived(archive: &Path) -> Entries {
@@ -80,10 +90,7 @@ fn released_segments_are_read_from_the_archive_across_lives_and_cuts() {
 #[test]
 fn what_cannot_be_archived_stays_in_the_log_until_it_can() {
     guarded(|| {
-        let (dir, path) = folder();
-        let archive = dir.path().join("archive");
-        let wal = archiving(&archive).open(&path).unwrap();
-        let expected = append(&wal, 0, 60);
+        let (_dir, path, archive, wal, expected) = with_sixty_records();
         fs::remove_dir(&archive).unwrap();
         let head = expected[50].0;
         let error = wal.truncate_before(head).unwrap_err();
@@ -101,10 +108,7 @@ fn what_cannot_be_archived_stays_in_the_log_until_it_can() {
 #[test]
 fn a_reader_keeps_its_segments_from_being_archived() {
     guarded(|| {
-        let (dir, path) = folder();
-        let archive = dir.path().join("archive");
-        let wal = archiving(&archive).open(&path).unwrap();
-        let expected = append(&wal, 0, 60);
+        let (_dir, _path, archive, wal, expected) = with_sixty_records();
         let mut records = wal.iter().unwrap();
         wal.truncate_before(expected[50].0).unwrap();
         assert_eq!(Archive::open(&archive).unwrap_err().kind(), ErrorKind::NotFound);
@@ -119,10 +123,7 @@ fn a_reader_keeps_its_segments_from_being_archived() {
 #[test]
 fn damage_in_an_archive_is_named_and_not_passed_over() {
     guarded(|| {
-        let (dir, path) = folder();
-        let archive = dir.path().join("archive");
-        let wal = archiving(&archive).open(&path).unwrap();
-        let expected = append(&wal, 0, 60);
+        let (_dir, _path, archive, wal, expected) = with_sixty_records();
         wal.truncate_before(expected[50].0).unwrap();
         let (file, at) = place_of(&archive, expected[20].0.plus(100), SEGMENT_BYTES);
         flip(&file, at);
@@ -203,10 +204,7 @@ fn assert_others(error: &Error, file: &Path) {
 #[test]
 fn an_archive_of_another_log_is_refused_and_left_as_it_is() {
     guarded(|| {
-        let (dir, path) = folder();
-        let archive = dir.path().join("archive");
-        let wal = archiving(&archive).open(&path).unwrap();
-        let expected = append(&wal, 0, 60);
+        let (dir, path, archive, wal, expected) = with_sixty_records();
         wal.truncate_before(expected[50].0).unwrap();
         drop(wal);
         let before = snapshot(&archive);
@@ -248,10 +246,7 @@ fn two_logs_that_began_with_one_archive_do_not_replace_each_others_segments() {
 #[test]
 fn an_archive_that_gives_errors_keeps_nobody_from_opening() {
     guarded(|| {
-        let (dir, path) = folder();
-        let archive = dir.path().join("archive");
-        let wal = archiving(&archive).open(&path).unwrap();
-        let expected = append(&wal, 0, 60);
+        let (_dir, path, archive, wal, expected) = with_sixty_records();
         // A file that cannot be read.
         let (first, _) = place_of(&archive, Lsn::ZERO, SEGMENT_BYTES);
         fs::create_dir(&first).unwrap();
@@ -315,10 +310,7 @@ fn a_refused_open_makes_no_archive() {
 #[test]
 fn an_open_that_is_refused_for_its_archive_makes_no_log() {
     guarded(|| {
-        let (dir, path) = folder();
-        let archive = dir.path().join("archive");
-        let wal = archiving(&archive).open(&path).unwrap();
-        let expected = append(&wal, 0, 60);
+        let (dir, path, archive, wal, expected) = with_sixty_records();
         wal.truncate_before(expected[50].0).unwrap();
         let other = dir.path().join("other");
         let cases = [

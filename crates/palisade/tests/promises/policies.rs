@@ -372,8 +372,11 @@ fn a_name_left_in_the_settings_gives_up_nothing_else() {
     assert_eq!(error.lost_range().unwrap().from, more[5]);
 }
 
+/// A log in memory that is damaged at a record, and the LSNs of all of its records.
+pub(crate) type Damaged = (MemStore, Vec<Lsn>);
+
 /// A log in memory of two epochs with 20 records each, of which `bad` is damaged.
-fn damaged_in_memory(options: &Options, bad: usize, closed: bool) -> (MemStore, Vec<Lsn>) {
+fn damaged_in_memory(options: &Options, bad: usize, closed: bool) -> Damaged {
     let store = MemStore::new(4096);
     let mut lsns: Vec<Lsn> = Vec::new();
     for life in 0..2 {
@@ -392,16 +395,20 @@ fn lsns_of(wal: &Wal) -> Vec<Lsn> {
     contents(wal).unwrap().iter().map(|(lsn, _)| *lsn).collect()
 }
 
-#[test]
-fn a_log_killed_at_any_step_of_a_loss_is_as_before_or_ends_where_it_was_said() {
-    let strict = Options::new().buffer_bytes(4096).verify(Verify::Full);
-    let cases = [(0, true), (10, false), (10, true), (20, true), (30, false), (30, true)];
-    let cases = cases.map(|(bad, closed)| [(bad, closed, false), (bad, closed, true)]);
-    for (bad, closed, loses_power) in cases.into_iter().flatten() {
+/// The open that gives up what lies from the record `bad` on dies at each of its steps, by a kill
+/// and with the power: the log is as it was before, or holds `kept`, and no LSN is used twice.
+pub(crate) fn die_at_each_step_of_a_loss(
+    strict: &Options,
+    make: impl Fn() -> Damaged,
+    bad: usize,
+    kept: std::ops::Range<usize>,
+) {
+    for loses_power in [false, true] {
         let (mut as_before, mut ended) = (0, 0);
         for steps in 0.. {
-            let (inner, lsns) = damaged_in_memory(&strict, bad, closed);
-            let lossy = strict.clone().recovery(named(lsns[bad]));
+            let (inner, lsns) = make();
+            let (bad, kept) = (lsns[bad], &lsns[kept.clone()]);
+            let lossy = strict.clone().recovery(named(bad));
             let store = FaultyStore::over(inner);
             store.die_after(steps);
             let is_done = Wal::with_store(store.clone(), lossy.clone()).is_ok();
@@ -411,23 +418,33 @@ fn a_log_killed_at_any_step_of_a_loss_is_as_before_or_ends_where_it_was_said() {
             let next = store.next_life();
             match Wal::with_store(next.clone(), strict.clone()) {
                 Ok(wal) => {
-                    assert_eq!(lsns_of(&wal), lsns[..bad], "{bad}: after {steps} steps");
-                    assert!(wal.checkpoint_lsn() <= lsns[bad], "{bad}: after {steps} steps");
+                    assert_eq!(lsns_of(&wal), kept, "{bad}: after {steps} steps");
+                    assert!(wal.checkpoint_lsn() <= bad, "{bad}: after {steps} steps");
                     ended += 1;
                 }
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Corrupt, "after {steps} steps: {error}");
-                    assert_eq!(error.lsn(), Some(lsns[bad]));
+                    assert_eq!(error.lsn(), Some(bad));
                     as_before += 1;
                 }
             }
             let wal = Wal::with_store(next.next_life(), lossy).unwrap();
-            assert_eq!(lsns_of(&wal), lsns[..bad], "{bad}: after {steps} steps");
+            assert_eq!(lsns_of(&wal), kept, "{bad}: after {steps} steps");
+            assert!(wal.commit(b"later").unwrap() > lsns[lsns.len() - 1], "no LSN is used twice");
             if is_done {
                 break;
             }
         }
         assert!(as_before > 0 && ended > 2, "{bad}: {as_before} and {ended}");
+    }
+}
+
+#[test]
+fn a_log_killed_at_any_step_of_a_loss_is_as_before_or_ends_where_it_was_said() {
+    let strict = Options::new().buffer_bytes(4096).verify(Verify::Full);
+    for (bad, closed) in [(0, true), (10, false), (10, true), (20, true), (30, false), (30, true)] {
+        let make = || damaged_in_memory(&strict, bad, closed);
+        die_at_each_step_of_a_loss(&strict, make, bad, 0..bad);
     }
 }
 
