@@ -20,7 +20,7 @@ copy_tree() {
     cp -p "$root"/{Cargo.toml,Cargo.lock,rust-toolchain.toml,README.md,API.md} "$tree/"
     cp -rp "${crates[@]/#/$root/crates/}" "$tree/crates/"
     sed -i "s|^members = .*|members = [${members:2}]|" "$tree/Cargo.toml"
-    # A run that was killed has built what its patch left; cargo looks at times only.
+    # The run before has built what its last patch left; cargo looks at times only.
     if [[ -f $tree.changed ]]; then
         (cd "$tree" && xargs touch -c) <"$tree.changed"
     fi
@@ -65,7 +65,6 @@ run_all() {
         run_patched "$name" "$patch" </dev/null || bad=$((bad + 1))
         change_tree "$patch" -R
     done
-    rm -f "$tree.changed"
     printf '%d patches, %d of them not missed; %d s\n' "$total" "$bad" "$SECONDS"
     ((bad == 0))
 }
