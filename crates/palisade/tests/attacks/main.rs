@@ -21,6 +21,7 @@ mod content;
 mod forgeries;
 mod leftovers;
 mod lookers;
+mod no_space;
 mod old_bytes;
 mod panics;
 mod power;
