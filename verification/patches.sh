@@ -1,0 +1,173 @@
+#!/usr/bin/env bash
+# Checks, without building anything, that what the other scripts rest on is still there: every patch
+# of defences and weakenings fits the code and names tests and models that exist; the table of
+# attacks in docs/durability.md and the table of weakenings in README.md name every patch, and
+# nothing that is not there; and each test of an attack is named by one of the attack's patches.
+#
+#   verification/patches.sh
+#
+# Says what is wrong and what to do, a line each, and exits non-zero. Needs bash, git, grep, sed.
+set -euo pipefail
+# shellcheck source=lib/patched_tree.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib/patched_tree.sh"
+cd "${root:?}"
+
+defences=verification/defences
+weakenings=verification/weakenings
+attacks=docs/durability.md
+wrong=0
+
+complain() {
+    echo "$*" >&2
+    wrong=$((wrong + 1))
+}
+
+# The file of test MODULE::NAME of `PACKAGE TARGET`, as a patch names it.
+file_of_test() {
+    local package=$1 target=$2 test=$3 module=${3%::*}
+    local folder=crates/palisade
+    if [[ $package == palisade-* ]]; then
+        folder=crates/${package#palisade-}
+    fi
+    if [[ $target == --lib ]]; then
+        echo "$folder/src/${module//:://}.rs"
+    elif [[ $module == "$test" ]]; then
+        echo "$folder/tests/${target#--test }.rs"
+    else
+        echo "$folder/tests/${target#--test }/${module//:://}.rs"
+    fi
+}
+
+# The part of a crate's tests that a letter of the table stands for, as `PACKAGE TARGET`.
+target_of_letter() {
+    case $1 in
+        a) echo "palisade --test attacks" ;;
+        p) echo "palisade --test promises" ;;
+        w) echo "palisade --test powerloss" ;;
+        b) echo "palisade --test bit_flips" ;;
+        s) echo "palisade-store --lib" ;;
+    esac
+}
+
+# Complains unless `PACKAGE TARGET NAME` is a test; $1 says who names it.
+check_test() {
+    local who=$1 package target test file
+    package=${2%% *} test=${2##* }
+    target=${2#* } target=${target% *}
+    file=$(file_of_test "$package" "$target" "$test")
+    # No `grep -q` at the end of a pipe: who still writes into it would fail.
+    if [[ ! -f $file ]] ||
+        ! grep -A 3 -F '#[test]' "$file" | grep -F "fn ${test##*::}()" >/dev/null; then
+        complain "$who names the test $test, which is not in $file: name what took its place"
+    fi
+}
+
+check_patches() {
+    local patch name line models=crates/core/src/models
+    for patch in "$defences"/*.patch "$weakenings"/*.patch; do
+        if ! git apply --check -C1 "$patch"; then
+            complain "$patch does not fit the code any more: take the same step away again, as" \
+                "verification/README.md says, and run its script with the patch's name"
+        fi
+    done
+    for patch in "$defences"/*.patch; do
+        [[ -n $(field defence "$patch") ]] || complain "$patch does not say what it removes"
+        [[ -n $(field test "$patch") ]] || complain "$patch names no test"
+        while IFS= read -r line; do
+            check_test "$patch" "$line"
+        done < <(field test "$patch")
+    done
+    for patch in "$weakenings"/*.patch; do
+        [[ -n $(field models "$patch") ]] || complain "$patch names no model"
+        for name in $(field models "$patch"); do
+            grep -rqF "fn $name()" "$models" ||
+                complain "$patch names the model $name, which is not in $models"
+        done
+    done
+}
+
+# The rows of the table under the heading $2 in $1, without its head.
+rows() {
+    sed -n "/^## $2\$/,/^## /p" "$1" | grep '^| ' | sed 1d
+}
+
+# What stands in backticks within $1 and consists of the characters $2.
+quoted() {
+    grep -oE "\`[$2]+\`" <<<"$1" | tr -d "\`" || true
+}
+
+# The tests of a row, as `PACKAGE TARGET NAME`: a letter counts up to the next one.
+tests_of_row() {
+    local -a words
+    local index letter='' word
+    read -ra words <<<"$1"
+    for ((index = 0; index < ${#words[@]}; index++)); do
+        word=${words[index]%,}
+        if [[ $word == [apwsb] && ${words[index + 1]:-} == \`* ]]; then
+            letter=$word
+        elif [[ $word == \`*\` ]]; then
+            echo "$(target_of_letter "$letter") ${word//\`/}"
+        fi
+    done
+}
+
+# The patches of a row: what is in backticks before the colon of each of its parts.
+patches_of_row() {
+    local part
+    while IFS= read -r part; do
+        quoted "${part%%:*}" a-z0-9_
+    done < <(tr ';' '\n' <<<"$1")
+}
+
+# Complains about a row's tests and patches that do not exist, or do not belong together.
+check_row() {
+    local attack tests patches test patch known=
+    attack=$(cut -d '|' -f 2 <<<"$1")
+    tests=$(tests_of_row "$(cut -d '|' -f 3 <<<"$1")")
+    patches=$(patches_of_row "$(cut -d '|' -f 5 <<<"$1")")
+    [[ -n $tests && -n $patches ]] || complain "$attacks:$attack has no test, or no patch"
+    for patch in $patches; do
+        if [[ ! -f $defences/$patch.patch ]]; then
+            complain "$attacks:$attack names the patch $patch, which is not in $defences"
+            continue
+        fi
+        known+=$(field test "$defences/$patch.patch")$'\n'
+    done
+    while IFS= read -r test; do
+        check_test "$attacks:$attack" "$test"
+        grep -qxF "$test" <<<"$known" ||
+            complain "$attacks:$attack names ${test##* }, and none of its patches does"
+    done <<<"$tests"
+}
+
+check_tables() {
+    local row patch name attack_rows weakening_rows
+    attack_rows=$(rows "$attacks" Attacks)
+    weakening_rows=$(rows verification/README.md 'What a weaker log does')
+    while IFS= read -r row; do
+        check_row "$row"
+    done <<<"$attack_rows"
+    for patch in "$defences"/*.patch; do
+        for name in "$(basename "$patch" .patch)" $(field test "$patch" | sed 's/.* //'); do
+            [[ $attack_rows == *"\`$name\`"* ]] ||
+                complain "$attacks has no row with $name: add it, with how the test failed"
+        done
+    done
+    for name in "$weakenings"/*.patch; do
+        name=$(basename "$name" .patch)
+        [[ $weakening_rows == *"| \`$name\` |"* ]] ||
+            complain "verification/README.md has no row for the weakening $name"
+    done
+    while IFS= read -r name; do
+        [[ -f $weakenings/$name.patch ]] ||
+            complain "verification/README.md has a row for the weakening $name, which is not there"
+    done < <(cut -d '|' -f 2 <<<"$weakening_rows" | tr -d '` ')
+    for name in $(quoted "$(<"$attacks")" 'a-z0-9_/.*-'); do
+        [[ $name != */* ]] || compgen -G "$name" >/dev/null ||
+            complain "$attacks names $name, which does not exist"
+    done
+}
+
+check_patches
+check_tables
+((wrong == 0))
