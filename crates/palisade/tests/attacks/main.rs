@@ -2,8 +2,8 @@
 //! attacks and with the patch of verification/defences that removes the defence and makes the
 //! test fail.
 //!
-//! Attacks that need the simulated disk are in `power` and `leftovers`; those that existed first are
-//! in `tests/promises`. What both work with lies in `tests/common`.
+//! Attacks that need the simulated disk are in `power`, `leftovers` and `no_space`; those that existed
+//! first are in `tests/promises`. What both work with lies in `tests/common`.
 
 #[expect(dead_code, reason = "the tests of the promises use the rest")]
 #[path = "../common/executor.rs"]
