@@ -9,7 +9,7 @@ use std::any::Any;
 use std::fmt;
 
 use self::frames::Payload;
-pub(crate) use self::frames::{EpochSpan, FrameReader};
+pub(crate) use self::frames::{EpochSpan, Found, FrameReader};
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -365,7 +365,8 @@ impl fmt::Debug for Records {
     }
 }
 
-fn damaged(at: Lsn, span: EpochSpan, next: Option<&EpochSpan>) -> Error {
+/// The error for a place at which a record must begin and none validates.
+pub(crate) fn damaged(at: Lsn, span: EpochSpan, next: Option<&EpochSpan>) -> Error {
     let mut message = format!("no valid record of epoch {} where one must begin", span.epoch);
     if let Some(next) = next {
         message += &format!("; epoch {} begins at LSN {}", next.epoch, next.base);

@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::{Record, RecordBuf};
 use crate::checksum::crc32c_append;
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME_BYTES};
 use crate::store::ReadStore;
@@ -27,6 +28,16 @@ pub(crate) enum Payload {
     Verify,
     /// It lies in a batch whose own checksum, which covers it, has held.
     IsVerified,
+}
+
+/// What lies where a record is asked for.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Record(RecordBuf),
+    /// A record's header, and not its payload.
+    Damaged,
+    /// Nothing that validates, or no record of the user.
+    NoRecord,
 }
 
 /// Reads validated frames from a store through a buffer.
@@ -79,6 +90,23 @@ impl FrameReader {
         match self.frame_at_hand(at, seed, Payload::Verify) {
             Some(header) => Ok(Some(header)),
             None => self.frame_afar(at, seed),
+        }
+    }
+
+    /// The record at `at`, copied out.
+    pub(crate) fn record(&mut self, at: Lsn, seed: EpochSeed) -> Result<Found> {
+        match self.frame_with_payload(at, seed, Payload::Verify)? {
+            Some(header) if header.kind == Kind::Data => {
+                let begin = at.plus(HEADER_BYTES as u64);
+                let data = self.slice(begin..begin.plus(u64::from(header.payload_bytes)));
+                let next = at.plus(header.frame_bytes);
+                Ok(Found::Record(Record::new(at, next, header.tag, data).into()))
+            }
+            Some(_) => Ok(Found::NoRecord),
+            None => match self.header(at, seed)? {
+                Some(header) if header.kind == Kind::Data => Ok(Found::Damaged),
+                _ => Ok(Found::NoRecord),
+            },
         }
     }
 

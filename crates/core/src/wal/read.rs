@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::ends::below_head;
 use super::epochs::cut_off;
 use super::{WRITTEN_POLL, Wal};
-use crate::frame::{Header, Kind};
-use crate::reader::{EpochSpan, FrameReader, Record, RecordBuf, Records};
+use crate::frame::Header;
+use crate::reader::{EpochSpan, Found, FrameReader, Record, RecordBuf, Records, damaged};
 use crate::store::ReadStore;
 use crate::sync::Instant;
 use crate::{Error, ErrorKind, Lsn, Result};
@@ -51,14 +51,19 @@ impl Wal {
     /// [`truncate_after`](Wal::truncate_after) cut off.
     pub fn get(&self, lsn: Lsn) -> Result<RecordBuf> {
         self.check_readable(lsn)?;
-        let is_inside = lsn < self.reserved_lsn() && self.span_of(lsn).is_some();
-        if !is_inside || self.frame_at(lsn)?.kind != Kind::Data {
-            return Err(self.not_a_record(lsn));
-        }
-        let mut records = self.records(Some(lsn), SINGLE_READ_BYTES)?;
-        match records.next()? {
-            Some(record) if record.lsn() == lsn => Ok(record.into()),
-            _ => Err(self.not_a_record(lsn)),
+        let span = self.span_of(lsn).filter(|_| lsn < self.reserved_lsn());
+        let Some(span) = span else { return Err(self.not_a_record(lsn)) };
+        self.flush_until(lsn.plus(1))?;
+        let pin = self.pin(Some(lsn))?;
+        let mut reader = self.frame_reader(SINGLE_READ_BYTES);
+        let found = reader.record(lsn, span.seed);
+        drop(pin);
+        // Behind the look into the store: what was read from a segment that was freed is cut.
+        self.check_not_cut(lsn)?;
+        match found? {
+            Found::Record(record) => Ok(record),
+            Found::Damaged => Err(damaged(lsn, span, None)),
+            Found::NoRecord => Err(self.not_a_record(lsn)),
         }
     }
 
