@@ -34,14 +34,16 @@ mod wal;
 
 pub use options::Options;
 pub use palisade_core::{
-    EndCause, Error, ErrorKind, LostRange, Lsn, Memory, MemoryKind, Record, RecordBuf, Records,
+    EndCause, Error, ErrorKind, LostRange, Lsn, MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES,
+    MAX_VERIFY_THREADS, MIN_BUFFER_BYTES, Memory, MemoryKind, Record, RecordBuf, Records,
     RecoveryPolicy, RecoveryReport, Replay, Result, SegmentStart, Stats, SyncPolicy, Tail, Ticket,
     Uuid, Verify, crc32c_append, framed_bytes, store,
 };
 #[cfg(feature = "sim")]
 pub use palisade_store::sim;
 pub use palisade_store::{
-    ArchiveReader, BufferKind, FileOptions, FileReader, FileStore, MemStore, OpenMode,
+    ArchiveReader, BufferKind, DEFAULT_SEGMENT_BYTES, FileOptions, FileReader, FileStore,
+    MIN_FILE_BYTES, MemStore, OpenMode,
 };
 pub use wal::Wal;
 
