@@ -21,6 +21,8 @@ pub(crate) struct EpochSpan {
     pub(crate) end: Lsn,
 }
 
+type Word = [u8; ALIGN_BYTES as usize];
+
 /// What is to be known of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
@@ -213,15 +215,21 @@ impl FrameReader {
     /// store has them.
     fn next_header(&self, at: Lsn, seed: EpochSeed) -> Lsn {
         let bytes = self.bytes_from(at);
-        let last = (bytes.len().max(HEADER_BYTES) - HEADER_BYTES) / ALIGN_BYTES as usize;
-        for index in 0..last {
-            let offset = index * ALIGN_BYTES as usize;
+        let word_bytes = size_of::<Word>();
+        let last = (bytes.len().max(HEADER_BYTES) - HEADER_BYTES) / word_bytes;
+        let end = last * word_bytes;
+        let mut offset = 0;
+        while offset < end {
+            // No header begins with zeros, and a file that was written ahead is full of them.
+            offset += zero_bytes(&bytes[offset..end]);
             let here = at.plus(offset as u64);
-            if Header::decode(&bytes[offset..], seed, here, self.room(here)).is_some() {
+            let room = self.segment_end.bytes_since(here);
+            if offset < end && Header::decode(&bytes[offset..], seed, here, room).is_some() {
                 return here;
             }
+            offset += word_bytes;
         }
-        at.plus(last as u64 * ALIGN_BYTES)
+        at.plus(end as u64)
     }
 
     /// Bytes from `at` to the end of its segment.
@@ -284,5 +292,35 @@ impl FrameReader {
             self.len += n;
         }
         Ok(())
+    }
+}
+
+/// How many bytes the words of zeros take that `bytes`, which are whole words, begin with.
+fn zero_bytes(bytes: &[u8]) -> usize {
+    let (words, _) = bytes.as_chunks::<{ size_of::<Word>() }>();
+    let (lines, _) = words.as_chunks::<8>();
+    // A line of words at a time, without a branch for each.
+    let is_zero = |line: &&[Word; 8]| line.iter().flatten().fold(0, |any, byte| any | byte) == 0;
+    let skipped = lines.iter().take_while(is_zero).count() * 8;
+    let rest = words[skipped..].iter().take_while(|word| **word == Word::default());
+    (skipped + rest.count()) * size_of::<Word>()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn zeros_are_counted_word_by_word(words in 0_usize..40, first in 0_usize..400) {
+            let mut bytes = vec![0; words * size_of::<Word>()];
+            if let Some(byte) = bytes.get_mut(first) {
+                *byte = 1;
+            }
+            let expected = first.min(bytes.len()) / size_of::<Word>() * size_of::<Word>();
+            prop_assert_eq!(zero_bytes(&bytes), expected);
+        }
     }
 }
