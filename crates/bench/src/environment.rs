@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
+use palisade::file_system;
+
 /// What a figure depends on beside the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
@@ -32,29 +34,8 @@ impl Environment {
     /// Whether the files lie in memory, where a sync does nothing.
     #[must_use]
     pub fn is_tmpfs(&self) -> bool {
-        self.dir_fs.as_deref() == Some("tmpfs")
+        matches!(self.dir_fs.as_deref(), Some("tmpfs" | "ramfs"))
     }
-}
-
-#[cfg(target_os = "linux")]
-fn file_system(dir: &Path) -> Option<String> {
-    let magic = rustix::fs::statfs(dir).ok()?.f_type as u64 & 0xffff_ffff;
-    let name = match magic {
-        0xef53 => "ext4",
-        0x5846_5342 => "xfs",
-        0x9123_683e => "btrfs",
-        0x0102_1994 | 0x8584_58f6 => "tmpfs",
-        0x794c_7630 => "overlayfs",
-        0x2fc1_2fc1 => "zfs",
-        0xf2f5_2010 => "f2fs",
-        _ => return Some(format!("{magic:#x}")),
-    };
-    Some(name.into())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn file_system(_dir: &Path) -> Option<String> {
-    None
 }
 
 fn processor() -> Option<String> {

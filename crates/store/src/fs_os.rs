@@ -10,6 +10,15 @@ use palisade_core::Memory;
 use crate::boot::{self, BootId};
 use crate::fs::{Access, Disk, DiskFile, Kind};
 
+/// The name of the file system that `folder` lies on, as `ext4` (also for ext2 and ext3) or `nfs`;
+/// its magic number in hexadecimal where the name is not known here.
+///
+/// `None` where the operating system is not Linux, or does not tell.
+#[must_use]
+pub fn file_system(folder: &Path) -> Option<String> {
+    platform::file_system(folder)
+}
+
 /// The file system of this machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OsDisk;
@@ -64,7 +73,8 @@ impl Disk for OsDisk {
     }
 
     fn overwrites_in_place(&self, folder: &Path) -> bool {
-        platform::overwrites_in_place(folder)
+        // XFS shares blocks only between files that were cloned on purpose; the log's are not.
+        matches!(file_system(folder).as_deref(), Some("ext4" | "xfs" | "tmpfs"))
     }
 
     fn boot_id(&self) -> Option<BootId> {
@@ -183,21 +193,27 @@ mod platform {
         Ok(())
     }
 
-    // XFS shares blocks only between files that were cloned on purpose; the log's are not.
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(super) fn overwrites_in_place(folder: &Path) -> bool {
-        const EXT: u32 = 0xEF53;
-        const XFS: u32 = 0x5846_5342;
-        const TMPFS: u32 = 0x0102_1994;
-        let Ok(found) = rustix::fs::statfs(folder) else {
-            return false;
+    pub(super) fn file_system(folder: &Path) -> Option<String> {
+        let magic = rustix::fs::statfs(folder).ok()?.f_type as u32;
+        let name = match magic {
+            0xef53 => "ext4",
+            0x5846_5342 => "xfs",
+            0x9123_683e => "btrfs",
+            0x0102_1994 => "tmpfs",
+            0x8584_58f6 => "ramfs",
+            0x794c_7630 => "overlayfs",
+            0x2fc1_2fc1 => "zfs",
+            0xf2f5_2010 => "f2fs",
+            0x6969 => "nfs",
+            _ => return Some(format!("{magic:#x}")),
         };
-        [EXT, XFS, TMPFS].contains(&(found.f_type as u32))
+        Some(name.into())
     }
 
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    pub(super) fn overwrites_in_place(_folder: &Path) -> bool {
-        false
+    pub(super) fn file_system(_folder: &Path) -> Option<String> {
+        None
     }
 }
 
@@ -233,7 +249,7 @@ mod platform {
         Ok(())
     }
 
-    pub(super) fn overwrites_in_place(_folder: &Path) -> bool {
-        false
+    pub(super) fn file_system(_folder: &Path) -> Option<String> {
+        None
     }
 }

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use palisade::file_system;
 use serde::Serialize;
 
 use self::probe::{Cost, WAYS, Way};
@@ -118,27 +119,4 @@ fn print_json(
         .map_err(io::Error::from)
         .and_then(|()| writeln!(out))
         .map_err(Failure::output)
-}
-
-/// The file system's name, or its magic number where the name is not known here.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn file_system(dir: &Path) -> Option<String> {
-    let magic = rustix::fs::statfs(dir).ok()?.f_type as u32;
-    let name = match magic {
-        0xef53 => "ext4",
-        0x5846_5342 => "xfs",
-        0x9123_683e => "btrfs",
-        0x0102_1994 | 0x8584_58f6 => "tmpfs",
-        0x794c_7630 => "overlayfs",
-        0x2fc1_2fc1 => "zfs",
-        0xf2f5_2010 => "f2fs",
-        0x6969 => "nfs",
-        _ => return Some(format!("{magic:#x}")),
-    };
-    Some(name.into())
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn file_system(_dir: &Path) -> Option<String> {
-    None
 }

@@ -29,9 +29,10 @@ pub(super) fn of(file_system: Option<&str>, costs: &[(Way, Option<Cost>)]) -> Ve
 
 fn honesty(file_system: Option<&str>, sync: Duration) -> String {
     let took = time(sync);
-    if file_system == Some("tmpfs") {
-        return "tmpfs lies in memory: nothing here survives a loss of power, whatever syncs say"
-            .into();
+    if let Some(name @ ("tmpfs" | "ramfs")) = file_system {
+        return format!(
+            "{name} lies in memory: nothing here survives a loss of power, whatever syncs say"
+        );
     }
     let rank = [IN_MEMORY, CACHED, SLOW].iter().position(|limit| sync < *limit);
     match rank {
