@@ -1,17 +1,32 @@
-//! Opening logs that were not closed: 1 k to 100 k records of 1 KiB, and 10 k of 256 B.
+//! Opening logs that were not closed: 1 k to 100 k records of 1 KiB, and 10 k of 256 B; 10 k of
+//! 1 KiB also with a torn tail, and in several segments.
 //!
 //! All records are durable; the image of a killed process is made anew for each open, outside of
 //! the timing, because an open changes the log.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use criterion::{criterion_group, criterion_main};
 use palisade_bench::contender::Contender;
-use palisade_bench::contender::palisade::PalisadeLog;
+use palisade_bench::contender::filled::End;
+use palisade_bench::folder::settle;
+use palisade_bench::plan::Plan;
+use palisade_bench::workload::{Variant, Workload};
 
-const LOGS: [(u64, usize); 5] =
-    [(10_000, 256), (1_000, 1024), (10_000, 1024), (50_000, 1024), (100_000, 1024)];
+const LOGS: [(u64, usize, Variant); 11] = [
+    (10_000, 256, Variant::Plain),
+    (1_000, 1024, Variant::Plain),
+    (10_000, 1024, Variant::Plain),
+    (50_000, 1024, Variant::Plain),
+    (100_000, 1024, Variant::Plain),
+    (10_000, 1024, Variant::Torn(64 << 10)),
+    (10_000, 1024, Variant::Torn(1 << 20)),
+    (10_000, 1024, Variant::Torn(16 << 20)),
+    (10_000, 1024, Variant::Segments(2)),
+    (10_000, 1024, Variant::Segments(5)),
+    (10_000, 1024, Variant::Segments(10)),
+];
 
 criterion_group! {
     name = benches;
@@ -25,23 +40,26 @@ criterion_main!(benches);
 
 fn recovery(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("recovery");
-    for (records, record_bytes) in LOGS {
+    for (records, record_bytes, variant) in LOGS {
         group.throughput(Throughput::Bytes(records * record_bytes as u64));
-        let record = vec![7; record_bytes];
-        group.bench_function(BenchmarkId::new(format!("{record_bytes}B"), records), |bencher| {
+        let id = BenchmarkId::new(format!("{record_bytes}B-{}", variant.name()), records);
+        group.bench_function(id, |bencher| {
             bencher.iter_custom(|iterations| {
-                (0..iterations).map(|_| open_once(&record, records)).sum()
+                (0..iterations).map(|_| open_once(records, record_bytes, variant)).sum()
             });
         });
     }
     group.finish();
 }
 
-fn open_once(record: &[u8], records: u64) -> Duration {
+fn open_once(records: u64, record_bytes: usize, variant: Variant) -> Duration {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let log = PalisadeLog::filled(Contender::Palisade, dir.path(), record, records);
-    let (_log, elapsed) = log
-        .and_then(|log| log.crash_and_open(&dir.path().join("image")))
-        .expect("a log that was not closed opens");
-    elapsed
+    let plan = Plan { records, variant, ..Plan::at(dir.path(), 1, record_bytes) };
+    let torn_bytes = if let Variant::Torn(bytes) = variant { bytes } else { 0 };
+    let log = Contender::Palisade.fill(Workload::Recover, &plan).expect("a log of records");
+    let opening = log.end(End::Killed { torn_bytes }).expect("an image of the log");
+    settle(dir.path());
+    let begin = Instant::now();
+    let _log = opening().expect("a log that was not closed opens");
+    begin.elapsed()
 }

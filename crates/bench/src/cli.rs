@@ -12,6 +12,8 @@ Examples:
   palisade-bench list
   palisade-bench commit --contenders naive,raw,palisade --threads 1,8,64
   palisade-bench append --contenders naive,palisade --threads 1 --record-bytes 1024
+  palisade-bench batch --batch 10,100,1000,10000 --record-bytes 1024
+  palisade-bench recover --forms plain,1024-KiB-torn --records 1000,10000
   palisade-bench commit --dir /mnt/disk/bench --json > figures.jsonl";
 
 /// Measures Palisade beside other ways to make records durable.
@@ -31,9 +33,10 @@ pub struct Args {
     /// Bytes of a record, each size measured on its own [default: see `list`]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4 << 20))]
     pub record_bytes: Vec<u32>,
-    /// Records between two syncs in `batch`
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
-    pub batch: u32,
+    /// Records between two syncs in `batch`, of a batch in `atomic`, each number measured on its
+    /// own [default: 1000, 100]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub batch: Vec<u32>,
     /// Records in a log that is read or opened, each count measured on its own
     /// [default: see `list`]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..))]
@@ -45,6 +48,10 @@ pub struct Args {
     /// `commit` by so many futures on the threads
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub tasks: Option<u32>,
+    /// Forms of the workload that are measured, as `full-check`; `list` names them
+    /// [default: all of them]
+    #[arg(long, value_delimiter = ',', value_name = "FORM")]
+    pub forms: Vec<String>,
     /// Seconds that each contender is timed for in each round
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     pub seconds: f64,

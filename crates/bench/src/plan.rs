@@ -35,6 +35,15 @@ impl Plan {
         Plan { dir, threads, record_bytes, batch: 1, records: 0, variant: Variant::Plain, time }
     }
 
+    /// Records that are appended after the last sync, where the form asks for some.
+    #[must_use]
+    pub fn unsynced_records(&self) -> u64 {
+        match self.variant {
+            Variant::Unsynced(bytes) => (bytes / self.record_bytes as u64).min(self.records),
+            _ => 0,
+        }
+    }
+
     /// A record to append. Its bytes do not matter to any contender, but are not all equal.
     #[must_use]
     pub fn record(&self) -> Vec<u8> {

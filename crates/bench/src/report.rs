@@ -285,6 +285,7 @@ fn ratio(figure: &Figure, figures: &[Figure]) -> Option<f64> {
         base.contender == first
             && base.record_bytes == figure.record_bytes
             && base.variant == figure.variant
+            && base.batch == figure.batch
             && base.records == figure.records
     };
     let of_first = || figures.iter().filter(is_alike);

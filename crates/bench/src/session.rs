@@ -34,6 +34,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         return list(args).map(|()| Verdict::AllReadBack);
     }
     let workloads = args.workload.workloads(args.tasks.is_some());
+    refuse_unknown_forms(args, &workloads)?;
     refuse_tmpfs(args, &workloads)?;
     let folder = Folder::take(&args.dir)?;
     let environment = Environment::of(&args.dir);
@@ -67,6 +68,15 @@ fn refuse_tmpfs(args: &Args, workloads: &[Workload]) -> Result<()> {
     Ok(())
 }
 
+fn refuse_unknown_forms(args: &Args, workloads: &[Workload]) -> Result<()> {
+    let variants = workloads.iter().flat_map(|workload| workload.default_variants());
+    let known: Vec<String> = variants.map(|variant| variant.name()).collect();
+    match args.forms.iter().find(|form| !known.contains(form)) {
+        Some(form) => bail!("there is no form {form}; there are {}", known.join(", ")),
+        None => Ok(()),
+    }
+}
+
 /// Says something on stderr. Where it cannot be said, nobody reads it.
 pub fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
@@ -80,27 +90,31 @@ fn list(args: &Args) -> Result<()> {
         let record_bytes = workload.default_record_bytes();
         let records = workload.default_records(record_bytes);
         let threads = workload.default_threads();
-        let forms: Vec<_> = workload.default_variants().iter().map(ToString::to_string).collect();
+        let variants = workload.default_variants();
+        let forms: Vec<_> = variants.iter().map(|variant| variant.name()).collect();
         if args.json {
             let line = serde_json::json!({
                 "workload": workload.name(), "threads": threads, "record_bytes": record_bytes,
-                "records": records, "contenders": contenders, "about": workload.about(),
-                "forms": forms,
+                "records": records, "batch": workload.default_batch(), "contenders": contenders, "about": workload.about(),
+                "forms": variants.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "form_names": forms,
             });
             writeln!(out, "{line}")?;
             continue;
         }
         let threads: Vec<_> = threads.iter().map(ToString::to_string).collect();
         let records = records.map_or(String::new(), |records| format!(" --records {records}"));
+        let batch =
+            workload.default_batch().map_or(String::new(), |batch| format!(" --batch {batch}"));
         writeln!(out, "{:9} {}", workload.name(), workload.about())?;
         writeln!(
             out,
-            "          --threads {} --record-bytes {record_bytes}{records} --contenders {}",
+            "          --threads {} --record-bytes {record_bytes}{batch}{records} --contenders {}",
             threads.join(","),
             contenders.join(",")
         )?;
-        if forms != [""] {
-            writeln!(out, "          forms: {}", forms.join("; "))?;
+        if forms != ["plain"] {
+            writeln!(out, "          --forms {}", forms.join(","))?;
         }
     }
     Ok(())
@@ -123,6 +137,7 @@ struct Session<'a> {
 struct Case {
     threads: usize,
     record_bytes: u32,
+    batch: Option<u32>,
     records: Option<u64>,
     variant: Variant,
 }
@@ -160,10 +175,13 @@ impl Session<'_> {
         let contenders = self.contenders(workload);
         let thread_counts = self.thread_counts(workload);
         let group = |case: Case| {
-            let enters = |contender: &&Contender| match contender.only_threads(workload) {
+            let has_threads = |contender: &Contender| match contender.only_threads(workload) {
                 Some(only) if thread_counts.contains(&only) => case.threads == only,
                 Some(_) => case.threads == thread_counts[0],
                 None => true,
+            };
+            let enters = |contender: &&Contender| {
+                contender.lacks_form(case.variant).is_none() && has_threads(contender)
             };
             let entry = |&contender: &Contender| {
                 let threads = contender.only_threads(workload).unwrap_or(case.threads);
@@ -183,17 +201,30 @@ impl Session<'_> {
         let mut cases = Vec::new();
         for &record_bytes in &sizes {
             for records in self.record_counts(workload, record_bytes) {
-                for variant in self.variants(workload) {
-                    cases.extend(thread_counts.iter().map(|&threads| Case {
-                        threads,
-                        record_bytes,
-                        records,
-                        variant,
-                    }));
+                for batch in self.batches(workload) {
+                    for variant in self.variants(workload) {
+                        let case = |&threads: &usize| Case {
+                            threads,
+                            record_bytes,
+                            batch,
+                            records,
+                            variant,
+                        };
+                        cases.extend(thread_counts.iter().map(case));
+                    }
                 }
             }
         }
         cases
+    }
+
+    fn batches(&self, workload: Workload) -> Vec<Option<u32>> {
+        match workload.default_batch() {
+            Some(_) if !self.args.batch.is_empty() => {
+                self.args.batch.iter().copied().map(Some).collect()
+            }
+            default => vec![default],
+        }
     }
 
     fn record_counts(&self, workload: Workload, record_bytes: u32) -> Vec<Option<u64>> {
@@ -209,7 +240,13 @@ impl Session<'_> {
         match (workload, self.args.rate, self.args.tasks) {
             (Workload::OpenLoop, Some(rate), _) => vec![Variant::Rate(rate)],
             (Workload::Tasks, _, Some(tasks)) => vec![Variant::Tasks(tasks as usize)],
-            _ => workload.default_variants().to_vec(),
+            _ => {
+                let all = workload.default_variants().to_vec();
+                let is_asked_for = |variant: &Variant| self.args.forms.contains(&variant.name());
+                let wanted: Vec<_> = all.iter().copied().filter(is_asked_for).collect();
+                // Forms of other workloads, where several are measured.
+                if wanted.is_empty() { all } else { wanted }
+            }
         }
     }
 
@@ -222,6 +259,14 @@ impl Session<'_> {
             if let Some(reason) = contender.lacks(workload) {
                 let (name, workload) = (contender.name(), workload.full_name());
                 tell(&format!("note: {name} has no {workload}, {reason}: skipped"));
+            }
+        }
+        for contender in able.iter().filter(|_| is_asked_for) {
+            for variant in self.variants(workload) {
+                if let Some(reason) = contender.lacks_form(variant) {
+                    let name = contender.name();
+                    tell(&format!("note: {name} has no {variant}, {reason}: skipped"));
+                }
             }
         }
         for contender in &able {
@@ -271,12 +316,12 @@ impl Session<'_> {
     }
 
     fn plan(&self, entry: &Entry) -> Result<Plan> {
-        let Case { threads, record_bytes, records, variant } = entry.case;
+        let Case { threads, record_bytes, batch, records, variant } = entry.case;
         Ok(Plan {
             dir: self.folder.fresh(entry.contender.name())?,
             threads,
             record_bytes: record_bytes as usize,
-            batch: self.args.batch,
+            batch: batch.unwrap_or(1),
             records: records.unwrap_or_default(),
             variant,
             time: Duration::from_secs_f64(self.args.seconds),
@@ -313,7 +358,7 @@ impl Session<'_> {
             version: entry.contender.version(),
             threads: entry.case.threads,
             record_bytes: entry.case.record_bytes as usize,
-            batch: (workload == Workload::Batch).then_some(self.args.batch),
+            batch: entry.case.batch,
             records_per_s: 0.0,
             mib_per_s: 0.0,
             p50_us: None,

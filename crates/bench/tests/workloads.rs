@@ -1,11 +1,14 @@
 //! Every contender does what it says it supports, and reads back what it acknowledged.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use palisade_bench::contender::Contender;
 use palisade_bench::plan::Plan;
 use palisade_bench::workload::{Outcome, Variant, Workload};
+use serde_json::Value;
 
 fn measure(contender: Contender, workload: Workload, variant: Variant, threads: usize) -> Outcome {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -32,7 +35,8 @@ fn each_supported(check: impl Fn(Contender, Workload, Variant, &Outcome)) {
             if contender.supports(workload) && !needs_a_process(contender) {
                 let threads = if workload.has_threads() { 2 } else { 1 };
                 let threads = contender.only_threads(workload).unwrap_or(threads);
-                for &variant in workload.default_variants() {
+                let forms = workload.default_variants().iter().copied();
+                for variant in forms.filter(|&form| contender.lacks_form(form).is_none()) {
                     let outcome = measure(contender, workload, variant, threads);
                     check(contender, workload, variant, &outcome);
                 }
@@ -52,8 +56,8 @@ fn each_contender_has_a_figure_for_each_workload_that_it_supports() {
         assert_eq!(outcome.quantiles_us.is_some(), workload.has_latency(), "{name}");
         let opens = matches!(workload, Workload::Recover | Workload::Reopen);
         assert_eq!(outcome.opened.is_some(), opens, "{name}");
-        let keeps = !contender.is_floor() && workload != Workload::Get;
-        assert_eq!(outcome.kept.is_some(), keeps || workload == Workload::Scan, "{name}");
+        let keeps = !contender.is_floor() || workload.reads();
+        assert_eq!(outcome.kept.is_some(), keeps, "{name}");
         if let Some(kept) = outcome.kept {
             assert!(!kept.is_short(), "{name}: {kept:?}");
         }
@@ -65,6 +69,10 @@ fn a_contender_without_the_workload_refuses() {
     let plan = Plan::at("unused".as_ref(), 1, 8);
     assert!(Contender::Wake.create(Workload::Append, &plan).is_err());
     assert!(Contender::Palisade.create(Workload::Scan, &plan).is_err());
+    assert!(Contender::Palisade.fill(Workload::Append, &plan).is_err());
+    let unsynced = Plan { variant: Variant::Unsynced(1 << 20), ..plan };
+    let refusal = Contender::PalisadeHeap.fill(Workload::Recover, &unsynced).err().unwrap();
+    assert!(refusal.to_string().contains("1 MiB unsynced"), "{refusal}");
 }
 
 #[cfg(feature = "peers")]
@@ -74,19 +82,74 @@ fn walrus_is_measured_in_a_process_of_its_own_and_refuses_elsewhere() {
     let plan = Plan::at(dir.path(), 1, 8);
     let refusal = Contender::Walrus.create(Workload::Append, &plan).err().unwrap();
     assert!(refusal.to_string().contains("WALRUS_DATA_DIR"), "{refusal}");
-    for workload in ["append", "commit", "batch"] {
-        let driver = std::process::Command::new(env!("CARGO_BIN_EXE_palisade-bench"))
-            .args([workload, "--contenders", "walrus,naive", "--threads", "2", "--rounds", "2"])
-            .args(["--seconds", "0.05", "--batch", "10", "--allow-tmpfs", "--json", "--dir"])
-            .arg(dir.path())
-            .output()
-            .unwrap();
-        let stderr = String::from_utf8_lossy(&driver.stderr);
-        assert!(driver.status.success(), "{workload}: {stderr}");
-        let stdout = String::from_utf8(driver.stdout).unwrap();
-        assert_eq!(stdout.lines().count(), 2, "{workload}: {stdout}");
-        assert!(stdout.starts_with(&format!("{{\"workload\":\"{workload}\"")), "{stdout}");
+    let writing = ["append", "commit", "batch"].map(|workload| (workload, "walrus,naive"));
+    let reading = ["scan", "recover", "reopen"].map(|workload| (workload, "walrus,wal-db"));
+    for (workload, contenders) in writing.into_iter().chain(reading) {
+        let mut driver = driver(workload, dir.path());
+        driver.args(["--contenders", contenders, "--threads", "1", "--rounds", "2"]);
+        if workload == "recover" {
+            driver.args(["--forms", "plain"]);
+        }
+        let lines = figures(&mut driver);
+        let names: Vec<_> = lines.iter().map(|line| line["contender"].as_str().unwrap()).collect();
+        assert_eq!(names.join(","), contenders, "{workload}");
     }
+}
+
+/// The driver with parameters that make it quick.
+fn driver(workload: &str, dir: &Path) -> Command {
+    let mut driver = Command::new(env!("CARGO_BIN_EXE_palisade-bench"));
+    driver.args([workload, "--seconds", "0.02", "--allow-tmpfs", "--json", "--dir"]).arg(dir);
+    if ["scan", "recover", "reopen"].contains(&workload) {
+        driver.args(["--records", "3000"]);
+    }
+    driver
+}
+
+fn figures(driver: &mut Command) -> Vec<Value> {
+    let done = driver.output().unwrap();
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{driver:?}: {stderr}");
+    let stdout = String::from_utf8(done.stdout).unwrap();
+    stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn each_batch_and_each_form_that_is_asked_for_is_a_figure_of_its_own() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut batches = driver("batch", dir.path());
+    batches.args(["--contenders", "naive", "--threads", "1", "--rounds", "1", "--batch", "3,7"]);
+    let of_batches: Vec<_> =
+        figures(&mut batches).iter().map(|line| line["batch"].clone()).collect();
+    assert_eq!(of_batches, [3, 7]);
+    let mut forms = driver("recover", dir.path());
+    forms.args(["--contenders", "palisade", "--rounds", "1", "--forms", "full-check,2-segments"]);
+    let of_forms: Vec<_> = figures(&mut forms)
+        .iter()
+        .map(|line| (line["variant"].clone(), line["segments"].clone()))
+        .collect();
+    assert_eq!(of_forms, [("2 segments".into(), 2.into()), ("full check".into(), 1.into())]);
+}
+
+#[test]
+fn an_unknown_form_is_refused_with_the_known_ones() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let refusal = driver("recover", dir.path()).args(["--forms", "half"]).output().unwrap();
+    assert!(!refusal.status.success());
+    let stderr = String::from_utf8_lossy(&refusal.stderr);
+    assert!(stderr.contains("no form half") && stderr.contains("16384-KiB-torn"), "{stderr}");
+}
+
+#[test]
+fn a_form_that_a_contender_lacks_is_skipped_with_the_reason() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut recover = driver("recover", dir.path());
+    recover.args(["--contenders", "palisade-mem", "--rounds", "1"]);
+    recover.args(["--forms", "plain,64-KiB-torn"]);
+    let skipped = recover.output().unwrap();
+    let stderr = String::from_utf8_lossy(&skipped.stderr);
+    assert!(stderr.contains("palisade-mem has no 64 KiB torn, it has no files"), "{stderr}");
+    assert_eq!(String::from_utf8_lossy(&skipped.stdout).lines().count(), 1);
 }
 
 /// A contender's version is that of the crate which is linked.

@@ -12,24 +12,37 @@
 //! less: when a batch fills a segment, that segment is closed without a sync. There is no public
 //! sync. Frames have a CRC-32; there is no group commit. The folder is not synced after a segment was
 //! made.
+//!
+//! What is read lies in segments that are mapped (`ReadStrategy::Mmap`), the crate's fastest way. A
+//! scan is `Wal::iter`, a single record `Wal::get`: both verify the checksum and allocate each
+//! record. In the segment that is written to, `get` walks over all records before the one it is
+//! asked for; so for `get` one record more begins another segment, and all that are read lie in
+//! sealed ones. Records that are read or opened were appended with `Async` and then synced by the
+//! driver. An open repairs the last segment alone.
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
-use ironwal::{SyncMode, Wal, WalOptions};
+use anyhow::{Context, Result, bail};
+use ironwal::{ReadStrategy, SyncMode, Wal, WalOptions};
 
-use super::{Log, Profile, lacks_reading};
+use super::filled::{End, Filled, Opening, Tally, bytes_of, files_of, image_of, write_garbage};
+use super::{Log, NO_SYNC, Profile, lacks_full_check, lacks_options};
 use crate::plan::Plan;
-use crate::workload::Workload;
+use crate::workload::{Variant, Workload};
 
 pub(super) const PROFILE: Profile = Profile {
     name: "ironwal",
     version: Some("0.6.9"),
     lacks: |workload| match workload {
-        Workload::Sync => Some("it has no sync of its own"),
-        other => lacks_reading(other),
+        Workload::Sync => Some(NO_SYNC),
+        other => lacks_options(other),
+    },
+    lacks_form: |variant| match variant {
+        Variant::Unsynced(_) => Some(NO_SYNC),
+        other => lacks_full_check(other),
     },
     create: |workload, plan| Ok(Box::new(IronWal::create(workload, plan)?)),
+    fill,
 };
 
 const STREAM: &str = "log";
@@ -66,8 +79,12 @@ impl Log for IronWal {
         Ok(())
     }
 
+    fn atomic(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
+        self.batch(thread, record, count)
+    }
+
     fn sync(&self) -> Result<()> {
-        bail!("ironwal has no sync of its own")
+        bail!(NO_SYNC)
     }
 
     fn trim(&self) -> Result<()> {
@@ -87,5 +104,85 @@ impl Log for IronWal {
             records += 1;
         }
         Ok(Some(records))
+    }
+}
+
+const REOPEN_SEGMENT_BYTES: u64 = 64 << 10;
+/// What the crate takes for a record's framing when it looks for room in a segment.
+const FRAMING_BYTES: u64 = 32;
+
+/// A log that lies there to be read or opened.
+struct FilledIronWal {
+    wal: Wal,
+    options: WalOptions,
+    records: u64,
+}
+
+fn fill(workload: Workload, plan: &Plan) -> Result<Box<dyn Filled>> {
+    let mut options = WalOptions {
+        sync_mode: SyncMode::Async,
+        read_strategy: ReadStrategy::Mmap,
+        ..WalOptions::new(plan.dir.join("log"))
+    };
+    if workload == Workload::Reopen {
+        options.max_segment_size = REOPEN_SEGMENT_BYTES;
+    }
+    if let Variant::Segments(count) = plan.variant {
+        let bytes = plan.records * (plan.record_bytes as u64 + FRAMING_BYTES);
+        options.max_segment_size = bytes.div_ceil(u64::from(count)) + FRAMING_BYTES;
+    }
+    let is_sealed = workload == Workload::Get;
+    if is_sealed {
+        options.max_entries_per_segment = plan.records;
+    }
+    let wal = Wal::new(options.clone())?;
+    let record = plan.record();
+    for _ in 0..plan.records + u64::from(is_sealed) {
+        wal.append(STREAM, &record)?;
+    }
+    Ok(Box::new(FilledIronWal { wal, options, records: plan.records }))
+}
+
+impl FilledIronWal {
+    fn files(&self) -> Result<Vec<PathBuf>> {
+        files_of(&self.options.root_path.join(STREAM), |name| name.ends_with(".wal"))
+    }
+}
+
+impl Filled for FilledIronWal {
+    fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
+        for record in self.wal.iter(STREAM, 0)?.take(self.records as usize) {
+            tally.take(&record?);
+        }
+        Ok(())
+    }
+
+    fn get(&self, number: u64, tally: &mut Tally<'_>) -> Result<()> {
+        let record = self.wal.get(STREAM, number)?;
+        tally.take(&record.context("there is no such record")?);
+        Ok(())
+    }
+
+    fn log_bytes(&self) -> Result<u64> {
+        bytes_of(&self.files()?)
+    }
+
+    fn segments(&self) -> Result<u64> {
+        Ok(self.files()?.len() as u64)
+    }
+
+    fn end(mut self: Box<Self>, end: End) -> Result<Opening> {
+        if let End::Killed { torn_bytes } = end {
+            self.options.root_path = image_of(&self.options.root_path)?;
+            let files = self.files()?;
+            let last = files.last().context("the log has no segment")?;
+            write_garbage(last, bytes_of(&files[files.len() - 1..])?, torn_bytes)?;
+        }
+        let FilledIronWal { wal, options, records } = *self;
+        drop(wal);
+        Ok(Box::new(move || {
+            let wal = Wal::new(options.clone())?;
+            Ok(Box::new(FilledIronWal { wal, options, records }))
+        }))
     }
 }

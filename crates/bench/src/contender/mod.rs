@@ -3,6 +3,7 @@
 //! Every contender gets the best that its own calls offer; what it promises stands in its
 //! module. Floors promise nothing: they show what the machine leaves to be gained.
 
+pub mod filled;
 #[cfg(feature = "peers")]
 mod ironwal;
 mod naive;
@@ -22,8 +23,9 @@ pub mod walrus;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
+use self::filled::Filled;
 use crate::plan::Plan;
-use crate::workload::Workload;
+use crate::workload::{Variant, Workload};
 
 /// Everybody that can take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
@@ -69,8 +71,12 @@ struct Profile {
     version: Option<&'static str>,
     /// Why it cannot do a workload; `None` if it can.
     lacks: fn(Workload) -> Option<&'static str>,
+    /// Why it cannot do a form of a workload that it does not lack; `None` if it can.
+    lacks_form: fn(Variant) -> Option<&'static str>,
     /// An empty log for a workload that writes and that it does not lack.
     create: fn(Workload, &Plan) -> Result<Box<dyn Log>>,
+    /// A log of the plan's records for a workload that reads or opens and that it does not lack.
+    fill: fn(Workload, &Plan) -> Result<Box<dyn Filled>>,
 }
 
 impl Contender {
@@ -128,6 +134,12 @@ impl Contender {
         (self.profile().lacks)(workload)
     }
 
+    /// Why it cannot do this form of a workload that it does not lack; `None` if it can.
+    #[must_use]
+    pub fn lacks_form(self, variant: Variant) -> Option<&'static str> {
+        (self.profile().lacks_form)(variant)
+    }
+
     /// Whether it has what the workload asks for.
     #[must_use]
     pub fn supports(self, workload: Workload) -> bool {
@@ -137,9 +149,16 @@ impl Contender {
     /// The only thread count that it can be measured with, if there is but one.
     #[must_use]
     pub fn only_threads(self, workload: Workload) -> Option<usize> {
-        let has_one_file_position =
-            matches!(workload, Workload::Commit | Workload::Batch | Workload::Sync);
-        (self == Contender::Raw && has_one_file_position).then_some(1)
+        use Workload::{Atomic, Batch, Commit, Sync};
+        let has_one = match self {
+            // It has one file position.
+            Contender::Raw => matches!(workload, Commit | Batch | Atomic | Sync),
+            // Its readers share one position.
+            #[cfg(feature = "peers")]
+            Contender::Walrus => workload == Workload::Scan,
+            _ => false,
+        };
+        has_one.then_some(1)
     }
 
     /// An empty log for a workload that writes.
@@ -154,6 +173,21 @@ impl Contender {
         (self.profile().create)(workload, plan)
     }
 
+    /// A log of the plan's records, for a workload that reads or opens.
+    ///
+    /// # Errors
+    /// If it cannot be written, or the contender lacks the workload or the form.
+    pub fn fill(self, workload: Workload, plan: &Plan) -> Result<Box<dyn Filled>> {
+        self.must_have(workload)?;
+        if !workload.reads() {
+            bail!("{} asks for no log to read", workload.name());
+        }
+        if let Some(reason) = self.lacks_form(plan.variant) {
+            bail!("{} has no {} {}: {reason}", self.name(), workload.name(), plan.variant);
+        }
+        (self.profile().fill)(workload, plan)
+    }
+
     /// Nothing, if it can do the workload.
     ///
     /// # Errors
@@ -166,13 +200,40 @@ impl Contender {
     }
 }
 
-/// For contenders that are measured while they write, and not otherwise.
+/// Why a contender lacks `atomic`.
+const NO_ATOMIC: &str = "it has no batch that is there whole or not at all";
+
+/// For contenders without a format that a reader could verify.
 fn lacks_reading(workload: Workload) -> Option<&'static str> {
     match workload {
+        workload if workload.reads() => Some("it has no records that a reader could verify"),
+        other => lacks_options(other),
+    }
+}
+
+/// For contenders that have not what only Palisade has.
+fn lacks_options(workload: Workload) -> Option<&'static str> {
+    match workload {
         Workload::Tasks => Some("it has no futures"),
-        workload if !workload.writes() => Some("it is measured while it writes only"),
+        Workload::Policies => Some("it has no such policies"),
+        Workload::Rotation => Some("it does not say which append comes first in a segment"),
         _ => None,
     }
+}
+
+/// For crates without a call that makes what was appended durable.
+#[cfg(feature = "peers")]
+const NO_SYNC: &str = "it has no sync of its own";
+
+/// For crates whose open does not look at all records, or looks at all of them whatever is asked.
+#[cfg(feature = "peers")]
+fn lacks_full_check(variant: Variant) -> Option<&'static str> {
+    (variant == Variant::FullCheck).then_some("its open has no such check")
+}
+
+/// For contenders that lack reading.
+fn no_fill(workload: Workload, _plan: &Plan) -> Result<Box<dyn Filled>> {
+    bail!("it has no log for {}", workload.name())
 }
 
 /// A log, as the workloads that write see it. All calls come from several threads at a time;
@@ -198,6 +259,15 @@ pub trait Log: Send + Sync {
     fn batch(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
         self.append(thread, record, count)?;
         self.sync()
+    }
+
+    /// Appends `record` so many times as one batch, which a crash leaves whole or not at all, and
+    /// returns when it is durable.
+    ///
+    /// # Errors
+    /// If it may not be durable, or the contender has no such batch.
+    fn atomic(&self, _thread: usize, _record: &[u8], _count: u32) -> Result<()> {
+        bail!(NO_ATOMIC)
     }
 
     /// Makes all that was appended durable.

@@ -8,14 +8,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 
-use super::{Log, Profile, lacks_reading};
+use super::{Log, NO_ATOMIC, Profile, lacks_reading, no_fill};
 use crate::plan::Plan;
+use crate::workload::Workload;
 
 pub(super) const PROFILE: Profile = Profile {
     name: "naive",
     version: None,
-    lacks: lacks_reading,
+    lacks: |workload| match workload {
+        Workload::Atomic => Some(NO_ATOMIC),
+        other => lacks_reading(other),
+    },
+    lacks_form: |_| None,
     create: |_, plan| Ok(Box::new(Naive::create(plan)?)),
+    fill: no_fill,
 };
 
 /// Appends bare records to a file that grows, under one lock.

@@ -1,15 +1,16 @@
 //! Palisade: on files, in memory, and with its buffer on the heap.
 
-use std::fs;
-use std::hint::black_box;
+mod filled;
+
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use palisade::{BufferKind, Lsn, MemStore, Options, RecoveryReport, Wal};
+use anyhow::Result;
+use palisade::{BufferKind, MemStore, Options, Wal};
 
+use self::filled::fill;
+use super::filled::Tally;
 use super::{Contender, Log, Profile};
-use crate::workload::Workload;
+use crate::workload::{Variant, Workload};
 
 const SEGMENT_BYTES: u64 = 64 << 20;
 const VERSION: Option<&str> = Some(env!("CARGO_PKG_VERSION"));
@@ -18,7 +19,9 @@ pub(super) const FILES: Profile = Profile {
     name: "palisade",
     version: VERSION,
     lacks: |_| None,
+    lacks_form: |_| None,
     create: |_, plan| Ok(Box::new(PalisadeLog::create(Contender::Palisade, &plan.dir)?)),
+    fill: |workload, plan| fill(Contender::Palisade, workload, plan),
 };
 
 pub(super) const MEMORY: Profile = Profile {
@@ -29,13 +32,23 @@ pub(super) const MEMORY: Profile = Profile {
         }
         _ => None,
     },
+    lacks_form: |variant| match variant {
+        Variant::Torn(_) | Variant::Unsynced(_) => Some("it has no files"),
+        _ => None,
+    },
     create: |_, plan| Ok(Box::new(PalisadeLog::create(Contender::PalisadeMem, &plan.dir)?)),
+    fill: |workload, plan| fill(Contender::PalisadeMem, workload, plan),
     ..FILES
 };
 
 pub(super) const HEAP: Profile = Profile {
     name: "palisade-heap",
+    lacks_form: |variant| match variant {
+        Variant::Unsynced(_) => Some("its appends do not survive a kill"),
+        _ => None,
+    },
     create: |_, plan| Ok(Box::new(PalisadeLog::create(Contender::PalisadeHeap, &plan.dir)?)),
+    fill: |workload, plan| fill(Contender::PalisadeHeap, workload, plan),
     ..FILES
 };
 
@@ -52,21 +65,25 @@ pub struct PalisadeLog {
 #[derive(Clone, Debug)]
 enum Place {
     Folder(PathBuf, Options),
-    Memory(MemStore),
+    Memory(MemStore, Options),
 }
 
 impl Place {
+    /// Where the contender's log goes; in memory, with segments of so many bytes.
+    fn of(contender: Contender, dir: &Path, segment_bytes: u64, options: Options) -> Place {
+        let folder = dir.join("log");
+        match contender {
+            Contender::PalisadeMem => Place::Memory(MemStore::new(segment_bytes), options),
+            Contender::PalisadeHeap => Place::Folder(folder, options.buffer(BufferKind::Heap)),
+            _ => Place::Folder(folder, options),
+        }
+    }
+
     fn open(&self) -> Result<Wal> {
         Ok(match self {
             Place::Folder(path, options) => options.open(path)?,
-            Place::Memory(store) => Wal::with_store(store.clone(), Options::new())?,
+            Place::Memory(store, options) => Wal::with_store(store.clone(), options.clone())?,
         })
-    }
-
-    fn open_timed(self) -> Result<(PalisadeLog, Duration)> {
-        let begin = Instant::now();
-        let wal = self.open()?;
-        Ok((PalisadeLog { wal, place: self }, begin.elapsed()))
     }
 }
 
@@ -79,33 +96,17 @@ impl PalisadeLog {
         PalisadeLog::with(contender, dir, Options::new())
     }
 
-    /// An empty log with these options but for the buffer's kind; in memory, without them.
+    /// An empty log with these options but for the buffer's kind; in memory, without those of
+    /// files.
     ///
     /// # Errors
     /// If it cannot be made.
     pub fn with(contender: Contender, dir: &Path, options: Options) -> Result<PalisadeLog> {
-        let folder = dir.join("log");
-        let place = match contender {
-            Contender::PalisadeMem => Place::Memory(MemStore::new(SEGMENT_BYTES)),
-            Contender::PalisadeHeap => Place::Folder(folder, options.buffer(BufferKind::Heap)),
-            _ => Place::Folder(folder, options),
-        };
-        Ok(PalisadeLog { wal: place.open()?, place })
+        PalisadeLog::at(Place::of(contender, dir, SEGMENT_BYTES, options))
     }
 
-    /// A log of so many records, all of them durable.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn filled(
-        contender: Contender,
-        dir: &Path,
-        record: &[u8],
-        records: u64,
-    ) -> Result<PalisadeLog> {
-        let log = PalisadeLog::create(contender, dir)?;
-        log.fill(record, records)?;
-        Ok(log)
+    fn at(place: Place) -> Result<PalisadeLog> {
+        Ok(PalisadeLog { wal: place.open()?, place })
     }
 
     /// Appends so many records and makes them durable.
@@ -119,77 +120,16 @@ impl PalisadeLog {
         Ok(self.wal.sync()?)
     }
 
-    /// The log itself.
-    #[must_use]
-    pub fn wal(&self) -> &Wal {
-        &self.wal
-    }
-
-    /// Reads all records, their checksums verified, and returns how many there are.
+    /// Gives all records to the tally, their checksums verified.
     ///
     /// # Errors
     /// If one cannot be read.
-    pub fn scan(&self) -> Result<u64> {
+    pub fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
         let mut records = self.wal.iter()?;
-        let mut count = 0;
         while let Some(record) = records.next()? {
-            black_box(record.data());
-            count += 1;
+            tally.take(record.data());
         }
-        Ok(count)
-    }
-
-    /// The LSNs of all records.
-    ///
-    /// # Errors
-    /// If one cannot be read.
-    pub fn lsns(&self) -> Result<Vec<Lsn>> {
-        let mut records = self.wal.iter()?;
-        let mut lsns = Vec::new();
-        while let Some(record) = records.next()? {
-            lsns.push(record.lsn());
-        }
-        Ok(lsns)
-    }
-
-    /// Bytes from the head to the end of the log.
-    #[must_use]
-    pub fn log_bytes(&self) -> u64 {
-        self.wal.reserved_lsn().bytes_since(self.wal.head_lsn())
-    }
-
-    /// Ends the log without a clean close and opens what is left: on files, an image of the
-    /// folder as a killed process leaves it, made in `image`; in memory, the same store.
-    ///
-    /// Returns the log and how long the open took.
-    ///
-    /// # Errors
-    /// If the image cannot be made or opened.
-    pub fn crash_and_open(self, image: &Path) -> Result<(PalisadeLog, Duration)> {
-        let place = match &self.place {
-            Place::Folder(folder, options) => {
-                copy_files(folder, image)?;
-                Place::Folder(image.into(), options.clone())
-            }
-            memory @ Place::Memory(_) => memory.clone(),
-        };
-        drop(self.wal);
-        place.open_timed()
-    }
-
-    /// Closes the log and opens it again; returns it and how long the open took.
-    ///
-    /// # Errors
-    /// If it cannot be closed or opened.
-    pub fn close_and_open(self) -> Result<(PalisadeLog, Duration)> {
-        self.wal.close()?;
-        self.place.open_timed()
-    }
-
-    /// What the last open found.
-    #[must_use]
-    pub fn recovery_report(&self) -> &RecoveryReport {
-        self.wal.recovery_report()
+        Ok(())
     }
 }
 
@@ -216,6 +156,11 @@ impl Log for PalisadeLog {
         self.commit(thread, record)
     }
 
+    fn atomic(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
+        self.wal.append_batch(&vec![record; count as usize])?.wait()?;
+        Ok(())
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(self.wal.sync()?)
     }
@@ -227,25 +172,16 @@ impl Log for PalisadeLog {
     fn syncs(&self) -> Option<u64> {
         match self.place {
             Place::Folder(..) => Some(self.wal.stats().syncs),
-            Place::Memory(_) => None,
+            Place::Memory(..) => None,
         }
     }
 
     fn read_back(self: Box<Self>) -> Result<Option<u64>> {
         let PalisadeLog { wal, place } = *self;
         drop(wal);
-        let reopened = PalisadeLog { wal: place.open()?, place };
-        reopened.scan().map(Some)
+        let reopened = PalisadeLog::at(place)?;
+        let mut tally = Tally::new();
+        reopened.scan(&mut tally)?;
+        Ok(Some(tally.records()))
     }
-}
-
-fn copy_files(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir(to).with_context(|| format!("creating {}", to.display()))?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        fs::copy(entry.path(), &target)
-            .with_context(|| format!("copying to {}", target.display()))?;
-    }
-    Ok(())
 }

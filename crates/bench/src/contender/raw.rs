@@ -5,9 +5,10 @@ use std::hint::black_box;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use palisade::crc32c_append;
 
+use super::filled::{End, Filled, Opening, Tally};
 use super::positioned::{read_at, write_all_at};
 use super::{Log, Profile, lacks_reading};
 use crate::plan::Plan;
@@ -27,6 +28,8 @@ pub(super) const PROFILE: Profile = Profile {
             _ => Box::new(FileFloor::create(plan)?),
         })
     },
+    lacks_form: |_| None,
+    fill: |_, plan| Ok(Box::new(ReadFloor::create(plan)?)),
 };
 
 /// More than a piece and the longest record together.
@@ -162,6 +165,10 @@ impl Log for FileFloor {
         tail.sync()
     }
 
+    fn atomic(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
+        self.batch(thread, record, count)
+    }
+
     fn sync(&self) -> Result<()> {
         lock(&self.tail).sync()
     }
@@ -181,38 +188,50 @@ impl Log for FileFloor {
 
 /// `scan`: a file of bare records is read in pieces of 1 MiB, each checksummed as a whole.
 #[derive(Debug)]
-pub struct ReadFloor {
+struct ReadFloor {
     file: File,
     record_bytes: u64,
 }
 
 impl ReadFloor {
-    /// Writes the file.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn create(plan: &Plan) -> Result<ReadFloor> {
+    fn create(plan: &Plan) -> Result<ReadFloor> {
         let path = plan.dir.join("raw");
         write_records(&path, &plan.record(), plan.records)?;
         Ok(ReadFloor { file: File::open(path)?, record_bytes: plan.record_bytes as u64 })
     }
+}
 
-    /// Reads all of it and returns the number of records.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn scan(&self) -> Result<u64> {
+impl Filled for ReadFloor {
+    fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
         let mut piece = vec![0; PIECE_BYTES];
         let mut at = 0;
         loop {
             match read_at(&self.file, &mut piece, at)? {
-                0 => return Ok(at / self.record_bytes),
+                0 => break,
                 n => {
                     black_box(crc32c_append(0, &piece[..n]));
                     at += n as u64;
                 }
             }
         }
+        tally.count(at / self.record_bytes, at);
+        Ok(())
+    }
+
+    fn get(&self, _number: u64, _tally: &mut Tally<'_>) -> Result<()> {
+        bail!("a floor has no records")
+    }
+
+    fn log_bytes(&self) -> Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn segments(&self) -> Result<u64> {
+        Ok(1)
+    }
+
+    fn end(self: Box<Self>, _end: End) -> Result<Opening> {
+        bail!("a floor has nothing to open")
     }
 }
 

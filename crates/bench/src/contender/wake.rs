@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle, Thread};
 
 use anyhow::Result;
 
-use super::{Log, Profile};
+use super::{Log, Profile, no_fill};
 use crate::plan::Plan;
 use crate::workload::Workload;
 
@@ -17,7 +17,9 @@ pub(super) const PROFILE: Profile = Profile {
         (!matches!(workload, Workload::Commit | Workload::OpenLoop))
             .then_some("it has no log, only waiters")
     },
+    lacks_form: |_| None,
     create: |_, plan| Ok(Box::new(WakeFloor::start(plan))),
+    fill: no_fill,
 };
 
 /// Each `commit` parks its thread; one thread wakes all that are parked, again and again.

@@ -1,23 +1,22 @@
 //! Reading single records in random order, from the page cache.
 
-use std::hint::black_box;
 use std::time::Instant;
 
-use anyhow::Result;
-use palisade::Lsn;
+use anyhow::{Result, bail};
 
-use super::Outcome;
+use super::scan::check;
+use super::{Outcome, Workload};
 use crate::contender::Contender;
-use crate::contender::palisade::PalisadeLog;
+use crate::contender::filled::{Filled, Tally};
 use crate::latency::Latencies;
 use crate::plan::Plan;
 use crate::team::together;
 
 /// Reads records over and over until the time is over.
 pub(super) fn measure(contender: Contender, plan: &Plan) -> Result<Outcome> {
-    let log = PalisadeLog::filled(contender, &plan.dir, &plan.record(), plan.records)?;
-    let lsns = log.lsns()?;
-    let (elapsed, reads) = together(plan.threads, |thread| read(&log, &lsns, thread, plan));
+    let log = contender.fill(Workload::Get, plan)?;
+    let kept = check(&*log, plan)?;
+    let (elapsed, reads) = together(plan.threads, |thread| read(&*log, thread, plan));
     let mut latencies = Latencies::new();
     let mut records = 0;
     for read in reads {
@@ -28,22 +27,27 @@ pub(super) fn measure(contender: Contender, plan: &Plan) -> Result<Outcome> {
     Ok(Outcome {
         records_per_s: records as f64 / elapsed.as_secs_f64(),
         quantiles_us: latencies.quantiles_us(),
+        kept: Some(kept),
         ..Outcome::default()
     })
 }
 
-fn read(log: &PalisadeLog, lsns: &[Lsn], thread: usize, plan: &Plan) -> Result<(u64, Latencies)> {
+fn read(log: &dyn Filled, thread: usize, plan: &Plan) -> Result<(u64, Latencies)> {
     let begin = Instant::now();
     let mut latencies = Latencies::new();
     let mut random = Random(thread as u64 + 1);
-    let mut records = 0;
-    while records == 0 || begin.elapsed() < plan.time {
-        let lsn = lsns[random.below(lsns.len())];
-        let record = latencies.time(|| log.wal().get(lsn))?;
-        black_box(record.data());
-        records += 1;
+    let mut tally = Tally::new();
+    let mut reads = 0;
+    while reads == 0 || begin.elapsed() < plan.time {
+        let number = random.below(plan.records);
+        latencies.time(|| log.get(number, &mut tally))?;
+        reads += 1;
     }
-    Ok((records, latencies))
+    if tally.records() != reads {
+        bail!("{reads} reads found {} records", tally.records());
+    }
+    tally.must_have_bytes_of(plan.record_bytes)?;
+    Ok((reads, latencies))
 }
 
 /// Marsaglia's xorshift64: good enough to visit records in no order.
@@ -51,10 +55,10 @@ fn read(log: &PalisadeLog, lsns: &[Lsn], thread: usize, plan: &Plan) -> Result<(
 struct Random(u64);
 
 impl Random {
-    fn below(&mut self, bound: usize) -> usize {
+    fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        (self.0 % bound as u64) as usize
+        self.0 % bound
     }
 }

@@ -38,6 +38,8 @@ pub enum Workload {
     Tasks,
     /// Threads append a batch of records, then sync once.
     Batch,
+    /// Threads append a batch that a crash leaves whole or not at all.
+    Atomic,
     /// A log is read from end to end.
     Scan,
     /// Single records are read in random order.
@@ -58,11 +60,12 @@ pub enum Workload {
 
 impl Workload {
     /// All, in the order in which `all` measures them.
-    pub const ALL: [Workload; 12] = [
+    pub const ALL: [Workload; 13] = [
         Workload::Append,
         Workload::Commit,
         Workload::Tasks,
         Workload::Batch,
+        Workload::Atomic,
         Workload::Scan,
         Workload::Get,
         Workload::Recover,
@@ -80,6 +83,7 @@ impl Workload {
             Workload::Append => "append",
             Workload::Commit | Workload::Tasks => "commit",
             Workload::Batch => "batch",
+            Workload::Atomic => "atomic",
             Workload::Scan => "scan",
             Workload::Get => "get",
             Workload::Recover => "recover",
@@ -105,9 +109,12 @@ impl Workload {
             Workload::Commit => "append, return when the record is durable",
             Workload::Tasks => "the same by --tasks futures, each awaits its own record",
             Workload::Batch => "append --batch records, sync once; latency of both together",
+            Workload::Atomic => {
+                "append --batch records as one batch, whole or not there at all; sync"
+            }
             Workload::Scan => "read all records from the page cache, checksums verified",
             Workload::Get => "read single records in random order from the page cache",
-            Workload::Recover => "open a log that was not closed; all of its records are durable",
+            Workload::Recover => "open a log that was not closed, in several forms",
             Workload::Reopen => "open a log of segments of 64 KiB that was closed",
             Workload::Policies => "append under each sync policy of the log",
             Workload::Rotation => "append across segments of several sizes, each call timed",
@@ -119,8 +126,15 @@ impl Workload {
     /// Whether its records go to a [`Log`](crate::contender::Log) that the contender creates.
     #[must_use]
     pub fn writes(self) -> bool {
-        use Workload::{Append, Batch, Commit, OpenLoop, Sync, Tasks};
-        matches!(self, Append | Commit | Tasks | Batch | Sync | OpenLoop)
+        use Workload::{Append, Atomic, Batch, Commit, OpenLoop, Sync, Tasks};
+        matches!(self, Append | Commit | Tasks | Batch | Atomic | Sync | OpenLoop)
+    }
+
+    /// Whether its records lie in a [`Filled`](crate::contender::filled::Filled) log before.
+    #[must_use]
+    pub fn reads(self) -> bool {
+        use Workload::{Get, Recover, Reopen, Scan};
+        matches!(self, Scan | Get | Recover | Reopen)
     }
 
     /// Whether its figures have latencies of calls.
@@ -133,8 +147,8 @@ impl Workload {
     /// Whether it is about durability, which tmpfs has not.
     #[must_use]
     pub fn needs_a_disk(self) -> bool {
-        use Workload::{Batch, Commit, OpenLoop, Policies, Sync, Tasks};
-        matches!(self, Commit | Tasks | Batch | Policies | Sync | OpenLoop)
+        use Workload::{Atomic, Batch, Commit, OpenLoop, Policies, Sync, Tasks};
+        matches!(self, Commit | Tasks | Batch | Atomic | Policies | Sync | OpenLoop)
     }
 
     /// Whether several threads can do it at the same time.
@@ -148,6 +162,7 @@ impl Workload {
     pub fn default_threads(self) -> &'static [usize] {
         match self {
             Workload::Append | Workload::Commit | Workload::Batch => &[1, 2, 8],
+            Workload::Atomic => &[1, 8],
             Workload::Tasks => &[2],
             Workload::OpenLoop => &[8],
             _ => &[1],
@@ -164,6 +179,16 @@ impl Workload {
         }
     }
 
+    /// Records in a batch without `--batch`; `None` where there are no batches.
+    #[must_use]
+    pub fn default_batch(self) -> Option<u32> {
+        match self {
+            Workload::Batch => Some(1000),
+            Workload::Atomic => Some(100),
+            _ => None,
+        }
+    }
+
     /// Records in the log without `--records`; `None` where the time decides.
     #[must_use]
     pub fn default_records(self, record_bytes: u32) -> Option<u64> {
@@ -175,12 +200,13 @@ impl Workload {
         }
     }
 
-    /// The forms that are measured when the command line asks for none.
+    /// The forms that are measured when the command line asks for none: all that it has.
     #[must_use]
     pub fn default_variants(self) -> &'static [Variant] {
         match self {
             Workload::Tasks => &[Variant::Tasks(1024)],
             Workload::OpenLoop => &Variant::SHARES,
+            Workload::Recover => &Variant::LEFT,
             Workload::Policies => &Variant::POLICIES,
             Workload::Rotation => &Variant::SEGMENTS,
             Workload::Sync => &Variant::DIRTY,
@@ -209,6 +235,11 @@ impl Workload {
             Workload::Batch => {
                 self.write(contender, plan, plan.batch, &|log, thread, record, latencies| {
                     latencies.time(|| log.batch(thread, record, plan.batch))
+                })
+            }
+            Workload::Atomic => {
+                self.write(contender, plan, plan.batch, &|log, thread, record, latencies| {
+                    latencies.time(|| log.atomic(thread, record, plan.batch))
                 })
             }
             Workload::Tasks => tasks::measure(contender.create(self, plan)?, plan),

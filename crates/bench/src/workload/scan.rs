@@ -2,42 +2,56 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
-use super::{Kept, Outcome};
+use super::{Kept, Outcome, Workload};
 use crate::contender::Contender;
-use crate::contender::palisade::PalisadeLog;
-use crate::contender::raw::ReadFloor;
+use crate::contender::filled::{Filled, Tally};
 use crate::plan::Plan;
 use crate::team::together;
 
 /// Scans the contender's log over and over until the time is over.
 pub(super) fn measure(contender: Contender, plan: &Plan) -> Result<Outcome> {
-    if contender == Contender::Raw {
-        let floor = ReadFloor::create(plan)?;
-        return passes(plan, &|| floor.scan());
-    }
-    let log = PalisadeLog::filled(contender, &plan.dir, &plan.record(), plan.records)?;
-    passes(plan, &|| log.scan())
+    let log = contender.fill(Workload::Scan, plan)?;
+    // It also brings all bytes into the page cache.
+    let kept = check(&*log, plan)?;
+    log.rewind()?;
+    let (_, rates) = together(plan.threads, |_| scan_until_over(&*log, plan));
+    let records_per_s = rates.into_iter().sum::<Result<f64>>()?;
+    Ok(Outcome { records_per_s, kept: Some(kept), ..Outcome::default() })
 }
 
-fn passes(plan: &Plan, scan: &(dyn Fn() -> Result<u64> + Sync)) -> Result<Outcome> {
-    // The first pass brings all bytes into the page cache; it counts for the check only.
-    let read_back = scan()?;
-    let (elapsed, counts) = together(plan.threads, |_| scan_until(plan.time, scan));
-    let records: u64 = counts.into_iter().sum::<Result<u64>>()?;
-    Ok(Outcome {
-        records_per_s: records as f64 / elapsed.as_secs_f64(),
-        kept: Some(Kept { acknowledged: plan.records, read_back }),
-        ..Outcome::default()
-    })
+/// Reads the log once, untimed, and compares each of its records with what was appended.
+pub(super) fn check(log: &dyn Filled, plan: &Plan) -> Result<Kept> {
+    let record = plan.record();
+    // On a thread of its own: some contenders keep what a thread has read last.
+    let (_, mut whole) = together(1, |_| -> Result<u64> {
+        let mut tally = Tally::comparing(&record);
+        log.scan(&mut tally)?;
+        tally.must_have_bytes_of(plan.record_bytes)?;
+        Ok(tally.whole_records())
+    });
+    let read_back = whole.pop().unwrap_or(Ok(0))?;
+    Ok(Kept { acknowledged: plan.records, read_back })
 }
 
-fn scan_until(limit: Duration, scan: &dyn Fn() -> Result<u64>) -> Result<u64> {
-    let begin = Instant::now();
+/// Records a second of one thread, which reads the log at least once.
+fn scan_until_over(log: &dyn Filled, plan: &Plan) -> Result<f64> {
+    let mut elapsed = Duration::ZERO;
     let mut records = 0;
-    while records == 0 || begin.elapsed() < limit {
-        records += scan()?;
+    loop {
+        let mut tally = Tally::new();
+        let begin = Instant::now();
+        log.scan(&mut tally)?;
+        elapsed += begin.elapsed();
+        tally.must_have_bytes_of(plan.record_bytes)?;
+        if tally.records() < plan.records {
+            bail!("a pass found {} of {} records", tally.records(), plan.records);
+        }
+        records += tally.records();
+        if elapsed >= plan.time {
+            return Ok(records as f64 / elapsed.as_secs_f64());
+        }
+        log.rewind()?;
     }
-    Ok(records)
 }

@@ -25,6 +25,14 @@ pub enum Variant {
     RawSegment(u64),
     /// `sync`: bytes that were appended before.
     Dirty(u64),
+    /// `recover`: so many bytes of garbage lie behind the last record.
+    Torn(u64),
+    /// `recover`: the log fills so many segments.
+    Segments(u32),
+    /// `recover`: so many bytes of records were appended after the last sync.
+    Unsynced(u64),
+    /// `recover`: the open checks every record, whatever it has to look at otherwise.
+    FullCheck,
 }
 
 /// A segment that a burst does not fill: no rotation.
@@ -51,6 +59,20 @@ impl Variant {
         Variant::RawSegment(4 << 20),
     ];
 
+    /// What `recover` finds.
+    pub(super) const LEFT: [Variant; 10] = [
+        Variant::Plain,
+        Variant::Torn(64 << 10),
+        Variant::Torn(1 << 20),
+        Variant::Torn(16 << 20),
+        Variant::Segments(2),
+        Variant::Segments(5),
+        Variant::Segments(10),
+        Variant::Unsynced(1 << 20),
+        Variant::Unsynced(60 << 20),
+        Variant::FullCheck,
+    ];
+
     /// What was written before the syncs of `sync`.
     pub(super) const DIRTY: [Variant; 5] = [
         Variant::Dirty(0),
@@ -59,6 +81,17 @@ impl Variant {
         Variant::Dirty(1 << 20),
         Variant::Dirty(10 << 20),
     ];
+}
+
+impl Variant {
+    /// The name by which `--forms` asks for it.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Variant::Plain => "plain".into(),
+            other => other.to_string().replace([' ', ','], "-").replace("--", "-"),
+        }
+    }
 }
 
 impl fmt::Display for Variant {
@@ -76,6 +109,10 @@ impl fmt::Display for Variant {
             Variant::Segment(bytes) => write!(f, "{} MiB segments", bytes >> 20),
             Variant::RawSegment(bytes) => write!(f, "{} MiB, no zeros", bytes >> 20),
             Variant::Dirty(bytes) => write!(f, "{} KiB dirty", bytes >> 10),
+            Variant::Torn(bytes) => write!(f, "{} KiB torn", bytes >> 10),
+            Variant::Segments(count) => write!(f, "{count} segments"),
+            Variant::Unsynced(bytes) => write!(f, "{} MiB unsynced", bytes >> 20),
+            Variant::FullCheck => write!(f, "full check"),
         }
     }
 }
@@ -86,14 +123,20 @@ mod tests {
 
     #[test]
     fn each_form_of_a_workload_has_a_name_of_its_own() {
-        let all = [Variant::SHARES.as_slice(), &Variant::POLICIES, &Variant::SEGMENTS]
-            .concat()
-            .into_iter()
-            .chain(Variant::DIRTY);
-        let names: Vec<String> = all.map(|variant| variant.to_string()).collect();
+        let all = [
+            Variant::SHARES.as_slice(),
+            &Variant::POLICIES,
+            &Variant::SEGMENTS,
+            &Variant::DIRTY,
+            &Variant::LEFT,
+        ];
+        let names: Vec<String> = all.concat().into_iter().map(Variant::name).collect();
         for (place, name) in names.iter().enumerate() {
             assert!(!name.is_empty() && !names[..place].contains(name), "{name}");
         }
         assert_eq!(Variant::Plain.to_string(), "");
+        assert_eq!(Variant::Torn(64 << 10).name(), "64-KiB-torn");
+        assert_eq!(Variant::Share(20).name(), "20-%-load");
+        assert_eq!(Variant::RawSegment(4 << 20).name(), "4-MiB-no-zeros");
     }
 }
