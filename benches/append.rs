@@ -1,5 +1,6 @@
 //! Appends without a sync: one thread with records of 100 B to 10 KiB, and 1 to 8 threads with
-//! 256 B. The element is an append.
+//! 256 B. The element is an append. With the feature `peers`, other crates as well; okaywal has no
+//! append without a sync, and walrus-rust needs a process that was started for it.
 //!
 //! The log is emptied whenever 128 MiB are in it, outside of the timing, so that the figure
 //! holds neither the device nor a disk that fills up.
@@ -15,12 +16,20 @@ use palisade_bench::team::together;
 use palisade_bench::workload::Workload;
 
 const BURST_BYTES: u64 = 128 << 20;
-const CONTENDERS: [Contender; 5] = [
+const CONTENDERS: &[Contender] = &[
     Contender::Raw,
     Contender::Naive,
     Contender::PalisadeMem,
     Contender::PalisadeHeap,
     Contender::Palisade,
+    #[cfg(feature = "peers")]
+    Contender::WalDbMem,
+    #[cfg(feature = "peers")]
+    Contender::WalDb,
+    #[cfg(feature = "peers")]
+    Contender::RaftEngine,
+    #[cfg(feature = "peers")]
+    Contender::Ironwal,
 ];
 
 criterion_group! {
@@ -37,7 +46,7 @@ fn single(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("append/single");
     for record_bytes in [100, 256, 1024, 10 * 1024] {
         group.throughput(Throughput::Bytes(record_bytes as u64));
-        for contender in CONTENDERS {
+        for &contender in CONTENDERS {
             let id = BenchmarkId::new(contender.name(), record_bytes);
             appends(&mut group, id, contender, 1, record_bytes);
         }
@@ -49,7 +58,7 @@ fn multi(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("append/multi");
     for threads in [1, 2, 4, 8] {
         group.throughput(Throughput::Elements(threads as u64));
-        for contender in CONTENDERS {
+        for &contender in CONTENDERS {
             let id = BenchmarkId::new(contender.name(), threads);
             appends(&mut group, id, contender, threads, 256);
         }

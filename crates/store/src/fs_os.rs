@@ -253,3 +253,21 @@ mod platform {
         None
     }
 }
+
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_without_a_name_here_has_its_number_and_does_not_overwrite_in_place() {
+        let proc = Path::new("/proc");
+        assert_eq!(file_system(proc).as_deref(), Some("0x9fa0"));
+        assert!(!OsDisk.overwrites_in_place(proc));
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_has_no_file_system() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(file_system(&dir.path().join("missing")), None);
+    }
+}

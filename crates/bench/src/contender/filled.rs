@@ -13,6 +13,8 @@ use anyhow::{Context, Result, bail};
 /// Its bytes look like no frame of any contender: random, but the same in each run.
 const GARBAGE_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 const PIECE_BYTES: usize = 1 << 20;
+/// A log without appends comes to rest long before.
+const MOST_COPIES: usize = 20;
 
 /// A log of records that are all alike, written and not yet ended.
 ///
@@ -139,12 +141,36 @@ impl<'a> Tally<'a> {
 
 /// Copies a log's folder, as a process that is killed at this moment leaves it, to one beside it.
 ///
+/// Nobody appends meanwhile, but a thread of the log may still make and rename files for later:
+/// then the copy is made again, because a file that had one name at its beginning and another at
+/// its end may be missing in it.
+///
 /// # Errors
 /// If it cannot be copied.
 pub fn image_of(folder: &Path) -> Result<PathBuf> {
     let image = folder.with_extension("image");
-    copy_folder(folder, &image)?;
-    Ok(image)
+    for _ in 0..MOST_COPIES {
+        let before = names_below(folder)?;
+        let copied = copy_folder(folder, &image);
+        if names_below(folder)? == before {
+            return copied.map(|()| image);
+        }
+        fs::remove_dir_all(&image).with_context(|| format!("deleting {}", image.display()))?;
+    }
+    bail!("{} does not come to rest: it changed during {MOST_COPIES} copies", folder.display())
+}
+
+fn names_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("listing {}", folder.display()))? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            names.extend(names_below(&entry.path())?);
+        }
+        names.push(entry.path());
+    }
+    names.sort();
+    Ok(names)
 }
 
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {

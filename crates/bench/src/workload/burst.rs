@@ -68,8 +68,9 @@ pub(super) fn measure(
     step: Step<'_>,
 ) -> Result<Outcome> {
     let work = in_steps(records_a_step, step);
-    Round { log: &*log, plan, records_a_turn: records_a_step, work: &work }.warm_up()?;
-    measure_warm(log, plan, records_a_step, &work)
+    let round = Round { plan, records_a_turn: records_a_step, work: &work };
+    round.warm_up(&*log)?;
+    round.measure(log)
 }
 
 /// One step a turn.
@@ -87,33 +88,8 @@ pub(super) fn in_steps(
     }
 }
 
-/// Measures a log for one round that has been worked with and is empty; a turn is so many records.
-pub(super) fn measure_warm(
-    log: Box<dyn Log>,
-    plan: &Plan,
-    records_a_turn: u32,
-    work: Work<'_>,
-) -> Result<Outcome> {
-    let syncs_before = log.syncs();
-    let (sum, last_burst) = Round { log: &*log, plan, records_a_turn, work }.bursts()?;
-    let syncs = log.syncs().zip(syncs_before).map(|(after, before)| after - before - sum.trims);
-    let read_back = log.read_back()?;
-    let seconds = sum.elapsed.as_secs_f64();
-    Ok(Outcome {
-        records_per_s: sum.records as f64 / seconds,
-        quantiles_us: sum.latencies.quantiles_us(),
-        syncs_per_s: syncs.map(|syncs| syncs as f64 / seconds),
-        records_per_sync: syncs
-            .filter(|&syncs| syncs > 0)
-            .map(|syncs| sum.records as f64 / syncs as f64),
-        kept: read_back.map(|read_back| Kept { acknowledged: last_burst, read_back }),
-        ..Outcome::default()
-    })
-}
-
 /// One contender's work in one round.
 pub(super) struct Round<'a> {
-    pub(super) log: &'a dyn Log,
     pub(super) plan: &'a Plan,
     pub(super) records_a_turn: u32,
     pub(super) work: Work<'a>,
@@ -129,29 +105,49 @@ struct Sum {
 
 impl Round<'_> {
     /// Works for a while, empties the log, and returns how many records a second it took.
-    pub(super) fn warm_up(&self) -> Result<f64> {
+    pub(super) fn warm_up(&self, log: &dyn Log) -> Result<f64> {
         let recorders = self.recorders();
-        let (elapsed, records) = self.burst(LONGEST_WARM_UP.min(self.plan.time), &recorders)?;
-        self.log.trim()?;
+        let limit = LONGEST_WARM_UP.min(self.plan.time);
+        let (elapsed, records) = self.burst(log, limit, &recorders)?;
+        log.trim()?;
         Ok(records as f64 / elapsed.as_secs_f64())
     }
 
+    /// Measures a log that has been worked with and is empty.
+    pub(super) fn measure(&self, log: Box<dyn Log>) -> Result<Outcome> {
+        let syncs_before = log.syncs();
+        let (sum, last_burst) = self.bursts(&*log)?;
+        let syncs = log.syncs().zip(syncs_before).map(|(after, before)| after - before - sum.trims);
+        let read_back = log.read_back()?;
+        let seconds = sum.elapsed.as_secs_f64();
+        Ok(Outcome {
+            records_per_s: sum.records as f64 / seconds,
+            quantiles_us: sum.latencies.quantiles_us(),
+            syncs_per_s: syncs.map(|syncs| syncs as f64 / seconds),
+            records_per_sync: syncs
+                .filter(|&syncs| syncs > 0)
+                .map(|syncs| sum.records as f64 / syncs as f64),
+            kept: read_back.map(|read_back| Kept { acknowledged: last_burst, read_back }),
+            ..Outcome::default()
+        })
+    }
+
     /// Bursts until the time is over; also the records of the last one, which no trim followed.
-    fn bursts(&self) -> Result<(Sum, u64)> {
+    fn bursts(&self, log: &dyn Log) -> Result<(Sum, u64)> {
         let recorders = self.recorders();
         let round_end = Instant::now() + self.plan.time * WALL_PER_TIMED;
         let mut sum = Sum::default();
         let last_burst = loop {
             let left = self.plan.time.saturating_sub(sum.elapsed);
-            let (elapsed, records) = self.burst(left, &recorders)?;
+            let (elapsed, records) = self.burst(log, left, &recorders)?;
             sum.elapsed += elapsed;
             sum.records += records;
             if sum.elapsed >= self.plan.time || Instant::now() >= round_end {
                 break records;
             }
-            let before = self.log.syncs();
-            self.log.trim()?;
-            sum.trims += self.log.syncs().zip(before).map_or(0, |(after, before)| after - before);
+            let before = log.syncs();
+            log.trim()?;
+            sum.trims += log.syncs().zip(before).map_or(0, |(after, before)| after - before);
         };
         for recorder in recorders {
             sum.latencies.merge(&recorder.into_inner().unwrap_or_else(PoisonError::into_inner));
@@ -160,7 +156,12 @@ impl Round<'_> {
     }
 
     /// Turns until `limit` has passed or the burst's bytes are appended.
-    fn burst(&self, limit: Duration, recorders: &[Mutex<Latencies>]) -> Result<(Duration, u64)> {
+    fn burst(
+        &self,
+        log: &dyn Log,
+        limit: Duration,
+        recorders: &[Mutex<Latencies>],
+    ) -> Result<(Duration, u64)> {
         let turn_bytes = u64::from(self.records_a_turn) * self.plan.record_bytes as u64;
         let turns = (BURST_BYTES / turn_bytes.max(1)).max(self.plan.threads as u64);
         let (begin, taken) = (OnceLock::new(), AtomicU64::new(0));
@@ -168,7 +169,7 @@ impl Round<'_> {
         let record = self.plan.record();
         let (elapsed, done) = together(self.plan.threads, |thread| -> Result<u64> {
             let mut latencies = recorders[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            (self.work)(&turns, self.log, thread, &record, &mut latencies)
+            (self.work)(&turns, log, thread, &record, &mut latencies)
         });
         Ok((elapsed, done.into_iter().sum::<Result<u64>>()?))
     }

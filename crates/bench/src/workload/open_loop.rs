@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::Outcome;
-use super::burst::{Round, Turns, in_steps, measure_warm};
+use super::burst::{Round, Turns, in_steps};
 use super::variant::Variant;
 use crate::contender::Log;
 use crate::latency::Latencies;
@@ -45,7 +45,7 @@ pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
         }
         Ok(records)
     };
-    let outcome = measure_warm(log, plan, 1, &work)?;
+    let outcome = Round { plan, records_a_turn: 1, work: &work }.measure(log)?;
     Ok(Outcome { offered_per_s: Some(rate), ..outcome })
 }
 
@@ -54,9 +54,9 @@ fn closed_loop(log: &dyn Log, plan: &Plan) -> Result<f64> {
     let step =
         |log: &dyn Log, thread: usize, record: &[u8], _: &mut Latencies| log.commit(thread, record);
     let work = in_steps(1, &step);
-    let round = Round { log, plan, records_a_turn: 1, work: &work };
-    round.warm_up()?;
-    round.warm_up()
+    let round = Round { plan, records_a_turn: 1, work: &work };
+    round.warm_up(log)?;
+    round.warm_up(log)
 }
 
 fn wait_until(due: Instant) {

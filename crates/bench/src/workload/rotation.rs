@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use palisade::{Lsn, Options};
 
-use super::burst::{Round, Turns, measure_warm};
+use super::burst::{Round, Turns};
 use super::variant::Variant;
 use super::{Moment, Outcome};
 use crate::contender::palisade::PalisadeLog;
@@ -35,9 +35,10 @@ pub(super) fn measure(contender: Contender, plan: &Plan) -> Result<Outcome> {
                 latencies: &mut Latencies| {
         append(turns, log, record, latencies, &mut lock(&seen))
     };
-    Round { log: &*log, plan, records_a_turn: 1, work: &work }.warm_up()?;
+    let round = Round { plan, records_a_turn: 1, work: &work };
+    round.warm_up(&*log)?;
     *lock(&seen) = Seen::new(segment_bytes);
-    let outcome = measure_warm(log, plan, 1, &work)?;
+    let outcome = round.measure(log)?;
     let seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(Outcome { rotation_us: seen.rotation_us(), timeline: seen.moments, ..outcome })
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 
 use super::Outcome;
-use super::burst::{Round, Turns, measure_warm};
+use super::burst::{Round, Turns};
 use super::variant::Variant;
 use crate::contender::Log;
 use crate::latency::Latencies;
@@ -39,9 +39,9 @@ pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
         let tasks = (tasks + plan.threads - 1 - thread) / plan.threads;
         commit(turns, log, record, latencies, tasks)
     };
-    let records_a_turn = RECORDS_A_TURN;
-    Round { log: &*log, plan, records_a_turn, work: &work }.warm_up()?;
-    measure_warm(log, plan, records_a_turn, &work)
+    let round = Round { plan, records_a_turn: RECORDS_A_TURN, work: &work };
+    round.warm_up(&*log)?;
+    round.measure(log)
 }
 
 fn commit(

@@ -69,7 +69,7 @@ impl Variant {
         Variant::Segments(5),
         Variant::Segments(10),
         Variant::Unsynced(1 << 20),
-        Variant::Unsynced(60 << 20),
+        Variant::Unsynced(56 << 20),
         Variant::FullCheck,
     ];
 
