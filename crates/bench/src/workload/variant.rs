@@ -89,7 +89,7 @@ impl Variant {
     pub fn name(self) -> String {
         match self {
             Variant::Plain => "plain".into(),
-            other => other.to_string().replace([' ', ','], "-").replace("--", "-"),
+            other => other.to_string().replace(", ", "-").replace(' ', "-").replace('%', "percent"),
         }
     }
 }
@@ -136,7 +136,7 @@ mod tests {
         }
         assert_eq!(Variant::Plain.to_string(), "");
         assert_eq!(Variant::Torn(64 << 10).name(), "64-KiB-torn");
-        assert_eq!(Variant::Share(20).name(), "20-%-load");
+        assert_eq!(Variant::Share(20).name(), "20-percent-load");
         assert_eq!(Variant::RawSegment(4 << 20).name(), "4-MiB-no-zeros");
     }
 }
