@@ -3,10 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::workload::Variant;
+use crate::workload::{Variant, Workload};
 
 /// Record bytes that all threads together write at most between two trims of a log.
 pub const BURST_BYTES: u64 = 256 << 20;
+
+/// Bytes of a segment in `reopen`: the least that Palisade takes. The more segments, the more an
+/// open has to look at.
+const REOPEN_SEGMENT_BYTES: u64 = 64 << 10;
 
 /// What one contender is measured with in one round.
 #[derive(Clone, Debug)]
@@ -44,9 +48,48 @@ impl Plan {
         }
     }
 
+    /// Bytes of a segment, where the workload or its form asks for many of them and a record takes
+    /// so many bytes in the log.
+    #[must_use]
+    pub fn segment_bytes(&self, workload: Workload, frame_bytes: u64) -> Option<u64> {
+        match (workload, self.variant) {
+            (Workload::Reopen, _) => Some(REOPEN_SEGMENT_BYTES),
+            // A segment may end before the frame that no longer fits.
+            (_, Variant::Segments(count)) => {
+                Some((self.records * frame_bytes).div_ceil(u64::from(count)) + frame_bytes)
+            }
+            _ => None,
+        }
+    }
+
     /// A record to append. Its bytes do not matter to any contender, but are not all equal.
     #[must_use]
     pub fn record(&self) -> Vec<u8> {
         (0..self.record_bytes).map(|i| (i * 7) as u8).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_fills_as_many_segments_as_its_form_says() {
+        let plan = Plan { records: 1000, ..Plan::at("unused".as_ref(), 1, 256) };
+        assert_eq!(plan.segment_bytes(Workload::Recover, 280), None);
+        for segments in [2, 5, 10] {
+            let plan = Plan { variant: Variant::Segments(segments), ..plan.clone() };
+            let bytes = plan.segment_bytes(Workload::Recover, 280).unwrap();
+            assert_eq!(1000_u64.div_ceil(bytes / 280), u64::from(segments));
+        }
+    }
+
+    #[test]
+    fn no_more_records_are_unsynced_than_there_are() {
+        let plan = Plan { records: 10, ..Plan::at("unused".as_ref(), 1, 256) };
+        assert_eq!(plan.unsynced_records(), 0);
+        let of = |bytes| Plan { variant: Variant::Unsynced(bytes), ..plan.clone() };
+        assert_eq!(of(1024).unsynced_records(), 4);
+        assert_eq!(of(1 << 20).unsynced_records(), 10);
     }
 }

@@ -107,7 +107,6 @@ impl Log for IronWal {
     }
 }
 
-const REOPEN_SEGMENT_BYTES: u64 = 64 << 10;
 /// What the crate takes for a record's framing when it looks for room in a segment.
 const FRAMING_BYTES: u64 = 32;
 
@@ -124,12 +123,8 @@ fn fill(workload: Workload, plan: &Plan) -> Result<Box<dyn Filled>> {
         read_strategy: ReadStrategy::Mmap,
         ..WalOptions::new(plan.dir.join("log"))
     };
-    if workload == Workload::Reopen {
-        options.max_segment_size = REOPEN_SEGMENT_BYTES;
-    }
-    if let Variant::Segments(count) = plan.variant {
-        let bytes = plan.records * (plan.record_bytes as u64 + FRAMING_BYTES);
-        options.max_segment_size = bytes.div_ceil(u64::from(count)) + FRAMING_BYTES;
+    if let Some(bytes) = plan.segment_bytes(workload, plan.record_bytes as u64 + FRAMING_BYTES) {
+        options.max_segment_size = bytes;
     }
     let is_sealed = workload == Workload::Get;
     if is_sealed {

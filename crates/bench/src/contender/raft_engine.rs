@@ -34,7 +34,7 @@ use raft_engine::{Config, Engine, LogBatch, MessageExt, ReadableSize};
 use super::filled::{End, Filled, Opening, Tally, files_of, image_of, write_garbage};
 use super::{Log, Profile, lacks_full_check, lacks_options};
 use crate::plan::Plan;
-use crate::workload::{Variant, Workload};
+use crate::workload::Workload;
 
 pub(super) const PROFILE: Profile = Profile {
     name: "raft-engine",
@@ -197,7 +197,6 @@ fn scan(engine: &Engine, group: u64, tally: &mut Tally<'_>) -> Result<()> {
     Ok(())
 }
 
-const REOPEN_FILE_BYTES: u64 = 64 << 10;
 /// What a batch of one entry takes beside the record's bytes.
 const FRAMING_BYTES: u64 = 62;
 /// The one group of logs that lie there to be read or opened.
@@ -210,15 +209,8 @@ struct FilledRaftEngine {
 }
 
 fn fill(workload: Workload, plan: &Plan) -> Result<Box<dyn Filled>> {
-    let file_bytes = match (workload, plan.variant) {
-        (Workload::Reopen, _) => REOPEN_FILE_BYTES,
-        (_, Variant::Segments(count)) => {
-            let bytes = plan.records * (plan.record_bytes as u64 + FRAMING_BYTES);
-            bytes.div_ceil(u64::from(count))
-        }
-        _ => FILE_BYTES,
-    };
-    let target_file_size = ReadableSize(file_bytes);
+    let file_bytes = plan.segment_bytes(workload, plan.record_bytes as u64 + FRAMING_BYTES);
+    let target_file_size = ReadableSize(file_bytes.unwrap_or(FILE_BYTES));
     let config = Config { target_file_size, ..config(&plan.dir.join("log"))? };
     let engine = Engine::open(config.clone())?;
     let record = plan.record();

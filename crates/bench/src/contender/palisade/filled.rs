@@ -10,8 +10,7 @@ use crate::contender::filled::{End, Filled, Opening, Tally, image_of, write_garb
 use crate::plan::Plan;
 use crate::workload::{Variant, Workload};
 
-/// The least that the log takes: the more of them, the more an open has to look at.
-const REOPEN_SEGMENT_BYTES: u64 = 64 << 10;
+const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
 /// Sizes of segments are multiples of it; a segment's header takes as much (docs/format.md).
 const BLOCK_BYTES: u64 = 4096;
 
@@ -29,11 +28,11 @@ pub(super) fn fill(
     workload: Workload,
     plan: &Plan,
 ) -> Result<Box<dyn Filled>> {
-    let segment_bytes = match (workload, plan.variant) {
-        (Workload::Reopen, _) => REOPEN_SEGMENT_BYTES,
-        (_, Variant::Segments(count)) => segment_bytes(plan, count),
-        _ => SEGMENT_BYTES,
-    };
+    let segment_bytes = plan
+        .segment_bytes(workload, framed_bytes(plan.record_bytes))
+        .map_or(SEGMENT_BYTES, |bytes| {
+            bytes.next_multiple_of(BLOCK_BYTES).max(LEAST_SEGMENT_BYTES)
+        });
     let verify = if plan.variant == Variant::FullCheck { Verify::Full } else { Verify::Tail };
     let options = Options::new().segment_bytes(segment_bytes).verify(verify);
     let log = PalisadeLog::at(Place::of(contender, &plan.dir, segment_bytes, options))?;
@@ -44,14 +43,6 @@ pub(super) fn fill(
     }
     let lsns = if workload == Workload::Get { lsns(&log.wal)? } else { Vec::new() };
     Ok(Box::new(FilledPalisade { log, segment_bytes, lsns }))
-}
-
-/// Bytes of segments of which the plan's records fill so many.
-fn segment_bytes(plan: &Plan, segments: u32) -> u64 {
-    let frame_bytes = framed_bytes(plan.record_bytes);
-    // A segment ends before the frame that no longer fits.
-    let bytes = (plan.records * frame_bytes).div_ceil(u64::from(segments)) + frame_bytes;
-    bytes.next_multiple_of(BLOCK_BYTES).max(REOPEN_SEGMENT_BYTES)
 }
 
 fn lsns(wal: &Wal) -> Result<Vec<Lsn>> {

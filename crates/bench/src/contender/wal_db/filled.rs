@@ -8,10 +8,9 @@ use wal_db::{FileStore, Lsn, MemStore, OpenPolicy, SegmentedStore, Wal, WalConfi
 
 use crate::contender::filled::{End, Filled, Opening, Tally, files_of, image_of, write_garbage};
 use crate::plan::Plan;
-use crate::workload::{Variant, Workload};
+use crate::workload::Workload;
 
 const FILE: &str = "log.wal";
-const REOPEN_SEGMENT_BYTES: u64 = 64 << 10;
 const HEADER_BYTES: u64 = 8;
 
 struct FilledWalDb {
@@ -46,22 +45,11 @@ impl Place {
 pub(super) fn fill_files(workload: Workload, plan: &Plan) -> Result<Box<dyn Filled>> {
     let folder = plan.dir.join("log");
     std::fs::create_dir(&folder)?;
-    let segment_bytes = match (workload, plan.variant) {
-        (Workload::Reopen, _) => Some(REOPEN_SEGMENT_BYTES),
-        (_, Variant::Segments(count)) => {
-            let bytes = plan.records * (HEADER_BYTES + plan.record_bytes as u64);
-            Some(bytes.div_ceil(u64::from(count)))
-        }
-        _ => None,
+    let place = match plan.segment_bytes(workload, HEADER_BYTES + plan.record_bytes as u64) {
+        Some(bytes) => Place::Segments(folder, bytes),
+        None => Place::File(folder),
     };
-    fill(
-        workload,
-        plan,
-        match segment_bytes {
-            Some(bytes) => Place::Segments(folder, bytes),
-            None => Place::File(folder),
-        },
-    )
+    fill(workload, plan, place)
 }
 
 /// The same in memory.
