@@ -132,8 +132,8 @@ fn each_batch_and_each_form_that_is_asked_for_is_a_figure_of_its_own() {
     let of_forms = figures(&mut forms);
     assert_eq!(of_forms.len(), 2);
     assert_eq!(of_forms[0]["variant"], "2 segments");
-    // One more may be there for what comes next.
-    assert!([2, 3].contains(&of_forms[0]["segments"].as_u64().unwrap()), "{of_forms:?}");
+    // More may be there for what comes next.
+    assert!(of_forms[0]["segments"].as_u64().unwrap() >= 2, "{of_forms:?}");
     assert_eq!(of_forms[1]["variant"], "full check");
 }
 

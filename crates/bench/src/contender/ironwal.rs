@@ -107,8 +107,8 @@ impl Log for IronWal {
     }
 }
 
-/// What the crate takes for a record's framing when it looks for room in a segment.
-const FRAMING_BYTES: u64 = 32;
+/// What a record takes in a segment beside its bytes.
+const FRAMING_BYTES: u64 = 36;
 
 /// A log that lies there to be read or opened.
 struct FilledIronWal {
