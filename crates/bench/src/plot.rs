@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::report::Figure;
@@ -19,14 +20,37 @@ const WIDEST_LINEAR: f64 = 30.0;
 /// # Errors
 /// If the folder or a file cannot be written.
 pub fn draw(figures: &[Figure], dir: &Path) -> Result<()> {
-    let Some(first) = figures.first() else { return Ok(()) };
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-    let stem = if first.tasks.is_some() { "commit-tasks" } else { first.workload };
-    for chart in charts(figures, stem) {
-        let path = dir.join(format!("{}.svg", chart.file));
-        chart.write(&path).with_context(|| format!("drawing {}", path.display()))?;
+    for picture in pictures(figures)? {
+        let path = dir.join(&picture.file);
+        fs::write(&path, &picture.svg).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())
+}
+
+/// A drawn chart.
+#[derive(Debug)]
+pub struct Picture {
+    /// The name that its file gets.
+    pub file: String,
+    /// What it shows, in a line.
+    pub title: String,
+    /// The picture itself.
+    pub svg: String,
+}
+
+/// Draws whatever the figures of one workload can show.
+///
+/// # Errors
+/// If a chart cannot be drawn.
+pub fn pictures(figures: &[Figure]) -> Result<Vec<Picture>> {
+    let Some(first) = figures.first() else { return Ok(Vec::new()) };
+    let stem = if first.tasks.is_some() { "commit-tasks" } else { &first.workload };
+    let picture = |chart: Chart| {
+        let svg = chart.svg().with_context(|| format!("drawing {}", chart.file))?;
+        Ok(Picture { file: format!("{}.svg", chart.file), title: chart.title, svg })
+    };
+    charts(figures, stem).into_iter().map(picture).collect()
 }
 
 fn charts(figures: &[Figure], stem: &str) -> Vec<Chart> {
@@ -189,11 +213,16 @@ impl Chart {
         ([0.0, greatest_x.max(last_place)], [least, greatest + room])
     }
 
-    fn write(&self, path: &Path) -> Result<()> {
-        let area = SVGBackend::new(path, SIZE).into_drawing_area();
+    fn svg(&self) -> Result<String> {
+        let mut svg = String::new();
+        self.draw_on(&SVGBackend::with_string(&mut svg, SIZE).into_drawing_area())?;
+        Ok(svg)
+    }
+
+    fn draw_on(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<()> {
         area.fill(&WHITE)?;
         let ([left, right], [bottom, top]) = self.ranges();
-        let mut chart = ChartBuilder::on(&area)
+        let mut chart = ChartBuilder::on(area)
             .caption(&self.title, ("sans-serif", 18))
             .margin(14)
             .x_label_area_size(44)
@@ -279,7 +308,7 @@ fn is_alike(one: &Figure, other: &Figure) -> bool {
 fn name(figure: &Figure) -> String {
     match &figure.variant {
         Some(variant) => format!("{}, {variant}", figure.contender),
-        None => figure.contender.into(),
+        None => figure.contender.clone(),
     }
 }
 

@@ -48,7 +48,7 @@ fn latencies_and_sizes_have_a_picture_where_there_are_any() {
 #[test]
 fn a_timeline_has_a_picture_of_its_own() {
     let mut figure = figure("palisade", 1, &[10.0]);
-    figure.workload = "rotation";
+    figure.workload = "rotation".into();
     let moment = |at_ms, worst_us, rotations| Moment { at_ms, worst_us, rotations };
     figure.timeline = vec![moment(0.0, 2.0, 0), moment(10.0, 90.0, 1)];
     let files = drawn(&[figure]);

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::workload::{Moment, Opened, Outcome};
@@ -15,24 +15,23 @@ const BYTES_PER_MIB: f64 = (1 << 20) as f64;
 
 /// One figure: a contender under one workload with one set of parameters.
 ///
-/// Scripts read these names. Fields are added, never renamed.
-#[derive(Clone, Debug, Serialize)]
+/// Scripts read these names. Fields are added, never renamed; a reader takes what a line lacks as
+/// not measured and passes over what it does not know.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Figure {
     /// What was measured.
-    pub workload: &'static str,
+    pub workload: String,
     /// Who was measured.
-    pub contender: &'static str,
+    pub contender: String,
     /// Version of the library that was measured.
-    pub version: Option<&'static str>,
+    pub version: Option<String>,
     /// Threads that worked at the same time.
     pub threads: usize,
     /// Bytes of a record.
     pub record_bytes: usize,
     /// Records between two syncs, in `batch`.
     pub batch: Option<u32>,
-    /// Records in the log, where it was filled before.
-    #[serde(skip)]
-    pub records: Option<u64>,
     /// Records a second, of all threads.
     pub records_per_s: f64,
     /// Bytes of records a second, in MiB.
@@ -85,9 +84,45 @@ pub struct Figure {
     /// Microseconds of an append that came first in its segment, in `rotation`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation_us: Option<f64>,
-    /// What happened when in the last round, in `rotation`: drawn, not printed.
-    #[serde(skip)]
+    /// Records in the log, where it was filled before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub records: Option<u64>,
+    /// When the run began, in seconds since 1970: figures of one run were measured in turns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub began: Option<u64>,
+    /// Instructions of a record; counted by another tool, the driver leaves it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<f64>,
+    /// What happened when in the last round, in `rotation`: triples of milliseconds, the longest
+    /// latency in microseconds, and appends that came first in their segment.
+    #[serde(with = "timeline", skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<Moment>,
+}
+
+/// A timeline as short triples.
+mod timeline {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::workload::Moment;
+
+    pub(super) fn serialize<S: Serializer>(
+        moments: &[Moment],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let to_tenths = |value: f64| (value * 10.0).round() / 10.0;
+        let triple = |moment: &Moment| {
+            (to_tenths(moment.at_ms), to_tenths(moment.worst_us), moment.rotations)
+        };
+        serializer.collect_seq(moments.iter().map(triple))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<Moment>, D::Error> {
+        let triples = Vec::<(f64, f64, u32)>::deserialize(deserializer)?;
+        let moment = |(at_ms, worst_us, rotations)| Moment { at_ms, worst_us, rotations };
+        Ok(triples.into_iter().map(moment).collect())
+    }
 }
 
 impl Figure {
@@ -135,7 +170,7 @@ fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 #[derive(Debug)]
 pub struct Csv(File);
 
-const COLUMNS: [&str; 29] = [
+const COLUMNS: [&str; 32] = [
     "workload",
     "contender",
     "version",
@@ -165,6 +200,9 @@ const COLUMNS: [&str; 29] = [
     "tasks",
     "offered_per_s",
     "rotation_us",
+    "records",
+    "began",
+    "instructions",
 ];
 
 impl Csv {
@@ -223,7 +261,7 @@ pub fn table(figures: &[Figure]) -> String {
 }
 
 fn header(figures: &[Figure]) -> Vec<String> {
-    let workload = figures.first().map_or("", |figure| figure.workload);
+    let workload = figures.first().map_or("", |figure| &figure.workload);
     let names = [
         workload,
         "form",
@@ -249,7 +287,7 @@ fn row(figure: &Figure, ratio: Option<f64>) -> Vec<String> {
     let optional =
         |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{value:.1}"));
     vec![
-        figure.contender.into(),
+        figure.contender.clone(),
         figure.variant.clone().unwrap_or_else(|| "-".into()),
         figure.threads.to_string(),
         figure.record_bytes.to_string(),
@@ -268,7 +306,9 @@ fn row(figure: &Figure, ratio: Option<f64>) -> Vec<String> {
     ]
 }
 
-fn rate(value: f64) -> String {
+/// A number as short as a table needs it.
+#[must_use]
+pub(crate) fn rate(value: f64) -> String {
     match value {
         value if value >= 1e7 => format!("{:.1} M", value / 1e6),
         value if value >= 1e6 => format!("{:.2} M", value / 1e6),
@@ -280,9 +320,9 @@ fn rate(value: f64) -> String {
 /// Against the first contender with as many threads, or with those that it has, and otherwise the
 /// same parameters.
 fn ratio(figure: &Figure, figures: &[Figure]) -> Option<f64> {
-    let first = figures.first()?.contender;
+    let first = &figures.first()?.contender;
     let is_alike = |base: &&Figure| {
-        base.contender == first
+        base.contender == *first
             && base.record_bytes == figure.record_bytes
             && base.variant == figure.variant
             && base.batch == figure.batch

@@ -1,38 +1,17 @@
 use super::*;
 
-pub(crate) fn figure(contender: &'static str, threads: usize, rates: &[f64]) -> Figure {
+pub(crate) fn figure(contender: &str, threads: usize, rates: &[f64]) -> Figure {
     let blank = Figure {
-        workload: "commit",
-        contender,
-        version: None,
+        workload: "commit".into(),
+        contender: contender.into(),
         threads,
         record_bytes: 256,
-        batch: None,
-        records_per_s: 0.0,
-        mib_per_s: 0.0,
-        p50_us: None,
-        p99_us: None,
-        p999_us: None,
-        syncs_per_s: None,
-        records_per_sync: None,
         seconds: 1.0,
         rounds: rates.len() as u32,
         dir_fs: Some("ext4".into()),
         cpu: Some("a, \"b\"".into()),
         cores: 2,
-        commit: None,
-        records_per_s_min: 0.0,
-        records_per_s_max: 0.0,
-        open_ms: None,
-        log_bytes: None,
-        segments: None,
-        records: None,
-        p9999_us: None,
-        variant: None,
-        tasks: None,
-        offered_per_s: None,
-        rotation_us: None,
-        timeline: Vec::new(),
+        ..Figure::default()
     };
     let round = |&rate| Outcome { records_per_s: rate, ..Outcome::default() };
     let rounds: Vec<Outcome> = rates.iter().map(round).collect();
@@ -61,6 +40,18 @@ fn json_has_the_published_fields_in_order_and_null_where_none_applies() {
     }
     assert!(line.contains("\"p50_us\":null"), "{line}");
     assert!(!line.contains("open_ms"), "{line}");
+}
+
+#[test]
+fn a_figure_is_read_back_as_it_was_printed() {
+    let mut figure = figure("palisade", 1, &[1.0]);
+    figure.records = Some(10);
+    figure.timeline = vec![Moment { at_ms: 10.0, worst_us: 2.5, rotations: 1 }];
+    let line = serde_json::to_string(&figure).unwrap();
+    assert!(line.contains("\"timeline\":[[10.0,2.5,1]]"), "{line}");
+    assert_eq!(serde_json::from_str::<Figure>(&line).unwrap(), figure);
+    let sparse = r#"{"workload":"get","a field of tomorrow":[1]}"#;
+    assert_eq!(serde_json::from_str::<Figure>(sparse).unwrap().workload, "get");
 }
 
 #[test]

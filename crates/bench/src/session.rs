@@ -1,7 +1,7 @@
 //! One run of the driver: contenders take turns, figures are reported.
 
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -40,7 +40,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let environment = Environment::of(&args.dir);
     let csv = args.csv.as_deref().map(Csv::create).transpose()?;
     let verdict = Verdict::AllReadBack;
-    let mut session = Session { args, folder, environment, csv, verdict };
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
+    let mut session = Session { args, folder, environment, began, csv, verdict };
     for workload in workloads {
         let figures = session.measure(workload)?;
         if let Some(dir) = &args.plot {
@@ -128,6 +129,8 @@ struct Session<'a> {
     args: &'a Args,
     folder: Folder,
     environment: Environment,
+    /// Seconds since 1970.
+    began: Option<u64>,
     csv: Option<Csv>,
     verdict: Verdict,
 }
@@ -353,37 +356,23 @@ impl Session<'_> {
     fn figure(&self, workload: Workload, entry: &Entry) -> Figure {
         let variant = entry.case.variant;
         let figure = Figure {
-            workload: workload.name(),
-            contender: entry.contender.name(),
-            version: entry.contender.version(),
+            workload: workload.name().into(),
+            contender: entry.contender.name().into(),
+            version: entry.contender.version().map(Into::into),
             threads: entry.case.threads,
             record_bytes: entry.case.record_bytes as usize,
             batch: entry.case.batch,
-            records_per_s: 0.0,
-            mib_per_s: 0.0,
-            p50_us: None,
-            p99_us: None,
-            p999_us: None,
-            syncs_per_s: None,
-            records_per_sync: None,
             seconds: self.args.seconds,
             rounds: self.args.rounds,
             dir_fs: self.environment.dir_fs.clone(),
             cpu: self.environment.cpu.clone(),
             cores: self.environment.cores,
             commit: self.environment.commit.clone(),
-            records_per_s_min: 0.0,
-            records_per_s_max: 0.0,
-            open_ms: None,
-            log_bytes: None,
-            segments: None,
             records: entry.case.records,
-            p9999_us: None,
+            began: self.began,
             variant: (variant != Variant::Plain).then(|| variant.to_string()),
             tasks: if let Variant::Tasks(tasks) = variant { Some(tasks) } else { None },
-            offered_per_s: None,
-            rotation_us: None,
-            timeline: Vec::new(),
+            ..Figure::default()
         };
         figure.with_medians_of(&entry.rounds)
     }
