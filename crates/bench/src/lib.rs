@@ -2,10 +2,11 @@
 //!
 //! A [`workload`] measures one [`contender`] for one round; a [`session`] lets the contenders
 //! take turns round by round and [`report`]s the medians. The criterion targets in the top-level
-//! `benches/` are built from the same contenders.
+//! `benches/` are built from the same contenders. A [`document`] puts committed figures side by side.
 
 pub mod cli;
 pub mod contender;
+pub mod document;
 pub mod environment;
 pub mod folder;
 pub mod latency;

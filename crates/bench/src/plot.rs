@@ -12,6 +12,21 @@ use crate::report::Figure;
 const SIZE: (u32, u32) = (900, 540);
 /// Above the highest point, in parts of the whole height.
 const HEADROOM: f64 = 0.08;
+/// Contenders in the order of the palette, where the third is hard to see.
+const COLORED: [&str; 12] = [
+    "naive",
+    "raw",
+    "wal-db-mem",
+    "palisade",
+    "wake",
+    "palisade-heap",
+    "palisade-mem",
+    "wal-db",
+    "okaywal",
+    "raft-engine",
+    "ironwal",
+    "walrus",
+];
 /// Values further apart than this need a logarithmic scale.
 const WIDEST_LINEAR: f64 = 30.0;
 
@@ -168,7 +183,7 @@ impl Chart {
         let with_most = figures.iter().filter(|figure| figure.threads == most);
         Chart {
             file: format!("{stem}-latency"),
-            title: format!("{stem}: latency, {most} threads"),
+            title: format!("{stem}: latency, {most} thread{}", if most == 1 { "" } else { "s" }),
             axes: ["percentile", "microseconds"],
             places: ["50", "99", "99.9", "99.99"].map(String::from).to_vec(),
             has_log_scale: true,
@@ -243,7 +258,7 @@ impl Chart {
             chart.draw_series([PathElement::new(ends, BLACK)])?;
         }
         for (index, line) in self.lines.iter().enumerate() {
-            let color = Palette99::pick(index).to_rgba();
+            let color = Palette99::pick(self.color(index)).to_rgba();
             let points = line.points.iter().map(|&(x, y)| (x, self.y(y)));
             chart
                 .draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?
@@ -259,6 +274,16 @@ impl Chart {
             .border_style(BLACK)
             .draw()?;
         Ok(area.present()?)
+    }
+
+    /// Each contender has the same colour in all pictures where it has one line.
+    fn color(&self, line: usize) -> usize {
+        let of_contender = |line: &Line| {
+            let name = line.name.split_once(" (").map_or(&*line.name, |parts| parts.0);
+            COLORED.iter().position(|colored| *colored == name)
+        };
+        let colors: Option<Vec<usize>> = self.lines.iter().map(of_contender).collect();
+        colors.map_or(line, |colors| colors[line])
     }
 
     fn place(&self, x: f64) -> String {
@@ -316,6 +341,7 @@ fn number(value: f64) -> String {
     match value {
         value if value >= 1e6 => format!("{} M", round(value / 1e6)),
         value if value >= 1e4 => format!("{} k", round(value / 1e3)),
+        value if value < 0.1 && value > 0.0 => format!("{value:.3}").trim_end_matches('0').into(),
         value => round(value),
     }
 }

@@ -57,6 +57,19 @@ fn a_timeline_has_a_picture_of_its_own() {
 }
 
 #[test]
+fn a_contender_has_the_same_colour_in_all_pictures() {
+    let color_of_palisade = |others: &[&str]| {
+        let names = [others, &["palisade"]].concat();
+        let figures =
+            [1, 8].map(|threads| names.iter().map(move |name| figure(name, threads, &[9.0])));
+        let chart = charts(&figures.into_iter().flatten().collect::<Vec<_>>(), "commit").remove(0);
+        chart.color(chart.lines.iter().position(|line| line.name == "palisade").unwrap())
+    };
+    assert_eq!(color_of_palisade(&["naive"]), color_of_palisade(&["raw", "wake", "walrus"]));
+    assert_eq!(color_of_palisade(&["a crate of tomorrow"]), 1);
+}
+
+#[test]
 fn nothing_measured_is_nothing_drawn() {
     assert!(drawn(&[]).is_empty());
     assert!(drawn(&[figure("naive", 1, &[10.0])]).is_empty());
