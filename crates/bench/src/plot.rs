@@ -10,6 +10,10 @@ use plotters::prelude::*;
 use crate::report::Figure;
 
 const SIZE: (u32, u32) = (900, 540);
+const THREADS: &str = "threads";
+const BYTES: &str = "bytes of a record";
+const BATCH: &str = "records of a batch";
+const LOG_BYTES: &str = "bytes of the log";
 /// Above the highest point, in parts of the whole height.
 const HEADROOM: f64 = 0.08;
 /// Contenders in the order of the palette, where the third is hard to see.
@@ -73,17 +77,18 @@ fn charts(figures: &[Figure], stem: &str) -> Vec<Chart> {
     let threads = |figure: &Figure| figure.threads as u64;
     let per_sync = |figure: &Figure| figure.records_per_sync;
     let bytes = |figure: &Figure| figure.record_bytes as u64;
+    let batch = |figure: &Figure| figure.batch.unwrap_or_default().into();
+    let mib = |figure: &Figure| Some(figure.mib_per_s);
     let mut charts = vec![
-        Chart::over(figures, stem, "throughput", ["threads", "records/s"], threads, rate),
-        Chart::over(figures, stem, "sync", ["threads", "records per sync"], threads, per_sync),
-        Chart::over(figures, stem, "size", ["bytes of a record", "MiB/s"], bytes, |figure| {
-            Some(figure.mib_per_s)
-        }),
+        Chart::over(figures, stem, "throughput", [THREADS, "records/s"], threads, rate),
+        Chart::over(figures, stem, "sync", [THREADS, "records per sync"], threads, per_sync),
+        Chart::over(figures, stem, "size", [BYTES, "MiB/s"], bytes, mib),
+        Chart::over(figures, stem, "batch", [BATCH, "MiB/s"], batch, mib),
         Chart::over(
             figures,
             stem,
             "open",
-            ["bytes of the log", "ms to open"],
+            [LOG_BYTES, "ms to open"],
             |figure| figure.log_bytes.unwrap_or_default(),
             |figure| figure.open_ms,
         ),
@@ -128,8 +133,7 @@ impl Chart {
         let mut values: Vec<u64> = figures.iter().map(&x).collect();
         values.sort_unstable();
         values.dedup();
-        let lines = by_line(figures, |others| others != axes[0]);
-        let lines = lines.into_iter().map(|(name, figures)| {
+        let lines = by_line(figures, axes[0]).into_iter().map(|(name, figures)| {
             let point = |figure: &&Figure| {
                 let place = values.iter().position(|&value| value == x(figure))?;
                 Some((place as f64, y(figure)?))
@@ -178,7 +182,7 @@ impl Chart {
             let quantiles = [figure.p50_us, figure.p99_us, figure.p999_us, figure.p9999_us];
             let quantiles = quantiles.into_iter().enumerate();
             let points = quantiles.filter_map(|(place, us)| Some((place as f64, us?))).collect();
-            Line { name: name(figure), points }
+            Line { name: full_name(figure, figures, THREADS), points }
         };
         let with_most = figures.iter().filter(|figure| figure.threads == most);
         Chart {
@@ -297,24 +301,10 @@ impl Chart {
 }
 
 /// The figures of each line: those of one contender, alike but for the x axis.
-fn by_line(
-    figures: &[Figure],
-    is_told_apart_by: impl Fn(&str) -> bool,
-) -> Vec<(String, Vec<&Figure>)> {
+fn by_line<'a>(figures: &'a [Figure], axis: &str) -> Vec<(String, Vec<&'a Figure>)> {
     let mut lines: Vec<(String, Vec<&Figure>)> = Vec::new();
-    let many = |value: fn(&Figure) -> usize| {
-        figures.iter().any(|figure| value(figure) != value(&figures[0]))
-    };
-    let many_sizes = many(|figure| figure.record_bytes) && is_told_apart_by("bytes of a record");
-    let many_threads = many(|figure| figure.threads) && is_told_apart_by("threads");
     for figure in figures {
-        let mut name = name(figure);
-        if many_sizes {
-            name += &format!(", {} B", figure.record_bytes);
-        }
-        if many_threads && figures.iter().any(|other| is_alike(other, figure)) {
-            name += &format!(", {} threads", figure.threads);
-        }
+        let name = full_name(figure, figures, axis);
         match lines.iter_mut().find(|line| line.0 == name) {
             Some(line) => line.1.push(figure),
             None => lines.push((name, vec![figure])),
@@ -323,11 +313,30 @@ fn by_line(
     lines
 }
 
-/// Whether two figures of a contender differ in their threads alone.
-fn is_alike(one: &Figure, other: &Figure) -> bool {
-    name(one) == name(other)
-        && one.record_bytes == other.record_bytes
-        && one.threads != other.threads
+/// What one contender may have been measured with several values of: the axis that shows them, and
+/// one figure's value in words.
+const SWEPT: [(&str, Words); 4] = [
+    (BYTES, |figure| Some(format!("{} B", figure.record_bytes))),
+    (THREADS, |figure| {
+        Some(format!("{} thread{}", figure.threads, if figure.threads == 1 { "" } else { "s" }))
+    }),
+    (BATCH, |figure| figure.batch.map(|batch| format!("batches of {batch}"))),
+    (LOG_BYTES, |figure| figure.records.map(|records| format!("{records} records"))),
+];
+
+type Words = fn(&Figure) -> Option<String>;
+
+/// The contender and the form, and whatever else tells this figure from the contender's others
+/// and is not on the axis.
+fn full_name(figure: &Figure, figures: &[Figure], axis: &str) -> String {
+    let mut full = name(figure);
+    for (_, words) in SWEPT.iter().filter(|(shown_by, _)| *shown_by != axis) {
+        let differs = |other: &Figure| name(other) == name(figure) && words(other) != words(figure);
+        if let Some(words) = words(figure).filter(|_| figures.iter().any(differs)) {
+            full += &format!(", {words}");
+        }
+    }
+    full
 }
 
 fn name(figure: &Figure) -> String {

@@ -46,6 +46,26 @@ fn latencies_and_sizes_have_a_picture_where_there_are_any() {
 }
 
 #[test]
+fn a_sweep_has_a_line_for_each_value_that_is_not_on_the_axis() {
+    let mut figures = Vec::new();
+    for (batch, threads) in [(10, 1), (10, 8), (1000, 1), (1000, 8)] {
+        let mut figure = figure("palisade", threads, &[10.0]);
+        figure.batch = Some(batch);
+        figure.p50_us = Some(1.0);
+        figures.push(figure);
+    }
+    let charts = charts(&figures, "batch");
+    let lines = |name: &str| -> Vec<&str> {
+        let chart = charts.iter().find(|chart| chart.file == name).unwrap();
+        chart.lines.iter().map(|line| line.name.as_str()).collect()
+    };
+    let batches = ["palisade, batches of 10", "palisade, batches of 1000"];
+    assert_eq!(lines("batch-throughput"), batches);
+    assert_eq!(lines("batch-latency"), batches);
+    assert_eq!(lines("batch-batch"), ["palisade, 1 thread", "palisade, 8 threads"]);
+}
+
+#[test]
 fn a_timeline_has_a_picture_of_its_own() {
     let mut figure = figure("palisade", 1, &[10.0]);
     figure.workload = "rotation".into();
