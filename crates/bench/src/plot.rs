@@ -9,7 +9,12 @@ use plotters::prelude::*;
 
 use crate::report::Figure;
 
-const SIZE: (u32, u32) = (900, 540);
+const SIZE: (u32, u32) = (1000, 540);
+const LEGEND_TOP: i32 = 50;
+const LEGEND_STEP: i32 = 18;
+const LETTER_WIDTH: u32 = 7;
+/// All contenders that there are, or so.
+const MOST_LINES: usize = 12;
 const THREADS: &str = "threads";
 const BYTES: &str = "bytes of a record";
 const BATCH: &str = "records of a batch";
@@ -89,7 +94,7 @@ fn charts(figures: &[Figure], stem: &str) -> Vec<Chart> {
             stem,
             "open",
             [LOG_BYTES, "ms to open"],
-            |figure| figure.log_bytes.unwrap_or_default(),
+            |figure| two_digits(figure.log_bytes.unwrap_or_default()),
             |figure| figure.open_ms,
         ),
         Chart::of_latencies(figures, stem),
@@ -146,13 +151,23 @@ impl Chart {
             file: format!("{stem}-{name}"),
             title: format!("{stem}: {} over {}", axes[1], axes[0]),
             axes,
-            places: values.iter().map(ToString::to_string).collect(),
+            places: values.iter().map(|value| place_name(*value)).collect(),
             has_log_scale: false,
             lines: lines.filter(|line| !line.points.is_empty()).collect(),
             marks: Vec::new(),
         }
+        .with_few_lines()
         .with_floors()
         .with_a_fitting_scale()
+    }
+
+    /// Where there are more lines than an eye can tell apart, only Palisade's.
+    fn with_few_lines(mut self) -> Chart {
+        let is_palisade = |line: &Line| line.name.split(',').next() == Some("palisade");
+        if self.lines.len() > MOST_LINES && self.lines.iter().any(is_palisade) {
+            self.lines.retain(is_palisade);
+        }
+        self
     }
 
     /// What was measured at one place only is drawn from end to end: a floor for all.
@@ -194,6 +209,7 @@ impl Chart {
             lines: with_most.map(line).filter(|line| !line.points.is_empty()).collect(),
             marks: Vec::new(),
         }
+        .with_few_lines()
     }
 
     /// The longest latency of each moment, and when segments began.
@@ -244,6 +260,7 @@ impl Chart {
         let mut chart = ChartBuilder::on(area)
             .caption(&self.title, ("sans-serif", 18))
             .margin(14)
+            .margin_right(self.legend_width())
             .x_label_area_size(44)
             .y_label_area_size(84)
             .build_cartesian_2d(left..right, bottom..top)?;
@@ -264,20 +281,20 @@ impl Chart {
         for (index, line) in self.lines.iter().enumerate() {
             let color = Palette99::pick(self.color(index)).to_rgba();
             let points = line.points.iter().map(|&(x, y)| (x, self.y(y)));
-            chart
-                .draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?
-                .label(&line.name)
-                .legend(move |(x, y)| {
-                    PathElement::new(vec![(x, y), (x + 18, y)], color.stroke_width(2))
-                });
+            chart.draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?;
+            let y = LEGEND_TOP + LEGEND_STEP * index as i32;
+            let x = SIZE.0 as i32 - self.legend_width() as i32;
+            let dash = vec![(x + 10, y), (x + 30, y)];
+            area.draw(&PathElement::new(dash, color.stroke_width(2)))?;
+            area.draw(&Text::new(line.name.as_str(), (x + 38, y - 6), ("sans-serif", 12)))?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK)
-            .draw()?;
         Ok(area.present()?)
+    }
+
+    /// Room for the names of the lines, which stand at the right.
+    fn legend_width(&self) -> u32 {
+        let longest = self.lines.iter().map(|line| line.name.len()).max().unwrap_or_default();
+        50 + LETTER_WIDTH * longest as u32
     }
 
     /// Each contender has the same colour in all pictures where it has one line.
@@ -344,6 +361,16 @@ fn name(figure: &Figure) -> String {
         Some(variant) => format!("{}, {variant}", figure.contender),
         None => figure.contender.clone(),
     }
+}
+
+/// Logs that are all but equally long are at one place.
+fn two_digits(value: u64) -> u64 {
+    let unit = 10_u64.pow(value.max(1).ilog10().saturating_sub(1));
+    (value + unit / 2) / unit * unit
+}
+
+fn place_name(value: u64) -> String {
+    if value < 100_000 { value.to_string() } else { number(value as f64) }
 }
 
 fn number(value: f64) -> String {

@@ -66,6 +66,26 @@ fn a_sweep_has_a_line_for_each_value_that_is_not_on_the_axis() {
 }
 
 #[test]
+fn of_too_many_lines_palisades_stay() {
+    let names: Vec<String> = (0..MOST_LINES).map(|number| format!("crate {number}")).collect();
+    let all = |names: &[&str]| {
+        let at = |threads| names.iter().map(move |name| figure(name, threads, &[9.0]));
+        charts(&at(1).chain(at(8)).collect::<Vec<_>>(), "commit").remove(0).lines.len()
+    };
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    assert_eq!(all(&names), MOST_LINES);
+    names.extend(["palisade", "palisade-mem"]);
+    assert_eq!(all(&names), 1);
+}
+
+#[test]
+fn logs_of_about_the_same_length_are_at_one_place() {
+    assert_eq!([0, 7, 560_000, 561_120].map(two_digits), [0, 7, 560_000, 560_000]);
+    assert_eq!([1_075_200_000, 555].map(two_digits), [1_100_000_000, 560]);
+    assert_eq!([1024, 560_000].map(place_name), ["1024", "560 k"]);
+}
+
+#[test]
 fn a_timeline_has_a_picture_of_its_own() {
     let mut figure = figure("palisade", 1, &[10.0]);
     figure.workload = "rotation".into();

@@ -1,6 +1,7 @@
 use super::*;
 use crate::document::results::Header;
 use crate::report::tests::figure;
+use crate::workload::Workload;
 
 fn file(runs: Vec<Vec<Figure>>) -> ResultFile {
     let runs = runs.into_iter().map(|figures| Run { figures }).collect();
@@ -101,4 +102,28 @@ fn the_table_ends_with_how_many_are_met() {
     let text = section(&[file(vec![figures])]);
     assert!(text.contains("| commit, 1 thread / raw | 0.95x | 1x | 0.50x, not met |"), "{text}");
     assert!(text.ends_with("| **0 of 1** |\n"), "{text}");
+}
+
+#[test]
+fn the_forms_of_the_bars_are_forms_that_the_driver_measures() {
+    let mut checked = 0;
+    for bar in BARS {
+        let side = match bar.against {
+            Against::Figure(side, _) => side,
+            _ => bar.of,
+        };
+        for (workload, form) in [bar.of, side].map(|side| (side.workload, side.form)) {
+            let named = Workload::ALL.into_iter().filter(|known| known.name() == workload);
+            let forms: Vec<String> = named
+                .flat_map(|known| known.default_variants())
+                .map(ToString::to_string)
+                .filter(|form| !form.is_empty())
+                .collect();
+            if let Some(form) = form.filter(|_| !forms.is_empty()) {
+                assert!(forms.iter().any(|known| known == form), "{}: {forms:?}", bar.name);
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 4, "{checked}");
 }

@@ -100,7 +100,8 @@ fn caption(title: &str, figures: &[&Figure]) -> String {
     }
     let measure = distinct(figures.iter().map(|figure| (figure.rounds, figure.seconds)));
     if let [(rounds @ 1.., seconds)] = measure[..] {
-        words.push(format!("{rounds} rounds of {seconds} s"));
+        let plural = if rounds == 1 { "" } else { "s" };
+        words.push(format!("{rounds} round{plural} of {seconds} s"));
     }
     words.join(", ")
 }

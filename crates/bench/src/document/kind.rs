@@ -8,8 +8,10 @@
 pub(super) enum Kind {
     /// Palisade with its defaults.
     Palisade,
-    /// Palisade in another form.
+    /// Palisade on files in another form.
     OwnForm,
+    /// Palisade in memory, which keeps nothing.
+    OwnMemory,
     /// What an application would write itself.
     HandWritten,
     /// A floor of the machine, which keeps nothing.
@@ -26,6 +28,7 @@ impl Kind {
             "palisade" => Kind::Palisade,
             "naive" => Kind::HandWritten,
             "raw" | "wake" => Kind::Floor,
+            "palisade-mem" => Kind::OwnMemory,
             name if name.starts_with("palisade-") => Kind::OwnForm,
             name if name.ends_with("-mem") => Kind::MemoryPeer,
             _ => Kind::Peer,
@@ -44,7 +47,7 @@ mod tests {
     fn every_contender_is_told_by_its_name() {
         for contender in Contender::value_variants() {
             let kind = Kind::of(contender.name());
-            let is_own = matches!(kind, Kind::Palisade | Kind::OwnForm);
+            let is_own = matches!(kind, Kind::Palisade | Kind::OwnForm | Kind::OwnMemory);
             assert_eq!(is_own, contender.is_palisade(), "{contender:?}");
             assert_eq!(kind == Kind::Floor, contender.is_floor(), "{contender:?}");
         }

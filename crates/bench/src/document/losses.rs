@@ -17,13 +17,13 @@ struct Loss<'a> {
     file: &'a str,
 }
 
-/// All comparisons with others that Palisade loses, then those with its own other forms.
+/// All comparisons with others that Palisade loses, then those with its own other form on files.
 pub(super) fn section(files: &[ResultFile]) -> String {
     let (own, others): (Vec<_>, Vec<_>) =
         all(files).into_iter().partition(|loss| Kind::of(&loss.theirs.contender) == Kind::OwnForm);
     let others = listed(&others, "No contender that is not a floor was faster in any case.");
-    let own = listed(&own, "None of its own other forms was faster in any case.");
-    format!("{others}\nAgainst its own other forms:\n\n{own}")
+    let own = listed(&own, "It was not faster in any case.");
+    format!("{others}\nAgainst its own other form on files, with the buffer on the heap:\n\n{own}")
 }
 
 fn all(files: &[ResultFile]) -> Vec<Loss<'_>> {
@@ -43,7 +43,7 @@ fn of_run<'a>(run: &'a Run, file: &'a str) -> Vec<Loss<'a>> {
             let kind = Kind::of(&theirs.contender);
             let advantage = Quantity::of(&case.workload).advantage(ours, theirs);
             if let Some(advantage) = advantage.filter(|advantage| *advantage < 1.0)
-                && !matches!(kind, Kind::Floor | Kind::Palisade)
+                && !matches!(kind, Kind::Floor | Kind::Palisade | Kind::OwnMemory)
             {
                 losses.push(Loss { advantage, case: case.clone(), ours, theirs, file });
             }

@@ -166,12 +166,16 @@ fn filled(template: &str, fill: impl Fn(&str) -> Option<String>) -> Result<Strin
     Ok(text)
 }
 
-/// A file's pictures, those of a workload's second run apart from those of its first.
+/// A file's pictures, those of a workload's second run apart from those of its first. Of timelines
+/// only Palisade's: each takes a picture.
 fn pictures(file: &ResultFile) -> Result<Vec<Picture>> {
     let mut all: Vec<Picture> = Vec::new();
     for run in &file.runs {
         for title in run.titles() {
-            let figures: Vec<Figure> = run.under(&title).into_iter().cloned().collect();
+            let mut figures: Vec<Figure> = run.under(&title).into_iter().cloned().collect();
+            for figure in figures.iter_mut().filter(|figure| figure.contender != "palisade") {
+                figure.timeline.clear();
+            }
             for picture in plot::pictures(&figures)? {
                 let name = |number: usize| match number {
                     1 => format!("{}-{}", file.name, picture.file),
