@@ -91,7 +91,8 @@ Examples:
 Ends a damaged log at an LSN: at the first bad place, which `palisade verify --deep` names, or at a
 record below it. Everything from there on is lost. First the whole folder is copied, synced and
 compared; DIR2 must be missing or empty and lie outside of the log. Without --dry-run there is no
-repair without the copy, and no question is asked.
+repair without the copy, and no question is asked. A copy that was killed has no file `meta` and
+opens as no log: the log itself was not changed; remove what was copied, and repair again.
 
 Exit codes: 0 repaired (or, with --dry-run, could be), 2 refused, 3 input or output failed.";
 

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use crate::exit::Failure;
 
 const PIECE_BYTES: usize = 1 << 20;
+/// The log's state, without which a folder is no log (docs/format.md).
+const META: &str = "meta";
 
 /// Copies the folder `from`, in which nothing is at work, to `to`, which is missing or empty.
 ///
 /// When this returns, the copy survives power loss and has been read back and compared byte for
-/// byte. After a failure, lack of space included, what was copied is removed again.
+/// byte. After a failure, lack of space included, what was copied is removed again. What a kill
+/// leaves has no `meta` until all else is on the medium: nobody opens half a copy as a log.
 ///
 /// # Errors
 /// `Usage` if `to` holds something, is no folder, or lies in `from`; `Io`.
@@ -40,7 +43,9 @@ struct Place {
 
 impl Place {
     fn check(from: &Path, to: &Path) -> Result<Place, Failure> {
-        let named = |what: &str, path: &Path| format!("could not {what} {}", path.display());
+        let named = |what: &str, path: &Path| {
+            format!("could not {what} {}; nothing was changed", path.display())
+        };
         let real_from =
             fs::canonicalize(from).map_err(|error| Failure::io(named("find", from), error))?;
         let was_there = match fs::symlink_metadata(to) {
@@ -61,15 +66,20 @@ impl Place {
             parent.join(name)
         };
         if path.starts_with(&real_from) {
-            let text = format!("the backup {} lies in the log's own folder", to.display());
+            let text = format!(
+                "the backup {} lies in the log's own folder: name another one; nothing was changed",
+                to.display()
+            );
             return Err(Failure::Usage(text));
         }
         if was_there {
             let mut entries = fs::read_dir(&path)
                 .map_err(|error| Failure::io(named("list the backup", to), error))?;
             if entries.next().is_some() {
-                let text = format!("the backup {} is not empty: name a new folder", to.display());
-                return Err(Failure::Usage(text));
+                return Err(Failure::Usage(format!(
+                    "the backup {} is not empty: name a new folder; nothing was changed",
+                    to.display()
+                )));
             }
         }
         let parent = path.parent().unwrap_or(&path).to_path_buf();
@@ -102,8 +112,13 @@ impl Place {
 }
 
 fn copy_folder(from: &Path, to: &Path, figures: &mut Figures) -> Result<(), Failure> {
-    for (name, kind) in entries(from)? {
+    let mut entries = entries(from)?;
+    entries.sort_by_key(|(name, _)| name == META);
+    for (name, kind) in entries {
         let (source, target) = (from.join(&name), to.join(&name));
+        if name == META {
+            at(to, "sync", sync_folder(to))?;
+        }
         if kind.is_dir() {
             at(&target, "make", fs::create_dir(&target))?;
             copy_folder(&source, &target, figures)?;
@@ -111,7 +126,11 @@ fn copy_folder(from: &Path, to: &Path, figures: &mut Figures) -> Result<(), Fail
             figures.files += 1;
             figures.bytes += at(&target, "write", copy_file(&source, &target))?;
         } else {
-            let text = format!("{} is neither a file nor a folder", source.display());
+            let text = format!(
+                "{} is neither a file nor a folder: take it out of the log's folder; the log was \
+                 not changed",
+                source.display()
+            );
             return Err(Failure::Usage(text));
         }
     }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use palisade::inspect::Inspector;
 use palisade::{
-    FileOptions, FileStore, LostRange, OpenMode, Options, RecoveryPolicy, RecoveryReport, Verify,
-    Wal,
+    Error, FileOptions, FileStore, LostRange, OpenMode, Options, RecoveryPolicy, RecoveryReport,
+    Verify, Wal,
 };
 
 use crate::args::RepairArgs;
@@ -20,7 +20,7 @@ use crate::exit::Failure;
 /// complete and compared nothing is changed.
 pub(crate) fn run(args: &RepairArgs, out: &mut impl Write) -> Result<(), Failure> {
     let options = options(args)?;
-    let report = options.foresee(&args.dir)?;
+    let report = options.foresee(&args.dir).map_err(|error| in_words_of_the_tool(args, error))?;
     let Some(lost) = report.lost else { return Err(nothing_to_do(&args.dir, &report)) };
     announce(out, args, &report, lost).map_err(Failure::output)?;
     let Some(backup) = args.backup.as_deref().filter(|_| !args.dry_run) else {
@@ -62,6 +62,22 @@ fn options(args: &RepairArgs) -> Result<Options, Failure> {
         Ok(bytes) if bytes > 0 => options.buffer_bytes(bytes),
         _ => options,
     })
+}
+
+/// What is refused because the damage begins below the LSN that was named, told with the names that
+/// the command line has for things.
+fn in_words_of_the_tool(args: &RepairArgs, error: Error) -> Failure {
+    let lost = error.lost_range().filter(|lost| lost.from < args.truncate_at);
+    lost.map_or_else(
+        || Failure::Log(error),
+        |lost| {
+            Failure::Usage(format!(
+                "the damage begins below LSN {}, which --truncate-at names: it would cost {lost}; \
+                 name LSN {} or a record below it; nothing was changed",
+                args.truncate_at, lost.from
+            ))
+        },
+    )
 }
 
 fn nothing_to_do(dir: &Path, report: &RecoveryReport) -> Failure {

@@ -223,6 +223,50 @@ fn a_copy_without_space_is_removed_and_the_log_not_changed() {
     assert!(!backup.exists(), "the unfinished copy is removed");
 }
 
+/// Killed while it copies a segment, by the signal that a limit on the size of files sends.
+#[cfg(unix)]
+#[test]
+fn a_copy_that_is_killed_is_no_log_and_the_log_not_changed() {
+    let (folder, dir, lsns) = log();
+    damage(&dir, lsns[500]);
+    let before = snapshot(&dir);
+    let backup = folder.path().join("backup");
+    // 30 or 60 KiB, by the shell: more than the buffer's file has, less than a segment's.
+    let script = format!(
+        "ulimit -c 0; ulimit -f 60; exec {} repair {} --truncate-at {} --backup {}",
+        env!("CARGO_BIN_EXE_palisade"),
+        text_of(&dir),
+        lsns[500],
+        text_of(&backup)
+    );
+    let killed = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!(killed.status.code(), None, "{killed:?}");
+    assert!(snapshot(&dir) == before);
+    let left = snapshot(&backup);
+    assert!(left.contains_key("buffer") && !left.contains_key("meta"), "{:?}", left.keys());
+    assert_eq!(code(&palisade(&["verify", text_of(&backup)])), 3);
+    let flags = ["--backup", text_of(&backup)];
+    refused(&repair(&dir, lsns[500], &flags), 2, "not empty", &dir, &before);
+    fs::remove_dir_all(&backup).unwrap();
+    assert_eq!(code(&repair(&dir, lsns[500], &flags)), 0);
+    assert!(snapshot(&backup) == before);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_log_whose_folder_holds_a_link_is_not_repaired_without_it() {
+    let (folder, dir, lsns) = log();
+    damage(&dir, lsns[500]);
+    std::os::unix::fs::symlink(folder.path().join("elsewhere"), dir.join("link")).unwrap();
+    let backup = folder.path().join("backup");
+    let output = repair(&dir, lsns[500], &["--backup", text_of(&backup)]);
+    assert_eq!(code(&output), 2, "{output:?}");
+    assert!(err(&output).contains("take it out"), "{output:?}");
+    assert!(!backup.exists(), "the unfinished copy is removed");
+    fs::remove_file(dir.join("link")).unwrap();
+    assert_eq!(code(&repair(&dir, lsns[500], &["--backup", text_of(&backup)])), 0);
+}
+
 #[test]
 fn a_log_with_a_writer_is_not_repaired() {
     let (folder, dir, lsns) = log();
