@@ -12,6 +12,10 @@
 set -euo pipefail
 # shellcheck source=lib/patched_tree.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib/patched_tree.sh"
+# shellcheck source=lib/usage.sh
+source "${root:?}/verification/lib/usage.sh"
+help_if_asked "$@"
+at_most 1 "$@"
 
 tree=$root/target/defences/tree
 # shellcheck disable=SC2034

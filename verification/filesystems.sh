@@ -10,7 +10,12 @@
 # An image has 96 MiB. mkfs.xfs has wanted 300 MiB since version 5.19: it is told that this is a
 # test. btrfs gets `--mixed`, without which it wants 109 MiB.
 set -euo pipefail
+# A binary that is named from where the caller stands.
+[[ ${PALISADE:-} != */* || $PALISADE == /* ]] || PALISADE=$PWD/$PALISADE
 cd "$(dirname "$0")/.."
+# shellcheck source=lib/usage.sh
+source verification/lib/usage.sh
+help_if_asked "$@"
 
 rounds=${ROUNDS:-3}
 sizes=(--segment-bytes $((4 << 20)) --buffer-bytes $((1 << 20)))
@@ -20,7 +25,8 @@ mounted=""
 # Called by the trap.
 # shellcheck disable=SC2317
 clean_up() {
-    [[ -z $mounted ]] || umount "$mounted" || true
+    # Whoever was interrupted may still have files open there.
+    [[ -z $mounted ]] || umount "$mounted" || umount --lazy "$mounted" || true
     rm -rf "$work"
 }
 trap clean_up EXIT
@@ -32,7 +38,6 @@ make_file_system() {
         xfs) TEST_DIR=1 TEST_DEV=1 QA_CHECK_FS=1 mkfs.xfs -q "$image" ||
             mkfs.xfs -q --unsupported "$image" ;;
         btrfs) mkfs.btrfs -q --mixed "$image" ;;
-        *) echo "no way to make $kind is known" >&2; return 1 ;;
     esac
 }
 
@@ -83,6 +88,13 @@ run_one() {
     return $rc
 }
 
+kinds=("$@")
+((${#kinds[@]} > 0)) || kinds=(ext4 xfs btrfs)
+for kind in "${kinds[@]}"; do
+    [[ $kind == ext4 || $kind == xfs || $kind == btrfs ]] ||
+        wrong_usage "$kind is none of ext4, xfs, btrfs"
+done
+[[ $rounds =~ ^[1-9][0-9]{0,4}$ ]] || wrong_usage "ROUNDS is $rounds, expected a number from 1 on"
 if ((EUID != 0)); then
     echo "skipped: loop mounts need root"
     exit 0
@@ -94,8 +106,6 @@ if [[ -z ${PALISADE:-} ]]; then
 fi
 
 failed=0
-kinds=("$@")
-((${#kinds[@]} > 0)) || kinds=(ext4 xfs btrfs)
 for kind in "${kinds[@]}"; do
     run_one "$kind" || failed=1
 done

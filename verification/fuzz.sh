@@ -11,7 +11,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# shellcheck source=lib/usage.sh
+source verification/lib/usage.sh
+help_if_asked "$@"
+at_most 1 "$@"
 seconds=${1:-60}
+[[ $seconds =~ ^[1-9][0-9]{0,8}$ ]] || wrong_usage "SECONDS is $seconds, expected a number from 1 on"
 if ! cargo +nightly --version >/dev/null 2>&1; then
     echo "skipped: no nightly toolchain (rustup toolchain install nightly)"
     exit 0

@@ -8,6 +8,10 @@
 # non-zero if a model fails, or if there is none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=lib/usage.sh
+source verification/lib/usage.sh
+help_if_asked "$@"
+at_most 1 "$@"
 
 # Fat link-time optimisation would triple the build and gain the models nothing.
 export RUSTFLAGS="--cfg loom"

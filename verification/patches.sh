@@ -11,6 +11,10 @@ set -euo pipefail
 # shellcheck source=lib/patched_tree.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib/patched_tree.sh"
 cd "${root:?}"
+# shellcheck source=lib/usage.sh
+source verification/lib/usage.sh
+help_if_asked "$@"
+at_most 0 "$@"
 
 defences=verification/defences
 weakenings=verification/weakenings
