@@ -209,7 +209,8 @@ pub trait Store: ReadStore {
     fn prepare(&self, to: Lsn) -> Result<()>;
 
     /// A hint that the tail has come to `tail`: the store may get space ready behind the
-    /// caller's back. Never blocks and never fails; what goes wrong shows in `prepare`.
+    /// caller's back. Never fails; what goes wrong shows in `prepare`. It does not block, but on a
+    /// simulated disk, which may do the work at once.
     fn prepare_ahead(&self, tail: Lsn);
 
     /// Saves the state: when this returns, the new one survives power loss; if it is
@@ -222,7 +223,8 @@ pub trait Store: ReadStore {
     /// Frees every segment that lies wholly in `[from, to)`: recycled or deleted.
     ///
     /// # Errors
-    /// `Io`. Segments that could not be freed stay and are freed by a later call.
+    /// `NoSpace`, `Io`, and what an archive gives. Segments that could not be freed stay and are freed
+    /// by a later call.
     fn release(&self, from: Lsn, to: Lsn) -> Result<()>;
 
     /// As [`release`](Store::release), while the log is opened: a segment that cannot be archived

@@ -67,7 +67,8 @@ impl<'w> Ticket<'w> {
     /// # Errors
     /// `NoSpace`: the record is still in the log; free space and wait again. `Truncated`:
     /// [`truncate_after`](Wal::truncate_after) has cut it off. `Poisoned`: drop all handles and
-    /// open the log again; whether the record survived shows then.
+    /// open the log again; whether the record survived shows then. `InvalidArgument`: more wait
+    /// than [`max_waiters`](crate::Options::max_waiters) allows; the record is in the log.
     pub fn wait(&self) -> Result<Lsn> {
         self.wal().commit_state().wait(self.end, None)?;
         self.wal().check_not_cut(self.lsn).map(|()| self.lsn)

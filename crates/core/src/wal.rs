@@ -197,7 +197,8 @@ impl Wal {
     ///
     /// # Errors
     /// `OutOfRange`, `Truncated`: as from [`wait_durable`](Wal::wait_durable). `Closed`,
-    /// `Poisoned`. `Io`: the thread could not be started. `f` is not called then.
+    /// `Poisoned`. `Io`: the thread could not be started. `InvalidArgument`: more wait than
+    /// [`max_waiters`](Options::max_waiters) allows. `f` is not called then.
     pub fn on_durable(&self, lsn: Lsn, f: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
         let target = self.end_covering(lsn)?;
         self.check_open()?;

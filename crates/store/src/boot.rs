@@ -5,8 +5,8 @@ pub(crate) type BootId = [u8; 16];
 
 /// The identity of the running operating system.
 ///
-/// Linux has one. Elsewhere there is `None`: a log that is opened again then counts as opened
-/// after a restart of the system, so that nothing is believed that only memory can know.
+/// Linux has one, if `/proc` is there. Elsewhere there is `None`: a log that is opened again may be
+/// in the same boot or in another, and recovery believes nothing that is true in one of them only.
 pub(crate) fn boot_id() -> Option<BootId> {
     if !cfg!(target_os = "linux") {
         return None;

@@ -9,9 +9,10 @@
 //!   8192      n  the ring
 //! ```
 //!
-//! The first block is synced when the file is made. The sync line never is: positioned writes leave it in the page
-//! cache, where it outlives the process, and only the boot that wrote it believes it. Its slots
-//! are written in turn, so that a write cut short leaves the other.
+//! The first two blocks are synced when the file is made. What the sync line says later never is:
+//! positioned writes leave it in the page cache, where it outlives the process, and only the boot
+//! that wrote it believes it. Its slots are written in turn, so that a write cut short leaves the
+//! other.
 
 use std::io;
 

@@ -19,8 +19,9 @@ enum WhenFull {
 impl Wal {
     /// Appends a record and returns its ticket, which knows its LSN and can be waited on.
     ///
-    /// An empty record is a record. Never waits for the device; waits for room if the buffer is
-    /// full of records that were not handed to the operating system yet.
+    /// An empty record is a record. Waits for room if the buffer is full of records that were not
+    /// handed to the operating system yet. Waits for the device only under the policy `Always`, and
+    /// where it hands a piece over that needs a segment which was not made ahead.
     ///
     /// # Durability
     /// With the mapped buffer the record survives the death of the process when this returns;
@@ -71,8 +72,9 @@ impl Wal {
     }
 
     /// As [`append`](Wal::append), but gives `NoRoom` where that would wait. Without room it tries
-    /// once to hand what is filled to the operating system. Never blocks, but for the moment in
-    /// which another thread's range, reserved at the same time, is in the way.
+    /// once to hand what is filled to the operating system. Never waits for room, but for the moment
+    /// in which another thread's range, reserved at the same time, is in the way; writing a piece
+    /// and the policies `Always` and `Os` take the time that they take in `append`.
     ///
     /// # Errors
     /// `NoRoom`: nothing was reserved; try again. Else as [`append`](Wal::append).

@@ -112,7 +112,9 @@ impl Wal {
     /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`:
     /// it lies above the end. `Truncated`: it lies in a range that a crash or
     /// [`truncate_after`](Wal::truncate_after) cut off. `NoSpace`, `Io`, also of an archive: the
-    /// head may have moved, and nothing else is lost; call again. `Closed`, `Poisoned`.
+    /// head may have moved, and nothing else is lost; call again. `Mismatch`, `Corrupt`,
+    /// `Unsupported`: the archive holds another log's segment in the place of one that is to go there,
+    /// or one that cannot be read for whose it is; the segments stay in the log. `Closed`, `Poisoned`.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         if lsn <= self.head_lsn() {

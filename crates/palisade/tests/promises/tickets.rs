@@ -147,6 +147,8 @@ fn one_waiter_too_many_is_refused_and_disturbs_no_other() {
             until(|| wal.stats().waiters == 2);
             let error = wal.commit(b"one too many").unwrap_err();
             assert!(error.to_string().contains("raise max_waiters"), "{error}");
+            let appended = error.appended_lsn().expect("only the wait is refused");
+            assert_eq!(wal.get(appended).unwrap().data(), b"one too many");
             store.set(Op::Sync, Fault::None);
         });
         wal.sync().unwrap();
