@@ -2,8 +2,10 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use palisade::{Lsn, Options, Wal};
 use serde_json::Value;
@@ -115,6 +117,54 @@ fn tools_work_beside_a_running_writer() {
     wal.close().unwrap();
 }
 
+/// Appends, cuts both ends and goes on, until `is_over`: files go around all the time.
+fn recycle(dir: &Path, is_over: &AtomicBool) {
+    let wal = options().segment_bytes(64 << 10).buffer_bytes(16 << 10).open(dir).unwrap();
+    let mut lsns = Vec::new();
+    for number in 0_u32.. {
+        lsns.push(wal.append(&number.to_le_bytes().repeat(200)).unwrap().lsn());
+        if number % 50 == 0 {
+            wal.sync().unwrap();
+        }
+        if number % 80 == 79 {
+            let before = lsns.len().saturating_sub(300);
+            wal.truncate_before(lsns[before]).unwrap();
+            lsns.drain(..before);
+        }
+        if number % 1000 == 999 {
+            wal.truncate_after(lsns[lsns.len() - 20]).unwrap();
+            lsns.truncate(lsns.len() - 19);
+        }
+        // Relaxed: it ends a loop and orders nothing.
+        if is_over.load(Ordering::Relaxed) {
+            return wal.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn tools_beside_a_writer_that_recycles_raise_no_alarm() {
+    let folder = folder();
+    drop(options().segment_bytes(64 << 10).open(folder.path()).unwrap());
+    let is_over = AtomicBool::new(false);
+    let looks = || {
+        for _ in 0..12 {
+            for tool in [&["verify"][..], &["verify", "--deep"], &["dump"], &["info"]] {
+                let output = palisade(folder.path(), tool);
+                assert_eq!(code(&output), 0, "{tool:?}: {}", text(&output.stderr));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| recycle(folder.path(), &is_over));
+        let looked = std::panic::catch_unwind(AssertUnwindSafe(looks));
+        is_over.store(true, Ordering::Relaxed);
+        looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    let verified = palisade(folder.path(), &["verify", "--deep"]);
+    assert_eq!(code(&verified), 0, "{verified:?}");
+}
+
 #[test]
 fn a_torn_tail_is_told_from_corruption() {
     let folder = folder();
@@ -142,6 +192,21 @@ fn damage_to_what_was_acknowledged_is_corruption() {
     assert_eq!(code(&verified), 2, "{verified:?}");
     let verdict = text(&verified.stdout);
     assert!(verdict.starts_with("corrupt") && verdict.contains("why "), "{verdict}");
+    // What was read before the damage counts.
+    let found = format!("records    50 ({} bytes)", lsns[50]);
+    assert!(verdict.contains("segments   1\n") && verdict.contains(&found), "{verdict}");
+}
+
+#[test]
+fn a_log_without_its_state_is_named_as_one() {
+    let folder = folder();
+    write(folder.path());
+    fs::remove_file(folder.path().join("meta")).unwrap();
+    for tool in ["verify", "info", "dump", "salvage"] {
+        let output = palisade(folder.path(), &[tool]);
+        assert_eq!(code(&output), 3, "{output:?}");
+        assert!(text(&output.stderr).contains("has lost its state"), "{output:?}");
+    }
 }
 
 #[test]

@@ -253,7 +253,8 @@ impl ErrorKind {
             ErrorKind::Mismatch => "open with the values that the log was created with",
             ErrorKind::Locked => "close the other handle or process, then open again",
             ErrorKind::Corrupt => {
-                "nothing was changed; run `palisade verify`, and restore from a replica or backup"
+                "nothing was changed; `palisade verify --deep` names what is damaged: restore from a \
+                 replica or backup, or print with `palisade salvage` what is left"
             }
             ErrorKind::Unclean => {
                 "nothing was changed; open with RecoveryPolicy::Strict, which recovers, or \
@@ -266,7 +267,10 @@ impl ErrorKind {
             ErrorKind::NotARecord => "use an LSN that the log returned for a record",
             ErrorKind::OutOfRange => "use an LSN below the end of the log",
             ErrorKind::Truncated => "the record is gone for good; read from head_lsn() on",
-            ErrorKind::PermissionDenied => "grant this process write access to the folder",
+            ErrorKind::PermissionDenied => {
+                "grant this process access to the folder and the files in it: to read them for a \
+                 tool that only looks, to write them, too, for an open"
+            }
             ErrorKind::Io => "see the cause reported by the operating system",
         }
     }

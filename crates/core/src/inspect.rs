@@ -51,9 +51,10 @@ pub struct Verdict {
     pub outcome: Outcome,
     /// Segments at or above the head.
     pub segments: u64,
-    /// Records that validate.
+    /// Records that were read and validate: `verify` reads up to the first bad place, `verify_deep`
+    /// each segment up to its own.
     pub records: u64,
-    /// Bytes that validate, headers and padding included.
+    /// Bytes that were read and validate, headers and padding included.
     pub bytes: u64,
     /// Where the log begins.
     pub head: Lsn,
@@ -185,7 +186,12 @@ impl Inspector {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 let mut verdict = corrupt(&self.store.state()?, &error);
                 if deep.is_some() {
-                    verdict.records = self.look_behind(verdict.head, &mut verdict.bad_places)?;
+                    let behind = self.look_behind(verdict.head, &mut verdict.bad_places);
+                    verdict.records = match behind {
+                        // The state is what is damaged: nothing can be found by it.
+                        Err(error) if error.kind() == ErrorKind::Corrupt => 0,
+                        found => found?,
+                    };
                 }
                 return Ok(verdict);
             }
@@ -193,13 +199,14 @@ impl Inspector {
         };
         let mut verdict = match self.end_of(&survey) {
             Ok(verdict) => verdict,
-            Err(error) if error.kind() == ErrorKind::Corrupt => corrupt(&survey.state, &error),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                Verdict { segments: survey.present(), ..corrupt(&survey.state, &error) }
+            }
             Err(error) => return Err(error),
         };
         match deep {
             Some(effort) => self.check_all(&survey, effort, &mut verdict)?,
-            None if verdict.outcome != Outcome::Corrupt => self.read_all(&survey, &mut verdict)?,
-            None => {}
+            None => self.read_all(&survey, &mut verdict)?,
         }
         Ok(verdict)
     }
@@ -208,7 +215,7 @@ impl Inspector {
     fn check_all(&self, survey: &Survey, effort: Effort, verdict: &mut Verdict) -> Result<()> {
         let checked = full::check(&self.store, survey, verdict.end, effort)?;
         (verdict.records, verdict.bytes) = (checked.records, checked.bytes);
-        verdict.segments = (survey.segments.len() + survey.damaged.len()) as u64;
+        verdict.segments = survey.present();
         let mut bad = checked.bad;
         if let Some(tail) = verdict.bad_places.first().copied() {
             bad.push(tail);
@@ -244,7 +251,7 @@ impl Inspector {
         let state = &survey.state;
         let mut verdict = Verdict {
             outcome: if state.clean { Outcome::Clean } else { Outcome::TornTail },
-            segments: (survey.segments.len() + survey.damaged.len()) as u64,
+            segments: survey.present(),
             records: 0,
             bytes: 0,
             head: state.head,
@@ -283,19 +290,23 @@ impl Inspector {
     /// Walks all records below the verdict's end and counts them.
     fn read_all(&self, survey: &Survey, verdict: &mut Verdict) -> Result<()> {
         let mut spans: Vec<EpochSpan> = survey.spans.clone();
-        if let Some(newest) = spans.last_mut() {
-            newest.end = verdict.end.max(newest.base);
+        for span in &mut spans {
+            span.end = span.end.min(verdict.end.max(span.base));
         }
-        let bytes_of = |span: &EpochSpan| span.end.bytes_since(span.base.max(survey.state.head));
-        verdict.bytes = spans.iter().map(bytes_of).sum();
+        let head = survey.state.head;
+        let bytes_of =
+            |span: &EpochSpan, end: Lsn| span.end.min(end).bytes_since(span.base.max(head));
+        let bytes_to = |end| survey.spans.iter().map(|span| bytes_of(span, end)).sum::<u64>();
+        verdict.bytes = bytes_to(verdict.end);
         let mut records = Records::new(self.reader(survey), spans, survey.state.head);
         loop {
             match records.next() {
                 Ok(Some(_)) => verdict.records += 1,
                 Ok(None) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    let records = verdict.records;
-                    *verdict = Verdict { records, ..corrupt(&survey.state, &error) };
+                    let found = corrupt(&survey.state, &error);
+                    let (segments, records) = (verdict.segments, verdict.records);
+                    *verdict = Verdict { segments, records, bytes: bytes_to(found.end), ..found };
                     return Ok(());
                 }
                 Err(error) => return Err(error),

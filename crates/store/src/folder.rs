@@ -24,6 +24,11 @@ pub(crate) fn segment_name(number: u64) -> String {
     format!("{SEGMENT_PREFIX}{number:0SEGMENT_DIGITS$}")
 }
 
+/// Whether a segment has this name, or could have it.
+pub(crate) fn is_segment_name(name: &str) -> bool {
+    parse(name, SEGMENT_PREFIX, SEGMENT_DIGITS).is_some()
+}
+
 /// The name of spare `number`.
 pub(crate) fn spare_name(number: u64) -> String {
     format!("{SPARE_PREFIX}{number:0SPARE_DIGITS$}")

@@ -12,7 +12,7 @@ use palisade_core::store::State;
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
 use crate::archive::{Archive, ArchivePlace};
-use crate::folder::{Folder, LOCK, META, META_TEMP};
+use crate::folder::{Folder, LOCK, META, META_TEMP, is_segment_name};
 use crate::fs::{Access, Disk, DiskFile, Kind};
 use crate::meta::{self, Meta, MetaFile};
 use crate::options::{DEFAULT_SEGMENT_BYTES, FileOptions, OpenMode};
@@ -173,7 +173,13 @@ fn look(folder: &Folder, options: &FileOptions) -> Result<Option<Meta>> {
             return look(folder, options);
         }
         if let Some(name) = names.iter().find(|name| ![LOCK, META_TEMP].contains(&name.as_str())) {
-            let text = format!("the folder holds `{name}` and no log");
+            let text = match names.iter().find(|name| is_segment_name(name)) {
+                Some(segment) => format!(
+                    "the folder holds `{segment}` and no `{META}`: a log that has lost its state, \
+                     or a copy that is not complete"
+                ),
+                None => format!("the folder holds `{name}` and no log"),
+            };
             return Err(Error::new(ErrorKind::Foreign, text).at_path(folder.path()));
         }
         if options.mode == OpenMode::MustExist {

@@ -49,7 +49,7 @@ impl Examined {
         let mut report = RecoveryReport {
             clean: self.is_clean,
             verified: checked.is_some(),
-            segments: (survey.segments.len() + survey.damaged.len()) as u64,
+            segments: survey.present(),
             records: checked.map_or(0, |checked| checked.records),
             bytes: checked.map_or(0, |checked| checked.bytes),
             end_cause: self.cause,

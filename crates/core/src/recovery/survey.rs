@@ -126,6 +126,11 @@ impl Found {
 }
 
 impl Survey {
+    /// How many segments there are at or above the head.
+    pub(crate) fn present(&self) -> u64 {
+        (self.segments.len() + self.damaged.len()) as u64
+    }
+
     /// Reads the state and all headers of `store`.
     pub(crate) fn take(store: &dyn ReadStore) -> Result<Survey> {
         Survey::take_below(store, None)
