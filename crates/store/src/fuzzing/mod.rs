@@ -175,6 +175,11 @@ fn look(folder: &Path) {
     let Ok(reader) = FileReader::open(folder) else { return };
     let inspector = Inspector::new(reader);
     drop(inspector.verify());
+    drop(inspector.verify_deep(1));
+    if let Ok(mut salvage) = inspector.salvage(None) {
+        // A read error is passed over by the next call.
+        while !matches!(salvage.next(), Ok(None)) {}
+    }
     if let Ok(mut records) = inspector.records(None) {
         while let Ok(Some(_)) = records.next() {}
     }
