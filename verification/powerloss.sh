@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a log on the simulated disk, kills it and takes its power, and checks G1 to G7 each time.
+# Runs a log on the simulated disk, kills it and takes its power, and checks G1 to G7 each time, and G8 where bits rot.
 #
 #   verification/powerloss.sh               20 000 seeds, then every call of every piece of work
 #   verification/powerloss.sh SEEDS [FIRST] so many seeds, from FIRST on, then the same

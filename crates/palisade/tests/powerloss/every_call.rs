@@ -292,6 +292,20 @@ fn descend(session: &Session, so_far: Option<Crash>, depth: u32, dice: &mut Dice
     runs
 }
 
+/// Says where a check failed, on the way out of it; the session says what had happened.
+struct Whereabouts<'a> {
+    scenario: &'a Scenario,
+    call: u64,
+}
+
+impl Drop for Whereabouts<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}: a crash at its call {}", self.scenario.name, self.call);
+        }
+    }
+}
+
 fn sweep(shape: &Shape) {
     let mut dice = Dice::new(1);
     for scenario in SCENARIOS {
@@ -299,6 +313,7 @@ fn sweep(shape: &Shape) {
         let mut runs = 0;
         for call in 0..calls {
             let session = crashed_at(scenario, shape, call);
+            let _whereabouts = Whereabouts { scenario, call };
             runs += descend(&session, None, 2, &mut dice);
         }
         println!("{}: {calls} calls, {runs} recoveries", scenario.name);
@@ -382,6 +397,7 @@ fn every_subset_at_every_call(scenarios: &[Scenario], shape: &Shape) {
         let (mut subsets, mut whole) = (0, 0);
         for call in 0..calls {
             let session = crashed_at(scenario, shape, call);
+            let _whereabouts = Whereabouts { scenario, call };
             let (tried, is_whole) = every_subset(&session, &mut dice);
             subsets += tried;
             whole += u64::from(is_whole);
