@@ -57,7 +57,7 @@ Examples:
 
 Without --json or --hex: LSN, tag, length and the first bytes, one record a line. Records that a
 running writer has not handed to the operating system yet are not shown. Reads only. It ends at the
-first place without a valid record; `palisade verify` tells an end from damage.
+first place without a valid record, and says so if that is damage; `palisade salvage` goes on behind.
 
 Exit codes: 0 done, 2 wrong usage, or durable records are damaged or missing, 3 input or output failed.";
 

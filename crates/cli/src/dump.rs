@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
-use palisade::inspect::Inspector;
+use palisade::inspect::{Inspector, Outcome};
 use palisade::store::State;
 use palisade::{Error, ErrorKind, Lsn, Record};
 use serde::Serialize;
@@ -44,14 +44,23 @@ pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> 
     may_end_at(records.position(), &log, &state)
 }
 
-/// Refuses an end below what was durable once: records are damaged or missing. Beside a writer it
-/// says nothing, because what was to be read may have been recycled.
+/// Refuses an end below what was durable once: records are damaged or missing. After an unclean end
+/// only the records behind can prove that, so the log is verified. Beside a writer it says nothing,
+/// because what was to be read may have been recycled.
 fn may_end_at(end: Lsn, log: &Inspector, before: &State) -> Result<(), Failure> {
     let floor = before.head.max(before.checkpoint).max(before.clean_end).max(before.epoch_base);
-    if end >= floor || log.has_writer()? || log.state()? != *before {
+    if before.clean && end >= floor || log.has_writer()? || log.state()? != *before {
         return Ok(());
     }
-    let text = format!("no valid record here, though the log was durable up to LSN {floor}");
+    let text = if end < floor {
+        format!("no valid record here, though the log was durable up to LSN {floor}")
+    } else {
+        let verdict = log.verify()?;
+        if verdict.outcome != Outcome::Corrupt || verdict.end != end {
+            return Ok(());
+        }
+        "no valid record here, though others prove that one was durable".into()
+    };
     Err(Error::new(ErrorKind::Corrupt, text).at_lsn(end).into())
 }
 

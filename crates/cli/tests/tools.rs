@@ -81,6 +81,25 @@ fn a_dump_that_ends_at_damage_says_so() {
 }
 
 #[test]
+fn a_dump_of_a_killed_log_tells_damage_from_its_torn_tail() {
+    let folder = folder();
+    let wal = options().open(folder.path()).unwrap();
+    let commit = |number| wal.commit(format!("record {number}").as_bytes()).unwrap();
+    let lsns: Vec<Lsn> = (0..30).map(commit).collect();
+    drop(wal);
+    damage(folder.path(), lsns[29].plus(25));
+    let torn = palisade(folder.path(), &["dump"]);
+    assert_eq!((code(&torn), text(&torn.stdout).lines().count()), (0, 29), "{torn:?}");
+    damage(folder.path(), lsns[7].plus(25));
+    let damaged = palisade(folder.path(), &["dump"]);
+    assert_eq!((code(&damaged), text(&damaged.stdout).lines().count()), (2, 7), "{damaged:?}");
+    assert!(text(&damaged.stderr).contains(&format!("(LSN {})", lsns[7])), "{damaged:?}");
+    let behind = lsns[8].to_string();
+    let rest = palisade(folder.path(), &["dump", "--from", &behind]);
+    assert_eq!((code(&rest), text(&rest.stdout).lines().count()), (0, 21), "{rest:?}");
+}
+
+#[test]
 fn dump_into_a_closed_pipe_ends_quietly() {
     let folder = folder();
     let wal = options().open(folder.path()).unwrap();
