@@ -79,7 +79,8 @@ Examples:
   palisade salvage ./log --json > records.json
 
 Prints every record that still validates, also of a log that cannot be opened, and on standard error
-the gaps between them. Reads only. Records that only the log buffer holds are not seen.
+the gaps between them. Reads only. Records that only the log buffer holds are not seen. Beside a
+running writer a gap can be what the writer was at work on: recycled since, or not written yet.
 
 Exit codes: 0 no gap, 2 gaps (or wrong usage), 3 input or output failed.";
 

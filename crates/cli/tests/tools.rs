@@ -137,8 +137,7 @@ fn tools_work_beside_a_running_writer() {
 }
 
 /// Appends, cuts both ends and goes on, until `is_over`: files go around all the time.
-fn recycle(dir: &Path, is_over: &AtomicBool) {
-    let wal = options().segment_bytes(64 << 10).buffer_bytes(16 << 10).open(dir).unwrap();
+fn recycle(wal: Wal, is_over: &AtomicBool) {
     let mut lsns = Vec::new();
     for number in 0_u32.. {
         lsns.push(wal.append(&number.to_le_bytes().repeat(200)).unwrap().lsn());
@@ -164,7 +163,8 @@ fn recycle(dir: &Path, is_over: &AtomicBool) {
 #[test]
 fn tools_beside_a_writer_that_recycles_raise_no_alarm() {
     let folder = folder();
-    drop(options().segment_bytes(64 << 10).open(folder.path()).unwrap());
+    let small = options().segment_bytes(64 << 10).buffer_bytes(16 << 10);
+    let wal = small.open(folder.path()).unwrap();
     let is_over = AtomicBool::new(false);
     let looks = || {
         for _ in 0..12 {
@@ -175,7 +175,7 @@ fn tools_beside_a_writer_that_recycles_raise_no_alarm() {
         }
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| recycle(folder.path(), &is_over));
+        scope.spawn(|| recycle(wal, &is_over));
         let looked = std::panic::catch_unwind(AssertUnwindSafe(looks));
         is_over.store(true, Ordering::Relaxed);
         looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -94,7 +94,8 @@ impl Inspector {
     }
 
     /// Everything that still validates from `from`, or from the head on: skips damage and says
-    /// what it skipped. For logs that cannot be opened; changes nothing and takes no lock.
+    /// what it skipped. For logs that cannot be opened; changes nothing and takes no lock. Beside a
+    /// running writer a gap can be what the writer was at work on.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
