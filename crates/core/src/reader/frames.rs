@@ -54,6 +54,8 @@ pub(crate) struct FrameReader {
     len: usize,
     // Where the segment ends that they lie in: no frame reaches beyond it.
     segment_end: Lsn,
+    // The store had no more of that segment: none is asked for until all is forgotten.
+    is_all: bool,
 }
 
 impl FrameReader {
@@ -70,6 +72,7 @@ impl FrameReader {
             start: Lsn::ZERO,
             len: 0,
             segment_end: Lsn::ZERO,
+            is_all: false,
         }
     }
 
@@ -253,6 +256,7 @@ impl FrameReader {
     /// Forgets what was read ahead: the store may have changed.
     pub(crate) fn forget(&mut self) {
         self.len = 0;
+        self.is_all = false;
     }
 
     /// The bytes of `range`, which are in the buffer.
@@ -269,14 +273,16 @@ impl FrameReader {
         self.buffer[..self.len].get(from as usize..).unwrap_or(&[])
     }
 
-    /// Has `bytes` bytes from `at` on in the buffer, if the store has them.
+    /// Has `bytes` bytes from `at` on in the buffer, if the store has them. Where a segment's file
+    /// ended at a read, it is not asked again: recovery comes there with every record of the ring.
     fn load(&mut self, at: Lsn, bytes: usize) -> Result<()> {
-        if self.bytes_from(at).len() >= bytes {
+        let is_known = self.is_all && self.start <= at && at < self.segment_end;
+        if is_known || self.bytes_from(at).len() >= bytes {
             return Ok(());
         }
         let room = self.room(at);
         let wanted = bytes.max(self.read_ahead_bytes).min(room as usize);
-        self.len = 0;
+        self.forget();
         self.start = at;
         self.segment_end = at.plus(room);
         while self.len < wanted {
@@ -287,6 +293,7 @@ impl FrameReader {
             }
             let n = self.store.read(at.plus(self.len as u64), &mut self.buffer[self.len..end])?;
             if n == 0 {
+                self.is_all = true;
                 break;
             }
             self.len += n;
