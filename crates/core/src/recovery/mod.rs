@@ -230,7 +230,8 @@ fn make_durable(
     let first_hole = scan.holes.first().map_or(scan.end, |(hole, _)| *hole);
     let from_ring = scan.ring_from.unwrap_or(scan.end).min(first_hole);
     let first_unsure = if has_line { scan.floor } else { from_ring };
-    let may_have_failed = !is_other_boot || scanner.end_of_ring(scan.floor).is_some();
+    // A recovery in this boot may have written what it found in the ring, and its sync failed.
+    let may_have_failed = !is_other_boot || scan.is_in_ring_too;
     if !has_line && may_have_failed && scan.floor < from_ring {
         // Up to the end: the segments may have frames behind those of the ring.
         store.move_to_fresh_blocks(scan.floor, scan.end)?;

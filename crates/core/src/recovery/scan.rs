@@ -37,6 +37,8 @@ pub(crate) struct Scan {
     pub(crate) holes: Vec<(Lsn, Lsn)>,
     /// The first place whose bytes came from the ring.
     pub(crate) ring_from: Option<Lsn>,
+    /// In another boot: a frame above the floor came from a segment, and the ring has it, too.
+    pub(crate) is_in_ring_too: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,13 +88,16 @@ impl Scanner {
 
     /// The end of the last whole frame that the ring holds at or above `floor`, if it holds one.
     pub(crate) fn end_of_ring(&mut self, floor: Lsn) -> Option<Lsn> {
-        let leftover = self.leftover.as_mut()?;
-        let aligned = floor.as_u64() - floor.as_u64() % ALIGN_BYTES;
+        let seed = self.newest.seed;
+        let ring = &mut self.leftover.as_mut()?.ring;
+        let mut at = Lsn::new(floor.as_u64() - floor.as_u64() % ALIGN_BYTES);
         let mut end = None;
-        let mut before = Lsn::new(aligned.saturating_sub(ALIGN_BYTES));
-        while let Some((at, header)) = leftover.ring.find_after(before, self.newest.seed) {
-            before = at.plus(header.frame_bytes - ALIGN_BYTES);
-            end = Some(before.plus(ALIGN_BYTES));
+        loop {
+            let here = ring.frame(at, seed).filter(|header| !header.is_member);
+            let found = here.map(|header| (at, header)).or_else(|| ring.find_after(at, seed));
+            let Some((found, header)) = found else { break };
+            at = found.plus(header.frame_bytes);
+            end = Some(at);
         }
         end
     }
@@ -122,6 +127,7 @@ impl Scanner {
             torn_reason: None,
             holes: Vec::new(),
             ring_from: None,
+            is_in_ring_too: false,
         };
         loop {
             self.walk(&mut scan)?;
@@ -187,6 +193,8 @@ impl Scanner {
             }
             if source == Source::Ring {
                 scan.ring_from.get_or_insert(scan.end);
+            } else if !scan.is_in_ring_too {
+                scan.is_in_ring_too = self.other_boots_ring_has(scan.end);
             }
             if !scan.holes.is_empty() {
                 // What lies behind a hole may prove that the hole is none.
@@ -199,6 +207,14 @@ impl Scanner {
             scan.end = scan.end.plus(header.frame_bytes);
         }
         Ok(())
+    }
+
+    /// Whether the frame at `at`, which a segment has, lies in the ring that another boot left. Any
+    /// lap may have been written back last.
+    fn other_boots_ring_has(&mut self, at: Lsn) -> bool {
+        let is_asked = |leftover: &&mut Leftover| !leftover.same_boot && at >= self.ring_floor;
+        let leftover = self.leftover.as_mut().filter(is_asked);
+        leftover.is_some_and(|leftover| leftover.ring.frame(at, self.newest.seed).is_some())
     }
 
     /// The whole frame at `at`: the segment's bytes are tried first, the ring's second.
