@@ -79,11 +79,13 @@ pub(crate) fn read_old(folder: &Folder, uuid: Uuid, boot: Option<BootId>) -> Res
     }
     let memory = match map_ring(file.as_ref(), header.ring_bytes) {
         Ok(memory) => memory,
-        Err(error) => {
-            let expected = header.ring_bytes;
-            let text = format!("its ring of {expected} bytes cannot be mapped: {error}");
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            let text = format!("it is too short for its ring of {} bytes", header.ring_bytes);
             return Ok(OldBuffer::Invalid(text));
         }
+        // The ring may have what the segments lack: that it cannot be read now is no reason to
+        // go on without it.
+        Err(error) => return Err(folder.error("map the buffer's file", BUFFER, error)),
     };
     let same_boot = boot.is_some() && header.boot == boot;
     let durable = boot.filter(|_| same_boot).and_then(|boot| read_line(&blocks[LINE_AT..], boot));
