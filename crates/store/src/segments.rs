@@ -159,6 +159,7 @@ impl Segments {
             }
             written.map_err(|error| self.named("write the segment", number, error).at_lsn(here))?;
             done += part;
+            self.close_surplus_below(number)?;
         }
         Ok(())
     }
@@ -211,6 +212,8 @@ impl Segments {
             if self.prepared() >= to {
                 break;
             }
+            // Who held the lock before may have left a name of which nothing is known.
+            self.check()?;
             let Some(epoch) = maker.epoch else {
                 return Err(Error::new(ErrorKind::Io, "no epoch has begun"));
             };
@@ -382,10 +385,12 @@ impl Segments {
         };
         if let Err(error) = self.folder.sync() {
             // Any other failure is not tried again: nothing is known of the name then.
-            if error.kind() == ErrorKind::NoSpace {
-                maker.half_named = Some((number, file));
+            let error = error.at_segment(number);
+            match error.kind() {
+                ErrorKind::NoSpace => maker.half_named = Some((number, file)),
+                _ => self.fail(error.clone()),
             }
-            return Err(error.at_segment(number));
+            return Err(error);
         }
         self.publish(number, file);
         Ok(())

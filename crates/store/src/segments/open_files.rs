@@ -3,6 +3,7 @@
 //! Files stay open from the first write until what they hold is durable: a failure to write the
 //! page cache back is reported to those that had the file open. Older ones are opened to be
 //! read, the last of them being kept, so that a log may have more segments than a process files.
+//! Where nobody asks for a sync the leader syncs the oldest itself before there are too many.
 //!
 //! # A file's next life
 //! The leader and the preparer keep apart by claims on one [`SegmentFile`]. A file that is recycled
@@ -21,12 +22,15 @@
 
 use std::sync::Arc;
 
-use palisade_core::Result;
+use palisade_core::{ErrorKind, Result};
 
 use super::Segments;
 use crate::folder::segment_name;
 use crate::fs::Access;
 use crate::segment_file::SegmentFile;
+
+/// Files that are open at most for segments that the leader's writes have passed.
+const MOST_OPEN: usize = 64;
 
 /// The preparer at work in a segment, whose file gets no other life meanwhile.
 #[derive(Debug)]
@@ -93,6 +97,26 @@ impl Segments {
         let file = self.wrap(file, number)?;
         *self.last_read.lock() = Some((number, Arc::clone(&file)));
         Ok(Some(file))
+    }
+
+    /// Closes the oldest files below segment `number`, in which the leader writes, while too many are
+    /// open. They are synced first: an error of write-back would have nobody to go to.
+    pub(super) fn close_surplus_below(&self, number: u64) -> Result<()> {
+        loop {
+            let oldest = {
+                let files = self.files.read();
+                let oldest = files.first_key_value().filter(|_| files.len() > MOST_OPEN);
+                oldest.map(|(oldest, file)| (*oldest, Arc::clone(file)))
+            };
+            let Some((oldest, file)) = oldest.filter(|(oldest, _)| *oldest < number) else {
+                return Ok(());
+            };
+            // G6: lack of space that shows this late has lost bytes of the page cache.
+            file.sync().map_err(|error| {
+                self.named("sync the segment", oldest, error).with_kind(ErrorKind::Io)
+            })?;
+            self.files.write().remove(&oldest);
+        }
     }
 
     /// Closes the files of segments below `number`, all of which is durable.
