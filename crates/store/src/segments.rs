@@ -187,7 +187,13 @@ impl Segments {
 
     /// Keeps what a sync behind the leader's back said: the bytes that it could not write may be
     /// the leader's, and no later sync will say it again.
+    ///
+    /// G6 also for lack of space: bytes are lost, so freeing some does not help.
     pub(crate) fn fail(&self, error: Error) {
+        let error = match error.kind() {
+            ErrorKind::NoSpace => error.with_kind(ErrorKind::Io),
+            _ => error,
+        };
         // The first one counts.
         let _ = self.failure.set(error);
     }

@@ -138,3 +138,35 @@ impl Segments {
         self.last_read.lock().take_if(|(of, _)| *of == number);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use palisade_core::{Error, Lsn, Uuid};
+
+    use super::*;
+    use crate::folder::Folder;
+    use crate::fs::ZeroSteps;
+    use crate::fs_os::OsDisk;
+    use crate::segments::Shape;
+
+    #[test]
+    fn a_sync_behind_the_leaders_back_that_lacks_space_is_no_lack_that_ends() {
+        let temp = tempfile::tempdir().unwrap();
+        let shape = Shape {
+            uuid: Uuid([1; 16]),
+            segment_bytes: 1 << 16,
+            in_place: true,
+            zero_fill: true,
+            spare_segments: 1,
+            zero_steps: ZeroSteps::default(),
+        };
+        let folder = Folder::new(Arc::new(OsDisk), temp.path());
+        let segments = Segments::open(folder, shape, None).unwrap();
+        segments.fail(Error::io("sync the segment", io::ErrorKind::StorageFull.into()));
+        let error = segments.prepare(Lsn::new(1 << 16)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "whoever waits would free space for ever");
+    }
+}
