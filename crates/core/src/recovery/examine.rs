@@ -69,6 +69,11 @@ impl Examined {
             report.holes_padded = scan.holes.len() as u64;
             report.records_from_buffer = scan.records_from_ring;
             (report.floor, report.end) = (scan.floor, scan.end);
+            if survey.is_empty_epoch(scan.end) {
+                report.end = survey.predecessor.end;
+            }
+        } else if let Some(limit) = survey.limit {
+            report.end = limit;
         }
         if let Some(lost) = &self.lost {
             report.end_cause = EndCause::Damage;

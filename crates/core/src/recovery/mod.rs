@@ -120,7 +120,7 @@ fn begin_anew(
         make_durable(store, &mut scanner, &survey, &scan, examined.is_other_boot)?;
         let newest = spans.last_mut().expect("a scanner has an epoch");
         newest.end = scan.end;
-        if newest.end > newest.base || began_below(&survey, newest.base) {
+        if !survey.is_empty_epoch(newest.end) {
             predecessor = Predecessor { epoch: newest.epoch, end: newest.end };
         } else {
             // An epoch that stayed empty leaves no trace: its segment is free to recycle.
@@ -179,13 +179,6 @@ fn lowered(checkpoint: Lsn, spans: &[EpochSpan], epoch: &Epoch) -> Lsn {
     let mut cuts = cuts.chain([(epoch.predecessor.end, epoch.base)]);
     let cut = cuts.find(|(end, base)| *end < checkpoint && checkpoint < *base);
     cut.map_or(checkpoint, |(end, _)| end)
-}
-
-/// Whether the epoch of which only what lies from `base` on is left began below: a head at the base
-/// of a segment that is not the epoch's first. Such an epoch was not empty.
-fn began_below(survey: &Survey, base: Lsn) -> bool {
-    let number = base.segment(survey.state.segment_bytes);
-    survey.segments.get(&number).is_some_and(|header| header.predecessor.is_none())
 }
 
 /// The first segment start that is above every reservation made and not below the end of the

@@ -194,6 +194,15 @@ impl Survey {
         self.spans.last().copied()
     }
 
+    /// Whether the newest epoch, which ends at `end`, has stayed empty. One of which nothing is left,
+    /// because the head lies at the base of a segment that is not the epoch's first, was not empty.
+    pub(crate) fn is_empty_epoch(&self, end: Lsn) -> bool {
+        let Some(newest) = self.newest() else { return false };
+        let number = newest.base.segment(self.state.segment_bytes);
+        let header = self.segments.get(&number);
+        end <= newest.base && header.is_none_or(|header| header.predecessor.is_some())
+    }
+
     /// The floor as the headers give it: what was certainly durable once.
     pub(crate) fn floor(&self) -> Lsn {
         let base = self.newest().map_or(Lsn::ZERO, |newest| newest.base);
