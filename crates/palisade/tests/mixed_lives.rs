@@ -2,6 +2,7 @@
 //! list of what was appended. It shares nothing with the oracle of `powerloss`.
 
 #![expect(clippy::print_stderr, reason = "progress and figures of long runs")]
+#![expect(clippy::too_many_lines, clippy::while_let_loop, reason = "a harness, written in one go")]
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
