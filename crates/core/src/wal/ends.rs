@@ -102,21 +102,23 @@ impl Wal {
     /// far as no iterator reads them.
     ///
     /// Waits until everything below `lsn` is durable. An `lsn` at or below the head moves nothing,
-    /// and frees what could not be freed before. A store that archives copies each segment before
-    /// it frees it.
+    /// and frees what could not be freed before. The end that a crash or a truncation gave to the log
+    /// counts as the place where it went on: who has replayed all of it may give up all of it. A
+    /// store that archives copies each segment before it frees it.
     ///
     /// # Durability
     /// The new head survives power loss when this returns.
     ///
     /// # Errors
     /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`:
-    /// it lies above the end. `Truncated`: it lies in a range that a crash or
+    /// it lies above the end. `Truncated`: it lies within a range that a crash or
     /// [`truncate_after`](Wal::truncate_after) cut off. `NoSpace`, `Io`, also of an archive: the
     /// head may have moved, and nothing else is lost; call again. `Mismatch`, `Corrupt`,
     /// `Unsupported`: the archive holds another log's segment in the place of one that is to go there,
     /// or one that cannot be read for whose it is; the segments stay in the log. `Closed`, `Poisoned`.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
+        let lsn = self.handle.epochs.past_an_end(lsn);
         if lsn <= self.head_lsn() {
             // What an earlier call or a reader left is freed all the same.
             return self.handle.release_unpinned();
@@ -146,6 +148,7 @@ impl Wal {
     /// As [`truncate_before`](Wal::truncate_before).
     pub fn checkpoint(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
+        let lsn = self.handle.epochs.past_an_end(lsn);
         if lsn <= self.checkpoint_lsn() {
             // A later checkpoint says nothing for what was cut off before it.
             return self.check_not_cut(lsn);

@@ -106,6 +106,12 @@ impl Epochs {
         self.lives.read().dead_around(lsn).map_or(lsn, |dead| dead.to)
     }
 
+    /// `lsn`, or where an epoch ended there, the base of the next: there are no records between.
+    pub(crate) fn past_an_end(&self, lsn: Lsn) -> Lsn {
+        let dead = self.lives.read().dead_around(lsn);
+        dead.filter(|dead| dead.from == lsn).map_or(lsn, |dead| dead.to)
+    }
+
     /// Refuses the LSN of a record that this process has cut off. Called after the look at the
     /// watermark that covers the record.
     #[inline]

@@ -335,3 +335,37 @@ fn a_rotten_header_of_the_new_epoch_is_refused_and_the_cut_records_stay_gone() {
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     });
 }
+
+#[test]
+fn who_has_replayed_all_that_a_crash_or_a_cut_left_may_give_all_of_it_up() {
+    guarded(|| {
+        for is_cut in [false, true] {
+            let store = FaultyStore::new(SEGMENT_BYTES);
+            let wal = open(&store);
+            let kept = append(&wal, 0, 10, 180);
+            wal.sync().unwrap();
+            let (wal, store) = if is_cut {
+                wal.append(&[99; 180]).unwrap();
+                wal.truncate_after(kept[9].0).unwrap();
+                (wal, store)
+            } else {
+                store.kill();
+                drop(wal);
+                let store = store.next_life();
+                (open(&store), store)
+            };
+            let end = wal.iter_from(kept[9].0).unwrap().next().unwrap().unwrap().next_lsn();
+            wal.checkpoint(end).unwrap();
+            assert!(wal.checkpoint_lsn() >= end);
+            wal.truncate_before(end).unwrap();
+            assert_eq!(contents(&wal).unwrap(), []);
+            let next = append(&wal, 10, 12, 180);
+            // The checkpoint's mark lies before the first of them.
+            let head = wal.head_lsn();
+            assert!(head > end && head.plus(24) == next[0].0, "the log begins where it went on");
+            store.kill();
+            drop(wal);
+            assert_eq!(contents(&open(&store.next_life())).unwrap(), next);
+        }
+    });
+}
