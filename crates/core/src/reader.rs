@@ -9,7 +9,7 @@ use std::any::Any;
 use std::fmt;
 
 use self::frames::Payload;
-pub(crate) use self::frames::{EpochSpan, Found, FrameReader};
+pub(crate) use self::frames::{EpochSpan, Found, FrameReader, zero_bytes};
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::{Error, ErrorKind, Lsn, Result};
 

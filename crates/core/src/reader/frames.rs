@@ -303,7 +303,7 @@ impl FrameReader {
 }
 
 /// How many bytes the words of zeros take that `bytes`, which are whole words, begin with.
-fn zero_bytes(bytes: &[u8]) -> usize {
+pub(crate) fn zero_bytes(bytes: &[u8]) -> usize {
     let (words, _) = bytes.as_chunks::<{ size_of::<Word>() }>();
     let (lines, _) = words.as_chunks::<8>();
     // A line of words at a time, without a branch for each.

@@ -1,7 +1,11 @@
 //! The log buffer that an earlier life left behind: frames that never reached the segments.
 
-use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
+use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
+use crate::reader::zero_bytes;
 use crate::{Lsn, Memory};
+
+/// Bytes of the ring that are looked through at a time.
+const WINDOW_BYTES: usize = 64 << 10;
 
 /// The old buffer of the newest epoch.
 #[derive(Debug)]
@@ -25,8 +29,7 @@ impl OldRing {
         if self.memory.is_empty() {
             return None;
         }
-        let room = self.segment_bytes - at.as_u64() % self.segment_bytes;
-        let room = room.min(self.ring_bytes());
+        let room = self.room(at);
         let header = Header::decode(self.bytes(at, HEADER_BYTES), seed, at, room)?;
         if header.kind == Kind::Padding {
             return Some(header);
@@ -41,16 +44,49 @@ impl OldRing {
     /// The bytes that were never written to a segment lie within one lap of `at`.
     pub(crate) fn find_after(&mut self, at: Lsn, seed: EpochSeed) -> Option<(Lsn, Header)> {
         let end = at.plus(self.ring_bytes());
-        let mut candidate = at.plus(8);
-        while candidate < end {
-            if let Some(header) = self.frame(candidate, seed)
-                && !header.is_member
+        let longest = WINDOW_BYTES.min(self.memory.len().saturating_sub(HEADER_BYTES));
+        let mut window = Vec::new();
+        let mut from = at.plus(ALIGN_BYTES);
+        while from < end && longest > 0 {
+            let len = longest.min(end.bytes_since(from) as usize);
+            window.clear();
+            window.extend_from_slice(self.bytes(from, len + HEADER_BYTES));
+            let mut offset = 0;
+            while let Some(next) =
+                self.header_within(&window[offset..], from.plus(offset as u64), seed)
             {
-                return Some((candidate, header));
+                let here = from.plus((offset + next) as u64);
+                if let Some(header) = self.frame(here, seed).filter(|header| !header.is_member) {
+                    return Some((here, header));
+                }
+                offset += next + ALIGN_BYTES as usize;
             }
-            candidate = candidate.plus(8);
+            from = from.plus(len as u64);
         }
         None
+    }
+
+    /// Where in `window`, which lies at `from` and whose last bytes are for a header's rest only, a
+    /// header validates.
+    fn header_within(&self, window: &[u8], from: Lsn, seed: EpochSeed) -> Option<usize> {
+        let len = window.len().checked_sub(HEADER_BYTES)?;
+        let mut offset = 0;
+        while offset < len {
+            offset += zero_bytes(&window[offset..len]);
+            let here = from.plus(offset as u64);
+            let bytes = &window[offset..];
+            if offset < len && Header::decode(bytes, seed, here, self.room(here)).is_some() {
+                return Some(offset);
+            }
+            offset += ALIGN_BYTES as usize;
+        }
+        None
+    }
+
+    /// Bytes that a frame at `at` may have.
+    fn room(&self, at: Lsn) -> u64 {
+        let room = self.segment_bytes - at.as_u64() % self.segment_bytes;
+        room.min(self.ring_bytes())
     }
 
     /// The `len` bytes at `at`, copied into a scratch buffer.
