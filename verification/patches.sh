@@ -26,15 +26,18 @@ complain() {
     wrong=$((wrong + 1))
 }
 
-# The file of test MODULE::NAME of `PACKAGE TARGET`, as a patch names it.
+# The file of test MODULE::NAME of `PACKAGE TARGET`, as a patch names it. A unit test's module
+# `tests` is a file of its own, or stands in the file of what it tests.
 file_of_test() {
-    local package=$1 target=$2 test=$3 module=${3%::*}
+    local package=$1 target=$2 test=$3 module=${3%::*} file
     local folder=crates/palisade
     if [[ $package == palisade-* ]]; then
         folder=crates/${package#palisade-}
     fi
     if [[ $target == --lib ]]; then
-        echo "$folder/src/${module//:://}.rs"
+        file=$folder/src/${module//:://}.rs
+        [[ -f $file ]] || file=${file%/tests.rs}
+        echo "${file%.rs}.rs"
     elif [[ $module == "$test" ]]; then
         echo "$folder/tests/${target#--test }.rs"
     else
@@ -49,6 +52,8 @@ target_of_letter() {
         p) echo "palisade --test promises" ;;
         w) echo "palisade --test powerloss" ;;
         b) echo "palisade --test bit_flips" ;;
+        n) echo "palisade --test next_boot" ;;
+        m) echo "palisade --test many_segments" ;;
         s) echo "palisade-store --lib" ;;
     esac
 }
@@ -107,7 +112,7 @@ tests_of_row() {
     read -ra words <<<"$1"
     for ((index = 0; index < ${#words[@]}; index++)); do
         word=${words[index]%,}
-        if [[ $word == [apwsb] && ${words[index + 1]:-} == \`* ]]; then
+        if [[ $word == [apwsbnm] && ${words[index + 1]:-} == \`* ]]; then
             letter=$word
         elif [[ $word == \`*\` ]]; then
             echo "$(target_of_letter "$letter") ${word//\`/}"
