@@ -164,7 +164,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Syncs every segment that has bytes in `[from, to)`, oldest first.
+    /// Syncs every segment that has bytes in `[from, to)`, oldest first. All below `from` is durable.
     pub(crate) fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
         if from >= to {
             return Ok(());
@@ -177,12 +177,12 @@ impl Segments {
                 continue;
             };
             file.sync().map_err(|error| self.named("sync the segment", number, error))?;
+            // Here, not at the end: there may be more segments than a process may open files.
+            self.forget_below(number);
         }
         // After the leader's own syncs: an error of write-back is reported to one sync only, and
         // that may have been the preparer's.
-        self.check()?;
-        self.forget_below(first);
-        Ok(())
+        self.check()
     }
 
     /// Keeps what a sync behind the leader's back said: the bytes that it could not write may be
