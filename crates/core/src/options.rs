@@ -19,11 +19,13 @@ pub const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 /// When the log syncs to the device by itself.
 ///
 /// `commit`, `sync`, `wait_durable`, `Ticket::wait` and `.await` sync at once under every
-/// policy; the policy decides only what `append` alone does.
+/// policy; the policy decides only what `append` alone does. With 64 segments unsynced, a store on
+/// files syncs and closes the oldest one, under each policy: the process has only so many
+/// descriptors. No record counts as durable for that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncPolicy {
-    /// Syncs when somebody waits for durability, never otherwise.
+    /// Syncs when somebody waits for durability, not otherwise.
     #[default]
     OnCommit,
     /// Every `append` returns only after its record is durable.

@@ -59,6 +59,9 @@ impl Options {
 
     /// Bytes of log in a segment: a multiple of 4096 from 64 KiB to 1 TiB, fixed when the log is
     /// made. Default 64 MiB, or whatever an existing log has.
+    ///
+    /// At most 64 segments that are not synced have open files: a write that would need more syncs
+    /// the oldest one. Small segments under [`SyncPolicy::Os`], or without commits, make it so.
     pub fn segment_bytes(mut self, bytes: u64) -> Options {
         self.files.segment_bytes = Some(bytes);
         self
