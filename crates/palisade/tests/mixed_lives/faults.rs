@@ -1,0 +1,139 @@
+//! What is done to the log: crashes, failing calls, a disk that runs full.
+
+use palisade::Wal;
+use palisade::sim::{CallKind, Fault, FaultKind};
+
+use crate::life::Run;
+use crate::model::Crash;
+
+impl Run {
+    pub(crate) fn crash(&mut self) -> Crash {
+        self.disk.kill();
+        self.tails.clear();
+        self.tickets.clear();
+        self.disk.heal();
+        self.disk.set_capacity(None);
+        (self.faults, self.capped) = (false, false);
+        match self.dice.below(5) {
+            0..=1 => {
+                self.disk.restart();
+                Crash::Kill
+            }
+            2 => {
+                self.disk.reboot();
+                let forgot = std::mem::take(&mut self.forgets);
+                if forgot { self.lost_power() } else { self.rebooted() }
+            }
+            _ => {
+                self.disk.lose_power();
+                self.forgets = false;
+                self.lost_power()
+            }
+        }
+    }
+
+    pub(crate) fn rebooted(&mut self) -> Crash {
+        self.model.kill = self.model.os;
+        Crash::Reboot
+    }
+
+    pub(crate) fn lost_power(&mut self) -> Crash {
+        self.model.kill = self.model.durable;
+        self.model.os = self.model.durable;
+        Crash::Power
+    }
+
+    pub(crate) fn worse(a: Crash, b: Crash) -> Crash {
+        if a == Crash::Power || b == Crash::Power {
+            Crash::Power
+        } else if a == Crash::Reboot || b == Crash::Reboot {
+            Crash::Reboot
+        } else {
+            Crash::Kill
+        }
+    }
+
+    pub(crate) fn arm_fault(&mut self, within: u64) {
+        let kinds = [
+            FaultKind::Eio,
+            FaultKind::Eio,
+            FaultKind::NoSpace,
+            FaultKind::ShortWrite,
+            FaultKind::Interrupted,
+        ];
+        let calls = [
+            CallKind::Write,
+            CallKind::Sync,
+            CallKind::Sync,
+            CallKind::SyncFolder,
+            CallKind::Rename,
+            CallKind::Read,
+            CallKind::Open,
+            CallKind::Map,
+            CallKind::Create,
+            CallKind::Allocate,
+            CallKind::Remove,
+        ];
+        let kind = self.dice.pick(&kinds);
+        let fault = match self.dice.below(4) {
+            0 => Fault::at(self.disk.calls() + self.dice.below(within), kind),
+            1 => Fault::rate(3 + self.dice.below(60), kind),
+            2 => Fault::nth(self.dice.pick(&calls), self.dice.below(within), kind),
+            _ => Fault::all(self.dice.pick(&calls), kind).times(1 + self.dice.below(4)),
+        };
+        self.what += &format!(" fault {fault:?}");
+        self.disk.fail(fault);
+        self.faults = true;
+        self.forgets = true;
+    }
+
+    pub(crate) fn full_disk(&mut self, wal: &Wal) -> bool {
+        self.what += " full";
+        let free = self.dice.below(6) * 4096;
+        // Whatever is used now, and a little.
+        let used: u64 = self.used();
+        self.capped = true;
+        self.disk.set_capacity(Some(used + free));
+        let mut goes = true;
+        for _ in 0..self.dice.below(14) {
+            let r = match self.dice.below(8) {
+                0 => self.truncate_before(wal),
+                1 => self.truncate_after(wal),
+                2 => {
+                    self.what += " sync";
+                    wal.sync()
+                }
+                _ => self.append_any(wal),
+            };
+            if !self.took(wal, r) {
+                goes = false;
+                break;
+            }
+        }
+        self.disk.set_capacity(None);
+        if !goes || self.disk.is_dead() {
+            return false;
+        }
+        self.capped = false;
+        self.what += " space";
+        let r = wal.sync();
+        self.took(wal, r)
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        let blocks = |n: usize| (n as u64).div_ceil(4096) * 4096;
+        let log: u64 = self
+            .disk
+            .files()
+            .iter()
+            .map(|f| blocks(self.disk.file(f).map_or(0, |b| b.len())))
+            .sum();
+        let arch: u64 = self
+            .disk
+            .files_in("/archive")
+            .iter()
+            .map(|f| blocks(self.disk.file(&format!("/archive/{f}")).map_or(0, |b| b.len())))
+            .sum();
+        log + arch
+    }
+}

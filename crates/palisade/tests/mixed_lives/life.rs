@@ -1,0 +1,131 @@
+//! The lives of one log: each is opened, worked with and ended, and the next one recovers it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use palisade::sim::{Fault, FaultKind, SimDisk};
+use palisade::{ErrorKind, Lsn, Ticket, Wal};
+
+use crate::dice::Dice;
+use crate::model::{Crash, Model};
+use crate::options::{Fixed, Opening};
+use crate::reads::Follower;
+
+const LIVES: u64 = 6;
+
+/// One log, what is known of it, and what happens to it.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) dice: Dice,
+    pub(crate) fixed: Fixed,
+    pub(crate) disk: SimDisk,
+    pub(crate) model: Model,
+    pub(crate) opening: Opening,
+    /// Faults that fail syncs were armed in this boot.
+    pub(crate) forgets: bool,
+    /// Faults were armed in this life: calls may fail for them.
+    pub(crate) faults: bool,
+    /// The disk is or was full: calls may fail for that.
+    pub(crate) capped: bool,
+    /// The last life ended with a close that succeeded.
+    pub(crate) clean: bool,
+    /// What the step does, for the report.
+    pub(crate) what: String,
+    pub(crate) tails: Vec<Follower>,
+    pub(crate) tickets: Vec<Ticket<'static>>,
+    /// One more than the greatest LSN of which a callback said that it is durable.
+    pub(crate) acked: Arc<AtomicU64>,
+    /// A truncation of the suffix met a full disk that copies on write: it may poison.
+    pub(crate) cut_on_full: bool,
+}
+
+impl Run {
+    pub(crate) fn new(seed: u64) -> Run {
+        let mut dice = Dice(seed ^ 0xe1e5_33aa);
+        let fixed = Fixed::rolled(&mut dice);
+        Run {
+            dice,
+            disk: fixed.disk(seed),
+            fixed,
+            model: Model::default(),
+            opening: Opening::plain(),
+            forgets: false,
+            faults: false,
+            capped: false,
+            clean: false,
+            what: String::new(),
+            tails: Vec::new(),
+            tickets: Vec::new(),
+            acked: Arc::default(),
+            cut_on_full: false,
+        }
+    }
+
+    pub(crate) fn run(&mut self) {
+        let mut crash = Crash::Kill;
+        for _ in 0..LIVES {
+            let wal = self.recover(crash);
+            self.cut_on_full = false;
+            self.trouble();
+            for _ in 0..self.dice.below(50) {
+                if self.disk.is_dead() || !self.step(&wal) {
+                    break;
+                }
+            }
+            self.note(&wal);
+            self.tails.clear();
+            self.tickets.clear();
+            match self.dice.below(4) {
+                0 => self.end_by_close(wal),
+                1 => self.end_by_drop(wal),
+                _ => {
+                    self.disk.kill();
+                    drop(wal);
+                }
+            }
+            crash = self.crash();
+        }
+        drop(self.recover(crash));
+    }
+
+    /// A crash that will come, faults, slow syncs.
+    fn trouble(&mut self) {
+        if self.dice.one_in(2) {
+            self.disk.crash_at(self.disk.calls() + self.dice.below(150));
+        }
+        if self.dice.one_in(4) {
+            self.arm_fault(40);
+        }
+        if self.fixed.threads && self.dice.one_in(2) {
+            self.disk.fail(Fault::rate(2, FaultKind::SlowSync));
+        }
+    }
+
+    fn end_by_close(&mut self, wal: Wal) {
+        self.what = "close".into();
+        match wal.close() {
+            Ok(()) => {
+                if self.model.cut.is_none() {
+                    self.model.is_durable(self.model.top);
+                }
+                self.clean = !self.disk.is_dead() && !self.fixed.threads;
+            }
+            Err(e) => {
+                let fits = self.faults || self.disk.is_dead() || self.cut_on_full;
+                assert!(fits, "close: {e}");
+            }
+        }
+    }
+
+    /// The last handle hands all that was appended to the operating system.
+    fn end_by_drop(&mut self, wal: Wal) {
+        let asked = wal.flush_to_os(Lsn::new(0));
+        let is_poisoned = asked.is_err_and(|e| e.kind() == ErrorKind::Poisoned);
+        drop(wal);
+        let is_in_doubt = self.model.cut.is_some() || self.cut_on_full;
+        let may_fail = is_poisoned || is_in_doubt || self.faults || self.disk.is_dead();
+        if !may_fail && !self.fixed.threads {
+            self.model.is_os(self.model.top);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What one log keeps for all of its lives, and the options that each open rolls anew.
+
+use std::time::Duration;
+
+use palisade::sim::SimDisk;
+use palisade::{BufferKind, FileOptions, Options, RecoveryPolicy, Result, SyncPolicy, Verify, Wal};
+
+use crate::dice::Dice;
+use crate::life::Run;
+use crate::number;
+
+/// No interval of these passes in a run.
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// What one log and its disk keep for ever.
+#[derive(Debug)]
+pub(crate) struct Fixed {
+    pub(crate) segment_bytes: u64,
+    pub(crate) in_place: bool,
+    pub(crate) boot: bool,
+    pub(crate) powersafe: bool,
+    pub(crate) archives: bool,
+    pub(crate) threads: bool,
+}
+
+/// The options of one open.
+#[derive(Clone, Debug)]
+pub(crate) struct Opening {
+    pub(crate) buffer: BufferKind,
+    pub(crate) buffer_bytes: usize,
+    pub(crate) zero_fill: bool,
+    pub(crate) spares: usize,
+    pub(crate) policy: SyncPolicy,
+    pub(crate) pad: bool,
+    pub(crate) write_bytes: usize,
+    pub(crate) gather: u32,
+    pub(crate) verify: Verify,
+    pub(crate) read_ahead: usize,
+    pub(crate) recovery: RecoveryPolicy,
+}
+
+impl Fixed {
+    pub(crate) fn rolled(dice: &mut Dice) -> Fixed {
+        Fixed {
+            segment_bytes: dice.pick(&[4096, 4096, 8192, 12_288, 20_480, 28_672]),
+            in_place: !dice.one_in(3),
+            boot: !dice.one_in(4),
+            powersafe: !dice.one_in(4),
+            archives: dice.one_in(3),
+            threads: dice.one_in(if number("PALISADE_THREADS").is_some() { 1 } else { 4 }),
+        }
+    }
+
+    pub(crate) fn disk(&self, seed: u64) -> SimDisk {
+        let mut disk = SimDisk::new(seed);
+        if !self.in_place {
+            disk = disk.copy_on_write();
+        }
+        if !self.boot {
+            disk = disk.without_boot_id();
+        }
+        if !self.powersafe {
+            disk = disk.without_powersafe_overwrite();
+        }
+        disk
+    }
+}
+
+impl Opening {
+    /// Before the first roll.
+    pub(crate) fn plain() -> Opening {
+        Opening {
+            buffer: BufferKind::Auto,
+            buffer_bytes: 4096,
+            zero_fill: true,
+            spares: 0,
+            policy: SyncPolicy::OnCommit,
+            pad: false,
+            write_bytes: 1,
+            gather: 0,
+            verify: Verify::Tail,
+            read_ahead: 4096,
+            recovery: RecoveryPolicy::Strict,
+        }
+    }
+}
+
+impl Run {
+    /// Other options for the next open.
+    pub(crate) fn roll(&mut self) {
+        let d = &mut self.dice;
+        let mut policies = vec![
+            SyncPolicy::OnCommit,
+            SyncPolicy::OnCommit,
+            SyncPolicy::Always,
+            SyncPolicy::Os,
+            SyncPolicy::Interval(DAY),
+        ];
+        if self.fixed.threads {
+            policies.push(SyncPolicy::Interval(Duration::from_micros(300)));
+        }
+        self.opening = Opening {
+            buffer: d.pick(&[
+                BufferKind::Auto,
+                BufferKind::Auto,
+                BufferKind::Heap,
+                BufferKind::Mapped,
+            ]),
+            buffer_bytes: d.pick(&[4096, 4096, 8192, 16_384, 32_768]),
+            zero_fill: !d.one_in(3),
+            spares: d.below(6) as usize,
+            policy: d.pick(&policies),
+            pad: !self.fixed.powersafe || d.one_in(4),
+            write_bytes: d.pick(&[1, 100, 1000, 4096, 1 << 20]),
+            gather: d.pick(&[0, 25, 100]),
+            verify: d.pick(&[Verify::Tail, Verify::Full]),
+            read_ahead: d.pick(&[4096, 5000, 65_536]),
+            recovery: RecoveryPolicy::Strict,
+        };
+        if d.one_in(4) {
+            self.opening.recovery = RecoveryPolicy::PointInTime { lose_from: None };
+        }
+    }
+
+    pub(crate) fn open(&self) -> Result<Wal> {
+        Wal::with_store(self.disk.open(&self.files())?, self.log())
+    }
+
+    pub(crate) fn files(&self) -> FileOptions {
+        let o = &self.opening;
+        let mut files = FileOptions::new();
+        files.segment_bytes = Some(self.fixed.segment_bytes);
+        files.buffer = o.buffer;
+        files.zero_fill = o.zero_fill;
+        files.spare_segments = o.spares;
+        files.archive = self.fixed.archives.then(|| "/archive".into());
+        files
+    }
+
+    pub(crate) fn log(&self) -> Options {
+        let o = &self.opening;
+        Options::new()
+            .buffer_bytes(o.buffer_bytes)
+            .sync_policy(o.policy)
+            .pad_to_block(o.pad)
+            .write_bytes(o.write_bytes)
+            .gather_percent(o.gather)
+            .verify(o.verify)
+            .verify_threads(1)
+            .read_ahead_bytes(o.read_ahead)
+            .recovery(o.recovery)
+    }
+}
+
+/// What `foresee` needs of them.
+pub(crate) fn core_options(o: &Opening) -> palisade_core::Options {
+    let mut c = palisade_core::Options::new();
+    c.buffer_bytes = o.buffer_bytes;
+    c.pad_to_block = o.pad;
+    c.recovery = o.recovery;
+    c.read_ahead_bytes = o.read_ahead;
+    c.verify = o.verify;
+    c
+}
