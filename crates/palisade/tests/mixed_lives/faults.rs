@@ -1,7 +1,7 @@
 //! What is done to the log: crashes, failing calls, a disk that runs full.
 
-use palisade::Wal;
 use palisade::sim::{CallKind, Fault, FaultKind};
+use palisade::{ErrorKind, Result, Wal};
 
 use crate::life::Run;
 use crate::model::Crash;
@@ -116,10 +116,20 @@ impl Run {
         }
         self.capped = false;
         self.what += " space";
-        let r = wal.sync();
+        let r = self.sync_with_space(wal);
         self.took(wal, r)
     }
 
+    /// Syncs when there is space again. Where the log has a flusher, a round that it began before
+    /// may still answer one sync.
+    pub(crate) fn sync_with_space(&self, wal: &Wal) -> Result<()> {
+        match wal.sync() {
+            Err(e) if e.kind() == ErrorKind::NoSpace && self.fixed.threads => wal.sync(),
+            synced => synced,
+        }
+    }
+
+    /// What log and archive take of the disk.
     pub(crate) fn used(&self) -> u64 {
         let blocks = |n: usize| (n as u64).div_ceil(4096) * 4096;
         let log: u64 = self

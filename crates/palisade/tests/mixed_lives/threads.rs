@@ -103,7 +103,7 @@ impl Run {
             let fits = e.kind() == ErrorKind::NoSpace || self.faults;
             assert!(fits, "threads on a full disk: {e:?}");
         }
-        let synced = wal.sync();
+        let synced = self.sync_with_space(wal);
         if !self.faults && !self.disk.is_dead() {
             synced.as_ref().expect("there is space again");
         }
