@@ -72,7 +72,11 @@ impl Run {
                 }
             }
         }
-        bad.map_or(cut, Err)
+        match cut {
+            // Whether the log is cut is in doubt, and no other cut may follow.
+            Err(e) if e.kind() == ErrorKind::Poisoned => Err(e),
+            cut => bad.map_or(cut, Err),
+        }
     }
 
     /// Threads append while the disk is full, and then is not.
