@@ -268,11 +268,10 @@ impl Records {
         if at >= self.near.to {
             return None;
         }
-        let header = self.reader.frame_at_hand(at, self.near.seed, self.payload_at(at))?;
-        let may_be_cut = || self.keep.as_ref().is_some_and(|keep| keep.may_be_cut(at));
-        if header.kind != Kind::Data || may_be_cut() {
+        if self.keep.as_ref().is_some_and(|keep| keep.may_be_cut(at)) {
             return None;
         }
+        let header = self.reader.data_at_hand(at, self.near.seed, self.payload_at(at))?;
         self.at = at.plus(header.frame_bytes);
         Some((at, header))
     }

@@ -13,8 +13,9 @@
 //! made after it waits for it, one step long.
 
 use std::io::{self, IoSlice};
+use std::sync::OnceLock;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::block::BLOCK_BYTES;
 use crate::fs::{DiskFile, ZeroSteps, read_full, write_pieces, write_zeros};
@@ -31,6 +32,28 @@ pub(crate) struct SegmentFile {
     step_bytes: u64,
     fill: Mutex<Fill>,
     stepped: Condvar,
+    // Held, shared, by each sync in progress.
+    syncing: RwLock<()>,
+    failed_sync: OnceLock<FailedSync>,
+}
+
+/// What a sync said that failed: the system tells it to one of several that sync at the same time.
+#[derive(Debug)]
+struct FailedSync {
+    code: Option<i32>,
+    kind: io::ErrorKind,
+    text: String,
+}
+
+impl FailedSync {
+    fn of(error: &io::Error) -> FailedSync {
+        FailedSync { code: error.raw_os_error(), kind: error.kind(), text: error.to_string() }
+    }
+
+    fn again(&self) -> io::Error {
+        let told = || io::Error::new(self.kind, self.text.clone());
+        self.code.map_or_else(told, io::Error::from_raw_os_error)
+    }
 }
 
 #[derive(Debug)]
@@ -46,7 +69,15 @@ impl SegmentFile {
         let zeroed = file.len()?.saturating_sub(LOG_AT);
         let fill = Mutex::new(Fill { zeroed, written: 0, step: None });
         let step_bytes = ZeroSteps::default().step_bytes;
-        Ok(SegmentFile { file, segment_bytes, step_bytes, fill, stepped: Condvar::new() })
+        Ok(SegmentFile {
+            file,
+            segment_bytes,
+            step_bytes,
+            fill,
+            stepped: Condvar::new(),
+            syncing: RwLock::new(()),
+            failed_sync: OnceLock::new(),
+        })
     }
 
     /// The same segment, zeroed `step_bytes` at a time.
@@ -81,8 +112,18 @@ impl SegmentFile {
         write_pieces(self.file.as_ref(), LOG_AT + offset, pieces, skip, len)
     }
 
+    /// Makes what was written survive power loss. A failure is for good, and everybody's: leader,
+    /// preparer and writer may sync at the same time, and the system tells only one of them.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        let syncing = self.syncing.read();
+        if let Err(error) = self.file.sync_data() {
+            // The first one counts.
+            let _ = self.failed_sync.set(FailedSync::of(&error));
+        }
+        drop(syncing);
+        // Whoever was at it at the same time has come to its end, and has noted what it was told.
+        drop(self.syncing.write());
+        self.failed_sync.get().map_or(Ok(()), |failed| Err(failed.again()))
     }
 
     /// The end of the bytes that can be overwritten in place.
@@ -138,6 +179,52 @@ mod tests {
     fn segment(path: &std::path::Path) -> SegmentFile {
         let file = OsDisk.open(&path.join("segment"), Access::Fresh).unwrap();
         SegmentFile::new(file, 1 << 20).unwrap()
+    }
+
+    /// A file whose sync fails once, as the system tells a failed write-back to one sync only.
+    #[derive(Debug)]
+    struct FailsOnce(Box<dyn DiskFile>, Mutex<Option<io::Error>>);
+
+    impl DiskFile for FailsOnce {
+        fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+            self.0.read_at(offset, into)
+        }
+        fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+            self.0.write_at(offset, pieces)
+        }
+        fn sync_data(&self) -> io::Result<()> {
+            self.1.lock().take().map_or(Ok(()), Err)
+        }
+        fn allocate(&self, len: u64) -> io::Result<()> {
+            self.0.allocate(len)
+        }
+        fn len(&self) -> io::Result<u64> {
+            self.0.len()
+        }
+        fn map(&self, offset: usize, len: usize) -> io::Result<palisade_core::Memory> {
+            self.0.map(offset, len)
+        }
+        fn try_lock(&self, shared: bool) -> io::Result<bool> {
+            self.0.try_lock(shared)
+        }
+        fn unlock(&self) -> io::Result<()> {
+            self.0.unlock()
+        }
+    }
+
+    #[test]
+    fn a_sync_that_failed_fails_for_everybody_who_syncs_the_file() {
+        let temp = tempfile::tempdir().unwrap();
+        let file = OsDisk.open(&temp.path().join("segment"), Access::Fresh).unwrap();
+        let file = Box::new(FailsOnce(file, Mutex::new(Some(io::Error::from_raw_os_error(5)))));
+        let segment = SegmentFile::new(file, 1 << 20).unwrap();
+        // Leader, preparer and writer at the same time: which of them is told is chance.
+        let failed = std::thread::scope(|scope| {
+            let syncs: Vec<_> = (0..3).map(|_| scope.spawn(|| segment.sync())).collect();
+            syncs.into_iter().filter_map(|sync| sync.join().unwrap().err()).count()
+        });
+        assert!(failed > 0, "somebody was told");
+        assert_eq!(segment.sync().unwrap_err().raw_os_error(), Some(5), "it stays");
     }
 
     #[test]

@@ -118,20 +118,37 @@ impl FrameReader {
     /// The whole frame at `at`, if all of it is in the buffer already: the common case, in which
     /// nothing is read. `None` says nothing about the frame.
     #[inline]
-    pub(super) fn frame_at_hand(
+    fn frame_at_hand(&self, at: Lsn, seed: EpochSeed, payload: Payload) -> Option<Header> {
+        let (header, bytes) = self.header_at_hand(at, seed)?;
+        let is_whole = header.kind == Kind::Padding || self.is_body(&header, bytes, payload);
+        is_whole.then_some(header)
+    }
+
+    /// As `frame_at_hand`, of a record of the user: nothing else has its payload looked at.
+    #[inline]
+    pub(super) fn data_at_hand(
         &self,
         at: Lsn,
         seed: EpochSeed,
         payload: Payload,
     ) -> Option<Header> {
+        let (header, bytes) = self.header_at_hand(at, seed)?;
+        (header.kind == Kind::Data && self.is_body(&header, bytes, payload)).then_some(header)
+    }
+
+    #[inline]
+    fn header_at_hand(&self, at: Lsn, seed: EpochSeed) -> Option<(Header, &[u8])> {
         let bytes = self.bytes_from(at);
         let header = Header::decode(bytes, seed, at, self.segment_end.bytes_since(at))?;
-        if header.kind == Kind::Padding {
-            return Some(header);
-        }
-        let body = bytes.get(HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize)?;
-        let is_whole = payload == Payload::IsVerified || header.matches(body);
-        (is_whole && self.is_possible(&header)).then_some(header)
+        Some((header, bytes))
+    }
+
+    /// Whether the frame that `bytes` begin with is there to its end and is as `payload` says.
+    #[inline]
+    fn is_body(&self, header: &Header, bytes: &[u8], payload: Payload) -> bool {
+        let body = bytes.get(HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize);
+        body.is_some_and(|body| payload == Payload::IsVerified || header.matches(body))
+            && self.is_possible(header)
     }
 
     #[cold]

@@ -135,6 +135,9 @@ impl Scanner {
                 break;
             }
         }
+        // Beside a running writer: it may have gone on since the end of its segment was read.
+        self.reader.forget();
+        self.walk(&mut scan)?;
         scan.bytes = scan.end.bytes_since(start);
         match self.survey.limit {
             Some(limit) => self.check_limit(&mut scan, limit)?,

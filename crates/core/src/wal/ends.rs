@@ -162,12 +162,16 @@ impl Wal {
 
     /// Refuses an LSN at which neither a record begins nor the log ends.
     fn check_boundary(&self, lsn: Lsn) -> Result<()> {
+        // First: a truncation under way has begun the epoch and lets the tail jump there next.
+        if lsn == self.handle.epochs.running_base() {
+            return Ok(());
+        }
         let reserved = self.reserved_lsn();
         if lsn > reserved {
             let text = format!("the log ends at LSN {reserved}");
             return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(lsn));
         }
-        if lsn == reserved || lsn == self.handle.epochs.running_base() {
+        if lsn == reserved {
             return Ok(());
         }
         self.check_not_dead(lsn)?;

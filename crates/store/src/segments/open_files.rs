@@ -113,7 +113,9 @@ impl Segments {
             };
             // G6: lack of space that shows this late has lost bytes of the page cache.
             file.sync().map_err(|error| {
-                self.named("sync the segment", oldest, error).with_kind(ErrorKind::Io)
+                let error = self.named("sync the segment", oldest, error).with_kind(ErrorKind::Io);
+                self.fail(error.clone());
+                error
             })?;
             self.files.write().remove(&oldest);
         }
