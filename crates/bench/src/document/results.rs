@@ -150,7 +150,6 @@ impl Run {
     }
 
     /// The names of its workloads, as headings, in the order of its figures.
-    /// The names of its workloads, as headings, in the order of its figures.
     pub(super) fn titles(&self) -> Vec<String> {
         distinct(self.figures.iter().map(title))
     }
