@@ -10,6 +10,7 @@
 //! | `write`, `prepare` | the thread that holds the write lock | may |
 //! | `prepare_ahead` | the same, after each write | never |
 //! | `sync`, `mark_durable` | the leader, one at a time | yes |
+//! | `write_durable` | leaders, up to `writes_in_flight` at a time, no `write` beside it | yes |
 //! | `save_state`, `release` | `truncate_before`, `checkpoint`, `close`, one at a time | yes |
 //! | `release_at_open` | `open`, before any append | yes |
 //! | `begin_epoch` | `open`, before any append; `truncate_after`, while nothing is appended | yes |
@@ -189,6 +190,27 @@ pub trait Store: ReadStore {
     /// # Errors
     /// Every error poisons the log.
     fn sync(&self, from: Lsn, to: Lsn) -> Result<()>;
+
+    /// How many [`write_durable`](Store::write_durable) may run at the same time. With 1, the
+    /// default, the log never calls it: it writes, then syncs. With more it ends each sync with a
+    /// block, as if `pad_to_block` were set, so that no two of them touch the same block.
+    fn writes_in_flight(&self) -> usize {
+        1
+    }
+
+    /// Writes `pieces` at `at` and makes them survive power loss, without a sync of what else was
+    /// written: `at` and the end are multiples of 4096, no byte of the range was handed to `write`
+    /// or acknowledged, and all of it lies below [`prepared`](Store::prepared). Calls that run at
+    /// the same time have ranges that do not touch the same block, and end in any order.
+    ///
+    /// # Errors
+    /// `NoSpace`: nobody counts on any byte of the range; the call can be made again once none is
+    /// in flight. Any other kind poisons the log.
+    fn write_durable(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        self.write(at, pieces)?;
+        self.sync(at, at.plus(bytes as u64))
+    }
 
     /// Notes in memory that survives the process, not the operating system, that everything
     /// below `durable` has been synced. Called before the watermark is published.
