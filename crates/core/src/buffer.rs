@@ -70,7 +70,8 @@ use crate::{Lsn, MemoryKind};
 
 const SLOT_BYTES: u64 = 16;
 /// What a medium may damage as a whole when power is lost during a write to a part of it.
-pub(crate) const BLOCK_BYTES: u64 = 4096;
+/// (Models have small rings.)
+pub(crate) const BLOCK_BYTES: u64 = if cfg!(loom) { 64 } else { 4096 };
 /// How many reservations ahead the walk over the slots asks for its lines.
 const WALK_AHEAD: u64 = 8;
 /// How many reservations ahead an appender asks for its lines.
@@ -173,6 +174,10 @@ impl Buffer {
         // Relaxed: the addition that made the reservation has acquired it [P9], and it changes
         // only when nothing is reserved and unpublished.
         EpochSeed::from_bits(self.seed.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn ring_bytes(&self) -> u64 {
+        self.ring_bytes
     }
 
     pub(crate) fn memory_kind(&self) -> MemoryKind {

@@ -156,7 +156,7 @@ fn run(commit: &Commit, interval: Option<Duration>) {
         let idle = !lead && !write && callbacks.is_empty();
         if write {
             // A failure has poisoned the log or, on a full disk, shows to whoever needs the room.
-            survive(|| drop(commit.write_filled()));
+            survive(|| drop(commit.write_behind()));
         }
         run_callbacks(callbacks);
         if lead {

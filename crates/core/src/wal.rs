@@ -92,7 +92,9 @@ impl Wal {
     pub fn with_store(store: impl Store, options: &Options) -> Result<Wal> {
         options.validate()?;
         check_segment_bytes(store.state()?.segment_bytes, MIN_SEGMENT_BYTES)?;
-        Wal::open_store(Arc::new(store), options)
+        // Writes that overlap must not touch the same block.
+        let pad_to_block = options.pad_to_block || store.writes_in_flight() > 1;
+        Wal::open_store(Arc::new(store), &Options { pad_to_block, ..options.clone() })
     }
 
     fn open_store(store: Arc<dyn Store>, options: &Options) -> Result<Wal> {

@@ -57,6 +57,8 @@
 //! `a_full_ring_needs_no_other_thread`, `durable_is_never_ahead_of_the_sync`,
 //! `poison_reaches_every_waiter`, `a_waker_is_woken_or_sees_completion`.
 
+mod flights;
+mod leader;
 mod node;
 mod registry;
 mod writer;
@@ -64,18 +66,18 @@ mod writer;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
+use self::flights::Flights;
 pub(crate) use self::node::{Node, Outcome};
 use self::registry::Registry;
 pub(crate) use self::registry::Waiter;
 pub(crate) use self::registry::{Callback, Key};
 pub(crate) use self::writer::WriteCursor;
-use crate::buffer::{Buffer, Rest, Stop};
+use crate::buffer::{Buffer, Stop};
 use crate::flusher::Flusher;
 use crate::stats::Counters;
 use crate::store::Store;
-use crate::sync::{Backoff, Figure, Instant, Mutex, OnceLock, Ordering};
+use crate::sync::{Figure, Instant, Mutex, OnceLock, Ordering};
 use crate::sync::{park, park_until, per_thread};
 use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Options, Result};
@@ -94,11 +96,12 @@ pub(crate) struct Commit {
     cursor: Mutex<WriteCursor>,
     // With `pad_to_block`: where the next sync ends, or the last one did.
     block_end: Mutex<Lsn>,
+    flights: Flights,
     registry: Mutex<Registry>,
     failure: OnceLock<Error>,
     // Mirrors of the registry, so that a gathering leader need not take its lock.
     waiting: Figure,
-    served_last: Figure,
+    crowd: Figure,
     write_bytes: u64,
     gather_percent: u64,
 }
@@ -112,19 +115,20 @@ impl Commit {
     ) -> Commit {
         Commit {
             buffer,
-            store,
             filled: Watermark::new(base),
             durable: Watermark::new(base),
             counters: Counters::default(),
             flusher: Flusher::default(),
             cursor: Mutex::new(WriteCursor::new(base)),
             block_end: Mutex::new(base),
+            flights: Flights::new(store.writes_in_flight(), base),
             registry: Mutex::new(Registry::new(options.max_waiters)),
             failure: OnceLock::new(),
             waiting: Figure::new(0),
-            served_last: Figure::new(0),
+            crowd: Figure::new(0),
             write_bytes: options.write_bytes as u64,
             gather_percent: u64::from(options.gather_percent),
+            store,
         }
     }
 
@@ -139,7 +143,7 @@ impl Commit {
             return Ok(true);
         }
         self.check()?;
-        if registry.try_lead() {
+        if registry.try_lead() || self.joins(&mut registry, target) {
             drop(registry);
             return self.lead(target, deadline);
         }
@@ -245,37 +249,6 @@ impl Commit {
         Ok(())
     }
 
-    /// Leads until the first guest is served or `deadline` comes. The flusher's part; it was
-    /// given leadership.
-    pub(crate) fn lead_for_guests(&self, deadline: Instant) {
-        let first = {
-            let mut registry = self.registry.lock();
-            if !std::mem::take(&mut registry.is_asked) {
-                // A thread came first and has taken it.
-                return;
-            }
-            registry.first_guest_target()
-        };
-        match first {
-            // Errors reach the guests through the registry.
-            Some(target) => drop(self.lead(target, Some(deadline))),
-            None => self.settle(Lsn::ZERO),
-        }
-    }
-
-    /// Calls `run` with leadership and the write lock, as soon as nobody waits for a sync: all
-    /// that is reserved is durable, and nothing more is reserved meanwhile.
-    pub(crate) fn with_leadership<R>(&self, run: impl FnOnce(&mut WriteCursor) -> R) -> Result<R> {
-        let mut backoff = Backoff::default();
-        while !self.registry.lock().try_lead() {
-            self.check()?;
-            backoff.wait();
-        }
-        let result = run(&mut self.cursor.lock());
-        self.settle(Lsn::ZERO);
-        Ok(result)
-    }
-
     /// The failure that poisoned the log, if one did.
     pub(crate) fn check(&self) -> Result<()> {
         self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
@@ -359,139 +332,6 @@ impl Commit {
         }
     }
 
-    /// Leads until `target` is durable or the deadline comes, then passes leadership on.
-    fn lead(&self, target: Lsn, deadline: Option<Instant>) -> Result<bool> {
-        let mut backoff = Backoff::default();
-        loop {
-            if deadline.is_some_and(|at| Instant::now() >= at) {
-                self.settle(Lsn::ZERO);
-                return Ok(self.durable.read() >= target);
-            }
-            self.gather();
-            if let Err(error) = self.round() {
-                return self.give_up(target, error);
-            }
-            self.settle(target);
-            if self.durable.read() >= target {
-                return Ok(true);
-            }
-            // A hole lies below the target. Its owner announces nothing.
-            backoff.wait();
-        }
-    }
-
-    /// One write of all that is filled, one sync, one publication of *durable*.
-    fn round(&self) -> Result<()> {
-        self.check()?;
-        let guard = PoisonOnPanic(self);
-        if self.buffer.pads() {
-            self.choose_block_end();
-        }
-        let wrote = self.write_filled();
-        if wrote.as_ref().is_err_and(|error| error.kind() != ErrorKind::NoSpace) {
-            std::mem::forget(guard);
-            return wrote.map(drop);
-        }
-        let synced = self.sync_written();
-        std::mem::forget(guard);
-        synced.and(wrote.map(drop))
-    }
-
-    fn sync_written(&self) -> Result<()> {
-        // Acquire in `read`: all below `to` is in the store before its sync begins [P5].
-        let written = self.buffer.written.read();
-        let from = self.durable.peek();
-        let to = if self.buffer.pads() { self.block_end_within(written, from) } else { written };
-        if to == from {
-            return Ok(());
-        }
-        self.check()?;
-        let appends_before = self.counters.appends.value();
-        let start = Instant::now();
-        let synced = self.store.sync(from, to).and_then(|()| self.store.mark_durable(to));
-        if let Err(error) = synced {
-            return Err(self.poison(error));
-        }
-        // A write that failed meanwhile has told everyone that nothing more is acknowledged.
-        self.check()?;
-        let ns = start.elapsed().as_nanos() as u64;
-        let covered = appends_before.saturating_sub(self.counters.synced_appends.value());
-        self.counters.note_sync(ns, covered);
-        self.durable.publish(to);
-        Ok(())
-    }
-
-    /// Where the next sync ends: all that is reserved, and padding up to the end of its block.
-    /// Without room for that the end stays where it is; the write that follows makes some.
-    fn choose_block_end(&self) {
-        let mut block_end = self.block_end.lock();
-        if *block_end > self.durable.peek() {
-            return;
-        }
-        if let Some(Rest { claim, bytes }) = self.buffer.reserve_rest() {
-            let end = claim.end(bytes);
-            if let Some(granted) = claim.granted(bytes, self.buffer.limit()) {
-                granted.occupy(&self.buffer, self.durable.peek()).pad();
-                *block_end = end;
-            }
-            return;
-        }
-        let reserved = self.buffer.reserved();
-        if self.buffer.is_block_end(reserved) {
-            *block_end = reserved;
-        }
-    }
-
-    /// The block end, if all below it is written; else nothing is to be synced.
-    fn block_end_within(&self, written: Lsn, durable: Lsn) -> Lsn {
-        let block_end = *self.block_end.lock();
-        if block_end <= written { block_end.max(durable) } else { durable }
-    }
-
-    /// Serves whom the last round covered. If `target` is among it, or is zero because the
-    /// leader leaves, leadership goes on to another thread, to the flusher, or to nobody.
-    fn settle(&self, target: Lsn) {
-        let mut registry = self.registry.lock();
-        let durable = self.durable.peek();
-        let mut served = registry.borrow_batch();
-        registry.take_served(durable, &mut served);
-        self.flusher.take_callbacks(&mut served, &Ok(()));
-        let leaves = durable >= target;
-        let next = if leaves { registry.take_next_leader() } else { None };
-        if leaves && next.is_none() {
-            registry.is_led = false;
-            self.ask_flusher_if_guests_wait(&mut registry);
-        }
-        self.mirror(&registry);
-        // Relaxed: a hint for the next leader's gathering.
-        let count = served.len() as u64 + u64::from(leaves && target > Lsn::ZERO);
-        self.served_last.store(count, Ordering::Relaxed);
-        drop(registry);
-        if let Some(next) = next {
-            next.finish(Outcome::Lead);
-        }
-        self.wake(served, Ok(()));
-    }
-
-    /// The round failed: on a full disk everyone who waits gets the error, and leadership is
-    /// free; a poisoned log has told everyone already.
-    fn give_up(&self, target: Lsn, error: Error) -> Result<bool> {
-        let is_final = error.kind() == ErrorKind::Poisoned;
-        let mut registry = self.registry.lock();
-        let mut served = registry.borrow_batch();
-        registry.take_served(self.durable.peek(), &mut served);
-        self.flusher.take_callbacks(&mut served, &Ok(()));
-        let mut failed = registry.borrow_batch();
-        registry.take_failed(&error, is_final, &mut failed);
-        self.flusher.take_callbacks(&mut failed, &Err(error.clone()));
-        registry.is_led = false;
-        self.mirror(&registry);
-        drop(registry);
-        self.wake(served, Ok(()));
-        self.wake(failed, Err(&error));
-        if self.durable.read() >= target { Ok(true) } else { Err(error) }
-    }
-
     /// Wakes `waiters`, outside of all locks, and keeps the vector for the next round.
     fn wake(&self, mut waiters: Vec<Waiter>, result: std::result::Result<(), &Error>) {
         for waiter in waiters.drain(..) {
@@ -513,26 +353,10 @@ impl Commit {
         self.registry.lock().return_batch(waiters);
     }
 
-    /// Waits a little for the committers that the last round woke, so that they share a sync.
-    fn gather(&self) {
-        // Relaxed: hints; a wrong one costs time, nothing else.
-        let expected = self.served_last.load(Ordering::Relaxed);
-        let budget_ns = self.counters.sync_ns.value() * self.gather_percent / 100;
-        if expected <= 1 || budget_ns == 0 {
-            return;
-        }
-        let budget = Duration::from_nanos(budget_ns);
-        let start = Instant::now();
-        // Relaxed: as above. The leader itself is one of those expected.
-        while self.waiting.load(Ordering::Relaxed) + 1 < expected && start.elapsed() < budget {
-            crate::sync::yield_now();
-        }
-    }
-
     fn ask_flusher_to_lead(&self, registry: &mut Registry) {
         self.mirror(registry);
-        if !registry.is_led {
-            registry.is_led = true;
+        if registry.leaders == 0 {
+            registry.leaders = 1;
             registry.is_asked = true;
             self.flusher.lead_soon();
         }

@@ -4,8 +4,9 @@
 //! code: entries are taken out under it and woken outside. Nothing is allocated once the vectors
 //! have grown to the number of waiters that there are.
 //!
-//! Three queues share the entries: *threads* can be given leadership; *guests* (wakers and
-//! callbacks) cannot; *observers* only watch, their waiting asks for no sync.
+//! Four queues share the entries: *threads* can be given leadership; *covered* threads need not be:
+//! a leader is making their records durable; *guests* (wakers and callbacks) cannot lead; *observers*
+//! only watch, their waiting asks for no sync.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -57,14 +58,21 @@ struct Entry {
 /// A heap of (target, key), smallest target first; keys of taken entries are skipped.
 type Queue = BinaryHeap<Reverse<(Lsn, Key)>>;
 
+/// All queues: those who have waited longest first.
+const QUEUES: [fn(&mut Registry) -> &mut Queue; 4] =
+    [Registry::covered_mut, Registry::threads_mut, Registry::guests_mut, Registry::observers_mut];
+
 /// Waiters and leadership.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    /// Whether leadership is taken: a thread holds it, or the flusher was asked to.
-    pub(crate) is_led: bool,
+    /// How many lead: threads, and the flusher where it does or was asked to.
+    pub(crate) leaders: usize,
+    /// A leader waits for the owner of a hole: more leaders would wait for the same one.
+    pub(crate) is_stuck: bool,
     /// The flusher was asked and has not begun: whoever can lead at once takes it from it.
     pub(crate) is_asked: bool,
     threads: Queue,
+    covered: Queue,
     guests: Queue,
     observers: Queue,
     entries: Vec<Entry>,
@@ -77,9 +85,11 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new(max_waiters: usize) -> Registry {
         Registry {
-            is_led: false,
+            leaders: 0,
+            is_stuck: false,
             is_asked: false,
             threads: Queue::new(),
+            covered: Queue::new(),
             guests: Queue::new(),
             observers: Queue::new(),
             entries: Vec::new(),
@@ -91,10 +101,43 @@ impl Registry {
 
     /// Takes leadership, if nobody holds it.
     pub(crate) fn try_lead(&mut self) -> bool {
-        let is_free = !self.is_led || self.is_asked;
-        self.is_led = true;
-        self.is_asked = false;
-        is_free
+        // The flusher has not begun: its place is taken.
+        let takes_over = std::mem::take(&mut self.is_asked);
+        let is_free = self.leaders == 0;
+        self.leaders += usize::from(is_free);
+        takes_over || is_free
+    }
+
+    /// As `try_lead`, and lets nobody lead beside the caller.
+    pub(crate) fn try_lead_alone(&mut self) -> bool {
+        let leads = self.leaders <= usize::from(self.is_asked) && self.try_lead();
+        self.is_stuck |= leads;
+        leads
+    }
+
+    /// Takes leadership beside others, of whom there are `most` at most, if `share` threads, the
+    /// caller among them, wait for more than those are at.
+    pub(crate) fn try_join(&mut self, most: usize, share: usize) -> bool {
+        let joins = self.leaders < most && !self.is_stuck && self.threads.len() + 1 >= share;
+        self.leaders += usize::from(joins);
+        joins
+    }
+
+    /// Lets the threads up to `claimed` wait for the leader that has claimed their records.
+    pub(crate) fn cover(&mut self, claimed: Lsn) {
+        while self.threads.peek().is_some_and(|Reverse((target, _))| *target <= claimed) {
+            self.covered.extend(self.threads.pop());
+        }
+    }
+
+    /// Lets the covered threads wait for a leader again.
+    pub(crate) fn uncover(&mut self) {
+        self.threads.append(&mut self.covered);
+    }
+
+    /// Threads for whose records there is no leader yet, some of whom may have given up.
+    pub(crate) fn uncovered(&self) -> usize {
+        self.threads.len()
     }
 
     /// How many wait.
@@ -104,10 +147,25 @@ impl Registry {
 
     /// Registers `waiter` until everything below `target` is durable.
     pub(crate) fn register(&mut self, target: Lsn, waiter: Waiter) -> Result<Key> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => self.add_entry()?,
-        };
+        if self.free.is_empty() {
+            self.check_room()?;
+        }
+        Ok(self.add(target, waiter))
+    }
+
+    /// As `register`, for a thread that has led and whose record is claimed: there are few of them,
+    /// and they cannot be refused any more.
+    pub(crate) fn register_covered(&mut self, target: Lsn, node: Arc<Node>) -> Key {
+        let key = self.add(target, Waiter::Thread(node));
+        self.cover(target);
+        key
+    }
+
+    fn add(&mut self, target: Lsn, waiter: Waiter) -> Key {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry { generation: 0, waiter: None });
+            self.entries.len() as u32 - 1
+        });
         let entry = &mut self.entries[index as usize];
         let key = Key { index, generation: entry.generation };
         let queue = match &waiter {
@@ -117,7 +175,7 @@ impl Registry {
         };
         entry.waiter = Some(waiter);
         queue.push(Reverse((target, key)));
-        Ok(key)
+        key
     }
 
     /// Whether one more may wait.
@@ -127,12 +185,6 @@ impl Registry {
             return Err(Error::new(ErrorKind::InvalidArgument, message + "; raise max_waiters"));
         }
         Ok(())
-    }
-
-    fn add_entry(&mut self) -> Result<u32> {
-        self.check_room()?;
-        self.entries.push(Entry { generation: 0, waiter: None });
-        Ok(self.entries.len() as u32 - 1)
     }
 
     /// The waiter that `key` names, if it was not taken.
@@ -157,7 +209,7 @@ impl Registry {
     pub(crate) fn cancel(&mut self, key: Key) -> Option<Waiter> {
         let waiter = self.take(key)?;
         let stale_bound = 2 * self.len() + 64;
-        for queue in [Self::threads_mut, Self::guests_mut, Self::observers_mut] {
+        for queue in QUEUES {
             if queue(self).len() > stale_bound {
                 let mut swept = std::mem::take(queue(self));
                 swept.retain(|Reverse((_, key))| self.waiter_mut(*key).is_some());
@@ -169,7 +221,7 @@ impl Registry {
 
     /// Takes everyone whose target is at or below `durable`, in LSN order within each queue.
     pub(crate) fn take_served(&mut self, durable: Lsn, into: &mut Vec<Waiter>) {
-        for queue in [Self::threads_mut, Self::guests_mut, Self::observers_mut] {
+        for queue in QUEUES {
             while queue(self).peek().is_some_and(|Reverse((target, _))| *target <= durable) {
                 if let Some(Reverse((_, key))) = queue(self).pop() {
                     into.extend(self.take(key));
@@ -181,7 +233,9 @@ impl Registry {
     /// Takes everyone who asked for a sync and, if the log is `dead`, the observers, too. Tasks
     /// leave `error` behind for their futures; their wakers are among those taken.
     pub(crate) fn take_failed(&mut self, error: &Error, dead: bool, into: &mut Vec<Waiter>) {
-        let mut queues = vec![std::mem::take(&mut self.threads), std::mem::take(&mut self.guests)];
+        let threads = [std::mem::take(&mut self.covered), std::mem::take(&mut self.threads)];
+        let mut queues = Vec::from(threads);
+        queues.push(std::mem::take(&mut self.guests));
         if dead {
             queues.push(std::mem::take(&mut self.observers));
         }
@@ -229,6 +283,10 @@ impl Registry {
 
     fn threads_mut(&mut self) -> &mut Queue {
         &mut self.threads
+    }
+
+    fn covered_mut(&mut self) -> &mut Queue {
+        &mut self.covered
     }
 
     fn guests_mut(&mut self) -> &mut Queue {

@@ -8,6 +8,7 @@
 mod buffer;
 mod commit;
 mod cut;
+mod flights;
 mod guests;
 mod handover;
 mod room;
@@ -43,6 +44,8 @@ struct Shape {
 
 impl Shape {
     const TINY: Shape = Shape { base: Lsn::ZERO, ring_bytes: RING, segment_bytes: LONG_SEGMENT };
+    /// For flights, which take whole blocks of 64 bytes.
+    const BLOCKS: Shape = Shape { ring_bytes: 8 * RING, ..Shape::TINY };
     const ROOMY: Shape = Shape { ring_bytes: 2 * RING, ..Shape::TINY };
 }
 
@@ -56,7 +59,8 @@ struct Log {
 impl Log {
     fn new(shape: Shape, store: ModelStore) -> Log {
         let store = Arc::new(store);
-        let options = Options { gather_percent: 0, ..Options::default() };
+        let pad_to_block = store.writes_in_flight() > 1;
+        let options = Options { gather_percent: 0, pad_to_block, ..Options::default() };
         let memory = Memory::heap(shape.ring_bytes as usize);
         let kept = Arc::clone(&store) as Arc<dyn Store>;
         let wal = Wal::model(kept, memory, shape.base, shape.segment_bytes, seed(), &options);

@@ -7,6 +7,7 @@
 
 #![expect(clippy::disallowed_types, reason = "the bytes must lie outside of the model")]
 
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::{Mutex, MutexGuard};
 
@@ -27,12 +28,17 @@ pub(super) enum Fault {
     Sync,
     /// The first `prepare` finds no space.
     Space,
+    /// The flight that begins at the base fails.
+    LowestFlight,
+    /// The first flight that begins at the base finds no space.
+    SpaceOfLowestFlight,
 }
 
 #[derive(Debug)]
 pub(super) struct ModelStore {
     base: Lsn,
     fault: Fault,
+    flights: usize,
     media: Mutex<Media>,
     held_end: AtomicU64,
     synced_end: AtomicU64,
@@ -46,6 +52,11 @@ struct Media {
     // Length of `held` when the last completed sync began.
     synced: usize,
     is_syncing: bool,
+    is_writing: bool,
+    flying: usize,
+    // Landed, but not all below them.
+    landed: BTreeMap<usize, Vec<u8>>,
+    most_flying: usize,
     refused: bool,
     is_clean: bool,
     // The epochs behind the first.
@@ -71,11 +82,22 @@ impl ModelStore {
         ModelStore {
             base,
             fault,
+            flights: 1,
             media: Mutex::default(),
             held_end: AtomicU64::new(base.as_u64()),
             synced_end: AtomicU64::new(base.as_u64()),
             marked_end: AtomicU64::new(base.as_u64()),
         }
+    }
+
+    /// The same store, which takes two durable writes at a time.
+    pub(super) fn overlapping(self) -> ModelStore {
+        ModelStore { flights: 2, ..self }
+    }
+
+    /// How many durable writes there were at the same time.
+    pub(super) fn most_flying(&self) -> usize {
+        self.media().most_flying
     }
 
     /// Checks that the large record of `mark` at `lsn` was there when a completed sync began.
@@ -157,17 +179,71 @@ impl Store for ModelStore {
         if self.fault == Fault::Write {
             return Err(Error::new(ErrorKind::Io, "the model's write fails"));
         }
-        let mut media = self.media();
-        let from = media.held.len();
+        let from = {
+            let mut media = self.media();
+            let is_alone = !std::mem::replace(&mut media.is_writing, true) && media.flying == 0;
+            assert!(is_alone, "a buffered write meets no other");
+            media.held.len()
+        };
         assert_eq!(at, self.base.plus(from as u64), "writes follow each other without a gap");
+        if self.flights > 1 {
+            // Relaxed: lets the other threads do what they can meanwhile.
+            self.held_end.load(Ordering::Relaxed);
+        }
+        let mut media = self.media();
+        media.is_writing = false;
         for piece in pieces {
             media.held.extend_from_slice(piece);
         }
         media.decode(self.base, from);
-        let end = self.base.plus(media.held.len() as u64);
+        let len = (media.held.len() - from) as u64;
         drop(media);
         // Relaxed: the log's own order is what is checked.
-        self.held_end.store(end.as_u64(), Ordering::Relaxed);
+        self.held_end.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn writes_in_flight(&self) -> usize {
+        self.flights
+    }
+
+    fn write_durable(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
+        let from = at.bytes_since(self.base) as usize;
+        {
+            let mut media = self.media();
+            assert!(!media.is_writing, "a flight meets no buffered write");
+            media.flying += 1;
+            media.most_flying = media.most_flying.max(media.flying);
+            assert!(media.flying <= self.flights, "no more leaders than flights");
+        }
+        // The device works: whatever other threads can do, they do here.
+        // Relaxed: as in `write`.
+        self.synced_end.load(Ordering::Relaxed);
+        let mut media = self.media();
+        media.flying -= 1;
+        if at == self.base && self.fault == Fault::LowestFlight {
+            return Err(Error::new(ErrorKind::Io, "the model's durable write fails"));
+        }
+        let is_first = at == self.base && !std::mem::replace(&mut media.refused, at == self.base);
+        if is_first && self.fault == Fault::SpaceOfLowestFlight {
+            return Err(Error::bare(ErrorKind::NoSpace));
+        }
+        let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+        let len = bytes.len() as u64;
+        assert!(from >= media.held.len(), "what is durable is not written again");
+        let again = media.landed.insert(from, bytes);
+        assert!(again.is_none_or(|_| media.refused), "only what went back is written again");
+        loop {
+            let end = media.held.len();
+            let Some(next) = media.landed.remove(&end) else { break };
+            media.held.extend(next);
+            media.decode(self.base, end);
+            media.synced = media.held.len();
+        }
+        drop(media);
+        // Relaxed, both: as in `write`.
+        self.held_end.fetch_add(len, Ordering::Relaxed);
+        self.synced_end.fetch_add(len, Ordering::Relaxed);
         Ok(())
     }
 
@@ -195,7 +271,7 @@ impl Store for ModelStore {
         media.synced = held;
         drop(media);
         // Relaxed: as in `write`.
-        self.synced_end.store(to.as_u64(), Ordering::Relaxed);
+        self.synced_end.fetch_add(to.bytes_since(from), Ordering::Relaxed);
         Ok(())
     }
 

@@ -166,6 +166,10 @@ impl<T> RwLock<T> {
     pub(crate) fn write(&self) -> loom::sync::RwLockWriteGuard<'_, T> {
         self.0.write().expect("no model goes on after a panic")
     }
+
+    pub(crate) fn try_write(&self) -> Option<loom::sync::RwLockWriteGuard<'_, T>> {
+        self.0.try_write().ok()
+    }
 }
 
 /// std's `OnceLock` with a flag that the model sees: without an order, `get` may miss a value

@@ -104,6 +104,10 @@ impl<T> RwLock<T> {
     pub(crate) fn write(&self) -> parking_lot::RwLockWriteGuard<'_, T> {
         self.0.write()
     }
+
+    pub(crate) fn try_write(&self) -> Option<parking_lot::RwLockWriteGuard<'_, T>> {
+        self.0.try_write()
+    }
 }
 
 /// Heap bytes that threads write through shared references.
