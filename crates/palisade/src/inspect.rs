@@ -6,7 +6,7 @@ use std::path::Path;
 
 pub use palisade_core::inspect::{BadPlace, Gap, Outcome, Salvage, Salvaged, Verdict};
 use palisade_core::store::{Segment, State};
-use palisade_store::{ArchiveReader, FileReader};
+use palisade_store::{ArchiveReader, FileReader, SyncMethod};
 
 use crate::{Lsn, Records, Result};
 
@@ -65,6 +65,15 @@ impl Inspector {
     /// `Io` if the lock file cannot be looked at.
     pub fn has_writer(&self) -> Result<bool> {
         self.files.has_writer()
+    }
+
+    /// How the log's commits reached the medium when its state was last saved; never
+    /// [`Auto`](SyncMethod::Auto).
+    ///
+    /// # Errors
+    /// As [`state`](Inspector::state).
+    pub fn sync_method(&self) -> Result<SyncMethod> {
+        self.files.sync_method()
     }
 
     /// The records from `from`, or from the head on; ends silently where nothing valid follows.

@@ -43,7 +43,7 @@ pub use palisade_core::{
 pub use palisade_store::sim;
 pub use palisade_store::{
     ArchiveReader, BufferKind, DEFAULT_SEGMENT_BYTES, FileOptions, FileReader, FileStore,
-    MIN_FILE_BYTES, MemStore, OpenMode, file_system,
+    MIN_FILE_BYTES, MemStore, OpenMode, SyncMethod, file_system,
 };
 pub use wal::Wal;
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use palisade_core::{RecoveryPolicy, Replay, SyncPolicy, Verify};
-use palisade_store::{BufferKind, FileOptions, FileStore, OpenMode};
+use palisade_store::{BufferKind, FileOptions, FileStore, OpenMode, SyncMethod};
 
 use crate::{Error, ErrorKind, Lsn, RecoveryReport, Result, Wal};
 
@@ -117,6 +117,16 @@ impl Options {
     /// Whether segments are written with zeros ahead of the tail. Default true.
     pub fn zero_fill(mut self, zero_fill: bool) -> Options {
         self.files.zero_fill = zero_fill;
+        self
+    }
+
+    /// How commits reach the medium. Default [`SyncMethod::Auto`]: as the log does; a log that is
+    /// made takes the faster way, by a measurement of some milliseconds. The promise is the same with
+    /// each. [`SyncMethod::Direct`] takes a multiple of 4096 bytes of log for each commit, or for as
+    /// many as share one write, and pays where many threads commit to a device that works on
+    /// several writes at a time: `palisade doctor` shows whether it does.
+    pub fn sync_method(mut self, method: SyncMethod) -> Options {
+        self.files.sync_method = method;
         self
     }
 

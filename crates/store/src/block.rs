@@ -45,12 +45,14 @@ pub(crate) enum Fault {
     Version(u32),
     /// It validates, and has these unknown incompatible feature bits.
     Features(u32),
+    /// It validates, and names this unknown way of making commits durable.
+    Method(u64),
 }
 
 impl Fault {
     /// Whether the block is whole, but of a format that this crate does not know.
     pub(crate) fn is_unsupported(self) -> bool {
-        matches!(self, Fault::Version(_) | Fault::Features(_))
+        matches!(self, Fault::Version(_) | Fault::Features(_) | Fault::Method(_))
     }
 }
 
@@ -63,6 +65,7 @@ impl fmt::Display for Fault {
                 write!(f, "has format version {found}, known is {FORMAT_VERSION}")
             }
             Fault::Features(found) => write!(f, "needs the unknown feature bits {found:#x}"),
+            Fault::Method(found) => write!(f, "names the unknown sync method {found}"),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::fs::{Disk, DiskFile};
 use crate::fs_os::OsDisk;
 use crate::meta::MetaFile;
 use crate::open::{self, Opened};
-use crate::options::{BufferKind, FileOptions, MIN_FILE_BYTES};
+use crate::options::{BufferKind, FileOptions, MIN_FILE_BYTES, SyncMethod};
 use crate::prepare::Preparer;
 use crate::segments::{Segments, Shape};
 
@@ -122,6 +122,14 @@ impl FileStore {
     #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// How the log's commits reach the medium; never [`Auto`](SyncMethod::Auto). Where
+    /// [`Direct`](SyncMethod::Direct) is not possible the log has it, and does as with
+    /// [`DataSync`](SyncMethod::DataSync).
+    #[must_use]
+    pub fn sync_method(&self) -> SyncMethod {
+        self.meta.lock().method()
     }
 
     fn is_mapped(&self) -> bool {

@@ -46,5 +46,7 @@ pub use archive::ArchiveReader;
 pub use file::FileStore;
 pub use fs_os::file_system;
 pub use mem::MemStore;
-pub use options::{BufferKind, DEFAULT_SEGMENT_BYTES, FileOptions, MIN_FILE_BYTES, OpenMode};
+pub use options::{
+    BufferKind, DEFAULT_SEGMENT_BYTES, FileOptions, MIN_FILE_BYTES, OpenMode, SyncMethod,
+};
 pub use reader::FileReader;

@@ -10,7 +10,11 @@
 //!     64      8  running epoch        72  8  its base        80  8  its salt
 //!     88      8  head                 96  8  checkpoint
 //!    104      8  clean end           112  8  1 if the log is closed cleanly, else 0
+//!    120      8  sync method: 0 fdatasync, 1 direct writes
 //! ```
+//!
+//! The sync method is only a way of writing, and yet an unknown one is refused: nobody knows what
+//! a log that is written in that way needs from its writer.
 //!
 //! The second copy lies behind the first. A save writes the first, syncs, writes the second, syncs.
 //! A write may leave its copy torn until its sync has succeeded, so the other has to be whole and
@@ -29,8 +33,11 @@ use palisade_core::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result, Uuid, chec
 use crate::block::{BLOCK_BYTES, Block, Fault, Magic, Reader, Writer};
 use crate::folder::{Folder, META, META_TEMP};
 use crate::fs::{Access, DiskFile, read_full, write_bytes};
+use crate::options::SyncMethod;
 
 const MAGIC: Magic = *b"PALIMETA";
+const DATA_SYNC: u64 = 0;
+const DIRECT: u64 = 1;
 /// How often a reader beside a writer looks again when it finds no whole copy: it may have met
 /// each of them in the middle of a write.
 const LOOKS: usize = 3;
@@ -39,6 +46,8 @@ const LOOKS: usize = 3;
 #[derive(Clone, Debug)]
 pub(crate) struct Meta {
     pub(crate) state: State,
+    /// Never `Auto`.
+    pub(crate) method: SyncMethod,
     generation: u64,
     is_even: bool,
 }
@@ -49,6 +58,8 @@ pub(crate) struct MetaFile {
     folder: Folder,
     file: Box<dyn DiskFile>,
     meta: Meta,
+    /// What the next save notes; never `Auto`.
+    method: SyncMethod,
 }
 
 /// Reads the meta file of `folder`; `None` if there is none.
@@ -66,30 +77,37 @@ pub(crate) fn read(folder: &Folder) -> Result<Option<Meta>> {
 }
 
 impl MetaFile {
-    /// Makes the meta file of a log that begins with `state`.
-    pub(crate) fn create(folder: &Folder, state: State) -> Result<MetaFile> {
+    /// Makes the meta file of a log that begins with `state`. `Auto` stands for `DataSync`.
+    pub(crate) fn create(folder: &Folder, state: State, asked: SyncMethod) -> Result<MetaFile> {
+        let method = asked.or(|| SyncMethod::DataSync);
         let file = folder.open(META_TEMP, Access::Fresh)?;
-        let block = encode(&state, 1);
+        let block = encode(&state, method, 1);
         write_bytes(file.as_ref(), 0, &[block, block].concat())
             .and_then(|()| file.sync_data())
             .map_err(|error| folder.error("write the meta file", META_TEMP, error))?;
         folder.rename(META_TEMP, META)?;
         folder.sync()?;
-        let meta = Meta { state, generation: 1, is_even: true };
-        Ok(MetaFile { folder: folder.clone(), file, meta })
+        let meta = Meta { state, method, generation: 1, is_even: true };
+        Ok(MetaFile { folder: folder.clone(), file, meta, method })
     }
 
-    /// Opens the meta file that [`read`] found.
-    pub(crate) fn open(folder: &Folder, meta: Meta) -> Result<MetaFile> {
+    /// Opens the meta file that [`read`] found. The next save notes `asked`, unless that is `Auto`.
+    pub(crate) fn open(folder: &Folder, meta: Meta, asked: SyncMethod) -> Result<MetaFile> {
+        let method = asked.or(|| meta.method);
         let file = folder.open(META, Access::Write)?;
         // Nobody knows whether an earlier life came to the sync of the second copy.
         let meta = Meta { is_even: false, ..meta };
-        Ok(MetaFile { folder: folder.clone(), file, meta })
+        Ok(MetaFile { folder: folder.clone(), file, meta, method })
     }
 
     /// The state that was saved last.
     pub(crate) fn state(&self) -> &State {
         &self.meta.state
+    }
+
+    /// How this life writes.
+    pub(crate) fn method(&self) -> SyncMethod {
+        self.method
     }
 
     /// Saves `state`: when this returns it survives power loss.
@@ -98,11 +116,11 @@ impl MetaFile {
             self.mend()?;
         }
         let generation = self.meta.generation + 1;
-        let block = encode(state, generation);
+        let block = encode(state, self.method, generation);
         self.meta.is_even = false;
         self.write_copy(0, &block)?;
         self.write_copy(1, &block)?;
-        self.meta = Meta { state: state.clone(), generation, is_even: true };
+        self.meta = Meta { state: state.clone(), method: self.method, generation, is_even: true };
         Ok(())
     }
 
@@ -111,17 +129,17 @@ impl MetaFile {
         let (copies, _) = read_copies(&self.folder, self.file.as_ref())?;
         let meta = choose(&self.folder, &copies)?;
         let is_first_durable = match (&copies[0], &copies[1]) {
-            (Ok((first, _)), Ok((second, _))) => first == second,
+            (Ok(first), Ok(second)) => first == second,
             (Ok(_), Err(_)) => true,
             (Err(_), _) => false,
         };
         let generation = if is_first_durable { meta.generation } else { meta.generation + 1 };
-        let block = encode(&meta.state, generation);
+        let block = encode(&meta.state, meta.method, generation);
         if !is_first_durable {
             self.write_copy(0, &block)?;
         }
         self.write_copy(1, &block)?;
-        self.meta = Meta { state: meta.state, generation, is_even: true };
+        self.meta = Meta { generation, is_even: true, ..meta };
         Ok(())
     }
 
@@ -132,8 +150,16 @@ impl MetaFile {
     }
 }
 
-/// One copy: its generation and the state.
-pub(crate) type Copy = std::result::Result<(u64, State), Fault>;
+/// One copy.
+pub(crate) type Copy = std::result::Result<Content, Fault>;
+
+/// What one copy says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub(crate) generation: u64,
+    pub(crate) state: State,
+    pub(crate) method: SyncMethod,
+}
 
 fn read_file(folder: &Folder, file: &dyn DiskFile) -> Result<Meta> {
     let (copies, are_same) = read_copies(folder, file)?;
@@ -151,13 +177,13 @@ fn read_copies(folder: &Folder, file: &dyn DiskFile) -> Result<([Copy; 2], bool)
 }
 
 fn choose(folder: &Folder, copies: &[Copy; 2]) -> Result<Meta> {
-    let greatest = copies.iter().flatten().max_by_key(|(generation, _)| *generation);
+    let greatest = copies.iter().flatten().max_by_key(|content| content.generation);
     let faults = || copies.iter().filter_map(|copy| copy.as_ref().err());
     if let Some(fault) = faults().find(|fault| fault.is_unsupported()) {
         return Err(refuse(folder, ErrorKind::Unsupported, &format!("the meta file {fault}")));
     }
-    if let Some((generation, state)) = greatest {
-        return Ok(Meta { state: state.clone(), generation: *generation, is_even: false });
+    if let Some(Content { generation, state, method }) = greatest.cloned() {
+        return Ok(Meta { state, method, generation, is_even: false });
     }
     if faults().all(|fault| *fault == Fault::Foreign) {
         let text = "the file `meta` is none of Palisade's: it does not begin with its mark";
@@ -171,7 +197,8 @@ fn refuse(folder: &Folder, kind: ErrorKind, text: &str) -> Error {
     Error::new(kind, text).at_path(folder.path().join(META))
 }
 
-pub(crate) fn encode(state: &State, generation: u64) -> Block {
+pub(crate) fn encode(state: &State, method: SyncMethod, generation: u64) -> Block {
+    let method = if method == SyncMethod::Direct { DIRECT } else { DATA_SYNC };
     Writer::new(MAGIC)
         .u64(generation)
         .bytes(&state.uuid.0)
@@ -184,6 +211,7 @@ pub(crate) fn encode(state: &State, generation: u64) -> Block {
         .u64(state.checkpoint.as_u64())
         .u64(state.clean_end.as_u64())
         .flag(state.clean)
+        .u64(method)
         .seal()
 }
 
@@ -204,7 +232,12 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
     };
     // Everything divides by it: a size that no log can have must not get further than here.
     check_segment_bytes(state.segment_bytes, MIN_SEGMENT_BYTES).map_err(|_| Fault::Damaged)?;
-    Ok((generation, state))
+    let method = match fields.u64() {
+        DATA_SYNC => SyncMethod::DataSync,
+        DIRECT => SyncMethod::Direct,
+        unknown => return Err(Fault::Method(unknown)),
+    };
+    Ok(Content { generation, state, method })
 }
 
 #[cfg(test)]
@@ -215,6 +248,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
     use std::sync::Arc;
+
+    const METHOD_AT: usize = 120;
 
     fn sample(head: u64) -> State {
         State {
@@ -229,6 +264,10 @@ mod tests {
             clean_end: Lsn::new(8),
             clean: true,
         }
+    }
+
+    fn block(head: u64, generation: u64) -> Block {
+        encode(&sample(head), SyncMethod::DataSync, generation)
     }
 
     fn folder(path: &Path) -> Folder {
@@ -246,14 +285,14 @@ mod tests {
         for copy in 0..2 {
             let temp = tempfile::tempdir().unwrap();
             let folder = folder(temp.path());
-            let mut file = MetaFile::create(&folder, sample(0)).unwrap();
+            let mut file = MetaFile::create(&folder, sample(0), SyncMethod::Auto).unwrap();
             file.save(&sample(64)).unwrap();
             damage(&temp.path().join(META), copy * BLOCK_BYTES + 100);
             let meta = read(&folder).unwrap().unwrap();
             assert_eq!(meta.state, sample(64));
             assert!(!meta.is_even);
 
-            MetaFile::open(&folder, meta).unwrap().save(&sample(128)).unwrap();
+            MetaFile::open(&folder, meta, SyncMethod::Auto).unwrap().save(&sample(128)).unwrap();
             damage(&temp.path().join(META), (1 - copy) * BLOCK_BYTES + 100);
             assert_eq!(read(&folder).unwrap().unwrap().state, sample(128));
         }
@@ -263,24 +302,24 @@ mod tests {
     fn the_greater_generation_counts_and_the_lesser_is_mended_before_a_save() {
         let temp = tempfile::tempdir().unwrap();
         let (folder, path) = (folder(temp.path()), temp.path().join(META));
-        drop(MetaFile::create(&folder, sample(0)).unwrap());
-        let interrupted = [encode(&sample(64), 2), encode(&sample(0), 1)].concat();
+        drop(MetaFile::create(&folder, sample(0), SyncMethod::Auto).unwrap());
+        let interrupted = [block(64, 2), block(0, 1)].concat();
         fs::write(&path, &interrupted).unwrap();
         let meta = read(&folder).unwrap().unwrap();
         assert_eq!(meta.state, sample(64));
 
-        let mut file = MetaFile::open(&folder, meta).unwrap();
+        let mut file = MetaFile::open(&folder, meta, SyncMethod::Auto).unwrap();
         assert_eq!(fs::read(&path).unwrap(), interrupted, "opening changes nothing");
         file.mend().unwrap();
-        let mended = [encode(&sample(64), 3), encode(&sample(64), 3)].concat();
+        let mended = [block(64, 3), block(64, 3)].concat();
         assert!(fs::read(&path).unwrap() == mended);
     }
 
     /// What a save or a mend that was interrupted leaves, and which copy is on the medium.
     #[test]
     fn a_mend_never_writes_over_the_only_copy_on_the_medium() {
-        let (whole, torn) = (encode(&sample(64), 2), [0; BLOCK_BYTES]);
-        let older = encode(&sample(0), 1);
+        let (whole, torn) = (block(64, 2), [0; BLOCK_BYTES]);
+        let older = block(0, 1);
         // The copies as they are found; which is written first.
         let cases =
             [([whole, whole], 1), ([whole, torn], 1), ([torn, whole], 0), ([whole, older], 0)];
@@ -289,7 +328,7 @@ mod tests {
             let (folder, path) = (folder(temp.path()), temp.path().join(META));
             fs::write(&path, copies.concat()).unwrap();
             let meta = read(&folder).unwrap().unwrap();
-            let mut file = MetaFile::open(&folder, meta).unwrap();
+            let mut file = MetaFile::open(&folder, meta, SyncMethod::Auto).unwrap();
             let written = Written::default();
             file.file = Box::new(Recorder { file: file.file, written: Arc::clone(&written) });
             file.mend().unwrap();
@@ -297,6 +336,37 @@ mod tests {
             let meta = read(&folder).unwrap().unwrap();
             assert!(meta.is_even && meta.state == sample(64));
         }
+    }
+
+    /// A whole block that names another sync method.
+    fn with_method(block: Block, method: u64) -> Block {
+        Writer::new(MAGIC).bytes(&block[24..METHOD_AT]).u64(method).seal()
+    }
+
+    #[test]
+    fn a_method_is_kept_and_an_asked_one_is_noted_with_the_next_save() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = folder(temp.path());
+        let found = || read(&folder).unwrap().unwrap();
+        drop(MetaFile::create(&folder, sample(0), SyncMethod::Direct).unwrap());
+        let mut file = MetaFile::open(&folder, found(), SyncMethod::Auto).unwrap();
+        file.save(&sample(64)).unwrap();
+        assert_eq!((file.method(), found().method), (SyncMethod::Direct, SyncMethod::Direct));
+
+        let mut file = MetaFile::open(&folder, found(), SyncMethod::DataSync).unwrap();
+        file.mend().unwrap();
+        assert_eq!((file.method(), found().method), (SyncMethod::DataSync, SyncMethod::Direct));
+        file.save(&sample(128)).unwrap();
+        assert_eq!(found().method, SyncMethod::DataSync);
+    }
+
+    #[test]
+    fn logs_from_before_there_were_methods_sync_as_they_did() {
+        let block = block(0, 1);
+        assert_eq!(block[METHOD_AT..METHOD_AT + 8], [0; 8]);
+        assert_eq!(decode(&block).unwrap().method, SyncMethod::DataSync);
+        let direct = with_method(block, DIRECT);
+        assert_eq!(direct, encode(&sample(0), SyncMethod::Direct, 1));
     }
 
     type Written = Arc<parking_lot::Mutex<Vec<u64>>>;
@@ -345,10 +415,11 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_the_file_decides_the_kind() {
-        let whole = encode(&sample(0), 1);
+        let whole = block(0, 1);
         let mut damaged = whole;
         damaged[50] ^= 1;
         let newer = with_version(whole, 9);
+        let other_way = with_method(whole, 2);
         let foreign = [b'x'; BLOCK_BYTES];
         let cases = [
             (vec![damaged, damaged], ErrorKind::Corrupt),
@@ -357,6 +428,8 @@ mod tests {
             (vec![], ErrorKind::Foreign),
             (vec![newer, newer], ErrorKind::Unsupported),
             (vec![newer, whole], ErrorKind::Unsupported),
+            (vec![other_way, other_way], ErrorKind::Unsupported),
+            (vec![whole, other_way], ErrorKind::Unsupported),
             (vec![damaged], ErrorKind::Corrupt),
         ];
         for (copies, kind) in cases {

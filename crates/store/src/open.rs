@@ -64,11 +64,11 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
                 sync_parent(&folder)?;
                 folder.sync()?;
             }
-            MetaFile::open(&folder, meta)?
+            MetaFile::open(&folder, meta, options.sync_method)?
         }
         None => {
             sync_parent(&folder)?;
-            MetaFile::create(&folder, asked.fresh?)?
+            MetaFile::create(&folder, asked.fresh?, options.sync_method)?
         }
     };
     Ok(Opened { folder, lock, meta, archive })

@@ -39,6 +39,37 @@ pub enum OpenMode {
     MustExist,
 }
 
+/// How commits reach the medium. Every method keeps the same promise: what is acknowledged survives
+/// power loss. They differ in speed, and in the space that a commit takes.
+///
+/// A log keeps its method; an open that names another one changes it from there on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SyncMethod {
+    /// The method that the log has. A log that is made gets [`Direct`](SyncMethod::Direct) where a
+    /// measurement of some milliseconds, on a file in its folder, shows that it wins, else
+    /// [`DataSync`](SyncMethod::DataSync).
+    #[default]
+    Auto,
+    /// A write, then `fdatasync`: one at a time, for all who wait. Commits lie close together.
+    DataSync,
+    /// Writes past the page cache (`O_DIRECT|O_DSYNC`), up to four in flight. Each begins and ends
+    /// with a block, so a commit takes a multiple of 4096 bytes of log. It wins where the device
+    /// works on several writes at a time and many threads commit; a single thread that commits
+    /// small records is served as soon, and takes more space.
+    ///
+    /// Where the file system does not overwrite in place, or cannot write in this way, the log
+    /// does as with [`DataSync`](SyncMethod::DataSync).
+    Direct,
+}
+
+impl SyncMethod {
+    /// The method of a log for which this was asked, and which has, or had best have, `known`.
+    pub(crate) fn or(self, known: impl FnOnce() -> SyncMethod) -> SyncMethod {
+        if self == SyncMethod::Auto { known() } else { self }
+    }
+}
+
 /// Settings of a [`FileStore`](crate::FileStore); checked when it is opened.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -60,6 +91,8 @@ pub struct FileOptions {
     /// that commits touch no metadata of the file system. Default true. Turn it off where each
     /// byte that is written costs, or where syncs cost little.
     pub zero_fill: bool,
+    /// How commits reach the medium. Default [`SyncMethod::Auto`].
+    pub sync_method: SyncMethod,
     /// A folder to which the segments are copied that
     /// [`truncate_before`](palisade_core::Wal::truncate_before) releases, before the log loses
     /// them. Made at open, but not its parents; an open that is refused makes none. Read it with [`ArchiveReader`](crate::ArchiveReader).
@@ -75,6 +108,7 @@ impl Default for FileOptions {
             mode: OpenMode::Create,
             spare_segments: 4,
             zero_fill: true,
+            sync_method: SyncMethod::Auto,
             archive: None,
         }
     }

@@ -10,8 +10,9 @@ use crate::block::BLOCK_BYTES;
 use crate::folder::{Folder, LOCK, segment_name};
 use crate::fs::{Access, Disk, ZeroSteps, read_full};
 use crate::fs_os::OsDisk;
-use crate::meta;
+use crate::meta::{self, Meta};
 use crate::open;
+use crate::options::SyncMethod;
 use crate::segment_file::SegmentFile;
 use crate::segments::{Shape, check_header};
 
@@ -57,6 +58,24 @@ impl FileReader {
         taken.map(|taken| !taken).map_err(|error| self.folder.error("try the lock", LOCK, error))
     }
 
+    /// How the log's commits reached the medium when its state was last saved; never
+    /// [`Auto`](SyncMethod::Auto).
+    ///
+    /// # Errors
+    /// As [`state`](ReadStore::state).
+    pub fn sync_method(&self) -> Result<SyncMethod> {
+        self.meta().map(|meta| meta.method)
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        let found = meta::read(&self.folder)?;
+        let gone = || {
+            let text = "the meta file has been removed";
+            Error::new(palisade_core::ErrorKind::NotFound, text).at_path(self.folder.path())
+        };
+        found.ok_or_else(gone)
+    }
+
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
         let name = segment_name(number);
         let Some(file) = self.folder.open_if_there(&name, Access::Read)? else {
@@ -80,12 +99,7 @@ impl FileReader {
 
 impl ReadStore for FileReader {
     fn state(&self) -> Result<State> {
-        let found = meta::read(&self.folder)?;
-        let gone = || {
-            let text = "the meta file has been removed";
-            Error::new(palisade_core::ErrorKind::NotFound, text).at_path(self.folder.path())
-        };
-        found.map(|meta| meta.state).ok_or_else(gone)
+        self.meta().map(|meta| meta.state)
     }
 
     fn segments(&self) -> Result<Vec<Segment>> {

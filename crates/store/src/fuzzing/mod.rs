@@ -121,9 +121,9 @@ fn block(bytes: &[u8]) {
         assert!(header::decode(&again, Uuid([0x55; 16]), segment_bytes, number).is_err());
         assert!(header::decode(&again, uuid, segment_bytes, number ^ 1).is_err());
     }
-    if let Ok((generation, state)) = meta::decode(bytes) {
-        let again = meta::decode(&meta::encode(&state, generation));
-        assert_eq!(again, Ok((generation, state)));
+    if let Ok(found) = meta::decode(bytes) {
+        let again = meta::decode(&meta::encode(&found.state, found.method, found.generation));
+        assert_eq!(again, Ok(found));
     }
 }
 
