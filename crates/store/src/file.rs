@@ -12,14 +12,18 @@ use parking_lot::Mutex;
 
 use crate::boot::BootId;
 use crate::buffer_file::{self, RingHeader, SyncLine};
-use crate::folder::{BUFFER, Folder, LOCK};
-use crate::fs::{Disk, DiskFile};
+use crate::folder::{BUFFER, Folder, LOCK, META};
+use crate::fs::{Access, Disk, DiskFile};
 use crate::fs_os::OsDisk;
 use crate::meta::MetaFile;
 use crate::open::{self, Opened};
 use crate::options::{BufferKind, FileOptions, MIN_FILE_BYTES, SyncMethod};
 use crate::prepare::Preparer;
 use crate::segments::{Segments, Shape};
+
+/// Direct writes that run at the same time at most: a device takes more, but by then a commit has
+/// company enough (docs/decisions/0017-direct-flushing.md).
+const MOST_IN_FLIGHT: usize = 4;
 
 /// A log in a folder of its own.
 ///
@@ -58,6 +62,7 @@ pub struct FileStore {
     ring: Mutex<Option<RingHeader>>,
     buffer: BufferKind,
     in_place: bool,
+    writes_in_flight: usize,
     boot: Option<BootId>,
     segments: Arc<Segments>,
     preparer: Preparer,
@@ -102,6 +107,9 @@ impl FileStore {
             zero_steps: folder.disk().zero_steps(),
         };
         let segments = Arc::new(Segments::open(folder.clone(), shape, archive)?);
+        let is_direct = in_place
+            && meta.method() == SyncMethod::Direct
+            && folder.open(META, Access::Direct).is_ok();
         Ok(FileStore {
             // Without the sync line, a boot id has nothing to vouch for.
             boot: folder.disk().boot_id().filter(|_| in_place),
@@ -113,6 +121,7 @@ impl FileStore {
             ring: Mutex::new(None),
             buffer: options.buffer,
             in_place,
+            writes_in_flight: if is_direct { MOST_IN_FLIGHT } else { 1 },
             preparer: Preparer::new(Arc::clone(&segments)),
             segments,
         })
@@ -173,7 +182,19 @@ impl Store for FileStore {
         self.segments.sync(from, to).map_err(poisoning)
     }
 
+    fn writes_in_flight(&self) -> usize {
+        self.writes_in_flight
+    }
+
+    fn write_durable(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
+        self.segments.write_durable(at, pieces)
+    }
+
     fn mark_durable(&self, durable: Lsn) -> Result<()> {
+        if self.writes_in_flight > 1 {
+            // No sync comes by to do it.
+            self.segments.close_below(durable);
+        }
         let mut line = self.line.lock();
         let marked = line.as_mut().map_or(Ok(()), |line| line.mark(durable));
         marked.map_err(|error| self.folder.error("note the durable LSN", BUFFER, error))

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use palisade_core::Memory;
+use palisade_core::{Error, ErrorKind, Memory};
 
 use crate::boot::BootId;
 
@@ -32,7 +32,15 @@ pub(crate) enum Access {
     WriteOrCreate,
     /// For reading and writing, the file being emptied or made.
     Fresh,
+    /// For writing past the page cache, the file being there: what `write_at` has written survives
+    /// power loss when it returns. Place, length and memory of each write are multiples of
+    /// [`DIRECT_BYTES`]. `Unsupported` where the system or the file system has no such way.
+    Direct,
 }
+
+/// What a write to a file opened with [`Access::Direct`] has to be a multiple of, in place, length
+/// and memory, on every usual device.
+pub(crate) const DIRECT_BYTES: usize = 4096;
 
 /// What lies at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +138,8 @@ pub(crate) trait DiskFile: Send + Sync + fmt::Debug {
     /// Reads some bytes at `offset`; 0 at the end of the file.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes some of `pieces`, one behind the other, at `offset`; says how many bytes.
+    /// Writes some of `pieces`, one behind the other, at `offset`; says how many bytes. On a file
+    /// opened with [`Access::Direct`] those survive power loss.
     fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// Makes what was written, and the length, survive power loss.
@@ -194,9 +203,7 @@ pub(crate) fn write_pieces(
 ) -> io::Result<()> {
     let mut done = 0;
     while done < len {
-        let mut window = [IoSlice::new(&[]); ZERO_PIECES];
-        let count = cut(pieces, skip + done, len - done, &mut window);
-        match file.write_at(offset + done as u64, &window[..count]) {
+        match write_some(file, offset + done as u64, pieces, skip + done, len - done) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => done += written,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -204,6 +211,33 @@ pub(crate) fn write_pieces(
         }
     }
     Ok(())
+}
+
+/// Hands up to `len` bytes of `pieces`, less the first `skip`, to the file with one call; says how
+/// many it took. Allocates nothing.
+pub(crate) fn write_some(
+    file: &dyn DiskFile,
+    offset: u64,
+    pieces: &[IoSlice<'_>],
+    skip: usize,
+    len: usize,
+) -> io::Result<usize> {
+    let mut window = [IoSlice::new(&[]); ZERO_PIECES];
+    let count = cut(pieces, skip, len, &mut window);
+    file.write_at(offset, &window[..count])
+}
+
+/// Whether all of `pieces` can go into a direct write: their memory and their lengths.
+pub(crate) fn is_aligned(pieces: &[IoSlice<'_>]) -> bool {
+    let is_multiple = |number: usize| number.is_multiple_of(DIRECT_BYTES);
+    pieces.iter().all(|piece| {
+        piece.is_empty() || is_multiple(piece.len()) && is_multiple(piece.as_ptr().addr())
+    })
+}
+
+/// Whether an error says that there is no space.
+pub(crate) fn lacks_space(error: &io::Error) -> bool {
+    Error::io("write", error.kind().into()).kind() == ErrorKind::NoSpace
 }
 
 /// Puts up to `len` bytes of `pieces`, less the first `skip`, into `window`; says how many

@@ -53,6 +53,9 @@ impl Disk for OsDisk {
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        if access == Access::Direct {
+            return Ok(Box::new(OsFile::new(platform::open_direct(path)?)));
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(access != Access::Read);
         options.create(matches!(access, Access::WriteOrCreate | Access::Fresh));
@@ -194,6 +197,27 @@ mod platform {
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn open_direct(path: &Path) -> io::Result<File> {
+        use std::os::unix::fs::OpenOptionsExt;
+
+        use rustix::fs::OFlags;
+        use rustix::io::Errno;
+        let flags = OFlags::DIRECT | OFlags::DSYNC;
+        let mut options = File::options();
+        options.write(true).custom_flags(flags.bits().cast_signed());
+        options.open(path).map_err(|error| match Errno::from_io_error(&error) {
+            // What file systems without such writes say.
+            Some(Errno::INVAL | Errno::OPNOTSUPP) => io::ErrorKind::Unsupported.into(),
+            _ => error,
+        })
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(super) fn open_direct(_path: &Path) -> io::Result<File> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) fn file_system(folder: &Path) -> Option<String> {
         let magic = rustix::fs::statfs(folder).ok()?.f_type as u32;
         let name = match magic {
@@ -249,6 +273,10 @@ mod platform {
         Ok(())
     }
 
+    pub(super) fn open_direct(_path: &Path) -> io::Result<File> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     pub(super) fn file_system(_folder: &Path) -> Option<String> {
         None
     }
@@ -263,6 +291,24 @@ mod tests {
         let proc = Path::new("/proc");
         assert_eq!(file_system(proc).as_deref(), Some("0x9fa0"));
         assert!(!OsDisk.overwrites_in_place(proc));
+    }
+
+    #[test]
+    fn a_direct_handle_writes_blocks_or_is_unsupported() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let missing = OsDisk.open(&path, Access::Direct).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        fs::write(&path, [0; 8192]).unwrap();
+        let file = match OsDisk.open(&path, Access::Direct) {
+            Ok(file) => file,
+            Err(error) => return assert_eq!(error.kind(), io::ErrorKind::Unsupported),
+        };
+        let mut block = MmapOptions::new().len(4096).map_anon().unwrap();
+        block.fill(7);
+        assert_eq!(file.write_at(4096, &[IoSlice::new(&block)]).unwrap(), 4096);
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(bytes, [[0; 4096], [7; 4096]].concat());
     }
 
     #[test]

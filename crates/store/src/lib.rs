@@ -36,6 +36,8 @@ mod segments;
 pub mod sim;
 
 #[cfg(test)]
+mod direct_tests;
+#[cfg(test)]
 mod file_tests;
 #[cfg(test)]
 mod full_disk_tests;

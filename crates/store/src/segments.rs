@@ -10,9 +10,10 @@
 
 mod fresh_blocks;
 mod open_files;
+mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -139,29 +140,6 @@ impl Segments {
         };
         let read = file.read(offset, into);
         read.map_err(|error| self.named("read the segment", number, error).at_lsn(at))
-    }
-
-    pub(crate) fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
-        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-        let mut done = 0;
-        while done < len {
-            let here = at.plus(done as u64);
-            let (number, offset) = self.split(here);
-            let rest = self.shape.segment_bytes - offset;
-            let part = usize::try_from(rest).map_or(len - done, |rest| rest.min(len - done));
-            let Some(file) = self.file(number)? else {
-                let text = "the segment to be written is missing";
-                return Err(self.located(Error::new(ErrorKind::Io, text), number).at_lsn(here));
-            };
-            let mut written = file.write(offset, pieces, done, part);
-            while written.as_ref().is_err_and(lacks_space) && self.give_up_a_spare() {
-                written = file.write(offset, pieces, done, part);
-            }
-            written.map_err(|error| self.named("write the segment", number, error).at_lsn(here))?;
-            done += part;
-            self.close_surplus_below(number)?;
-        }
-        Ok(())
     }
 
     /// Syncs every segment that has bytes in `[from, to)`, oldest first. All below `from` is durable.
@@ -542,10 +520,6 @@ pub(crate) fn check_header(
         }
         other => Ok(Segment { number, header: other.map_err(|fault| fault.to_string()) }),
     }
-}
-
-fn lacks_space(error: &io::Error) -> bool {
-    Error::io("write", error.kind().into()).kind() == ErrorKind::NoSpace
 }
 
 fn take_number(maker: &mut Maker) -> u64 {

@@ -1,14 +1,16 @@
 //! The machine's disk with controls for tests: it can be full, and it counts.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use palisade_core::Memory;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::boot::BootId;
-use crate::fs::{Access, Disk, DiskFile, Kind, ZeroSteps};
+use crate::fs::{Access, DIRECT_BYTES, Disk, DiskFile, Kind, ZeroSteps, is_aligned, write_bytes};
 use crate::fs_os::OsDisk;
 use crate::segment_file::LOG_AT;
 
@@ -28,6 +30,24 @@ pub(crate) struct Controls {
     has_held_zeros: AtomicBool,
     overwrites_in_place: bool,
     boot: BootId,
+    direct: Mutex<DirectControls>,
+}
+
+/// What becomes of direct handles and of the next writes through them.
+#[derive(Debug, Default)]
+pub(crate) struct DirectControls {
+    /// What an open gives.
+    pub(crate) open: Option<io::ErrorKind>,
+    pub(crate) faults: VecDeque<DirectFault>,
+    pub(crate) opens: usize,
+    pub(crate) writes: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DirectFault {
+    Error(io::ErrorKind),
+    /// So many bytes are written at most.
+    Short(usize),
 }
 
 impl Controls {
@@ -42,6 +62,10 @@ impl Controls {
 
     pub(crate) fn syncs(&self) -> usize {
         self.syncs.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn direct(&self) -> MutexGuard<'_, DirectControls> {
+        self.direct.lock()
     }
 
     fn check_growth(&self, file: &dyn DiskFile, end: u64) -> io::Result<()> {
@@ -118,6 +142,7 @@ impl TestDisk {
             holds_zeros: AtomicBool::new(false),
             has_held_zeros: AtomicBool::new(false),
             overwrites_in_place,
+            direct: Mutex::default(),
             boot: [boot; 16],
         };
         TestDisk { controls: Arc::new(controls) }
@@ -142,8 +167,15 @@ impl Disk for TestDisk {
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
-        let file = OsDisk.open(path, access)?;
-        Ok(Box::new(TestFile { file, controls: Arc::clone(&self.controls) }))
+        let is_direct = access == Access::Direct;
+        if is_direct {
+            let mut direct = self.controls.direct();
+            direct.opens += 1;
+            direct.open.map_or(Ok(()), |kind| Err(io::Error::from(kind)))?;
+        }
+        // Direct writes work on every machine here.
+        let file = OsDisk.open(path, if is_direct { Access::Write } else { access })?;
+        Ok(Box::new(TestFile { file, is_direct, controls: Arc::clone(&self.controls) }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -175,7 +207,29 @@ impl Disk for TestDisk {
 #[derive(Debug)]
 struct TestFile {
     file: Box<dyn DiskFile>,
+    is_direct: bool,
     controls: Arc<Controls>,
+}
+
+impl TestFile {
+    fn write_direct(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        assert!(is_aligned(pieces) && offset.is_multiple_of(DIRECT_BYTES as u64));
+        let fault = {
+            let mut direct = self.controls.direct();
+            direct.writes += 1;
+            direct.faults.pop_front()
+        };
+        let bytes = pieces.iter().map(|piece| &piece[..]).collect::<Vec<_>>().concat();
+        let len = match fault {
+            Some(DirectFault::Error(kind)) => return Err(kind.into()),
+            Some(DirectFault::Short(most)) => bytes.len().min(most),
+            None => bytes.len(),
+        };
+        self.controls.check_growth(self.file.as_ref(), offset + len as u64)?;
+        write_bytes(self.file.as_ref(), offset, &bytes[..len])?;
+        self.file.sync_data()?;
+        Ok(len)
+    }
 }
 
 impl DiskFile for TestFile {
@@ -186,6 +240,9 @@ impl DiskFile for TestFile {
     }
 
     fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.is_direct {
+            return self.write_direct(offset, pieces);
+        }
         let Some(piece) = pieces.iter().find(|piece| !piece.is_empty()) else {
             return Ok(0);
         };

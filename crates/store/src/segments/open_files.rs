@@ -4,6 +4,7 @@
 //! page cache back is reported to those that had the file open. Older ones are opened to be
 //! read, the last of them being kept, so that a log may have more segments than a process files.
 //! Where nobody asks for a sync the leader syncs the oldest itself before there are too many.
+//! Durable writes: see [`writes`](super::writes).
 //!
 //! # A file's next life
 //! The leader and the preparer keep apart by claims on one [`SegmentFile`]. A file that is recycled

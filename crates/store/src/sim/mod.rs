@@ -46,6 +46,8 @@
 //!   A file's growth may be lost, kept in part, or kept and read as zeros; so may its emptying.
 //!   Names made, renamed or removed since the folder's last sync are each kept or not; a rename
 //!   is atomic; a file's own sync covers no name. Then there is another boot.
+//! - *Direct writes* (`SyncMethod::Direct`): a write and a sync of the same bytes, two calls, with
+//!   the faults of both; the process may die, and power be lost, between the two.
 //! - *Mapped memory*: stores to it are unsynced writes of its file, whatever their order.
 //! - *The death of the process* ([`kill`](SimDisk::kill), [`crash_at`](SimDisk::crash_at)): what
 //!   reached the operating system is there, mapped memory as it was at that moment. A call may

@@ -134,14 +134,17 @@ impl Node {
         self.cuts != self.stable_cuts
     }
 
-    pub(super) fn begin_sync(&mut self) -> SyncPoint {
+    /// A sync of the bytes of `range` begins, and of the length as far as that reaches.
+    pub(super) fn begin_sync(&mut self, range: &Range<usize>) -> SyncPoint {
         self.absorb();
         self.syncing += 1;
-        SyncPoint { serial: self.serial, len: self.shown.len(), cuts: self.cuts }
+        let len = self.shown.len().min(range.end);
+        SyncPoint { serial: self.serial, len, cuts: self.cuts }
     }
 
-    /// What was written before `point` is on the medium; what came after it is not, or is.
-    pub(super) fn end_sync(&mut self, point: SyncPoint) {
+    /// What was written to the sectors that begin in `range` before `point` is on the medium; what
+    /// came after it is not, or is.
+    pub(super) fn end_sync(&mut self, point: SyncPoint, range: &Range<usize>) {
         self.syncing = self.syncing.saturating_sub(1);
         if point.cuts != self.cuts {
             return;
@@ -153,7 +156,7 @@ impl Node {
         self.stable.resize(self.stable.len().max(point.len), 0);
         let stable = &mut self.stable;
         self.dirty.retain(|&sector, dirty| {
-            if dirty.is_forgotten {
+            if dirty.is_forgotten || !range.contains(&(sector * SECTOR)) {
                 return true;
             }
             let covered = dirty.versions.partition_point(|version| version.serial <= point.serial);
@@ -165,14 +168,15 @@ impl Node {
         });
     }
 
-    /// A sync that failed: it reached some sectors or none, and the others are forgotten.
-    pub(super) fn fail_sync(&mut self, chance: &mut Chance) {
+    /// A sync of `range` that failed: it reached some sectors or none, and the others are
+    /// forgotten.
+    pub(super) fn fail_sync(&mut self, range: &Range<usize>, chance: &mut Chance) {
         self.absorb();
         let reaches_some = chance.is(1, 2);
         let stable = &mut self.stable;
         let is_cut = self.cuts != self.stable_cuts;
         self.dirty.retain(|&sector, dirty| {
-            if dirty.is_forgotten {
+            if dirty.is_forgotten || !range.contains(&(sector * SECTOR)) {
                 return true;
             }
             let at = sector * SECTOR;

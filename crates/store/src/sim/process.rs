@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -14,7 +15,7 @@ use super::fault::CallKind;
 use super::names::NodeId;
 use super::world::{Step, World, dead, eio, name};
 use crate::boot::BootId;
-use crate::fs::{Access, Background, Disk, DiskFile, Kind, ZeroSteps};
+use crate::fs::{Access, Background, DIRECT_BYTES, Disk, DiskFile, Kind, ZeroSteps, is_aligned};
 
 /// Times that a slow sync lets the other threads run.
 const SLOW_YIELDS: usize = 500;
@@ -82,8 +83,7 @@ impl Disk for Process {
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
         let (node, handle) = self.world().open(self.life, path, access)?;
-        let is_writable = access != Access::Read;
-        Ok(Box::new(OpenFile { process: self.clone(), node, handle, is_writable }))
+        Ok(Box::new(OpenFile { process: self.clone(), node, handle, access }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -131,7 +131,7 @@ struct OpenFile {
     process: Process,
     node: NodeId,
     handle: u64,
-    is_writable: bool,
+    access: Access,
 }
 
 impl OpenFile {
@@ -144,7 +144,45 @@ impl OpenFile {
     }
 
     fn check_writable(&self) -> io::Result<()> {
-        if self.is_writable { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+        let is_writable = self.access != Access::Read;
+        if is_writable { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    }
+
+    /// Syncs the file, or the `written` bytes of a direct write.
+    fn sync<'a>(
+        &'a self,
+        mut world: MutexGuard<'a, World>,
+        written: Option<Range<usize>>,
+    ) -> io::Result<()> {
+        let what = world.names.sync_text(self.node, written.as_ref());
+        let step = world.begin(self.life(), CallKind::Sync, || what)?;
+        let range = written.unwrap_or(0..usize::MAX);
+        let point = match step {
+            Step::Eio | Step::NoSpace => {
+                let mut chance = world.chance.clone();
+                world.node(self.node).fail_sync(&range, &mut chance);
+                world.chance = chance;
+                return Err(if step == Step::Eio { eio() } else { super::world::full() });
+            }
+            Step::Die if world.chance.is(1, 2) => {
+                world.die();
+                return Err(dead());
+            }
+            _ => world.node(self.node).begin_sync(&range),
+        };
+        if step == Step::Slow {
+            drop(world);
+            (0..SLOW_YIELDS).for_each(|_| thread::yield_now());
+            world = self.world();
+            // A death meanwhile: whether the sync went on is for the power loss to say.
+            world.check_alive(self.life())?;
+        }
+        world.node(self.node).end_sync(point, &range);
+        if step == Step::Die {
+            world.die();
+            return Err(dead());
+        }
+        Ok(())
     }
 }
 
@@ -167,39 +205,22 @@ impl DiskFile for OpenFile {
     fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         self.check_writable()?;
         let bytes = pieces.iter().map(|piece| &piece[..]).collect::<Vec<_>>().concat();
-        self.world().write(self.life(), self.node, offset as usize, &bytes)
+        let mut world = self.world();
+        if self.access != Access::Direct {
+            return world.write(self.life(), self.node, offset as usize, &bytes);
+        }
+        if !is_aligned(pieces) || !offset.is_multiple_of(DIRECT_BYTES as u64) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // Two calls, so that the process may die, and power be lost, between the two.
+        let written = world.write(self.life(), self.node, offset as usize, &bytes)?;
+        let range = offset as usize..offset as usize + written;
+        self.sync(world, Some(range))?;
+        Ok(written)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut world = self.world();
-        let what = world.names.text(self.node);
-        let step = world.begin(self.life(), CallKind::Sync, || what)?;
-        let point = match step {
-            Step::Eio | Step::NoSpace => {
-                let mut chance = world.chance.clone();
-                world.node(self.node).fail_sync(&mut chance);
-                world.chance = chance;
-                return Err(if step == Step::Eio { eio() } else { super::world::full() });
-            }
-            Step::Die if world.chance.is(1, 2) => {
-                world.die();
-                return Err(dead());
-            }
-            _ => world.node(self.node).begin_sync(),
-        };
-        if step == Step::Slow {
-            drop(world);
-            (0..SLOW_YIELDS).for_each(|_| thread::yield_now());
-            world = self.world();
-            // A death meanwhile: whether the sync went on is for the power loss to say.
-            world.check_alive(self.life())?;
-        }
-        world.node(self.node).end_sync(point);
-        if step == Step::Die {
-            world.die();
-            return Err(dead());
-        }
-        Ok(())
+        self.sync(self.world(), None)
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {

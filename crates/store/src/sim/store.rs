@@ -50,6 +50,14 @@ impl Store for SimStore {
         self.files.sync(from, to)
     }
 
+    fn writes_in_flight(&self) -> usize {
+        self.files.writes_in_flight()
+    }
+
+    fn write_durable(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
+        self.files.write_durable(at, pieces)
+    }
+
     fn mark_durable(&self, durable: Lsn) -> Result<()> {
         self.files.mark_durable(durable)
     }

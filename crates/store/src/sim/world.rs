@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use super::chance::Chance;
@@ -203,7 +204,9 @@ impl World {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         let node = match (self.names.file(path), access) {
-            (None, Access::Read | Access::Write) => return Err(io::ErrorKind::NotFound.into()),
+            (None, Access::Read | Access::Write | Access::Direct) => {
+                return Err(io::ErrorKind::NotFound.into());
+            }
             (Some(node), Access::Fresh) => {
                 let what = || format!("{}, emptied", name(path));
                 self.change(life, CallKind::Create, what, |world| {
@@ -390,6 +393,12 @@ impl Names {
     /// The last part of the name of `node`.
     pub(super) fn text(&self, node: NodeId) -> String {
         self.name_of(node).map_or_else(|| "a file without a name".into(), |path| name(path).into())
+    }
+
+    /// A sync of `node`, of a range of it where one is given.
+    pub(super) fn sync_text(&self, node: NodeId, range: Option<&Range<usize>>) -> String {
+        let text = |range: &Range<usize>| self.write_text(node, range.start, range.len());
+        range.map_or_else(|| self.text(node), text)
     }
 
     fn write_text(&self, node: NodeId, offset: usize, len: usize) -> String {

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Every byte of a file.
+const WHOLE: std::ops::Range<usize> = 0..usize::MAX;
+
 /// A file of three blocks of `o`, whose second one has `n` from 5000 to 5100, unsynced.
 fn overwritten(disk: &SimDisk) -> Box<dyn DiskFile> {
     let process = begin(disk);
@@ -230,15 +233,15 @@ fn a_seeded_loss_reaches_every_fate() {
 fn a_slow_sync_covers_what_was_written_before_it_began() {
     let mut node = super::super::node::Node::default();
     node.write(0, &[b'o'; 100]);
-    let point = node.begin_sync();
+    let point = node.begin_sync(&WHOLE);
     for _ in 0..20 {
         node.write(100, &[b'n'; 100]);
     }
-    node.end_sync(point);
+    node.end_sync(point, &WHOLE);
     assert!(is_all(&node.stable, b'o') && node.stable.len() == 100);
     // Garbage may begin at the later write only.
     assert_eq!(node.dirty[&0].from(), 100);
-    let point = node.begin_sync();
-    node.end_sync(point);
+    let point = node.begin_sync(&WHOLE);
+    node.end_sync(point, &WHOLE);
     assert!(node.dirty.is_empty() && node.stable.len() == 200);
 }

@@ -1,5 +1,6 @@
 //! What must hold for the simulated disk: what each attack may do, and what it must not.
 
+mod direct;
 mod faults;
 mod lives;
 mod logs;
