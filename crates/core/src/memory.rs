@@ -215,6 +215,10 @@ mod bytes {
     use crate::prefetch;
     use crate::sync::SharedBytes;
 
+    /// The ring begins with a page, as a mapping does: a store can write whole pages of it past the
+    /// operating system's cache.
+    const PAGE_BYTES: usize = 4096;
+
     #[derive(Clone)]
     pub(super) struct Bytes {
         // Cached: the append path must not chase the pointers of `_backing`.
@@ -240,8 +244,11 @@ mod bytes {
     impl Bytes {
         pub(super) fn heap(len: usize) -> Bytes {
             #[expect(clippy::arc_with_non_send_sync, reason = "`Bytes` vouches for both, below")]
-            let backing = Arc::new(SharedBytes::zeroed(len));
-            let base = NonNull::new(backing.as_ptr()).unwrap_or(NonNull::dangling());
+            let backing = Arc::new(SharedBytes::zeroed(len + (PAGE_BYTES - 1)));
+            let start = backing.as_ptr();
+            // Less than a page, so `len` bytes lie behind it.
+            let aligned = start.wrapping_add(start.align_offset(PAGE_BYTES));
+            let base = NonNull::new(aligned).unwrap_or(NonNull::dangling());
             Bytes { base, len, _backing: Backing::Heap(backing) }
         }
 
@@ -327,6 +334,23 @@ mod bytes {
             let slice = unsafe { std::slice::from_raw_parts_mut(self.at(offset), len) };
             slice.fill(0);
             Some(fill(slice))
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_ring_on_the_heap_begins_with_a_page_and_lies_in_its_memory() {
+            // Whatever the allocator gives: it differs from call to call.
+            let rings: Vec<Bytes> = (12..20).map(|shift| Bytes::heap(1 << shift)).collect();
+            for ring in &rings {
+                assert!(ring.at(0).addr().is_multiple_of(PAGE_BYTES), "{} bytes", ring.len());
+                let Backing::Heap(backing) = &ring._backing else { panic!("it is on the heap") };
+                let before = ring.at(0).addr() - backing.as_ptr().addr();
+                assert!(before < PAGE_BYTES, "{before} of {} bytes", ring.len());
+            }
         }
     }
 }
