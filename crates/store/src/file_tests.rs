@@ -12,7 +12,7 @@ use palisade_core::{ErrorKind, Lsn, MemoryKind};
 
 use crate::folder::{segment_name, spare_name};
 use crate::test_disk::TestDisk;
-use crate::{FileOptions, FileStore};
+use crate::{FileOptions, FileStore, SyncMethod};
 
 const SEGMENT_BYTES: u64 = 65_536;
 const RING_BYTES: usize = 16_384;
@@ -64,6 +64,20 @@ fn open_with_a_spare(disk: &TestDisk, path: &Path, segment_bytes: u64) -> FileSt
     drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
     wait_until("a spare is made", || has_spare(path));
     store
+}
+
+/// On the machine's own disk, which may find either.
+#[test]
+fn a_method_that_was_measured_is_kept_and_leaves_nothing_else() {
+    let temp = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let method = || FileStore::open(temp.path(), &options(SEGMENT_BYTES)).unwrap().sync_method();
+    let first = method();
+    assert_ne!(first, SyncMethod::Auto);
+    assert_eq!(method(), first);
+    let mut names: Vec<_> = fs::read_dir(temp.path()).unwrap().collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    names.retain(|entry| entry.as_ref().is_ok_and(|entry| entry.file_name() == "meta"));
+    assert_eq!(names[0].as_ref().unwrap().metadata().unwrap().len(), 8192);
 }
 
 #[test]

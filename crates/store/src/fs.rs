@@ -14,6 +14,7 @@ use std::time::Duration;
 use palisade_core::{Error, ErrorKind, Memory};
 
 use crate::boot::BootId;
+use crate::options::SyncMethod;
 
 /// Bytes that one call of [`write_zeros`] hands to the file at most.
 const ZERO_WRITE_BYTES: u64 = 1 << 20;
@@ -108,6 +109,12 @@ pub(crate) trait Disk: Send + Sync + fmt::Debug {
     /// Whether overwriting a written block of a file in `folder` keeps it in its place. False
     /// where that is not known.
     fn overwrites_in_place(&self, folder: &Path) -> bool;
+
+    /// How a new log's commits had best reach the medium. May make and overwrite the file `path`; an
+    /// error of it is no answer, but `DataSync`.
+    fn choose_sync_method(&self, _path: &Path) -> SyncMethod {
+        SyncMethod::DataSync
+    }
 
     /// What tells this run of the operating system from every other.
     fn boot_id(&self) -> Option<BootId>;

@@ -8,7 +8,9 @@ use memmap2::{MmapOptions, MmapRaw};
 use palisade_core::Memory;
 
 use crate::boot::{self, BootId};
+use crate::choose;
 use crate::fs::{Access, Disk, DiskFile, Kind};
+use crate::options::SyncMethod;
 
 /// The name of the file system that `folder` lies on, as `ext4` (also for ext2 and ext3) or `nfs`;
 /// its magic number in hexadecimal where the name is not known here.
@@ -78,6 +80,10 @@ impl Disk for OsDisk {
     fn overwrites_in_place(&self, folder: &Path) -> bool {
         // XFS shares blocks only between files that were cloned on purpose; the log's are not.
         matches!(file_system(folder).as_deref(), Some("ext4" | "xfs" | "tmpfs"))
+    }
+
+    fn choose_sync_method(&self, path: &Path) -> SyncMethod {
+        choose::measured(self, path, path.parent().and_then(file_system).as_deref())
     }
 
     fn boot_id(&self) -> Option<BootId> {

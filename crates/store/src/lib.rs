@@ -15,6 +15,7 @@ mod archive;
 mod block;
 mod boot;
 mod buffer_file;
+mod choose;
 mod demand;
 mod file;
 mod folder;

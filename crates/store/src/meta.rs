@@ -77,9 +77,10 @@ pub(crate) fn read(folder: &Folder) -> Result<Option<Meta>> {
 }
 
 impl MetaFile {
-    /// Makes the meta file of a log that begins with `state`. `Auto` stands for `DataSync`.
+    /// Makes the meta file of a log that begins with `state`. `Auto` stands for what the disk finds
+    /// best, on the file that becomes the meta file: a kill in the middle leaves nothing else.
     pub(crate) fn create(folder: &Folder, state: State, asked: SyncMethod) -> Result<MetaFile> {
-        let method = asked.or(|| SyncMethod::DataSync);
+        let method = asked.or(|| folder.disk().choose_sync_method(&folder.path().join(META_TEMP)));
         let file = folder.open(META_TEMP, Access::Fresh)?;
         let block = encode(&state, method, 1);
         write_bytes(file.as_ref(), 0, &[block, block].concat())

@@ -1,0 +1,215 @@
+//! Which way of making commits durable a new log takes, by a measurement on a file in its folder.
+//!
+//! Some milliseconds have to do, on a disk that others may use: few writes of each kind, medians,
+//! and a margin. Where the choice is close either is fine; where anything fails, or takes long, it
+//! is `fdatasync`, which works everywhere.
+
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memmap2::MmapOptions;
+
+use crate::fs::{Access, DIRECT_BYTES, Disk, DiskFile, write_bytes, write_zeros};
+use crate::options::SyncMethod;
+
+/// Writes of each kind, of each writer.
+const WRITES: usize = 8;
+/// The file's bytes: zeros, written and synced before the first write is timed.
+const FILE_BYTES: u64 = 64 << 10;
+/// Where the writes of one kind take longer than this the rest is not measured: a rotating disk
+/// serves one after the other, and nobody is to wait so long for an open.
+const LONGEST: Duration = Duration::from_millis(40);
+
+/// Two in flight have to be better by as much.
+const BETTER: f64 = 1.2;
+/// One alone may be worse by as much: a lone committer must not pay for company that it lacks.
+const NOT_WORSE: f64 = 0.8;
+
+impl SyncMethod {
+    /// The method that a new log takes in a folder of `file_system` (see
+    /// [`file_system`](crate::file_system)), where so many writes of a block become durable in a
+    /// second: one at a time with `fdatasync`, directly one at a time, directly two at a time.
+    ///
+    /// [`Direct`](SyncMethod::Direct) where two at a time beat `fdatasync` by a fifth, and one at a
+    /// time comes to four fifths of it; on ext4 and XFS only, which overwrite in place.
+    ///
+    /// ```
+    /// use palisade_store::SyncMethod;
+    /// let overlapping = SyncMethod::choice(Some("ext4"), 12_000.0, 11_300.0, 19_700.0);
+    /// assert_eq!(overlapping, SyncMethod::Direct);
+    /// let slow_alone = SyncMethod::choice(Some("ext4"), 5_000.0, 1_600.0, 8_000.0);
+    /// assert_eq!(slow_alone, SyncMethod::DataSync);
+    /// ```
+    #[must_use]
+    pub fn choice(
+        file_system: Option<&str>,
+        data_sync_per_s: f64,
+        direct_per_s: f64,
+        two_direct_per_s: f64,
+    ) -> SyncMethod {
+        let wins = two_direct_per_s >= data_sync_per_s * BETTER
+            && direct_per_s >= data_sync_per_s * NOT_WORSE;
+        if is_candidate(file_system) && wins { SyncMethod::Direct } else { SyncMethod::DataSync }
+    }
+}
+
+/// Whether direct writes overwrite in place there, and reach a device at all.
+fn is_candidate(file_system: Option<&str>) -> bool {
+    matches!(file_system, Some("ext4" | "xfs"))
+}
+
+/// The method for a log in a folder of `file_system`, measured on the file `path`, which is made or
+/// emptied, and stays.
+pub(crate) fn measured(disk: &dyn Disk, path: &Path, file_system: Option<&str>) -> SyncMethod {
+    if !is_candidate(file_system) {
+        return SyncMethod::DataSync;
+    }
+    match costs(disk, path) {
+        Ok(Some(Costs { data_sync, direct, two_direct })) => {
+            let per_s = |each: Duration| 1.0 / each.as_secs_f64().max(1e-9);
+            let two = 2.0 * per_s(two_direct);
+            SyncMethod::choice(file_system, per_s(data_sync), per_s(direct), two)
+        }
+        Ok(None) | Err(_) => SyncMethod::DataSync,
+    }
+}
+
+/// What one durable write takes, each the median.
+struct Costs {
+    data_sync: Duration,
+    direct: Duration,
+    two_direct: Duration,
+}
+
+/// `None` where it is known before the end that direct writes do not win.
+fn costs(disk: &dyn Disk, path: &Path) -> io::Result<Option<Costs>> {
+    let file = disk.open(path, Access::Fresh)?;
+    write_zeros(file.as_ref(), 0, FILE_BYTES)?;
+    file.sync_data()?;
+    let mut block = MmapOptions::new().len(DIRECT_BYTES).map_anon()?;
+    block.fill(0x5a);
+    let start = Instant::now();
+    let data_sync = median(time_writes(0, 1, |at| {
+        write_bytes(file.as_ref(), at, &block)?;
+        file.sync_data()
+    })?);
+    if start.elapsed() > LONGEST {
+        return Ok(None);
+    }
+    let handles = [disk.open(path, Access::Direct)?, disk.open(path, Access::Direct)?];
+    let start = Instant::now();
+    let direct = median(time_direct(handles[0].as_ref(), 0, 1, &block)?);
+    if start.elapsed() > LONGEST || direct.mul_f64(NOT_WORSE) > data_sync {
+        return Ok(None);
+    }
+    let both = thread::scope(|scope| {
+        let block = &block[..];
+        let writers = handles.iter().enumerate();
+        let writers = writers.map(|(first, handle)| {
+            let writer = move || time_direct(handle.as_ref(), first as u64, 2, block);
+            thread::Builder::new().spawn_scoped(scope, writer)
+        });
+        let writers: Vec<_> = writers.collect::<io::Result<_>>()?;
+        let lost = |_| io::Error::other("a writer panicked");
+        let times = writers.into_iter().map(|writer| writer.join().map_err(lost)?);
+        times.collect::<io::Result<Vec<_>>>()
+    })?;
+    Ok(Some(Costs { data_sync, direct, two_direct: median(both.concat()) }))
+}
+
+fn time_direct(
+    file: &dyn DiskFile,
+    first: u64,
+    stride: u64,
+    block: &[u8],
+) -> io::Result<Vec<Duration>> {
+    time_writes(first, stride, |at| {
+        let written = file.write_at(at, &[IoSlice::new(block)])?;
+        if written == block.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    })
+}
+
+/// What `write` takes at every `stride`th block from the `first` on.
+fn time_writes(
+    first: u64,
+    stride: u64,
+    mut write: impl FnMut(u64) -> io::Result<()>,
+) -> io::Result<Vec<Duration>> {
+    let blocks = FILE_BYTES / DIRECT_BYTES as u64;
+    let mut times = Vec::with_capacity(WRITES);
+    for index in 0..WRITES as u64 {
+        let before = Instant::now();
+        write((first + index * stride) % blocks * DIRECT_BYTES as u64)?;
+        times.push(before.elapsed());
+    }
+    Ok(times)
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+    use crate::fs_os::{OsDisk, file_system};
+    use crate::test_disk::TestDisk;
+
+    #[test]
+    fn direct_writes_have_to_win_in_company_and_not_to_lose_alone() {
+        let (data, direct) = (SyncMethod::DataSync, SyncMethod::Direct);
+        let cases = [
+            // fdatasync, one, two in flight: writes in a second.
+            (1000.0, 800.0, 1200.0, direct),
+            (1000.0, 5000.0, 9000.0, direct),
+            (1000.0, 790.0, 5000.0, data),
+            (1000.0, 1000.0, 1190.0, data),
+            (1000.0, 0.0, 0.0, data),
+        ];
+        for (data_sync, one, two, method) in cases {
+            for file_system in ["ext4", "xfs"] {
+                let chosen = SyncMethod::choice(Some(file_system), data_sync, one, two);
+                assert_eq!(chosen, method, "{data_sync} {one} {two} on {file_system}");
+            }
+            for file_system in [None, Some("btrfs"), Some("tmpfs"), Some("0x9fa0")] {
+                let chosen = SyncMethod::choice(file_system, data_sync, one, two);
+                assert_eq!(chosen, data, "{file_system:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_measurement_that_fails_is_no_error_and_chooses_fdatasync() {
+        let temp = tempfile::tempdir().unwrap();
+        let disk = TestDisk::new(true, 1);
+        disk.controls.direct().open = Some(ErrorKind::Unsupported);
+        let file = temp.path().join("file");
+        assert_eq!(measured(&disk, &file, Some("ext4")), SyncMethod::DataSync);
+        let missing = temp.path().join("missing").join("file");
+        assert_eq!(measured(&disk, &missing, Some("ext4")), SyncMethod::DataSync);
+    }
+
+    #[test]
+    fn what_cannot_win_is_not_measured() {
+        let temp = tempfile::tempdir().unwrap();
+        let file = temp.path().join("file");
+        assert_eq!(measured(&TestDisk::new(true, 1), &file, None), SyncMethod::DataSync);
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn this_machines_disk_is_measured_or_has_no_direct_writes() {
+        let temp = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let chosen = measured(&OsDisk, &temp.path().join("file"), Some("ext4"));
+        assert_ne!(chosen, SyncMethod::Auto);
+        if let Ok(Some(costs)) = costs(&OsDisk, &temp.path().join("file")) {
+            assert!(costs.direct > Duration::ZERO && costs.two_direct > Duration::ZERO);
+            assert!(file_system(temp.path()).is_some(), "direct writes are Linux's");
+        }
+    }
+}
