@@ -17,10 +17,10 @@ use crate::options::SyncMethod;
 /// Writes of each kind, of each writer.
 const WRITES: usize = 8;
 /// The file's bytes: zeros, written and synced before the first write is timed.
-const FILE_BYTES: u64 = 64 << 10;
-/// Where the writes of one kind take longer than this the rest is not measured: a rotating disk
-/// serves one after the other, and nobody is to wait so long for an open.
-const LONGEST: Duration = Duration::from_millis(40);
+const FILE_BYTES: u64 = (2 * WRITES * DIRECT_BYTES) as u64;
+/// Where writes one at a time take longer than this in all the rest is not measured: a rotating
+/// disk serves one after the other, and nobody is to wait so long for an open.
+const LONGEST: Duration = Duration::from_millis(50);
 
 /// Two in flight have to be better by as much.
 const BETTER: f64 = 1.2;
@@ -88,63 +88,58 @@ fn costs(disk: &dyn Disk, path: &Path) -> io::Result<Option<Costs>> {
     let file = disk.open(path, Access::Fresh)?;
     write_zeros(file.as_ref(), 0, FILE_BYTES)?;
     file.sync_data()?;
+    let handles = [disk.open(path, Access::Direct)?, disk.open(path, Access::Direct)?];
     let mut block = MmapOptions::new().len(DIRECT_BYTES).map_anon()?;
     block.fill(0x5a);
+    let (mut data_sync, mut direct) = (Vec::new(), Vec::new());
     let start = Instant::now();
-    let data_sync = median(time_writes(0, 1, |at| {
-        write_bytes(file.as_ref(), at, &block)?;
-        file.sync_data()
-    })?);
-    if start.elapsed() > LONGEST {
+    // In turn: what others do to the disk meanwhile meets both.
+    for index in 0..WRITES {
+        data_sync.push(timed(|| {
+            write_bytes(file.as_ref(), place(index), &block)?;
+            file.sync_data()
+        })?);
+        direct.push(timed(|| write_direct(handles[0].as_ref(), place(WRITES + index), &block))?);
+        if start.elapsed() > LONGEST {
+            return Ok(None);
+        }
+    }
+    let (data_sync, direct) = (median(data_sync), median(direct));
+    if direct.mul_f64(NOT_WORSE) > data_sync {
         return Ok(None);
     }
-    let handles = [disk.open(path, Access::Direct)?, disk.open(path, Access::Direct)?];
-    let start = Instant::now();
-    let direct = median(time_direct(handles[0].as_ref(), 0, 1, &block)?);
-    if start.elapsed() > LONGEST || direct.mul_f64(NOT_WORSE) > data_sync {
-        return Ok(None);
-    }
-    let both = thread::scope(|scope| {
-        let block = &block[..];
-        let writers = handles.iter().enumerate();
-        let writers = writers.map(|(first, handle)| {
-            let writer = move || time_direct(handle.as_ref(), first as u64, 2, block);
-            thread::Builder::new().spawn_scoped(scope, writer)
-        });
-        let writers: Vec<_> = writers.collect::<io::Result<_>>()?;
-        let lost = |_| io::Error::other("a writer panicked");
-        let times = writers.into_iter().map(|writer| writer.join().map_err(lost)?);
-        times.collect::<io::Result<Vec<_>>>()
-    })?;
-    Ok(Some(Costs { data_sync, direct, two_direct: median(both.concat()) }))
+    Ok(Some(Costs { data_sync, direct, two_direct: median(at_a_time(&handles, &block)?) }))
 }
 
-fn time_direct(
-    file: &dyn DiskFile,
-    first: u64,
-    stride: u64,
-    block: &[u8],
-) -> io::Result<Vec<Duration>> {
-    time_writes(first, stride, |at| {
-        let written = file.write_at(at, &[IoSlice::new(block)])?;
-        if written == block.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+/// What direct writes take while each of `handles` has one in flight.
+fn at_a_time(handles: &[Box<dyn DiskFile>; 2], block: &[u8]) -> io::Result<Vec<Duration>> {
+    let write_all = |handle: &dyn DiskFile, first: usize| {
+        let places = (0..WRITES).map(|index| place(first + index));
+        places.map(|at| timed(|| write_direct(handle, at, block))).collect::<io::Result<Vec<_>>>()
+    };
+    thread::scope(|scope| {
+        let other = || write_all(handles[1].as_ref(), WRITES);
+        let other = thread::Builder::new().spawn_scoped(scope, other)?;
+        let own = write_all(handles[0].as_ref(), 0);
+        let lost = |_| io::Error::other("the thread of the other writer panicked");
+        Ok([own?, other.join().map_err(lost)??].concat())
     })
 }
 
-/// What `write` takes at every `stride`th block from the `first` on.
-fn time_writes(
-    first: u64,
-    stride: u64,
-    mut write: impl FnMut(u64) -> io::Result<()>,
-) -> io::Result<Vec<Duration>> {
-    let blocks = FILE_BYTES / DIRECT_BYTES as u64;
-    let mut times = Vec::with_capacity(WRITES);
-    for index in 0..WRITES as u64 {
-        let before = Instant::now();
-        write((first + index * stride) % blocks * DIRECT_BYTES as u64)?;
-        times.push(before.elapsed());
-    }
-    Ok(times)
+fn write_direct(file: &dyn DiskFile, at: u64, block: &[u8]) -> io::Result<()> {
+    let written = file.write_at(at, &[IoSlice::new(block)])?;
+    if written == block.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+/// Where the file's block `index` begins.
+fn place(index: usize) -> u64 {
+    (index * DIRECT_BYTES) as u64
+}
+
+fn timed(write: impl FnOnce() -> io::Result<()>) -> io::Result<Duration> {
+    let before = Instant::now();
+    write()?;
+    Ok(before.elapsed())
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {
