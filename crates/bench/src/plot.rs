@@ -22,7 +22,7 @@ const LOG_BYTES: &str = "bytes of the log";
 /// Above the highest point, in parts of the whole height.
 const HEADROOM: f64 = 0.08;
 /// Contenders in the order of the palette, where the third is hard to see.
-const COLORED: [&str; 12] = [
+const COLORED: [&str; 14] = [
     "naive",
     "raw",
     "wal-db-mem",
@@ -35,6 +35,8 @@ const COLORED: [&str; 12] = [
     "raft-engine",
     "ironwal",
     "walrus",
+    "palisade-direct",
+    "palisade-fdatasync",
 ];
 /// Values further apart than this need a logarithmic scale.
 const WIDEST_LINEAR: f64 = 30.0;
