@@ -124,13 +124,8 @@ impl Contender {
     /// Whether it is Palisade in one of its forms.
     #[must_use]
     pub fn is_palisade(self) -> bool {
-        use Contender::{
-            Palisade, PalisadeDirect, PalisadeFdatasync, PalisadeHeap, PalisadeMem,
-        };
-        matches!(
-            self,
-            Palisade | PalisadeMem | PalisadeHeap | PalisadeDirect | PalisadeFdatasync
-        )
+        use Contender::{Palisade, PalisadeDirect, PalisadeFdatasync, PalisadeHeap, PalisadeMem};
+        matches!(self, Palisade | PalisadeMem | PalisadeHeap | PalisadeDirect | PalisadeFdatasync)
     }
 
     /// Whether it only shows what the machine leaves to be gained, and keeps no records.

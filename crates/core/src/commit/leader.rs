@@ -104,6 +104,7 @@ impl Commit {
     pub(super) fn cover(&self, claimed: Lsn) {
         let mut registry = self.registry.lock();
         registry.is_stuck = false;
+        registry.begin_row();
         registry.cover(claimed);
     }
 
@@ -115,6 +116,7 @@ impl Commit {
             let mut block_end = self.block_end.lock();
             *block_end = self.next_block_end(*block_end, self.durable.peek());
         }
+        self.registry.lock().begin_row();
         let wrote = self.write_filled();
         if wrote.as_ref().is_err_and(|error| error.kind() != ErrorKind::NoSpace) {
             std::mem::forget(guard);
@@ -188,7 +190,6 @@ impl Commit {
             true if is_served => Settled::Served,
             true => {
                 let node = this_node();
-                node.reset();
                 let key = registry.register_covered(target, Arc::clone(&node));
                 Settled::InTheAir(node, key)
             }
@@ -203,7 +204,7 @@ impl Commit {
         self.mirror(&registry);
         drop(registry);
         if let Some(next) = next {
-            next.finish(Outcome::Lead);
+            self.dormitory.wake_one(&next, Outcome::Lead);
         }
         self.wake(served, Ok(()));
         settled

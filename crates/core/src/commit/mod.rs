@@ -68,6 +68,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use self::flights::Flights;
+use self::node::{Dormitory, Due};
 pub(crate) use self::node::{Node, Outcome};
 use self::registry::Registry;
 pub(crate) use self::registry::Waiter;
@@ -77,12 +78,12 @@ use crate::buffer::{Buffer, Stop};
 use crate::flusher::Flusher;
 use crate::stats::Counters;
 use crate::store::Store;
+use crate::sync::per_thread;
 use crate::sync::{Figure, Instant, Mutex, OnceLock, Ordering};
-use crate::sync::{park, park_until, per_thread};
 use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Options, Result};
 
-per_thread!(this_node: Node = Node::for_current_thread());
+per_thread!(this_node: Node = Node::new());
 
 /// Everything between a published record and its acknowledgement.
 #[derive(Debug)]
@@ -98,6 +99,7 @@ pub(crate) struct Commit {
     block_end: Mutex<Lsn>,
     flights: Flights,
     registry: Mutex<Registry>,
+    dormitory: Dormitory,
     failure: OnceLock<Error>,
     // Mirrors of the registry, so that a gathering leader need not take its lock.
     waiting: Figure,
@@ -123,6 +125,7 @@ impl Commit {
             block_end: Mutex::new(base),
             flights: Flights::new(store.writes_in_flight(), base),
             registry: Mutex::new(Registry::new(options.max_waiters)),
+            dormitory: Dormitory::default(),
             failure: OnceLock::new(),
             waiting: Figure::new(0),
             crowd: Figure::new(0),
@@ -147,7 +150,6 @@ impl Commit {
             drop(registry);
             return self.lead(target, deadline);
         }
-        node.reset();
         let key = registry.register(target, Waiter::Thread(Arc::clone(&node)))?;
         self.mirror(&registry);
         drop(registry);
@@ -165,7 +167,6 @@ impl Commit {
             return Ok(true);
         }
         self.check_goes_on(target)?;
-        node.reset();
         let key = registry.register(target, Waiter::Observer(Arc::clone(&node)))?;
         drop(registry);
         self.follow(&node, key, target, Some(deadline))
@@ -295,51 +296,48 @@ impl Commit {
         target: Lsn,
         deadline: Option<Instant>,
     ) -> Result<bool> {
-        loop {
-            match node.outcome() {
-                Some(Outcome::Served) => return Ok(true),
-                Some(Outcome::Failed(error)) => return Err(error),
-                Some(Outcome::Lead) => return self.lead(target, deadline),
-                None => {}
-            }
-            match deadline {
-                None => park(),
-                Some(at) if Instant::now() < at => park_until(at),
-                Some(_) => {
-                    let mut registry = self.registry.lock();
-                    if registry.cancel(key).is_some() {
-                        self.mirror(&registry);
-                        return Ok(self.durable.read() >= target);
-                    }
-                    // Taken a moment ago: the outcome is on its way and may be leadership,
-                    // which must be passed on.
-                    drop(registry);
-                    return self.follow_taken(node, target);
-                }
-            }
+        if let Some(outcome) = self.dormitory.sleep(node, deadline) {
+            return self.go_on(outcome, target, deadline);
+        }
+        let mut registry = self.registry.lock();
+        if registry.cancel(key).is_some() {
+            self.mirror(&registry);
+            return Ok(self.durable.read() >= target);
+        }
+        // Taken a moment ago: the outcome is on its way and may be leadership, which must be
+        // passed on.
+        drop(registry);
+        match self.dormitory.sleep(node, None) {
+            Some(outcome) => self.go_on(outcome, target, Some(Instant::now())),
+            None => Ok(false),
         }
     }
 
-    /// Waits for the outcome of a wait that timed out after a leader had taken it.
-    fn follow_taken(&self, node: &Node, target: Lsn) -> Result<bool> {
-        loop {
-            match node.outcome() {
-                Some(Outcome::Served) => return Ok(true),
-                Some(Outcome::Failed(error)) => return Err(error),
-                Some(Outcome::Lead) => return self.lead(target, Some(Instant::now())),
-                None => park(),
-            }
+    fn go_on(&self, outcome: Outcome, target: Lsn, deadline: Option<Instant>) -> Result<bool> {
+        match outcome {
+            Outcome::Served => Ok(true),
+            Outcome::Failed(error) => Err(error),
+            Outcome::Lead => self.lead(target, deadline),
         }
     }
 
     /// Wakes `waiters`, outside of all locks, and keeps the vector for the next round.
     fn wake(&self, mut waiters: Vec<Waiter>, result: std::result::Result<(), &Error>) {
+        let mut due = Due::default();
+        for waiter in &waiters {
+            if let Waiter::Thread(node) | Waiter::Observer(node) = waiter {
+                due.finish(
+                    node,
+                    match result {
+                        Ok(()) => Outcome::Served,
+                        Err(error) => Outcome::Failed(error.clone()),
+                    },
+                );
+            }
+        }
+        self.dormitory.wake(due);
         for waiter in waiters.drain(..) {
             match waiter {
-                Waiter::Thread(node) | Waiter::Observer(node) => node.finish(match result {
-                    Ok(()) => Outcome::Served,
-                    Err(error) => Outcome::Failed(error.clone()),
-                }),
                 Waiter::Task(waker) => {
                     // Foreign code: a panic in it must not cost the others their wake-ups.
                     drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
@@ -347,7 +345,7 @@ impl Commit {
                 Waiter::Callback(callback) => {
                     self.flusher.run_soon(callback, result.map_err(Clone::clone));
                 }
-                Waiter::Failed(_) => {}
+                Waiter::Thread(_) | Waiter::Observer(_) | Waiter::Failed(_) => {}
             }
         }
         self.registry.lock().return_batch(waiters);

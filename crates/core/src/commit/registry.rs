@@ -75,6 +75,8 @@ pub(crate) struct Registry {
     covered: Queue,
     guests: Queue,
     observers: Queue,
+    // Where those who come now sleep.
+    row: u32,
     entries: Vec<Entry>,
     free: Vec<u32>,
     max_waiters: usize,
@@ -92,6 +94,7 @@ impl Registry {
             covered: Queue::new(),
             guests: Queue::new(),
             observers: Queue::new(),
+            row: 0,
             entries: Vec::new(),
             free: Vec::new(),
             max_waiters,
@@ -121,6 +124,11 @@ impl Registry {
         let joins = self.leaders < most && !self.is_stuck && self.threads.len() + 1 >= share;
         self.leaders += usize::from(joins);
         joins
+    }
+
+    /// A round begins: it will serve those who are here, mostly; those to come sleep elsewhere.
+    pub(crate) fn begin_row(&mut self) {
+        self.row = self.row.wrapping_add(1);
     }
 
     /// Lets the threads up to `claimed` wait for the leader that has claimed their records.
@@ -166,15 +174,17 @@ impl Registry {
             self.entries.push(Entry { generation: 0, waiter: None });
             self.entries.len() as u32 - 1
         });
-        let entry = &mut self.entries[index as usize];
-        let key = Key { index, generation: entry.generation };
+        let key = Key { index, generation: self.entries[index as usize].generation };
         let queue = match &waiter {
             Waiter::Thread(_) => &mut self.threads,
             Waiter::Observer(_) => &mut self.observers,
             _ => &mut self.guests,
         };
-        entry.waiter = Some(waiter);
         queue.push(Reverse((target, key)));
+        if let Waiter::Thread(node) | Waiter::Observer(node) = &waiter {
+            node.reset(self.row, index);
+        }
+        self.entries[index as usize].waiter = Some(waiter);
         key
     }
 

@@ -7,6 +7,7 @@
 mod model;
 #[cfg(not(loom))]
 mod real;
+mod wait_word;
 
 #[cfg(loom)]
 pub(crate) use model::*;
@@ -14,6 +15,7 @@ pub(crate) use model::*;
 pub(crate) use real::*;
 
 pub(crate) use crossbeam_utils::CachePadded;
+pub(crate) use wait_word::{LANES, WaitWord};
 
 /// Waits a little longer each time: first by giving up the core, then by sleeping.
 ///
