@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
+use palisade::SyncMethod;
 use palisade::inspect::Inspector;
 use palisade::store::{Segment, State};
 
@@ -24,12 +25,18 @@ const BUFFER_BLOCK_BYTES: u64 = 8192;
 pub(crate) fn run(args: &InfoArgs, out: &mut impl Write) -> Result<(), Failure> {
     let log = Inspector::open(&args.dir)?;
     let (state, has_writer) = (log.state()?, log.has_writer()?);
-    let segments = log.segments()?;
-    print(out, &args.dir, &state, has_writer).map_err(Failure::output)?;
+    let (segments, method) = (log.segments()?, log.sync_method()?);
+    print(out, &args.dir, &state, has_writer, method).map_err(Failure::output)?;
     print_segments(out, &segments).map_err(Failure::output)
 }
 
-fn print(out: &mut impl Write, dir: &Path, state: &State, has_writer: bool) -> io::Result<()> {
+fn print(
+    out: &mut impl Write,
+    dir: &Path,
+    state: &State,
+    has_writer: bool,
+    method: SyncMethod,
+) -> io::Result<()> {
     let life = match (has_writer, state.clean) {
         (true, _) => "open: a writer is running",
         (false, true) => "closed cleanly",
@@ -45,6 +52,7 @@ fn print(out: &mut impl Write, dir: &Path, state: &State, has_writer: bool) -> i
     writeln!(out, "state       {life}")?;
     writeln!(out, "segment     {} bytes", state.segment_bytes)?;
     writeln!(out, "buffer      {} bytes, {}", state.buffer_bytes, buffer_kind(dir))?;
+    writeln!(out, "commits     by {method}")?;
     writeln!(out, "epoch       {}, begins at LSN {}", state.epoch, state.epoch_base)?;
     writeln!(out, "head        LSN {}", state.head)?;
     writeln!(out, "checkpoint  LSN {}", state.checkpoint)?;

@@ -1,5 +1,6 @@
 //! What can be chosen about a log's files.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use palisade_core::{Result, check_segment_bytes};
@@ -61,6 +62,16 @@ pub enum SyncMethod {
     /// Where the file system does not overwrite in place, or cannot write in this way, the log
     /// does as with [`DataSync`](SyncMethod::DataSync).
     Direct,
+}
+
+impl fmt::Display for SyncMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SyncMethod::Auto => "what the log has",
+            SyncMethod::DataSync => "fdatasync",
+            SyncMethod::Direct => "direct writes",
+        })
+    }
 }
 
 impl SyncMethod {

@@ -40,7 +40,7 @@ pub(super) enum Way {
     Direct { in_flight: usize },
 }
 
-/// All ways, in the order of the table. The first is what the log does.
+/// All ways, in the order of the table. The first is what a log does whose method is fdatasync.
 pub(super) const WAYS: [Way; 8] = [
     LOG,
     Way::DataSync { bytes: 64 << 10, ground: Ground::Written },
@@ -48,16 +48,18 @@ pub(super) const WAYS: [Way; 8] = [
     GROWING,
     Way::FullSync,
     DIRECT,
-    Way::Direct { in_flight: 2 },
+    TWO_DIRECT,
     OVERLAPPED,
 ];
-/// What the log does for one record.
+/// What such a log does for one record.
 pub(super) const LOG: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::Written };
 /// What a log would do that lets its file grow.
 pub(super) const GROWING: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::End };
 /// One direct write after the other.
 pub(super) const DIRECT: Way = Way::Direct { in_flight: 1 };
-/// As many direct writes at a time as a log would have in flight.
+/// Two at a time: what a new log measures.
+pub(super) const TWO_DIRECT: Way = Way::Direct { in_flight: 2 };
+/// As many direct writes at a time as a log has in flight at most.
 pub(super) const OVERLAPPED: Way = Way::Direct { in_flight: 4 };
 
 impl Way {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::probe::{Cost, DIRECT, GROWING, LOG, OVERLAPPED, Way};
+use palisade::SyncMethod;
+
+use super::Log;
+use super::probe::{Cost, DIRECT, GROWING, LOG, OVERLAPPED, TWO_DIRECT, Way};
 use crate::units::time;
 
 /// No device that keeps bytes without power answers so soon over any bus: whoever did not wait.
@@ -14,16 +17,36 @@ const SLOW: Duration = Duration::from_millis(2);
 /// A way has to be better by as much as this before it is called better: runs differ.
 const BETTER: f64 = 1.2;
 
-/// What can be said of the ways that were measured.
-pub(super) fn of(file_system: Option<&str>, costs: &[(Way, Option<Cost>)]) -> Vec<String> {
-    let cost =
-        |way| costs.iter().find(|(measured, _)| *measured == way).and_then(|(_, cost)| *cost);
+/// What was measured, by its way; `None` where this system has no such way.
+pub(super) type Costs = [(Way, Option<Cost>)];
+
+fn cost(costs: &Costs, way: Way) -> Option<Cost> {
+    costs.iter().find(|(measured, _)| *measured == way).and_then(|(_, cost)| *cost)
+}
+
+/// The method that these costs give a new log: by medians, as the log itself measures.
+pub(super) fn new_log(file_system: Option<&str>, costs: &Costs) -> SyncMethod {
+    let per_s = |way, in_flight| cost(costs, way).map(|cost| in_flight / cost.p50.as_secs_f64());
+    match (per_s(LOG, 1.0), per_s(DIRECT, 1.0), per_s(TWO_DIRECT, 2.0)) {
+        (Some(log), Some(one), Some(two)) => SyncMethod::choice(file_system, log, one, two),
+        _ => SyncMethod::DataSync,
+    }
+}
+
+/// What can be said of the ways that were measured, and of the `logs` that are there.
+pub(super) fn of(file_system: Option<&str>, costs: &Costs, logs: &[Log]) -> Vec<String> {
+    let cost = |way| cost(costs, way);
     let Some(log) = cost(LOG) else {
         return vec!["a log cannot be kept here: fdatasync does not work".into()];
     };
     let mut lines = vec![honesty(file_system, log.p50), rate(log)];
     lines.extend(cost(GROWING).map(|growing| growth(log, growing)));
-    lines.extend(cost(DIRECT).zip(cost(OVERLAPPED)).map(|(one, four)| method(log, one, four)));
+    let new = new_log(file_system, costs);
+    lines.push(match [DIRECT, TWO_DIRECT, OVERLAPPED].map(cost) {
+        [Some(one), Some(two), Some(four)] => method(new, log, [one, two, four]),
+        _ => format!("a new log here commits by {new}: there are no direct writes"),
+    });
+    lines.extend(logs.iter().map(|log| kept(log, new)));
     lines
 }
 
@@ -66,15 +89,22 @@ fn growth(log: Cost, growing: Cost) -> String {
     format!("a file that grows is {ratio:.1} times slower: the log writes its segments ahead")
 }
 
-fn method(log: Cost, one: Cost, four: Cost) -> String {
-    let (alone, overlapped) = (one.per_s / log.per_s, four.per_s / log.per_s);
-    if alone >= BETTER || overlapped >= BETTER {
-        return format!(
-            "direct writes: {alone:.1} times the log's fdatasync one at a time, {overlapped:.1} \
-             times with four in flight; the log uses fdatasync"
-        );
+fn method(new: SyncMethod, log: Cost, direct: [Cost; 3]) -> String {
+    let [one, two, four] = direct.map(|cost| cost.per_s / log.per_s);
+    format!(
+        "a new log here commits by {new}: direct writes come to {one:.1} times the rate of \
+         fdatasync one at a time, to {two:.1} times with two in flight, to {four:.1} with four; a \
+         log that is made measures it again, for some milliseconds"
+    )
+}
+
+fn kept(log: &Log, new: SyncMethod) -> String {
+    let Log { dir, method } = log;
+    let kept = format!("the log in {} commits by {method}", dir.display());
+    if *method == new {
+        return kept;
     }
-    "direct writes gain nothing here: fdatasync, which the log uses, is the way".into()
+    format!("{kept}; a new one would do so by {new}: `Options::sync_method` changes it")
 }
 
 #[cfg(test)]
@@ -90,13 +120,14 @@ mod tests {
     fn a_usual_disk_gets_its_rates_and_its_ways() {
         let costs = [(LOG, Some(cost(100))), (GROWING, Some(cost(150))), (DIRECT, Some(cost(110)))];
         let mut costs = costs.to_vec();
-        costs.push((OVERLAPPED, Some(cost(40))));
-        let lines = of(Some("ext4"), &costs).join("\n");
+        costs.extend([(TWO_DIRECT, Some(cost(60))), (OVERLAPPED, Some(cost(40)))]);
+        let lines = of(Some("ext4"), &costs, &[]).join("\n");
         for part in [
             "100.0 µs, as a device that writes",
             "10000 commits/s",
             "1.5 times slower",
-            "0.9 times the log's fdatasync one at a time, 2.5 times with four",
+            "a new log here commits by direct writes",
+            "0.9 times the rate of fdatasync one at a time, to 1.7 times with two",
         ] {
             assert!(lines.contains(part), "{part} is not in {lines}");
         }
@@ -104,15 +135,36 @@ mod tests {
 
     #[test]
     fn memory_is_called_memory() {
-        let in_memory = of(Some("tmpfs"), &[(LOG, Some(cost(100)))]);
+        let in_memory = of(Some("tmpfs"), &[(LOG, Some(cost(100)))], &[]);
         assert!(in_memory[0].contains("tmpfs lies in memory"), "{in_memory:?}");
-        let too_soon = of(None, &[(LOG, Some(cost(1)))]);
+        let too_soon = of(None, &[(LOG, Some(cost(1)))], &[]);
         assert!(too_soon[0].contains("reaches no device"), "{too_soon:?}");
     }
 
     #[test]
     fn what_was_not_measured_is_not_judged() {
-        assert_eq!(of(None, &[(LOG, Some(cost(100))), (DIRECT, None)]).len(), 2);
-        assert_eq!(of(None, &[(LOG, None)]).len(), 1);
+        let lines = of(None, &[(LOG, Some(cost(100))), (DIRECT, None)], &[]);
+        assert_eq!(lines.len(), 3);
+        assert!(lines[2].contains("by fdatasync: there are no direct writes"), "{lines:?}");
+        assert_eq!(of(None, &[(LOG, None)], &[]).len(), 1);
+    }
+
+    #[test]
+    fn a_log_that_is_there_is_told_its_method_and_what_a_new_one_would_have() {
+        let costs = [(LOG, 100), (DIRECT, 110), (TWO_DIRECT, 60), (OVERLAPPED, 40)]
+            .map(|(way, us)| (way, Some(cost(us))));
+        let log = |method| Log { dir: "/data/log".into(), method };
+        let line = |file_system, method| of(file_system, &costs, &[log(method)]).pop().unwrap();
+        let kept = line(Some("ext4"), SyncMethod::DataSync);
+        assert!(kept.contains("/data/log commits by fdatasync; a new one would"), "{kept}");
+        assert!(kept.contains("by direct writes: `Options::sync_method`"), "{kept}");
+        let same = line(Some("ext4"), SyncMethod::Direct);
+        assert_eq!(same, "the log in /data/log commits by direct writes");
+        // Stalls of one way in a while do not count.
+        let mut stalled = costs;
+        stalled[1].1 = Some(Cost { per_s: 10.0, ..cost(110) });
+        assert_eq!(new_log(Some("ext4"), &stalled), SyncMethod::Direct);
+        // It does not overwrite in place.
+        assert_eq!(new_log(Some("btrfs"), &costs), SyncMethod::DataSync);
     }
 }
