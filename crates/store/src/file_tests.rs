@@ -257,6 +257,8 @@ fn a_sync_error_that_the_preparer_gets_reaches_the_leader() {
     wait_until("the leader is told", || store.sync(Lsn::ZERO, Lsn::new(6)).is_err());
     let error = store.sync(Lsn::ZERO, Lsn::new(6)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
+    let durable = store.write_durable(Lsn::new(4096), &[IoSlice::new(&[1; 4096])]);
+    assert_eq!(durable.unwrap_err().kind(), ErrorKind::Io);
 }
 
 #[test]

@@ -43,8 +43,10 @@ impl Segments {
     pub(crate) fn write_durable(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
         for part in self.parts(at, pieces) {
             let file = self.file_of(part)?;
-            let path = self.folder.path().join(segment_name(part.number));
-            let open = || self.folder.disk().open(&path, Access::Direct);
+            let open = || {
+                let path = self.folder.path().join(segment_name(part.number));
+                self.folder.disk().open(&path, Access::Direct)
+            };
             self.write_part(part, || {
                 file.write_durable(&open, part.offset, pieces, part.skip, part.len)
             })?;

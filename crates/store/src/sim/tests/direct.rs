@@ -170,6 +170,18 @@ fn a_durable_write_that_failed_stays_failed_and_one_that_lacked_space_does_not()
     }
 }
 
+/// G6: what the page cache has lost is not written again.
+#[test]
+fn lack_of_space_that_shows_with_the_sync_of_an_unaligned_write_is_a_failure() {
+    let disk = SimDisk::new(7);
+    let store = begun(&disk);
+    let blocks = [0; 3 * 4096];
+    let odd = &blocks[blocks.as_ptr().align_offset(4096) + 8..][..4096];
+    let write = || store.write_durable(Lsn::ZERO, &[IoSlice::new(odd)]).unwrap_err().kind();
+    disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::NoSpace));
+    assert_eq!([write(), write()], [ErrorKind::Io, ErrorKind::Io]);
+}
+
 #[test]
 fn a_durable_write_comes_through_short_and_interrupted_calls() {
     for seed in 0..100 {
