@@ -4,12 +4,14 @@
 //! padding and dead ranges, into batches, and hands out records that borrow its read buffer.
 
 mod frames;
+mod unread;
 
 use std::any::Any;
 use std::fmt;
 
 use self::frames::Payload;
 pub(crate) use self::frames::{EpochSpan, Found, FrameReader, zero_bytes};
+pub(crate) use self::unread::Unread;
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::{Error, ErrorKind, Lsn, Result};
 

@@ -7,6 +7,7 @@
 //! | call | who calls it | blocks on the device |
 //! |---|---|---|
 //! | `read` | readers, recovery | reads |
+//! | `segment` | the first reader of a segment, `open` | reads |
 //! | `write`, `prepare` | the thread that holds the write lock | may |
 //! | `prepare_ahead` | the same, after each write | never |
 //! | `sync`, `mark_durable` | the leader, one at a time | yes |
@@ -156,6 +157,27 @@ pub trait ReadStore: Send + Sync + fmt::Debug + 'static {
     /// is no error here: recovery decides what it means.
     fn segments(&self) -> Result<Vec<Segment>>;
 
+    /// The numbers of all segments that are present, ascending, if a look at one header costs less
+    /// than [`segments`](ReadStore::segments). After a clean end the log asks here, and looks at
+    /// most headers with [`segment`](ReadStore::segment) when their segments are first read.
+    ///
+    /// The default, `None`, stands for a store that has all headers at hand.
+    ///
+    /// # Errors
+    /// `Io` if they cannot be listed.
+    fn segment_numbers(&self) -> Result<Option<Vec<u64>>> {
+        Ok(None)
+    }
+
+    /// The segment that is kept under `number`, as [`segments`](ReadStore::segments) gives it;
+    /// `None` if there is no such segment.
+    ///
+    /// # Errors
+    /// As [`segments`](ReadStore::segments).
+    fn segment(&self, number: u64) -> Result<Option<Segment>> {
+        Ok(self.segments()?.into_iter().find(|segment| segment.number == number))
+    }
+
     /// Reads log bytes that begin at `at` and returns how many there were.
     ///
     /// Reads up to the end of `into` or of the segment that holds `at`, whichever comes first;
@@ -248,6 +270,12 @@ pub trait Store: ReadStore {
     /// `NoSpace`, `Io`, and what an archive gives. Segments that could not be freed stay and are freed
     /// by a later call.
     fn release(&self, from: Lsn, to: Lsn) -> Result<()>;
+
+    /// Whether [`release`](Store::release) keeps copies of what it frees: the log hands it no segment
+    /// then whose header it has not looked at.
+    fn archives(&self) -> bool {
+        false
+    }
 
     /// As [`release`](Store::release), while the log is opened: a segment that cannot be archived
     /// stays, and is no error. A later `release` tries it again and tells.

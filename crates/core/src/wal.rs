@@ -18,6 +18,7 @@ pub use self::replay::{Replay, SegmentStart};
 use crate::buffer::{Buffer, Stop};
 use crate::commit::Commit;
 use crate::flusher::Flusher;
+use crate::reader::Unread;
 use crate::recovery::{Recovered, recover};
 use crate::store::{State, Store};
 use crate::sync::Mutex;
@@ -76,6 +77,8 @@ struct Handle {
     releasing: Mutex<()>,
     epochs: Arc<Epochs>,
     pins: Arc<Pins>,
+    // Headers that the open has not looked at.
+    unread: Option<Arc<Unread>>,
     report: RecoveryReport,
 }
 
@@ -104,7 +107,9 @@ impl Wal {
 
     /// Allows reservations: the last step of an open.
     fn begin(store: Arc<dyn Store>, recovered: Recovered, options: &Options) -> Result<Wal> {
-        let Recovered { state, spans, base, memory, mut report } = recovered;
+        let Recovered { state, spans, base, memory, mut report, unread } = recovered;
+        let unread =
+            (!unread.is_empty()).then(|| Arc::new(Unread::new(&unread, state.segment_bytes)));
         let seed = spans.last().expect("a recovered log has a running epoch").seed;
         let buffer = Buffer::new(memory, base, state.segment_bytes, seed);
         let buffer = buffer.padded(options.pad_to_block);
@@ -120,6 +125,7 @@ impl Wal {
             max_frame_bytes: buffer.max_reservation_bytes(),
             read_ahead_bytes: options.read_ahead_bytes,
             pins: Arc::default(),
+            unread,
             log: Arc::new(Commit::new(buffer, store, base, options)),
             state: Mutex::new(state),
             saving: Mutex::new(LastSave::Done),

@@ -9,7 +9,9 @@
 //!   the ring: nothing tells it from the record of a thread that died. It was not acknowledged.
 //! - *refused*: a typed error names the segment, the record or the file; no byte was changed.
 //! - *found when read*: an open looks at what can be torn, and this lies below it. The scan, and
-//!   `get`, give `Corrupt` with the flipped record's LSN, and every other record as it was.
+//!   `get`, give `Corrupt` with the flipped record's LSN, and every other record as it was. So it is
+//!   with the header of a segment that the open of a closed log has no need of: `Corrupt` names the
+//!   segment, and every record of the others is as it was.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table, and what failed")]
 
@@ -370,6 +372,9 @@ impl Subject {
         flip: Flip<'_>,
     ) -> Result<Outcome, String> {
         let lsn = error.lsn().filter(|_| error.kind() == ErrorKind::Corrupt);
+        if flip.part() == Part::SegmentHeader {
+            return self.header_found_when_read(wal, found, error, flip);
+        }
         let frame = lsn.and_then(|lsn| self.frame_at(lsn));
         let Some((from, to)) = frame.filter(|(from, to)| flip.lies_in(*from, *to)) else {
             return Err(format!("reading fails for another place: {error}"));
@@ -384,6 +389,31 @@ impl Subject {
         // Of a batch, only the members that are damaged themselves need fail.
         let hit = if hit.len() > 1 { Vec::new() } else { hit };
         self.get_all(wal, &others, &hit)?;
+        Ok(Outcome::FoundWhenRead)
+    }
+
+    /// Reading stopped where the segment begins whose header is flipped: nothing of it is given, and
+    /// all of the others.
+    fn header_found_when_read(
+        &self,
+        wal: &Wal,
+        found: &[(Lsn, Vec<u8>)],
+        error: &Error,
+        flip: Flip<'_>,
+    ) -> Result<Outcome, String> {
+        let is_refused =
+            |error: &Error| error.kind() == ErrorKind::Corrupt && error.segment() == flip.segment();
+        let is_of_it = |entry: &&Entry| Some(entry.lsn.segment(SEGMENT_BYTES)) == flip.segment();
+        let (hit, others): (Vec<_>, Vec<_>) = self.entries.iter().partition(is_of_it);
+        let first = hit.first().ok_or("a segment without records was read")?;
+        let below = others.iter().filter(|entry| entry.lsn < first.lsn).count();
+        let gets =
+            hit.iter().all(|entry| wal.get(entry.lsn).is_err_and(|error| is_refused(&error)));
+        if !is_refused(error) || !gets || found.len() != below {
+            return Err(format!("{} records, then: {error}", found.len()));
+        }
+        same(found, &others[..below])?;
+        self.get_all(wal, &others, &[])?;
         Ok(Outcome::FoundWhenRead)
     }
 
@@ -542,4 +572,6 @@ fn check_counts(counts: &Counts) {
     assert!(of("killed", Part::Ring, Outcome::Torn) > 0);
     assert!(of("killed, same", Part::Ring, Outcome::Padded) > 0);
     assert_eq!(of("closed", Part::Ring, Outcome::Torn), 0);
+    assert!(of("closed", Part::SegmentHeader, Outcome::Refused) > 0);
+    assert!(of("closed", Part::SegmentHeader, Outcome::FoundWhenRead) > 0);
 }

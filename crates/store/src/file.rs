@@ -159,6 +159,14 @@ impl ReadStore for FileStore {
         self.segments.list()
     }
 
+    fn segment_numbers(&self) -> Result<Option<Vec<u64>>> {
+        self.segments.numbers().map(Some)
+    }
+
+    fn segment(&self, number: u64) -> Result<Option<Segment>> {
+        self.segments.look(number)
+    }
+
     fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
         self.segments.read(at, into)
     }
@@ -221,6 +229,10 @@ impl Store for FileStore {
 
     fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
         self.segments.release(from, to)?
+    }
+
+    fn archives(&self) -> bool {
+        self.segments.archives()
     }
 
     fn release_at_open(&self, from: Lsn, to: Lsn) -> Result<()> {

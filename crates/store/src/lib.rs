@@ -43,6 +43,8 @@ mod file_tests;
 #[cfg(test)]
 mod full_disk_tests;
 #[cfg(test)]
+mod reopen_tests;
+#[cfg(test)]
 mod test_disk;
 
 pub use archive::ArchiveReader;

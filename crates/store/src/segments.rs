@@ -113,24 +113,29 @@ impl Segments {
 
     /// All segments in the folder with what their headers say.
     pub(crate) fn list(&self) -> Result<Vec<Segment>> {
-        let numbers = self.folder.segment_numbers(self.shape.segment_bytes)?;
-        let mut segments = Vec::with_capacity(numbers.len());
-        for number in numbers {
-            let Some(file) = self.file_to_read(number)? else {
-                continue;
-            };
-            let block = file
-                .read_header()
-                .map_err(|error| self.named("read the segment's header", number, error))?;
-            segments.push(check_header(&self.folder, &block, &self.shape, number)?);
+        let looks = self.numbers()?.into_iter().map(|number| self.look(number));
+        // One that was freed between the listing and the look is none.
+        looks.filter_map(Result::transpose).collect()
+    }
+
+    /// The numbers of all segments in the folder, ascending.
+    pub(crate) fn numbers(&self) -> Result<Vec<u64>> {
+        self.folder.segment_numbers(self.shape.segment_bytes)
+    }
+
+    /// Segment `number` with what its header says.
+    pub(crate) fn look(&self, number: u64) -> Result<Option<Segment>> {
+        let Some(file) = self.file_to_read(number)? else { return Ok(None) };
+        let block = file
+            .read_header()
+            .map_err(|error| self.named("read the segment's header", number, error))?;
+        let segment = check_header(&self.folder, &block, &self.shape, number)?;
+        if let (Some(_), Ok(header)) = (&self.archive, &segment.header)
+            && let Some(old) = header.predecessor
+        {
+            self.dead.lock().insert((old.end, header.base));
         }
-        if self.archive.is_some() {
-            let headers = segments.iter().filter_map(|segment| segment.header.as_ref().ok());
-            let dead =
-                headers.filter_map(|header| header.predecessor.map(|old| (old.end, header.base)));
-            self.dead.lock().extend(dead);
-        }
-        Ok(segments)
+        Ok(Some(segment))
     }
 
     pub(crate) fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
@@ -225,7 +230,7 @@ impl Segments {
             let text = format!("segments are prepared up to LSN {}", self.prepared());
             return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(epoch.base));
         }
-        if !is_running && !self.folder.segment_numbers(self.shape.segment_bytes)?.is_empty() {
+        if !is_running && !self.numbers()?.is_empty() {
             // A dead life may have named segments and not come to the sync. Power loss must not
             // keep the new name, which says where they end, and lose theirs.
             self.folder.sync()?;
@@ -246,7 +251,7 @@ impl Segments {
 
     pub(crate) fn resume(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
         let mut maker = self.maker.lock();
-        let last = self.folder.segment_numbers(self.shape.segment_bytes)?.pop();
+        let last = self.numbers()?.pop();
         let end = last.map_or(epoch.base, |last| self.start_of(last + 1));
         let end = end.max(self.start_of(self.split(from).0));
         // Release: see `prepared`.
@@ -258,7 +263,7 @@ impl Segments {
     /// Frees the segments that lie wholly in `[from, to)`, as far as they can be archived. What
     /// kept the archive from taking more is the inner result.
     pub(crate) fn release(&self, from: Lsn, to: Lsn) -> Result<Result<()>> {
-        let mut numbers = self.folder.segment_numbers(self.shape.segment_bytes)?;
+        let mut numbers = self.numbers()?;
         numbers.retain(|&number| from <= self.start_of(number) && self.start_of(number + 1) <= to);
         // Before the lock: who needs a segment made does not wait for copies of old ones.
         let (kept, archived) = self.keep_in_archive(&numbers);
@@ -278,6 +283,10 @@ impl Segments {
         }
         self.folder.sync()?;
         Ok(archived)
+    }
+
+    pub(crate) fn archives(&self) -> bool {
+        self.archive.is_some()
     }
 
     /// Makes the archive's folder, once it is decided that the log is opened.
@@ -322,7 +331,7 @@ impl Segments {
     /// They are not recycled: a cut is rare, and nobody waits for their files.
     pub(crate) fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
         let _maker = self.maker.lock();
-        let mut numbers = self.folder.segment_numbers(self.shape.segment_bytes)?;
+        let mut numbers = self.numbers()?;
         numbers.retain(|&number| from <= self.start_of(number) && self.start_of(number + 1) <= to);
         if numbers.is_empty() {
             return Ok(());

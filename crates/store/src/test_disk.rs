@@ -10,6 +10,7 @@ use palisade_core::Memory;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::boot::BootId;
+use crate::folder::is_segment_name;
 use crate::fs::{Access, DIRECT_BYTES, Disk, DiskFile, Kind, ZeroSteps, is_aligned, write_bytes};
 use crate::fs_os::OsDisk;
 use crate::segment_file::LOG_AT;
@@ -22,6 +23,7 @@ pub(crate) struct Controls {
     /// A file that is removed makes space.
     frees_by_removal: AtomicBool,
     syncs: AtomicUsize,
+    segment_opens: AtomicUsize,
     /// The next sync by the preparer's thread fails, as the one sync that is told of a failed
     /// write-back.
     fails_preparer: AtomicBool,
@@ -66,6 +68,11 @@ impl Controls {
 
     pub(crate) fn direct(&self) -> MutexGuard<'_, DirectControls> {
         self.direct.lock()
+    }
+
+    /// How often a file with a segment's name was opened.
+    pub(crate) fn segment_opens(&self) -> usize {
+        self.segment_opens.load(Ordering::SeqCst)
     }
 
     fn check_growth(&self, file: &dyn DiskFile, end: u64) -> io::Result<()> {
@@ -138,6 +145,7 @@ impl TestDisk {
             is_full: AtomicBool::new(false),
             frees_by_removal: AtomicBool::new(false),
             syncs: AtomicUsize::new(0),
+            segment_opens: AtomicUsize::new(0),
             fails_preparer: AtomicBool::new(false),
             holds_zeros: AtomicBool::new(false),
             has_held_zeros: AtomicBool::new(false),
@@ -167,6 +175,10 @@ impl Disk for TestDisk {
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if is_segment_name(&name) {
+            self.controls.segment_opens.fetch_add(1, Ordering::SeqCst);
+        }
         let is_direct = access == Access::Direct;
         if is_direct {
             let mut direct = self.controls.direct();

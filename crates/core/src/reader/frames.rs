@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Record, RecordBuf};
+use super::{Record, RecordBuf, Unread};
 use crate::checksum::crc32c_append;
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME_BYTES};
 use crate::store::ReadStore;
@@ -46,6 +46,8 @@ pub(crate) enum Found {
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     store: Arc<dyn ReadStore>,
+    // Headers to be looked at before the bytes of their segments.
+    unread: Option<Arc<Unread>>,
     segment_bytes: u64,
     read_ahead_bytes: usize,
     buffer: Vec<u8>,
@@ -66,6 +68,7 @@ impl FrameReader {
     ) -> FrameReader {
         FrameReader {
             store,
+            unread: None,
             segment_bytes,
             read_ahead_bytes,
             buffer: Vec::new(),
@@ -74,6 +77,11 @@ impl FrameReader {
             segment_end: Lsn::ZERO,
             is_all: false,
         }
+    }
+
+    /// The same reader, which refuses segments whose headers are not what they must be.
+    pub(crate) fn checking(self, unread: Option<Arc<Unread>>) -> FrameReader {
+        FrameReader { unread, ..self }
     }
 
     /// The header at `at`, if one validates there and its frame fits into the segment.
@@ -296,6 +304,9 @@ impl FrameReader {
         let is_known = self.is_all && self.start <= at && at < self.segment_end;
         if is_known || self.bytes_from(at).len() >= bytes {
             return Ok(());
+        }
+        if let Some(unread) = &self.unread {
+            unread.check(self.store.as_ref(), at)?;
         }
         let room = self.room(at);
         let wanted = bytes.max(self.read_ahead_bytes).min(room as usize);

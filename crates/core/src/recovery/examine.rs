@@ -6,14 +6,16 @@
 
 use std::sync::Arc;
 
+use super::bisect::Glance;
 use super::decision::{Decision, EndCause, Ending, Rule, decide};
 use super::full::{self, Checked, Effort};
+use super::may_go_on;
 use super::report::{LostRange, RecoveryReport};
 use super::ring::OldRing;
 use super::salvage::lost_beyond;
 use super::scan::{Leftover, Scan, Scanner};
 use super::survey::{Survey, corrupt, reader_of};
-use crate::store::{OldBuffer, ReadStore, Store};
+use crate::store::{OldBuffer, ReadStore, SegmentHeader, Store};
 use crate::{Error, ErrorKind, Lsn, Options, RecoveryPolicy, Result, Verify};
 
 /// What a log was found to be, and that it may be opened.
@@ -33,9 +35,35 @@ pub(crate) struct Examined {
     pub(crate) is_other_boot: bool,
     checked: Option<Checked>,
     buffer_note: Option<String>,
+    /// What headers must say that were not looked at.
+    pub(crate) unread: Vec<SegmentHeader>,
 }
 
 impl Examined {
+    fn new(survey: Arc<Survey>) -> Examined {
+        Examined {
+            survey,
+            is_clean: false,
+            cause: EndCause::default(),
+            walked: None,
+            lost: None,
+            line: None,
+            is_other_boot: false,
+            checked: None,
+            buffer_note: None,
+            unread: Vec::new(),
+        }
+    }
+
+    /// The log ends where its last close ended it.
+    fn at_clean_end(self, rule: Rule) -> Examined {
+        let cause = match decide(rule, Ending::CLEAN) {
+            Decision::End(cause) => cause,
+            _ => self.cause,
+        };
+        Examined { is_clean: true, cause, ..self }
+    }
+
     /// Everything below was durable once, whether it is to be kept or not.
     pub(crate) fn floor(&self) -> Lsn {
         let walked = self.walked.as_ref().map_or(Lsn::ZERO, |(_, scan)| scan.floor);
@@ -180,24 +208,17 @@ fn would_lose(store: &Arc<dyn Store>, lost: LostRange, more: String) -> Error {
 /// Looks at the log, or at what lies below `below` as if it ended there.
 fn examine(store: &Arc<dyn Store>, options: &Options, below: Option<Lsn>) -> Result<Examined> {
     let as_reader: Arc<dyn ReadStore> = Arc::clone(store) as Arc<dyn ReadStore>;
+    if below.is_none()
+        && let Some(examined) = glance(&as_reader, options)?
+    {
+        return Ok(examined);
+    }
     let survey = Arc::new(Survey::take_below(store.as_ref(), below)?);
-    let mut examined = Examined {
-        is_clean: below.is_none() && ended_cleanly(&as_reader, &survey, options)?,
-        cause: EndCause::default(),
-        survey: Arc::clone(&survey),
-        walked: None,
-        lost: None,
-        line: None,
-        is_other_boot: false,
-        checked: None,
-        buffer_note: None,
-    };
+    let mut examined = Examined::new(Arc::clone(&survey));
     let mut checked_to = survey.state.clean_end;
     let rule = Rule::of(options.recovery);
-    if examined.is_clean {
-        if let Decision::End(cause) = decide(rule, Ending::CLEAN) {
-            examined.cause = cause;
-        }
+    if below.is_none() && ended_cleanly(&as_reader, &survey, options)? {
+        examined = examined.at_clean_end(rule);
     } else {
         let leftover = leftover(store, &mut examined)?;
         let bytes = options.read_ahead_bytes;
@@ -211,6 +232,33 @@ fn examine(store: &Arc<dyn Store>, options: &Options, below: Option<Lsn>) -> Res
         examined.checked = Some(check_up_to(&as_reader, &survey, options, checked_to)?);
     }
     Ok(examined)
+}
+
+/// Looks at as few headers as show that the log was closed, and that it can go on there. `None` says
+/// nothing: all of it has to be looked at.
+fn glance(store: &Arc<dyn ReadStore>, options: &Options) -> Result<Option<Examined>> {
+    if options.verify == Verify::Full {
+        return Ok(None);
+    }
+    let Some(Glance { found, unread }) = Glance::take(store.as_ref())? else { return Ok(None) };
+    if !may_go_on(&found.state, options) {
+        return Ok(None);
+    }
+    let seen = Survey::of(found, store.as_ref(), None).and_then(|survey| {
+        let is_clean = ended_cleanly(store, &survey, options)?;
+        Ok(is_clean.then_some(survey))
+    });
+    match seen {
+        Ok(survey) => Ok(survey.map(|survey| {
+            let is_alive = |header: &SegmentHeader| survey.segments.contains_key(&header.number);
+            let unread = unread.into_iter().filter(is_alive).collect();
+            let examined = Examined { unread, ..Examined::new(Arc::new(survey)) };
+            examined.at_clean_end(Rule::of(options.recovery))
+        })),
+        // What is wrong, the look at all of it says.
+        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Checks every frame below `to` in the newest epoch and all of those before.

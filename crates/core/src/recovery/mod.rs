@@ -12,12 +12,13 @@
 //! 7. Reservations are allowed.
 //!
 //! A crash after any step starts again at 1. After a clean end steps 2 and 3 fall away and the
-//! same epoch goes on.
+//! same epoch goes on; most segments' headers are looked at when they are first read (`bisect`).
 //!
 //! # Words
 //! *Evidence*: what proves that bytes up to some LSN were durable once. *Floor*: the greatest
 //! evidence. A bad place at or above the floor is a torn tail; below, corruption.
 
+mod bisect;
 mod decision;
 mod examine;
 pub(crate) mod full;
@@ -40,7 +41,7 @@ use self::survey::{Survey, corrupt};
 use crate::buffer::BLOCK_BYTES;
 use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
-use crate::store::{Epoch, Predecessor, State, Store};
+use crate::store::{Epoch, Predecessor, SegmentHeader, State, Store};
 use crate::{Error, ErrorKind, Lsn, Memory, Options, Result};
 
 /// A log that may be appended to.
@@ -52,6 +53,8 @@ pub(crate) struct Recovered {
     pub(crate) base: Lsn,
     pub(crate) memory: Memory,
     pub(crate) report: RecoveryReport,
+    /// What headers must say that nobody has looked at.
+    pub(crate) unread: Vec<SegmentHeader>,
 }
 
 /// Brings the log in `store` into a running epoch.
@@ -59,16 +62,19 @@ pub(crate) fn recover(store: &Arc<dyn Store>, options: &Options) -> Result<Recov
     let start = Instant::now();
     let examined = settle(store, options)?;
     let mut report = examined.report();
-    // What was acknowledged up to the middle of a block must not be written behind then.
-    let clean_end = examined.survey.state.clean_end;
-    let may_go_on = !options.pad_to_block || clean_end.is_multiple_of(BLOCK_BYTES);
-    let recovered = if examined.is_clean && may_go_on {
-        resume(store, options, &examined.survey, &mut report)?
+    let recovered = if examined.is_clean && may_go_on(&examined.survey.state, options) {
+        resume(store, options, examined, &mut report)?
     } else {
         begin_anew(store, options, examined, &mut report)?
     };
     report.elapsed = start.elapsed();
     Ok(Recovered { report, ..recovered })
+}
+
+/// Whether the epoch of a clean end may go on there: what was acknowledged up to the middle of a
+/// block must not be written behind with `pad_to_block`.
+fn may_go_on(state: &State, options: &Options) -> bool {
+    !options.pad_to_block || state.clean_end.is_multiple_of(BLOCK_BYTES)
 }
 
 /// What `recover` would find and decide; changes nothing.
@@ -82,9 +88,10 @@ pub(crate) fn foresee(store: &Arc<dyn Store>, options: &Options) -> Result<Recov
 fn resume(
     store: &Arc<dyn Store>,
     options: &Options,
-    survey: &Survey,
+    examined: Examined,
     report: &mut RecoveryReport,
 ) -> Result<Recovered> {
+    let Examined { survey, unread, .. } = examined;
     let end = survey.state.clean_end;
     let epoch = Epoch {
         number: survey.state.epoch,
@@ -99,7 +106,7 @@ fn resume(
     store.save_state(&state)?;
     (report.base, report.epoch) = (end, epoch.number);
     let (spans, report) = (survey.spans.clone(), report.clone());
-    Ok(Recovered { state, spans, base: end, memory, report })
+    Ok(Recovered { state, spans, base: end, memory, report, unread })
 }
 
 /// After an unclean end, or in a new log: steps 1 to 6.
@@ -168,7 +175,8 @@ fn begin_anew(
     }
     report.end = anew_at.unwrap_or(predecessor.end);
     (report.base, report.epoch) = (epoch.base, epoch.number);
-    Ok(Recovered { state, spans, base: epoch.base, memory, report: report.clone() })
+    let (base, report) = (epoch.base, report.clone());
+    Ok(Recovered { state, spans, base, memory, report, unread: Vec::new() })
 }
 
 /// The checkpoint of a log that goes on in `epoch`, the last of `spans`. One that lies in what a

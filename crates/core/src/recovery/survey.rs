@@ -143,9 +143,13 @@ impl Survey {
     /// As `take`; `NotARecord` where `below` lies between one epoch's end and the next one's
     /// base; `Corrupt` without a place if nothing says where the last epoch below ended.
     pub(crate) fn take_below(store: &dyn ReadStore, below: Option<Lsn>) -> Result<Survey> {
-        let listed = Found::list(store)?;
-        let dead = listed.dead_ranges();
-        let Found { state, segments: found } = listed;
+        Survey::of(Found::list(store)?, store, below)
+    }
+
+    /// As `take_below`, of what was found in `store`.
+    pub(super) fn of(found: Found, store: &dyn ReadStore, below: Option<Lsn>) -> Result<Survey> {
+        let dead = found.dead_ranges();
+        let Found { state, segments: found } = found;
         let segment_bytes = state.segment_bytes;
         let highest_end =
             found.last().map_or(Lsn::ZERO, |last| Lsn::new((last.number + 1) * segment_bytes));
@@ -449,7 +453,7 @@ pub(crate) fn reader_of(
 }
 
 /// Refuses a state whose numbers no log can have, though its checksum holds.
-fn check_state(state: &State, place: &str) -> Result<()> {
+pub(super) fn check_state(state: &State, place: &str) -> Result<()> {
     crate::check_segment_bytes(state.segment_bytes, crate::MIN_SEGMENT_BYTES)?;
     let lsns = [state.head, state.checkpoint, state.clean_end, state.epoch_base];
     let is_sane = lsns.iter().all(|lsn| *lsn < Lsn::LIMIT)
@@ -463,7 +467,7 @@ fn check_state(state: &State, place: &str) -> Result<()> {
 }
 
 /// Takes a header whose numbers no log can have, though its checksum holds, for a damaged one.
-fn distrust(segment: &mut Segment) {
+pub(super) fn distrust(segment: &mut Segment) {
     let Ok(header) = &segment.header else { return };
     let before = header.predecessor.unwrap_or_default();
     let is_sane = header.base < Lsn::LIMIT

@@ -230,7 +230,22 @@ impl Handle {
         };
         // A reader that follows the log still goes through what it pins.
         self.epochs.forget_below(to);
-        self.log.store.release(Lsn::ZERO, to)
+        let (to, checked) = self.look_before_archiving(to);
+        self.log.store.release(Lsn::ZERO, to)?;
+        if let Some(unread) = &self.unread {
+            unread.forget(Lsn::ZERO, to);
+        }
+        checked
+    }
+
+    /// How far segments may be released: an archive takes none whose header is not what it must be.
+    fn look_before_archiving(&self, to: Lsn) -> (Lsn, Result<()>) {
+        match &self.unread {
+            Some(unread) if self.log.store.archives() => {
+                unread.check_below(self.log.store.as_ref(), to)
+            }
+            _ => (to, Ok(())),
+        }
     }
 
     /// Frees the segments of the dead range `[cut, base)`. They are never read; what is not freed
@@ -240,6 +255,9 @@ impl Handle {
         let is_closed = self.state.lock().clean;
         if !is_closed {
             let _ = self.log.store.discard(cut, base);
+            if let Some(unread) = &self.unread {
+                unread.forget(cut, base);
+            }
         }
     }
 }

@@ -98,9 +98,11 @@ impl Wal {
         let Some(span) = self.span_of(lsn) else { return Err(self.not_a_record(lsn)) };
         self.flush_until(lsn.plus(1))?;
         let pin = self.pin(Some(lsn))?;
-        let header = self.frame_reader(SINGLE_READ_BYTES).header(lsn, span.seed)?;
+        let header = self.frame_reader(SINGLE_READ_BYTES).header(lsn, span.seed);
         drop(pin);
-        header.ok_or_else(|| self.not_a_record(lsn))
+        // Behind the look into the store: what was read from a segment that was freed is cut.
+        self.check_not_cut(lsn)?;
+        header?.ok_or_else(|| self.not_a_record(lsn))
     }
 
     /// The records from `from`, or from the head on, to the end at the time of the call.
@@ -142,7 +144,8 @@ impl Wal {
     pub(super) fn frame_reader(&self, read_ahead_bytes: usize) -> FrameReader {
         let store = Arc::clone(&self.handle.log.store) as Arc<dyn ReadStore>;
         let segment_bytes = self.handle.state.lock().segment_bytes;
-        FrameReader::new(store, segment_bytes, read_ahead_bytes)
+        let unread = self.handle.unread.clone();
+        FrameReader::new(store, segment_bytes, read_ahead_bytes).checking(unread)
     }
 
     fn check_readable(&self, lsn: Lsn) -> Result<()> {

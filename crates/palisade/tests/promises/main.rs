@@ -41,3 +41,4 @@ mod rot;
 mod salvage;
 mod small;
 mod tickets;
+mod unread;

@@ -32,6 +32,14 @@ impl ReadStore for SimStore {
         self.files.segments()
     }
 
+    fn segment_numbers(&self) -> Result<Option<Vec<u64>>> {
+        self.files.segment_numbers()
+    }
+
+    fn segment(&self, number: u64) -> Result<Option<Segment>> {
+        self.files.segment(number)
+    }
+
     fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
         self.files.read(at, into)
     }
@@ -80,6 +88,10 @@ impl Store for SimStore {
 
     fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
         self.files.release(from, to)
+    }
+
+    fn archives(&self) -> bool {
+        self.files.archives()
     }
 
     fn release_at_open(&self, from: Lsn, to: Lsn) -> Result<()> {
