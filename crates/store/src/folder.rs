@@ -65,15 +65,16 @@ impl Folder {
 
     /// The numbers of all segments whose LSNs exist, in ascending order.
     pub(crate) fn segment_numbers(&self, segment_bytes: u64) -> Result<Vec<u64>> {
-        let limit = Lsn::LIMIT.segment(segment_bytes);
-        let mut numbers = self.numbers(SEGMENT_PREFIX, SEGMENT_DIGITS)?;
-        numbers.retain(|&number| number < limit);
-        Ok(numbers)
+        let [segments, _] = self.segments_and_spares(segment_bytes)?;
+        Ok(segments)
     }
 
-    /// The numbers of all spares, in ascending order.
-    pub(crate) fn spare_numbers(&self) -> Result<Vec<u64>> {
-        self.numbers(SPARE_PREFIX, SPARE_DIGITS)
+    /// The numbers of all segments, as above, and of all spares, both ascending: one look.
+    pub(crate) fn segments_and_spares(&self, segment_bytes: u64) -> Result<[Vec<u64>; 2]> {
+        let names = self.names()?;
+        let mut segments = numbers_in(&names, SEGMENT_PREFIX, SEGMENT_DIGITS);
+        segments.retain(|&number| number < Lsn::LIMIT.segment(segment_bytes));
+        Ok([segments, numbers_in(&names, SPARE_PREFIX, SPARE_DIGITS)])
     }
 
     /// Opens `name`.
@@ -129,20 +130,22 @@ impl Folder {
     pub(crate) fn error(&self, what: &str, name: &str, error: std::io::Error) -> Error {
         Error::io(what, error).at_path(self.path.join(name))
     }
+}
 
-    fn numbers(&self, prefix: &str, digits: usize) -> Result<Vec<u64>> {
-        let names = self.names()?;
-        let numbers = names.iter().filter_map(|name| parse(name, prefix, digits));
-        let mut numbers: Vec<u64> = numbers.collect();
-        numbers.sort_unstable();
-        Ok(numbers)
-    }
+fn numbers_in(names: &[String], prefix: &str, digits: usize) -> Vec<u64> {
+    let mut numbers: Vec<u64> =
+        names.iter().filter_map(|name| parse(name, prefix, digits)).collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 /// The number in a name of exactly the form that this crate writes.
 fn parse(name: &str, prefix: &str, digits: usize) -> Option<u64> {
-    let number: u64 = name.strip_prefix(prefix)?.parse().ok()?;
-    (name == format!("{prefix}{number:0digits$}")).then_some(number)
+    let written = name.strip_prefix(prefix)?;
+    let is_padded =
+        written.len() == digits || (written.len() > digits && !written.starts_with('0'));
+    let is_plain = is_padded && written.bytes().all(|byte| byte.is_ascii_digit());
+    written.parse().ok().filter(|_| is_plain)
 }
 
 #[cfg(test)]
@@ -156,6 +159,9 @@ mod tests {
         assert_eq!(parsed(&segment_name(u64::MAX)), Some(u64::MAX));
         for name in ["segment-17", "segment-+0000000000000000017", "segment-", "spare-000017"] {
             assert_eq!(parsed(name), None, "{name}");
+        }
+        for name in ["spare-00017", "spare-0000017", "spare-0000o1", "spare-٠٠٠٠٠١"] {
+            assert_eq!(parse(name, SPARE_PREFIX, SPARE_DIGITS), None, "{name}");
         }
         assert_eq!(parse(&spare_name(1_234_567), SPARE_PREFIX, SPARE_DIGITS), Some(1_234_567));
     }

@@ -5,8 +5,8 @@
 //!
 //! Locks, taken in this order: `maker` (the making and freeing of segments; held over device
 //! calls), `zeroing` (what the preparer is at work in; held over the calls that open, rename or
-//! remove a file), `files` (the open files; never held over one), `last_read`. Under `dead` none is
-//! taken.
+//! remove a file), `files` (the open files; never held over one), `last_read`. Under `dead` and
+//! `found` none is taken.
 
 mod fresh_blocks;
 mod open_files;
@@ -61,6 +61,8 @@ pub(crate) struct Segments {
     pub(crate) folder: Folder,
     pub(crate) shape: Shape,
     archive: Option<Archive>,
+    /// The segments that the open found, until this process makes or frees any: nobody else does.
+    found: Mutex<Option<Vec<u64>>>,
     /// For the archive, the dead ranges that headers told of: one may rot before it is asked again.
     dead: Mutex<BTreeSet<(Lsn, Lsn)>>,
     files: RwLock<BTreeMap<u64, Arc<SegmentFile>>>,
@@ -89,7 +91,8 @@ struct Maker {
 impl Segments {
     pub(crate) fn open(folder: Folder, shape: Shape, archive: Option<Archive>) -> Result<Segments> {
         let mut maker = Maker::default();
-        for number in folder.spare_numbers()? {
+        let [segments, spares] = folder.segments_and_spares(shape.segment_bytes)?;
+        for number in spares {
             maker.next_spare = number.saturating_add(1);
             if spare_bytes(&folder, number)? >= LOG_AT + shape.first_step_bytes() {
                 maker.spares.insert(number);
@@ -101,6 +104,7 @@ impl Segments {
             folder,
             shape,
             archive,
+            found: Mutex::new(Some(segments)),
             dead: Mutex::default(),
             files: RwLock::default(),
             last_read: Mutex::default(),
@@ -120,7 +124,17 @@ impl Segments {
 
     /// The numbers of all segments in the folder, ascending.
     pub(crate) fn numbers(&self) -> Result<Vec<u64>> {
+        if let Some(found) = self.found.lock().as_ref() {
+            return Ok(found.clone());
+        }
         self.folder.segment_numbers(self.shape.segment_bytes)
+    }
+
+    /// As `numbers`; from here on the folder has to be asked.
+    fn numbers_to_change(&self) -> Result<Vec<u64>> {
+        let numbers = self.numbers();
+        *self.found.lock() = None;
+        numbers
     }
 
     /// Segment `number` with what its header says.
@@ -230,7 +244,7 @@ impl Segments {
             let text = format!("segments are prepared up to LSN {}", self.prepared());
             return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(epoch.base));
         }
-        if !is_running && !self.numbers()?.is_empty() {
+        if !is_running && !self.numbers_to_change()?.is_empty() {
             // A dead life may have named segments and not come to the sync. Power loss must not
             // keep the new name, which says where they end, and lose theirs.
             self.folder.sync()?;
@@ -251,7 +265,7 @@ impl Segments {
 
     pub(crate) fn resume(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
         let mut maker = self.maker.lock();
-        let last = self.numbers()?.pop();
+        let last = self.numbers_to_change()?.pop();
         let end = last.map_or(epoch.base, |last| self.start_of(last + 1));
         let end = end.max(self.start_of(self.split(from).0));
         // Release: see `prepared`.
@@ -263,7 +277,7 @@ impl Segments {
     /// Frees the segments that lie wholly in `[from, to)`, as far as they can be archived. What
     /// kept the archive from taking more is the inner result.
     pub(crate) fn release(&self, from: Lsn, to: Lsn) -> Result<Result<()>> {
-        let mut numbers = self.numbers()?;
+        let mut numbers = self.numbers_to_change()?;
         numbers.retain(|&number| from <= self.start_of(number) && self.start_of(number + 1) <= to);
         // Before the lock: who needs a segment made does not wait for copies of old ones.
         let (kept, archived) = self.keep_in_archive(&numbers);
@@ -331,7 +345,7 @@ impl Segments {
     /// They are not recycled: a cut is rare, and nobody waits for their files.
     pub(crate) fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
         let _maker = self.maker.lock();
-        let mut numbers = self.numbers()?;
+        let mut numbers = self.numbers_to_change()?;
         numbers.retain(|&number| from <= self.start_of(number) && self.start_of(number + 1) <= to);
         if numbers.is_empty() {
             return Ok(());
