@@ -318,8 +318,9 @@ pub trait Store: ReadStore {
     /// `Io` if it is there and cannot be read.
     fn old_buffer(&self) -> Result<OldBuffer>;
 
-    /// Makes a buffer of `buffer_bytes` for `epoch` in place of the old one, zeroed, with
-    /// `durable` as its first [`mark_durable`](Store::mark_durable).
+    /// Makes a buffer of `buffer_bytes` for `epoch` in place of the old one, with `durable` as its
+    /// last [`mark_durable`](Store::mark_durable). It is zeroed, or holds what an earlier life of the
+    /// same epoch, which ended at `durable`, has left in it.
     ///
     /// # Errors
     /// `NoSpace` or `Io`.

@@ -93,7 +93,8 @@ pub(crate) fn read_old(folder: &Folder, uuid: Uuid, boot: Option<BootId>) -> Res
     Ok(OldBuffer::Found { epoch: header.epoch, same_boot, other_boot, durable, memory })
 }
 
-/// Puts a zeroed ring in place of the old file, with `durable` on its sync line.
+/// Puts a zeroed ring in place of the old file, with `durable` on its sync line; or goes on with the
+/// old one, where an earlier life of the same epoch in the same boot has left it.
 ///
 /// The fresh file gets its blocks on the disk before it takes the old one's name, so that lack
 /// of space shows before anything is lost. Where there is not enough for two rings, the old file
@@ -103,6 +104,9 @@ pub(crate) fn renew(
     header: &RingHeader,
     durable: Lsn,
 ) -> Result<(Memory, Option<SyncLine>)> {
+    if let Some((memory, line)) = keep(folder, header, durable)? {
+        return Ok((memory, Some(line)));
+    }
     let file = match make_fresh(folder, header, durable) {
         Ok(fresh) => {
             folder.rename(BUFFER_TEMP, BUFFER)?;
@@ -116,6 +120,36 @@ pub(crate) fn renew(
         .and_then(|()| map_ring(file.as_ref(), header.ring_bytes))
         .map_err(|error| folder.error("fill the buffer's file", BUFFER, error))?;
     Ok((memory, header.boot.map(|boot| SyncLine { file, boot, sequence: 1 })))
+}
+
+/// The file as it is, if it has just what `header` says: then an earlier life of the same epoch has
+/// made it, in the same boot, and ended it with a clean close. It need not be made again, zeroed or
+/// synced:
+/// - Its first block was synced when it was made, and is what it would be made to be.
+/// - What its ring holds are frames of the epoch below `durable`. A frame's checksum covers its LSN,
+///   so none of them validates where a later one is looked for: it is a lap like any other.
+/// - Its blocks are all there, and are asked for again: a copy of the file may have holes.
+///
+/// In another boot nobody knows what of the ring was written back, and the block names the old boot.
+fn keep(folder: &Folder, header: &RingHeader, durable: Lsn) -> Result<Option<(Memory, SyncLine)>> {
+    let Some(boot) = header.boot else { return Ok(None) };
+    let Some(file) = folder.open_if_there(BUFFER, Access::Write)? else { return Ok(None) };
+    let mut blocks = [0; RING_AT];
+    // What cannot be read is made anew.
+    let is_whole = matches!(read_full(file.as_ref(), 0, &mut blocks), Ok(RING_AT));
+    let is_ours = is_whole && decode_header(&blocks[..BLOCK_BYTES], header.uuid) == Ok(*header);
+    let Some((sequence, noted)) = newest_slot(&blocks[LINE_AT..], boot) else { return Ok(None) };
+    if !is_ours || noted > durable {
+        return Ok(None);
+    }
+    let end = (RING_AT + header.ring_bytes) as u64;
+    let mapped = file.allocate(end).and_then(|()| map_ring(file.as_ref(), header.ring_bytes));
+    let Ok(memory) = mapped else { return Ok(None) };
+    let mut line = SyncLine { file, boot, sequence };
+    if noted < durable {
+        line.mark(durable).map_err(|error| folder.error("note the durable LSN", BUFFER, error))?;
+    }
+    Ok(Some((memory, line)))
 }
 
 /// Writes `header` over the one of the file in use, whose ring goes on as it is.
@@ -219,8 +253,13 @@ fn encode_slot(sequence: u64, boot: BootId, durable: Lsn) -> [u8; SLOT_BYTES] {
 }
 
 fn read_line(line: &[u8], boot: BootId) -> Option<Lsn> {
+    newest_slot(line, boot).map(|(_, durable)| durable)
+}
+
+/// The slot that was written last, with its sequence number.
+fn newest_slot(line: &[u8], boot: BootId) -> Option<(u64, Lsn)> {
     let slots = line.chunks_exact(SLOT_STRIDE).filter_map(|slot| decode_slot(slot, boot));
-    slots.max_by_key(|(sequence, _)| *sequence).map(|(_, durable)| durable)
+    slots.max_by_key(|(sequence, _)| *sequence)
 }
 
 fn decode_slot(slot: &[u8], boot: BootId) -> Option<(u64, Lsn)> {
@@ -266,6 +305,53 @@ mod tests {
         assert_eq!(durable(&folder, Some([9; 16])), (false, None));
         assert_eq!(durable(&folder, None), (false, None));
         assert!(fs::read(temp.path().join(BUFFER)).unwrap()[RING_AT..].iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    fn the_file_of_the_same_epoch_and_boot_is_gone_on_with_and_no_other() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = folder(temp.path());
+        let path = temp.path().join(BUFFER);
+        let (_memory, line) = renew(&folder, &HEADER, Lsn::new(64)).unwrap();
+        line.unwrap().mark(Lsn::new(128)).unwrap();
+        let mut used = fs::read(&path).unwrap();
+        used[RING_AT] = 7;
+        let is_kept = |header: RingHeader, at: u64| {
+            fs::write(&path, &used).unwrap();
+            let (memory, line) = renew(&folder, &header, Lsn::new(at)).unwrap();
+            assert_eq!(memory.len(), header.ring_bytes);
+            // The line goes on where it stood.
+            line.unwrap().mark(Lsn::new(at + 8)).unwrap();
+            let found = read_old(&folder, header.uuid, header.boot).unwrap();
+            match found {
+                OldBuffer::Found { epoch, durable, .. } => {
+                    assert_eq!((epoch, durable), (header.epoch, Some(Lsn::new(at + 8))));
+                }
+                other => panic!("{other:?}"),
+            }
+            fs::read(&path).unwrap()[RING_AT] == 7
+        };
+        assert!(is_kept(HEADER, 128));
+        assert!(is_kept(HEADER, 192));
+        // The line says more than the caller knows.
+        assert!(!is_kept(HEADER, 120));
+        assert!(!is_kept(RingHeader { epoch: 6, ..HEADER }, 128));
+        assert!(!is_kept(RingHeader { boot: Some([5; 16]), ..HEADER }, 128));
+        assert!(!is_kept(RingHeader { ring_bytes: 4096, ..HEADER }, 128));
+        let whole = used.clone();
+        for damage in [30, LINE_AT + 20] {
+            used.clone_from(&whole);
+            used[damage] ^= 1;
+            used[damage + SLOT_STRIDE] ^= 1;
+            let (_memory, line) = {
+                fs::write(&path, &used).unwrap();
+                renew(&folder, &HEADER, Lsn::new(128)).unwrap()
+            };
+            assert!(line.is_some() && fs::read(&path).unwrap()[RING_AT] == 0, "made anew");
+        }
+        fs::write(&path, &whole[..RING_AT + 100]).unwrap();
+        let (memory, _line) = renew(&folder, &HEADER, Lsn::new(128)).unwrap();
+        assert_eq!(memory.len(), HEADER.ring_bytes, "what was cut off is there again");
     }
 
     #[test]

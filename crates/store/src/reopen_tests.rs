@@ -60,3 +60,22 @@ fn the_open_of_a_closed_log_looks_at_few_headers_however_many_segments_there_are
     let lives = opens(200, 5);
     assert!(lives <= 12 + 4 * 2 * 8, "{lives}");
 }
+
+#[test]
+fn the_open_of_a_closed_log_waits_for_few_syncs() {
+    let temp = tempfile::tempdir().unwrap();
+    closed_log(temp.path(), 10, 1);
+    let syncs = |boot: u8| {
+        let disk = TestDisk::new(true, boot);
+        let wal = open(&disk, temp.path());
+        let syncs = disk.controls.awaited_syncs();
+        wal.append(&[boot; 20_000]).unwrap();
+        wal.close().unwrap();
+        syncs
+    };
+    // The state's second copy, of which nobody knows whether it is on the medium; both copies anew.
+    assert_eq!(syncs(1), 3);
+    // In another boot the buffer's file and its name, too.
+    assert_eq!(syncs(2), 5);
+    assert_eq!(syncs(2), 3);
+}

@@ -23,6 +23,8 @@ pub(crate) struct Controls {
     /// A file that is removed makes space.
     frees_by_removal: AtomicBool,
     syncs: AtomicUsize,
+    /// Those that were not the preparer's.
+    awaited_syncs: AtomicUsize,
     segment_opens: AtomicUsize,
     /// The next sync by the preparer's thread fails, as the one sync that is told of a failed
     /// write-back.
@@ -70,6 +72,11 @@ impl Controls {
         self.direct.lock()
     }
 
+    /// The syncs that somebody else than the preparer has waited for.
+    pub(crate) fn awaited_syncs(&self) -> usize {
+        self.awaited_syncs.load(Ordering::SeqCst)
+    }
+
     /// How often a file with a segment's name was opened.
     pub(crate) fn segment_opens(&self) -> usize {
         self.segment_opens.load(Ordering::SeqCst)
@@ -112,6 +119,7 @@ impl Controls {
 
     fn count_sync(&self) -> io::Result<()> {
         self.syncs.fetch_add(1, Ordering::SeqCst);
+        self.awaited_syncs.fetch_add(usize::from(!is_preparer()), Ordering::SeqCst);
         if is_preparer() && self.fails_preparer.swap(false, Ordering::SeqCst) {
             return Err(io::Error::other("write-back failed"));
         }
@@ -145,6 +153,7 @@ impl TestDisk {
             is_full: AtomicBool::new(false),
             frees_by_removal: AtomicBool::new(false),
             syncs: AtomicUsize::new(0),
+            awaited_syncs: AtomicUsize::new(0),
             segment_opens: AtomicUsize::new(0),
             fails_preparer: AtomicBool::new(false),
             holds_zeros: AtomicBool::new(false),
