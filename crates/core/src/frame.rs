@@ -203,6 +203,15 @@ impl Header {
         }
     }
 
+    /// Whether a header that fits into `room` bytes can begin with these two words. False for most of
+    /// what is none: a search asks here before it reckons a checksum.
+    #[inline]
+    pub(crate) fn can_begin_with(head: u64, middle: u64, room: u64) -> bool {
+        let [.., number, _, _, _] = head.to_le_bytes();
+        let is_short = number == KIND_SHORT_PADDING;
+        number != 0 && (is_short || framed_bytes(middle as u32 as usize) <= room)
+    }
+
     #[inline]
     fn decode_words(
         [head, middle, durable_lag]: [u64; 3],

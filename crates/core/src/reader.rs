@@ -10,7 +10,7 @@ use std::any::Any;
 use std::fmt;
 
 use self::frames::Payload;
-pub(crate) use self::frames::{EpochSpan, Found, FrameReader, zero_bytes};
+pub(crate) use self::frames::{EpochSpan, Found, FrameReader, headless_bytes};
 pub(crate) use self::unread::Unread;
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::{Error, ErrorKind, Lsn, Result};
@@ -239,7 +239,8 @@ impl Records {
     /// The next record, or `None` at the end.
     ///
     /// # Errors
-    /// `Corrupt` names the LSN of a record that does not validate; run `palisade verify`.
+    /// `Corrupt` names the LSN of a record that does not validate, or the segment whose header is not
+    /// what it must be; run `palisade verify`.
     /// `Truncated`: the records from here on were cut off by
     /// [`truncate_after`](crate::Wal::truncate_after) since the iterator was made.
     /// `Unsupported`: a newer version wrote a kind of record that this one does not know. `Io`:

@@ -248,8 +248,8 @@ impl FrameReader {
         let end = last * word_bytes;
         let mut offset = 0;
         while offset < end {
-            // No header begins with zeros, and a file that was written ahead is full of them.
-            offset += zero_bytes(&bytes[offset..end]);
+            let room = self.segment_end.bytes_since(at.plus(offset as u64));
+            offset += headless_bytes(&bytes[offset..], room).min(end - offset);
             let here = at.plus(offset as u64);
             let room = self.segment_end.bytes_since(here);
             if offset < end && Header::decode(&bytes[offset..], seed, here, room).is_some() {
@@ -330,8 +330,24 @@ impl FrameReader {
     }
 }
 
+/// How many bytes from the start of `bytes` on, in whole words, no header can begin in that fits into
+/// `room` bytes, whatever its seed is.
+pub(crate) fn headless_bytes(bytes: &[u8], room: u64) -> usize {
+    let (words, _) = bytes.as_chunks::<{ size_of::<Word>() }>();
+    let word = |index: usize| words.get(index).map_or(0, |word| u64::from_le_bytes(*word));
+    let mut index = 0;
+    while index < words.len() && !Header::can_begin_with(word(index), word(index + 1), room) {
+        // A file that was written ahead is full of zeros.
+        index += match word(index) {
+            0 => zero_bytes(words[index..].as_flattened()) / size_of::<Word>(),
+            _ => 1,
+        };
+    }
+    index * size_of::<Word>()
+}
+
 /// How many bytes the words of zeros take that `bytes`, which are whole words, begin with.
-pub(crate) fn zero_bytes(bytes: &[u8]) -> usize {
+fn zero_bytes(bytes: &[u8]) -> usize {
     let (words, _) = bytes.as_chunks::<{ size_of::<Word>() }>();
     let (lines, _) = words.as_chunks::<8>();
     // A line of words at a time, without a branch for each.
@@ -356,6 +372,40 @@ mod tests {
             }
             let expected = first.min(bytes.len()) / size_of::<Word>() * size_of::<Word>();
             prop_assert_eq!(zero_bytes(&bytes), expected);
+        }
+
+        /// What a search passes over holds no header: bytes like those of frames, of one seed.
+        #[test]
+        fn what_is_passed_over_holds_no_header(
+            words in prop::collection::vec(prop_oneof![Just(0), 0..1_u64 << 34, any::<u64>()], 0..60),
+            frame in 0_usize..60,
+            payload_bytes in 0_u32..300,
+            short in any::<bool>(),
+            room in 8_u64..400,
+        ) {
+            let seed = EpochSeed::from_bits(77);
+            let at = Lsn::new(4096);
+            let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let place = frame.min(words.len()) * size_of::<Word>();
+            let lies_at = at.plus(place as u64);
+            let (head, used) = match short {
+                true => crate::frame::padding(seed, lies_at, 8, 0),
+                false => {
+                    let header = Header::new(Kind::Data, 3, payload_bytes, 5);
+                    (header.encode(seed, lies_at), HEADER_BYTES)
+                }
+            };
+            let len = bytes.len().max(place + used);
+            bytes.resize(len, 0);
+            bytes[place..place + used].copy_from_slice(&head[..used]);
+            let passed = headless_bytes(&bytes, room);
+            prop_assert!(passed <= bytes.len());
+            for offset in (0..passed).step_by(size_of::<Word>()) {
+                let here = at.plus(offset as u64);
+                prop_assert_eq!(Header::decode(&bytes[offset..], seed, here, room), None);
+            }
+            let frame_bytes = if short { 8 } else { crate::framed_bytes(payload_bytes as usize) };
+            prop_assert!(frame_bytes > room || passed <= place);
         }
     }
 }

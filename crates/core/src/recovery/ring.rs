@@ -1,7 +1,7 @@
 //! The log buffer that an earlier life left behind: frames that never reached the segments.
 
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
-use crate::reader::zero_bytes;
+use crate::reader::headless_bytes;
 use crate::{Lsn, Memory};
 
 /// Bytes of the ring that are looked through at a time.
@@ -72,7 +72,8 @@ impl OldRing {
         let len = window.len().checked_sub(HEADER_BYTES)?;
         let mut offset = 0;
         while offset < len {
-            offset += zero_bytes(&window[offset..len]);
+            let room = self.room(from.plus(offset as u64));
+            offset += headless_bytes(&window[offset..], room).min(len - offset);
             let here = from.plus(offset as u64);
             let bytes = &window[offset..];
             if offset < len && Header::decode(bytes, seed, here, self.room(here)).is_some() {
