@@ -1,5 +1,6 @@
 //! The walk along the newest epoch, and the decision where the log ends.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::decision::{Decision, EndCause, Ending, Rule, Standing, decide};
@@ -58,6 +59,8 @@ pub(crate) struct Scanner {
     // All below was durable in the segments: what is damaged there is corruption, even where the
     // ring still has it.
     ring_floor: Lsn,
+    // The segment of the newest epoch that was asked for last.
+    held: Range<Lsn>,
     place: String,
 }
 
@@ -77,6 +80,7 @@ impl Scanner {
             reader: reader_of(store, survey, read_ahead_bytes),
             leftover,
             ring_floor: Lsn::ZERO,
+            held: Lsn::ZERO..Lsn::ZERO,
             place: store.place(),
         })
     }
@@ -222,7 +226,7 @@ impl Scanner {
 
     /// The whole frame at `at`: the segment's bytes are tried first, the ring's second.
     pub(crate) fn probe(&mut self, at: Lsn) -> Result<Option<(Header, Source)>> {
-        if self.survey.holds(at)
+        if self.holds(at)
             && let Some(header) = self.reader.frame(at, self.newest.seed)?
         {
             return Ok(Some((header, Source::Segment)));
@@ -231,6 +235,20 @@ impl Scanner {
             return Ok(None);
         };
         Ok(leftover.ring.frame(at, self.newest.seed).map(|header| (header, Source::Ring)))
+    }
+
+    /// As the survey's, which is not asked for each record of a segment.
+    fn holds(&mut self, at: Lsn) -> bool {
+        if self.held.contains(&at) {
+            return true;
+        }
+        let holds = self.survey.holds(at);
+        if holds {
+            let segment_bytes = self.survey.state.segment_bytes;
+            let base = at.segment_start(segment_bytes);
+            self.held = base..base.plus(segment_bytes);
+        }
+        holds
     }
 
     /// In the same boot, turns a hole with frames beyond it into one to be padded.
