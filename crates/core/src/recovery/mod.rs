@@ -23,6 +23,7 @@ mod decision;
 mod examine;
 pub(crate) mod full;
 mod report;
+mod rewrite;
 mod ring;
 pub(crate) mod salvage;
 mod scan;
@@ -35,6 +36,7 @@ pub use self::decision::EndCause;
 pub(crate) use self::decision::Rule;
 use self::examine::{Examined, settle};
 pub use self::report::{LostRange, RecoveryReport};
+use self::rewrite::rewrite;
 use self::scan::Scan;
 pub(crate) use self::scan::Scanner;
 use self::survey::{Survey, corrupt};
@@ -258,18 +260,4 @@ fn make_durable(
     }
     let from = scan.floor.min(first_unsure);
     if from < scan.end { store.sync(from, scan.end) } else { Ok(()) }
-}
-
-fn rewrite(store: &Arc<dyn Store>, scanner: &mut Scanner, scan: &Scan, from: Lsn) -> Result<()> {
-    const PIECE_BYTES: usize = 1 << 20;
-    let mut piece = Vec::new();
-    let mut at = from;
-    while at < scan.end {
-        piece.clear();
-        let to = scanner.copy(scan, at, PIECE_BYTES, &mut piece)?;
-        store.write(at, &[std::io::IoSlice::new(&piece)])?;
-        at = to;
-    }
-    scanner.reader.forget();
-    Ok(())
 }
