@@ -91,7 +91,8 @@ impl Wal {
     ///
     /// # Errors
     /// `InvalidArgument`: an option or the store's segment size is out of its range. `Corrupt`:
-    /// acknowledged data is damaged; nothing was changed. `NoSpace`, `Io`: nothing is lost; open again when the cause is gone.
+    /// acknowledged data is damaged; nothing was changed. (In a log that was closed damage shows when it
+    /// is read, or with [`Verify::Full`](crate::Verify::Full).) `NoSpace`, `Io`: nothing is lost; open again when the cause is gone.
     pub fn with_store(store: impl Store, options: &Options) -> Result<Wal> {
         options.validate()?;
         check_segment_bytes(store.state()?.segment_bytes, MIN_SEGMENT_BYTES)?;

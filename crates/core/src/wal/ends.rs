@@ -115,7 +115,8 @@ impl Wal {
     /// [`truncate_after`](Wal::truncate_after) cut off. `NoSpace`, `Io`, also of an archive: the
     /// head may have moved, and nothing else is lost; call again. `Mismatch`, `Corrupt`,
     /// `Unsupported`: the archive holds another log's segment in the place of one that is to go there,
-    /// or one that cannot be read for whose it is; the segments stay in the log. `Closed`, `Poisoned`.
+    /// or one that cannot be read for whose it is; or the header of the segment that is to go there is
+    /// not what it must be; the segments stay in the log. `Closed`, `Poisoned`.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         let lsn = self.handle.epochs.past_an_end(lsn);
