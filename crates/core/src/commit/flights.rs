@@ -42,8 +42,9 @@
 //! direct flight. Zeros that the store writes ahead lie in blocks of their own.
 //!
 //! # Ordering pairs
-//! P1, P2, P4, P5 (`commit`). Locks, in this order: runway, write lock, flights; the registry's
-//! before none of them, and never held over a call of the store.
+//! P1, P2, P4, P5 (`commit`). Locks, in this order: runway, write lock, flights. The registry's lock is
+//! taken with none of them held but the runway. Under the flights' lock the sync line is noted, and a
+//! segment prepared where the preparer was late.
 //!
 //! # Checked by
 //! `flights_land_in_any_order`, `a_flight_that_fails_is_never_passed`,

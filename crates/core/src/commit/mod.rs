@@ -1,8 +1,8 @@
 //! Group commit: many waiting commits, one device sync.
 //!
 //! # Words
-//! *Leader*: the waiter that writes and syncs for all; there is at most one. *Follower*: a
-//! waiter that it serves. *Guest*: a waker or callback, which cannot lead. *Round*: one write of
+//! *Leader*: the waiter that writes and syncs for all; there is at most one, but where the store takes
+//! several durable writes at a time ([`flights`]). *Follower*: a waiter that it serves. *Guest*: a waker or callback, which cannot lead. *Round*: one write of
 //! all that is filled, one sync, one publication of *durable*. *Hole*: a reservation below
 //! published ones that its owner has not published.
 //!
@@ -18,7 +18,8 @@
 //! # Protocol
 //! Waiter: (1) *durable* covers the target: done. (2) Under the registry's lock look again, and
 //! at the failure; nobody leads: take leadership; else register. (3) Park until an outcome is
-//! there: served, failed, or leadership.
+//! there: served, failed, or leadership. Those who wait at the same time sleep side by side
+//! (`node`).
 //! Leader: (1) gather: committers that were woken a moment ago come back; wait for them a small
 //! part of a sync, not at all if there was one. (2) Take the write lock, hand all that is filled
 //! to the store, publish *written*, let the lock go. (3) Read *written*, then sync
@@ -26,7 +27,7 @@
 //! lock take those that are served, and put their callbacks into the flusher's mailbox, so that
 //! those of a later round do not overtake them; if its own target is, pass leadership to the
 //! lowest thread beyond, else to the flusher if guests wait, else to nobody. (5) Wake the next
-//! leader, then those served. (6) Its own target lies above a hole: poll, and begin again at 1.
+//! leader, then those served, with one call. (6) Its own target lies above a hole: poll, and begin again at 1.
 //! With `pad_to_block`: (2) where all up to the last *block end* is durable, the leader reserves the
 //! rest of the tail's block, padding, if there is room for it: a new block end. (3) It syncs up to
 //! the block end once *written* has come there, and no further: what lies above shares no block
