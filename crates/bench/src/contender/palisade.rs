@@ -54,6 +54,10 @@ pub(super) const HEAP: Profile = Profile {
 
 pub(super) const DIRECT: Profile = Profile {
     name: "palisade-direct",
+    lacks: |workload| match workload {
+        Workload::Commit | Workload::Batch | Workload::Sync | Workload::OpenLoop => None,
+        _ => Some("only its commits differ"),
+    },
     create: |_, plan| Ok(Box::new(PalisadeLog::create(Contender::PalisadeDirect, &plan.dir)?)),
     fill: |workload, plan| fill(Contender::PalisadeDirect, workload, plan),
     ..FILES
@@ -61,6 +65,7 @@ pub(super) const DIRECT: Profile = Profile {
 
 pub(super) const FDATASYNC: Profile = Profile {
     name: "palisade-fdatasync",
+    lacks: DIRECT.lacks,
     create: |_, plan| Ok(Box::new(PalisadeLog::create(Contender::PalisadeFdatasync, &plan.dir)?)),
     fill: |workload, plan| fill(Contender::PalisadeFdatasync, workload, plan),
     ..FILES

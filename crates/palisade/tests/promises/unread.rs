@@ -130,8 +130,7 @@ fn headers_that_an_open_needs_and_segments_that_are_missing_are_refused_by_it() 
     wal.truncate_after(lsns[cut + 3]).unwrap();
     wal.truncate_before(lsns[cut / 3]).unwrap();
     let first = wal.append(&[1; 1000]).unwrap().lsn();
-    let append = |_| wal.append(&[2; 1000]).unwrap().lsn();
-    let end = (0..200).map(append).next_back().unwrap();
+    let end = (0..200).fold(first, |_, _| wal.append(&[2; 1000]).unwrap().lsn());
     let head = wal.head_lsn();
     wal.close().unwrap();
     let refused = |path: &Path, number: u64| {
