@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use palisade::sim::SimDisk;
-use palisade::{BufferKind, FileOptions, Options, RecoveryPolicy, Result, SyncPolicy, Verify, Wal};
+use palisade::{
+    BufferKind, FileOptions, Options, RecoveryPolicy, Result, SyncMethod, SyncPolicy, Verify, Wal,
+};
 
 use crate::dice::Dice;
 use crate::life::Run;
@@ -32,6 +34,7 @@ pub(crate) struct Opening {
     pub(crate) spares: usize,
     pub(crate) policy: SyncPolicy,
     pub(crate) pad: bool,
+    pub(crate) method: SyncMethod,
     pub(crate) write_bytes: usize,
     pub(crate) gather: u32,
     pub(crate) verify: Verify,
@@ -76,6 +79,7 @@ impl Opening {
             spares: 0,
             policy: SyncPolicy::OnCommit,
             pad: false,
+            method: SyncMethod::DataSync,
             write_bytes: 1,
             gather: 0,
             verify: Verify::Tail,
@@ -116,6 +120,7 @@ impl Run {
             verify: d.pick(&[Verify::Tail, Verify::Full]),
             read_ahead: d.pick(&[4096, 5000, 65_536]),
             recovery: RecoveryPolicy::Strict,
+            method: d.pick(&[SyncMethod::DataSync, SyncMethod::DataSync, SyncMethod::Direct]),
         };
         if d.one_in(4) {
             self.opening.recovery = RecoveryPolicy::PointInTime { lose_from: None };
@@ -132,6 +137,7 @@ impl Run {
         files.segment_bytes = Some(self.fixed.segment_bytes);
         files.buffer = o.buffer;
         files.zero_fill = o.zero_fill;
+        files.sync_method = o.method;
         files.spare_segments = o.spares;
         files.archive = self.fixed.archives.then(|| "/archive".into());
         files

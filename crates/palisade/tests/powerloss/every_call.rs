@@ -345,6 +345,16 @@ fn a_crash_at_every_call_loses_nothing_on_a_medium_that_damages_whole_blocks() {
     sweep(&Shape { powersafe: false, ..Shape::smallest() });
 }
 
+#[test]
+fn a_crash_at_every_call_loses_nothing_with_direct_writes() {
+    sweep(&Shape { direct: true, ..Shape::smallest() });
+}
+
+#[test]
+fn a_crash_at_every_call_loses_nothing_with_direct_writes_and_a_heap_buffer() {
+    sweep(&Shape { direct: true, heap: true, ..Shape::smallest() });
+}
+
 /// Which of the disk's losses can make a difference: not a sector whose bytes on the medium are
 /// those that are to come to it, as zeros are in a file that has grown.
 fn differing(disk: &SimDisk) -> Vec<bool> {
@@ -420,4 +430,10 @@ fn every_subset_of_what_was_not_synced_at_every_call() {
 #[test]
 fn every_subset_of_what_was_not_synced_at_every_call_with_a_mapped_buffer() {
     every_subset_at_every_call(SMALL_SCENARIOS, &Shape::smallest());
+}
+
+#[test]
+fn every_subset_of_what_was_not_synced_at_every_call_with_direct_writes() {
+    let shape = Shape { direct: true, heap: true, ..Shape::smallest() };
+    every_subset_at_every_call(SMALL_SCENARIOS, &shape);
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use palisade::sim::{Fate, Loss, SimDisk};
 use palisade::{
-    BufferKind, ErrorKind, FileOptions, Lsn, Options, RecoveryPolicy, Result, SyncPolicy, Ticket,
-    Verify, Wal, framed_bytes,
+    BufferKind, ErrorKind, FileOptions, Lsn, Options, RecoveryPolicy, Result, SyncMethod, SyncPolicy,
+    Ticket, Verify, Wal, framed_bytes,
 };
 
 use crate::held::assert_truncated;
@@ -29,6 +29,7 @@ pub(crate) struct Shape {
     pub(crate) has_boot_id: bool,
     pub(crate) powersafe: bool,
     pub(crate) archives: bool,
+    pub(crate) direct: bool,
 }
 
 pub(crate) const FRAME_HEADER_BYTES: usize = 24;
@@ -57,6 +58,7 @@ impl Shape {
             has_boot_id: true,
             powersafe: true,
             archives: false,
+            direct: false,
         }
     }
 
@@ -79,6 +81,7 @@ impl Shape {
         files.segment_bytes = Some(self.segment_bytes);
         files.buffer = if self.heap { BufferKind::Heap } else { BufferKind::Auto };
         files.zero_fill = self.zero_fill;
+        files.sync_method = if self.direct { SyncMethod::Direct } else { SyncMethod::DataSync };
         files.spare_segments = self.spares;
         files.archive = self.archives.then(|| "/archive".into());
         files
