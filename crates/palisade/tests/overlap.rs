@@ -258,7 +258,8 @@ impl Sailor<'_> {
             _ => self.dice.below(300),
         };
         let mut data = vec![self.name as u8; len as usize + 16];
-        let _ = (&mut data[..]).write(&[self.name.to_le_bytes(), self.count.to_le_bytes()].concat());
+        let _ =
+            (&mut data[..]).write(&[self.name.to_le_bytes(), self.count.to_le_bytes()].concat());
         data
     }
 
@@ -377,9 +378,7 @@ fn storm(wal: &Wal, seed: u64, cuts: bool) -> Known {
         sailors.into_iter().for_each(|sailor| known.merge(sailor.join().unwrap()));
     });
     if cuts {
-        let is_cut = |lsn: Lsn| {
-            matches!(wal.wait_durable(lsn), Err(error) if error.kind() == ErrorKind::Truncated)
-        };
+        let is_cut = |lsn: Lsn| matches!(wal.wait_durable(lsn), Err(error) if error.kind() == ErrorKind::Truncated);
         known.acknowledged.retain(|lsn, _| !is_cut(*lsn));
     }
     known
@@ -427,7 +426,8 @@ fn lives<S: Store>(seed: u64, open: impl Fn() -> Result<S>, end: impl Fn(Wal, &D
         let wal = {
             // An open is not what is tried here.
             let fair = Weather::fair(life);
-            let until_broken = weather.until_broken.swap(fair.until_broken.into_inner(), Ordering::Relaxed);
+            let until_broken =
+                weather.until_broken.swap(fair.until_broken.into_inner(), Ordering::Relaxed);
             let store = Stormy { inner: open().unwrap(), weather: Arc::clone(&weather) };
             let wal = open_patiently(store, options);
             weather.until_broken.store(until_broken, Ordering::Relaxed);
@@ -437,9 +437,7 @@ fn lives<S: Store>(seed: u64, open: impl Fn() -> Result<S>, end: impl Fn(Wal, &D
         let cuts = life == LIVES - 1 && dice.one_in(2);
         let more = storm(&wal, seed * LIVES + life, cuts);
         if cuts {
-            let is_cut = |lsn: Lsn| {
-                matches!(wal.wait_durable(lsn), Err(error) if error.kind() == ErrorKind::Truncated)
-            };
+            let is_cut = |lsn: Lsn| matches!(wal.wait_durable(lsn), Err(error) if error.kind() == ErrorKind::Truncated);
             known.acknowledged.retain(|lsn, _| !is_cut(*lsn));
         }
         known.merge(more);

@@ -33,7 +33,8 @@
 //! Lack of space: nothing more is claimed until all direct flights are down; then the write cursor
 //! goes back to the lowest one that did not land. Those above it are written again: no byte of
 //! them was acknowledged, and no older write of the same place is still under way. Any other
-//! failure poisons the log: *durable* never passes the flight.
+//! failure poisons the log, and is noted before the runway is let go of: neither *durable* nor
+//! *written* passes the flight.
 //!
 //! # Why the runway
 //! A buffered write beside a direct one to the same file may meet it in the page cache, and the
@@ -198,6 +199,7 @@ impl Commit {
             Claim::Nothing => return Ok(TookOff::NothingToClaim),
             Claim::WrittenBefore => return Ok(TookOff::WrittenBefore),
         };
+        let guard = FailOnPanic(self);
         self.cover(flight.end);
         let start = Instant::now();
         let written = self.write_durably(flight.from, flight.end);
@@ -206,6 +208,7 @@ impl Commit {
             self.note_run(&run, flight.from);
         }
         let down = self.come_down(flight, written);
+        std::mem::forget(guard);
         // Those who wait for what went back need a leader. This thread leads until it has seen to
         // them, here or when it settles.
         if self.flights.claimed() < flight.end {
@@ -278,9 +281,11 @@ impl Commit {
     /// Marks the flight, whose device call gave `result`, and lets the watermarks follow.
     fn come_down(&self, flight: Flight, result: Result<()>) -> Result<()> {
         let lacks_space = matches!(&result, Err(error) if error.kind() == ErrorKind::NoSpace);
-        if result.is_err() && !(lacks_space && flight.is_direct) {
+        if let Err(error) = &result
+            && !(lacks_space && flight.is_direct)
+        {
             // It stays in the list, and nothing passes it.
-            return result;
+            return Err(self.fail(error.clone()));
         }
         // The cursor may have to go back. A flight that was synced leaves it alone, and need not
         // wait for who is writing.
@@ -302,7 +307,8 @@ impl Commit {
             self.buffer.written.publish(air.lowest_direct().unwrap_or(air.claimed));
         }
         if let Some(durable) = durable {
-            self.store.mark_durable(durable)?;
+            // For good, lack of space, too: who was taken off the front is not acknowledged.
+            self.store.mark_durable(durable).map_err(|error| self.fail(error))?;
             self.durable.publish(durable);
         }
         result
@@ -320,6 +326,16 @@ impl Commit {
         //   shared, as this thread does.
         // - published: `claim_direct` has followed the slots from `from` to `to`.
         unsafe { self.buffer.read(from, to, write) }
+    }
+}
+
+/// A store that panics with a flight in the air fails the log while the runway is shared still:
+/// who takes it next, to write, must not pass the flight.
+struct FailOnPanic<'a>(&'a Commit);
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        self.0.fail(PoisonOnPanic::error());
     }
 }
 

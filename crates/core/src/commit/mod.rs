@@ -269,10 +269,16 @@ impl Commit {
 
     /// Poisons the log: every current and later call that needs it gets the same error.
     pub(crate) fn poison(&self, cause: Error) -> Error {
-        let sticky = self.failure.get_or_init(|| cause.with_kind(ErrorKind::Poisoned)).clone();
+        let sticky = self.fail(cause);
         self.buffer.stop(Stop::Poisoned);
         self.fail_waiters(&sticky, true);
         sticky
+    }
+
+    /// Notes a failure, the first one for good: nothing more is written or acknowledged. Runs no
+    /// foreign code; the caller poisons the log as soon as it has let its locks go.
+    fn fail(&self, cause: Error) -> Error {
+        self.failure.get_or_init(|| cause.with_kind(ErrorKind::Poisoned)).clone()
     }
 
     /// Hands `error` to everyone who waits, and to the observers, too, if it `is_final`.
@@ -381,6 +387,10 @@ impl<'a> PoisonOnPanic<'a> {
         PoisonOnPanic(log)
     }
 
+    fn error() -> Error {
+        Error::new(ErrorKind::Poisoned, "the store panicked while it wrote or synced")
+    }
+
     /// Nothing has panicked.
     pub(crate) fn disarm(self) {
         std::mem::forget(self);
@@ -389,7 +399,6 @@ impl<'a> PoisonOnPanic<'a> {
 
 impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
-        let message = "the store panicked while it wrote or synced";
-        self.0.poison(Error::new(ErrorKind::Poisoned, message));
+        self.0.poison(PoisonOnPanic::error());
     }
 }

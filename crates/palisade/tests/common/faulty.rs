@@ -60,6 +60,7 @@ pub(crate) struct FaultyStore {
     plan: Arc<(Mutex<Plan>, Condvar)>,
     /// The blocks that a sync has covered, and how often one of them was written again.
     blocks: Arc<Mutex<(BTreeSet<u64>, usize)>>,
+    flights: usize,
     is_alive: Arc<RwLock<bool>>,
 }
 
@@ -80,8 +81,14 @@ impl FaultyStore {
             inner,
             plan: Arc::new((Mutex::new(plan), Condvar::new())),
             blocks: Arc::default(),
+            flights: 1,
             is_alive: Arc::new(RwLock::new(true)),
         }
+    }
+
+    /// The same store, of which several durable writes may be in flight.
+    pub(crate) fn overlapping(self) -> FaultyStore {
+        FaultyStore { flights: 4, ..self }
     }
 
     /// The process dies: when this returns, no call is in progress, and none changes anything
@@ -94,7 +101,8 @@ impl FaultyStore {
     /// The store as the next process finds it, without faults.
     pub(crate) fn next_life(&self) -> FaultyStore {
         let blocks = Arc::clone(&self.blocks);
-        FaultyStore { blocks, ..FaultyStore::over(self.inner.clone()) }
+        let flights = self.flights;
+        FaultyStore { blocks, flights, ..FaultyStore::over(self.inner.clone()) }
     }
 
     /// How many writes, in all lives, went to a block that a sync had covered.
@@ -210,6 +218,10 @@ impl Store for FaultyStore {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         blocks.0.extend(blocks_of(from, to));
         Ok(())
+    }
+
+    fn writes_in_flight(&self) -> usize {
+        self.flights
     }
 
     fn mark_durable(&self, durable: Lsn) -> Result<()> {

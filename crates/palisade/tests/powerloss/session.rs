@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use palisade::sim::{Fate, Loss, SimDisk};
 use palisade::{
-    BufferKind, ErrorKind, FileOptions, Lsn, Options, RecoveryPolicy, Result, SyncMethod, SyncPolicy,
-    Ticket, Verify, Wal, framed_bytes,
+    BufferKind, ErrorKind, FileOptions, Lsn, Options, RecoveryPolicy, Result, SyncMethod,
+    SyncPolicy, Ticket, Verify, Wal, framed_bytes,
 };
 
 use crate::held::assert_truncated;

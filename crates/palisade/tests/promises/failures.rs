@@ -123,6 +123,27 @@ fn a_durable_mark_that_fails_acknowledges_nothing() {
     guarded(|| poisons_for_all(Op::MarkDurable));
 }
 
+/// Whoever is refused for lack of space waits again; nothing that comes after the sync can be made
+/// again, so there it is a failure.
+#[test]
+fn lack_of_space_behind_a_durable_write_poisons_and_keeps_nobody_waiting() {
+    for op in [Op::MarkDurable, Op::Sync] {
+        guarded(move || {
+            let store = FaultyStore::new(1 << 16).overlapping();
+            let wal = Wal::with_store(store.clone(), options()).unwrap();
+            wal.commit(b"kept").unwrap();
+            let lsn = wal.append(b"written first, then synced").unwrap().lsn();
+            wal.flush_to_os(lsn).unwrap();
+            store.set(op, Fault::Full);
+            let error = wal.sync().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Poisoned, "{op:?}: {error}");
+            store.set(op, Fault::None);
+            assert_eq!(wal.wait_durable(lsn).unwrap_err().kind(), ErrorKind::Poisoned, "{op:?}");
+            assert!(wal.durable_lsn() <= lsn, "{op:?}: nothing more is acknowledged");
+        });
+    }
+}
+
 #[test]
 fn what_was_written_can_be_read_on_a_poisoned_log_and_then_comes_the_error() {
     guarded(|| {
