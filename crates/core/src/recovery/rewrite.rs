@@ -10,6 +10,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use super::scan::{Scan, Scanner};
+use crate::buffer::BLOCK_BYTES;
 use crate::store::Store;
 use crate::sync::{Backoff, Mutex, has_two_cores, in_parallel};
 use crate::{Lsn, Result};
@@ -51,7 +52,8 @@ pub(super) fn rewrite(
     done.into_iter().collect()
 }
 
-/// Writes all, and says after each piece how far it has come.
+/// Writes all, and says after each piece how far it has come. A piece ends with a block, so that no
+/// block is written again that a sync behind the writes has covered.
 fn write_all(
     store: &Arc<dyn Store>,
     scanner: &mut Scanner,
@@ -60,13 +62,15 @@ fn write_all(
     note: impl Fn(Lsn),
 ) -> Result<()> {
     let mut piece = Vec::new();
-    let mut at = from;
-    while at < scan.end {
-        piece.clear();
-        let to = scanner.copy(scan, at, PIECE_BYTES, &mut piece)?;
-        store.write(at, &[IoSlice::new(&piece)])?;
-        at = to;
-        note(at);
+    let (mut written, mut copied) = (from, from);
+    while copied < scan.end {
+        copied = scanner.copy(scan, copied, PIECE_BYTES, &mut piece)?;
+        let within_block = if copied < scan.end { copied.as_u64() % BLOCK_BYTES } else { 0 };
+        let len = piece.len() - within_block as usize;
+        store.write(written, &[IoSlice::new(&piece[..len])])?;
+        piece.drain(..len);
+        written = written.plus(len as u64);
+        note(written);
     }
     scanner.reader.forget();
     Ok(())

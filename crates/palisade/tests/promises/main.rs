@@ -31,6 +31,7 @@ mod hostile;
 mod last_lsns;
 mod lives;
 mod meanwhile;
+mod much_to_rewrite;
 mod nothing_left;
 mod panics;
 mod policies;
