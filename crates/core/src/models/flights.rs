@@ -76,6 +76,29 @@ fn a_flight_that_fails_is_never_passed() {
 }
 
 #[test]
+fn a_buffered_write_never_passes_a_flight_that_fails() {
+    let name = "a_buffered_write_never_passes_a_flight_that_fails";
+    check(name, Bound::At(2), || {
+        let log = log(Shape::BLOCKS, Fault::LowestFlight);
+        let flusher = {
+            let log = log.clone();
+            thread::spawn(move || {
+                let appended = log.wal.append(&super::large(1));
+                let flushed = appended.and_then(|ticket| log.wal.flush_to_os(ticket.lsn()));
+                if let Err(error) = flushed {
+                    assert_eq!(error.kind(), ErrorKind::Poisoned);
+                }
+            })
+        };
+        let failed = log.wal.commit(&super::large(2)).is_err();
+        flusher.join().unwrap();
+        if failed {
+            assert_eq!(log.wal.written_lsn(), Lsn::ZERO, "the flight's room is not given away");
+        }
+    });
+}
+
+#[test]
 fn a_lack_of_space_in_the_air_loses_nothing() {
     check_overlap("a_lack_of_space_in_the_air_loses_nothing", Bound::At(2), || {
         let log = log(Shape::BLOCKS, Fault::SpaceOfLowestFlight);

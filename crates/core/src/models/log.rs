@@ -38,7 +38,7 @@ impl Wal {
         };
         let spans = vec![EpochSpan { epoch: 1, seed, base, end: Lsn::LIMIT }];
         let report = RecoveryReport::default();
-        let recovered = Recovered { state, spans, base, memory, report };
+        let recovered = Recovered { state, spans, base, memory, report, unread: Vec::new() };
         Wal::begin(store, recovered, options).expect("a model's options are valid")
     }
 }
