@@ -14,7 +14,12 @@ impl Run {
         self.disk.heal();
         self.disk.set_capacity(None);
         (self.faults, self.capped) = (false, false);
-        match self.dice.below(5) {
+        let how = if self.fixed.closes {
+            self.dice.below(9).saturating_sub(4)
+        } else {
+            self.dice.below(5)
+        };
+        match how {
             0..=1 => {
                 self.disk.restart();
                 Crash::Kill

@@ -12,6 +12,8 @@ use crate::options::{Fixed, Opening};
 use crate::reads::Follower;
 
 const LIVES: u64 = 6;
+/// Of a log that is closed more often than not: what was written first is many opens old.
+const CLOSING_LIVES: u64 = 20;
 
 /// One log, what is known of it, and what happens to it.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new(seed: u64) -> Run {
         let mut dice = Dice(seed ^ 0xe1e5_33aa);
-        let fixed = Fixed::rolled(&mut dice);
+        let fixed = Fixed::rolled(&mut dice, seed);
         Run {
             dice,
             disk: fixed.disk(seed),
@@ -63,10 +65,12 @@ impl Run {
 
     pub(crate) fn run(&mut self) {
         let mut crash = Crash::Kill;
-        for _ in 0..LIVES {
+        for _ in 0..if self.fixed.closes { CLOSING_LIVES } else { LIVES } {
             let wal = self.recover(crash);
             self.cut_on_full = false;
-            self.trouble();
+            if !self.fixed.closes || self.dice.one_in(3) {
+                self.trouble();
+            }
             for _ in 0..self.dice.below(50) {
                 if self.disk.is_dead() || !self.step(&wal) {
                     break;
@@ -76,6 +80,7 @@ impl Run {
             self.tails.clear();
             self.tickets.clear();
             match self.dice.below(4) {
+                _ if self.fixed.closes && !self.dice.one_in(4) => self.end_by_close(wal),
                 0 => self.end_by_close(wal),
                 1 => self.end_by_drop(wal),
                 _ => {
@@ -84,6 +89,9 @@ impl Run {
                 }
             }
             crash = self.crash();
+            if self.clean && self.fixed.closes && self.dice.one_in(2) {
+                self.attack_a_header();
+            }
         }
         drop(self.recover(crash));
     }

@@ -8,8 +8,9 @@
 //! (in place or not, with a boot id or not, powersafe or not) and the segment size are the log's.
 //!
 //! `PALISADE_FIRST_SEED`, `PALISADE_SEEDS` and `PALISADE_SECONDS` say which seeds are run;
-//! `PALISADE_THREADS=1` gives each life threads, `PALISADE_TRACE=1` prints a failed seed's calls. A
-//! seed without threads means the same in each run. `PALISADE_STAY=1` keeps a hanging process.
+//! `PALISADE_THREADS=1` gives each life threads, `PALISADE_CLOSES=1` has every log closed more often
+//! than not, `PALISADE_TRACE=1` prints a failed seed's calls. A seed without threads means the same in
+//! each run. `PALISADE_STAY=1` keeps a hanging process.
 
 #![expect(clippy::print_stderr, reason = "progress and figures of long runs")]
 
@@ -18,6 +19,7 @@ mod checks;
 mod cuts;
 mod dice;
 mod faults;
+mod headers;
 mod life;
 mod model;
 mod options;

@@ -23,6 +23,9 @@ pub(crate) struct Fixed {
     pub(crate) powersafe: bool,
     pub(crate) archives: bool,
     pub(crate) threads: bool,
+    /// Its lives end with `close` more often than not, and go on in the same boot, with the same
+    /// buffer.
+    pub(crate) closes: bool,
 }
 
 /// The options of one open.
@@ -43,14 +46,16 @@ pub(crate) struct Opening {
 }
 
 impl Fixed {
-    pub(crate) fn rolled(dice: &mut Dice) -> Fixed {
+    pub(crate) fn rolled(dice: &mut Dice, seed: u64) -> Fixed {
         Fixed {
             segment_bytes: dice.pick(&[4096, 4096, 8192, 12_288, 20_480, 28_672]),
             in_place: !dice.one_in(3),
             boot: !dice.one_in(4),
             powersafe: !dice.one_in(4),
             archives: dice.one_in(3),
-            threads: dice.one_in(if number("PALISADE_THREADS").is_some() { 1 } else { 4 }),
+            threads: dice.one_in(one_in_unless("PALISADE_THREADS", 4)),
+            // With dice of its own: a log that is not closed so often has the life that it had.
+            closes: Dice(seed ^ 0xc105_e000).one_in(one_in_unless("PALISADE_CLOSES", 3)),
         }
     }
 
@@ -67,6 +72,11 @@ impl Fixed {
         }
         disk
     }
+}
+
+/// One in `usually`, or every one where the environment has `name`.
+fn one_in_unless(name: &str, usually: u64) -> u64 {
+    if number(name).is_some() { 1 } else { usually }
 }
 
 impl Opening {
@@ -93,6 +103,8 @@ impl Run {
     /// Other options for the next open.
     pub(crate) fn roll(&mut self) {
         let d = &mut self.dice;
+        let keeps_buffer = self.fixed.closes && !d.one_in(4);
+        let before = self.opening.clone();
         let mut policies = vec![
             SyncPolicy::OnCommit,
             SyncPolicy::OnCommit,
@@ -122,6 +134,11 @@ impl Run {
             recovery: RecoveryPolicy::Strict,
             method: d.pick(&[SyncMethod::DataSync, SyncMethod::DataSync, SyncMethod::Direct]),
         };
+        if keeps_buffer {
+            let Opening { buffer, buffer_bytes, pad, .. } = before;
+            let pad = pad || !self.fixed.powersafe;
+            self.opening = Opening { buffer, buffer_bytes, pad, ..self.opening.clone() };
+        }
         if d.one_in(4) {
             self.opening.recovery = RecoveryPolicy::PointInTime { lose_from: None };
         }

@@ -10,7 +10,7 @@ use crate::options::core_options;
 impl Run {
     pub(crate) fn recover(&mut self, mut crash: Crash) -> Wal {
         self.look(self.model.os.min(self.model.promised(crash)));
-        for _ in 0..self.dice.below(4) {
+        for _ in 0..self.dice.below(if self.fixed.closes { 2 } else { 4 }) {
             self.roll();
             let kind = self.dice.below(6);
             match kind {

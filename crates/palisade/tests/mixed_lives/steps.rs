@@ -19,6 +19,8 @@ impl Run {
             10 => self.flush(wal),
             11 => self.wait_durable(wal),
             12 if self.fixed.threads => self.ask_for_a_call(wal),
+            // So that there are segments between those that an open looks at.
+            13..=17 if self.fixed.closes && !self.dice.one_in(4) => self.append_any(wal),
             13..=14 => self.truncate_before(wal),
             15..=16 => self.truncate_after(wal),
             17 => self.truncate_at_both_ends(wal),

@@ -1,0 +1,196 @@
+//! A closed log with one header that is not what it was: the open refuses it and changes nothing, or
+//! the first reader of its segment does, and with the old header everything is there.
+//!
+//! All of it happens to a fork of the disk: the log's own life goes on without it.
+
+use palisade::sim::SimDisk;
+use palisade::{Error, ErrorKind, Lsn, Wal};
+
+use crate::checks::{contents, same_files};
+use crate::life::Run;
+use crate::model::Rec;
+
+const HEADER_BYTES: usize = 4096;
+const FIELDS_END: usize = 104;
+
+impl Run {
+    /// Called while the log is closed.
+    pub(crate) fn attack_a_header(&mut self) {
+        let names: Vec<String> =
+            self.disk.files().into_iter().filter(|name| name.starts_with("segment-")).collect();
+        if names.is_empty() {
+            return;
+        }
+        self.what = "attack a header".into();
+        let name = self.dice.pick(&(0..names.len()).collect::<Vec<_>>());
+        let name = &names[name];
+        let number: u64 = name["segment-".len()..].parse().expect("a number");
+        let seed = self.dice.next();
+        let mine = std::mem::replace(&mut self.disk, SimDisk::new(0));
+        self.disk = mine.fork(seed);
+        self.disk.restart();
+        let whole = self.disk.file(name).expect("the segment");
+        self.damage(&names, name, whole.clone());
+        self.what += &format!(" of {name}");
+        self.roll();
+        self.look_at_the_attacked(name, number, &whole);
+        self.disk.kill();
+        self.disk = mine;
+    }
+
+    /// Flipped, zeroed, some segment's, perhaps its own, or cut off.
+    fn damage(&mut self, names: &[String], name: &str, whole: Vec<u8>) {
+        let mut bytes = whole;
+        let kind = self.dice.below(4);
+        self.what += &format!(" by {kind}");
+        match kind {
+            0 => bytes[self.dice.below(FIELDS_END as u64) as usize] ^= 1 << self.dice.below(8),
+            1 => bytes[..HEADER_BYTES].fill(0),
+            2 => {
+                let other = &names[self.dice.below(names.len() as u64) as usize];
+                let other = self.disk.file(other).expect("the segment");
+                bytes[..HEADER_BYTES].copy_from_slice(&other[..HEADER_BYTES]);
+            }
+            _ => bytes.truncate(self.dice.below(HEADER_BYTES as u64) as usize),
+        }
+        self.disk.set_file(name, bytes);
+    }
+
+    fn look_at_the_attacked(&mut self, name: &str, number: u64, whole: &[u8]) {
+        let before = self.snapshot();
+        let wal = match self.open() {
+            Ok(wal) => wal,
+            Err(error) => {
+                let refuses = is_refusal(&error) || error.kind() == ErrorKind::WouldLose;
+                assert!(refuses, "{error}");
+                return same_files(&before, &self.snapshot(), "a refused open");
+            }
+        };
+        let recs = self.model.recs.clone();
+        if wal.recovery_report().clean {
+            read_attacked(&wal, &recs, number, self.fixed.segment_bytes);
+        } else {
+            assert!(same(&contents(&wal), &recs), "unclean, and not all is there");
+        }
+        let more = self.go_on(&wal);
+        let head = wal.head_lsn().as_u64();
+        self.end_attacked(wal);
+        self.check_archived(&recs, number, head);
+        let before = self.snapshot();
+        match self.open() {
+            Ok(wal) => drop(wal),
+            Err(_) => same_files(&before, &self.snapshot(), "a refused open"),
+        }
+        self.disk.kill();
+        self.disk.restart();
+        if let Some(mut bytes) = self.disk.file(name) {
+            if bytes.len() < HEADER_BYTES {
+                bytes = whole.to_vec();
+            }
+            bytes[..HEADER_BYTES].copy_from_slice(&whole[..HEADER_BYTES]);
+            self.disk.set_file(name, bytes);
+        }
+        self.what += " healed";
+        let wal = self.open().unwrap_or_else(|e| panic!("healed: {e}"));
+        let old = recs.iter().map(|r| (r.lsn, r.tag, r.data.clone()));
+        let want: Vec<_> = old.chain(more).filter(|r| r.0 >= head).collect();
+        let found = contents(&wal);
+        assert!(found == want, "healed: {} records, want {}", found.len(), want.len());
+    }
+
+    /// Appends, and truncates the head where no header forbids it. Gives what was appended.
+    fn go_on(&mut self, wal: &Wal) -> Vec<(u64, u16, Vec<u8>)> {
+        let mut more = Vec::new();
+        for n in 0..self.dice.below(20) {
+            let data = vec![n as u8; (n * 37 % 150) as usize];
+            more.push((wal.append(&data).expect("append").lsn().as_u64(), 0, data));
+        }
+        wal.sync().expect("sync");
+        if self.dice.one_in(3)
+            && let Some(rec) = self.some_rec()
+        {
+            self.what += &format!(" truncate {}", rec.lsn);
+            let before = wal.head_lsn();
+            match wal.truncate_before(rec.at()) {
+                Ok(()) => assert_eq!(wal.head_lsn(), before.max(rec.at())),
+                Err(error) => assert!(is_refusal(&error), "{error}"),
+            }
+        }
+        more
+    }
+
+    fn end_attacked(&mut self, wal: Wal) {
+        match self.dice.below(3) {
+            0 => wal.close().expect("close"),
+            1 => drop(wal),
+            _ => {
+                self.disk.kill();
+                drop(wal);
+            }
+        }
+        self.disk.kill();
+        match self.dice.below(2) {
+            0 => self.disk.restart(),
+            _ => self.disk.lose_power(),
+        }
+    }
+
+    /// What lies below the head and not in the attacked segment is in the log still, or in the archive.
+    fn check_archived(&self, recs: &[Rec], number: u64, head: u64) {
+        if !self.fixed.archives {
+            return;
+        }
+        let s = self.fixed.segment_bytes;
+        for r in recs.iter().filter(|r| r.lsn < head) {
+            let at = HEADER_BYTES + (r.lsn % s) as usize + 24;
+            let of = r.lsn / s;
+            let names = [format!("segment-{of:020}"), format!("/archive/segment-{of:020}")];
+            let there = names.iter().any(|n| {
+                self.disk.file(n).and_then(|b| b.get(at..at + r.data.len()).map(|x| x == r.data))
+                    == Some(true)
+            });
+            assert!(there || of == number, "{} neither in log nor archive", r.lsn);
+        }
+    }
+}
+
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
+}
+
+fn same(found: &[(u64, u16, Vec<u8>)], recs: &[Rec]) -> bool {
+    found.len() == recs.len()
+        && found.iter().zip(recs).all(|(f, r)| f.0 == r.lsn && f.1 == r.tag && f.2 == r.data)
+}
+
+/// Reading gives all below the attacked segment and then refuses it, or all.
+fn read_attacked(wal: &Wal, recs: &[Rec], number: u64, s: u64) {
+    let mut records = wal.iter().expect("iter");
+    let mut i = 0;
+    loop {
+        match records.next() {
+            Ok(Some(r)) => {
+                let w = &recs[i];
+                assert!(w.lsn == r.lsn().as_u64() && w.data == r.data(), "another record");
+                i += 1;
+            }
+            Ok(None) => break,
+            Err(error) => {
+                assert!(is_refusal(&error), "{error}");
+                assert_eq!(error.segment(), Some(number), "{error}");
+                assert!(recs.get(i).is_none_or(|r| r.lsn / s >= number), "{error}");
+                break;
+            }
+        }
+    }
+    let is_whole = i == recs.len();
+    for r in recs {
+        match wal.get(Lsn::new(r.lsn)) {
+            Ok(got) => assert!(got.data() == r.data && (is_whole || r.lsn / s != number)),
+            Err(error) => {
+                assert!(!is_whole && is_refusal(&error), "{error}");
+                assert_eq!(error.segment(), Some(number), "{error}");
+            }
+        }
+    }
+}
