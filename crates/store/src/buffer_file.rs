@@ -29,6 +29,8 @@ const LINE_AT: usize = BLOCK_BYTES;
 const SLOT_STRIDE: usize = BLOCK_BYTES / 2;
 const SLOT_BYTES: usize = 36;
 const RING_AT: usize = 2 * BLOCK_BYTES;
+/// No log marks its line so often: a larger sequence number is damage, and none might follow on it.
+const MOST_MARKS: u64 = 1 << 60;
 
 /// What the file's first block says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +141,7 @@ fn keep(folder: &Folder, header: &RingHeader, durable: Lsn) -> Result<Option<(Me
     let is_whole = matches!(read_full(file.as_ref(), 0, &mut blocks), Ok(RING_AT));
     let is_ours = is_whole && decode_header(&blocks[..BLOCK_BYTES], header.uuid) == Ok(*header);
     let Some((sequence, noted)) = newest_slot(&blocks[LINE_AT..], boot) else { return Ok(None) };
-    if !is_ours || noted > durable {
+    if !is_ours || noted > durable || sequence > MOST_MARKS {
         return Ok(None);
     }
     let end = (RING_AT + header.ring_bytes) as u64;
@@ -349,6 +351,15 @@ mod tests {
             };
             assert!(line.is_some() && fs::read(&path).unwrap()[RING_AT] == 0, "made anew");
         }
+        // A number behind which there is no room, though its checksum holds.
+        let slot = encode_slot(u64::MAX, BOOT, Lsn::new(128));
+        let at = slot_at(u64::MAX) as usize;
+        used.clone_from(&whole);
+        used[at..at + SLOT_BYTES].copy_from_slice(&slot);
+        fs::write(&path, &used).unwrap();
+        let (_memory, line) = renew(&folder, &HEADER, Lsn::new(128)).unwrap();
+        line.unwrap().mark(Lsn::new(136)).unwrap();
+        assert_eq!(durable(&folder, Some(BOOT)), (true, Some(Lsn::new(136))), "it goes on");
         fs::write(&path, &whole[..RING_AT + 100]).unwrap();
         let (memory, _line) = renew(&folder, &HEADER, Lsn::new(128)).unwrap();
         assert_eq!(memory.len(), HEADER.ring_bytes, "what was cut off is there again");
