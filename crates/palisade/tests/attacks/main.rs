@@ -17,6 +17,7 @@ mod folder;
 #[path = "../common/watchdog.rs"]
 mod watchdog;
 
+mod clean_kills;
 mod content;
 mod forgeries;
 mod leftovers;
