@@ -4,13 +4,14 @@
 //! `PALISADE_FIRST_SEED` and `PALISADE_SEEDS` say which seeds are run. A seed chooses what the threads
 //! and the store do; the order in which they come is chance.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IoSlice, Write as _};
 use std::path::Path;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -26,11 +27,10 @@ use palisade_core::Memory;
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod executor;
 #[path = "common/watchdog.rs"]
-#[expect(dead_code, reason = "other tests use the rest of it")]
 mod watchdog;
 
 use executor::block_on;
-use watchdog::guarded;
+use watchdog::{guarded, until};
 
 const THREADS: u64 = 16;
 /// What each thread does in a life.
@@ -70,6 +70,36 @@ struct Weather {
     until_broken: AtomicU64,
     /// Nothing befalls an open: that is tried elsewhere.
     is_calm: AtomicBool,
+    gates: Gates,
+}
+
+/// Durable writes that are held, by where they begin, and those that have come.
+#[derive(Debug, Default)]
+struct Gates {
+    closed: Mutex<BTreeSet<u64>>,
+    opened: Condvar,
+    come: Mutex<BTreeSet<u64>>,
+}
+
+impl Gates {
+    fn close(&self, at: u64) {
+        self.closed.lock().unwrap().insert(at);
+    }
+
+    fn open(&self, at: u64) {
+        self.closed.lock().unwrap().remove(&at);
+        self.opened.notify_all();
+    }
+
+    fn pass(&self, at: Lsn) {
+        self.come.lock().unwrap().insert(at.as_u64());
+        let is_closed = |closed: &mut BTreeSet<u64>| closed.contains(&at.as_u64());
+        drop(self.opened.wait_while(self.closed.lock().unwrap(), is_closed).unwrap());
+    }
+
+    fn await_write(&self, at: u64) {
+        until(|| self.come.lock().unwrap().contains(&at));
+    }
 }
 
 impl Weather {
@@ -81,6 +111,7 @@ impl Weather {
             refusals: AtomicU64::new(0),
             until_broken: AtomicU64::new(until_broken),
             is_calm: AtomicBool::new(true),
+            gates: Gates::default(),
         }
     }
 
@@ -157,6 +188,7 @@ impl<S: Store> Store for Stormy<S> {
     }
 
     fn write_durable(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
+        self.weather.gates.pass(at);
         let begun = self.weather.begin();
         // What is refused, or fails, may have been written all the same.
         if begun.is_ok() || self.weather.dice.one_in(2) {
@@ -560,4 +592,63 @@ fn a_storm_over_a_folder_loses_nothing() {
             lives(seed, || FileStore::open(path, &files()), |_| {}, end);
         });
     }
+}
+
+/// A waker that commits, and says how far the log was durable when it was told so.
+struct Commits(Wal, Mutex<Sender<(Lsn, Lsn)>>);
+
+impl Wake for Commits {
+    fn wake(self: Arc<Self>) {
+        let lsn = self.0.commit(b"from a waker").unwrap();
+        let _ = self.1.lock().unwrap().send((lsn, self.0.durable_lsn()));
+    }
+}
+
+/// The leader has given up leadership, and waits for a lower flight with a place of its own.
+#[test]
+fn a_waker_that_commits_on_a_leader_whose_record_is_in_the_air_is_served_for_its_own_record() {
+    guarded(|| {
+        let weather = Arc::new(Weather::calm(&Dice::new(1)));
+        let gates = &weather.gates;
+        let store = Stormy { inner: MemStore::new(SEGMENT_BYTES), weather: Arc::clone(&weather) };
+        let wal = Wal::with_store(store, Options::new().buffer_bytes(64 << 10)).unwrap();
+        [0, 4096, 8192].into_iter().for_each(|at| gates.close(at));
+        let mut woken = wal.append(b"its waker commits").unwrap();
+        let (fill, filled) = channel::<()>();
+        let (tell, told) = channel();
+        thread::scope(|scope| {
+            let wal = &wal;
+            scope.spawn(move || {
+                wal.append_with(8, |_, _| filled.recv().unwrap()).unwrap();
+            });
+            until(|| wal.reserved_lsn() > woken.end_lsn());
+            // Above the hole: the first block ends here, whoever writes it.
+            while !wal.reserved_lsn().as_u64().is_multiple_of(4096) {
+                assert!(!woken.wait_timeout(Duration::from_micros(100)).unwrap());
+            }
+            scope.spawn(move || wal.commit(b"of the leader of the first block").unwrap());
+            until(|| wal.reserved_lsn() > Lsn::new(4096));
+            fill.send(()).unwrap();
+            gates.await_write(0);
+            let second = scope.spawn(move || wal.commit(b"of the leader of the second").unwrap());
+            gates.await_write(4096);
+            // So many wait that who commits does not lead beside others.
+            let mut crowd: Vec<_> = (0..8).map(|_| wal.append(b"polled").unwrap()).collect();
+            for ticket in &mut crowd {
+                assert!(pin!(ticket).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            }
+            scope.spawn(move || wal.commit(b"of the leader of the third").unwrap());
+            gates.await_write(8192);
+            let waker = Waker::from(Arc::new(Commits(wal.clone(), Mutex::new(tell))));
+            assert!(pin!(&mut woken).poll(&mut Context::from_waker(&waker)).is_pending());
+            gates.open(0);
+            // The crowd, the leader of the first block, and the waker on its thread.
+            until(|| wal.stats().waiters == 10);
+            gates.open(4096);
+            second.join().unwrap();
+            gates.open(8192);
+            let (lsn, durable) = told.recv().unwrap();
+            assert!(durable > lsn, "acknowledged at {durable}: {lsn}");
+        });
+    });
 }

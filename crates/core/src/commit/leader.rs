@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::node::{Node, Outcome};
-use super::registry::{Key, Registry};
+use super::registry::{Key, Registry, Waiter};
 use super::{Commit, PoisonOnPanic, WriteCursor, this_node};
 use crate::buffer::Rest;
 use crate::sync::{Backoff, Instant, Ordering};
@@ -189,7 +189,9 @@ impl Commit {
         let settled = match leaves {
             true if is_served => Settled::Served,
             true => {
-                let node = this_node();
+                // Wakers, which are woken below, may commit on this thread, with its own node.
+                let is_alone = served.iter().all(Waiter::is_ours);
+                let node = if is_alone { this_node() } else { Arc::new(Node::new()) };
                 let key = registry.register_covered(target, Arc::clone(&node));
                 Settled::InTheAir(node, key)
             }

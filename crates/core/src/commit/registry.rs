@@ -30,6 +30,13 @@ pub(crate) enum Waiter {
     Failed(Error),
 }
 
+impl Waiter {
+    /// Whether to wake it runs no foreign code.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self, Waiter::Thread(_) | Waiter::Observer(_))
+    }
+}
+
 impl fmt::Debug for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
