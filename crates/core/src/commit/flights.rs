@@ -26,7 +26,8 @@
 //! (4) Under the flights' lock mark the flight landed, take the landed ones off the front, note the
 //! new end in the sync line, publish *durable* and *written*. (5) Let the runway go, settle.
 //! Where something was written before, by an appender without room or for a reader: let the
-//! runway go, write what is filled as ever, claim up to the block end, sync, then (4).
+//! runway go, write what is filled as ever, claim up to the block end, sync, then (4). One such flight
+//! at a time: below a written range no direct one is in the air, so all below it is durable.
 //! A leader whose record is claimed leaves: who lands the flights below serves it.
 //! A hole below the block end: nothing is claimed; the leader polls.
 //!
@@ -43,8 +44,9 @@
 //! direct flight. Zeros that the store writes ahead lie in blocks of their own.
 //!
 //! # Ordering pairs
-//! P1, P2, P4, P5 (`commit`). Locks, in this order: runway, write lock, flights. The registry's lock is
-//! taken with none of them held but the runway. Under the flights' lock the sync line is noted, and a
+//! P1, P2, P4, P5 (`commit`). Locks, in this order: runway, write lock, flights; the lock of synced
+//! flights is taken before that of the flights, and under neither of the other two. The registry's lock
+//! is taken with none of them held but the runway. Under the flights' lock the sync line is noted, and a
 //! segment prepared where the preparer was late.
 //!
 //! # Checked by
@@ -68,6 +70,8 @@ pub(super) struct Flights {
     pub(super) most: usize,
     // Shared by direct flights; taken alone by whoever writes into the page cache.
     pub(super) runway: RwLock<()>,
+    // Held by the leader of a synced flight: `sync` begins where *durable* ends.
+    syncing: Mutex<()>,
     air: Mutex<Air>,
     // Mirror of `Air::claimed` for those who hold the registry's lock.
     claimed: AtomicU64,
@@ -105,6 +109,7 @@ impl Flights {
         Flights {
             most,
             runway: RwLock::new(()),
+            syncing: Mutex::new(()),
             air: Mutex::new(air),
             claimed: AtomicU64::new(base.as_u64()),
         }
@@ -153,8 +158,8 @@ impl Air {
     /// Takes the landed flights off the front; says where the last of them ends.
     fn take_landed(&mut self) -> Option<Lsn> {
         let mut end = None;
-        while let Some(landed) = self.flights.pop_front_if(|first| first.state == State::Landed) {
-            end = Some(landed.end);
+        while self.flights.front().is_some_and(|first| first.state == State::Landed) {
+            end = self.flights.pop_front().map(|landed| landed.end);
         }
         end
     }
@@ -256,6 +261,7 @@ impl Commit {
         if wrote.as_ref().is_err_and(|error| error.kind() != ErrorKind::NoSpace) {
             return wrote.map(drop);
         }
+        let _syncing = self.flights.syncing.lock();
         let flight = {
             let mut air = self.flights.air.lock();
             air.block_end = self.next_block_end(air.block_end, air.claimed);
