@@ -135,6 +135,7 @@ fn check(name: &str, bound: Bound, model: impl Fn() + Send + Sync + 'static) {
     builder.check(move || {
         // Relaxed: a count, read when all is over.
         counter.fetch_add(1, Ordering::Relaxed);
+        crate::sync::Instant::restart();
         model();
     });
     // Relaxed: as above.

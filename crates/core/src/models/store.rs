@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard};
 use super::{LARGE_FRAME, LONG_SEGMENT, large, seed};
 use crate::frame::{EpochSeed, Header, Kind};
 use crate::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Instant, Ordering};
 use crate::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
 
 /// What goes wrong in a [`ModelStore`].
@@ -30,7 +30,7 @@ pub(super) enum Fault {
     Space,
     /// The flight that begins at the base fails.
     LowestFlight,
-    /// The first flight that begins at the base finds no space.
+    /// The first flight that begins at the base finds no space, and takes long to find out.
     SpaceOfLowestFlight,
 }
 
@@ -49,12 +49,14 @@ pub(super) struct ModelStore {
 struct Media {
     held: Vec<u8>,
     frames: Vec<Frame>,
-    // Length of `held` when the last completed sync began.
+    // Up to here everything is in ranges that a completed sync or flight covers.
     synced: usize,
-    is_syncing: bool,
+    syncing: usize,
     is_writing: bool,
     flying: usize,
-    // Landed, but not all below them.
+    // Durable, but not all below them: beginnings and ends.
+    islands: BTreeMap<usize, usize>,
+    // Bytes of flights that are down, those below them not yet.
     landed: BTreeMap<usize, Vec<u8>>,
     most_flying: usize,
     refused: bool,
@@ -148,6 +150,23 @@ impl ModelStore {
 }
 
 impl Media {
+    /// `[from, to)` is durable, whatever lies below it.
+    fn keep(&mut self, from: usize, to: usize) {
+        self.islands.insert(from, to);
+        while let Some(to) = self.islands.remove(&self.synced) {
+            self.synced = to;
+        }
+    }
+
+    /// A range is written: what lay there of flights that landed and went back is void.
+    fn overwrite(&mut self, from: usize, to: usize) {
+        let is_above = |at: &usize| !(from..to).contains(at);
+        let flights = self.landed.len();
+        self.landed.retain(|at, _| is_above(at));
+        self.islands.retain(|at, _| is_above(at));
+        assert!(self.landed.len() == flights || self.refused, "only what went back is rewritten");
+    }
+
     /// Decodes what was appended to `held` from `from` on: whole frames, each of them valid.
     fn decode(&mut self, base: Lsn, from: usize) {
         let mut at = from;
@@ -196,7 +215,9 @@ impl Store for ModelStore {
             media.held.extend_from_slice(piece);
         }
         media.decode(self.base, from);
-        let len = (media.held.len() - from) as u64;
+        let end = media.held.len();
+        media.overwrite(from, end);
+        let len = (end - from) as u64;
         drop(media);
         // Relaxed: the log's own order is what is checked.
         self.held_end.fetch_add(len, Ordering::Relaxed);
@@ -214,7 +235,7 @@ impl Store for ModelStore {
             assert!(!media.is_writing, "a flight meets no buffered write");
             media.flying += 1;
             media.most_flying = media.most_flying.max(media.flying);
-            assert!(media.flying <= self.flights, "no more leaders than flights");
+            assert!(media.flying + media.syncing <= self.flights, "no more leaders than flights");
         }
         // The device works: whatever other threads can do, they do here.
         // Relaxed: as in `write`.
@@ -224,23 +245,25 @@ impl Store for ModelStore {
         if at == self.base && self.fault == Fault::LowestFlight {
             return Err(Error::new(ErrorKind::Io, "the model's durable write fails"));
         }
-        let is_first = at == self.base && !std::mem::replace(&mut media.refused, at == self.base);
-        if is_first && self.fault == Fault::SpaceOfLowestFlight {
+        let refuses = self.fault == Fault::SpaceOfLowestFlight && at == self.base;
+        if refuses && !std::mem::replace(&mut media.refused, true) {
+            Instant::pass_deadlines();
             return Err(Error::bare(ErrorKind::NoSpace));
         }
         let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
-        let len = bytes.len() as u64;
+        let len = bytes.len();
         assert!(from >= media.held.len(), "what is durable is not written again");
-        let again = media.landed.insert(from, bytes);
-        assert!(again.is_none_or(|_| media.refused), "only what went back is written again");
+        media.overwrite(from, from + len);
+        media.landed.insert(from, bytes);
+        media.keep(from, from + len);
         loop {
             let end = media.held.len();
             let Some(next) = media.landed.remove(&end) else { break };
             media.held.extend(next);
             media.decode(self.base, end);
-            media.synced = media.held.len();
         }
         drop(media);
+        let len = len as u64;
         // Relaxed, both: as in `write`.
         self.held_end.fetch_add(len, Ordering::Relaxed);
         self.synced_end.fetch_add(len, Ordering::Relaxed);
@@ -251,24 +274,29 @@ impl Store for ModelStore {
         // Relaxed: as in `write`.
         let held_end = self.held_end.load(Ordering::Relaxed);
         assert!(held_end >= to.as_u64(), "what is to be synced was written before");
-        let held = {
+        let range = [from, to].map(|at| at.bytes_since(self.base) as usize);
+        {
             let mut media = self.media();
-            assert!(!std::mem::replace(&mut media.is_syncing, true), "one leader at a time");
-            let durable = self.base.plus(media.synced as u64);
-            assert_eq!(from, durable, "a leader knows how far the one before it has come");
-            assert!(media.held.len() as u64 >= to.bytes_since(self.base));
-            to.bytes_since(self.base) as usize
-        };
+            media.syncing += 1;
+            assert!(media.flying + media.syncing <= self.flights, "no more leaders than flights");
+            let is_next = from == self.base.plus(media.synced as u64);
+            assert!(
+                is_next || self.flights > 1,
+                "a leader knows how far the one before it has come"
+            );
+            assert!(range[0] >= media.synced, "nothing is synced twice");
+            assert!(media.held.len() >= range[1]);
+        }
         // The device works: whatever other threads can do, they do here.
         // Relaxed: as in `write`.
         self.synced_end.load(Ordering::Relaxed);
         if self.fault == Fault::Sync {
-            self.media().is_syncing = false;
+            self.media().syncing -= 1;
             return Err(Error::new(ErrorKind::Io, "the model's sync fails"));
         }
         let mut media = self.media();
-        media.is_syncing = false;
-        media.synced = held;
+        media.syncing -= 1;
+        media.keep(range[0], range[1]);
         drop(media);
         // Relaxed: as in `write`.
         self.synced_end.fetch_add(to.bytes_since(from), Ordering::Relaxed);

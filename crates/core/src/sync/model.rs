@@ -1,6 +1,7 @@
 //! The door's other side: the model checker loom in place of std and parking_lot.
 #![expect(clippy::disallowed_types, reason = "this is the door")]
 
+use std::cell::Cell;
 use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::time::Duration;
@@ -246,13 +247,29 @@ pub(crate) fn park() {
     state.token.swap(EMPTY, Ordering::Acquire);
 }
 
-/// Time that stands still: a deadline has passed from the start, or never comes.
+std::thread_local! {
+    // Of the model that this thread of the system runs, with all threads of the model.
+    static NOW: Cell<Duration> = const { Cell::new(Duration::from_secs(1)) };
+}
+
+/// Time that stands still until a model lets it pass: a deadline has passed from the start, never
+/// comes, or comes with an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Instant(Duration);
 
 impl Instant {
     pub(crate) fn now() -> Instant {
-        Instant(Duration::from_secs(1))
+        Instant(NOW.get())
+    }
+
+    /// Lets all deadlines of this schedule come.
+    pub(crate) fn pass_deadlines() {
+        NOW.set(Duration::from_secs(1000));
+    }
+
+    /// Another schedule begins.
+    pub(crate) fn restart() {
+        NOW.set(Duration::from_secs(1));
     }
 
     pub(crate) fn elapsed(self) -> Duration {
