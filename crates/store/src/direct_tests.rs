@@ -86,6 +86,24 @@ fn whole_blocks_go_past_the_cache_and_need_no_sync() {
 }
 
 #[test]
+fn a_sync_leaves_the_files_below_its_range_to_whoever_syncs_them() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let store = begun(&disk, temp.path(), 3);
+    for at in [0, 1, 2].map(|number| Lsn::new(number * SEGMENT_BYTES)) {
+        store.write(at, &[IoSlice::new(&[1; BLOCK])]).unwrap();
+    }
+    let ends = [1, 2, 3].map(|number| Lsn::new(number * SEGMENT_BYTES));
+    let opens = disk.controls.segment_opens();
+    store.sync(ends[0], ends[2]).unwrap();
+    store.sync(Lsn::ZERO, ends[0]).unwrap();
+    assert_eq!(disk.controls.segment_opens(), opens, "the file keeps what it was told");
+    store.mark_durable(ends[2]).unwrap();
+    store.sync(Lsn::ZERO, ends[0]).unwrap();
+    assert_eq!(disk.controls.segment_opens(), opens + 1, "closed, once all of it is durable");
+}
+
+#[test]
 fn what_does_not_begin_and_end_with_a_block_is_written_and_synced() {
     let temp = tempfile::tempdir().unwrap();
     let disk = TestDisk::new(true, 1);

@@ -199,10 +199,7 @@ impl Store for FileStore {
     }
 
     fn mark_durable(&self, durable: Lsn) -> Result<()> {
-        if self.writes_in_flight > 1 {
-            // No sync comes by to do it.
-            self.segments.close_below(durable);
-        }
+        self.segments.close_below(durable);
         let mut line = self.line.lock();
         let marked = line.as_mut().map_or(Ok(()), |line| line.mark(durable));
         marked.map_err(|error| self.folder.error("note the durable LSN", BUFFER, error))

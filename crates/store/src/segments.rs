@@ -175,7 +175,7 @@ impl Segments {
             };
             file.sync().map_err(|error| self.named("sync the segment", number, error))?;
             // Here, not at the end: there may be more segments than a process may open files.
-            self.forget_below(number);
+            self.close(first..number);
         }
         // After the leader's own syncs: an error of write-back is reported to one sync only, and
         // that may have been the preparer's.

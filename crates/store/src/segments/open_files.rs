@@ -21,6 +21,7 @@
 //! The leader needs no mark: it writes and syncs at or above the durable end only, and what is
 //! freed lies below the head, or in a dead range, that the durable end has passed.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use palisade_core::{ErrorKind, Result};
@@ -122,17 +123,17 @@ impl Segments {
         }
     }
 
-    /// Closes the files of segments below `number`, all of which is durable.
-    pub(super) fn forget_below(&self, number: u64) {
-        let has_older =
-            self.files.read().first_key_value().is_some_and(|(oldest, _)| *oldest < number);
-        if has_older {
-            let mut files = self.files.write();
-            let newer = files.split_off(&number);
-            let older = std::mem::replace(&mut *files, newer);
-            drop(files);
-            drop(older);
+    /// Closes the files of those segments, all of which is durable. Where syncs overlap, one below
+    /// them may not have ended: a file that was opened again knows of no failure.
+    pub(super) fn close(&self, numbers: Range<u64>) {
+        if self.files.read().range(numbers.clone()).next().is_none() {
+            return;
         }
+        let mut files = self.files.write();
+        let numbers: Vec<_> = files.range(numbers).map(|(number, _)| *number).collect();
+        let closed: Vec<_> = numbers.iter().filter_map(|number| files.remove(number)).collect();
+        drop(files);
+        drop(closed);
     }
 
     /// Closes the file of segment `number`: an open one would keep the space of a removed one.

@@ -60,7 +60,7 @@ impl Segments {
 
     /// Closes the files of segments that lie below the durable end.
     pub(crate) fn close_below(&self, durable: Lsn) {
-        self.forget_below(self.split(durable).0);
+        self.close(0..self.split(durable).0);
     }
 
     fn parts(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> impl Iterator<Item = Part> {
