@@ -18,6 +18,8 @@ use crate::options::SyncMethod;
 const WRITES: usize = 8;
 /// The file's bytes: zeros, written and synced before the first write is timed.
 const FILE_BYTES: u64 = (2 * WRITES * DIRECT_BYTES) as u64;
+/// How often it is measured before direct writes are taken.
+const LOOKS: usize = 4;
 /// Where writes one at a time take longer than this in all the rest is not measured: a rotating
 /// disk serves one after the other, and nobody is to wait so long for an open.
 const LONGEST: Duration = Duration::from_millis(50);
@@ -72,14 +74,17 @@ pub(crate) fn measured(disk: &dyn Disk, path: &Path, file_system: Option<&str>) 
     if !is_candidate(file_system) {
         return SyncMethod::DataSync;
     }
-    match costs(disk, path) {
+    // What speaks for direct writes has to say so each time: on a busy machine few writes lie.
+    let all = (0..LOOKS).all(|_| match costs(disk, path) {
         Ok(Some(Costs { data_sync, direct, two_direct })) => {
             let per_s = |each: Duration| 1.0 / each.as_secs_f64().max(1e-9);
             let two = 2.0 * per_s(two_direct);
-            SyncMethod::choice(file_system, per_s(data_sync), per_s(direct), two)
+            let chosen = SyncMethod::choice(file_system, per_s(data_sync), per_s(direct), two);
+            chosen == SyncMethod::Direct
         }
-        Ok(None) | Err(_) => SyncMethod::DataSync,
-    }
+        Ok(None) | Err(_) => false,
+    });
+    if all { SyncMethod::Direct } else { SyncMethod::DataSync }
 }
 
 /// What one durable write takes, each the median.
