@@ -71,6 +71,7 @@ struct Weather {
     /// Nothing befalls an open: that is tried elsewhere.
     is_calm: AtomicBool,
     gates: Gates,
+    syncing: Mutex<()>,
 }
 
 /// Durable writes that are held, by where they begin, and those that have come.
@@ -112,6 +113,7 @@ impl Weather {
             until_broken: AtomicU64::new(until_broken),
             is_calm: AtomicBool::new(true),
             gates: Gates::default(),
+            syncing: Mutex::new(()),
         }
     }
 
@@ -179,6 +181,7 @@ impl<S: Store> Store for Stormy<S> {
     }
 
     fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
+        let _alone = self.weather.syncing.try_lock().expect("one sync at a time");
         self.weather.begin()?;
         self.inner.sync(from, to)
     }
