@@ -278,13 +278,10 @@ impl Store for ModelStore {
         {
             let mut media = self.media();
             media.syncing += 1;
+            assert!(media.syncing == 1, "one sync at a time");
             assert!(media.flying + media.syncing <= self.flights, "no more leaders than flights");
-            let is_next = from == self.base.plus(media.synced as u64);
-            assert!(
-                is_next || self.flights > 1,
-                "a leader knows how far the one before it has come"
-            );
-            assert!(range[0] >= media.synced, "nothing is synced twice");
+            let is_next = range[0] == media.synced;
+            assert!(is_next, "a leader knows how far the one before it has come");
             assert!(media.held.len() >= range[1]);
         }
         // The device works: whatever other threads can do, they do here.
