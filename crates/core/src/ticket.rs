@@ -103,6 +103,10 @@ impl<'w> Ticket<'w> {
     }
 }
 
+/// Ready when the record survives power loss, or with the error that keeps it from doing so.
+///
+/// Polling never blocks on the device. The waker is woken on a thread that leads: its `wake` should only
+/// schedule, as executors' do. It must not wait for the log, whose leader it may keep from going on.
 impl Future for Ticket<'_> {
     type Output = Result<Lsn>;
 
