@@ -362,7 +362,8 @@ impl Buffer {
     /// Calls `read` with the bytes of `[from, to)`.
     ///
     /// # Safety
-    /// - The caller holds the write lock, and `from` is *written*.
+    /// - *Written* is not above `from`, and does not pass it during the call: the caller holds the
+    ///   write lock, or has claimed the range for a flight.
     /// - `[from, to)` is a run of reservations for which `published_end` gave an end.
     #[expect(unsafe_code, reason = "only the walk over the slots knows that the bytes rest")]
     pub(crate) unsafe fn read<R>(
@@ -373,9 +374,9 @@ impl Buffer {
     ) -> R {
         let len = to.bytes_since(from) as usize;
         // SAFETY:
-        // - length: published ranges lie below `written + ring`, and `from` is `written`.
+        // - length: published ranges lie below `written + ring`, and `from` is not below `written`.
         // - no writer: an owner stops writing when it publishes; the next lap's owner needs
-        //   `written` to pass, which only the caller, by holding the write lock, can publish.
+        //   `written` to pass `from`, which it does not before the call ends.
         // - earlier writes happened before: P1.
         unsafe { self.memory.read(from.as_u64(), len, read) }
     }

@@ -18,16 +18,16 @@ use crate::options::SyncMethod;
 const WRITES: usize = 8;
 /// The file's bytes: zeros, written and synced before the first write is timed.
 const FILE_BYTES: u64 = (2 * WRITES * DIRECT_BYTES) as u64;
-/// How often it is measured before direct writes are taken.
+/// How often it is measured before direct writes are taken; once, where the first look is against them.
 const LOOKS: usize = 4;
 /// Where writes one at a time take longer than this in all the rest is not measured: a rotating
 /// disk serves one after the other, and nobody is to wait so long for an open.
 const LONGEST: Duration = Duration::from_millis(50);
 
 /// Two in flight have to make so many times what `fdatasync` makes alone. Less is not enough: one
-/// sync for all who wait, gathered, needs half as many writes, and half the work of the processor. On
-/// a disk where two made 1.3 to 1.7 times as many, commits with 2 to 32 threads were slower by a
-/// tenth to a sixth, with 64 as fast (docs/decisions/0017-direct-flushing.md).
+/// sync for all who wait, gathered, needs fewer writes. On a disk where two made 1.3 to 1.7 times as
+/// many, commits with 2 to 32 threads were slower by an eighth to a sixth, with 64 as fast
+/// (docs/decisions/0017-direct-flushing.md).
 const BETTER: f64 = 1.9;
 /// One alone may be worse by as much: a lone committer must not pay for company that it lacks.
 const NOT_WORSE: f64 = 0.8;

@@ -10,7 +10,7 @@
 //! | what | guarded by | who may change it |
 //! |---|---|---|
 //! | the write cursor, *filled*, *written* | the write lock | its holder |
-//! | *durable* | leadership | the leader |
+//! | *durable* | leadership; of several leaders the lock of `flights` | a leader |
 //! | who waits, who leads | the registry's lock | its holder, for a few instructions |
 //! | the block end | its lock, never contended | the leader |
 //! | the failure | set once | whoever meets it first |

@@ -7,9 +7,9 @@
 //! # States
 //! | state | set by | meaning |
 //! |---|---|---|
-//! | WAITING | the waiter, before it registers | parked or about to park |
+//! | WAITING | the waiter, as it registers | asleep or about to sleep |
 //! | SERVED | the leader that took it from the registry | its target is durable |
-//! | LEAD | the leader that let go | it holds leadership: nobody else does |
+//! | LEAD | the leader that let go | it holds a leader's place |
 //! | FAILED | whoever failed the wait | the error lies in `error` |
 //!
 //! # Ordering pairs
@@ -18,7 +18,7 @@
 //!   P10 (`sync::wait_word`) makes a sleep that begins too late return at once.
 //!
 //! # Checked by
-//! `no_wake_up_is_lost`, `poison_reaches_every_waiter`.
+//! `no_wake_up_is_lost`, `poison_reaches_every_waiter`; the futex itself by the tests of `wait_word` only.
 
 use crate::Error;
 use crate::sync::{AtomicU32, Instant, LANES, Mutex, Ordering, WaitWord};
