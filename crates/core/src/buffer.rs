@@ -64,9 +64,9 @@ use std::io::IoSlice;
 use crate::frame::{self, EpochSeed};
 use crate::memory::Memory;
 use crate::prefetch;
-use crate::sync::{AtomicU32, AtomicU64, CachePadded, Mutex, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, CachePadded, Mutex, Ordering, ZeroedWords};
 use crate::watermark::Watermark;
-use crate::{Lsn, MemoryKind};
+use crate::{Error, Lsn, MemoryKind};
 
 const SLOT_BYTES: u64 = 16;
 /// What a medium may damage as a whole when power is lost during a write to a part of it.
@@ -117,7 +117,7 @@ pub(crate) struct Buffer {
     tail: CachePadded<AtomicU64>,
     /// End of what was handed to the operating system; published by the write lock's holder.
     pub(crate) written: Watermark,
-    slots: Box<[AtomicU64]>,
+    slots: ZeroedWords,
     slot_mask: u64,
     memory: Memory,
     ring_bytes: u64,
@@ -133,11 +133,17 @@ pub(crate) struct Buffer {
 
 impl Buffer {
     /// An empty buffer over `memory`, whose length is a power of two, that begins at `base`.
-    pub(crate) fn new(memory: Memory, base: Lsn, segment_bytes: u64, seed: EpochSeed) -> Buffer {
+    pub(crate) fn new(
+        memory: Memory,
+        base: Lsn,
+        segment_bytes: u64,
+        seed: EpochSeed,
+    ) -> crate::Result<Buffer> {
         let ring_bytes = memory.len() as u64;
         assert!(ring_bytes.is_power_of_two() && ring_bytes >= SLOT_BYTES);
-        let slots: Box<[_]> = (0..ring_bytes / SLOT_BYTES).map(|_| AtomicU64::new(0)).collect();
-        Buffer {
+        let slots = ZeroedWords::new((ring_bytes / SLOT_BYTES) as usize)
+            .map_err(|source| Error::io("get memory for the slots of the log buffer", source))?;
+        Ok(Buffer {
             tail: CachePadded::new(AtomicU64::new(base.as_u64())),
             written: Watermark::new(base),
             slot_mask: slots.len() as u64 - 1,
@@ -149,7 +155,7 @@ impl Buffer {
             block_bytes: 1,
             seed: AtomicU32::new(seed.bits()),
             fixed_end: Mutex::new(None),
-        }
+        })
     }
 
     /// The same buffer, whose ends are padded to multiples of [`BLOCK_BYTES`].

@@ -107,7 +107,7 @@ pub struct Options {
     /// [`ErrorKind::InvalidArgument`]. Default 65 536.
     pub max_waiters: usize,
     /// The leader waits for committers that it has just woken at most this share of a measured
-    /// sync, in percent, before it syncs again. Default 25. 0 turns gathering off.
+    /// sync, in percent, before it syncs again. Default 50. 0 turns gathering off.
     pub gather_percent: u32,
     /// Bytes that an iterator reads ahead. Default 256 KiB.
     pub read_ahead_bytes: usize,
@@ -132,7 +132,7 @@ impl Default for Options {
             sync_policy: SyncPolicy::OnCommit,
             write_bytes: 1 << 20,
             max_waiters: 65_536,
-            gather_percent: 25,
+            gather_percent: 50,
             read_ahead_bytes: 256 << 10,
             recovery: RecoveryPolicy::Strict,
             verify: Verify::Tail,

@@ -112,7 +112,7 @@ impl Wal {
         let unread =
             (!unread.is_empty()).then(|| Arc::new(Unread::new(&unread, state.segment_bytes)));
         let seed = spans.last().expect("a recovered log has a running epoch").seed;
-        let buffer = Buffer::new(memory, base, state.segment_bytes, seed);
+        let buffer = Buffer::new(memory, base, state.segment_bytes, seed)?;
         let buffer = buffer.padded(options.pad_to_block);
         report.appends_survive_kill = buffer.memory_kind() == crate::MemoryKind::Mapped;
         let write_bytes = options.write_bytes.min(options.buffer_bytes / 2).next_power_of_two();

@@ -1,4 +1,5 @@
-//! How many released segments are worth keeping: as many as the log takes between two releases.
+//! How many released segments are worth keeping: as many as the log takes between two releases, and
+//! the one that stays for an open.
 //!
 //! An engine lets go of its log in bursts, at each checkpoint, and then takes as many segments
 //! again. Keeping them costs no space that the log did not take a moment ago, and spares the next
@@ -9,6 +10,9 @@
 
 /// A smaller demand takes this share of the way down at each release.
 const DECAY: u64 = 10;
+
+/// Spares that no running log takes: with the last one a log opens on a full disk.
+const FOR_AN_OPEN: usize = 1;
 
 /// So many times the asked number of spares are kept at most.
 const MOST_TIMES: usize = 4;
@@ -27,14 +31,14 @@ impl Demand {
         self.taken += 1;
     }
 
-    /// Segments are released: how many spares to keep, where `asked` are to be kept at least.
-    /// Never none: with the last one a log opens on a full disk.
+    /// Segments are released: how many spares to keep, where `asked` are to be kept at least. Never
+    /// none.
     pub(crate) fn at_release(&mut self, asked: usize) -> usize {
         let taken = std::mem::take(&mut self.taken) * DECAY;
         let slow = self.estimate - self.estimate / DECAY + taken / DECAY;
         self.estimate = taken.max(slow);
-        let asked = asked.max(1);
-        let wanted = (self.estimate / DECAY) as usize;
+        let asked = asked.max(FOR_AN_OPEN);
+        let wanted = (self.estimate / DECAY) as usize + FOR_AN_OPEN;
         wanted.clamp(asked, asked.saturating_mul(MOST_TIMES))
     }
 }
@@ -52,9 +56,9 @@ mod tests {
     fn a_larger_demand_counts_at_once_a_smaller_one_slowly() {
         let mut demand = Demand::default();
         assert_eq!(release_after(&mut demand, 3), 8);
-        assert_eq!(release_after(&mut demand, 20), 20);
+        assert_eq!(release_after(&mut demand, 20), 21);
         let next = release_after(&mut demand, 0);
-        assert!((15..20).contains(&next), "{next}");
+        assert!((16..21).contains(&next), "{next}");
         assert_eq!((0..100).map(|_| release_after(&mut demand, 2)).last(), Some(8));
     }
 

@@ -149,7 +149,7 @@ fn spares_follow_what_the_log_takes_between_releases() {
     let store = begun(temp.path(), &options, 9);
     store.close();
     store.release(Lsn::ZERO, Lsn::new(8 * SEGMENT_BYTES)).unwrap();
-    assert_eq!(spares(temp.path()), 8, "as many as were taken, up to four times the option");
+    assert_eq!(spares(temp.path()), 8, "as many as there were, up to four times the option");
     for number in 8..60 {
         store.prepare(Lsn::new((number + 2) * SEGMENT_BYTES)).unwrap();
         store.release(Lsn::ZERO, Lsn::new((number + 1) * SEGMENT_BYTES)).unwrap();
@@ -157,6 +157,32 @@ fn spares_follow_what_the_log_takes_between_releases() {
     assert_eq!(spares(temp.path()), 2, "no more than the option where the log takes little");
     let left = store.segments().unwrap();
     assert!(left.iter().all(|found| found.number >= 60));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_log_that_takes_as_many_segments_between_releases_makes_no_more_files() {
+    use std::os::unix::fs::MetadataExt;
+    let temp = temp();
+    let mut options = small();
+    options.spare_segments = 2;
+    let store = begun(temp.path(), &options, 1);
+    store.close();
+    let mut files = Vec::new();
+    for round in 1..6 {
+        store.prepare(Lsn::new((4 * round + 1) * SEGMENT_BYTES)).unwrap();
+        store.release(Lsn::ZERO, Lsn::new(4 * round * SEGMENT_BYTES)).unwrap();
+        let entries = fs::read_dir(temp.path()).unwrap().map(Result::unwrap);
+        let logs = entries.filter(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            name.starts_with("spare-") || name.starts_with("segment-")
+        });
+        let mut inodes: Vec<u64> = logs.map(|entry| entry.metadata().unwrap().ino()).collect();
+        inodes.sort_unstable();
+        files.push(inodes);
+    }
+    // The first rounds still make what the log takes.
+    assert!(files[2..].windows(2).all(|two| two[0] == two[1]), "{files:?}");
 }
 
 #[test]

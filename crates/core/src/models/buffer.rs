@@ -12,7 +12,8 @@ use crate::{ErrorKind, Lsn, Memory};
 
 fn bare_buffer() -> Arc<Buffer> {
     let memory = Memory::heap(4 * RING as usize);
-    Arc::new(Buffer::new(memory, Lsn::ZERO, LONG_SEGMENT, seed()))
+    let buffer = Buffer::new(memory, Lsn::ZERO, LONG_SEGMENT, seed());
+    Arc::new(buffer.expect("a model has memory"))
 }
 
 /// Reserves each of `sizes`, publishes padding there, and returns the ranges that it got.

@@ -18,7 +18,8 @@ const BUFFER_BASE: Lsn = Lsn::new(2 * RING);
 
 fn bare_buffer() -> Arc<Buffer> {
     let memory = Memory::heap(4 * RING as usize);
-    Arc::new(Buffer::new(memory, Lsn::ZERO, LONG_SEGMENT, seed()))
+    let buffer = Buffer::new(memory, Lsn::ZERO, LONG_SEGMENT, seed());
+    Arc::new(buffer.expect("a model has memory"))
 }
 
 fn second_seed() -> EpochSeed {

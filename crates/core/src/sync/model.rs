@@ -2,7 +2,8 @@
 #![expect(clippy::disallowed_types, reason = "this is the door")]
 
 use std::cell::Cell;
-use std::ops::{Add, Sub};
+use std::io;
+use std::ops::{Add, Deref, Sub};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,6 +80,24 @@ macro_rules! atomic {
 
 atomic!(AtomicU32: u32);
 atomic!(AtomicU64: u64);
+
+/// Words of 0.
+pub(crate) struct ZeroedWords(Vec<AtomicU64>);
+
+impl ZeroedWords {
+    #[expect(clippy::unnecessary_wraps, reason = "the real form can fail")]
+    pub(crate) fn new(count: usize) -> io::Result<ZeroedWords> {
+        Ok(ZeroedWords((0..count).map(|_| AtomicU64::new(0)).collect()))
+    }
+}
+
+impl Deref for ZeroedWords {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        &self.0
+    }
+}
 
 /// Threads of a model, its first one included.
 const MAX_THREADS: usize = 5;

@@ -2,12 +2,16 @@
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "this is the door")]
 
 use std::cell::UnsafeCell;
+use std::io;
+use std::ops::Deref;
 use std::thread::Thread;
 use std::time::Duration;
 
 pub(crate) use std::sync::OnceLock;
 pub(crate) use std::sync::atomic::Ordering;
 pub(crate) use std::time::Instant;
+
+use memmap2::{MmapMut, MmapRaw};
 
 pub(crate) type JoinHandle = std::thread::JoinHandle<()>;
 
@@ -65,6 +69,36 @@ macro_rules! atomic {
             }
         }
     };
+}
+
+/// Words of 0, in pages of their own that the operating system zeroes when each is touched first: an
+/// allocator that gives out used memory again would have to write all of them.
+pub(crate) struct ZeroedWords {
+    pages: MmapRaw,
+    count: usize,
+}
+
+impl ZeroedWords {
+    /// `count` words, more than none; an error where the system has no memory for them.
+    pub(crate) fn new(count: usize) -> io::Result<ZeroedWords> {
+        let bytes = count.saturating_mul(size_of::<AtomicU64>());
+        Ok(ZeroedWords { pages: MmapMut::map_anon(bytes)?.into(), count })
+    }
+}
+
+impl Deref for ZeroedWords {
+    type Target = [AtomicU64];
+
+    #[inline]
+    #[expect(unsafe_code, reason = "no safe call sees a mapping as atomics")]
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY:
+        // - aligned: a mapping begins with a page.
+        // - in bounds: `new` made it as long as `count` words.
+        // - initialised: the pages are zeros at first, and any bits are an `AtomicU64`.
+        // - shared: nobody has another way to these pages; they live as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.count) }
+    }
 }
 
 atomic!(AtomicU32: AtomicU32, u32);
