@@ -107,8 +107,9 @@ impl Options {
         self
     }
 
-    /// Released segments that are kept at least, to be used again; up to four times as many while
-    /// the log takes more between two truncations. Default 4.
+    /// Released segments that are kept at least, to be used again; as many as the log takes between
+    /// two truncations, where that is more, up to four times the option. Default 4. One more is kept
+    /// in any case: with it a log opens on a full disk.
     pub fn spare_segments(mut self, count: usize) -> Options {
         self.files.spare_segments = count;
         self
@@ -121,7 +122,8 @@ impl Options {
     }
 
     /// How commits reach the medium. Default [`SyncMethod::Auto`]: as the log does; a log that is
-    /// made takes the faster way, by a measurement of some milliseconds. The promise is the same with
+    /// made takes direct writes where a measurement of some milliseconds finds that two at a time make
+    /// 2.5 times as many as `fdatasync`. The promise is the same with
     /// each. [`SyncMethod::Direct`] takes a multiple of 4096 bytes of log for each commit, or for as
     /// many as share one write, and pays where many threads commit to a device that works on
     /// several writes at a time: `palisade doctor` shows whether it does.
@@ -148,7 +150,7 @@ impl Options {
     }
 
     /// How long a leader waits for committers that it has just woken, in percent of a measured
-    /// sync. Default 25; 0 turns gathering off.
+    /// sync. Default 50; 0 turns gathering off.
     pub fn gather_percent(mut self, percent: u32) -> Options {
         self.log.gather_percent = percent;
         self

@@ -26,8 +26,8 @@ const LONGEST: Duration = Duration::from_millis(50);
 
 /// Two in flight have to make so many times what `fdatasync` makes alone. Less is not enough: one
 /// sync for all who wait, gathered, needs fewer writes. On a disk where two made 1.3 to 1.9 times as
-/// many, commits with 2 to 32 threads were slower by up to a fifth, with 64 as fast
-/// (docs/decisions/0017-direct-flushing.md).
+/// many, commits with 2 to 32 threads were slower by up to a quarter, with 64 as fast
+/// (docs/decisions/0017-direct-flushing.md). How many are enough was not seen: no disk made so many.
 const BETTER: f64 = 2.5;
 /// One alone may be worse by as much: a lone committer must not pay for company that it lacks.
 const NOT_WORSE: f64 = 0.8;
@@ -37,9 +37,9 @@ impl SyncMethod {
     /// [`file_system`](crate::file_system)), where so many writes of a block become durable in a
     /// second: one at a time with `fdatasync`, directly one at a time, directly two at a time.
     ///
-    /// [`Direct`](SyncMethod::Direct) where two at a time make 2.5 times as many as `fdatasync`, so
-    /// that the parts gain more than a sync for all saves, and one at a time comes to four fifths of it;
-    /// on ext4 and XFS only, which overwrite in place.
+    /// [`Direct`](SyncMethod::Direct) where two at a time make 2.5 times as many as `fdatasync`, which
+    /// is more than was seen to lose, and one at a time comes to four fifths of it; on ext4 and XFS only,
+    /// which overwrite in place.
     ///
     /// ```
     /// use palisade_store::SyncMethod;

@@ -14,7 +14,7 @@ const DECAY: u64 = 10;
 /// Spares that no running log takes: with the last one a log opens on a full disk.
 const FOR_AN_OPEN: usize = 1;
 
-/// So many times the asked number of spares are kept at most.
+/// So many times the asked number of spares are kept for the log at most.
 const MOST_TIMES: usize = 4;
 
 /// What the log took lately.
@@ -37,9 +37,8 @@ impl Demand {
         let taken = std::mem::take(&mut self.taken) * DECAY;
         let slow = self.estimate - self.estimate / DECAY + taken / DECAY;
         self.estimate = taken.max(slow);
-        let asked = asked.max(FOR_AN_OPEN);
-        let wanted = (self.estimate / DECAY) as usize + FOR_AN_OPEN;
-        wanted.clamp(asked, asked.saturating_mul(MOST_TIMES))
+        let wanted = (self.estimate / DECAY) as usize;
+        wanted.clamp(asked, asked.saturating_mul(MOST_TIMES)).saturating_add(FOR_AN_OPEN)
     }
 }
 
@@ -55,17 +54,19 @@ mod tests {
     #[test]
     fn a_larger_demand_counts_at_once_a_smaller_one_slowly() {
         let mut demand = Demand::default();
-        assert_eq!(release_after(&mut demand, 3), 8);
+        assert_eq!(release_after(&mut demand, 3), 9);
         assert_eq!(release_after(&mut demand, 20), 21);
         let next = release_after(&mut demand, 0);
         assert!((16..21).contains(&next), "{next}");
-        assert_eq!((0..100).map(|_| release_after(&mut demand, 2)).last(), Some(8));
+        assert_eq!((0..100).map(|_| release_after(&mut demand, 2)).last(), Some(9));
     }
 
     #[test]
     fn one_spare_stays_and_a_burst_does_not_stay_for_ever() {
         let mut demand = Demand::default();
         assert_eq!(demand.at_release(0), 1);
-        assert_eq!(release_after(&mut demand, 10_000), 8 * MOST_TIMES);
+        assert_eq!(release_after(&mut demand, 10_000), 8 * MOST_TIMES + FOR_AN_OPEN);
+        assert_eq!(demand.at_release(0), 1, "none was asked for, whatever the log takes");
+        assert_eq!(demand.at_release(usize::MAX), usize::MAX);
     }
 }

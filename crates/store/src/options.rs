@@ -94,9 +94,9 @@ pub struct FileOptions {
     /// Whether the log may or must be there. Default [`OpenMode::Create`].
     pub mode: OpenMode,
     /// Released segments that are kept at least, to be used again: overwriting blocks syncs faster
-    /// than growing a file. Default 4. While the log takes more between two truncations, up to four
-    /// times as many are kept; the folder never grows by it beyond what the log took itself. One
-    /// is kept in any case: with it a log opens on a full disk.
+    /// than growing a file. Default 4. Where the log takes more between two truncations, as many as it
+    /// takes are kept, up to four times the option. One more is kept in any case: with it a log opens on a
+    /// full disk. The folder never grows by all of this beyond what the log took itself and one spare.
     pub spare_segments: usize,
     /// Whether space is written with zeros once, ahead of the tail, by a thread of the store, so
     /// that commits touch no metadata of the file system. Default true. Turn it off where each

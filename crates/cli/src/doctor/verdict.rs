@@ -116,21 +116,30 @@ mod tests {
         Cost { writes: 10, per_s: 1e6 / us as f64, p50: time, p99: time }
     }
 
+    /// What a write takes while so many are in flight.
+    fn of_several(in_flight: u32, us: u64) -> Cost {
+        Cost { per_s: f64::from(in_flight) * cost(us).per_s, ..cost(us) }
+    }
+
     #[test]
     fn a_usual_disk_gets_its_rates_and_its_ways() {
         let costs = [(LOG, Some(cost(100))), (GROWING, Some(cost(150))), (DIRECT, Some(cost(110)))];
-        let mut costs = costs.to_vec();
-        costs.extend([(TWO_DIRECT, Some(cost(60))), (OVERLAPPED, Some(cost(40)))]);
-        let lines = of(Some("ext4"), &costs, &[]).join("\n");
+        let with_two = |two| {
+            let several = [(TWO_DIRECT, Some(two)), (OVERLAPPED, Some(of_several(4, 100)))];
+            of(Some("ext4"), &[&costs[..], &several].concat(), &[]).join("\n")
+        };
+        let lines = with_two(of_several(2, 79));
         for part in [
             "100.0 µs, as a device that writes",
             "10000 commits/s",
             "1.5 times slower",
             "a new log here commits by direct writes",
-            "0.9 times the rate of fdatasync one at a time, to 1.7 times with two",
+            "0.9 times the rate of fdatasync one at a time, to 2.5 times with two",
         ] {
             assert!(lines.contains(part), "{part} is not in {lines}");
         }
+        let not_enough = with_two(of_several(2, 81));
+        assert!(not_enough.contains("a new log here commits by fdatasync"), "{not_enough}");
     }
 
     #[test]

@@ -248,7 +248,7 @@ impl Commit {
         if self.durable.read() >= target { Ok(true) } else { Err(error) }
     }
 
-    /// Waits a little for the committers that the last round woke, so that they share a sync.
+    /// Waits a part of a sync for the committers that the last round woke, so that they share one.
     fn gather(&self) {
         // Relaxed: hints; a wrong one costs time, nothing else.
         let expected = self.crowd.load(Ordering::Relaxed);

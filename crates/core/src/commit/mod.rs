@@ -20,8 +20,8 @@
 //! at the failure; nobody leads: take leadership; else register. (3) Park until an outcome is
 //! there: served, failed, or leadership. Those who wait at the same time sleep side by side
 //! (`node`).
-//! Leader: (1) gather: committers that were woken a moment ago come back; wait for them a small
-//! part of a sync, not at all if there was one. (2) Take the write lock, hand all that is filled
+//! Leader: (1) gather: committers that were woken a moment ago come back; wait for them a
+//! part of a sync (`gather_percent`), not at all if there was one. (2) Take the write lock, hand all that is filled
 //! to the store, publish *written*, let the lock go. (3) Read *written*, then sync
 //! `[durable, written)`, note it in the sync line, publish *durable*. (4) Under the registry's
 //! lock take those that are served, and put their callbacks into the flusher's mailbox, so that

@@ -1,4 +1,4 @@
-//! The door's real side: std and parking_lot.
+//! The door's real side: std and parking_lot, and fresh pages by memmap2.
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "this is the door")]
 
 use std::cell::UnsafeCell;
@@ -94,7 +94,8 @@ impl Deref for ZeroedWords {
     fn deref(&self) -> &[AtomicU64] {
         // SAFETY:
         // - aligned: a mapping begins with a page.
-        // - in bounds: `new` made it as long as `count` words.
+        // - in bounds: `new` made it as long as `count` words, which no mapping is that is longer than
+        //   `isize::MAX` bytes.
         // - initialised: the pages are zeros at first, and any bits are an `AtomicU64`.
         // - shared: nobody has another way to these pages; they live as long as `self`.
         unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.count) }
