@@ -13,6 +13,7 @@ pub mod latency;
 pub mod plan;
 pub mod plot;
 pub mod report;
+pub mod samples;
 pub mod session;
 pub mod team;
 pub mod workload;
