@@ -37,6 +37,8 @@ file_of_test() {
     if [[ $target == --lib ]]; then
         file=$folder/src/${module//:://}.rs
         [[ -f $file ]] || file=${file%/tests.rs}
+        # The tests of a long file stand beside it.
+        [[ ! -f ${file}_tests.rs ]] || file=${file}_tests.rs
         echo "${file%.rs}.rs"
     elif [[ $module == "$test" ]]; then
         echo "$folder/tests/${target#--test }.rs"

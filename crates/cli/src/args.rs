@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use palisade::{Lsn, Options};
 
 use crate::demo::content;
+use crate::device_oracle::OracleArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -145,6 +146,9 @@ pub(crate) enum Command {
     /// Fills a small disk, frees space and goes on; for `verification/filesystems.sh`.
     #[command(hide = true)]
     DemoFill(FillArgs),
+    /// Writes and checks a log on a failing device; for `verification/devices.sh`.
+    #[command(hide = true)]
+    DeviceOracle(OracleArgs),
 }
 
 #[derive(Args, Debug)]

@@ -1,11 +1,9 @@
 //! `palisade info`: what a log is, told without a scan of it.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-use palisade::SyncMethod;
-use palisade::inspect::Inspector;
+use palisade::inspect::{BufferPlace, Inspector};
 use palisade::store::{Segment, State};
 
 use crate::args::InfoArgs;
@@ -13,11 +11,6 @@ use crate::exit::Failure;
 
 /// The one format version that this program reads; a log of another one is refused.
 const FORMAT_VERSION: u32 = 1;
-/// The buffer's file and the bytes of its two blocks, which every buffer has; the ring of a
-/// mapped buffer lies behind them (docs/format.md).
-const BUFFER_FILE: &str = "buffer";
-const BUFFER_BLOCK_BYTES: u64 = 8192;
-
 /// Prints what is known of the log.
 ///
 /// # Errors
@@ -25,8 +18,9 @@ const BUFFER_BLOCK_BYTES: u64 = 8192;
 pub(crate) fn run(args: &InfoArgs, out: &mut impl Write) -> Result<(), Failure> {
     let log = Inspector::open(&args.dir)?;
     let (state, has_writer) = (log.state()?, log.has_writer()?);
-    let (segments, method) = (log.segments()?, log.sync_method()?);
-    print(out, &args.dir, &state, has_writer, method).map_err(Failure::output)?;
+    let segments = log.segments()?;
+    let buffer = buffer_place(&log.buffer()?);
+    print(out, &args.dir, &state, has_writer, &buffer).map_err(Failure::output)?;
     print_segments(out, &segments).map_err(Failure::output)
 }
 
@@ -35,7 +29,7 @@ fn print(
     dir: &Path,
     state: &State,
     has_writer: bool,
-    method: SyncMethod,
+    buffer: &str,
 ) -> io::Result<()> {
     let life = match (has_writer, state.clean) {
         (true, _) => "open: a writer is running",
@@ -51,8 +45,7 @@ fn print(
     writeln!(out, "uuid        {}", state.uuid)?;
     writeln!(out, "state       {life}")?;
     writeln!(out, "segment     {} bytes", state.segment_bytes)?;
-    writeln!(out, "buffer      {} bytes, {}", state.buffer_bytes, buffer_kind(dir))?;
-    writeln!(out, "commits     by {method}")?;
+    writeln!(out, "buffer      {} bytes, {buffer}", state.buffer_bytes)?;
     writeln!(out, "epoch       {}, begins at LSN {}", state.epoch, state.epoch_base)?;
     writeln!(out, "head        LSN {}", state.head)?;
     writeln!(out, "checkpoint  LSN {}", state.checkpoint)?;
@@ -60,13 +53,15 @@ fn print(
     writeln!(out, "end         {end}")
 }
 
-fn buffer_kind(dir: &Path) -> &'static str {
-    match fs::metadata(dir.join(BUFFER_FILE)) {
-        Ok(file) if file.len() > BUFFER_BLOCK_BYTES => {
-            "mapped: appends survive the death of the process"
+fn buffer_place(place: &BufferPlace) -> String {
+    const LOST: &str = "on the heap: appends do not survive the death of the process, commits do";
+    match place {
+        BufferPlace::None => "none: the log was closed".into(),
+        BufferPlace::Memory(path) => {
+            format!("{}: appends survive the death of the process", path.display())
         }
-        Ok(_) => "on the heap: appends do not survive the death of the process, commits do",
-        Err(_) => "no file: the log was never open for writing",
+        BufferPlace::Marks(path) => format!("{LOST} (marks in {})", path.display()),
+        _ => LOST.into(),
     }
 }
 

@@ -7,6 +7,7 @@
 mod args;
 mod backup;
 mod demo;
+mod device_oracle;
 mod doctor;
 mod dump;
 mod exit;
@@ -45,6 +46,7 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
             return Err(failure).context("the writing process of the demo");
         }
         Command::DemoFill(args) => demo::fill::run(args, &mut out).map(|()| Exit::Success),
+        Command::DeviceOracle(args) => device_oracle::run(args, &mut out),
         Command::Info(args) => info::run(args, &mut out).map(|()| Exit::Success),
         Command::Dump(args) => dump::run(args, &mut out).map(|()| Exit::Success),
         Command::Verify(args) => verify::run(args, &mut out),

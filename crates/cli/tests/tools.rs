@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use palisade::{Lsn, Options, SyncMethod, Wal};
+use palisade::{Lsn, Options, Wal};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -32,21 +32,6 @@ fn a_clean_log_is_clean_for_all_tools() {
         assert!(info.contains(part), "{part} is not in {info}");
     }
     assert!(lsns.windows(2).all(|pair| pair[0] < pair[1]));
-}
-
-#[test]
-fn info_tells_how_commits_reach_the_medium() {
-    let folder = folder();
-    for (method, line) in [
-        (SyncMethod::Direct, "commits     by direct writes\n"),
-        (SyncMethod::Auto, "commits     by direct writes\n"),
-        (SyncMethod::DataSync, "commits     by fdatasync\n"),
-    ] {
-        let options = Options::new().sync_method(method);
-        options.open(folder.path()).unwrap().close().unwrap();
-        let info = text(&palisade(folder.path(), &["info"]).stdout);
-        assert!(info.contains(line), "{method:?}: {info}");
-    }
 }
 
 #[test]

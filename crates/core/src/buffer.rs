@@ -64,7 +64,7 @@ use std::io::IoSlice;
 use crate::frame::{self, EpochSeed};
 use crate::memory::Memory;
 use crate::prefetch;
-use crate::sync::{AtomicU32, AtomicU64, CachePadded, Mutex, Ordering, ZeroedWords};
+use crate::sync::{AtomicU32, AtomicU64, CachePadded, Mutex, Ordering, ProcessMark, ZeroedWords};
 use crate::watermark::Watermark;
 use crate::{Error, Lsn, MemoryKind};
 
@@ -91,6 +91,8 @@ pub(crate) enum Stop {
     Poisoned,
     /// The suffix is being truncated: reservations go on in a moment.
     Paused,
+    /// This process is a child of the one that opened the log: no flag of the tail.
+    Forked,
 }
 
 impl Stop {
@@ -99,6 +101,7 @@ impl Stop {
             Stop::Closed => FLAG_CLOSED,
             Stop::Poisoned => FLAG_POISONED,
             Stop::Paused => FLAG_PAUSED,
+            Stop::Forked => 0,
         }
     }
 }
@@ -117,6 +120,7 @@ pub(crate) struct Buffer {
     tail: CachePadded<AtomicU64>,
     /// End of what was handed to the operating system; published by the write lock's holder.
     pub(crate) written: Watermark,
+    process: ProcessMark,
     slots: ZeroedWords,
     slot_mask: u64,
     memory: Memory,
@@ -143,7 +147,10 @@ impl Buffer {
         assert!(ring_bytes.is_power_of_two() && ring_bytes >= SLOT_BYTES);
         let slots = ZeroedWords::new((ring_bytes / SLOT_BYTES) as usize)
             .map_err(|source| Error::io("get memory for the slots of the log buffer", source))?;
+        let process = ProcessMark::new()
+            .map_err(|source| Error::io("get memory for the log's process mark", source))?;
         Ok(Buffer {
+            process,
             tail: CachePadded::new(AtomicU64::new(base.as_u64())),
             written: Watermark::new(base),
             slot_mask: slots.len() as u64 - 1,
@@ -168,6 +175,12 @@ impl Buffer {
         self.block_bytes > 1
     }
 
+    /// Whether this process opened the log; false in a forked child.
+    #[inline]
+    pub(crate) fn is_own(&self) -> bool {
+        self.process.is_own()
+    }
+
     /// The largest reservation: half the ring or half a segment, whichever is less.
     pub(crate) fn max_reservation_bytes(&self) -> u64 {
         let half = (self.ring_bytes / 2).min(self.segment_bytes / 2);
@@ -180,10 +193,6 @@ impl Buffer {
         // Relaxed: the addition that made the reservation has acquired it [P9], and it changes
         // only when nothing is reserved and unpublished.
         EpochSeed::from_bits(self.seed.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn ring_bytes(&self) -> u64 {
-        self.ring_bytes
     }
 
     pub(crate) fn memory_kind(&self) -> MemoryKind {
@@ -209,12 +218,23 @@ impl Buffer {
             if let Ok(tail) = self.tail() {
                 return tail;
             }
+            if !self.is_own() {
+                return self.reserved_at_fork();
+            }
             // `stop` holds the lock from before the flag until the end is stored. Where there is
             // none, a pause has ended between the two looks: the lock shows the tail without it.
             if let Some(end) = *self.fixed_end.lock() {
                 return end;
             }
         }
+    }
+
+    /// The fixed end of a tail with a flag, in a forked child, where the lock may be held for ever.
+    #[cold]
+    fn reserved_at_fork(&self) -> Lsn {
+        let fixed_end = self.fixed_end.try_lock().and_then(|end| *end);
+        // Relaxed: no thread of this process changes it.
+        fixed_end.unwrap_or_else(|| Lsn::new(self.tail.load(Ordering::Relaxed) & !FLAGS))
     }
 
     /// The end above which the ring's bytes still belong to the lap before.
@@ -227,6 +247,9 @@ impl Buffer {
     #[inline]
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Claim, Stop> {
         debug_assert!(bytes.is_multiple_of(frame::ALIGN_BYTES) && bytes >= 24);
+        if !self.is_own() {
+            return Err(Stop::Forked);
+        }
         // Acquire: shows the seed of the life that the range lies in; pairs with the Release in
         // `resume` [P9]. The addition alone makes the range this thread's own; its bytes reach
         // others through the slot [P1], and the lap before left them through `written` [P2].
@@ -368,8 +391,7 @@ impl Buffer {
     /// Calls `read` with the bytes of `[from, to)`.
     ///
     /// # Safety
-    /// - *Written* is not above `from`, and does not pass it during the call: the caller holds the
-    ///   write lock, or has claimed the range for a flight.
+    /// - The caller holds the write lock, and `from` is *written*.
     /// - `[from, to)` is a run of reservations for which `published_end` gave an end.
     #[expect(unsafe_code, reason = "only the walk over the slots knows that the bytes rest")]
     pub(crate) unsafe fn read<R>(
@@ -382,7 +404,7 @@ impl Buffer {
         // SAFETY:
         // - length: published ranges lie below `written + ring`, and `from` is not below `written`.
         // - no writer: an owner stops writing when it publishes; the next lap's owner needs
-        //   `written` to pass `from`, which it does not before the call ends.
+        //   `written` to pass `from`, and only the write lock's holder moves it.
         // - earlier writes happened before: P1.
         unsafe { self.memory.read(from.as_u64(), len, read) }
     }
@@ -565,6 +587,10 @@ impl Reserved<'_> {
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
+        if !self.buffer.is_own() {
+            // The range is the parent's: its owner publishes it there.
+            return;
+        }
         self.write_padding();
         self.set_slot();
     }

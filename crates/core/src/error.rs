@@ -29,6 +29,9 @@ pub enum ErrorKind {
     NoSpace,
     /// The log was closed through another handle. Open it again.
     Closed,
+    /// The log was opened by another process, which this one was forked from. Nothing was changed.
+    /// Open the log again in this process, after the other one has closed it.
+    Forked,
     /// A write or sync failed earlier; the log accepts nothing more. Everything that was
     /// acknowledged is safe: drop all handles and open the log again.
     Poisoned,
@@ -36,7 +39,8 @@ pub enum ErrorKind {
     NotFound,
     /// `create_new` was asked for and there is a log already.
     AlreadyExists,
-    /// The folder holds something that is not a Palisade log. Nothing was changed.
+    /// The folder holds something that is not a Palisade log, or a link, a FIFO or a folder in the
+    /// place of one of the log's files. Nothing was changed.
     Foreign,
     /// The log was written in a format that this version does not know. Nothing was changed.
     Unsupported,
@@ -181,10 +185,12 @@ impl Error {
         matches!(self.kind, ErrorKind::NoRoom | ErrorKind::NoSpace | ErrorKind::Locked)
     }
 
-    /// Whether this handle is of no further use: the log is poisoned, closed, or damaged.
+    /// Whether this handle is of no further use: the log is poisoned, closed, damaged, or another
+    /// process's.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
-        matches!(self.kind, ErrorKind::Poisoned | ErrorKind::Closed | ErrorKind::Corrupt)
+        use ErrorKind::{Closed, Corrupt, Forked, Poisoned};
+        matches!(self.kind, Poisoned | Closed | Corrupt | Forked)
     }
 
     /// The LSN that the error is about, where there is one.
@@ -242,6 +248,10 @@ impl ErrorKind {
                 "the disk is full; nothing is lost: free space, then wait or append again"
             }
             ErrorKind::Closed => "the log was closed; open it again",
+            ErrorKind::Forked => {
+                "the log was opened by another process: open it again in this one, after that one \
+                 has closed it"
+            }
             ErrorKind::Poisoned => {
                 "the log accepts nothing more; what was acknowledged is safe: drop all handles \
                  and open it again"

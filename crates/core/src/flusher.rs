@@ -101,6 +101,7 @@ impl Flusher {
 
     /// Starts the thread if it does not run.
     pub(crate) fn ensure_started(commit: &Arc<Commit>, interval: Option<Duration>) -> Result<()> {
+        commit.check_process()?;
         let mut thread = commit.flusher.thread.lock();
         if thread.is_none() {
             let log = Arc::clone(commit);
@@ -142,7 +143,8 @@ impl Mailbox {
 fn run(commit: &Commit, interval: Option<Duration>) {
     commit.flusher.mailbox.lock().parker = Some(Parker::current());
     let mut due = interval.map(|interval| Instant::now() + interval);
-    loop {
+    // A callback that forks leaves this thread in the child, too.
+    while commit.check_process().is_ok() {
         let (lead, write, callbacks) = {
             let mut mailbox = commit.flusher.mailbox.lock();
             let callbacks = std::mem::take(&mut mailbox.callbacks);
@@ -156,7 +158,7 @@ fn run(commit: &Commit, interval: Option<Duration>) {
         let idle = !lead && !write && callbacks.is_empty();
         if write {
             // A failure has poisoned the log or, on a full disk, shows to whoever needs the room.
-            survive(|| drop(commit.write_behind()));
+            survive(|| drop(commit.write_filled()));
         }
         run_callbacks(callbacks);
         if lead {

@@ -41,5 +41,7 @@ pub use reader::{Record, RecordBuf, Records};
 pub use recovery::{EndCause, LostRange, RecoveryReport};
 pub use stats::Stats;
 pub use store::Uuid;
+#[doc(hidden)]
+pub use sync::ProcessMark;
 pub use ticket::Ticket;
 pub use wal::{Replay, SegmentStart, Tail, Wal};

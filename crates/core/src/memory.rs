@@ -57,10 +57,14 @@ impl Memory {
     /// `len` bytes of the mapping `map`, from `offset` on; `None` if it is shorter, or if `len`
     /// is neither a power of two nor 0.
     ///
-    /// The file must be as long as the mapping for as long as the mapping lives: an access
-    /// behind the end of a shortened file ends the process (SIGBUS).
+    /// # Safety
+    /// As long as the mapping lives,
+    /// - the bytes can be read and written: the file is as long as the mapping, and its file system
+    ///   neither lacks space for them nor drops them (an access ends the process with SIGBUS else);
+    /// - they are reached through this memory and its clones only.
     #[must_use]
-    pub fn mapped(map: MmapRaw, offset: usize, len: usize) -> Option<Memory> {
+    #[expect(unsafe_code, reason = "the caller knows what the file lies on, and who else has it")]
+    pub unsafe fn mapped(map: MmapRaw, offset: usize, len: usize) -> Option<Memory> {
         if !is_ring_len(len) {
             return None;
         }
@@ -215,10 +219,6 @@ mod bytes {
     use crate::prefetch;
     use crate::sync::SharedBytes;
 
-    /// The ring begins with a page, as a mapping does: a store can write whole pages of it past the
-    /// operating system's cache.
-    const PAGE_BYTES: usize = 4096;
-
     #[derive(Clone)]
     pub(super) struct Bytes {
         // Cached: the append path must not chase the pointers of `_backing`.
@@ -244,11 +244,8 @@ mod bytes {
     impl Bytes {
         pub(super) fn heap(len: usize) -> Bytes {
             #[expect(clippy::arc_with_non_send_sync, reason = "`Bytes` vouches for both, below")]
-            let backing = Arc::new(SharedBytes::zeroed(len + (PAGE_BYTES - 1)));
-            let start = backing.as_ptr();
-            // Less than a page, so `len` bytes lie behind it.
-            let aligned = start.wrapping_add(start.align_offset(PAGE_BYTES));
-            let base = NonNull::new(aligned).unwrap_or(NonNull::dangling());
+            let backing = Arc::new(SharedBytes::zeroed(len));
+            let base = NonNull::new(backing.as_ptr()).unwrap_or(NonNull::dangling());
             Bytes { base, len, _backing: Backing::Heap(backing) }
         }
 
@@ -334,23 +331,6 @@ mod bytes {
             let slice = unsafe { std::slice::from_raw_parts_mut(self.at(offset), len) };
             slice.fill(0);
             Some(fill(slice))
-        }
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-
-        #[test]
-        fn a_ring_on_the_heap_begins_with_a_page_and_lies_in_its_memory() {
-            // Whatever the allocator gives: it differs from call to call.
-            let rings: Vec<Bytes> = (12..20).map(|shift| Bytes::heap(1 << shift)).collect();
-            for ring in &rings {
-                assert!(ring.at(0).addr().is_multiple_of(PAGE_BYTES), "{} bytes", ring.len());
-                let Backing::Heap(backing) = &ring._backing else { panic!("it is on the heap") };
-                let before = ring.at(0).addr() - backing.as_ptr().addr();
-                assert!(before < PAGE_BYTES, "{before} of {} bytes", ring.len());
-            }
         }
     }
 }

@@ -4,14 +4,12 @@
 //! padding and dead ranges, into batches, and hands out records that borrow its read buffer.
 
 mod frames;
-mod unread;
 
 use std::any::Any;
 use std::fmt;
 
 use self::frames::Payload;
 pub(crate) use self::frames::{EpochSpan, Found, FrameReader, headless_bytes};
-pub(crate) use self::unread::Unread;
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -159,6 +157,9 @@ impl Near {
 
 /// What keeps segments from being released while they are read.
 pub(crate) trait Pinned: Any + Send + Sync {
+    /// Refuses a process that was forked from the one that opened the log.
+    fn check_process(&self) -> Result<()>;
+
     /// Everything below `lsn` is no longer needed. Returns from where on it is to be called again.
     fn advance(&mut self, lsn: Lsn) -> Lsn;
 
@@ -239,8 +240,7 @@ impl Records {
     /// The next record, or `None` at the end.
     ///
     /// # Errors
-    /// `Corrupt` names the LSN of a record that does not validate, or the segment whose header is not
-    /// what it must be; run `palisade verify`.
+    /// `Corrupt` names the LSN of a record that does not validate; run `palisade verify`.
     /// `Truncated`: the records from here on were cut off by
     /// [`truncate_after`](crate::Wal::truncate_after) since the iterator was made.
     /// `Unsupported`: a newer version wrote a kind of record that this one does not know. `Io`:
@@ -295,6 +295,7 @@ impl Records {
 
     /// Goes on to the next data frame, whose whole frame is then in the reader's buffer.
     fn step(&mut self) -> Result<Option<(Lsn, Header)>> {
+        self.keep.as_ref().map_or(Ok(()), |keep| keep.check_process())?;
         while !self.is_finished {
             let Some(span) = self.current_span() else { break };
             let at = self.at;

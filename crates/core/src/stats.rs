@@ -39,7 +39,7 @@ pub struct Stats {
     /// Bytes of memory held by the buffer and its slots.
     pub buffer_memory_bytes: u64,
     /// Whether an append that returned survives the death of the process: the buffer is a
-    /// shared file mapping. False with a heap buffer, and on file systems without a mapped one.
+    /// shared file mapping. False with a buffer on the heap.
     pub appends_survive_kill: bool,
 }
 

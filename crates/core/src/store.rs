@@ -7,15 +7,13 @@
 //! | call | who calls it | blocks on the device |
 //! |---|---|---|
 //! | `read` | readers, recovery | reads |
-//! | `segment` | the first reader of a segment, `open` | reads |
+//! | `segments`, `segments_from` | `open`, tools | reads |
 //! | `write`, `prepare` | the thread that holds the write lock | may |
 //! | `prepare_ahead` | the same, after each write | never |
 //! | `sync`, `mark_durable` | the leader, one at a time | yes |
-//! | `write_durable` | leaders, up to `writes_in_flight` at a time, no `write` beside it | yes |
-//! | `save_state`, `release` | `truncate_before`, `checkpoint`, `close`, one at a time | yes |
-//! | `release_at_open` | `open`, before any append | yes |
+//! | `save_state`, `release` | `truncate_before`, `checkpoint`, `close`, `open`, one at a time | yes |
 //! | `begin_epoch` | `open`, before any append; `truncate_after`, while nothing is appended | yes |
-//! | `old_buffer`, `renew_buffer`, `move_to_fresh_blocks` | `open`, before any append | yes |
+//! | `old_buffer`, `renew_buffer`, `move_tail` | `open`, before any append | yes |
 //! | `pass_buffer_on`, `discard` | `truncate_after`; no write and no sync runs beside the first | yes |
 //!
 //! `write` runs beside `sync`, `read`, `save_state` and `release`; the store must allow it.
@@ -71,6 +69,23 @@ pub struct State {
     pub clean_end: Lsn,
     /// Whether the log was closed cleanly and not opened for writing since.
     pub clean: bool,
+    /// The epochs of a log that was closed, ascending: those with records at or above the head, and
+    /// the running one last, which ends at `clean_end`. An open believes it only where `clean` is
+    /// set. Empty where nobody knows them: an open reads the headers of all segments then.
+    pub epochs: Vec<EpochExtent>,
+}
+
+/// Where the records of one epoch lie, and what its frames' checksums begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochExtent {
+    /// The epoch's number.
+    pub number: u64,
+    /// The epoch's random salt.
+    pub salt: u64,
+    /// Where the epoch begins: the start of its first segment.
+    pub base: Lsn,
+    /// Exclusive end of its records.
+    pub end: Lsn,
 }
 
 /// Where an epoch's first segment says that the life before it ended.
@@ -119,27 +134,31 @@ pub struct Epoch {
     pub predecessor: Predecessor,
 }
 
-/// What an earlier life of the process left in the log buffer's file.
+/// What an earlier process run left in the log buffer.
+///
+/// A buffer that is found was written since the operating system was started: it lies in memory.
 #[derive(Debug)]
 pub enum OldBuffer {
-    /// There is none: a new log, or a store without one.
+    /// There is none: a new log, another boot, or a store without one.
     Missing,
-    /// There is one that does not validate; the text says why. It counts as empty.
+    /// There is one that does not validate; the text says why. It counts as missing.
     Invalid(String),
     /// A valid one.
     Found {
         /// The epoch that the buffer belonged to.
         epoch: u64,
-        /// Whether the operating system has run without interruption since.
-        same_boot: bool,
-        /// Whether it has certainly been started anew since. Neither where nothing tells.
-        other_boot: bool,
-        /// The last durable watermark that was noted with `mark_durable` in this boot.
-        durable: Option<Lsn>,
+        /// The last durable watermark that was noted with `mark_durable`.
+        durable: Lsn,
+        /// Everything below was handed to the operating system with `write`.
+        written: Lsn,
         /// The buffer's bytes: position `lsn % len`. Empty if the buffer was on the heap.
         memory: Memory,
     },
 }
+
+/// Appends log bytes to the vector: those from the first LSN on, at most up to the second, a segment
+/// end or the end of the log. Returns where they end.
+pub type TailSource<'a> = dyn FnMut(Lsn, Lsn, &mut Vec<u8>) -> Result<Lsn> + 'a;
 
 /// The reading half of a store: enough for recovery's decision and for tools beside a writer.
 pub trait ReadStore: Send + Sync + fmt::Debug + 'static {
@@ -157,25 +176,19 @@ pub trait ReadStore: Send + Sync + fmt::Debug + 'static {
     /// is no error here: recovery decides what it means.
     fn segments(&self) -> Result<Vec<Segment>>;
 
-    /// The numbers of all segments that are present, ascending, if a look at one header costs less
-    /// than [`segments`](ReadStore::segments). After a clean end the log asks here, and looks at
-    /// most headers with [`segment`](ReadStore::segment) when their segments are first read.
+    /// The numbers of all segments that are present, ascending, and those of the segments that are
+    /// numbered `from` or above with their headers. The open of a closed log asks here: it reads no
+    /// other headers.
     ///
-    /// The default, `None`, stands for a store that has all headers at hand.
-    ///
-    /// # Errors
-    /// `Io` if they cannot be listed.
-    fn segment_numbers(&self) -> Result<Option<Vec<u64>>> {
-        Ok(None)
-    }
-
-    /// The segment that is kept under `number`, as [`segments`](ReadStore::segments) gives it;
-    /// `None` if there is no such segment.
+    /// The default reads all of them, which suits a store that has them at hand.
     ///
     /// # Errors
     /// As [`segments`](ReadStore::segments).
-    fn segment(&self, number: u64) -> Result<Option<Segment>> {
-        Ok(self.segments()?.into_iter().find(|segment| segment.number == number))
+    fn segments_from(&self, from: u64) -> Result<(Vec<u64>, Vec<Segment>)> {
+        let mut segments = self.segments()?;
+        let numbers = segments.iter().map(|segment| segment.number).collect();
+        segments.retain(|segment| segment.number >= from);
+        Ok((numbers, segments))
     }
 
     /// Reads log bytes that begin at `at` and returns how many there were.
@@ -213,27 +226,6 @@ pub trait Store: ReadStore {
     /// Every error poisons the log.
     fn sync(&self, from: Lsn, to: Lsn) -> Result<()>;
 
-    /// How many [`write_durable`](Store::write_durable) may run at the same time. With 1, the
-    /// default, the log never calls it: it writes, then syncs. With more it ends each sync with a
-    /// block, as if `pad_to_block` were set, so that no two of them touch the same block.
-    fn writes_in_flight(&self) -> usize {
-        1
-    }
-
-    /// Writes `pieces` at `at` and makes them survive power loss, without a sync of what else was
-    /// written: `at` and the end are multiples of 4096, no byte of the range was handed to `write`
-    /// or acknowledged, and all of it lies below [`prepared`](Store::prepared). Calls that run at
-    /// the same time have ranges that do not touch the same block, and end in any order.
-    ///
-    /// # Errors
-    /// `NoSpace`: nobody counts on any byte of the range; the call can be made again once none is
-    /// in flight. Any other kind poisons the log.
-    fn write_durable(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
-        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
-        self.write(at, pieces)?;
-        self.sync(at, at.plus(bytes as u64))
-    }
-
     /// Notes in memory that survives the process, not the operating system, that everything
     /// below `durable` has been synced. Called before the watermark is published.
     ///
@@ -264,30 +256,16 @@ pub trait Store: ReadStore {
     /// `NoSpace` or `Io`: a later open finds the old or the new state.
     fn save_state(&self, state: &State) -> Result<()>;
 
-    /// Frees every segment that lies wholly in `[from, to)`: recycled or deleted.
+    /// Frees every segment that lies wholly in `[from, to)`: recycled or deleted. All of the range
+    /// lies below the head, or between the end of one epoch and the base of the next.
     ///
     /// # Errors
-    /// `NoSpace`, `Io`, and what an archive gives. Segments that could not be freed stay and are freed
-    /// by a later call.
+    /// `NoSpace`, `Io`, and what a callback for released segments gives. Segments that could not be
+    /// freed stay and are freed by a later call.
     fn release(&self, from: Lsn, to: Lsn) -> Result<()>;
 
-    /// Whether [`release`](Store::release) keeps copies of what it frees: the log hands it no segment
-    /// then whose header it has not looked at.
-    fn archives(&self) -> bool {
-        false
-    }
-
-    /// As [`release`](Store::release), while the log is opened: a segment that cannot be archived
-    /// stays, and is no error. A later `release` tries it again and tells.
-    ///
-    /// # Errors
-    /// As [`release`](Store::release), but for those of the archive.
-    fn release_at_open(&self, from: Lsn, to: Lsn) -> Result<()> {
-        self.release(from, to)
-    }
-
     /// Frees every segment that lies wholly in `[from, to)`, whose records were cut off: they are
-    /// never read again, and never archived. A thread of the store may have been at work in them.
+    /// never read again. A thread of the store may have been at work in them.
     ///
     /// # Errors
     /// As [`release`](Store::release).
@@ -312,11 +290,17 @@ pub trait Store: ReadStore {
     /// `Io`; nothing was changed.
     fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()>;
 
-    /// What an earlier life left in the log buffer.
+    /// What an earlier process run left in the log buffer.
     ///
     /// # Errors
     /// `Io` if it is there and cannot be read.
     fn old_buffer(&self) -> Result<OldBuffer>;
+
+    /// Whether the operating system was certainly started anew since the log was last written: then
+    /// what was read is on the medium.
+    fn was_rebooted(&self) -> bool {
+        false
+    }
 
     /// Makes a buffer of `buffer_bytes` for `epoch` in place of the old one, with `durable` as its
     /// last [`mark_durable`](Store::mark_durable). It is zeroed, or holds what an earlier life of the
@@ -326,18 +310,24 @@ pub trait Store: ReadStore {
     /// `NoSpace` or `Io`.
     fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory>;
 
-    /// Puts the bytes of `[from, to)`, which read right and are not written meanwhile, onto the
-    /// medium in other blocks; durable when this returns. Recovery calls it where nobody knows
-    /// whether a sync of them failed: then they may be in the operating system's memory only,
-    /// later syncs would not say so, and writing them again in place could tear what is durable.
+    /// Puts the log's bytes in `[from, to)` into files in which no write or sync has failed.
     ///
-    /// The default syncs, which is enough for a store that forgets what a failed sync lost.
+    /// Each segment of `epoch` with bytes in the range becomes a new file: the old one's bytes below
+    /// `from`, then what `source` gives. The new file is synced before it takes the segment's name,
+    /// oldest segment first, and everything survives power loss when this returns. Recovery calls it
+    /// where a write or sync of these bytes may have failed since the operating system was started:
+    /// they read right then, and neither they nor a later write to the same file need be on the
+    /// medium.
     ///
     /// # Errors
-    /// `NoSpace` or `Io`; the bytes read as before.
-    fn move_to_fresh_blocks(&self, from: Lsn, to: Lsn) -> Result<()> {
-        self.sync(from, to)
-    }
+    /// `NoSpace` or `Io`, and those of `source`. The bytes read as before.
+    fn move_tail(
+        &self,
+        epoch: &Epoch,
+        from: Lsn,
+        to: Lsn,
+        source: &mut TailSource<'_>,
+    ) -> Result<()>;
 
     /// Lets the buffer, its memory as it is, belong to `epoch`, which has begun. Its last
     /// [`mark_durable`](Store::mark_durable) was with that epoch's base.
@@ -345,6 +335,10 @@ pub trait Store: ReadStore {
     /// # Errors
     /// Every error poisons the log.
     fn pass_buffer_on(&self, epoch: u64) -> Result<()>;
+
+    /// All that the buffer holds was written, and nobody appends any more: its memory may be given
+    /// back, with what it notes kept.
+    fn empty_buffer(&self) {}
 
     /// 64 random bits, for salts.
     fn random(&self) -> u64;
@@ -356,7 +350,8 @@ pub trait Store: ReadStore {
         true
     }
 
-    /// Ends background work and lets another process have the log. Only `state`, `segments`,
+    /// Ends background work and lets another process have the log. The log does not call it in a
+    /// forked child; a store whose drop does the same checks for itself. Only `state`, `segments`,
     /// `read` and `place` are called afterwards.
     fn close(&self);
 }

@@ -18,12 +18,12 @@ pub use self::replay::{Replay, SegmentStart};
 use crate::buffer::{Buffer, Stop};
 use crate::commit::Commit;
 use crate::flusher::Flusher;
-use crate::reader::Unread;
 use crate::recovery::{Recovered, recover};
 use crate::store::{State, Store};
-use crate::sync::Mutex;
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::wal::ends::Pins;
 use crate::wal::epochs::{Epochs, cut_off};
+use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Options, RecoveryReport, Result, Stats, SyncPolicy, Uuid};
 use crate::{MIN_SEGMENT_BYTES, check_segment_bytes};
 
@@ -34,10 +34,14 @@ use crate::{MIN_SEGMENT_BYTES, check_segment_bytes};
 /// [`flush_to_os`](Wal::flush_to_os) does; only [`close`](Wal::close) makes a clean end, after
 /// which the next open needs no scan.
 ///
+/// A handle works in the process that opened the log. In a forked child every call that can fail
+/// gives [`Forked`](ErrorKind::Forked), the others return what held at the fork, and dropping the
+/// handle does nothing. The child opens the log again after the parent has closed it.
+///
 /// # What survives
 /// | call returned `Ok` | process kill | OS crash or power loss |
 /// |---|---|---|
-/// | `append`, mapped buffer | yes (without a boot id: only below the first append that was in progress at the kill) | no |
+/// | `append`, log buffer in memory of the operating system | yes | no |
 /// | `append`, heap buffer | no | no |
 /// | `append` under [`SyncPolicy::Os`], `flush_to_os` | yes | no |
 /// | `commit`, `sync`, `wait_durable`, `Ticket::wait`, `.await`; `append` under [`SyncPolicy::Always`] | yes | yes |
@@ -69,16 +73,19 @@ struct Handle {
     writes_behind: bool,
     max_frame_bytes: u64,
     read_ahead_bytes: usize,
+    uuid: Uuid,
     // Never held over a call of the store.
     state: Mutex<State>,
+    // Two fields of `state`, stored under its lock and read without: in a forked child the lock may
+    // be held for ever.
+    head: Watermark,
+    checkpoint: AtomicU64,
     // One change of the saved state at a time; taken before `state`.
     saving: Mutex<LastSave>,
-    // One release at a time, which may copy segments into an archive; taken before `saving`.
+    // One release at a time, whose callback may take long; taken before `saving`.
     releasing: Mutex<()>,
     epochs: Arc<Epochs>,
     pins: Arc<Pins>,
-    // Headers that the open has not looked at.
-    unread: Option<Arc<Unread>>,
     report: RecoveryReport,
 }
 
@@ -96,9 +103,7 @@ impl Wal {
     pub fn with_store(store: impl Store, options: &Options) -> Result<Wal> {
         options.validate()?;
         check_segment_bytes(store.state()?.segment_bytes, MIN_SEGMENT_BYTES)?;
-        // Writes that overlap must not touch the same block.
-        let pad_to_block = options.pad_to_block || store.writes_in_flight() > 1;
-        Wal::open_store(Arc::new(store), &Options { pad_to_block, ..options.clone() })
+        Wal::open_store(Arc::new(store), options)
     }
 
     fn open_store(store: Arc<dyn Store>, options: &Options) -> Result<Wal> {
@@ -108,9 +113,7 @@ impl Wal {
 
     /// Allows reservations: the last step of an open.
     fn begin(store: Arc<dyn Store>, recovered: Recovered, options: &Options) -> Result<Wal> {
-        let Recovered { state, spans, base, memory, mut report, unread } = recovered;
-        let unread =
-            (!unread.is_empty()).then(|| Arc::new(Unread::new(&unread, state.segment_bytes)));
+        let Recovered { state, spans, base, memory, mut report } = recovered;
         let seed = spans.last().expect("a recovered log has a running epoch").seed;
         let buffer = Buffer::new(memory, base, state.segment_bytes, seed)?;
         let buffer = buffer.padded(options.pad_to_block);
@@ -126,8 +129,10 @@ impl Wal {
             max_frame_bytes: buffer.max_reservation_bytes(),
             read_ahead_bytes: options.read_ahead_bytes,
             pins: Arc::default(),
-            unread,
             log: Arc::new(Commit::new(buffer, store, base, options)),
+            uuid: state.uuid,
+            head: Watermark::new(state.head),
+            checkpoint: AtomicU64::new(state.checkpoint.as_u64()),
             state: Mutex::new(state),
             saving: Mutex::new(LastSave::Done),
             releasing: Mutex::new(()),
@@ -255,7 +260,7 @@ impl Wal {
     /// Where the log begins: everything below was truncated.
     #[must_use]
     pub fn head_lsn(&self) -> Lsn {
-        self.handle.state.lock().head
+        self.handle.head.read()
     }
 
     /// The greatest LSN that was given to [`checkpoint`](Wal::checkpoint); less where that lay in
@@ -263,13 +268,14 @@ impl Wal {
     /// of the records below then.
     #[must_use]
     pub fn checkpoint_lsn(&self) -> Lsn {
-        self.handle.state.lock().checkpoint
+        // Relaxed: the value alone counts.
+        Lsn::new(self.handle.checkpoint.load(Ordering::Relaxed))
     }
 
     /// The identity of the log, drawn when it was created.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
-        self.handle.state.lock().uuid
+        self.handle.uuid
     }
 
     /// Bytes of the largest record: half the buffer or half a segment, whichever is less, minus
@@ -320,6 +326,7 @@ impl Wal {
 
     /// What a watermark must reach to cover the record that begins at `lsn`.
     fn end_covering(&self, lsn: Lsn) -> Result<Lsn> {
+        self.handle.log.check_process()?;
         let reserved = self.reserved_lsn();
         if lsn >= reserved {
             let text = format!("the log ends at LSN {reserved}");
@@ -341,6 +348,7 @@ impl Wal {
     /// for the watermark that covers the record.
     #[inline]
     pub(crate) fn check_not_cut(&self, lsn: Lsn) -> Result<()> {
+        self.handle.log.check_process()?;
         self.handle.epochs.check_not_cut(lsn)
     }
 
@@ -360,10 +368,19 @@ impl Wal {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.log.check_process().is_err() {
+            // The log is the parent's, and so are its threads.
+            return;
+        }
         // Nobody else appends: all that was reserved is filled. A failure has nobody to go to;
-        // the mapped buffer keeps the bytes, and recovery replays them.
-        let _ = self.log.write_filled();
+        // a log buffer that outlives the process keeps the bytes, and recovery replays them.
+        let is_all_written =
+            self.log.write_filled().is_ok_and(|written| written >= self.log.buffer.reserved());
         self.log.flusher.stop();
+        // After a failed write or sync the system may drop what was written: the ring has it still.
+        if is_all_written && self.log.check().is_ok() {
+            self.log.store.empty_buffer();
+        }
         let closed = Error::bare(ErrorKind::Closed);
         self.log.fail_waiters(&closed, true);
         self.log.store.close();

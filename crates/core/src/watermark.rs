@@ -11,9 +11,6 @@
 //! | written | the holder of the write lock | overwrite the ring one lap later; read the store |
 //! | durable | the leader | tell a caller that its record survives power loss |
 //!
-//! With several leaders the last two are published under the flights' lock (`commit::flights`): still by
-//! one thread at a time.
-//!
 //! # Ordering pairs
 //! - P2: `publish` (Release) with `read` (Acquire). For *written* it orders the leader's reads
 //!   of the ring before the next lap's copies over the same bytes. For *durable* it orders the

@@ -6,7 +6,8 @@ use std::path::Path;
 
 pub use palisade_core::inspect::{BadPlace, Gap, Outcome, Salvage, Salvaged, Verdict};
 use palisade_core::store::{Segment, State};
-use palisade_store::{ArchiveReader, FileReader, SyncMethod};
+pub use palisade_store::BufferPlace;
+use palisade_store::FileReader;
 
 use crate::{Lsn, Records, Result};
 
@@ -67,13 +68,12 @@ impl Inspector {
         self.files.has_writer()
     }
 
-    /// How the log's commits reached the medium when its state was last saved; never
-    /// [`Auto`](SyncMethod::Auto).
+    /// Where the log buffer lies.
     ///
     /// # Errors
     /// As [`state`](Inspector::state).
-    pub fn sync_method(&self) -> Result<SyncMethod> {
-        self.files.sync_method()
+    pub fn buffer(&self) -> Result<BufferPlace> {
+        self.files.buffer()
     }
 
     /// The records from `from`, or from the head on; ends silently where nothing valid follows.
@@ -144,73 +144,5 @@ impl Inspector {
             verdict.outcome = Outcome::Unfinished;
         }
         Ok(verdict)
-    }
-}
-
-/// The records of the segments that a log has [archived](crate::Options::archive).
-///
-/// To restore them, append what [`records`](Archive::records) gives to a log, in its order. Their
-/// LSNs are those that they had. An archive ends with a segment, at or below the head of the log
-/// that writes it: the records between are archived when their segment is released.
-///
-/// An archive breaks where a segment is missing or damaged, and where the log began anew after a
-/// loss of all that it held, the header of the head's segment included
-/// ([`PointInTime`](crate::RecoveryPolicy::PointInTime)): what that segment held below the head is in
-/// no archive then. The error at such a place names it; [`segments`](Archive::segments) tells where
-/// the line goes on, and `records` reads on from there.
-///
-/// ```
-/// # fn main() -> palisade::Result<()> {
-/// # let folder = std::env::temp_dir().join(format!("palisade-archive-{}", std::process::id()));
-/// # let _ = std::fs::remove_dir_all(&folder);
-/// # std::fs::create_dir(&folder).unwrap();
-/// use palisade::{Options, inspect::Archive};
-///
-/// let kept = folder.join("archive");
-/// let wal = Options::new().segment_bytes(64 << 10).archive(&kept).open(folder.join("log"))?;
-/// let first = wal.append(&[1; 30_000])?.lsn();
-/// wal.append(&[2; 30_000])?;
-/// let third = wal.append(&[3; 30_000])?.lsn(); // in the second segment
-/// wal.truncate_before(third)?; // archives the first
-/// let mut records = Archive::open(&kept)?.records(None)?;
-/// assert_eq!(records.next()?.unwrap().lsn(), first);
-/// # wal.close()?;
-/// # std::fs::remove_dir_all(&folder).unwrap();
-/// # Ok(()) }
-/// ```
-#[derive(Debug)]
-pub struct Archive {
-    files: ArchiveReader,
-    view: palisade_core::inspect::Inspector,
-}
-
-impl Archive {
-    /// A view of the archived segments in the folder `path`.
-    ///
-    /// # Errors
-    /// `NotFound`: there are none. `Corrupt`: the first one's header does not validate.
-    /// `Unsupported`: a newer format. `PermissionDenied`, `Io`.
-    pub fn open(path: impl AsRef<Path>) -> Result<Archive> {
-        let files = ArchiveReader::open(path.as_ref())?;
-        let view = palisade_core::inspect::Inspector::new(ArchiveReader::open(path)?);
-        Ok(Archive { files, view })
-    }
-
-    /// All archived segments, with their headers.
-    ///
-    /// # Errors
-    /// `Io` if they cannot be listed or read.
-    pub fn segments(&self) -> Result<Vec<Segment>> {
-        self.view.segments()
-    }
-
-    /// The records from the one at `from`, or from the first archived one on.
-    ///
-    /// # Errors
-    /// `Corrupt` if headers contradict each other, `Io` if a file cannot be read. The iterator
-    /// gives `Corrupt` at a record that is damaged, or that was in a segment that is missing, and
-    /// where nothing says that the next epoch follows on the one before.
-    pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
-        self.view.records_until(from, self.files.end()?)
     }
 }

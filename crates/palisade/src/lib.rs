@@ -42,8 +42,9 @@ pub use palisade_core::{
 #[cfg(feature = "sim")]
 pub use palisade_store::sim;
 pub use palisade_store::{
-    ArchiveReader, BufferKind, DEFAULT_SEGMENT_BYTES, FileOptions, FileReader, FileStore,
-    MIN_FILE_BYTES, MemStore, OpenMode, SyncMethod, file_system,
+    Archive, ArchiveReader, BufferKind, DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, FileOptions,
+    FileReader, FileStore, MIN_FILE_BYTES, MemStore, OnRelease, OpenMode, ReleasedSegment,
+    file_system,
 };
 pub use wal::Wal;
 

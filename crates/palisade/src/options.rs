@@ -1,9 +1,10 @@
 //! Everything that can be chosen about a log, in one builder.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use palisade_core::{RecoveryPolicy, Replay, SyncPolicy, Verify};
-use palisade_store::{BufferKind, FileOptions, FileStore, OpenMode, SyncMethod};
+use palisade_store::{BufferKind, FileOptions, FileStore, OnRelease, OpenMode};
 
 use crate::{Error, ErrorKind, Lsn, RecoveryReport, Result, Wal};
 
@@ -74,8 +75,8 @@ impl Options {
         self
     }
 
-    /// What the buffer lies on. Default [`BufferKind::Auto`]: a shared file mapping where the
-    /// file system overwrites in place, so that an append survives the death of the process.
+    /// What the buffer lies on. Default [`BufferKind::Auto`]: memory of the operating system where
+    /// that is possible, so that an append survives the death of the process.
     pub fn buffer(mut self, kind: BufferKind) -> Options {
         self.files.buffer = kind;
         self
@@ -121,24 +122,67 @@ impl Options {
         self
     }
 
-    /// How commits reach the medium. Default [`SyncMethod::Auto`]: as the log does; a log that is
-    /// made takes direct writes where a measurement of some milliseconds finds that two at a time make
-    /// 2.5 times as many as `fdatasync`. The promise is the same with
-    /// each. [`SyncMethod::Direct`] takes a multiple of 4096 bytes of log for each commit, or for as
-    /// many as share one write, and pays where many threads commit to a device that works on
-    /// several writes at a time: `palisade doctor` shows whether it does.
-    pub fn sync_method(mut self, method: SyncMethod) -> Options {
-        self.files.sync_method = method;
+    /// Permissions of the files that the log makes, on Unix; elsewhere it means nothing. Default
+    /// [`DEFAULT_FILE_MODE`](crate::DEFAULT_FILE_MODE), `0o600`: only the user that the process runs
+    /// as reads and writes them. The owner's bits of the default must be among those given. A folder
+    /// that the log makes gets the same, and the right to go through it for each that may read:
+    /// `0o700` by default.
+    ///
+    /// The process's umask takes bits away as from any file. Files and folders that are there keep
+    /// what they have. Whoever may read the file `lock` can hold the log's lock.
+    pub fn file_mode(mut self, mode: u32) -> Options {
+        self.files.file_mode = mode;
         self
     }
 
-    /// A folder to which the segments are copied that
-    /// [`truncate_before`](palisade_core::Wal::truncate_before) releases, before the log loses
-    /// them; [`inspect::Archive`](crate::inspect::Archive) reads it. The folder is made at open,
-    /// but not its parents, and not by an open that is refused; it may lie on another file system. Each log needs one of its own: what
-    /// another log has archived is never replaced (`Mismatch`). Default: none.
-    pub fn archive(mut self, path: impl Into<PathBuf>) -> Options {
-        self.files.archive = Some(path.into());
+    /// Gives each segment that [`truncate_before`](palisade_core::Wal::truncate_before) releases to
+    /// `callback`, before the log loses it; [`OnRelease`] says when and on which thread. An
+    /// [`Archive`](crate::Archive) copies the segments into a folder. Default: none.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let folder = std::env::temp_dir().join(format!("palisade-release-{}", std::process::id()));
+    /// # let _ = std::fs::remove_dir_all(&folder);
+    /// use palisade::{Error, OnRelease, Options, ReleasedSegment, Result};
+    /// use std::collections::BTreeMap;
+    /// use std::io::Read;
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// /// Stands for a bucket of an object store.
+    /// #[derive(Debug, Default)]
+    /// struct Bucket(Mutex<BTreeMap<String, Vec<u8>>>);
+    ///
+    /// impl OnRelease for Bucket {
+    ///     fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
+    ///         let mut bytes = Vec::new();
+    ///         segment
+    ///             .reader()
+    ///             .read_to_end(&mut bytes)
+    ///             .map_err(|error| Error::io("read the segment", error))?;
+    ///         // Until this has succeeded the segment stays in the log.
+    ///         let key = format!("{}/{}", segment.uuid, segment.file_name());
+    ///         self.0.lock().unwrap().insert(key, bytes);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let bucket = Arc::new(Bucket::default());
+    /// let wal = Options::new()
+    ///     .segment_bytes(64 << 10)
+    ///     .on_release(Arc::clone(&bucket))
+    ///     .open(&folder)?;
+    /// wal.append(&[1; 30_000])?;
+    /// wal.append(&[2; 30_000])?;
+    /// let third = wal.append(&[3; 30_000])?.lsn(); // in the second segment
+    /// wal.truncate_before(third)?;
+    /// let key = format!("{}/segment-{:020}", wal.uuid(), 0);
+    /// assert!(bucket.0.lock().unwrap().contains_key(&key));
+    /// # wal.close()?;
+    /// # std::fs::remove_dir_all(&folder).unwrap();
+    /// # Ok(()) }
+    /// ```
+    pub fn on_release(mut self, callback: impl OnRelease + 'static) -> Options {
+        self.files.on_release = Some(Arc::new(callback));
         self
     }
 
@@ -203,8 +247,7 @@ impl Options {
     /// # Errors
     /// Refused, and nothing is changed: `InvalidArgument`: an option or the path. `NotFound`,
     /// `AlreadyExists`: as the options ask. `Foreign`: the folder holds something else.
-    /// `Unsupported`: a newer format. `Mismatch`: another segment size, or the
-    /// archive is another log's. `Locked`: another process
+    /// `Unsupported`: a newer format. `Mismatch`: another segment size. `Locked`: another process
     /// holds the log. `Corrupt`: acknowledged data is damaged. `Unclean`: not closed cleanly, and
     /// the policy wants that. `WouldLose`: the policy wants the loss to be named; `NotARecord`,
     /// `Truncated`: no log can end at the place that it names. `PermissionDenied`: the folder may

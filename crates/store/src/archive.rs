@@ -1,187 +1,266 @@
-//! The archive: a folder of copies of the segments that a truncation of the head has released.
+//! The archive: a folder of copies of released segments. It stands beside the store: it writes what
+//! the callback for released segments gets, with plain file calls.
 //!
-//! A segment is copied under a temporary name, synced, renamed to the name that it has in the log,
-//! and the archive's folder is synced, before the log's folder loses it. So the archive may lie on
-//! another file system, and the log's file is recycled as without an archive. What an epoch's end
-//! has cut off is not copied: an archive holds nothing that is not in the log. A copy that was
-//! interrupted is made again by the next truncation.
+//! 1. The segment is copied under a temporary name, and the copy synced.
+//! 2. The copy is renamed to the segment's name, and the archive's folder synced.
+//! 3. The callback returns; only then the log loses the segment.
 //!
-//! An archive belongs to one log. What another log has archived, and what cannot be read for whose
-//! it is, is never replaced.
+//! A crash before step 2 is complete leaves the segment in the log, and the next truncation copies
+//! it again. So the archive may lie on another file system. An archive belongs to one log: a file
+//! of another log, and one whose header cannot be read, is never replaced.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
+use palisade_core::inspect::Inspector;
 use palisade_core::store::{ReadStore, Segment, State};
-use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
+use palisade_core::{Error, ErrorKind, Lsn, Records, Result, Uuid};
 
 use crate::block::BLOCK_BYTES;
-use crate::folder::{Folder, LOCK, segment_name};
-use crate::fs::{Access, DiskFile, Kind, read_full, write_bytes};
-use crate::fs_os::OsDisk;
+use crate::folder::{LOCK, segment_name};
 use crate::header;
-use crate::segment_file::{LOG_AT, SegmentFile};
+use crate::segment_file::LOG_AT;
+use crate::segments::{OnRelease, ReleasedSegment};
 
 const COPY_BYTES: usize = 1 << 20;
 
-/// Where an archive is, or is to be.
+/// Copies released segments into a folder, before the log loses them.
+///
+/// Each log needs an archive of its own; the folder may lie on another file system than the log.
+/// [`ArchiveReader`] reads it.
+///
+/// ```
+/// # let temp = tempfile::tempdir().unwrap();
+/// # let (kept, log) = (temp.path().join("archive"), temp.path().join("log"));
+/// use std::sync::Arc;
+///
+/// use palisade_core::{Options, Wal};
+/// use palisade_store::{Archive, ArchiveReader, FileOptions, FileStore};
+///
+/// let mut files = FileOptions::new();
+/// files.segment_bytes = Some(64 << 10);
+/// files.on_release = Some(Arc::new(Archive::open(&kept)?));
+/// let wal = Wal::with_store(FileStore::open(&log, &files)?, &Options::default())?;
+/// let first = wal.append(&[1; 30_000])?.lsn();
+/// wal.append(&[2; 30_000])?;
+/// let third = wal.append(&[3; 30_000])?.lsn(); // in the second segment
+/// wal.truncate_before(third)?; // archives the first segment
+/// let mut records = ArchiveReader::open(&kept)?.records(None)?;
+/// assert_eq!(records.next()?.unwrap().lsn(), first);
+/// # Ok::<(), palisade_core::Error>(())
+/// ```
 #[derive(Debug)]
-pub(crate) struct ArchivePlace {
-    folder: Folder,
-    is_there: bool,
+pub struct Archive {
+    folder: PathBuf,
+    /// The log whose segments are in the folder, once that is known.
+    owner: OnceLock<Uuid>,
 }
 
-impl ArchivePlace {
-    /// The archive's folder in `path`, for the log in the folder `log`. Changes nothing.
-    pub(crate) fn find(path: &Path, log: &Folder) -> Result<ArchivePlace> {
+impl Archive {
+    /// Opens the archive in the folder `path`. Makes the folder, but not its parents, if it is
+    /// missing: a disk that is not mounted must not yield an empty archive.
+    ///
+    /// # Durability
+    /// The folder's name survives power loss when this returns.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the path is empty, or the folder is a log's. `NotFound`: there is no
+    /// folder to make the folder in. `Foreign`: the path is a file. `PermissionDenied`, `NoSpace`,
+    /// `Io`.
+    pub fn open(path: impl AsRef<Path>) -> Result<Archive> {
+        let path = path.as_ref();
         if path.as_os_str().is_empty() {
             let text = "the path of the archive's folder is empty";
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
-        let disk = log.shared_disk();
-        let named = |error| Error::io("find the archive's folder", error).at_path(path);
-        let path = &std::path::absolute(path).map_err(named)?;
-        if path == log.path() {
-            let text = "the archive's folder is the log's; expected another one";
-            return Err(Error::new(ErrorKind::InvalidArgument, text).at_path(path));
+        let named = |what: &str, error| Error::io(what, error).at_path(path);
+        // The working directory may change while the log is open.
+        let folder =
+            std::path::absolute(path).map_err(|error| named("find the archive's folder", error))?;
+        match fs::create_dir(&folder) {
+            Err(error) if !folder.is_dir() => {
+                let kind = error.kind();
+                let error = named("make the archive's folder", error);
+                return Err(match kind {
+                    io::ErrorKind::NotFound => error.with_kind(ErrorKind::NotFound),
+                    io::ErrorKind::AlreadyExists => error.with_kind(ErrorKind::Foreign),
+                    _ => error,
+                });
+            }
+            _ => {}
         }
-        let kind = disk.kind(path).map_err(named)?;
-        match kind {
-            Kind::Folder => {}
-            // The log's own is made before.
-            Kind::Missing if path.parent() == Some(log.path()) => {}
-            Kind::Missing => crate::open::check_parent(disk.as_ref(), path)?,
-            Kind::Other => {
-                let text = "the archive's path names a file; expected a folder";
-                return Err(Error::new(ErrorKind::Foreign, text).at_path(path));
+        match sync_folder(folder.parent().unwrap_or(&folder)) {
+            // A process that may not read the parent has not made the folder in it.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            synced => {
+                synced.map_err(|error| named("sync the folder that holds the archive's", error))?;
             }
         }
-        Ok(ArchivePlace { folder: Folder::new(disk, path), is_there: kind == Kind::Folder })
+        let archive = Archive { folder, owner: OnceLock::new() };
+        archive.check_no_log().map(|()| archive)
     }
 
-    /// The archive of the log `uuid`, unless it holds another log's segments, or a log. Changes
-    /// nothing.
-    pub(crate) fn archive_of(&self, uuid: Uuid) -> Result<Archive> {
-        let folder = self.folder.clone();
-        // The log's own by another name, too: a copy would take the place of what it is made of.
-        if matches!(folder.disk().kind(&folder.path().join(LOCK)), Ok(Kind::Other)) {
-            let text = "the archive's folder is a log's; expected another one";
-            return Err(Error::new(ErrorKind::InvalidArgument, text).at_path(folder.path()));
-        }
-        let archive = Archive { folder, uuid, temp: format!("segment-{uuid}.tmp") };
-        let numbers = if self.is_there { self.folder.segment_numbers(1)? } else { Vec::new() };
-        for number in numbers {
-            match archive.check_owner(number) {
-                Err(error) if error.kind() == ErrorKind::Mismatch => return Err(error),
-                // Damage in an archive keeps nobody from the log.
-                Err(_) => {}
-                // They are all of one log.
-                Ok(()) => break,
-            }
-        }
-        Ok(archive)
-    }
-}
-
-/// The folder to which released segments go.
-#[derive(Debug)]
-pub(crate) struct Archive {
-    folder: Folder,
-    /// The log whose segments are in it.
-    uuid: Uuid,
-    /// The name of a copy that is not complete: another log's by mistake is another one.
-    temp: String,
-}
-
-impl Archive {
-    /// Makes the folder, but not its parents, if it is missing, and its name durable, whichever
-    /// life made it: segments will be let go of because their copies are in it.
-    ///
-    /// Only an open calls it: an archive that is gone while the log runs may be a disk that was
-    /// taken away.
-    pub(crate) fn make(&self) -> Result<()> {
-        let (disk, path) = (self.folder.disk(), self.folder.path());
-        let named = |error| Error::io("find the archive's folder", error).at_path(path);
-        if disk.kind(path).map_err(named)? == Kind::Missing {
-            crate::open::create_folder(disk, path)?;
-        }
-        crate::open::sync_parent(&self.folder)
-    }
-
-    /// Whether segment `number` may be put into the archive: it is not there yet, or is the log's.
-    fn check_owner(&self, number: u64) -> Result<()> {
-        let name = segment_name(number);
-        let Some(file) = self.folder.open_if_there(&name, Access::Read)? else { return Ok(()) };
-        let (owner, _) = log_of(&self.folder, number, file.as_ref())?;
-        if owner == self.uuid {
+    /// Refuses a log's folder: a copy would take the place of the file that it is made of.
+    fn check_no_log(&self) -> Result<()> {
+        if !self.folder.join(LOCK).exists() {
             return Ok(());
         }
-        let text = format!(
-            "the archive holds a segment of log {owner}, this is log {}: each log needs an \
-             archive of its own",
-            self.uuid
-        );
-        Err(Error::new(ErrorKind::Mismatch, text)
-            .at_path(self.folder.path().join(name))
-            .at_segment(number))
+        let text = "the archive's folder is a log's; expected another one";
+        Err(Error::new(ErrorKind::InvalidArgument, text).at_path(&self.folder))
     }
 
-    /// Copies the first `log_bytes` of segment `number`, and its header, out of `log`: when this
-    /// returns, the copy survives power loss.
-    pub(crate) fn keep(&self, log: &Folder, number: u64, log_bytes: u64) -> Result<()> {
-        self.check_owner(number)?;
-        let name = segment_name(number);
-        let from = log.open(&name, Access::Read)?;
-        let to = self.folder.open(&self.temp, Access::Fresh)?;
-        let copied = copy(from.as_ref(), to.as_ref(), LOG_AT + log_bytes);
-        if let Err(error) = copied {
-            drop(to);
-            // What it took is wanted elsewhere; the error that matters is the first.
-            let _ = self.folder.remove(&self.temp);
-            return Err(self.folder.error("archive the segment", &name, error).at_segment(number));
+    /// The log that the archive belongs to: that of the first segment that can be read, or else
+    /// `newcomer`.
+    fn owner_or(&self, newcomer: Uuid) -> Result<Uuid> {
+        if let Some(owner) = self.owner.get() {
+            return Ok(*owner);
         }
-        self.folder.rename(&self.temp, &name)?;
-        self.folder.sync()
+        // A damaged file tells nothing. It keeps its own number only.
+        let known = |number: &u64| log_of(&self.folder, *number).ok().flatten();
+        let found = segment_numbers(&self.folder)?.iter().find_map(known);
+        Ok(*self.owner.get_or_init(|| found.map_or(newcomer, |(uuid, _)| uuid)))
+    }
+
+    /// Refuses a segment of another log than the archive's.
+    fn check_owner(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
+        let uuid = segment.uuid;
+        let owner = self.owner_or(uuid)?;
+        // Two logs may have begun with the same empty folder.
+        let replaced = log_of(&self.folder, segment.header.number)?.map_or(uuid, |(of, _)| of);
+        if owner == uuid && replaced == uuid {
+            return Ok(());
+        }
+        let other = if owner == uuid { replaced } else { owner };
+        let text = format!(
+            "the archive holds segments of log {other}, this is log {uuid}: each log needs an \
+             archive of its own"
+        );
+        Err(Error::new(ErrorKind::Mismatch, text).at_path(&self.folder))
     }
 }
 
-/// The log that archived segment `number` belongs to, and the bytes of its segments.
-fn log_of(folder: &Folder, number: u64, file: &dyn DiskFile) -> Result<(Uuid, u64)> {
-    let name = segment_name(number);
+impl OnRelease for Archive {
+    /// Copies the segment.
+    ///
+    /// # Durability
+    /// The copy survives power loss when this returns.
+    ///
+    /// # Errors
+    /// `Mismatch`: the folder holds another log's segments. `Corrupt`, `Unsupported`: a file in the
+    /// folder has the segment's name and cannot be read for which log it is of. `InvalidArgument`:
+    /// the folder is a log's. `NoSpace`, `PermissionDenied`, `Io`.
+    fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
+        self.check_no_log()?;
+        self.check_owner(segment)?;
+        let temp = self.folder.join(format!("segment-{}.tmp", segment.uuid));
+        let path = self.folder.join(segment.file_name());
+        let done = copy(segment, &temp)
+            .and_then(|()| fs::rename(&temp, &path))
+            .and_then(|()| sync_folder(&self.folder));
+        done.map_err(|error| {
+            // It may take space that is wanted elsewhere; the error that matters is the first.
+            let _ = fs::remove_file(&temp);
+            Error::io("archive the segment", error).at_path(path)
+        })
+    }
+}
+
+fn copy(segment: &ReleasedSegment<'_>, to: &Path) -> io::Result<()> {
+    let mut file = File::create(to)?;
+    let mut reader = segment.reader();
+    let mut piece = vec![0; COPY_BYTES];
+    loop {
+        match reader.read(&mut piece)? {
+            0 => return file.sync_all(),
+            count => file.write_all(&piece[..count])?,
+        }
+    }
+}
+
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+// NTFS journals names itself and has no call that syncs a folder.
+#[cfg(not(unix))]
+fn sync_folder(_folder: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// The numbers of all segments in `folder`, ascending.
+fn segment_numbers(folder: &Path) -> Result<Vec<u64>> {
+    let number_of = |name: &str| {
+        let number = name.strip_prefix("segment-")?.parse().ok()?;
+        (segment_name(number) == name).then_some(number)
+    };
+    let names = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let names =
+        names.map_err(|error| Error::io("list the archive's folder", error).at_path(folder))?;
+    let mut numbers: Vec<u64> =
+        names.iter().filter_map(|entry| number_of(entry.file_name().to_str()?)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Reads at `offset` of archived segment `number` until `into` is full or the file ends; `None` if
+/// there is no such file.
+fn read(folder: &Path, number: u64, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
+    let path = folder.join(segment_name(number));
+    let read = File::open(&path).and_then(|mut file| {
+        file.seek(SeekFrom::Start(offset))?;
+        let mut done = 0;
+        while done < into.len() {
+            match file.read(&mut into[done..]) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    });
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(|error| {
+            Error::io("read the archived segment", error).at_path(path).at_segment(number)
+        }),
+    }
+}
+
+/// The log that archived segment `number` belongs to, and the bytes of its segments; `None` if
+/// there is no such segment.
+fn log_of(folder: &Path, number: u64) -> Result<Option<(Uuid, u64)>> {
     let mut block = [0; BLOCK_BYTES];
-    let len = read_full(file, 0, &mut block).map_err(|error| {
-        folder.error("read the archived segment's header", &name, error).at_segment(number)
-    })?;
-    header::log_of(&block[..len]).map_err(|fault| {
+    let Some(len) = read(folder, number, 0, &mut block)? else { return Ok(None) };
+    header::log_of(&block[..len]).map(Some).map_err(|fault| {
         let is_unsupported = fault.is_unsupported();
         let kind = if is_unsupported { ErrorKind::Unsupported } else { ErrorKind::Corrupt };
         let text = format!("the archived segment's header {fault}");
-        Error::new(kind, text).at_path(folder.path().join(&name)).at_segment(number)
+        Error::new(kind, text).at_path(folder.join(segment_name(number))).at_segment(number)
     })
 }
 
-fn copy(from: &dyn DiskFile, to: &dyn DiskFile, len: u64) -> std::io::Result<()> {
-    let mut piece = vec![0; COPY_BYTES];
-    let mut at = 0;
-    while at < len {
-        let wanted = (len - at).min(COPY_BYTES as u64) as usize;
-        let read = read_full(from, at, &mut piece[..wanted])?;
-        write_bytes(to, at, &piece[..read])?;
-        at += read as u64;
-        if read < wanted {
-            break;
-        }
-    }
-    to.sync_data()
-}
-
-/// The segments that a log has archived, for reading.
+/// The records of the segments in an [`Archive`].
 ///
-/// The state that it shows is made up from the segments: their log's identity and geometry, and
-/// as the head the first byte of the lowest one.
-#[derive(Debug)]
+/// To restore them, append what [`records`](ArchiveReader::records) gives to a log, in its order.
+/// Their LSNs are those that they had. An archive ends with a segment, at or below the head of the
+/// log that writes it: the records between are archived when their segment is released.
+///
+/// An archive breaks where a segment is missing or damaged, and where the log began anew after a
+/// loss of all that it held, the header of the head's segment included
+/// ([`PointInTime`](palisade_core::RecoveryPolicy::PointInTime)): what that segment held below the
+/// head is in no archive then. The error at such a place names it;
+/// [`segments`](ArchiveReader::segments) shows where the records go on, and `records` reads on from
+/// there.
+///
+/// The state that it gives as a [`ReadStore`] is made up from the segments: their log's identity
+/// and geometry, and as the head the first byte of the lowest one.
+#[derive(Clone, Debug)]
 pub struct ArchiveReader {
-    folder: Folder,
+    folder: PathBuf,
     state: State,
 }
 
@@ -189,56 +268,77 @@ impl ArchiveReader {
     /// Finds archived segments in the folder `path`.
     ///
     /// # Errors
-    /// `NotFound` if there are none, `Corrupt` if the lowest one's header does not validate,
-    /// `Unsupported` if a later version of Palisade wrote it, `PermissionDenied` and `Io`.
+    /// `NotFound`: there are none. `Corrupt`: the lowest one's header does not validate.
+    /// `Unsupported`: a later version of Palisade wrote it. `PermissionDenied`, `Io`.
     pub fn open(path: impl AsRef<Path>) -> Result<ArchiveReader> {
-        let folder = Folder::new(Arc::new(OsDisk), path.as_ref());
-        let none = || {
-            let text = "the folder holds no archived segment";
-            Error::new(ErrorKind::NotFound, text).at_path(folder.path())
+        let folder = path.as_ref();
+        let lowest = segment_numbers(folder)?.first().copied().ok_or_else(|| none(folder))?;
+        let (uuid, segment_bytes) = log_of(folder, lowest)?.ok_or_else(|| none(folder))?;
+        let state = State {
+            uuid,
+            segment_bytes,
+            buffer_bytes: 0,
+            epoch: 0,
+            epoch_base: Lsn::ZERO,
+            epoch_salt: 0,
+            head: Lsn::new(lowest.saturating_mul(segment_bytes)),
+            checkpoint: Lsn::ZERO,
+            clean_end: Lsn::ZERO,
+            clean: false,
+            epochs: Vec::new(),
         };
-        let number = *folder.segment_numbers(1)?.first().ok_or_else(none)?;
-        let file = folder.open(&segment_name(number), Access::Read)?;
-        let (uuid, segment_bytes) = log_of(&folder, number, file.as_ref())?;
-        let state = made_up(uuid, segment_bytes, number);
-        Ok(ArchiveReader { folder, state })
+        Ok(ArchiveReader { folder: folder.to_path_buf(), state })
     }
-}
 
-impl ArchiveReader {
+    /// All archived segments, with their headers.
+    ///
+    /// # Errors
+    /// `Io` if they cannot be listed or read.
+    pub fn segments(&self) -> Result<Vec<Segment>> {
+        let State { uuid, segment_bytes, .. } = self.state;
+        let mut segments = Vec::new();
+        for number in self.numbers()? {
+            let mut block = [0; BLOCK_BYTES];
+            let Some(len) = read(&self.folder, number, 0, &mut block)? else { continue };
+            let header = header::decode(&block[..len], uuid, segment_bytes, number);
+            segments.push(Segment { number, header: header.map_err(|fault| fault.to_string()) });
+        }
+        Ok(segments)
+    }
+
+    /// The records from the one at `from`, or from the first archived one on.
+    ///
+    /// # Errors
+    /// `Corrupt` if headers contradict each other, `Io` if a file cannot be read. The iterator
+    /// gives `Corrupt` at a record that is damaged, or that was in a segment that is missing, and
+    /// where nothing says that the next epoch follows on the one before.
+    pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
+        Inspector::new(self.clone()).records_until(from, self.end()?)
+    }
+
     /// Where the last record of the archive ends.
     ///
     /// # Errors
     /// `NotFound` if the segments have been removed, `PermissionDenied` and `Io`.
     pub fn end(&self) -> Result<Lsn> {
-        let segment_bytes = self.state.segment_bytes;
-        let last = self.folder.segment_numbers(segment_bytes)?.pop();
-        let gone = || {
-            let text = "the archived segments have been removed";
-            Error::new(ErrorKind::NotFound, text).at_path(self.folder.path())
-        };
-        let number = last.ok_or_else(gone)?;
-        let name = segment_name(number);
-        let len = self.folder.open(&name, Access::Read)?.len();
-        let len = len.map_err(|error| self.folder.error("look at the segment", &name, error))?;
-        let log_bytes = len.saturating_sub(LOG_AT).min(segment_bytes);
-        Ok(Lsn::new(number.saturating_mul(segment_bytes)).plus(log_bytes))
+        let number = self.numbers()?.pop().ok_or_else(|| none(&self.folder))?;
+        let path = self.folder.join(segment_name(number));
+        let file = fs::metadata(&path)
+            .map_err(|error| Error::io("look at the archived segment", error).at_path(path))?;
+        let log_bytes = file.len().saturating_sub(LOG_AT).min(self.state.segment_bytes);
+        Ok(Lsn::new(number * self.state.segment_bytes).plus(log_bytes))
+    }
+
+    /// The numbers of all segments whose LSNs exist, ascending.
+    fn numbers(&self) -> Result<Vec<u64>> {
+        let mut numbers = segment_numbers(&self.folder)?;
+        numbers.retain(|&number| number < Lsn::LIMIT.segment(self.state.segment_bytes));
+        Ok(numbers)
     }
 }
 
-fn made_up(uuid: Uuid, segment_bytes: u64, lowest: u64) -> State {
-    State {
-        uuid,
-        segment_bytes,
-        buffer_bytes: 0,
-        epoch: 0,
-        epoch_base: Lsn::ZERO,
-        epoch_salt: 0,
-        head: Lsn::new(lowest.saturating_mul(segment_bytes)),
-        checkpoint: Lsn::ZERO,
-        clean_end: Lsn::ZERO,
-        clean: false,
-    }
+fn none(folder: &Path) -> Error {
+    Error::new(ErrorKind::NotFound, "the folder holds no archived segment").at_path(folder)
 }
 
 impl ReadStore for ArchiveReader {
@@ -247,31 +347,19 @@ impl ReadStore for ArchiveReader {
     }
 
     fn segments(&self) -> Result<Vec<Segment>> {
-        let segment_bytes = self.state.segment_bytes;
-        let mut segments = Vec::new();
-        for number in self.folder.segment_numbers(segment_bytes)? {
-            let name = segment_name(number);
-            let file = self.folder.open(&name, Access::Read)?;
-            let mut block = [0; BLOCK_BYTES];
-            let len = read_full(file.as_ref(), 0, &mut block)
-                .map_err(|error| self.folder.error("read the segment's header", &name, error))?;
-            let decoded = header::decode(&block[..len], self.state.uuid, segment_bytes, number);
-            segments.push(Segment { number, header: decoded.map_err(|fault| fault.to_string()) });
-        }
-        Ok(segments)
+        self.segments()
     }
 
     fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
         let segment_bytes = self.state.segment_bytes;
-        let number = at.segment(segment_bytes);
-        let name = segment_name(number);
-        let Some(file) = self.folder.open_if_there(&name, Access::Read)? else { return Ok(0) };
-        let named = |error| self.folder.error("read the segment", &name, error).at_lsn(at);
-        let file = SegmentFile::new(file, segment_bytes).map_err(named)?;
-        file.read(at.as_u64() % segment_bytes, into).map_err(named)
+        let (number, offset) = (at.segment(segment_bytes), at.as_u64() % segment_bytes);
+        let rest = segment_bytes - offset;
+        let len = usize::try_from(rest).map_or(into.len(), |rest| rest.min(into.len()));
+        let read = read(&self.folder, number, LOG_AT + offset, &mut into[..len]);
+        Ok(read.map_err(|error| error.at_lsn(at))?.unwrap_or(0))
     }
 
     fn place(&self) -> String {
-        self.folder.path().display().to_string()
+        self.folder.display().to_string()
     }
 }

@@ -45,14 +45,14 @@ pub(crate) enum Fault {
     Version(u32),
     /// It validates, and has these unknown incompatible feature bits.
     Features(u32),
-    /// It validates, and names this unknown way of making commits durable.
-    Method(u64),
+    /// It validates, and holds this unknown value in a reserved field.
+    Reserved(u64),
 }
 
 impl Fault {
     /// Whether the block is whole, but of a format that this crate does not know.
     pub(crate) fn is_unsupported(self) -> bool {
-        matches!(self, Fault::Version(_) | Fault::Features(_) | Fault::Method(_))
+        matches!(self, Fault::Version(_) | Fault::Features(_) | Fault::Reserved(_))
     }
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for Fault {
                 write!(f, "has format version {found}, known is {FORMAT_VERSION}")
             }
             Fault::Features(found) => write!(f, "needs the unknown feature bits {found:#x}"),
-            Fault::Method(found) => write!(f, "names the unknown sync method {found}"),
+            Fault::Reserved(found) => write!(f, "holds {found} in a reserved field, known is 0"),
         }
     }
 }
@@ -93,6 +93,13 @@ impl Writer {
 
     pub(crate) fn u64(self, value: u64) -> Writer {
         self.bytes(&value.to_le_bytes())
+    }
+
+    /// Goes on at `offset`, with zeros up to there.
+    pub(crate) fn skip_to(mut self, offset: usize) -> Writer {
+        debug_assert!(self.at <= offset, "fields overlap");
+        self.at = offset;
+        self
     }
 
     pub(crate) fn flag(self, value: bool) -> Writer {
@@ -141,6 +148,13 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.array())
+    }
+
+    /// Goes on at `offset` of the block.
+    pub(crate) fn skip_to(&mut self, offset: usize) {
+        let at = BLOCK_BYTES - self.fields.len();
+        debug_assert!(at <= offset, "fields overlap");
+        self.fields = &self.fields[offset - at..];
     }
 
     pub(crate) fn flag(&mut self) -> bool {

@@ -1,5 +1,4 @@
-//! How many released segments are worth keeping: as many as the log takes between two releases, and
-//! the one that stays for an open.
+//! How many released segments are worth keeping: as many as the log takes between two releases.
 //!
 //! An engine lets go of its log in bursts, at each checkpoint, and then takes as many segments
 //! again. Keeping them costs no space that the log did not take a moment ago, and spares the next
@@ -10,9 +9,6 @@
 
 /// A smaller demand takes this share of the way down at each release.
 const DECAY: u64 = 10;
-
-/// Spares that no running log takes: with the last one a log opens on a full disk.
-const FOR_AN_OPEN: usize = 1;
 
 /// So many times the asked number of spares are kept for the log at most.
 const MOST_TIMES: usize = 4;
@@ -31,14 +27,13 @@ impl Demand {
         self.taken += 1;
     }
 
-    /// Segments are released: how many spares to keep, where `asked` are to be kept at least. Never
-    /// none.
+    /// Segments are released: how many spares to keep, where `asked` are to be kept at least.
     pub(crate) fn at_release(&mut self, asked: usize) -> usize {
         let taken = std::mem::take(&mut self.taken) * DECAY;
         let slow = self.estimate - self.estimate / DECAY + taken / DECAY;
         self.estimate = taken.max(slow);
         let wanted = (self.estimate / DECAY) as usize;
-        wanted.clamp(asked, asked.saturating_mul(MOST_TIMES)).saturating_add(FOR_AN_OPEN)
+        wanted.clamp(asked, asked.saturating_mul(MOST_TIMES))
     }
 }
 
@@ -54,19 +49,19 @@ mod tests {
     #[test]
     fn a_larger_demand_counts_at_once_a_smaller_one_slowly() {
         let mut demand = Demand::default();
-        assert_eq!(release_after(&mut demand, 3), 9);
-        assert_eq!(release_after(&mut demand, 20), 21);
+        assert_eq!(release_after(&mut demand, 3), 8);
+        assert_eq!(release_after(&mut demand, 20), 20);
         let next = release_after(&mut demand, 0);
-        assert!((16..21).contains(&next), "{next}");
-        assert_eq!((0..100).map(|_| release_after(&mut demand, 2)).last(), Some(9));
+        assert!((15..20).contains(&next), "{next}");
+        assert_eq!((0..100).map(|_| release_after(&mut demand, 2)).last(), Some(8));
     }
 
     #[test]
-    fn one_spare_stays_and_a_burst_does_not_stay_for_ever() {
+    fn a_burst_does_not_stay_for_ever() {
         let mut demand = Demand::default();
-        assert_eq!(demand.at_release(0), 1);
-        assert_eq!(release_after(&mut demand, 10_000), 8 * MOST_TIMES + FOR_AN_OPEN);
-        assert_eq!(demand.at_release(0), 1, "none was asked for, whatever the log takes");
+        assert_eq!(demand.at_release(0), 0);
+        assert_eq!(release_after(&mut demand, 10_000), 8 * MOST_TIMES);
+        assert_eq!(demand.at_release(0), 0, "none was asked for, whatever the log takes");
         assert_eq!(demand.at_release(usize::MAX), usize::MAX);
     }
 }

@@ -6,41 +6,41 @@ use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
-use palisade_core::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store};
+use palisade_core::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store, TailSource};
 use palisade_core::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
 use parking_lot::Mutex;
 
-use crate::boot::BootId;
-use crate::buffer_file::{self, RingHeader, SyncLine};
-use crate::folder::{BUFFER, Folder, LOCK, META};
-use crate::fs::{Access, Disk, DiskFile};
+use crate::buffer_file::{self, BufferFile, BufferName, RingHeader};
+use crate::folder::{Folder, LOCK};
+use crate::fs::{Disk, DiskFile, FolderIdentity};
 use crate::fs_os::OsDisk;
-use crate::meta::MetaFile;
+use crate::meta::{BufferRef, MetaFile};
 use crate::open::{self, Opened};
-use crate::options::{BufferKind, FileOptions, MIN_FILE_BYTES, SyncMethod};
+use crate::options::{BufferKind, FileOptions, MIN_FILE_BYTES};
 use crate::prepare::Preparer;
 use crate::segments::{Segments, Shape};
 
-/// Direct writes that run at the same time at most: a device takes more, but by then a commit has
-/// company enough (docs/decisions/0017-direct-flushing.md).
-const MOST_IN_FLIGHT: usize = 4;
-
 /// A log in a folder of its own.
+///
+/// The folder is opened once: links in its path are followed then, links in the folder never. A
+/// folder that is moved, removed or replaced while the log is open is noticed before the next
+/// segment is made or the state is saved; the log is poisoned then, and what took its place is left
+/// alone.
 ///
 /// | file | what it is |
 /// |---|---|
 /// | `lock` | empty; locked as long as the log is open for writing |
 /// | `meta` | the log's [`State`], in two checksummed copies |
-/// | `buffer` | the log buffer, where it is mapped, and the sync line |
 /// | `segment-<number>` | a header block of 4096 bytes, then the log's bytes |
 /// | `spare-<number>` | a file that becomes a segment; what it holds is never read |
 ///
 /// Files are zeroed ahead of the tail and recycled when they are released, because overwriting
 /// written blocks syncs faster than growing a file. On file systems that are not known to
-/// overwrite in place the store does neither, keeps the log buffer on the heap, and has no sync
-/// line.
+/// overwrite in place the store does neither. The log buffer lies in memory of the operating system
+/// ([`BufferKind`]).
 ///
-/// Dropping the store does what [`close`](Store::close) does.
+/// Dropping the store does what [`close`](Store::close) does. In a forked child both do nothing, and
+/// calls that change the log give [`Forked`](ErrorKind::Forked).
 ///
 /// ```
 /// use palisade_core::store::ReadStore;
@@ -57,13 +57,16 @@ pub struct FileStore {
     uuid: Uuid,
     lock: Box<dyn DiskFile>,
     meta: Mutex<MetaFile>,
-    line: Mutex<Option<SyncLine>>,
-    // The buffer file's first block, once an epoch runs.
-    ring: Mutex<Option<RingHeader>>,
-    buffer: BufferKind,
-    in_place: bool,
-    writes_in_flight: usize,
-    boot: Option<BootId>,
+    /// The folder for log buffers; none where there is no memory file system.
+    memory: Option<Folder>,
+    buffer: Mutex<Option<BufferFile>>,
+    buffer_kind: BufferKind,
+    home: FolderIdentity,
+    /// Whether the log was written last in another folder, so that this one is a copy.
+    is_copy: bool,
+    was_rebooted: bool,
+    /// Where the preparer is to begin, once the state is saved.
+    begins_at: Mutex<Option<Lsn>>,
     segments: Arc<Segments>,
     preparer: Preparer,
 }
@@ -79,9 +82,10 @@ impl FileStore {
     ///   missing; or there is no folder to make the folder in.
     /// - `AlreadyExists`: there is a log, and
     ///   [`CreateNew`](crate::OpenMode::CreateNew) was asked for.
-    /// - `Foreign`: the path is a file, or the folder holds something else.
+    /// - `Foreign`: the path is a file, the folder holds something else, or a name in it stands for
+    ///   a link, a FIFO or a folder where the log has a file.
     /// - `Unsupported`: a later version of Palisade wrote the log.
-    /// - `Mismatch`: the log has segments of another size, or the archive is another log's.
+    /// - `Mismatch`: the log has segments of another size.
     /// - `Corrupt`: neither copy of the state validates.
     /// - `Locked`: the log is open already.
     /// - `PermissionDenied`, `NoSpace`, `Io`: what the operating system said.
@@ -95,8 +99,8 @@ impl FileStore {
         path: &Path,
         options: &FileOptions,
     ) -> Result<FileStore> {
-        let Opened { folder, lock, meta, archive } = open::open(disk, path, options)?;
-        let in_place = folder.disk().overwrites_in_place(path);
+        let Opened { folder, lock, meta } = open::open(disk, path, options)?;
+        let in_place = folder.handle().overwrites_in_place();
         let State { uuid, segment_bytes, .. } = *meta.state();
         let shape = Shape {
             uuid,
@@ -106,22 +110,21 @@ impl FileStore {
             spare_segments: options.spare_segments,
             zero_steps: folder.disk().zero_steps(),
         };
-        let segments = Arc::new(Segments::open(folder.clone(), shape, archive)?);
-        let is_direct = in_place
-            && meta.method() == SyncMethod::Direct
-            && folder.open(META, Access::Direct).is_ok();
+        let segments = Arc::new(Segments::open(folder.clone(), shape, options.on_release.clone())?);
+        let (home, saved) = (folder.handle().identity(), *meta.saved_origin());
+        let boots = saved.boot.zip(folder.disk().boot_id());
         Ok(FileStore {
-            // Without the sync line, a boot id has nothing to vouch for.
-            boot: folder.disk().boot_id().filter(|_| in_place),
+            memory: Folder::memory(folder.shared_disk()),
+            buffer: Mutex::new(None),
+            buffer_kind: options.buffer,
+            home,
+            is_copy: saved.home != home,
+            was_rebooted: boots.is_some_and(|(last, now)| last != now),
+            begins_at: Mutex::new(None),
             folder,
             uuid,
             lock,
             meta: Mutex::new(meta),
-            line: Mutex::new(None),
-            ring: Mutex::new(None),
-            buffer: options.buffer,
-            in_place,
-            writes_in_flight: if is_direct { MOST_IN_FLIGHT } else { 1 },
             preparer: Preparer::new(Arc::clone(&segments)),
             segments,
         })
@@ -133,21 +136,52 @@ impl FileStore {
         self.folder.path()
     }
 
-    /// How the log's commits reach the medium; never [`Auto`](SyncMethod::Auto). Where
-    /// [`Direct`](SyncMethod::Direct) is not possible the log has it, and does as with
-    /// [`DataSync`](SyncMethod::DataSync).
-    #[must_use]
-    pub fn sync_method(&self) -> SyncMethod {
-        self.meta.lock().method()
+    /// Makes the log buffer that the options ask for, or what comes next to it.
+    fn make_buffer(
+        &self,
+        header: RingHeader,
+        durable: Lsn,
+    ) -> Result<Option<(BufferFile, Memory)>> {
+        let Some(memory) = &self.memory else {
+            return match self.buffer_kind {
+                BufferKind::Mapped => Err(no_memory_folder()),
+                _ => Ok(None),
+            };
+        };
+        let make = |ring_bytes| {
+            let name = BufferName(u128::from(self.random()) << 64 | u128::from(self.random()));
+            let header = RingHeader { ring_bytes, ..header };
+            BufferFile::create(memory, header, name, durable)
+        };
+        let with_ring = match self.buffer_kind {
+            BufferKind::Heap => None,
+            BufferKind::Mapped => return make(header.ring_bytes).map(Some),
+            BufferKind::Auto => make(header.ring_bytes).ok(),
+        };
+        // The marks alone take a page or two. Without them an open has more to copy.
+        Ok(with_ring.or_else(|| make(0).ok()))
     }
 
-    fn is_mapped(&self) -> bool {
-        match self.buffer {
-            BufferKind::Auto => self.in_place,
-            BufferKind::Heap => false,
-            BufferKind::Mapped => true,
+    /// Removes the buffers of earlier process runs. What stays takes memory, and nothing else.
+    fn remove_old_buffers(&self) {
+        if let (Some(memory), Some(buffer)) = (&self.memory, self.buffer.lock().as_ref()) {
+            let _ = buffer_file::remove_others(memory, buffer);
         }
     }
+
+    /// Where this process run begins: after the decision, before anything is reported.
+    fn arrive(&self) -> Result<()> {
+        if self.is_copy {
+            self.segments.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+fn no_memory_folder() -> Error {
+    let text = "there is no memory file system for a log buffer that outlives the process; expected \
+                a tmpfs at /dev/shm: mount one, or use BufferKind::Auto";
+    Error::new(ErrorKind::Unsupported, text)
 }
 
 impl ReadStore for FileStore {
@@ -159,12 +193,8 @@ impl ReadStore for FileStore {
         self.segments.list()
     }
 
-    fn segment_numbers(&self) -> Result<Option<Vec<u64>>> {
-        self.segments.numbers().map(Some)
-    }
-
-    fn segment(&self, number: u64) -> Result<Option<Segment>> {
-        self.segments.look(number)
+    fn segments_from(&self, from: u64) -> Result<(Vec<u64>, Vec<Segment>)> {
+        self.segments.list_from(from)
     }
 
     fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
@@ -178,10 +208,15 @@ impl ReadStore for FileStore {
 
 impl Store for FileStore {
     fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
-        self.segments.write(at, pieces)
+        self.segments.check_process()?;
+        self.segments.write(at, pieces)?;
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let mut buffer = self.buffer.lock();
+        buffer.as_mut().map_or(Ok(()), |buffer| buffer.note_written(at.plus(bytes as u64)))
     }
 
     fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
+        self.segments.check_process()?;
         // G6: lack of space that shows this late has lost bytes of the page cache.
         let poisoning = |error: Error| match error.kind() {
             ErrorKind::NoSpace => error.with_kind(ErrorKind::Io),
@@ -190,19 +225,10 @@ impl Store for FileStore {
         self.segments.sync(from, to).map_err(poisoning)
     }
 
-    fn writes_in_flight(&self) -> usize {
-        self.writes_in_flight
-    }
-
-    fn write_durable(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
-        self.segments.write_durable(at, pieces)
-    }
-
     fn mark_durable(&self, durable: Lsn) -> Result<()> {
-        self.segments.close_below(durable);
-        let mut line = self.line.lock();
-        let marked = line.as_mut().map_or(Ok(()), |line| line.mark(durable));
-        marked.map_err(|error| self.folder.error("note the durable LSN", BUFFER, error))
+        self.segments.check_process()?;
+        let mut buffer = self.buffer.lock();
+        buffer.as_mut().map_or(Ok(()), |buffer| buffer.note_durable(durable))
     }
 
     fn prepared(&self) -> Lsn {
@@ -210,6 +236,7 @@ impl Store for FileStore {
     }
 
     fn prepare(&self, to: Lsn) -> Result<()> {
+        self.segments.check_process()?;
         if self.segments.prepare(to)? {
             self.preparer.was_late();
         }
@@ -217,69 +244,112 @@ impl Store for FileStore {
     }
 
     fn prepare_ahead(&self, tail: Lsn) {
-        self.preparer.follow(tail);
+        if self.segments.is_own() {
+            self.preparer.follow(tail);
+        }
     }
 
     fn save_state(&self, state: &State) -> Result<()> {
-        self.meta.lock().save(state)
+        self.segments.check_process()?;
+        self.segments.check_in_place()?;
+        if state.clean {
+            self.segments.remove_what_failed()?;
+        }
+        let mut meta = self.meta.lock();
+        match meta.save(state) {
+            // Without the state nothing can be freed.
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.segments.give_up_reserve() => {
+                meta.save(state)?;
+            }
+            saved => saved?,
+        }
+        drop(meta);
+        if let Some(tail) = self.begins_at.lock().take() {
+            // Not before: the state says now that a write or sync of this process may fail.
+            self.preparer.start(tail);
+            self.remove_old_buffers();
+        }
+        Ok(())
     }
 
     fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
-        self.segments.release(from, to)?
-    }
-
-    fn archives(&self) -> bool {
-        self.segments.archives()
-    }
-
-    fn release_at_open(&self, from: Lsn, to: Lsn) -> Result<()> {
-        // What the archive said is told by the next truncation: the segments are still there.
-        self.segments.release(from, to).map(drop)
+        self.segments.check_process()?;
+        self.segments.release(from, to)
     }
 
     fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
+        self.segments.check_process()?;
         self.segments.discard(from, to)
     }
 
     fn begin_epoch(&self, epoch: &Epoch) -> Result<()> {
-        let is_running = self.ring.lock().is_some();
+        self.segments.check_process()?;
+        let is_running = self.segments.has_epoch();
         if !is_running {
-            self.segments.make_archive()?;
+            self.arrive()?;
         }
         self.segments.begin(epoch, is_running)
     }
 
     fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
-        self.segments.make_archive()?;
+        self.segments.check_process()?;
+        self.arrive()?;
         self.segments.resume(epoch, from)
     }
 
     fn old_buffer(&self) -> Result<OldBuffer> {
-        buffer_file::read_old(&self.folder, self.uuid, self.boot)
+        let saved = *self.meta.lock().saved_origin();
+        match (&self.memory, saved.buffer) {
+            (Some(memory), Some(buffer)) => {
+                buffer_file::read_old(memory, self.uuid, self.home, buffer.name)
+            }
+            _ => Ok(OldBuffer::Missing),
+        }
+    }
+
+    fn was_rebooted(&self) -> bool {
+        self.was_rebooted
     }
 
     fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory> {
-        let ring_bytes = if self.is_mapped() { buffer_bytes } else { 0 };
-        let header = RingHeader { uuid: self.uuid, epoch, ring_bytes, boot: self.boot };
-        let (memory, line) = buffer_file::renew(&self.folder, &header, durable)?;
-        *self.line.lock() = line;
-        *self.ring.lock() = Some(header);
-        // Not before: while an open makes an epoch, it alone takes space and the spare.
-        self.preparer.start(durable);
-        Ok(if ring_bytes == 0 { Memory::heap(buffer_bytes) } else { memory })
+        self.segments.check_process()?;
+        let (uuid, home) = (self.uuid, self.home);
+        let header = RingHeader { uuid, epoch, ring_bytes: buffer_bytes, home };
+        let made = self.make_buffer(header, durable)?;
+        let (buffer, ring) = made.unzip();
+        let named = |buffer: &BufferFile| BufferRef {
+            name: buffer.name(),
+            has_ring: ring.as_ref().is_some_and(|ring| !ring.is_empty()),
+        };
+        self.meta.lock().set_buffer(buffer.as_ref().map(named));
+        *self.buffer.lock() = buffer;
+        *self.begins_at.lock() = Some(durable);
+        let ring = ring.filter(|ring| !ring.is_empty());
+        Ok(ring.unwrap_or_else(|| Memory::heap(buffer_bytes)))
     }
 
-    fn move_to_fresh_blocks(&self, from: Lsn, to: Lsn) -> Result<()> {
-        self.segments.move_to_fresh_blocks(from, to)
+    fn move_tail(
+        &self,
+        epoch: &Epoch,
+        from: Lsn,
+        to: Lsn,
+        source: &mut TailSource<'_>,
+    ) -> Result<()> {
+        self.segments.check_process()?;
+        self.segments.move_tail(epoch, from, to, source)
     }
 
     fn pass_buffer_on(&self, epoch: u64) -> Result<()> {
-        let mut ring = self.ring.lock();
-        let Some(header) = ring.as_mut() else {
-            return Err(Error::new(ErrorKind::Io, "there is no buffer to be passed on"));
-        };
-        header.epoch = epoch;
-        buffer_file::relabel(&self.folder, header)
+        self.segments.check_process()?;
+        self.buffer.lock().as_mut().map_or(Ok(()), |buffer| buffer.pass_on(epoch))
+    }
+
+    fn empty_buffer(&self) {
+        if self.segments.is_own()
+            && let Some(buffer) = self.buffer.lock().as_ref()
+        {
+            buffer.empty();
+        }
     }
 
     fn random(&self) -> u64 {
@@ -288,8 +358,18 @@ impl Store for FileStore {
     }
 
     fn close(&self) {
+        if !self.segments.is_own() {
+            // To unlock the inherited descriptor would unlock the parent's log.
+            return;
+        }
         self.preparer.stop();
-        // Closing the file gives the lock back in any case.
+        if self.meta.lock().state().clean
+            && let Some(buffer) = self.buffer.lock().as_ref()
+        {
+            // A log that was closed needs none. One that stays takes memory until the next open.
+            let _ = buffer.remove();
+        }
+        // A forked child may have the descriptor, too: to close this one would not be enough.
         let _ = self.lock.unlock();
     }
 }

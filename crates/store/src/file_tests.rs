@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use palisade_core::store::{Epoch, OldBuffer, Predecessor, ReadStore, Store};
 use palisade_core::{ErrorKind, Lsn, MemoryKind};
 
-use crate::folder::{segment_name, spare_name};
+use crate::folder::{RESERVE, segment_name, spare_name};
 use crate::test_disk::TestDisk;
-use crate::{FileOptions, FileStore, SyncMethod};
+use crate::{FileOptions, FileStore};
 
 const SEGMENT_BYTES: u64 = 65_536;
 const RING_BYTES: usize = 16_384;
@@ -60,24 +60,9 @@ fn has_spare(path: &Path) -> bool {
 fn open_with_a_spare(disk: &TestDisk, path: &Path, segment_bytes: u64) -> FileStore {
     let options = options(segment_bytes);
     let store = FileStore::open_on(Arc::new(disk.clone()), path, &options).unwrap();
-    store.begin_epoch(&epoch(1, 0)).unwrap();
-    drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
+    begin(&store, 1, 0);
     wait_until("a spare is made", || has_spare(path));
     store
-}
-
-/// On the machine's own disk, which may find either.
-#[test]
-fn a_method_that_was_measured_is_kept_and_leaves_nothing_else() {
-    let temp = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    let method = || FileStore::open(temp.path(), &options(SEGMENT_BYTES)).unwrap().sync_method();
-    let first = method();
-    assert_ne!(first, SyncMethod::Auto);
-    assert_eq!(method(), first);
-    let mut names: Vec<_> = fs::read_dir(temp.path()).unwrap().collect();
-    assert_eq!(names.len(), 2, "{names:?}");
-    names.retain(|entry| entry.as_ref().is_ok_and(|entry| entry.file_name() == "meta"));
-    assert_eq!(names[0].as_ref().unwrap().metadata().unwrap().len(), 8192);
 }
 
 #[test]
@@ -90,133 +75,165 @@ fn opening_an_empty_log_takes_few_syncs() {
     store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
     (state.epoch, state.clean) = (1, false);
     store.save_state(&state).unwrap();
-    // The folder's name 1, meta 2, segment 2, buffer 2, state 2; the spare, beside all this, 2.
+    // The folder's name 1, meta 2, segment 2, state 2; the spare and the reserve, beside all this, 4.
     assert!(disk.controls.syncs() <= 11, "{}", disk.controls.syncs());
 }
 
+/// Begins `epoch` with a buffer, and saves the state.
+fn begin(store: &FileStore, number: u64, base: u64) {
+    store.begin_epoch(&epoch(number, base)).unwrap();
+    drop(store.renew_buffer(number, RING_BYTES, Lsn::new(base)).unwrap());
+    let mut state = store.state().unwrap();
+    (state.epoch, state.epoch_base, state.clean) = (number, Lsn::new(base), false);
+    store.save_state(&state).unwrap();
+}
+
+/// Attacks: power loss would take a folder whose name nobody can sync, with all that is in it.
 #[test]
-fn a_kill_leaves_the_buffer_and_the_durable_mark() {
+fn no_folder_is_made_where_its_name_cannot_be_synced() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    disk.controls.forbid(temp.path());
+    let path = temp.path().join("log");
+    let open = || FileStore::open_on(Arc::new(disk.clone()), &path, &options(SEGMENT_BYTES));
+    let error = open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert_eq!(error.path(), Some(temp.path()), "{error}");
+    assert!(!path.exists(), "nothing was made");
+    // Who made a folder there could sync its name: it is no business of the log's.
+    fs::create_dir(&path).unwrap();
+    drop(open().unwrap());
+}
+
+#[test]
+fn a_kill_leaves_the_buffer_and_its_marks_and_a_restart_of_the_system_is_told() {
     let temp = tempfile::tempdir().unwrap();
     let disk = TestDisk::new(true, 1);
     let store = open(&disk, temp.path());
     assert!(matches!(store.old_buffer().unwrap(), OldBuffer::Missing));
-    let memory = store.renew_buffer(4, RING_BYTES, Lsn::new(8)).unwrap();
-    assert_eq!(memory.kind(), MemoryKind::Mapped);
+    begin(&store, 4, 0);
+    store.write(Lsn::ZERO, &[IoSlice::new(&[1; 800])]).unwrap();
     store.mark_durable(Lsn::new(640)).unwrap();
     drop(store);
 
     let store = open(&disk, temp.path());
+    assert!(!store.was_rebooted());
     match store.old_buffer().unwrap() {
-        OldBuffer::Found { epoch: 4, same_boot: true, durable: Some(durable), memory, .. } => {
-            assert_eq!((durable, memory.len()), (Lsn::new(640), RING_BYTES));
+        OldBuffer::Found { epoch: 4, durable, written, memory } => {
+            let marks = (durable, written, memory.len());
+            assert_eq!(marks, (Lsn::new(640), Lsn::new(800), RING_BYTES));
+            assert_eq!(memory.kind(), MemoryKind::Mapped);
         }
         other => panic!("{other:?}"),
     }
     drop(store);
-
-    let store = open(&TestDisk::new(true, 2), temp.path());
-    let found = store.old_buffer().unwrap();
-    assert!(matches!(found, OldBuffer::Found { same_boot: false, durable: None, .. }), "{found:?}");
+    assert!(open(&TestDisk::new(true, 2), temp.path()).was_rebooted());
 }
 
 #[test]
-fn a_disk_that_copies_on_write_gets_no_mapping_no_line_and_no_recycling() {
+fn a_log_that_was_closed_leaves_no_buffer() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let store = open(&disk, temp.path());
+    begin(&store, 1, 0);
+    assert_eq!(disk.buffers().len(), 1);
+    let mut state = store.state().unwrap();
+    state.clean = true;
+    store.save_state(&state).unwrap();
+    store.close();
+    assert_eq!(disk.buffers(), Vec::<String>::new());
+}
+
+#[test]
+fn an_open_removes_the_buffers_of_earlier_process_runs() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    for number in 1..4 {
+        let store = open(&disk, temp.path());
+        begin(&store, number, (number - 1) * SEGMENT_BYTES);
+        assert_eq!(disk.buffers().len(), 1);
+    }
+}
+
+#[test]
+fn a_disk_that_copies_on_write_gets_no_recycling() {
     let temp = tempfile::tempdir().unwrap();
     let disk = TestDisk::new(false, 1);
     let store = open(&disk, temp.path());
     store.begin_epoch(&epoch(1, 0)).unwrap();
     store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
-    let memory = store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
-    assert_eq!((memory.kind(), memory.len()), (MemoryKind::Heap, RING_BYTES));
-    store.mark_durable(Lsn::new(64)).unwrap();
-    let found = store.old_buffer().unwrap();
-    assert!(matches!(found, OldBuffer::Found { same_boot: false, durable: None, .. }), "{found:?}");
-
-    store.close();
-    let spares = |path: &Path| {
-        fs::read_dir(path)
-            .unwrap()
-            .filter(|entry| {
-                entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("spare-")
-            })
-            .count()
-    };
     let before = spares(temp.path());
     store.release(Lsn::ZERO, Lsn::new(2 * SEGMENT_BYTES)).unwrap();
     assert_eq!(spares(temp.path()), before);
     assert_eq!(store.segments().unwrap().len(), 1);
 }
 
-#[test]
-fn a_full_disk_still_opens_and_everything_goes_on_when_there_is_space() {
-    let temp = tempfile::tempdir().unwrap();
+fn spares(path: &Path) -> usize {
+    let names = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().starts_with("spare-")).count()
+}
+
+/// A log with a spare and the reserve, and its disk, full but for what is removed.
+fn full(path: &Path) -> (TestDisk, FileStore) {
     let disk = TestDisk::new(true, 1);
-    let store = open(&disk, temp.path());
-    store.begin_epoch(&epoch(1, 0)).unwrap();
-    drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
-    wait_until("a spare is made", || has_spare(temp.path()));
-    drop(store);
-
+    let store = open(&disk, path);
+    begin(&store, 1, 0);
+    wait_until("a spare and the reserve are made", || {
+        has_spare(path) && path.join(RESERVE).exists()
+    });
     disk.controls.fill(true);
-    let store = open(&disk, temp.path());
-    store.begin_epoch(&epoch(2, SEGMENT_BYTES)).unwrap();
-    let memory = store.renew_buffer(2, RING_BYTES, Lsn::new(SEGMENT_BYTES)).unwrap();
-    assert_eq!(memory.len(), RING_BYTES);
-    let found = store.old_buffer().unwrap();
-    assert!(matches!(found, OldBuffer::Found { epoch: 2, same_boot: true, .. }), "{found:?}");
-    let mut state = store.state().unwrap();
-    state.epoch = 2;
-    store.save_state(&state).unwrap();
+    (disk, store)
+}
 
-    let end = Lsn::new(4 * SEGMENT_BYTES);
+#[test]
+fn a_log_opens_on_a_full_disk_and_everything_goes_on_when_there_is_space() {
+    let temp = tempfile::tempdir().unwrap();
+    let (disk, store) = full(temp.path());
+    drop(store);
+    disk.controls.free_by_removal();
+    let store = open(&disk, temp.path());
+    begin(&store, 2, SEGMENT_BYTES);
+    disk.controls.fill(true);
+    let end = Lsn::new(6 * SEGMENT_BYTES);
     assert_eq!(store.prepare(end).unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(store.prepare(end).unwrap_err().kind(), ErrorKind::NoSpace);
-    let larger = store.renew_buffer(3, 2 * RING_BYTES, Lsn::ZERO).unwrap_err();
-    assert_eq!(larger.kind(), ErrorKind::NoSpace);
     disk.controls.fill(false);
     store.prepare(end).unwrap();
     assert!(store.prepared() >= end);
     let numbers: Vec<u64> = store.segments().unwrap().iter().map(|found| found.number).collect();
-    assert_eq!(numbers, [0, 1, 2, 3]);
+    assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
 }
 
 #[test]
-fn a_log_that_filled_the_disk_itself_keeps_a_spare_to_open_with() {
+fn a_log_that_filled_the_disk_itself_keeps_the_reserve_to_open_with() {
     let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true, 1);
-    let store = open(&disk, temp.path());
-    store.begin_epoch(&epoch(1, 0)).unwrap();
-    drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
-    wait_until("a spare is made", || has_spare(temp.path()));
-    disk.controls.fill(true);
+    let (disk, store) = full(temp.path());
     let refused = store.prepare(Lsn::new(9 * SEGMENT_BYTES)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NoSpace);
-    assert!(has_spare(temp.path()), "the last spare is for the next open");
+    let reserve = fs::metadata(temp.path().join(RESERVE)).unwrap().len();
+    assert!(reserve > SEGMENT_BYTES, "{reserve} bytes are reserved");
     let base = store.prepared().as_u64();
     drop(store);
-    let store = open(&disk, temp.path());
-    store.begin_epoch(&epoch(2, base)).unwrap();
+    disk.controls.free_by_removal();
+    begin(&open(&disk, temp.path()), 2, base);
 }
 
 #[test]
-fn trimming_leaves_the_spare_that_a_full_disk_needs() {
+fn a_state_that_lacks_space_gets_the_reserves() {
     let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true, 1);
-    let none = || FileOptions { spare_segments: 0, ..options(SEGMENT_BYTES) };
-    let reopen = || FileStore::open_on(Arc::new(disk.clone()), temp.path(), &none()).unwrap();
-    let store = reopen();
-    store.begin_epoch(&epoch(1, 0)).unwrap();
-    drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
-    store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
-    wait_until("a spare is made", || has_spare(temp.path()));
+    let (disk, store) = full(temp.path());
+    let mut state = store.state().unwrap();
+    state.clean = true;
+    store.save_state(&state).unwrap();
     store.close();
     drop(store);
-    let store = reopen();
-    store.resume_epoch(&epoch(1, 0), Lsn::new(3 * SEGMENT_BYTES)).unwrap();
+    // A clean open writes a new meta file, and needs no segment.
     disk.controls.fill(true);
-    store.release(Lsn::ZERO, Lsn::new(SEGMENT_BYTES)).unwrap();
-    assert!(has_spare(temp.path()));
-    store.begin_epoch(&epoch(2, 9 * SEGMENT_BYTES)).unwrap();
+    let store = open(&disk, temp.path());
+    store.resume_epoch(&epoch(1, 0), Lsn::ZERO).unwrap();
+    disk.controls.free_by_removal();
+    store.save_state(&state).unwrap();
+    assert!(!temp.path().join(RESERVE).exists());
 }
 
 #[test]
@@ -224,8 +241,7 @@ fn a_spare_that_was_removed_by_hand_stops_no_release() {
     let temp = tempfile::tempdir().unwrap();
     let disk = TestDisk::new(true, 1);
     let store = open(&disk, temp.path());
-    store.begin_epoch(&epoch(1, 0)).unwrap();
-    drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
+    begin(&store, 1, 0);
     store.prepare(Lsn::new(30 * SEGMENT_BYTES)).unwrap();
     store.close();
     store.release(Lsn::ZERO, Lsn::new(20 * SEGMENT_BYTES)).unwrap();
@@ -257,8 +273,6 @@ fn a_sync_error_that_the_preparer_gets_reaches_the_leader() {
     wait_until("the leader is told", || store.sync(Lsn::ZERO, Lsn::new(6)).is_err());
     let error = store.sync(Lsn::ZERO, Lsn::new(6)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
-    let durable = store.write_durable(Lsn::new(4096), &[IoSlice::new(&[1; 4096])]);
-    assert_eq!(durable.unwrap_err().kind(), ErrorKind::Io);
 }
 
 #[test]
@@ -279,16 +293,90 @@ fn a_write_that_lacks_space_can_be_made_again() {
 }
 
 #[test]
-fn half_made_spares_are_made_again() {
+fn spares_that_an_unclean_end_left_are_removed_and_those_of_a_clean_one_used() {
     let temp = tempfile::tempdir().unwrap();
     let disk = TestDisk::new(true, 1);
+    let marked = |path: &Path| fs::read(path).is_ok_and(|bytes| bytes.ends_with(&[7; 100]));
+    let leave_a_spare = || {
+        let mut bytes = vec![0; 4096 + SEGMENT_BYTES as usize];
+        bytes[4096 + SEGMENT_BYTES as usize - 100..].fill(7);
+        fs::write(temp.path().join(spare_name(30)), bytes).unwrap();
+        fs::write(temp.path().join(spare_name(31)), [1; 100]).unwrap();
+    };
     drop(open(&disk, temp.path()));
-    fs::write(temp.path().join(spare_name(3)), [1; 100]).unwrap();
+    leave_a_spare();
     let store = open(&disk, temp.path());
     store.begin_epoch(&epoch(1, 0)).unwrap();
-    let segment = fs::read(temp.path().join(segment_name(0))).unwrap();
-    assert_eq!(segment.len() as u64, 4096 + SEGMENT_BYTES);
-    assert!(segment[4096..].iter().all(|&byte| byte == 0));
+    assert_eq!(spares(temp.path()), 0, "nobody knows whether a sync of them failed");
+    assert!(!marked(&temp.path().join(segment_name(0))));
+    drop(store);
+
+    leave_a_spare();
+    let store = open(&disk, temp.path());
+    store.resume_epoch(&epoch(1, 0), Lsn::ZERO).unwrap();
+    assert_eq!(spares(temp.path()), 1, "one is only half made");
+    store.prepare(Lsn::new(2 * SEGMENT_BYTES)).unwrap();
+    assert!(marked(&temp.path().join(segment_name(1))));
+}
+
+#[test]
+fn segments_that_an_unclean_end_left_are_not_recycled() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
+    drop(store);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(2, 3 * SEGMENT_BYTES)).unwrap();
+    store.prepare(Lsn::new(5 * SEGMENT_BYTES)).unwrap();
+    store.release(Lsn::ZERO, Lsn::new(3 * SEGMENT_BYTES)).unwrap();
+    assert_eq!(spares(temp.path()), 0);
+    store.release(Lsn::ZERO, Lsn::new(4 * SEGMENT_BYTES)).unwrap();
+    assert_eq!(spares(temp.path()), 1, "this process has made that one");
+}
+
+#[test]
+fn a_tail_that_moves_gets_new_files_with_all_that_lay_below() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true, 1);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.prepare(Lsn::new(2 * SEGMENT_BYTES)).unwrap();
+    let old = vec![3; SEGMENT_BYTES as usize + 1000];
+    store.write(Lsn::ZERO, &[IoSlice::new(&old)]).unwrap();
+    drop(store);
+    let store = open(&disk, temp.path());
+    let inode = |number| inode_of(&temp.path().join(segment_name(number)));
+    // As long as they are open, no other file gets their numbers.
+    let kept = [0, 1].map(|number| fs::File::open(temp.path().join(segment_name(number))).unwrap());
+    let before = [inode(0), inode(1)];
+    let from = Lsn::new(SEGMENT_BYTES - 8);
+    let to = Lsn::new(2 * SEGMENT_BYTES + 16);
+    store
+        .move_tail(&epoch(1, 0), from, to, &mut |at, until, out| {
+            out.resize(until.bytes_since(at) as usize, 5);
+            Ok(until)
+        })
+        .unwrap();
+    assert!(before.iter().all(|old| ![inode(0), inode(1)].contains(old)), "the files are new");
+    drop(kept);
+    let mut found = vec![0; SEGMENT_BYTES as usize];
+    store.read(Lsn::ZERO, &mut found).unwrap();
+    let (below, moved) = found.split_at(SEGMENT_BYTES as usize - 8);
+    assert!(below.iter().all(|&byte| byte == 3) && moved == [5; 8]);
+    store.read(Lsn::new(SEGMENT_BYTES), &mut found).unwrap();
+    assert!(found.iter().all(|&byte| byte == 5));
+    let mut last = [0; 100];
+    let len = store.read(Lsn::new(2 * SEGMENT_BYTES), &mut last).unwrap();
+    assert_eq!(&last[..len], [5; 16], "a segment that only the log buffer held is made");
+    let epochs = store.segments().unwrap();
+    assert!(epochs.into_iter().all(|segment| segment.header.unwrap().epoch == 1));
+}
+
+#[cfg(unix)]
+fn inode_of(path: &Path) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap())
 }
 
 #[test]
@@ -297,8 +385,7 @@ fn the_preparer_keeps_zeros_and_a_segment_ahead_of_the_tail() {
     let temp = tempfile::tempdir().unwrap();
     let disk = TestDisk::new(true, 1);
     let store = FileStore::open_on(Arc::new(disk), temp.path(), &options(LARGE)).unwrap();
-    store.begin_epoch(&epoch(1, 0)).unwrap();
-    drop(store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap());
+    begin(&store, 1, 0);
     let len = |number| {
         let found = fs::metadata(temp.path().join(segment_name(number)));
         found.map_or(0, |found| found.len().saturating_sub(4096))
@@ -357,9 +444,9 @@ fn a_recycled_file_gets_a_header_and_keeps_its_old_bytes() {
 #[test]
 fn an_epoch_that_follows_a_running_one_begins_above_all_that_is_prepared() {
     let temp = tempfile::tempdir().unwrap();
-    let store = open(&TestDisk::new(true, 1), temp.path());
-    store.begin_epoch(&epoch(1, 0)).unwrap();
-    store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
+    let disk = TestDisk::new(true, 1);
+    let store = open(&disk, temp.path());
+    begin(&store, 1, 0);
     store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
     let refused = store.begin_epoch(&epoch(2, 2 * SEGMENT_BYTES)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::OutOfRange, "{refused}");
@@ -372,12 +459,9 @@ fn an_epoch_that_follows_a_running_one_begins_above_all_that_is_prepared() {
     let epochs: Vec<_> = segments.into_iter().map(|found| found.header.unwrap().epoch).collect();
     assert_eq!((epochs[0], epochs[1..].iter().all(|epoch| *epoch == 2)), (1, true), "{epochs:?}");
     drop(store);
-    let store = open(&TestDisk::new(true, 1), temp.path());
+    let store = open(&disk, temp.path());
     let found = store.old_buffer().unwrap();
-    let OldBuffer::Found { epoch: 2, same_boot: true, durable: Some(durable), memory, .. } = found
-    else {
-        panic!("{found:?}")
-    };
+    let OldBuffer::Found { epoch: 2, durable, memory, .. } = found else { panic!("{found:?}") };
     assert_eq!((durable, memory.len()), (base, RING_BYTES));
 }
 
@@ -398,7 +482,7 @@ fn zeros_that_a_cut_overtakes_do_not_reach_the_files_next_life() {
     let predecessor = Predecessor { epoch: 1, end: Lsn::new(64) };
     store.begin_epoch(&Epoch { predecessor, ..epoch(2, base.as_u64()) }).unwrap();
     store.release(Lsn::ZERO, base).unwrap();
-    // Enough of them for every spare but the last.
+    // Enough of them for every spare.
     let segments = 4;
     let end = base.plus(segments * LARGE);
     store.prepare(end).unwrap();

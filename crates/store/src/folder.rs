@@ -4,15 +4,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use palisade_core::{Error, Lsn, Result};
+use palisade_core::{Error, ErrorKind, Lsn, Result};
 
-use crate::fs::{Access, Disk, DiskFile};
+use crate::fs::{Access, Disk, DiskFile, DiskFolder, found_instead};
 
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const META: &str = "meta";
 pub(crate) const META_TEMP: &str = "meta.tmp";
-pub(crate) const BUFFER: &str = "buffer";
-pub(crate) const BUFFER_TEMP: &str = "buffer.tmp";
+/// Space for an open on a full disk; what the file holds is never read.
+pub(crate) const RESERVE: &str = "reserve";
 
 const SEGMENT_PREFIX: &str = "segment-";
 const SEGMENT_DIGITS: usize = 20;
@@ -34,24 +34,39 @@ pub(crate) fn spare_name(number: u64) -> String {
     format!("{SPARE_PREFIX}{number:0SPARE_DIGITS$}")
 }
 
-/// A folder on a disk. Clones share the disk.
+/// An open folder on a disk. Clones share the handle.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     disk: Arc<dyn Disk>,
+    handle: Arc<dyn DiskFolder>,
+    /// By which the folder was opened: for texts, and to see whether it still leads there.
     path: PathBuf,
 }
 
 impl Folder {
-    pub(crate) fn new(disk: Arc<dyn Disk>, path: &Path) -> Folder {
-        Folder { disk, path: path.to_path_buf() }
+    /// Opens the folder at `path`; files that are made in it get the permissions `file_mode`.
+    pub(crate) fn at(disk: &Arc<dyn Disk>, path: &Path, file_mode: u32) -> Result<Folder> {
+        let handle = disk.open_folder(path, file_mode);
+        let handle = handle.map_err(|error| Error::io("open the folder", error).at_path(path))?;
+        Ok(Folder { disk: Arc::clone(disk), handle, path: path.to_path_buf() })
+    }
+
+    /// The folder for log buffers, if the disk has a memory file system.
+    pub(crate) fn memory(disk: &Arc<dyn Disk>) -> Option<Folder> {
+        let (path, handle) = disk.memory_folder()?;
+        Some(Folder { disk: Arc::clone(disk), handle, path })
+    }
+
+    pub(crate) fn shared_disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
     }
 
     pub(crate) fn disk(&self) -> &dyn Disk {
         self.disk.as_ref()
     }
 
-    pub(crate) fn shared_disk(&self) -> Arc<dyn Disk> {
-        Arc::clone(&self.disk)
+    pub(crate) fn handle(&self) -> &dyn DiskFolder {
+        self.handle.as_ref()
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -59,30 +74,18 @@ impl Folder {
     }
 
     pub(crate) fn names(&self) -> Result<Vec<String>> {
-        let names = self.disk.list(&self.path);
+        let names = self.handle.list();
         names.map_err(|error| Error::io("list the log's folder", error).at_path(&self.path))
     }
 
     /// The numbers of all segments whose LSNs exist, in ascending order.
     pub(crate) fn segment_numbers(&self, segment_bytes: u64) -> Result<Vec<u64>> {
-        let [segments, _] = self.segments_and_spares(segment_bytes)?;
-        Ok(segments)
-    }
-
-    /// The numbers of all segments, as above, and of all spares, both ascending: one look.
-    pub(crate) fn segments_and_spares(&self, segment_bytes: u64) -> Result<[Vec<u64>; 2]> {
-        let names = self.names()?;
-        let mut segments = numbers_in(&names, SEGMENT_PREFIX, SEGMENT_DIGITS);
-        segments.retain(|&number| number < Lsn::LIMIT.segment(segment_bytes));
-        Ok([segments, numbers_in(&names, SPARE_PREFIX, SPARE_DIGITS)])
+        Ok(segments_in(&self.names()?, segment_bytes))
     }
 
     /// Opens `name`.
     pub(crate) fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>> {
-        let path = self.path.join(name);
-        self.disk
-            .open(&path, access)
-            .map_err(|error| Error::io("open the file", error).at_path(path))
+        self.handle.open(name, access).map_err(|error| self.open_error(name, error))
     }
 
     /// Opens `name`; `None` if it is not there.
@@ -91,45 +94,78 @@ impl Folder {
         name: &str,
         access: Access,
     ) -> Result<Option<Box<dyn DiskFile>>> {
-        let path = self.path.join(name);
-        match self.disk.open(&path, access) {
+        match self.handle.open(name, access) {
             Ok(file) => Ok(Some(file)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("open the file", error).at_path(path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.open_error(name, error)),
         }
     }
 
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let (from, to) = (self.path.join(from), self.path.join(to));
-        let what = format!("rename {} to this name", from.display());
-        self.disk.rename(&from, &to).map_err(|error| Error::io(&what, error).at_path(to))
+        let what = format!("rename {} to this name", self.path.join(from).display());
+        self.handle.rename(from, to).map_err(|error| self.error(&what, to, error))
     }
 
     /// Removes a file that somebody else may have removed already.
     pub(crate) fn remove_if_there(&self, name: &str) -> Result<()> {
-        let path = self.path.join(name);
-        match self.disk.remove(&path) {
+        match self.handle.remove(name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::io("remove the file", error).at_path(path))
+                Err(self.error("remove the file", name, error))
             }
             _ => Ok(()),
         }
     }
 
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
-        let path = self.path.join(name);
-        self.disk.remove(&path).map_err(|error| Error::io("remove the file", error).at_path(path))
+        self.handle.remove(name).map_err(|error| self.error("remove the file", name, error))
     }
 
     pub(crate) fn sync(&self) -> Result<()> {
-        let synced = self.disk.sync_folder(&self.path);
+        let synced = self.handle.sync();
         synced.map_err(|error| Error::io("sync the log's folder", error).at_path(&self.path))
     }
 
+    /// Refuses to go on in a folder that its path does not lead to any more: what is written in it
+    /// would not be found by the next open. Where the path cannot be looked at, nothing is known,
+    /// and nothing is refused: all calls reach this folder in any case.
+    pub(crate) fn check_in_place(&self) -> Result<()> {
+        if !matches!(self.handle.still_at(&self.path), Ok(false)) {
+            return Ok(());
+        }
+        let text = "this path does not lead to the log's folder any more: the folder was moved, \
+                    removed or replaced while the log was open; what was acknowledged is in the \
+                    folder that the log was opened in, and in no other";
+        Err(Error::new(ErrorKind::NotFound, text).at_path(&self.path))
+    }
+
     /// Names the file `name` in an error of the operating system.
-    pub(crate) fn error(&self, what: &str, name: &str, error: std::io::Error) -> Error {
+    pub(crate) fn error(&self, what: &str, name: &str, error: io::Error) -> Error {
         Error::io(what, error).at_path(self.path.join(name))
     }
+
+    fn open_error(&self, name: &str, error: io::Error) -> Error {
+        let Some(found) = found_instead(&error) else {
+            return self.error("open the file", name, error);
+        };
+        let text = format!(
+            "`{name}` is {found}, where the log needs a regular file, and no link: nothing in it \
+             was read or changed; put the file back that belongs there, or remove the name if \
+             none does"
+        );
+        Error::new(ErrorKind::Foreign, text).at_path(self.path.join(name))
+    }
+}
+
+/// The numbers of all segments among `names` whose LSNs exist, in ascending order.
+pub(crate) fn segments_in(names: &[String], segment_bytes: u64) -> Vec<u64> {
+    let mut segments = numbers_in(names, SEGMENT_PREFIX, SEGMENT_DIGITS);
+    segments.retain(|&number| number < Lsn::LIMIT.segment(segment_bytes));
+    segments
+}
+
+/// The numbers of all spares among `names`, in ascending order.
+pub(crate) fn spares_in(names: &[String]) -> Vec<u64> {
+    numbers_in(names, SPARE_PREFIX, SPARE_DIGITS)
 }
 
 fn numbers_in(names: &[String], prefix: &str, digits: usize) -> Vec<u64> {

@@ -1,20 +1,22 @@
 //! The one door to the file system: what the stores on files ask of it.
 //!
-//! Two small traits, so that the same store runs over the operating system ([`OsDisk`]) and over
-//! disks that fail on purpose. Errors are plain I/O errors here; the callers name the file.
+//! Three small traits, so that the same store runs over the operating system ([`OsDisk`]) and over
+//! disks that fail on purpose. A store opens its folder once, by its path, and reaches every file
+//! through that [`DiskFolder`]: a folder that is moved or replaced meanwhile cannot send it into
+//! another one. Errors are plain I/O errors here; the callers name the file.
 //!
 //! [`OsDisk`]: crate::fs_os::OsDisk
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use palisade_core::{Error, ErrorKind, Memory};
 
 use crate::boot::BootId;
-use crate::options::SyncMethod;
 
 /// Bytes that one call of [`write_zeros`] hands to the file at most.
 const ZERO_WRITE_BYTES: u64 = 1 << 20;
@@ -33,15 +35,9 @@ pub(crate) enum Access {
     WriteOrCreate,
     /// For reading and writing, the file being emptied or made.
     Fresh,
-    /// For writing past the page cache, the file being there: what `write_at` has written survives
-    /// power loss when it returns. Place, length and memory of each write are multiples of
-    /// [`DIRECT_BYTES`]. `Unsupported` where the system or the file system has no such way.
-    Direct,
+    /// For reading and writing, the file being made; one that is there is an error.
+    New,
 }
-
-/// What a write to a file opened with [`Access::Direct`] has to be a multiple of, in place, length
-/// and memory, on every usual device.
-pub(crate) const DIRECT_BYTES: usize = 4096;
 
 /// What lies at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,42 +75,32 @@ impl Default for ZeroSteps {
     }
 }
 
+/// What tells a folder from every other one that this machine has at the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FolderIdentity {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    /// When it was made, in nanoseconds since 1970; 0 where that is not known.
+    pub(crate) born: u64,
+}
+
 /// A file system, and what else a store takes from the world around it. What has a default
 /// differs only on disks that have to behave the same in every run.
 pub(crate) trait Disk: Send + Sync + fmt::Debug {
     /// What lies at `path`, links followed.
     fn kind(&self, path: &Path) -> io::Result<Kind>;
 
-    /// Makes the last component of `path`; its parent has to be there.
-    fn create_folder(&self, path: &Path) -> io::Result<()>;
+    /// Makes the last component of `path`; its parent has to be there. Files in it are to have the
+    /// permissions `file_mode`, and it gets those that fit.
+    fn create_folder(&self, path: &Path, file_mode: u32) -> io::Result<()>;
 
-    /// The names of everything in `folder`, in no order. What is no UTF-8 is replaced.
-    fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
+    /// Opens the folder at `path`, links followed. Files that are made through it get the
+    /// permissions `file_mode`, less what the process's umask takes away.
+    fn open_folder(&self, path: &Path, file_mode: u32) -> io::Result<Arc<dyn DiskFolder>>;
 
-    /// Whether this process may make files in `folder`; changes nothing.
-    fn check_writable(&self, folder: &Path) -> io::Result<()>;
-
-    /// Opens a file.
-    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>>;
-
-    /// Renames a file, replacing what has the name `to`.
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-
-    /// Removes a file.
-    fn remove(&self, path: &Path) -> io::Result<()>;
-
-    /// Makes the names in `folder` survive power loss.
-    fn sync_folder(&self, folder: &Path) -> io::Result<()>;
-
-    /// Whether overwriting a written block of a file in `folder` keeps it in its place. False
-    /// where that is not known.
-    fn overwrites_in_place(&self, folder: &Path) -> bool;
-
-    /// How a new log's commits had best reach the medium. May make and overwrite the file `path`; an
-    /// error of it is no answer, but `DataSync`.
-    fn choose_sync_method(&self, _path: &Path) -> SyncMethod {
-        SyncMethod::DataSync
-    }
+    /// A folder in a memory file system, and its path: its files live as long as the operating
+    /// system runs, and take all of their space when they are allocated. `None` where there is none.
+    fn memory_folder(&self) -> Option<(PathBuf, Arc<dyn DiskFolder>)>;
 
     /// What tells this run of the operating system from every other.
     fn boot_id(&self) -> Option<BootId>;
@@ -140,13 +126,50 @@ pub(crate) trait Disk: Send + Sync + fmt::Debug {
     }
 }
 
+/// An open folder. Wherever it is moved to, and whatever takes its name, its calls reach the files
+/// in it and no others.
+pub(crate) trait DiskFolder: Send + Sync + fmt::Debug {
+    /// The names of everything in the folder, in no order. What is no UTF-8 is replaced.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Whether this process may make files in the folder; changes nothing.
+    fn check_writable(&self) -> io::Result<()>;
+
+    /// Opens the file `name`. What is no regular file is refused with [`not_a_file`], and neither
+    /// waited for nor changed; a link is not followed.
+    fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Renames a file, replacing what has the name `to`.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Makes the names in the folder survive power loss.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Whether overwriting a written block of a file in the folder keeps it in its place. False
+    /// where that is not known.
+    fn overwrites_in_place(&self) -> bool;
+
+    /// What tells the folder from others.
+    fn identity(&self) -> FolderIdentity;
+
+    /// What tells from others what lies at `path` now, links followed; `None` if nothing does.
+    fn identity_of(&self, path: &Path) -> io::Result<Option<FolderIdentity>>;
+
+    /// Whether `path`, by which the folder was opened, leads to it now.
+    fn still_at(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.identity_of(path)? == Some(self.identity()))
+    }
+}
+
 /// An open file. Dropping it closes it and gives its lock back.
 pub(crate) trait DiskFile: Send + Sync + fmt::Debug {
     /// Reads some bytes at `offset`; 0 at the end of the file.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes some of `pieces`, one behind the other, at `offset`; says how many bytes. On a file
-    /// opened with [`Access::Direct`] those survive power loss.
+    /// Writes some of `pieces`, one behind the other, at `offset`; says how many bytes.
     fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// Makes what was written, and the length, survive power loss.
@@ -154,6 +177,10 @@ pub(crate) trait DiskFile: Send + Sync + fmt::Debug {
 
     /// Gets blocks for the first `len` bytes, where the file system can.
     fn allocate(&self, len: u64) -> io::Result<()>;
+
+    /// Gives the blocks of `len` bytes from `offset` on back, where the file system can: they read as
+    /// zeros then.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
     /// The file's length in bytes.
     fn len(&self) -> io::Result<u64>;
@@ -210,7 +237,9 @@ pub(crate) fn write_pieces(
 ) -> io::Result<()> {
     let mut done = 0;
     while done < len {
-        match write_some(file, offset + done as u64, pieces, skip + done, len - done) {
+        let mut window = [IoSlice::new(&[]); ZERO_PIECES];
+        let count = cut(pieces, skip + done, len - done, &mut window);
+        match file.write_at(offset + done as u64, &window[..count]) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => done += written,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -220,27 +249,27 @@ pub(crate) fn write_pieces(
     Ok(())
 }
 
-/// Hands up to `len` bytes of `pieces`, less the first `skip`, to the file with one call; says how
-/// many it took. Allocates nothing.
-pub(crate) fn write_some(
-    file: &dyn DiskFile,
-    offset: u64,
-    pieces: &[IoSlice<'_>],
-    skip: usize,
-    len: usize,
-) -> io::Result<usize> {
-    let mut window = [IoSlice::new(&[]); ZERO_PIECES];
-    let count = cut(pieces, skip, len, &mut window);
-    file.write_at(offset, &window[..count])
+/// The error for a name that stands for something else than a regular file.
+pub(crate) fn not_a_file(found: &'static str) -> io::Error {
+    io::Error::other(NotAFile(found))
 }
 
-/// Whether all of `pieces` can go into a direct write: their memory and their lengths.
-pub(crate) fn is_aligned(pieces: &[IoSlice<'_>]) -> bool {
-    let is_multiple = |number: usize| number.is_multiple_of(DIRECT_BYTES);
-    pieces.iter().all(|piece| {
-        piece.is_empty() || is_multiple(piece.len()) && is_multiple(piece.as_ptr().addr())
-    })
+/// What a name stands for that should be a regular file, if `error` says so.
+pub(crate) fn found_instead(error: &io::Error) -> Option<&'static str> {
+    let cause = error.get_ref()?.downcast_ref::<NotAFile>()?;
+    Some(cause.0)
 }
+
+#[derive(Debug)]
+struct NotAFile(&'static str);
+
+impl fmt::Display for NotAFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it is {}, not a regular file", self.0)
+    }
+}
+
+impl std::error::Error for NotAFile {}
 
 /// Whether an error says that there is no space.
 pub(crate) fn lacks_space(error: &io::Error) -> bool {

@@ -1,16 +1,19 @@
 //! The operating system's file system.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+mod folder;
+
+use std::fs::{self, File, TryLockError};
 use std::io::{self, IoSlice};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
 use palisade_core::Memory;
 
+use self::folder::OsFolder;
+use crate::DEFAULT_FILE_MODE;
 use crate::boot::{self, BootId};
-use crate::choose;
-use crate::fs::{Access, Disk, DiskFile, Kind};
-use crate::options::SyncMethod;
+use crate::fs::{Disk, DiskFile, DiskFolder, Kind};
 
 /// The name of the file system that `folder` lies on, as `ext4` (also for ext2 and ext3) or `nfs`;
 /// its magic number in hexadecimal where the name is not known here.
@@ -20,6 +23,9 @@ use crate::options::SyncMethod;
 pub fn file_system(folder: &Path) -> Option<String> {
     platform::file_system(folder)
 }
+
+/// Where Linux has its memory file system.
+const MEMORY_FOLDER: &str = "/dev/shm";
 
 /// The file system of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -37,53 +43,25 @@ impl Disk for OsDisk {
         }
     }
 
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        match fs::create_dir(path) {
+    fn create_folder(&self, path: &Path, file_mode: u32) -> io::Result<()> {
+        match platform::create_folder(path, file_mode) {
             // Another process was faster; what it makes there is looked at next.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             other => other,
         }
     }
 
-    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
-        let names = fs::read_dir(folder)?;
-        names.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    fn open_folder(&self, path: &Path, file_mode: u32) -> io::Result<Arc<dyn DiskFolder>> {
+        Ok(Arc::new(OsFolder::open(path, file_mode)?))
     }
 
-    fn check_writable(&self, folder: &Path) -> io::Result<()> {
-        platform::check_writable(folder)
-    }
-
-    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
-        if access == Access::Direct {
-            return Ok(Box::new(OsFile::new(platform::open_direct(path)?)));
+    fn memory_folder(&self) -> Option<(PathBuf, Arc<dyn DiskFolder>)> {
+        let path = Path::new(MEMORY_FOLDER);
+        if file_system(path).as_deref() != Some("tmpfs") {
+            return None;
         }
-        let mut options = OpenOptions::new();
-        options.read(true).write(access != Access::Read);
-        options.create(matches!(access, Access::WriteOrCreate | Access::Fresh));
-        options.truncate(access == Access::Fresh);
-        Ok(Box::new(OsFile::new(options.open(path)?)))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
-    }
-
-    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        platform::sync_folder(folder)
-    }
-
-    fn overwrites_in_place(&self, folder: &Path) -> bool {
-        // XFS shares blocks only between files that were cloned on purpose; the log's are not.
-        matches!(file_system(folder).as_deref(), Some("ext4" | "xfs" | "tmpfs"))
-    }
-
-    fn choose_sync_method(&self, path: &Path) -> SyncMethod {
-        choose::measured(self, path, path.parent().and_then(file_system).as_deref())
+        let folder = self.open_folder(path, DEFAULT_FILE_MODE).ok()?;
+        Some((path.to_path_buf(), folder))
     }
 
     fn boot_id(&self) -> Option<BootId> {
@@ -122,17 +100,29 @@ impl DiskFile for OsFile {
         platform::allocate(&self.file, len)
     }
 
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        platform::discard(&self.file, offset, len)
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
+    #[expect(unsafe_code, reason = "knows what the file lies on")]
     fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {
         let end = offset + len;
         if self.len()? < end as u64 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let map: MmapRaw = MmapOptions::new().len(end).map_raw(&self.file)?;
-        Memory::mapped(map, offset, len).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        // SAFETY:
+        // - readable and writable: only files of log buffers are mapped. They lie in a memory file
+        //   system with all of their blocks allocated, nobody shortens them, and this one is long
+        //   enough.
+        // - reached through this memory only: the file is made by one process, which locks it, or,
+        //   while a log is opened, was left by one that has ended.
+        let memory = unsafe { Memory::mapped(map, offset, len) };
+        memory.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
     fn try_lock(&self, shared: bool) -> io::Result<bool> {
@@ -151,10 +141,14 @@ impl DiskFile for OsFile {
 
 #[cfg(unix)]
 mod platform {
-    use std::fs::File;
+    use std::fs::{DirBuilder, File};
     use std::io::{self, IoSlice};
-    use std::os::unix::fs::FileExt;
+    use std::os::unix::fs::{DirBuilderExt, FileExt};
     use std::path::Path;
+
+    use rustix::fs::OFlags;
+
+    use crate::fs::Access;
 
     pub(super) fn read_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         FileExt::read_at(file, into, offset)
@@ -174,13 +168,11 @@ mod platform {
         FileExt::write_at(file, piece, offset)
     }
 
-    pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
-        File::open(folder)?.sync_all()
-    }
-
-    pub(super) fn check_writable(folder: &Path) -> io::Result<()> {
-        use rustix::fs::{Access, AtFlags, CWD, accessat};
-        Ok(accessat(CWD, folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
+    /// The folder gets what fits to files of the permissions `file_mode`: who may read a file may
+    /// go through its folder.
+    pub(super) fn create_folder(path: &Path, file_mode: u32) -> io::Result<()> {
+        let mode = file_mode | (file_mode & 0o444) >> 2;
+        DirBuilder::new().mode(mode).create(path)
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -199,6 +191,18 @@ mod platform {
         }
     }
 
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn discard(file: &File, offset: u64, len: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if len == 0 { Ok(()) } else { Ok(fallocate(file, flags, offset, len)?) }
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(super) fn discard(_file: &File, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Whether all blocks below `len` were written: space that was only allocated counts as a hole.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) fn has_no_hole_below(file: &File, len: u64) -> bool {
@@ -211,30 +215,26 @@ mod platform {
         Ok(())
     }
 
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(super) fn open_direct(path: &Path) -> io::Result<File> {
-        use std::os::unix::fs::OpenOptionsExt;
-
-        use rustix::fs::OFlags;
-        use rustix::io::Errno;
-        let flags = OFlags::DIRECT | OFlags::DSYNC;
-        let mut options = File::options();
-        options.write(true).custom_flags(flags.bits().cast_signed());
-        options.open(path).map_err(|error| match Errno::from_io_error(&error) {
-            // What file systems without such writes say.
-            Some(Errno::INVAL | Errno::OPNOTSUPP) => io::ErrorKind::Unsupported.into(),
-            _ => error,
-        })
-    }
-
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    pub(super) fn open_direct(_path: &Path) -> io::Result<File> {
-        Err(io::ErrorKind::Unsupported.into())
+    /// How the system is asked for `access`, as far as that stays with the open file.
+    pub(super) fn access_flags(access: Access) -> OFlags {
+        match access {
+            Access::Read => OFlags::RDONLY,
+            Access::Write | Access::WriteOrCreate | Access::Fresh | Access::New => OFlags::RDWR,
+        }
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) fn file_system(folder: &Path) -> Option<String> {
-        let magic = rustix::fs::statfs(folder).ok()?.f_type as u32;
+        name_of(rustix::fs::statfs(folder).ok()?.f_type as u32)
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn file_system_of(folder: &File) -> Option<String> {
+        name_of(rustix::fs::fstatfs(folder).ok()?.f_type as u32)
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn name_of(magic: u32) -> Option<String> {
         let name = match magic {
             0xef53 => "ext4",
             0x5846_5342 => "xfs",
@@ -252,6 +252,11 @@ mod platform {
 
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub(super) fn file_system(_folder: &Path) -> Option<String> {
+        None
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(super) fn file_system_of(_folder: &File) -> Option<String> {
         None
     }
 }
@@ -274,22 +279,17 @@ mod platform {
         file.seek_write(piece, offset)
     }
 
-    // NTFS journals names itself and has no call that syncs a folder.
-    pub(super) fn sync_folder(_folder: &Path) -> io::Result<()> {
-        Ok(())
-    }
-
-    // Access lists cannot be asked cheaply; the first file that is made tells.
-    pub(super) fn check_writable(_folder: &Path) -> io::Result<()> {
-        Ok(())
+    // Who may read and write it, the access list of its parent says.
+    pub(super) fn create_folder(path: &Path, _file_mode: u32) -> io::Result<()> {
+        std::fs::create_dir(path)
     }
 
     pub(super) fn allocate(_file: &File, _len: u64) -> io::Result<()> {
         Ok(())
     }
 
-    pub(super) fn open_direct(_path: &Path) -> io::Result<File> {
-        Err(io::ErrorKind::Unsupported.into())
+    pub(super) fn discard(_file: &File, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
     }
 
     pub(super) fn file_system(_folder: &Path) -> Option<String> {
@@ -305,25 +305,7 @@ mod tests {
     fn a_file_system_without_a_name_here_has_its_number_and_does_not_overwrite_in_place() {
         let proc = Path::new("/proc");
         assert_eq!(file_system(proc).as_deref(), Some("0x9fa0"));
-        assert!(!OsDisk.overwrites_in_place(proc));
-    }
-
-    #[test]
-    fn a_direct_handle_writes_blocks_or_is_unsupported() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        let missing = OsDisk.open(&path, Access::Direct).unwrap_err();
-        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
-        fs::write(&path, [0; 8192]).unwrap();
-        let file = match OsDisk.open(&path, Access::Direct) {
-            Ok(file) => file,
-            Err(error) => return assert_eq!(error.kind(), io::ErrorKind::Unsupported),
-        };
-        let mut block = MmapOptions::new().len(4096).map_anon().unwrap();
-        block.fill(7);
-        assert_eq!(file.write_at(4096, &[IoSlice::new(&block)]).unwrap(), 4096);
-        let bytes = fs::read(&path).unwrap();
-        assert_eq!(bytes, [[0; 4096], [7; 4096]].concat());
+        assert!(!OsDisk.open_folder(proc, 0o600).unwrap().overwrites_in_place());
     }
 
     #[test]

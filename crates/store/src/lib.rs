@@ -4,18 +4,19 @@
 //! - [`FileStore`] is a folder: a lock file, a meta file, the log buffer's file, segments of
 //!   fixed size, and spares that become segments.
 //! - [`FileReader`] reads such a folder beside the process that writes it.
+//! - [`OnRelease`] is a callback that gets each segment before the log loses it; [`Archive`] copies
+//!   it into a folder, [`ArchiveReader`] reads that folder.
 //! - `sim`, with the feature of that name: a simulated disk under the store on files, which loses
 //!   power, kills its process and fails by a seed.
 //!
 //! All of them implement the traits of [`palisade_core::store`]. Everything that touches the
-//! operating system goes through one small internal trait, so that the same logic runs over
+//! operating system goes through a few small internal traits, so that the same logic runs over
 //! other disks, too.
 
 mod archive;
 mod block;
 mod boot;
 mod buffer_file;
-mod choose;
 mod demand;
 mod file;
 mod folder;
@@ -37,8 +38,6 @@ mod segments;
 pub mod sim;
 
 #[cfg(test)]
-mod direct_tests;
-#[cfg(test)]
 mod file_tests;
 #[cfg(test)]
 mod full_disk_tests;
@@ -47,11 +46,12 @@ mod reopen_tests;
 #[cfg(test)]
 mod test_disk;
 
-pub use archive::ArchiveReader;
+pub use archive::{Archive, ArchiveReader};
 pub use file::FileStore;
 pub use fs_os::file_system;
 pub use mem::MemStore;
 pub use options::{
-    BufferKind, DEFAULT_SEGMENT_BYTES, FileOptions, MIN_FILE_BYTES, OpenMode, SyncMethod,
+    BufferKind, DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, FileOptions, MIN_FILE_BYTES, OpenMode,
 };
-pub use reader::FileReader;
+pub use reader::{BufferPlace, FileReader};
+pub use segments::{OnRelease, ReleasedSegment};

@@ -6,12 +6,13 @@ use std::hash::BuildHasher;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use palisade_core::store::{
-    Epoch, OldBuffer, Predecessor, ReadStore, Segment, SegmentHeader, State, Store,
+    Epoch, OldBuffer, Predecessor, ReadStore, Segment, SegmentHeader, State, Store, TailSource,
 };
 use palisade_core::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockWriteGuard};
 
 /// Allocations of released segments that are kept to be used again.
 const MAX_SPARES: usize = 4;
@@ -19,8 +20,8 @@ const MAX_SPARES: usize = 4;
 /// A log in memory.
 ///
 /// Clones share their content. So a test drops a log that ran on one clone, which for the store
-/// is the death of the process, and opens it again on another. Nothing keeps two logs from
-/// running on the same content at one time; that is up to the caller.
+/// is the death of the process, and opens it again on another. A second log beside a running one
+/// is refused as [`Locked`](ErrorKind::Locked).
 ///
 /// What `write` was given survives the death of the process, as does the log buffer where it is
 /// [kept](MemStore::kept_buffer); [`lose_power`](MemStore::lose_power) takes more away.
@@ -32,9 +33,17 @@ const MAX_SPARES: usize = 4;
 /// assert_eq!(store.clone().state()?.uuid, store.state()?.uuid);
 /// # Ok::<(), palisade_core::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct MemStore {
     content: Arc<RwLock<Content>>,
+    // This clone's number, once a log has run on it; else 0. Changed under the content's lock.
+    instance: AtomicU64,
+}
+
+impl Clone for MemStore {
+    fn clone(&self) -> MemStore {
+        MemStore { content: Arc::clone(&self.content), instance: AtomicU64::new(0) }
+    }
 }
 
 struct Content {
@@ -45,6 +54,12 @@ struct Content {
     prepared: Lsn,
     buffer: Option<MemBuffer>,
     keeps_buffer: bool,
+    was_rebooted: bool,
+    /// The instance that runs the log, by its number.
+    owner: Option<u64>,
+    instances: u64,
+    /// End of what `write` was given.
+    written: Lsn,
 }
 
 struct MemSegment {
@@ -56,8 +71,7 @@ struct MemSegment {
 
 struct MemBuffer {
     epoch: u64,
-    same_boot: bool,
-    durable: Option<Lsn>,
+    durable: Lsn,
     memory: Memory,
 }
 
@@ -82,6 +96,7 @@ impl MemStore {
                 checkpoint: Lsn::ZERO,
                 clean_end: Lsn::ZERO,
                 clean: true,
+                epochs: Vec::new(),
             },
             segments: BTreeMap::new(),
             spares: Vec::new(),
@@ -89,8 +104,12 @@ impl MemStore {
             prepared: Lsn::ZERO,
             buffer: None,
             keeps_buffer: true,
+            was_rebooted: false,
+            owner: None,
+            instances: 0,
+            written: Lsn::ZERO,
         };
-        MemStore { content: Arc::new(RwLock::new(content)) }
+        MemStore { content: Arc::new(RwLock::new(content)), instance: AtomicU64::new(0) }
     }
 
     /// Whether the log buffer outlives the log that ran on it, as a file mapping does. Default
@@ -101,6 +120,12 @@ impl MemStore {
         self
     }
 
+    /// Does what the death of the process does to the log that runs on the store: another one may run
+    /// on it. What the dead one still calls is not kept away from the content.
+    pub fn kill(&self) {
+        self.content.write().owner = None;
+    }
+
     /// Does what the simplest loss of power does: every byte that no `sync` has covered is
     /// gone, and so are the log buffer's bytes and the durable mark.
     ///
@@ -109,11 +134,29 @@ impl MemStore {
     pub fn lose_power(&self) {
         let mut content = self.content.write();
         content.segments.values_mut().for_each(MemSegment::lose_unsynced);
-        if let Some(buffer) = &mut content.buffer {
-            buffer.same_boot = false;
-            buffer.durable = None;
-            buffer.memory = Memory::heap(buffer.memory.len());
+        content.buffer = None;
+        content.was_rebooted = true;
+        content.owner = None;
+    }
+}
+
+impl MemStore {
+    /// The content, for the one log that may change it.
+    fn locked(&self) -> Result<RwLockWriteGuard<'_, Content>> {
+        let mut content = self.content.write();
+        // Relaxed: changed under the content's lock.
+        let own = self.instance.load(Ordering::Relaxed);
+        if content.owner.is_some_and(|owner| owner != own) {
+            let text = "another log runs on this store";
+            return Err(Error::new(ErrorKind::Locked, text).at_path(self.place()));
         }
+        if content.owner.is_none() {
+            content.instances += 1;
+            content.owner = Some(content.instances);
+            // Relaxed: likewise.
+            self.instance.store(content.instances, Ordering::Relaxed);
+        }
+        Ok(content)
     }
 }
 
@@ -157,6 +200,7 @@ impl Store for MemStore {
             content.write(at, piece)?;
             at = at.plus(piece.len() as u64);
         }
+        content.written = at;
         Ok(())
     }
 
@@ -176,7 +220,7 @@ impl Store for MemStore {
 
     fn mark_durable(&self, durable: Lsn) -> Result<()> {
         if let Some(buffer) = &mut self.content.write().buffer {
-            buffer.durable = Some(durable);
+            buffer.durable = durable;
         }
         Ok(())
     }
@@ -224,7 +268,7 @@ impl Store for MemStore {
     }
 
     fn begin_epoch(&self, epoch: &Epoch) -> Result<()> {
-        let mut content = self.content.write();
+        let mut content = self.locked()?;
         if epoch.base < content.prepared {
             let text = format!("segments are prepared up to LSN {}", content.prepared);
             return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(epoch.base));
@@ -235,7 +279,7 @@ impl Store for MemStore {
     }
 
     fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
-        let mut content = self.content.write();
+        let mut content = self.locked()?;
         let last = content.segments.last_key_value().map(|(_, segment)| segment.header.base);
         let segment_bytes = content.state.segment_bytes;
         let prepared = last.map_or(epoch.base, |base| base.plus(segment_bytes));
@@ -252,21 +296,51 @@ impl Store for MemStore {
         };
         Ok(OldBuffer::Found {
             epoch: buffer.epoch,
-            same_boot: buffer.same_boot,
-            other_boot: !buffer.same_boot,
             durable: buffer.durable,
+            written: content.written.max(buffer.durable),
             memory: buffer.memory.clone(),
         })
     }
 
     fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory> {
-        let mut content = self.content.write();
+        let mut content = self.locked()?;
         let keeps = content.keeps_buffer;
         let memory = if keeps { Memory::kept(buffer_bytes) } else { Memory::heap(buffer_bytes) };
         let left = if keeps { memory.clone() } else { Memory::heap(0) };
-        let durable = Some(durable);
-        content.buffer = Some(MemBuffer { epoch, same_boot: true, durable, memory: left });
+        content.buffer = Some(MemBuffer { epoch, durable, memory: left });
+        (content.was_rebooted, content.written) = (false, durable);
         Ok(memory)
+    }
+
+    fn was_rebooted(&self) -> bool {
+        self.content.read().was_rebooted
+    }
+
+    fn move_tail(
+        &self,
+        epoch: &Epoch,
+        from: Lsn,
+        to: Lsn,
+        source: &mut TailSource<'_>,
+    ) -> Result<()> {
+        let segment_bytes = self.locked()?.state.segment_bytes;
+        let (mut at, mut piece) = (from, Vec::new());
+        while at < to {
+            let number = at.as_u64() / segment_bytes;
+            let base = Lsn::new(number * segment_bytes);
+            piece.clear();
+            // Without the lock: the source reads from this store.
+            let end = source(at, base.plus(segment_bytes), &mut piece)?;
+            let mut content = self.content.write();
+            if !content.segments.contains_key(&number) {
+                content.make(epoch, base, None)?;
+            }
+            content.write(at, &piece)?;
+            drop(content);
+            self.sync(at, end)?;
+            at = end;
+        }
+        Ok(())
     }
 
     fn pass_buffer_on(&self, epoch: u64) -> Result<()> {
@@ -280,7 +354,18 @@ impl Store for MemStore {
         random()
     }
 
-    fn close(&self) {}
+    fn close(&self) {
+        let mut content = self.content.write();
+        // Relaxed: changed under the content's lock.
+        let own = self.instance.load(Ordering::Relaxed);
+        content.owner.take_if(|owner| *owner == own);
+    }
+}
+
+impl Drop for MemStore {
+    fn drop(&mut self) {
+        self.close();
+    }
 }
 
 impl Content {

@@ -1,5 +1,7 @@
 //! What must hold for the store in memory.
 
+use palisade_core::{Options, Wal};
+
 use super::*;
 
 const SEGMENT_BYTES: u64 = 4096;
@@ -67,14 +69,28 @@ fn a_kept_buffer_outlives_the_log_and_not_the_power() {
     store.mark_durable(Lsn::new(64)).unwrap();
     drop(memory);
     match store.old_buffer().unwrap() {
-        OldBuffer::Found { epoch: 1, same_boot: true, durable: Some(durable), memory, .. } => {
+        OldBuffer::Found { epoch: 1, durable, memory, .. } => {
             assert_eq!((durable, memory.len()), (Lsn::new(64), 4096));
         }
         other => panic!("{other:?}"),
     }
     store.lose_power();
-    let found = store.old_buffer().unwrap();
-    assert!(matches!(found, OldBuffer::Found { same_boot: false, durable: None, .. }));
+    assert!(matches!(store.old_buffer().unwrap(), OldBuffer::Missing));
+    assert!(store.was_rebooted());
+}
+
+#[test]
+fn a_second_log_beside_a_running_one_is_refused() {
+    let store = MemStore::new(SEGMENT_BYTES);
+    let options = Options::default();
+    let log = Wal::with_store(store.clone(), &options).unwrap();
+    let lsn = log.commit(b"first").unwrap();
+    let refused = Wal::with_store(store.clone(), &options).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Locked, "{refused}");
+    assert_eq!(log.get(lsn).unwrap().data(), b"first");
+    drop(log);
+    let log = Wal::with_store(store, &options).unwrap();
+    assert_eq!(log.get(lsn).unwrap().data(), b"first");
 }
 
 #[test]

@@ -10,56 +10,92 @@
 //!     64      8  running epoch        72  8  its base        80  8  its salt
 //!     88      8  head                 96  8  checkpoint
 //!    104      8  clean end           112  8  1 if the log is closed cleanly, else 0
-//!    120      8  sync method: 0 fdatasync, 1 direct writes
+//!    120      8  reserved: written as 0; 1 reads as 0, any other value is refused
+//!    128      8  1 if the next field holds a boot id, else 0
+//!    136     16  the boot in which the log was written last
+//!    152      8  device        160  8  inode        168  8  birth time of the log's folder
+//!    176      8  the log buffer: 0 none, 1 marks only, 2 with a ring
+//!    184     16  the number in its file's name
+//!    256      8  number of epochs in the list that follows; 0: there is no list
+//!    264     32  of each: its number, salt, base and exclusive end
 //! ```
 //!
-//! The sync method is only a way of writing, and yet an unknown one is refused: nobody knows what
-//! a log that is written in that way needs from its writer.
+//! The list has the epochs of a log that was closed; beside a cleared flag there is none. More than
+//! [`MAX_EPOCHS`] do not fit, and then there is none, either: the open reads the segments' headers.
 //!
-//! The second copy lies behind the first. A save writes the first, syncs, writes the second, syncs.
-//! A write may leave its copy torn until its sync has succeeded, so the other has to be whole and
-//! on the medium meanwhile. Two rules keep that so, whatever was interrupted and however often:
-//! a new generation begins with the first copy, and the second is written only after the first
-//! was synced with the same generation. Hence, as the file is found:
-//! | first | second | what is on the medium for certain | what comes first |
-//! |---|---|---|---|
-//! | n | n | the first; the second's sync may have failed | the second again, as it is |
-//! | n | damaged | the first: else the second would not have been touched | the second, as the first |
-//! | anything else | n | the second | a new generation in the first |
+//! An earlier build wrote 1 into the reserved field of a log whose commits were direct writes. Such
+//! a log differs from others only in that each sync ended with a block. A value above 1 may stand
+//! for something that this build does not know, so the log is refused as `Unsupported`.
+//!
+//! Each open writes a new file: under a temporary name, both copies, synced, renamed, the folder
+//! synced. So no process writes to a meta file in which another one's write or sync may have failed
+//! ([`trust`](crate::segments)). A later save of the same process writes the first copy, syncs,
+//! writes the second, syncs: at each moment one of them is whole and on the medium. After a save
+//! that failed the next one writes a new file, too.
+//!
+//! The copies lie so far apart that a medium with larger blocks than the file system's (up to
+//! 16 KiB) does not have both in one. In files of earlier builds, which are 8192 bytes long, the second one lies
+//! right behind the first.
 
-use palisade_core::store::State;
+use palisade_core::store::{EpochExtent, State};
 use palisade_core::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result, Uuid, check_segment_bytes};
 
 use crate::block::{BLOCK_BYTES, Block, Fault, Magic, Reader, Writer};
+use crate::boot::BootId;
+use crate::buffer_file::BufferName;
 use crate::folder::{Folder, META, META_TEMP};
-use crate::fs::{Access, DiskFile, read_full, write_bytes};
-use crate::options::SyncMethod;
+use crate::fs::{Access, DiskFile, FolderIdentity, read_full, write_bytes};
 
 const MAGIC: Magic = *b"PALIMETA";
-const DATA_SYNC: u64 = 0;
-const DIRECT: u64 = 1;
+/// The greatest value of the reserved field that is accepted: a log of direct writes.
+const MOST_RESERVED: u64 = 1;
+const MARKS: u64 = 1;
+const RING: u64 = 2;
+/// Where the second copy lies.
+const COPY_STRIDE: u64 = 16 << 10;
+/// Bytes of the file.
+pub(crate) const META_BYTES: u64 = COPY_STRIDE + BLOCK_BYTES as u64;
+/// The length of the files in which it lies behind the first.
+const EARLY_BYTES: u64 = 2 * BLOCK_BYTES as u64;
+const LIST_AT: usize = 256;
+/// Epochs that the list has room for.
+const MAX_EPOCHS: usize = (BLOCK_BYTES - LIST_AT - 8) / 32;
 /// How often a reader beside a writer looks again when it finds no whole copy: it may have met
 /// each of them in the middle of a write.
 const LOOKS: usize = 3;
 
-/// The state as the meta file had it.
-#[derive(Clone, Debug)]
-pub(crate) struct Meta {
-    pub(crate) state: State,
-    /// Never `Auto`.
-    pub(crate) method: SyncMethod,
-    generation: u64,
-    is_even: bool,
+/// Where and when the log was written last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) boot: Option<BootId>,
+    pub(crate) home: FolderIdentity,
+    pub(crate) buffer: Option<BufferRef>,
 }
 
-/// The open meta file of a log that this process writes.
+/// The log buffer that a log has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BufferRef {
+    pub(crate) name: BufferName,
+    /// Whether it has a ring, or marks only.
+    pub(crate) has_ring: bool,
+}
+
+/// The state as the meta file had it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Meta {
+    pub(crate) state: State,
+    pub(crate) origin: Origin,
+    pub(crate) generation: u64,
+}
+
+/// The meta file of a log that this process writes.
 #[derive(Debug)]
 pub(crate) struct MetaFile {
     folder: Folder,
-    file: Box<dyn DiskFile>,
+    /// The file, once this process has made it; none after a write or sync that failed.
+    file: Option<Box<dyn DiskFile>>,
     meta: Meta,
-    /// What the next save notes; never `Auto`.
-    method: SyncMethod,
+    origin: Origin,
 }
 
 /// Reads the meta file of `folder`; `None` if there is none.
@@ -77,28 +113,17 @@ pub(crate) fn read(folder: &Folder) -> Result<Option<Meta>> {
 }
 
 impl MetaFile {
-    /// Makes the meta file of a log that begins with `state`. `Auto` stands for what the disk finds
-    /// best, on the file that becomes the meta file: a kill in the middle leaves nothing else.
-    pub(crate) fn create(folder: &Folder, state: State, asked: SyncMethod) -> Result<MetaFile> {
-        let method = asked.or(|| folder.disk().choose_sync_method(&folder.path().join(META_TEMP)));
-        let file = folder.open(META_TEMP, Access::Fresh)?;
-        let block = encode(&state, method, 1);
-        write_bytes(file.as_ref(), 0, &[block, block].concat())
-            .and_then(|()| file.sync_data())
-            .map_err(|error| folder.error("write the meta file", META_TEMP, error))?;
-        folder.rename(META_TEMP, META)?;
-        folder.sync()?;
-        let meta = Meta { state, method, generation: 1, is_even: true };
-        Ok(MetaFile { folder: folder.clone(), file, meta, method })
+    /// Makes the meta file of a log that begins with `state`.
+    pub(crate) fn create(folder: &Folder, state: State, origin: Origin) -> Result<MetaFile> {
+        let meta = Meta { state: state.clone(), origin, generation: 0 };
+        let mut file = MetaFile { folder: folder.clone(), file: None, meta, origin };
+        file.save(&state)?;
+        Ok(file)
     }
 
-    /// Opens the meta file that [`read`] found. The next save notes `asked`, unless that is `Auto`.
-    pub(crate) fn open(folder: &Folder, meta: Meta, asked: SyncMethod) -> Result<MetaFile> {
-        let method = asked.or(|| meta.method);
-        let file = folder.open(META, Access::Write)?;
-        // Nobody knows whether an earlier life came to the sync of the second copy.
-        let meta = Meta { is_even: false, ..meta };
-        Ok(MetaFile { folder: folder.clone(), file, meta, method })
+    /// Goes on with what [`read`] found.
+    pub(crate) fn open(folder: &Folder, meta: Meta, origin: Origin) -> MetaFile {
+        MetaFile { folder: folder.clone(), file: None, meta, origin }
     }
 
     /// The state that was saved last.
@@ -106,85 +131,81 @@ impl MetaFile {
         &self.meta.state
     }
 
-    /// How this life writes.
-    pub(crate) fn method(&self) -> SyncMethod {
-        self.method
+    /// Where and when it was saved.
+    pub(crate) fn saved_origin(&self) -> &Origin {
+        &self.meta.origin
+    }
+
+    /// The next save notes the log buffer.
+    pub(crate) fn set_buffer(&mut self, buffer: Option<BufferRef>) {
+        self.origin.buffer = buffer;
     }
 
     /// Saves `state`: when this returns it survives power loss.
     pub(crate) fn save(&mut self, state: &State) -> Result<()> {
-        if !self.meta.is_even {
-            self.mend()?;
-        }
-        let generation = self.meta.generation + 1;
-        let block = encode(state, self.method, generation);
-        self.meta.is_even = false;
-        self.write_copy(0, &block)?;
-        self.write_copy(1, &block)?;
-        self.meta = Meta { state: state.clone(), method: self.method, generation, is_even: true };
-        Ok(())
-    }
-
-    /// Makes both copies the same, in the order that the module's table says.
-    fn mend(&mut self) -> Result<()> {
-        let (copies, _) = read_copies(&self.folder, self.file.as_ref())?;
-        let meta = choose(&self.folder, &copies)?;
-        let is_first_durable = match (&copies[0], &copies[1]) {
-            (Ok(first), Ok(second)) => first == second,
-            (Ok(_), Err(_)) => true,
-            (Err(_), _) => false,
+        let meta = Meta {
+            state: state.clone(),
+            origin: self.origin,
+            generation: self.meta.generation + 1,
         };
-        let generation = if is_first_durable { meta.generation } else { meta.generation + 1 };
-        let block = encode(&meta.state, meta.method, generation);
-        if !is_first_durable {
-            self.write_copy(0, &block)?;
-        }
-        self.write_copy(1, &block)?;
-        self.meta = Meta { generation, is_even: true, ..meta };
+        let block = encode(&meta);
+        let file = match self.file.take() {
+            Some(file) => {
+                let written = [0, COPY_STRIDE].into_iter().try_for_each(|at| {
+                    write_bytes(file.as_ref(), at, &block)?;
+                    file.sync_data()
+                });
+                written.map_err(|error| self.folder.error("save the log's state", META, error))?;
+                file
+            }
+            None => self.make_file(&block)?,
+        };
+        (self.file, self.meta) = (Some(file), meta);
         Ok(())
     }
 
-    fn write_copy(&self, copy: usize, block: &Block) -> Result<()> {
-        write_bytes(self.file.as_ref(), (copy * BLOCK_BYTES) as u64, block)
-            .and_then(|()| self.file.sync_data())
-            .map_err(|error| self.folder.error("save the log's state", META, error))
+    fn make_file(&self, block: &Block) -> Result<Box<dyn DiskFile>> {
+        self.folder.remove_if_there(META_TEMP)?;
+        let file = self.folder.open(META_TEMP, Access::Fresh)?;
+        let mut bytes = vec![0; META_BYTES as usize];
+        bytes[..BLOCK_BYTES].copy_from_slice(block);
+        // The bytes between are written, too: blocks of a hole would not keep the copies apart.
+        bytes[COPY_STRIDE as usize..].copy_from_slice(block);
+        let written = write_bytes(file.as_ref(), 0, &bytes).and_then(|()| file.sync_data());
+        if let Err(error) = written {
+            drop(file);
+            // The first error is the one that matters; the next save removes it, too.
+            let _ = self.folder.remove_if_there(META_TEMP);
+            return Err(self.folder.error("write the meta file", META_TEMP, error));
+        }
+        self.folder.rename(META_TEMP, META)?;
+        self.folder.sync()?;
+        Ok(file)
     }
 }
 
 /// One copy.
-pub(crate) type Copy = std::result::Result<Content, Fault>;
-
-/// What one copy says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Content {
-    pub(crate) generation: u64,
-    pub(crate) state: State,
-    pub(crate) method: SyncMethod,
-}
+pub(crate) type Copy = std::result::Result<Meta, Fault>;
 
 fn read_file(folder: &Folder, file: &dyn DiskFile) -> Result<Meta> {
-    let (copies, are_same) = read_copies(folder, file)?;
-    let meta = choose(folder, &copies)?;
-    Ok(Meta { is_even: are_same, ..meta })
+    let unread = |error| folder.error("read the meta file", META, error);
+    let is_early = file.len().map_err(unread)? <= EARLY_BYTES;
+    let copy = |at: u64| {
+        let mut bytes = [0; BLOCK_BYTES];
+        let len = read_full(file, at, &mut bytes).map_err(unread)?;
+        Ok(decode(&bytes[..len]))
+    };
+    let copies = [copy(0)?, copy(if is_early { BLOCK_BYTES as u64 } else { COPY_STRIDE })?];
+    choose(folder, copies)
 }
 
-/// Both copies, and whether their bytes are the same.
-fn read_copies(folder: &Folder, file: &dyn DiskFile) -> Result<([Copy; 2], bool)> {
-    let mut bytes = [0; 2 * BLOCK_BYTES];
-    let len = read_full(file, 0, &mut bytes)
-        .map_err(|error| folder.error("read the meta file", META, error))?;
-    let (first, second) = bytes[..len].split_at(len.min(BLOCK_BYTES));
-    Ok(([decode(first), decode(second)], first == second))
-}
-
-fn choose(folder: &Folder, copies: &[Copy; 2]) -> Result<Meta> {
-    let greatest = copies.iter().flatten().max_by_key(|content| content.generation);
+fn choose(folder: &Folder, copies: [Copy; 2]) -> Result<Meta> {
     let faults = || copies.iter().filter_map(|copy| copy.as_ref().err());
     if let Some(fault) = faults().find(|fault| fault.is_unsupported()) {
         return Err(refuse(folder, ErrorKind::Unsupported, &format!("the meta file {fault}")));
     }
-    if let Some(Content { generation, state, method }) = greatest.cloned() {
-        return Ok(Meta { state, method, generation, is_even: false });
+    if let Some(meta) = copies.iter().flatten().max_by_key(|meta| meta.generation) {
+        return Ok(meta.clone());
     }
     if faults().all(|fault| *fault == Fault::Foreign) {
         let text = "the file `meta` is none of Palisade's: it does not begin with its mark";
@@ -198,10 +219,14 @@ fn refuse(folder: &Folder, kind: ErrorKind, text: &str) -> Error {
     Error::new(kind, text).at_path(folder.path().join(META))
 }
 
-pub(crate) fn encode(state: &State, method: SyncMethod, generation: u64) -> Block {
-    let method = if method == SyncMethod::Direct { DIRECT } else { DATA_SYNC };
-    Writer::new(MAGIC)
-        .u64(generation)
+pub(crate) fn encode(meta: &Meta) -> Block {
+    let Meta { state, origin, generation } = meta;
+    let buffer = origin.buffer.map_or(0, |buffer| if buffer.has_ring { RING } else { MARKS });
+    let name = origin.buffer.map_or(0, |buffer| buffer.name.0);
+    let fits = state.clean && state.epochs.len() <= MAX_EPOCHS;
+    let epochs = if fits { &state.epochs[..] } else { &[] };
+    let block = Writer::new(MAGIC)
+        .u64(*generation)
         .bytes(&state.uuid.0)
         .u64(state.segment_bytes)
         .u64(state.buffer_bytes)
@@ -212,14 +237,26 @@ pub(crate) fn encode(state: &State, method: SyncMethod, generation: u64) -> Bloc
         .u64(state.checkpoint.as_u64())
         .u64(state.clean_end.as_u64())
         .flag(state.clean)
-        .u64(method)
-        .seal()
+        .u64(0)
+        .flag(origin.boot.is_some())
+        .bytes(&origin.boot.unwrap_or_default())
+        .u64(origin.home.device)
+        .u64(origin.home.inode)
+        .u64(origin.home.born)
+        .u64(buffer)
+        .bytes(&name.to_le_bytes())
+        .skip_to(LIST_AT)
+        .u64(epochs.len() as u64);
+    let with_epoch = |block: Writer, epoch: &EpochExtent| {
+        block.u64(epoch.number).u64(epoch.salt).u64(epoch.base.as_u64()).u64(epoch.end.as_u64())
+    };
+    epochs.iter().fold(block, with_epoch).seal()
 }
 
 pub(crate) fn decode(block: &[u8]) -> Copy {
     let mut fields = Reader::open(block, MAGIC)?;
     let generation = fields.u64();
-    let state = State {
+    let mut state = State {
         uuid: Uuid(fields.array()),
         segment_bytes: fields.u64(),
         buffer_bytes: fields.u64(),
@@ -230,213 +267,40 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
         checkpoint: Lsn::new(fields.u64()),
         clean_end: Lsn::new(fields.u64()),
         clean: fields.flag(),
+        epochs: Vec::new(),
     };
     // Everything divides by it: a size that no log can have must not get further than here.
     check_segment_bytes(state.segment_bytes, MIN_SEGMENT_BYTES).map_err(|_| Fault::Damaged)?;
-    let method = match fields.u64() {
-        DATA_SYNC => SyncMethod::DataSync,
-        DIRECT => SyncMethod::Direct,
-        unknown => return Err(Fault::Method(unknown)),
+    let reserved = fields.u64();
+    if reserved > MOST_RESERVED {
+        return Err(Fault::Reserved(reserved));
+    }
+    let has_boot = fields.flag();
+    let boot = fields.array();
+    let home = FolderIdentity { device: fields.u64(), inode: fields.u64(), born: fields.u64() };
+    let kind = fields.u64();
+    let name = BufferName(u128::from_le_bytes(fields.array()));
+    let buffer = match kind {
+        MARKS | RING => Some(BufferRef { name, has_ring: kind == RING }),
+        _ => None,
     };
-    Ok(Content { generation, state, method })
+    let origin = Origin { boot: has_boot.then_some(boot), home, buffer };
+    fields.skip_to(LIST_AT);
+    let count = fields.u64();
+    if count > MAX_EPOCHS as u64 {
+        return Err(Fault::Damaged);
+    }
+    state.epochs = (0..count)
+        .map(|_| EpochExtent {
+            number: fields.u64(),
+            salt: fields.u64(),
+            base: Lsn::new(fields.u64()),
+            end: Lsn::new(fields.u64()),
+        })
+        .collect();
+    Ok(Meta { state, origin, generation })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::block::with_version;
-    use crate::fs_os::OsDisk;
-    use std::fs;
-    use std::path::Path;
-    use std::sync::Arc;
-
-    const METHOD_AT: usize = 120;
-
-    fn sample(head: u64) -> State {
-        State {
-            uuid: Uuid([3; 16]),
-            segment_bytes: 65_536,
-            buffer_bytes: 4096,
-            epoch: 2,
-            epoch_base: Lsn::new(65_536),
-            epoch_salt: 77,
-            head: Lsn::new(head),
-            checkpoint: Lsn::new(9),
-            clean_end: Lsn::new(8),
-            clean: true,
-        }
-    }
-
-    fn block(head: u64, generation: u64) -> Block {
-        encode(&sample(head), SyncMethod::DataSync, generation)
-    }
-
-    fn folder(path: &Path) -> Folder {
-        Folder::new(Arc::new(OsDisk), path)
-    }
-
-    fn damage(path: &Path, at: usize) {
-        let mut bytes = fs::read(path).unwrap();
-        bytes[at] ^= 1;
-        fs::write(path, bytes).unwrap();
-    }
-
-    #[test]
-    fn a_saved_state_survives_damage_of_either_copy() {
-        for copy in 0..2 {
-            let temp = tempfile::tempdir().unwrap();
-            let folder = folder(temp.path());
-            let mut file = MetaFile::create(&folder, sample(0), SyncMethod::Auto).unwrap();
-            file.save(&sample(64)).unwrap();
-            damage(&temp.path().join(META), copy * BLOCK_BYTES + 100);
-            let meta = read(&folder).unwrap().unwrap();
-            assert_eq!(meta.state, sample(64));
-            assert!(!meta.is_even);
-
-            MetaFile::open(&folder, meta, SyncMethod::Auto).unwrap().save(&sample(128)).unwrap();
-            damage(&temp.path().join(META), (1 - copy) * BLOCK_BYTES + 100);
-            assert_eq!(read(&folder).unwrap().unwrap().state, sample(128));
-        }
-    }
-
-    #[test]
-    fn the_greater_generation_counts_and_the_lesser_is_mended_before_a_save() {
-        let temp = tempfile::tempdir().unwrap();
-        let (folder, path) = (folder(temp.path()), temp.path().join(META));
-        drop(MetaFile::create(&folder, sample(0), SyncMethod::Auto).unwrap());
-        let interrupted = [block(64, 2), block(0, 1)].concat();
-        fs::write(&path, &interrupted).unwrap();
-        let meta = read(&folder).unwrap().unwrap();
-        assert_eq!(meta.state, sample(64));
-
-        let mut file = MetaFile::open(&folder, meta, SyncMethod::Auto).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), interrupted, "opening changes nothing");
-        file.mend().unwrap();
-        let mended = [block(64, 3), block(64, 3)].concat();
-        assert!(fs::read(&path).unwrap() == mended);
-    }
-
-    /// What a save or a mend that was interrupted leaves, and which copy is on the medium.
-    #[test]
-    fn a_mend_never_writes_over_the_only_copy_on_the_medium() {
-        let (whole, torn) = (block(64, 2), [0; BLOCK_BYTES]);
-        let older = block(0, 1);
-        // The copies as they are found; which is written first.
-        let cases =
-            [([whole, whole], 1), ([whole, torn], 1), ([torn, whole], 0), ([whole, older], 0)];
-        for (copies, first) in cases {
-            let temp = tempfile::tempdir().unwrap();
-            let (folder, path) = (folder(temp.path()), temp.path().join(META));
-            fs::write(&path, copies.concat()).unwrap();
-            let meta = read(&folder).unwrap().unwrap();
-            let mut file = MetaFile::open(&folder, meta, SyncMethod::Auto).unwrap();
-            let written = Written::default();
-            file.file = Box::new(Recorder { file: file.file, written: Arc::clone(&written) });
-            file.mend().unwrap();
-            assert_eq!(written.lock()[0], (first * BLOCK_BYTES) as u64);
-            let meta = read(&folder).unwrap().unwrap();
-            assert!(meta.is_even && meta.state == sample(64));
-        }
-    }
-
-    /// A whole block that names another sync method.
-    fn with_method(block: Block, method: u64) -> Block {
-        Writer::new(MAGIC).bytes(&block[24..METHOD_AT]).u64(method).seal()
-    }
-
-    #[test]
-    fn a_method_is_kept_and_an_asked_one_is_noted_with_the_next_save() {
-        let temp = tempfile::tempdir().unwrap();
-        let folder = folder(temp.path());
-        let found = || read(&folder).unwrap().unwrap();
-        drop(MetaFile::create(&folder, sample(0), SyncMethod::Direct).unwrap());
-        let mut file = MetaFile::open(&folder, found(), SyncMethod::Auto).unwrap();
-        file.save(&sample(64)).unwrap();
-        assert_eq!((file.method(), found().method), (SyncMethod::Direct, SyncMethod::Direct));
-
-        let mut file = MetaFile::open(&folder, found(), SyncMethod::DataSync).unwrap();
-        file.mend().unwrap();
-        assert_eq!((file.method(), found().method), (SyncMethod::DataSync, SyncMethod::Direct));
-        file.save(&sample(128)).unwrap();
-        assert_eq!(found().method, SyncMethod::DataSync);
-    }
-
-    #[test]
-    fn logs_from_before_there_were_methods_sync_as_they_did() {
-        let block = block(0, 1);
-        assert_eq!(block[METHOD_AT..METHOD_AT + 8], [0; 8]);
-        assert_eq!(decode(&block).unwrap().method, SyncMethod::DataSync);
-        let direct = with_method(block, DIRECT);
-        assert_eq!(direct, encode(&sample(0), SyncMethod::Direct, 1));
-    }
-
-    type Written = Arc<parking_lot::Mutex<Vec<u64>>>;
-
-    /// Notes where it is written.
-    #[derive(Debug)]
-    struct Recorder {
-        file: Box<dyn DiskFile>,
-        written: Written,
-    }
-
-    impl DiskFile for Recorder {
-        fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<usize> {
-            self.file.read_at(offset, into)
-        }
-
-        fn write_at(&self, offset: u64, pieces: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
-            self.written.lock().push(offset);
-            self.file.write_at(offset, pieces)
-        }
-
-        fn sync_data(&self) -> std::io::Result<()> {
-            self.file.sync_data()
-        }
-
-        fn allocate(&self, len: u64) -> std::io::Result<()> {
-            self.file.allocate(len)
-        }
-
-        fn len(&self) -> std::io::Result<u64> {
-            self.file.len()
-        }
-
-        fn map(&self, offset: usize, len: usize) -> std::io::Result<palisade_core::Memory> {
-            self.file.map(offset, len)
-        }
-
-        fn try_lock(&self, shared: bool) -> std::io::Result<bool> {
-            self.file.try_lock(shared)
-        }
-
-        fn unlock(&self) -> std::io::Result<()> {
-            self.file.unlock()
-        }
-    }
-
-    #[test]
-    fn what_is_wrong_with_the_file_decides_the_kind() {
-        let whole = block(0, 1);
-        let mut damaged = whole;
-        damaged[50] ^= 1;
-        let newer = with_version(whole, 9);
-        let other_way = with_method(whole, 2);
-        let foreign = [b'x'; BLOCK_BYTES];
-        let cases = [
-            (vec![damaged, damaged], ErrorKind::Corrupt),
-            (vec![damaged, foreign], ErrorKind::Corrupt),
-            (vec![foreign, foreign], ErrorKind::Foreign),
-            (vec![], ErrorKind::Foreign),
-            (vec![newer, newer], ErrorKind::Unsupported),
-            (vec![newer, whole], ErrorKind::Unsupported),
-            (vec![other_way, other_way], ErrorKind::Unsupported),
-            (vec![whole, other_way], ErrorKind::Unsupported),
-            (vec![damaged], ErrorKind::Corrupt),
-        ];
-        for (copies, kind) in cases {
-            let temp = tempfile::tempdir().unwrap();
-            fs::write(temp.path().join(META), copies.concat()).unwrap();
-            assert_eq!(read(&folder(temp.path())).unwrap_err().kind(), kind);
-        }
-    }
-}
+#[path = "meta_tests.rs"]
+mod tests;

@@ -4,23 +4,23 @@
 //! the look is repeated under the lock, because another process may have been at work between.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::store::State;
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
-use crate::archive::{Archive, ArchivePlace};
 use crate::folder::{Folder, LOCK, META, META_TEMP, is_segment_name};
-use crate::fs::{Access, Disk, DiskFile, Kind};
-use crate::meta::{self, Meta, MetaFile};
-use crate::options::{DEFAULT_SEGMENT_BYTES, FileOptions, OpenMode};
+use crate::fs::{Access, Disk, DiskFile, DiskFolder, Kind};
+use crate::meta::{self, Meta, MetaFile, Origin};
+use crate::options::{DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, FileOptions, OpenMode};
 
 /// Tools beside a writer hold the lock for an instant to see whether there is one; trying this
 /// often, this long apart, outlasts them: 100 ms in all.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
+const SYNC_PARENT: &str = "sync the folder that holds the log's or the archive's";
 
 /// A log that is locked and whose state is known.
 #[derive(Debug)]
@@ -28,66 +28,52 @@ pub(crate) struct Opened {
     pub(crate) folder: Folder,
     pub(crate) lock: Box<dyn DiskFile>,
     pub(crate) meta: MetaFile,
-    pub(crate) archive: Option<Archive>,
-}
-
-/// What is asked for, and what a log that is made here begins with.
-struct Asked<'a> {
-    options: &'a FileOptions,
-    /// Its error counts where a log is made.
-    fresh: Result<State>,
-    archive: Option<ArchivePlace>,
 }
 
 /// Opens the log in `path`, or makes it.
 pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> Result<Opened> {
-    let (folder, is_there) = find(disk, path, options.mode)?;
-    let archive = options.archive.as_ref().map(|path| ArchivePlace::find(path, &folder));
-    let fresh = fresh_state(&folder, options);
-    let asked = Asked { options, fresh, archive: archive.transpose()? };
-    if is_there {
-        look_before_the_lock(&folder, &asked)?;
+    let Place { path, is_there } = find(disk.as_ref(), path, options.mode)?;
+    let (path, file_mode) = (path.as_path(), options.file_mode);
+    // Its error counts where a log is made.
+    let fresh = fresh_state(disk.as_ref(), options);
+    let folder = if is_there {
+        let folder = Folder::at(&disk, path, file_mode)?;
+        look_before_the_lock(&folder, options)?;
+        folder
     } else {
-        asked.archive_of(None)?;
-        create_folder(folder.disk(), folder.path())?;
-    }
-    let checked = folder.disk().check_writable(path);
+        make_folder(&disk, path, file_mode)?
+    };
+    let checked = folder.handle().check_writable();
     checked.map_err(|error| Error::io("write to the log's folder", error).at_path(path))?;
     let lock = take_lock(&folder)?;
-    let found = look(&folder, options)?;
-    let archive = asked.archive_of(found.as_ref())?;
-    let meta = match found {
+    let (boot, home) = (disk.boot_id(), folder.handle().identity());
+    let origin = Origin { boot, home, buffer: None };
+    let meta = match look(&folder, options)? {
         Some(meta) => {
             if meta.state.epoch == 0 {
                 // Its maker died before the first epoch, perhaps before a sync of these names. A
                 // later sync must not keep a spare's name and lose the meta file's.
-                sync_parent(&folder)?;
+                sync_parent(&disk, path)?;
                 folder.sync()?;
             }
-            MetaFile::open(&folder, meta, options.sync_method)?
+            MetaFile::open(&folder, meta, origin)
         }
         None => {
-            sync_parent(&folder)?;
-            MetaFile::create(&folder, asked.fresh?, options.sync_method)?
+            // Its own folder has been synced.
+            if is_there {
+                sync_parent(&disk, path)?;
+            }
+            MetaFile::create(&folder, fresh?, origin)?
         }
     };
-    Ok(Opened { folder, lock, meta, archive })
-}
-
-impl Asked<'_> {
-    /// The archive, if it may be that of the log that was `found`, or of a new one.
-    fn archive_of(&self, found: Option<&Meta>) -> Result<Option<Archive>> {
-        let Some(place) = &self.archive else { return Ok(None) };
-        let state = found.map_or_else(|| self.fresh.clone(), |meta| Ok(meta.state.clone()))?;
-        place.archive_of(state.uuid).map(Some)
-    }
+    Ok(Opened { folder, lock, meta })
 }
 
 /// The first look. What it finds damaged, a writer may be in the middle of saving; with the lock
 /// the second look tells.
-fn look_before_the_lock(folder: &Folder, asked: &Asked<'_>) -> Result<()> {
-    match look(folder, asked.options) {
-        Ok(found) => asked.archive_of(found.as_ref()).map(drop),
+fn look_before_the_lock(folder: &Folder, options: &FileOptions) -> Result<()> {
+    match look(folder, options) {
+        Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             let may_be_busy = folder.open_if_there(LOCK, Access::Read)?.is_some();
             if may_be_busy { Ok(()) } else { Err(error) }
@@ -98,23 +84,30 @@ fn look_before_the_lock(folder: &Folder, asked: &Asked<'_>) -> Result<()> {
 
 /// Finds a log that is there, for reading beside its writer.
 pub(crate) fn find_log(disk: Arc<dyn Disk>, path: &Path) -> Result<(Folder, Meta)> {
-    let (folder, _) = find(disk, path, OpenMode::MustExist)?;
     let options = FileOptions { mode: OpenMode::MustExist, ..FileOptions::default() };
+    let Place { path, .. } = find(disk.as_ref(), path, options.mode)?;
+    let folder = Folder::at(&disk, &path, options.file_mode)?;
     let meta = look(&folder, &options)?.ok_or_else(|| no_log(&folder))?;
     Ok((folder, meta))
 }
 
+/// Where a log's folder is, or is to be.
+struct Place {
+    path: PathBuf,
+    is_there: bool,
+}
+
 /// The folder in `path`, and whether it is there; changes nothing.
-fn find(disk: Arc<dyn Disk>, path: &Path, mode: OpenMode) -> Result<(Folder, bool)> {
+fn find(disk: &dyn Disk, path: &Path, mode: OpenMode) -> Result<Place> {
     if path.as_os_str().is_empty() {
         let text = "the path of the log's folder is empty";
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
     // The working directory may change while the log is open.
-    let path = &std::path::absolute(path)
+    let path = std::path::absolute(path)
         .map_err(|error| Error::io("find the log's folder", error).at_path(path))?;
-    let kind = disk.kind(path);
-    let kind = kind.map_err(|error| Error::io("look at the log's folder", error).at_path(path))?;
+    let kind = disk.kind(&path);
+    let kind = kind.map_err(|error| Error::io("look at the log's folder", error).at_path(&path))?;
     match kind {
         Kind::Folder => {}
         Kind::Other => {
@@ -125,13 +118,13 @@ fn find(disk: Arc<dyn Disk>, path: &Path, mode: OpenMode) -> Result<(Folder, boo
             let text = "the log's folder does not exist";
             return Err(Error::new(ErrorKind::NotFound, text).at_path(path));
         }
-        Kind::Missing => check_parent(disk.as_ref(), path)?,
+        Kind::Missing => check_parent(disk, &path)?,
     }
-    Ok((Folder::new(disk, path), kind == Kind::Folder))
+    Ok(Place { path, is_there: kind == Kind::Folder })
 }
 
 /// Refuses a folder that could not be made.
-pub(crate) fn check_parent(disk: &dyn Disk, path: &Path) -> Result<()> {
+fn check_parent(disk: &dyn Disk, path: &Path) -> Result<()> {
     if matches!(disk.kind(parent_of(path)), Ok(Kind::Folder)) {
         return Ok(());
     }
@@ -139,22 +132,38 @@ pub(crate) fn check_parent(disk: &dyn Disk, path: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::NotFound, text).at_path(path))
 }
 
-pub(crate) fn create_folder(disk: &dyn Disk, path: &Path) -> Result<()> {
-    let made = disk.create_folder(path);
-    made.map_err(|error| Error::io("make the folder", error).at_path(path))
+/// Makes the folder at `path`, and its name durable. A parent that cannot be synced is refused
+/// before anything is made: power loss would take the log's folder, with all that it holds.
+pub(crate) fn make_folder(disk: &Arc<dyn Disk>, path: &Path, file_mode: u32) -> Result<Folder> {
+    let parent = open_parent(disk, path).map_err(|error| {
+        let what = "open the folder in which to make the log's or the archive's, to sync it then";
+        Error::io(what, error).at_path(parent_of(path))
+    })?;
+    let made = disk.create_folder(path, file_mode);
+    made.map_err(|error| Error::io("make the folder", error).at_path(path))?;
+    let folder = Folder::at(disk, path, file_mode)?;
+    sync(parent.as_ref(), path)?;
+    Ok(folder)
 }
 
-/// Makes the name of `folder` durable, whichever life made it.
-pub(crate) fn sync_parent(folder: &Folder) -> Result<()> {
-    let parent = parent_of(folder.path());
-    match folder.disk().sync_folder(parent) {
-        // Whoever may not even read it has not made the folder in it.
+/// Makes the name of the folder at `path` durable, whichever process made it.
+///
+/// Where this process may not read the parent, that is not its business: `make_folder` makes none
+/// there, so that who made this one has rights that this process lacks, and synced the name or not.
+pub(crate) fn sync_parent(disk: &Arc<dyn Disk>, path: &Path) -> Result<()> {
+    match open_parent(disk, path) {
+        Ok(parent) => sync(parent.as_ref(), path),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        other => other.map_err(|error| {
-            Error::io("sync the folder that holds the log's or the archive's", error)
-                .at_path(parent)
-        }),
+        Err(error) => Err(Error::io(SYNC_PARENT, error).at_path(parent_of(path))),
     }
+}
+
+fn open_parent(disk: &Arc<dyn Disk>, path: &Path) -> io::Result<Arc<dyn DiskFolder>> {
+    disk.open_folder(parent_of(path), DEFAULT_FILE_MODE)
+}
+
+fn sync(parent: &dyn DiskFolder, path: &Path) -> Result<()> {
+    parent.sync().map_err(|error| Error::io(SYNC_PARENT, error).at_path(parent_of(path)))
 }
 
 fn parent_of(path: &Path) -> &Path {
@@ -185,6 +194,8 @@ fn look(folder: &Folder, options: &FileOptions) -> Result<Option<Meta>> {
         if options.mode == OpenMode::MustExist {
             return Err(no_log(folder));
         }
+        // The log is made with it: what it is shows before anything is changed.
+        folder.open_if_there(META_TEMP, Access::Read)?;
         return Ok(None);
     };
     if options.mode == OpenMode::CreateNew {
@@ -220,10 +231,10 @@ fn take_lock(folder: &Folder) -> Result<Box<dyn DiskFile>> {
     Err(Error::new(ErrorKind::Locked, text).at_path(folder.path()))
 }
 
-fn fresh_state(folder: &Folder, options: &FileOptions) -> Result<State> {
+fn fresh_state(disk: &dyn Disk, options: &FileOptions) -> Result<State> {
     let mut uuid = [0; 16];
     for half in uuid.chunks_exact_mut(8) {
-        let bits = folder.disk().random();
+        let bits = disk.random();
         let bits = bits.map_err(|error| Error::io("draw the log's identity", error))?;
         half.copy_from_slice(&bits.to_le_bytes());
     }
@@ -238,5 +249,6 @@ fn fresh_state(folder: &Folder, options: &FileOptions) -> Result<State> {
         checkpoint: Lsn::ZERO,
         clean_end: Lsn::ZERO,
         clean: true,
+        epochs: Vec::new(),
     })
 }

@@ -1,28 +1,36 @@
 //! What can be chosen about a log's files.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::sync::Arc;
 
-use palisade_core::{Result, check_segment_bytes};
+use palisade_core::{Error, ErrorKind, Result, check_segment_bytes};
+
+use crate::OnRelease;
 
 /// Bytes of log in a segment of a log that is made without saying: 64 MiB.
 pub const DEFAULT_SEGMENT_BYTES: u64 = 64 << 20;
 /// Smallest segment that a log on files may have: 64 KiB.
 pub const MIN_FILE_BYTES: u64 = 64 << 10;
 
+/// Permissions of the files that a log makes without saying: only its user reads and writes them.
+pub const DEFAULT_FILE_MODE: u32 = 0o600;
+/// What this process needs of its own files.
+const OWNER_MODE: u32 = 0o600;
+
 /// What the log buffer lies on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BufferKind {
-    /// Mapped where the file system is known to overwrite in place (ext2, ext3, ext4, XFS and
-    /// tmpfs on Linux), the heap everywhere else.
+    /// As [`Mapped`](BufferKind::Mapped) where that is possible, else as [`Heap`](BufferKind::Heap).
     #[default]
     Auto,
     /// The heap: what is only in the buffer dies with the process.
     Heap,
-    /// A shared mapping of the file `buffer`: the operating system keeps what is in the buffer
-    /// when the process dies. Where the file system copies on write, a full disk can end the
-    /// process (SIGBUS).
+    /// A shared mapping of a file in memory of the operating system, a tmpfs at `/dev/shm` on Linux:
+    /// what is in the buffer outlives the process, and not the operating system. An open without such
+    /// a folder gives `Unsupported`, one without room in it `NoSpace`.
+    ///
+    /// The file takes the buffer's bytes of memory. A close removes it; a process that is killed
+    /// leaves it until the log is opened again.
     Mapped,
 }
 
@@ -40,47 +48,6 @@ pub enum OpenMode {
     MustExist,
 }
 
-/// How commits reach the medium. Every method keeps the same promise: what is acknowledged survives
-/// power loss. They differ in speed, and in the space that a commit takes.
-///
-/// A log keeps its method; an open that names another one changes it from there on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SyncMethod {
-    /// The method that the log has. A log that is made gets [`Direct`](SyncMethod::Direct) where a
-    /// measurement of some milliseconds, on a file in its folder, shows that it wins, else
-    /// [`DataSync`](SyncMethod::DataSync).
-    #[default]
-    Auto,
-    /// A write, then `fdatasync`: one at a time, for all who wait. Commits lie close together.
-    DataSync,
-    /// Writes past the page cache (`O_DIRECT|O_DSYNC`), up to four in flight. Each begins and ends
-    /// with a block, so a commit takes a multiple of 4096 bytes of log. It wins where the device
-    /// works on several writes at a time and many threads commit; a single thread that commits
-    /// small records is served as soon, and takes more space.
-    ///
-    /// Where the file system does not overwrite in place, or cannot write in this way, the log
-    /// does as with [`DataSync`](SyncMethod::DataSync).
-    Direct,
-}
-
-impl fmt::Display for SyncMethod {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SyncMethod::Auto => "what the log has",
-            SyncMethod::DataSync => "fdatasync",
-            SyncMethod::Direct => "direct writes",
-        })
-    }
-}
-
-impl SyncMethod {
-    /// The method of a log for which this was asked, and which has, or had best have, `known`.
-    pub(crate) fn or(self, known: impl FnOnce() -> SyncMethod) -> SyncMethod {
-        if self == SyncMethod::Auto { known() } else { self }
-    }
-}
-
 /// Settings of a [`FileStore`](crate::FileStore); checked when it is opened.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -95,20 +62,26 @@ pub struct FileOptions {
     pub mode: OpenMode,
     /// Released segments that are kept at least, to be used again: overwriting blocks syncs faster
     /// than growing a file. Default 4. Where the log takes more between two truncations, as many as it
-    /// takes are kept, up to four times the option. One more is kept in any case: with it a log opens on a
-    /// full disk. The folder never grows by all of this beyond what the log took itself and one spare.
+    /// takes are kept, up to four times the option. The folder never grows by all of this beyond what the
+    /// log took itself, one spare, and a file `reserve`, which keeps space for an open on a full disk.
     pub spare_segments: usize,
     /// Whether space is written with zeros once, ahead of the tail, by a thread of the store, so
     /// that commits touch no metadata of the file system. Default true. Turn it off where each
     /// byte that is written costs, or where syncs cost little.
     pub zero_fill: bool,
-    /// How commits reach the medium. Default [`SyncMethod::Auto`].
-    pub sync_method: SyncMethod,
-    /// A folder to which the segments are copied that
-    /// [`truncate_before`](palisade_core::Wal::truncate_before) releases, before the log loses
-    /// them. Made at open, but not its parents; an open that is refused makes none. Read it with [`ArchiveReader`](crate::ArchiveReader).
-    /// Each log needs one of its own. Default `None`: they are gone.
-    pub archive: Option<PathBuf>,
+    /// Permissions of the files that the log makes, on Unix; elsewhere it means nothing. The
+    /// owner's read and write bits (`0o600`) have to be among them, and nothing but the nine bits
+    /// for owner, group and others. The process's umask takes bits away as from any file. Default
+    /// [`DEFAULT_FILE_MODE`].
+    ///
+    /// A folder that the log makes gets the same, and the right to go through it for each that may
+    /// read: `0o700` by default. Files and folders that are there keep what they have. Whoever may
+    /// read the file `lock` can hold the log's lock, and whoever may read the others reads all
+    /// records: give rights to a group of readers, not to everybody.
+    pub file_mode: u32,
+    /// Gets each segment that [`truncate_before`](palisade_core::Wal::truncate_before) releases,
+    /// before the log loses it. Default `None`.
+    pub on_release: Option<Arc<dyn OnRelease>>,
 }
 
 impl Default for FileOptions {
@@ -119,8 +92,8 @@ impl Default for FileOptions {
             mode: OpenMode::Create,
             spare_segments: 4,
             zero_fill: true,
-            sync_method: SyncMethod::Auto,
-            archive: None,
+            file_mode: DEFAULT_FILE_MODE,
+            on_release: None,
         }
     }
 }
@@ -134,6 +107,14 @@ impl FileOptions {
 
     /// Checks every value; no segment may be smaller than `at_least`.
     pub(crate) fn validate(&self, at_least: u64) -> Result<()> {
+        if self.file_mode & OWNER_MODE != OWNER_MODE || self.file_mode > 0o777 {
+            let text = format!(
+                "file_mode is {:#o}; expected at most 0o777, with {OWNER_MODE:#o} in it, so that \
+                 this process can read and write its own files",
+                self.file_mode
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
         self.segment_bytes.map_or(Ok(()), |bytes| check_segment_bytes(bytes, at_least))
     }
 }

@@ -14,13 +14,13 @@
 //! `next_work`; the preparer stores `next_work`, then loads `tail`. Whichever comes first in
 //! the single order, the other side sees it, so that no due work is slept over.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use palisade_core::{ErrorKind, Lsn};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::fs::Background;
 use crate::segments::Segments;
@@ -54,7 +54,9 @@ struct Shared {
     next_work: AtomicU64,
     ahead: AtomicU64,
     is_stopped: AtomicBool,
-    asked: Mutex<bool>,
+    // Of std: the thread sleeps here most of the time. A thread that sleeps in parking_lot at a fork
+    // stays in its process-wide table, which then sends threads of the child in circles.
+    asked: StdMutex<bool>,
     woken: Condvar,
 }
 
@@ -66,7 +68,7 @@ impl Preparer {
             next_work: AtomicU64::new(NOT_BEFORE_THE_ROUND_ENDS),
             ahead: AtomicU64::new(1),
             is_stopped: AtomicBool::new(false),
-            asked: Mutex::new(false),
+            asked: StdMutex::new(false),
             woken: Condvar::new(),
         };
         Preparer { shared: Arc::new(shared), thread: Mutex::new(None) }
@@ -102,7 +104,7 @@ impl Preparer {
     pub(crate) fn stop(&self) {
         let mut thread = self.thread.lock();
         {
-            let _asked = self.shared.asked.lock();
+            let _asked = self.shared.asked();
             // Relaxed: the lock orders it before the thread's next look.
             self.shared.is_stopped.store(true, Ordering::Relaxed);
             self.shared.woken.notify_all();
@@ -125,7 +127,7 @@ impl Preparer {
     }
 
     fn ask_thread(&self) {
-        *self.shared.asked.lock() = true;
+        *self.shared.asked() = true;
         self.shared.woken.notify_all();
         // Where `stop` or another call has the handle, the thread is ending or beginning.
         let Some(mut thread) = self.thread.try_lock() else {
@@ -136,6 +138,16 @@ impl Preparer {
             let builder = thread::Builder::new().name("palisade-prepare".into());
             // Without the thread, leaders prepare what they need.
             *thread = builder.spawn(move || shared.run()).ok();
+        }
+    }
+}
+
+impl Drop for Preparer {
+    fn drop(&mut self) {
+        if !self.shared.segments.is_own() {
+            // The handle names a thread of the parent: to drop it would detach whichever thread of
+            // this process took its place in memory.
+            std::mem::forget(self.thread.get_mut().take());
         }
     }
 }
@@ -166,9 +178,14 @@ impl Shared {
         next
     }
 
+    /// Nothing panics under the lock.
+    fn asked(&self) -> MutexGuard<'_, bool> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// False when the thread is to end.
     fn wait_until_asked(&self) -> bool {
-        let mut asked = self.asked.lock();
+        let mut asked = self.asked();
         loop {
             if self.is_stopped() {
                 return false;
@@ -176,14 +193,16 @@ impl Shared {
             if std::mem::take(&mut *asked) {
                 return true;
             }
-            self.woken.wait(&mut asked);
+            asked = self.woken.wait(asked).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// What cannot be done now is left to a later round, and to `prepare`.
     fn round(&self, tail: Lsn, is_flood: bool) {
         let prepared = self.segments.prepare(self.wanted(tail)).map(drop);
-        if let Err(error) = prepared.and_then(|()| self.segments.keep_a_spare()) {
+        let kept = prepared.and_then(|()| self.segments.keep_a_spare());
+        let (_, used) = self.segments.split(tail);
+        if let Err(error) = kept.and_then(|()| self.segments.keep_reserve(used)) {
             // Lack of space shows to whoever needs it. Of anything else nothing more is known.
             if error.kind() != ErrorKind::NoSpace {
                 self.segments.fail(error);

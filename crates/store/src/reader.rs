@@ -1,20 +1,34 @@
 //! Reading a log beside the process that writes it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use palisade_core::store::{ReadStore, Segment, State};
 use palisade_core::{Error, Lsn, Result, Uuid};
 
 use crate::block::BLOCK_BYTES;
+use crate::buffer_file;
 use crate::folder::{Folder, LOCK, segment_name};
 use crate::fs::{Access, Disk, ZeroSteps, read_full};
 use crate::fs_os::OsDisk;
 use crate::meta::{self, Meta};
 use crate::open;
-use crate::options::SyncMethod;
 use crate::segment_file::SegmentFile;
 use crate::segments::{Shape, check_header};
+
+/// Where a log's buffer lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BufferPlace {
+    /// Nowhere: the log was closed.
+    None,
+    /// On the heap of the process that writes the log.
+    Heap,
+    /// The same, and this file in memory of the operating system notes how far the log is durable.
+    Marks(PathBuf),
+    /// In this file in memory of the operating system: an append outlives the process.
+    Memory(PathBuf),
+}
 
 /// A log in a folder, for reading only: takes no lock that a writer would notice, never writes,
 /// and does not look into the log buffer.
@@ -58,13 +72,22 @@ impl FileReader {
         taken.map(|taken| !taken).map_err(|error| self.folder.error("try the lock", LOCK, error))
     }
 
-    /// How the log's commits reached the medium when its state was last saved; never
-    /// [`Auto`](SyncMethod::Auto).
+    /// Where the log buffer lies.
     ///
     /// # Errors
     /// As [`state`](ReadStore::state).
-    pub fn sync_method(&self) -> Result<SyncMethod> {
-        self.meta().map(|meta| meta.method)
+    pub fn buffer(&self) -> Result<BufferPlace> {
+        let meta = self.meta()?;
+        let folder = Folder::memory(self.folder.shared_disk());
+        let (Some(buffer), Some(folder)) = (meta.origin.buffer, folder) else {
+            return Ok(BufferPlace::Heap);
+        };
+        let path = folder.path().join(buffer_file::file_name(self.uuid, buffer.name));
+        Ok(match (meta.state.clean, buffer.has_ring) {
+            (true, _) => BufferPlace::None,
+            (false, true) => BufferPlace::Memory(path),
+            (false, false) => BufferPlace::Marks(path),
+        })
     }
 
     fn meta(&self) -> Result<Meta> {

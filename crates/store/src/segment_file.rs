@@ -10,26 +10,15 @@
 //! Protocol: the leader raises `written` over its range under the mutex before it writes, and
 //! waits while the range overlaps the step in progress. The preparer starts a step under the
 //! mutex at or above `written`. So a step begins above every claim made before it, and a claim
-//! made after it waits for it, one step long. With several leaders (durable writes in flight) the
-//! claims come in any order; each is checked against the step under the mutex, all the same.
-//!
-//! # Direct writes
-//! A durable write goes past the page cache, through a handle of its own; zeros and buffered writes
-//! go through the cache. They never meet in a byte. Where they meet in a page or in a larger
-//! folio of the cache, the kernel writes the cached zeros first and drops them; ext4 and XFS keep
-//! buffered writes out of a file while a direct one is in flight in it, so none makes that folio
-//! dirty again, to cover the log's bytes later.
+//! made after it waits for it, one step long.
 
 use std::io::{self, IoSlice};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::block::BLOCK_BYTES;
-use crate::fs::{
-    DIRECT_BYTES, DiskFile, ZeroSteps, is_aligned, lacks_space, read_full, write_pieces,
-    write_some, write_zeros,
-};
+use crate::fs::{DiskFile, ZeroSteps, read_full, write_pieces, write_zeros};
 
 /// The segment's first log byte in its file.
 pub(crate) const LOG_AT: u64 = BLOCK_BYTES as u64;
@@ -45,31 +34,20 @@ pub(crate) struct SegmentFile {
     stepped: Condvar,
     // Held, shared, by each sync in progress.
     syncing: RwLock<()>,
-    failure: OnceLock<Failure>,
-    direct: Mutex<Direct>,
+    failed_sync: OnceLock<FailedSync>,
 }
 
-/// The second handle, past the page cache. The claims are the same for both.
+/// What a sync said that failed: the system tells it to one of several that sync at the same time.
 #[derive(Debug)]
-enum Direct {
-    Unopened,
-    Open(Arc<dyn DiskFile>),
-    /// The file cannot be written in this way.
-    Refused,
-}
-
-/// What a sync or a durable write said that failed: the system tells a failed sync to one of several
-/// that sync at the same time.
-#[derive(Debug)]
-struct Failure {
+struct FailedSync {
     code: Option<i32>,
     kind: io::ErrorKind,
     text: String,
 }
 
-impl Failure {
-    fn of(error: &io::Error) -> Failure {
-        Failure { code: error.raw_os_error(), kind: error.kind(), text: error.to_string() }
+impl FailedSync {
+    fn of(error: &io::Error) -> FailedSync {
+        FailedSync { code: error.raw_os_error(), kind: error.kind(), text: error.to_string() }
     }
 
     fn again(&self) -> io::Error {
@@ -98,8 +76,7 @@ impl SegmentFile {
             fill,
             stepped: Condvar::new(),
             syncing: RwLock::new(()),
-            failure: OnceLock::new(),
-            direct: Mutex::new(Direct::Unopened),
+            failed_sync: OnceLock::new(),
         })
     }
 
@@ -135,115 +112,18 @@ impl SegmentFile {
         write_pieces(self.file.as_ref(), LOG_AT + offset, pieces, skip, len)
     }
 
-    /// As [`write`](SegmentFile::write); what was written survives power loss when this returns. It
-    /// goes through the handle that `open_direct` gives, or, where that or the memory does not fit,
-    /// as a write and a sync. Several may run at a time.
-    ///
-    /// Lack of space says nothing of the segment; each other failure is for good, as a sync's.
-    pub(crate) fn write_durable(
-        &self,
-        open_direct: &dyn Fn() -> io::Result<Box<dyn DiskFile>>,
-        offset: u64,
-        pieces: &[IoSlice<'_>],
-        skip: usize,
-        len: usize,
-    ) -> io::Result<()> {
-        self.claim(offset, offset + len as u64);
-        self.check().map_err(lost)?;
-        let blocks = offset | skip as u64 | len as u64;
-        let fits = blocks.is_multiple_of(DIRECT_BYTES as u64) && is_aligned(pieces);
-        let direct = if fits { self.direct(open_direct) } else { None };
-        let done = match direct {
-            Some(file) => self.write_direct(file.as_ref(), offset, pieces, skip, len)?,
-            None => 0,
-        };
-        if done == len {
-            return Ok(());
-        }
-        let rest_at = LOG_AT + offset + done as u64;
-        write_pieces(self.file.as_ref(), rest_at, pieces, skip + done, len - done)?;
-        self.sync().map_err(lost)
-    }
-
-    /// The handle past the page cache. A failure to open it is tried again with the next write.
-    fn direct(
-        &self,
-        open: &dyn Fn() -> io::Result<Box<dyn DiskFile>>,
-    ) -> Option<Arc<dyn DiskFile>> {
-        let mut direct = self.direct.lock();
-        match &*direct {
-            Direct::Open(file) => return Some(Arc::clone(file)),
-            Direct::Refused => return None,
-            Direct::Unopened => {}
-        }
-        match open() {
-            Ok(file) => {
-                let file: Arc<dyn DiskFile> = Arc::from(file);
-                *direct = Direct::Open(Arc::clone(&file));
-                Some(file)
-            }
-            Err(error) => {
-                if is_refusal(&error) {
-                    *direct = Direct::Refused;
-                }
-                None
-            }
-        }
-    }
-
-    /// Writes past the page cache as far as the system takes it, in whole blocks; says how far.
-    fn write_direct(
-        &self,
-        file: &dyn DiskFile,
-        offset: u64,
-        pieces: &[IoSlice<'_>],
-        skip: usize,
-        len: usize,
-    ) -> io::Result<usize> {
-        let mut done = 0;
-        while done < len {
-            let at = LOG_AT + offset + done as u64;
-            match write_some(file, at, pieces, skip + done, len - done) {
-                Ok(count) => {
-                    done += count - count % DIRECT_BYTES;
-                    // Cut within a block: what is left has no place or memory for a direct write.
-                    if count == 0 || !count.is_multiple_of(DIRECT_BYTES) {
-                        break;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_refusal(&error) => {
-                    *self.direct.lock() = Direct::Refused;
-                    break;
-                }
-                Err(error) if lacks_space(&error) => return Err(error),
-                Err(error) => {
-                    // M3: nothing is known of the range.
-                    let _ = self.failure.set(Failure::of(&error));
-                    return Err(error);
-                }
-            }
-        }
-        Ok(done)
-    }
-
     /// Makes what was written survive power loss. A failure is for good, and everybody's: leader,
     /// preparer and writer may sync at the same time, and the system tells only one of them.
     pub(crate) fn sync(&self) -> io::Result<()> {
         let syncing = self.syncing.read();
         if let Err(error) = self.file.sync_data() {
             // The first one counts.
-            let _ = self.failure.set(Failure::of(&error));
+            let _ = self.failed_sync.set(FailedSync::of(&error));
         }
         drop(syncing);
         // Whoever was at it at the same time has come to its end, and has noted what it was told.
         drop(self.syncing.write());
-        self.check()
-    }
-
-    /// The first failure of a sync or of a durable write.
-    fn check(&self) -> io::Result<()> {
-        self.failure.get().map_or(Ok(()), |failure| Err(failure.again()))
+        self.failed_sync.get().map_or(Ok(()), |failed| Err(failed.again()))
     }
 
     /// The end of the bytes that can be overwritten in place.
@@ -290,16 +170,6 @@ impl SegmentFile {
     }
 }
 
-/// G6: lack of space that shows with a sync has lost bytes of the page cache.
-fn lost(error: io::Error) -> io::Error {
-    if lacks_space(&error) { io::Error::other(error) } else { error }
-}
-
-/// Whether the system says that it does not write in this way.
-fn is_refusal(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,7 +177,8 @@ mod tests {
     use crate::fs_os::OsDisk;
 
     fn segment(path: &std::path::Path) -> SegmentFile {
-        let file = OsDisk.open(&path.join("segment"), Access::Fresh).unwrap();
+        let folder = OsDisk.open_folder(path, 0o600).unwrap();
+        let file = folder.open("segment", Access::Fresh).unwrap();
         SegmentFile::new(file, 1 << 20).unwrap()
     }
 
@@ -325,6 +196,10 @@ mod tests {
         fn sync_data(&self) -> io::Result<()> {
             self.1.lock().take().map_or(Ok(()), Err)
         }
+        fn discard(&self, _offset: u64, _len: u64) -> io::Result<()> {
+            Ok(())
+        }
+
         fn allocate(&self, len: u64) -> io::Result<()> {
             self.0.allocate(len)
         }
@@ -345,7 +220,8 @@ mod tests {
     #[test]
     fn a_sync_that_failed_fails_for_everybody_who_syncs_the_file() {
         let temp = tempfile::tempdir().unwrap();
-        let file = OsDisk.open(&temp.path().join("segment"), Access::Fresh).unwrap();
+        let folder = OsDisk.open_folder(temp.path(), 0o600).unwrap();
+        let file = folder.open("segment", Access::Fresh).unwrap();
         let file = Box::new(FailsOnce(file, Mutex::new(Some(io::Error::from_raw_os_error(5)))));
         let segment = SegmentFile::new(file, 1 << 20).unwrap();
         // Leader, preparer and writer at the same time: which of them is told is chance.

@@ -6,10 +6,12 @@
 //! Locks, taken in this order: `maker` (the making and freeing of segments; held over device
 //! calls), `zeroing` (what the preparer is at work in; held over the calls that open, rename or
 //! remove a file), `files` (the open files; never held over one), `last_read`. Under `dead` and
-//! `found` none is taken.
+//! `found` none is taken. The callback for released segments runs under none of them.
 
-mod fresh_blocks;
+mod move_tail;
 mod open_files;
+mod released;
+mod trust;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,16 +20,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use palisade_core::store::{Epoch, Predecessor, Segment, SegmentHeader};
-use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
+use palisade_core::{Error, ErrorKind, Lsn, ProcessMark, Result, Uuid};
 use parking_lot::{Mutex, RwLock};
 
-use crate::archive::Archive;
 use crate::block::BLOCK_BYTES;
 use crate::demand::Demand;
-use crate::folder::{Folder, segment_name, spare_name};
+use crate::folder::{Folder, META_TEMP, RESERVE, segment_name, segments_in, spare_name, spares_in};
 use crate::fs::{Access, ZeroSteps, write_bytes, write_zeros};
 use crate::header::{self, HeaderFault};
 use crate::segment_file::{LOG_AT, SegmentFile};
+use crate::segments::trust::Trust;
+
+pub use self::released::{OnRelease, ReleasedSegment};
 
 /// What does not change while the store is open.
 #[derive(Clone, Debug)]
@@ -60,10 +64,11 @@ impl Shape {
 pub(crate) struct Segments {
     pub(crate) folder: Folder,
     pub(crate) shape: Shape,
-    archive: Option<Archive>,
+    process: ProcessMark,
+    on_release: Option<Arc<dyn OnRelease>>,
     /// The segments that the open found, until this process makes or frees any: nobody else does.
     found: Mutex<Option<Vec<u64>>>,
-    /// For the archive, the dead ranges that headers told of: one may rot before it is asked again.
+    /// For `on_release`, the ranges between one epoch's end and the next one's base.
     dead: Mutex<BTreeSet<(Lsn, Lsn)>>,
     files: RwLock<BTreeMap<u64, Arc<SegmentFile>>>,
     last_read: Mutex<Option<(u64, Arc<SegmentFile>)>>,
@@ -78,33 +83,40 @@ pub(crate) struct Segments {
 #[derive(Debug, Default)]
 struct Maker {
     epoch: Option<Epoch>,
-    /// Complete up to their header, in the order in which they are taken.
+    /// Complete up to their header, in the order in which they are taken; all of them trusted.
     spares: BTreeSet<u64>,
-    /// Left by an interrupted making; their numbers are taken first.
-    half_made: Vec<u64>,
     next_spare: u64,
+    trust: Trust,
     demand: Demand,
     /// A segment that has its name, but the folder's sync failed for lack of space.
     half_named: Option<(u64, Arc<SegmentFile>)>,
 }
 
 impl Segments {
-    pub(crate) fn open(folder: Folder, shape: Shape, archive: Option<Archive>) -> Result<Segments> {
+    pub(crate) fn open(
+        folder: Folder,
+        shape: Shape,
+        on_release: Option<Arc<dyn OnRelease>>,
+    ) -> Result<Segments> {
         let mut maker = Maker::default();
-        let [segments, spares] = folder.segments_and_spares(shape.segment_bytes)?;
-        for number in spares {
-            maker.next_spare = number.saturating_add(1);
-            if spare_bytes(&folder, number)? >= LOG_AT + shape.first_step_bytes() {
-                maker.spares.insert(number);
-            } else {
-                maker.half_made.push(number);
-            }
+        let names = folder.names()?;
+        let spares = spares_in(&names);
+        let spare_names = spares.iter().map(|number| spare_name(*number));
+        for name in spare_names.chain([META_TEMP, RESERVE].map(str::to_owned)) {
+            // It will be removed: what it is shows before anything is changed.
+            folder.open_if_there(&name, Access::Read)?;
         }
-        Ok(Segments {
+        maker.next_spare = spares.last().map_or(0, |last| last.saturating_add(1));
+        maker.trust.found(spares);
+        let numbers = segments_in(&names, shape.segment_bytes);
+        let process = ProcessMark::new()
+            .map_err(|error| Error::io("get memory for the log's process mark", error))?;
+        let segments = Segments {
+            process,
             folder,
             shape,
-            archive,
-            found: Mutex::new(Some(segments)),
+            on_release,
+            found: Mutex::new(Some(numbers)),
             dead: Mutex::default(),
             files: RwLock::default(),
             last_read: Mutex::default(),
@@ -112,18 +124,39 @@ impl Segments {
             zeroing: Mutex::default(),
             prepared: AtomicU64::new(0),
             failure: OnceLock::new(),
-        })
+        };
+        segments.note_all_dead()?;
+        Ok(segments)
+    }
+
+    /// Whether this process opened the log; false in a forked child.
+    pub(crate) fn is_own(&self) -> bool {
+        self.process.is_own()
+    }
+
+    /// Refuses a forked child.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.is_own() { Ok(()) } else { Err(Error::bare(ErrorKind::Forked)) }
     }
 
     /// All segments in the folder with what their headers say.
     pub(crate) fn list(&self) -> Result<Vec<Segment>> {
-        let looks = self.numbers()?.into_iter().map(|number| self.look(number));
+        self.list_from(0).map(|(_, segments)| segments)
+    }
+
+    /// The numbers of all segments in the folder, ascending, and what the headers of those say that
+    /// are numbered `from` or above.
+    pub(crate) fn list_from(&self, from: u64) -> Result<(Vec<u64>, Vec<Segment>)> {
+        let numbers = self.numbers()?;
+        let looks = numbers.iter().filter(|number| **number >= from);
         // One that was freed between the listing and the look is none.
-        looks.filter_map(Result::transpose).collect()
+        let looks = looks.filter_map(|number| self.look(*number).transpose());
+        let segments = looks.collect::<Result<_>>()?;
+        Ok((numbers, segments))
     }
 
     /// The numbers of all segments in the folder, ascending.
-    pub(crate) fn numbers(&self) -> Result<Vec<u64>> {
+    fn numbers(&self) -> Result<Vec<u64>> {
         if let Some(found) = self.found.lock().as_ref() {
             return Ok(found.clone());
         }
@@ -138,18 +171,12 @@ impl Segments {
     }
 
     /// Segment `number` with what its header says.
-    pub(crate) fn look(&self, number: u64) -> Result<Option<Segment>> {
+    fn look(&self, number: u64) -> Result<Option<Segment>> {
         let Some(file) = self.file_to_read(number)? else { return Ok(None) };
         let block = file
             .read_header()
             .map_err(|error| self.named("read the segment's header", number, error))?;
-        let segment = check_header(&self.folder, &block, &self.shape, number)?;
-        if let (Some(_), Ok(header)) = (&self.archive, &segment.header)
-            && let Some(old) = header.predecessor
-        {
-            self.dead.lock().insert((old.end, header.base));
-        }
-        Ok(Some(segment))
+        check_header(&self.folder, &block, &self.shape, number).map(Some)
     }
 
     pub(crate) fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
@@ -175,7 +202,7 @@ impl Segments {
             };
             file.sync().map_err(|error| self.named("sync the segment", number, error))?;
             // Here, not at the end: there may be more segments than a process may open files.
-            self.close(first..number);
+            self.forget_below(number);
         }
         // After the leader's own syncs: an error of write-back is reported to one sync only, and
         // that may have been the preparer's.
@@ -193,6 +220,12 @@ impl Segments {
         };
         // The first one counts.
         let _ = self.failure.set(error);
+    }
+
+    /// Refuses to go on in a folder that was moved, removed or replaced, for good: nothing more is
+    /// acknowledged that the next open would not find.
+    pub(crate) fn check_in_place(&self) -> Result<()> {
+        self.folder.check_in_place().inspect_err(|error| self.fail(error.clone()))
     }
 
     /// The failure that was kept.
@@ -220,6 +253,7 @@ impl Segments {
             let Some(epoch) = maker.epoch else {
                 return Err(Error::new(ErrorKind::Io, "no epoch has begun"));
             };
+            self.check_in_place()?;
             let (number, _) = self.split(self.prepared());
             self.make(&mut maker, &epoch, number)?;
             made = true;
@@ -230,6 +264,7 @@ impl Segments {
     /// Begins `epoch`. Where the one before `is_running`, lack of space is told from an unknown
     /// outcome: a name that may have reached the disk is not `NoSpace`.
     pub(crate) fn begin(&self, epoch: &Epoch, is_running: bool) -> Result<()> {
+        self.check_in_place()?;
         let mut maker = self.maker.lock();
         if let Some((number, file)) = maker.half_named.take() {
             // It has its name, and belongs to the epoch before.
@@ -244,12 +279,15 @@ impl Segments {
             let text = format!("segments are prepared up to LSN {}", self.prepared());
             return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(epoch.base));
         }
-        if !is_running && !self.numbers_to_change()?.is_empty() {
-            // A dead life may have named segments and not come to the sync. Power loss must not
-            // keep the new name, which says where they end, and lose theirs.
-            self.folder.sync()?;
+        if !is_running {
+            self.distrust_what_was_found(&mut maker, number)?;
+            if !self.numbers_to_change()?.is_empty() {
+                // An earlier process run may have named segments and not come to the sync. Power
+                // loss must not keep the new name, which says where they end, and lose theirs.
+                self.folder.sync()?;
+            }
         }
-        let spare = self.take_spare(&mut maker, !is_running)?;
+        let spare = self.take_spare(&mut maker)?;
         let file = self.name(&mut maker, epoch, number, Some(epoch.predecessor), spare)?;
         self.folder.sync().map_err(|error| match error.kind() {
             ErrorKind::NoSpace if is_running => error.with_kind(ErrorKind::Io).at_segment(number),
@@ -257,10 +295,24 @@ impl Segments {
         })?;
         self.publish(number, file);
         maker.epoch = Some(*epoch);
-        if self.archive.is_some() {
-            self.dead.lock().insert((epoch.predecessor.end, epoch.base));
-        }
+        self.note_dead(epoch.predecessor.end, epoch.base);
         Ok(())
+    }
+
+    /// Whether an epoch runs.
+    pub(crate) fn has_epoch(&self) -> bool {
+        self.maker.lock().epoch.is_some()
+    }
+
+    /// Makes every segment, and the names, survive power loss: the folder is a copy of another one,
+    /// and nobody knows whether it was synced.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        for number in self.numbers()? {
+            if let Some(file) = self.file_to_read(number)? {
+                file.sync().map_err(|error| self.named("sync the segment", number, error))?;
+            }
+        }
+        self.folder.sync()
     }
 
     pub(crate) fn resume(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
@@ -271,20 +323,22 @@ impl Segments {
         // Release: see `prepared`.
         self.prepared.store(end.as_u64(), Ordering::Release);
         maker.epoch = Some(*epoch);
-        Ok(())
+        self.trust_what_was_found(&mut maker, self.split(epoch.base).0)
     }
 
-    /// Frees the segments that lie wholly in `[from, to)`, as far as they can be archived. What
-    /// kept the archive from taking more is the inner result.
-    pub(crate) fn release(&self, from: Lsn, to: Lsn) -> Result<Result<()>> {
+    /// Frees the segments that lie wholly in `[from, to)`. The callback gets those that hold records
+    /// first; if it fails, its segment and all above stay.
+    pub(crate) fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
         let mut numbers = self.numbers_to_change()?;
         numbers.retain(|&number| from <= self.start_of(number) && self.start_of(number + 1) <= to);
-        // Before the lock: who needs a segment made does not wait for copies of old ones.
-        let (kept, archived) = self.keep_in_archive(&numbers);
-        numbers.truncate(kept);
+        // Before the lock: a thread that needs a segment made does not wait for the callback.
+        let handed_out = self.hand_out(&mut numbers);
+        // The callback may have forked.
+        self.check_process()?;
         if numbers.is_empty() {
-            return Ok(archived);
+            return handed_out;
         }
+        self.check_in_place()?;
         let mut maker = self.maker.lock();
         let keep = maker.demand.at_release(self.shape.spare_segments);
         for number in numbers {
@@ -296,48 +350,7 @@ impl Segments {
             self.folder.remove_if_there(&spare_name(spare))?;
         }
         self.folder.sync()?;
-        Ok(archived)
-    }
-
-    pub(crate) fn archives(&self) -> bool {
-        self.archive.is_some()
-    }
-
-    /// Makes the archive's folder, once it is decided that the log is opened.
-    pub(crate) fn make_archive(&self) -> Result<()> {
-        self.archive.as_ref().map_or(Ok(()), Archive::make)
-    }
-
-    /// Archives the segments `numbers`, ascending, as far as it gets; says how far.
-    fn keep_in_archive(&self, numbers: &[u64]) -> (usize, Result<()>) {
-        let Some(archive) = self.archive.as_ref().filter(|_| !numbers.is_empty()) else {
-            return (numbers.len(), Ok(()));
-        };
-        let dead = match self.dead_ranges(self.start_of(numbers[0])) {
-            Ok(dead) => dead,
-            Err(error) => return (0, Err(error)),
-        };
-        for (done, &number) in numbers.iter().enumerate() {
-            let (base, end) = (self.start_of(number), self.start_of(number + 1));
-            // An epoch that ends in the segment leaves bytes behind its end that are no records.
-            let ends = dead.iter().filter(|(from, to)| *from < end && base < *to);
-            let log_end = ends.map(|(from, _)| *from).min().unwrap_or(end);
-            let bytes = log_end.bytes_since(base);
-            let kept = if bytes > 0 { archive.keep(&self.folder, number, bytes) } else { Ok(()) };
-            if let Err(error) = kept {
-                return (done, Err(error));
-            }
-        }
-        (numbers.len(), Ok(()))
-    }
-
-    /// The ranges above `from` between one epoch's end and the next one's base, as the headers tell
-    /// or told them.
-    fn dead_ranges(&self, from: Lsn) -> Result<Vec<(Lsn, Lsn)>> {
-        self.list()?;
-        let mut known = self.dead.lock();
-        known.retain(|(_, base)| *base > from);
-        Ok(known.iter().copied().collect())
+        handed_out
     }
 
     /// Removes the segments that lie wholly in `[from, to)`, which were cut off.
@@ -359,7 +372,7 @@ impl Segments {
         self.folder.sync()
     }
 
-    /// Makes a spare if there is none; the half-made rests of earlier tries stay unused.
+    /// Makes a spare if there is none.
     pub(crate) fn keep_a_spare(&self) -> Result<()> {
         let number = {
             let mut maker = self.maker.lock();
@@ -368,8 +381,12 @@ impl Segments {
             }
             take_number(&mut maker)
         };
-        self.make_spare(number, true)?;
-        self.maker.lock().spares.insert(number);
+        let made = self.make_spare(number, true);
+        let mut maker = self.maker.lock();
+        match made {
+            Ok(()) => drop(maker.spares.insert(number)),
+            Err(error) => return Err(self.discard_spare(&mut maker, number, error)),
+        }
         Ok(())
     }
 
@@ -386,7 +403,7 @@ impl Segments {
         let file = match maker.half_named.take() {
             Some((named, file)) if named == number => file,
             _ => {
-                let spare = self.take_spare(maker, false)?;
+                let spare = self.take_spare(maker)?;
                 self.name(maker, epoch, number, None, spare)?
             }
         };
@@ -415,13 +432,13 @@ impl Segments {
         let base = self.start_of(number);
         let header =
             SegmentHeader { number, base, epoch: epoch.number, salt: epoch.salt, predecessor };
-        let named = self.write_header_and_name(spare, &header);
-        match named {
-            Ok(_) => maker.demand.take(),
-            // Still a spare.
-            Err(_) => drop(maker.spares.insert(spare)),
+        match self.write_header_and_name(spare, &header) {
+            Ok(file) => {
+                maker.demand.take();
+                Ok(file)
+            }
+            Err(error) => Err(self.discard_spare(maker, spare, error.at_segment(number))),
         }
-        named.map_err(|error| error.at_segment(number))
     }
 
     fn write_header_and_name(
@@ -439,29 +456,23 @@ impl Segments {
         Ok(file)
     }
 
-    /// A file to become a segment. The last spare is for an open only, which has to come through on
-    /// a full disk.
-    fn take_spare(&self, maker: &mut Maker, is_open: bool) -> Result<u64> {
-        if (is_open || maker.spares.len() > 1)
-            && let Some(spare) = maker.spares.pop_first()
-        {
+    /// A file to become a segment.
+    fn take_spare(&self, maker: &mut Maker) -> Result<u64> {
+        if let Some(spare) = maker.spares.pop_first() {
             return Ok(spare);
         }
         let spare = take_number(maker);
-        self.make_spare(spare, false)?;
-        Ok(spare)
+        match self.make_spare(spare, false) {
+            Ok(()) => Ok(spare),
+            Err(error) => Err(self.discard_spare(maker, spare, error)),
+        }
     }
 
-    /// Removes a spare for the sake of a write that lacks space, because nobody else can free it;
-    /// the last one is for the next open.
+    /// Removes a spare for the sake of a write that lacks space, because nobody else can free it.
     fn give_up_a_spare(&self) -> bool {
         let mut maker = self.maker.lock();
-        if maker.spares.len() < 2 {
-            return false;
-        }
-        // One that cannot be removed is a spare no more; the next open finds it again.
         let spare = maker.spares.pop_last();
-        spare.is_some_and(|spare| self.folder.remove(&spare_name(spare)).is_ok())
+        spare.is_some_and(|spare| self.remove_spare(&mut maker, spare))
     }
 
     fn write_header(&self, spare: u64, header: &SegmentHeader) -> Result<Arc<SegmentFile>> {
@@ -476,16 +487,12 @@ impl Segments {
     }
 
     fn make_spare(&self, number: u64, durable: bool) -> Result<()> {
+        self.check_in_place()?;
         let name = spare_name(number);
         let file = self.folder.open(&name, Access::Fresh)?;
-        let filled = write_zeros(file.as_ref(), 0, LOG_AT + self.shape.first_step_bytes())
-            .and_then(|()| if durable { file.sync_data() } else { Ok(()) });
-        if let Err(error) = filled {
-            drop(file);
-            // What it took is wanted elsewhere; the error that matters is the first.
-            let _ = self.folder.remove(&name);
-            return Err(self.folder.error("make a spare segment", &name, error));
-        }
+        write_zeros(file.as_ref(), 0, LOG_AT + self.shape.first_step_bytes())
+            .and_then(|()| if durable { file.sync_data() } else { Ok(()) })
+            .map_err(|error| self.folder.error("make a spare segment", &name, error))?;
         if durable { self.folder.sync() } else { Ok(()) }
     }
 
@@ -499,7 +506,8 @@ impl Segments {
         let name = segment_name(number);
         // Held until the name is gone: nobody begins to zero what is about to be recycled.
         let zeroing = self.zeroing.lock();
-        let may_recycle = self.shape.in_place && *zeroing != Some(number);
+        let is_trusted = maker.trust.may_recycle(number);
+        let may_recycle = self.shape.in_place && is_trusted && *zeroing != Some(number);
         if may_recycle && maker.spares.len() < keep {
             let spare = take_number(maker);
             self.folder.rename(&name, &spare_name(spare))?;
@@ -546,17 +554,7 @@ pub(crate) fn check_header(
 }
 
 fn take_number(maker: &mut Maker) -> u64 {
-    maker.half_made.pop().unwrap_or_else(|| {
-        let number = maker.next_spare;
-        maker.next_spare = number.wrapping_add(1);
-        number
-    })
-}
-
-fn spare_bytes(folder: &Folder, number: u64) -> Result<u64> {
-    let name = spare_name(number);
-    let Some(file) = folder.open_if_there(&name, Access::Read)? else {
-        return Ok(0);
-    };
-    file.len().map_err(|error| folder.error("look at the spare segment", &name, error))
+    let number = maker.next_spare;
+    maker.next_spare = number.wrapping_add(1);
+    number
 }

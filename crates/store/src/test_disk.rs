@@ -1,19 +1,20 @@
 //! The machine's disk with controls for tests: it can be full, and it counts.
 
-use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use palisade_core::Memory;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::boot::BootId;
 use crate::folder::is_segment_name;
-use crate::fs::{Access, DIRECT_BYTES, Disk, DiskFile, Kind, ZeroSteps, is_aligned, write_bytes};
+use crate::fs::{Access, Disk, DiskFile, DiskFolder, FolderIdentity, Kind, ZeroSteps};
 use crate::fs_os::OsDisk;
+use crate::options::DEFAULT_FILE_MODE;
 use crate::segment_file::LOG_AT;
+use tempfile::TempDir;
 
 /// What tests turn and read. All of it is SeqCst: tests want no surprises.
 #[derive(Debug)]
@@ -34,42 +35,30 @@ pub(crate) struct Controls {
     has_held_zeros: AtomicBool,
     overwrites_in_place: bool,
     boot: BootId,
-    direct: Mutex<DirectControls>,
-}
-
-/// What becomes of direct handles and of the next writes through them.
-#[derive(Debug, Default)]
-pub(crate) struct DirectControls {
-    /// What an open gives.
-    pub(crate) open: Option<io::ErrorKind>,
-    pub(crate) faults: VecDeque<DirectFault>,
-    pub(crate) opens: usize,
-    pub(crate) writes: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum DirectFault {
-    Error(io::ErrorKind),
-    /// So many bytes are written at most.
-    Short(usize),
+    memory: TempDir,
+    /// A folder that this process may not read.
+    unreadable: Mutex<Option<PathBuf>>,
 }
 
 impl Controls {
+    /// No file may grow any more, whatever is removed; or there is space again.
     pub(crate) fn fill(&self, full: bool) {
         self.is_full.store(full, Ordering::SeqCst);
+        self.frees_by_removal.store(false, Ordering::SeqCst);
     }
 
-    /// From now on a removed file makes space.
+    /// From now on a removed file makes space, until the disk is filled again.
     pub(crate) fn free_by_removal(&self) {
         self.frees_by_removal.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn syncs(&self) -> usize {
-        self.syncs.load(Ordering::SeqCst)
+    /// From now on the folder at `path` may not be read, as if its permissions said so.
+    pub(crate) fn forbid(&self, path: &Path) {
+        *self.unreadable.lock() = Some(path.to_path_buf());
     }
 
-    pub(crate) fn direct(&self) -> MutexGuard<'_, DirectControls> {
-        self.direct.lock()
+    pub(crate) fn syncs(&self) -> usize {
+        self.syncs.load(Ordering::SeqCst)
     }
 
     /// The syncs that somebody else than the preparer has waited for.
@@ -159,10 +148,17 @@ impl TestDisk {
             holds_zeros: AtomicBool::new(false),
             has_held_zeros: AtomicBool::new(false),
             overwrites_in_place,
-            direct: Mutex::default(),
+            unreadable: Mutex::default(),
             boot: [boot; 16],
+            memory: tempfile::tempdir().unwrap(),
         };
         TestDisk { controls: Arc::new(controls) }
+    }
+
+    /// The names of the log buffers in memory.
+    pub(crate) fn buffers(&self) -> Vec<String> {
+        let (_, memory) = self.memory_folder().unwrap();
+        memory.list().unwrap()
     }
 }
 
@@ -171,53 +167,21 @@ impl Disk for TestDisk {
         OsDisk.kind(path)
     }
 
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        OsDisk.create_folder(path)
+    fn create_folder(&self, path: &Path, file_mode: u32) -> io::Result<()> {
+        OsDisk.create_folder(path, file_mode)
     }
 
-    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
-        OsDisk.list(folder)
-    }
-
-    fn check_writable(&self, folder: &Path) -> io::Result<()> {
-        OsDisk.check_writable(folder)
-    }
-
-    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if is_segment_name(&name) {
-            self.controls.segment_opens.fetch_add(1, Ordering::SeqCst);
+    fn open_folder(&self, path: &Path, file_mode: u32) -> io::Result<Arc<dyn DiskFolder>> {
+        if self.controls.unreadable.lock().as_deref() == Some(path) {
+            return Err(io::ErrorKind::PermissionDenied.into());
         }
-        let is_direct = access == Access::Direct;
-        if is_direct {
-            let mut direct = self.controls.direct();
-            direct.opens += 1;
-            direct.open.map_or(Ok(()), |kind| Err(io::Error::from(kind)))?;
-        }
-        // Direct writes work on every machine here.
-        let file = OsDisk.open(path, if is_direct { Access::Write } else { access })?;
-        Ok(Box::new(TestFile { file, is_direct, controls: Arc::clone(&self.controls) }))
+        let folder = OsDisk.open_folder(path, file_mode)?;
+        Ok(Arc::new(TestFolder { folder, controls: Arc::clone(&self.controls) }))
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        OsDisk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        OsDisk.remove(path)?;
-        if self.controls.frees_by_removal.load(Ordering::SeqCst) {
-            self.controls.fill(false);
-        }
-        Ok(())
-    }
-
-    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        self.controls.count_sync()?;
-        OsDisk.sync_folder(folder)
-    }
-
-    fn overwrites_in_place(&self, _folder: &Path) -> bool {
-        self.controls.overwrites_in_place
+    fn memory_folder(&self) -> Option<(PathBuf, Arc<dyn DiskFolder>)> {
+        let path = self.controls.memory.path();
+        Some((path.to_path_buf(), OsDisk.open_folder(path, DEFAULT_FILE_MODE).ok()?))
     }
 
     fn boot_id(&self) -> Option<BootId> {
@@ -226,31 +190,62 @@ impl Disk for TestDisk {
 }
 
 #[derive(Debug)]
-struct TestFile {
-    file: Box<dyn DiskFile>,
-    is_direct: bool,
+struct TestFolder {
+    folder: Arc<dyn DiskFolder>,
     controls: Arc<Controls>,
 }
 
-impl TestFile {
-    fn write_direct(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        assert!(is_aligned(pieces) && offset.is_multiple_of(DIRECT_BYTES as u64));
-        let fault = {
-            let mut direct = self.controls.direct();
-            direct.writes += 1;
-            direct.faults.pop_front()
-        };
-        let bytes = pieces.iter().map(|piece| &piece[..]).collect::<Vec<_>>().concat();
-        let len = match fault {
-            Some(DirectFault::Error(kind)) => return Err(kind.into()),
-            Some(DirectFault::Short(most)) => bytes.len().min(most),
-            None => bytes.len(),
-        };
-        self.controls.check_growth(self.file.as_ref(), offset + len as u64)?;
-        write_bytes(self.file.as_ref(), offset, &bytes[..len])?;
-        self.file.sync_data()?;
-        Ok(len)
+impl DiskFolder for TestFolder {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.folder.list()
     }
+
+    fn check_writable(&self) -> io::Result<()> {
+        self.folder.check_writable()
+    }
+
+    fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        if is_segment_name(name) {
+            self.controls.segment_opens.fetch_add(1, Ordering::SeqCst);
+        }
+        let file = self.folder.open(name, access)?;
+        Ok(Box::new(TestFile { file, controls: Arc::clone(&self.controls) }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.folder.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.folder.remove(name)?;
+        if self.controls.frees_by_removal.load(Ordering::SeqCst) {
+            self.controls.is_full.store(false, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.controls.count_sync()?;
+        self.folder.sync()
+    }
+
+    fn overwrites_in_place(&self) -> bool {
+        self.controls.overwrites_in_place
+    }
+
+    fn identity(&self) -> FolderIdentity {
+        self.folder.identity()
+    }
+
+    fn identity_of(&self, path: &Path) -> io::Result<Option<FolderIdentity>> {
+        self.folder.identity_of(path)
+    }
+}
+
+#[derive(Debug)]
+struct TestFile {
+    file: Box<dyn DiskFile>,
+    controls: Arc<Controls>,
 }
 
 impl DiskFile for TestFile {
@@ -261,9 +256,6 @@ impl DiskFile for TestFile {
     }
 
     fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        if self.is_direct {
-            return self.write_direct(offset, pieces);
-        }
         let Some(piece) = pieces.iter().find(|piece| !piece.is_empty()) else {
             return Ok(0);
         };
@@ -277,6 +269,10 @@ impl DiskFile for TestFile {
     fn sync_data(&self) -> io::Result<()> {
         self.controls.count_sync()?;
         self.file.sync_data()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.file.discard(offset, len)
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {

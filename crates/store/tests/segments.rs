@@ -4,10 +4,9 @@ use std::fs;
 use std::io::IoSlice;
 use std::path::Path;
 
-use memmap2::MmapOptions;
 use palisade_core::Lsn;
 use palisade_core::store::{Epoch, Predecessor, ReadStore, Store};
-use palisade_store::{BufferKind, FileOptions, FileReader, FileStore, SyncMethod};
+use palisade_store::{BufferKind, FileOptions, FileReader, FileStore};
 use tempfile::TempDir;
 
 const SEGMENT_BYTES: u64 = 65_536;
@@ -75,33 +74,6 @@ fn bytes_written_across_segment_ends_come_back() {
     drop(store);
     let again = FileStore::open(temp.path(), &small()).unwrap();
     assert_eq!(read_all(&again, 100, content.len()), content);
-}
-
-/// On the disk that the tests run on: with direct writes where it has them.
-#[test]
-fn durable_writes_beside_buffered_ones_come_back() {
-    let temp = temp();
-    let mut options = small();
-    options.sync_method = SyncMethod::Direct;
-    let store = begun(temp.path(), &options, 4);
-    let mut blocks = MmapOptions::new().len(3 * SEGMENT_BYTES as usize).map_anon().unwrap();
-    blocks.copy_from_slice(&pattern(3 * SEGMENT_BYTES as usize));
-    let (buffered, durable) = blocks.split_at(SEGMENT_BYTES as usize - 8192);
-    store.write(Lsn::ZERO, &[IoSlice::new(buffered)]).unwrap();
-    // What is read before it is written must not stay in the cache.
-    read_all(&store, 0, 4 * SEGMENT_BYTES as usize);
-    std::thread::scope(|scope| {
-        for (index, run) in durable.chunks(20_480).enumerate() {
-            let (store, at) = (&store, buffered.len() + index * 20_480);
-            scope.spawn(move || {
-                store.write_durable(Lsn::new(at as u64), &[IoSlice::new(run)]).unwrap();
-            });
-        }
-    });
-    store.sync(Lsn::ZERO, Lsn::new(buffered.len() as u64)).unwrap();
-    assert!(read_all(&store, 0, blocks.len()) == blocks[..]);
-    let reader = FileReader::open(temp.path()).unwrap();
-    assert!(read_all(&reader, 0, blocks.len()) == blocks[..]);
 }
 
 #[test]

@@ -36,10 +36,6 @@ pub enum Contender {
     PalisadeMem,
     /// Palisade on files, with its buffer on the heap: appends do not survive a kill
     PalisadeHeap,
-    /// Palisade on files, whose commits are direct writes that overlap
-    PalisadeDirect,
-    /// Palisade on files, whose commits share one fdatasync at a time
-    PalisadeFdatasync,
     /// A mutex and a growing file, one sync per commit
     Naive,
     /// The floor: the least that any contender has to do, on one thread
@@ -89,8 +85,6 @@ impl Contender {
             Contender::Palisade => &palisade::FILES,
             Contender::PalisadeMem => &palisade::MEMORY,
             Contender::PalisadeHeap => &palisade::HEAP,
-            Contender::PalisadeDirect => &palisade::DIRECT,
-            Contender::PalisadeFdatasync => &palisade::FDATASYNC,
             Contender::Naive => &naive::PROFILE,
             Contender::Raw => &raw::PROFILE,
             Contender::Wake => &wake::PROFILE,
@@ -124,8 +118,8 @@ impl Contender {
     /// Whether it is Palisade in one of its forms.
     #[must_use]
     pub fn is_palisade(self) -> bool {
-        use Contender::{Palisade, PalisadeDirect, PalisadeFdatasync, PalisadeHeap, PalisadeMem};
-        matches!(self, Palisade | PalisadeMem | PalisadeHeap | PalisadeDirect | PalisadeFdatasync)
+        use Contender::{Palisade, PalisadeHeap, PalisadeMem};
+        matches!(self, Palisade | PalisadeMem | PalisadeHeap)
     }
 
     /// Whether it only shows what the machine leaves to be gained, and keeps no records.

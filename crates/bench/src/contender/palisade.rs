@@ -1,11 +1,11 @@
-//! Palisade: on files, in memory, with its buffer on the heap, and with each way of committing.
+//! Palisade: on files, in memory, and with its buffer on the heap.
 
 mod filled;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use palisade::{BufferKind, MemStore, Options, SyncMethod, Wal};
+use palisade::{BufferKind, MemStore, Options, Wal};
 
 use self::filled::fill;
 use super::filled::Tally;
@@ -52,26 +52,7 @@ pub(super) const HEAP: Profile = Profile {
     ..FILES
 };
 
-pub(super) const DIRECT: Profile = Profile {
-    name: "palisade-direct",
-    lacks: |workload| match workload {
-        Workload::Commit | Workload::Batch | Workload::Sync | Workload::OpenLoop => None,
-        _ => Some("only its commits differ"),
-    },
-    create: |_, plan| Ok(Box::new(PalisadeLog::create(Contender::PalisadeDirect, &plan.dir)?)),
-    fill: |workload, plan| fill(Contender::PalisadeDirect, workload, plan),
-    ..FILES
-};
-
-pub(super) const FDATASYNC: Profile = Profile {
-    name: "palisade-fdatasync",
-    lacks: DIRECT.lacks,
-    create: |_, plan| Ok(Box::new(PalisadeLog::create(Contender::PalisadeFdatasync, &plan.dir)?)),
-    fill: |workload, plan| fill(Contender::PalisadeFdatasync, workload, plan),
-    ..FILES
-};
-
-/// A log of Palisade with its default options but for the buffer's kind and the sync method.
+/// A log of Palisade with its default options but for the buffer's kind.
 ///
 /// `append` survives a process kill on files with the mapped buffer, `commit` survives power
 /// loss on files. Every record has a checksummed header and a checksummed payload.
@@ -94,12 +75,6 @@ impl Place {
         match contender {
             Contender::PalisadeMem => Place::Memory(MemStore::new(segment_bytes), options),
             Contender::PalisadeHeap => Place::Folder(folder, options.buffer(BufferKind::Heap)),
-            Contender::PalisadeDirect => {
-                Place::Folder(folder, options.sync_method(SyncMethod::Direct))
-            }
-            Contender::PalisadeFdatasync => {
-                Place::Folder(folder, options.sync_method(SyncMethod::DataSync))
-            }
             _ => Place::Folder(folder, options),
         }
     }

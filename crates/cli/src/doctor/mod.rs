@@ -1,15 +1,13 @@
-//! `palisade doctor`: what a sync costs in a folder, and what that means for a log there, and for
-//! the logs that are there.
+//! `palisade doctor`: what a sync costs in a folder, and what that means for a log there.
 
 mod probe;
 mod verdict;
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use palisade::inspect::Inspector;
-use palisade::{SyncMethod, file_system};
+use palisade::file_system;
 use serde::Serialize;
 
 use self::probe::{Cost, WAYS, Way};
@@ -17,9 +15,6 @@ use self::verdict::Costs;
 use crate::args::DoctorArgs;
 use crate::exit::Failure;
 use crate::units::time;
-
-/// What every log's folder has (docs/format.md).
-const META_FILE: &str = "meta";
 
 /// Measures all ways in turn and prints them with the verdict.
 ///
@@ -33,34 +28,11 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure
     }
     let costs = measure(args)?;
     let file_system = file_system(&args.dir);
-    let logs = logs_in(&args.dir);
-    let verdict = verdict::of(file_system.as_deref(), &costs, &logs);
+    let verdict = verdict::of(file_system.as_deref(), &costs);
     if args.json {
-        return print_json(out, args, file_system, &costs, &logs, verdict);
+        return print_json(out, args, file_system, &costs, verdict);
     }
     print(out, &args.dir, file_system.as_deref(), &costs, &verdict).map_err(Failure::output)
-}
-
-/// A log that is there.
-#[derive(Debug)]
-struct Log {
-    dir: PathBuf,
-    method: SyncMethod,
-}
-
-/// The log whose folder `dir` is, and those in the folders in it. What cannot be read is left out:
-/// other tools tell what is wrong with it.
-fn logs_in(dir: &Path) -> Vec<Log> {
-    let inside = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut dirs: Vec<PathBuf> = inside.map(|entry| entry.path()).collect();
-    dirs.push(dir.to_path_buf());
-    dirs.sort();
-    dirs.retain(|dir| dir.join(META_FILE).is_file());
-    let log = |dir: PathBuf| {
-        let method = Inspector::open(&dir).and_then(|log| log.sync_method()).ok()?;
-        Some(Log { dir, method })
-    };
-    dirs.into_iter().filter_map(log).collect()
 }
 
 fn measure(args: &DoctorArgs) -> Result<Vec<(Way, Option<Cost>)>, Failure> {
@@ -115,16 +87,7 @@ struct Report<'a> {
     dir: &'a Path,
     file_system: Option<String>,
     ways: Vec<ReportedWay>,
-    /// How a new log's commits would reach the medium.
-    new_log: String,
-    logs: Vec<ReportedLog<'a>>,
     verdict: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct ReportedLog<'a> {
-    dir: &'a Path,
-    sync_method: String,
 }
 
 #[derive(Serialize)]
@@ -141,7 +104,6 @@ fn print_json(
     args: &DoctorArgs,
     file_system: Option<String>,
     costs: &Costs,
-    logs: &[Log],
     verdict: Vec<String>,
 ) -> Result<(), Failure> {
     let us = |time: std::time::Duration| time.as_nanos() as f64 / 1e3;
@@ -153,11 +115,7 @@ fn print_json(
         p99_us: cost.map(|cost| us(cost.p99)),
     };
     let ways = costs.iter().map(reported).collect();
-    let new_log = verdict::new_log(file_system.as_deref(), costs).to_string();
-    let logs = logs.iter();
-    let logs = logs.map(|Log { dir, method }| ReportedLog { dir, sync_method: method.to_string() });
-    let logs = logs.collect();
-    let report = Report { dir: &args.dir, file_system, ways, new_log, logs, verdict };
+    let report = Report { dir: &args.dir, file_system, ways, verdict };
     serde_json::to_writer(&mut *out, &report)
         .map_err(io::Error::from)
         .and_then(|()| writeln!(out))

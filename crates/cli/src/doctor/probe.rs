@@ -7,7 +7,6 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// What was written before the clock starts.
@@ -15,8 +14,6 @@ const FILE_BYTES: u64 = 16 << 20;
 const ZERO_BYTES: usize = 1 << 20;
 /// A record, as the log's figures are quoted for.
 const RECORD_BYTES: usize = 256;
-/// What a direct write has to be a multiple of, in length and place, on every usual device.
-const BLOCK_BYTES: usize = 4096;
 
 /// What the file was before a write to it is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,31 +33,20 @@ pub(super) enum Way {
     DataSync { bytes: usize, ground: Ground },
     /// A write of a record, then `fsync`.
     FullSync,
-    /// Writes of a block past the page cache, each durable when it returns, so many at a time.
-    Direct { in_flight: usize },
 }
 
-/// All ways, in the order of the table. The first is what a log does whose method is fdatasync.
-pub(super) const WAYS: [Way; 8] = [
+/// All ways, in the order of the table. The first is what a log does.
+pub(super) const WAYS: [Way; 5] = [
     LOG,
     Way::DataSync { bytes: 64 << 10, ground: Ground::Written },
     Way::DataSync { bytes: RECORD_BYTES, ground: Ground::Reserved },
     GROWING,
     Way::FullSync,
-    DIRECT,
-    TWO_DIRECT,
-    OVERLAPPED,
 ];
-/// What such a log does for one record.
+/// What a log does for one record.
 pub(super) const LOG: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::Written };
 /// What a log would do that lets its file grow.
 pub(super) const GROWING: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::End };
-/// One direct write after the other.
-pub(super) const DIRECT: Way = Way::Direct { in_flight: 1 };
-/// Two at a time: what a new log measures.
-pub(super) const TWO_DIRECT: Way = Way::Direct { in_flight: 2 };
-/// As many direct writes at a time as a log has in flight at most.
-pub(super) const OVERLAPPED: Way = Way::Direct { in_flight: 4 };
 
 impl Way {
     /// The line's name in the table.
@@ -70,9 +56,6 @@ impl Way {
                 format!("{} + fdatasync, {}", size(bytes), ground.name())
             }
             Way::FullSync => format!("{} + fsync, {}", size(RECORD_BYTES), Ground::Written.name()),
-            Way::Direct { in_flight } => {
-                format!("{} O_DIRECT|O_DSYNC, {in_flight} in flight", size(BLOCK_BYTES))
-            }
         }
     }
 
@@ -84,7 +67,6 @@ impl Way {
         match self {
             Way::DataSync { bytes, ground } => synced(folder, time, bytes, ground, File::sync_data),
             Way::FullSync => synced(folder, time, RECORD_BYTES, Ground::Written, File::sync_all),
-            Way::Direct { in_flight } => direct(folder, time, in_flight),
         }
     }
 }
@@ -111,7 +93,7 @@ fn size(bytes: usize) -> String {
 pub(super) struct Cost {
     /// Writes made.
     pub(super) writes: usize,
-    /// Durable writes in a second, of all that were in flight together.
+    /// Durable writes in a second.
     pub(super) per_s: f64,
     /// The median.
     pub(super) p50: Duration,
@@ -166,53 +148,6 @@ fn synced(
     Ok(Cost::of(samples, start.elapsed()))
 }
 
-fn direct(folder: &Path, time: Duration, in_flight: usize) -> io::Result<Cost> {
-    let mut probe = ProbeFile::new(folder)?;
-    probe.write_zeros()?;
-    let files: Vec<File> =
-        (0..in_flight).map(|_| system::open_direct(&probe.path)).collect::<io::Result<_>>()?;
-    probe.drop_name();
-    let start = Instant::now();
-    let each = thread::scope(|scope| {
-        let writers: Vec<_> = files
-            .into_iter()
-            .enumerate()
-            .map(|(first, file)| {
-                scope.spawn(move || write_blocks(file, first, in_flight, start, time))
-            })
-            .collect();
-        writers
-            .into_iter()
-            .map(|writer| writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect::<io::Result<Vec<_>>>()
-    })?;
-    Ok(Cost::of(each.concat(), start.elapsed()))
-}
-
-/// Writes every `stride`th block from the `first` on, over and over.
-fn write_blocks(
-    mut file: File,
-    first: usize,
-    stride: usize,
-    start: Instant,
-    time: Duration,
-) -> io::Result<Vec<Duration>> {
-    let memory = vec![0x5a; 2 * BLOCK_BYTES];
-    let aligned = memory.as_ptr().align_offset(BLOCK_BYTES);
-    let block = &memory[aligned..aligned + BLOCK_BYTES];
-    let mut samples = Vec::new();
-    for place in (0..FILE_BYTES / BLOCK_BYTES as u64).skip(first).step_by(stride).cycle() {
-        let before = Instant::now();
-        file.seek(SeekFrom::Start(place * BLOCK_BYTES as u64))?;
-        file.write_all(block)?;
-        samples.push(before.elapsed());
-        if start.elapsed() >= time {
-            break;
-        }
-    }
-    Ok(samples)
-}
-
 /// A file that is gone when this is.
 struct ProbeFile {
     file: File,
@@ -249,34 +184,18 @@ impl Drop for ProbeFile {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod system {
-    use std::fs::{File, OpenOptions};
+    use std::fs::File;
     use std::io;
-    use std::os::unix::fs::OpenOptionsExt;
-    use std::path::Path;
 
-    use rustix::fs::{FallocateFlags, OFlags, fallocate};
+    use rustix::fs::{FallocateFlags, fallocate};
     use rustix::io::Errno;
 
     pub(super) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
-        fallocate(file, FallocateFlags::empty(), 0, bytes).map_err(unsupported)
-    }
-
-    pub(super) fn open_direct(path: &Path) -> io::Result<File> {
-        let flags = OFlags::DIRECT | OFlags::DSYNC;
-        let mut options = OpenOptions::new();
-        options.write(true).custom_flags(flags.bits().cast_signed());
-        options.open(path).map_err(|error| match Errno::from_io_error(&error) {
-            Some(errno) => unsupported(errno),
-            None => error,
-        })
-    }
-
-    /// What file systems without the call say.
-    fn unsupported(errno: Errno) -> io::Error {
-        match errno {
+        fallocate(file, FallocateFlags::empty(), 0, bytes).map_err(|errno| match errno {
+            // What file systems without the call say.
             Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => io::ErrorKind::Unsupported.into(),
             other => other.into(),
-        }
+        })
     }
 }
 
@@ -284,13 +203,8 @@ mod system {
 mod system {
     use std::fs::File;
     use std::io;
-    use std::path::Path;
 
     pub(super) fn reserve(_file: &File, _bytes: u64) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    pub(super) fn open_direct(_path: &Path) -> io::Result<File> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }

@@ -1,16 +1,16 @@
 //! Group commit: many waiting commits, one device sync.
 //!
 //! # Words
-//! *Leader*: the waiter that writes and syncs for all; there is at most one, but where the store takes
-//! several durable writes at a time ([`flights`]). *Follower*: a waiter that it serves. *Guest*: a waker or callback, which cannot lead. *Round*: one write of
-//! all that is filled, one sync, one publication of *durable*. *Hole*: a reservation below
-//! published ones that its owner has not published.
+//! *Leader*: the waiter that writes and syncs for all; there is at most one. *Follower*: a waiter
+//! that it serves. *Guest*: a waker or callback, which cannot lead. *Round*: one write of all that
+//! is filled, one sync, one publication of *durable*. *Hole*: a reservation below published ones
+//! that its owner has not published.
 //!
 //! # States
 //! | what | guarded by | who may change it |
 //! |---|---|---|
 //! | the write cursor, *filled*, *written* | the write lock | its holder |
-//! | *durable* | leadership; of several leaders the lock of `flights` | a leader |
+//! | *durable* | leadership | the leader |
 //! | who waits, who leads | the registry's lock | its holder, for a few instructions |
 //! | the block end | its lock, never contended | the leader |
 //! | the failure | set once | whoever meets it first |
@@ -23,7 +23,7 @@
 //! Leader: (1) gather: committers that were woken a moment ago come back; wait for them a
 //! part of a sync (`gather_percent`), not at all if there was one. (2) Take the write lock, hand all that is filled
 //! to the store, publish *written*, let the lock go. (3) Read *written*, then sync
-//! `[durable, written)`, note it in the sync line, publish *durable*. (4) Under the registry's
+//! `[durable, written)`, note it in the log buffer, publish *durable*. (4) Under the registry's
 //! lock take those that are served, and put their callbacks into the flusher's mailbox, so that
 //! those of a later round do not overtake them; if its own target is, pass leadership to the
 //! lowest thread beyond, else to the flusher if guests wait, else to nobody. (5) Wake the next
@@ -58,7 +58,6 @@
 //! `a_full_ring_needs_no_other_thread`, `durable_is_never_ahead_of_the_sync`,
 //! `poison_reaches_every_waiter`, `a_waker_is_woken_or_sees_completion`.
 
-mod flights;
 mod leader;
 mod node;
 mod registry;
@@ -68,7 +67,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use self::flights::Flights;
 use self::node::{Dormitory, Due};
 pub(crate) use self::node::{Node, Outcome};
 use self::registry::Registry;
@@ -98,13 +96,12 @@ pub(crate) struct Commit {
     cursor: Mutex<WriteCursor>,
     // With `pad_to_block`: where the next sync ends, or the last one did.
     block_end: Mutex<Lsn>,
-    flights: Flights,
     registry: Mutex<Registry>,
     dormitory: Dormitory,
     failure: OnceLock<Error>,
     // Mirrors of the registry, so that a gathering leader need not take its lock.
     waiting: Figure,
-    crowd: Figure,
+    committers: Figure,
     write_bytes: u64,
     gather_percent: u64,
 }
@@ -118,26 +115,26 @@ impl Commit {
     ) -> Commit {
         Commit {
             buffer,
+            store,
             filled: Watermark::new(base),
             durable: Watermark::new(base),
             counters: Counters::default(),
             flusher: Flusher::default(),
             cursor: Mutex::new(WriteCursor::new(base)),
             block_end: Mutex::new(base),
-            flights: Flights::new(store.writes_in_flight(), base),
             registry: Mutex::new(Registry::new(options.max_waiters)),
             dormitory: Dormitory::default(),
             failure: OnceLock::new(),
             waiting: Figure::new(0),
-            crowd: Figure::new(0),
+            committers: Figure::new(0),
             write_bytes: options.write_bytes as u64,
             gather_percent: u64::from(options.gather_percent),
-            store,
         }
     }
 
     /// Waits until everything below `target` is durable; false if the deadline came first.
     pub(crate) fn wait(&self, target: Lsn, deadline: Option<Instant>) -> Result<bool> {
+        self.check_process()?;
         if self.durable.read() >= target {
             return Ok(true);
         }
@@ -147,7 +144,7 @@ impl Commit {
             return Ok(true);
         }
         self.check()?;
-        if registry.try_lead() || self.joins(&mut registry, target) {
+        if registry.try_lead() {
             drop(registry);
             return self.lead(target, deadline);
         }
@@ -159,6 +156,7 @@ impl Commit {
 
     /// Waits like `wait`, but only watches: neither leads nor asks anybody to sync.
     pub(crate) fn observe(&self, target: Lsn, deadline: Instant) -> Result<bool> {
+        self.check_process()?;
         if self.durable.read() >= target {
             return Ok(true);
         }
@@ -182,6 +180,7 @@ impl Commit {
         key: &mut Option<Key>,
         context: &mut Context<'_>,
     ) -> Poll<Result<()>> {
+        self.check_process()?;
         // Wakers are foreign code, and so are their clones and drops, which may come back to the
         // log: what is let go of is declared before the guard, so it goes after the lock.
         let mut waker = context.waker().clone();
@@ -220,6 +219,9 @@ impl Commit {
 
     /// Gives up the wait of a future.
     pub(crate) fn cancel_wait(&self, key: Key) {
+        if !self.buffer.is_own() {
+            return;
+        }
         let mut registry = self.registry.lock();
         let cancelled = registry.cancel(key);
         self.mirror(&registry);
@@ -231,6 +233,7 @@ impl Commit {
     /// Registers `callback` for `target`; it runs on the flusher's thread, at once if the
     /// target is durable already.
     pub(crate) fn register_callback(&self, target: Lsn, callback: Callback) -> Result<()> {
+        self.check_process()?;
         let mut registry = self.registry.lock();
         self.check()?;
         if self.durable.read() >= target {
@@ -251,8 +254,17 @@ impl Commit {
         Ok(())
     }
 
-    /// The failure that poisoned the log, if one did.
+    /// Refuses a process that was forked from the one that opened the log. Every call makes this
+    /// check before it takes a lock: a thread of the parent may have held the lock at the fork, and
+    /// the child would wait for ever.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.buffer.is_own() { Ok(()) } else { Err(Error::bare(ErrorKind::Forked)) }
+    }
+
+    /// Refuses a forked child, and gives the failure that poisoned the log, if one did.
     pub(crate) fn check(&self) -> Result<()> {
+        self.check_process()?;
         self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
@@ -269,16 +281,10 @@ impl Commit {
 
     /// Poisons the log: every current and later call that needs it gets the same error.
     pub(crate) fn poison(&self, cause: Error) -> Error {
-        let sticky = self.fail(cause);
+        let sticky = self.failure.get_or_init(|| cause.with_kind(ErrorKind::Poisoned)).clone();
         self.buffer.stop(Stop::Poisoned);
         self.fail_waiters(&sticky, true);
         sticky
-    }
-
-    /// Notes a failure, the first one for good: nothing more is written or acknowledged. Runs no
-    /// foreign code; the caller poisons the log as soon as it has let its locks go.
-    fn fail(&self, cause: Error) -> Error {
-        self.failure.get_or_init(|| cause.with_kind(ErrorKind::Poisoned)).clone()
     }
 
     /// Hands `error` to everyone who waits, and to the observers, too, if it `is_final`.
@@ -292,7 +298,11 @@ impl Commit {
         self.wake(failed, Err(error));
     }
 
+    /// How many wait; nobody does in a forked child.
     pub(crate) fn waiters(&self) -> u64 {
+        if !self.buffer.is_own() {
+            return 0;
+        }
         self.registry.lock().len() as u64
     }
 
@@ -360,8 +370,8 @@ impl Commit {
 
     fn ask_flusher_to_lead(&self, registry: &mut Registry) {
         self.mirror(registry);
-        if registry.leaders == 0 {
-            registry.leaders = 1;
+        if !registry.is_led {
+            registry.is_led = true;
             registry.is_asked = true;
             self.flusher.lead_soon();
         }
@@ -387,10 +397,6 @@ impl<'a> PoisonOnPanic<'a> {
         PoisonOnPanic(log)
     }
 
-    fn error() -> Error {
-        Error::new(ErrorKind::Poisoned, "the store panicked while it wrote or synced")
-    }
-
     /// Nothing has panicked.
     pub(crate) fn disarm(self) {
         std::mem::forget(self);
@@ -399,6 +405,7 @@ impl<'a> PoisonOnPanic<'a> {
 
 impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
-        self.0.poison(PoisonOnPanic::error());
+        let message = "the store panicked while it wrote or synced";
+        self.0.poison(Error::new(ErrorKind::Poisoned, message));
     }
 }

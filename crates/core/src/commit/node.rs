@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | WAITING | the waiter, as it registers | asleep or about to sleep |
 //! | SERVED | the leader that took it from the registry | its target is durable |
-//! | LEAD | the leader that let go | it holds a leader's place |
+//! | LEAD | the leader that let go | it leads |
 //! | FAILED | whoever failed the wait | the error lies in `error` |
 //!
 //! # Ordering pairs

@@ -4,9 +4,8 @@
 //! code: entries are taken out under it and woken outside. Nothing is allocated once the vectors
 //! have grown to the number of waiters that there are.
 //!
-//! Four queues share the entries: *threads* can be given leadership; *covered* threads need not be:
-//! a leader is making their records durable; *guests* (wakers and callbacks) cannot lead; *observers*
-//! only watch, their waiting asks for no sync.
+//! Three queues share the entries: *threads* can be given leadership; *guests* (wakers and
+//! callbacks) cannot lead; *observers* only watch, their waiting asks for no sync.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -28,13 +27,6 @@ pub(crate) enum Waiter {
     Callback(Callback),
     /// A task's wait that failed: kept until its future comes for the error.
     Failed(Error),
-}
-
-impl Waiter {
-    /// Whether to wake it runs no foreign code.
-    pub(crate) fn is_ours(&self) -> bool {
-        matches!(self, Waiter::Thread(_) | Waiter::Observer(_))
-    }
 }
 
 impl fmt::Debug for Waiter {
@@ -65,21 +57,18 @@ struct Entry {
 /// A heap of (target, key), smallest target first; keys of taken entries are skipped.
 type Queue = BinaryHeap<Reverse<(Lsn, Key)>>;
 
-/// All queues: those who have waited longest first.
-const QUEUES: [fn(&mut Registry) -> &mut Queue; 4] =
-    [Registry::covered_mut, Registry::threads_mut, Registry::guests_mut, Registry::observers_mut];
+/// All queues.
+const QUEUES: [fn(&mut Registry) -> &mut Queue; 3] =
+    [Registry::threads_mut, Registry::guests_mut, Registry::observers_mut];
 
 /// Waiters and leadership.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    /// How many lead: threads, and the flusher where it does or was asked to.
-    pub(crate) leaders: usize,
-    /// A leader waits for the owner of a hole: more leaders would wait for the same one.
-    pub(crate) is_stuck: bool,
+    /// Somebody leads: a thread, or the flusher, which may only have been asked to.
+    pub(crate) is_led: bool,
     /// The flusher was asked and has not begun: whoever can lead at once takes it from it.
     pub(crate) is_asked: bool,
     threads: Queue,
-    covered: Queue,
     guests: Queue,
     observers: Queue,
     // Where those who come now sleep.
@@ -94,11 +83,9 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new(max_waiters: usize) -> Registry {
         Registry {
-            leaders: 0,
-            is_stuck: false,
+            is_led: false,
             is_asked: false,
             threads: Queue::new(),
-            covered: Queue::new(),
             guests: Queue::new(),
             observers: Queue::new(),
             row: 0,
@@ -109,50 +96,17 @@ impl Registry {
         }
     }
 
-    /// Takes leadership, if nobody holds it.
+    /// Takes leadership, if nobody holds it or the flusher has not begun.
     pub(crate) fn try_lead(&mut self) -> bool {
-        // The flusher has not begun: its place is taken.
         let takes_over = std::mem::take(&mut self.is_asked);
-        let is_free = self.leaders == 0;
-        self.leaders += usize::from(is_free);
-        takes_over || is_free
-    }
-
-    /// As `try_lead`, and lets nobody lead beside the caller.
-    pub(crate) fn try_lead_alone(&mut self) -> bool {
-        let leads = self.leaders <= usize::from(self.is_asked) && self.try_lead();
-        self.is_stuck |= leads;
+        let leads = takes_over || !self.is_led;
+        self.is_led = true;
         leads
-    }
-
-    /// Takes leadership beside others, of whom there are `most` at most, if `share` threads, the
-    /// caller among them, wait for more than those are at.
-    pub(crate) fn try_join(&mut self, most: usize, share: usize) -> bool {
-        let joins = self.leaders < most && !self.is_stuck && self.threads.len() + 1 >= share;
-        self.leaders += usize::from(joins);
-        joins
     }
 
     /// A round begins: it will serve those who are here, mostly; those to come sleep elsewhere.
     pub(crate) fn begin_row(&mut self) {
         self.row = self.row.wrapping_add(1);
-    }
-
-    /// Lets the threads up to `claimed` wait for the leader that has claimed their records.
-    pub(crate) fn cover(&mut self, claimed: Lsn) {
-        while self.threads.peek().is_some_and(|Reverse((target, _))| *target <= claimed) {
-            self.covered.extend(self.threads.pop());
-        }
-    }
-
-    /// Lets the covered threads wait for a leader again.
-    pub(crate) fn uncover(&mut self) {
-        self.threads.append(&mut self.covered);
-    }
-
-    /// Threads for whose records there is no leader yet, some of whom may have given up.
-    pub(crate) fn uncovered(&self) -> usize {
-        self.threads.len()
     }
 
     /// How many wait.
@@ -165,18 +119,6 @@ impl Registry {
         if self.free.is_empty() {
             self.check_room()?;
         }
-        Ok(self.add(target, waiter))
-    }
-
-    /// As `register`, for a thread that has led and whose record is claimed: there are few of them,
-    /// and they cannot be refused any more.
-    pub(crate) fn register_covered(&mut self, target: Lsn, node: Arc<Node>) -> Key {
-        let key = self.add(target, Waiter::Thread(node));
-        self.cover(target);
-        key
-    }
-
-    fn add(&mut self, target: Lsn, waiter: Waiter) -> Key {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(Entry { generation: 0, waiter: None });
             self.entries.len() as u32 - 1
@@ -192,7 +134,7 @@ impl Registry {
             node.reset(self.row, index);
         }
         self.entries[index as usize].waiter = Some(waiter);
-        key
+        Ok(key)
     }
 
     /// Whether one more may wait.
@@ -250,9 +192,7 @@ impl Registry {
     /// Takes everyone who asked for a sync and, if the log is `dead`, the observers, too. Tasks
     /// leave `error` behind for their futures; their wakers are among those taken.
     pub(crate) fn take_failed(&mut self, error: &Error, dead: bool, into: &mut Vec<Waiter>) {
-        let threads = [std::mem::take(&mut self.covered), std::mem::take(&mut self.threads)];
-        let mut queues = Vec::from(threads);
-        queues.push(std::mem::take(&mut self.guests));
+        let mut queues = vec![std::mem::take(&mut self.threads), std::mem::take(&mut self.guests)];
         if dead {
             queues.push(std::mem::take(&mut self.observers));
         }
@@ -300,10 +240,6 @@ impl Registry {
 
     fn threads_mut(&mut self) -> &mut Queue {
         &mut self.threads
-    }
-
-    fn covered_mut(&mut self) -> &mut Queue {
-        &mut self.covered
     }
 
     fn guests_mut(&mut self) -> &mut Queue {

@@ -18,10 +18,9 @@ pub(crate) struct WriteCursor {
 }
 
 /// A run of complete reservations.
-#[derive(Debug)]
-pub(super) struct Run {
-    pub(super) end: Lsn,
-    pub(super) reservations: u64,
+struct Run {
+    end: Lsn,
+    reservations: u64,
 }
 
 impl WriteCursor {
@@ -29,17 +28,8 @@ impl WriteCursor {
         WriteCursor { written }
     }
 
-    pub(super) fn written(&self) -> Lsn {
-        self.written
-    }
-
-    /// Lets the next write begin at `at`.
-    pub(super) fn move_to(&mut self, at: Lsn) {
-        self.written = at;
-    }
-
     /// The complete reservations from the cursor on, until they are `bytes` or reach `until`.
-    pub(super) fn collect(&self, buffer: &Buffer, bytes: u64, until: Lsn) -> Run {
+    fn collect(&self, buffer: &Buffer, bytes: u64, until: Lsn) -> Run {
         let mut run = Run { end: self.written, reservations: 0 };
         while run.end < until && run.end.bytes_since(self.written) < bytes {
             let Some(end) = buffer.walk_from(run.end) else { break };
@@ -58,7 +48,6 @@ impl Commit {
         cursor.written = base;
         self.buffer.written.publish(base);
         self.durable.publish(base);
-        self.flights.restart(base);
         self.store.prepare_ahead(base);
     }
 
@@ -67,54 +56,32 @@ impl Commit {
     /// What is reserved later is left for the next call, so that one thread is never kept
     /// writing for the others.
     pub(crate) fn write_filled(&self) -> Result<Lsn> {
+        self.check_process()?;
         let until = self.buffer.reserved();
         // Declared before the lock, so that a panic of the store poisons after it is let go of:
         // poisoning wakes wakers, which are foreign code.
         let guard = PoisonOnPanic(self);
-        let runway = self.flights.overlap().then(|| self.flights.runway.write());
         let mut cursor = self.cursor.lock();
         let result = self.write_until(&mut cursor, until);
         drop(cursor);
-        drop(runway);
         std::mem::forget(guard);
         self.poison_unless_no_space(result)
     }
 
     /// As `write_filled`, unless another thread is writing.
     pub(crate) fn try_write_filled(&self) -> Result<()> {
+        self.check_process()?;
         let until = self.buffer.reserved();
         let guard = PoisonOnPanic(self);
-        let result = self.write_unless_busy(until);
+        let result = match self.cursor.try_lock() {
+            Some(mut cursor) => self.write_until(&mut cursor, until).map(drop),
+            None => Ok(()),
+        };
         std::mem::forget(guard);
         self.poison_unless_no_space(result)
     }
 
-    fn write_unless_busy(&self, until: Lsn) -> Result<()> {
-        let runway = if self.flights.overlap() {
-            let Some(runway) = self.flights.runway.try_write() else { return Ok(()) };
-            Some(runway)
-        } else {
-            None
-        };
-        let Some(mut cursor) = self.cursor.try_lock() else { return Ok(()) };
-        let written = self.write_until(&mut cursor, until).map(drop);
-        drop(cursor);
-        drop(runway);
-        written
-    }
-
-    /// As `write_filled`, for a complete piece that nobody waits for. Where leaders are at work it
-    /// is theirs: written here, it could not be taken straight out of the ring.
-    pub(crate) fn write_behind(&self) -> Result<()> {
-        let unwritten = self.buffer.reserved().bytes_since(self.buffer.written.read());
-        let is_theirs = self.flights.claimed() > self.durable.peek();
-        if is_theirs && unwritten < self.buffer.ring_bytes() / 2 {
-            return Ok(());
-        }
-        self.write_filled().map(drop)
-    }
-
-    pub(super) fn poison_unless_no_space<T>(&self, result: Result<T>) -> Result<T> {
+    fn poison_unless_no_space<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| match error.kind() {
             ErrorKind::NoSpace => error,
             _ => self.poison(error),
@@ -140,16 +107,12 @@ impl Commit {
             self.store.prepare(run.end)?;
         }
         self.write_bytes_of(cursor.written, run.end)?;
-        self.note_run(run, cursor.written);
+        self.counters.writes.add(1);
+        self.counters.appends.add(run.reservations);
+        self.counters.appended_bytes.add(run.end.bytes_since(cursor.written));
         cursor.written = run.end;
         self.buffer.written.publish(run.end);
         Ok(())
-    }
-
-    pub(super) fn note_run(&self, run: &Run, from: Lsn) {
-        self.counters.writes.add(1);
-        self.counters.appends.add(run.reservations);
-        self.counters.appended_bytes.add(run.end.bytes_since(from));
     }
 
     #[expect(unsafe_code, reason = "the write lock's holder reads what others published")]

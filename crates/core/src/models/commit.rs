@@ -123,6 +123,19 @@ fn durable_is_never_ahead_of_the_sync() {
 }
 
 #[test]
+fn a_padded_sync_ends_with_a_block() {
+    check("a_padded_sync_ends_with_a_block", Bound::At(2), || {
+        let log = Log::new(Shape::ROOMY, ModelStore::new(Lsn::ZERO).padded());
+        let other = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(1).unwrap())
+        };
+        log.commit(2).unwrap();
+        other.join().unwrap();
+    });
+}
+
+#[test]
 fn watermarks_are_in_their_order() {
     check("watermarks_are_in_their_order", Bound::None, || {
         let log = Log::roomy();
@@ -197,7 +210,7 @@ fn assert_observer_fails(log: &Log, target: Lsn) {
     assert_eq!(error.kind(), ErrorKind::Poisoned);
 }
 
-/// A deadline that does not come, unless the store lets time pass.
-pub(super) fn far() -> Instant {
+/// A deadline that does not come.
+fn far() -> Instant {
     Instant::now() + Duration::from_secs(1)
 }

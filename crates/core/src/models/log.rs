@@ -35,10 +35,11 @@ impl Wal {
             checkpoint: base,
             clean_end: base,
             clean: false,
+            epochs: Vec::new(),
         };
-        let spans = vec![EpochSpan { epoch: 1, seed, base, end: Lsn::LIMIT }];
+        let spans = vec![EpochSpan { epoch: 1, salt: 0, seed, base, end: Lsn::LIMIT }];
         let report = RecoveryReport::default();
-        let recovered = Recovered { state, spans, base, memory, report, unread: Vec::new() };
+        let recovered = Recovered { state, spans, base, memory, report };
         Wal::begin(store, recovered, options).expect("a model's options are valid")
     }
 }

@@ -8,7 +8,6 @@
 mod buffer;
 mod commit;
 mod cut;
-mod flights;
 mod guests;
 mod handover;
 mod room;
@@ -44,8 +43,6 @@ struct Shape {
 
 impl Shape {
     const TINY: Shape = Shape { base: Lsn::ZERO, ring_bytes: RING, segment_bytes: LONG_SEGMENT };
-    /// For flights, which take whole blocks of 64 bytes.
-    const BLOCKS: Shape = Shape { ring_bytes: 8 * RING, ..Shape::TINY };
     const ROOMY: Shape = Shape { ring_bytes: 2 * RING, ..Shape::TINY };
 }
 
@@ -59,8 +56,8 @@ struct Log {
 impl Log {
     fn new(shape: Shape, store: ModelStore) -> Log {
         let store = Arc::new(store);
-        let pad_to_block = store.writes_in_flight() > 1;
-        let options = Options { gather_percent: 0, pad_to_block, ..Options::default() };
+        let options =
+            Options { gather_percent: 0, pad_to_block: store.pads(), ..Options::default() };
         let memory = Memory::heap(shape.ring_bytes as usize);
         let kept = Arc::clone(&store) as Arc<dyn Store>;
         let wal = Wal::model(kept, memory, shape.base, shape.segment_bytes, seed(), &options);
@@ -135,7 +132,6 @@ fn check(name: &str, bound: Bound, model: impl Fn() + Send + Sync + 'static) {
     builder.check(move || {
         // Relaxed: a count, read when all is over.
         counter.fetch_add(1, Ordering::Relaxed);
-        crate::sync::Instant::restart();
         model();
     });
     // Relaxed: as above.

@@ -7,14 +7,14 @@
 
 #![expect(clippy::disallowed_types, reason = "the bytes must lie outside of the model")]
 
-use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::{Mutex, MutexGuard};
 
 use super::{LARGE_FRAME, LONG_SEGMENT, large, seed};
+use crate::buffer::BLOCK_BYTES;
 use crate::frame::{EpochSeed, Header, Kind};
-use crate::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store};
-use crate::sync::{AtomicU64, Instant, Ordering};
+use crate::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store, TailSource};
+use crate::sync::{AtomicU64, Ordering};
 use crate::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
 
 /// What goes wrong in a [`ModelStore`].
@@ -28,17 +28,13 @@ pub(super) enum Fault {
     Sync,
     /// The first `prepare` finds no space.
     Space,
-    /// The flight that begins at the base fails.
-    LowestFlight,
-    /// The first flight that begins at the base finds no space, and takes long to find out.
-    SpaceOfLowestFlight,
 }
 
 #[derive(Debug)]
 pub(super) struct ModelStore {
     base: Lsn,
     fault: Fault,
-    flights: usize,
+    pads: bool,
     media: Mutex<Media>,
     held_end: AtomicU64,
     synced_end: AtomicU64,
@@ -49,16 +45,9 @@ pub(super) struct ModelStore {
 struct Media {
     held: Vec<u8>,
     frames: Vec<Frame>,
-    // Up to here everything is in ranges that a completed sync or flight covers.
+    // Length of `held` when the last completed sync began.
     synced: usize,
-    syncing: usize,
-    is_writing: bool,
-    flying: usize,
-    // Durable, but not all below them: beginnings and ends.
-    islands: BTreeMap<usize, usize>,
-    // Bytes of flights that are down, those below them not yet.
-    landed: BTreeMap<usize, Vec<u8>>,
-    most_flying: usize,
+    is_syncing: bool,
     refused: bool,
     is_clean: bool,
     // The epochs behind the first.
@@ -84,7 +73,7 @@ impl ModelStore {
         ModelStore {
             base,
             fault,
-            flights: 1,
+            pads: false,
             media: Mutex::default(),
             held_end: AtomicU64::new(base.as_u64()),
             synced_end: AtomicU64::new(base.as_u64()),
@@ -92,14 +81,13 @@ impl ModelStore {
         }
     }
 
-    /// The same store, which takes two durable writes at a time.
-    pub(super) fn overlapping(self) -> ModelStore {
-        ModelStore { flights: 2, ..self }
+    /// The same store, of a log with `pad_to_block`.
+    pub(super) fn padded(self) -> ModelStore {
+        ModelStore { pads: true, ..self }
     }
 
-    /// How many durable writes there were at the same time.
-    pub(super) fn most_flying(&self) -> usize {
-        self.media().most_flying
+    pub(super) fn pads(&self) -> bool {
+        self.pads
     }
 
     /// Checks that the large record of `mark` at `lsn` was there when a completed sync began.
@@ -150,23 +138,6 @@ impl ModelStore {
 }
 
 impl Media {
-    /// `[from, to)` is durable, whatever lies below it.
-    fn keep(&mut self, from: usize, to: usize) {
-        self.islands.insert(from, to);
-        while let Some(to) = self.islands.remove(&self.synced) {
-            self.synced = to;
-        }
-    }
-
-    /// A range is written: what lay there of flights that landed and went back is void.
-    fn overwrite(&mut self, from: usize, to: usize) {
-        let is_above = |at: &usize| !(from..to).contains(at);
-        let flights = self.landed.len();
-        self.landed.retain(|at, _| is_above(at));
-        self.islands.retain(|at, _| is_above(at));
-        assert!(self.landed.len() == flights || self.refused, "only what went back is rewritten");
-    }
-
     /// Decodes what was appended to `held` from `from` on: whole frames, each of them valid.
     fn decode(&mut self, base: Lsn, from: usize) {
         let mut at = from;
@@ -198,75 +169,17 @@ impl Store for ModelStore {
         if self.fault == Fault::Write {
             return Err(Error::new(ErrorKind::Io, "the model's write fails"));
         }
-        let from = {
-            let mut media = self.media();
-            let is_alone = !std::mem::replace(&mut media.is_writing, true) && media.flying == 0;
-            assert!(is_alone, "a buffered write meets no other");
-            media.held.len()
-        };
-        assert_eq!(at, self.base.plus(from as u64), "writes follow each other without a gap");
-        if self.flights > 1 {
-            // Relaxed: lets the other threads do what they can meanwhile.
-            self.held_end.load(Ordering::Relaxed);
-        }
         let mut media = self.media();
-        media.is_writing = false;
+        let from = media.held.len();
+        assert_eq!(at, self.base.plus(from as u64), "writes follow each other without a gap");
         for piece in pieces {
             media.held.extend_from_slice(piece);
         }
         media.decode(self.base, from);
-        let end = media.held.len();
-        media.overwrite(from, end);
-        let len = (end - from) as u64;
+        let end = self.base.plus(media.held.len() as u64);
         drop(media);
         // Relaxed: the log's own order is what is checked.
-        self.held_end.fetch_add(len, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn writes_in_flight(&self) -> usize {
-        self.flights
-    }
-
-    fn write_durable(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
-        let from = at.bytes_since(self.base) as usize;
-        {
-            let mut media = self.media();
-            assert!(!media.is_writing, "a flight meets no buffered write");
-            media.flying += 1;
-            media.most_flying = media.most_flying.max(media.flying);
-            assert!(media.flying + media.syncing <= self.flights, "no more leaders than flights");
-        }
-        // The device works: whatever other threads can do, they do here.
-        // Relaxed: as in `write`.
-        self.synced_end.load(Ordering::Relaxed);
-        let mut media = self.media();
-        media.flying -= 1;
-        if at == self.base && self.fault == Fault::LowestFlight {
-            return Err(Error::new(ErrorKind::Io, "the model's durable write fails"));
-        }
-        let refuses = self.fault == Fault::SpaceOfLowestFlight && at == self.base;
-        if refuses && !std::mem::replace(&mut media.refused, true) {
-            Instant::pass_deadlines();
-            return Err(Error::bare(ErrorKind::NoSpace));
-        }
-        let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
-        let len = bytes.len();
-        assert!(from >= media.held.len(), "what is durable is not written again");
-        media.overwrite(from, from + len);
-        media.landed.insert(from, bytes);
-        media.keep(from, from + len);
-        loop {
-            let end = media.held.len();
-            let Some(next) = media.landed.remove(&end) else { break };
-            media.held.extend(next);
-            media.decode(self.base, end);
-        }
-        drop(media);
-        let len = len as u64;
-        // Relaxed, both: as in `write`.
-        self.held_end.fetch_add(len, Ordering::Relaxed);
-        self.synced_end.fetch_add(len, Ordering::Relaxed);
+        self.held_end.store(end.as_u64(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -274,35 +187,34 @@ impl Store for ModelStore {
         // Relaxed: as in `write`.
         let held_end = self.held_end.load(Ordering::Relaxed);
         assert!(held_end >= to.as_u64(), "what is to be synced was written before");
-        let range = [from, to].map(|at| at.bytes_since(self.base) as usize);
-        {
+        assert!(!self.pads || to.is_multiple_of(BLOCK_BYTES), "a padded sync ends with a block");
+        let held = {
             let mut media = self.media();
-            media.syncing += 1;
-            assert!(media.syncing == 1, "one sync at a time");
-            assert!(media.flying + media.syncing <= self.flights, "no more leaders than flights");
-            let is_next = range[0] == media.synced;
-            assert!(is_next, "a leader knows how far the one before it has come");
-            assert!(media.held.len() >= range[1]);
-        }
+            assert!(!std::mem::replace(&mut media.is_syncing, true), "one leader at a time");
+            let durable = self.base.plus(media.synced as u64);
+            assert_eq!(from, durable, "a leader knows how far the one before it has come");
+            assert!(media.held.len() as u64 >= to.bytes_since(self.base));
+            to.bytes_since(self.base) as usize
+        };
         // The device works: whatever other threads can do, they do here.
         // Relaxed: as in `write`.
         self.synced_end.load(Ordering::Relaxed);
         if self.fault == Fault::Sync {
-            self.media().syncing -= 1;
+            self.media().is_syncing = false;
             return Err(Error::new(ErrorKind::Io, "the model's sync fails"));
         }
         let mut media = self.media();
-        media.syncing -= 1;
-        media.keep(range[0], range[1]);
+        media.is_syncing = false;
+        media.synced = held;
         drop(media);
         // Relaxed: as in `write`.
-        self.synced_end.fetch_add(to.bytes_since(from), Ordering::Relaxed);
+        self.synced_end.store(to.as_u64(), Ordering::Relaxed);
         Ok(())
     }
 
     fn mark_durable(&self, durable: Lsn) -> Result<()> {
         let bytes = durable.bytes_since(self.base) as usize;
-        assert!(self.media().synced >= bytes, "the sync line follows the sync");
+        assert!(self.media().synced >= bytes, "the durable mark follows the sync");
         // Relaxed: as in `write`.
         self.marked_end.store(durable.as_u64(), Ordering::Relaxed);
         Ok(())
@@ -357,6 +269,16 @@ impl Store for ModelStore {
     }
 
     fn renew_buffer(&self, _epoch: u64, _bytes: usize, _durable: Lsn) -> Result<Memory> {
+        unreachable!("a model does not open its log")
+    }
+
+    fn move_tail(
+        &self,
+        _epoch: &Epoch,
+        _from: Lsn,
+        _to: Lsn,
+        _source: &mut TailSource<'_>,
+    ) -> Result<()> {
         unreachable!("a model does not open its log")
     }
 

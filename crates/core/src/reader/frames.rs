@@ -6,19 +6,27 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Record, RecordBuf, Unread};
+use super::{Record, RecordBuf};
 use crate::checksum::crc32c_append;
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME_BYTES};
 use crate::store::ReadStore;
-use crate::{Lsn, Result};
+use crate::{Lsn, Result, Uuid};
 
 /// One epoch as readers need it: where its records lie and what their checksums begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EpochSpan {
     pub(crate) epoch: u64,
+    pub(crate) salt: u64,
     pub(crate) seed: EpochSeed,
     pub(crate) base: Lsn,
     pub(crate) end: Lsn,
+}
+
+impl EpochSpan {
+    /// An epoch of the log `uuid` whose end is not known.
+    pub(crate) fn open_ended(uuid: Uuid, epoch: u64, salt: u64, base: Lsn) -> EpochSpan {
+        EpochSpan { epoch, salt, seed: EpochSeed::new(uuid, epoch, salt), base, end: Lsn::LIMIT }
+    }
 }
 
 type Word = [u8; ALIGN_BYTES as usize];
@@ -46,8 +54,6 @@ pub(crate) enum Found {
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     store: Arc<dyn ReadStore>,
-    // Headers to be looked at before the bytes of their segments.
-    unread: Option<Arc<Unread>>,
     segment_bytes: u64,
     read_ahead_bytes: usize,
     buffer: Vec<u8>,
@@ -68,7 +74,6 @@ impl FrameReader {
     ) -> FrameReader {
         FrameReader {
             store,
-            unread: None,
             segment_bytes,
             read_ahead_bytes,
             buffer: Vec::new(),
@@ -77,11 +82,6 @@ impl FrameReader {
             segment_end: Lsn::ZERO,
             is_all: false,
         }
-    }
-
-    /// The same reader, which refuses segments whose headers are not what they must be.
-    pub(crate) fn checking(self, unread: Option<Arc<Unread>>) -> FrameReader {
-        FrameReader { unread, ..self }
     }
 
     /// The header at `at`, if one validates there and its frame fits into the segment.
@@ -304,9 +304,6 @@ impl FrameReader {
         let is_known = self.is_all && self.start <= at && at < self.segment_end;
         if is_known || self.bytes_from(at).len() >= bytes {
             return Ok(());
-        }
-        if let Some(unread) = &self.unread {
-            unread.check(self.store.as_ref(), at)?;
         }
         let room = self.room(at);
         let wanted = bytes.max(self.read_ahead_bytes).min(room as usize);

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use super::bisect::Glance;
 use super::decision::{Decision, EndCause, Ending, Rule, decide};
 use super::full::{self, Checked, Effort};
 use super::may_go_on;
@@ -14,8 +13,8 @@ use super::report::{LostRange, RecoveryReport};
 use super::ring::OldRing;
 use super::salvage::lost_beyond;
 use super::scan::{Leftover, Scan, Scanner};
-use super::survey::{Survey, corrupt, reader_of};
-use crate::store::{OldBuffer, ReadStore, SegmentHeader, Store};
+use super::survey::{Found, Survey, corrupt, reader_of};
+use crate::store::{OldBuffer, ReadStore, Store};
 use crate::{Error, ErrorKind, Lsn, Options, RecoveryPolicy, Result, Verify};
 
 /// What a log was found to be, and that it may be opened.
@@ -29,14 +28,10 @@ pub(crate) struct Examined {
     pub(crate) walked: Option<(Scanner, Scan)>,
     /// What the policy gives up.
     pub(crate) lost: Option<LostRange>,
-    /// The sync line's LSN, if this boot wrote it.
+    /// The durable watermark that the old buffer notes.
     pub(crate) line: Option<Lsn>,
-    /// The system has certainly been started anew since the log was written.
-    pub(crate) is_other_boot: bool,
     checked: Option<Checked>,
     buffer_note: Option<String>,
-    /// What headers must say that were not looked at.
-    pub(crate) unread: Vec<SegmentHeader>,
 }
 
 impl Examined {
@@ -48,10 +43,8 @@ impl Examined {
             walked: None,
             lost: None,
             line: None,
-            is_other_boot: false,
             checked: None,
             buffer_note: None,
-            unread: Vec::new(),
         }
     }
 
@@ -62,6 +55,11 @@ impl Examined {
             _ => self.cause,
         };
         Examined { is_clean: true, cause, ..self }
+    }
+
+    /// Whether a record that the walk had found did not validate when it was read again.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.walked.as_ref().is_some_and(|(scanner, _)| scanner.has_changed)
     }
 
     /// Everything below was durable once, whether it is to be kept or not.
@@ -209,7 +207,7 @@ fn would_lose(store: &Arc<dyn Store>, lost: LostRange, more: String) -> Error {
 fn examine(store: &Arc<dyn Store>, options: &Options, below: Option<Lsn>) -> Result<Examined> {
     let as_reader: Arc<dyn ReadStore> = Arc::clone(store) as Arc<dyn ReadStore>;
     if below.is_none()
-        && let Some(examined) = glance(&as_reader, options)?
+        && let Some(examined) = examine_closed(&as_reader, options)?
     {
         return Ok(examined);
     }
@@ -234,28 +232,22 @@ fn examine(store: &Arc<dyn Store>, options: &Options, below: Option<Lsn>) -> Res
     Ok(examined)
 }
 
-/// Looks at as few headers as show that the log was closed, and that it can go on there. `None` says
-/// nothing: all of it has to be looked at.
-fn glance(store: &Arc<dyn ReadStore>, options: &Options) -> Result<Option<Examined>> {
+/// Examines a log by the list of epochs in its state. `None`: the list says nothing, or does not fit
+/// what is there; then all headers are read, and they decide.
+fn examine_closed(store: &Arc<dyn ReadStore>, options: &Options) -> Result<Option<Examined>> {
     if options.verify == Verify::Full {
         return Ok(None);
     }
-    let Some(Glance { found, unread }) = Glance::take(store.as_ref())? else { return Ok(None) };
+    let Some(found) = Found::by_list(store.as_ref())? else { return Ok(None) };
     if !may_go_on(&found.state, options) {
         return Ok(None);
     }
-    let seen = Survey::of(found, store.as_ref(), None).and_then(|survey| {
+    let examined = Survey::of(found, store.as_ref(), None).and_then(|survey| {
         let is_clean = ended_cleanly(store, &survey, options)?;
-        Ok(is_clean.then_some(survey))
+        Ok(is_clean.then(|| Examined::new(Arc::new(survey))))
     });
-    match seen {
-        Ok(survey) => Ok(survey.map(|survey| {
-            let is_alive = |header: &SegmentHeader| survey.segments.contains_key(&header.number);
-            let unread = unread.into_iter().filter(is_alive).collect();
-            let examined = Examined { unread, ..Examined::new(Arc::new(survey)) };
-            examined.at_clean_end(Rule::of(options.recovery))
-        })),
-        // What is wrong, the look at all of it says.
+    match examined {
+        Ok(examined) => Ok(examined.map(|it| it.at_clean_end(Rule::of(options.recovery)))),
         Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None),
         Err(error) => Err(error),
     }
@@ -317,12 +309,11 @@ fn leftover(store: &Arc<dyn Store>, examined: &mut Examined) -> Result<Option<Le
     match store.old_buffer()? {
         OldBuffer::Missing => examined.buffer_note = Some("there is no buffer file".into()),
         OldBuffer::Invalid(text) => examined.buffer_note = Some(text),
-        OldBuffer::Found { epoch, same_boot, other_boot, durable, memory } => {
-            examined.is_other_boot = other_boot;
-            examined.line = durable.filter(|line| same_boot && *line < Lsn::LIMIT);
-            if epoch == newest.epoch {
+        OldBuffer::Found { epoch, durable, written, memory } => {
+            if epoch == newest.epoch && durable < Lsn::LIMIT {
                 let ring = OldRing::new(memory, segment_bytes);
-                return Ok(Some(Leftover { ring, same_boot, durable: examined.line }));
+                examined.line = Some(durable);
+                return Ok(Some(Leftover { ring, durable, written }));
             }
             let text = format!("the buffer is of epoch {epoch}, the log of {}", newest.epoch);
             examined.buffer_note = Some(text);

@@ -2,9 +2,8 @@
 //!
 //! # Steps of an open that may write
 //! 1. Survey and scan: read, decide. Nothing is changed before the decision.
-//! 2. Make `[floor, end)` durable: in the same boot all of it, from the sync line or better
-//!    evidence on, is written again, even where it reads right (a failed sync may have left it in
-//!    memory only), never below the line; then sync, oldest first.
+//! 2. Make `[floor, end)` durable: unless the system was started anew, a write or sync of it may
+//!    have failed, and it moves into new files, even where it reads right.
 //! 3. The new epoch's first segment: header durable, then name durable.
 //! 4. The buffer's file.
 //! 5. The state.
@@ -12,18 +11,17 @@
 //! 7. Reservations are allowed.
 //!
 //! A crash after any step starts again at 1. After a clean end steps 2 and 3 fall away and the
-//! same epoch goes on; most segments' headers are looked at when they are first read (`bisect`).
+//! same epoch goes on; the list of epochs in the state takes the place of most headers (`closed`).
 //!
 //! # Words
 //! *Evidence*: what proves that bytes up to some LSN were durable once. *Floor*: the greatest
 //! evidence. A bad place at or above the floor is a torn tail; below, corruption.
 
-mod bisect;
+mod closed;
 mod decision;
 mod examine;
 pub(crate) mod full;
 mod report;
-mod rewrite;
 mod ring;
 pub(crate) mod salvage;
 mod scan;
@@ -36,15 +34,15 @@ pub use self::decision::EndCause;
 pub(crate) use self::decision::Rule;
 use self::examine::{Examined, settle};
 pub use self::report::{LostRange, RecoveryReport};
-use self::rewrite::rewrite;
-use self::scan::Scan;
 pub(crate) use self::scan::Scanner;
-use self::survey::{Survey, corrupt};
+use self::survey::Survey;
 use crate::buffer::BLOCK_BYTES;
-use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
-use crate::store::{Epoch, Predecessor, SegmentHeader, State, Store};
+use crate::store::{Epoch, Predecessor, State, Store};
 use crate::{Error, ErrorKind, Lsn, Memory, Options, Result};
+
+/// How often a log that changes while recovery reads it is looked at.
+const LOOKS: usize = 3;
 
 /// A log that may be appended to.
 #[derive(Debug)]
@@ -55,14 +53,21 @@ pub(crate) struct Recovered {
     pub(crate) base: Lsn,
     pub(crate) memory: Memory,
     pub(crate) report: RecoveryReport,
-    /// What headers must say that nobody has looked at.
-    pub(crate) unread: Vec<SegmentHeader>,
 }
 
 /// Brings the log in `store` into a running epoch.
 pub(crate) fn recover(store: &Arc<dyn Store>, options: &Options) -> Result<Recovered> {
     let start = Instant::now();
-    let examined = settle(store, options)?;
+    let mut looks = 1;
+    let examined = loop {
+        let mut examined = settle(store, options)?;
+        match make_durable(store, &mut examined) {
+            Ok(()) => break examined,
+            // The system has dropped pages that it could not write back: the log ends elsewhere.
+            Err(_) if examined.has_changed() && looks < LOOKS => looks += 1,
+            Err(error) => return Err(error),
+        }
+    };
     let mut report = examined.report();
     let recovered = if examined.is_clean && may_go_on(&examined.survey.state, options) {
         resume(store, options, examined, &mut report)?
@@ -93,7 +98,7 @@ fn resume(
     examined: Examined,
     report: &mut RecoveryReport,
 ) -> Result<Recovered> {
-    let Examined { survey, unread, .. } = examined;
+    let survey = examined.survey;
     let end = survey.state.clean_end;
     let epoch = Epoch {
         number: survey.state.epoch,
@@ -104,11 +109,12 @@ fn resume(
     store.resume_epoch(&epoch, end)?;
     let memory = store.renew_buffer(epoch.number, options.buffer_bytes, end)?;
     let buffer_bytes = options.buffer_bytes as u64;
-    let state = State { clean: false, buffer_bytes, ..survey.state.clone() };
+    let epochs = Vec::new();
+    let state = State { clean: false, epochs, buffer_bytes, ..survey.state.clone() };
     store.save_state(&state)?;
     (report.base, report.epoch) = (end, epoch.number);
     let (spans, report) = (survey.spans.clone(), report.clone());
-    Ok(Recovered { state, spans, base: end, memory, report, unread })
+    Ok(Recovered { state, spans, base: end, memory, report })
 }
 
 /// After an unclean end, or in a new log: steps 1 to 6.
@@ -124,9 +130,8 @@ fn begin_anew(
     let floor = examined.floor();
     let mut ring_bytes = survey.state.buffer_bytes;
     let mut anew_at = None;
-    if let Some((mut scanner, scan)) = examined.walked {
+    if let Some((scanner, scan)) = examined.walked {
         ring_bytes = ring_bytes.max(scanner.ring_bytes());
-        make_durable(store, &mut scanner, &survey, &scan, examined.is_other_boot)?;
         let newest = spans.last_mut().expect("a scanner has an epoch");
         newest.end = scan.end;
         if !survey.is_empty_epoch(newest.end) {
@@ -149,12 +154,8 @@ fn begin_anew(
         base: base_after(&survey, floor.max(predecessor.end), ring_bytes)?,
         predecessor,
     };
-    spans.push(EpochSpan {
-        epoch: epoch.number,
-        seed: EpochSeed::new(survey.state.uuid, epoch.number, epoch.salt),
-        base: epoch.base,
-        end: Lsn::LIMIT,
-    });
+    let uuid = survey.state.uuid;
+    spans.push(EpochSpan::open_ended(uuid, epoch.number, epoch.salt, epoch.base));
     store.begin_epoch(&epoch)?;
     let memory = store.renew_buffer(epoch.number, options.buffer_bytes, epoch.base)?;
     let state = State {
@@ -164,21 +165,21 @@ fn begin_anew(
         epoch_salt: epoch.salt,
         buffer_bytes: options.buffer_bytes as u64,
         clean: false,
+        epochs: Vec::new(),
         head: anew_at.map_or(survey.state.head, |_| epoch.base),
         ..survey.state.clone()
     };
     store.save_state(&state)?;
-    for (from, to) in [(predecessor.end, epoch.base), (Lsn::ZERO, state.head)] {
-        match store.release_at_open(from, to) {
-            // What a full disk cannot free stays, and keeps nobody from opening the log.
-            Err(error) if error.kind() == ErrorKind::NoSpace => {}
-            released => released?,
-        }
+    // What lies below the head stays for the next truncation of the head.
+    match store.release(predecessor.end, epoch.base) {
+        // What a full disk cannot free stays, and keeps nobody from opening the log.
+        Err(error) if error.kind() == ErrorKind::NoSpace => {}
+        released => released?,
     }
     report.end = anew_at.unwrap_or(predecessor.end);
     (report.base, report.epoch) = (epoch.base, epoch.number);
     let (base, report) = (epoch.base, report.clone());
-    Ok(Recovered { state, spans, base, memory, report, unread: Vec::new() })
+    Ok(Recovered { state, spans, base, memory, report })
 }
 
 /// The checkpoint of a log that goes on in `epoch`, the last of `spans`. One that lies in what a
@@ -217,47 +218,26 @@ pub(crate) fn no_lsn_left(base: Lsn) -> Error {
 
 /// Step 2: what was found survives power loss before anybody is told of it.
 ///
-/// A sync that failed leaves bytes that read right and are not on the medium (M3). With the sync
-/// line, all above it is written again; all below is certainly durable and must not be written
-/// over (M1). In another boot what was read is on the medium. Where neither is known, what the
-/// segments have is moved to other blocks: neither M1 nor M3 can hurt it then.
-fn make_durable(
-    store: &Arc<dyn Store>,
-    scanner: &mut Scanner,
-    survey: &Survey,
-    scan: &Scan,
-    is_other_boot: bool,
-) -> Result<()> {
-    let newest = survey.newest().expect("a scan has an epoch");
-    let has_line = scanner.leftover.as_ref().is_some_and(|leftover| leftover.durable.is_some());
-    let first_hole = scan.holes.first().map_or(scan.end, |(hole, _)| *hole);
-    let from_ring = scan.ring_from.unwrap_or(scan.end).min(first_hole);
-    let first_unsure = if has_line { scan.floor } else { from_ring };
-    // A recovery in this boot may have written what it found in the ring, and its sync failed.
-    let may_have_failed = !is_other_boot || scan.is_in_ring_too;
-    if !has_line && may_have_failed && scan.floor < from_ring {
-        // Up to the end: the segments may have frames behind those of the ring.
-        store.move_to_fresh_blocks(scan.floor, scan.end)?;
-        scanner.reader.forget();
+/// After a failed write or sync the system may show bytes that never reach the medium, and may take
+/// a rewrite of them without effect (docs/durability.md, "Failed writes"). Nobody knows which syncs
+/// failed since the system was started, so what was not certainly durable moves into new files. In
+/// another boot what was read came from the medium.
+fn make_durable(store: &Arc<dyn Store>, examined: &mut Examined) -> Result<()> {
+    let survey = Arc::clone(&examined.survey);
+    let Some((scanner, scan)) = examined.walked.as_mut() else { return Ok(()) };
+    if store.was_rebooted() || scan.floor >= scan.end {
+        return Ok(());
     }
+    let newest = survey.newest().expect("a scan has an epoch");
     let epoch = Epoch {
         number: newest.epoch,
         salt: survey.salt,
         base: newest.base,
         predecessor: survey.predecessor,
     };
-    if first_unsure < scan.end {
-        if first_unsure < newest.base.max(survey.state.head) {
-            let text = format!("the sync line names LSN {first_unsure}, below the epoch");
-            return Err(corrupt(text, &store.place()).at_lsn(first_unsure));
-        }
-        store.resume_epoch(&epoch, first_unsure)?;
-        if has_line {
-            store.mark_durable(first_unsure)?;
-        }
-        store.prepare(scan.end)?;
-        rewrite(store, scanner, scan, first_unsure)?;
-    }
-    let from = scan.floor.min(first_unsure);
-    if from < scan.end { store.sync(from, scan.end) } else { Ok(()) }
+    let moved = store.move_tail(&epoch, scan.moves_from, scan.end, &mut |at, until, out| {
+        scanner.copy(scan, at, until, out)
+    });
+    scanner.reader.forget();
+    moved
 }

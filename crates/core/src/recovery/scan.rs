@@ -11,14 +11,17 @@ use crate::reader::{EpochSpan, FrameReader};
 use crate::store::ReadStore;
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// What an old buffer may be used for.
+/// Bytes that are copied at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// What the last process run left in memory.
 #[derive(Debug)]
 pub(crate) struct Leftover {
     pub(crate) ring: OldRing,
-    /// The operating system has run since: holes of killed threads may be bridged.
-    pub(crate) same_boot: bool,
-    /// The durable watermark of that life, in the same boot.
-    pub(crate) durable: Option<Lsn>,
+    /// The durable watermark of that run.
+    pub(crate) durable: Lsn,
+    /// Everything below was written to the segments. A killed thread's hole lies above.
+    pub(crate) written: Lsn,
 }
 
 /// Where the newest epoch ends, and what was found on the way.
@@ -36,10 +39,8 @@ pub(crate) struct Scan {
     pub(crate) torn_reason: Option<String>,
     /// Ranges to be padded, ascending.
     pub(crate) holes: Vec<(Lsn, Lsn)>,
-    /// The first place whose bytes came from the ring.
-    pub(crate) ring_from: Option<Lsn>,
-    /// In another boot: a frame above the floor came from a segment, and the ring has it, too.
-    pub(crate) is_in_ring_too: bool,
+    /// The last frame boundary at or below the floor that the walk came to.
+    pub(crate) moves_from: Lsn,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub(crate) struct Scanner {
     ring_floor: Lsn,
     // The segment of the newest epoch that was asked for last.
     held: Range<Lsn>,
+    /// Whether a record that was found did not validate when it was copied.
+    pub(crate) has_changed: bool,
     place: String,
 }
 
@@ -81,6 +84,7 @@ impl Scanner {
             leftover,
             ring_floor: Lsn::ZERO,
             held: Lsn::ZERO..Lsn::ZERO,
+            has_changed: false,
             place: store.place(),
         })
     }
@@ -112,7 +116,7 @@ impl Scanner {
     /// `Corrupt` if the log ends below what was durable once, or below the limit; `Unclean` if
     /// the rule wants a clean end; `NotARecord` if no record begins at the limit.
     pub(crate) fn run(&mut self) -> Result<Scan> {
-        let line = self.leftover.as_ref().and_then(|leftover| leftover.durable);
+        let line = self.leftover.as_ref().map(|leftover| leftover.durable);
         let floor = self.survey.floor().max(line.unwrap_or(Lsn::ZERO));
         let floor = floor_of_segments(&self.survey, &mut self.reader, floor)?;
         self.ring_floor = floor;
@@ -130,8 +134,7 @@ impl Scanner {
             torn_bytes: 0,
             torn_reason: None,
             holes: Vec::new(),
-            ring_from: None,
-            is_in_ring_too: false,
+            moves_from: start,
         };
         loop {
             self.walk(&mut scan)?;
@@ -147,18 +150,8 @@ impl Scanner {
             Some(limit) => self.check_limit(&mut scan, limit)?,
             None => self.look_beyond(&mut scan)?,
         }
-        self.refuse_durable_holes(&scan)?;
         self.refuse_damaged_headers(start, scan.end)?;
         Ok(scan)
-    }
-
-    /// A thread that died left its range unpublished, and nothing above it became durable: a hole
-    /// below the floor is damage, wherever the evidence for that was found.
-    fn refuse_durable_holes(&self, scan: &Scan) -> Result<()> {
-        match scan.holes.first() {
-            Some((hole, _)) if *hole < scan.floor => Err(self.refuse(*hole, scan.floor)),
-            _ => Ok(()),
-        }
     }
 
     /// A segment's header is durable before its name: one that holds recovered bytes and does not
@@ -198,30 +191,15 @@ impl Scanner {
             if scan.end.plus(header.frame_bytes) > limit {
                 break;
             }
-            if source == Source::Ring {
-                scan.ring_from.get_or_insert(scan.end);
-            } else if !scan.is_in_ring_too {
-                scan.is_in_ring_too = self.other_boots_ring_has(scan.end);
-            }
-            if !scan.holes.is_empty() {
-                // What lies behind a hole may prove that the hole is none.
-                let durable = header.durable(scan.end).unwrap_or(Lsn::ZERO);
-                scan.floor = scan.floor.max(durable);
-            }
             let records = self.count_records(scan.end, &header, source);
             scan.records += records;
             scan.records_from_ring += if source == Source::Ring { records } else { 0 };
             scan.end = scan.end.plus(header.frame_bytes);
+            if scan.end <= scan.floor {
+                scan.moves_from = scan.end;
+            }
         }
         Ok(())
-    }
-
-    /// Whether the frame at `at`, which a segment has, lies in the ring that another boot left. Any
-    /// lap may have been written back last.
-    fn other_boots_ring_has(&mut self, at: Lsn) -> bool {
-        let is_asked = |leftover: &&mut Leftover| !leftover.same_boot && at >= self.ring_floor;
-        let leftover = self.leftover.as_mut().filter(is_asked);
-        leftover.is_some_and(|leftover| leftover.ring.frame(at, self.newest.seed).is_some())
     }
 
     /// The whole frame at `at`: the segment's bytes are tried first, the ring's second.
@@ -251,26 +229,25 @@ impl Scanner {
         holds
     }
 
-    /// In the same boot, turns a hole with frames beyond it into one to be padded.
+    /// Turns the range of a thread that died between reserving and publishing into one to be padded.
+    ///
+    /// Such a hole lies above *written*. What is missing below was written to the segments and lost
+    /// with the page cache: the file system was mounted again, or this is an image of it.
     fn bridge(&mut self, scan: &mut Scan) -> Result<bool> {
         let hole = scan.end;
-        let Some(leftover) = self.leftover.as_mut().filter(|leftover| leftover.same_boot) else {
+        let Some(leftover) = self.leftover.as_mut().filter(|leftover| hole >= leftover.written)
+        else {
             return Ok(false);
         };
         if self.survey.limit.is_some_and(|limit| hole >= limit) {
             return Ok(false);
         }
-        let Some((next, header)) = leftover.ring.find_after(hole, self.newest.seed) else {
+        let Some((next, _)) = leftover.ring.find_after(hole, self.newest.seed) else {
             return Ok(false);
         };
         if self.survey.limit.is_some_and(|limit| next > limit) {
             return Ok(false);
         }
-        scan.floor = scan.floor.max(header.durable(next).unwrap_or(Lsn::ZERO));
-        if scan.floor > hole {
-            return Err(self.refuse(hole, scan.floor));
-        }
-        scan.ring_from.get_or_insert(hole);
         scan.holes.push((hole, next));
         scan.end = next;
         Ok(true)
@@ -358,24 +335,28 @@ impl Scanner {
     }
 
     /// Appends the bytes of `[from, to)`, as the scan found them, to `out`; holes as padding.
-    /// `to` is a frame boundary or `from` plus about `piece_bytes`, whichever comes first;
-    /// returns where the copy ended.
+    /// Stops at `until`, at the end of the log or after about [`PIECE_BYTES`], whichever comes first;
+    /// returns where the copy ended. `until` is a segment end or lies above the log's.
     pub(crate) fn copy(
         &mut self,
         scan: &Scan,
         from: Lsn,
-        piece_bytes: usize,
+        until: Lsn,
         out: &mut Vec<u8>,
     ) -> Result<Lsn> {
-        let mut at = from;
-        while at < scan.end && out.len() < piece_bytes {
-            if let Ok(index) = scan.holes.binary_search_by_key(&at, |(hole, _)| *hole) {
-                let (_, to) = scan.holes[index];
+        let (mut at, until) = (from, until.min(scan.end));
+        while at < until && out.len() < PIECE_BYTES {
+            // A hole may have begun below `from`, in the segment before.
+            let below = scan.holes.partition_point(|(hole, _)| *hole <= at);
+            let hole = below.checked_sub(1).map(|index| scan.holes[index]);
+            if let Some((_, to)) = hole.filter(|(_, to)| at < *to) {
+                let to = until.min(to);
                 self.copy_hole(at, to, out);
                 at = to;
                 continue;
             }
             let Some((header, source)) = self.probe(at)? else {
+                self.has_changed = true;
                 let text = "a record that was read a moment ago does not validate";
                 return Err(Error::new(ErrorKind::Io, text).at_path(&self.place).at_lsn(at));
             };

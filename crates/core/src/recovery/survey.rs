@@ -92,12 +92,7 @@ impl Found {
                 let follows = header.predecessor.filter(|before| before.epoch == last.epoch);
                 last.end = follows.map_or(header.base, |before| before.end);
             }
-            spans.push(EpochSpan {
-                epoch: header.epoch,
-                seed: EpochSeed::new(uuid, header.epoch, header.salt),
-                base: header.base,
-                end: Lsn::LIMIT,
-            });
+            spans.push(EpochSpan::open_ended(uuid, header.epoch, header.salt, header.base));
         }
         Ok(spans)
     }
@@ -276,12 +271,9 @@ impl Survey {
                 }
                 (None, _) => {}
             }
-            self.spans.push(EpochSpan {
-                epoch: header.epoch,
-                seed: EpochSeed::new(self.state.uuid, header.epoch, header.salt),
-                base: header.base,
-                end: Lsn::LIMIT,
-            });
+            let uuid = self.state.uuid;
+            let span = EpochSpan::open_ended(uuid, header.epoch, header.salt, header.base);
+            self.spans.push(span);
             self.predecessor = header.predecessor.unwrap_or_default();
             self.salt = header.salt;
             newest = Some(*header);
@@ -334,12 +326,8 @@ impl Survey {
 
     /// The running epoch as the state names it: all of its segments lie below the head.
     fn epoch_of_state(&self) -> EpochSpan {
-        EpochSpan {
-            epoch: self.state.epoch,
-            seed: EpochSeed::new(self.state.uuid, self.state.epoch, self.state.epoch_salt),
-            base: self.state.epoch_base,
-            end: Lsn::LIMIT,
-        }
+        let State { uuid, epoch, epoch_salt, epoch_base, .. } = self.state;
+        EpochSpan::open_ended(uuid, epoch, epoch_salt, epoch_base)
     }
 
     /// The state's epoch must have its first segment, unless that was released.
@@ -401,8 +389,8 @@ impl Survey {
 /// nothing left.
 ///
 /// A header above may say how the last epoch below the head ended. Else the head's epoch ends at the
-/// head: an archive has its records below. Where the header of the head's segment is lost no part of
-/// that segment counts, and nothing names the epoch.
+/// head: a callback for released segments gets the records below. Where the header of the head's
+/// segment is lost no part of that segment counts, and nothing names the epoch.
 fn before_nothing<'a>(
     state: &State,
     limit: Lsn,

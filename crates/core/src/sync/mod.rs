@@ -5,6 +5,7 @@
 
 #[cfg(loom)]
 mod model;
+mod process;
 #[cfg(not(loom))]
 mod real;
 mod wait_word;
@@ -13,6 +14,8 @@ mod wait_word;
 pub(crate) use model::*;
 #[cfg(not(loom))]
 pub(crate) use real::*;
+
+pub use process::ProcessMark;
 
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use wait_word::{LANES, WaitWord};

@@ -1,7 +1,6 @@
 //! The door's other side: the model checker loom in place of std and parking_lot.
 #![expect(clippy::disallowed_types, reason = "this is the door")]
 
-use std::cell::Cell;
 use std::io;
 use std::ops::{Add, Deref, Sub};
 use std::sync::Arc;
@@ -186,10 +185,6 @@ impl<T> RwLock<T> {
     pub(crate) fn write(&self) -> loom::sync::RwLockWriteGuard<'_, T> {
         self.0.write().expect("no model goes on after a panic")
     }
-
-    pub(crate) fn try_write(&self) -> Option<loom::sync::RwLockWriteGuard<'_, T>> {
-        self.0.try_write().ok()
-    }
 }
 
 /// std's `OnceLock` with a flag that the model sees: without an order, `get` may miss a value
@@ -266,29 +261,13 @@ pub(crate) fn park() {
     state.token.swap(EMPTY, Ordering::Acquire);
 }
 
-std::thread_local! {
-    // Of the model that this thread of the system runs, with all threads of the model.
-    static NOW: Cell<Duration> = const { Cell::new(Duration::from_secs(1)) };
-}
-
-/// Time that stands still until a model lets it pass: a deadline has passed from the start, never
-/// comes, or comes with an event.
+/// Time that stands still: a deadline has passed from the start, or never comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Instant(Duration);
 
 impl Instant {
     pub(crate) fn now() -> Instant {
-        Instant(NOW.get())
-    }
-
-    /// Lets all deadlines of this schedule come.
-    pub(crate) fn pass_deadlines() {
-        NOW.set(Duration::from_secs(1000));
-    }
-
-    /// Another schedule begins.
-    pub(crate) fn restart() {
-        NOW.set(Duration::from_secs(1));
+        Instant(Duration::from_secs(1))
     }
 
     pub(crate) fn elapsed(self) -> Duration {

@@ -84,6 +84,28 @@ impl ZeroedWords {
         let bytes = count.saturating_mul(size_of::<AtomicU64>());
         Ok(ZeroedWords { pages: MmapMut::map_anon(bytes)?.into(), count })
     }
+
+    /// Asks the kernel to hand the words to forked children as zeros; false where it does not.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[expect(unsafe_code, reason = "no safe call gives this advice")]
+    pub(crate) fn clear_in_children(&self) -> bool {
+        use rustix::mm::{Advice, madvise};
+
+        // SAFETY:
+        // - range: the mapping of `self`, in whole pages, which nothing else lies in.
+        // - effect: no byte of this process changes. In a child all bytes are zeros before its first
+        //   instruction, and zeros are valid words.
+        unsafe {
+            madvise(self.pages.as_mut_ptr().cast(), self.pages.len(), Advice::LinuxWipeOnFork)
+        }
+        .is_ok()
+    }
+
+    /// Asks the kernel to hand the words to forked children as zeros; false where it does not.
+    #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
+    pub(crate) fn clear_in_children(&self) -> bool {
+        false
+    }
 }
 
 impl Deref for ZeroedWords {
@@ -96,7 +118,8 @@ impl Deref for ZeroedWords {
         // - aligned: a mapping begins with a page.
         // - in bounds: `new` made it as long as `count` words, which no mapping is that is longer than
         //   `isize::MAX` bytes.
-        // - initialised: the pages are zeros at first, and any bits are an `AtomicU64`.
+        // - initialised: the pages are zeros at first, and again in a forked child where the kernel
+        //   clears them; any bits are an `AtomicU64`.
         // - shared: nobody has another way to these pages; they live as long as `self`.
         unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.count) }
     }
@@ -138,10 +161,6 @@ impl<T> RwLock<T> {
 
     pub(crate) fn write(&self) -> parking_lot::RwLockWriteGuard<'_, T> {
         self.0.write()
-    }
-
-    pub(crate) fn try_write(&self) -> Option<parking_lot::RwLockWriteGuard<'_, T>> {
-        self.0.try_write()
     }
 }
 

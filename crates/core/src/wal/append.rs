@@ -24,7 +24,7 @@ impl Wal {
     /// where it hands a piece over that needs a segment which was not made ahead.
     ///
     /// # Durability
-    /// With the mapped buffer the record survives the death of the process when this returns;
+    /// With a log buffer that outlives the process the record survives the death of the process when this returns;
     /// see the table at [`Wal`].
     ///
     /// # Errors
@@ -116,14 +116,15 @@ impl Wal {
         let mut fill = Some(fill);
         let mut run = |bytes: &mut [u8]| {
             fill.take().expect("runs once")(lsn, bytes);
-            crc32c_append(0, bytes)
+            // In a child that the closure forked the range is the parent's.
+            self.handle.log.check_process().map(|()| crc32c_append(0, bytes))
         };
         let checksum = match reserved.fill(HEADER_BYTES as u64, len, &mut run) {
-            Some(checksum) => checksum,
+            Some(checksum) => checksum?,
             None => {
                 // The range wraps around the ring's end: the closure needs it in one piece.
                 let mut scratch = vec![0; len];
-                let checksum = run(&mut scratch);
+                let checksum = run(&mut scratch)?;
                 reserved.write(HEADER_BYTES as u64, &scratch);
                 checksum
             }
@@ -304,6 +305,7 @@ impl Commit {
             (Stop::Closed, Ok(())) => Error::bare(ErrorKind::Closed),
             (Stop::Poisoned, Ok(())) => Error::bare(ErrorKind::Poisoned),
             (Stop::Paused, Ok(())) => Error::bare(ErrorKind::NoRoom),
+            (Stop::Forked, Ok(())) => Error::bare(ErrorKind::Forked),
         }
     }
 

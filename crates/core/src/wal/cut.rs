@@ -10,7 +10,7 @@
 //!    the head and at the record.
 //! 5. The new epoch's first segment, whose header says that the epoch before ends at the cut:
 //!    header durable, then name durable. From here on the log is cut, whatever happens.
-//! 6. The sync line, then the ring's block: the ring belongs to the new epoch.
+//! 6. The durable mark, then the log buffer's block: the ring belongs to the new epoch.
 //! 7. The state.
 //! 8. In memory: the list of epochs, the seed, the tail without the flag, the watermarks.
 //! 9. Give the locks and leadership back, serve observers, free the dead segments.
@@ -20,7 +20,7 @@
 //!
 //! A crash before the name of step 5 is durable leaves the log as it was; after it, the log is
 //! cut. In between the ring is of an older epoch than the newest segment, and recovery does not
-//! look into it; the sync line is moved before the block, because a line below the epoch would
+//! look into it; the mark is moved before the block, because a mark below the epoch would
 //! be taken for damage.
 
 use std::sync::Arc;
@@ -196,10 +196,10 @@ impl Handle {
             .and_then(|()| store.pass_buffer_on(number))
             .and_then(|()| store.save_state(&state))
             .map_err(Failed::Unknown)?;
-        let seed = EpochSeed::new(state.uuid, number, salt);
-        *self.state.lock() = state;
-        self.epochs.cut(cut, EpochSpan { epoch: number, seed, base, end: Lsn::LIMIT });
-        Ok((base, seed))
+        let running = EpochSpan::open_ended(state.uuid, number, salt, base);
+        self.set_state(state);
+        self.epochs.cut(cut, running);
+        Ok((base, running.seed))
     }
 
     /// Looks again, under the lock that keeps the head and the clean end where they are.

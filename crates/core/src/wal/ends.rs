@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Handle, LastSave, Wal};
 use crate::reader::Pinned;
 use crate::store::State;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Ordering};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// LSNs from which readers need the log, with how many readers each.
@@ -50,6 +50,10 @@ impl Pin {
 }
 
 impl Pinned for Pin {
+    fn check_process(&self) -> Result<()> {
+        self.wal.handle.log.check_process()
+    }
+
     fn advance(&mut self, lsn: Lsn) -> Lsn {
         if lsn >= self.segment_end {
             let pins = Arc::clone(&self.wal.handle.pins);
@@ -72,13 +76,20 @@ impl Pinned for Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.wal.handle.pins.remove(self.at);
-        // A truncation that comes after this look finds the pin gone.
-        if self.at < self.wal.head_lsn() {
-            // What could not be released for this reader is released by the next truncation; a
-            // failure here has nobody to go to.
-            let _ = self.wal.handle.release_unpinned();
+        let handle = &self.wal.handle;
+        if handle.log.check_process().is_err() {
+            return;
         }
+        handle.pins.remove(self.at);
+        // A truncation that comes after this look finds the pin gone. If a release is in progress,
+        // its callback may take long, and may be what drops this reader: do not wait for it.
+        if self.at < self.wal.head_lsn()
+            && let Some(_releasing) = handle.releasing.try_lock()
+        {
+            // A failure has nobody to go to.
+            let _ = handle.release_alone();
+        }
+        // What was not released here is released by the next truncation.
     }
 }
 
@@ -103,8 +114,11 @@ impl Wal {
     ///
     /// Waits until everything below `lsn` is durable. An `lsn` at or below the head moves nothing,
     /// and frees what could not be freed before. The end that a crash or a truncation gave to the log
-    /// counts as the place where it went on: who has replayed all of it may give up all of it. A
-    /// store that archives copies each segment before it frees it.
+    /// counts as the place where it went on: who has replayed all of it may give up all of it.
+    ///
+    /// On files, a callback can get each segment before it is freed (`Options::on_release` of
+    /// `palisade`). If it fails, the call returns its error; the head has moved all the same, and the
+    /// next call tries again with the segment.
     ///
     /// # Durability
     /// The new head survives power loss when this returns.
@@ -112,11 +126,10 @@ impl Wal {
     /// # Errors
     /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`:
     /// it lies above the end. `Truncated`: it lies within a range that a crash or
-    /// [`truncate_after`](Wal::truncate_after) cut off. `NoSpace`, `Io`, also of an archive: the
-    /// head may have moved, and nothing else is lost; call again. `Mismatch`, `Corrupt`,
-    /// `Unsupported`: the archive holds another log's segment in the place of one that is to go there,
-    /// or one that cannot be read for whose it is; or the header of the segment that is to go there is
-    /// not what it must be; the segments stay in the log. `Closed`, `Poisoned`.
+    /// [`truncate_after`](Wal::truncate_after) cut off. `NoSpace`, `Io`, and what a callback for
+    /// released segments gives: the head may have moved, and nothing else is lost; call again.
+    /// `Corrupt`, `Unsupported`: also the header of a segment that the callback is to get does not
+    /// validate; that segment and all above stay. `Closed`, `Poisoned`.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         let lsn = self.handle.epochs.past_an_end(lsn);
@@ -186,13 +199,15 @@ impl Handle {
     }
 
     /// Sets the clean end: the end that CLOSED fixed, or the base of an epoch that a truncation
-    /// under way has begun since. No state is saved afterwards.
+    /// under way has begun since; with it the list of epochs, for the next open. No state is saved
+    /// afterwards.
     pub(super) fn save_clean_end(&self) -> Result<()> {
         // No release is under way when the store is closed, and none begins.
         let _releasing = self.releasing.lock();
         self.change_state(Lsn::ZERO, |state| {
             state.clean = true;
             state.clean_end = self.log.buffer.reserved();
+            state.epochs = self.epochs.extents(state.head, state.clean_end);
         })
     }
 
@@ -213,14 +228,28 @@ impl Handle {
             *saving = LastSave::Failed;
             self.log.store.save_state(&next)?;
             *saving = LastSave::Done;
-            *self.state.lock() = next;
+            self.set_state(next);
         }
         Ok(())
+    }
+
+    /// Lets `state` be seen. The caller holds the lock `saving`.
+    pub(super) fn set_state(&self, state: State) {
+        let mut seen = self.state.lock();
+        self.head.publish(state.head);
+        // Relaxed: the value alone counts.
+        self.checkpoint.store(state.checkpoint.as_u64(), Ordering::Relaxed);
+        *seen = state;
     }
 
     /// Frees the segments below the head that no reader pins.
     fn release_unpinned(&self) -> Result<()> {
         let _releasing = self.releasing.lock();
+        self.release_alone()
+    }
+
+    /// As [`release_unpinned`](Handle::release_unpinned), by a caller that holds the lock.
+    fn release_alone(&self) -> Result<()> {
         let to = {
             let state = self.state.lock();
             if state.clean {
@@ -231,22 +260,7 @@ impl Handle {
         };
         // A reader that follows the log still goes through what it pins.
         self.epochs.forget_below(to);
-        let (to, checked) = self.look_before_archiving(to);
-        self.log.store.release(Lsn::ZERO, to)?;
-        if let Some(unread) = &self.unread {
-            unread.forget(Lsn::ZERO, to);
-        }
-        checked
-    }
-
-    /// How far segments may be released: an archive takes none whose header is not what it must be.
-    fn look_before_archiving(&self, to: Lsn) -> (Lsn, Result<()>) {
-        match &self.unread {
-            Some(unread) if self.log.store.archives() => {
-                unread.check_below(self.log.store.as_ref(), to)
-            }
-            _ => (to, Ok(())),
-        }
+        self.log.store.release(Lsn::ZERO, to)
     }
 
     /// Frees the segments of the dead range `[cut, base)`. They are never read; what is not freed
@@ -256,9 +270,6 @@ impl Handle {
         let is_closed = self.state.lock().clean;
         if !is_closed {
             let _ = self.log.store.discard(cut, base);
-            if let Some(unread) = &self.unread {
-                unread.forget(cut, base);
-            }
         }
     }
 }

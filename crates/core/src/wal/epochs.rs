@@ -19,6 +19,7 @@
 //! `a_cut_record_is_never_acknowledged_afterwards`, `a_head_beyond_a_cut_acknowledges_nothing`.
 
 use crate::reader::EpochSpan;
+use crate::store::EpochExtent;
 use crate::sync::{AtomicU64, Ordering, RwLock};
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -74,6 +75,21 @@ impl Epochs {
     pub(crate) fn new(spans: Vec<EpochSpan>) -> Epochs {
         let lives = Lives { spans, cuts: Vec::new() };
         Epochs { lives: RwLock::new(lives), lowest_cut: AtomicU64::new(u64::MAX) }
+    }
+
+    /// The epochs of a log that is closed at `end`, for its state: those that reach up to `head`, and
+    /// the running one. One that ends at the head has no records left, but what lies behind it is a
+    /// dead range.
+    pub(crate) fn extents(&self, head: Lsn, end: Lsn) -> Vec<EpochExtent> {
+        let lives = self.lives.read();
+        let alive = lives.spans.iter().filter(|span| head <= span.end);
+        let extent = |span: &EpochSpan| EpochExtent {
+            number: span.epoch,
+            salt: span.salt,
+            base: span.base,
+            end: span.end.min(end),
+        };
+        alive.map(extent).collect()
     }
 
     pub(crate) fn all(&self) -> Vec<EpochSpan> {

@@ -123,6 +123,7 @@ impl Wal {
         end: Lsn,
         read_ahead_bytes: usize,
     ) -> Result<Records> {
+        self.handle.log.check_process()?;
         // Before the pin: a truncation between the two is found by the pin.
         let spans = self.spans_until(end);
         let from = from.map(|from| self.handle.epochs.alive_at_or_above(from));
@@ -144,11 +145,11 @@ impl Wal {
     pub(super) fn frame_reader(&self, read_ahead_bytes: usize) -> FrameReader {
         let store = Arc::clone(&self.handle.log.store) as Arc<dyn ReadStore>;
         let segment_bytes = self.handle.state.lock().segment_bytes;
-        let unread = self.handle.unread.clone();
-        FrameReader::new(store, segment_bytes, read_ahead_bytes).checking(unread)
+        FrameReader::new(store, segment_bytes, read_ahead_bytes)
     }
 
     fn check_readable(&self, lsn: Lsn) -> Result<()> {
+        self.handle.log.check_process()?;
         let (head, reserved) = (self.head_lsn(), self.reserved_lsn());
         if lsn < head {
             return Err(below_head(lsn, head));
@@ -201,6 +202,7 @@ impl Tail {
     /// record that it was to begin with, was cut off by [`truncate_after`](Wal::truncate_after). `Closed`, `Poisoned`: after the last record
     /// that there will be.
     pub fn next(&mut self, patience: Duration) -> Result<Option<Record<'_>>> {
+        self.wal.handle.log.check_process()?;
         let deadline = Instant::now().checked_add(patience);
         loop {
             if self.records.is_finished() {

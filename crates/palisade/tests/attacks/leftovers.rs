@@ -6,7 +6,7 @@ use palisade::sim::{CallKind, Fate, Fault, FaultKind, Loss, SimDisk};
 use palisade::{ErrorKind, Lsn, Result, Wal};
 
 use crate::content::record;
-use crate::power::{all, append, numbers, open, open_as, options, sector_of, segment};
+use crate::power::{all, append, numbers, open, open_as, options, segment};
 use crate::watchdog::guarded;
 
 /// Framed, it fills a sector.
@@ -148,46 +148,6 @@ fn a_cut_below_the_head_of_a_save_that_failed_is_opened_again_after_a_crash_at_a
                     break;
                 }
             }
-        }
-    });
-}
-
-/// Attacks: where the boot is not known, what the segments have is moved to other blocks, also
-/// what lies behind a record that only the ring has kept.
-#[test]
-fn a_record_that_only_the_ring_kept_takes_nothing_that_lies_behind_it() {
-    guarded(|| {
-        const SYNCED: u64 = 2;
-        const RECORDS: u64 = 7;
-        for missing in SYNCED + 1..RECORDS - 1 {
-            let disk = SimDisk::new(missing).without_boot_id();
-            let wal = open(&disk);
-            append(&wal, 0..SYNCED, SECTOR_RECORD);
-            wal.sync().unwrap();
-            let places = append(&wal, SYNCED..RECORDS, SECTOR_RECORD);
-            wal.flush_to_os(*places.last().unwrap()).unwrap();
-            disk.kill();
-            drop(wal);
-            // The segment lacks one record, and that one alone is in the ring.
-            let place = places[(missing - SYNCED) as usize];
-            let (file, at) = sector_of(place);
-            let in_ring = 8192 + place.as_u64() % 4096;
-            disk.lose_power_choosing(&mut |loss| match loss {
-                Loss::Sector { file: name, offset, .. } => {
-                    let is_kept = if name == "buffer" {
-                        offset == in_ring
-                    } else {
-                        name != file || offset != at
-                    };
-                    if is_kept { Fate::Keep } else { Fate::Drop }
-                }
-                _ => Fate::Keep,
-            });
-            let wal = open(&disk);
-            assert_eq!(numbers(&wal), all(RECORDS), "without {missing}");
-            disk.lose_power();
-            drop(wal);
-            assert_eq!(numbers(&open(&disk)), all(RECORDS), "without {missing}");
         }
     });
 }

@@ -19,11 +19,16 @@ mod watchdog;
 
 mod clean_kills;
 mod content;
+#[cfg(unix)]
+mod folders;
 mod forgeries;
+#[cfg(target_os = "linux")]
+mod forks;
 mod leftovers;
 mod lookers;
 mod no_space;
 mod old_bytes;
+mod page_cache;
 mod panics;
 mod power;
 mod processes;

@@ -32,7 +32,7 @@ fn the_other_process() {
 }
 
 /// The other process. It does not outlive this value.
-struct Other {
+pub(crate) struct Other {
     child: Child,
     output: BufReader<std::process::ChildStderr>,
     _input: ChildStdin,
@@ -40,7 +40,7 @@ struct Other {
 }
 
 impl Other {
-    fn start(path: &Path) -> Other {
+    pub(crate) fn start(path: &Path) -> Other {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", CHILD, "--nocapture"]).env(FOLDER, path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -51,7 +51,7 @@ impl Other {
     }
 
     /// What it says next.
-    fn hear(&mut self) -> String {
+    pub(crate) fn hear(&mut self) -> String {
         let mut lines = (&mut self.output).lines().map(Result::unwrap);
         let said = lines.find_map(|line| Some(line.strip_prefix("> ")?.to_owned()));
         said.expect("the other process has to say something")

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use palisade::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store};
+use palisade::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store, TailSource};
 use palisade::{Error, ErrorKind, Lsn, MemStore, Result};
 use palisade_core::Memory;
 
@@ -21,6 +21,7 @@ pub(crate) enum Op {
     BeginEpoch,
     ResumeEpoch,
     RenewBuffer,
+    MoveTail,
     PassBufferOn,
     Release,
 }
@@ -50,7 +51,7 @@ struct Plan {
     total: usize,
 }
 
-const OPS: usize = 10;
+const OPS: usize = 11;
 
 /// A [`MemStore`] with faults. Clones share both, and are one process: [`kill`](Self::kill) ends
 /// it, [`next_life`](Self::next_life) begins another one on the same content.
@@ -60,7 +61,6 @@ pub(crate) struct FaultyStore {
     plan: Arc<(Mutex<Plan>, Condvar)>,
     /// The blocks that a sync has covered, and how often one of them was written again.
     blocks: Arc<Mutex<(BTreeSet<u64>, usize)>>,
-    flights: usize,
     is_alive: Arc<RwLock<bool>>,
 }
 
@@ -81,14 +81,8 @@ impl FaultyStore {
             inner,
             plan: Arc::new((Mutex::new(plan), Condvar::new())),
             blocks: Arc::default(),
-            flights: 1,
             is_alive: Arc::new(RwLock::new(true)),
         }
-    }
-
-    /// The same store, of which several durable writes may be in flight.
-    pub(crate) fn overlapping(self) -> FaultyStore {
-        FaultyStore { flights: 4, ..self }
     }
 
     /// The process dies: when this returns, no call is in progress, and none changes anything
@@ -96,13 +90,13 @@ impl FaultyStore {
     /// the last appends of a process do.
     pub(crate) fn kill(&self) {
         *self.is_alive.write().unwrap_or_else(PoisonError::into_inner) = false;
+        self.inner.kill();
     }
 
     /// The store as the next process finds it, without faults.
     pub(crate) fn next_life(&self) -> FaultyStore {
         let blocks = Arc::clone(&self.blocks);
-        let flights = self.flights;
-        FaultyStore { blocks, flights, ..FaultyStore::over(self.inner.clone()) }
+        FaultyStore { blocks, ..FaultyStore::over(self.inner.clone()) }
     }
 
     /// How many writes, in all lives, went to a block that a sync had covered.
@@ -220,10 +214,6 @@ impl Store for FaultyStore {
         Ok(())
     }
 
-    fn writes_in_flight(&self) -> usize {
-        self.flights
-    }
-
     fn mark_durable(&self, durable: Lsn) -> Result<()> {
         let _alive = self.begin(Op::MarkDurable)?;
         self.inner.mark_durable(durable)
@@ -260,6 +250,21 @@ impl Store for FaultyStore {
     fn resume_epoch(&self, epoch: &Epoch, end: Lsn) -> Result<()> {
         let _alive = self.begin(Op::ResumeEpoch)?;
         self.inner.resume_epoch(epoch, end)
+    }
+
+    fn was_rebooted(&self) -> bool {
+        self.inner.was_rebooted()
+    }
+
+    fn move_tail(
+        &self,
+        epoch: &Epoch,
+        from: Lsn,
+        to: Lsn,
+        source: &mut TailSource<'_>,
+    ) -> Result<()> {
+        let _alive = self.begin(Op::MoveTail)?;
+        self.inner.move_tail(epoch, from, to, source)
     }
 
     fn old_buffer(&self) -> Result<OldBuffer> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use palisade::{Lsn, Options, Result, SyncMethod, Wal};
+use palisade::{Lsn, Options, Result, Wal};
 use tempfile::TempDir;
 
 /// Every file of a folder with its bytes, by name.
@@ -18,11 +18,9 @@ pub(crate) fn folder() -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// The smallest log that files can have. How it commits is not left to a measurement: where records
-/// lie would hang on what else the machine does.
+/// The smallest log that files can have.
 pub(crate) fn small() -> Options {
-    let options = Options::new().segment_bytes(64 << 10).buffer_bytes(16 << 10);
-    options.sync_method(SyncMethod::DataSync)
+    Options::new().segment_bytes(64 << 10).buffer_bytes(16 << 10)
 }
 
 /// Reads all files of `folder`, in which nothing is at work.

@@ -7,7 +7,7 @@ use palisade::{ErrorKind, Result, Wal};
 use palisade_core::inspect::{Inspector, Outcome};
 
 use crate::life::Run;
-use crate::model::Crash;
+use crate::model::{Crash, Rec};
 
 /// The files of a log by name.
 pub(crate) type Snapshot = BTreeMap<String, Option<Vec<u8>>>;
@@ -66,26 +66,24 @@ impl Run {
             m.top = tail;
         }
         assert!(tail >= m.top, "tail {tail} below a given LSN {}", m.top);
-        if self.fixed.archives {
-            self.check_archive();
+        if self.fixed.keeps_released {
+            self.check_released();
         }
     }
 
-    /// What lies below the head is in the log still, or in the archive.
-    fn check_archive(&self) {
-        let s = self.fixed.segment_bytes;
+    /// What lies below the head is in the log still, or the callback got it.
+    fn check_released(&self) {
         for r in &self.model.gone {
-            let at = 4096 + (r.lsn % s) as usize + 24;
-            let names = [
-                format!("segment-{:020}", r.lsn / s),
-                format!("/archive/segment-{:020}", r.lsn / s),
-            ];
-            let there = names.iter().any(|n| {
-                self.disk.file(n).and_then(|b| b.get(at..at + r.data.len()).map(|x| x == r.data))
-                    == Some(true)
-            });
-            assert!(there, "{} neither in log nor archive", r.lsn);
+            assert!(self.has_bytes(r), "{} neither in log nor kept", r.lsn);
         }
+    }
+
+    /// Whether the record is in the log's files, or in a released segment that was kept.
+    pub(crate) fn has_bytes(&self, r: &Rec) -> bool {
+        let s = self.fixed.segment_bytes;
+        let (number, at) = (r.lsn / s, 4096 + (r.lsn % s) as usize + 24);
+        let file = self.disk.file(&format!("segment-{number:020}")).unwrap_or_default();
+        file.get(at..at + r.data.len()) == Some(&r.data[..]) || self.kept.has(number, at, &r.data)
     }
 
     /// What a tool sees that reads the files.

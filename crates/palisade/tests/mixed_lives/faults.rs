@@ -134,21 +134,10 @@ impl Run {
         }
     }
 
-    /// What log and archive take of the disk.
+    /// What the log takes of the disk.
     pub(crate) fn used(&self) -> u64 {
         let blocks = |n: usize| (n as u64).div_ceil(4096) * 4096;
-        let log: u64 = self
-            .disk
-            .files()
-            .iter()
-            .map(|f| blocks(self.disk.file(f).map_or(0, |b| b.len())))
-            .sum();
-        let arch: u64 = self
-            .disk
-            .files_in("/archive")
-            .iter()
-            .map(|f| blocks(self.disk.file(&format!("/archive/{f}")).map_or(0, |b| b.len())))
-            .sum();
-        log + arch
+        let files = self.disk.files();
+        files.iter().map(|f| blocks(self.disk.file(f).map_or(0, |b| b.len()))).sum()
     }
 }

@@ -1,12 +1,14 @@
 //! A closed log with one header that is not what it was: the open refuses it and changes nothing, or
-//! the first reader of its segment does, and with the old header everything is there.
+//! does not need it; with the old header everything is there. And a closed log without its list of
+//! epochs: its headers tell the same.
 //!
-//! All of it happens to a fork of the disk: the log's own life goes on without it.
+//! All of it happens to forks of the disk: the log's own life goes on without it.
 
 use palisade::sim::SimDisk;
-use palisade::{Error, ErrorKind, Lsn, Wal};
+use palisade::{Error, ErrorKind, Lsn, RecoveryReport, Wal};
 
 use crate::checks::{contents, same_files};
+use crate::epoch_list;
 use crate::life::Run;
 use crate::model::Rec;
 
@@ -14,6 +16,34 @@ const HEADER_BYTES: usize = 4096;
 const FIELDS_END: usize = 104;
 
 impl Run {
+    /// Called while the log is closed: an open finds and does the same with the list of epochs as
+    /// with all headers.
+    pub(crate) fn open_without_the_list(&mut self) {
+        self.what = "open without the list".into();
+        self.roll();
+        let meta = self.disk.file("meta").expect("a closed log has a state");
+        assert!(epoch_list::len(&meta) > 0, "a close saves the list");
+        let seed = self.dice.next();
+        let with = self.open_fork(seed, meta.clone());
+        let without = self.open_fork(seed, epoch_list::removed(&meta));
+        assert_eq!(with, without, "the list tells what the headers do not");
+        assert!(with.0.clean);
+    }
+
+    fn open_fork(&mut self, seed: u64, meta: Vec<u8>) -> (RecoveryReport, Vec<Found>, u64) {
+        let fork = self.disk.fork(seed);
+        let mine = std::mem::replace(&mut self.disk, fork);
+        self.disk.restart();
+        self.disk.set_file("meta", meta);
+        let wal = self.open().unwrap_or_else(|e| panic!("open: {e}"));
+        let mut report = wal.recovery_report().clone();
+        report.elapsed = std::time::Duration::ZERO;
+        let found = (report, contents(&wal), wal.head_lsn().as_u64());
+        self.disk.kill();
+        self.disk = mine;
+        found
+    }
+
     /// Called while the log is closed.
     pub(crate) fn attack_a_header(&mut self) {
         let names: Vec<String> =
@@ -28,6 +58,8 @@ impl Run {
         let seed = self.dice.next();
         let mine = std::mem::replace(&mut self.disk, SimDisk::new(0));
         self.disk = mine.fork(seed);
+        let kept = self.kept.fork();
+        let kept = std::mem::replace(&mut self.kept, kept);
         self.disk.restart();
         let whole = self.disk.file(name).expect("the segment");
         self.damage(&names, name, whole.clone());
@@ -35,7 +67,7 @@ impl Run {
         self.roll();
         self.look_at_the_attacked(name, number, &whole);
         self.disk.kill();
-        self.disk = mine;
+        (self.disk, self.kept) = (mine, kept);
     }
 
     /// Flipped, zeroed, some segment's, perhaps its own, or cut off.
@@ -75,7 +107,7 @@ impl Run {
         let more = self.go_on(&wal);
         let head = wal.head_lsn().as_u64();
         self.end_attacked(wal);
-        self.check_archived(&recs, number, head);
+        self.check_released_but(&recs, number, head);
         let before = self.snapshot();
         match self.open() {
             Ok(wal) => drop(wal),
@@ -98,8 +130,8 @@ impl Run {
         assert!(found == want, "healed: {} records, want {}", found.len(), want.len());
     }
 
-    /// Appends, and truncates the head where no header forbids it. Gives what was appended.
-    fn go_on(&mut self, wal: &Wal) -> Vec<(u64, u16, Vec<u8>)> {
+    /// Appends, and truncates the head where no damage forbids it. Gives what was appended.
+    fn go_on(&mut self, wal: &Wal) -> Vec<Found> {
         let mut more = Vec::new();
         for n in 0..self.dice.below(20) {
             let data = vec![n as u8; (n * 37 % 150) as usize];
@@ -113,7 +145,8 @@ impl Run {
             let before = wal.head_lsn();
             match wal.truncate_before(rec.at()) {
                 Ok(()) => assert_eq!(wal.head_lsn(), before.max(rec.at())),
-                Err(error) => assert!(is_refusal(&error), "{error}"),
+                // No record begins where its bytes are gone.
+                Err(error) => assert!(is_refusal(&error) || is_no_record(&error), "{error}"),
             }
         }
         more
@@ -135,21 +168,11 @@ impl Run {
         }
     }
 
-    /// What lies below the head and not in the attacked segment is in the log still, or in the archive.
-    fn check_archived(&self, recs: &[Rec], number: u64, head: u64) {
-        if !self.fixed.archives {
-            return;
-        }
-        let s = self.fixed.segment_bytes;
-        for r in recs.iter().filter(|r| r.lsn < head) {
-            let at = HEADER_BYTES + (r.lsn % s) as usize + 24;
-            let of = r.lsn / s;
-            let names = [format!("segment-{of:020}"), format!("/archive/segment-{of:020}")];
-            let there = names.iter().any(|n| {
-                self.disk.file(n).and_then(|b| b.get(at..at + r.data.len()).map(|x| x == r.data))
-                    == Some(true)
-            });
-            assert!(there || of == number, "{} neither in log nor archive", r.lsn);
+    /// What lies below the head and not in the attacked segment is in the log still, or was kept.
+    fn check_released_but(&self, recs: &[Rec], number: u64, head: u64) {
+        for r in recs.iter().filter(|r| self.fixed.keeps_released && r.lsn < head) {
+            let is_attacked = r.lsn / self.fixed.segment_bytes == number;
+            assert!(is_attacked || self.has_bytes(r), "{} neither in log nor kept", r.lsn);
         }
     }
 }
@@ -158,12 +181,19 @@ fn is_refusal(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }
 
-fn same(found: &[(u64, u16, Vec<u8>)], recs: &[Rec]) -> bool {
+fn is_no_record(error: &Error) -> bool {
+    error.kind() == ErrorKind::NotARecord
+}
+
+/// A record's LSN, tag and payload.
+type Found = (u64, u16, Vec<u8>);
+
+fn same(found: &[Found], recs: &[Rec]) -> bool {
     found.len() == recs.len()
         && found.iter().zip(recs).all(|(f, r)| f.0 == r.lsn && f.1 == r.tag && f.2 == r.data)
 }
 
-/// Reading gives all below the attacked segment and then refuses it, or all.
+/// Reading gives all, or all below the attacked segment, whose bytes are gone.
 fn read_attacked(wal: &Wal, recs: &[Rec], number: u64, s: u64) {
     let mut records = wal.iter().expect("iter");
     let mut i = 0;
@@ -176,8 +206,8 @@ fn read_attacked(wal: &Wal, recs: &[Rec], number: u64, s: u64) {
             }
             Ok(None) => break,
             Err(error) => {
-                assert!(is_refusal(&error), "{error}");
-                assert_eq!(error.segment(), Some(number), "{error}");
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                assert_eq!(error.lsn().map(|lsn| lsn.segment(s)), Some(number), "{error}");
                 assert!(recs.get(i).is_none_or(|r| r.lsn / s >= number), "{error}");
                 break;
             }
@@ -188,8 +218,7 @@ fn read_attacked(wal: &Wal, recs: &[Rec], number: u64, s: u64) {
         match wal.get(Lsn::new(r.lsn)) {
             Ok(got) => assert!(got.data() == r.data && (is_whole || r.lsn / s != number)),
             Err(error) => {
-                assert!(!is_whole && is_refusal(&error), "{error}");
-                assert_eq!(error.segment(), Some(number), "{error}");
+                assert!(!is_whole && is_no_record(&error) && r.lsn / s == number, "{error}");
             }
         }
     }

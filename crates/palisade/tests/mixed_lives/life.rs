@@ -7,6 +7,7 @@ use palisade::sim::{Fault, FaultKind, SimDisk};
 use palisade::{ErrorKind, Lsn, Ticket, Wal};
 
 use crate::dice::Dice;
+use crate::kept::Kept;
 use crate::model::{Crash, Model};
 use crate::options::{Fixed, Opening};
 use crate::reads::Follower;
@@ -21,6 +22,8 @@ pub(crate) struct Run {
     pub(crate) dice: Dice,
     pub(crate) fixed: Fixed,
     pub(crate) disk: SimDisk,
+    /// The released segments, if the log keeps them.
+    pub(crate) kept: Kept,
     pub(crate) model: Model,
     pub(crate) opening: Opening,
     /// Faults that fail syncs were armed in this boot.
@@ -49,6 +52,7 @@ impl Run {
             dice,
             disk: fixed.disk(seed),
             fixed,
+            kept: Kept::default(),
             model: Model::default(),
             opening: Opening::plain(),
             forgets: false,
@@ -91,6 +95,9 @@ impl Run {
             crash = self.crash();
             if self.clean && self.fixed.closes && self.dice.one_in(2) {
                 self.attack_a_header();
+            }
+            if self.clean {
+                self.open_without_the_list();
             }
         }
         drop(self.recover(crash));

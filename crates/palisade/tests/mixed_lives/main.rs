@@ -18,8 +18,12 @@ mod appends;
 mod checks;
 mod cuts;
 mod dice;
+#[path = "../common/epoch_list.rs"]
+mod epoch_list;
 mod faults;
 mod headers;
+#[path = "../common/kept.rs"]
+mod kept;
 mod life;
 mod model;
 mod options;

@@ -1,11 +1,10 @@
 //! What one log keeps for all of its lives, and the options that each open rolls anew.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::sim::SimDisk;
-use palisade::{
-    BufferKind, FileOptions, Options, RecoveryPolicy, Result, SyncMethod, SyncPolicy, Verify, Wal,
-};
+use palisade::{BufferKind, FileOptions, Options, RecoveryPolicy, Result, SyncPolicy, Verify, Wal};
 
 use crate::dice::Dice;
 use crate::life::Run;
@@ -21,7 +20,7 @@ pub(crate) struct Fixed {
     pub(crate) in_place: bool,
     pub(crate) boot: bool,
     pub(crate) powersafe: bool,
-    pub(crate) archives: bool,
+    pub(crate) keeps_released: bool,
     pub(crate) threads: bool,
     /// Its lives end with `close` more often than not, and go on in the same boot, with the same
     /// buffer.
@@ -37,7 +36,6 @@ pub(crate) struct Opening {
     pub(crate) spares: usize,
     pub(crate) policy: SyncPolicy,
     pub(crate) pad: bool,
-    pub(crate) method: SyncMethod,
     pub(crate) write_bytes: usize,
     pub(crate) gather: u32,
     pub(crate) verify: Verify,
@@ -52,7 +50,7 @@ impl Fixed {
             in_place: !dice.one_in(3),
             boot: !dice.one_in(4),
             powersafe: !dice.one_in(4),
-            archives: dice.one_in(3),
+            keeps_released: dice.one_in(3),
             threads: dice.one_in(one_in_unless("PALISADE_THREADS", 4)),
             // With dice of its own: a log that is not closed so often has the life that it had.
             closes: Dice(seed ^ 0xc105_e000).one_in(one_in_unless("PALISADE_CLOSES", 3)),
@@ -89,7 +87,6 @@ impl Opening {
             spares: 0,
             policy: SyncPolicy::OnCommit,
             pad: false,
-            method: SyncMethod::DataSync,
             write_bytes: 1,
             gather: 0,
             verify: Verify::Tail,
@@ -132,7 +129,6 @@ impl Run {
             verify: d.pick(&[Verify::Tail, Verify::Full]),
             read_ahead: d.pick(&[4096, 5000, 65_536]),
             recovery: RecoveryPolicy::Strict,
-            method: d.pick(&[SyncMethod::DataSync, SyncMethod::DataSync, SyncMethod::Direct]),
         };
         if keeps_buffer {
             let Opening { buffer, buffer_bytes, pad, .. } = before;
@@ -154,9 +150,10 @@ impl Run {
         files.segment_bytes = Some(self.fixed.segment_bytes);
         files.buffer = o.buffer;
         files.zero_fill = o.zero_fill;
-        files.sync_method = o.method;
         files.spare_segments = o.spares;
-        files.archive = self.fixed.archives.then(|| "/archive".into());
+        if self.fixed.keeps_released {
+            files.on_release = Some(Arc::new(self.kept.clone()));
+        }
         files
     }
 

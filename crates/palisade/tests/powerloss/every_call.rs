@@ -226,10 +226,6 @@ fn prepared(scenario: &Scenario, shape: &Shape, crash_at: Option<u64>) -> (Sessi
     (scenario.before)(&mut session, &wal).expect("nothing fails yet");
     let wal = if scenario.reopens {
         session.close(wal).expect("nothing fails yet");
-        // The buffer's file is gone on with. The system has written back what it held: subsets are
-        // of what the work leaves unsynced.
-        let buffer = session.disk.file("buffer").expect("each log has one");
-        session.disk.set_file("buffer", buffer);
         session.open_and_check(None)
     } else {
         wal
@@ -345,16 +341,6 @@ fn a_crash_at_every_call_loses_nothing_on_a_medium_that_damages_whole_blocks() {
     sweep(&Shape { powersafe: false, ..Shape::smallest() });
 }
 
-#[test]
-fn a_crash_at_every_call_loses_nothing_with_direct_writes() {
-    sweep(&Shape { direct: true, ..Shape::smallest() });
-}
-
-#[test]
-fn a_crash_at_every_call_loses_nothing_with_direct_writes_and_a_heap_buffer() {
-    sweep(&Shape { direct: true, heap: true, ..Shape::smallest() });
-}
-
 /// Which of the disk's losses can make a difference: not a sector whose bytes on the medium are
 /// those that are to come to it, as zeros are in a file that has grown.
 fn differing(disk: &SimDisk) -> Vec<bool> {
@@ -430,10 +416,4 @@ fn every_subset_of_what_was_not_synced_at_every_call() {
 #[test]
 fn every_subset_of_what_was_not_synced_at_every_call_with_a_mapped_buffer() {
     every_subset_at_every_call(SMALL_SCENARIOS, &Shape::smallest());
-}
-
-#[test]
-fn every_subset_of_what_was_not_synced_at_every_call_with_direct_writes() {
-    let shape = Shape { direct: true, heap: true, ..Shape::smallest() };
-    every_subset_at_every_call(SMALL_SCENARIOS, &shape);
 }

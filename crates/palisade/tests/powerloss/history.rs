@@ -32,8 +32,7 @@ pub(crate) struct History {
 impl History {
     pub(crate) fn new(seed: u64) -> History {
         let mut dice = Dice::new(seed);
-        // Not rolled: all else of a seed stays what it is.
-        let shape = Shape { direct: seed.is_multiple_of(3), ..roll_shape(&mut dice) };
+        let shape = roll_shape(&mut dice);
         let session = Session::new(shape, dice.next());
         History { dice, held: Held::default(), session }
     }
@@ -411,7 +410,6 @@ fn roll_shape(dice: &mut Dice) -> Shape {
         in_place: !dice.once_in(5),
         has_boot_id: !dice.once_in(5),
         powersafe: !dice.once_in(5),
-        archives: dice.once_in(4),
-        direct: false,
+        keeps_released: dice.once_in(4),
     }
 }

@@ -5,12 +5,15 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "progress and figures of long runs")]
 
+#[path = "../common/kept.rs"]
+mod kept;
 #[path = "../common/numbered.rs"]
 mod numbered;
 
 mod damage;
 mod dice;
 mod every_call;
+mod failed_writes;
 mod full_disk;
 mod held;
 mod history;

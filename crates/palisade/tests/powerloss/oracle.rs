@@ -38,7 +38,7 @@ pub(crate) enum Crash {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Oracle {
     entries: Vec<Entry>,
-    /// Below the head: in the archive, if there is one.
+    /// Below the head: in the log's files, or in the released segments that were kept.
     pub(crate) gone: Vec<Entry>,
     durable: Lsn,
     survives_kill: Lsn,
@@ -175,7 +175,7 @@ impl Oracle {
         (self.durable, self.survives_kill) = (end, end);
         if self.entries.is_empty() {
             // A log of which nothing is left begins anew, above. What lies below the head in its
-            // segment goes, too, archived or not.
+            // segment goes, too, released or not.
             self.head_may_be = self.head_may_be.max(wal.head_lsn());
             let start = self.head.as_u64() / segment_bytes * segment_bytes;
             self.gone.retain(|entry| entry.lsn.as_u64() < start);

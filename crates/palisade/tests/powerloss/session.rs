@@ -2,15 +2,17 @@
 //! appended and what was promised.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::sim::{Fate, Loss, SimDisk};
 use palisade::{
-    BufferKind, ErrorKind, FileOptions, Lsn, Options, RecoveryPolicy, Result, SyncMethod,
-    SyncPolicy, Ticket, Verify, Wal, framed_bytes,
+    BufferKind, ErrorKind, FileOptions, Lsn, Options, RecoveryPolicy, Result, SyncPolicy, Ticket,
+    Verify, Wal, framed_bytes,
 };
 
 use crate::held::assert_truncated;
+use crate::kept::Kept;
 use crate::oracle::{Crash, Oracle};
 
 /// Far above what a sync takes on a loaded machine; it only bounds a hang.
@@ -28,8 +30,7 @@ pub(crate) struct Shape {
     pub(crate) in_place: bool,
     pub(crate) has_boot_id: bool,
     pub(crate) powersafe: bool,
-    pub(crate) archives: bool,
-    pub(crate) direct: bool,
+    pub(crate) keeps_released: bool,
 }
 
 pub(crate) const FRAME_HEADER_BYTES: usize = 24;
@@ -57,8 +58,7 @@ impl Shape {
             in_place: true,
             has_boot_id: true,
             powersafe: true,
-            archives: false,
-            direct: false,
+            keeps_released: false,
         }
     }
 
@@ -81,9 +81,7 @@ impl Shape {
         files.segment_bytes = Some(self.segment_bytes);
         files.buffer = if self.heap { BufferKind::Heap } else { BufferKind::Auto };
         files.zero_fill = self.zero_fill;
-        files.sync_method = if self.direct { SyncMethod::Direct } else { SyncMethod::DataSync };
         files.spare_segments = self.spares;
-        files.archive = self.archives.then(|| "/archive".into());
         files
     }
 
@@ -103,6 +101,8 @@ impl Shape {
 pub(crate) struct Session {
     pub(crate) shape: Shape,
     pub(crate) disk: SimDisk,
+    /// The released segments, if the shape keeps them.
+    kept: Kept,
     pub(crate) oracle: Oracle,
     /// How the log is opened next.
     pub(crate) opening: Opening,
@@ -117,6 +117,7 @@ impl Session {
         Session {
             shape,
             disk,
+            kept: Kept::default(),
             oracle: Oracle::default(),
             opening: Opening::default(),
             crash_points: BTreeSet::new(),
@@ -132,7 +133,11 @@ impl Session {
 
     /// Opens the log, or makes it.
     pub(crate) fn open(&self) -> Result<Wal> {
-        let store = self.disk.open(&self.shape.files())?;
+        let mut files = self.shape.files();
+        if self.shape.keeps_released {
+            files.on_release = Some(Arc::new(self.kept.clone()));
+        }
+        let store = self.disk.open(&files)?;
         Wal::with_store(store, self.shape.log(&self.opening))
     }
 
@@ -144,7 +149,7 @@ impl Session {
             Some(crash) => self.check_recovered(&wal, crash),
             None => self.oracle.check_all(&wal),
         }
-        self.check_archive();
+        self.check_released();
         wal
     }
 
@@ -163,23 +168,19 @@ impl Session {
         assert!(!report.verified || report.records == count, "{count} records: {report:?}");
     }
 
-    /// What the head has passed is in the log's folder still, or in the archive.
-    fn check_archive(&self) {
-        if !self.shape.archives {
+    /// What the head has passed is in the log's folder still, or the callback got it.
+    fn check_released(&self) {
+        if !self.shape.keeps_released {
             return;
         }
         let segment_bytes = self.shape.segment_bytes;
         for gone in &self.oracle.gone {
             let number = gone.lsn.as_u64() / segment_bytes;
             let at = 4096 + (gone.lsn.as_u64() % segment_bytes) as usize + FRAME_HEADER_BYTES;
-            let is_in = |path: String| {
-                let bytes = self.disk.file(&path).unwrap_or_default();
-                bytes.get(at..at + gone.data.len()) == Some(&gone.data[..])
-            };
-            let places =
-                [format!("segment-{number:020}"), format!("/archive/segment-{number:020}")];
-            let is_there = places.into_iter().any(is_in);
-            assert!(is_there, "the record at {} is neither in the log nor archived", gone.lsn);
+            let bytes = self.disk.file(&format!("segment-{number:020}")).unwrap_or_default();
+            let is_in_log = bytes.get(at..at + gone.data.len()) == Some(&gone.data[..]);
+            let is_there = is_in_log || self.kept.has(number, at, &gone.data);
+            assert!(is_there, "the record at {} is neither in the log nor kept", gone.lsn);
         }
     }
 
@@ -198,24 +199,22 @@ impl Session {
     /// The process dies, if it has not, and where it died is noted.
     fn end_life(&mut self) {
         self.disk.kill();
+        // What was written is in the page cache alone, and the system may drop what it could not
+        // write back.
+        let has_failed = |loss: &Loss| matches!(loss, Loss::Sector { has_failed: true, .. });
+        if self.shape.heap && self.disk.losses().iter().any(has_failed) {
+            self.oracle.forget_kill_promise();
+        }
         if let Some(call) = self.disk.trace().iter().rev().find_map(|line| place_of_death(line)) {
             self.crash_points.insert(format!("{}: {call}", self.working_on));
         }
     }
 
-    /// The life is over, and then the system shuts down in good order. Says what that amounts to:
-    /// what a failed sync has forgotten is gone, all else is on the medium.
+    /// The process dies, and then the system shuts down in good order: what a failed write-back has
+    /// forgotten is gone, and so is what only the log buffer held, which lies in memory.
     pub(crate) fn reboot(&mut self) -> Crash {
         self.end_life();
-        // Also the new end of a file whose last sector a failed sync reached in part.
-        let trace = self.disk.trace();
-        let mut this_boot = trace.iter().rev().take_while(|line| !line.contains("power is lost"));
-        let has_failed = |line: &String| line.ends_with("-> EIO") || line.ends_with("-> ENOSPC");
-        let has_forgotten = this_boot.any(|line| line.contains(" Sync ") && has_failed(line));
         self.disk.reboot();
-        if !has_forgotten {
-            return Crash::Kill;
-        }
         self.oracle.forget_kill_promise();
         Crash::PowerLoss
     }
@@ -233,6 +232,19 @@ impl Session {
         crash
     }
 
+    /// The file system is mounted again in the same boot, after an orderly end.
+    pub(crate) fn remount(&mut self) {
+        self.end_life();
+        self.disk.remount();
+    }
+
+    /// The file system goes without a word and is mounted again in the same boot.
+    pub(crate) fn crash_file_system(&mut self) {
+        self.end_life();
+        self.disk.crash_file_system();
+        self.oracle.forget_kill_promise();
+    }
+
     /// Power is lost, and `choice` says what the medium kept.
     pub(crate) fn lose_power_choosing(&mut self, choice: &mut dyn FnMut(Loss) -> Fate) {
         self.disk.lose_power_choosing(choice);
@@ -244,6 +256,7 @@ impl Session {
         Session {
             shape: self.shape.clone(),
             disk: self.disk.fork(seed),
+            kept: self.kept.fork(),
             oracle: self.oracle.clone(),
             opening: self.opening,
             crash_points: BTreeSet::new(),

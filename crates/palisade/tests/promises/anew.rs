@@ -5,9 +5,8 @@ use std::fs;
 use std::io::IoSlice;
 use std::path::Path;
 
-use palisade::inspect::Archive;
 use palisade::store::Store;
-use palisade::{ErrorKind, Lsn, MemStore, Options, Verify, Wal};
+use palisade::{Archive, ArchiveReader, ErrorKind, Lsn, MemStore, Options, Verify, Wal};
 
 use crate::folder::{contents, flip, folder, place_of, small};
 use crate::policies::{Damaged, die_at_each_step_of_a_loss, named};
@@ -47,7 +46,7 @@ struct Lost {
 fn begin_anew(head: impl Fn(&Entries) -> usize, damage: Damage) -> (usize, Lost) {
     let (dir, path) = folder();
     let archive = dir.path().join("archive");
-    let options = small().archive(&archive).verify(Verify::Full);
+    let options = small().on_release(Archive::open(&archive).unwrap()).verify(Verify::Full);
     let mut before = append(&options.open(&path).unwrap(), 0, 40);
     let wal = options.open(&path).unwrap();
     before.extend(append(&wal, 40, 80));
@@ -76,7 +75,7 @@ fn hurt(path: &Path, lsn: Lsn, damage: Damage) {
 /// The records of the archive from `from` on, and the place and the text of the error that ends
 /// them.
 fn archived(archive: &Path, from: Option<Lsn>) -> (Entries, Option<(Lsn, String)>) {
-    let mut records = Archive::open(archive).unwrap().records(from).unwrap();
+    let mut records = ArchiveReader::open(archive).unwrap().records(from).unwrap();
     let mut all = Entries::new();
     loop {
         match records.next() {
@@ -137,7 +136,7 @@ fn an_archive_says_where_a_log_began_anew_and_what_was_before_is_not_known() {
 fn what_lies_behind_a_gap_in_an_archive_is_read_from_there() {
     let (dir, path) = folder();
     let archive = dir.path().join("archive");
-    let options = small().archive(&archive);
+    let options = small().on_release(Archive::open(&archive).unwrap());
     let mut records = append(&options.open(&path).unwrap(), 0, 40);
     let wal = options.open(&path).unwrap();
     records.extend(append(&wal, 40, 80));
@@ -184,7 +183,7 @@ fn an_archive_goes_on_when_no_file_is_left_of_the_life_before_the_lost_one() {
     for is_empty_life in [false, true] {
         let (dir, path) = folder();
         let archive = dir.path().join("archive");
-        let options = small().archive(&archive).verify(Verify::Full);
+        let options = small().on_release(Archive::open(&archive).unwrap()).verify(Verify::Full);
         let mut wal = options.open(&path).unwrap();
         let fill = |n: u8| (wal.append(&[n; 4072]).unwrap().lsn(), vec![n; 4072]);
         let before: Entries = (0..16).map(fill).collect();

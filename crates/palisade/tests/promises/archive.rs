@@ -1,11 +1,10 @@
-//! Released segments go to the archive, readable, before the log loses them.
+//! The archive: released segments are copied into a folder, readable, before the log loses them.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use palisade::inspect::Archive;
-use palisade::{BufferKind, Error, ErrorKind, Lsn, Options, RecoveryPolicy, Wal};
+use palisade::{Archive, ArchiveReader, Error, ErrorKind, Lsn, Options, Wal};
 use tempfile::TempDir;
 
 use crate::faulty::{Fault, FaultyStore, Op};
@@ -17,7 +16,7 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 type Entries = Vec<(Lsn, Vec<u8>)>;
 
 fn archiving(archive: &Path) -> Options {
-    small().archive(archive)
+    small().on_release(Archive::open(archive).unwrap())
 }
 
 fn append(wal: &Wal, from: u8, to: u8) -> Entries {
@@ -35,7 +34,7 @@ fn with_sixty_records() -> (TempDir, PathBuf, PathBuf, Wal, Entries) {
 }
 
 fn archived(archive: &Path) -> Entries {
-    let mut records = Archive::open(archive).unwrap().records(None).unwrap();
+    let mut records = ArchiveReader::open(archive).unwrap().records(None).unwrap();
     let mut all = Entries::new();
     while let Some(record) = records.next().unwrap() {
         all.push((record.lsn(), record.data().to_vec()));
@@ -111,7 +110,7 @@ fn a_reader_keeps_its_segments_from_being_archived() {
         let (_dir, _path, archive, wal, expected) = with_sixty_records();
         let mut records = wal.iter().unwrap();
         wal.truncate_before(expected[50].0).unwrap();
-        assert_eq!(Archive::open(&archive).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(ArchiveReader::open(&archive).unwrap_err().kind(), ErrorKind::NotFound);
         for (lsn, _) in &expected {
             assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
         }
@@ -127,14 +126,14 @@ fn damage_in_an_archive_is_named_and_not_passed_over() {
         wal.truncate_before(expected[50].0).unwrap();
         let (file, at) = place_of(&archive, expected[20].0.plus(100), SEGMENT_BYTES);
         flip(&file, at);
-        let mut records = Archive::open(&archive).unwrap().records(None).unwrap();
+        let mut records = ArchiveReader::open(&archive).unwrap().records(None).unwrap();
         for (lsn, _) in &expected[..20] {
             assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
         }
         let error = records.next().unwrap_err();
         assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(expected[20].0)));
         fs::remove_file(file).unwrap();
-        let mut records = Archive::open(&archive).unwrap().records(None).unwrap();
+        let mut records = ArchiveReader::open(&archive).unwrap().records(None).unwrap();
         let missing = loop {
             match records.next() {
                 Ok(record) => assert!(record.is_some(), "a missing segment is no end"),
@@ -147,53 +146,51 @@ fn damage_in_an_archive_is_named_and_not_passed_over() {
 }
 
 #[test]
-fn an_archive_that_cannot_be_there_keeps_a_log_from_being_made() {
-    let (dir, path) = folder();
+fn an_archive_that_cannot_be_there_is_refused() {
+    let (dir, _path) = folder();
     let file = dir.path().join("file");
-    std::fs::write(&file, "a file").unwrap();
-    for (archive, kind) in [
+    fs::write(&file, "a file").unwrap();
+    for (path, kind) in [
         (dir.path().join("not mounted").join("archive"), ErrorKind::NotFound),
-        (std::path::PathBuf::new(), ErrorKind::InvalidArgument),
-        (path.clone(), ErrorKind::InvalidArgument),
+        (PathBuf::new(), ErrorKind::InvalidArgument),
         (file, ErrorKind::Foreign),
     ] {
-        assert_eq!(archiving(&archive).open(&path).unwrap_err().kind(), kind, "{archive:?}");
-        assert!(!path.exists(), "{archive:?}");
+        let error = Archive::open(&path).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
     }
-    archiving(&path.join("archive")).open(&path).unwrap().close().unwrap();
-}
-
-#[test]
-fn the_logs_own_folder_is_no_archive() {
-    let (_dir, path) = folder();
-    drop(small().open(&path).unwrap());
-    let error = archiving(&path).open(&path).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    let file = path.join("meta");
-    assert_eq!(archiving(&file).open(&path).unwrap_err().kind(), ErrorKind::Foreign);
 }
 
 /// A copy would take the place of what it is made of, and then be freed.
 #[test]
-fn the_logs_own_folder_by_another_name_is_no_archive() {
-    let (dir, path) = folder();
+fn a_logs_folder_is_no_archive_by_whatever_name() {
+    let (_dir, path) = folder();
     drop(small().open(&path).unwrap());
-    let detour = path.join("..").join(path.file_name().unwrap());
-    let other = dir.path().join("other");
-    drop(small().open(&other).unwrap());
     let before = snapshot(&path);
-    for archive in [&detour, &other] {
-        let error = archiving(archive).open(&path).unwrap_err();
+    for name in [path.clone(), path.join("..").join(path.file_name().unwrap())] {
+        let error = Archive::open(&name).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert_eq!(snapshot(&path), before);
     }
 }
 
-/// The error says which file is in the way, and the logs are two.
-fn assert_others(error: &Error, file: &Path) {
+#[test]
+fn a_folder_in_which_a_log_was_made_later_is_no_archive() {
+    let (_dir, path) = folder();
+    let wal = archiving(&path).open(&path).unwrap();
+    let expected = append(&wal, 0, 60);
+    let error = wal.truncate_before(expected[50].0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    for number in 0..2 {
+        let base = Lsn::new(number * SEGMENT_BYTES);
+        assert!(place_of(&path, base, SEGMENT_BYTES).0.exists(), "it stays in the log");
+    }
+}
+
+/// The error names the archive, and both logs.
+fn assert_others(error: &Error, archive: &Path) {
     assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
     let text = error.to_string();
-    assert!(text.contains(file.to_str().unwrap()), "{text}");
+    assert!(text.contains(archive.to_str().unwrap()), "{text}");
     let is_uuid =
         |word: &&str| word.len() >= 32 && word.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
     let words = text.split([' ', ',', ':', ';']);
@@ -204,47 +201,107 @@ fn assert_others(error: &Error, file: &Path) {
 #[test]
 fn an_archive_of_another_log_is_refused_and_left_as_it_is() {
     guarded(|| {
-        let (dir, path, archive, wal, expected) = with_sixty_records();
+        let (_dir, path, archive, wal, expected) = with_sixty_records();
         wal.truncate_before(expected[50].0).unwrap();
         drop(wal);
+        // The other log's first copy would replace nothing.
+        fs::remove_file(place_of(&archive, Lsn::ZERO, SEGMENT_BYTES).0).unwrap();
         let before = snapshot(&archive);
-        let (first, _) = place_of(&archive, Lsn::ZERO, SEGMENT_BYTES);
-        let error = archiving(&archive).open(dir.path().join("other")).unwrap_err();
-        assert_others(&error, &first);
+        assert!(!before.is_empty());
         // A log that was deleted and made again is another one.
         fs::remove_dir_all(&path).unwrap();
-        assert_others(&archiving(&archive).open(&path).unwrap_err(), &first);
+        let wal = archiving(&archive).open(&path).unwrap();
+        let others = append(&wal, 0, 60);
+        for _ in 0..2 {
+            assert_others(&wal.truncate_before(others[50].0).unwrap_err(), &archive);
+            assert!(place_of(&path, Lsn::ZERO, SEGMENT_BYTES).0.exists(), "it stays in the log");
+        }
         assert_eq!(snapshot(&archive), before);
     });
 }
 
+/// Each of the two has seen an empty folder, and a file that it may not replace.
 #[test]
 fn two_logs_that_began_with_one_archive_do_not_replace_each_others_segments() {
     guarded(|| {
         let (dir, path) = folder();
         let archive = dir.path().join("archive");
+        let other_path = dir.path().join("other");
         let wal = archiving(&archive).open(&path).unwrap();
-        let other = archiving(&archive).open(dir.path().join("other")).unwrap();
+        let other = archiving(&archive).open(&other_path).unwrap();
         let expected = append(&wal, 0, 60);
         let others = append(&other, 100, 160);
-        wal.truncate_before(expected[50].0).unwrap();
+        wal.truncate_before(expected[20].0).unwrap();
         let before = snapshot(&archive);
-        let (first, _) = place_of(&archive, Lsn::ZERO, SEGMENT_BYTES);
-        assert_others(&other.truncate_before(others[50].0).unwrap_err(), &first);
+        assert_others(&other.truncate_before(others[50].0).unwrap_err(), &archive);
         assert_eq!(snapshot(&archive), before);
-        assert!(place_of(&dir.path().join("other"), Lsn::ZERO, SEGMENT_BYTES).0.exists());
+        // A file of the other log that came behind the first one's back.
+        let name = format!("segment-{:020}", 1);
+        fs::copy(other_path.join(&name), archive.join(&name)).unwrap();
+        assert_others(&wal.truncate_before(expected[50].0).unwrap_err(), &archive);
+        assert!(path.join(&name).exists());
         other.commit(b"the log goes on").unwrap();
         drop(other);
         // With an archive of its own nothing of it is lost.
         let own = dir.path().join("own");
-        let other = archiving(&own).open(dir.path().join("other")).unwrap();
+        let other = archiving(&own).open(&other_path).unwrap();
         other.truncate_before(others[50].0).unwrap();
         assert_kept_from(&own, &others);
     });
 }
 
 #[test]
-fn an_archive_that_gives_errors_keeps_nobody_from_opening() {
+fn an_interrupted_copy_is_made_again_and_is_no_segment() {
+    guarded(|| {
+        let (_dir, _path, archive, wal, expected) = with_sixty_records();
+        let temp = archive.join(format!("segment-{}.tmp", wal.uuid()));
+        fs::write(&temp, vec![7; 200_000]).unwrap();
+        assert_eq!(ArchiveReader::open(&archive).unwrap_err().kind(), ErrorKind::NotFound);
+        wal.truncate_before(expected[50].0).unwrap();
+        assert!(!temp.exists());
+        assert_kept_from(&archive, &expected);
+    });
+}
+
+/// A copy that cannot be completed gets no segment's name, and gives its space back.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_copy_for_which_space_is_lacking_leaves_no_file() {
+    guarded(|| {
+        let (_dir, path, archive, wal, expected) = with_sixty_records();
+        let temp = archive.join(format!("segment-{}.tmp", wal.uuid()));
+        std::os::unix::fs::symlink("/dev/full", temp).unwrap();
+        let error = wal.truncate_before(expected[50].0).unwrap_err();
+        assert_eq!((error.kind(), error.segment()), (ErrorKind::NoSpace, Some(0)), "{error}");
+        assert_eq!(snapshot(&archive).len(), 0);
+        assert!(place_of(&path, Lsn::ZERO, SEGMENT_BYTES).0.exists());
+        wal.truncate_before(expected[50].0).unwrap();
+        assert_kept_from(&archive, &expected);
+    });
+}
+
+/// What a damaged log lacks is found missing by the reader of its archive, too.
+#[test]
+fn a_segment_whose_file_is_too_short_is_damaged_in_the_archive() {
+    guarded(|| {
+        let (_dir, path, archive, wal, expected) = with_sixty_records();
+        wal.sync().unwrap();
+        let (file, at) = place_of(&path, expected[20].0.plus(100), SEGMENT_BYTES);
+        fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(at).unwrap();
+        wal.truncate_before(expected[50].0).unwrap();
+        let copy = archive.join(file.file_name().unwrap());
+        assert_eq!(fs::metadata(copy).unwrap().len(), 4096 + SEGMENT_BYTES);
+        let mut records = ArchiveReader::open(&archive).unwrap().records(None).unwrap();
+        for (lsn, _) in &expected[..20] {
+            assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
+        }
+        let error = records.next().unwrap_err();
+        assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(expected[20].0)));
+    });
+}
+
+#[test]
+fn an_archive_that_gives_errors_keeps_segments_and_nobody_from_opening() {
     guarded(|| {
         let (_dir, path, archive, wal, expected) = with_sixty_records();
         // A file that cannot be read.
@@ -282,61 +339,11 @@ fn what_cannot_be_freed_fails_the_open() {
 }
 
 #[test]
-fn a_refused_open_makes_no_archive() {
-    guarded(|| {
-        let (dir, path) = folder();
-        let archive = dir.path().join("archive");
-        let wal = small().buffer(BufferKind::Heap).open(&path).unwrap();
-        let expected = append(&wal, 0, 60);
-        wal.checkpoint(expected[59].0).unwrap();
-        drop(wal);
-        let (file, at) = place_of(&path, expected[58].0, SEGMENT_BYTES);
-        flip(&file, at + 40);
-        let before = snapshot(&path);
-        let lose_from = |lsn| RecoveryPolicy::PointInTime { lose_from: lsn };
-        for policy in [RecoveryPolicy::Strict, RecoveryPolicy::Absolute, lose_from(None)] {
-            let options = archiving(&archive).recovery(policy);
-            options.open(&path).unwrap_err();
-            options.foresee(&path).unwrap_err();
-        }
-        let options = archiving(&archive).recovery(lose_from(Some(expected[58].0)));
-        options.foresee(&path).unwrap();
-        assert!(!archive.exists() && snapshot(&path) == before);
-        options.open(&path).unwrap();
-        assert!(archive.exists());
-    });
-}
-
-#[test]
-fn an_open_that_is_refused_for_its_archive_makes_no_log() {
-    guarded(|| {
-        let (dir, path, archive, wal, expected) = with_sixty_records();
-        wal.truncate_before(expected[50].0).unwrap();
-        let other = dir.path().join("other");
-        let cases = [
-            (archive.clone(), ErrorKind::Mismatch),
-            (other.clone(), ErrorKind::InvalidArgument),
-            (path.join("meta"), ErrorKind::Foreign),
-            (dir.path().join("missing").join("archive"), ErrorKind::NotFound),
-        ];
-        for (archive, kind) in cases {
-            let error = archiving(&archive).open(&other).unwrap_err();
-            assert_eq!(error.kind(), kind, "{error}");
-            assert!(!other.exists(), "{error}");
-            // A folder that is there and empty stays empty.
-            fs::create_dir(&other).unwrap();
-            assert_eq!(archiving(&archive).open(&other).unwrap_err().kind(), kind);
-            assert_eq!(snapshot(&other).len(), 0);
-            fs::remove_dir(&other).unwrap();
-        }
-    });
-}
-
-#[test]
 fn an_archive_may_lie_in_the_logs_folder() {
     guarded(|| {
         let (_dir, path) = folder();
         let archive = path.join("archive");
+        drop(small().open(&path).unwrap());
         let wal = archiving(&archive).open(&path).unwrap();
         let expected = append(&wal, 0, 60);
         wal.truncate_before(expected[50].0).unwrap();
@@ -367,11 +374,8 @@ fn cut_then_rot(reopens: bool) {
     }
     let (file, _) = place_of(&path, more[0].0, SEGMENT_BYTES);
     flip(&file, 50);
-    wal.truncate_before(more[50].0).unwrap();
-    let mut records = Archive::open(&archive).unwrap().records(None).unwrap();
-    for (lsn, _) in &kept[..30] {
-        assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
-    }
-    // The damage is named.
-    assert_eq!(records.next().unwrap_err().kind(), ErrorKind::Corrupt);
+    let error = wal.truncate_before(more[50].0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(file.exists());
+    assert_eq!(archived(&archive), kept[..30]);
 }

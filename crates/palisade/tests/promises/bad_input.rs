@@ -252,7 +252,8 @@ mod read_only {
             return assert_tells(&error, ErrorKind::PermissionDenied, &[path.to_str().unwrap()]);
         }
         let (dir, path) = folder();
-        make(&path);
+        // Everybody may read it.
+        small().file_mode(0o644).open(&path).unwrap().close().unwrap();
         let before = snapshot(&path);
         let set_mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();

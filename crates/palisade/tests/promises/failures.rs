@@ -123,13 +123,13 @@ fn a_durable_mark_that_fails_acknowledges_nothing() {
     guarded(|| poisons_for_all(Op::MarkDurable));
 }
 
-/// Whoever is refused for lack of space waits again; nothing that comes after the sync can be made
-/// again, so there it is a failure.
+/// A waiter that is refused for lack of space waits again. Neither a sync nor what follows it can be
+/// made again, so there lack of space is a failure.
 #[test]
-fn lack_of_space_behind_a_durable_write_poisons_and_keeps_nobody_waiting() {
+fn lack_of_space_in_a_sync_or_behind_it_poisons_and_keeps_nobody_waiting() {
     for op in [Op::MarkDurable, Op::Sync] {
         guarded(move || {
-            let store = FaultyStore::new(1 << 16).overlapping();
+            let store = FaultyStore::new(1 << 16);
             let wal = Wal::with_store(store.clone(), options()).unwrap();
             wal.commit(b"kept").unwrap();
             let lsn = wal.append(b"written first, then synced").unwrap().lsn();

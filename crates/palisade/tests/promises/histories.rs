@@ -321,6 +321,8 @@ fn lose_power(store: &MemStore, seed: u64) {
             }
             at = next;
         }
+        // The medium has it: the next loss of power takes none of it.
+        store.sync(*base, base.plus(written.len() as u64)).unwrap();
     }
 }
 

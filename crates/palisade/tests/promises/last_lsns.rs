@@ -29,6 +29,8 @@ fn near_the_limit(segments: u64) -> MemStore {
         ..store.state().unwrap()
     };
     store.save_state(&state).unwrap();
+    // Whoever made it is gone.
+    store.kill();
     store
 }
 

@@ -5,6 +5,8 @@
 //! Every test that could hang if a promise were broken runs under a watchdog, so that it fails
 //! instead.
 
+#[path = "../common/epoch_list.rs"]
+mod epoch_list;
 #[path = "../common/executor.rs"]
 mod executor;
 #[path = "../common/faulty.rs"]
@@ -21,6 +23,7 @@ mod archive;
 mod async_commit;
 mod bad_input;
 mod blocks;
+mod closed;
 mod damage;
 mod ends;
 mod failures;
@@ -31,15 +34,15 @@ mod hostile;
 mod last_lsns;
 mod lives;
 mod meanwhile;
-mod much_to_rewrite;
+mod move_tail;
 mod nothing_left;
 mod panics;
 mod policies;
 mod readers;
 mod recovery;
+mod released;
 mod replay;
 mod rot;
 mod salvage;
 mod small;
 mod tickets;
-mod unread;

@@ -448,27 +448,6 @@ fn a_log_killed_at_any_step_of_a_loss_is_as_before_or_ends_where_it_was_said() {
     }
 }
 
-/// In the same boot the ring still has the damaged record, and appends that never left it.
-#[test]
-fn a_loss_covers_what_only_the_buffer_held_behind_the_damage() {
-    let (_dir, path) = folder();
-    let wal = small().buffer(BufferKind::Mapped).open(&path).unwrap();
-    let lsns: Vec<Lsn> = (0..10_u8).map(|n| wal.commit(&[n; 100]).unwrap()).collect();
-    let last = wal.append(b"in the buffer").unwrap().lsn();
-    assert!(wal.written_lsn() <= last);
-    let end = wal.reserved_lsn();
-    let (_copy, path) = copy_as_killed(&path);
-    let (file, at) = place_of(&path, lsns[5], SEGMENT_BYTES);
-    flip(&file, at + 40);
-    let error = refused(&small().recovery(UNNAMED), &path, ErrorKind::WouldLose);
-    let lost = error.lost_range().unwrap();
-    assert_eq!((lost.from, lost.to), (lsns[5], end));
-    let wal = small().recovery(named(lsns[5])).open(&path).unwrap();
-    assert_eq!(lsns_of(&wal), lsns[..5]);
-    drop(wal);
-    assert_eq!(lsns_of(&small().open(&path).unwrap()), lsns[..5]);
-}
-
 #[test]
 fn what_would_be_lost_is_known_without_losing_it() {
     let (_dir, path, records) = log(false);

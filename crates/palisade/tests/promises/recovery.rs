@@ -2,8 +2,9 @@
 
 use std::thread;
 
+use palisade::sim::SimDisk;
 use palisade::store::{ReadStore, Store};
-use palisade::{BufferKind, Lsn, MemStore, Options, Wal};
+use palisade::{BufferKind, FileOptions, Lsn, MemStore, Options, Wal};
 
 use crate::faulty::FaultyStore;
 use crate::folder::{contents, copy_as_killed, folder, small};
@@ -43,14 +44,18 @@ fn records_that_only_the_buffer_held_are_replayed_after_a_kill_and_durable_then(
 }
 
 #[test]
-fn a_mapped_buffer_in_a_file_is_replayed_after_a_kill() {
-    let (_dir, path) = folder();
-    let wal = small().buffer(BufferKind::Mapped).open(&path).unwrap();
+fn a_buffer_in_memory_is_replayed_after_a_kill() {
+    let disk = SimDisk::new(1);
+    let mut files = FileOptions::new();
+    files.buffer = BufferKind::Mapped;
+    let open = || Wal::with_store(disk.open(&files).unwrap(), Options::new()).unwrap();
+    let wal = open();
     assert!(wal.stats().appends_survive_kill);
     let expected = append(&wal, 50);
     assert_eq!(wal.stats().writes, 0, "all of it has to be in the buffer only");
-    let (_copy, killed) = copy_as_killed(&path);
-    let reopened = small().open(&killed).unwrap();
+    disk.restart();
+    drop(wal);
+    let reopened = open();
     assert_eq!(reopened.recovery_report().records_from_buffer, 50);
     assert_eq!(contents(&reopened).unwrap(), expected);
 }

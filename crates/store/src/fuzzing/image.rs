@@ -6,17 +6,22 @@
 //! run:  zeros u32 | bytes that follow u32 | the bytes
 //! ```
 //!
-//! Flag 1: a block was sealed again after a change. Flag 2: the buffer is of the running boot,
-//! whatever boot id it has.
+//! Flag 1: a block was sealed again after a change. Flag 2: the log was written in the running boot,
+//! whatever boot id it has. The file `buffer` is the log buffer's, which lies in memory; it is there
+//! in the running boot only.
 
 use std::fs;
 use std::path::Path;
 
 use palisade_core::crc32c_append;
 
+use super::disk::memory_of;
 use super::mutate::Random;
 use crate::block::BLOCK_BYTES;
-use crate::boot;
+use crate::buffer_file;
+use crate::fs::{Disk, FolderIdentity};
+use crate::fs_os::OsDisk;
+use crate::meta::{self, Meta};
 
 const MAGIC: &[u8] = b"PALIFUZZ";
 const FLAG_RESEALED: u8 = 1;
@@ -32,7 +37,7 @@ const ZEROS: usize = 16;
 pub struct Image {
     /// Whether a block was changed and sealed again: it says what no log has said.
     pub is_resealed: bool,
-    /// Whether the buffer counts as one of the running boot.
+    /// Whether the log counts as written in the running boot.
     pub is_same_boot: bool,
     /// The number of the record at the head.
     pub first: u64,
@@ -43,20 +48,17 @@ pub struct Image {
 }
 
 impl Image {
-    /// The files in `folder`.
+    /// The files in `folder`, and the log's buffer, if it has one.
     ///
     /// # Panics
     /// If it cannot be read.
     #[must_use]
     pub fn of_folder(folder: &Path) -> Image {
-        let entries = fs::read_dir(folder).expect("the folder can be read");
-        let mut files: Vec<(String, Vec<u8>)> = entries
-            .map(|entry| entry.expect("the folder can be read"))
-            .map(|entry| {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                (name, fs::read(entry.path()).expect("the file can be read"))
-            })
-            .collect();
+        let mut files = files_in(folder);
+        let memory = memory_of(folder);
+        if memory.is_dir() {
+            files.extend(files_in(&memory).into_iter().map(|(_, bytes)| ("buffer".into(), bytes)));
+        }
         files.sort();
         Image { files, ..Image::default() }
     }
@@ -67,13 +69,40 @@ impl Image {
     /// If it cannot be written.
     pub fn write_to(&self, folder: &Path) {
         fs::create_dir(folder).expect("the folder can be made");
-        for (name, bytes) in &self.files {
+        let home = OsDisk.open_folder(folder, 0o600).expect("it was just made").identity();
+        let mut buffer = None;
+        for (name, bytes) in self.files.iter().filter(|(name, _)| name != "buffer") {
             let mut bytes = bytes.clone();
-            if self.is_same_boot && name == "buffer" {
-                adopt(&mut bytes);
+            if name == "meta" {
+                buffer = self.adopt_meta(&mut bytes, home);
             }
             fs::write(folder.join(name), bytes).expect("the file can be written");
         }
+        let old = self.files.iter().find(|(name, _)| name == "buffer");
+        if let (Some(name), Some((_, bytes)), true) = (buffer, old, self.is_same_boot) {
+            let mut bytes = bytes.clone();
+            buffer_file::adopt(&mut bytes, home);
+            let memory = memory_of(folder);
+            fs::create_dir(&memory).expect("the folder can be made");
+            fs::write(memory.join(name), bytes).expect("the file can be written");
+        }
+    }
+
+    /// Lets the copies of the state that validate speak of the folder `home`, and of the running boot
+    /// or another one. Says which buffer the newest of them names.
+    fn adopt_meta(&self, bytes: &mut [u8], home: FolderIdentity) -> Option<String> {
+        let mut newest: Option<Meta> = None;
+        for copy in bytes.chunks_mut(BLOCK_BYTES) {
+            let Ok(mut meta) = meta::decode(copy) else { continue };
+            meta.origin.home = home;
+            meta.origin.boot = if self.is_same_boot { OsDisk.boot_id() } else { Some([0; 16]) };
+            copy.copy_from_slice(&meta::encode(&meta));
+            if newest.as_ref().is_none_or(|known| meta.generation > known.generation) {
+                newest = Some(meta);
+            }
+        }
+        let newest = newest?;
+        Some(buffer_file::file_name(newest.state.uuid, newest.origin.buffer?.name))
     }
 
     /// The image that `bytes` are, if they are one.
@@ -170,21 +199,15 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Gives a whole buffer block, and its sync line, the boot id of the running system.
-fn adopt(bytes: &mut [u8]) {
-    const BOOT_AT: usize = 64;
-    const SLOTS: [usize; 2] = [BLOCK_BYTES, BLOCK_BYTES + BLOCK_BYTES / 2];
-    let Some(boot) = boot::boot_id() else { return };
-    if seal_if_whole(bytes, |block| block[BOOT_AT..BOOT_AT + 16].copy_from_slice(&boot)) {
-        for at in SLOTS {
-            let Some(slot) = bytes.get_mut(at..at + 36) else { return };
-            let (fields, checksum) = slot.split_at_mut(32);
-            if checksum == crc32c_append(0, fields).to_le_bytes() {
-                fields[8..24].copy_from_slice(&boot);
-                checksum.copy_from_slice(&crc32c_append(0, fields).to_le_bytes());
-            }
-        }
-    }
+fn files_in(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let entries = fs::read_dir(folder).expect("the folder can be read");
+    entries
+        .map(|entry| entry.expect("the folder can be read"))
+        .map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, fs::read(entry.path()).expect("the file can be read"))
+        })
+        .collect()
 }
 
 /// Changes the sealed block at the start of `bytes` and seals it again, if its checksum holds.

@@ -7,6 +7,7 @@
 //! appended. Where it seals a block again after changing a field, the image says so, and less is
 //! asked of what comes back.
 
+mod disk;
 mod image;
 mod mutate;
 
@@ -18,11 +19,11 @@ use palisade_core::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use palisade_core::inspect::Inspector;
 use palisade_core::{ErrorKind, Lsn, Options, Uuid, Wal, crc32c_append};
 
+use self::disk::{FuzzDisk, memory_of};
 pub use self::image::Image;
 pub use self::mutate::mutate;
 use crate::block::BLOCK_BYTES;
 use crate::file::FileStore;
-use crate::fs_os::OsDisk;
 use crate::reader::FileReader;
 use crate::{FileOptions, OpenMode, header, meta};
 
@@ -122,7 +123,7 @@ fn block(bytes: &[u8]) {
         assert!(header::decode(&again, uuid, segment_bytes, number ^ 1).is_err());
     }
     if let Ok(found) = meta::decode(bytes) {
-        let again = meta::decode(&meta::encode(&found.state, found.method, found.generation));
+        let again = meta::decode(&meta::encode(&found));
         assert_eq!(again, Ok(found));
     }
 }
@@ -163,6 +164,7 @@ pub fn open_folder(input: &[u8], scratch: &Path) {
     assert!(start.elapsed() < LONGEST, "it took {:?}", start.elapsed());
     // What cannot be removed lies below a folder that goes away.
     let _ = std::fs::remove_dir_all(scratch);
+    let _ = std::fs::remove_dir_all(memory_of(scratch));
 }
 
 /// Neither does the lock file count: it is made before there is anything to refuse.
@@ -191,7 +193,7 @@ pub(crate) fn open(folder: &Path) -> palisade_core::Result<Wal> {
 
 /// Segments may be smaller here than users may choose.
 pub(crate) fn open_with(folder: &Path, files: &FileOptions) -> palisade_core::Result<Wal> {
-    let store = FileStore::open_on(Arc::new(OsDisk), folder, files)?;
+    let store = FileStore::open_on(Arc::new(FuzzDisk::of(folder)), folder, files)?;
     let mut options = Options::default();
     options.buffer_bytes = RING_BYTES;
     Wal::with_store(store, &options)

@@ -4,7 +4,6 @@
 //! page cache back is reported to those that had the file open. Older ones are opened to be
 //! read, the last of them being kept, so that a log may have more segments than a process files.
 //! Where nobody asks for a sync the leader syncs the oldest itself before there are too many.
-//! Durable writes: see [`writes`](super::writes).
 //!
 //! # A file's next life
 //! The leader and the preparer keep apart by claims on one [`SegmentFile`]. A file that is recycled
@@ -21,7 +20,6 @@
 //! The leader needs no mark: it writes and syncs at or above the durable end only, and what is
 //! freed lies below the head, or in a dead range, that the durable end has passed.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use palisade_core::{ErrorKind, Result};
@@ -123,17 +121,17 @@ impl Segments {
         }
     }
 
-    /// Closes the files of those segments, all of which is durable. Where syncs overlap, one below
-    /// them may not have ended: a file that was opened again knows of no failure.
-    pub(super) fn close(&self, numbers: Range<u64>) {
-        if self.files.read().range(numbers.clone()).next().is_none() {
-            return;
+    /// Closes the files of segments below `number`, all of which is durable.
+    pub(super) fn forget_below(&self, number: u64) {
+        let has_older =
+            self.files.read().first_key_value().is_some_and(|(oldest, _)| *oldest < number);
+        if has_older {
+            let mut files = self.files.write();
+            let newer = files.split_off(&number);
+            let older = std::mem::replace(&mut *files, newer);
+            drop(files);
+            drop(older);
         }
-        let mut files = self.files.write();
-        let numbers: Vec<_> = files.range(numbers).map(|(number, _)| *number).collect();
-        let closed: Vec<_> = numbers.iter().filter_map(|number| files.remove(number)).collect();
-        drop(files);
-        drop(closed);
     }
 
     /// Closes the file of segment `number`: an open one would keep the space of a removed one.
@@ -152,7 +150,7 @@ mod tests {
 
     use super::*;
     use crate::folder::Folder;
-    use crate::fs::ZeroSteps;
+    use crate::fs::{Disk, ZeroSteps};
     use crate::fs_os::OsDisk;
     use crate::segments::Shape;
 
@@ -167,7 +165,8 @@ mod tests {
             spare_segments: 1,
             zero_steps: ZeroSteps::default(),
         };
-        let folder = Folder::new(Arc::new(OsDisk), temp.path());
+        let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+        let folder = Folder::at(&disk, temp.path(), 0o600).unwrap();
         let segments = Segments::open(folder, shape, None).unwrap();
         segments.fail(Error::io("sync the segment", io::ErrorKind::StorageFull.into()));
         let error = segments.prepare(Lsn::new(1 << 16)).unwrap_err();

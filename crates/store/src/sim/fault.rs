@@ -43,7 +43,8 @@ impl CallKind {
 #[non_exhaustive]
 pub enum FaultKind {
     /// An I/O error. A write may have been done in part; a sync may have reached some sectors,
-    /// and what it did not reach is lost with the power (M3).
+    /// and what becomes of the others the file system says
+    /// ([`WriteBackFailure`](super::WriteBackFailure)).
     Eio,
     /// No space is left, in any call that may need some. A sync that meets it loses as one that
     /// meets `Eio` does.
@@ -55,6 +56,9 @@ pub enum FaultKind {
     Interrupted,
     /// A sync takes long: other threads run meanwhile, and what they write is not covered.
     SlowSync,
+    /// Before the call, write-back of some file fails in the background. The call itself is done;
+    /// the next sync of that file reports the failure.
+    WriteBack,
 }
 
 impl FaultKind {
@@ -65,6 +69,7 @@ impl FaultKind {
             FaultKind::NoSpace => !matches!(call, Read | Open | Map | Remove),
             FaultKind::ShortWrite | FaultKind::Interrupted => matches!(call, Read | Write),
             FaultKind::SlowSync => call == Sync,
+            FaultKind::WriteBack => call.is_counted(),
         }
     }
 }

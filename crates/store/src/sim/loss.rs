@@ -19,8 +19,9 @@ pub enum Loss {
         offset: u64,
         /// How many different unsynced contents it had, the newest included (of many, some).
         versions: usize,
-        /// It was dirty when a sync failed (M3): nothing is known of it. The seeded
-        /// [`lose_power`](super::SimDisk::lose_power) always drops it.
+        /// It was dirty when its write-back failed (M3): nothing is known of it. The seeded
+        /// [`lose_power`](super::SimDisk::lose_power) always drops it, and where its block was
+        /// never on the medium every loss does.
         has_failed: bool,
     },
     /// The growth of a file. What of it holds no kept sector reads as zeros.
@@ -114,6 +115,23 @@ impl World {
 
     /// Power is lost, and comes back. `choose` is asked for the fate of each loss.
     pub(super) fn lose_power(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
+        self.lose_page_cache(choose);
+        self.lose_memory();
+        self.collect();
+        self.boot += 1;
+        self.trace.event("power is lost, and comes back");
+        self.revive();
+    }
+
+    /// The file system goes, and is mounted again in the same boot.
+    pub(super) fn remount(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
+        self.lose_page_cache(choose);
+        self.trace.event("the file system is mounted again");
+        self.revive();
+    }
+
+    /// The process is gone, and the page cache with it. `choose` is asked what of it the medium has.
+    fn lose_page_cache(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
         self.die();
         let fates: Vec<(Site, Fate)> =
             self.sites().into_iter().map(|(site, loss)| (site, choose(loss))).collect();
@@ -126,21 +144,25 @@ impl World {
         }
         self.names.lose(&keeps);
         let is_powersafe = self.medium.is_powersafe;
-        for (&id, node) in &mut self.nodes {
+        for (&id, node) in self.nodes.iter_mut().filter(|(_, node)| !node.is_in_memory) {
             let of_node = fates.iter().filter(|(site, _)| site.node() == Some(id));
             node.lose(of_node.copied().collect(), is_powersafe, &mut chance);
         }
         self.chance = chance;
+        self.is_shut_down = false;
         self.collect();
-        self.boot += 1;
-        self.trace.event("power is lost, and comes back");
-        self.revive();
     }
 
     /// Fates by the generator, of some temper that differs from loss to loss.
     pub(super) fn lose_power_by_chance(&mut self) {
         let mut temper = Temper::new(self.chance.next());
         self.lose_power(&mut |loss| temper.fate(&loss));
+    }
+
+    /// As a loss of power, of the one file system only.
+    pub(super) fn crash_file_system(&mut self) {
+        let mut temper = Temper::new(self.chance.next());
+        self.remount(&mut |loss| temper.fate(&loss));
     }
 
     fn sites(&mut self) -> Vec<(Site, Loss)> {
@@ -151,7 +173,8 @@ impl World {
         }
         let mut files: Vec<(&Path, NodeId)> = Vec::new();
         for &id in self.nodes.keys() {
-            if self.names.can_reach(id)
+            if !self.nodes[&id].is_in_memory
+                && self.names.can_reach(id)
                 && let Some(path) = self.names.name_of(id)
             {
                 files.push((path, id));
@@ -207,6 +230,12 @@ impl Node {
 
     /// What the medium has of the file after the power loss becomes the file.
     fn lose(&mut self, fates: Vec<(Site, Fate)>, is_powersafe: bool, chance: &mut Chance) {
+        let reaches = |site: &Site, fate: &Fate| match (*site, *fate) {
+            (Site::Sector(_, sector), fate) if fate != Fate::Drop => Some(sector),
+            _ => None,
+        };
+        let kept = fates.iter().filter_map(|(site, fate)| reaches(site, fate));
+        let placed = self.placed_with(kept.filter(|sector| !self.is_stuck(*sector)));
         let mut image = std::mem::take(&mut self.stable);
         for (site, fate) in &fates {
             match (site, fate) {
@@ -224,6 +253,9 @@ impl Node {
         let mut garbled = Vec::new();
         for (site, fate) in fates {
             let Site::Sector(_, sector) = site else { continue };
+            if self.is_stuck(sector) {
+                continue;
+            }
             let Some(dirty) = self.dirty.get(&sector) else { continue };
             match fate {
                 Fate::Garble => garbled.push((sector * SECTOR, dirty.from())),
@@ -233,7 +265,7 @@ impl Node {
         for (at, from) in garbled {
             garble(&mut image, at, from, is_powersafe, chance);
         }
-        self.replace(image);
+        self.begin_again(image, placed);
     }
 }
 

@@ -46,8 +46,6 @@
 //!   A file's growth may be lost, kept in part, or kept and read as zeros; so may its emptying.
 //!   Names made, renamed or removed since the folder's last sync are each kept or not; a rename
 //!   is atomic; a file's own sync covers no name. Then there is another boot.
-//! - *Direct writes* (`SyncMethod::Direct`): a write and a sync of the same bytes, two calls, with
-//!   the faults of both; the process may die, and power be lost, between the two.
 //! - *Mapped memory*: stores to it are unsynced writes of its file, whatever their order.
 //! - *The death of the process* ([`kill`](SimDisk::kill), [`crash_at`](SimDisk::crash_at)): what
 //!   reached the operating system is there, mapped memory as it was at that moment. A call may
@@ -98,8 +96,8 @@ pub use self::loss::{Fate, Loss};
 use self::names::Entry;
 use self::process::Process;
 pub use self::store::SimStore;
+pub use self::world::WriteBackFailure;
 use self::world::{World, name};
-use crate::fs::Disk;
 use crate::{FileOptions, FileReader, FileStore};
 
 /// The folder in which the log lies.
@@ -144,6 +142,20 @@ impl SimDisk {
         self
     }
 
+    /// The same disk with a file system that treats failed write-back in another way.
+    #[must_use]
+    pub fn failing_as(self, failure: WriteBackFailure) -> SimDisk {
+        self.world.lock().medium.failure = failure;
+        self
+    }
+
+    /// The same disk on a system without a memory file system: the log buffer lies on the heap.
+    #[must_use]
+    pub fn without_memory(self) -> SimDisk {
+        self.world.lock().medium.has_memory = false;
+        self
+    }
+
     /// The seed of [`new`](SimDisk::new) or [`fork`](SimDisk::fork).
     #[must_use]
     pub fn seed(&self) -> u64 {
@@ -156,7 +168,7 @@ impl SimDisk {
     /// As [`FileStore::open`]; `Io` when the process is dead: [`restart`](SimDisk::restart) first.
     pub fn open(&self, options: &FileOptions) -> Result<SimStore> {
         options.validate(MIN_SEGMENT_BYTES)?;
-        let files = FileStore::open_on(self.process(), Path::new(FOLDER), options)?;
+        let files = FileStore::open_on(Arc::new(self.process()), Path::new(FOLDER), options)?;
         Ok(SimStore::new(files))
     }
 
@@ -165,7 +177,7 @@ impl SimDisk {
     /// # Errors
     /// As [`FileReader::open`].
     pub fn reader(&self) -> Result<FileReader> {
-        FileReader::open_on(self.process(), Path::new(FOLDER))
+        FileReader::open_on(Arc::new(self.process()), Path::new(FOLDER))
     }
 
     /// How many calls there were that change something or sync: the index of the next one. Calls
@@ -217,10 +229,37 @@ impl SimDisk {
     /// a [`kill`](SimDisk::kill) if there was none. Everything is on the medium but what a failed
     /// sync has forgotten.
     pub fn reboot(&self) {
-        self.world.lock().lose_power(&mut |loss| match loss {
-            Loss::Sector { has_failed: true, .. } => Fate::Drop,
-            _ => Fate::Keep,
-        });
+        self.world.lock().lose_power(&mut keep_what_is_not_forgotten);
+    }
+
+    /// The file system is unmounted in good order and mounted again in the same boot; another process,
+    /// after a [`kill`](SimDisk::kill) if there was none. Everything is on the medium but what a
+    /// failed write-back has forgotten.
+    pub fn remount(&self) {
+        self.world.lock().remount(&mut keep_what_is_not_forgotten);
+    }
+
+    /// The file system is lost as with the power, by the disk's generator, and mounted again in the
+    /// same boot: it shut down, or its device is an image of the old one. Another process begins.
+    pub fn crash_file_system(&self) {
+        self.world.lock().crash_file_system();
+    }
+
+    /// Whether the file system has shut down ([`WriteBackFailure::ShutsDown`]).
+    #[must_use]
+    pub fn is_shut_down(&self) -> bool {
+        self.world.lock().is_shut_down
+    }
+
+    /// Write-back of some file that has unsynced bytes fails in the background.
+    pub fn fail_write_back(&self) {
+        self.world.lock().fail_some_write_back();
+    }
+
+    /// The system drops all pages that a failed write-back left clean; otherwise it does so now and
+    /// then, by the disk's generator.
+    pub fn drop_pages(&self) {
+        self.world.lock().drop_pages();
     }
 
     /// What a power loss would decide over, in the order in which it would ask.
@@ -262,6 +301,18 @@ impl SimDisk {
         self.world.lock().capacity = bytes;
     }
 
+    /// Gives the disk no more space than is used now.
+    pub fn fill(&self) {
+        let mut world = self.world.lock();
+        world.capacity = Some(world.used());
+    }
+
+    /// Lets no file of the memory file system have more than `bytes` bytes; `None`, as in the
+    /// beginning, for no limit.
+    pub fn set_memory_capacity(&self, bytes: Option<u64>) {
+        self.world.lock().memory_capacity = bytes;
+    }
+
     /// The last calls and events, a line each, calls with their indexes.
     #[must_use]
     pub fn trace(&self) -> Vec<String> {
@@ -301,23 +352,25 @@ impl SimDisk {
     /// The names of all files in the log's folder, in order, as the operating system shows them.
     #[must_use]
     pub fn files(&self) -> Vec<String> {
-        self.files_in(FOLDER)
-    }
-
-    /// The names of all files in `folder`, a path from the root, in order.
-    #[must_use]
-    pub fn files_in(&self, folder: &str) -> Vec<String> {
         let world = self.world.lock();
-        let folder = absolute(folder);
+        let folder = absolute(FOLDER);
         let files = world.names.shown.iter().filter(|(path, entry)| {
             matches!(entry, Entry::File(_)) && path.parent() == Some(&folder)
         });
         files.map(|(path, _)| name(path).to_owned()).collect()
     }
 
-    fn process(&self) -> Arc<dyn Disk> {
+    /// The files of log buffers, which lie in memory: each as a path that [`file`](SimDisk::file) takes.
+    #[must_use]
+    pub fn buffers(&self) -> Vec<String> {
+        let world = self.world.lock();
+        let paths = world.names.shown.keys().filter(|path| path.starts_with(world::MEMORY));
+        paths.filter_map(|path| path.to_str().map(str::to_owned)).collect()
+    }
+
+    fn process(&self) -> Process {
         let life = self.world.lock().life;
-        Arc::new(Process::new(Arc::clone(&self.world), life))
+        Process::new(Arc::clone(&self.world), life)
     }
 }
 
@@ -331,6 +384,14 @@ impl fmt::Debug for SimDisk {
             .field("boot", &world.boot)
             .field("is_dead", &world.is_dead)
             .finish_non_exhaustive()
+    }
+}
+
+/// The fates of an orderly end.
+fn keep_what_is_not_forgotten(loss: Loss) -> Fate {
+    match loss {
+        Loss::Sector { has_failed: true, .. } => Fate::Drop,
+        _ => Fate::Keep,
     }
 }
 

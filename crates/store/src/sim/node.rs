@@ -4,8 +4,15 @@
 //! # Words
 //! *Shown*: the page cache's view, what reads give. *Stable*: the medium after the last completed
 //! sync. *Version*: a sector as it was after one unsynced write to it; power loss may find any of
-//! them on the medium. *Forgotten*: dirty when a sync failed (M3); it reads back, no later sync
-//! covers it, a write to it makes it dirty again, with all its bytes.
+//! them on the medium. *Forgotten*: dirty when its write-back failed; it reads back until the
+//! system drops it, and no later sync covers it. *Placed*: a block that was written on the medium
+//! at least once. *Stuck*: a block whose first write-back failed.
+//!
+//! # Failed write-back
+//! A sector of a placed block becomes dirty again with the next write to it, with all its bytes.
+//! A stuck block does not: the system takes writes to it and syncs them with `Ok`, and none
+//! reaches the medium until its pages were dropped. (ext4 leaves the extent unwritten; compare
+//! Rebello and others, "Can applications recover from fsync failures?", USENIX ATC 2020.)
 //!
 //! # Mapped memory
 //! A mapping lies over a file of the real system's memory. Its bytes flow into *shown* when the
@@ -13,7 +20,7 @@
 //! unsynced write. At a death the mapping is cut off: what the dead life still stores in it
 //! reaches nobody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -21,6 +28,7 @@ use std::ops::Range;
 use palisade_core::Memory;
 
 use super::chance::Chance;
+use super::world::BLOCK;
 use crate::fs::{DiskFile, read_full, write_bytes};
 use crate::fs_os::OsFile;
 
@@ -75,11 +83,19 @@ pub(super) struct Node {
     pub(super) shown: Vec<u8>,
     pub(super) stable: Vec<u8>,
     pub(super) dirty: BTreeMap<usize, Dirty>,
+    /// Blocks that were written on the medium.
+    placed: BTreeSet<usize>,
+    /// Blocks that no write reaches any more.
+    stuck: BTreeSet<usize>,
+    /// Whether write-back in the background failed and no sync has reported it.
+    has_unreported: bool,
     /// How often it was emptied, and how often the medium knows of.
     cuts: u64,
     stable_cuts: u64,
     serial: u64,
     syncing: usize,
+    /// Whether it lies in the memory file system.
+    pub(super) is_in_memory: bool,
     mapping: Option<Mapping>,
     pub(super) handles: usize,
     /// Who holds the lock, and whether shared.
@@ -114,6 +130,12 @@ impl Node {
         }
     }
 
+    /// Makes a range read as zeros.
+    pub(super) fn discard(&mut self, offset: usize, len: usize) {
+        let end = self.shown.len().min(offset.saturating_add(len));
+        self.write(offset, &vec![0; end.saturating_sub(offset)]);
+    }
+
     /// Makes the file at least `len` bytes long.
     pub(super) fn grow(&mut self, len: usize) {
         if self.shown.len() < len {
@@ -126,6 +148,8 @@ impl Node {
         self.mapping = None;
         self.shown.clear();
         self.dirty.clear();
+        self.placed.clear();
+        self.stuck.clear();
         self.cuts += 1;
     }
 
@@ -134,17 +158,14 @@ impl Node {
         self.cuts != self.stable_cuts
     }
 
-    /// A sync of the bytes of `range` begins, and of the length as far as that reaches.
-    pub(super) fn begin_sync(&mut self, range: &Range<usize>) -> SyncPoint {
+    pub(super) fn begin_sync(&mut self) -> SyncPoint {
         self.absorb();
         self.syncing += 1;
-        let len = self.shown.len().min(range.end);
-        SyncPoint { serial: self.serial, len, cuts: self.cuts }
+        SyncPoint { serial: self.serial, len: self.shown.len(), cuts: self.cuts }
     }
 
-    /// What was written to the sectors that begin in `range` before `point` is on the medium; what
-    /// came after it is not, or is.
-    pub(super) fn end_sync(&mut self, point: SyncPoint, range: &Range<usize>) {
+    /// What was written before `point` is on the medium; what came after it is not, or is.
+    pub(super) fn end_sync(&mut self, point: SyncPoint) {
         self.syncing = self.syncing.saturating_sub(1);
         if point.cuts != self.cuts {
             return;
@@ -154,39 +175,100 @@ impl Node {
             self.stable_cuts = self.cuts;
         }
         self.stable.resize(self.stable.len().max(point.len), 0);
-        let stable = &mut self.stable;
+        let (stable, placed) = (&mut self.stable, &mut self.placed);
         self.dirty.retain(|&sector, dirty| {
-            if dirty.is_forgotten || !range.contains(&(sector * SECTOR)) {
+            if dirty.is_forgotten {
                 return true;
             }
             let covered = dirty.versions.partition_point(|version| version.serial <= point.serial);
             if let Some(version) = dirty.versions[..covered].last() {
                 put(stable, sector * SECTOR, &version.bytes);
+                placed.insert(block_of(sector));
             }
             dirty.versions.drain(..covered);
             !dirty.versions.is_empty()
         });
     }
 
-    /// A sync of `range` that failed: it reached some sectors or none, and the others are
-    /// forgotten.
-    pub(super) fn fail_sync(&mut self, range: &Range<usize>, chance: &mut Chance) {
+    /// The write-back of the file fails: it reaches some sectors or none, and the others are
+    /// forgotten; blocks that were never on the medium are stuck.
+    pub(super) fn fail_write_back(&mut self, chance: &mut Chance) {
         self.absorb();
         let reaches_some = chance.is(1, 2);
-        let stable = &mut self.stable;
+        let (stable, placed) = (&mut self.stable, &mut self.placed);
         let is_cut = self.cuts != self.stable_cuts;
+        let mut missed = BTreeSet::new();
         self.dirty.retain(|&sector, dirty| {
-            if dirty.is_forgotten || !range.contains(&(sector * SECTOR)) {
+            if dirty.is_forgotten {
                 return true;
             }
             let at = sector * SECTOR;
             let is_reached = reaches_some && !is_cut && at < stable.len() && chance.is(1, 2);
             match dirty.versions.last() {
-                Some(version) if is_reached => put(stable, at, &version.bytes),
-                _ => dirty.is_forgotten = true,
+                Some(version) if is_reached => {
+                    put(stable, at, &version.bytes);
+                    placed.insert(block_of(sector));
+                }
+                _ => {
+                    dirty.is_forgotten = true;
+                    missed.insert(block_of(sector));
+                }
             }
             !is_reached
         });
+        self.stuck.extend(missed.difference(&self.placed));
+    }
+
+    /// Write-back in the background fails; a later sync reports it, once.
+    pub(super) fn fail_in_background(&mut self, chance: &mut Chance) {
+        self.fail_write_back(chance);
+        self.has_unreported = true;
+    }
+
+    /// Whether a failure of write-back is to be reported; it is not reported again.
+    pub(super) fn take_unreported(&mut self) -> bool {
+        std::mem::take(&mut self.has_unreported)
+    }
+
+    /// Whether anything waits to be written back.
+    pub(super) fn is_dirty(&mut self) -> bool {
+        self.absorb();
+        self.dirty.values().any(|dirty| !dirty.is_forgotten)
+    }
+
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.dirty.values().any(|dirty| dirty.is_forgotten)
+    }
+
+    /// The system drops the pages that a failed write-back left clean: the medium's bytes show.
+    pub(super) fn drop_forgotten(&mut self) {
+        self.absorb();
+        let is_cut = self.is_cut();
+        let stable = if is_cut { &[][..] } else { &self.stable[..] };
+        let (shown, mapping) = (&mut self.shown, &self.mapping);
+        self.dirty.retain(|&sector, dirty| {
+            if !dirty.is_forgotten {
+                return true;
+            }
+            let at = sector * SECTOR;
+            let end = shown.len().min(at + SECTOR);
+            for (index, byte) in shown[at..end].iter_mut().enumerate() {
+                *byte = stable.get(at + index).copied().unwrap_or(0);
+            }
+            if let Some(mapping) = mapping
+                && at < mapping.backing_len
+            {
+                let end = end.min(mapping.backing_len);
+                memory_file(write_bytes(&mapping.backing, at as u64, &shown[at..end]));
+            }
+            false
+        });
+        self.stuck.clear();
+    }
+
+    /// Whether no power loss can find what was written to `sector` on the medium.
+    pub(super) fn is_stuck(&self, sector: usize) -> bool {
+        self.stuck.contains(&block_of(sector))
     }
 
     pub(super) fn map(&mut self, offset: usize, len: usize) -> io::Result<Memory> {
@@ -266,8 +348,26 @@ impl Node {
         self.mapping.take_if(|mapping| bytes.len() < mapping.range.end);
         self.dirty.clear();
         self.stable_cuts = self.cuts;
+        self.stuck.clear();
+        self.has_unreported = false;
+        self.placed = (0..bytes.len().div_ceil(BLOCK)).collect();
         self.stable.clone_from(&bytes);
         self.shown = bytes;
+    }
+
+    /// As `replace`, with the bytes that a loss of the page cache has left, of which only the blocks
+    /// in `placed` were ever written.
+    pub(super) fn begin_again(&mut self, bytes: Vec<u8>, placed: BTreeSet<usize>) {
+        self.replace(bytes);
+        self.placed = placed;
+    }
+
+    /// The blocks that are on the medium if the sectors `kept` reach it.
+    pub(super) fn placed_with(&self, kept: impl Iterator<Item = usize>) -> BTreeSet<usize> {
+        if self.is_cut() {
+            return (0..self.stable.len().div_ceil(BLOCK)).collect();
+        }
+        self.placed.iter().copied().chain(kept.map(block_of)).collect()
     }
 
     /// The file as another disk has it that split off here.
@@ -277,15 +377,22 @@ impl Node {
             shown: self.shown.clone(),
             stable: self.stable.clone(),
             dirty: self.dirty.clone(),
+            placed: self.placed.clone(),
+            stuck: self.stuck.clone(),
+            has_unreported: self.has_unreported,
             cuts: self.cuts,
             stable_cuts: self.stable_cuts,
             serial: self.serial,
+            is_in_memory: self.is_in_memory,
             ..Node::default()
         }
     }
 
     /// Notes that the bytes of `range` are shown and not on the medium.
     fn note_write(&mut self, range: Range<usize>) {
+        if self.is_in_memory {
+            return;
+        }
         self.serial += 1;
         let is_syncing = self.syncing > 0;
         for sector in range.start / SECTOR..range.end.div_ceil(SECTOR) {
@@ -295,7 +402,7 @@ impl Node {
             bytes[..shown.len()].copy_from_slice(shown);
             let from = range.start.saturating_sub(at);
             let dirty = self.dirty.entry(sector).or_default();
-            dirty.is_forgotten = false;
+            dirty.is_forgotten = self.stuck.contains(&block_of(sector));
             dirty.versions.push(Version { serial: self.serial, from, bytes });
             // A sync in progress has to find the version that it began with.
             if dirty.versions.len() > MAX_VERSIONS && !is_syncing {
@@ -305,6 +412,10 @@ impl Node {
             }
         }
     }
+}
+
+fn block_of(sector: usize) -> usize {
+    sector * SECTOR / BLOCK
 }
 
 /// Puts a sector into `image`, as far as that reaches.

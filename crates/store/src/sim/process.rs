@@ -2,8 +2,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -13,9 +12,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::fault::CallKind;
 use super::names::NodeId;
-use super::world::{Step, World, dead, eio, name};
+use super::world::{MEMORY, Step, World, dead, eio, name};
 use crate::boot::BootId;
-use crate::fs::{Access, Background, DIRECT_BYTES, Disk, DiskFile, Kind, ZeroSteps, is_aligned};
+use crate::fs::{Access, Background, Disk, DiskFile, DiskFolder, FolderIdentity, Kind, ZeroSteps};
 
 /// Times that a slow sync lets the other threads run.
 const SLOW_YIELDS: usize = 500;
@@ -55,6 +54,34 @@ impl fmt::Debug for Process {
     }
 }
 
+/// Calls by a path.
+impl Process {
+    pub(super) fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        self.look(CallKind::Read, folder, |world| {
+            let inside = world.names.shown.keys().filter(|path| path.parent() == Some(folder));
+            Ok(inside.map(|path| name(path).to_owned()).collect())
+        })
+    }
+
+    pub(super) fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        let (node, handle) = self.world().open(self.life, path, access)?;
+        let is_writable = access != Access::Read;
+        Ok(Box::new(OpenFile { process: self.clone(), node, handle, is_writable }))
+    }
+
+    pub(super) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.world().rename(self.life, from, to)
+    }
+
+    pub(super) fn remove(&self, path: &Path) -> io::Result<()> {
+        self.world().remove(self.life, path)
+    }
+
+    pub(super) fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        self.world().sync_folder(self.life, folder)
+    }
+}
+
 impl Disk for Process {
     fn kind(&self, path: &Path) -> io::Result<Kind> {
         let world = self.world();
@@ -66,40 +93,25 @@ impl Disk for Process {
         })
     }
 
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
+    fn create_folder(&self, path: &Path, _file_mode: u32) -> io::Result<()> {
         self.world().create_folder(self.life, path)
     }
 
-    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
-        self.look(CallKind::Read, folder, |world| {
-            let inside = world.names.shown.keys().filter(|path| path.parent() == Some(folder));
-            Ok(inside.map(|path| name(path).to_owned()).collect())
-        })
+    fn open_folder(&self, path: &Path, _file_mode: u32) -> io::Result<Arc<dyn DiskFolder>> {
+        match self.kind(path)? {
+            Kind::Folder => {}
+            Kind::Other => return Err(io::ErrorKind::NotADirectory.into()),
+            Kind::Missing => return Err(io::ErrorKind::NotFound.into()),
+        }
+        Ok(Arc::new(OpenFolder { process: self.clone(), path: path.to_path_buf() }))
     }
 
-    fn check_writable(&self, _folder: &Path) -> io::Result<()> {
-        self.world().check_alive(self.life)
-    }
-
-    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
-        let (node, handle) = self.world().open(self.life, path, access)?;
-        Ok(Box::new(OpenFile { process: self.clone(), node, handle, access }))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.world().rename(self.life, from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.world().remove(self.life, path)
-    }
-
-    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        self.world().sync_folder(self.life, folder)
-    }
-
-    fn overwrites_in_place(&self, _folder: &Path) -> bool {
-        self.world().medium.is_in_place
+    fn memory_folder(&self) -> Option<(PathBuf, Arc<dyn DiskFolder>)> {
+        if !self.world().medium.has_memory {
+            return None;
+        }
+        let folder = OpenFolder { process: self.clone(), path: MEMORY.into() };
+        Some((MEMORY.into(), Arc::new(folder)))
     }
 
     fn boot_id(&self) -> Option<BootId> {
@@ -125,13 +137,58 @@ impl Disk for Process {
     }
 }
 
+/// An open folder of one life. Nobody moves folders on this disk: its path is as good as a handle.
+#[derive(Debug)]
+struct OpenFolder {
+    process: Process,
+    path: PathBuf,
+}
+
+impl DiskFolder for OpenFolder {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.process.list(&self.path)
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        self.process.world().check_alive(self.process.life)
+    }
+
+    fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        self.process.open(&self.path.join(name), access)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.process.rename(&self.path.join(from), &self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.process.remove(&self.path.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.process.sync_folder(&self.path)
+    }
+
+    fn overwrites_in_place(&self) -> bool {
+        self.process.world().medium.is_in_place
+    }
+
+    fn identity(&self) -> FolderIdentity {
+        FolderIdentity { device: 1, inode: 1, born: 0 }
+    }
+
+    fn identity_of(&self, _path: &Path) -> io::Result<Option<FolderIdentity>> {
+        Ok(Some(self.identity()))
+    }
+}
+
 /// An open file of one life.
 #[derive(Debug)]
 struct OpenFile {
     process: Process,
     node: NodeId,
     handle: u64,
-    access: Access,
+    is_writable: bool,
 }
 
 impl OpenFile {
@@ -144,51 +201,17 @@ impl OpenFile {
     }
 
     fn check_writable(&self) -> io::Result<()> {
-        let is_writable = self.access != Access::Read;
-        if is_writable { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
-    }
-
-    /// Syncs the file, or the `written` bytes of a direct write.
-    fn sync<'a>(
-        &'a self,
-        mut world: MutexGuard<'a, World>,
-        written: Option<Range<usize>>,
-    ) -> io::Result<()> {
-        let what = world.names.sync_text(self.node, written.as_ref());
-        let step = world.begin(self.life(), CallKind::Sync, || what)?;
-        let range = written.unwrap_or(0..usize::MAX);
-        let point = match step {
-            Step::Eio | Step::NoSpace => {
-                let mut chance = world.chance.clone();
-                world.node(self.node).fail_sync(&range, &mut chance);
-                world.chance = chance;
-                return Err(if step == Step::Eio { eio() } else { super::world::full() });
-            }
-            Step::Die if world.chance.is(1, 2) => {
-                world.die();
-                return Err(dead());
-            }
-            _ => world.node(self.node).begin_sync(&range),
-        };
-        if step == Step::Slow {
-            drop(world);
-            (0..SLOW_YIELDS).for_each(|_| thread::yield_now());
-            world = self.world();
-            // A death meanwhile: whether the sync went on is for the power loss to say.
-            world.check_alive(self.life())?;
-        }
-        world.node(self.node).end_sync(point, &range);
-        if step == Step::Die {
-            world.die();
-            return Err(dead());
-        }
-        Ok(())
+        if self.is_writable { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
 }
 
 impl DiskFile for OpenFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let mut world = self.world();
+        if world.node(self.node).is_in_memory {
+            world.check_alive(self.life())?;
+            return Ok(world.node(self.node).read(offset as usize, into));
+        }
         // Reads are frequent, and traced only where a fault hits them.
         let has_faults = !world.faults.is_empty();
         let what = has_faults.then(|| format!("{} at {offset}", world.names.text(self.node)));
@@ -205,27 +228,49 @@ impl DiskFile for OpenFile {
     fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         self.check_writable()?;
         let bytes = pieces.iter().map(|piece| &piece[..]).collect::<Vec<_>>().concat();
-        let mut world = self.world();
-        if self.access != Access::Direct {
-            return world.write(self.life(), self.node, offset as usize, &bytes);
-        }
-        if !is_aligned(pieces) || !offset.is_multiple_of(DIRECT_BYTES as u64) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        // Two calls, so that the process may die, and power be lost, between the two.
-        let written = world.write(self.life(), self.node, offset as usize, &bytes)?;
-        let range = offset as usize..offset as usize + written;
-        self.sync(world, Some(range))?;
-        Ok(written)
+        self.world().write(self.life(), self.node, offset as usize, &bytes)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.sync(self.world(), None)
+        let mut world = self.world();
+        let what = world.names.text(self.node);
+        let step = world.begin(self.life(), CallKind::Sync, || what)?;
+        let point = match step {
+            Step::Eio | Step::NoSpace => {
+                world.fail_sync(self.node);
+                return Err(if step == Step::Eio { eio() } else { super::world::full() });
+            }
+            Step::Die if world.chance.is(1, 2) => {
+                world.die();
+                return Err(dead());
+            }
+            _ => world.node(self.node).begin_sync(),
+        };
+        if step == Step::Slow {
+            drop(world);
+            (0..SLOW_YIELDS).for_each(|_| thread::yield_now());
+            world = self.world();
+            // A death meanwhile: whether the sync went on is for the power loss to say.
+            world.check_alive(self.life())?;
+        }
+        world.node(self.node).end_sync(point);
+        if step == Step::Die {
+            world.die();
+            return Err(dead());
+        }
+        if world.node(self.node).take_unreported() { Err(eio()) } else { Ok(()) }
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
         self.world().allocate(self.life(), self.node, len as usize)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut world = self.world();
+        world.check_alive(self.life())?;
+        world.node(self.node).discard(offset as usize, len as usize);
+        Ok(())
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -238,6 +283,10 @@ impl DiskFile for OpenFile {
         self.check_writable()?;
         let mut world = self.world();
         let what = world.names.text(self.node);
+        if world.node(self.node).is_in_memory && world.faults.is_empty() {
+            world.check_alive(self.life())?;
+            return world.node(self.node).map(offset, len);
+        }
         world.change(
             self.life(),
             CallKind::Map,

@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use palisade_core::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store};
+use palisade_core::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store, TailSource};
 use palisade_core::{Lsn, Memory, Result};
 
 use crate::FileStore;
@@ -32,12 +32,8 @@ impl ReadStore for SimStore {
         self.files.segments()
     }
 
-    fn segment_numbers(&self) -> Result<Option<Vec<u64>>> {
-        self.files.segment_numbers()
-    }
-
-    fn segment(&self, number: u64) -> Result<Option<Segment>> {
-        self.files.segment(number)
+    fn segments_from(&self, from: u64) -> Result<(Vec<u64>, Vec<Segment>)> {
+        self.files.segments_from(from)
     }
 
     fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
@@ -56,14 +52,6 @@ impl Store for SimStore {
 
     fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
         self.files.sync(from, to)
-    }
-
-    fn writes_in_flight(&self) -> usize {
-        self.files.writes_in_flight()
-    }
-
-    fn write_durable(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
-        self.files.write_durable(at, pieces)
     }
 
     fn mark_durable(&self, durable: Lsn) -> Result<()> {
@@ -90,14 +78,6 @@ impl Store for SimStore {
         self.files.release(from, to)
     }
 
-    fn archives(&self) -> bool {
-        self.files.archives()
-    }
-
-    fn release_at_open(&self, from: Lsn, to: Lsn) -> Result<()> {
-        self.files.release_at_open(from, to)
-    }
-
     fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
         self.files.discard(from, to)
     }
@@ -118,8 +98,22 @@ impl Store for SimStore {
         self.files.renew_buffer(epoch, buffer_bytes, durable)
     }
 
-    fn move_to_fresh_blocks(&self, from: Lsn, to: Lsn) -> Result<()> {
-        self.files.move_to_fresh_blocks(from, to)
+    fn was_rebooted(&self) -> bool {
+        self.files.was_rebooted()
+    }
+
+    fn move_tail(
+        &self,
+        epoch: &Epoch,
+        from: Lsn,
+        to: Lsn,
+        source: &mut TailSource<'_>,
+    ) -> Result<()> {
+        self.files.move_tail(epoch, from, to, source)
+    }
+
+    fn empty_buffer(&self) {
+        self.files.empty_buffer();
     }
 
     fn pass_buffer_on(&self, epoch: u64) -> Result<()> {

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
 use std::path::Path;
 
 use super::chance::Chance;
@@ -19,12 +18,39 @@ use crate::fs::Access;
 /// The unit in which space is given out.
 pub(super) const BLOCK: usize = 4096;
 
+/// The folder of the memory file system: its files outlive the process and no boot, and no device
+/// fails under them.
+pub(super) const MEMORY: &str = "/memory";
+
+/// Calls between two droppings of pages, on the average.
+const DROPS_ONE_IN: u64 = 24;
+
 /// What kind of disk it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Medium {
     pub(super) is_powersafe: bool,
     pub(super) is_in_place: bool,
     pub(super) has_boot_id: bool,
+    pub(super) failure: WriteBackFailure,
+    pub(super) has_memory: bool,
+}
+
+/// What a file system does with the pages that it could not write back.
+///
+/// In each case the failure is reported once, to the sync that meets it or to the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriteBackFailure {
+    /// They read as they were written until the system drops them, at any time. What is written to
+    /// a block that was never on the medium before does not reach it until then, although its sync
+    /// returns `Ok`. As ext4.
+    #[default]
+    KeepsPages,
+    /// The file system shuts down: every call fails until it is mounted again, with the medium's
+    /// bytes. As XFS.
+    ShutsDown,
+    /// The medium's bytes come back at once. As btrfs.
+    DropsPages,
 }
 
 /// How a call is to go on.
@@ -49,10 +75,14 @@ pub(super) struct World {
     pub(super) life: u64,
     pub(super) boot: u64,
     pub(super) is_dead: bool,
+    /// Whether the file system gives errors only, until it is mounted again.
+    pub(super) is_shut_down: bool,
     pub(super) calls: u64,
     pub(super) crash_at: Option<u64>,
     pub(super) faults: Vec<Fault>,
     pub(super) capacity: Option<u64>,
+    /// Bytes that a file in memory may have at most.
+    pub(super) memory_capacity: Option<u64>,
     /// Whether the last read or write was interrupted.
     was_interrupted: bool,
     /// Decides fates and faults.
@@ -61,6 +91,8 @@ pub(super) struct World {
     pub(super) entropy: Chance,
     /// Decides when background work runs.
     pub(super) schedule: Chance,
+    /// Decides when pages are dropped.
+    memory: Chance,
     next_handle: u64,
     pub(super) trace: Trace,
 }
@@ -69,21 +101,30 @@ impl World {
     pub(super) fn new(seed: u64) -> World {
         let root = Chance::new(seed);
         World {
-            medium: Medium { is_powersafe: true, is_in_place: true, has_boot_id: true },
+            medium: Medium {
+                is_powersafe: true,
+                is_in_place: true,
+                has_boot_id: true,
+                failure: WriteBackFailure::default(),
+                has_memory: true,
+            },
             names: Names::default(),
             nodes: BTreeMap::new(),
             next_node: 0,
             life: 0,
             boot: 0,
             is_dead: false,
+            is_shut_down: false,
             calls: 0,
             crash_at: None,
             faults: Vec::new(),
             capacity: None,
+            memory_capacity: None,
             was_interrupted: false,
             chance: root.branch(1),
             entropy: root.branch(2),
             schedule: root.branch(3),
+            memory: root.branch(4),
             next_handle: 0,
             trace: Trace::default(),
         }
@@ -99,14 +140,17 @@ impl World {
             life: self.life,
             boot: self.boot,
             is_dead: true,
+            is_shut_down: self.is_shut_down,
             calls: self.calls,
             crash_at: None,
             faults: Vec::new(),
             capacity: self.capacity,
+            memory_capacity: self.memory_capacity,
             was_interrupted: false,
             chance: self.chance.branch(seed),
             entropy: self.entropy.branch(seed),
             schedule: self.schedule.branch(seed),
+            memory: self.memory.branch(seed),
             next_handle: self.next_handle,
             trace: self.trace.clone(),
         }
@@ -159,6 +203,7 @@ impl World {
             Some(FaultKind::ShortWrite) => (Step::Short, " -> short"),
             Some(FaultKind::SlowSync) => (Step::Slow, " -> slow"),
             Some(FaultKind::Interrupted) => (Step::Go, " -> EINTR"),
+            Some(FaultKind::WriteBack) => (Step::Go, ""),
         };
         if index.is_some() || fault.is_some() {
             self.trace.call(index.unwrap_or(self.calls), kind, &what(), outcome);
@@ -166,7 +211,63 @@ impl World {
         if fault == Some(FaultKind::Interrupted) {
             return Err(io::ErrorKind::Interrupted.into());
         }
+        if fault == Some(FaultKind::WriteBack) {
+            self.fail_some_write_back();
+        }
+        if self.is_shut_down && step != Step::Die {
+            return Err(eio());
+        }
+        if index.is_some() {
+            self.drop_some_pages();
+        }
         Ok(step)
+    }
+
+    /// Write-back of some file fails in the background, if one has anything to be written back.
+    pub(super) fn fail_some_write_back(&mut self) {
+        let nodes = self.nodes.iter_mut().filter(|(_, node)| !node.is_in_memory);
+        let dirty = nodes.filter_map(|(id, node)| node.is_dirty().then_some(*id));
+        let dirty: Vec<NodeId> = dirty.collect();
+        if dirty.is_empty() {
+            return;
+        }
+        let id = dirty[self.memory.index(dirty.len())];
+        let mut chance = self.memory.clone();
+        self.node(id).fail_in_background(&mut chance);
+        self.memory = chance;
+        self.trace.event(&format!("write-back of {} fails", self.names.text(id)));
+        self.after_failed_write_back(id);
+    }
+
+    /// A sync of the file fails.
+    pub(super) fn fail_sync(&mut self, id: NodeId) {
+        let mut chance = self.chance.clone();
+        self.node(id).fail_write_back(&mut chance);
+        self.chance = chance;
+        self.after_failed_write_back(id);
+    }
+
+    fn after_failed_write_back(&mut self, id: NodeId) {
+        match self.medium.failure {
+            WriteBackFailure::KeepsPages => {}
+            WriteBackFailure::ShutsDown => {
+                self.is_shut_down = true;
+                self.trace.event("the file system shuts down");
+            }
+            WriteBackFailure::DropsPages => self.node(id).drop_forgotten(),
+        }
+    }
+
+    /// Drops the pages of all files whose write-back failed.
+    pub(super) fn drop_pages(&mut self) {
+        self.nodes.values_mut().for_each(Node::drop_forgotten);
+        self.trace.event("the system drops clean pages");
+    }
+
+    fn drop_some_pages(&mut self) {
+        if self.nodes.values().any(Node::has_forgotten) && self.memory.is(1, DROPS_ONE_IN) {
+            self.drop_pages();
+        }
     }
 
     /// A call that does all or nothing.
@@ -203,10 +304,14 @@ impl World {
         if self.names.is_folder(path) {
             return Err(io::ErrorKind::IsADirectory.into());
         }
+        if is_in_memory(path) {
+            return self.open_in_memory(path, access);
+        }
         let node = match (self.names.file(path), access) {
-            (None, Access::Read | Access::Write | Access::Direct) => {
+            (None, Access::Read | Access::Write) => {
                 return Err(io::ErrorKind::NotFound.into());
             }
+            (Some(_), Access::New) => return Err(io::ErrorKind::AlreadyExists.into()),
             (Some(node), Access::Fresh) => {
                 let what = || format!("{}, emptied", name(path));
                 self.change(life, CallKind::Create, what, |world| {
@@ -223,9 +328,35 @@ impl World {
                 self.change(life, CallKind::Create, what, |world| world.create(path))?
             }
         };
+        Ok(self.new_handle(node))
+    }
+
+    fn open_in_memory(&mut self, path: &Path, access: Access) -> io::Result<(NodeId, u64)> {
+        let node = match (self.names.file(path), access) {
+            (Some(node), Access::Read | Access::Write) => node,
+            (None, Access::New) => {
+                let node = self.new_node();
+                self.node(node).is_in_memory = true;
+                self.names.settle(path, node);
+                node
+            }
+            (Some(_), _) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (None, _) => return Err(io::ErrorKind::NotFound.into()),
+        };
+        Ok(self.new_handle(node))
+    }
+
+    fn new_handle(&mut self, node: NodeId) -> (NodeId, u64) {
         self.node(node).handles += 1;
         self.next_handle += 1;
-        Ok((node, self.next_handle))
+        (node, self.next_handle)
+    }
+
+    /// Power is gone: what lay in memory is.
+    pub(super) fn lose_memory(&mut self) {
+        let paths: Vec<_> =
+            self.names.shown.keys().filter(|path| is_in_memory(path)).cloned().collect();
+        paths.iter().for_each(|path| self.names.forget(path));
     }
 
     pub(super) fn create_folder(&mut self, life: u64, path: &Path) -> io::Result<()> {
@@ -249,6 +380,13 @@ impl World {
     }
 
     pub(super) fn remove(&mut self, life: u64, path: &Path) -> io::Result<()> {
+        if is_in_memory(path) {
+            self.check_alive(life)?;
+            self.names.file(path).ok_or(io::ErrorKind::NotFound)?;
+            self.names.forget(path);
+            self.collect();
+            return Ok(());
+        }
         let what = || name(path).to_owned();
         self.change(life, CallKind::Remove, what, |world| {
             let node = world.names.file(path).ok_or(io::ErrorKind::NotFound)?;
@@ -274,6 +412,11 @@ impl World {
         offset: usize,
         bytes: &[u8],
     ) -> io::Result<usize> {
+        if self.node(id).is_in_memory {
+            self.check_alive(life)?;
+            self.node(id).write(offset, bytes);
+            return Ok(bytes.len());
+        }
         let what = self.names.write_text(id, offset, bytes.len());
         let step = self.begin(life, CallKind::Write, || what)?;
         let asked = bytes.len() as u64;
@@ -297,6 +440,14 @@ impl World {
     }
 
     pub(super) fn allocate(&mut self, life: u64, id: NodeId, len: usize) -> io::Result<()> {
+        if self.node(id).is_in_memory {
+            self.check_alive(life)?;
+            if self.memory_capacity.is_some_and(|capacity| len as u64 > capacity) {
+                return Err(full());
+            }
+            self.node(id).grow(len);
+            return Ok(());
+        }
         let what = format!("{}, {len} bytes", self.names.text(id));
         self.change(
             life,
@@ -378,14 +529,19 @@ impl World {
 
     /// Bytes that are free; `None` where there is no limit.
     fn free(&self) -> Option<u64> {
-        let capacity = self.capacity?;
+        Some(self.capacity?.saturating_sub(self.used()))
+    }
+
+    /// Bytes of all blocks that files have.
+    pub(super) fn used(&self) -> u64 {
         let takes_space = |id: &NodeId, node: &Node| {
             let file = Entry::File(*id);
-            node.handles > 0 || self.names.shown.values().any(|entry| *entry == file)
+            let is_there =
+                node.handles > 0 || self.names.shown.values().any(|entry| *entry == file);
+            is_there && !node.is_in_memory
         };
         let used = self.nodes.iter().filter(|(id, node)| takes_space(id, node));
-        let used: u64 = used.map(|(_, node)| node.shown.len().next_multiple_of(BLOCK) as u64).sum();
-        Some(capacity.saturating_sub(used))
+        used.map(|(_, node)| node.shown.len().next_multiple_of(BLOCK) as u64).sum()
     }
 }
 
@@ -395,15 +551,14 @@ impl Names {
         self.name_of(node).map_or_else(|| "a file without a name".into(), |path| name(path).into())
     }
 
-    /// A sync of `node`, of a range of it where one is given.
-    pub(super) fn sync_text(&self, node: NodeId, range: Option<&Range<usize>>) -> String {
-        let text = |range: &Range<usize>| self.write_text(node, range.start, range.len());
-        range.map_or_else(|| self.text(node), text)
-    }
-
     fn write_text(&self, node: NodeId, offset: usize, len: usize) -> String {
         format!("{} [{offset}, {})", self.text(node), offset + len)
     }
+}
+
+/// Whether `path` lies in the memory file system.
+fn is_in_memory(path: &Path) -> bool {
+    path.parent() == Some(Path::new(MEMORY))
 }
 
 /// The last part of `path`.

@@ -6,7 +6,7 @@ use super::*;
 
 fn file(disk: &SimDisk) -> Box<dyn DiskFile> {
     let process = begin(disk);
-    durable_file(process.as_ref(), "file", &[b'o'; 4096])
+    durable_file(&process, "file", &[b'o'; 4096])
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_full_disk_takes_overwrites_and_nothing_that_grows() {
 fn where_writes_are_copied_overwrites_need_space_too() {
     let disk = SimDisk::new(1).copy_on_write();
     let file = file(&disk);
-    assert!(!disk.process().overwrites_in_place(&path("")));
+    assert!(!disk.process().open_folder(&path(""), 0o600).unwrap().overwrites_in_place());
     disk.set_capacity(Some(4096));
     let written = write_bytes(file.as_ref(), 0, &[1; 10]);
     assert_eq!(written.unwrap_err().kind(), io::ErrorKind::StorageFull);

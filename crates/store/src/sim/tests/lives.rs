@@ -15,7 +15,7 @@ fn store(disk: &SimDisk, name: &str, at: usize, bytes: &[u8]) {
 fn the_dead_change_nothing() {
     let disk = SimDisk::new(1);
     let process = begin(&disk);
-    let file = durable_file(process.as_ref(), "file", b"bytes");
+    let file = durable_file(&process, "file", b"bytes");
     disk.kill();
     assert!(disk.is_dead());
     let calls = disk.calls();
@@ -27,7 +27,7 @@ fn the_dead_change_nothing() {
         assert!(process.open(&path("new"), Access::Fresh).is_err());
         assert!(process.rename(&path("file"), &path("new")).is_err());
         assert!(process.remove(&path("file")).is_err() && process.list(&path("")).is_err());
-        assert!(process.create_folder(&path("x")).is_err());
+        assert!(process.create_folder(&path("x"), 0o600).is_err());
         assert!(process.sync_folder(&path("")).is_err() && process.kind(&path("")).is_err());
         assert_eq!(
             (disk.files(), disk.file("file").unwrap()),
@@ -44,7 +44,7 @@ fn the_dead_change_nothing() {
 fn a_kill_keeps_what_the_system_had_and_power_loss_does_not() {
     let disk = SimDisk::new(1);
     let process = begin(&disk);
-    let file = durable_file(process.as_ref(), "file", &[b'o'; 512]);
+    let file = durable_file(&process, "file", &[b'o'; 512]);
     write_bytes(file.as_ref(), 0, &[b'n'; 512]).unwrap();
     let boot = process.boot_id();
     disk.restart();
@@ -73,7 +73,7 @@ fn a_reboot_keeps_everything_and_is_another_boot() {
 fn mapped_bytes_are_kept_as_they_are_at_the_death() {
     let disk = SimDisk::new(1);
     let process = begin(&disk);
-    let file = durable_file(process.as_ref(), "ring", &[0; 8192]);
+    let file = durable_file(&process, "ring", &[0; 8192]);
     let _memory = file.map(4096, 4096).unwrap();
     store(&disk, "ring", 4196, b"stored");
     assert_eq!(&content(file.as_ref())[4196..4202], b"stored");
@@ -94,7 +94,7 @@ fn mapped_bytes_are_kept_as_they_are_at_the_death() {
 fn stores_to_mapped_memory_are_unsynced_writes() {
     let disk = SimDisk::new(1);
     let process = begin(&disk);
-    let file = durable_file(process.as_ref(), "ring", &[0; 4096]);
+    let file = durable_file(&process, "ring", &[0; 4096]);
     let _memory = file.map(0, 4096).unwrap();
     for position in [10, 1000, 2000] {
         store(&disk, "ring", position, b"x");
@@ -118,7 +118,7 @@ fn a_process_dies_in_the_middle_of_a_write() {
     for seed in 0..200 {
         let disk = SimDisk::new(seed);
         let process = begin(&disk);
-        let file = durable_file(process.as_ref(), "file", b"");
+        let file = durable_file(&process, "file", b"");
         disk.crash_at(disk.calls());
         write_bytes(file.as_ref(), 0, b"12345678").unwrap_err();
         assert!(disk.is_dead());
@@ -132,21 +132,21 @@ fn a_process_dies_in_the_middle_of_a_write() {
 
 #[test]
 fn the_call_in_which_a_process_dies_is_done_or_not() {
-    type Call = fn(&dyn Disk);
+    type Call = fn(&Process);
     let calls: [Call; 4] = [
         |process| drop(process.open(&path("new"), Access::WriteOrCreate)),
         |process| drop(process.rename(&path("file"), &path("new"))),
         |process| drop(process.remove(&path("file"))),
-        |process| drop(process.create_folder(&path("folder"))),
+        |process| drop(process.create_folder(&path("folder"), 0o600)),
     ];
     for call in calls {
         let mut left = BTreeSet::new();
         for seed in 0..50 {
             let disk = SimDisk::new(seed);
             let process = begin(&disk);
-            drop(durable_file(process.as_ref(), "file", b"bytes"));
+            drop(durable_file(&process, "file", b"bytes"));
             disk.crash_at(disk.calls());
-            call(process.as_ref());
+            call(&process);
             assert!(disk.is_dead());
             disk.restart();
             let folder = disk.process().kind(&path("folder")).unwrap();
@@ -160,7 +160,7 @@ fn the_call_in_which_a_process_dies_is_done_or_not() {
 fn a_fork_goes_its_own_way() {
     let disk = SimDisk::new(1);
     let process = begin(&disk);
-    let file = durable_file(process.as_ref(), "file", &[b'o'; 4096]);
+    let file = durable_file(&process, "file", &[b'o'; 4096]);
     write_bytes(file.as_ref(), 0, &[b'n'; 4096]).unwrap();
     let fork = disk.fork(2);
     assert!(fork.is_dead() && !disk.is_dead());
@@ -182,24 +182,24 @@ fn a_fork_goes_its_own_way() {
 fn locks_keep_other_handles_out_until_their_owner_is_gone() {
     let disk = SimDisk::new(1);
     let process = begin(&disk);
-    let open = |process: &dyn Disk| process.open(&path("lock"), Access::WriteOrCreate).unwrap();
-    let owner = open(process.as_ref());
+    let open = |process: &Process| process.open(&path("lock"), Access::WriteOrCreate).unwrap();
+    let owner = open(&process);
     assert!(owner.try_lock(false).unwrap() && owner.try_lock(false).unwrap());
-    let other = open(process.as_ref());
+    let other = open(&process);
     assert!(!other.try_lock(false).unwrap() && !other.try_lock(true).unwrap());
     drop(owner);
     assert!(other.try_lock(true).unwrap());
-    let third = open(process.as_ref());
+    let third = open(&process);
     assert!(third.try_lock(true).unwrap() && !third.try_lock(false).unwrap());
     disk.restart();
-    assert!(open(disk.process().as_ref()).try_lock(false).unwrap());
+    assert!(open(&disk.process()).try_lock(false).unwrap());
 }
 
 #[test]
 fn what_is_set_from_outside_is_on_the_medium() {
     let disk = SimDisk::new(1);
     let process = begin(&disk);
-    let file = durable_file(process.as_ref(), "file", b"bytes");
+    let file = durable_file(&process, "file", b"bytes");
     write_bytes(file.as_ref(), 0, b"unsynced").unwrap();
     disk.set_file("file", b"rotten".to_vec());
     disk.set_file("made", b"new".to_vec());

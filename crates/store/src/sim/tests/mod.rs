@@ -1,6 +1,5 @@
 //! What must hold for the simulated disk: what each attack may do, and what it must not.
 
-mod direct;
 mod faults;
 mod lives;
 mod logs;
@@ -9,15 +8,14 @@ mod names;
 
 use std::io::IoSlice;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use super::*;
-use crate::fs::{Access, DiskFile, read_full, write_bytes};
+use crate::fs::{Access, Disk, DiskFile, read_full, write_bytes};
 
 /// The log's folder, made and synced.
-fn begin(disk: &SimDisk) -> Arc<dyn Disk> {
+fn begin(disk: &SimDisk) -> Process {
     let process = disk.process();
-    process.create_folder(&path("")).unwrap();
+    process.create_folder(&path(""), 0o600).unwrap();
     process.sync_folder(std::path::Path::new("/")).unwrap();
     process
 }
@@ -27,7 +25,7 @@ fn path(name: &str) -> PathBuf {
 }
 
 /// A file with the bytes `content`, which, and its name, are on the medium.
-fn durable_file(process: &dyn Disk, name: &str, content: &[u8]) -> Box<dyn DiskFile> {
+fn durable_file(process: &Process, name: &str, content: &[u8]) -> Box<dyn DiskFile> {
     let file = process.open(&path(name), Access::Fresh).unwrap();
     write_bytes(file.as_ref(), 0, content).unwrap();
     file.sync_data().unwrap();

@@ -1,0 +1,105 @@
+//! The log that the oracle writes: Palisade, or the control.
+
+use palisade::{Lsn, Result, Wal};
+
+use super::OracleArgs;
+use super::plain::Plain;
+use crate::args::log_options;
+
+/// An open log. Clones are the same log.
+#[derive(Clone, Debug)]
+pub(super) enum Log {
+    Palisade(Wal),
+    Plain(Plain),
+}
+
+impl Log {
+    /// Opens the log; makes it unless it `must_exist`.
+    pub(super) fn open(args: &OracleArgs, must_exist: bool) -> Result<Log> {
+        if args.control {
+            return Plain::open(&args.dir, must_exist).map(Log::Plain);
+        }
+        let options = log_options(Some(args.segment_bytes), Some(args.buffer_bytes));
+        options.must_exist(must_exist).open(&args.dir).map(Log::Palisade)
+    }
+
+    /// Returns the LSN where the log begins.
+    pub(super) fn head(&self) -> Lsn {
+        match self {
+            Log::Palisade(wal) => wal.head_lsn(),
+            Log::Plain(_) => Lsn::ZERO,
+        }
+    }
+
+    /// Describes the end that recovery found.
+    pub(super) fn report(&self) -> String {
+        match self {
+            Log::Palisade(wal) => {
+                let report = wal.recovery_report();
+                format!("end={} base={}", report.end, report.base)
+            }
+            Log::Plain(_) => "control".into(),
+        }
+    }
+
+    /// Hands all records to `f`, in order.
+    pub(super) fn each(&self, mut f: impl FnMut(Lsn, &[u8])) -> Result<()> {
+        match self {
+            Log::Palisade(wal) => {
+                let mut records = wal.iter()?;
+                while let Some(record) = records.next()? {
+                    f(record.lsn(), record.data());
+                }
+                Ok(())
+            }
+            Log::Plain(log) => log.each(f),
+        }
+    }
+
+    /// Appends a record.
+    pub(super) fn append(&self, data: &[u8]) -> Result<Lsn> {
+        match self {
+            Log::Palisade(wal) => wal.append(data).map(|ticket| ticket.lsn()),
+            Log::Plain(log) => log.append(data),
+        }
+    }
+
+    /// Appends a record and makes it durable.
+    pub(super) fn commit(&self, data: &[u8]) -> Result<Lsn> {
+        match self {
+            Log::Palisade(wal) => wal.commit(data),
+            Log::Plain(log) => {
+                let lsn = log.append(data)?;
+                log.sync().map_err(|error| error.after_append(lsn))?;
+                Ok(lsn)
+            }
+        }
+    }
+
+    /// Makes durable what was appended before. Returns the end of that.
+    pub(super) fn sync(&self) -> Result<Lsn> {
+        match self {
+            Log::Palisade(wal) => {
+                let end = wal.reserved_lsn();
+                wal.sync().map(|()| end)
+            }
+            Log::Plain(log) => log.sync(),
+        }
+    }
+
+    /// Truncates below `lsn`. The control keeps all records.
+    pub(super) fn truncate_before(&self, lsn: Lsn) -> Result<()> {
+        match self {
+            Log::Palisade(wal) => wal.truncate_before(lsn),
+            Log::Plain(_) => Ok(()),
+        }
+    }
+
+    /// Closes the log.
+    pub(super) fn close(self) -> Result<()> {
+        match self {
+            Log::Palisade(wal) => wal.close(),
+            Log::Plain(log) => log.sync().map(drop),
+        }
+    }
+}

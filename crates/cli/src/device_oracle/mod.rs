@@ -1,0 +1,296 @@
+//! `palisade device-oracle`: the writer and checker of `verification/devices.sh`.
+//!
+//! The script makes a device fail, cuts its power, or shuts its file system down. This process
+//! writes a log on that device and a [`ledger`] on a healthy one. It reads commands from standard
+//! input, one per line, and answers each with one line:
+//!
+//! | command | what it does |
+//! |---|---|
+//! | `open` | opens the log and checks all records; from now on they must be there |
+//! | `append N`, `commit N` | writes N records from all threads |
+//! | `load append N`, `load commit N`, `halt` | writes at most N records in the background |
+//! | `sync`, `close`, `drop` | calls the log, or drops its handle |
+//! | `truncate P` | truncates before the record at P percent |
+//! | `check` | checks all records of the open log |
+//! | `fork drop`, `fork append`, `fork close` | a child process uses its inherited handle |
+//! | `forge FILE AT VALUE` | changes a field of a file's first block and its checksum |
+//! | `quit` | ends the process, as the end of the input does |
+//!
+//! | answer begins with | meaning |
+//! |---|---|
+//! | `ok` | done |
+//! | `nospace` | the log lacks space; the same call may succeed later |
+//! | `failed` | the log must be opened again |
+//! | `refused` | the log could not be opened or read |
+//! | `violated` | the log contradicts the ledger, or reports that it is damaged or missing |
+//!
+//! Exit codes: 0, or 1 if anything was violated.
+
+mod check;
+mod forge;
+mod fork;
+mod ledger;
+mod log;
+mod plain;
+mod writer;
+
+use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use clap::Args;
+use palisade::ErrorKind;
+
+use self::check::{Broken, Found};
+use self::fork::Side;
+use self::ledger::Ledger;
+use self::log::Log;
+use self::writer::{Call, Load, Stop, Writer, locked};
+use crate::exit::{Exit, Failure};
+
+#[derive(Args, Debug)]
+pub(crate) struct OracleArgs {
+    /// Folder of the log, on the device that fails.
+    #[arg(long)]
+    dir: PathBuf,
+    /// File of the ledger, on a healthy disk.
+    #[arg(long)]
+    ledger: PathBuf,
+    /// Seed of the content of all records.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: u32,
+    #[arg(long, default_value_t = 200)]
+    record_bytes: usize,
+    #[arg(long, default_value_t = 64 << 10)]
+    segment_bytes: u64,
+    #[arg(long, default_value_t = 64 << 10)]
+    buffer_bytes: usize,
+    /// Write the control log instead of Palisade.
+    #[arg(long)]
+    control: bool,
+}
+
+/// Runs the commands of standard input.
+///
+/// # Errors
+/// The ledger, the input or the output failed; or a command is unknown.
+pub(crate) fn run(args: &OracleArgs, out: &mut impl Write) -> Result<Exit, Failure> {
+    let ledger = Ledger::open(&args.ledger).map_err(|source| {
+        Failure::io(format!("could not use {}", args.ledger.display()), source)
+    })?;
+    let ledger = Arc::new(Mutex::new(ledger));
+    let mut oracle = Oracle { args, ledger, writer: None, load: None };
+    let mut exit = Exit::Success;
+    for line in io::stdin().lock().lines() {
+        let line = line.map_err(|source| Failure::io("could not read a command", source))?;
+        if line == "quit" {
+            break;
+        }
+        let answer = oracle.answer(&line)?;
+        if matches!(answer, Answer::Violated(_)) {
+            exit = Exit::CheckFailed;
+        }
+        say(out, &answer)?;
+    }
+    Ok(exit)
+}
+
+fn say(out: &mut impl Write, answer: &Answer) -> Result<(), Failure> {
+    let (word, text) = match answer {
+        Answer::Ok(text) => ("ok", text),
+        Answer::NoSpace(text) => ("nospace", text),
+        Answer::Failed(text) => ("failed", text),
+        Answer::Refused(text) => ("refused", text),
+        Answer::Violated(text) => ("violated", text),
+    };
+    writeln!(out, "{word} {text}").and_then(|()| out.flush()).map_err(Failure::output)
+}
+
+/// The answer to a command.
+#[derive(Debug)]
+enum Answer {
+    Ok(String),
+    NoSpace(String),
+    Failed(String),
+    Refused(String),
+    Violated(String),
+}
+
+/// The thread number of records that a forked child commits.
+const CHILD: u32 = 1000;
+
+struct Oracle<'a> {
+    args: &'a OracleArgs,
+    ledger: Arc<Mutex<Ledger>>,
+    writer: Option<Writer>,
+    load: Option<Load>,
+}
+
+impl Oracle<'_> {
+    fn answer(&mut self, line: &str) -> Result<Answer, Failure> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match *words {
+            ["open"] => self.open(),
+            ["append", count] => self.write(Call::Append, number(count)?),
+            ["commit", count] => self.write(Call::Commit, number(count)?),
+            ["load", call @ ("append" | "commit"), most] => {
+                let call = if call == "append" { Call::Append } else { Call::Commit };
+                self.load =
+                    Some(Load::start(self.writer()?, call, number(most)?, self.args.threads));
+                Ok(Answer::Ok("writing".into()))
+            }
+            ["halt"] => self.halt(),
+            ["sync"] => answer_to(self.writer()?.sync(), "synced"),
+            ["truncate", percent] => self.truncate(number(percent)?),
+            ["check"] => {
+                let checked = self.check(&self.writer()?.log);
+                Ok(checked.map_or_else(broken, |found| Answer::Ok(counts(&found))))
+            }
+            ["close"] => {
+                let closed = self.taken()?.log.close().map_err(Stop::Log);
+                answer_to(closed, "closed")
+            }
+            ["drop"] => {
+                drop(self.taken()?);
+                Ok(Answer::Ok("dropped".into()))
+            }
+            ["fork", what @ ("drop" | "append" | "close")] => self.fork(what),
+            ["forge", name, at, value] => {
+                forge::forge(&self.args.dir.join(name), number(at)?, number(value)?)
+                    .map_err(|source| Failure::io(format!("could not forge {name}"), source))?;
+                Ok(Answer::Ok("forged".into()))
+            }
+            _ => Err(Failure::Usage(format!("no command: {line}"))),
+        }
+    }
+
+    fn writer(&self) -> Result<&Writer, Failure> {
+        self.writer.as_ref().ok_or_else(|| Failure::Usage("the log is not open".into()))
+    }
+
+    /// Takes the only handle of the log.
+    fn taken(&mut self) -> Result<Writer, Failure> {
+        self.writer.take().ok_or_else(|| Failure::Usage("the log is not open".into()))
+    }
+
+    fn open(&mut self) -> Result<Answer, Failure> {
+        if self.writer.is_some() {
+            return Err(Failure::Usage("the log is open".into()));
+        }
+        let args = self.args;
+        let is_known = locked(&self.ledger).session() > 0;
+        let log = match Log::open(args, is_known) {
+            Ok(log) => log,
+            Err(error) => return Ok(refused(&error)),
+        };
+        let found = match self.check(&log) {
+            Ok(found) => found,
+            Err(error) => return Ok(broken(error)),
+        };
+        let text = format!("{} {}", counts(&found), log.report());
+        let mut ledger = locked(&self.ledger);
+        ledger.settle(&found).and_then(|()| ledger.begin_session()).map_err(unledgered)?;
+        let session = ledger.session();
+        drop(ledger);
+        self.writer = Some(Writer {
+            log,
+            seed: check::seed_of(args.seed, session),
+            record_bytes: args.record_bytes,
+            ledger: Arc::clone(&self.ledger),
+        });
+        Ok(Answer::Ok(format!("session={session} {text}")))
+    }
+
+    fn check(&self, log: &Log) -> Result<Found, Broken> {
+        check::check(log, &locked(&self.ledger), self.args.seed)
+    }
+
+    fn write(&self, call: Call, count: u64) -> Result<Answer, Failure> {
+        let (done, stop) = self.writer()?.write(call, count, self.args.threads);
+        answer_to(stop.map_or(Ok(()), Err), &format!("done={done}"))
+    }
+
+    fn halt(&mut self) -> Result<Answer, Failure> {
+        let load = self.load.take().ok_or_else(|| Failure::Usage("there is no load".into()))?;
+        let (done, lacking, stop) = load.stop();
+        answer_to(stop.map_or(Ok(()), Err), &format!("done={done} lacking={lacking}"))
+    }
+
+    fn truncate(&self, percent: u64) -> Result<Answer, Failure> {
+        let writer = self.writer()?;
+        let mut ledger = locked(&self.ledger);
+        let Some(lsn) = ledger.owed_at(percent, writer.log.head()) else {
+            return Ok(Answer::Ok("nothing to truncate".into()));
+        };
+        ledger.cut(lsn).map_err(unledgered)?;
+        drop(ledger);
+        answer_to(writer.log.truncate_before(lsn).map_err(Stop::Log), &format!("head={lsn}"))
+    }
+
+    /// Forks. The child uses its handle, answers with a line that begins with `child`, and ends.
+    fn fork(&mut self, what: &str) -> Result<Answer, Failure> {
+        let side = fork::fork().map_err(|source| Failure::io("could not fork", source))?;
+        if side == Side::Parent {
+            return Ok(Answer::Ok("forked".into()));
+        }
+        let writer = self.taken()?;
+        let done = match what {
+            // Both processes append to the ledger's file: the child's commits are owed, too.
+            "append" => writer.write_as(CHILD, 100),
+            "close" => writer.log.close().map_err(Stop::Log),
+            _ => {
+                drop(writer);
+                Ok(())
+            }
+        };
+        let text = done.map_or_else(|stop| stop.to_string(), |()| "ok".into());
+        let _ = writeln!(io::stdout(), "child {what}: {text}");
+        std::process::exit(0)
+    }
+}
+
+/// Parses a number of a command.
+fn number(word: &str) -> Result<u64, Failure> {
+    word.parse().map_err(|_| Failure::Usage(format!("not a number: {word}")))
+}
+
+fn counts(found: &Found) -> String {
+    let records: usize = found.values().map(|records| records.len()).sum();
+    format!("records={records} sessions={}", found.len())
+}
+
+/// Turns the result of a call of the log into an answer.
+fn answer_to(done: Result<(), Stop>, text: &str) -> Result<Answer, Failure> {
+    match done {
+        Ok(()) => Ok(Answer::Ok(text.into())),
+        Err(Stop::Ledger(error)) => Err(unledgered(error)),
+        Err(stop) if stop.is_lack_of_space() => Ok(Answer::NoSpace(format!("{text} {stop}"))),
+        Err(stop) => Ok(Answer::Failed(format!("{text} {stop}"))),
+    }
+}
+
+/// Turns a failed open or read into an answer. An open that reports damage is a violation: the
+/// device may fail a write, but it keeps what it has confirmed.
+fn refused(error: &palisade::Error) -> Answer {
+    let text = format!("{:?}: {error}", error.kind());
+    match error.kind() {
+        ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Foreign | ErrorKind::WouldLose => {
+            Answer::Violated(text)
+        }
+        ErrorKind::NoSpace => Answer::NoSpace(text),
+        _ => Answer::Refused(text),
+    }
+}
+
+fn broken(broken: Broken) -> Answer {
+    match broken {
+        Broken::Unread(error) => refused(&error),
+        Broken::Violated(text) => Answer::Violated(text),
+    }
+}
+
+fn unledgered(source: io::Error) -> Failure {
+    Failure::io("could not write the ledger", source)
+}

@@ -1,0 +1,152 @@
+//! The log buffer's file, on a folder of the test's own.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use palisade_core::MemoryKind;
+use tempfile::TempDir;
+
+use super::*;
+use crate::fs::Disk;
+use crate::fs_os::OsDisk;
+
+const HOME: FolderIdentity = FolderIdentity { device: 3, inode: 7, born: 11 };
+const HEADER: RingHeader =
+    RingHeader { uuid: Uuid([2; 16]), epoch: 5, ring_bytes: 8192, home: HOME };
+const NAME: BufferName = BufferName(77);
+
+fn memory() -> (TempDir, Folder) {
+    let temp = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let folder = Folder::at(&disk, temp.path(), 0o600).unwrap();
+    (temp, folder)
+}
+
+fn path_of(temp: &TempDir, name: BufferName) -> std::path::PathBuf {
+    temp.path().join(file_name(HEADER.uuid, name))
+}
+
+fn old(memory: &Folder) -> OldBuffer {
+    read_old(memory, HEADER.uuid, HOME, NAME).unwrap()
+}
+
+fn marks(memory: &Folder) -> (u64, Lsn, Lsn) {
+    match old(memory) {
+        OldBuffer::Found { epoch, durable, written, .. } => (epoch, durable, written),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+}
+
+fn is_invalid(memory: &Folder, expected: &str) -> bool {
+    matches!(old(memory), OldBuffer::Invalid(text) if text.contains(expected))
+}
+
+#[test]
+fn a_buffer_is_found_again_with_its_marks_and_its_ring() {
+    let (temp, memory) = memory();
+    assert!(matches!(old(&memory), OldBuffer::Missing));
+    let (mut buffer, ring) = BufferFile::create(&memory, HEADER, NAME, Lsn::new(64)).unwrap();
+    assert_eq!((ring.len(), ring.kind()), (8192, MemoryKind::Mapped));
+    assert_eq!(marks(&memory), (5, Lsn::new(64), Lsn::new(64)));
+    buffer.note_written(Lsn::new(256)).unwrap();
+    buffer.note_durable(Lsn::new(128)).unwrap();
+    assert_eq!(marks(&memory), (5, Lsn::new(128), Lsn::new(256)));
+    buffer.note_durable(Lsn::new(512)).unwrap();
+    assert_eq!(marks(&memory), (5, Lsn::new(512), Lsn::new(512)), "what is durable was written");
+    buffer.pass_on(6).unwrap();
+    assert_eq!(marks(&memory).0, 6);
+    let bytes = fs::read(path_of(&temp, NAME)).unwrap();
+    assert!(bytes.len() == RING_AT + 8192 && bytes[RING_AT..].iter().all(|&byte| byte == 0));
+    buffer.remove().unwrap();
+    assert!(matches!(old(&memory), OldBuffer::Missing));
+}
+
+#[test]
+fn the_buffer_of_a_log_in_another_folder_is_not_taken() {
+    let (_temp, memory) = memory();
+    drop(BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap());
+    for home in [
+        FolderIdentity { device: 4, ..HOME },
+        FolderIdentity { inode: 8, ..HOME },
+        FolderIdentity { born: 12, ..HOME },
+    ] {
+        let found = read_old(&memory, HEADER.uuid, home, NAME).unwrap();
+        assert!(matches!(found, OldBuffer::Invalid(text) if text.contains("another folder")));
+    }
+}
+
+#[test]
+fn a_mark_that_was_cut_short_leaves_the_one_before() {
+    let (temp, memory) = memory();
+    let (mut buffer, _ring) = BufferFile::create(&memory, HEADER, NAME, Lsn::new(8)).unwrap();
+    buffer.note_durable(Lsn::new(16)).unwrap();
+    buffer.note_durable(Lsn::new(24)).unwrap();
+    let path = path_of(&temp, NAME);
+    change(&path, |bytes| bytes[slot_at(2) as usize + 9] ^= 1);
+    assert_eq!(marks(&memory).1, Lsn::new(16));
+    change(&path, |bytes| bytes[slot_at(1) as usize + 9] ^= 1);
+    assert!(is_invalid(&memory, "marks do not validate"));
+}
+
+#[test]
+fn what_is_no_whole_buffer_is_invalid_and_says_why() {
+    let (temp, memory) = memory();
+    drop(BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap());
+    let path = path_of(&temp, NAME);
+    let whole = fs::read(&path).unwrap();
+    change(&path, |bytes| bytes.truncate(RING_AT + 4096));
+    assert!(is_invalid(&memory, "too short"));
+    change(&path, |bytes| bytes.truncate(100));
+    assert!(is_invalid(&memory, "checksum"));
+    fs::write(&path, &whole).unwrap();
+    change(&path, |bytes| bytes[30] ^= 1);
+    assert!(is_invalid(&memory, "checksum"));
+    let endless = RingHeader { ring_bytes: usize::MAX, ..HEADER };
+    change(&path, |bytes| bytes[..BLOCK_BYTES].copy_from_slice(&encode_header(&endless)));
+    assert!(is_invalid(&memory, "larger than a buffer can be"));
+}
+
+#[test]
+fn an_emptied_buffer_keeps_its_marks() {
+    let (temp, memory) = memory();
+    let (mut buffer, ring) = BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap();
+    buffer.note_durable(Lsn::new(40)).unwrap();
+    change(&path_of(&temp, NAME), |bytes| bytes[RING_AT..].fill(9));
+    buffer.empty();
+    drop(ring);
+    assert_eq!(marks(&memory), (5, Lsn::new(40), Lsn::new(40)));
+    let bytes = fs::read(path_of(&temp, NAME)).unwrap();
+    assert!(bytes.len() == RING_AT + 8192 && bytes[RING_AT..].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn of_other_buffers_those_of_the_same_folder_that_nobody_uses_are_removed() {
+    let (temp, memory) = memory();
+    let make = |name, header| BufferFile::create(&memory, header, name, Lsn::ZERO).unwrap().0;
+    let names = [1, 2, 3, 4].map(BufferName);
+    let kept = make(names[0], HEADER);
+    drop(make(names[1], HEADER));
+    let in_use = make(names[2], HEADER);
+    drop(make(names[3], RingHeader { home: FolderIdentity { inode: 1, ..HOME }, ..HEADER }));
+    let foreign = temp.path().join("palisade-not-a-buffer");
+    fs::write(&foreign, "x").unwrap();
+    remove_others(&memory, &kept).unwrap();
+    let are_there = names.map(|name| path_of(&temp, name).exists());
+    assert_eq!((are_there, foreign.exists()), ([true, false, true, true], true));
+    drop(in_use);
+}
+
+#[test]
+fn a_name_that_is_taken_is_an_error_and_its_file_stays() {
+    let (temp, memory) = memory();
+    fs::write(path_of(&temp, NAME), "somebody's").unwrap();
+    BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap_err();
+    assert_eq!(fs::read(path_of(&temp, NAME)).unwrap(), b"somebody's");
+}

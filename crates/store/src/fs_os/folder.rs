@@ -1,0 +1,234 @@
+//! An open folder of this machine.
+//!
+//! On Unix the folder is a descriptor, and each file is named relative to it: the path is resolved
+//! once, at open. Inside the folder links are not followed, so that no name in it stands for a file
+//! outside; and only regular files are opened, without waiting for the other end of a FIFO.
+//!
+//! Elsewhere the folder is its path.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use super::OsFile;
+use crate::fs::{Access, DiskFile, DiskFolder, FolderIdentity, not_a_file};
+
+#[cfg(not(unix))]
+pub(super) use self::by_path::OsFolder;
+#[cfg(unix)]
+pub(super) use self::unix::OsFolder;
+
+/// When the file was made, in nanoseconds since 1970; 0 where the system does not know.
+fn born(found: &Metadata) -> u64 {
+    let since = found.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+    since.and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or(0)
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::os::unix::fs::MetadataExt;
+
+    use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+    use rustix::io::{Errno, retry_on_intr};
+
+    use super::*;
+    use crate::fs_os::platform;
+
+    /// An open folder.
+    #[derive(Debug)]
+    pub(in crate::fs_os) struct OsFolder {
+        folder: File,
+        identity: FolderIdentity,
+        file_mode: u32,
+    }
+
+    impl OsFolder {
+        pub(in crate::fs_os) fn open(path: &Path, file_mode: u32) -> io::Result<OsFolder> {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let folder = retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))?;
+            let folder = File::from(folder);
+            let identity = identity(&folder.metadata()?);
+            Ok(OsFolder { folder, identity, file_mode })
+        }
+
+        /// What `errno` means for `name`: the call said that it opens no such thing, not which.
+        fn refusal(&self, name: &str, errno: Errno) -> io::Error {
+            let found = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
+            let found = found.map(|found| FileType::from_raw_mode(found.st_mode));
+            found.ok().and_then(special).map_or_else(|| errno.into(), not_a_file)
+        }
+    }
+
+    impl DiskFolder for OsFolder {
+        fn list(&self) -> io::Result<Vec<String>> {
+            let mut names = Vec::new();
+            for entry in Dir::read_from(&self.folder)? {
+                let entry = entry?;
+                let name = entry.file_name().to_bytes();
+                if name != b"." && name != b".." {
+                    names.push(String::from_utf8_lossy(name).into_owned());
+                }
+            }
+            Ok(names)
+        }
+
+        fn check_writable(&self) -> io::Result<()> {
+            use rustix::fs::Access;
+            let wanted = Access::WRITE_OK | Access::EXEC_OK;
+            Ok(rustix::fs::accessat(&self.folder, ".", wanted, AtFlags::EACCESS)?)
+        }
+
+        fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>> {
+            let kept = platform::access_flags(access);
+            let made = match access {
+                Access::WriteOrCreate | Access::Fresh => OFlags::CREATE,
+                Access::New => OFlags::CREATE | OFlags::EXCL,
+                _ => OFlags::empty(),
+            };
+            // Without NONBLOCK a FIFO would be waited for.
+            let guard = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let mode = Mode::from_raw_mode(self.file_mode as _);
+            let flags = kept | made | guard;
+            let opened = retry_on_intr(|| rustix::fs::openat(&self.folder, name, flags, mode));
+            let file = File::from(opened.map_err(|errno| self.refusal(name, errno))?);
+            let found = file.metadata()?;
+            if !found.is_file() {
+                let found = FileType::from_raw_mode(found.mode() as _);
+                return Err(not_a_file(special(found).unwrap_or("something else")));
+            }
+            rustix::fs::fcntl_setfl(&file, kept)?;
+            // Not with the open: what is no file of ours is not emptied.
+            if access == Access::Fresh && found.len() > 0 {
+                file.set_len(0)?;
+            }
+            Ok(Box::new(OsFile::new(file)))
+        }
+
+        fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+            Ok(rustix::fs::renameat(&self.folder, from, &self.folder, to)?)
+        }
+
+        fn remove(&self, name: &str) -> io::Result<()> {
+            Ok(rustix::fs::unlinkat(&self.folder, name, AtFlags::empty())?)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.folder.sync_all()
+        }
+
+        fn overwrites_in_place(&self) -> bool {
+            // XFS shares blocks only between files that were cloned on purpose; the log's are not.
+            let name = platform::file_system_of(&self.folder);
+            matches!(name.as_deref(), Some("ext4" | "xfs" | "tmpfs"))
+        }
+
+        fn identity(&self) -> FolderIdentity {
+            self.identity
+        }
+
+        fn identity_of(&self, path: &Path) -> io::Result<Option<FolderIdentity>> {
+            match std::fs::metadata(path) {
+                // While the descriptor is open, no other file gets its inode.
+                Ok(found) => Ok(Some(identity(&found))),
+                Err(error) => match Errno::from_io_error(&error) {
+                    Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+                    _ => Err(error),
+                },
+            }
+        }
+    }
+
+    fn identity(found: &Metadata) -> FolderIdentity {
+        FolderIdentity { device: found.dev(), inode: found.ino(), born: born(found) }
+    }
+
+    /// The name of a type of file that is no regular one.
+    fn special(found: FileType) -> Option<&'static str> {
+        Some(match found {
+            FileType::RegularFile | FileType::Unknown => return None,
+            FileType::Symlink => "a symbolic link",
+            FileType::Directory => "a folder",
+            FileType::Fifo => "a FIFO",
+            FileType::Socket => "a socket",
+            _ => "a device",
+        })
+    }
+}
+
+#[cfg(not(unix))]
+mod by_path {
+    use std::fs::{self, OpenOptions};
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A folder, by its path.
+    #[derive(Debug)]
+    pub(in crate::fs_os) struct OsFolder {
+        path: PathBuf,
+        identity: FolderIdentity,
+    }
+
+    impl OsFolder {
+        pub(in crate::fs_os) fn open(path: &Path, _file_mode: u32) -> io::Result<OsFolder> {
+            let found = fs::metadata(path)?;
+            if !found.is_dir() {
+                return Err(io::ErrorKind::NotADirectory.into());
+            }
+            let identity = FolderIdentity { device: 0, inode: 0, born: born(&found) };
+            Ok(OsFolder { path: path.to_path_buf(), identity })
+        }
+    }
+
+    impl DiskFolder for OsFolder {
+        fn list(&self) -> io::Result<Vec<String>> {
+            let names = fs::read_dir(&self.path)?;
+            names.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+        }
+
+        fn check_writable(&self) -> io::Result<()> {
+            // Access lists cannot be asked cheaply; the first file that is made tells.
+            Ok(())
+        }
+
+        fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>> {
+            let path = self.path.join(name);
+            if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+                return Err(not_a_file("a link, a folder or a device"));
+            }
+            let mut options = OpenOptions::new();
+            options.read(true).write(access != Access::Read);
+            options.create(matches!(access, Access::WriteOrCreate | Access::Fresh));
+            options.truncate(access == Access::Fresh);
+            options.create_new(access == Access::New);
+            Ok(Box::new(OsFile::new(options.open(path)?)))
+        }
+
+        fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+            fs::rename(self.path.join(from), self.path.join(to))
+        }
+
+        fn remove(&self, name: &str) -> io::Result<()> {
+            fs::remove_file(self.path.join(name))
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            // NTFS journals names itself and has no call that syncs a folder.
+            Ok(())
+        }
+
+        fn overwrites_in_place(&self) -> bool {
+            false
+        }
+
+        fn identity(&self) -> FolderIdentity {
+            self.identity
+        }
+
+        fn identity_of(&self, _path: &Path) -> io::Result<Option<FolderIdentity>> {
+            // The system moves no folder in which a file is open, and the lock is.
+            Ok(Some(self.identity))
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The meta file: what is on the disk at each moment, and what a reader makes of it.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::*;
+use crate::block::with_version;
+use crate::fs::Disk;
+use crate::fs_os::OsDisk;
+
+const RESERVED_AT: usize = 120;
+
+fn sample(head: u64) -> State {
+    State {
+        uuid: Uuid([3; 16]),
+        segment_bytes: 65_536,
+        buffer_bytes: 4096,
+        epoch: 2,
+        epoch_base: Lsn::new(65_536),
+        epoch_salt: 77,
+        head: Lsn::new(head),
+        checkpoint: Lsn::new(9),
+        clean_end: Lsn::new(8),
+        clean: true,
+        epochs: vec![extent(1, 0, 64), extent(2, 65_536, 65_600)],
+    }
+}
+
+fn extent(number: u64, base: u64, end: u64) -> EpochExtent {
+    EpochExtent { number, salt: number ^ 0x55, base: Lsn::new(base), end: Lsn::new(end) }
+}
+
+fn origin() -> Origin {
+    Origin {
+        boot: Some([6; 16]),
+        home: FolderIdentity { device: 1, inode: 2, born: 3 },
+        buffer: Some(BufferRef { name: BufferName(u128::MAX - 5), has_ring: true }),
+    }
+}
+
+fn meta(state: State, generation: u64) -> Meta {
+    Meta { state, origin: origin(), generation }
+}
+
+fn block(head: u64, generation: u64) -> Block {
+    encode(&meta(sample(head), generation))
+}
+
+fn folder(path: &Path) -> Folder {
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    Folder::at(&disk, path, 0o600).unwrap()
+}
+
+fn create(folder: &Folder, head: u64) -> MetaFile {
+    MetaFile::create(folder, sample(head), origin()).unwrap()
+}
+
+fn open(folder: &Folder) -> MetaFile {
+    MetaFile::open(folder, found(folder), origin())
+}
+
+fn found(folder: &Folder) -> Meta {
+    read(folder).unwrap().unwrap()
+}
+
+fn damage(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+#[cfg(unix)]
+fn inode(path: &Path) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap())
+}
+
+#[test]
+fn a_saved_state_survives_damage_of_either_copy() {
+    for at in [0, COPY_STRIDE as usize] {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = folder(temp.path());
+        let mut file = create(&folder, 0);
+        file.save(&sample(64)).unwrap();
+        damage(&temp.path().join(META), at + 100);
+        assert_eq!(found(&folder).state, sample(64));
+        assert_eq!(found(&folder).origin, origin());
+        open(&folder).save(&sample(128)).unwrap();
+        damage(&temp.path().join(META), (COPY_STRIDE as usize - at) + 100);
+        assert_eq!(found(&folder).state, sample(128));
+    }
+}
+
+#[test]
+fn the_greater_generation_counts() {
+    let temp = tempfile::tempdir().unwrap();
+    let (folder, path) = (folder(temp.path()), temp.path().join(META));
+    drop(create(&folder, 0));
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[..BLOCK_BYTES].copy_from_slice(&block(64, 2));
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(found(&folder).state, sample(64));
+    open(&folder).save(&sample(128)).unwrap();
+    assert_eq!((found(&folder).state, found(&folder).generation), (sample(128), 3));
+}
+
+/// What another process has written may not be on the medium, though it reads right.
+#[cfg(unix)]
+#[test]
+fn each_open_writes_a_new_file_and_later_saves_write_both_copies_of_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let (folder, path) = (folder(temp.path()), temp.path().join(META));
+    drop(create(&folder, 0));
+    let kept = fs::File::open(&path).unwrap();
+    let first = inode(&path);
+    let mut file = open(&folder);
+    file.save(&sample(64)).unwrap();
+    let second = inode(&path);
+    assert_ne!(second, first);
+    file.save(&sample(128)).unwrap();
+    assert_eq!(inode(&path), second);
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!(bytes.len() as u64, META_BYTES);
+    assert_eq!(bytes[..BLOCK_BYTES], bytes[COPY_STRIDE as usize..]);
+    assert!(!temp.path().join(META_TEMP).exists());
+    drop(kept);
+}
+
+#[test]
+fn files_with_copies_right_behind_each_other_are_read() {
+    for copies in [[block(64, 2), block(0, 1)], [[0; BLOCK_BYTES], block(64, 2)]] {
+        let temp = tempfile::tempdir().unwrap();
+        let (folder, path) = (folder(temp.path()), temp.path().join(META));
+        fs::write(&path, copies.concat()).unwrap();
+        assert_eq!(found(&folder).state, sample(64));
+        open(&folder).save(&sample(128)).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), META_BYTES);
+        assert_eq!(found(&folder).state, sample(128));
+    }
+}
+
+#[test]
+fn a_block_from_before_there_were_origins_and_lists_has_none() {
+    let state = State { epochs: Vec::new(), ..sample(0) };
+    let whole = encode(&meta(state.clone(), 4));
+    let early = Writer::new(MAGIC).bytes(&whole[24..RESERVED_AT + 8]).seal();
+    let found = decode(&early).unwrap();
+    assert_eq!((found.state, found.origin, found.generation), (state, Origin::default(), 4));
+}
+
+#[test]
+fn origins_come_back_as_they_were() {
+    let others = [
+        Origin::default(),
+        Origin { boot: None, ..origin() },
+        Origin { buffer: None, ..origin() },
+        Origin {
+            buffer: Some(BufferRef { name: BufferName(1), has_ring: false }),
+            ..Origin::default()
+        },
+    ];
+    for origin in others {
+        let meta = Meta { origin, ..meta(sample(0), 1) };
+        assert_eq!(decode(&encode(&meta)), Ok(meta));
+    }
+}
+
+fn decoded(state: &State) -> State {
+    decode(&encode(&meta(state.clone(), 1))).unwrap().state
+}
+
+#[test]
+fn a_list_of_epochs_comes_back_as_long_as_it_fits_into_the_block() {
+    for count in [0, 1, MAX_EPOCHS as u64, MAX_EPOCHS as u64 + 1] {
+        let epochs = (1..=count).map(|n| extent(n, n * 65_536, n * 65_536 + 8)).collect();
+        let state = State { epochs, ..sample(0) };
+        let expected = if count <= MAX_EPOCHS as u64 { state.epochs.clone() } else { vec![] };
+        assert_eq!(decoded(&state), State { epochs: expected, ..state }, "{count} epochs");
+    }
+}
+
+#[test]
+fn no_list_lies_beside_a_cleared_flag() {
+    let state = State { clean: false, ..sample(0) };
+    assert_eq!(decoded(&state), State { epochs: Vec::new(), ..state });
+}
+
+/// The offsets of docs/format.md, and zeros between the other fields and the list.
+#[test]
+fn the_list_has_its_place_in_the_block_and_zeros_there_are_none() {
+    let block = block(0, 1);
+    let field = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
+    assert!(block[200..LIST_AT].iter().all(|byte| *byte == 0));
+    let second = [2, 2 ^ 0x55, 65_536, 65_600];
+    assert_eq!((field(256), [296, 304, 312, 320].map(field)), (2, second));
+    let old = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).seal();
+    assert_eq!(decode(&old).unwrap().state.epochs, []);
+    let endless = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).u64(MAX_EPOCHS as u64 + 1);
+    assert_eq!(decode(&endless.seal()), Err(Fault::Damaged));
+}
+
+/// A bit of the list is as much worth as any other of its copy.
+#[test]
+fn a_copy_whose_list_is_damaged_counts_as_damaged() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = folder(temp.path());
+    drop(create(&folder, 0));
+    damage(&temp.path().join(META), LIST_AT + 20);
+    assert_eq!(found(&folder).state, sample(0), "the other copy has it");
+    damage(&temp.path().join(META), COPY_STRIDE as usize + LIST_AT + 20);
+    assert_eq!(read(&folder).unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+/// A whole block with another value in the field at 120.
+fn with_reserved(block: Block, value: u64) -> Block {
+    Writer::new(MAGIC)
+        .bytes(&block[24..RESERVED_AT])
+        .u64(value)
+        .bytes(&block[RESERVED_AT + 8..])
+        .seal()
+}
+
+#[test]
+fn what_is_wrong_with_the_file_decides_the_kind() {
+    let whole = block(0, 1);
+    let mut damaged = whole;
+    damaged[50] ^= 1;
+    let newer = with_version(whole, 9);
+    let other_way = with_reserved(whole, 2);
+    assert!(decode(&with_reserved(whole, 1)).is_ok());
+    let foreign = [b'x'; BLOCK_BYTES];
+    let cases = [
+        (vec![damaged, damaged], ErrorKind::Corrupt),
+        (vec![damaged, foreign], ErrorKind::Corrupt),
+        (vec![foreign, foreign], ErrorKind::Foreign),
+        (vec![], ErrorKind::Foreign),
+        (vec![newer, newer], ErrorKind::Unsupported),
+        (vec![newer, whole], ErrorKind::Unsupported),
+        (vec![other_way, other_way], ErrorKind::Unsupported),
+        (vec![whole, other_way], ErrorKind::Unsupported),
+        (vec![damaged], ErrorKind::Corrupt),
+    ];
+    for (copies, kind) in cases {
+        let temp = tempfile::tempdir().unwrap();
+        fs::write(temp.path().join(META), copies.concat()).unwrap();
+        assert_eq!(read(&folder(temp.path())).unwrap_err().kind(), kind);
+    }
+}

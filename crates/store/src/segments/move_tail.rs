@@ -1,0 +1,119 @@
+//! The end of the log moves into new files, because a write or sync of the old ones may have failed.
+//!
+//! A copy is written to a new file, which is synced before it takes the segment's name: at each
+//! moment the name stands for a file that has all of the bytes. So power loss in the middle takes
+//! nothing, where writing the same bytes again in place could tear what is durable (M1), or reach the
+//! medium never.
+
+use palisade_core::store::{Epoch, SegmentHeader, TailSource};
+use palisade_core::{Lsn, Result};
+
+use super::{Maker, Segments, take_number};
+use crate::folder::{segment_name, spare_name};
+use crate::fs::{Access, DiskFile, write_bytes};
+use crate::header;
+use crate::segment_file::LOG_AT;
+
+/// Bytes of a segment that are copied at a time.
+const COPY_BYTES: u64 = 1 << 20;
+
+/// The bytes that one segment is to have.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    number: u64,
+    /// Where the bytes of the source begin: below, the old file has them.
+    from: Lsn,
+    to: Lsn,
+}
+
+impl Segments {
+    /// Moves `[from, to)` of `epoch`, as [`Store::move_tail`](palisade_core::store::Store::move_tail)
+    /// says. One file at a time is enough: the old one's space comes back.
+    pub(crate) fn move_tail(
+        &self,
+        epoch: &Epoch,
+        from: Lsn,
+        to: Lsn,
+        source: &mut TailSource<'_>,
+    ) -> Result<()> {
+        let mut maker = self.maker.lock();
+        let (first, _) = self.split(from);
+        let (last, _) = self.split(Lsn::new(to.as_u64() - 1));
+        self.distrust_what_was_found(&mut maker, last + 1)?;
+        *self.found.lock() = None;
+        for number in first..=last {
+            let (base, end) = (self.start_of(number), self.start_of(number + 1));
+            let part = Part { number, from: from.max(base), to: to.min(end) };
+            self.move_segment(&mut maker, epoch, part, source)
+                .map_err(|error| error.at_segment(number))?;
+        }
+        Ok(())
+    }
+
+    fn move_segment(
+        &self,
+        maker: &mut Maker,
+        epoch: &Epoch,
+        part: Part,
+        source: &mut TailSource<'_>,
+    ) -> Result<()> {
+        let spare = take_number(maker);
+        let copied = self
+            .copy_into(spare, epoch, part, source)
+            .and_then(|()| self.folder.rename(&spare_name(spare), &segment_name(part.number)));
+        copied.map_err(|error| self.discard_spare(maker, spare, error))?;
+        self.forget(part.number);
+        self.folder.sync()
+    }
+
+    fn copy_into(
+        &self,
+        spare: u64,
+        epoch: &Epoch,
+        part: Part,
+        source: &mut TailSource<'_>,
+    ) -> Result<()> {
+        let name = spare_name(spare);
+        let file = self.folder.open(&name, Access::Fresh)?;
+        let unwritten = |error| self.folder.error("write the copy of a segment", &name, error);
+        self.copy_old(file.as_ref(), &name, epoch, part)?;
+        let base = self.start_of(part.number);
+        let (mut at, mut piece) = (part.from, Vec::new());
+        while at < part.to {
+            piece.clear();
+            let end = source(at, part.to, &mut piece)?;
+            write_bytes(file.as_ref(), LOG_AT + at.bytes_since(base), &piece).map_err(unwritten)?;
+            at = end;
+        }
+        file.sync_data().map_err(unwritten)
+    }
+
+    /// The header, and the old file's bytes below the part. Without an old file, one that the log
+    /// buffer alone holds, the part begins with the segment.
+    fn copy_old(&self, file: &dyn DiskFile, name: &str, epoch: &Epoch, part: Part) -> Result<()> {
+        let unwritten = |error| self.folder.error("write the copy of a segment", name, error);
+        let base = self.start_of(part.number);
+        let Some(old) = self.file_to_read(part.number)? else {
+            let (number, salt) = (part.number, epoch.salt);
+            let header =
+                SegmentHeader { number, base, epoch: epoch.number, salt, predecessor: None };
+            let block = header::encode(&header, self.shape.uuid, self.shape.segment_bytes);
+            return write_bytes(file, 0, &block).map_err(unwritten);
+        };
+        let unread = |error| self.named("read the segment", part.number, error);
+        write_bytes(file, 0, &old.read_header().map_err(unread)?).map_err(unwritten)?;
+        let len = part.from.bytes_since(base);
+        let mut piece = vec![0; COPY_BYTES.min(len) as usize];
+        let mut at = 0;
+        while at < len {
+            let wanted = (len - at).min(COPY_BYTES) as usize;
+            let read = old.read(at, &mut piece[..wanted]).map_err(unread)?;
+            if read == 0 {
+                break;
+            }
+            write_bytes(file, LOG_AT + at, &piece[..read]).map_err(unwritten)?;
+            at += read as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! The callback for released segments: it gets each before the log loses it.
+//!
+//! An epoch that ended inside a segment leaves bytes behind its end that may look like records.
+//! The store remembers these dead ranges from the open on, as the headers name them, because such
+//! a header may rot before its segment is released.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use palisade_core::store::SegmentHeader;
+use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
+
+use super::{Segments, check_header};
+use crate::folder::segment_name;
+use crate::segment_file::{LOG_AT, SegmentFile};
+
+/// A callback that gets each segment before the log gives it up, for example to copy it.
+///
+/// [`FileOptions::on_release`](crate::FileOptions) sets it; [`Archive`](crate::Archive) implements
+/// it.
+pub trait OnRelease: fmt::Debug + Send + Sync {
+    /// Takes a segment that [`truncate_before`](palisade_core::Wal::truncate_before) releases. When
+    /// this returns `Ok`, the log recycles or removes the segment's file.
+    ///
+    /// The thread that releases calls it: one that truncates, or one that drops the last reader of
+    /// the segment. The calls come one at a time, with the segments in ascending order, under no
+    /// lock of the store: other threads append, commit and read meanwhile. The callback must not
+    /// call `truncate_before`, `truncate_after` or `close` of the same log; in other threads these
+    /// calls wait for it.
+    ///
+    /// Neither an open nor `truncate_after` calls it: what they free holds no records of the log.
+    /// After a crash the next truncation releases what is left below the head, so the callback may
+    /// get a segment twice.
+    ///
+    /// # Errors
+    /// If it fails, that segment and all above it stay. `truncate_before` returns the error, though
+    /// the head has moved; the next truncation tries again.
+    fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()>;
+}
+
+impl<T: OnRelease + ?Sized> OnRelease for Arc<T> {
+    fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
+        (**self).released(segment)
+    }
+}
+
+/// A segment that the log is about to give up: what it is, and its bytes.
+#[derive(Debug)]
+pub struct ReleasedSegment<'a> {
+    /// The identity of the log.
+    pub uuid: Uuid,
+    /// Bytes of log in a segment of this log.
+    pub segment_bytes: u64,
+    /// The segment's number, its base LSN, and its epoch.
+    pub header: SegmentHeader,
+    /// Exclusive end of the segment's records: the segment's end, or, if its epoch ended in it,
+    /// that epoch's end.
+    pub end: Lsn,
+    block: Vec<u8>,
+    file: &'a SegmentFile,
+}
+
+impl ReleasedSegment<'_> {
+    /// The name of the segment's file. With the log's UUID it names these bytes for ever.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        segment_name(self.header.number)
+    }
+
+    /// How many bytes [`reader`](ReleasedSegment::reader) gives.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        LOG_AT + self.end.bytes_since(self.header.base)
+    }
+
+    /// Reads the segment's file from its beginning: the header's block of 4096 bytes, then the
+    /// log's bytes up to `end`. What the file does not have of them, which can be the rest of a
+    /// padding, reads as zeros. The checksums of records are not looked at.
+    #[must_use]
+    pub fn reader(&self) -> impl Read {
+        let log = LogBytes { file: self.file, at: 0 };
+        self.block.as_slice().chain(log).chain(io::repeat(0)).take(self.file_bytes())
+    }
+}
+
+struct LogBytes<'a> {
+    file: &'a SegmentFile,
+    at: u64,
+}
+
+impl Read for LogBytes<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(self.at, into)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+impl Segments {
+    /// Remembers that no record lies in `[from, to)`, where an epoch ended and the next one began.
+    pub(super) fn note_dead(&self, from: Lsn, to: Lsn) {
+        if self.on_release.is_some() {
+            self.dead.lock().insert((from, to));
+        }
+    }
+
+    /// Remembers the dead ranges that the headers of all segments name.
+    pub(super) fn note_all_dead(&self) -> Result<()> {
+        if self.on_release.is_none() {
+            return Ok(());
+        }
+        for header in self.list()?.into_iter().filter_map(|segment| segment.header.ok()) {
+            if let Some(before) = header.predecessor {
+                self.note_dead(before.end, header.base);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the segments `numbers`, ascending, to the callback. If it fails for one, removes that
+    /// one and all behind it from `numbers`.
+    pub(super) fn hand_out(&self, numbers: &mut Vec<u64>) -> Result<()> {
+        let (Some(callback), Some(&first)) = (&self.on_release, numbers.first()) else {
+            return Ok(());
+        };
+        self.dead.lock().retain(|(_, base)| self.start_of(first) < *base);
+        for (index, &number) in numbers.iter().enumerate() {
+            if let Err(error) = self.hand_out_one(callback.as_ref(), number) {
+                numbers.truncate(index);
+                return Err(error.at_segment(number));
+            }
+        }
+        Ok(())
+    }
+
+    fn hand_out_one(&self, callback: &dyn OnRelease, number: u64) -> Result<()> {
+        let end = self.end_of_records(number);
+        if end <= self.start_of(number) {
+            return Ok(());
+        }
+        let Some(file) = self.file_to_read(number)? else { return Ok(()) };
+        let block = file
+            .read_header()
+            .map_err(|error| self.named("read the segment's header", number, error))?;
+        let found = check_header(&self.folder, &block, &self.shape, number)?;
+        let header = found.header.map_err(|text| {
+            let text =
+                format!("the header of a segment that is released does not validate: {text}");
+            self.located(Error::new(ErrorKind::Corrupt, text), number)
+        })?;
+        callback.released(&ReleasedSegment {
+            uuid: self.shape.uuid,
+            segment_bytes: self.shape.segment_bytes,
+            header,
+            end,
+            block,
+            file: &file,
+        })
+    }
+
+    /// Where the records of segment `number` end; its base or below, if it has none.
+    fn end_of_records(&self, number: u64) -> Lsn {
+        let (base, end) = (self.start_of(number), self.start_of(number + 1));
+        let dead = self.dead.lock();
+        let inside = dead.iter().filter(|(from, to)| *from < end && base < *to);
+        inside.map(|(from, _)| *from).min().unwrap_or(end)
+    }
+}

@@ -1,0 +1,149 @@
+//! Which files may be used again.
+//!
+//! After a failed write or sync of a file the operating system may show bytes that never reach the
+//! medium, and may take and sync a rewrite of them without effect. So a file in which a write or
+//! sync failed is never trusted again: its bytes that were durable before are read, nothing is
+//! written to it any more, and it is removed instead of recycled. Whether one failed, only the
+//! process knows that made the call, so trust needs an unbroken chain of clean ends:
+//!
+//! | file | trusted |
+//! |---|---|
+//! | a spare or segment that this process has made | until a write or sync of it fails |
+//! | found after a clean end, a spare or a segment of the running epoch | likewise: each earlier process of the epoch has made, synced and closed it without a failure |
+//! | found after any other end, or of an earlier epoch | never: its spares are removed at the open, its segments when they are released |
+//!
+//! A failed write or sync of a segment poisons the log, so its process makes no clean end. A spare
+//! in which one failed is removed at once; where even that fails, no clean end is made before it
+//! has gone.
+
+use palisade_core::{Error, Result};
+
+use super::{Maker, Segments};
+use crate::folder::{RESERVE, spare_name};
+use crate::fs::Access;
+use crate::meta::META_BYTES;
+use crate::segment_file::LOG_AT;
+
+/// What an open needs beside the copy of a segment: two headers, and the meta file.
+const RESERVE_LEAST: u64 = 2 * LOG_AT + META_BYTES;
+
+/// What is known of the files of a folder.
+#[derive(Debug)]
+pub(super) struct Trust {
+    /// Spares that the open has found and not judged yet.
+    found: Vec<u64>,
+    /// Segments below are not recycled.
+    from: u64,
+    /// Spares in which a write or sync failed, and which could not be removed.
+    failed: Vec<u64>,
+    /// Bytes of the reserve, 0 without one.
+    reserve_bytes: u64,
+}
+
+impl Default for Trust {
+    fn default() -> Trust {
+        Trust { found: Vec::new(), from: u64::MAX, failed: Vec::new(), reserve_bytes: 0 }
+    }
+}
+
+impl Trust {
+    pub(super) fn found(&mut self, spares: Vec<u64>) {
+        self.found = spares;
+    }
+
+    /// Whether the file of segment `number` may become a spare.
+    pub(super) fn may_recycle(&self, number: u64) -> bool {
+        number >= self.from
+    }
+}
+
+impl Segments {
+    /// The log was closed, and its epoch goes on, whose first segment is `first`.
+    pub(super) fn trust_what_was_found(&self, maker: &mut Maker, first: u64) -> Result<()> {
+        maker.trust.from = first;
+        maker.trust.reserve_bytes = self.file_bytes(RESERVE)?;
+        for number in std::mem::take(&mut maker.trust.found) {
+            if self.file_bytes(&spare_name(number))? >= LOG_AT + self.shape.first_step_bytes() {
+                maker.spares.insert(number);
+            } else {
+                self.folder.remove_if_there(&spare_name(number))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The log was not closed. Removes the spares, and the reserve for the space that the open needs;
+    /// the next epoch's first segment is `first`.
+    pub(super) fn distrust_what_was_found(&self, maker: &mut Maker, first: u64) -> Result<()> {
+        maker.trust.from = first;
+        while let Some(number) = maker.trust.found.last().copied() {
+            self.folder.remove_if_there(&spare_name(number))?;
+            maker.trust.found.pop();
+        }
+        self.folder.remove_if_there(RESERVE)
+    }
+
+    /// Takes space for the next open, which has to come through on a full disk: it copies the log's
+    /// last segment, of which `used` bytes are in use, begins another one and writes a meta file.
+    pub(crate) fn keep_reserve(&self, used: u64) -> Result<()> {
+        let mut maker = self.maker.lock();
+        let copied = used.max(self.shape.first_step_bytes()).min(self.shape.segment_bytes);
+        if maker.trust.reserve_bytes >= RESERVE_LEAST + copied {
+            return Ok(());
+        }
+        self.check_in_place()?;
+        // Twice what is in use, so that a growing segment asks for it a few times only.
+        let copied = copied.max(2 * used).min(self.shape.segment_bytes);
+        let bytes = RESERVE_LEAST + copied;
+        let made = self.folder.open(RESERVE, Access::WriteOrCreate).and_then(|file| {
+            let allocated = file.allocate(bytes).and_then(|()| file.sync_data());
+            allocated.map_err(|error| self.folder.error("reserve space", RESERVE, error))?;
+            self.folder.sync()
+        });
+        maker.trust.reserve_bytes = if made.is_ok() { bytes } else { 0 };
+        if made.is_err() {
+            self.folder.remove_if_there(RESERVE)?;
+        }
+        made
+    }
+
+    /// Gives the reserve's space back; says whether there was any.
+    pub(crate) fn give_up_reserve(&self) -> bool {
+        let mut maker = self.maker.lock();
+        let had_reserve = std::mem::take(&mut maker.trust.reserve_bytes) > 0;
+        had_reserve && self.folder.remove_if_there(RESERVE).is_ok()
+    }
+
+    /// Removes a spare in which `error` was met, and gives the error back.
+    pub(super) fn discard_spare(&self, maker: &mut Maker, number: u64, error: Error) -> Error {
+        self.remove_spare(maker, number);
+        error
+    }
+
+    /// Removes a spare for good; says whether it has gone.
+    pub(super) fn remove_spare(&self, maker: &mut Maker, number: u64) -> bool {
+        let is_gone = self.folder.remove_if_there(&spare_name(number)).is_ok();
+        if !is_gone {
+            maker.trust.failed.push(number);
+        }
+        is_gone
+    }
+
+    /// Before a clean end: what the next process finds is to be trusted.
+    ///
+    /// # Errors
+    /// What keeps a spare in which a write or sync failed from being removed.
+    pub(crate) fn remove_what_failed(&self) -> Result<()> {
+        let mut maker = self.maker.lock();
+        while let Some(number) = maker.trust.failed.last().copied() {
+            self.folder.remove_if_there(&spare_name(number))?;
+            maker.trust.failed.pop();
+        }
+        Ok(())
+    }
+
+    fn file_bytes(&self, name: &str) -> Result<u64> {
+        let Some(file) = self.folder.open_if_there(name, Access::Read)? else { return Ok(0) };
+        file.len().map_err(|error| self.folder.error("look at the file", name, error))
+    }
+}
