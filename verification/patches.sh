@@ -57,6 +57,7 @@ target_of_letter() {
         n) echo "palisade --test next_boot" ;;
         m) echo "palisade --test many_segments" ;;
         s) echo "palisade-store --lib" ;;
+        c) echo "palisade-core --lib" ;;
     esac
 }
 
@@ -114,7 +115,7 @@ tests_of_row() {
     read -ra words <<<"$1"
     for ((index = 0; index < ${#words[@]}; index++)); do
         word=${words[index]%,}
-        if [[ $word == [apwsbnm] && ${words[index + 1]:-} == \`* ]]; then
+        if [[ $word == [apwscbnm] && ${words[index + 1]:-} == \`* ]]; then
             letter=$word
         elif [[ $word == \`*\` ]]; then
             echo "$(target_of_letter "$letter") ${word//\`/}"

@@ -268,6 +268,13 @@ impl Header {
         self.kind == Kind::Padding || crc32c_append(0, payload) == self.payload_checksum
     }
 
+    /// Whether the log can have written this header at `at`: no watermark lies below 0. Of what
+    /// passes for a header by chance, next to nothing does.
+    #[must_use]
+    pub fn fits_at(&self, at: Lsn) -> bool {
+        self.durable_lag == LAG_UNKNOWN || self.durable_lag <= at.as_u64()
+    }
+
     /// The durable watermark that this frame at `at` is evidence of, if it says.
     #[must_use]
     pub fn durable(&self, at: Lsn) -> Option<Lsn> {

@@ -4,6 +4,7 @@
 //! being read: what fails to validate is read again, and what has sunk below the head meanwhile
 //! is gone, not corrupt.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::reader::{EpochSpan, FrameReader, Records};
@@ -236,9 +237,10 @@ impl Inspector {
     /// records validate there.
     fn look_behind(&self, from: Lsn, bad: &mut Vec<BadPlace>) -> Result<u64> {
         let segment_bytes = self.store.state()?.segment_bytes;
+        let mut known: BTreeSet<u64> = bad.iter().map(|bad| bad.segment).collect();
         let (records, _) = self.salvage(Some(from))?.count(|gap| {
             let segment = gap.from.segment(segment_bytes);
-            if bad.iter().all(|known| known.segment != segment) {
+            if known.insert(segment) {
                 bad.push(BadPlace { lsn: gap.from, segment });
             }
         })?;

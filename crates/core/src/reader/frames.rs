@@ -221,27 +221,45 @@ impl FrameReader {
         Ok(count)
     }
 
-    /// The first place in `[from, to)`, one segment's, with a whole frame that is no member.
-    pub(crate) fn find(&mut self, from: Lsn, to: Lsn, seed: EpochSeed) -> Result<Option<Lsn>> {
+    /// The first whole frame in `[from, to)`, one segment's, that is no member, of one of the epochs.
+    ///
+    /// A header that validates was written for its place: no other frame begins in the bytes that it
+    /// claims. Where they are not as it says, or it is a member, the search goes on behind them. So
+    /// no byte is read into two checksums, whatever the headers say, and the search is linear.
+    pub(crate) fn find(
+        &mut self,
+        from: Lsn,
+        to: Lsn,
+        seeds: &[EpochSeed],
+    ) -> Result<Option<(Lsn, Header)>> {
         let mut at = from;
         while at < to {
             self.load(at, HEADER_BYTES)?;
             if self.bytes_from(at).len() < ALIGN_BYTES as usize {
                 return Ok(None);
             }
-            at = self.next_header(at, seed);
-            if at < to && self.frame(at, seed)?.is_some_and(|header| !header.is_member) {
-                return Ok(Some(at));
+            at = self.next_header(at, seeds);
+            if at >= to {
+                break;
             }
-            at = at.plus(ALIGN_BYTES);
+            let mut claimed = ALIGN_BYTES;
+            for seed in seeds {
+                let header = self.header(at, *seed)?;
+                let Some(header) = header.filter(|header| header.fits_at(at)) else { continue };
+                if !header.is_member && self.frame(at, *seed)?.is_some() {
+                    return Ok(Some((at, header)));
+                }
+                claimed = claimed.max(header.frame_bytes);
+            }
+            at = at.plus(claimed);
         }
         Ok(None)
     }
 
-    /// The first place at or above `at` where a header validates, or the last one that could be
-    /// looked at before more has to be read. There are 8 bytes at `at`, and a header's if the
-    /// store has them.
-    fn next_header(&self, at: Lsn, seed: EpochSeed) -> Lsn {
+    /// The first place at or above `at` where a header of one of the epochs validates, or the last
+    /// one that could be looked at before more has to be read. There are 8 bytes at `at`, and a
+    /// header's if the store has them.
+    fn next_header(&self, at: Lsn, seeds: &[EpochSeed]) -> Lsn {
         let bytes = self.bytes_from(at);
         let word_bytes = size_of::<Word>();
         let last = (bytes.len().max(HEADER_BYTES) - HEADER_BYTES) / word_bytes;
@@ -252,7 +270,9 @@ impl FrameReader {
             offset += headless_bytes(&bytes[offset..], room).min(end - offset);
             let here = at.plus(offset as u64);
             let room = self.segment_end.bytes_since(here);
-            if offset < end && Header::decode(&bytes[offset..], seed, here, room).is_some() {
+            let validates =
+                |seed: &EpochSeed| Header::decode(&bytes[offset..], *seed, here, room).is_some();
+            if offset < end && seeds.iter().any(validates) {
                 return here;
             }
             offset += word_bytes;

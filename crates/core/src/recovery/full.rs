@@ -87,7 +87,8 @@ fn jobs(survey: &Survey, to: Lsn) -> Vec<Job> {
         newest.end = to;
     }
     let job = |header: &SegmentHeader| {
-        let span = spans.iter().find(|span| span.epoch == header.epoch)?;
+        let index = spans.binary_search_by_key(&header.epoch, |span| span.epoch).ok()?;
+        let span = spans[index];
         let from = header.base.max(span.base).max(head);
         let to = header.base.plus(segment_bytes).min(span.end);
         (from < to).then_some(Job { segment: header.number, from, to, seed: span.seed })

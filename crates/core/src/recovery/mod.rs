@@ -18,8 +18,11 @@
 //! evidence. A bad place at or above the floor is a torn tail; below, corruption.
 
 mod closed;
+mod dead;
 mod decision;
 mod examine;
+#[cfg(all(test, not(loom)))]
+mod forged_tests;
 pub(crate) mod full;
 mod report;
 mod ring;

@@ -13,11 +13,20 @@ pub(crate) struct OldRing {
     memory: Memory,
     segment_bytes: u64,
     scratch: Vec<u8>,
+    /// How many bytes were copied out of the ring.
+    #[cfg(test)]
+    pub(super) copied: u64,
 }
 
 impl OldRing {
     pub(crate) fn new(memory: Memory, segment_bytes: u64) -> OldRing {
-        OldRing { memory, segment_bytes, scratch: Vec::new() }
+        OldRing {
+            memory,
+            segment_bytes,
+            scratch: Vec::new(),
+            #[cfg(test)]
+            copied: 0,
+        }
     }
 
     pub(crate) fn ring_bytes(&self) -> u64 {
@@ -41,7 +50,9 @@ impl OldRing {
 
     /// The first whole frame above `at` that is not a member of a batch.
     ///
-    /// The bytes that were never written to a segment lie within one lap of `at`.
+    /// The bytes that were never written to a segment lie within one lap of `at`. Behind a header
+    /// that validates, and whose frame is none of these, the search goes on behind the frame, as in
+    /// [`FrameReader::find`](crate::reader::FrameReader::find).
     pub(crate) fn find_after(&mut self, at: Lsn, seed: EpochSeed) -> Option<(Lsn, Header)> {
         let end = at.plus(self.ring_bytes());
         let longest = WINDOW_BYTES.min(self.memory.len().saturating_sub(HEADER_BYTES));
@@ -52,23 +63,25 @@ impl OldRing {
             window.clear();
             window.extend_from_slice(self.bytes(from, len + HEADER_BYTES));
             let mut offset = 0;
-            while let Some(next) =
-                self.header_within(&window[offset..], from.plus(offset as u64), seed)
-            {
+            while let Some((next, header)) = self.header_within(
+                &window[offset.min(window.len())..],
+                from.plus(offset as u64),
+                seed,
+            ) {
                 let here = from.plus((offset + next) as u64);
-                if let Some(header) = self.frame(here, seed).filter(|header| !header.is_member) {
+                if !header.is_member && self.frame(here, seed).is_some() {
                     return Some((here, header));
                 }
-                offset += next + ALIGN_BYTES as usize;
+                offset += next + header.frame_bytes as usize;
             }
-            from = from.plus(len as u64);
+            from = from.plus(len.max(offset) as u64);
         }
         None
     }
 
     /// Where in `window`, which lies at `from` and whose last bytes are for a header's rest only, a
-    /// header validates.
-    fn header_within(&self, window: &[u8], from: Lsn, seed: EpochSeed) -> Option<usize> {
+    /// header validates, and which.
+    fn header_within(&self, window: &[u8], from: Lsn, seed: EpochSeed) -> Option<(usize, Header)> {
         let len = window.len().checked_sub(HEADER_BYTES)?;
         let mut offset = 0;
         while offset < len {
@@ -76,8 +89,10 @@ impl OldRing {
             offset += headless_bytes(&window[offset..], room).min(len - offset);
             let here = from.plus(offset as u64);
             let bytes = &window[offset..];
-            if offset < len && Header::decode(bytes, seed, here, self.room(here)).is_some() {
-                return Some(offset);
+            let header =
+                Header::decode(bytes, seed, here, self.room(here)).filter(|_| offset < len);
+            if let Some(header) = header.filter(|header| header.fits_at(here)) {
+                return Some((offset, header));
             }
             offset += ALIGN_BYTES as usize;
         }
@@ -95,6 +110,10 @@ impl OldRing {
     pub(crate) fn bytes(&mut self, at: Lsn, len: usize) -> &[u8] {
         self.scratch.clear();
         let len = len.min(self.memory.len());
+        #[cfg(test)]
+        {
+            self.copied += len as u64;
+        }
         let scratch = &mut self.scratch;
         // SAFETY:
         // - length: cut to the memory's above.

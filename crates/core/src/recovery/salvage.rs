@@ -9,6 +9,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::dead::DeadRanges;
 use super::report::LostRange;
 use super::survey::Found;
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
@@ -62,8 +63,8 @@ pub struct Salvage {
     reader: FrameReader,
     stretches: Vec<Stretch>,
     stretch: usize,
-    /// Ranges that are no part of the log, ascending.
-    dead: Vec<(Lsn, Lsn)>,
+    /// Ranges that are no part of the log.
+    dead: DeadRanges,
     at: Lsn,
     /// All below was given or reported as a gap.
     told: Lsn,
@@ -227,28 +228,13 @@ impl Salvage {
                 return Ok(Some((at, header)));
             }
         }
-        let mut first: Option<(Lsn, Header)> = None;
-        for seed in seeds {
-            let before = first.map_or(to, |(found, _)| found);
-            let Some(found) = self.reader.find(at, before, *seed)? else { continue };
-            let header = self.reader.header(found, *seed)?;
-            first = header.map(|header| (found, header)).or(first);
-        }
-        Ok(first)
+        self.reader.find(at, to, seeds)
     }
 
     /// The first part of the log between what was told and `to`.
     fn gap_before(&self, to: Lsn) -> Option<Gap> {
-        let mut from = self.told;
-        for (dead_from, dead_to) in &self.dead {
-            if from >= *dead_from {
-                from = from.max(*dead_to);
-                continue;
-            }
-            if *dead_from < to {
-                return Some(Gap { from, to: *dead_from });
-            }
-        }
+        let (from, next) = self.dead.alive_from(self.told);
+        let to = next.map_or(to, |next| next.min(to));
         (from < to).then_some(Gap { from, to })
     }
 }
@@ -268,26 +254,20 @@ pub(crate) fn lost_beyond(
 ) -> Result<LostRange> {
     let salvage = Salvage::new(store, Some(from), read_ahead_bytes)?;
     let dead = &salvage.dead;
-    let is_cut = |end: Lsn| dead.iter().any(|(from, to)| *from < end && end < *to);
-    let ends = dead.iter().map(|(end, _)| *end).filter(|end| !is_cut(*end));
+    let ends = dead.ends().filter(|end| !dead.hold(*end));
     let mut to = ends.fold(floor.max(from), Lsn::max);
     let (readable_records, end) = salvage.count(|gap| to = to.max(gap.to))?;
     Ok(LostRange { from, to: to.max(end), readable_records })
 }
 
-fn stretches(found: &Found, dead: &[(Lsn, Lsn)], from: Lsn) -> Vec<Stretch> {
+fn stretches(found: &Found, dead: &DeadRanges, from: Lsn) -> Vec<Stretch> {
     let mut stretches = Vec::new();
-    for (index, segment) in found.segments.iter().enumerate() {
+    for (segment, seeds) in found.segments.iter().zip(found.seeds()) {
         let base = Lsn::new(segment.number * found.state.segment_bytes);
         let from = base.max(from);
-        let mut to = base.plus(found.state.segment_bytes);
-        for (dead_from, dead_to) in dead {
-            if *dead_from < to && to <= *dead_to {
-                to = *dead_from;
-            }
-        }
+        let to = dead.end_below(base.plus(found.state.segment_bytes));
         if from.plus(ALIGN_BYTES) <= to {
-            stretches.push(Stretch { from, to, seeds: found.seeds_near(index) });
+            stretches.push(Stretch { from, to, seeds });
         }
     }
     stretches

@@ -266,11 +266,11 @@ impl Scanner {
         for number in self.survey.newest_segments() {
             let base = Lsn::new(number * segment_bytes);
             let end = base.plus(segment_bytes);
-            let mut at = base.max(scan.end.plus(8));
+            // What a torn record holds is its own: no other begins in it.
+            let mut at = base.max(last_valid).max(scan.end.plus(ALIGN_BYTES));
             while at < end
-                && let Some(found) = self.reader.find(at, end, self.newest.seed)?
+                && let Some((found, header)) = self.reader.find(at, end, &[self.newest.seed])?
             {
-                let Some(header) = self.reader.header(found, self.newest.seed)? else { break };
                 scan.floor = scan.floor.max(header.durable(found).unwrap_or(Lsn::ZERO));
                 at = found.plus(header.frame_bytes);
                 last_valid = last_valid.max(at);

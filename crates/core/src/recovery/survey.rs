@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::dead::DeadRanges;
 use crate::frame::EpochSeed;
 use crate::reader::{EpochSpan, FrameReader};
 use crate::store::{Predecessor, ReadStore, Segment, SegmentHeader, State};
@@ -56,13 +57,9 @@ impl Found {
         Ok(Found { state, segments })
     }
 
-    /// The ranges between one epoch's end and the next one's base, ascending.
-    pub(crate) fn dead_ranges(&self) -> Vec<(Lsn, Lsn)> {
-        let valid = self.segments.iter().filter_map(|segment| segment.header.as_ref().ok());
-        let dead = |header: &SegmentHeader| Some((header.predecessor?.end, header.base));
-        let mut dead: Vec<(Lsn, Lsn)> = valid.filter_map(dead).collect();
-        dead.sort_unstable();
-        dead
+    /// The ranges between one epoch's end and the next one's base.
+    pub(crate) fn dead_ranges(&self) -> DeadRanges {
+        DeadRanges::of(self.segments.iter().filter_map(|segment| segment.header.as_ref().ok()))
     }
 
     /// The epochs, ascending, as far as headers tell of them: the newest has no end. Where nothing
@@ -74,10 +71,8 @@ impl Found {
     pub(crate) fn lives(&self, place: &str) -> Result<Vec<EpochSpan>> {
         let State { uuid, segment_bytes, .. } = self.state;
         let dead = self.dead_ranges();
-        let is_dead = |header: &SegmentHeader| {
-            let end = header.base.plus(segment_bytes);
-            dead.iter().any(|(from, to)| header.base >= *from && end <= *to)
-        };
+        let is_dead =
+            |header: &SegmentHeader| dead.cover(header.base, header.base.plus(segment_bytes));
         let valid = self.segments.iter().filter_map(|segment| segment.header.as_ref().ok());
         let mut spans: Vec<EpochSpan> = Vec::new();
         for header in valid.filter(|header| !is_dead(header)) {
@@ -97,23 +92,35 @@ impl Found {
         Ok(spans)
     }
 
-    /// The seed of the segment at `index`; where its header is damaged, those of the nearest
-    /// segments on either side, and the running epoch's.
-    pub(crate) fn seeds_near(&self, index: usize) -> Vec<EpochSeed> {
+    /// The seed of each segment; where its header is damaged, those of the nearest segments on
+    /// either side, and the running epoch's.
+    pub(crate) fn seeds(&self) -> Vec<Vec<EpochSeed>> {
         let State { uuid, epoch, epoch_salt, .. } = self.state;
-        let of = |segment: &Segment| {
+        let running = EpochSeed::new(uuid, epoch, epoch_salt);
+        let own = |segment: &Segment| {
             let header = segment.header.as_ref().ok()?;
             Some(EpochSeed::new(uuid, header.epoch, header.salt))
         };
-        if let Some(seed) = of(&self.segments[index]) {
-            return vec![seed];
+        let own: Vec<Option<EpochSeed>> = self.segments.iter().map(own).collect();
+        let mut seeds: Vec<Vec<EpochSeed>> = vec![Vec::new(); own.len()];
+        let mut before = None;
+        for (index, own) in own.iter().enumerate() {
+            before = own.or(before);
+            match own {
+                Some(own) => seeds[index].push(*own),
+                None => seeds[index].extend([Some(running), before].into_iter().flatten()),
+            }
         }
-        let before = self.segments[..index].iter().rev().find_map(of);
-        let behind = self.segments[index..].iter().find_map(of);
-        let mut seeds = vec![EpochSeed::new(uuid, epoch, epoch_salt)];
-        for seed in before.into_iter().chain(behind) {
-            if !seeds.contains(&seed) {
-                seeds.push(seed);
+        let mut behind = None;
+        for (index, own) in own.iter().enumerate().rev() {
+            behind = own.or(behind);
+            seeds[index].extend(behind.filter(|_| own.is_none()));
+            // Behind each other they need not be: three at most.
+            let found = std::mem::take(&mut seeds[index]);
+            for seed in found {
+                if !seeds[index].contains(&seed) {
+                    seeds[index].push(seed);
+                }
             }
         }
         seeds
@@ -165,8 +172,7 @@ impl Survey {
         for segment in &found {
             let base = Lsn::new(segment.number * segment_bytes);
             let end = base.plus(segment_bytes);
-            let is_dead = dead.iter().any(|(from, to)| base >= *from && end <= *to);
-            if is_dead || !survey.is_judged(base, below) || end <= survey.state.head {
+            if dead.cover(base, end) || !survey.is_judged(base, below) || end <= survey.state.head {
                 continue;
             }
             match &segment.header {
@@ -352,7 +358,7 @@ impl Survey {
     }
 
     /// All that lies below the newest epoch's base was durable: every segment must be there.
-    fn check_what_lies_below(&self, store: &dyn ReadStore, dead: &[(Lsn, Lsn)]) -> Result<()> {
+    fn check_what_lies_below(&self, store: &dyn ReadStore, dead: &DeadRanges) -> Result<()> {
         let place = store.place();
         let head = self.state.head;
         let Some((newest, older)) = self.spans.split_last() else { return Ok(()) };
@@ -360,7 +366,7 @@ impl Survey {
         // was given up.
         let start = head.segment_start(self.state.segment_bytes);
         let end = start.plus(self.state.segment_bytes);
-        if !dead.iter().any(|(from, to)| *from <= start && end <= *to) {
+        if !dead.cover(start, end) {
             self.check_present(start, head, &place)?;
         }
         for span in older {

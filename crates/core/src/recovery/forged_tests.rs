@@ -1,0 +1,221 @@
+//! What must hold for folders that somebody has made up: headers that validate, as many as fit. The
+//! work of an open, of a verification and of a salvage stays in proportion to what is there.
+//!
+//! Steps are counted, not time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use memmap2::MmapOptions;
+
+use super::dead::LOOKS;
+use super::full::{self, Effort};
+use super::ring::OldRing;
+use super::salvage::Salvage;
+use super::survey::Survey;
+use super::{Rule, Scanner};
+use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
+use crate::reader::FrameReader;
+use crate::store::{Predecessor, ReadStore, Segment, SegmentHeader, State};
+use crate::sync::Mutex;
+use crate::{Lsn, Memory, Uuid};
+
+const READ_AHEAD_BYTES: usize = 4096;
+const UUID: Uuid = Uuid([5; 16]);
+
+/// Segments with their bytes, and how much of them was read.
+#[derive(Debug)]
+struct Forged {
+    state: State,
+    segments: BTreeMap<u64, (std::result::Result<SegmentHeader, String>, Vec<u8>)>,
+    listings: Mutex<u64>,
+    bytes_read: Mutex<u64>,
+}
+
+impl Forged {
+    fn new(segment_bytes: u64) -> Forged {
+        let state = State {
+            uuid: UUID,
+            segment_bytes,
+            buffer_bytes: 4096,
+            epoch: 0,
+            epoch_base: Lsn::ZERO,
+            epoch_salt: 0,
+            head: Lsn::ZERO,
+            checkpoint: Lsn::ZERO,
+            clean_end: Lsn::ZERO,
+            clean: false,
+            epochs: Vec::new(),
+        };
+        let (listings, bytes_read) = (Mutex::new(0), Mutex::new(0));
+        Forged { state, segments: BTreeMap::new(), listings, bytes_read }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.segments.values().map(|(_, bytes)| bytes.len() as u64).sum()
+    }
+
+    fn base(&self, number: u64) -> Lsn {
+        Lsn::new(number * self.state.segment_bytes)
+    }
+}
+
+impl ReadStore for Forged {
+    fn state(&self) -> crate::Result<State> {
+        Ok(self.state.clone())
+    }
+
+    fn segments(&self) -> crate::Result<Vec<Segment>> {
+        *self.listings.lock() += 1;
+        let all = self.segments.iter();
+        Ok(all.map(|(&number, (header, _))| Segment { number, header: header.clone() }).collect())
+    }
+
+    fn read(&self, at: Lsn, into: &mut [u8]) -> crate::Result<usize> {
+        let number = at.segment(self.state.segment_bytes);
+        let Some((_, bytes)) = self.segments.get(&number) else { return Ok(0) };
+        let rest = bytes.get(at.bytes_since(self.base(number)) as usize..).unwrap_or_default();
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        *self.bytes_read.lock() += len as u64;
+        Ok(len)
+    }
+
+    fn place(&self) -> String {
+        "forged".into()
+    }
+}
+
+/// How a header lies about its frame.
+#[derive(Clone, Copy, Debug)]
+enum Lie {
+    /// It claims all up to the end, and its payload's checksum is wrong.
+    ToTheEnd,
+    /// The same, with so many bytes.
+    Claims(u64),
+    /// It is a member of a batch that is not there, and its payload's checksum would hold.
+    Member,
+}
+
+/// Bytes at `at` that are one forged header after the other.
+fn forged(at: Lsn, len: usize, seed: EpochSeed, lie: Lie) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    // From the end, so that a checksum covers what lies behind.
+    for offset in (0..len - HEADER_BYTES).step_by(HEADER_BYTES).rev() {
+        let room = len - offset - HEADER_BYTES;
+        let (payload, is_member) = match lie {
+            Lie::ToTheEnd => (room, false),
+            Lie::Claims(bytes) => (room.min(bytes as usize), false),
+            Lie::Member => (room, true),
+        };
+        let behind = offset + HEADER_BYTES;
+        let checksum = crate::crc32c_append(0, &bytes[behind..behind + payload]);
+        let checksum = if is_member { checksum } else { !checksum };
+        let header = Header::new(Kind::Data, 0, payload as u32, checksum);
+        let header = Header { is_member, durable_lag: 0, ..header };
+        let header = header.encode(seed, at.plus(offset as u64));
+        bytes[offset..behind].copy_from_slice(&header);
+    }
+    bytes
+}
+
+const LIES: [Lie; 5] =
+    [Lie::ToTheEnd, Lie::Claims(0), Lie::Claims(100), Lie::Claims(3000), Lie::Member];
+
+/// Attacks: each header in a segment claims a long frame, whose checksum does not hold.
+#[test]
+fn a_search_through_forged_frame_headers_reads_each_byte_a_few_times() {
+    const BYTES: u64 = 256 << 10;
+    let seed = EpochSeed::new(UUID, 1, 9);
+    for lie in LIES {
+        let mut store = Forged::new(2 * BYTES);
+        let header =
+            SegmentHeader { number: 0, base: Lsn::ZERO, epoch: 1, salt: 9, predecessor: None };
+        store.segments.insert(0, (Ok(header), forged(Lsn::ZERO, BYTES as usize, seed, lie)));
+        let store = Arc::new(store);
+        let as_reader = Arc::clone(&store) as Arc<dyn ReadStore>;
+        let mut reader = FrameReader::new(as_reader, 2 * BYTES, READ_AHEAD_BYTES);
+        assert_eq!(reader.find(Lsn::new(8), Lsn::new(BYTES), &[seed]).unwrap(), None);
+        let read = *store.bytes_read.lock();
+        assert!(read <= 3 * BYTES, "{lie:?}: {read} bytes were read, there are {BYTES}");
+    }
+}
+
+/// Attacks: the same in the log buffer.
+#[test]
+#[expect(unsafe_code, reason = "a ring that is read is mapped memory")]
+fn a_search_through_a_forged_ring_looks_at_each_byte_a_few_times() {
+    const BYTES: usize = 256 << 10;
+    let seed = EpochSeed::new(UUID, 1, 9);
+    for lie in LIES {
+        let mut map = MmapOptions::new().len(BYTES).map_anon().unwrap();
+        map.copy_from_slice(&forged(Lsn::ZERO, BYTES, seed, lie));
+        // SAFETY: anonymous memory is as long as it was made, and nobody else has it.
+        let memory = unsafe { Memory::mapped(map.into(), 0, BYTES) }.unwrap();
+        let mut ring = OldRing::new(memory, 1 << 20);
+        assert!(ring.find_after(Lsn::ZERO, seed).is_none(), "{lie:?}");
+        assert!(ring.copied <= 4 * BYTES as u64, "{lie:?}: {} bytes were looked at", ring.copied);
+    }
+}
+
+/// So many segments, each an epoch of its own, whose header names the one before and an end of it:
+/// the greatest number of dead ranges that a folder can have. Every `damaged`th header is lost.
+fn forged_epochs(count: u64, damaged: u64) -> Forged {
+    const SEGMENT_BYTES: u64 = 4096;
+    let mut store = Forged::new(SEGMENT_BYTES);
+    for number in 0..count {
+        let base = store.base(number);
+        let (epoch, salt) = (number + 1, number * 7);
+        let predecessor = (number > 0).then(|| {
+            let end = Lsn::new(base.as_u64() - SEGMENT_BYTES / 2);
+            Predecessor { epoch: epoch - 1, end }
+        });
+        let header = SegmentHeader { number, base, epoch, salt, predecessor };
+        let seed = EpochSeed::new(UUID, epoch, salt);
+        let bytes = forged(base, SEGMENT_BYTES as usize, seed, LIES[number as usize % LIES.len()]);
+        let header = match number % damaged {
+            1 => Err("forged, and damaged".into()),
+            _ => Ok(header),
+        };
+        store.segments.insert(number, (header, bytes));
+    }
+    store
+}
+
+/// What counted up to here.
+fn steps(store: &Forged) -> [u64; 3] {
+    [*store.listings.lock(), *store.bytes_read.lock(), LOOKS.get()]
+}
+
+/// The steps of a survey and a scan, of a check of all segments, and of a salvage.
+fn work_on(store: Forged) -> [u64; 3] {
+    LOOKS.set(0);
+    let store = Arc::new(store);
+    let as_reader = Arc::clone(&store) as Arc<dyn ReadStore>;
+    if let Ok(survey) = Survey::take(store.as_ref()) {
+        let survey = Arc::new(survey);
+        let bytes = READ_AHEAD_BYTES;
+        let mut scanner = Scanner::new(&as_reader, &survey, None, Rule::Strict, bytes).unwrap();
+        // Whatever it is taken for.
+        let _ = scanner.run();
+        let effort = Effort { read_ahead_bytes: bytes, threads: 1 };
+        let end = survey.newest().unwrap().base;
+        full::check(&as_reader, &survey, end, effort).unwrap();
+    }
+    Salvage::new(&as_reader, None, READ_AHEAD_BYTES).unwrap().count(|_| {}).unwrap();
+    steps(&store)
+}
+
+/// Attacks: many small segments with forged epochs and predecessors.
+#[test]
+fn a_folder_of_forged_epochs_takes_steps_in_proportion_to_it() {
+    for damaged in [u64::MAX, 3, 2] {
+        let [few, many] = [256, 4096].map(|count| forged_epochs(count, damaged));
+        let bytes = many.bytes();
+        let (few, many) = (work_on(few), work_on(many));
+        assert!(many[0] == few[0] && many[0] <= 2, "the folder is listed once or twice: {many:?}");
+        assert!(many[1] <= 6 * bytes, "{} of {bytes} bytes were read", many[1]);
+        // Sixteen times as many, and a bisection's four steps more.
+        assert!(many[2] <= 16 * 2 * few[2], "{} looks at ranges, {} before", many[2], few[2]);
+    }
+}
