@@ -193,7 +193,8 @@ fn a_damaged_state_is_corrupt() {
     let one_is_enough = FileStore::open(temp.path(), &small()).unwrap();
     assert_eq!(fs::read(&path).unwrap(), bytes, "opening alone does not mend");
     drop(one_is_enough);
-    bytes[BLOCK_BYTES + 200] ^= 1;
+    // The second copy begins behind 16 KiB.
+    bytes[(16 << 10) + 200] ^= 1;
     fs::write(&path, &bytes).unwrap();
     refused(temp.path(), &small(), ErrorKind::Corrupt);
     fs::remove_file(temp.path().join("lock")).unwrap();
