@@ -20,9 +20,10 @@ log=""            # the folder of the log
 control=()        # (--control) runs the control log instead of Palisade
 declare -A oracle_pid=() oracle_in=() oracle_out=()
 
-# Mounts a healthy tmpfs for ledgers, copies of images and pipes.
+# Mounts a healthy tmpfs for ledgers, copies of images and pipes, and another for log buffers.
 device_begin() {
     mount -t tmpfs -o size=4g none "$work"
+    mount -t tmpfs -o size=64m none /dev/shm
     mkdir "$work/disk" "$work/mnt"
     trap '' PIPE
 }
@@ -59,8 +60,9 @@ make_image() {
     cp --sparse=always "$template" "$work/disk/image"
 }
 
-# Makes a device of kind $1 and mounts it with the options $2.
+# Makes a device of kind $1 and mounts it with the options $2. There are no log buffers.
 device_make() {
+    rm -f /dev/shm/*
     local kind=$1 mib=64
     mount_options=noatime${2:+,$2}
     [[ $kind == ext4 ]] || mib=96
@@ -198,7 +200,16 @@ fill_file_system() {
     dd if=/dev/zero of="$work/mnt/ballast2" bs=4k 2>/dev/null || true
 }
 
-# Frees that space, and removes the clone of the log.
+# Fills the memory file system for log buffers, so that a log that is opened has none there.
+fill_memory() {
+    dd if=/dev/zero of=/dev/shm/ballast bs=64k 2>/dev/null || true
+}
+
+empty_memory() {
+    rm -f /dev/shm/ballast
+}
+
+# Frees the space of the file system, and removes the clone of the log.
 empty_file_system() {
     rm -rf "$work/mnt/ballast" "$work/mnt/ballast2" "$work/mnt/clone"
     write_back
@@ -290,8 +301,15 @@ device_shutdown() {
     xfs_io -x -c shutdown "$work/mnt" >/dev/null
 }
 
-# Gives the system another boot id, within the namespace.
+# Takes away what only memory has, that is every log buffer.
+forget_memory() {
+    oracle_kill_all
+    rm -f /dev/shm/*
+}
+
+# Gives the system another boot id, within the namespace, and empties the memory file system.
 new_boot() {
+    forget_memory
     cat /proc/sys/kernel/random/uuid >"$work/boot_id"
     is_mounted /proc/sys/kernel/random/boot_id ||
         mount --bind "$work/boot_id" /proc/sys/kernel/random/boot_id

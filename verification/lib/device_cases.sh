@@ -4,7 +4,7 @@
 # devices.sh makes a fresh device for each case and reads `verdict` when the case returns. After the
 # first failure `ask` of device.sh does nothing.
 
-case_names=(A1 A2 A3 B C D1 D2 E1 E2 F1 F2 G1 G2 G3 H1 H2 H3 J1 J2)
+case_names=(A1 A2 A3 B C D1 D2 E1 E2 F1 F2 G1 G2 G3 H1 H2 H3 H4 J1 J2)
 
 case_titles() {
     cat <<'END'
@@ -12,10 +12,10 @@ A1 A spare whose header sync failed is used again, in the same process.
 A2 A spare whose header sync failed is used again by the next process in the same boot.
 A3 A segment whose zeroing failed is recycled.
 B  Recovery rewrites in place what a sync failed to write.
-C  Pages of the mapped buffer fail to be written back, and are reclaimed.
+C  Write-back fails and pages are reclaimed while records are in the log buffer only.
 D1 The folder of the open log is moved, and another log takes its path.
 D2 The path of the open log is a symbolic link, which is changed to another log.
-E1 The buffer file shares its blocks with a reflink copy, and the file system is full.
+E1 The log's files share their blocks with a reflink copy, and the file system is full.
 E2 The file system is shut down under an open log.
 F1 An image of the device is mounted in the same boot.
 F2 The file system is shut down and mounted again in the same boot.
@@ -25,6 +25,7 @@ G3 A child process closes the inherited handle.
 H1 File names of the log are symbolic links to a file outside.
 H2 File names of the log are FIFOs.
 H3 Headers have forged fields and a valid checksum.
+H4 The header of the log buffer's file has forged fields and a valid checksum.
 J1 A closed log is copied to the device and opened; then power is lost.
 J2 A killed log is copied to the device and opened; then power is lost.
 END
@@ -158,7 +159,6 @@ case_C() {
     must a open
     must a "commit 10"
     dig_free
-    dig_files "$log/buffer"
     device_fail
     ask a "append 190" || true
     write_back
@@ -234,7 +234,7 @@ case_E2() {
     start a 1024 1024 --record-bytes 1000
     must a open
     must a "append 100"
-    # The next access to each page of the buffer asks the file system.
+    # The next access to each page of the log's files asks the file system.
     write_back
     reclaim
     device_shutdown
@@ -247,24 +247,27 @@ case_E2() {
 
 # --- F: the same boot, another page cache ------------------------------------------------------
 
-# Writes the second half of the appended records to the device, but not the first half.
-half_of_the_buffer() {
+# Drops the log, which writes 100 records and does not sync them; the device gets the second half
+# of their bytes only.
+half_of_what_was_written() {
     start a 1024 256 --record-bytes 1000
     must a open
     must a "commit 50"
     write_back
     must a "append 100"
-    xfs_io -c "sync_range 106496 163840" -c "sync_range -a 106496 163840" "$log/buffer"
+    must a drop
+    xfs_io -c "sync_range 106496 163840" -c "sync_range -a 106496 163840" \
+        "$log/segment-00000000000000000000"
 }
 
 case_F1() {
-    half_of_the_buffer
+    half_of_what_was_written
     end_power
     check_after "an image in the same boot" a 1024 256 --record-bytes 1000
 }
 
 case_F2() {
-    half_of_the_buffer
+    half_of_what_was_written
     end_shutdown
     check_after "a shutdown in the same boot" a 1024 256 --record-bytes 1000
 }
@@ -295,7 +298,7 @@ case_G3() { inherited close; }
 
 # --- H: a hostile folder -----------------------------------------------------------------------
 
-hostile_names=(spare-000000 spare-000001 spare-000002 buffer buffer.tmp meta.tmp lock)
+hostile_names=(spare-000000 spare-000001 spare-000002 reserve meta.tmp lock)
 hostile_names+=(segment-00000000000000000001 segment-00000000000000000003)
 
 # Makes a closed log with some segments in $work/mnt/model.
@@ -320,7 +323,6 @@ copy_model_without() {
     copy_model
     rm -f "${log:?}/$1"
     case $1 in
-        buffer.tmp) rm "$log/buffer" ;;
         meta.tmp) rm "${log:?}"/* "$work/ledger-a" ;;
     esac
 }
@@ -372,24 +374,50 @@ case_H2() {
     [[ -z $hung ]] || fail_run "hang: the open waits for a FIFO named$hung"
 }
 
-# Forges each field of each kind of header. The log may refuse or open; it must not crash, hang, or
-# need much memory.
+# The values that a forged field gets.
+forged_values=(0 1 4096 1152921504606846976 18446744073709551615)
+
+# Forges the field at $2 of the file $1, opens the log and uses it. It may refuse; it must not crash,
+# hang, or need much memory.
+use_forged() {
+    local file=$1 at=$2 value=$3
+    must a "forge $file $at $value"
+    if ask_quietly a open; then
+        ask_quietly a "commit 200"
+        ask_quietly a close
+    fi
+    [[ -z $verdict ]] || { verdict+=" (${file##*/}, $value at $at)" && return 1; }
+    oracle_kill a
+}
+
+# Forges each field of each kind of header in the folder.
 case_H3() {
     local file at value limit=10 most_memory=$((4 << 20))
     make_model
-    for file in meta buffer segment-00000000000000000000 segment-00000000000000000002; do
+    for file in meta segment-00000000000000000000 segment-00000000000000000002; do
         for ((at = 24; at <= 128; at += 8)); do
-            for value in 0 1 4096 1152921504606846976 18446744073709551615; do
+            for value in "${forged_values[@]}"; do
                 copy_model
                 start a 64 64
-                must a "forge $file $at $value"
-                if ask_quietly a open; then
-                    ask_quietly a "commit 200"
-                    ask_quietly a close
-                fi
-                [[ -z $verdict ]] || { verdict+=" ($file, $value at $at)" && return 0; }
-                oracle_kill a
+                use_forged "$file" "$at" "$value" || return 0
             done
+        done
+    done
+}
+
+# Forges each field of the header of the buffer that a killed log has left.
+case_H4() {
+    local at value limit=10 most_memory=$((4 << 20))
+    for ((at = 24; at <= 96; at += 8)); do
+        for value in "${forged_values[@]}"; do
+            rm -rf "$log" "$work/ledger-a" /dev/shm/palisade-*
+            start a 64 64
+            must a open
+            must a "commit 50"
+            must a "append 50"
+            oracle_kill a
+            start a 64 64
+            use_forged /dev/shm/palisade-* "$at" "$value" || return 0
         done
     done
 }

@@ -10,11 +10,11 @@ phases=(zeroing rotation commit recovery truncation close first_open)
 #   growth     blocks that no file uses yet
 #   overwrite  these, and blocks of segments that contain zeros
 #   header     these, and blocks of spares that contain zeros
-#   buffer     these, and blocks of the buffer file that contain zeros
+#   memory     these, and there is no space for log buffers in memory
 #   journal    these, and all other blocks that contain zeros, including the journal
 #   shutdown   nothing can be written: the file system is shut down
 #   full       the file system is full; on XFS a reflink copy shares the blocks of the log
-targets=(growth growth overwrite header buffer journal shutdown full)
+targets=(growth growth overwrite header memory journal shutdown full)
 run_ends=(umount reboot power image shutdown)
 
 # --- Chance ------------------------------------------------------------------------------------
@@ -107,7 +107,6 @@ dig_target() {
     case $target in
         overwrite) dig_files "$log"/segment-* "$log"/log ;;
         header) dig_files "$log"/spare-* ;;
-        buffer) dig_files "$log/buffer" ;;
         journal) dig_all ;;
     esac
 }
@@ -123,6 +122,7 @@ break_device() {
             cp -r --reflink=always "$log" "$work/mnt/clone" 2>/dev/null || true
             fill_file_system ;;
         *)
+            [[ $target != memory ]] || fill_memory
             ! chance 30 || { draw 40 && spare=$drawn; }
             device_fail "$spare" ;;
     esac
@@ -136,7 +136,9 @@ repair_device() {
             leave_log "$way"
             end_umount ;;
         full) empty_file_system ;;
-        *) device_heal ;;
+        *)
+            empty_memory
+            device_heal ;;
     esac
 }
 
@@ -300,6 +302,8 @@ one_run() {
         fail_run "the device could not be made"
         return 0
     fi
+    # Some logs have their buffer on the heap.
+    ! chance 15 || fill_memory
     if [[ $phase != first_open ]]; then
         open_log
         draw 4
