@@ -122,11 +122,15 @@ impl BufferFile {
         written.map_err(|error| self.error("pass the log buffer's file on", error))
     }
 
-    /// Gives the ring's memory back: all that it held was written. The marks stay.
-    pub(crate) fn empty(&self) {
+    /// Gives the ring's memory back: all that it held was written. The marks stay. The file says
+    /// first that it has no ring: to touch one without blocks raises SIGBUS when memory is full.
+    pub(crate) fn empty(&mut self) {
         let len = self.header.ring_bytes as u64;
-        // What is not given back is memory only.
-        let _ = self.file.discard(RING_AT as u64, len);
+        self.header.ring_bytes = 0;
+        if write_bytes(self.file.as_ref(), 0, &encode_header(&self.header)).is_ok() {
+            // What is not given back is memory only.
+            let _ = self.file.discard(RING_AT as u64, len);
+        }
     }
 
     /// Removes the file: the log was closed, or has another one.
@@ -177,7 +181,7 @@ pub(crate) fn read_old(
     let Some(mark) = newest_mark(&blocks[MARKS_AT..len.max(MARKS_AT)]) else {
         return Ok(OldBuffer::Invalid("the log buffer's marks do not validate".into()));
     };
-    match map_ring(file.as_ref(), header.ring_bytes) {
+    match map_old_ring(file.as_ref(), header.ring_bytes) {
         Ok(memory) => {
             let Mark { durable, written } = mark;
             Ok(OldBuffer::Found { epoch: header.epoch, durable, written, memory })
@@ -229,6 +233,17 @@ pub(crate) fn file_name(uuid: Uuid, name: BufferName) -> String {
 
 fn map_ring(file: &dyn DiskFile, ring_bytes: usize) -> io::Result<Memory> {
     if ring_bytes == 0 { Ok(Memory::heap(0)) } else { file.map(RING_AT, ring_bytes) }
+}
+
+/// Maps the ring of an earlier process run, after it got the blocks that it may lack: a file that was
+/// copied or written by somebody else has holes.
+fn map_old_ring(file: &dyn DiskFile, ring_bytes: usize) -> io::Result<Memory> {
+    let end = (RING_AT + ring_bytes) as u64;
+    if file.len()? < end {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    file.allocate(end)?;
+    map_ring(file, ring_bytes)
 }
 
 fn encode_header(header: &RingHeader) -> Block {

@@ -346,7 +346,7 @@ impl Store for FileStore {
 
     fn empty_buffer(&self) {
         if self.segments.is_own()
-            && let Some(buffer) = self.buffer.lock().as_ref()
+            && let Some(buffer) = self.buffer.lock().as_mut()
         {
             buffer.empty();
         }

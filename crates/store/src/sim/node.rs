@@ -96,6 +96,9 @@ pub(super) struct Node {
     syncing: usize,
     /// Whether it lies in the memory file system.
     pub(super) is_in_memory: bool,
+    /// In memory: how many bytes from the beginning have blocks. Touching a mapping of others raises
+    /// SIGBUS when memory is full.
+    allocated: usize,
     mapping: Option<Mapping>,
     pub(super) handles: usize,
     /// Who holds the lock, and whether shared.
@@ -134,6 +137,13 @@ impl Node {
     pub(super) fn discard(&mut self, offset: usize, len: usize) {
         let end = self.shown.len().min(offset.saturating_add(len));
         self.write(offset, &vec![0; end.saturating_sub(offset)]);
+        self.allocated = self.allocated.min(offset);
+    }
+
+    /// Gets blocks in memory for the first `len` bytes.
+    pub(super) fn allocate(&mut self, len: usize) {
+        self.grow(len);
+        self.allocated = self.allocated.max(len);
     }
 
     /// Makes the file at least `len` bytes long.
@@ -147,6 +157,7 @@ impl Node {
     pub(super) fn cut(&mut self) {
         self.mapping = None;
         self.shown.clear();
+        self.allocated = 0;
         self.dirty.clear();
         self.placed.clear();
         self.stuck.clear();
@@ -276,6 +287,8 @@ impl Node {
         if self.shown.len() < end {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        let is_safe = !self.is_in_memory || end <= self.allocated;
+        assert!(is_safe, "a file with holes in memory is mapped: SIGBUS when memory is full");
         self.absorb();
         let mapping = match self.mapping.take() {
             Some(mapping) => mapping,
@@ -384,6 +397,7 @@ impl Node {
             stable_cuts: self.stable_cuts,
             serial: self.serial,
             is_in_memory: self.is_in_memory,
+            allocated: self.allocated,
             ..Node::default()
         }
     }

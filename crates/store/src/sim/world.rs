@@ -445,7 +445,7 @@ impl World {
             if self.memory_capacity.is_some_and(|capacity| len as u64 > capacity) {
                 return Err(full());
             }
-            self.node(id).grow(len);
+            self.node(id).allocate(len);
             return Ok(());
         }
         let what = format!("{}, {len} bytes", self.names.text(id));
