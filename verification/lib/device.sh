@@ -20,6 +20,11 @@ log=""            # the folder of the log
 control=()        # (--control) runs the control log instead of Palisade
 declare -A oracle_pid=() oracle_in=() oracle_out=()
 
+# With TRACE=1: prints what happens to the device.
+note() {
+    [[ -z ${TRACE:-} ]] || echo "    device: $*" >&2
+}
+
 # Mounts a healthy tmpfs for ledgers, copies of images and pipes, and another for log buffers.
 device_begin() {
     mount -t tmpfs -o size=4g none "$work"
@@ -141,6 +146,7 @@ device_drop() {
 
 # Punches holes into the image where the file system is free, so that growth can fail.
 dig_free() {
+    note dig free
     local before="" tries
     write_back
     # XFS skips busy extents, and discards after the call returns.
@@ -154,14 +160,37 @@ dig_free() {
 
 # Punches holes where the files $@ contain zeros, so that overwriting these blocks can fail.
 dig_files() {
+    note dig files
     local file start length
+    oracle_signal_all STOP
     write_back
     for file in "$@"; do
         [[ -f $file ]] || continue
         while read -r start length; do
-            fallocate --dig-holes -o $((start * 1024)) -l $((length * 1024)) "$work/disk/image"
+            punch_zeros "$start" "$length"
         done < <(extents "$file")
     done
+    oracle_signal_all CONT
+}
+
+# Punches the blocks of zeros among $2 KiB of the image from $1 KiB on. Does not use the --dig-holes
+# of fallocate(1), which was seen to take a block of data behind the range.
+punch_zeros() {
+    local first=$1 at length
+    while read -r at length; do
+        fallocate --punch-hole -o $((first * 1024 + at)) -l "$length" "$work/disk/image"
+    done < <(dd if="$work/disk/image" bs=1024 skip="$first" count="$2" 2>/dev/null |
+        od -A d -t x8 -v -w4096 | zero_runs)
+}
+
+# Reads blocks as od(1) prints them. Prints start and length of each run of zeros, in bytes.
+zero_runs() {
+    awk 'NF < 2 { next }
+        { is_zero = NF == 513 && $0 ~ /^[0-9]+( +0000000000000000)+$/ }
+        is_zero && !length_ { start = $1 }
+        is_zero { length_ += 4096 }
+        !is_zero && length_ { printf "%d %d\n", start, length_; length_ = 0 }
+        END { if (length_) printf "%d %d\n", start, length_ }'
 }
 
 # Prints start and length of each extent of the file $1 on its device, in KiB.
@@ -172,12 +201,17 @@ extents() {
 
 # Punches holes into all blocks that contain zeros, including the journal.
 dig_all() {
+    note dig all
     dig_free
-    fallocate --dig-holes "$work/disk/image"
+    oracle_signal_all STOP
+    write_back
+    punch_zeros 0 $(($(stat -c %s "$work/disk/image") / 1024))
+    oracle_signal_all CONT
 }
 
 # Makes writes to holes fail, except for the first $1 (default 0) pages.
 device_fail() {
+    note fail "$@"
     local spare=${1:-0} free piece
     is_failing=true
     # The log may take pages meanwhile, and then the call fails.
@@ -190,39 +224,46 @@ device_fail() {
 
 # Makes the device work again.
 device_heal() {
+    note heal
     is_failing=false
     rm -f "$work"/disk/filler*
 }
 
 # Fills the file system itself.
 fill_file_system() {
+    note fill file system
     dd if=/dev/zero of="$work/mnt/ballast" bs=64k 2>/dev/null || true
     dd if=/dev/zero of="$work/mnt/ballast2" bs=4k 2>/dev/null || true
 }
 
 # Fills the memory file system for log buffers, so that a log that is opened has none there.
 fill_memory() {
+    note fill memory
     dd if=/dev/zero of=/dev/shm/ballast bs=64k 2>/dev/null || true
 }
 
 empty_memory() {
+    note empty memory
     rm -f /dev/shm/ballast
 }
 
 # Frees the space of the file system, and removes the clone of the log.
 empty_file_system() {
+    note empty file system
     rm -rf "$work/mnt/ballast" "$work/mnt/ballast2" "$work/mnt/clone"
     write_back
 }
 
 # Writes the page cache back as far as possible. Errors reach the log through its own files.
 write_back() {
+    note write back
     timeout 10 sync -f "$work/mnt" 2>/dev/null || true
 }
 
 # Reclaims clean pages of the oracle from the page cache, including mapped ones. Without a memory
 # control group: drops unmapped clean pages of the whole machine.
 reclaim() {
+    note reclaim
     if [[ -n ${cgroup:-} && -e $cgroup/memory.force_empty ]]; then
         echo 0 >"$cgroup/memory.force_empty" 2>/dev/null || true
     elif [[ -n ${cgroup:-} && -e $cgroup/memory.reclaim ]]; then
@@ -250,6 +291,7 @@ cgroup_begin() {
 
 # Kills the oracle, unmounts and mounts: all dirty pages reach the device.
 end_umount() {
+    note end umount
     oracle_kill_all
     device_umount
     device_mount || fail_run "the device cannot be mounted again: $(head -n 1 "$work/mount.log")"
@@ -257,6 +299,7 @@ end_umount() {
 
 # Simulates a loss of power: mounts a copy of the image, without what only the page cache has.
 end_power() {
+    note end power
     local copy=$work/copy
     oracle_signal_all STOP
     device_heal
@@ -298,6 +341,7 @@ end_shutdown() {
 
 # EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN have the same number.
 device_shutdown() {
+    note shutdown
     xfs_io -x -c shutdown "$work/mnt" >/dev/null
 }
 
@@ -309,6 +353,7 @@ forget_memory() {
 
 # Gives the system another boot id, within the namespace, and empties the memory file system.
 new_boot() {
+    note new boot
     forget_memory
     cat /proc/sys/kernel/random/uuid >"$work/boot_id"
     is_mounted /proc/sys/kernel/random/boot_id ||
