@@ -9,7 +9,8 @@
 //! ```text
 //! offset  bytes  field
 //!      0   4096  sealed block PALIRING: UUID (16), epoch (8), ring bytes (8),
-//!                device, inode and birth time of the log's folder (8 each)
+//!                device, inode and birth time of the log's folder (8 each),
+//!                length of its path (8), its path in UTF-8, or nothing
 //!   4096   2048  mark, slot 0: sequence (8), durable LSN (8), written LSN (8), CRC-32C of these (4)
 //!   6144   2048  mark, slot 1
 //!   8192      n  the ring
@@ -19,6 +20,7 @@
 //! log's UUID and a number that its meta file has. A process locks the file for as long as it uses it.
 
 use std::io;
+use std::path::{Path, PathBuf};
 
 use palisade_core::store::OldBuffer;
 use palisade_core::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Memory, Result, Uuid, crc32c_append};
@@ -33,19 +35,24 @@ const SLOT_STRIDE: usize = BLOCK_BYTES / 2;
 const SLOT_BYTES: usize = 28;
 const RING_AT: usize = 2 * BLOCK_BYTES;
 const PREFIX: &str = "palisade-";
+const MAX_PATH_BYTES: usize = 3072;
+/// How many files of other logs an open looks at.
+const MOST_LOOKS: usize = 100;
 
 /// What the meta file knows of the buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BufferName(pub(crate) u128);
 
 /// What the file's first block says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RingHeader {
     pub(crate) uuid: Uuid,
     pub(crate) epoch: u64,
     pub(crate) ring_bytes: usize,
     /// The log's folder: a copy of it has another buffer, or none.
     pub(crate) home: FolderIdentity,
+    /// Where that folder was, to see whether it still is; empty if that cannot be said.
+    pub(crate) path: PathBuf,
 }
 
 /// How far the log has come.
@@ -196,25 +203,48 @@ pub(crate) fn read_old(
     }
 }
 
-/// Removes the files of this log that are not `kept`: a process that died while it opened the log
-/// left them.
+/// Removes files that nobody uses and nobody will: those of this log that are not `kept`, which a
+/// process that died while it opened the log left; and of other logs those without a ring, if there is
+/// no folder any more where theirs was. Of many it looks at some.
 pub(crate) fn remove_others(memory: &Folder, kept: &BufferFile) -> Result<()> {
-    let BufferFile { header: kept, name, .. } = kept;
-    let (own, prefix) = (file_name(kept.uuid, *name), format!("{PREFIX}{}-", kept.uuid));
-    for other in memory.names()? {
-        if other == own || !other.starts_with(&prefix) {
-            continue;
-        }
-        let Ok(Some(file)) = memory.open_if_there(&other, Access::Write) else { continue };
-        let mut block = [0; BLOCK_BYTES];
-        let is_ours = read_full(file.as_ref(), 0, &mut block).is_ok_and(|len| {
-            decode_header(&block[..len]).is_ok_and(|header| header.home == kept.home)
-        });
-        if is_ours && file.try_lock(false).is_ok_and(|taken| taken) {
-            memory.remove_if_there(&other)?;
-        }
+    let own = file_name(kept.header.uuid, kept.name);
+    let prefix = format!("{PREFIX}{}-", kept.header.uuid);
+    let names = memory.names()?.into_iter().filter(|name| *name != own);
+    let (same_log, mut others): (Vec<_>, Vec<_>) =
+        names.filter(|name| name.starts_with(PREFIX)).partition(|name| name.starts_with(&prefix));
+    if others.len() > MOST_LOOKS {
+        let first = (kept.name.0 % others.len() as u128) as usize;
+        others.rotate_left(first);
+        others.truncate(MOST_LOOKS);
+    }
+    for name in same_log {
+        remove_if(memory, &name, |header| header.home == kept.header.home)?;
+    }
+    for name in others {
+        remove_if(memory, &name, |header| header.ring_bytes == 0 && is_gone(memory, &header.path))?;
     }
     Ok(())
+}
+
+/// Removes the file `name` if its header is `unneeded`, and nobody uses it.
+fn remove_if(
+    memory: &Folder,
+    name: &str,
+    unneeded: impl FnOnce(&RingHeader) -> bool,
+) -> Result<()> {
+    let Ok(Some(file)) = memory.open_if_there(name, Access::Write) else { return Ok(()) };
+    let mut block = [0; BLOCK_BYTES];
+    let is_unneeded = read_full(file.as_ref(), 0, &mut block)
+        .is_ok_and(|len| decode_header(&block[..len]).is_ok_and(|header| unneeded(&header)));
+    if is_unneeded && file.try_lock(false).is_ok_and(|taken| taken) {
+        memory.remove_if_there(name)?;
+    }
+    Ok(())
+}
+
+/// Whether nothing is at `path`, for certain.
+fn is_gone(memory: &Folder, path: &Path) -> bool {
+    path.is_absolute() && memory.handle().identity_of(path).is_ok_and(|found| found.is_none())
 }
 
 /// Lets a buffer whose first block validates be that of the log in the folder `home`.
@@ -247,6 +277,7 @@ fn map_old_ring(file: &dyn DiskFile, ring_bytes: usize) -> io::Result<Memory> {
 }
 
 fn encode_header(header: &RingHeader) -> Block {
+    let path = header.path.to_str().filter(|path| path.len() <= MAX_PATH_BYTES).unwrap_or("");
     Writer::new(MAGIC)
         .bytes(&header.uuid.0)
         .u64(header.epoch)
@@ -254,6 +285,8 @@ fn encode_header(header: &RingHeader) -> Block {
         .u64(header.home.device)
         .u64(header.home.inode)
         .u64(header.home.born)
+        .u64(path.len() as u64)
+        .bytes(path.as_bytes())
         .seal()
 }
 
@@ -266,7 +299,9 @@ fn decode_header(block: &[u8]) -> std::result::Result<RingHeader, String> {
     let home = FolderIdentity { device: fields.u64(), inode: fields.u64(), born: fields.u64() };
     let ring_bytes = usize::try_from(ring_bytes).ok().filter(|&bytes| bytes <= MAX_BUFFER_BYTES);
     let ring_bytes = ring_bytes.ok_or("its ring is larger than a buffer can be")?;
-    Ok(RingHeader { uuid, epoch, ring_bytes, home })
+    let path_bytes = fields.u64().min(MAX_PATH_BYTES as u64) as usize;
+    let path = str::from_utf8(&fields.array::<MAX_PATH_BYTES>()[..path_bytes]).unwrap_or("").into();
+    Ok(RingHeader { uuid, epoch, ring_bytes, home, path })
 }
 
 /// Where the slot of `sequence` lies in the file.

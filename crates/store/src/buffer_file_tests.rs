@@ -12,8 +12,13 @@ use crate::fs::Disk;
 use crate::fs_os::OsDisk;
 
 const HOME: FolderIdentity = FolderIdentity { device: 3, inode: 7, born: 11 };
-const HEADER: RingHeader =
-    RingHeader { uuid: Uuid([2; 16]), epoch: 5, ring_bytes: 8192, home: HOME };
+const HEADER: RingHeader = RingHeader {
+    uuid: Uuid([2; 16]),
+    epoch: 5,
+    ring_bytes: 8192,
+    home: HOME,
+    path: PathBuf::new(),
+};
 const NAME: BufferName = BufferName(77);
 
 fn memory() -> (TempDir, Folder) {
@@ -156,6 +161,49 @@ fn of_other_buffers_those_of_the_same_folder_that_nobody_uses_are_removed() {
     let are_there = names.map(|name| path_of(&temp, name).exists());
     assert_eq!((are_there, foreign.exists()), ([true, false, true, true], true));
     drop(in_use);
+}
+
+#[test]
+fn of_the_buffers_of_other_logs_those_without_a_ring_and_a_folder_are_removed() {
+    let (temp, memory) = memory();
+    let (there, gone) = (temp.path().to_path_buf(), temp.path().join("gone"));
+    let make = |number: u8, ring_bytes, path: &Path| {
+        let header =
+            RingHeader { uuid: Uuid([number; 16]), ring_bytes, path: path.into(), ..HEADER };
+        let name = BufferName(u128::from(number));
+        let path = temp.path().join(file_name(header.uuid, name));
+        (path, BufferFile::create(&memory, header, name, Lsn::ZERO).unwrap().0)
+    };
+    let kept = make(1, 8192, &there).1;
+    let made = [
+        make(3, 0, &gone),
+        make(4, 8192, &gone),
+        make(5, 0, &there),
+        make(6, 0, Path::new("relative/gone")),
+        make(7, 0, Path::new("")),
+    ];
+    let in_use = make(8, 0, &gone);
+    let paths = made.map(|(path, _)| path);
+    remove_others(&memory, &kept).unwrap();
+    assert_eq!(paths.map(|path| path.exists()), [false, true, true, true, true]);
+    assert!(in_use.0.exists(), "another process has it");
+}
+
+#[test]
+fn an_open_looks_at_some_of_many_buffers_and_later_opens_at_the_others() {
+    let (temp, memory) = memory();
+    let kept = BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap().0;
+    let gone = temp.path().join("gone");
+    for number in 0..MOST_LOOKS + 20 {
+        let (uuid, path) = (Uuid([9; 16]), gone.clone());
+        let header = RingHeader { uuid, ring_bytes: 0, path, ..HEADER };
+        drop(BufferFile::create(&memory, header, BufferName(number as u128), Lsn::ZERO).unwrap());
+    }
+    let others = || memory.names().unwrap().len() - 1;
+    remove_others(&memory, &kept).unwrap();
+    assert_eq!(others(), 20);
+    remove_others(&memory, &kept).unwrap();
+    assert_eq!(others(), 0);
 }
 
 #[test]

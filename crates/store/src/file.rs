@@ -150,7 +150,7 @@ impl FileStore {
         };
         let make = |ring_bytes| {
             let name = BufferName(u128::from(self.random()) << 64 | u128::from(self.random()));
-            let header = RingHeader { ring_bytes, ..header };
+            let header = RingHeader { ring_bytes, ..header.clone() };
             BufferFile::create(memory, header, name, durable)
         };
         let with_ring = match self.buffer_kind {
@@ -314,7 +314,8 @@ impl Store for FileStore {
     fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory> {
         self.segments.check_process()?;
         let (uuid, home) = (self.uuid, self.home);
-        let header = RingHeader { uuid, epoch, ring_bytes: buffer_bytes, home };
+        let path = std::path::absolute(self.folder.path()).unwrap_or_default();
+        let header = RingHeader { uuid, epoch, ring_bytes: buffer_bytes, home, path };
         let made = self.make_buffer(header, durable)?;
         let (buffer, ring) = made.unzip();
         let named = |buffer: &BufferFile| BufferRef {

@@ -76,15 +76,24 @@ fn fills_and_goes_on(in_place: bool, buffer: BufferKind) {
     for _ in 0..3 {
         disk.controls.fill(true);
         fill_up(&wal, &mut places);
-        // The preparer may still make a spare the next segment.
+        // The preparer may still make a spare the next segment, before each of these calls.
         loop {
             match wal.commit(&data(places.len() as u64)) {
-                Ok(lsn) => places.push(lsn),
-                Err(error) => break is_full::<()>(Err(error)),
+                Ok(lsn) => {
+                    places.push(lsn);
+                    continue;
+                }
+                Err(error) => {
+                    places.extend(error.appended_lsn());
+                    is_full::<()>(Err(error));
+                }
+            }
+            let last = *places.last().unwrap();
+            if let (Err(synced), Err(flushed)) = (wal.sync(), wal.flush_to_os(last)) {
+                is_full::<()>(Err(synced));
+                break is_full::<()>(Err(flushed));
             }
         }
-        is_full(wal.sync());
-        is_full(wal.flush_to_os(*places.last().unwrap()));
         disk.controls.fill(false);
         wal.sync().unwrap();
         places.push(wal.commit(&data(places.len() as u64)).unwrap());
