@@ -15,7 +15,7 @@
 #
 # Phases: zeroing rotation commit recovery truncation close first_open.
 # PALISADE names the binary; without it, a release build is made. Needs root, mount namespaces, loop
-# devices, mkfs.*, fstrim, fallocate, filefrag and xfs_io; prints what it skips.
+# devices, mkfs.*, fstrim, fsfreeze, fallocate, filefrag and xfs_io; prints what it skips.
 # Exit codes: 0 held, 1 failed, 2 wrong usage.
 set -euo pipefail
 # A binary that is named from where the caller stands.
@@ -81,7 +81,7 @@ skip_unless_possible() {
         echo "skipped: loop mounts need root"
         exit 0
     fi
-    for tool in unshare setsid losetup findmnt fstrim fallocate filefrag xfs_io; do
+    for tool in unshare setsid losetup findmnt fstrim fsfreeze fallocate filefrag xfs_io; do
         if ! command -v "$tool" >/dev/null; then
             echo "skipped: there is no $tool"
             exit 0

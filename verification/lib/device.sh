@@ -162,15 +162,24 @@ dig_free() {
 dig_files() {
     note dig files
     local file start length
-    oracle_signal_all STOP
-    write_back
+    freeze
     for file in "$@"; do
         [[ -f $file ]] || continue
         while read -r start length; do
             punch_zeros "$start" "$length"
         done < <(extents "$file")
     done
-    oracle_signal_all CONT
+    thaw
+}
+
+# Writes everything back, and stops all writes to the device, the journal's included: a block that was
+# zero when it was looked at must still be zero when it is punched.
+freeze() {
+    fsfreeze --freeze "$work/mnt"
+}
+
+thaw() {
+    fsfreeze --unfreeze "$work/mnt"
 }
 
 # Punches the blocks of zeros among $2 KiB of the image from $1 KiB on. Does not use the --dig-holes
@@ -203,10 +212,9 @@ extents() {
 dig_all() {
     note dig all
     dig_free
-    oracle_signal_all STOP
-    write_back
+    freeze
     punch_zeros 0 $(($(stat -c %s "$work/disk/image") / 1024))
-    oracle_signal_all CONT
+    thaw
 }
 
 # Makes writes to holes fail, except for the first $1 (default 0) pages.
