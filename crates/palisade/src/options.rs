@@ -109,8 +109,8 @@ impl Options {
     }
 
     /// Released segments that are kept at least, to be used again; as many as the log takes between
-    /// two truncations, where that is more, up to four times the option. Default 4. One more is kept
-    /// in any case: with it a log opens on a full disk.
+    /// two truncations, where that is more, up to four times the option. Default 4. The space that
+    /// an open needs on a full disk is kept apart from them, by a file `reserve`.
     pub fn spare_segments(mut self, count: usize) -> Options {
         self.files.spare_segments = count;
         self
