@@ -66,6 +66,21 @@ fn fill_up(wal: &Wal, places: &mut Vec<Lsn>) {
     }
 }
 
+/// As `fill_up`, until each call says so. The preparer may have begun a spare before the disk was
+/// full: a leader that finds none fails, and the next one takes it.
+fn fill_up_for_good(wal: &Wal, places: &mut Vec<Lsn>) {
+    loop {
+        fill_up(wal, places);
+        let committed = wal.commit(&data(places.len() as u64));
+        places.extend(committed.as_ref().map_or_else(Error::appended_lsn, |lsn| Some(*lsn)));
+        let flushed = [wal.sync().map(drop), wal.flush_to_os(*places.last().unwrap()).map(drop)];
+        if committed.is_err() && flushed.iter().all(Result::is_err) {
+            is_full(committed);
+            return flushed.into_iter().for_each(is_full);
+        }
+    }
+}
+
 fn fills_and_goes_on(in_place: bool, buffer: BufferKind) {
     let temp = tempfile::tempdir().unwrap();
     let disk = TestDisk::new(in_place, 1);
@@ -75,25 +90,7 @@ fn fills_and_goes_on(in_place: bool, buffer: BufferKind) {
     wal.sync().unwrap();
     for _ in 0..3 {
         disk.controls.fill(true);
-        fill_up(&wal, &mut places);
-        // The preparer may still make a spare the next segment, before each of these calls.
-        loop {
-            match wal.commit(&data(places.len() as u64)) {
-                Ok(lsn) => {
-                    places.push(lsn);
-                    continue;
-                }
-                Err(error) => {
-                    places.extend(error.appended_lsn());
-                    is_full::<()>(Err(error));
-                }
-            }
-            let last = *places.last().unwrap();
-            if let (Err(synced), Err(flushed)) = (wal.sync(), wal.flush_to_os(last)) {
-                is_full::<()>(Err(synced));
-                break is_full::<()>(Err(flushed));
-            }
-        }
+        fill_up_for_good(&wal, &mut places);
         disk.controls.fill(false);
         wal.sync().unwrap();
         places.push(wal.commit(&data(places.len() as u64)).unwrap());
