@@ -8,6 +8,13 @@ use std::sync::Arc;
 
 use crate::{LostRange, Lsn};
 
+/// What the system says where the process, or all of it, has no file descriptor left: EMFILE and
+/// ENFILE, which have these numbers on every Unix, and ERROR_TOO_MANY_OPEN_FILES.
+#[cfg(not(windows))]
+const NO_FILES: &[i32] = &[24, 23];
+#[cfg(windows)]
+const NO_FILES: &[i32] = &[4];
+
 /// The result of every fallible call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -24,9 +31,13 @@ pub enum ErrorKind {
     /// The buffer has no room right now. Only `try_append` gives it; nothing was reserved.
     /// Try again, or use `append`, which waits.
     NoRoom,
-    /// The disk is full. What was appended is still in the log and will be written when there
-    /// is space. Free space (for example with `truncate_before`), then wait or append again.
+    /// The disk is full, or a limit to the size of files is reached. What was appended is still in
+    /// the log and will be written when there is space. Free space (for example with
+    /// `truncate_before`), then wait or append again.
     NoSpace,
+    /// The process, or the system, has no file descriptor left. Nothing is lost, as with `NoSpace`:
+    /// close files or raise the limit, then wait or append again.
+    NoFiles,
     /// The log was closed through another handle. Open it again.
     Closed,
     /// The log was opened by another process, which this one was forked from. Nothing was changed.
@@ -115,12 +126,18 @@ impl Error {
 
     /// An error of the operating system while doing `what` (for example `"sync segment"`).
     ///
-    /// A full disk or quota becomes [`ErrorKind::NoSpace`], a refusal
+    /// A full disk or quota, and a file that is as long as the system lets it be, becomes
+    /// [`ErrorKind::NoSpace`], a lack of file descriptors [`ErrorKind::NoFiles`], a refusal
     /// [`ErrorKind::PermissionDenied`], everything else [`ErrorKind::Io`].
     #[must_use]
     pub fn io(what: &str, source: io::Error) -> Error {
         let kind = match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+            _ if source.raw_os_error().is_some_and(|code| NO_FILES.contains(&code)) => {
+                ErrorKind::NoFiles
+            }
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => ErrorKind::NoSpace,
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 ErrorKind::PermissionDenied
             }
@@ -179,10 +196,17 @@ impl Error {
     }
 
     /// Whether the same call can succeed later on the same log: after waiting (`NoRoom`,
-    /// `Locked`) or after freeing space (`NoSpace`).
+    /// `Locked`), after freeing space (`NoSpace`) or file descriptors (`NoFiles`).
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self.kind, ErrorKind::NoRoom | ErrorKind::NoSpace | ErrorKind::Locked)
+        self.is_shortage() || matches!(self.kind, ErrorKind::NoRoom | ErrorKind::Locked)
+    }
+
+    /// Whether the system lacked something that may come back, space (`NoSpace`) or file
+    /// descriptors (`NoFiles`): nothing is lost, and the log is not poisoned.
+    #[must_use]
+    pub fn is_shortage(&self) -> bool {
+        matches!(self.kind, ErrorKind::NoSpace | ErrorKind::NoFiles)
     }
 
     /// Whether this handle is of no further use: the log is poisoned, closed, damaged, or another
@@ -245,7 +269,12 @@ impl ErrorKind {
             ErrorKind::TooLarge => "split the record, or open with larger segments and buffer",
             ErrorKind::NoRoom => "the buffer is full; try again, or call append, which waits",
             ErrorKind::NoSpace => {
-                "the disk is full; nothing is lost: free space, then wait or append again"
+                "the disk is full, or a limit is reached; nothing is lost: free space, or raise the \
+                 limit, then wait or append again"
+            }
+            ErrorKind::NoFiles => {
+                "no file descriptor is left; nothing is lost: close files or raise the limit, then \
+                 wait or append again"
             }
             ErrorKind::Closed => "the log was closed; open it again",
             ErrorKind::Forked => {

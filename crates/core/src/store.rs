@@ -215,15 +215,16 @@ pub trait Store: ReadStore {
     /// After `Ok` the bytes survive the death of the process, but not of the operating system.
     ///
     /// # Errors
-    /// `NoSpace` if space is lacking: the log keeps the bytes and writes the same range again
-    /// later. Any other kind poisons the log.
+    /// `NoSpace` if space is lacking, `NoFiles` if a file descriptor is: the log keeps the bytes and
+    /// writes the same range again later. Any other kind poisons the log.
     fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()>;
 
     /// Makes `[from, to)` survive power loss: syncs every segment in the range, whoever wrote
     /// it, oldest first.
     ///
     /// # Errors
-    /// Every error poisons the log.
+    /// `NoFiles`: no sync has failed, because one could not be tried; the call can be made again.
+    /// Every other error poisons the log.
     fn sync(&self, from: Lsn, to: Lsn) -> Result<()>;
 
     /// Notes in memory that survives the process, not the operating system, that everything
@@ -240,8 +241,8 @@ pub trait Store: ReadStore {
     /// gets its number only when its header is durable.
     ///
     /// # Errors
-    /// `NoSpace` if space is lacking; nothing is lost and the call can be made again. Any other
-    /// kind poisons the log.
+    /// `NoSpace` if space is lacking, `NoFiles` if a file descriptor is; nothing is lost and the call
+    /// can be made again. Any other kind poisons the log.
     fn prepare(&self, to: Lsn) -> Result<()>;
 
     /// A hint that the tail has come to `tail`: the store may get space ready behind the
@@ -277,9 +278,9 @@ pub trait Store: ReadStore {
     /// segments that `prepare` makes later belong to this epoch.
     ///
     /// # Errors
-    /// `NoSpace`: the epoch has not begun, and will not have at the next open. `OutOfRange`: as
-    /// `NoSpace`; the base lies below [`prepared`](Store::prepared). Any other kind: only the next
-    /// open shows whether it has begun.
+    /// `NoSpace`, `NoFiles`: the epoch has not begun, and will not have at the next open.
+    /// `OutOfRange`: as `NoSpace`; the base lies below [`prepared`](Store::prepared). Any other
+    /// kind: only the next open shows whether it has begun.
     fn begin_epoch(&self, epoch: &Epoch) -> Result<()>;
 
     /// Goes on in the epoch that `epoch` names, from `from` on: `prepared()` becomes the end of
@@ -287,13 +288,13 @@ pub trait Store: ReadStore {
     /// `prepare` makes segments of this epoch.
     ///
     /// # Errors
-    /// `Io`; nothing was changed.
+    /// `NoSpace`, `Io`; nothing was changed.
     fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()>;
 
     /// What an earlier process run left in the log buffer.
     ///
     /// # Errors
-    /// `Io` if it is there and cannot be read.
+    /// `NoFiles` if a file descriptor is lacking, `Io` if it is there and cannot be read.
     fn old_buffer(&self) -> Result<OldBuffer>;
 
     /// Whether the operating system was certainly started anew since the log was last written: then
@@ -307,7 +308,7 @@ pub trait Store: ReadStore {
     /// same epoch, which ended at `durable`, has left in it.
     ///
     /// # Errors
-    /// `NoSpace` or `Io`.
+    /// `NoSpace`, `NoFiles` or `Io`.
     fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory>;
 
     /// Puts the log's bytes in `[from, to)` into files in which no write or sync has failed.

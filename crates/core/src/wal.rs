@@ -164,7 +164,7 @@ impl Wal {
         // The mark is evidence for the records before it; without space for it the log ends
         // without.
         match self.append_mark() {
-            Err(error) if error.kind() != ErrorKind::NoSpace => return Err(error),
+            Err(error) if !error.is_shortage() => return Err(error),
             _ => {}
         }
         let end = log.fix_end(Stop::Closed)?;

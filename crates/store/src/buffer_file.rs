@@ -81,6 +81,8 @@ impl BufferFile {
         name: BufferName,
         durable: Lsn,
     ) -> Result<(BufferFile, Memory)> {
+        // Before the file is made: to allocate beyond the limit would end the process.
+        memory.check_file_size((RING_AT + header.ring_bytes) as u64)?;
         let text = file_name(header.uuid, name);
         let file = memory.open(&text, Access::New)?;
         let mark = Mark { durable, written: durable };

@@ -88,7 +88,7 @@ impl FileStore {
     /// - `Mismatch`: the log has segments of another size.
     /// - `Corrupt`: neither copy of the state validates.
     /// - `Locked`: the log is open already.
-    /// - `PermissionDenied`, `NoSpace`, `Io`: what the operating system said.
+    /// - `PermissionDenied`, `NoSpace`, `NoFiles`, `Io`: what the operating system said.
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<FileStore> {
         options.validate(MIN_FILE_BYTES)?;
         FileStore::open_on(Arc::new(OsDisk), path.as_ref(), options)
@@ -114,7 +114,7 @@ impl FileStore {
         let (home, saved) = (folder.handle().identity(), *meta.saved_origin());
         let boots = saved.boot.zip(folder.disk().boot_id());
         Ok(FileStore {
-            memory: Folder::memory(folder.shared_disk()),
+            memory: Folder::memory(folder.shared_disk())?,
             buffer: Mutex::new(None),
             buffer_kind: options.buffer,
             home,
@@ -153,13 +153,21 @@ impl FileStore {
             let header = RingHeader { ring_bytes, ..header.clone() };
             BufferFile::create(memory, header, name, durable)
         };
+        // A lack of file descriptors passes soon: it must not decide how this process run ends.
+        let unless_impossible = |made: Result<_>| match made {
+            Err(error) if error.kind() != ErrorKind::NoFiles => Ok(None),
+            made => made.map(Some),
+        };
         let with_ring = match self.buffer_kind {
             BufferKind::Heap => None,
             BufferKind::Mapped => return make(header.ring_bytes).map(Some),
-            BufferKind::Auto => make(header.ring_bytes).ok(),
+            BufferKind::Auto => unless_impossible(make(header.ring_bytes))?,
         };
+        if with_ring.is_some() {
+            return Ok(with_ring);
+        }
         // The marks alone take a page or two. Without them an open has more to copy.
-        Ok(with_ring.or_else(|| make(0).ok()))
+        unless_impossible(make(0))
     }
 
     /// Removes the buffers of earlier process runs. What stays takes memory, and nothing else.

@@ -52,9 +52,10 @@ impl Folder {
     }
 
     /// The folder for log buffers, if the disk has a memory file system.
-    pub(crate) fn memory(disk: &Arc<dyn Disk>) -> Option<Folder> {
-        let (path, handle) = disk.memory_folder()?;
-        Some(Folder { disk: Arc::clone(disk), handle, path })
+    pub(crate) fn memory(disk: &Arc<dyn Disk>) -> Result<Option<Folder>> {
+        let found = disk.memory_folder();
+        let found = found.map_err(|error| Error::io("open the folder for log buffers", error))?;
+        Ok(found.map(|(path, handle)| Folder { disk: Arc::clone(disk), handle, path }))
     }
 
     pub(crate) fn shared_disk(&self) -> &Arc<dyn Disk> {
@@ -138,6 +139,11 @@ impl Folder {
         Err(Error::new(ErrorKind::NotFound, text).at_path(&self.path))
     }
 
+    /// Refuses files of `len` bytes where this process may not make them so long.
+    pub(crate) fn check_file_size(&self, len: u64) -> Result<()> {
+        check_file_size(self.disk.as_ref(), &self.path, len)
+    }
+
     /// Names the file `name` in an error of the operating system.
     pub(crate) fn error(&self, what: &str, name: &str, error: io::Error) -> Error {
         Error::io(what, error).at_path(self.path.join(name))
@@ -154,6 +160,20 @@ impl Folder {
         );
         Error::new(ErrorKind::Foreign, text).at_path(self.path.join(name))
     }
+}
+
+/// As [`Folder::check_file_size`], for a folder at `path` that need not be there.
+pub(crate) fn check_file_size(disk: &dyn Disk, path: &Path, len: u64) -> Result<()> {
+    let largest = disk.largest_file();
+    if len <= largest {
+        return Ok(());
+    }
+    let text = format!(
+        "a file of the log takes {len} bytes, and the system lets this process make none longer \
+         than {largest} bytes (RLIMIT_FSIZE, `ulimit -f`), and would end it by a signal: raise the \
+         limit"
+    );
+    Err(Error::new(ErrorKind::NoSpace, text).at_path(path))
 }
 
 /// The numbers of all segments among `names` whose LSNs exist, in ascending order.

@@ -99,8 +99,15 @@ pub(crate) trait Disk: Send + Sync + fmt::Debug {
     fn open_folder(&self, path: &Path, file_mode: u32) -> io::Result<Arc<dyn DiskFolder>>;
 
     /// A folder in a memory file system, and its path: its files live as long as the operating
-    /// system runs, and take all of their space when they are allocated. `None` where there is none.
-    fn memory_folder(&self) -> Option<(PathBuf, Arc<dyn DiskFolder>)>;
+    /// system runs, and take all of their space when they are allocated. `None` where there is none,
+    /// or none that this process may use.
+    fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>>;
+
+    /// The greatest length that this process may give to a file. A write or an allocation beyond it
+    /// would end the process, by SIGXFSZ.
+    fn largest_file(&self) -> u64 {
+        u64::MAX
+    }
 
     /// What tells this run of the operating system from every other.
     fn boot_id(&self) -> Option<BootId>;

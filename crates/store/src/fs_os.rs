@@ -55,13 +55,21 @@ impl Disk for OsDisk {
         Ok(Arc::new(OsFolder::open(path, file_mode)?))
     }
 
-    fn memory_folder(&self) -> Option<(PathBuf, Arc<dyn DiskFolder>)> {
+    fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>> {
         let path = Path::new(MEMORY_FOLDER);
         if file_system(path).as_deref() != Some("tmpfs") {
-            return None;
+            return Ok(None);
         }
-        let folder = self.open_folder(path, DEFAULT_FILE_MODE).ok()?;
-        Some((path.to_path_buf(), folder))
+        match self.open_folder(path, DEFAULT_FILE_MODE) {
+            Ok(folder) => Ok(Some((path.to_path_buf(), folder))),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+            // A lack of descriptors passes; the buffer that lies there may have what segments lack.
+            Err(error) => Err(error),
+        }
+    }
+
+    fn largest_file(&self) -> u64 {
+        platform::largest_file()
     }
 
     fn boot_id(&self) -> Option<BootId> {
@@ -166,6 +174,11 @@ mod platform {
             return Ok(0);
         };
         FileExt::write_at(file, piece, offset)
+    }
+
+    pub(super) fn largest_file() -> u64 {
+        use rustix::process::{Resource, getrlimit};
+        getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
     }
 
     /// The folder gets what fits to files of the permissions `file_mode`: who may read a file may
@@ -277,6 +290,10 @@ mod platform {
             return Ok(0);
         };
         file.seek_write(piece, offset)
+    }
+
+    pub(super) fn largest_file() -> u64 {
+        u64::MAX
     }
 
     // Who may read and write it, the access list of its parent says.

@@ -11,10 +11,11 @@ use std::time::Duration;
 use palisade_core::store::State;
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
-use crate::folder::{Folder, LOCK, META, META_TEMP, is_segment_name};
+use crate::folder::{Folder, LOCK, META, META_TEMP, check_file_size, is_segment_name};
 use crate::fs::{Access, Disk, DiskFile, DiskFolder, Kind};
 use crate::meta::{self, Meta, MetaFile, Origin};
 use crate::options::{DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, FileOptions, OpenMode};
+use crate::segment_file::LOG_AT;
 
 /// Tools beside a writer hold the lock for an instant to see whether there is one; trying this
 /// often, this long apart, outlasts them: 100 ms in all.
@@ -41,6 +42,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
         look_before_the_lock(&folder, options)?;
         folder
     } else {
+        check_size_of_a_new_log(disk.as_ref(), path, options)?;
         make_folder(&disk, path, file_mode)?
     };
     let checked = folder.handle().check_writable();
@@ -59,7 +61,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
             MetaFile::open(&folder, meta, origin)
         }
         None => {
-            // Its own folder has been synced.
+            // The folder that this open has made is synced.
             if is_there {
                 sync_parent(&disk, path)?;
             }
@@ -69,11 +71,18 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
     Ok(Opened { folder, lock, meta })
 }
 
+/// Refuses a new log whose segments would be too long.
+fn check_size_of_a_new_log(disk: &dyn Disk, path: &Path, options: &FileOptions) -> Result<()> {
+    let segment_bytes = options.segment_bytes.unwrap_or(DEFAULT_SEGMENT_BYTES);
+    check_file_size(disk, path, LOG_AT + segment_bytes)
+}
+
 /// The first look. What it finds damaged, a writer may be in the middle of saving; with the lock
 /// the second look tells.
 fn look_before_the_lock(folder: &Folder, options: &FileOptions) -> Result<()> {
     match look(folder, options) {
-        Ok(_) => Ok(()),
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => check_size_of_a_new_log(folder.disk(), folder.path(), options),
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             let may_be_busy = folder.open_if_there(LOCK, Access::Read)?.is_some();
             if may_be_busy { Ok(()) } else { Err(error) }

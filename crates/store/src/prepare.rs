@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use palisade_core::{ErrorKind, Lsn};
+use palisade_core::Lsn;
 use parking_lot::Mutex;
 
 use crate::fs::Background;
@@ -203,8 +203,9 @@ impl Shared {
         let kept = prepared.and_then(|()| self.segments.keep_a_spare());
         let (_, used) = self.segments.split(tail);
         if let Err(error) = kept.and_then(|()| self.segments.keep_reserve(used)) {
-            // Lack of space shows to whoever needs it. Of anything else nothing more is known.
-            if error.kind() != ErrorKind::NoSpace {
+            // A shortage shows to the caller that needs the resource. Of any other error nothing more
+            // is known.
+            if !error.is_shortage() {
                 self.segments.fail(error);
             }
             return;

@@ -78,7 +78,7 @@ impl FileReader {
     /// As [`state`](ReadStore::state).
     pub fn buffer(&self) -> Result<BufferPlace> {
         let meta = self.meta()?;
-        let folder = Folder::memory(self.folder.shared_disk());
+        let folder = Folder::memory(self.folder.shared_disk())?;
         let (Some(buffer), Some(folder)) = (meta.origin.buffer, folder) else {
             return Ok(BufferPlace::Heap);
         };

@@ -228,6 +228,11 @@ impl Segments {
         self.folder.check_in_place().inspect_err(|error| self.fail(error.clone()))
     }
 
+    /// Refuses to make or to go on with segments that this process may not write to their ends.
+    fn check_file_size(&self) -> Result<()> {
+        self.folder.check_file_size(LOG_AT + self.shape.segment_bytes)
+    }
+
     /// The failure that was kept.
     pub(crate) fn check(&self) -> Result<()> {
         self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
@@ -265,6 +270,7 @@ impl Segments {
     /// outcome: a name that may have reached the disk is not `NoSpace`.
     pub(crate) fn begin(&self, epoch: &Epoch, is_running: bool) -> Result<()> {
         self.check_in_place()?;
+        self.check_file_size()?;
         let mut maker = self.maker.lock();
         if let Some((number, file)) = maker.half_named.take() {
             // It has its name, and belongs to the epoch before.
@@ -316,6 +322,7 @@ impl Segments {
     }
 
     pub(crate) fn resume(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
+        self.check_file_size()?;
         let mut maker = self.maker.lock();
         let last = self.numbers_to_change()?.pop();
         let end = last.map_or(epoch.base, |last| self.start_of(last + 1));
@@ -437,6 +444,11 @@ impl Segments {
                 maker.demand.take();
                 Ok(file)
             }
+            // Nothing was written to it: no file was opened.
+            Err(error) if error.kind() == ErrorKind::NoFiles => {
+                maker.spares.insert(spare);
+                Err(error.at_segment(number))
+            }
             Err(error) => Err(self.discard_spare(maker, spare, error.at_segment(number))),
         }
     }
@@ -458,6 +470,7 @@ impl Segments {
 
     /// A file to become a segment.
     fn take_spare(&self, maker: &mut Maker) -> Result<u64> {
+        self.check_file_size()?;
         if let Some(spare) = maker.spares.pop_first() {
             return Ok(spare);
         }
@@ -488,6 +501,7 @@ impl Segments {
 
     fn make_spare(&self, number: u64, durable: bool) -> Result<()> {
         self.check_in_place()?;
+        self.check_file_size()?;
         let name = spare_name(number);
         let file = self.folder.open(&name, Access::Fresh)?;
         write_zeros(file.as_ref(), 0, LOG_AT + self.shape.first_step_bytes())

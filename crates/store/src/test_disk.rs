@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use palisade_core::Memory;
 use parking_lot::Mutex;
@@ -36,6 +36,10 @@ pub(crate) struct Controls {
     overwrites_in_place: bool,
     boot: BootId,
     memory: TempDir,
+    /// No file or folder can be opened: no descriptor is left.
+    is_exhausted: AtomicBool,
+    /// So many opens are left before one that lacks a descriptor; the ones behind it do not.
+    opens_before_a_lack: AtomicU64,
     /// A folder that this process may not read.
     unreadable: Mutex<Option<PathBuf>>,
 }
@@ -50,6 +54,31 @@ impl Controls {
     /// From now on a removed file makes space, until the disk is filled again.
     pub(crate) fn free_by_removal(&self) {
         self.frees_by_removal.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on no file can be opened, as if the process had no descriptor left; or it can again.
+    pub(crate) fn exhaust(&self, is_exhausted: bool) {
+        self.is_exhausted.store(is_exhausted, Ordering::SeqCst);
+    }
+
+    /// The open behind the next `opens` ones lacks a descriptor, and no other.
+    pub(crate) fn lack_a_descriptor_after(&self, opens: u64) {
+        self.opens_before_a_lack.store(opens, Ordering::SeqCst);
+    }
+
+    /// Whether that open has come.
+    pub(crate) fn has_lacked_a_descriptor(&self) -> bool {
+        self.opens_before_a_lack.load(Ordering::SeqCst) == u64::MAX
+    }
+
+    fn check_descriptors(&self) -> io::Result<()> {
+        let next = |left: u64| (left < u64::MAX).then(|| left.checked_sub(1).unwrap_or(u64::MAX));
+        let before =
+            self.opens_before_a_lack.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        if before == Ok(0) || self.is_exhausted.load(Ordering::SeqCst) {
+            return Err(io::Error::from_raw_os_error(NO_DESCRIPTOR));
+        }
+        Ok(())
     }
 
     /// From now on the folder at `path` may not be read, as if its permissions said so.
@@ -130,6 +159,13 @@ fn is_preparer() -> bool {
     std::thread::current().name() == Some("palisade-prepare")
 }
 
+/// EMFILE.
+#[cfg(unix)]
+const NO_DESCRIPTOR: i32 = 24;
+/// ERROR_TOO_MANY_OPEN_FILES.
+#[cfg(windows)]
+const NO_DESCRIPTOR: i32 = 4;
+
 /// A disk under control.
 #[derive(Clone, Debug)]
 pub(crate) struct TestDisk {
@@ -148,6 +184,8 @@ impl TestDisk {
             holds_zeros: AtomicBool::new(false),
             has_held_zeros: AtomicBool::new(false),
             overwrites_in_place,
+            is_exhausted: AtomicBool::new(false),
+            opens_before_a_lack: AtomicU64::new(u64::MAX),
             unreadable: Mutex::default(),
             boot: [boot; 16],
             memory: tempfile::tempdir().unwrap(),
@@ -157,7 +195,7 @@ impl TestDisk {
 
     /// The names of the log buffers in memory.
     pub(crate) fn buffers(&self) -> Vec<String> {
-        let (_, memory) = self.memory_folder().unwrap();
+        let (_, memory) = self.memory_folder().unwrap().unwrap();
         memory.list().unwrap()
     }
 }
@@ -175,13 +213,19 @@ impl Disk for TestDisk {
         if self.controls.unreadable.lock().as_deref() == Some(path) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
+        self.controls.check_descriptors()?;
         let folder = OsDisk.open_folder(path, file_mode)?;
-        Ok(Arc::new(TestFolder { folder, controls: Arc::clone(&self.controls) }))
+        let controls = Arc::clone(&self.controls);
+        Ok(Arc::new(TestFolder { folder, is_memory: false, controls }))
     }
 
-    fn memory_folder(&self) -> Option<(PathBuf, Arc<dyn DiskFolder>)> {
+    fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>> {
+        self.controls.check_descriptors()?;
         let path = self.controls.memory.path();
-        Some((path.to_path_buf(), OsDisk.open_folder(path, DEFAULT_FILE_MODE).ok()?))
+        let folder = OsDisk.open_folder(path, DEFAULT_FILE_MODE)?;
+        let controls = Arc::clone(&self.controls);
+        let folder = TestFolder { folder, is_memory: true, controls };
+        Ok(Some((path.to_path_buf(), Arc::new(folder))))
     }
 
     fn boot_id(&self) -> Option<BootId> {
@@ -192,6 +236,8 @@ impl Disk for TestDisk {
 #[derive(Debug)]
 struct TestFolder {
     folder: Arc<dyn DiskFolder>,
+    /// Files in it are never full, and never synced.
+    is_memory: bool,
     controls: Arc<Controls>,
 }
 
@@ -205,6 +251,10 @@ impl DiskFolder for TestFolder {
     }
 
     fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        self.controls.check_descriptors()?;
+        if self.is_memory {
+            return self.folder.open(name, access);
+        }
         if is_segment_name(name) {
             self.controls.segment_opens.fetch_add(1, Ordering::SeqCst);
         }
@@ -218,7 +268,7 @@ impl DiskFolder for TestFolder {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.folder.remove(name)?;
-        if self.controls.frees_by_removal.load(Ordering::SeqCst) {
+        if !self.is_memory && self.controls.frees_by_removal.load(Ordering::SeqCst) {
             self.controls.is_full.store(false, Ordering::SeqCst);
         }
         Ok(())

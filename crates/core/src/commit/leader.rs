@@ -73,7 +73,7 @@ impl Commit {
         }
         self.registry.lock().begin_row();
         let wrote = self.write_filled();
-        if wrote.as_ref().is_err_and(|error| error.kind() != ErrorKind::NoSpace) {
+        if wrote.as_ref().is_err_and(|error| !error.is_shortage()) {
             std::mem::forget(guard);
             return wrote.map(drop);
         }
@@ -94,8 +94,10 @@ impl Commit {
         let appends_before = self.counters.appends.value();
         let start = Instant::now();
         let synced = self.store.sync(from, to).and_then(|()| self.store.mark_durable(to));
-        if let Err(error) = synced {
-            return Err(self.poison(error));
+        match synced {
+            // Without a descriptor no sync was tried.
+            Err(error) if error.kind() == ErrorKind::NoFiles => return Err(error),
+            other => other.map_err(|error| self.poison(error))?,
         }
         // A write that failed meanwhile has told everyone that nothing more is acknowledged.
         self.check()?;

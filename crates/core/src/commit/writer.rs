@@ -9,7 +9,7 @@ use std::io::IoSlice;
 use super::{Commit, PoisonOnPanic};
 use crate::buffer::Buffer;
 use crate::frame::EpochSeed;
-use crate::{ErrorKind, Lsn, Result};
+use crate::{Lsn, Result};
 
 /// Up to where the holder of the write lock has come.
 #[derive(Debug)]
@@ -82,10 +82,7 @@ impl Commit {
     }
 
     fn poison_unless_no_space<T>(&self, result: Result<T>) -> Result<T> {
-        result.map_err(|error| match error.kind() {
-            ErrorKind::NoSpace => error,
-            _ => self.poison(error),
-        })
+        result.map_err(|error| if error.is_shortage() { error } else { self.poison(error) })
     }
 
     fn write_until(&self, cursor: &mut WriteCursor, until: Lsn) -> Result<Lsn> {

@@ -176,7 +176,7 @@ fn begin_anew(
     // What lies below the head stays for the next truncation of the head.
     match store.release(predecessor.end, epoch.base) {
         // What a full disk cannot free stays, and keeps nobody from opening the log.
-        Err(error) if error.kind() == ErrorKind::NoSpace => {}
+        Err(error) if error.is_shortage() => {}
         released => released?,
     }
     report.end = anew_at.unwrap_or(predecessor.end);

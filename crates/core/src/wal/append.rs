@@ -292,7 +292,7 @@ impl Wal {
         }
         match log.try_write_filled() {
             // The record stays in the buffer; whoever needs it elsewhere is told.
-            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
+            Err(error) if error.is_shortage() => Ok(()),
             other => other,
         }
     }
@@ -436,7 +436,7 @@ impl Commit {
                 return Ok(granted);
             }
             match self.write_for_room(&mut backoff) {
-                Err(error) if error.kind() == ErrorKind::NoSpace => backoff.wait(),
+                Err(error) if error.is_shortage() => backoff.wait(),
                 other => other?,
             }
         }

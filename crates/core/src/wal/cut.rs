@@ -237,7 +237,7 @@ fn begin_epoch(
                     return Err(Failed::Unchanged(error));
                 }
             }
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
+            Err(error) if error.is_shortage() => {
                 return Err(Failed::Unchanged(error));
             }
             Err(error) => return Err(Failed::Unknown(error)),

@@ -11,7 +11,6 @@ mod executor;
 #[expect(dead_code, reason = "the tests of the promises use the rest")]
 #[path = "../common/faulty.rs"]
 mod faulty;
-#[expect(dead_code, reason = "the tests of the promises use the rest")]
 #[path = "../common/folder.rs"]
 mod folder;
 #[path = "../common/watchdog.rs"]
@@ -25,6 +24,8 @@ mod forgeries;
 #[cfg(target_os = "linux")]
 mod forks;
 mod leftovers;
+#[cfg(unix)]
+mod limits;
 mod lookers;
 mod no_space;
 mod old_bytes;

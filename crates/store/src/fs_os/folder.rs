@@ -6,7 +6,7 @@
 //!
 //! Elsewhere the folder is its path.
 
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
@@ -27,6 +27,7 @@ fn born(found: &Metadata) -> u64 {
 
 #[cfg(unix)]
 mod unix {
+    use std::fs::File;
     use std::os::unix::fs::MetadataExt;
 
     use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};

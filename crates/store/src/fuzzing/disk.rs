@@ -42,9 +42,9 @@ impl Disk for FuzzDisk {
         OsDisk.open_folder(path, file_mode)
     }
 
-    fn memory_folder(&self) -> Option<(PathBuf, Arc<dyn DiskFolder>)> {
-        let folder = OsDisk.open_folder(&self.memory, DEFAULT_FILE_MODE).ok()?;
-        Some((self.memory.clone(), folder))
+    fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>> {
+        let folder = OsDisk.open_folder(&self.memory, DEFAULT_FILE_MODE)?;
+        Ok(Some((self.memory.clone(), folder)))
     }
 
     fn boot_id(&self) -> Option<BootId> {

@@ -36,6 +36,7 @@ impl Segments {
         to: Lsn,
         source: &mut TailSource<'_>,
     ) -> Result<()> {
+        self.check_file_size()?;
         let mut maker = self.maker.lock();
         let (first, _) = self.split(from);
         let (last, _) = self.split(Lsn::new(to.as_u64() - 1));

@@ -88,18 +88,21 @@ impl Segments {
     pub(crate) fn keep_reserve(&self, used: u64) -> Result<()> {
         let mut maker = self.maker.lock();
         let copied = used.max(self.shape.first_step_bytes()).min(self.shape.segment_bytes);
-        if maker.trust.reserve_bytes >= RESERVE_LEAST + copied {
+        // An allocation beyond the limit to the length of files would end the process.
+        let largest = self.folder.disk().largest_file();
+        if maker.trust.reserve_bytes >= largest.min(RESERVE_LEAST + copied) {
             return Ok(());
         }
         self.check_in_place()?;
         // Twice what is in use, so that a growing segment asks for it a few times only.
         let copied = copied.max(2 * used).min(self.shape.segment_bytes);
-        let bytes = RESERVE_LEAST + copied;
-        let made = self.folder.open(RESERVE, Access::WriteOrCreate).and_then(|file| {
-            let allocated = file.allocate(bytes).and_then(|()| file.sync_data());
-            allocated.map_err(|error| self.folder.error("reserve space", RESERVE, error))?;
-            self.folder.sync()
-        });
+        let bytes = largest.min(RESERVE_LEAST + copied);
+        // A file that cannot be opened is left as it is: the lack may end.
+        let file = self.folder.open(RESERVE, Access::WriteOrCreate)?;
+        let allocated = file.allocate(bytes).and_then(|()| file.sync_data());
+        let made = allocated
+            .map_err(|error| self.folder.error("reserve space", RESERVE, error))
+            .and_then(|()| self.folder.sync());
         maker.trust.reserve_bytes = if made.is_ok() { bytes } else { 0 };
         if made.is_err() {
             self.folder.remove_if_there(RESERVE)?;
@@ -145,5 +148,45 @@ impl Segments {
     fn file_bytes(&self, name: &str) -> Result<u64> {
         let Some(file) = self.folder.open_if_there(name, Access::Read)? else { return Ok(0) };
         file.len().map_err(|error| self.folder.error("look at the file", name, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use palisade_core::{ErrorKind, Uuid};
+
+    use super::*;
+    use crate::folder::Folder;
+    use crate::fs::{Disk, ZeroSteps};
+    use crate::segments::Shape;
+    use crate::test_disk::TestDisk;
+
+    /// Attacks: a reserve that cannot be opened for want of a descriptor is as good as before.
+    #[test]
+    fn a_lack_of_a_file_descriptor_leaves_the_reserve_as_it_is() {
+        let temp = tempfile::tempdir().unwrap();
+        let shape = Shape {
+            uuid: Uuid([1; 16]),
+            segment_bytes: 1 << 20,
+            in_place: true,
+            zero_fill: false,
+            spare_segments: 1,
+            zero_steps: ZeroSteps::default(),
+        };
+        let test_disk = TestDisk::new(true, 1);
+        let disk: Arc<dyn Disk> = Arc::new(test_disk.clone());
+        let folder = Folder::at(&disk, temp.path(), 0o600).unwrap();
+        let segments = Segments::open(folder, shape, None).unwrap();
+        let reserved = || fs::metadata(temp.path().join(RESERVE)).unwrap().len();
+        segments.keep_reserve(4096).unwrap();
+        let before = reserved();
+        test_disk.controls.lack_a_descriptor_after(0);
+        let error = segments.keep_reserve(1 << 20).unwrap_err();
+        assert_eq!((error.kind(), reserved()), (ErrorKind::NoFiles, before));
+        segments.keep_reserve(1 << 20).unwrap();
+        assert!(reserved() > before);
     }
 }

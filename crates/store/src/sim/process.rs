@@ -106,12 +106,12 @@ impl Disk for Process {
         Ok(Arc::new(OpenFolder { process: self.clone(), path: path.to_path_buf() }))
     }
 
-    fn memory_folder(&self) -> Option<(PathBuf, Arc<dyn DiskFolder>)> {
+    fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>> {
         if !self.world().medium.has_memory {
-            return None;
+            return Ok(None);
         }
         let folder = OpenFolder { process: self.clone(), path: MEMORY.into() };
-        Some((MEMORY.into(), Arc::new(folder)))
+        Ok(Some((MEMORY.into(), Arc::new(folder))))
     }
 
     fn boot_id(&self) -> Option<BootId> {
