@@ -53,6 +53,9 @@ fn print(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
     writeln!(out, "end        LSN {}", verdict.end)?;
     writeln!(out, "floor      LSN {} (below it, everything was durable once)", verdict.floor)?;
     writeln!(out, "torn       {} bytes", verdict.torn_bytes)?;
+    for stray in verdict.strays.iter().take(NAMED_PLACES) {
+        writeln!(out, "stray      segment {stray}: no part of the log, and not looked at")?;
+    }
     for bad in verdict.bad_places.iter().take(NAMED_PLACES) {
         writeln!(out, "bad        LSN {} in segment {}", bad.lsn, bad.segment)?;
     }

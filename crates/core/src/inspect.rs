@@ -70,6 +70,9 @@ pub struct Verdict {
     /// The first bad place of each damaged segment, ascending: of all of them after
     /// [`verify_deep`](Inspector::verify_deep), of the first one after `verify`.
     pub bad_places: Vec<BadPlace>,
+    /// Numbers of files with a segment's name that are no part of the log: without a header of it,
+    /// and far above all that it can have made.
+    pub strays: Vec<u64>,
     /// Why the log ends there, if there is more to say than that nothing follows.
     pub why: Option<String>,
 }
@@ -262,6 +265,7 @@ impl Inspector {
             torn_bytes: 0,
             end_cause: EndCause::NothingFollows,
             bad_places: Vec::new(),
+            strays: survey.strays.keys().copied().collect(),
             why: None,
         };
         let (store, rule) = (&self.store, Rule::Strict);
@@ -308,7 +312,8 @@ impl Inspector {
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
                     let found = corrupt(&survey.state, &error);
                     let (segments, records) = (verdict.segments, verdict.records);
-                    *verdict = Verdict { segments, records, bytes: bytes_to(found.end), ..found };
+                    let (bytes, strays) = (bytes_to(found.end), verdict.strays.split_off(0));
+                    *verdict = Verdict { segments, records, bytes, strays, ..found };
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -348,6 +353,7 @@ fn corrupt(state: &State, error: &Error) -> Verdict {
         torn_bytes: 0,
         end_cause: EndCause::Damage,
         bad_places: place.map(bad).into_iter().collect(),
+        strays: Vec::new(),
         why: Some(error.to_string()),
     }
 }

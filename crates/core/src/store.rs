@@ -246,8 +246,8 @@ pub trait Store: ReadStore {
     fn prepare(&self, to: Lsn) -> Result<()>;
 
     /// A hint that the tail has come to `tail`: the store may get space ready behind the
-    /// caller's back. Never fails; what goes wrong shows in `prepare`. It does not block, but on a
-    /// simulated disk, which may do the work at once.
+    /// caller's back, eight segments ahead at most. Never fails; what goes wrong shows in `prepare`.
+    /// It does not block, but on a simulated disk, which may do the work at once.
     fn prepare_ahead(&self, tail: Lsn);
 
     /// Saves the state: when this returns, the new one survives power loss; if it is
@@ -284,8 +284,8 @@ pub trait Store: ReadStore {
     fn begin_epoch(&self, epoch: &Epoch) -> Result<()>;
 
     /// Goes on in the epoch that `epoch` names, from `from` on: `prepared()` becomes the end of
-    /// the last segment present, or the start of `from`'s segment if that is greater, and
-    /// `prepare` makes segments of this epoch.
+    /// the run of segments that begins with `from`'s, or the start of that segment if it is missing,
+    /// and `prepare` makes segments of this epoch.
     ///
     /// # Errors
     /// `NoSpace`, `Io`; nothing was changed.

@@ -324,9 +324,11 @@ impl Segments {
     pub(crate) fn resume(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
         self.check_file_size()?;
         let mut maker = self.maker.lock();
-        let last = self.numbers_to_change()?.pop();
-        let end = last.map_or(epoch.base, |last| self.start_of(last + 1));
-        let end = end.max(self.start_of(self.split(from).0));
+        let (first, _) = self.split(from.max(epoch.base));
+        // A file far above has a segment's name, and need not be one.
+        let numbers = self.numbers_to_change()?.into_iter().skip_while(|number| *number < first);
+        let run = (first..).zip(numbers).take_while(|(expected, number)| expected == number);
+        let end = self.start_of(first + run.count() as u64);
         // Release: see `prepared`.
         self.prepared.store(end.as_u64(), Ordering::Release);
         maker.epoch = Some(*epoch);
@@ -460,7 +462,8 @@ impl Segments {
     ) -> Result<Arc<SegmentFile>> {
         let name = segment_name(header.number);
         if self.folder.open_if_there(&name, Access::Read)?.is_some() {
-            let text = "a segment that is to be made is there already";
+            let text = "a file has the name of the segment that is to be made, and the log did not \
+                        make it: move it away, then open the log again";
             return Err(self.located(Error::new(ErrorKind::Io, text), header.number));
         }
         let file = self.write_header(spare, header)?;

@@ -14,11 +14,11 @@ use super::ring::OldRing;
 use super::salvage::Salvage;
 use super::survey::Survey;
 use super::{Rule, Scanner};
-use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
+use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind, LAG_UNKNOWN};
 use crate::reader::FrameReader;
 use crate::store::{Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::sync::Mutex;
-use crate::{Lsn, Memory, Uuid};
+use crate::{ErrorKind, Lsn, Memory, Uuid};
 
 const READ_AHEAD_BYTES: usize = 4096;
 const UUID: Uuid = Uuid([5; 16]);
@@ -156,6 +156,48 @@ fn a_search_through_a_forged_ring_looks_at_each_byte_a_few_times() {
         assert!(ring.find_after(Lsn::ZERO, seed).is_none(), "{lie:?}");
         assert!(ring.copied <= 4 * BYTES as u64, "{lie:?}: {} bytes were looked at", ring.copied);
     }
+}
+
+/// A record without a payload at `at`, which says that all below `durable` was durable.
+fn record(at: Lsn, seed: EpochSeed, durable: Option<Lsn>) -> Vec<u8> {
+    let durable_lag = durable.map_or(LAG_UNKNOWN, |durable| at.bytes_since(durable));
+    let header = Header { durable_lag, ..Header::new(Kind::Data, 0, 0, 0) };
+    header.encode(seed, at).to_vec()
+}
+
+/// A file out of reach whose header does not validate is no part of the log, unless it holds records
+/// of it: their LSNs are not used again, and what they prove to have been durable has to be there.
+#[test]
+fn records_in_a_stray_file_count_though_its_header_does_not() {
+    const BYTES: u64 = 64 << 10;
+    const FAR_ABOVE: u64 = 1 << 30;
+    let seed = EpochSeed::new(UUID, 1, 9);
+    let own = |number: u64, base: Lsn| {
+        let header = SegmentHeader { number, base, epoch: 1, salt: 9, predecessor: None };
+        (Ok(header), record(base, seed, Some(base)))
+    };
+    let scan = |stray: &dyn Fn(Lsn) -> Vec<u8>| {
+        let mut store = Forged::new(BYTES);
+        store.segments.insert(0, own(0, Lsn::ZERO));
+        let base = store.base(FAR_ABOVE);
+        store.segments.insert(FAR_ABOVE, (Err("it is empty".into()), stray(base)));
+        let store: Arc<dyn ReadStore> = Arc::new(store);
+        let survey = Arc::new(Survey::take(store.as_ref()).unwrap());
+        assert_eq!(survey.strays.keys().copied().collect::<Vec<_>>(), [FAR_ABOVE]);
+        assert_eq!(survey.highest_end, Lsn::new(BYTES));
+        let bytes = READ_AHEAD_BYTES;
+        let mut scanner = Scanner::new(&store, &survey, None, Rule::Strict, bytes).unwrap();
+        scanner.run().map(|scan| scan.end.plus(scan.torn_bytes))
+    };
+    let end = Lsn::new(HEADER_BYTES as u64);
+    let stray_end = Lsn::new(FAR_ABOVE * BYTES + HEADER_BYTES as u64);
+    assert_eq!(scan(&|_| Vec::new()).unwrap(), end);
+    assert_eq!(scan(&|_| vec![0x5a; 5000]).unwrap(), end);
+    let older = EpochSeed::new(UUID, 0, 9);
+    assert_eq!(scan(&|base| record(base, older, None)).unwrap(), end);
+    assert_eq!(scan(&|base| record(base, seed, Some(Lsn::ZERO))).unwrap(), stray_end);
+    let error = scan(&|base| record(base, seed, Some(base))).unwrap_err();
+    assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(end)), "{error}");
 }
 
 /// So many segments, each an epoch of its own, whose header names the one before and an end of it:

@@ -28,6 +28,7 @@ mod report;
 mod ring;
 pub(crate) mod salvage;
 mod scan;
+mod strays;
 pub(crate) mod survey;
 
 use std::sync::Arc;
@@ -71,7 +72,7 @@ pub(crate) fn recover(store: &Arc<dyn Store>, options: &Options) -> Result<Recov
             Err(error) => return Err(error),
         }
     };
-    let mut report = examined.report();
+    let mut report = report_of(&examined);
     let recovered = if examined.is_clean && may_go_on(&examined.survey.state, options) {
         resume(store, options, examined, &mut report)?
     } else {
@@ -91,7 +92,13 @@ fn may_go_on(state: &State, options: &Options) -> bool {
 pub(crate) fn foresee(store: &Arc<dyn Store>, options: &Options) -> Result<RecoveryReport> {
     let start = Instant::now();
     let examined = settle(store, options)?;
-    Ok(RecoveryReport { elapsed: start.elapsed(), ..examined.report() })
+    Ok(RecoveryReport { elapsed: start.elapsed(), ..report_of(&examined) })
+}
+
+/// The report as far as reading can tell.
+fn report_of(examined: &Examined) -> RecoveryReport {
+    let strays = examined.survey.strays.keys().copied().collect();
+    RecoveryReport { strays, ..examined.report() }
 }
 
 /// After a clean end: the same epoch goes on where it ended.
@@ -130,11 +137,13 @@ fn begin_anew(
     let survey = Arc::clone(&examined.survey);
     let mut spans = survey.spans.clone();
     let mut predecessor = survey.predecessor;
-    let floor = examined.floor();
+    let mut floor = examined.floor();
     let mut ring_bytes = survey.state.buffer_bytes;
     let mut anew_at = None;
     if let Some((scanner, scan)) = examined.walked {
         ring_bytes = ring_bytes.max(scanner.ring_bytes());
+        // No LSN of what is cut off is used again, wherever it lies.
+        floor = floor.max(scan.end.plus(scan.torn_bytes));
         let newest = spans.last_mut().expect("a scanner has an epoch");
         newest.end = scan.end;
         if !survey.is_empty_epoch(newest.end) {

@@ -57,6 +57,10 @@ pub struct RecoveryReport {
     pub records_from_buffer: u64,
     /// What is to be said of the buffer's file: missing, invalid, of an older epoch.
     pub buffer_note: Option<String>,
+    /// Numbers of files with a segment's name that are no part of the log: without a header of it,
+    /// and far above all that it can have made. They are left as they are, and never read again;
+    /// the log refuses to go on where it comes to one.
+    pub strays: Vec<u64>,
     /// Everything below was certainly durable before.
     pub floor: Lsn,
     /// Exclusive end of what was recovered.

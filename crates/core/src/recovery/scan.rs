@@ -35,6 +35,7 @@ pub(crate) struct Scan {
     pub(crate) records: u64,
     pub(crate) records_from_ring: u64,
     pub(crate) bytes: u64,
+    /// From the end to the end of the last valid frame behind it.
     pub(crate) torn_bytes: u64,
     pub(crate) torn_reason: Option<String>,
     /// Ranges to be padded, ascending.
@@ -263,7 +264,8 @@ impl Scanner {
         let mut last_valid = broken.map_or(scan.end, |header| scan.end.plus(header.frame_bytes));
         let mut followers = 0_u64;
         let segment_bytes = self.survey.state.segment_bytes;
-        for number in self.survey.newest_segments() {
+        let strays = self.survey.strays.keys().copied();
+        for number in self.survey.newest_segments().into_iter().chain(strays) {
             let base = Lsn::new(number * segment_bytes);
             let end = base.plus(segment_bytes);
             // What a torn record holds is its own: no other begins in it.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::dead::DeadRanges;
+use super::strays::first_stray;
 use crate::frame::EpochSeed;
 use crate::reader::{EpochSpan, FrameReader};
 use crate::store::{Predecessor, ReadStore, Segment, SegmentHeader, State};
@@ -33,8 +34,11 @@ pub(crate) struct Survey {
     pub(crate) salt: u64,
     /// The largest epoch number seen in any header.
     pub(crate) largest_epoch: u64,
-    /// End of the highest-numbered segment present, dead or alive.
+    /// End of the highest-numbered segment present, dead or alive; strays do not count.
     pub(crate) highest_end: Lsn,
+    /// Files with a segment's name, so far above all that is known of the log that it cannot have
+    /// made them, and without a header of it; and why.
+    pub(crate) strays: BTreeMap<u64, String>,
     /// Where the log is to end, if only what lies below some place was surveyed.
     pub(crate) limit: Option<Lsn>,
     /// What the next epoch is to say of the one before if nothing is left below the limit.
@@ -153,8 +157,15 @@ impl Survey {
         let dead = found.dead_ranges();
         let Found { state, segments: found } = found;
         let segment_bytes = state.segment_bytes;
+        let first_stray = first_stray(&state, &found);
+        let (found, strays) = found.split_at(first_stray);
         let highest_end =
             found.last().map_or(Lsn::ZERO, |last| Lsn::new((last.number + 1) * segment_bytes));
+        let strays = strays.iter().filter_map(|stray| {
+            let text = stray.header.as_ref().err()?;
+            Some((stray.number, text.clone()))
+        });
+        let strays = strays.collect();
         let valid = || found.iter().filter_map(|segment| segment.header.as_ref().ok());
         let largest_epoch = valid().map(|header| header.epoch).max().unwrap_or(0).max(state.epoch);
         let mut survey = Survey {
@@ -165,11 +176,12 @@ impl Survey {
             salt: state.epoch_salt,
             largest_epoch,
             highest_end,
+            strays,
             limit: None,
             before_nothing: Predecessor::default(),
             state,
         };
-        for segment in &found {
+        for segment in found {
             let base = Lsn::new(segment.number * segment_bytes);
             let end = base.plus(segment_bytes);
             if dead.cover(base, end) || !survey.is_judged(base, below) || end <= survey.state.head {

@@ -35,6 +35,7 @@ mod power;
 mod processes;
 mod refusals;
 mod shapes;
+mod strays;
 mod torn;
 mod waiting;
 mod writers;
