@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
+use std::path::Path;
 
 use palisade::inspect::{Inspector, Outcome};
 use palisade::store::State;
@@ -25,7 +26,7 @@ pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> 
         (_, true) => print_hex,
         _ => print_line,
     };
-    let log = Inspector::open(&args.dir)?;
+    let log = open(&args.dir)?;
     let state = log.state()?;
     let mut records = log.records(args.from)?;
     let mut wanted = args.from;
@@ -41,7 +42,22 @@ pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> 
         return Ok(());
     }
     begins_at(wanted, None)?;
+    if log.has_rebuilt_state() {
+        // Nothing says where the log should end.
+        return Ok(());
+    }
     may_end_at(records.position(), &log, &state)
+}
+
+/// A view of the log in `dir`. If its state was rebuilt, standard error says so.
+pub(crate) fn open(dir: &Path) -> Result<Inspector, Failure> {
+    let log = Inspector::open(dir)?;
+    if log.has_rebuilt_state() {
+        let text = "the file `meta` is missing or damaged; reading what the segments' headers tell";
+        // Where standard error is gone, `verify` still says it.
+        let _ = writeln!(io::stderr(), "note: {text}: {}", log.state()?.uuid);
+    }
+    Ok(log)
 }
 
 /// Refuses an end below what was durable once: records are damaged or missing. After an unclean end

@@ -19,8 +19,12 @@ pub(crate) fn run(args: &InfoArgs, out: &mut impl Write) -> Result<(), Failure> 
     let log = Inspector::open(&args.dir)?;
     let (state, has_writer) = (log.state()?, log.has_writer()?);
     let segments = log.segments()?;
-    let buffer = buffer_place(&log.buffer()?);
-    print(out, &args.dir, &state, has_writer, &buffer).map_err(Failure::output)?;
+    let is_rebuilt = log.has_rebuilt_state();
+    let buffer = match is_rebuilt {
+        true => "unknown: only `meta` names the log buffer".into(),
+        false => buffer_place(&log.buffer()?),
+    };
+    print(out, &args.dir, &state, has_writer, is_rebuilt, &buffer).map_err(Failure::output)?;
     print_segments(out, &segments).map_err(Failure::output)
 }
 
@@ -29,9 +33,11 @@ fn print(
     dir: &Path,
     state: &State,
     has_writer: bool,
+    is_rebuilt: bool,
     buffer: &str,
 ) -> io::Result<()> {
     let life = match (has_writer, state.clean) {
+        _ if is_rebuilt => "lost: `meta` is missing or damaged; read from the segments' headers",
         (true, _) => "open: a writer is running",
         (false, true) => "closed cleanly",
         (false, false) => "not closed cleanly: the next open recovers",

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use palisade::inspect::{Inspector, Salvaged};
+use palisade::inspect::Salvaged;
 
 use crate::args::SalvageArgs;
 use crate::dump;
@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 /// # Errors
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &SalvageArgs, out: &mut impl Write) -> Result<Exit, Failure> {
-    let mut salvage = Inspector::open(&args.dir)?.salvage(args.from)?;
+    let mut salvage = dump::open(&args.dir)?.salvage(args.from)?;
     let mut exit = Exit::Success;
     while let Some(next) = salvage.next()? {
         match next {

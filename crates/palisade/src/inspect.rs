@@ -34,17 +34,29 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// A view of the log in the folder `path`.
+    /// A view of the log in the folder `path`. One that has lost its meta file can be looked at, too:
+    /// see [`has_rebuilt_state`](Inspector::has_rebuilt_state).
     ///
     /// # Errors
-    /// `NotFound`, `Foreign`: there is no log. `Io`, `PermissionDenied`: it cannot be read.
+    /// `NotFound`, `Foreign`: there is no log. `Corrupt`: no copy of its state and no header of a
+    /// segment validates. `Io`, `PermissionDenied`: it cannot be read.
     pub fn open(path: impl AsRef<Path>) -> Result<Inspector> {
         let files = FileReader::open(path.as_ref())?;
         let view = palisade_core::inspect::Inspector::new(FileReader::open(path)?);
         Ok(Inspector { files, view })
     }
 
-    /// The log's state as it was last saved.
+    /// Whether the log's meta file is missing or damaged, so that its state is made up from the
+    /// headers of its segments: the head is the start of the lowest one, there is no checkpoint and no
+    /// clean end. Records that were truncated may be shown, and nothing tells where the log ended but
+    /// its records. [`Options::open`](crate::Options::open) refuses such a log.
+    #[must_use]
+    pub fn has_rebuilt_state(&self) -> bool {
+        self.files.has_rebuilt_state()
+    }
+
+    /// The log's state as it was last saved, or as it was
+    /// [rebuilt](Inspector::has_rebuilt_state).
     ///
     /// # Errors
     /// `Corrupt` if no copy of it validates, `Io` if it cannot be read.
@@ -71,7 +83,8 @@ impl Inspector {
     /// Where the log buffer lies.
     ///
     /// # Errors
-    /// As [`state`](Inspector::state).
+    /// `NotFound`, `Foreign`, `Corrupt`: the meta file, which alone names the log buffer, is missing
+    /// or damaged. `Unsupported`, `NoFiles`, `PermissionDenied`, `Io`: it cannot be read.
     pub fn buffer(&self) -> Result<BufferPlace> {
         self.files.buffer()
     }
@@ -85,7 +98,7 @@ impl Inspector {
     }
 
     /// Reads and checks every record, then the end as recovery would. Damage is an outcome, not
-    /// an error.
+    /// an error. A log without its meta file is [`Corrupt`](Outcome::Corrupt) in any case.
     ///
     /// # Errors
     /// `Io` if a file cannot be read; `Unsupported` if the format is newer.
@@ -142,6 +155,16 @@ impl Inspector {
         let mut verdict = verify(&self.view)?;
         if verdict.outcome == Outcome::TornTail && (had_writer || self.has_writer()?) {
             verdict.outcome = Outcome::Unfinished;
+        }
+        if self.has_rebuilt_state() {
+            let what = match verdict.outcome {
+                Outcome::Corrupt => "and there is more damage",
+                _ => "and no other damage was found",
+            };
+            let why = verdict.why.take().map_or(String::new(), |why| format!("; {why}"));
+            let text = "the log's state is lost: the file `meta` is missing or damaged";
+            verdict.why = Some(format!("{text}, {what}{why}"));
+            verdict.outcome = Outcome::Corrupt;
         }
         Ok(verdict)
     }

@@ -32,6 +32,7 @@ mod open;
 mod options;
 mod prepare;
 mod reader;
+mod rebuilt;
 mod segment_file;
 mod segments;
 #[cfg(feature = "sim")]

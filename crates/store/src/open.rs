@@ -15,6 +15,7 @@ use crate::folder::{Folder, LOCK, META, META_TEMP, check_file_size, is_segment_n
 use crate::fs::{Access, Disk, DiskFile, DiskFolder, Kind};
 use crate::meta::{self, Meta, MetaFile, Origin};
 use crate::options::{DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, FileOptions, OpenMode};
+use crate::rebuilt;
 use crate::segment_file::LOG_AT;
 
 /// Tools beside a writer hold the lock for an instant to see whether there is one; trying this
@@ -91,13 +92,20 @@ fn look_before_the_lock(folder: &Folder, options: &FileOptions) -> Result<()> {
     }
 }
 
-/// Finds a log that is there, for reading beside its writer.
-pub(crate) fn find_log(disk: Arc<dyn Disk>, path: &Path) -> Result<(Folder, Meta)> {
+/// Finds a log that is there, for reading beside its writer. The state of one that has lost its meta
+/// file is rebuilt; the last part says so.
+pub(crate) fn find_log(disk: Arc<dyn Disk>, path: &Path) -> Result<(Folder, State, bool)> {
     let options = FileOptions { mode: OpenMode::MustExist, ..FileOptions::default() };
     let Place { path, .. } = find(disk.as_ref(), path, options.mode)?;
     let folder = Folder::at(&disk, &path, options.file_mode)?;
-    let meta = look(&folder, &options)?.ok_or_else(|| no_log(&folder))?;
-    Ok((folder, meta))
+    let error = match look(&folder, &options) {
+        Ok(Some(meta)) => return Ok((folder, meta.state, false)),
+        Ok(None) => no_log(&folder),
+        Err(error) if [ErrorKind::Corrupt, ErrorKind::Foreign].contains(&error.kind()) => error,
+        Err(error) => return Err(error),
+    };
+    let state = rebuilt::state_of(&folder)?.ok_or(error)?;
+    Ok((folder, state, true))
 }
 
 /// Where a log's folder is, or is to be.

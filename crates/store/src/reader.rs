@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use palisade_core::store::{ReadStore, Segment, State};
-use palisade_core::{Error, Lsn, Result, Uuid};
+use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
 use crate::block::BLOCK_BYTES;
 use crate::buffer_file;
@@ -13,6 +13,7 @@ use crate::fs::{Access, Disk, ZeroSteps, read_full};
 use crate::fs_os::OsDisk;
 use crate::meta::{self, Meta};
 use crate::open;
+use crate::rebuilt;
 use crate::segment_file::SegmentFile;
 use crate::segments::{Shape, check_header};
 
@@ -40,23 +41,34 @@ pub struct FileReader {
     folder: Folder,
     uuid: Uuid,
     segment_bytes: u64,
+    is_rebuilt: bool,
 }
 
 impl FileReader {
-    /// Finds the log in the folder `path`.
+    /// Finds the log in the folder `path`. One whose meta file is missing or damaged is read all the
+    /// same, as far as its segments' headers tell its state: see
+    /// [`has_rebuilt_state`](FileReader::has_rebuilt_state).
     ///
     /// # Errors
     /// `InvalidArgument` if the path is empty, `NotFound` if there is nothing, `Foreign` if
     /// there is something else, `Unsupported` if a later version of Palisade wrote it, `Corrupt`
-    /// if neither copy of the state validates, `PermissionDenied` and `Io`.
+    /// if neither copy of the state nor any segment's header validates, `PermissionDenied` and `Io`.
     pub fn open(path: impl AsRef<Path>) -> Result<FileReader> {
         FileReader::open_on(Arc::new(OsDisk), path.as_ref())
     }
 
     pub(crate) fn open_on(disk: Arc<dyn Disk>, path: &Path) -> Result<FileReader> {
-        let (folder, found) = open::find_log(disk, path)?;
-        let State { uuid, segment_bytes, .. } = found.state;
-        Ok(FileReader { folder, uuid, segment_bytes })
+        let (folder, state, is_rebuilt) = open::find_log(disk, path)?;
+        let State { uuid, segment_bytes, .. } = state;
+        Ok(FileReader { folder, uuid, segment_bytes, is_rebuilt })
+    }
+
+    /// Whether the log has lost its meta file, so that its state is made up from its segments'
+    /// headers: its head is the start of the lowest segment, it has no checkpoint and no clean end.
+    /// [`FileStore::open`](crate::FileStore::open) refuses such a log.
+    #[must_use]
+    pub fn has_rebuilt_state(&self) -> bool {
+        self.is_rebuilt
     }
 
     /// Whether a process has the log open for writing right now.
@@ -75,7 +87,8 @@ impl FileReader {
     /// Where the log buffer lies.
     ///
     /// # Errors
-    /// As [`state`](ReadStore::state).
+    /// `NotFound`, `Foreign`, `Corrupt`: the meta file, which alone names the log buffer, is missing
+    /// or damaged. `Unsupported`, `NoFiles`, `PermissionDenied`, `Io`: it cannot be read.
     pub fn buffer(&self) -> Result<BufferPlace> {
         let meta = self.meta()?;
         let folder = Folder::memory(self.folder.shared_disk())?;
@@ -94,7 +107,7 @@ impl FileReader {
         let found = meta::read(&self.folder)?;
         let gone = || {
             let text = "the meta file has been removed";
-            Error::new(palisade_core::ErrorKind::NotFound, text).at_path(self.folder.path())
+            Error::new(ErrorKind::NotFound, text).at_path(self.folder.path())
         };
         found.ok_or_else(gone)
     }
@@ -122,7 +135,13 @@ impl FileReader {
 
 impl ReadStore for FileReader {
     fn state(&self) -> Result<State> {
-        self.meta().map(|meta| meta.state)
+        if !self.is_rebuilt {
+            return self.meta().map(|meta| meta.state);
+        }
+        rebuilt::state_of(&self.folder)?.ok_or_else(|| {
+            let text = "no segment of the log is left";
+            Error::new(ErrorKind::NotFound, text).at_path(self.folder.path())
+        })
     }
 
     fn segments(&self) -> Result<Vec<Segment>> {

@@ -27,6 +27,7 @@ mod leftovers;
 #[cfg(unix)]
 mod limits;
 mod lookers;
+mod lost_meta;
 mod no_space;
 mod old_bytes;
 mod page_cache;

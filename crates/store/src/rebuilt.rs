@@ -1,0 +1,70 @@
+//! The state of a log that has lost its meta file, as far as the headers of its segments tell it: for
+//! tools that only read. An open for writing refuses such a log.
+//!
+//! What only the meta file knew is gone: where the head lay within its segment, the checkpoint, the
+//! clean end, and whether there was one.
+
+use std::collections::BTreeMap;
+
+use palisade_core::store::{SegmentHeader, State};
+use palisade_core::{Lsn, Result, Uuid};
+
+use crate::block::BLOCK_BYTES;
+use crate::folder::{Folder, segment_name};
+use crate::fs::{Access, read_full};
+use crate::header;
+
+/// Identity of a log, and the bytes of its segments.
+type Log = ([u8; 16], u64);
+
+/// The state of the log in `folder`; `None` where no segment has a header that says whose it is.
+///
+/// Where segments of several logs lie in the folder, it is that of the most.
+pub(crate) fn state_of(folder: &Folder) -> Result<Option<State>> {
+    let present = folder.segment_numbers(1)?;
+    // With the lowest header and how many there are.
+    let mut logs: BTreeMap<Log, (SegmentHeader, usize)> = BTreeMap::new();
+    for &number in &present {
+        if let Some((log, header)) = header_of(folder, number)? {
+            logs.entry(log).or_insert((header, 0)).1 += 1;
+        }
+    }
+    let most = logs.into_iter().max_by_key(|(_, (_, count))| *count);
+    Ok(most.map(|((uuid, segment_bytes), (lowest, _))| State {
+        uuid: Uuid(uuid),
+        segment_bytes,
+        buffer_bytes: 0,
+        epoch: 0,
+        epoch_base: Lsn::ZERO,
+        epoch_salt: 0,
+        head: Lsn::new(first_of(&present, &lowest, segment_bytes).saturating_mul(segment_bytes)),
+        checkpoint: Lsn::ZERO,
+        clean_end: Lsn::ZERO,
+        clean: false,
+        epochs: Vec::new(),
+    }))
+}
+
+/// The first segment of a log whose lowest valid header is `lowest`: files right below that one, or
+/// right below the end of the epoch that it names, were segments whose headers are damaged.
+fn first_of(present: &[u64], lowest: &SegmentHeader, segment_bytes: u64) -> u64 {
+    let is_present = |number: &u64| present.binary_search(number).is_ok();
+    let ended = lowest.predecessor.and_then(|before| before.end.as_u64().checked_sub(1));
+    let ended = ended.map(|last| last / segment_bytes).filter(is_present);
+    let first = ended.map_or(lowest.number, |number| number.min(lowest.number));
+    let damaged = (0..first).rev().take_while(is_present).count() as u64;
+    first - damaged
+}
+
+/// The header of segment `number`, and the log that it belongs to, if it validates.
+fn header_of(folder: &Folder, number: u64) -> Result<Option<(Log, SegmentHeader)>> {
+    let name = segment_name(number);
+    let Some(file) = folder.open_if_there(&name, Access::Read)? else { return Ok(None) };
+    let mut block = [0; BLOCK_BYTES];
+    let len = read_full(file.as_ref(), 0, &mut block)
+        .map_err(|error| folder.error("read the segment's header", &name, error))?;
+    let block = &block[..len];
+    let Ok((uuid, segment_bytes)) = header::log_of(block) else { return Ok(None) };
+    let header = header::decode(block, uuid, segment_bytes, number).ok();
+    Ok(header.map(|header| ((uuid.0, segment_bytes), header)))
+}
