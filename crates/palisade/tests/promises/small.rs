@@ -58,7 +58,10 @@ fn opens_without_records_do_not_let_the_folder_grow() {
         (0..6).for_each(|_| drop(small().open(&path).unwrap()));
         fs::read_dir(&path).unwrap().count()
     };
-    // The spares that released segments leave are kept up to their number.
-    let before = open_some();
-    assert_eq!(open_some(), before);
+    // `lock`, `meta` and a segment; a spare and `reserve`, if the background thread came to them.
+    let most = 5;
+    for _ in 0..2 {
+        let files = open_some();
+        assert!((3..=most).contains(&files), "{files} files");
+    }
 }
