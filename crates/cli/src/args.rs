@@ -20,8 +20,8 @@ Examples:
   palisade verify ./log                check every checksum
   palisade verify --deep ./log         the same in parallel, and go on behind damage
   palisade salvage ./log               print all that still validates
-  palisade repair ./log --truncate-at 65536 --backup ./copy
-                                       give up what lies behind damage, after a copy
+  palisade repair ./log --into ./repaired --from 65536
+                                       copy what lies below damage into a new log
   palisade doctor /var/lib/db          what a sync costs there
 
 Exit codes:
@@ -87,14 +87,18 @@ Exit codes: 0 no gap, 2 gaps (or wrong usage), 3 input or output failed.";
 
 const REPAIR_EXAMPLES: &str = "\
 Examples:
-  palisade repair ./log --truncate-at 65536 --dry-run
-  palisade repair ./log --truncate-at 65536 --backup ./log-before
+  palisade repair ./log --from 65536 --dry-run
+  palisade repair ./log --into ./repaired --from 65536
 
-Ends a damaged log at an LSN: at the first bad place, which `palisade verify --deep` names, or at a
-record below it. Everything from there on is lost. First the whole folder is copied, synced and
-compared; DIR2 must be missing or empty and lie outside of the log. Without --dry-run there is no
-repair without the copy, and no question is asked. A copy that was killed has no file `meta` and
-opens as no log: the log itself was not changed; remove what was copied, and repair again.
+Copies the records of a damaged log that lie below an LSN into a new log. LSN is the first bad place,
+or the LSN of a record below it. `palisade verify --deep` names the first bad place; so does a repair
+with an LSN above it. Everything from there on is given up, with records that only the log buffer
+holds. Nothing is written to the damaged log; an open of it meanwhile fails (locked).
+
+DIR must be missing or empty and lie outside of the log. Every record is checked before it is copied.
+The new log has the LSNs and the identity of the old one, and never uses an LSN again: move it to
+where the old one lay, and open it. A repair that was killed leaves a folder without a file `meta`,
+which opens as no log: remove it, and repair again.
 
 Exit codes: 0 repaired (or, with --dry-run, could be), 2 refused, 3 input or output failed.";
 
@@ -134,7 +138,7 @@ pub(crate) enum Command {
     /// Prints everything in a damaged log that still validates.
     #[command(after_help = SALVAGE_EXAMPLES)]
     Salvage(SalvageArgs),
-    /// Gives up everything behind damage, after a copy of the folder.
+    /// Copies what lies below damage into a new log.
     #[command(after_help = REPAIR_EXAMPLES)]
     Repair(RepairArgs),
     /// Measures what a sync costs in a folder, and says what that means for a log there.
@@ -283,15 +287,15 @@ pub(crate) struct SalvageArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct RepairArgs {
-    /// Folder of the log.
+    /// Folder of the damaged log.
     pub(crate) dir: PathBuf,
-    /// The first LSN that is lost (decimal, or hexadecimal behind 0x).
+    /// Folder for the new log: missing, or empty.
+    #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
+    pub(crate) into: Option<PathBuf>,
+    /// The first LSN that is given up (decimal, or hexadecimal behind 0x).
     #[arg(long, value_name = "LSN")]
-    pub(crate) truncate_at: Lsn,
-    /// Folder for the copy: missing, or empty.
-    #[arg(long, value_name = "DIR2", required_unless_present = "dry_run")]
-    pub(crate) backup: Option<PathBuf>,
-    /// Say what would be lost, and change nothing.
+    pub(crate) from: Lsn,
+    /// Say what would be kept and given up, and write nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

@@ -89,7 +89,7 @@ impl Failure {
 
 fn exit_of(kind: ErrorKind) -> Exit {
     match kind {
-        ErrorKind::Corrupt | ErrorKind::WouldLose => Exit::Corrupt,
+        ErrorKind::Corrupt => Exit::Corrupt,
         ErrorKind::InvalidArgument
         | ErrorKind::TooLarge
         | ErrorKind::NotARecord

@@ -1,11 +1,10 @@
 //! The `palisade` command: shows that the log keeps its promise, and looks into logs.
 //!
 //! `demo` kills a writing process and checks what comes back; `info`, `dump`, `verify` and
-//! `salvage` read a log without changing it, beside a running writer, too; `repair` gives up what
-//! lies behind damage, after a copy; `doctor` measures what a sync costs in a folder.
+//! `salvage` read a log without changing it, beside a running writer, too; `repair` copies what lies
+//! below damage into a new log; `doctor` measures what a sync costs in a folder.
 
 mod args;
-mod backup;
 mod demo;
 mod device_oracle;
 mod doctor;

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{LostRange, Lsn};
+use crate::Lsn;
 
 /// What the system says where the process, or all of it, has no file descriptor left: EMFILE and
 /// ENFILE, which have these numbers on every Unix, and ERROR_TOO_MANY_OPEN_FILES.
@@ -65,9 +65,6 @@ pub enum ErrorKind {
     /// [`RecoveryPolicy::Absolute`](crate::RecoveryPolicy::Absolute) was asked for. Nothing was
     /// changed.
     Unclean,
-    /// The log can be opened only by giving up data that was durable, and the caller has not
-    /// named it; [`Error::lost_range`] says what. Nothing was changed.
-    WouldLose,
     /// No record begins at the given LSN.
     NotARecord,
     /// The LSN lies at or above the end of the log.
@@ -106,7 +103,6 @@ struct Detail {
     segment: Option<u64>,
     lsn: Option<Lsn>,
     appended: Option<Lsn>,
-    lost: Option<LostRange>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -168,12 +164,6 @@ impl Error {
     #[must_use]
     pub fn after_append(self, lsn: Lsn) -> Error {
         self.amend(|detail| detail.appended = Some(lsn))
-    }
-
-    /// Names what would be lost.
-    #[must_use]
-    pub(crate) fn losing(self, lost: LostRange) -> Error {
-        self.amend(|detail| detail.lost = Some(lost))
     }
 
     /// Attaches the error that caused this one.
@@ -240,12 +230,6 @@ impl Error {
         self.detail.as_ref().and_then(|detail| detail.segment)
     }
 
-    /// What would be lost, in an error of kind [`WouldLose`](ErrorKind::WouldLose).
-    #[must_use]
-    pub fn lost_range(&self) -> Option<LostRange> {
-        self.detail.as_ref().and_then(|detail| detail.lost)
-    }
-
     /// The file or folder that the error is about, where there is one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
@@ -293,15 +277,11 @@ impl ErrorKind {
             ErrorKind::Locked => "close the other handle or process, then open again",
             ErrorKind::Corrupt => {
                 "nothing was changed; `palisade verify --deep` names what is damaged: restore from a \
-                 replica or backup, or print with `palisade salvage` what is left"
+                 replica or backup, or copy with `palisade repair` what lies below the damage"
             }
             ErrorKind::Unclean => {
                 "nothing was changed; open with RecoveryPolicy::Strict, which recovers, or \
                  restore a log that was closed"
-            }
-            ErrorKind::WouldLose => {
-                "nothing was changed; restore from a replica or backup, or copy the folder and \
-                 open with RecoveryPolicy::PointInTime and lose_from set to where the loss begins"
             }
             ErrorKind::NotARecord => "use an LSN that the log returned for a record",
             ErrorKind::OutOfRange => "use an LSN below the end of the log",

@@ -12,13 +12,13 @@ pub use crate::recovery::full::BadPlace;
 use crate::recovery::full::{self, Effort};
 pub use crate::recovery::salvage::{Gap, Salvage, Salvaged};
 use crate::recovery::survey::{Found, Survey};
-use crate::recovery::{EndCause, Rule, Scanner};
+use crate::recovery::{EndCause, Scanner};
 use crate::store::{ReadStore, Segment, State};
-use crate::{Error, ErrorKind, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, RecoveryPolicy, Result};
 
 const READ_AHEAD_BYTES: usize = 1 << 20;
 /// Of a salvage: a read that fails costs the records that it would have brought.
-const SALVAGE_READ_BYTES: usize = 64 << 10;
+pub(crate) const SALVAGE_READ_BYTES: usize = 64 << 10;
 /// How often damage must be found again, in a log that stands still, to be believed.
 const ATTEMPTS: usize = 5;
 /// How often a log whose state changes while it is read is begun again.
@@ -268,8 +268,8 @@ impl Inspector {
             strays: survey.strays.keys().copied().collect(),
             why: None,
         };
-        let (store, rule) = (&self.store, Rule::Strict);
-        let Some(mut scanner) = Scanner::new(store, survey, None, rule, READ_AHEAD_BYTES) else {
+        let (store, policy) = (&self.store, RecoveryPolicy::Strict);
+        let Some(mut scanner) = Scanner::new(store, survey, None, policy, READ_AHEAD_BYTES) else {
             return Ok(verdict);
         };
         let scan = scanner.run()?;

@@ -21,6 +21,7 @@ mod options;
 mod prefetch;
 mod reader;
 mod recovery;
+pub mod repair;
 mod stats;
 pub mod store;
 mod sync;
@@ -38,7 +39,7 @@ pub use options::{
     MIN_SEGMENT_BYTES, Options, RecoveryPolicy, SyncPolicy, Verify, check_segment_bytes,
 };
 pub use reader::{Record, RecordBuf, Records};
-pub use recovery::{EndCause, LostRange, RecoveryReport};
+pub use recovery::{EndCause, RecoveryReport};
 pub use stats::Stats;
 pub use store::Uuid;
 #[doc(hidden)]

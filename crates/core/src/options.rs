@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Error, ErrorKind, Lsn, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Smallest buffer that a log can be opened with: 4 KiB.
 pub const MIN_BUFFER_BYTES: usize = 4 << 10;
@@ -41,38 +41,21 @@ pub enum SyncPolicy {
 /// Most threads that [`Options::verify_threads`] may ask for.
 pub const MAX_VERIFY_THREADS: usize = 256;
 
-/// What an open does about damage and about an end that is not clean.
+/// What an open does about an end that is not clean.
 ///
-/// Under every policy a torn tail that nothing proves to have been durable is no damage, and an
-/// open that is refused changes nothing.
+/// Under both policies damage to what was durable is refused ([`ErrorKind::Corrupt`]), a torn tail
+/// that nothing proves to have been durable is no damage, and an open that is refused changes nothing.
+/// [`inspect::Inspector::salvage`](crate::inspect::Inspector::salvage) reads what is left of a damaged
+/// log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecoveryPolicy {
-    /// Cuts a torn tail off and refuses damage to what was durable
-    /// ([`ErrorKind::Corrupt`]).
+    /// Cuts a torn tail off.
     #[default]
     Strict,
     /// Refuses everything but a clean end, with [`ErrorKind::Unclean`]: for logs that are moved
     /// or archived only after a [`close`](crate::Wal::close).
     Absolute,
-    /// Ends the log at the first bad place, if the caller names what is lost by it.
-    ///
-    /// Without damage this is `Strict`, and `lose_from` is not looked at: it may stay in the
-    /// settings. With damage and `lose_from: None` the open is refused with
-    /// [`ErrorKind::WouldLose`]; its [`lost_range`](Error::lost_range) says what would be lost.
-    /// To go on, open with `lose_from` set to that range's beginning, or to the LSN of a record
-    /// below it. Everything from there on is given up for good: a new epoch begins, and no later
-    /// open brings it back. [`Verify::Full`] also finds damage below the tail.
-    PointInTime {
-        /// The first LSN that may be lost.
-        lose_from: Option<Lsn>,
-    },
-    /// Reads what still validates and opens nothing: an open is refused with
-    /// [`ErrorKind::InvalidArgument`]; use [`inspect::Inspector::salvage`], which skips damage
-    /// and changes nothing.
-    ///
-    /// [`inspect::Inspector::salvage`]: crate::inspect::Inspector::salvage
-    Salvage,
 }
 
 /// How much of the log an open checks.
@@ -111,7 +94,7 @@ pub struct Options {
     pub gather_percent: u32,
     /// Bytes that an iterator reads ahead. Default 256 KiB.
     pub read_ahead_bytes: usize,
-    /// What an open does about damage. Default [`RecoveryPolicy::Strict`].
+    /// What an open does about an end that is not clean. Default [`RecoveryPolicy::Strict`].
     pub recovery: RecoveryPolicy,
     /// How much of the log an open checks. Default [`Verify::Tail`].
     pub verify: Verify,
@@ -170,9 +153,6 @@ impl Options {
         check(threads <= MAX_VERIFY_THREADS, || {
             format!("verify_threads is {threads}; it must be at most {MAX_VERIFY_THREADS}")
         })?;
-        check(self.recovery != RecoveryPolicy::Salvage, || {
-            "recovery is Salvage, which opens nothing; use Inspector::salvage".into()
-        })?;
         let SyncPolicy::Interval(interval) = self.sync_policy else { return Ok(()) };
         check(!interval.is_zero(), || "sync_policy is Interval(0); use SyncPolicy::Always".into())?;
         check(interval <= MAX_INTERVAL, || {
@@ -210,7 +190,7 @@ mod tests {
 
     #[test]
     fn each_bad_value_is_named() {
-        let cases: [(&str, Options); 7] = [
+        let cases: [(&str, Options); 6] = [
             (
                 "a day",
                 Options { sync_policy: SyncPolicy::Interval(Duration::MAX), ..Options::default() },
@@ -218,10 +198,6 @@ mod tests {
             ("buffer_bytes", Options { buffer_bytes: 5000, ..Options::default() }),
             ("max_waiters", Options { max_waiters: 0, ..Options::default() }),
             ("verify_threads", Options { verify_threads: 257, ..Options::default() }),
-            (
-                "Inspector::salvage",
-                Options { recovery: RecoveryPolicy::Salvage, ..Options::default() },
-            ),
             ("gather_percent", Options { gather_percent: 101, ..Options::default() }),
             (
                 "sync_policy",

@@ -264,7 +264,7 @@ impl Wal {
     }
 
     /// The greatest LSN that was given to [`checkpoint`](Wal::checkpoint); less where that lay in
-    /// what a truncation or a loss cut off, or after an open that found no record behind it: the end
+    /// what a truncation cut off, or after an open that found no record behind it: the end
     /// of the records below then.
     #[must_use]
     pub fn checkpoint_lsn(&self) -> Lsn {

@@ -30,11 +30,13 @@
 
 pub mod inspect;
 mod options;
+mod repair;
 mod wal;
 
 pub use options::Options;
+pub use palisade_core::repair::{RepairProgress, RepairReport, RepairStep};
 pub use palisade_core::{
-    EndCause, Error, ErrorKind, LostRange, Lsn, MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES,
+    EndCause, Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES,
     MAX_VERIFY_THREADS, MIN_BUFFER_BYTES, Memory, MemoryKind, Record, RecordBuf, Records,
     RecoveryPolicy, RecoveryReport, Replay, Result, SegmentStart, Stats, SyncPolicy, Tail, Ticket,
     Uuid, Verify, crc32c_append, framed_bytes, store,
@@ -43,9 +45,10 @@ pub use palisade_core::{
 pub use palisade_store::sim;
 pub use palisade_store::{
     Archive, ArchiveReader, BufferKind, DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, FileOptions,
-    FileReader, FileStore, MIN_FILE_BYTES, MemStore, OnRelease, OpenMode, ReleasedSegment,
+    FileReader, FileStore, MIN_FILE_BYTES, MemStore, OnRelease, OpenMode, ReleasedSegment, Repair,
     file_system,
 };
+pub use repair::repair;
 pub use wal::Wal;
 
 /// The example in the README, compiled and run.

@@ -212,8 +212,7 @@ impl Options {
         self
     }
 
-    /// What an open does about damage and about an end that is not clean. Default
-    /// [`RecoveryPolicy::Strict`].
+    /// What an open does about an end that is not clean. Default [`RecoveryPolicy::Strict`].
     pub fn recovery(mut self, policy: RecoveryPolicy) -> Options {
         self.log.recovery = policy;
         self
@@ -249,9 +248,8 @@ impl Options {
     /// `AlreadyExists`: as the options ask. `Foreign`: the folder holds something else.
     /// `Unsupported`: a newer format. `Mismatch`: another segment size. `Locked`: another process
     /// holds the log. `Corrupt`: acknowledged data is damaged. `Unclean`: not closed cleanly, and
-    /// the policy wants that. `WouldLose`: the policy wants the loss to be named; `NotARecord`,
-    /// `Truncated`: no log can end at the place that it names. `PermissionDenied`: the folder may
-    /// not be written. `NoSpace`, `Io`: nothing is lost; open again when the cause is gone.
+    /// the policy wants that. `PermissionDenied`: the folder may not be written. `NoSpace`, `Io`:
+    /// nothing is lost; open again when the cause is gone.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Wal> {
         Wal::with_store(self.open_store(path.as_ref(), self.create)?, self.clone())
     }

@@ -249,10 +249,9 @@ fn log_of(folder: &Path, number: u64) -> Result<Option<(Uuid, u64)>> {
 /// Their LSNs are those that they had. An archive ends with a segment, at or below the head of the
 /// log that writes it: the records between are archived when their segment is released.
 ///
-/// An archive breaks where a segment is missing or damaged, and where the log began anew after a
-/// loss of all that it held, the header of the head's segment included
-/// ([`PointInTime`](palisade_core::RecoveryPolicy::PointInTime)): what that segment held below the
-/// head is in no archive then. The error at such a place names it;
+/// An archive breaks where a segment is missing or damaged, and where a [`Repair`](crate::Repair)
+/// kept nothing of the log: what the head's segment held below the head is in no archive then. The
+/// error at such a place names it;
 /// [`segments`](ArchiveReader::segments) shows where the records go on, and `records` reads on from
 /// there.
 ///

@@ -321,6 +321,25 @@ fn encode_slot(sequence: u64, mark: Mark) -> [u8; SLOT_BYTES] {
     slot
 }
 
+/// The greatest LSN that the marks of the buffer `name` of the log `uuid` tell of, whichever boot or
+/// folder it is of: it was given out once. 0 where there is none that can be read. Changes nothing.
+pub(crate) fn noted(memory: &Folder, uuid: Uuid, name: BufferName) -> Result<Lsn> {
+    let file = match memory.open_if_there(&file_name(uuid, name), Access::Read) {
+        Ok(Some(file)) => file,
+        // Another user's log, of which this one is a copy.
+        Err(error) if error.kind() != ErrorKind::PermissionDenied => return Err(error),
+        _ => return Ok(Lsn::ZERO),
+    };
+    let mut blocks = [0; RING_AT];
+    let is_whole = matches!(read_full(file.as_ref(), 0, &mut blocks), Ok(RING_AT));
+    let header = decode_header(&blocks[..BLOCK_BYTES]);
+    if !is_whole || !header.is_ok_and(|header| header.uuid == uuid) {
+        return Ok(Lsn::ZERO);
+    }
+    let written = newest_mark(&blocks[MARKS_AT..]).map_or(Lsn::ZERO, |mark| mark.written);
+    Ok(if written < Lsn::LIMIT { written } else { Lsn::ZERO })
+}
+
 /// The mark that was written last.
 fn newest_mark(slots: &[u8]) -> Option<Mark> {
     let marks = slots.chunks_exact(SLOT_STRIDE).filter_map(decode_slot);

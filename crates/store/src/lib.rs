@@ -33,6 +33,7 @@ mod options;
 mod prepare;
 mod reader;
 mod rebuilt;
+mod repair;
 mod segment_file;
 mod segments;
 #[cfg(feature = "sim")]
@@ -55,4 +56,5 @@ pub use options::{
     BufferKind, DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, FileOptions, MIN_FILE_BYTES, OpenMode,
 };
 pub use reader::{BufferPlace, FileReader};
+pub use repair::Repair;
 pub use segments::{OnRelease, ReleasedSegment};

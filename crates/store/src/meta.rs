@@ -290,14 +290,15 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
     if count > MAX_EPOCHS as u64 {
         return Err(Fault::Damaged);
     }
-    state.epochs = (0..count)
-        .map(|_| EpochExtent {
+    if state.clean {
+        let mut extent = || EpochExtent {
             number: fields.u64(),
             salt: fields.u64(),
             base: Lsn::new(fields.u64()),
             end: Lsn::new(fields.u64()),
-        })
-        .collect();
+        };
+        state.epochs = (0..count).map(|_| extent()).collect();
+    }
     Ok(Meta { state, origin, generation })
 }
 

@@ -109,13 +109,13 @@ pub(crate) fn find_log(disk: Arc<dyn Disk>, path: &Path) -> Result<(Folder, Stat
 }
 
 /// Where a log's folder is, or is to be.
-struct Place {
-    path: PathBuf,
-    is_there: bool,
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    pub(crate) is_there: bool,
 }
 
 /// The folder in `path`, and whether it is there; changes nothing.
-fn find(disk: &dyn Disk, path: &Path, mode: OpenMode) -> Result<Place> {
+pub(crate) fn find(disk: &dyn Disk, path: &Path, mode: OpenMode) -> Result<Place> {
     if path.as_os_str().is_empty() {
         let text = "the path of the log's folder is empty";
         return Err(Error::new(ErrorKind::InvalidArgument, text));

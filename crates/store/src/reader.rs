@@ -103,7 +103,11 @@ impl FileReader {
         })
     }
 
-    fn meta(&self) -> Result<Meta> {
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    pub(crate) fn meta(&self) -> Result<Meta> {
         let found = meta::read(&self.folder)?;
         let gone = || {
             let text = "the meta file has been removed";

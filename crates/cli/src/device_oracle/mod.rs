@@ -276,9 +276,7 @@ fn answer_to(done: Result<(), Stop>, text: &str) -> Result<Answer, Failure> {
 fn refused(error: &palisade::Error) -> Answer {
     let text = format!("{:?}: {error}", error.kind());
     match error.kind() {
-        ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Foreign | ErrorKind::WouldLose => {
-            Answer::Violated(text)
-        }
+        ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Foreign => Answer::Violated(text),
         ErrorKind::NoSpace => Answer::NoSpace(text),
         _ => Answer::Refused(text),
     }

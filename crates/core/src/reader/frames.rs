@@ -182,6 +182,12 @@ impl FrameReader {
         Ok(self.frame_at_hand(at, seed, payload))
     }
 
+    /// As `frame`, and all of it lies in the buffer afterwards, however long it is: `raw` gives the
+    /// bytes that were checked.
+    pub(crate) fn whole_frame(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
+        self.frame_with_payload(at, seed, Payload::Verify)
+    }
+
     /// Whether a long payload's checksum holds, read piece by piece: a scan needs no more memory
     /// than its read buffer, however long the frames are.
     fn is_whole(&mut self, at: Lsn, header: &Header) -> Result<bool> {

@@ -6,8 +6,8 @@
 //! judges them as if it had read them: a segment that is missing is refused.
 //!
 //! Those other headers need no check of their own. The checksum of a frame goes on from the log's
-//! UUID and the epoch's number and salt, and covers the frame's LSN: bytes of another segment, epoch
-//! or log do not validate where they are read.
+//! UUID and the epoch's number and salt, and covers the frame's LSN: bytes of another segment,
+//! epoch or log do not validate where they are read.
 
 use super::survey::{Found, check_state, distrust};
 use crate::store::{Predecessor, ReadStore, Segment, SegmentHeader, State};
@@ -33,7 +33,7 @@ impl Found {
 }
 
 /// Whether the log was closed with a list of epochs, and that list can be one of this state.
-fn has_list(state: &State) -> bool {
+pub(crate) fn has_list(state: &State) -> bool {
     let Some(running) = state.epochs.last() else { return false };
     let is_running = running.number == state.epoch
         && running.salt == state.epoch_salt
@@ -49,8 +49,8 @@ fn has_list(state: &State) -> bool {
     state.clean && is_running && is_whole && ascends
 }
 
-/// Segment `number` with the header that the list gives it. `None`: no record of a listed epoch lies
-/// in it.
+/// Segment `number` with the header that the list gives it. `None`: no record of a listed epoch
+/// lies in it.
 fn segment_by_list(state: &State, number: u64) -> Option<Segment> {
     let base = Lsn::new(number * state.segment_bytes);
     let index = state.epochs.iter().position(|epoch| epoch.base <= base && base < epoch.end)?;

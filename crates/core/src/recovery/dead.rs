@@ -49,12 +49,6 @@ impl DeadRanges {
         below > 0 && to <= self.ranges[below - 1].reach
     }
 
-    /// Whether `at` lies in a range, above its start and below its end.
-    pub(crate) fn hold(&self, at: Lsn) -> bool {
-        let below = self.ranges.partition_point(|range| seen(range).from < at);
-        below > 0 && at < self.ranges[below - 1].reach
-    }
-
     /// What of a segment that ends at `to` is no part of the log because an epoch ended in it: the
     /// place where the lowest range begins that reaches to its end.
     pub(crate) fn end_below(&self, to: Lsn) -> Lsn {
@@ -68,11 +62,6 @@ impl DeadRanges {
         let around = behind.checked_sub(1).map(|index| self.merged[index].1);
         let next = self.merged.get(behind).map(|range| range.0);
         (around.map_or(from, |end| end.max(from)), next)
-    }
-
-    /// Where epochs ended.
-    pub(crate) fn ends(&self) -> impl Iterator<Item = Lsn> {
-        self.ranges.iter().map(|range| range.from)
     }
 }
 
@@ -114,8 +103,6 @@ mod tests {
             let (from, to) = (lsn(from), lsn(from + len));
             let covers = ranges.iter().any(|range| range.0 <= from && to <= range.1);
             prop_assert_eq!(dead.cover(from, to), covers);
-            let holds = ranges.iter().any(|range| range.0 < from && from < range.1);
-            prop_assert_eq!(dead.hold(from), holds);
             let mut end = to;
             let mut alive = from;
             let mut next = None;
@@ -142,7 +129,7 @@ mod tests {
         LOOKS.set(0);
         for n in 0..RANGES {
             let at = lsn(n * 8 + 2);
-            assert!(dead.hold(at) && dead.cover(at, at.plus(2)));
+            assert!(dead.cover(at, at.plus(2)));
             assert_eq!(dead.end_below(at.plus(2)), lsn(n * 8));
             assert_eq!(dead.alive_from(at).0, lsn(n * 8 + 4));
         }

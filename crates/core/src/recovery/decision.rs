@@ -5,11 +5,9 @@ use crate::RecoveryPolicy;
 /// Where the first place without a whole frame lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It is where the last close ended the log, and nothing follows.
-    CleanEnd,
     /// Nothing proves that bytes at or above it were durable once.
     AboveFloor,
-    /// Something does, or what must be there is missing or damaged.
+    /// Something does: acknowledged data is damaged.
     BelowFloor,
 }
 
@@ -21,38 +19,6 @@ pub(crate) struct Ending {
     pub(crate) has_broken_frame: bool,
     /// Whole frames of the same epoch lie behind the place.
     pub(crate) has_followers: bool,
-}
-
-impl Ending {
-    /// Damage to what must be there: what lies around it changes nothing.
-    pub(crate) const DAMAGE: Ending =
-        Ending { standing: Standing::BelowFloor, has_broken_frame: false, has_followers: false };
-    pub(crate) const CLEAN: Ending =
-        Ending { standing: Standing::CleanEnd, has_broken_frame: false, has_followers: false };
-}
-
-/// What the caller asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rule {
-    Strict,
-    Absolute,
-    /// `PointInTime` without a place.
-    Unnamed,
-    /// `PointInTime` with a place from which data may be lost.
-    Named,
-    Salvage,
-}
-
-impl Rule {
-    pub(crate) const fn of(policy: RecoveryPolicy) -> Rule {
-        match policy {
-            RecoveryPolicy::Strict => Rule::Strict,
-            RecoveryPolicy::Absolute => Rule::Absolute,
-            RecoveryPolicy::PointInTime { lose_from: None } => Rule::Unnamed,
-            RecoveryPolicy::PointInTime { lose_from: Some(_) } => Rule::Named,
-            RecoveryPolicy::Salvage => Rule::Salvage,
-        }
-    }
 }
 
 /// Why the log ends where it ends.
@@ -69,78 +35,54 @@ pub enum EndCause {
     /// No record validates there, and valid ones lie behind: a crash kept later bytes and lost
     /// earlier ones.
     Gap,
-    /// Damage that the caller gave up, and everything behind it
-    /// ([`RecoveryPolicy::PointInTime`]).
+    /// Damage lies there. A [`Verdict`](crate::inspect::Verdict) has it; an open is refused instead.
     Damage,
 }
 
 /// What to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// A torn tail, or a proper end: the log ends here.
+    /// A torn tail, or nothing follows: the log ends here.
     End(EndCause),
     /// Corruption: nothing may be changed.
     Refuse,
     /// No clean end: nothing may be changed.
     RefuseUnclean,
-    /// The loss has to be named: nothing may be changed.
-    AskForName,
-    /// The log ends at the place that the caller named.
-    Lose,
-    /// Reading goes on behind the place.
-    Skip,
 }
 
 /// One row: what it is for, with `None` for "either", and what to do.
-type Row = (Rule, Standing, Option<bool>, Option<bool>, Decision);
+type Row = (RecoveryPolicy, Standing, Option<bool>, Option<bool>, Decision);
 
-use Decision::{AskForName, End, Lose, Refuse, RefuseUnclean, Skip};
-use EndCause::{CleanClose, Gap, NothingFollows, TornRecord};
-use Rule::{Absolute, Named, Salvage, Strict, Unnamed};
-use Standing::{AboveFloor, BelowFloor, CleanEnd};
+use Decision::{End, Refuse, RefuseUnclean};
+use EndCause::{Gap, NothingFollows, TornRecord};
+use RecoveryPolicy::{Absolute, Strict};
+use Standing::{AboveFloor, BelowFloor};
 
 const YES: Option<bool> = Some(true);
 const NO: Option<bool> = Some(false);
 
 #[rustfmt::skip]
-const TABLE: [Row; 21] = [
-    // rule, place,        broken, followers, decision
-    (Strict,   CleanEnd,   None, None, End(CleanClose)),
+const TABLE: [Row; 6] = [
+    // policy, place,      broken, followers, decision
     (Strict,   AboveFloor, YES,  None, End(TornRecord)),
     (Strict,   AboveFloor, NO,   YES,  End(Gap)),
     (Strict,   AboveFloor, NO,   NO,   End(NothingFollows)),
     (Strict,   BelowFloor, None, None, Refuse),
 
-    (Absolute, CleanEnd,   None, None, End(CleanClose)),
     (Absolute, AboveFloor, None, None, RefuseUnclean),
     (Absolute, BelowFloor, None, None, Refuse),
-
-    (Unnamed,  CleanEnd,   None, None, End(CleanClose)),
-    (Unnamed,  AboveFloor, YES,  None, End(TornRecord)),
-    (Unnamed,  AboveFloor, NO,   YES,  End(Gap)),
-    (Unnamed,  AboveFloor, NO,   NO,   End(NothingFollows)),
-    (Unnamed,  BelowFloor, None, None, AskForName),
-
-    (Named,    CleanEnd,   None, None, End(CleanClose)),
-    (Named,    AboveFloor, YES,  None, End(TornRecord)),
-    (Named,    AboveFloor, NO,   YES,  End(Gap)),
-    (Named,    AboveFloor, NO,   NO,   End(NothingFollows)),
-    (Named,    BelowFloor, None, None, Lose),
-
-    (Salvage,  CleanEnd,   None, None, End(CleanClose)),
-    (Salvage,  AboveFloor, None, None, Skip),
-    (Salvage,  BelowFloor, None, None, Skip),
 ];
 
-pub(crate) fn decide(rule: Rule, ending: Ending) -> Decision {
-    let row = TABLE.iter().find(|row| is_for(row, rule, ending));
+pub(crate) fn decide(policy: RecoveryPolicy, ending: Ending) -> Decision {
+    let row = TABLE.iter().find(|row| is_for(row, policy, ending));
     // The test shows that every input has a row.
     row.map_or(Refuse, |(.., decision)| *decision)
 }
 
-fn is_for((of, standing, broken, followers, _): &Row, rule: Rule, ending: Ending) -> bool {
+fn is_for(row: &Row, policy: RecoveryPolicy, ending: Ending) -> bool {
+    let (of, standing, broken, followers, _) = row;
     let fits = |wanted: Option<bool>, is: bool| wanted.is_none_or(|wanted| wanted == is);
-    *of == rule
+    *of == policy
         && *standing == ending.standing
         && fits(*broken, ending.has_broken_frame)
         && fits(*followers, ending.has_followers)
@@ -150,10 +92,9 @@ fn is_for((of, standing, broken, followers, _): &Row, rule: Rule, ending: Ending
 mod tests {
     use super::*;
 
-    const RULES: [Rule; 5] = [Strict, Absolute, Unnamed, Named, Salvage];
-    const STANDINGS: [Standing; 3] = [CleanEnd, AboveFloor, BelowFloor];
+    const STANDINGS: [Standing; 2] = [AboveFloor, BelowFloor];
 
-    fn all() -> impl Iterator<Item = (Rule, Ending)> {
+    fn all() -> impl Iterator<Item = (RecoveryPolicy, Ending)> {
         let endings = STANDINGS.into_iter().flat_map(|standing| {
             (0..4_u8).map(move |bits| Ending {
                 standing,
@@ -161,63 +102,49 @@ mod tests {
                 has_followers: bits & 2 != 0,
             })
         });
-        endings.flat_map(|ending| RULES.map(|rule| (rule, ending)))
+        endings.flat_map(|ending| [Strict, Absolute].map(|policy| (policy, ending)))
     }
 
     #[test]
     fn every_input_has_exactly_one_row_and_every_row_an_input() {
-        assert_eq!(all().count(), 60);
-        for (rule, ending) in all() {
-            let rows = TABLE.iter().filter(|row| is_for(row, rule, ending));
-            assert_eq!(rows.count(), 1, "{rule:?} {ending:?}");
+        assert_eq!(all().count(), 16);
+        for (policy, ending) in all() {
+            let rows = TABLE.iter().filter(|row| is_for(row, policy, ending));
+            assert_eq!(rows.count(), 1, "{policy:?} {ending:?}");
         }
         for row in &TABLE {
-            assert!(all().any(|(rule, ending)| is_for(row, rule, ending)), "{row:?}");
+            assert!(all().any(|(policy, ending)| is_for(row, policy, ending)), "{row:?}");
         }
     }
 
     #[test]
-    fn damage_below_the_floor_ends_no_log_unless_the_loss_is_named() {
-        for (rule, ending) in all().filter(|(_, ending)| ending.standing == BelowFloor) {
-            let expected = match rule {
-                Strict | Absolute => Refuse,
-                Unnamed => AskForName,
-                Named => Lose,
-                Salvage => Skip,
-            };
-            assert_eq!(decide(rule, ending), expected, "{rule:?} {ending:?}");
+    fn damage_below_the_floor_ends_no_log() {
+        for (policy, ending) in all().filter(|(_, ending)| ending.standing == BelowFloor) {
+            assert_eq!(decide(policy, ending), Refuse, "{policy:?} {ending:?}");
         }
     }
 
     #[test]
-    fn a_torn_tail_is_cut_off_by_every_rule_that_opens_and_takes_unclean_logs() {
-        for (rule, ending) in all().filter(|(_, ending)| ending.standing == AboveFloor) {
-            let decision = decide(rule, ending);
-            match rule {
+    fn a_torn_tail_is_cut_off_unless_a_clean_end_is_required() {
+        for (policy, ending) in all().filter(|(_, ending)| ending.standing == AboveFloor) {
+            let decision = decide(policy, ending);
+            match policy {
                 Absolute => assert_eq!(decision, RefuseUnclean),
-                Salvage => assert_eq!(decision, Skip),
-                _ => assert!(matches!(decision, End(_)), "{rule:?} {ending:?}"),
+                Strict => assert!(matches!(decision, End(_)), "{ending:?}"),
             }
         }
     }
 
     #[test]
-    fn a_clean_end_is_an_end_for_every_rule_and_nothing_else_is_called_one() {
-        for (rule, ending) in all() {
-            let is_clean = decide(rule, ending) == End(CleanClose);
-            assert_eq!(is_clean, ending.standing == CleanEnd, "{rule:?} {ending:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_said_of_a_cut_follows_from_what_was_found() {
-        for (rule, ending) in all() {
-            let End(cause) = decide(rule, ending) else { continue };
+    fn what_is_said_of_a_torn_tail_follows_from_what_was_found() {
+        for (policy, ending) in all() {
+            let End(cause) = decide(policy, ending) else { continue };
             let broken = ending.has_broken_frame;
-            assert!(cause != TornRecord || broken, "{rule:?} {ending:?}");
-            assert!(cause != Gap || (ending.has_followers && !broken), "{rule:?} {ending:?}");
+            assert!(cause != TornRecord || broken, "{policy:?} {ending:?}");
+            assert!(cause != Gap || (ending.has_followers && !broken), "{policy:?} {ending:?}");
+            assert_ne!(cause, EndCause::CleanClose, "no clean end gets here");
             let has_nothing = !broken && !ending.has_followers;
-            assert!(cause != NothingFollows || has_nothing, "{rule:?} {ending:?}");
+            assert!(cause != NothingFollows || has_nothing, "{policy:?} {ending:?}");
         }
     }
 }

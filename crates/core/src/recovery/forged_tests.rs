@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use memmap2::MmapOptions;
 
+use super::Scanner;
 use super::dead::LOOKS;
 use super::full::{self, Effort};
 use super::ring::OldRing;
 use super::salvage::Salvage;
 use super::survey::Survey;
-use super::{Rule, Scanner};
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind, LAG_UNKNOWN};
 use crate::reader::FrameReader;
 use crate::store::{Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::sync::Mutex;
-use crate::{ErrorKind, Lsn, Memory, Uuid};
+use crate::{ErrorKind, Lsn, Memory, RecoveryPolicy, Uuid};
 
 const READ_AHEAD_BYTES: usize = 4096;
 const UUID: Uuid = Uuid([5; 16]);
@@ -186,7 +186,8 @@ fn records_in_a_stray_file_count_though_its_header_does_not() {
         assert_eq!(survey.strays.keys().copied().collect::<Vec<_>>(), [FAR_ABOVE]);
         assert_eq!(survey.highest_end, Lsn::new(BYTES));
         let bytes = READ_AHEAD_BYTES;
-        let mut scanner = Scanner::new(&store, &survey, None, Rule::Strict, bytes).unwrap();
+        let mut scanner =
+            Scanner::new(&store, &survey, None, RecoveryPolicy::Strict, bytes).unwrap();
         scanner.run().map(|scan| scan.end.plus(scan.torn_bytes))
     };
     let end = Lsn::new(HEADER_BYTES as u64);
@@ -237,7 +238,8 @@ fn work_on(store: Forged) -> [u64; 3] {
     if let Ok(survey) = Survey::take(store.as_ref()) {
         let survey = Arc::new(survey);
         let bytes = READ_AHEAD_BYTES;
-        let mut scanner = Scanner::new(&as_reader, &survey, None, Rule::Strict, bytes).unwrap();
+        let mut scanner =
+            Scanner::new(&as_reader, &survey, None, RecoveryPolicy::Strict, bytes).unwrap();
         // Whatever it is taken for.
         let _ = scanner.run();
         let effort = Effort { read_ahead_bytes: bytes, threads: 1 };

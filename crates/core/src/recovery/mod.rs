@@ -17,7 +17,7 @@
 //! *Evidence*: what proves that bytes up to some LSN were durable once. *Floor*: the greatest
 //! evidence. A bad place at or above the floor is a torn tail; below, corruption.
 
-mod closed;
+pub(crate) mod closed;
 mod dead;
 mod decision;
 mod examine;
@@ -35,9 +35,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use self::decision::EndCause;
-pub(crate) use self::decision::Rule;
-use self::examine::{Examined, settle};
-pub use self::report::{LostRange, RecoveryReport};
+use self::examine::{Examined, examine};
+pub use self::report::RecoveryReport;
 pub(crate) use self::scan::Scanner;
 use self::survey::Survey;
 use crate::buffer::BLOCK_BYTES;
@@ -64,7 +63,7 @@ pub(crate) fn recover(store: &Arc<dyn Store>, options: &Options) -> Result<Recov
     let start = Instant::now();
     let mut looks = 1;
     let examined = loop {
-        let mut examined = settle(store, options)?;
+        let mut examined = examine(store, options)?;
         match make_durable(store, &mut examined) {
             Ok(()) => break examined,
             // The system has dropped pages that it could not write back: the log ends elsewhere.
@@ -91,7 +90,7 @@ fn may_go_on(state: &State, options: &Options) -> bool {
 /// What `recover` would find and decide; changes nothing.
 pub(crate) fn foresee(store: &Arc<dyn Store>, options: &Options) -> Result<RecoveryReport> {
     let start = Instant::now();
-    let examined = settle(store, options)?;
+    let examined = examine(store, options)?;
     Ok(RecoveryReport { elapsed: start.elapsed(), ..report_of(&examined) })
 }
 
@@ -139,7 +138,6 @@ fn begin_anew(
     let mut predecessor = survey.predecessor;
     let mut floor = examined.floor();
     let mut ring_bytes = survey.state.buffer_bytes;
-    let mut anew_at = None;
     if let Some((scanner, scan)) = examined.walked {
         ring_bytes = ring_bytes.max(scanner.ring_bytes());
         // No LSN of what is cut off is used again, wherever it lies.
@@ -156,9 +154,6 @@ fn begin_anew(
         let newest = spans.last_mut().expect("a clean end has an epoch");
         newest.end = survey.state.clean_end;
         predecessor = Predecessor { epoch: newest.epoch, end: newest.end };
-    } else if let Some(limit) = survey.limit {
-        predecessor = survey.before_nothing;
-        anew_at = Some(limit);
     }
     let epoch = Epoch {
         number: survey.largest_epoch + 1,
@@ -178,7 +173,6 @@ fn begin_anew(
         buffer_bytes: options.buffer_bytes as u64,
         clean: false,
         epochs: Vec::new(),
-        head: anew_at.map_or(survey.state.head, |_| epoch.base),
         ..survey.state.clone()
     };
     store.save_state(&state)?;
@@ -188,14 +182,14 @@ fn begin_anew(
         Err(error) if error.is_shortage() => {}
         released => released?,
     }
-    report.end = anew_at.unwrap_or(predecessor.end);
+    report.end = predecessor.end;
     (report.base, report.epoch) = (epoch.base, epoch.number);
     let (base, report) = (epoch.base, report.clone());
     Ok(Recovered { state, spans, base, memory, report })
 }
 
 /// The checkpoint of a log that goes on in `epoch`, the last of `spans`. One that lies in what a
-/// loss or a truncation cut off is lowered to the cut; a crash may have come before the state was
+/// truncation cut off is lowered to the cut; a crash may have come before the state was
 /// saved with it. So is one at the base of an epoch of which nothing is left: it says the same there.
 fn lowered(checkpoint: Lsn, spans: &[EpochSpan], epoch: &Epoch) -> Lsn {
     let cuts = spans.windows(2).map(|pair| (pair[0].end, pair[1].base));
@@ -215,11 +209,13 @@ fn base_after(survey: &Survey, floor: Lsn, ring_bytes: u64) -> Result<Lsn> {
         return Ok(Lsn::ZERO);
     }
     let written = survey.highest_end.max(floor).max(head).max(epoch_base);
-    let base = written.plus(ring_bytes).segment_start_at_or_above(segment_bytes);
-    if base.plus(segment_bytes) <= Lsn::LIMIT {
-        return Ok(base);
-    }
-    Err(no_lsn_left(base))
+    base_above(written.plus(ring_bytes), segment_bytes)
+}
+
+/// The first segment start at or above `lsn`, if a segment can begin there.
+pub(crate) fn base_above(lsn: Lsn, segment_bytes: u64) -> Result<Lsn> {
+    let base = lsn.segment_start_at_or_above(segment_bytes);
+    if base.plus(segment_bytes) <= Lsn::LIMIT { Ok(base) } else { Err(no_lsn_left(base)) }
 }
 
 /// An epoch whose first segment would begin at `base` lies above the last LSN.

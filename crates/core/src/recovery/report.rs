@@ -1,30 +1,9 @@
 //! What an open says about itself.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::decision::EndCause;
 use crate::Lsn;
-
-/// Acknowledged data that an open gave up, or would have to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LostRange {
-    /// The first LSN that is lost: the first bad place, or a record below it that the caller
-    /// named.
-    pub from: Lsn,
-    /// Exclusive end of what is known to have been there.
-    pub to: Lsn,
-    /// Records in the range that still validate: `palisade::inspect` can read them.
-    pub readable_records: u64,
-}
-
-impl fmt::Display for LostRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LostRange { from, to, readable_records } = self;
-        write!(f, "LSN {from} to {to}, {readable_records} records of which still validate")
-    }
-}
 
 /// What an open found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,9 +27,6 @@ pub struct RecoveryReport {
     pub torn_bytes: u64,
     /// Why the tail was cut, in words, if something was.
     pub torn_reason: Option<String>,
-    /// What was durable once and was given up, as the caller allowed
-    /// ([`RecoveryPolicy::PointInTime`](crate::RecoveryPolicy::PointInTime)).
-    pub lost: Option<LostRange>,
     /// Ranges of threads that died between reserving and publishing, turned into padding.
     pub holes_padded: u64,
     /// Records that were in the log buffer only.

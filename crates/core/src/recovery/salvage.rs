@@ -10,7 +10,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::dead::DeadRanges;
-use super::report::LostRange;
 use super::survey::Found;
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::reader::{FrameReader, Record};
@@ -243,21 +242,6 @@ impl fmt::Debug for Salvage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Salvage").field("at", &self.at).finish_non_exhaustive()
     }
-}
-
-/// What is there at or above `from`, and up to `floor` and the ends of epochs at least.
-pub(crate) fn lost_beyond(
-    store: &Arc<dyn ReadStore>,
-    from: Lsn,
-    floor: Lsn,
-    read_ahead_bytes: usize,
-) -> Result<LostRange> {
-    let salvage = Salvage::new(store, Some(from), read_ahead_bytes)?;
-    let dead = &salvage.dead;
-    let ends = dead.ends().filter(|end| !dead.hold(*end));
-    let mut to = ends.fold(floor.max(from), Lsn::max);
-    let (readable_records, end) = salvage.count(|gap| to = to.max(gap.to))?;
-    Ok(LostRange { from, to: to.max(end), readable_records })
 }
 
 fn stretches(found: &Found, dead: &DeadRanges, from: Lsn) -> Vec<Stretch> {

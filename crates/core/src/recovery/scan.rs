@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::decision::{Decision, EndCause, Ending, Rule, Standing, decide};
+use super::decision::{Decision, EndCause, Ending, Standing, decide};
 use super::ring::OldRing;
 use super::survey::{Survey, corrupt, floor_of_segments, reader_of};
 use crate::frame::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, padding};
 use crate::reader::{EpochSpan, FrameReader};
 use crate::store::ReadStore;
-use crate::{Error, ErrorKind, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, RecoveryPolicy, Result};
 
 /// Bytes that are copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
@@ -54,7 +54,7 @@ pub(crate) enum Source {
 #[derive(Debug)]
 pub(crate) struct Scanner {
     survey: Arc<Survey>,
-    rule: Rule,
+    policy: RecoveryPolicy,
     newest: EpochSpan,
     pub(crate) reader: FrameReader,
     pub(crate) leftover: Option<Leftover>,
@@ -74,12 +74,12 @@ impl Scanner {
         store: &Arc<dyn ReadStore>,
         survey: &Arc<Survey>,
         leftover: Option<Leftover>,
-        rule: Rule,
+        policy: RecoveryPolicy,
         read_ahead_bytes: usize,
     ) -> Option<Scanner> {
         Some(Scanner {
             survey: Arc::clone(survey),
-            rule,
+            policy,
             newest: survey.newest()?,
             reader: reader_of(store, survey, read_ahead_bytes),
             leftover,
@@ -95,27 +95,11 @@ impl Scanner {
         self.leftover.as_ref().map_or(0, |leftover| leftover.ring.ring_bytes())
     }
 
-    /// The end of the last whole frame that the ring holds at or above `floor`, if it holds one.
-    pub(crate) fn end_of_ring(&mut self, floor: Lsn) -> Option<Lsn> {
-        let seed = self.newest.seed;
-        let ring = &mut self.leftover.as_mut()?.ring;
-        let mut at = Lsn::new(floor.as_u64() - floor.as_u64() % ALIGN_BYTES);
-        let mut end = None;
-        loop {
-            let here = ring.frame(at, seed).filter(|header| !header.is_member);
-            let found = here.map(|header| (at, header)).or_else(|| ring.find_after(at, seed));
-            let Some((found, header)) = found else { break };
-            at = found.plus(header.frame_bytes);
-            end = Some(at);
-        }
-        end
-    }
-
-    /// Finds the end of the log, or walks up to the survey's limit.
+    /// Finds the end of the log.
     ///
     /// # Errors
-    /// `Corrupt` if the log ends below what was durable once, or below the limit; `Unclean` if
-    /// the rule wants a clean end; `NotARecord` if no record begins at the limit.
+    /// `Corrupt` if the log ends below what was durable once; `Unclean` if the policy wants a clean
+    /// end.
     pub(crate) fn run(&mut self) -> Result<Scan> {
         let line = self.leftover.as_ref().map(|leftover| leftover.durable);
         let floor = self.survey.floor().max(line.unwrap_or(Lsn::ZERO));
@@ -147,10 +131,7 @@ impl Scanner {
         self.reader.forget();
         self.walk(&mut scan)?;
         scan.bytes = scan.end.bytes_since(start);
-        match self.survey.limit {
-            Some(limit) => self.check_limit(&mut scan, limit)?,
-            None => self.look_beyond(&mut scan)?,
-        }
+        self.look_beyond(&mut scan)?;
         self.refuse_damaged_headers(start, scan.end)?;
         Ok(scan)
     }
@@ -170,9 +151,8 @@ impl Scanner {
     }
 
     /// The base of the floor's segment: the one that holds or begins at it, else the one that
-    /// ends there; or the head, where that lies above. Below a limit, the limit's segment.
+    /// ends there; or the head, where that lies above.
     fn start(&self, floor: Lsn) -> Lsn {
-        let floor = floor.min(self.survey.limit.unwrap_or(floor));
         let segment_bytes = self.survey.state.segment_bytes;
         let within = floor.as_u64() % segment_bytes;
         let own = Lsn::new(floor.as_u64() - within);
@@ -187,11 +167,7 @@ impl Scanner {
 
     /// Goes on from `scan.end` over whole frames.
     fn walk(&mut self, scan: &mut Scan) -> Result<()> {
-        let limit = self.survey.limit.unwrap_or(Lsn::LIMIT);
         while let Some((header, source)) = self.probe(scan.end)? {
-            if scan.end.plus(header.frame_bytes) > limit {
-                break;
-            }
             let records = self.count_records(scan.end, &header, source);
             scan.records += records;
             scan.records_from_ring += if source == Source::Ring { records } else { 0 };
@@ -240,15 +216,9 @@ impl Scanner {
         else {
             return Ok(false);
         };
-        if self.survey.limit.is_some_and(|limit| hole >= limit) {
-            return Ok(false);
-        }
         let Some((next, _)) = leftover.ring.find_after(hole, self.newest.seed) else {
             return Ok(false);
         };
-        if self.survey.limit.is_some_and(|limit| next > limit) {
-            return Ok(false);
-        }
         scan.holes.push((hole, next));
         scan.end = next;
         Ok(true)
@@ -285,7 +255,7 @@ impl Scanner {
             has_broken_frame: broken.is_some(),
             has_followers: followers > 0,
         };
-        match decide(self.rule, ending) {
+        match decide(self.policy, ending) {
             Decision::End(cause) => {
                 scan.cause = cause;
                 scan.torn_bytes = last_valid.bytes_since(scan.end);
@@ -293,25 +263,8 @@ impl Scanner {
                 Ok(())
             }
             Decision::RefuseUnclean => Err(self.unclean(scan.end)),
-            // What is to be done about damage is decided by who knows all of it.
-            Decision::Refuse | Decision::AskForName | Decision::Lose | Decision::Skip => {
-                Err(self.refuse(scan.end, scan.floor))
-            }
+            Decision::Refuse => Err(self.refuse(scan.end, scan.floor)),
         }
-    }
-
-    /// The log is to end at `limit`: all below it must be there, and a frame must begin there.
-    fn check_limit(&mut self, scan: &mut Scan, limit: Lsn) -> Result<()> {
-        if scan.end == limit {
-            scan.cause = EndCause::Damage;
-            return Ok(());
-        }
-        if self.probe(scan.end)?.is_some() {
-            let text =
-                format!("no record begins here; the one that spans it begins at LSN {}", scan.end);
-            return Err(Error::new(ErrorKind::NotARecord, text).at_path(&self.place).at_lsn(limit));
-        }
-        Err(self.refuse(scan.end, limit))
     }
 
     fn unclean(&self, end: Lsn) -> Error {

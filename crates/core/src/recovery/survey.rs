@@ -39,10 +39,6 @@ pub(crate) struct Survey {
     /// Files with a segment's name, so far above all that is known of the log that it cannot have
     /// made them, and without a header of it; and why.
     pub(crate) strays: BTreeMap<u64, String>,
-    /// Where the log is to end, if only what lies below some place was surveyed.
-    pub(crate) limit: Option<Lsn>,
-    /// What the next epoch is to say of the one before if nothing is left below the limit.
-    pub(crate) before_nothing: Predecessor,
 }
 
 /// The state and all segments of a store, with headers that can be computed with.
@@ -138,22 +134,15 @@ impl Survey {
     }
 
     /// Reads the state and all headers of `store`.
-    pub(crate) fn take(store: &dyn ReadStore) -> Result<Survey> {
-        Survey::take_below(store, None)
-    }
-
-    /// As `take`, for a log that is to end at `below`: what lies wholly at or above it counts
-    /// for its epoch's number and the place that it takes, and is not judged.
     ///
     /// # Errors
-    /// As `take`; `NotARecord` where `below` lies between one epoch's end and the next one's
-    /// base; `Corrupt` without a place if nothing says where the last epoch below ended.
-    pub(crate) fn take_below(store: &dyn ReadStore, below: Option<Lsn>) -> Result<Survey> {
-        Survey::of(Found::list(store)?, store, below)
+    /// `Corrupt` if something is missing or damaged that must be there.
+    pub(crate) fn take(store: &dyn ReadStore) -> Result<Survey> {
+        Survey::of(Found::list(store)?, store)
     }
 
-    /// As `take_below`, of what was found in `store`.
-    pub(super) fn of(found: Found, store: &dyn ReadStore, below: Option<Lsn>) -> Result<Survey> {
+    /// As `take`, of what was found in `store`.
+    pub(super) fn of(found: Found, store: &dyn ReadStore) -> Result<Survey> {
         let dead = found.dead_ranges();
         let Found { state, segments: found } = found;
         let segment_bytes = state.segment_bytes;
@@ -166,8 +155,8 @@ impl Survey {
             Some((stray.number, text.clone()))
         });
         let strays = strays.collect();
-        let valid = || found.iter().filter_map(|segment| segment.header.as_ref().ok());
-        let largest_epoch = valid().map(|header| header.epoch).max().unwrap_or(0).max(state.epoch);
+        let valid = found.iter().filter_map(|segment| segment.header.as_ref().ok());
+        let largest_epoch = valid.map(|header| header.epoch).max().unwrap_or(0).max(state.epoch);
         let mut survey = Survey {
             segments: BTreeMap::new(),
             damaged: BTreeMap::new(),
@@ -177,14 +166,12 @@ impl Survey {
             largest_epoch,
             highest_end,
             strays,
-            limit: None,
-            before_nothing: Predecessor::default(),
             state,
         };
         for segment in found {
             let base = Lsn::new(segment.number * segment_bytes);
             let end = base.plus(segment_bytes);
-            if dead.cover(base, end) || !survey.is_judged(base, below) || end <= survey.state.head {
+            if dead.cover(base, end) || end <= survey.state.head {
                 continue;
             }
             match &segment.header {
@@ -192,18 +179,9 @@ impl Survey {
                 Err(text) => drop(survey.damaged.insert(segment.number, text.clone())),
             }
         }
-        survey.list_epochs(store, below)?;
-        if let Some(below) = below {
-            let above: Vec<SegmentHeader> =
-                valid().filter(|header| header.base >= below).copied().collect();
-            let limit = survey.end_below(below, &above, &store.place())?;
-            survey.before_nothing = before_nothing(&survey.state, limit, valid());
-            survey.limit = Some(limit);
-        }
-        if survey.is_judged(survey.state.epoch_base, below) {
-            survey.check_the_running_epoch(store)?;
-        }
-        survey.check_what_lies_below(store, &dead)?;
+        survey.list_epochs(store)?;
+        survey.check_the_running_epoch(store)?;
+        survey.check_what_lies_below(store)?;
         Ok(survey)
     }
 
@@ -263,7 +241,7 @@ impl Survey {
         Ok(())
     }
 
-    fn list_epochs(&mut self, store: &dyn ReadStore, below: Option<Lsn>) -> Result<()> {
+    fn list_epochs(&mut self, store: &dyn ReadStore) -> Result<()> {
         let mut newest: Option<SegmentHeader> = None;
         for header in self.segments.values() {
             let is_next = newest.is_none_or(|last| header.epoch > last.epoch);
@@ -296,50 +274,10 @@ impl Survey {
             self.salt = header.salt;
             newest = Some(*header);
         }
-        let is_judged = self.is_judged(self.state.epoch_base, below);
-        if self.spans.is_empty() && self.state.epoch > 0 && is_judged {
+        if self.spans.is_empty() && self.state.epoch > 0 {
             self.spans.push(self.epoch_of_state());
         }
         Ok(())
-    }
-
-    /// Whether what begins at `base` is kept by a log that is to end at `below`. One that ends at
-    /// its head keeps nothing.
-    fn is_judged(&self, base: Lsn, below: Option<Lsn>) -> bool {
-        below.is_none_or(|below| base < below && below > self.state.head)
-    }
-
-    /// Where the last epoch below `below` ends: there, or where the epoch after it, whose headers
-    /// are in `above`, says that it ended before.
-    ///
-    /// Frames that a truncation cut off lie behind an epoch's end and validate: without the word
-    /// of the next epoch nothing tells them from the log's own.
-    fn end_below(&self, below: Lsn, above: &[SegmentHeader], place: &str) -> Result<Lsn> {
-        let Some(last) = self.newest() else { return Ok(below) };
-        let is_successor = |header: &&SegmentHeader| {
-            header.predecessor.is_some_and(|before| before.epoch == last.epoch)
-        };
-        let successor = above.iter().find(is_successor);
-        let Some((header, before)) =
-            successor.and_then(|header| Some((header, header.predecessor?)))
-        else {
-            let has_later = self.state.epoch > last.epoch || self.largest_epoch > last.epoch;
-            if !has_later {
-                return Ok(below);
-            }
-            let text = format!(
-                "epoch {} is followed by later ones, and no header says where it ended, so that \
-                 no place to cut can be told: read what is left with `salvage`",
-                last.epoch
-            );
-            return Err(corrupt(text, place));
-        };
-        let is_between = before.end <= below && below < header.base;
-        if is_between {
-            let text = format!("the log holds nothing from LSN {} to {}", before.end, header.base);
-            return Err(Error::new(ErrorKind::NotARecord, text).at_path(place).at_lsn(below));
-        }
-        Ok(below.min(before.end))
     }
 
     /// The running epoch as the state names it: all of its segments lie below the head.
@@ -370,17 +308,12 @@ impl Survey {
     }
 
     /// All that lies below the newest epoch's base was durable: every segment must be there.
-    fn check_what_lies_below(&self, store: &dyn ReadStore, dead: &DeadRanges) -> Result<()> {
+    fn check_what_lies_below(&self, store: &dyn ReadStore) -> Result<()> {
         let place = store.place();
         let head = self.state.head;
         let Some((newest, older)) = self.spans.split_last() else { return Ok(()) };
-        // A head within a segment proves that the segment was there, and durable; unless all of it
-        // was given up.
-        let start = head.segment_start(self.state.segment_bytes);
-        let end = start.plus(self.state.segment_bytes);
-        if !dead.cover(start, end) {
-            self.check_present(start, head, &place)?;
-        }
+        // A head within a segment proves that the segment was there, and durable.
+        self.check_present(head.segment_start(self.state.segment_bytes), head, &place)?;
         for span in older {
             self.check_present(span.base.max(head), span.end, &place)?;
         }
@@ -400,35 +333,6 @@ impl Survey {
             let text = format!("the header of a segment does not validate: {text}");
             Err(corrupt(text, &place).at_segment(*number))
         })
-    }
-}
-
-/// What the next epoch is to say of the one before, in a log that is to end at `limit` and has
-/// nothing left.
-///
-/// A header above may say how the last epoch below the head ended. Else the head's epoch ends at the
-/// head: a callback for released segments gets the records below. Where the header of the head's
-/// segment is lost no part of that segment counts, and nothing names the epoch.
-fn before_nothing<'a>(
-    state: &State,
-    limit: Lsn,
-    headers: impl Iterator<Item = &'a SegmentHeader> + Clone,
-) -> Predecessor {
-    let ended = |header: &&SegmentHeader| {
-        let is_below = |before: Predecessor| before.end <= state.head.min(limit);
-        limit <= header.base && header.predecessor.is_some_and(is_below)
-    };
-    // A later one has the last word.
-    let last = headers.clone().filter(ended).max_by_key(|header| header.epoch);
-    if let Some(before) = last.and_then(|header| header.predecessor) {
-        return before;
-    }
-    let head_number = state.head.segment(state.segment_bytes);
-    match headers.into_iter().find(|header| header.number == head_number) {
-        Some(header) if limit == state.head => Predecessor { epoch: header.epoch, end: limit },
-        _ => {
-            Predecessor { epoch: 0, end: state.head.min(limit).segment_start(state.segment_bytes) }
-        }
     }
 }
 

@@ -155,8 +155,7 @@ impl Wal {
     /// Waits until everything below `lsn` is durable, and writes a mark that proves it for the
     /// records before. An `lsn` at or below the last checkpoint changes nothing. It does not
     /// free space: that is [`truncate_before`](Wal::truncate_before). A later
-    /// [`truncate_after`](Wal::truncate_after) that cuts below it lowers it to the cut, and so does an
-    /// open that gives up what lies below it ([`PointInTime`](crate::RecoveryPolicy::PointInTime)).
+    /// [`truncate_after`](Wal::truncate_after) that cuts below it lowers it to the cut.
     ///
     /// # Errors
     /// As [`truncate_before`](Wal::truncate_before).

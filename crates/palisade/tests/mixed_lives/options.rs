@@ -135,9 +135,6 @@ impl Run {
             let pad = pad || !self.fixed.powersafe;
             self.opening = Opening { buffer, buffer_bytes, pad, ..self.opening.clone() };
         }
-        if d.one_in(4) {
-            self.opening.recovery = RecoveryPolicy::PointInTime { lose_from: None };
-        }
     }
 
     pub(crate) fn open(&self) -> Result<Wal> {

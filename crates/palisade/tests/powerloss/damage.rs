@@ -1,7 +1,7 @@
-//! Rotten bits in what was durable: an open finds them, gives nothing up that was not named, and
-//! what was named never comes back.
+//! Rotten bits in what was durable: an open finds them and changes nothing, and what a repair gives up
+//! never comes back.
 
-use palisade::{ErrorKind, LostRange, Lsn, RecoveryPolicy, Verify, Wal};
+use palisade::{ErrorKind, Lsn, RepairReport, Verify, Wal};
 
 use crate::dice::Dice;
 use crate::oracle::Crash;
@@ -17,29 +17,20 @@ fn snapshot(session: &Session) -> Snapshot {
     names.map(|name| (name.clone(), session.disk.file(&name))).collect()
 }
 
-fn opening(lose_from: Option<Lsn>) -> Opening {
-    let recovery = RecoveryPolicy::PointInTime { lose_from };
-    Opening { recovery, verify: Verify::Full, verify_threads: 1, ..Opening::default() }
-}
-
 impl Session {
     /// Flips a bit of an entry that was durable, `crash` being the last that happened, and opens
-    /// the log. The range that the open would give up; `Err` if it opened, because nothing shows
-    /// that the record was durable, or because the buffer has it, too.
+    /// the log. The first bad place; `Err` if it opened, because nothing shows that the record was
+    /// durable, or because the buffer has it, too.
     ///
     /// `None` if no such entry lies in the segments.
-    pub(crate) fn damage(
-        &mut self,
-        crash: Crash,
-        dice: &mut Dice,
-    ) -> Option<Result<LostRange, Wal>> {
+    pub(crate) fn damage(&mut self, crash: Crash, dice: &mut Dice) -> Option<Result<Lsn, Wal>> {
         let count = self.oracle.entries().len() as u64;
         let index = dice.below(count.max(1)) as usize;
         if count == 0 || !self.oracle.is_durable(index) || !self.flip_a_bit(index, dice) {
             return None;
         }
         self.working_on = "open after damage";
-        self.opening = opening(None);
+        self.opening = Opening { verify: Verify::Full, verify_threads: 1, ..Opening::default() };
         let before = snapshot(self);
         let is_evident = self.oracle.is_evident(index);
         let error = match self.open() {
@@ -52,69 +43,54 @@ impl Session {
             }
             Err(error) => error,
         };
-        assert_eq!(error.kind(), ErrorKind::WouldLose, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         assert!(snapshot(self) == before, "G8: an open that was refused has changed something");
-        let lost = error.lost_range().expect("the range is named");
+        // A place above the first bad one is refused, and the error names that one.
+        self.disk.restart();
+        let far = Lsn::new(Lsn::LIMIT.as_u64() - 8);
+        let error = self.disk.repair(far).expect_err("nothing lies so far above");
+        assert_eq!(error.kind(), ErrorKind::OutOfRange, "{error}");
+        assert!(snapshot(self) == before, "a repair that was refused has changed something");
+        let bad = error.lsn().expect("the place is named");
         let (from, to) = (self.oracle.end_before(index), self.oracle.entries()[index].lsn);
-        assert!(from <= lost.from && lost.from <= to, "{lost}, damaged was {from} to {to}");
-        assert!(lost.to >= self.oracle.evident(), "{lost} leaves out what was evident");
-        let behind = self.oracle.entries().iter().filter(|entry| entry.lsn >= lost.from).count();
-        assert!(lost.readable_records < behind as u64, "{lost}, of {behind} records");
-        Some(Ok(lost))
+        assert!(from <= bad && bad <= to, "{bad}, damaged was {from} to {to}");
+        Some(Ok(bad))
     }
 
-    /// Opens with a name for the loss that is too high, which is refused, and leaves all as it is.
-    pub(crate) fn name_too_much(&mut self, lost: LostRange) {
-        self.opening = opening(Some(lost.from.plus(8)));
+    /// Repairs the log, which is given up from `named` on, and opens what is left. `None` if that dies
+    /// on the way, and if no frame begins at `named`, a member's place: then nothing is changed.
+    pub(crate) fn repair(&mut self, named: Lsn, bad: Lsn, crash: Crash) -> Option<Wal> {
+        self.working_on = "repair";
         let before = snapshot(self);
-        let error = self.open().expect_err("more would be lost than was named");
-        assert_eq!((error.kind(), error.lost_range()), (ErrorKind::WouldLose, Some(lost)));
-        assert!(snapshot(self) == before, "G8: an open that was refused has changed something");
-    }
-
-    /// Opens with the loss from `named` on. `None` if that dies on the way, and if no frame begins
-    /// at `named`, a member's place: then nothing is changed.
-    pub(crate) fn lose(
-        &mut self,
-        named: Lsn,
-        lost: LostRange,
-        crash: Crash,
-        is_first: bool,
-    ) -> Option<Wal> {
-        self.working_on = "open with a loss";
-        self.oracle.may_lose(named, self.shape.segment_bytes);
-        self.opening = opening(Some(named));
-        let before = snapshot(self);
-        let wal = match self.open() {
-            Ok(wal) => wal,
-            Err(error) if error.kind() == ErrorKind::NotARecord => {
-                assert!(named < lost.from, "open with a loss: {error}");
-                assert!(
-                    snapshot(self) == before,
-                    "G8: an open that was refused has changed something"
-                );
-                return None;
-            }
+        let report = match self.disk.repair(named) {
+            Ok(report) => report,
             Err(error) => {
-                assert!(self.disk.is_dead(), "open with a loss: {error}");
+                let is_a_member = error.kind() == ErrorKind::NotARecord && named < bad;
+                assert!(is_a_member || self.disk.is_dead(), "repair: {error}");
+                assert!(snapshot(self) == before, "a repair has changed the damaged log");
                 return None;
             }
         };
-        // An attempt that died may have ended the log: then there is nothing left to give up. And
-        // what the buffer held above may be gone since.
-        let report = wal.recovery_report();
-        let is_it = |given: LostRange| given.from == named && (!is_first || given.to >= lost.to);
-        assert!(!is_first || report.lost.is_some(), "{lost} was given up without a word");
-        assert!(report.lost.is_none_or(is_it), "named was {named}, of {lost}: {report:?}");
-        assert!(wal.reserved_lsn() >= lost.to, "G2: an LSN of {lost} could be given out again");
-        if report.lost.is_none() && report.end > named {
-            // In another boot nothing shows that it was durable, and the buffer has it, too.
-            self.oracle.doubted(named);
-        } else {
-            self.oracle.lost(named, &wal, self.shape.segment_bytes);
-        }
-        self.check_found(&wal, crash);
+        self.check_report(&report, named);
+        self.oracle.may_lose(named, self.shape.segment_bytes);
+        // A crash that was planned for the repair is not to meet the open.
+        self.disk.restart();
+        let wal = self.open().unwrap_or_else(|error| panic!("open a repaired log: {error}"));
+        assert!(wal.recovery_report().clean, "a repaired log was closed");
+        assert!(wal.reserved_lsn() >= self.oracle.evident(), "G2: an LSN could be given out again");
+        self.oracle.lost(named, &wal, self.shape.segment_bytes);
+        self.check_recovered(&wal, crash);
         Some(wal)
+    }
+
+    /// What the report says of the records is what the oracle knows of them.
+    fn check_report(&self, report: &RepairReport, named: Lsn) {
+        let entries = self.oracle.entries();
+        let kept = entries.iter().filter(|entry| entry.lsn < named).count() as u64;
+        assert_eq!((report.records, report.from), (kept, named), "{report:?}");
+        let behind = entries.len() as u64 - kept;
+        assert!(report.given_up_records < behind.max(1), "{report:?}, of {behind} records");
+        assert!(report.given_up_to >= named && report.base >= report.given_up_to, "{report:?}");
     }
 
     /// Flips a bit in the frame of the entry at `index`; false if it does not lie in a segment.

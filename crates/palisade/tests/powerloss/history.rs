@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use palisade::sim::{CallKind, Fault, FaultKind};
-use palisade::{
-    Error, ErrorKind, LostRange, Lsn, RecoveryPolicy, Result, SyncPolicy, Verify, Wal, framed_bytes,
-};
+use palisade::{Error, ErrorKind, Lsn, Result, SyncPolicy, Verify, Wal, framed_bytes};
 
 use crate::dice::Dice;
 use crate::held::Held;
@@ -120,37 +118,33 @@ impl History {
         let Some(refused) = self.session.damage(crash, &mut self.dice) else { return Some(crash) };
         let opened = match refused {
             Err(wal) => wal,
-            Ok(lost) => {
-                self.session.name_too_much(lost);
-                self.lose(lost, &mut crash)
-            }
+            Ok(bad) => self.repair(bad, &mut crash),
         };
         self.session.disk.kill();
         drop(opened);
         Some(self.crash_after(Some(crash)))
     }
 
-    /// Gives up `lost`, or more, in as many attempts as it takes.
-    fn lose(&mut self, lost: LostRange, crash: &mut Crash) -> Wal {
+    /// Gives up what lies from `bad` on, or more, in as many attempts as it takes.
+    fn repair(&mut self, bad: Lsn, crash: &mut Crash) -> Wal {
         let oracle = &self.session.oracle;
-        let may_be_named = |entry: &&Entry| entry.lsn < lost.from && !oracle.is_split(entry);
+        let may_be_named = |entry: &&Entry| entry.lsn < bad && !oracle.is_split(entry);
         let below: Vec<Lsn> =
             oracle.entries().iter().filter(may_be_named).map(|entry| entry.lsn).collect();
         let is_lower = !below.is_empty() && self.dice.once_in(3);
-        let mut named = if is_lower { self.dice.pick(&below) } else { lost.from };
-        let mut is_first = true;
+        let mut named = if is_lower { self.dice.pick(&below) } else { bad };
         loop {
             if self.dice.once_in(2) {
                 self.plan_crash(40);
             }
-            if let Some(wal) = self.session.lose(named, lost, *crash, is_first) {
+            if let Some(wal) = self.session.repair(named, bad, *crash) {
                 return wal;
             }
-            if !self.session.disk.is_dead() {
-                named = lost.from;
+            if self.session.disk.is_dead() {
+                *crash = self.crash_after(Some(*crash));
+            } else {
+                named = bad;
             }
-            is_first = false;
-            *crash = self.crash_after(Some(*crash));
         }
     }
 
@@ -161,21 +155,14 @@ impl History {
         if lost_power { Crash::PowerLoss } else { Crash::Kill }
     }
 
-    /// How the next open goes about it. Without damage no policy gives anything up.
+    /// How the next open goes about it.
     fn roll_opening(&mut self) {
-        let entries = self.session.oracle.entries();
-        let index = self.dice.below(entries.len() as u64 + 1) as usize;
-        let lose_from = entries.get(index).map(|entry| entry.lsn);
-        let recovery = match self.dice.below(3) {
-            0 => RecoveryPolicy::PointInTime { lose_from },
-            _ => RecoveryPolicy::Strict,
-        };
         let verify = if self.dice.once_in(3) { Verify::Full } else { Verify::Tail };
         let verify_threads = 1 + self.dice.below(2) as usize;
         let has_interval = matches!(self.session.shape.policy, SyncPolicy::Interval(_));
         let is_idle = has_interval && self.dice.once_in(2);
         let policy = is_idle.then_some(SyncPolicy::Interval(IDLE));
-        self.session.opening = Opening { recovery, verify, verify_threads, policy };
+        self.session.opening = Opening { verify, verify_threads, policy };
     }
 
     fn plan_crash(&mut self, within: u64) {

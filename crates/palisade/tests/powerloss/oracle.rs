@@ -8,7 +8,7 @@
 //! # Words
 //! *Evident*: below the end that an open has reported, a cut or a checkpoint: something on the
 //! medium proves that it was durable, so damage to it has to be found and may not be passed over.
-//! *Cut off*: given up by a `truncate_after` that returned, or as a named loss.
+//! *Cut off*: given up by a `truncate_after` that returned, or by a repair.
 
 use std::collections::BTreeSet;
 
@@ -173,12 +173,14 @@ impl Oracle {
         self.cut_off_beyond(named);
         let end = self.entries.last().map_or(self.head, |last| last.end);
         (self.durable, self.survives_kill) = (end, end);
-        if self.entries.is_empty() {
-            // A log of which nothing is left begins anew, above. What lies below the head in its
-            // segment goes, too, released or not.
-            self.head_may_be = self.head_may_be.max(wal.head_lsn());
-            let start = self.head.as_u64() / segment_bytes * segment_bytes;
-            self.gone.retain(|entry| entry.lsn.as_u64() < start);
+        // The copy begins with the head's segment: what lies below it stays where it was.
+        let start = self.head.as_u64() / segment_bytes * segment_bytes;
+        self.gone.retain(|entry| entry.lsn.as_u64() >= start);
+        // A head between two epochs moves up; a log of which nothing is left begins anew, above.
+        self.head_may_be = self.head_may_be.max(wal.head_lsn());
+        match self.entries.first() {
+            Some(first) => assert!(wal.head_lsn() <= first.lsn, "the head passed a record"),
+            None => self.gone.clear(),
         }
     }
 

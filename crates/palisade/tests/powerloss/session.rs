@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use palisade::sim::{Fate, Loss, SimDisk};
 use palisade::{
-    BufferKind, ErrorKind, FileOptions, Lsn, Options, RecoveryPolicy, Result, SyncPolicy, Ticket,
-    Verify, Wal, framed_bytes,
+    BufferKind, ErrorKind, FileOptions, Lsn, Options, Result, SyncPolicy, Ticket, Verify, Wal,
+    framed_bytes,
 };
 
 use crate::held::assert_truncated;
@@ -38,7 +38,6 @@ pub(crate) const FRAME_HEADER_BYTES: usize = 24;
 /// What may differ from open to open.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Opening {
-    pub(crate) recovery: RecoveryPolicy,
     pub(crate) verify: Verify,
     pub(crate) verify_threads: usize,
     /// In place of the shape's, for one life.
@@ -90,7 +89,6 @@ impl Shape {
             .buffer_bytes(self.buffer_bytes)
             .sync_policy(opening.policy.unwrap_or(self.policy))
             .pad_to_block(!self.powersafe)
-            .recovery(opening.recovery)
             .verify(opening.verify)
             .verify_threads(opening.verify_threads)
     }
@@ -153,14 +151,8 @@ impl Session {
         wal
     }
 
-    /// G1 to G5 for what an open found without damage: whatever the policy, nothing was given up.
+    /// G1 to G5 for what an open found.
     pub(crate) fn check_recovered(&mut self, wal: &Wal, crash: Crash) {
-        let lost = wal.recovery_report().lost;
-        assert_eq!(lost, None, "{:?} gave up what was not damaged", self.opening.recovery);
-        self.check_found(wal, crash);
-    }
-
-    pub(crate) fn check_found(&mut self, wal: &Wal, crash: Crash) {
         self.oracle.check_recovered(wal, crash);
         let report = wal.recovery_report();
         assert_eq!(report.verified, self.opening.verify == Verify::Full);

@@ -1,15 +1,12 @@
-//! Logs whose head itself is damaged: a loss that is named lets them begin anew, and the archive
-//! goes on, or says where it breaks.
+//! Logs that keep nothing of what lies above their head, because that is damaged: a repair lets them
+//! begin anew, and the archive goes on, or says where it breaks.
 
 use std::fs;
-use std::io::IoSlice;
 use std::path::Path;
 
-use palisade::store::Store;
-use palisade::{Archive, ArchiveReader, ErrorKind, Lsn, MemStore, Options, Verify, Wal};
+use palisade::{Archive, ArchiveReader, ErrorKind, Lsn, Verify, Wal, repair};
 
 use crate::folder::{contents, flip, folder, place_of, small};
-use crate::policies::{Damaged, die_at_each_step_of_a_loss, named};
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 
@@ -27,7 +24,6 @@ fn base_of(lsn: Lsn) -> Lsn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Damage {
     Record,
-    Header,
     Missing,
 }
 
@@ -52,9 +48,12 @@ fn begin_anew(head: impl Fn(&Entries) -> usize, damage: Damage) -> (usize, Lost)
     before.extend(append(&wal, 40, 80));
     let head = head(&before);
     wal.truncate_before(before[head].0).unwrap();
-    wal.close().unwrap();
+    drop(wal);
     hurt(&path, before[head].0, damage);
-    let wal = options.recovery(named(before[head].0)).open(&path).unwrap();
+    let into = dir.path().join("repaired");
+    let report = repair(&path, &into, before[head].0).unwrap();
+    assert_eq!(report.records, 0);
+    let wal = options.open(&into).unwrap();
     assert_eq!(contents(&wal).unwrap(), []);
     let base = wal.recovery_report().base;
     let since = append(&wal, 100, 160);
@@ -67,7 +66,6 @@ fn hurt(path: &Path, lsn: Lsn, damage: Damage) {
     let (file, at) = place_of(path, lsn, SEGMENT_BYTES);
     match damage {
         Damage::Record => flip(&file, at + 40),
-        Damage::Header => flip(&file, 50),
         Damage::Missing => fs::remove_file(file).unwrap(),
     }
 }
@@ -111,23 +109,21 @@ fn an_archive_goes_on_when_the_log_begins_anew() {
     }
 }
 
-/// With the header of the head's segment its epoch is lost, and what lay in it below the head.
+/// With the head's segment its epoch is lost, and what lay in it below the head.
 #[test]
 fn an_archive_says_where_a_log_began_anew_and_what_was_before_is_not_known() {
-    for damage in [Damage::Header, Damage::Missing] {
-        for head in heads() {
-            let (head, lost) = begin_anew(head, damage);
-            let place = base_of(lost.before[head].0);
-            let whole = lost.before.iter().take_while(|(lsn, _)| *lsn < place).count();
-            let (found, error) = archived(&lost.archive, None);
-            assert_eq!(found, lost.before[..whole], "{damage:?}, head {head}");
-            let (lsn, text) = error.expect("what is missing is no end");
-            assert!(lsn <= place && lsn > lost.before[whole - 1].0, "{text}");
-            assert!(text.contains(&lost.base.to_string()), "{text}");
-            let (found, error) = archived(&lost.archive, Some(lost.base));
-            assert_eq!(error, None, "{damage:?}, head {head}");
-            assert!(found.len() >= 40 && found == lost.since[..found.len()]);
-        }
+    for head in heads() {
+        let (head, lost) = begin_anew(head, Damage::Missing);
+        let place = base_of(lost.before[head].0);
+        let whole = lost.before.iter().take_while(|(lsn, _)| *lsn < place).count();
+        let (found, error) = archived(&lost.archive, None);
+        assert_eq!(found, lost.before[..whole], "head {head}");
+        let (lsn, text) = error.expect("what is missing is no end");
+        assert!(lsn <= place && lsn > lost.before[whole - 1].0, "{text}");
+        assert!(text.contains(&lost.base.to_string()), "{text}");
+        let (found, error) = archived(&lost.archive, Some(lost.base));
+        assert_eq!(error, None, "head {head}");
+        assert!(found.len() >= 40 && found == lost.since[..found.len()]);
     }
 }
 
@@ -153,29 +149,6 @@ fn what_lies_behind_a_gap_in_an_archive_is_read_from_there() {
     assert!(found.len() > 20 && found == records[40..40 + found.len()]);
 }
 
-/// A log in memory of two lives of 20 records each, whose head is the record `head`, which is
-/// damaged.
-fn damaged_at_the_head(options: &Options, head: usize) -> Damaged {
-    let store = MemStore::new(4096);
-    let mut lsns: Vec<Lsn> = Vec::new();
-    for _ in 0..2 {
-        let wal = Wal::with_store(store.clone(), options.clone()).unwrap();
-        lsns.extend((0..20_u8).map(|n| wal.commit(&[n; 300]).unwrap()));
-        wal.truncate_before(lsns[head.min(lsns.len() - 1)]).unwrap();
-        wal.checkpoint(lsns[lsns.len() - 1]).unwrap();
-    }
-    store.write(lsns[head].plus(30), &[IoSlice::new(b"rot")]).unwrap();
-    (store, lsns)
-}
-
-#[test]
-fn a_log_killed_at_any_step_of_beginning_anew_is_as_before_or_empty() {
-    let strict = Options::new().buffer_bytes(4096).verify(Verify::Full);
-    for head in [5, 20, 25] {
-        die_at_each_step_of_a_loss(&strict, || damaged_at_the_head(&strict, head), head, 0..0);
-    }
-}
-
 /// The life before the lost one is archived and released: it ended with its segment at the head,
 /// or the head is where a life began that stayed empty.
 #[test]
@@ -198,7 +171,9 @@ fn an_archive_goes_on_when_no_file_is_left_of_the_life_before_the_lost_one() {
         let lost = append(&wal, 40, 60);
         wal.close().unwrap();
         hurt(&path, lost[0].0, Damage::Record);
-        let wal = options.recovery(named(lost[0].0)).open(&path).unwrap();
+        let into = dir.path().join("repaired");
+        repair(&path, &into, lost[0].0).unwrap();
+        let wal = options.open(&into).unwrap();
         assert_eq!(contents(&wal).unwrap(), []);
         let since = append(&wal, 100, 160);
         wal.truncate_before(since[50].0).unwrap();

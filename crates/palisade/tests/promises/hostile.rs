@@ -8,7 +8,8 @@ use std::path::Path;
 use palisade::inspect::{Inspector, Outcome};
 use palisade::store::{ReadStore, State, Store};
 use palisade::{
-    BufferKind, ErrorKind, Lsn, MemStore, Options, RecoveryPolicy, Verify, Wal, crc32c_append,
+    BufferKind, ErrorKind, Lsn, MemStore, Options, RecoveryPolicy, Repair, Verify, Wal,
+    crc32c_append,
 };
 use palisade_core::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 
@@ -27,9 +28,7 @@ fn forge(file: &Path, block: usize, at: usize, value: u64) {
 }
 
 fn all_ways() -> Vec<Options> {
-    let lossy = RecoveryPolicy::PointInTime { lose_from: Some(Lsn::ZERO) };
-    let unnamed = RecoveryPolicy::PointInTime { lose_from: None };
-    let policies = [RecoveryPolicy::Strict, RecoveryPolicy::Absolute, unnamed, lossy];
+    let policies = [RecoveryPolicy::Strict, RecoveryPolicy::Absolute];
     let verify = [Verify::Tail, Verify::Full];
     let with = |policy| verify.map(|verify| small().recovery(policy).verify(verify));
     policies.into_iter().flat_map(with).collect()
@@ -43,6 +42,16 @@ fn killed() -> (tempfile::TempDir, std::path::PathBuf) {
     }
     wal.sync().unwrap();
     (dir, path)
+}
+
+/// A plan keeps what validates, or is refused.
+fn plan_repairs(path: &Path) {
+    for from in [0, 24, 80_000, 1 << 59] {
+        match Repair::plan(path, Lsn::new(from), &mut |_| {}) {
+            Ok(repair) => assert!(repair.report().base >= Lsn::new(from)),
+            Err(error) => assert_ne!(error.kind(), ErrorKind::Io, "{error}"),
+        }
+    }
 }
 
 const LIES: [u64; 8] =
@@ -73,6 +82,7 @@ fn numbers_in_the_state_that_no_log_can_have_are_refused_or_survived() {
                         while salvage.next().is_ok_and(|next| next.is_some()) {}
                     }
                 }
+                plan_repairs(&path);
                 assert!(snapshot(&path) == before, "{at} {lie:#x}");
             }
         }
@@ -100,6 +110,7 @@ fn numbers_in_a_segments_header_that_no_log_can_have_are_damage() {
                     let _ = log.verify_deep(2).unwrap();
                     let mut salvage = log.salvage(None).unwrap();
                     while salvage.next().unwrap().is_some() {}
+                    plan_repairs(&path);
                     assert!(snapshot(&path) == before, "{at} {lie:#x}");
                 }
             }

@@ -25,7 +25,7 @@ pub use self::mutate::mutate;
 use crate::block::BLOCK_BYTES;
 use crate::file::FileStore;
 use crate::reader::FileReader;
-use crate::{FileOptions, OpenMode, header, meta};
+use crate::{FileOptions, OpenMode, Repair, header, meta};
 
 /// Far above what an open of a small folder takes; it only bounds a loop that does not end.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -149,6 +149,7 @@ pub fn open_folder(input: &[u8], scratch: &Path) {
                 ErrorKind::OutOfRange,
             ];
             assert!(kinds.contains(&error.kind()), "{error}");
+            repair(scratch, &image);
             assert_eq!(without_lock(Image::of_folder(scratch)), without_lock(before), "{error}");
         }
         Ok(wal) => {
@@ -170,6 +171,27 @@ pub fn open_folder(input: &[u8], scratch: &Path) {
 /// Neither does the lock file count: it is made before there is anything to refuse.
 fn without_lock(image: Image) -> Vec<(String, Vec<u8>)> {
     image.files.into_iter().filter(|(name, _)| name != "lock").collect()
+}
+
+/// A repair from the first bad place on changes nothing of the folder, and its copy opens.
+fn repair(folder: &Path, image: &Image) {
+    let plan = |from| Repair::plan(folder, from, &mut |_| {});
+    // It names the first bad place, if there is a log at all.
+    let Err(error) = plan(Lsn::new(Lsn::LIMIT.as_u64() - 8)) else { return };
+    let Some(bad) = error.lsn().filter(|_| error.kind() == ErrorKind::OutOfRange) else { return };
+    let Ok(planned) = plan(bad) else { return };
+    // Its log buffer lies beside it, and not beside the damaged log's.
+    let mut name = folder.file_stem().unwrap_or_default().to_owned();
+    name.push("-repaired");
+    let into = folder.with_file_name(name);
+    let report = planned.write(&into, &mut |_| {}).expect("what was planned is written");
+    let found = numbers(&open(&into).expect("a copy opens"));
+    assert_eq!((found.numbers.len() + found.strangers) as u64, report.records);
+    if !image.is_resealed {
+        check(image, &found);
+    }
+    let _ = std::fs::remove_dir_all(memory_of(&into));
+    let _ = std::fs::remove_dir_all(into);
 }
 
 /// Tools look at any folder and say something about it.

@@ -88,7 +88,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use palisade_core::{MIN_SEGMENT_BYTES, Result};
+use palisade_core::repair::RepairReport;
+use palisade_core::{Lsn, MIN_SEGMENT_BYTES, Result};
 use parking_lot::Mutex;
 
 pub use self::fault::{CallKind, Fault, FaultKind};
@@ -98,10 +99,13 @@ use self::process::Process;
 pub use self::store::SimStore;
 pub use self::world::WriteBackFailure;
 use self::world::{World, name};
-use crate::{FileOptions, FileReader, FileStore};
+use crate::fs::Disk;
+use crate::{FileOptions, FileReader, FileStore, Repair};
 
 /// The folder in which the log lies.
 const FOLDER: &str = "/log";
+/// Where a repair puts its copy.
+const REPAIRED: &str = "/repaired";
 
 /// A simulated disk; clones are handles of the same one. See the [module](self).
 #[derive(Clone)]
@@ -178,6 +182,32 @@ impl SimDisk {
     /// As [`FileReader::open`].
     pub fn reader(&self) -> Result<FileReader> {
         FileReader::open_on(Arc::new(self.process()), Path::new(FOLDER))
+    }
+
+    /// Repairs the log, as [`Repair`] does, and puts the copy in its place, on the medium, too. What an
+    /// earlier repair that died has left is removed before.
+    ///
+    /// # Errors
+    /// As [`Repair::plan`] and [`Repair::write`]. The log is as it was.
+    pub fn repair(&self, from: Lsn) -> Result<RepairReport> {
+        for name in self.files_in(REPAIRED) {
+            self.remove_file(&format!("{REPAIRED}/{name}"));
+        }
+        let process: Arc<dyn Disk> = Arc::new(self.process());
+        let (log, copy) = (absolute(FOLDER), absolute(REPAIRED));
+        let repair = Repair::plan_on(Arc::clone(&process), &log, from, &mut |_| {})?;
+        let report = repair.write_on(process, &copy, &mut |_| {})?;
+        let (old, new) = (self.files(), self.files_in(REPAIRED));
+        let mut world = self.world.lock();
+        old.iter().for_each(|name| world.names.forget(&log.join(name)));
+        for name in new {
+            if let Some(id) = world.names.file(&copy.join(&name)) {
+                world.names.settle(&log.join(&name), id);
+            }
+        }
+        world.collect();
+        world.trace.event("the repaired log takes the log's place");
+        Ok(report)
     }
 
     /// How many calls there were that change something or sync: the index of the next one. Calls
@@ -352,8 +382,14 @@ impl SimDisk {
     /// The names of all files in the log's folder, in order, as the operating system shows them.
     #[must_use]
     pub fn files(&self) -> Vec<String> {
+        self.files_in(FOLDER)
+    }
+
+    /// As [`files`](SimDisk::files), of the folder at a path that begins at the root.
+    #[must_use]
+    pub fn files_in(&self, folder: &str) -> Vec<String> {
         let world = self.world.lock();
-        let folder = absolute(FOLDER);
+        let folder = absolute(folder);
         let files = world.names.shown.iter().filter(|(path, entry)| {
             matches!(entry, Entry::File(_)) && path.parent() == Some(&folder)
         });

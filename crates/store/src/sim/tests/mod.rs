@@ -5,6 +5,7 @@ mod lives;
 mod logs;
 mod losses;
 mod names;
+mod repair;
 
 use std::io::IoSlice;
 use std::path::PathBuf;

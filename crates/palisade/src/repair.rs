@@ -1,0 +1,50 @@
+//! Giving up what lies behind damage.
+
+use std::path::Path;
+
+use crate::{Lsn, Repair, RepairReport, Result};
+
+/// Copies the records of the damaged log in the folder `log` that lie below `from` into a new log
+/// in the folder `into`, which is missing or empty. The damaged log is never changed.
+///
+/// `from` is the first LSN that is given up: the first bad place, or the LSN of a record below it.
+/// [`Error::lsn`](crate::Error::lsn) of an `OutOfRange` error names the first bad place, as does
+/// [`Inspector::verify_deep`](crate::inspect::Inspector::verify_deep). Every frame that is kept is
+/// checked. The new log has the identity of the old one, its records with their LSNs, and a clean
+/// end; appends go on above every LSN that the old one can have given out. Records that lie only in
+/// the log buffer of a killed process are above the damage, and are given up with it.
+///
+/// [`Repair`] does the same in two steps, the first of which is a dry run, and reports progress.
+///
+/// # Durability
+/// The new log survives power loss when this returns. Whatever ends it before leaves a folder that
+/// no open takes for the log: it is empty, or an open gives `Foreign`.
+///
+/// ```
+/// # fn main() -> palisade::Result<()> {
+/// # let folder = std::env::temp_dir().join(format!("palisade-repair-{}", std::process::id()));
+/// # let _ = std::fs::remove_dir_all(&folder);
+/// # std::fs::create_dir(&folder).unwrap();
+/// # let (log, into) = (folder.join("log"), folder.join("repaired"));
+/// use palisade::{Wal, repair};
+///
+/// let wal = Wal::open(&log)?;
+/// let kept = wal.commit(b"kept")?;
+/// let given_up = wal.commit(b"given up")?;
+/// wal.close()?;
+///
+/// let report = repair(&log, &into, given_up)?;
+/// assert_eq!((report.records, report.given_up_records), (1, 1));
+/// let wal = Wal::open(&into)?;
+/// assert_eq!(wal.get(kept)?.data(), b"kept");
+/// assert!(wal.commit(b"later")? > given_up);
+/// # wal.close()?;
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// As [`Repair::plan`] and [`Repair::write`].
+pub fn repair(log: impl AsRef<Path>, into: impl AsRef<Path>, from: Lsn) -> Result<RepairReport> {
+    Repair::plan(log, from, &mut |_| {})?.write(into, &mut |_| {})
+}

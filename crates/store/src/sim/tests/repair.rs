@@ -1,0 +1,208 @@
+//! A repair on the disk: it dies at any call, and leaves the damaged log as it was, and a copy that
+//! is whole or no log.
+
+use palisade_core::{ErrorKind, Lsn, Options, Verify, Wal};
+
+use super::*;
+
+const SEGMENT_BYTES: u64 = 8192;
+
+fn files() -> FileOptions {
+    FileOptions { segment_bytes: Some(SEGMENT_BYTES), ..FileOptions::default() }
+}
+
+fn open_in(disk: &SimDisk, folder: &str) -> palisade_core::Result<Wal> {
+    let mut files = files();
+    files.mode = crate::OpenMode::MustExist;
+    let store = FileStore::open_on(Arc::new(disk.process()), &absolute(folder), &files)?;
+    let mut options = Options::new();
+    options.buffer_bytes = 4096;
+    options.verify = Verify::Full;
+    options.verify_threads = 1;
+    Wal::with_store(store, &options)
+}
+
+fn records(log: &Wal) -> Vec<(Lsn, Vec<u8>)> {
+    let mut records = log.iter().unwrap();
+    let mut all = Vec::new();
+    while let Some(record) = records.next().unwrap() {
+        all.push((record.lsn(), record.data().to_vec()));
+    }
+    all
+}
+
+/// A killed log of two epochs, all on the medium, and its records.
+fn killed_log(seed: u64) -> (SimDisk, Vec<(Lsn, Vec<u8>)>) {
+    let disk = SimDisk::new(seed);
+    drop(disk.open(&files()).unwrap());
+    let mut all = Vec::new();
+    for life in 0..2_u8 {
+        let log = open_in(&disk, FOLDER).unwrap();
+        for n in 0..40_u8 {
+            let data = vec![life * 100 + n; usize::from(n) * 17];
+            all.push((log.append(&data).unwrap().lsn(), data));
+        }
+        log.truncate_before(all[12].0).unwrap();
+        log.checkpoint(all[all.len() - 1].0).unwrap();
+        disk.kill();
+        drop(log);
+        disk.restart();
+    }
+    (disk, all)
+}
+
+/// The same with one record that is damaged.
+fn damaged_log(seed: u64) -> (SimDisk, Vec<(Lsn, Vec<u8>)>, usize) {
+    let (disk, all) = killed_log(seed);
+    let bad = 67;
+    let lsn = all[bad].0;
+    let name = crate::folder::segment_name(lsn.segment(SEGMENT_BYTES));
+    let mut bytes = disk.file(&name).unwrap();
+    bytes[4096 + (lsn.as_u64() % SEGMENT_BYTES) as usize + 30] ^= 1;
+    disk.set_file(&name, bytes);
+    // So that no later loss of power changes the log itself.
+    disk.reboot();
+    (disk, all, bad)
+}
+
+fn snapshot(disk: &SimDisk) -> Vec<(String, Option<Vec<u8>>)> {
+    disk.files().into_iter().map(|name| (name.clone(), disk.file(&name))).collect()
+}
+
+fn repair(disk: &SimDisk, from: Lsn) -> palisade_core::Result<RepairReport> {
+    let (log, copy) = (absolute(FOLDER), absolute(REPAIRED));
+    let repair = Repair::plan_on(Arc::new(disk.process()), &log, from, &mut |_| {})?;
+    repair.write_on(Arc::new(disk.process()), &copy, &mut |_| {})
+}
+
+#[test]
+fn a_repair_that_dies_at_any_call_leaves_the_log_as_it_was_and_a_whole_copy_or_none() {
+    let (damaged, all, bad) = damaged_log(1);
+    let kept = &all[12..bad];
+    let before = snapshot(&damaged);
+    let (mut none, mut whole, mut is_done) = (0, 0, false);
+    let mut call = 0;
+    while !is_done {
+        // The call at which it dies is done, or in part, or not.
+        for attempt in 0..4 {
+            let disk = damaged.fork(100 * call + attempt);
+            disk.restart();
+            disk.crash_at(disk.calls() + call);
+            is_done = repair(&disk, all[bad].0).is_ok() && !disk.is_dead();
+            for fate in 0..6 {
+                let disk = disk.fork(fate);
+                if fate > 0 {
+                    disk.lose_power();
+                } else {
+                    disk.restart();
+                }
+                assert!(snapshot(&disk) == before, "call {call}: the damaged log was changed");
+                match open_in(&disk, REPAIRED) {
+                    Ok(log) => {
+                        assert!(log.recovery_report().clean, "call {call}");
+                        assert_eq!(records(&log), kept, "call {call}");
+                        whole += 1;
+                    }
+                    Err(error) => {
+                        let kind = error.kind();
+                        let is_none = matches!(kind, ErrorKind::NotFound | ErrorKind::Foreign);
+                        assert!(is_none && !is_done, "call {call}: {error}");
+                        none += 1;
+                    }
+                }
+            }
+        }
+        call += 1;
+    }
+    assert!(none > 200 && whole > 24, "{none} and {whole}");
+}
+
+#[test]
+fn a_repair_that_fails_removes_what_it_has_copied() {
+    let (damaged, all, bad) = damaged_log(2);
+    let used: u64 =
+        damaged.files().iter().map(|name| damaged.file(name).unwrap().len() as u64).sum();
+    let mut failures = 0;
+    for free in 0_u64.. {
+        let disk = damaged.fork(free);
+        disk.restart();
+        disk.set_capacity(Some(used.next_multiple_of(4096) + free * 4096));
+        match repair(&disk, all[bad].0) {
+            Ok(_) => break,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                assert_eq!(disk.files_in(REPAIRED), Vec::<String>::new(), "{error}");
+                failures += 1;
+            }
+        }
+    }
+    assert!(failures > 3, "{failures}");
+}
+
+#[test]
+fn a_repaired_log_takes_the_logs_place_and_goes_on() {
+    let (disk, all, bad) = damaged_log(3);
+    assert_eq!(open_in(&disk, FOLDER).unwrap_err().kind(), ErrorKind::Corrupt);
+    disk.restart();
+    let report = disk.repair(all[bad].0).unwrap();
+    assert_eq!((report.records, report.given_up_records), (bad as u64 - 12, 12));
+    let log = open_in(&disk, FOLDER).unwrap();
+    assert_eq!(records(&log), all[12..bad]);
+    let later = log.commit(b"later").unwrap();
+    assert!(later > all[79].0);
+    disk.lose_power();
+    drop(log);
+    let log = open_in(&disk, FOLDER).unwrap();
+    assert_eq!(records(&log).last(), Some(&(later, b"later".to_vec())));
+}
+
+#[test]
+fn a_log_that_is_open_is_not_repaired_and_one_that_is_being_repaired_is_not_opened() {
+    let (disk, all, bad) = damaged_log(4);
+    let plan = |disk: &SimDisk| {
+        Repair::plan_on(Arc::new(disk.process()), &absolute(FOLDER), all[bad].0, &mut |_| {})
+    };
+    let planned = plan(&disk).unwrap();
+    assert_eq!(disk.open(&files()).unwrap_err().kind(), ErrorKind::Locked);
+    planned.write_on(Arc::new(disk.process()), &absolute(REPAIRED), &mut |_| {}).unwrap();
+    let store = disk.open(&files()).unwrap();
+    assert_eq!(plan(&disk).unwrap_err().kind(), ErrorKind::Locked);
+    drop(store);
+    plan(&disk).unwrap();
+}
+
+/// A copy of a log may lack the lock file, which the next open makes.
+#[test]
+fn a_log_without_a_lock_file_that_is_written_to_during_a_repair_gives_no_copy() {
+    for is_open in [true, false] {
+        let (disk, all) = killed_log(5);
+        disk.remove_file(crate::folder::LOCK);
+        let (log, copy) = (absolute(FOLDER), absolute(REPAIRED));
+        let planned =
+            Repair::plan_on(Arc::new(disk.process()), &log, all[13].0, &mut |_| {}).unwrap();
+        let written = open_in(&disk, FOLDER).unwrap();
+        written.commit(b"meanwhile").unwrap();
+        let written = Some(written).filter(|_| is_open);
+        let result = planned.write_on(Arc::new(disk.process()), &copy, &mut |_| {});
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Locked);
+        assert_eq!(disk.files_in(REPAIRED), Vec::<String>::new());
+        drop(written);
+    }
+}
+
+/// Another process makes a log in the folder for the copy, or has made half of one.
+#[test]
+fn a_copy_into_a_folder_that_another_process_takes_is_refused_and_leaves_that_as_it_is() {
+    let (disk, all, bad) = damaged_log(6);
+    repair(&disk, all[bad].0).unwrap();
+    let others = disk.files_in(REPAIRED);
+    let name = |name: &str| format!("{REPAIRED}/{name}");
+    for kept in 1..=others.len() {
+        let disk = disk.fork(kept as u64);
+        disk.restart();
+        others[kept..].iter().for_each(|file| disk.remove_file(&name(file)));
+        let error = repair(&disk, all[bad].0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert_eq!(disk.files_in(REPAIRED), others[..kept]);
+    }
+}
