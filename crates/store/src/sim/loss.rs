@@ -124,10 +124,35 @@ impl World {
     }
 
     /// The file system goes, and is mounted again in the same boot.
-    pub(super) fn remount(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
+    fn remount(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
         self.lose_page_cache(choose);
         self.trace.event("the file system is mounted again");
         self.revive();
+    }
+
+    /// The system shuts down in good order and starts again.
+    pub(super) fn reboot(&mut self) {
+        self.trace.event("the system shuts down");
+        let mut fate = self.fates_of_an_orderly_end();
+        self.lose_power(&mut fate);
+    }
+
+    /// The file system is unmounted in good order and mounted again in the same boot.
+    pub(super) fn remount_in_order(&mut self) {
+        self.trace.event("the file system is unmounted");
+        let mut fate = self.fates_of_an_orderly_end();
+        self.remount(&mut fate);
+    }
+
+    /// Everything is kept but what a failed write-back has forgotten. A file system that has shut
+    /// down writes nothing more, however orderly the end is.
+    fn fates_of_an_orderly_end(&mut self) -> impl FnMut(Loss) -> Fate + use<> {
+        let mut temper = self.is_shut_down.then(|| Temper::new(self.chance.next()));
+        move |loss| match (&mut temper, &loss) {
+            (Some(temper), _) => temper.fate(&loss),
+            (None, Loss::Sector { has_failed: true, .. }) => Fate::Drop,
+            (None, _) => Fate::Keep,
+        }
     }
 
     /// The process is gone, and the page cache with it. `choose` is asked what of it the medium has.
@@ -161,6 +186,7 @@ impl World {
 
     /// As a loss of power, of the one file system only.
     pub(super) fn crash_file_system(&mut self) {
+        self.trace.event("the file system is gone");
         let mut temper = Temper::new(self.chance.next());
         self.remount(&mut |loss| temper.fate(&loss));
     }

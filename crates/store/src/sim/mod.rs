@@ -257,16 +257,16 @@ impl SimDisk {
 
     /// The system shuts down in good order and starts again: another boot, another process, after
     /// a [`kill`](SimDisk::kill) if there was none. Everything is on the medium but what a failed
-    /// sync has forgotten.
+    /// write-back has forgotten. A file system that has shut down loses as with the power.
     pub fn reboot(&self) {
-        self.world.lock().lose_power(&mut keep_what_is_not_forgotten);
+        self.world.lock().reboot();
     }
 
     /// The file system is unmounted in good order and mounted again in the same boot; another process,
     /// after a [`kill`](SimDisk::kill) if there was none. Everything is on the medium but what a
-    /// failed write-back has forgotten.
+    /// failed write-back has forgotten. A file system that has shut down loses as with the power.
     pub fn remount(&self) {
-        self.world.lock().remount(&mut keep_what_is_not_forgotten);
+        self.world.lock().remount_in_order();
     }
 
     /// The file system is lost as with the power, by the disk's generator, and mounted again in the
@@ -279,6 +279,19 @@ impl SimDisk {
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.world.lock().is_shut_down
+    }
+
+    /// How often write-back has failed so far, in a sync or in the background, over all lives.
+    #[must_use]
+    pub fn write_back_failures(&self) -> u64 {
+        self.world.lock().write_back_failures
+    }
+
+    /// How many files have a failure of write-back that no sync has reported: the next sync of each
+    /// fails.
+    #[must_use]
+    pub fn unreported_failures(&self) -> usize {
+        self.world.lock().nodes.values().filter(|node| node.has_unreported()).count()
     }
 
     /// Write-back of some file that has unsynced bytes fails in the background.
@@ -420,14 +433,6 @@ impl fmt::Debug for SimDisk {
             .field("boot", &world.boot)
             .field("is_dead", &world.is_dead)
             .finish_non_exhaustive()
-    }
-}
-
-/// The fates of an orderly end.
-fn keep_what_is_not_forgotten(loss: Loss) -> Fate {
-    match loss {
-        Loss::Sector { has_failed: true, .. } => Fate::Drop,
-        _ => Fate::Keep,
     }
 }
 

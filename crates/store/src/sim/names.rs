@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::world::MEMORY;
+
 pub(super) type NodeId = u64;
 
 /// What a name stands for.
@@ -195,14 +197,16 @@ impl Names {
         }
     }
 
-    /// What lies in a folder that is gone is gone.
+    /// What lies in a folder that is gone is gone. The memory file system is another one.
     fn drop_orphans(&mut self) {
         let mut kept = BTreeMap::new();
         // Folders come before what lies in them.
         for (path, entry) in std::mem::take(&mut self.stable) {
             let parent = path.parent();
             let has_folder = parent.is_none_or(|parent| {
-                parent.parent().is_none() || kept.get(parent) == Some(&Entry::Folder)
+                parent.parent().is_none()
+                    || parent == Path::new(MEMORY)
+                    || kept.get(parent) == Some(&Entry::Folder)
             });
             if has_folder {
                 kept.insert(path, entry);

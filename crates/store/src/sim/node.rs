@@ -241,6 +241,10 @@ impl Node {
         std::mem::take(&mut self.has_unreported)
     }
 
+    pub(super) fn has_unreported(&self) -> bool {
+        self.has_unreported
+    }
+
     /// Whether anything waits to be written back.
     pub(super) fn is_dirty(&mut self) -> bool {
         self.absorb();

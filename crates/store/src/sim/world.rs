@@ -77,6 +77,8 @@ pub(super) struct World {
     pub(super) is_dead: bool,
     /// Whether the file system gives errors only, until it is mounted again.
     pub(super) is_shut_down: bool,
+    /// How often write-back has failed.
+    pub(super) write_back_failures: u64,
     pub(super) calls: u64,
     pub(super) crash_at: Option<u64>,
     pub(super) faults: Vec<Fault>,
@@ -115,6 +117,7 @@ impl World {
             boot: 0,
             is_dead: false,
             is_shut_down: false,
+            write_back_failures: 0,
             calls: 0,
             crash_at: None,
             faults: Vec::new(),
@@ -141,6 +144,7 @@ impl World {
             boot: self.boot,
             is_dead: true,
             is_shut_down: self.is_shut_down,
+            write_back_failures: self.write_back_failures,
             calls: self.calls,
             crash_at: None,
             faults: Vec::new(),
@@ -242,12 +246,16 @@ impl World {
     /// A sync of the file fails.
     pub(super) fn fail_sync(&mut self, id: NodeId) {
         let mut chance = self.chance.clone();
-        self.node(id).fail_write_back(&mut chance);
+        let node = self.node(id);
+        node.fail_write_back(&mut chance);
+        // The error of this sync reports what failed before, too.
+        node.take_unreported();
         self.chance = chance;
         self.after_failed_write_back(id);
     }
 
     fn after_failed_write_back(&mut self, id: NodeId) {
+        self.write_back_failures += 1;
         match self.medium.failure {
             WriteBackFailure::KeepsPages => {}
             WriteBackFailure::ShutsDown => {

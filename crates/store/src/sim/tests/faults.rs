@@ -116,3 +116,24 @@ fn a_slow_sync_lets_other_threads_write() {
     disk.lose_power_choosing(&mut |_| Fate::Drop);
     assert_eq!(disk.file("file").unwrap()[..512], [b'n'; 512]);
 }
+
+#[test]
+fn a_failure_of_write_back_is_counted_and_reported_once() {
+    let disk = SimDisk::new(3);
+    let process = begin(&disk);
+    let file = durable_file(&process, "file", &[b'o'; 512]);
+    disk.fail_write_back();
+    assert_eq!((disk.write_back_failures(), disk.unreported_failures()), (0, 0), "all is clean");
+    write_bytes(file.as_ref(), 0, &[b'n'; 512]).unwrap();
+    disk.fail_write_back();
+    assert_eq!((disk.write_back_failures(), disk.unreported_failures()), (1, 1));
+    file.sync_data().unwrap_err();
+    assert_eq!((disk.write_back_failures(), disk.unreported_failures()), (1, 0));
+    file.sync_data().unwrap();
+    // The error of a sync stands for what failed before it, too.
+    write_bytes(file.as_ref(), 0, &[b'm'; 512]).unwrap();
+    disk.fail_write_back();
+    disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
+    file.sync_data().unwrap_err();
+    assert_eq!((disk.write_back_failures(), disk.unreported_failures()), (3, 0));
+}

@@ -70,6 +70,44 @@ fn a_reboot_keeps_everything_and_is_another_boot() {
 }
 
 #[test]
+fn a_file_in_memory_outlives_each_mount_and_no_boot() {
+    let disk = SimDisk::new(1);
+    let name = format!("{}/buffer", super::super::world::MEMORY);
+    let file = begin(&disk).open(name.as_ref(), Access::New).unwrap();
+    write_bytes(file.as_ref(), 0, b"ring").unwrap();
+    disk.restart();
+    assert_eq!(disk.file(&name).unwrap(), b"ring");
+    disk.remount();
+    assert_eq!(disk.file(&name).unwrap(), b"ring");
+    disk.crash_file_system();
+    assert_eq!(disk.file(&name).unwrap(), b"ring");
+    disk.reboot();
+    assert_eq!(disk.file(&name), None);
+}
+
+#[test]
+fn a_file_system_that_has_shut_down_loses_at_an_orderly_end() {
+    let ends: [fn(&SimDisk); 2] = [SimDisk::remount, SimDisk::reboot];
+    for end in ends {
+        let mut lost = 0;
+        for seed in 0..40 {
+            let disk = SimDisk::new(seed).failing_as(WriteBackFailure::ShutsDown);
+            let process = begin(&disk);
+            let other = durable_file(&process, "other", &[b'o'; 512]);
+            write_bytes(other.as_ref(), 0, &[b'n'; 512]).unwrap();
+            let file = durable_file(&process, "file", &[b'o'; 512]);
+            disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
+            file.sync_data().unwrap_err();
+            assert!(disk.is_shut_down() && process.list(&path("")).is_err());
+            end(&disk);
+            assert!(!disk.is_shut_down() && disk.process().list(&path("")).is_ok());
+            lost += usize::from(disk.file("other").unwrap() == [b'o'; 512]);
+        }
+        assert!((1..40).contains(&lost), "{lost} of 40 files lost what nobody had synced");
+    }
+}
+
+#[test]
 fn mapped_bytes_are_kept_as_they_are_at_the_death() {
     let disk = SimDisk::new(1);
     let process = begin(&disk);
