@@ -55,7 +55,10 @@ impl Run {
             );
         }
         let n = found.len();
-        m.found(n, crash);
+        self.forget_failed_pages();
+        self.model.found(n, crash);
+        self.has_opened();
+        let m = &mut self.model;
         if report.verified {
             assert_eq!(report.records, n as u64, "{report:?}");
         }
@@ -136,6 +139,7 @@ impl Run {
                 assert_eq!(again.to_string(), wal.append(b"y").map(drop).unwrap_err().to_string());
                 false
             }
+            _ if self.is_unreadable(&e) => true,
             _ => panic!("{what}: {e:?}"),
         }
     }

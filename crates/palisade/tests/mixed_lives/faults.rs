@@ -13,25 +13,28 @@ impl Run {
         self.tickets.clear();
         self.disk.heal();
         self.disk.set_capacity(None);
-        (self.faults, self.capped) = (false, false);
+        self.after_the_death();
+        let crash = self.end_of_a_life();
+        // A failure that nobody has reported meets the next life.
+        (self.faults, self.capped) = (self.disk.unreported_failures() > 0, false);
+        self.forget_failed_pages();
+        crash
+    }
+
+    fn end_of_a_life(&mut self) -> Crash {
         let how = if self.fixed.closes {
             self.dice.below(9).saturating_sub(4)
         } else {
             self.dice.below(5)
         };
         match how {
-            0..=1 => {
-                self.disk.restart();
-                Crash::Kill
-            }
+            0..=1 => self.after_a_kill(),
             2 => {
                 self.disk.reboot();
-                let forgot = std::mem::take(&mut self.forgets);
-                if forgot { self.lost_power() } else { self.rebooted() }
+                if self.has_failed() { self.lost_power() } else { self.rebooted() }
             }
             _ => {
                 self.disk.lose_power();
-                self.forgets = false;
                 self.lost_power()
             }
         }
@@ -89,7 +92,6 @@ impl Run {
         self.what += &format!(" fault {fault:?}");
         self.disk.fail(fault);
         self.faults = true;
-        self.forgets = true;
     }
 
     pub(crate) fn full_disk(&mut self, wal: &Wal) -> bool {

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use palisade::sim::{Fault, FaultKind, SimDisk};
 use palisade::{ErrorKind, Lsn, Ticket, Wal};
 
+use crate::device::Device;
 use crate::dice::Dice;
 use crate::kept::Kept;
 use crate::model::{Crash, Model};
@@ -26,9 +27,8 @@ pub(crate) struct Run {
     pub(crate) kept: Kept,
     pub(crate) model: Model,
     pub(crate) opening: Opening,
-    /// Faults that fail syncs were armed in this boot.
-    pub(crate) forgets: bool,
-    /// Faults were armed in this life: calls may fail for them.
+    pub(crate) device: Device,
+    /// Faults were armed in this life, or a failure before it is not reported yet: calls may fail.
     pub(crate) faults: bool,
     /// The disk is or was full: calls may fail for that.
     pub(crate) capped: bool,
@@ -47,7 +47,8 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new(seed: u64) -> Run {
         let mut dice = Dice(seed ^ 0xe1e5_33aa);
-        let fixed = Fixed::rolled(&mut dice, seed);
+        let mut device = Device::new(seed);
+        let fixed = Fixed::rolled(&mut dice, seed, device.failure());
         Run {
             dice,
             disk: fixed.disk(seed),
@@ -55,7 +56,7 @@ impl Run {
             kept: Kept::default(),
             model: Model::default(),
             opening: Opening::plain(),
-            forgets: false,
+            device,
             faults: false,
             capped: false,
             clean: false,
@@ -81,6 +82,7 @@ impl Run {
                 }
             }
             self.note(&wal);
+            self.note_ring(&wal);
             self.tails.clear();
             self.tickets.clear();
             match self.dice.below(4) {
@@ -93,10 +95,11 @@ impl Run {
                 }
             }
             crash = self.crash();
-            if self.clean && self.fixed.closes && self.dice.one_in(2) {
+            let is_reported = self.disk.unreported_failures() == 0;
+            if self.clean && is_reported && self.fixed.closes && self.dice.one_in(2) {
                 self.attack_a_header();
             }
-            if self.clean {
+            if self.clean && is_reported {
                 self.open_without_the_list();
             }
         }
@@ -111,6 +114,7 @@ impl Run {
         if self.dice.one_in(4) {
             self.arm_fault(40);
         }
+        self.arm_write_back(100);
         if self.fixed.threads && self.dice.one_in(2) {
             self.disk.fail(Fault::rate(2, FaultKind::SlowSync));
         }
@@ -128,6 +132,9 @@ impl Run {
             Err(e) => {
                 let fits = self.faults || self.disk.is_dead() || self.cut_on_full;
                 assert!(fits, "close: {e}");
+                if e.kind() != ErrorKind::Poisoned && !self.disk.is_dead() {
+                    self.device.ring_has_all = false;
+                }
             }
         }
     }
@@ -136,6 +143,10 @@ impl Run {
     fn end_by_drop(&mut self, wal: Wal) {
         let asked = wal.flush_to_os(Lsn::new(0));
         let is_poisoned = asked.is_err_and(|e| e.kind() == ErrorKind::Poisoned);
+        if !is_poisoned && !self.disk.is_dead() {
+            // The drop gives the ring's memory back.
+            self.device.ring_has_all = false;
+        }
         drop(wal);
         let is_in_doubt = self.model.cut.is_some() || self.cut_on_full;
         let may_fail = is_poisoned || is_in_doubt || self.faults || self.disk.is_dead();

@@ -5,7 +5,7 @@
 //! also one that fails, rolls them anew: buffer, policy, spares, padding, zero filling, what is
 //! verified. So a life finds what another kind of life left. It shares no line with that harness,
 //! neither history nor oracle: what one of them takes for granted, the other one may see. The disk
-//! (in place or not, with a boot id or not, powersafe or not) and the segment size are the log's.
+//! (in place or not, with a boot id or not, powersafe or not, how it fails) and the segment size are the log's.
 //!
 //! `PALISADE_FIRST_SEED`, `PALISADE_SEEDS` and `PALISADE_SECONDS` say which seeds are run;
 //! `PALISADE_THREADS=1` gives each life threads, `PALISADE_CLOSES=1` has every log closed more often
@@ -17,6 +17,7 @@
 mod appends;
 mod checks;
 mod cuts;
+mod device;
 mod dice;
 #[path = "../common/epoch_list.rs"]
 mod epoch_list;
@@ -77,7 +78,10 @@ fn report(seed: u64, run: &Run, panic: &(dyn Any + Send)) {
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
     let text = text.unwrap_or_default();
     let (what, fixed, opening) = (&run.what, &run.fixed, &run.opening);
-    eprintln!("seed {seed}: {text:.500}\n   in {what} | {fixed:?} | {opening:?}");
+    eprintln!(
+        "seed {seed}, {:?}: {text:.500}\n   in {what} | {fixed:?} | {opening:?}",
+        fixed.failure
+    );
     eprintln!(
         "again: PALISADE_FIRST_SEED={seed} PALISADE_SEEDS=1 cargo test -p palisade \
          --test mixed_lives -- --nocapture"

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade::sim::SimDisk;
+use palisade::sim::{SimDisk, WriteBackFailure};
 use palisade::{BufferKind, FileOptions, Options, RecoveryPolicy, Result, SyncPolicy, Verify, Wal};
 
 use crate::dice::Dice;
@@ -25,6 +25,7 @@ pub(crate) struct Fixed {
     /// Its lives end with `close` more often than not, and go on in the same boot, with the same
     /// buffer.
     pub(crate) closes: bool,
+    pub(crate) failure: WriteBackFailure,
 }
 
 /// The options of one open.
@@ -44,7 +45,7 @@ pub(crate) struct Opening {
 }
 
 impl Fixed {
-    pub(crate) fn rolled(dice: &mut Dice, seed: u64) -> Fixed {
+    pub(crate) fn rolled(dice: &mut Dice, seed: u64, failure: WriteBackFailure) -> Fixed {
         Fixed {
             segment_bytes: dice.pick(&[4096, 4096, 8192, 12_288, 20_480, 28_672]),
             in_place: !dice.one_in(3),
@@ -54,11 +55,12 @@ impl Fixed {
             threads: dice.one_in(one_in_unless("PALISADE_THREADS", 4)),
             // With dice of its own: a log that is not closed so often has the life that it had.
             closes: Dice(seed ^ 0xc105_e000).one_in(one_in_unless("PALISADE_CLOSES", 3)),
+            failure,
         }
     }
 
     pub(crate) fn disk(&self, seed: u64) -> SimDisk {
-        let mut disk = SimDisk::new(seed);
+        let mut disk = SimDisk::new(seed).failing_as(self.failure);
         if !self.in_place {
             disk = disk.copy_on_write();
         }
@@ -99,6 +101,7 @@ impl Opening {
 impl Run {
     /// Other options for the next open.
     pub(crate) fn roll(&mut self) {
+        self.opens();
         let d = &mut self.dice;
         let keeps_buffer = self.fixed.closes && !d.one_in(4);
         let before = self.opening.clone();

@@ -72,7 +72,7 @@ impl Run {
                     let fits = match e.kind() {
                         ErrorKind::Truncated => self.model.cuts > follower.cuts,
                         ErrorKind::Poisoned | ErrorKind::Io => self.faults || self.disk.is_dead(),
-                        _ => self.disk.is_dead(),
+                        _ => self.disk.is_dead() || self.is_unreadable(&e),
                     };
                     assert!(fits, "tail: {e:?}");
                     return false;

@@ -1,7 +1,7 @@
 //! The way back from a crash: opens that fail, are refused or die, then one that has to succeed.
 
 use palisade::sim::Loss;
-use palisade::{Error, ErrorKind, RecoveryPolicy, Replay, Wal};
+use palisade::{Error, ErrorKind, RecoveryPolicy, Replay, Result, Wal};
 
 use crate::checks::{contents, same_files};
 use crate::life::Run;
@@ -20,7 +20,10 @@ impl Run {
                     self.disk.set_capacity(Some(self.used() + free));
                 }
                 0 => self.disk.crash_at(self.disk.calls() + self.dice.below(45)),
-                1 | 2 => self.arm_fault(30),
+                1 | 2 => {
+                    self.arm_fault(30);
+                    self.arm_write_back(30);
+                }
                 3 => {
                     self.open_as_absolute(crash);
                     continue;
@@ -36,12 +39,21 @@ impl Run {
             self.look(self.model.os.min(self.model.promised(crash)));
         }
         self.roll();
-        let wal = if self.dice.one_in(3) && self.disk.file("meta").is_some() {
-            self.open_as_foreseen()
-        } else if self.dice.one_in(3) {
-            self.open_replaying()
-        } else {
-            self.open().unwrap_or_else(|e| panic!("open: {e}"))
+        let foresees = self.dice.one_in(3) && self.disk.file("meta").is_some();
+        let replays = !foresees && self.dice.one_in(3);
+        let wal = loop {
+            self.opens();
+            let unreported = self.disk.unreported_failures();
+            let opened = match (foresees, replays) {
+                (true, _) => self.open_as_foreseen(),
+                (_, true) => self.open_replaying(),
+                _ => self.open(),
+            };
+            match opened {
+                Ok(wal) => break wal,
+                Err(e) => assert!(self.is_report(&e, unreported), "open: {e}"),
+            }
+            self.clean = false;
         };
         self.check_open(&wal, crash);
         self.clean = false;
@@ -50,6 +62,7 @@ impl Run {
 
     /// `Absolute` refuses an unclean log and leaves it; nothing else changes.
     fn open_as_absolute(&mut self, crash: Crash) {
+        let unreported = self.disk.unreported_failures();
         let before = self.snapshot();
         self.opening.recovery = RecoveryPolicy::Absolute;
         match self.open() {
@@ -60,6 +73,7 @@ impl Run {
                 self.clean = false;
                 drop(wal);
             }
+            Err(e) if self.is_report(&e, unreported) => self.clean = false,
             Err(e) => {
                 assert!(!self.clean, "{e}");
                 assert_eq!(e.kind(), ErrorKind::Unclean, "absolute: {e}");
@@ -84,14 +98,17 @@ impl Run {
     /// An open on a full disk (5), with a crash under way (0) or with faults: it succeeds and its
     /// log dies at once, or it fails for that reason.
     fn open_disturbed(&mut self, kind: u64, crash: Crash) {
+        let unreported = self.disk.unreported_failures();
         match self.open() {
             Ok(wal) => {
                 self.disk.heal();
                 self.disk.set_capacity(None);
-                if self.disk.is_dead() {
+                if self.disk.is_dead() || self.disk.is_shut_down() {
                     let end = wal.recovery_report().end.as_u64();
                     let n = self.model.recs.iter().take_while(|r| r.end <= end).count();
+                    self.forget_failed_pages();
                     self.model.found(n, crash);
+                    self.has_opened();
                 } else {
                     self.check_open(&wal, crash);
                 }
@@ -106,6 +123,7 @@ impl Run {
                         matches!(e.kind(), ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Poisoned)
                     }
                 };
+                let fits = fits || self.is_report(&e, unreported);
                 assert!(self.disk.is_dead() || fits, "open: {e} {e:?}");
             }
         }
@@ -114,7 +132,7 @@ impl Run {
 
     /// What the open would find is what it then finds, unless the system drops pages between the
     /// two whose write to the medium had failed.
-    fn open_as_foreseen(&self) -> Wal {
+    fn open_as_foreseen(&self) -> Result<Wal> {
         let before = self.snapshot();
         let may_drop_pages = (self.disk.losses().iter())
             .any(|loss| matches!(loss, Loss::Sector { has_failed: true, .. }));
@@ -122,9 +140,9 @@ impl Run {
         let seen = palisade_core::Wal::foresee(store, &core_options(&self.opening));
         let seen = seen.unwrap_or_else(|e| panic!("foresee: {e}"));
         same_files(&before, &self.snapshot(), "foresee");
-        let wal = self.open().unwrap_or_else(|e| panic!("open: {e}"));
+        let wal = self.open()?;
         if may_drop_pages {
-            return wal;
+            return Ok(wal);
         }
         let did = wal.recovery_report();
         let parts = |r: &palisade::RecoveryReport| {
@@ -135,14 +153,14 @@ impl Run {
             parts(did),
             "foresee says another thing than open\n{seen:?}\n{did:?}"
         );
-        wal
+        Ok(wal)
     }
 
     /// What an open replays is what an iterator gives afterwards.
-    fn open_replaying(&self) -> Wal {
+    fn open_replaying(&self) -> Result<Wal> {
         let mut seen = Vec::new();
         let mut at = Vec::new();
-        let store = self.disk.open(&self.files()).unwrap_or_else(|e| panic!("open: {e}"));
+        let store = self.disk.open(&self.files())?;
         let wal = Wal::with_store_replaying(store, self.log(), None, |event| {
             match event {
                 Replay::Record(r) => seen.push((r.lsn().as_u64(), r.tag(), r.data().to_vec())),
@@ -150,12 +168,11 @@ impl Run {
                 _ => {}
             }
             Ok::<(), Error>(())
-        })
-        .unwrap_or_else(|e| panic!("open: {e}"));
+        })?;
         assert_eq!(seen, contents(&wal), "replay gives another thing than iter");
         for (records, so_far) in at {
             assert_eq!(records, so_far, "SegmentStart::records");
         }
-        wal
+        Ok(wal)
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use palisade::{ErrorKind, Lsn, Records, Result, Tail, Ticket, Wal};
+use palisade::{Error, ErrorKind, Lsn, Records, Result, Tail, Ticket, Wal};
 
 use crate::dice::Dice;
 use crate::oracle::Oracle;
@@ -171,7 +171,7 @@ impl Reader {
                     return !matches!(self.source, Source::Iterator(..));
                 }
                 Err(error) => {
-                    self.check_ended(oracle, error.kind());
+                    self.check_ended(session, &error);
                     return false;
                 }
             }
@@ -221,17 +221,19 @@ impl Reader {
         assert!(missing.is_none(), "{} leaves out {missing:?}", self.name());
     }
 
-    fn check_ended(&self, oracle: &Oracle, kind: ErrorKind) {
+    fn check_ended(&self, session: &Session, error: &Error) {
+        let oracle = &session.oracle;
         let is_cut = match self.source {
             Source::Iterator(..) => oracle.cuts() > self.cuts,
             _ => self.has_given_what_is_cut(oracle),
         };
-        let fits = match kind {
+        let fits = match error.kind() {
             ErrorKind::Truncated => is_cut,
             ErrorKind::NoSpace => matches!(self.source, Source::Iterator(..)),
             ErrorKind::Closed | ErrorKind::Poisoned => true,
-            _ => false,
+            ErrorKind::Io => session.disk.is_shut_down(),
+            _ => session.is_unreadable(error),
         };
-        assert!(fits, "{} ends with {kind:?}", self.name());
+        assert!(fits, "{} ends with {error:?}", self.name());
     }
 }

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use palisade::sim::{CallKind, Fault, FaultKind};
+use palisade::sim::{CallKind, Fault, FaultKind, WriteBackFailure};
 use palisade::{Error, ErrorKind, Lsn, Result, SyncPolicy, Verify, Wal, framed_bytes};
 
+use crate::device::{Device, End};
 use crate::dice::Dice;
 use crate::held::Held;
 use crate::oracle::{Crash, Entry};
@@ -23,16 +24,19 @@ const DEPTH: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct History {
     dice: Dice,
+    device: Device,
     held: Held,
+    is_poisoned: bool,
     pub(crate) session: Session,
 }
 
 impl History {
     pub(crate) fn new(seed: u64) -> History {
         let mut dice = Dice::new(seed);
-        let shape = roll_shape(&mut dice);
+        let (device, failure) = Device::new(seed);
+        let shape = Shape { failure, ..roll_shape(&mut dice) };
         let session = Session::new(shape, dice.next());
-        History { dice, held: Held::default(), session }
+        History { dice, device, held: Held::default(), is_poisoned: false, session }
     }
 
     /// All lives.
@@ -40,6 +44,7 @@ impl History {
         let mut crash = None;
         for _ in 0..LIVES {
             let wal = self.recover(crash);
+            self.is_poisoned = false;
             if self.session.opening.policy.is_some() {
                 self.idle(wal);
             } else {
@@ -88,13 +93,19 @@ impl History {
             }
             let fault = self.roll_fault();
             self.session.disk.fail(fault);
+            self.device.plan_trouble(&self.session, 30);
             self.session.working_on = "faulty open";
             self.roll_opening();
             let opened = self.session.open();
             self.session.disk.heal();
             match opened {
                 Ok(wal) => {
-                    self.session.check_recovered(&wal, crash.unwrap_or(Crash::Kill));
+                    let before = crash.unwrap_or(Crash::Kill);
+                    if self.session.disk.is_shut_down() {
+                        self.session.reported(&wal, before);
+                    } else {
+                        self.session.check_recovered(&wal, before);
+                    }
                     self.session.disk.kill();
                     drop(wal);
                 }
@@ -115,6 +126,9 @@ impl History {
         let Some(mut crash) = crash.filter(|_| self.dice.once_in(5)) else {
             return crash;
         };
+        if !self.session.is_settled() {
+            return Some(crash);
+        }
         let Some(refused) = self.session.damage(crash, &mut self.dice) else { return Some(crash) };
         let opened = match refused {
             Err(wal) => wal,
@@ -171,14 +185,16 @@ impl History {
     }
 
     fn crash(&mut self) -> Crash {
-        let crash = match self.dice.below(5) {
-            0..=1 => self.session.crash(Crash::PowerLoss),
-            2..=3 => self.session.crash(Crash::Kill),
-            _ => self.session.reboot(),
+        let end = match self.dice.below(5) {
+            0..=1 => End::PowerLoss,
+            2..=3 => End::Kill,
+            _ => End::Reboot,
         };
+        self.session.disk.kill();
         // A fault of the life before must not meet the recovery, which is to come through.
         self.session.disk.heal();
-        crash
+        let end = self.device.end(&mut self.session, end);
+        self.session.end_as(end)
     }
 
     fn plan_trouble(&mut self, within: u64) {
@@ -189,6 +205,7 @@ impl History {
             let fault = self.roll_fault();
             self.session.disk.fail(fault);
         }
+        self.device.plan_trouble(&self.session, within);
     }
 
     /// A life in which the log's own thread syncs, while this one waits: the interval policy.
@@ -212,6 +229,7 @@ impl History {
                 break;
             }
         }
+        self.session.note_ring(&wal);
         self.session.disk.kill();
         drop(wal);
     }
@@ -229,6 +247,7 @@ impl History {
                 break;
             }
         }
+        self.session.note_ring(&wal);
         self.end(wal);
     }
 
@@ -240,6 +259,7 @@ impl History {
         match error.kind() {
             ErrorKind::NoSpace => true,
             ErrorKind::Poisoned => {
+                self.is_poisoned = true;
                 let again =
                     wal.append(b"more").map(drop).expect_err("G6: append on a poisoned log");
                 assert_eq!(again.kind(), ErrorKind::Poisoned, "G6: the error is sticky");
@@ -249,6 +269,7 @@ impl History {
             }
             // A fault outside of writes and syncs: the call failed, the log stands.
             ErrorKind::Io => true,
+            _ if self.session.is_unreadable(error) => true,
             _ => panic!("{}: {error}", self.session.working_on),
         }
     }
@@ -326,13 +347,16 @@ impl History {
             0 => {
                 let beside = wal.clone();
                 // Its error is the crash or the fault that was planned.
-                let _ = self.session.close(wal);
+                let closed = self.session.close(wal);
                 self.ask_all(&beside);
                 self.held.clear();
+                let is_poisoned = closed.is_err_and(|error| error.kind() == ErrorKind::Poisoned);
+                self.session.note_drop(is_poisoned);
             }
             1 => {
                 self.session.working_on = "drop";
                 self.held.clear();
+                self.session.note_drop(self.is_poisoned);
                 drop(wal);
             }
             _ => {
@@ -398,5 +422,6 @@ fn roll_shape(dice: &mut Dice) -> Shape {
         has_boot_id: !dice.once_in(5),
         powersafe: !dice.once_in(5),
         keeps_released: dice.once_in(4),
+        failure: WriteBackFailure::default(),
     }
 }

@@ -11,6 +11,7 @@ mod kept;
 mod numbered;
 
 mod damage;
+mod device;
 mod dice;
 mod every_call;
 mod failed_writes;

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use palisade::{Lsn, Wal, framed_bytes};
+use palisade::{Error, Lsn, Wal, framed_bytes};
 
 use crate::numbered::data;
 
@@ -42,6 +42,8 @@ pub(crate) struct Oracle {
     pub(crate) gone: Vec<Entry>,
     durable: Lsn,
     survives_kill: Lsn,
+    /// Whether the log buffer has all that was appended and not synced, whatever the pages have.
+    is_all_in_ring: bool,
     head: Lsn,
     head_may_be: Lsn,
     may_be_cut: Option<Lsn>,
@@ -298,6 +300,22 @@ impl Oracle {
         self.survives_kill = self.durable;
     }
 
+    pub(crate) fn ring_has_all(&mut self, has_all: bool) {
+        self.is_all_in_ring = has_all;
+    }
+
+    /// Pages that no sync had covered may be gone.
+    pub(crate) fn forget_what_the_ring_lacks(&mut self) {
+        if !self.is_all_in_ring {
+            self.survives_kill = self.durable;
+        }
+    }
+
+    /// What was acknowledged, or reported by an open.
+    pub(crate) fn durable(&self) -> Lsn {
+        self.durable
+    }
+
     fn check_promised(&self, count: usize, crash: Crash) {
         let promised = match crash {
             Crash::Kill => self.survives_kill,
@@ -341,16 +359,29 @@ impl Oracle {
 
 /// The log from head to end.
 pub(crate) fn contents(wal: &Wal) -> Vec<(Lsn, Vec<u8>)> {
-    let mut records = wal.iter().expect("an open log can be read");
-    let mut found = Vec::new();
-    while let Some(record) = records.next().expect("an open log can be read") {
-        found.push((record.lsn(), record.data().to_vec()));
-    }
+    let (found, error) = contents_until(wal);
+    assert!(error.is_none(), "an open log can be read: {error:?}");
     found
 }
 
+/// The log from head to end, or to the first error.
+pub(crate) fn contents_until(wal: &Wal) -> (Vec<(Lsn, Vec<u8>)>, Option<Error>) {
+    let mut found = Vec::new();
+    let mut records = match wal.iter() {
+        Ok(records) => records,
+        Err(error) => return (found, Some(error)),
+    };
+    loop {
+        match records.next() {
+            Ok(Some(record)) => found.push((record.lsn(), record.data().to_vec())),
+            Ok(None) => return (found, None),
+            Err(error) => return (found, Some(error)),
+        }
+    }
+}
+
 /// What was found is a prefix of what may be there: no stranger, nothing twice, in order.
-fn assert_same(found: &[(Lsn, Vec<u8>)], may_be: &[Entry]) {
+pub(crate) fn assert_same(found: &[(Lsn, Vec<u8>)], may_be: &[Entry]) {
     for (index, (lsn, data)) in found.iter().enumerate() {
         let expected = may_be.get(index);
         let is_it = expected.is_some_and(|entry| entry.lsn == *lsn && entry.data == *data);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade::sim::{Fate, Loss, SimDisk};
+use palisade::sim::{Fate, Loss, SimDisk, WriteBackFailure};
 use palisade::{
     BufferKind, ErrorKind, FileOptions, Lsn, Options, Result, SyncPolicy, Ticket, Verify, Wal,
     framed_bytes,
@@ -31,6 +31,7 @@ pub(crate) struct Shape {
     pub(crate) has_boot_id: bool,
     pub(crate) powersafe: bool,
     pub(crate) keeps_released: bool,
+    pub(crate) failure: WriteBackFailure,
 }
 
 pub(crate) const FRAME_HEADER_BYTES: usize = 24;
@@ -58,11 +59,12 @@ impl Shape {
             has_boot_id: true,
             powersafe: true,
             keeps_released: false,
+            failure: WriteBackFailure::default(),
         }
     }
 
     pub(crate) fn disk(&self, seed: u64) -> SimDisk {
-        let mut disk = SimDisk::new(seed);
+        let mut disk = SimDisk::new(seed).failing_as(self.failure);
         if !self.in_place {
             disk = disk.copy_on_write();
         }
@@ -104,6 +106,9 @@ pub(crate) struct Session {
     pub(crate) oracle: Oracle,
     /// How the log is opened next.
     pub(crate) opening: Opening,
+    /// How often write-back had failed before the last open that came through, and before the last.
+    pub(crate) failures: u64,
+    failures_at_open: u64,
     /// What was going on at each crash: which work, which call.
     pub(crate) crash_points: BTreeSet<String>,
     pub(crate) working_on: &'static str,
@@ -118,6 +123,8 @@ impl Session {
             kept: Kept::default(),
             oracle: Oracle::default(),
             opening: Opening::default(),
+            failures: 0,
+            failures_at_open: 0,
             crash_points: BTreeSet::new(),
             working_on: "open",
         }
@@ -130,7 +137,8 @@ impl Session {
     }
 
     /// Opens the log, or makes it.
-    pub(crate) fn open(&self) -> Result<Wal> {
+    pub(crate) fn open(&mut self) -> Result<Wal> {
+        self.failures_at_open = self.disk.write_back_failures();
         let mut files = self.shape.files();
         if self.shape.keeps_released {
             files.on_release = Some(Arc::new(self.kept.clone()));
@@ -142,7 +150,7 @@ impl Session {
     /// Opens the log, which no crash is planned for, and checks what is there after `crash`.
     pub(crate) fn open_and_check(&mut self, crash: Option<Crash>) -> Wal {
         self.working_on = "open";
-        let wal = self.open().unwrap_or_else(|error| panic!("open: {error}"));
+        let wal = self.open_until_reported();
         match crash {
             Some(crash) => self.check_recovered(&wal, crash),
             None => self.oracle.check_all(&wal),
@@ -153,7 +161,9 @@ impl Session {
 
     /// G1 to G5 for what an open found.
     pub(crate) fn check_recovered(&mut self, wal: &Wal, crash: Crash) {
+        self.forget_failed_pages();
         self.oracle.check_recovered(wal, crash);
+        self.failures = self.failures_at_open;
         let report = wal.recovery_report();
         assert_eq!(report.verified, self.opening.verify == Verify::Full);
         let count = self.oracle.entries().len() as u64;
@@ -179,24 +189,36 @@ impl Session {
     /// Opens the log, which may die on the way after the crash `before`.
     pub(crate) fn open_and_die(&mut self, before: Crash) {
         self.working_on = "recovery";
+        let unreported = self.disk.unreported_failures();
         match self.open() {
             Ok(wal) => {
-                self.oracle.reported(wal.recovery_report().end, before);
+                self.reported(&wal, before);
                 self.disk.kill();
             }
-            Err(error) => assert!(self.disk.is_dead(), "open: {error}"),
+            Err(error) => {
+                assert!(self.disk.is_dead() || self.is_report(&error, unreported), "open: {error}");
+            }
+        }
+    }
+
+    /// An open came through, and the log cannot be read any more.
+    pub(crate) fn reported(&mut self, wal: &Wal, crash: Crash) {
+        self.forget_failed_pages();
+        self.oracle.reported(wal.recovery_report().end, crash);
+        self.failures = self.failures_at_open;
+    }
+
+    /// The system may drop pages that it could not write back: of what no sync has covered, a kill
+    /// leaves what the ring has.
+    fn forget_failed_pages(&mut self) {
+        if self.has_failed() {
+            self.oracle.forget_what_the_ring_lacks();
         }
     }
 
     /// The process dies, if it has not, and where it died is noted.
     fn end_life(&mut self) {
         self.disk.kill();
-        // What was written is in the page cache alone, and the system may drop what it could not
-        // write back.
-        let has_failed = |loss: &Loss| matches!(loss, Loss::Sector { has_failed: true, .. });
-        if self.shape.heap && self.disk.losses().iter().any(has_failed) {
-            self.oracle.forget_kill_promise();
-        }
         if let Some(call) = self.disk.trace().iter().rev().find_map(|line| place_of_death(line)) {
             self.crash_points.insert(format!("{}: {call}", self.working_on));
         }
@@ -251,6 +273,8 @@ impl Session {
             kept: self.kept.fork(),
             oracle: self.oracle.clone(),
             opening: self.opening,
+            failures: self.failures,
+            failures_at_open: self.failures_at_open,
             crash_points: BTreeSet::new(),
             working_on: self.working_on,
         }
@@ -381,7 +405,9 @@ impl Session {
         match &cut {
             Ok(()) => self.oracle.cut(end),
             // Nothing was changed.
-            Err(error) if error.kind() == ErrorKind::NoSpace => self.oracle.not_cut(),
+            Err(error) if error.kind() == ErrorKind::NoSpace || self.is_unreadable(error) => {
+                self.oracle.not_cut();
+            }
             Err(_) => {}
         }
         cut
@@ -415,8 +441,10 @@ impl Session {
             return Ok(());
         }
         let Some(entry) = self.oracle.entries().get(index) else { return Ok(()) };
-        let record = wal.get(entry.lsn)?;
-        assert_eq!((record.lsn(), record.data()), (entry.lsn, &entry.data[..]));
+        match wal.get(entry.lsn) {
+            Ok(record) => assert_eq!((record.lsn(), record.data()), (entry.lsn, &entry.data[..])),
+            Err(error) => return Err(error),
+        }
         Ok(())
     }
 
@@ -427,7 +455,7 @@ impl Session {
         let Some(last) = self.oracle.entries().last() else { return Ok(()) };
         wal.flush_to_os(last.lsn)?;
         if !self.disk.is_dead() {
-            self.oracle.check_all(wal);
+            self.check_running(wal);
         }
         Ok(())
     }

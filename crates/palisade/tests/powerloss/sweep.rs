@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use palisade::sim::WriteBackFailure;
+
 use crate::history::History;
 
 /// Seeds of a plain `cargo test`.
@@ -18,6 +20,8 @@ const TELL_EVERY: u64 = 1000;
 /// A seed that found a violation.
 struct Failure {
     seed: u64,
+    /// How the device fails.
+    device: WriteBackFailure,
     what: String,
     trace: String,
 }
@@ -77,7 +81,8 @@ fn run_seed(seed: u64) -> Result<BTreeSet<String>, Failure> {
     match outcome {
         Ok(()) => Ok(std::mem::take(&mut session.crash_points)),
         Err(panic) => {
-            Err(Failure { seed, what: text_of(panic.as_ref()), trace: session.describe() })
+            let (device, what) = (session.shape.failure, text_of(panic.as_ref()));
+            Err(Failure { seed, device, what, trace: session.describe() })
         }
     }
 }
@@ -87,7 +92,7 @@ fn report(failures: &[Failure]) {
     let Some(first) = failures.iter().min_by_key(|failure| failure.seed) else { return };
     eprintln!("{}", first.trace);
     for failure in failures {
-        eprintln!("seed {}: {}", failure.seed, failure.what);
+        eprintln!("seed {}, {:?}: {}", failure.seed, failure.device, failure.what);
     }
     let seed = first.seed;
     panic!(
