@@ -1,8 +1,8 @@
 //! The page cache is another one than the log was written through, and the boot is the same: the file
 //! system shut down and was mounted again, or this is an image of its device.
 
-use palisade::sim::SimDisk;
-use palisade::{FileOptions, Lsn, Options, Wal};
+use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
+use palisade::{ErrorKind, FileOptions, Lsn, Options, Wal};
 
 use crate::content::{numbers, record};
 use crate::watchdog::guarded;
@@ -50,5 +50,28 @@ fn what_the_page_cache_lost_ends_the_log_and_is_no_hole() {
             cut += u64::from(count < RECORDS);
         }
         assert!(cut > 50, "the page cache was lost in {cut} of 300 runs only");
+    });
+}
+
+/// Attacks: a sync fails, the process drops its poisoned log and ends, and the system drops the pages
+/// that it could not write back. The ring is all that has the appends then.
+#[test]
+fn a_poisoned_log_that_is_dropped_keeps_its_appends_in_the_log_buffer() {
+    guarded(|| {
+        for seed in 0..20 {
+            let disk = SimDisk::new(seed);
+            let wal = open(&disk);
+            wal.commit(&record(0, 480)).unwrap();
+            let append = |number| wal.append(&record(number, 480)).unwrap().lsn();
+            let last = (1..5).map(append).fold(Lsn::ZERO, |_, lsn| lsn);
+            wal.flush_to_os(last).unwrap();
+            disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
+            assert_eq!(wal.sync().unwrap_err().kind(), ErrorKind::Poisoned);
+            drop(wal);
+            disk.restart();
+            disk.drop_pages();
+            let found = numbers(open(&disk).iter().unwrap());
+            assert_eq!(found, (0..5).collect::<Vec<_>>(), "seed {seed}");
+        }
     });
 }
