@@ -62,11 +62,13 @@ impl Session {
     pub(crate) fn repair(&mut self, named: Lsn, bad: Lsn, crash: Crash) -> Option<Wal> {
         self.working_on = "repair";
         let before = snapshot(self);
+        let unreported = self.disk.unreported_failures();
         let report = match self.disk.repair(named) {
             Ok(report) => report,
             Err(error) => {
                 let is_a_member = error.kind() == ErrorKind::NotARecord && named < bad;
-                assert!(is_a_member || self.disk.is_dead(), "repair: {error}");
+                let is_report = self.is_report(&error, unreported);
+                assert!(is_a_member || is_report || self.disk.is_dead(), "repair: {error}");
                 assert!(snapshot(self) == before, "a repair has changed the damaged log");
                 return None;
             }

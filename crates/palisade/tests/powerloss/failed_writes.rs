@@ -41,9 +41,13 @@ fn goes_on(session: &Session, error: &Error) -> bool {
     !session.disk.is_dead() && error.kind() == ErrorKind::NoSpace
 }
 
-/// The first run, in which `fault` waits for its call. Says whether it met one.
-fn first_run(session: &mut Session, fault: FaultKind, call: u64) -> bool {
+/// The first run, in which `fault` waits for its call; if it `dies`, it does so soon after. Says whether
+/// it met the fault.
+fn first_run(session: &mut Session, fault: FaultKind, call: u64, dies: bool) -> bool {
     session.disk.fail(Fault::at(call, fault));
+    if dies {
+        session.disk.crash_at(call + 1);
+    }
     if let Ok(wal) = session.open() {
         for _ in 0..2 {
             match work(session, &wal) {
@@ -93,7 +97,12 @@ fn end(session: &mut Session, end: End) {
 }
 
 /// Every call of the first run fails, one at a time.
-fn every_call_fails(shape: &Shape, failure: WriteBackFailure, fault: FaultKind) -> Vec<String> {
+fn every_call_fails(
+    shape: &Shape,
+    failure: WriteBackFailure,
+    fault: FaultKind,
+    dies: bool,
+) -> Vec<String> {
     let mut failed = Vec::new();
     for call in 0.. {
         let mut has_failed = false;
@@ -101,7 +110,7 @@ fn every_call_fails(shape: &Shape, failure: WriteBackFailure, fault: FaultKind) 
             let run = std::panic::AssertUnwindSafe(|| {
                 let mut session = Session::new(shape.clone(), call ^ 0xfa11);
                 session.disk = session.disk.clone().failing_as(failure);
-                has_failed |= first_run(&mut session, fault, call);
+                has_failed |= first_run(&mut session, fault, call, dies);
                 second_run(&mut session, (call + index as u64).is_multiple_of(2));
                 end(&mut session, how);
             });
@@ -116,11 +125,11 @@ fn every_call_fails(shape: &Shape, failure: WriteBackFailure, fault: FaultKind) 
     failed
 }
 
-fn assert_held(shape: &Shape) {
+fn assert_held(shape: &Shape, dies: bool) {
     let mut failed = Vec::new();
     for failure in FAILURES {
         for fault in FAULTS {
-            failed.extend(every_call_fails(shape, failure, fault));
+            failed.extend(every_call_fails(shape, failure, fault, dies));
         }
     }
     assert!(failed.is_empty(), "{} runs lost something:\n{}", failed.len(), failed.join("\n"));
@@ -128,20 +137,31 @@ fn assert_held(shape: &Shape) {
 
 #[test]
 fn a_device_that_fails_at_any_call_loses_nothing_acknowledged() {
-    assert_held(&Shape::smallest());
+    assert_held(&Shape::smallest(), false);
 }
 
 #[test]
 fn a_device_that_fails_at_any_call_loses_nothing_without_zeros_ahead() {
-    assert_held(&Shape { zero_fill: false, ..Shape::smallest() });
+    assert_held(&Shape { zero_fill: false, ..Shape::smallest() }, false);
 }
 
 #[test]
 fn a_device_that_fails_at_any_call_loses_nothing_with_a_heap_buffer() {
-    assert_held(&Shape { heap: true, spares: 0, ..Shape::smallest() });
+    assert_held(&Shape { heap: true, spares: 0, ..Shape::smallest() }, false);
 }
 
 #[test]
 fn a_device_that_fails_at_any_call_loses_nothing_on_a_file_system_that_copies_on_write() {
-    assert_held(&Shape { in_place: false, ..Shape::smallest() });
+    assert_held(&Shape { in_place: false, ..Shape::smallest() }, false);
+}
+
+/// The process cannot remove the file in which the call failed.
+#[test]
+fn a_device_that_fails_at_the_last_call_of_a_process_loses_nothing() {
+    assert_held(&Shape::smallest(), true);
+}
+
+#[test]
+fn a_device_that_fails_at_the_last_call_of_a_process_loses_nothing_with_a_heap_buffer() {
+    assert_held(&Shape { heap: true, ..Shape::smallest() }, true);
 }
