@@ -11,6 +11,7 @@
 //! in the running boot only.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use palisade_core::crc32c_append;
@@ -199,15 +200,20 @@ impl<'a> Rest<'a> {
     }
 }
 
+/// The log's own thread may rename a file between the listing and the reading: then both are repeated.
 fn files_in(folder: &Path) -> Vec<(String, Vec<u8>)> {
-    let entries = fs::read_dir(folder).expect("the folder can be read");
-    entries
-        .map(|entry| entry.expect("the folder can be read"))
-        .map(|entry| {
+    loop {
+        let entries = fs::read_dir(folder).expect("the folder can be read");
+        let files = entries.map(|entry| {
+            let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            (name, fs::read(entry.path()).expect("the file can be read"))
-        })
-        .collect()
+            Ok((name, fs::read(entry.path())?))
+        });
+        match files.collect::<io::Result<_>>() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            files => return files.expect("the files can be read"),
+        }
+    }
 }
 
 /// Changes the sealed block at the start of `bytes` and seals it again, if its checksum holds.
