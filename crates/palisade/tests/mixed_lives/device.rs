@@ -1,5 +1,6 @@
-//! A device that fails in the background, and mounts in the same boot: drawn from dice of their own, so
-//! that all other rolls of a seed stay the same. And what a failed write-back leaves of the promises.
+//! A device that fails in the background, and mounts in the same boot: drawn from dice of their
+//! own, so that all other rolls of a seed stay the same. And what a failed write-back leaves of the
+//! promises.
 
 use palisade::sim::{CallKind, Fault, FaultKind, WriteBackFailure};
 use palisade::{Error, ErrorKind, Wal};
@@ -109,7 +110,8 @@ impl Run {
         self.device.failures_at_open = self.disk.write_back_failures();
     }
 
-    /// An open came through: what it found is in files that it has made, or in a log that was closed.
+    /// An open came through: what it found is in files that it has made, or in a log that was
+    /// closed.
     pub(crate) fn has_opened(&mut self) {
         self.device.failures = self.device.failures_at_open;
         self.device.ring_has_all = true;

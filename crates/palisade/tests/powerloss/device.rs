@@ -23,7 +23,8 @@ pub(crate) enum End {
     FileSystemCrash,
 }
 
-/// Draws what happens to the device. Its dice are not the history's: what these draw stays the same.
+/// Draws what happens to the device. Its dice are not the history's, so those draw the same as
+/// without it.
 #[derive(Debug)]
 pub(crate) struct Device {
     dice: Dice,

@@ -41,8 +41,8 @@ fn goes_on(session: &Session, error: &Error) -> bool {
     !session.disk.is_dead() && error.kind() == ErrorKind::NoSpace
 }
 
-/// The first run, in which `fault` waits for its call; if it `dies`, it does so soon after. Says whether
-/// it met the fault.
+/// The first run, in which `fault` waits for its call; if it `dies`, it does so at the next one.
+/// Says whether it met the fault.
 fn first_run(session: &mut Session, fault: FaultKind, call: u64, dies: bool) -> bool {
     session.disk.fail(Fault::at(call, fault));
     if dies {

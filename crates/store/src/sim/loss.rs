@@ -155,7 +155,8 @@ impl World {
         }
     }
 
-    /// The process is gone, and the page cache with it. `choose` is asked what of it the medium has.
+    /// The process is gone, and the page cache with it. `choose` is asked what of it the medium
+    /// has.
     fn lose_page_cache(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
         self.die();
         let fates: Vec<(Site, Fate)> =

@@ -46,22 +46,32 @@
 //!   A file's growth may be lost, kept in part, or kept and read as zeros; so may its emptying.
 //!   Names made, renamed or removed since the folder's last sync are each kept or not; a rename
 //!   is atomic; a file's own sync covers no name. Then there is another boot.
-//! - *Mapped memory*: stores to it are unsynced writes of its file, whatever their order.
+//! - *The log buffer* lies in a memory file system without a device: its bytes outlive the process
+//!   and each mount, and no boot. Of the faults only one at [`CallKind::Map`] meets it; its space
+//!   is that of [`set_memory_capacity`](SimDisk::set_memory_capacity); its calls have no index.
+//! - *Mounts in the same boot* ([`remount`](SimDisk::remount),
+//!   [`crash_file_system`](SimDisk::crash_file_system)): the page cache is another one, in good
+//!   order or as after a power loss.
 //! - *The death of the process* ([`kill`](SimDisk::kill), [`crash_at`](SimDisk::crash_at)): what
 //!   reached the operating system is there, mapped memory as it was at that moment. A call may
 //!   have been done in part. All later calls of that life fail and change nothing.
 //! - *Failing calls* ([`fail`](SimDisk::fail)). After a failed sync some of the dirty sectors, or
-//!   none, are on the medium; the others read back, later syncs succeed without them, and power
-//!   loss takes them (M3).
+//!   none, are on the medium. [`WriteBackFailure`] says what becomes of the others (M3): they read
+//!   back until the system drops them, at any call, and later syncs succeed without them; or their
+//!   old bytes show; or the file system shuts down.
+//! - *Write-back that fails in the background* ([`FaultKind::WriteBack`],
+//!   [`fail_write_back`](SimDisk::fail_write_back)): the same, and the next sync of the file, by
+//!   whichever process, reports it once.
 //! - *A full disk* ([`set_capacity`](SimDisk::set_capacity)), in blocks of 4096 bytes.
 //! - *Damage* ([`set_file`](SimDisk::set_file), [`remove_file`](SimDisk::remove_file)).
 //!
 //! # What is not modelled
 //! Syncs that lie (M2). Sectors that change without a write to their block. Holes and shared
 //! blocks; metadata of the file system that runs full or rots. Links, permissions, other users.
-//! Failed folder syncs that forget: the names stay unsynced, a later sync covers them. Writing
-//! back in the background is not an event of its own: whatever it could have done by the time of
-//! a power loss is among the fates. Time: nothing sleeps, and a [slow
+//! Failed folder syncs that forget: the names stay unsynced, a later sync covers them. Write-back
+//! in the background that succeeds is not an event of its own: whatever it could have done by the
+//! time of a power loss is among the fates. An error that each open file reports: the first sync of
+//! any of them takes it. Time: nothing sleeps, and a [slow
 //! sync](FaultKind::SlowSync) only lets other threads run.
 //!
 //! # Determinism
@@ -131,8 +141,8 @@ impl SimDisk {
         self
     }
 
-    /// The same disk with a file system that writes each block to a new place: the log's buffer
-    /// is on the heap, nothing is zeroed or recycled, and every write needs free space.
+    /// The same disk with a file system that writes each block to a new place: nothing is zeroed or
+    /// recycled, and every write needs free space.
     #[must_use]
     pub fn copy_on_write(self) -> SimDisk {
         self.world.lock().medium.is_in_place = false;
@@ -262,9 +272,9 @@ impl SimDisk {
         self.world.lock().reboot();
     }
 
-    /// The file system is unmounted in good order and mounted again in the same boot; another process,
-    /// after a [`kill`](SimDisk::kill) if there was none. Everything is on the medium but what a
-    /// failed write-back has forgotten. A file system that has shut down loses as with the power.
+    /// The file system is unmounted in good order and mounted again in the same boot; another
+    /// process, after a [`kill`](SimDisk::kill) if there was none. Everything is on the medium but
+    /// what a failed write-back has forgotten. A file system that has shut down loses as with the power.
     pub fn remount(&self) {
         self.world.lock().remount_in_order();
     }
@@ -409,7 +419,8 @@ impl SimDisk {
         files.map(|(path, _)| name(path).to_owned()).collect()
     }
 
-    /// The files of log buffers, which lie in memory: each as a path that [`file`](SimDisk::file) takes.
+    /// The files of log buffers, which lie in memory: each as a path that [`file`](SimDisk::file)
+    /// takes.
     #[must_use]
     pub fn buffers(&self) -> Vec<String> {
         let world = self.world.lock();
