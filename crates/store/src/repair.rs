@@ -25,7 +25,7 @@ use palisade_core::store::{ReadStore, SegmentHeader, State};
 use palisade_core::{Error, ErrorKind, Lsn, Result};
 
 use crate::buffer_file;
-use crate::folder::{Folder, LOCK, META, META_TEMP, segment_name};
+use crate::folder::{Folder, LOCK, META, META_TEMP, check_file_size, segment_name};
 use crate::fs::{Access, Disk, DiskFile, write_bytes};
 use crate::fs_os::OsDisk;
 use crate::header;
@@ -159,6 +159,7 @@ impl Repair {
         into: &Path,
         on_progress: &mut dyn FnMut(RepairProgress),
     ) -> Result<RepairReport> {
+        check_file_size(disk.as_ref(), into, LOG_AT + self.state.segment_bytes)?;
         let mut copy = Copy { folder: find_empty(&disk, into)?, made: Vec::new() };
         match self.copy(&mut copy, on_progress) {
             Ok(()) => Ok(self.plan.report().clone()),
