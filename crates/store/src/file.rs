@@ -177,6 +177,15 @@ impl FileStore {
         }
     }
 
+    /// Ends the preparer. From here on no write or sync of a segment can fail unseen.
+    ///
+    /// # Errors
+    /// The first one that has failed.
+    fn end_background_work(&self) -> Result<()> {
+        self.preparer.stop();
+        self.segments.check()
+    }
+
     /// Where this process run begins: after the decision, before anything is reported.
     fn arrive(&self) -> Result<()> {
         if self.is_copy {
@@ -261,6 +270,7 @@ impl Store for FileStore {
         self.segments.check_process()?;
         self.segments.check_in_place()?;
         if state.clean {
+            self.end_background_work()?;
             self.segments.remove_what_failed()?;
         }
         let mut meta = self.meta.lock();
@@ -354,7 +364,9 @@ impl Store for FileStore {
     }
 
     fn empty_buffer(&self) {
+        // A sync of the preparer that failed may have taken what the leader wrote: the ring has it.
         if self.segments.is_own()
+            && self.end_background_work().is_ok()
             && let Some(buffer) = self.buffer.lock().as_mut()
         {
             buffer.empty();

@@ -102,6 +102,7 @@ impl Preparer {
 
     /// Ends the thread and waits for it; later calls do nothing.
     pub(crate) fn stop(&self) {
+        self.finish_what_was_put_off();
         let mut thread = self.thread.lock();
         {
             let _asked = self.shared.asked();
@@ -112,6 +113,16 @@ impl Preparer {
         if let Some(thread) = thread.take() {
             // A panic of the thread has been reported where it happened.
             let _ = thread.join();
+        }
+    }
+
+    /// Where a disk put a round off, its thread may be in that round still.
+    fn finish_what_was_put_off(&self) {
+        let shared = &self.shared;
+        // SeqCst: as every load of it.
+        let is_put_off = shared.next_work.load(Ordering::SeqCst) == AT_ONCE;
+        if is_put_off && shared.segments.folder.disk().background() == Background::Now {
+            shared.round_for(shared.tail(), false);
         }
     }
 
@@ -239,7 +250,7 @@ impl Shared {
             let (tail_number, used) = self.segments.split(self.tail());
             let is_passed = self.is_stopped() || tail_number > number;
             let from = if tail_number == number { used } else { 0 };
-            let stepped = !is_passed && matches!(zeroing.file.zero_step(from, goal), Ok(true));
+            let stepped = !is_passed && zeroing.step(from, goal);
             unsynced_steps += usize::from(stepped);
             let is_due = unsynced_steps == STEPS_PER_SYNC || !stepped;
             if unsynced_steps > 0 && is_due && !zeroing.sync() {

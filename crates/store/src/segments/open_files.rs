@@ -41,6 +41,19 @@ pub(crate) struct Zeroing<'a> {
 }
 
 impl Zeroing<'_> {
+    /// Zeroes one step; says whether there was anything to do. Keeps a failure for the leader: a lack
+    /// of space is none.
+    pub(crate) fn step(&self, from: u64, goal: u64) -> bool {
+        let stepped = self.file.zero_step(from, goal);
+        stepped.unwrap_or_else(|error| {
+            let error = self.segments.named("zero the segment", self.number, error);
+            if !error.is_shortage() {
+                self.segments.fail(error);
+            }
+            false
+        })
+    }
+
     /// Syncs the file, and keeps a failure for the leader.
     pub(crate) fn sync(&self) -> bool {
         let synced = self.file.sync();

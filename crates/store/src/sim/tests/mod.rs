@@ -5,6 +5,7 @@ mod lives;
 mod logs;
 mod losses;
 mod names;
+mod preparer;
 mod repair;
 
 use std::io::IoSlice;
