@@ -359,13 +359,10 @@ forget_memory() {
     rm -f /dev/shm/*
 }
 
-# Gives the system another boot id, within the namespace, and empties the memory file system.
+# Starts the system anew: empties the memory file system.
 new_boot() {
     note new boot
     forget_memory
-    cat /proc/sys/kernel/random/uuid >"$work/boot_id"
-    is_mounted /proc/sys/kernel/random/boot_id ||
-        mount --bind "$work/boot_id" /proc/sys/kernel/random/boot_id
 }
 
 # --- The oracle --------------------------------------------------------------------------------

@@ -297,12 +297,6 @@ pub trait Store: ReadStore {
     /// `NoFiles` if a file descriptor is lacking, `Io` if it is there and cannot be read.
     fn old_buffer(&self) -> Result<OldBuffer>;
 
-    /// Whether the operating system was certainly started anew since the log was last written: then
-    /// what was read is on the medium.
-    fn was_rebooted(&self) -> bool {
-        false
-    }
-
     /// Makes a buffer of `buffer_bytes` for `epoch` in place of the old one, with `durable` as its
     /// last [`mark_durable`](Store::mark_durable). It is zeroed, or holds what an earlier life of the
     /// same epoch, which ended at `durable`, has left in it.

@@ -64,7 +64,6 @@ pub struct FileStore {
     home: FolderIdentity,
     /// Whether the log was written last in another folder, so that this one is a copy.
     is_copy: bool,
-    was_rebooted: bool,
     /// Where the preparer is to begin, once the state is saved.
     begins_at: Mutex<Option<Lsn>>,
     segments: Arc<Segments>,
@@ -111,15 +110,14 @@ impl FileStore {
             zero_steps: folder.disk().zero_steps(),
         };
         let segments = Arc::new(Segments::open(folder.clone(), shape, options.on_release.clone())?);
-        let (home, saved) = (folder.handle().identity(), *meta.saved_origin());
-        let boots = saved.boot.zip(folder.disk().boot_id());
+        let home = folder.handle().identity();
+        let is_copy = meta.saved_origin().home != home || meta.is_copy();
         Ok(FileStore {
             memory: Folder::memory(folder.shared_disk())?,
             buffer: Mutex::new(None),
             buffer_kind: options.buffer,
             home,
-            is_copy: saved.home != home,
-            was_rebooted: boots.is_some_and(|(last, now)| last != now),
+            is_copy,
             begins_at: Mutex::new(None),
             folder,
             uuid,
@@ -323,10 +321,6 @@ impl Store for FileStore {
             }
             _ => Ok(OldBuffer::Missing),
         }
-    }
-
-    fn was_rebooted(&self) -> bool {
-        self.was_rebooted
     }
 
     fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory> {

@@ -16,8 +16,6 @@ use std::time::Duration;
 
 use palisade_core::{Error, ErrorKind, Memory};
 
-use crate::boot::BootId;
-
 /// Bytes that one call of [`write_zeros`] hands to the file at most.
 const ZERO_WRITE_BYTES: u64 = 1 << 20;
 const ZERO_PIECES: usize = 16;
@@ -84,6 +82,14 @@ pub(crate) struct FolderIdentity {
     pub(crate) born: u64,
 }
 
+/// What tells a file from every other one of its folder, earlier ones included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FileIdentity {
+    pub(crate) inode: u64,
+    /// As that of a folder.
+    pub(crate) born: u64,
+}
+
 /// A file system, and what else a store takes from the world around it. What has a default
 /// differs only on disks that have to behave the same in every run.
 pub(crate) trait Disk: Send + Sync + fmt::Debug {
@@ -108,9 +114,6 @@ pub(crate) trait Disk: Send + Sync + fmt::Debug {
     fn largest_file(&self) -> u64 {
         u64::MAX
     }
-
-    /// What tells this run of the operating system from every other.
-    fn boot_id(&self) -> Option<BootId>;
 
     /// 64 random bits.
     fn random(&self) -> io::Result<u64> {
@@ -191,6 +194,9 @@ pub(crate) trait DiskFile: Send + Sync + fmt::Debug {
 
     /// The file's length in bytes.
     fn len(&self) -> io::Result<u64>;
+
+    /// What tells the file from others.
+    fn identity(&self) -> io::Result<FileIdentity>;
 
     /// Maps `len` bytes from `offset` on, shared and writable.
     fn map(&self, offset: usize, len: usize) -> io::Result<Memory>;

@@ -12,8 +12,7 @@ use palisade_core::Memory;
 
 use self::folder::OsFolder;
 use crate::DEFAULT_FILE_MODE;
-use crate::boot::{self, BootId};
-use crate::fs::{Disk, DiskFile, DiskFolder, Kind};
+use crate::fs::{Disk, DiskFile, DiskFolder, FileIdentity, Kind};
 
 /// The name of the file system that `folder` lies on, as `ext4` (also for ext2 and ext3) or `nfs`;
 /// its magic number in hexadecimal where the name is not known here.
@@ -71,10 +70,6 @@ impl Disk for OsDisk {
     fn largest_file(&self) -> u64 {
         platform::largest_file()
     }
-
-    fn boot_id(&self) -> Option<BootId> {
-        boot::boot_id()
-    }
 }
 
 /// A file of this machine.
@@ -114,6 +109,10 @@ impl DiskFile for OsFile {
 
     fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        Ok(folder::identity_of_file(&self.file.metadata()?))
     }
 
     #[expect(unsafe_code, reason = "knows what the file lies on")]

@@ -83,7 +83,7 @@ fn fill_up_for_good(wal: &Wal, places: &mut Vec<Lsn>) {
 
 fn fills_and_goes_on(in_place: bool, buffer: BufferKind) {
     let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(in_place, 1);
+    let disk = TestDisk::new(in_place);
     let wal = log(store(&disk, temp.path(), buffer));
     let mut places: Vec<Lsn> =
         (0..200).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
@@ -118,7 +118,7 @@ fn a_full_disk_that_copies_on_write_and_then_space_again_loses_nothing() {
 #[test]
 fn a_truncation_frees_the_space_that_a_full_disk_lacks() {
     let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true, 1);
+    let disk = TestDisk::new(true);
     let wal = log(store(&disk, temp.path(), BufferKind::Mapped));
     let mut places: Vec<Lsn> =
         (0..1000).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
@@ -140,7 +140,7 @@ fn a_truncation_frees_the_space_that_a_full_disk_lacks() {
 #[test]
 fn a_log_opens_on_a_full_disk_and_takes_records_when_there_is_space() {
     let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true, 1);
+    let disk = TestDisk::new(true);
     let wal = log(store(&disk, temp.path(), BufferKind::Mapped));
     let mut places: Vec<Lsn> =
         (0..300).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
@@ -174,7 +174,7 @@ fn a_log_opens_on_a_full_disk_and_takes_records_when_there_is_space() {
 fn spares_are_given_up_for_a_write_that_lacks_space() {
     const LARGE: u64 = 2 << 20;
     let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true, 1);
+    let disk = TestDisk::new(true);
     let options = FileOptions {
         segment_bytes: Some(LARGE),
         buffer: BufferKind::Heap,
@@ -209,7 +209,7 @@ fn spares_are_given_up_for_a_write_that_lacks_space() {
 #[test]
 fn a_log_that_filled_its_disk_opens_on_it_again() {
     let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true, 1);
+    let disk = TestDisk::new(true);
     let wal = log(store(&disk, temp.path(), BufferKind::Heap));
     let mut places: Vec<Lsn> =
         (0..300).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();

@@ -15,7 +15,6 @@
 
 mod archive;
 mod block;
-mod boot;
 mod buffer_file;
 mod demand;
 mod file;

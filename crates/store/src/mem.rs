@@ -54,7 +54,6 @@ struct Content {
     prepared: Lsn,
     buffer: Option<MemBuffer>,
     keeps_buffer: bool,
-    was_rebooted: bool,
     /// The instance that runs the log, by its number.
     owner: Option<u64>,
     instances: u64,
@@ -104,7 +103,6 @@ impl MemStore {
             prepared: Lsn::ZERO,
             buffer: None,
             keeps_buffer: true,
-            was_rebooted: false,
             owner: None,
             instances: 0,
             written: Lsn::ZERO,
@@ -135,7 +133,6 @@ impl MemStore {
         let mut content = self.content.write();
         content.segments.values_mut().for_each(MemSegment::lose_unsynced);
         content.buffer = None;
-        content.was_rebooted = true;
         content.owner = None;
     }
 }
@@ -308,12 +305,8 @@ impl Store for MemStore {
         let memory = if keeps { Memory::kept(buffer_bytes) } else { Memory::heap(buffer_bytes) };
         let left = if keeps { memory.clone() } else { Memory::heap(0) };
         content.buffer = Some(MemBuffer { epoch, durable, memory: left });
-        (content.was_rebooted, content.written) = (false, durable);
+        content.written = durable;
         Ok(memory)
-    }
-
-    fn was_rebooted(&self) -> bool {
-        self.content.read().was_rebooted
     }
 
     fn move_tail(

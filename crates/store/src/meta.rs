@@ -11,8 +11,8 @@
 //!     88      8  head                 96  8  checkpoint
 //!    104      8  clean end           112  8  1 if the log is closed cleanly, else 0
 //!    120      8  reserved: written as 0; 1 reads as 0, any other value is refused
-//!    128      8  1 if the next field holds a boot id, else 0
-//!    136     16  the boot in which the log was written last
+//!    128      8  1 if the next two fields are known, else 0
+//!    136      8  inode         144  8  birth time of the meta file itself
 //!    152      8  device        160  8  inode        168  8  birth time of the log's folder
 //!    176      8  the log buffer: 0 none, 1 marks only, 2 with a ring
 //!    184     16  the number in its file's name
@@ -41,10 +41,9 @@ use palisade_core::store::{EpochExtent, State};
 use palisade_core::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result, Uuid, check_segment_bytes};
 
 use crate::block::{BLOCK_BYTES, Block, Fault, Magic, Reader, Writer};
-use crate::boot::BootId;
 use crate::buffer_file::BufferName;
 use crate::folder::{Folder, META, META_TEMP};
-use crate::fs::{Access, DiskFile, FolderIdentity, read_full, write_bytes};
+use crate::fs::{Access, DiskFile, FileIdentity, FolderIdentity, read_full, write_bytes};
 
 const MAGIC: Magic = *b"PALIMETA";
 /// The greatest value of the reserved field that is accepted: a log of direct writes.
@@ -64,10 +63,11 @@ const MAX_EPOCHS: usize = (BLOCK_BYTES - LIST_AT - 8) / 32;
 /// each of them in the middle of a write.
 const LOOKS: usize = 3;
 
-/// Where and when the log was written last.
+/// Where the log was written last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Origin {
-    pub(crate) boot: Option<BootId>,
+    /// The meta file itself: one that was copied is another file.
+    pub(crate) file: Option<FileIdentity>,
     pub(crate) home: FolderIdentity,
     pub(crate) buffer: Option<BufferRef>,
 }
@@ -86,6 +86,8 @@ pub(crate) struct Meta {
     pub(crate) state: State,
     pub(crate) origin: Origin,
     pub(crate) generation: u64,
+    /// Whether the file is not the one that was written, but a copy of it. Not in the file.
+    pub(crate) is_copy: bool,
 }
 
 /// The meta file of a log that this process writes.
@@ -107,7 +109,13 @@ pub(crate) fn read(folder: &Folder) -> Result<Option<Meta>> {
     loop {
         match read_file(folder, file.as_ref()) {
             Err(error) if error.kind() == ErrorKind::Corrupt && looks < LOOKS => looks += 1,
-            other => return other.map(Some),
+            Err(error) => return Err(error),
+            Ok(meta) => {
+                let identity = file.identity();
+                let identity =
+                    identity.map_err(|error| folder.error("look at the file", META, error))?;
+                return Ok(Some(Meta { is_copy: meta.origin.file != Some(identity), ..meta }));
+            }
         }
     }
 }
@@ -115,7 +123,7 @@ pub(crate) fn read(folder: &Folder) -> Result<Option<Meta>> {
 impl MetaFile {
     /// Makes the meta file of a log that begins with `state`.
     pub(crate) fn create(folder: &Folder, state: State, origin: Origin) -> Result<MetaFile> {
-        let meta = Meta { state: state.clone(), origin, generation: 0 };
+        let meta = Meta { state: state.clone(), origin, generation: 0, is_copy: false };
         let mut file = MetaFile { folder: folder.clone(), file: None, meta, origin };
         file.save(&state)?;
         Ok(file)
@@ -131,7 +139,12 @@ impl MetaFile {
         &self.meta.state
     }
 
-    /// Where and when it was saved.
+    /// Whether the file that was found is a copy of the one that was written.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.meta.is_copy
+    }
+
+    /// Where it was saved.
     pub(crate) fn saved_origin(&self) -> &Origin {
         &self.meta.origin
     }
@@ -143,44 +156,54 @@ impl MetaFile {
 
     /// Saves `state`: when this returns it survives power loss.
     pub(crate) fn save(&mut self, state: &State) -> Result<()> {
+        let known = self.file.take();
+        let is_known = known.is_some();
+        let file = known.map_or_else(|| self.begin_file(), Ok)?;
         let meta = Meta {
             state: state.clone(),
             origin: self.origin,
             generation: self.meta.generation + 1,
+            is_copy: false,
         };
         let block = encode(&meta);
-        let file = match self.file.take() {
-            Some(file) => {
-                let written = [0, COPY_STRIDE].into_iter().try_for_each(|at| {
-                    write_bytes(file.as_ref(), at, &block)?;
-                    file.sync_data()
-                });
-                written.map_err(|error| self.folder.error("save the log's state", META, error))?;
-                file
-            }
-            None => self.make_file(&block)?,
-        };
+        if is_known {
+            let written = [0, COPY_STRIDE].into_iter().try_for_each(|at| {
+                write_bytes(file.as_ref(), at, &block)?;
+                file.sync_data()
+            });
+            written.map_err(|error| self.folder.error("save the log's state", META, error))?;
+        } else {
+            self.finish_file(file.as_ref(), &block)?;
+        }
         (self.file, self.meta) = (Some(file), meta);
         Ok(())
     }
 
-    fn make_file(&self, block: &Block) -> Result<Box<dyn DiskFile>> {
+    /// Makes a file under the temporary name, and notes which one it is.
+    fn begin_file(&mut self) -> Result<Box<dyn DiskFile>> {
         self.folder.remove_if_there(META_TEMP)?;
         let file = self.folder.open(META_TEMP, Access::Fresh)?;
+        let identity = file.identity();
+        self.origin.file = Some(
+            identity.map_err(|error| self.folder.error("look at the file", META_TEMP, error))?,
+        );
+        Ok(file)
+    }
+
+    /// Writes both copies, and gives the file its name.
+    fn finish_file(&self, file: &dyn DiskFile, block: &Block) -> Result<()> {
         let mut bytes = vec![0; META_BYTES as usize];
         bytes[..BLOCK_BYTES].copy_from_slice(block);
         // The bytes between are written, too: blocks of a hole would not keep the copies apart.
         bytes[COPY_STRIDE as usize..].copy_from_slice(block);
-        let written = write_bytes(file.as_ref(), 0, &bytes).and_then(|()| file.sync_data());
+        let written = write_bytes(file, 0, &bytes).and_then(|()| file.sync_data());
         if let Err(error) = written {
-            drop(file);
             // The first error is the one that matters; the next save removes it, too.
             let _ = self.folder.remove_if_there(META_TEMP);
             return Err(self.folder.error("write the meta file", META_TEMP, error));
         }
         self.folder.rename(META_TEMP, META)?;
-        self.folder.sync()?;
-        Ok(file)
+        self.folder.sync()
     }
 }
 
@@ -220,7 +243,8 @@ fn refuse(folder: &Folder, kind: ErrorKind, text: &str) -> Error {
 }
 
 pub(crate) fn encode(meta: &Meta) -> Block {
-    let Meta { state, origin, generation } = meta;
+    let Meta { state, origin, generation, .. } = meta;
+    let file = origin.file.unwrap_or_default();
     let buffer = origin.buffer.map_or(0, |buffer| if buffer.has_ring { RING } else { MARKS });
     let name = origin.buffer.map_or(0, |buffer| buffer.name.0);
     let fits = state.clean && state.epochs.len() <= MAX_EPOCHS;
@@ -238,8 +262,9 @@ pub(crate) fn encode(meta: &Meta) -> Block {
         .u64(state.clean_end.as_u64())
         .flag(state.clean)
         .u64(0)
-        .flag(origin.boot.is_some())
-        .bytes(&origin.boot.unwrap_or_default())
+        .flag(origin.file.is_some())
+        .u64(file.inode)
+        .u64(file.born)
         .u64(origin.home.device)
         .u64(origin.home.inode)
         .u64(origin.home.born)
@@ -275,8 +300,8 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
     if reserved > MOST_RESERVED {
         return Err(Fault::Reserved(reserved));
     }
-    let has_boot = fields.flag();
-    let boot = fields.array();
+    let has_file = fields.flag();
+    let file = FileIdentity { inode: fields.u64(), born: fields.u64() };
     let home = FolderIdentity { device: fields.u64(), inode: fields.u64(), born: fields.u64() };
     let kind = fields.u64();
     let name = BufferName(u128::from_le_bytes(fields.array()));
@@ -284,7 +309,7 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
         MARKS | RING => Some(BufferRef { name, has_ring: kind == RING }),
         _ => None,
     };
-    let origin = Origin { boot: has_boot.then_some(boot), home, buffer };
+    let origin = Origin { file: has_file.then_some(file), home, buffer };
     fields.skip_to(LIST_AT);
     let count = fields.u64();
     if count > MAX_EPOCHS as u64 {
@@ -299,7 +324,7 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
         };
         state.epochs = (0..count).map(|_| extent()).collect();
     }
-    Ok(Meta { state, origin, generation })
+    Ok(Meta { state, origin, generation, is_copy: false })
 }
 
 #[cfg(test)]

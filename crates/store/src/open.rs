@@ -49,8 +49,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
     let checked = folder.handle().check_writable();
     checked.map_err(|error| Error::io("write to the log's folder", error).at_path(path))?;
     let lock = take_lock(&folder)?;
-    let (boot, home) = (disk.boot_id(), folder.handle().identity());
-    let origin = Origin { boot, home, buffer: None };
+    let origin = Origin { home: folder.handle().identity(), ..Origin::default() };
     let meta = match look(&folder, options)? {
         Some(meta) => {
             if meta.state.epoch == 0 {

@@ -26,7 +26,7 @@ fn open(disk: &TestDisk, path: &Path) -> Wal {
 /// A closed log of at least `segments` segments, of `lives` epochs.
 fn closed_log(path: &Path, segments: u64, lives: u64) {
     for life in 1..=lives {
-        let wal = open(&TestDisk::new(true, 1), path);
+        let wal = open(&TestDisk::new(true), path);
         let record = vec![life as u8; 20_000];
         while wal.reserved_lsn().segment(SEGMENT_BYTES) < segments * life / lives {
             wal.append(&record).unwrap();
@@ -42,7 +42,7 @@ fn closed_log(path: &Path, segments: u64, lives: u64) {
 fn opens(segments: u64, lives: u64) -> usize {
     let temp = tempfile::tempdir().unwrap();
     closed_log(temp.path(), segments, lives);
-    let disk = TestDisk::new(true, 1);
+    let disk = TestDisk::new(true);
     let wal = open(&disk, temp.path());
     let opens = disk.controls.segment_opens();
     let report = wal.recovery_report();
@@ -65,7 +65,7 @@ fn the_open_of_a_closed_log_waits_for_few_syncs() {
     let temp = tempfile::tempdir().unwrap();
     closed_log(temp.path(), 10, 1);
     let syncs = |boot: u8| {
-        let disk = TestDisk::new(true, boot);
+        let disk = TestDisk::new(true);
         let wal = open(&disk, temp.path());
         let syncs = disk.controls.awaited_syncs();
         wal.append(&[boot; 20_000]).unwrap();
@@ -91,7 +91,7 @@ fn a_log_that_finds_itself_in_another_folder_syncs_every_segment_once() {
         std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
     }
     let syncs = || {
-        let disk = TestDisk::new(true, 1);
+        let disk = TestDisk::new(true);
         let wal = open(&disk, &copy);
         let syncs = disk.controls.awaited_syncs();
         wal.close().unwrap();

@@ -228,8 +228,7 @@ impl Copy {
 
     /// Saves the state: the copy is a log then.
     fn save(&mut self, state: State) -> Result<()> {
-        let boot = self.folder.disk().boot_id();
-        let origin = Origin { boot, home: self.folder.handle().identity(), buffer: None };
+        let origin = Origin { home: self.folder.handle().identity(), ..Origin::default() };
         self.made.extend([META_TEMP.into(), META.into()]);
         MetaFile::create(&self.folder, state, origin).map(drop)
     }

@@ -206,6 +206,9 @@ mod tests {
         fn len(&self) -> io::Result<u64> {
             self.0.len()
         }
+        fn identity(&self) -> io::Result<crate::fs::FileIdentity> {
+            self.0.identity()
+        }
         fn map(&self, offset: usize, len: usize) -> io::Result<palisade_core::Memory> {
             self.0.map(offset, len)
         }

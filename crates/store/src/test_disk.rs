@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use palisade_core::Memory;
 use parking_lot::Mutex;
 
-use crate::boot::BootId;
 use crate::folder::is_segment_name;
-use crate::fs::{Access, Disk, DiskFile, DiskFolder, FolderIdentity, Kind, ZeroSteps};
+use crate::fs::{
+    Access, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
+};
 use crate::fs_os::OsDisk;
 use crate::options::DEFAULT_FILE_MODE;
 use crate::segment_file::LOG_AT;
@@ -34,7 +35,6 @@ pub(crate) struct Controls {
     holds_zeros: AtomicBool,
     has_held_zeros: AtomicBool,
     overwrites_in_place: bool,
-    boot: BootId,
     memory: TempDir,
     /// No file or folder can be opened: no descriptor is left.
     is_exhausted: AtomicBool,
@@ -173,7 +173,7 @@ pub(crate) struct TestDisk {
 }
 
 impl TestDisk {
-    pub(crate) fn new(overwrites_in_place: bool, boot: u8) -> TestDisk {
+    pub(crate) fn new(overwrites_in_place: bool) -> TestDisk {
         let controls = Controls {
             is_full: AtomicBool::new(false),
             frees_by_removal: AtomicBool::new(false),
@@ -187,7 +187,6 @@ impl TestDisk {
             is_exhausted: AtomicBool::new(false),
             opens_before_a_lack: AtomicU64::new(u64::MAX),
             unreadable: Mutex::default(),
-            boot: [boot; 16],
             memory: tempfile::tempdir().unwrap(),
         };
         TestDisk { controls: Arc::new(controls) }
@@ -226,10 +225,6 @@ impl Disk for TestDisk {
         let controls = Arc::clone(&self.controls);
         let folder = TestFolder { folder, is_memory: true, controls };
         Ok(Some((path.to_path_buf(), Arc::new(folder))))
-    }
-
-    fn boot_id(&self) -> Option<BootId> {
-        Some(self.controls.boot)
     }
 }
 
@@ -332,6 +327,10 @@ impl DiskFile for TestFile {
 
     fn len(&self) -> io::Result<u64> {
         self.file.len()
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        self.file.identity()
     }
 
     fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {

@@ -252,10 +252,6 @@ impl Store for FaultyStore {
         self.inner.resume_epoch(epoch, end)
     }
 
-    fn was_rebooted(&self) -> bool {
-        self.inner.was_rebooted()
-    }
-
     fn move_tail(
         &self,
         epoch: &Epoch,

@@ -5,7 +5,7 @@
 //! also one that fails, rolls them anew: buffer, policy, spares, padding, zero filling, what is
 //! verified. So a life finds what another kind of life left. It shares no line with that harness,
 //! neither history nor oracle: what one of them takes for granted, the other one may see. The disk
-//! (in place or not, with a boot id or not, powersafe or not, how it fails) and the segment size are
+//! (in place or not, powersafe or not, how it fails) and the segment size are
 //! the log's.
 //!
 //! `PALISADE_FIRST_SEED`, `PALISADE_SEEDS` and `PALISADE_SECONDS` say which seeds are run;

@@ -18,7 +18,6 @@ const DAY: Duration = Duration::from_secs(86_400);
 pub(crate) struct Fixed {
     pub(crate) segment_bytes: u64,
     pub(crate) in_place: bool,
-    pub(crate) boot: bool,
     pub(crate) powersafe: bool,
     pub(crate) keeps_released: bool,
     pub(crate) threads: bool,
@@ -49,7 +48,6 @@ impl Fixed {
         Fixed {
             segment_bytes: dice.pick(&[4096, 4096, 8192, 12_288, 20_480, 28_672]),
             in_place: !dice.one_in(3),
-            boot: !dice.one_in(4),
             powersafe: !dice.one_in(4),
             keeps_released: dice.one_in(3),
             threads: dice.one_in(one_in_unless("PALISADE_THREADS", 4)),
@@ -63,9 +61,6 @@ impl Fixed {
         let mut disk = SimDisk::new(seed).failing_as(self.failure);
         if !self.in_place {
             disk = disk.copy_on_write();
-        }
-        if !self.boot {
-            disk = disk.without_boot_id();
         }
         if !self.powersafe {
             disk = disk.without_powersafe_overwrite();

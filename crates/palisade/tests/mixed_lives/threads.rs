@@ -117,7 +117,7 @@ impl Run {
 
     /// Whether an append that returned while the process lived survives its death.
     fn kills_take_no_append(&self, wal: &Wal) -> bool {
-        wal.stats().appends_survive_kill && self.fixed.boot && self.fixed.in_place
+        wal.stats().appends_survive_kill && self.fixed.in_place
     }
 
     /// For two or three threads, up to `most` appends each.

@@ -419,7 +419,6 @@ fn roll_shape(dice: &mut Dice) -> Shape {
         spares: dice.below(4) as usize,
         policy: dice.pick(&policies),
         in_place: !dice.once_in(5),
-        has_boot_id: !dice.once_in(5),
         powersafe: !dice.once_in(5),
         keeps_released: dice.once_in(4),
         failure: WriteBackFailure::default(),

@@ -28,7 +28,6 @@ pub(crate) struct Shape {
     pub(crate) spares: usize,
     pub(crate) policy: SyncPolicy,
     pub(crate) in_place: bool,
-    pub(crate) has_boot_id: bool,
     pub(crate) powersafe: bool,
     pub(crate) keeps_released: bool,
     pub(crate) failure: WriteBackFailure,
@@ -56,7 +55,6 @@ impl Shape {
             spares: 2,
             policy: SyncPolicy::OnCommit,
             in_place: true,
-            has_boot_id: true,
             powersafe: true,
             keeps_released: false,
             failure: WriteBackFailure::default(),
@@ -67,9 +65,6 @@ impl Shape {
         let mut disk = SimDisk::new(seed).failing_as(self.failure);
         if !self.in_place {
             disk = disk.copy_on_write();
-        }
-        if !self.has_boot_id {
-            disk = disk.without_boot_id();
         }
         if !self.powersafe {
             disk = disk.without_powersafe_overwrite();

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use super::OsFile;
-use crate::fs::{Access, DiskFile, DiskFolder, FolderIdentity, not_a_file};
+use crate::fs::{Access, DiskFile, DiskFolder, FileIdentity, FolderIdentity, not_a_file};
 
 #[cfg(not(unix))]
 pub(super) use self::by_path::OsFolder;
@@ -23,6 +23,15 @@ pub(super) use self::unix::OsFolder;
 fn born(found: &Metadata) -> u64 {
     let since = found.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
     since.and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or(0)
+}
+
+/// What tells the file `found` from others.
+pub(super) fn identity_of_file(found: &Metadata) -> FileIdentity {
+    #[cfg(unix)]
+    let inode = std::os::unix::fs::MetadataExt::ino(found);
+    #[cfg(not(unix))]
+    let inode = 0;
+    FileIdentity { inode, born: born(found) }
 }
 
 #[cfg(unix)]

@@ -4,7 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::boot::BootId;
 use crate::fs::{Disk, DiskFolder, Kind};
 use crate::fs_os::OsDisk;
 use crate::options::DEFAULT_FILE_MODE;
@@ -45,9 +44,5 @@ impl Disk for FuzzDisk {
     fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>> {
         let folder = OsDisk.open_folder(&self.memory, DEFAULT_FILE_MODE)?;
         Ok(Some((self.memory.clone(), folder)))
-    }
-
-    fn boot_id(&self) -> Option<BootId> {
-        OsDisk.boot_id()
     }
 }

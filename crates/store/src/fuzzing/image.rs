@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Flag 1: a block was sealed again after a change. Flag 2: the log was written in the running boot,
-//! whatever boot id it has. The file `buffer` is the log buffer's, which lies in memory; it is there
+//! whichever that is. The file `buffer` is the log buffer's, which lies in memory; it is there
 //! in the running boot only.
 
 use std::fs;
@@ -96,7 +96,6 @@ impl Image {
         for copy in bytes.chunks_mut(BLOCK_BYTES) {
             let Ok(mut meta) = meta::decode(copy) else { continue };
             meta.origin.home = home;
-            meta.origin.boot = if self.is_same_boot { OsDisk.boot_id() } else { Some([0; 16]) };
             copy.copy_from_slice(&meta::encode(&meta));
             if newest.as_ref().is_none_or(|known| meta.generation > known.generation) {
                 newest = Some(meta);

@@ -176,7 +176,7 @@ mod tests {
             spare_segments: 1,
             zero_steps: ZeroSteps::default(),
         };
-        let test_disk = TestDisk::new(true, 1);
+        let test_disk = TestDisk::new(true);
         let disk: Arc<dyn Disk> = Arc::new(test_disk.clone());
         let folder = Folder::at(&disk, temp.path(), 0o600).unwrap();
         let segments = Segments::open(folder, shape, None).unwrap();

@@ -125,8 +125,7 @@ pub struct SimDisk {
 }
 
 impl SimDisk {
-    /// An empty disk whose decisions `seed` fixes. Overwrites are powersafe (M1) and in place,
-    /// and the system has a boot id.
+    /// An empty disk whose decisions `seed` fixes. Overwrites are powersafe (M1) and in place.
     #[must_use]
     pub fn new(seed: u64) -> SimDisk {
         SimDisk { seed, world: Arc::new(Mutex::new(World::new(seed))) }
@@ -146,13 +145,6 @@ impl SimDisk {
     #[must_use]
     pub fn copy_on_write(self) -> SimDisk {
         self.world.lock().medium.is_in_place = false;
-        self
-    }
-
-    /// The same disk on a system that cannot tell one boot from another.
-    #[must_use]
-    pub fn without_boot_id(self) -> SimDisk {
-        self.world.lock().medium.has_boot_id = false;
         self
     }
 

@@ -13,8 +13,9 @@ use parking_lot::{Mutex, MutexGuard};
 use super::fault::CallKind;
 use super::names::NodeId;
 use super::world::{MEMORY, Step, World, dead, eio, name};
-use crate::boot::BootId;
-use crate::fs::{Access, Background, Disk, DiskFile, DiskFolder, FolderIdentity, Kind, ZeroSteps};
+use crate::fs::{
+    Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
+};
 
 /// Times that a slow sync lets the other threads run.
 const SLOW_YIELDS: usize = 500;
@@ -112,10 +113,6 @@ impl Disk for Process {
         }
         let folder = OpenFolder { process: self.clone(), path: MEMORY.into() };
         Ok(Some((MEMORY.into(), Arc::new(folder))))
-    }
-
-    fn boot_id(&self) -> Option<BootId> {
-        self.world().boot_id()
     }
 
     fn random(&self) -> io::Result<u64> {
@@ -277,6 +274,12 @@ impl DiskFile for OpenFile {
         let mut world = self.world();
         world.check_alive(self.life())?;
         Ok(world.node(self.node).shown.len() as u64)
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        self.world().check_alive(self.life())?;
+        // No number is given twice.
+        Ok(FileIdentity { inode: self.node + 1, born: 0 })
     }
 
     fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {

@@ -98,10 +98,6 @@ impl Store for SimStore {
         self.files.renew_buffer(epoch, buffer_bytes, durable)
     }
 
-    fn was_rebooted(&self) -> bool {
-        self.files.was_rebooted()
-    }
-
     fn move_tail(
         &self,
         epoch: &Epoch,

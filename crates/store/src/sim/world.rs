@@ -12,7 +12,6 @@ use super::fault::{CallKind, Fault, FaultKind};
 use super::names::{Entry, Names, NodeId};
 use super::node::Node;
 use super::trace::Trace;
-use crate::boot::BootId;
 use crate::fs::Access;
 
 /// The unit in which space is given out.
@@ -30,7 +29,6 @@ const DROPS_ONE_IN: u64 = 24;
 pub(super) struct Medium {
     pub(super) is_powersafe: bool,
     pub(super) is_in_place: bool,
-    pub(super) has_boot_id: bool,
     pub(super) failure: WriteBackFailure,
     pub(super) has_memory: bool,
 }
@@ -106,7 +104,6 @@ impl World {
             medium: Medium {
                 is_powersafe: true,
                 is_in_place: true,
-                has_boot_id: true,
                 failure: WriteBackFailure::default(),
                 has_memory: true,
             },
@@ -158,10 +155,6 @@ impl World {
             next_handle: self.next_handle,
             trace: self.trace.clone(),
         }
-    }
-
-    pub(super) fn boot_id(&self) -> Option<BootId> {
-        self.medium.has_boot_id.then(|| (u128::from(self.boot) + 1).to_be_bytes())
     }
 
     pub(super) fn check_alive(&self, life: u64) -> io::Result<()> {
