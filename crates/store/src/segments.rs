@@ -313,9 +313,11 @@ impl Segments {
     /// Makes every segment, and the names, survive power loss: the folder is a copy of another one,
     /// and nobody knows whether it was synced.
     pub(crate) fn sync_all(&self) -> Result<()> {
+        // The error is reported once: the next open would not get it.
+        let what = "sync the segment of a log that was copied (copy it again before the next open)";
         for number in self.numbers()? {
             if let Some(file) = self.file_to_read(number)? {
-                file.sync().map_err(|error| self.named("sync the segment", number, error))?;
+                file.sync().map_err(|error| self.named(what, number, error))?;
             }
         }
         self.folder.sync()
