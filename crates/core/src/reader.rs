@@ -244,8 +244,8 @@ impl Records {
     /// `Truncated`: the records from here on were cut off by
     /// [`truncate_after`](crate::Wal::truncate_after) since the iterator was made.
     /// `Unsupported`: a newer version wrote a kind of record that this one does not know. `Io`:
-    /// the store could not be read. `Poisoned` or `NoSpace`, once, at the end of what could be
-    /// written, if the log could not be read further.
+    /// the store could not be read. `NoSpace`, `NoFiles` or `Poisoned`, once, at the end of what
+    /// was written: the iterator could not write what was still buffered when it was made.
     #[expect(clippy::should_implement_trait, reason = "the record borrows the read buffer")]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
         match self.advance()? {

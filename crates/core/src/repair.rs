@@ -370,10 +370,11 @@ fn check(
 
 fn ends_below(store: &Arc<dyn ReadStore>, at: Lsn, from: Lsn) -> Error {
     let text = format!(
-        "no valid record here, and LSN {from} above it was named: name this LSN, or that of a \
-         record below it"
+        "no valid record here: the log ends here, or its first bad place is here, below the LSN \
+         {from} that was named"
     );
-    Error::new(ErrorKind::OutOfRange, text).at_path(store.place()).at_lsn(at)
+    let error = Error::new(ErrorKind::OutOfRange, text).at_path(store.place()).at_lsn(at);
+    error.with_advice("name this LSN, or that of a record below it")
 }
 
 /// Counts the records at or above `from` that validate. What cannot be read is passed over.

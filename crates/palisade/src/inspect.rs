@@ -119,6 +119,9 @@ impl Inspector {
     /// what it skipped. For logs that cannot be opened; changes nothing and takes no lock. Beside a
     /// running writer a gap can be what the writer was at work on.
     ///
+    /// A `from` that is no multiple of 8 counts as the next one. One that lies within a record
+    /// shows as a gap up to the next record.
+    ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
     /// # let id = std::process::id();

@@ -82,7 +82,8 @@ impl Options {
         self
     }
 
-    /// When the log syncs by itself. Default [`SyncPolicy::OnCommit`].
+    /// When the log syncs by itself. Default [`SyncPolicy::OnCommit`]. The time of
+    /// [`SyncPolicy::Interval`] is above 0 and at most a day.
     pub fn sync_policy(mut self, policy: SyncPolicy) -> Options {
         self.log.sync_policy = policy;
         self
@@ -187,26 +188,26 @@ impl Options {
     }
 
     /// A write to the operating system begins when this many bytes are filled, without waiting
-    /// for a commit. Default 1 MiB.
+    /// for a commit. At least 1. Default 1 MiB.
     pub fn write_bytes(mut self, bytes: usize) -> Options {
         self.log.write_bytes = bytes;
         self
     }
 
     /// How long a leader waits for committers that it has just woken, in percent of a measured
-    /// sync. Default 50; 0 turns gathering off.
+    /// sync. At most 100. Default 50; 0 turns gathering off.
     pub fn gather_percent(mut self, percent: u32) -> Options {
         self.log.gather_percent = percent;
         self
     }
 
-    /// Threads and futures that may wait at one time. Default 65 536.
+    /// Threads and futures that may wait at one time, at least 1. Default 65 536.
     pub fn max_waiters(mut self, count: usize) -> Options {
         self.log.max_waiters = count;
         self
     }
 
-    /// Bytes that an iterator reads ahead. Default 256 KiB.
+    /// Bytes that an iterator reads ahead, from 4 KiB to 1 GiB. Default 256 KiB.
     pub fn read_ahead_bytes(mut self, bytes: usize) -> Options {
         self.log.read_ahead_bytes = bytes;
         self

@@ -267,10 +267,15 @@ impl ArchiveReader {
     /// Finds archived segments in the folder `path`.
     ///
     /// # Errors
-    /// `NotFound`: there are none. `Corrupt`: the lowest one's header does not validate.
+    /// `NotFound`: there are none, or no folder. `Corrupt`: the lowest one's header does not
+    /// validate.
     /// `Unsupported`: a later version of Palisade wrote it. `PermissionDenied`, `Io`.
     pub fn open(path: impl AsRef<Path>) -> Result<ArchiveReader> {
         let folder = path.as_ref();
+        if fs::metadata(folder).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            let text = "the archive's folder does not exist";
+            return Err(Error::new(ErrorKind::NotFound, text).at_path(folder));
+        }
         let lowest = segment_numbers(folder)?.first().copied().ok_or_else(|| none(folder))?;
         let (uuid, segment_bytes) = log_of(folder, lowest)?.ok_or_else(|| none(folder))?;
         let state = State {

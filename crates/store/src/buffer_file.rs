@@ -340,6 +340,29 @@ pub(crate) fn noted(memory: &Folder, uuid: Uuid, name: BufferName) -> Result<Lsn
     Ok(if written < Lsn::LIMIT { written } else { Lsn::ZERO })
 }
 
+/// Whether the buffer `name` can be that of the log `uuid` in the folder `home`: not if the file is
+/// missing, or names another folder. A file that this process may not read can be. Changes nothing.
+pub(crate) fn may_be_of(
+    memory: &Folder,
+    uuid: Uuid,
+    home: FolderIdentity,
+    name: BufferName,
+) -> Result<bool> {
+    let name = file_name(uuid, name);
+    let file = match memory.open_if_there(&name, Access::Read) {
+        Ok(Some(file)) => file,
+        Ok(None) => return Ok(false),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    let mut block = [0; BLOCK_BYTES];
+    let len = read_full(file.as_ref(), 0, &mut block)
+        .map_err(|error| memory.error("read the log buffer's file", &name, error))?;
+    let header = decode_header(&block[..len]);
+    // A writer may be in the middle of writing the block: what does not validate says nothing.
+    Ok(header.map_or(true, |header| header.uuid == uuid && header.home == home))
+}
+
 /// The mark that was written last.
 fn newest_mark(slots: &[u8]) -> Option<Mark> {
     let marks = slots.chunks_exact(SLOT_STRIDE).filter_map(decode_slot);

@@ -42,7 +42,7 @@ use palisade_core::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result, Uuid, chec
 
 use crate::block::{BLOCK_BYTES, Block, Fault, Magic, Reader, Writer};
 use crate::buffer_file::BufferName;
-use crate::folder::{Folder, META, META_TEMP};
+use crate::folder::{Folder, META, META_TEMP, is_segment_name};
 use crate::fs::{Access, DiskFile, FileIdentity, FolderIdentity, read_full, write_bytes};
 
 const MAGIC: Magic = *b"PALIMETA";
@@ -62,6 +62,11 @@ const MAX_EPOCHS: usize = (BLOCK_BYTES - LIST_AT - 8) / 32;
 /// How often a reader beside a writer looks again when it finds no whole copy: it may have met
 /// each of them in the middle of a write.
 const LOOKS: usize = 3;
+
+/// What to do about a log whose meta file is missing or damaged.
+pub(crate) const LOST_META: &str = "nothing was changed; put the file `meta` back from a backup, \
+     or read the records with `palisade dump` or `palisade salvage` and append them to a new log, \
+     which gives them new LSNs";
 
 /// Where the log was written last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -232,10 +237,12 @@ fn choose(folder: &Folder, copies: [Copy; 2]) -> Result<Meta> {
     }
     if faults().all(|fault| *fault == Fault::Foreign) {
         let text = "the file `meta` is none of Palisade's: it does not begin with its mark";
-        return Err(refuse(folder, ErrorKind::Foreign, text));
+        let error = refuse(folder, ErrorKind::Foreign, text);
+        let is_log = folder.names()?.iter().any(|name| is_segment_name(name));
+        return Err(if is_log { error.with_advice(LOST_META) } else { error });
     }
     let text = "neither copy of the log's state in the meta file validates; one should";
-    Err(refuse(folder, ErrorKind::Corrupt, text))
+    Err(refuse(folder, ErrorKind::Corrupt, text).with_advice(LOST_META))
 }
 
 fn refuse(folder: &Folder, kind: ErrorKind, text: &str) -> Error {

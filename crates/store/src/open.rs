@@ -198,14 +198,15 @@ fn look(folder: &Folder, options: &FileOptions) -> Result<Option<Meta>> {
             return look(folder, options);
         }
         if let Some(name) = names.iter().find(|name| ![LOCK, META_TEMP].contains(&name.as_str())) {
-            let text = match names.iter().find(|name| is_segment_name(name)) {
-                Some(segment) => format!(
-                    "the folder holds `{segment}` and no `{META}`: a log that has lost its state, \
-                     or a copy that is not complete"
-                ),
-                None => format!("the folder holds `{name}` and no log"),
+            let refuse = |text| Error::new(ErrorKind::Foreign, text).at_path(folder.path());
+            let Some(segment) = names.iter().find(|name| is_segment_name(name)) else {
+                return Err(refuse(format!("the folder holds `{name}` and no log")));
             };
-            return Err(Error::new(ErrorKind::Foreign, text).at_path(folder.path()));
+            let text = format!(
+                "the folder holds `{segment}` and no `{META}`: a log that has lost its state, an \
+                 archive, or a copy that is not complete"
+            );
+            return Err(refuse(text).with_advice(meta::LOST_META));
         }
         if options.mode == OpenMode::MustExist {
             return Err(no_log(folder));

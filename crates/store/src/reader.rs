@@ -29,6 +29,9 @@ pub enum BufferPlace {
     Marks(PathBuf),
     /// In this file in memory of the operating system: an append outlives the process.
     Memory(PathBuf),
+    /// Nowhere: the file that the meta file names is gone, or belongs to a log in another folder,
+    /// of which this one is a copy.
+    Gone,
 }
 
 /// A log in a folder, for reading only: takes no lock that a writer would notice, never writes,
@@ -91,16 +94,19 @@ impl FileReader {
     /// or damaged. `Unsupported`, `NoFiles`, `PermissionDenied`, `Io`: it cannot be read.
     pub fn buffer(&self) -> Result<BufferPlace> {
         let meta = self.meta()?;
+        if meta.state.clean {
+            return Ok(BufferPlace::None);
+        }
         let folder = Folder::memory(self.folder.shared_disk())?;
         let (Some(buffer), Some(folder)) = (meta.origin.buffer, folder) else {
             return Ok(BufferPlace::Heap);
         };
+        let home = self.folder.handle().identity();
+        if !buffer_file::may_be_of(&folder, self.uuid, home, buffer.name)? {
+            return Ok(BufferPlace::Gone);
+        }
         let path = folder.path().join(buffer_file::file_name(self.uuid, buffer.name));
-        Ok(match (meta.state.clean, buffer.has_ring) {
-            (true, _) => BufferPlace::None,
-            (false, true) => BufferPlace::Memory(path),
-            (false, false) => BufferPlace::Marks(path),
-        })
+        Ok(if buffer.has_ring { BufferPlace::Memory(path) } else { BufferPlace::Marks(path) })
     }
 
     pub(crate) fn folder(&self) -> &Folder {
@@ -110,8 +116,9 @@ impl FileReader {
     pub(crate) fn meta(&self) -> Result<Meta> {
         let found = meta::read(&self.folder)?;
         let gone = || {
-            let text = "the meta file has been removed";
-            Error::new(ErrorKind::NotFound, text).at_path(self.folder.path())
+            let text = "the log has lost its meta file";
+            let error = Error::new(ErrorKind::NotFound, text).at_path(self.folder.path());
+            error.with_advice(meta::LOST_META)
         };
         found.ok_or_else(gone)
     }

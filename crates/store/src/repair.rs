@@ -258,8 +258,9 @@ fn check_holds_only(folder: &Folder, made: &[String]) -> Result<()> {
     if folder.names()?.iter().all(|name| made.contains(name)) {
         return Ok(());
     }
-    let text = "the folder is not empty; expected one that is missing or empty";
-    Err(Error::new(ErrorKind::InvalidArgument, text).at_path(folder.path()))
+    let text = "the folder for the copy is not empty";
+    let error = Error::new(ErrorKind::InvalidArgument, text).at_path(folder.path());
+    Err(error.with_advice("name one that is missing or empty"))
 }
 
 /// Takes the damaged log's lock, shared. `None` where it has no lock file, which an open would make.

@@ -225,7 +225,13 @@ impl Segments {
     /// Refuses to go on in a folder that was moved, removed or replaced, for good: nothing more is
     /// acknowledged that the next open would not find.
     pub(crate) fn check_in_place(&self) -> Result<()> {
-        self.folder.check_in_place().inspect_err(|error| self.fail(error.clone()))
+        let advise = |error: Error| {
+            error.with_advice(
+                "drop all handles and open the folder where it lies now, with must_exist(true): an \
+                 open of the old path would make an empty log",
+            )
+        };
+        self.folder.check_in_place().map_err(advise).inspect_err(|error| self.fail(error.clone()))
     }
 
     /// Refuses to make or to go on with segments that this process may not write to their ends.

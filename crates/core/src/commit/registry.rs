@@ -141,7 +141,8 @@ impl Registry {
     pub(crate) fn check_room(&self) -> Result<()> {
         if self.free.is_empty() && self.entries.len() >= self.max_waiters {
             let message = format!("{} threads and futures wait already", self.max_waiters);
-            return Err(Error::new(ErrorKind::InvalidArgument, message + "; raise max_waiters"));
+            let refused = Error::new(ErrorKind::InvalidArgument, message);
+            return Err(refused.with_advice("raise max_waiters, or wait again later"));
         }
         Ok(())
     }

@@ -89,7 +89,7 @@ enum Step {
 }
 
 impl Salvage {
-    /// Begins at `from`, or at the head.
+    /// Begins at the next place at or above `from`, or above the head, where a frame can begin.
     pub(crate) fn new(
         store: &Arc<dyn ReadStore>,
         from: Option<Lsn>,
@@ -97,7 +97,9 @@ impl Salvage {
     ) -> Result<Salvage> {
         let found = Found::list(store.as_ref())?;
         let state = &found.state;
+        // The search goes from one place where a frame can begin to the next.
         let from = from.unwrap_or(state.head).max(state.head);
+        let from = from.as_u64().checked_next_multiple_of(ALIGN_BYTES).map_or(from, Lsn::new);
         let dead = found.dead_ranges();
         Ok(Salvage {
             reader: FrameReader::new(Arc::clone(store), state.segment_bytes, read_ahead_bytes),

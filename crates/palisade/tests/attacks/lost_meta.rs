@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use palisade::inspect::{Inspector, Outcome, Salvaged};
-use palisade::{BufferKind, ErrorKind, Lsn, Options};
+use palisade::{BufferKind, Error, ErrorKind, Lsn, Options, Repair};
 
 use crate::content::{number_of, numbers, record};
 use crate::folder::{copy_as_killed, flip, folder, small, snapshot};
@@ -70,6 +70,17 @@ fn salvaged(log: &Inspector) -> (Vec<u64>, usize) {
     (found, gaps)
 }
 
+/// No repair and no other folder brings such a log back.
+fn assert_says_what_is_left(error: &Error) {
+    let text = error.to_string();
+    for part in ["nothing was changed", "from a backup", "`palisade dump`", "a new log"] {
+        assert!(text.contains(part), "`{part}` is not in {text}");
+    }
+    for part in ["name an empty folder", "palisade repair", "verify --deep", "is mounted"] {
+        assert!(!text.contains(part), "`{part}` is in {text}");
+    }
+}
+
 /// Attacks: reading needs no more than the headers of segments.
 #[test]
 fn a_log_without_its_meta_file_can_be_read_and_not_opened() {
@@ -79,7 +90,10 @@ fn a_log_without_its_meta_file_can_be_read_and_not_opened() {
         let (_copy, copy) = copy_as_killed(&path);
         lose(&copy.join("meta"));
         let before = snapshot(&copy);
-        assert_eq!(options().open(&copy).unwrap_err().kind(), kind);
+        let error = options().open(&copy).unwrap_err();
+        assert_eq!(error.kind(), kind);
+        assert_says_what_is_left(&error);
+        assert_says_what_is_left(&Repair::plan(&copy, head, &mut |_| {}).unwrap_err());
         let log = Inspector::open(&copy).unwrap();
         assert!(log.has_rebuilt_state() && !log.has_writer().unwrap());
         let rebuilt = log.state().unwrap();

@@ -158,6 +158,8 @@ fn an_archive_that_cannot_be_there_is_refused() {
         let error = Archive::open(&path).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
     }
+    let missing = ArchiveReader::open(dir.path().join("missing")).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound, "{missing}");
 }
 
 /// A copy would take the place of what it is made of, and then be freed.

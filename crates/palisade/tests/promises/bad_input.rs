@@ -176,6 +176,12 @@ fn a_foreign_folder_is_refused_and_left_as_it_is() {
         fs::write(path.join(name), "precious").unwrap();
         for options in [small(), small().must_exist(true), small().create_new(true)] {
             let error = refused(&options, &path);
+            if name.starts_with("segment-") {
+                // It may be a log that has lost its state: no other folder helps then.
+                assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
+                assert!(error.to_string().contains("put the file `meta` back"), "{error}");
+                continue;
+            }
             assert_tells(&error, ErrorKind::Foreign, &[name, text(&path)]);
         }
     }

@@ -114,6 +114,10 @@ fn a_callback_that_fails_keeps_its_segment_and_all_above() {
         let head = first_of(&lsns, 7);
         let error = wal.truncate_before(head).unwrap_err();
         assert_eq!((error.kind(), error.segment()), (ErrorKind::Locked, Some(3)), "{error}");
+        for part in ["the callback for released segments failed", "the head has moved", "truncate"]
+        {
+            assert!(error.to_string().contains(part), "{error}");
+        }
         assert_eq!(wal.head_lsn(), head);
         assert_eq!(noted.numbers(), [0, 1, 2]);
         assert!(!segment(&path, 2).exists());

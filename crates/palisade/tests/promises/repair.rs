@@ -361,14 +361,15 @@ fn a_repair_gives_up_what_only_the_buffer_held() {
     let lsns: Vec<Lsn> = (0..10_u8).map(|n| wal.commit(&[n; 100]).unwrap()).collect();
     let last = wal.append(b"in the buffer").unwrap().lsn();
     assert!(wal.written_lsn() <= last);
-    let (_copy, path) = copy_as_killed(&path);
-    let (file, at) = place_of(&path, lsns[5], SEGMENT_BYTES);
-    flip(&file, at + 40);
-    refused(&small(), &path, ErrorKind::Corrupt);
     let buffer = match Inspector::open(&path).unwrap().buffer().unwrap() {
         BufferPlace::Memory(buffer) => buffer,
         other => panic!("{other:?}"),
     };
+    let (_copy, path) = copy_as_killed(&path);
+    let (file, at) = place_of(&path, lsns[5], SEGMENT_BYTES);
+    flip(&file, at + 40);
+    refused(&small(), &path, ErrorKind::Corrupt);
+    assert_eq!(Inspector::open(&path).unwrap().buffer().unwrap(), BufferPlace::Gone);
     let before = fs::read(&buffer).unwrap();
     let (_dir, into, report) = repaired(&path, lsns[5]);
     assert!(fs::read(&buffer).unwrap() == before, "the log buffer is as it was");

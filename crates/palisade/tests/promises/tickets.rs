@@ -148,6 +148,8 @@ fn one_waiter_too_many_is_refused_and_disturbs_no_other() {
             let error = wal.commit(b"one too many").unwrap_err();
             assert!(error.to_string().contains("raise max_waiters"), "{error}");
             let appended = error.appended_lsn().expect("only the wait is refused");
+            let again = format!("appended at LSN {appended}: do not append it again");
+            assert!(error.to_string().contains(&again), "{error}");
             assert_eq!(wal.get(appended).unwrap().data(), b"one too many");
             store.set(Op::Sync, Fault::None);
         });

@@ -84,6 +84,10 @@ impl ReleasedSegment<'_> {
     }
 }
 
+const CALLBACK_FAILED: &str = "the head has moved, but this segment and all above it stay \
+     in the log until the callback takes them: correct the cause, then truncate again, also at the \
+     same LSN";
+
 struct LogBytes<'a> {
     file: &'a SegmentFile,
     at: u64,
@@ -149,13 +153,22 @@ impl Segments {
                 format!("the header of a segment that is released does not validate: {text}");
             self.located(Error::new(ErrorKind::Corrupt, text), number)
         })?;
-        callback.released(&ReleasedSegment {
+        let released = callback.released(&ReleasedSegment {
             uuid: self.shape.uuid,
             segment_bytes: self.shape.segment_bytes,
             header,
             end,
             block,
             file: &file,
+        });
+        released.map_err(|error| {
+            let what = "the callback for released segments failed";
+            let failed = Error::new(error.kind(), what).with_advice(CALLBACK_FAILED);
+            let failed = match error.path() {
+                Some(path) => failed.at_path(path),
+                None => failed,
+            };
+            failed.with_source(error)
         })
     }
 
