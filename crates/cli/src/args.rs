@@ -26,7 +26,7 @@ Examples:
 
 Exit codes:
   0  done; for demo: the check held; for verify: clean
-  1  demo: the check did not hold; verify: a torn tail, which the next open cuts off
+  1  demo: the check did not hold; verify: not closed cleanly; the next open cuts a torn tail off
   2  wrong usage; or acknowledged data is damaged or missing
   3  input or output failed, or there is no log that can be read";
 
@@ -69,10 +69,14 @@ Examples:
 
 Checks every checksum and says how the log ends. With --deep it reads segments in parallel and goes
 on behind damage, so that it names a bad place of each damaged segment. Reads only; works beside a
-running writer, whose unfinished tail is no fault.
+running writer, whose unfinished tail is no fault. It does not read the log buffer: records that
+only the buffer holds are not counted, and the next open recovers them.
 
-Exit codes: 0 clean, 1 a torn tail (the next open cuts it off), 2 corrupt (or wrong usage), 3 input
-or output failed.";
+A folder that an `Archive` wrote has no file `meta`, so it is called corrupt: read it with
+`palisade dump`.
+
+Exit codes: 0 clean, 1 not closed cleanly (the next open cuts a torn tail off), 2 corrupt (or wrong
+usage), 3 input or output failed.";
 
 const SALVAGE_EXAMPLES: &str = "\
 Examples:
@@ -81,7 +85,8 @@ Examples:
 
 Prints every record that still validates, also of a log that cannot be opened, and on standard error
 the gaps between them. Reads only. Records that only the log buffer holds are not seen. Beside a
-running writer a gap can be what the writer was at work on: recycled since, or not written yet.
+running writer a gap can be what the writer was at work on: recycled since, or not written yet. If
+--from lies within a record, the rest of that record shows as a gap.
 
 Exit codes: 0 no gap, 2 gaps (or wrong usage), 3 input or output failed.";
 
@@ -95,7 +100,8 @@ or the LSN of a record below it. `palisade verify --deep` names the first bad pl
 with an LSN above it. Everything from there on is given up, with records that only the log buffer
 holds. Nothing is written to the damaged log; an open of it meanwhile fails (locked).
 
-DIR must be missing or empty and lie outside of the log. Every record is checked before it is copied.
+The folder of --into must be missing or empty and lie outside of the log. Every record is checked
+before it is copied.
 The new log has the LSNs and the identity of the old one, and never uses an LSN again: move it to
 where the old one lay, and open it. A repair that was killed leaves a folder without a file `meta`,
 which opens as no log: remove it, and repair again.

@@ -63,6 +63,7 @@ fn buffer_place(place: &BufferPlace) -> String {
     const LOST: &str = "on the heap: appends do not survive the death of the process, commits do";
     match place {
         BufferPlace::None => "none: the log was closed".into(),
+        BufferPlace::Gone => "none: it is gone, or of another folder: a copy has no buffer".into(),
         BufferPlace::Memory(path) => {
             format!("{}: appends survive the death of the process", path.display())
         }

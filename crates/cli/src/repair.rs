@@ -1,9 +1,10 @@
 //! `palisade repair`: copies what lies below the damage into a new log.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use palisade::{Repair, RepairProgress, RepairReport, RepairStep};
+use palisade::{Error, ErrorKind, Repair, RepairProgress, RepairReport, RepairStep};
 
 use crate::args::RepairArgs;
 use crate::exit::Failure;
@@ -13,6 +14,9 @@ use crate::exit::Failure;
 /// # Errors
 /// Those of reading the log, of writing the copy, and of `out`.
 pub(crate) fn run(args: &RepairArgs, out: &mut impl Write) -> Result<(), Failure> {
+    if let Some(into) = args.into.as_deref().filter(|_| !args.dry_run) {
+        check_empty(into)?;
+    }
     let progress = Progress::new();
     let repair = Repair::plan(&args.dir, args.from, &mut |step| progress.show(step));
     drop(progress);
@@ -33,6 +37,19 @@ pub(crate) fn run(args: &RepairArgs, out: &mut impl Write) -> Result<(), Failure
         report.base
     )
     .map_err(Failure::output)
+}
+
+/// Refuses a folder for the copy that is not empty, before the log is read. The copy looks again.
+fn check_empty(into: &Path) -> Result<(), Failure> {
+    match into.read_dir().map(|mut entries| entries.next().is_some()) {
+        Ok(true) => {
+            let text = "the folder for the copy (--into) is not empty";
+            let error = Error::new(ErrorKind::InvalidArgument, text).at_path(into);
+            Err(error.with_advice("name one that is missing or empty").into())
+        }
+        // What is wrong with the path, if anything is, the copy says.
+        _ => Ok(()),
+    }
 }
 
 fn announce(out: &mut impl Write, args: &RepairArgs, report: &RepairReport) -> io::Result<()> {

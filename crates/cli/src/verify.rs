@@ -1,6 +1,7 @@
 //! `palisade verify`: checks every checksum and says how the log ends.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use palisade::inspect::{Inspector, Outcome, Verdict};
 
@@ -18,7 +19,11 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut impl Write) -> Result<Exit, Failu
     let log = Inspector::open(&args.dir)?;
     let verdict =
         if args.deep { log.verify_deep(usize::from(args.threads))? } else { log.verify()? };
-    match print(out, &verdict) {
+    let printed = print(out, &verdict).and_then(|()| {
+        let is_rebuilt = log.has_rebuilt_state();
+        advise(out, &args.dir, &verdict, is_rebuilt)
+    });
+    match printed {
         // The verdict counts, whether anybody reads it or not.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         other => other.map_err(Failure::output)?,
@@ -39,6 +44,10 @@ fn print(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
         Outcome::Clean => "clean",
         Outcome::Unfinished => {
             "clean so far: a writer is running, and its unfinished tail is no fault"
+        }
+        Outcome::TornTail if verdict.torn_bytes == 0 && verdict.why.is_none() => {
+            "not closed cleanly; nothing is torn; records that only the log buffer holds are not \
+             counted"
         }
         Outcome::TornTail => "torn tail: a crash left it; the next open cuts it off",
         Outcome::Corrupt => "corrupt: acknowledged data is damaged or missing",
@@ -61,6 +70,39 @@ fn print(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
     }
     if let Some(more) = verdict.bad_places.len().checked_sub(NAMED_PLACES).filter(|n| *n > 0) {
         writeln!(out, "bad        and in {more} more segments")?;
+    }
+    Ok(())
+}
+
+/// Prints what to do about a log that is corrupt.
+fn advise(out: &mut impl Write, dir: &Path, verdict: &Verdict, is_rebuilt: bool) -> io::Result<()> {
+    let dir = dir.display();
+    match (verdict.outcome, verdict.bad_places.first()) {
+        (Outcome::Corrupt, _) if is_rebuilt => {
+            writeln!(
+                out,
+                "next       nothing was changed; put the file `meta` back from a backup, or read \
+                 the records with `palisade dump {dir}` or `palisade salvage {dir}` and append \
+                 them to a new log, which gives them new LSNs; if the folder is an archive, it \
+                 needs no `meta`: read it with `palisade dump {dir}`"
+            )?;
+        }
+        (Outcome::Corrupt, Some(bad)) => {
+            let from = bad.lsn;
+            writeln!(
+                out,
+                "next       restore the log from a replica or backup; or see what a repair would \
+                 keep: `palisade repair {dir} --from {from} --dry-run`"
+            )?;
+        }
+        (Outcome::Corrupt, None) => {
+            writeln!(
+                out,
+                "next       restore the log from a replica or backup; `palisade salvage {dir}` \
+                 prints what still validates"
+            )?;
+        }
+        _ => {}
     }
     out.flush()
 }

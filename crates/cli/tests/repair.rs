@@ -95,6 +95,8 @@ fn deep_verification_names_each_damaged_segment_and_changes_nothing() {
         assert!(
             text.starts_with("corrupt") && text.contains(&format!("end        LSN {}", lsns[100]))
         );
+        let next = format!("`palisade repair {} --from {} --dry-run`", text_of(&dir), lsns[100]);
+        assert!(text.contains(&next) && !text.contains("verify --deep"), "{text}");
         for index in [100, 500, 900] {
             assert!(text.contains(&format!("bad        LSN {} ", lsns[index])), "{text}");
         }
@@ -131,6 +133,9 @@ fn a_repair_copies_what_lies_below_the_damage_and_changes_nothing_of_the_log() {
     let later = wal.commit(b"later").unwrap();
     assert!(out(&done).contains(&format!("appends go on at LSN {later}")), "{}", out(&done));
     assert!(later > lsns[999]);
+    wal.close().unwrap();
+    let info = out(&palisade(&["info", text_of(&into)]));
+    assert!(info.contains("none: the log was closed"), "{info}");
 }
 
 #[test]
@@ -156,6 +161,8 @@ fn a_repair_that_names_the_wrong_place_is_refused() {
     let at = format!("(LSN {})", lsns[500]);
     for flags in [&flags[..], &["--dry-run"]] {
         refused(&repair(&dir, lsns[501], flags), 2, &at, &dir, &before);
+        let advice = "; name this LSN, or that of a record below it";
+        refused(&repair(&dir, lsns[501], flags), 2, advice, &dir, &before);
         refused(&repair(&dir, lsns[499].plus(8), flags), 2, "no record begins", &dir, &before);
     }
     refused(&repair(&dir, lsns[500], &[]), 2, "--into", &dir, &before);
@@ -175,12 +182,14 @@ fn a_folder_that_a_copy_must_not_go_to_is_refused() {
     let cases = [
         (&full, 2, "not empty"),
         (&inside, 2, "lies in the log's folder"),
-        (&dir, 2, "lies in the log's folder"),
+        (&dir, 2, "not empty"),
         (&orphan, 3, "nowhere"),
     ];
     for (into, exit, part) in cases {
         let output = repair(&dir, lsns[500], &["--into", text_of(into)]);
         refused(&output, exit, part, &dir, &before);
+        let is_early = part == "not empty";
+        assert_eq!(out(&output).is_empty(), is_early, "what is kept is not announced: {output:?}");
     }
     assert_eq!(fs::read(full.join("letter")).unwrap(), b"mine");
 }
@@ -251,6 +260,13 @@ fn salvage_prints_what_validates_and_names_the_gaps() {
     let from = lsns[500].to_string();
     let output = palisade(&["salvage", text_of(&dir), "--from", &from]);
     assert_eq!(out(&output).lines().count(), 499);
+    // Within the record: the rest of it is a gap, and no other record is passed over.
+    for within in [lsns[500].plus(1), lsns[500].plus(8)] {
+        let output = palisade(&["salvage", text_of(&dir), "--from", &within.to_string()]);
+        assert_eq!(out(&output).lines().count(), 499, "{}", err(&output));
+        let gap = format!("gap: LSN {} to {}\n", lsns[500].plus(8), lsns[501]);
+        assert_eq!(err(&output), gap);
+    }
     assert!(snapshot(&dir) == before);
 }
 

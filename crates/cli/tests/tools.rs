@@ -203,6 +203,43 @@ fn a_torn_tail_is_told_from_corruption() {
 }
 
 #[test]
+fn a_log_without_a_torn_tail_that_was_not_closed_is_called_just_that() {
+    let folder = folder();
+    let wal = options().open(folder.path()).unwrap();
+    wal.commit(b"durable").unwrap();
+    drop(wal);
+    let verified = palisade(folder.path(), &["verify"]);
+    assert_eq!(code(&verified), 1, "{verified:?}");
+    let verdict = text(&verified.stdout);
+    assert!(verdict.starts_with("not closed cleanly; nothing is torn"), "{verdict}");
+    assert!(verdict.contains("torn       0 bytes"), "{verdict}");
+}
+
+#[test]
+fn info_names_the_log_buffer_for_the_folder_that_it_belongs_to_alone() {
+    let folder = folder();
+    let [log, copy] = ["log", "copy"].map(|name| folder.path().join(name));
+    let wal = options().open(&log).unwrap();
+    wal.commit(b"record").unwrap();
+    if !wal.stats().appends_survive_kill {
+        return; // No memory of the operating system for a buffer here.
+    }
+    drop(wal);
+    fs::create_dir(&copy).unwrap();
+    for entry in fs::read_dir(&log).unwrap().map(Result::unwrap) {
+        fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    let buffer = |dir: &Path| {
+        let info = text(&palisade(dir, &["info"]).stdout);
+        info.lines().find(|line| line.starts_with("buffer ")).unwrap().to_owned()
+    };
+    assert!(buffer(&log).contains("/palisade-"), "{}", buffer(&log));
+    assert!(buffer(&copy).contains("of another folder: a copy has no buffer"), "{}", buffer(&copy));
+    options().open(&log).unwrap().close().unwrap();
+    assert!(buffer(&log).contains("none: the log was closed"), "{}", buffer(&log));
+}
+
+#[test]
 fn damage_to_what_was_acknowledged_is_corruption() {
     let folder = folder();
     let lsns = write(folder.path());
