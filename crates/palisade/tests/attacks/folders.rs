@@ -201,7 +201,8 @@ fn a_folder_that_is_gone_is_noticed() {
     let moved = dir.path().join("moved");
     let acknowledged = is_noticed(&path, || fs::rename(&path, &moved).unwrap());
     holds(&moved, acknowledged);
-    is_noticed(&path, || fs::remove_dir_all(&path).unwrap());
+    // The preparer may make a file while the others are removed.
+    is_noticed(&path, || while fs::remove_dir_all(&path).is_err() {});
 }
 
 /// Attacks: states are saved and segments freed in the log's own folder only, or not at all.
