@@ -1,8 +1,8 @@
 //! The `palisade` command: shows that the log keeps its promise, and looks into logs.
 //!
 //! `demo` kills a writing process and checks what comes back; `info`, `dump`, `verify` and
-//! `salvage` read a log without changing it, beside a running writer, too; `repair` copies what lies
-//! below damage into a new log; `doctor` measures what a sync costs in a folder.
+//! `salvage` read a log without changing it, beside a running writer, too; `repair` copies what
+//! lies below damage into a new log; `doctor` measures what a sync costs in a folder.
 
 mod args;
 mod demo;

@@ -1,5 +1,5 @@
-//! `verify --deep`, `salvage` and `repair` on damaged logs: they change nothing, and nothing is given
-//! up that was not named.
+//! `verify --deep`, `salvage` and `repair` on damaged logs: they change nothing, and nothing is
+//! given up that was not named.
 
 use std::collections::BTreeMap;
 use std::fs;

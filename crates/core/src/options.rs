@@ -44,9 +44,9 @@ pub const MAX_VERIFY_THREADS: usize = 256;
 /// What an open does about an end that is not clean.
 ///
 /// Under both policies damage to what was durable is refused ([`ErrorKind::Corrupt`]), a torn tail
-/// that nothing proves to have been durable is no damage, and an open that is refused changes nothing.
-/// [`inspect::Inspector::salvage`](crate::inspect::Inspector::salvage) reads what is left of a damaged
-/// log.
+/// that nothing proves to have been durable is no damage, and an open that is refused changes
+/// nothing. [`inspect::Inspector::salvage`](crate::inspect::Inspector::salvage) reads what is left
+/// of a damaged log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecoveryPolicy {

@@ -300,7 +300,8 @@ struct EpochStart {
     first: Option<(Lsn, Predecessor)>,
 }
 
-/// The beginnings of all epochs, in one walk over the headers: there may be as many epochs as headers.
+/// The beginnings of all epochs, in one walk over the headers: there may be as many epochs as
+/// headers.
 fn firsts_of_epochs(found: &Found) -> BTreeMap<u64, EpochStart> {
     let mut firsts = BTreeMap::new();
     for header in valid(found) {

@@ -156,8 +156,8 @@ pub enum OldBuffer {
     },
 }
 
-/// Appends log bytes to the vector: those from the first LSN on, at most up to the second, a segment
-/// end or the end of the log. Returns where they end.
+/// Appends log bytes to the vector: those from the first LSN on, at most up to the second, a
+/// segment end or the end of the log. Returns where they end.
 pub type TailSource<'a> = dyn FnMut(Lsn, Lsn, &mut Vec<u8>) -> Result<Lsn> + 'a;
 
 /// The reading half of a store: enough for recovery's decision and for tools beside a writer.
@@ -215,8 +215,8 @@ pub trait Store: ReadStore {
     /// After `Ok` the bytes survive the death of the process, but not of the operating system.
     ///
     /// # Errors
-    /// `NoSpace` if space is lacking, `NoFiles` if a file descriptor is: the log keeps the bytes and
-    /// writes the same range again later. Any other kind poisons the log.
+    /// `NoSpace` if space is lacking, `NoFiles` if a file descriptor is: the log keeps the bytes
+    /// and writes the same range again later. Any other kind poisons the log.
     fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()>;
 
     /// Makes `[from, to)` survive power loss: syncs every segment in the range, whoever wrote
@@ -241,13 +241,13 @@ pub trait Store: ReadStore {
     /// gets its number only when its header is durable.
     ///
     /// # Errors
-    /// `NoSpace` if space is lacking, `NoFiles` if a file descriptor is; nothing is lost and the call
-    /// can be made again. Any other kind poisons the log.
+    /// `NoSpace` if space is lacking, `NoFiles` if a file descriptor is; nothing is lost and the
+    /// call can be made again. Any other kind poisons the log.
     fn prepare(&self, to: Lsn) -> Result<()>;
 
     /// A hint that the tail has come to `tail`: the store may get space ready behind the
-    /// caller's back, eight segments ahead at most. Never fails; what goes wrong shows in `prepare`.
-    /// It does not block, but on a simulated disk, which may do the work at once.
+    /// caller's back, eight segments ahead at most. Never fails; what goes wrong shows in
+    /// `prepare`. It does not block, but on a simulated disk, which may do the work at once.
     fn prepare_ahead(&self, tail: Lsn);
 
     /// Saves the state: when this returns, the new one survives power loss; if it is
@@ -284,8 +284,8 @@ pub trait Store: ReadStore {
     fn begin_epoch(&self, epoch: &Epoch) -> Result<()>;
 
     /// Goes on in the epoch that `epoch` names, from `from` on: `prepared()` becomes the end of
-    /// the run of segments that begins with `from`'s, or the start of that segment if it is missing,
-    /// and `prepare` makes segments of this epoch.
+    /// the run of segments that begins with `from`'s, or the start of that segment if it is
+    /// missing, and `prepare` makes segments of this epoch.
     ///
     /// # Errors
     /// `NoSpace`, `Io`; nothing was changed.
@@ -307,12 +307,12 @@ pub trait Store: ReadStore {
 
     /// Puts the log's bytes in `[from, to)` into files in which no write or sync has failed.
     ///
-    /// Each segment of `epoch` with bytes in the range becomes a new file: the old one's bytes below
-    /// `from`, then what `source` gives. The new file is synced before it takes the segment's name,
-    /// oldest segment first, and everything survives power loss when this returns. Recovery calls it
-    /// where a write or sync of these bytes may have failed since the operating system was started:
-    /// they read right then, and neither they nor a later write to the same file need be on the
-    /// medium.
+    /// Each segment of `epoch` with bytes in the range becomes a new file: the old one's bytes
+    /// below `from`, then what `source` gives. The new file is synced before it takes the segment's
+    /// name, oldest segment first, and everything survives power loss when this returns. Recovery
+    /// calls it where a write or sync of these bytes may have failed since the operating system was
+    /// started: they read right then, and neither they nor a later write to the same file need be
+    /// on the medium.
     ///
     /// # Errors
     /// `NoSpace` or `Io`, and those of `source`. The bytes read as before.

@@ -34,8 +34,8 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// A view of the log in the folder `path`. One that has lost its meta file can be looked at, too:
-    /// see [`has_rebuilt_state`](Inspector::has_rebuilt_state).
+    /// A view of the log in the folder `path`. One that has lost its meta file can be looked at,
+    /// too: see [`has_rebuilt_state`](Inspector::has_rebuilt_state).
     ///
     /// # Errors
     /// `NotFound`, `Foreign`: there is no log. `Corrupt`: no copy of its state and no header of a
@@ -47,9 +47,9 @@ impl Inspector {
     }
 
     /// Whether the log's meta file is missing or damaged, so that its state is made up from the
-    /// headers of its segments: the head is the start of the lowest one, there is no checkpoint and no
-    /// clean end. Records that were truncated may be shown, and nothing tells where the log ended but
-    /// its records. [`Options::open`](crate::Options::open) refuses such a log.
+    /// headers of its segments: the head is the start of the lowest one, there is no checkpoint and
+    /// no clean end. Records that were truncated may be shown, and nothing tells where the log
+    /// ended but its records. [`Options::open`](crate::Options::open) refuses such a log.
     #[must_use]
     pub fn has_rebuilt_state(&self) -> bool {
         self.files.has_rebuilt_state()
@@ -83,8 +83,8 @@ impl Inspector {
     /// Where the log buffer lies.
     ///
     /// # Errors
-    /// `NotFound`, `Foreign`, `Corrupt`: the meta file, which alone names the log buffer, is missing
-    /// or damaged. `Unsupported`, `NoFiles`, `PermissionDenied`, `Io`: it cannot be read.
+    /// `NotFound`, `Foreign`, `Corrupt`: the meta file, which alone names the log buffer, is
+    /// missing or damaged. `Unsupported`, `NoFiles`, `PermissionDenied`, `Io`: it cannot be read.
     pub fn buffer(&self) -> Result<BufferPlace> {
         self.files.buffer()
     }

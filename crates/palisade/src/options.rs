@@ -124,10 +124,10 @@ impl Options {
     }
 
     /// Permissions of the files that the log makes, on Unix; elsewhere it means nothing. Default
-    /// [`DEFAULT_FILE_MODE`](crate::DEFAULT_FILE_MODE), `0o600`: only the user that the process runs
-    /// as reads and writes them. The owner's bits of the default must be among those given. A folder
-    /// that the log makes gets the same, and the right to go through it for each that may read:
-    /// `0o700` by default.
+    /// [`DEFAULT_FILE_MODE`](crate::DEFAULT_FILE_MODE), `0o600`: only the user that the process
+    /// runs as reads and writes them. The owner's bits of the default must be among those given. A
+    /// folder that the log makes gets the same, and the right to go through it for each that may
+    /// read: `0o700` by default.
     ///
     /// The process's umask takes bits away as from any file. Files and folders that are there keep
     /// what they have. Whoever may read the file `lock` can hold the log's lock.
@@ -142,7 +142,8 @@ impl Options {
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
-    /// # let folder = std::env::temp_dir().join(format!("palisade-release-{}", std::process::id()));
+    /// # let folder = std::env::temp_dir().join(format!("palisade-release-{}",
+    /// std::process::id()));
     /// # let _ = std::fs::remove_dir_all(&folder);
     /// use palisade::{Error, OnRelease, Options, ReleasedSegment, Result};
     /// use std::collections::BTreeMap;

@@ -3,21 +3,22 @@
 //! It lies in a memory file system (tmpfs), not in the log's folder, because there it has the right
 //! lifetime, that of the running kernel: it outlives the process and not the machine. No device
 //! error, full disk, copy of the folder or shutdown of the log's file system changes its bytes or
-//! takes its pages away (docs/durability.md, "The log buffer"). All of its blocks are allocated when
-//! it is made, so that touching it needs no space.
+//! takes its pages away (docs/durability.md, "The log buffer"). All of its blocks are allocated
+//! when it is made, so that touching it needs no space.
 //!
 //! ```text
 //! offset  bytes  field
 //!      0   4096  sealed block PALIRING: UUID (16), epoch (8), ring bytes (8),
 //!                device, inode and birth time of the log's folder (8 each),
 //!                length of its path (8), its path in UTF-8, or nothing
-//!   4096   2048  mark, slot 0: sequence (8), durable LSN (8), written LSN (8), CRC-32C of these (4)
-//!   6144   2048  mark, slot 1
+//!   4096   2048  mark, slot 0: sequence (8), durable LSN (8), written LSN (8), CRC-32C of these
+//!   (4) 6144   2048  mark, slot 1
 //!   8192      n  the ring
 //! ```
 //!
-//! The slots are written in turn, so that a write cut short leaves the other. A file is named by the
-//! log's UUID and a number that its meta file has. A process locks the file for as long as it uses it.
+//! The slots are written in turn, so that a write cut short leaves the other. A file is named by
+//! the log's UUID and a number that its meta file has. A process locks the file for as long as it
+//! uses it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -206,8 +207,8 @@ pub(crate) fn read_old(
 }
 
 /// Removes files that nobody uses and nobody will: those of this log that are not `kept`, which a
-/// process that died while it opened the log left; and of other logs those without a ring, if there is
-/// no folder any more where theirs was. Of many it looks at some.
+/// process that died while it opened the log left; and of other logs those without a ring, if there
+/// is no folder any more where theirs was. Of many it looks at some.
 pub(crate) fn remove_others(memory: &Folder, kept: &BufferFile) -> Result<()> {
     let own = file_name(kept.header.uuid, kept.name);
     let prefix = format!("{PREFIX}{}-", kept.header.uuid);
@@ -267,8 +268,8 @@ fn map_ring(file: &dyn DiskFile, ring_bytes: usize) -> io::Result<Memory> {
     if ring_bytes == 0 { Ok(Memory::heap(0)) } else { file.map(RING_AT, ring_bytes) }
 }
 
-/// Maps the ring of an earlier process run, after it got the blocks that it may lack: a file that was
-/// copied or written by somebody else has holes.
+/// Maps the ring of an earlier process run, after it got the blocks that it may lack: a file that
+/// was copied or written by somebody else has holes.
 fn map_old_ring(file: &dyn DiskFile, ring_bytes: usize) -> io::Result<Memory> {
     let end = (RING_AT + ring_bytes) as u64;
     if file.len()? < end {
@@ -321,8 +322,9 @@ fn encode_slot(sequence: u64, mark: Mark) -> [u8; SLOT_BYTES] {
     slot
 }
 
-/// The greatest LSN that the marks of the buffer `name` of the log `uuid` tell of, whichever boot or
-/// folder it is of: it was given out once. 0 where there is none that can be read. Changes nothing.
+/// The greatest LSN that the marks of the buffer `name` of the log `uuid` tell of, whichever boot
+/// or folder it is of: it was given out once. 0 where there is none that can be read. Changes
+/// nothing.
 pub(crate) fn noted(memory: &Folder, uuid: Uuid, name: BufferName) -> Result<Lsn> {
     let file = match memory.open_if_there(&file_name(uuid, name), Access::Read) {
         Ok(Some(file)) => file,

@@ -39,8 +39,8 @@ use crate::segments::{Segments, Shape};
 /// overwrite in place the store does neither. The log buffer lies in memory of the operating system
 /// ([`BufferKind`]).
 ///
-/// Dropping the store does what [`close`](Store::close) does. In a forked child both do nothing, and
-/// calls that change the log give [`Forked`](ErrorKind::Forked).
+/// Dropping the store does what [`close`](Store::close) does. In a forked child both do nothing,
+/// and calls that change the log give [`Forked`](ErrorKind::Forked).
 ///
 /// ```
 /// use palisade_core::store::ReadStore;

@@ -75,7 +75,8 @@ fn opening_an_empty_log_takes_few_syncs() {
     store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
     (state.epoch, state.clean) = (1, false);
     store.save_state(&state).unwrap();
-    // The folder's name 1, meta 2, segment 2, state 2; the spare and the reserve, beside all this, 4.
+    // The folder's name 1, meta 2, segment 2, state 2; the spare and the reserve, beside all this,
+    // 4.
     assert!(disk.controls.syncs() <= 11, "{}", disk.controls.syncs());
 }
 

@@ -51,7 +51,6 @@ pub(crate) enum Background {
     /// On a thread of its own.
     Thread,
     /// On the asking thread, at once.
-    #[cfg_attr(not(feature = "sim"), expect(dead_code, reason = "for simulated disks"))]
     Now,
     /// At a later request.
     #[cfg_attr(not(feature = "sim"), expect(dead_code, reason = "for simulated disks"))]
@@ -105,8 +104,8 @@ pub(crate) trait Disk: Send + Sync + fmt::Debug {
     fn open_folder(&self, path: &Path, file_mode: u32) -> io::Result<Arc<dyn DiskFolder>>;
 
     /// A folder in a memory file system, and its path: its files live as long as the operating
-    /// system runs, and take all of their space when they are allocated. `None` where there is none,
-    /// or none that this process may use.
+    /// system runs, and take all of their space when they are allocated. `None` where there is
+    /// none, or none that this process may use.
     fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>>;
 
     /// The greatest length that this process may give to a file. A write or an allocation beyond it
@@ -188,8 +187,8 @@ pub(crate) trait DiskFile: Send + Sync + fmt::Debug {
     /// Gets blocks for the first `len` bytes, where the file system can.
     fn allocate(&self, len: u64) -> io::Result<()>;
 
-    /// Gives the blocks of `len` bytes from `offset` on back, where the file system can: they read as
-    /// zeros then.
+    /// Gives the blocks of `len` bytes from `offset` on back, where the file system can: they read
+    /// as zeros then.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
     /// The file's length in bytes.

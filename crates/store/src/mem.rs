@@ -118,8 +118,8 @@ impl MemStore {
         self
     }
 
-    /// Does what the death of the process does to the log that runs on the store: another one may run
-    /// on it. What the dead one still calls is not kept away from the content.
+    /// Does what the death of the process does to the log that runs on the store: another one may
+    /// run on it. What the dead one still calls is not kept away from the content.
     pub fn kill(&self) {
         self.content.write().owner = None;
     }

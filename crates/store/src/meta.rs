@@ -34,8 +34,8 @@
 //! that failed the next one writes a new file, too.
 //!
 //! The copies lie so far apart that a medium with larger blocks than the file system's (up to
-//! 16 KiB) does not have both in one. In files of earlier builds, which are 8192 bytes long, the second one lies
-//! right behind the first.
+//! 16 KiB) does not have both in one. In files of earlier builds, which are 8192 bytes long, the
+//! second one lies right behind the first.
 
 use palisade_core::store::{EpochExtent, State};
 use palisade_core::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result, Uuid, check_segment_bytes};

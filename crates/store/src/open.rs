@@ -91,8 +91,8 @@ fn look_before_the_lock(folder: &Folder, options: &FileOptions) -> Result<()> {
     }
 }
 
-/// Finds a log that is there, for reading beside its writer. The state of one that has lost its meta
-/// file is rebuilt; the last part says so.
+/// Finds a log that is there, for reading beside its writer. The state of one that has lost its
+/// meta file is rebuilt; the last part says so.
 pub(crate) fn find_log(disk: Arc<dyn Disk>, path: &Path) -> Result<(Folder, State, bool)> {
     let options = FileOptions { mode: OpenMode::MustExist, ..FileOptions::default() };
     let Place { path, .. } = find(disk.as_ref(), path, options.mode)?;

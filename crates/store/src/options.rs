@@ -20,14 +20,15 @@ const OWNER_MODE: u32 = 0o600;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BufferKind {
-    /// As [`Mapped`](BufferKind::Mapped) where that is possible, else as [`Heap`](BufferKind::Heap).
+    /// As [`Mapped`](BufferKind::Mapped) where that is possible, else as
+    /// [`Heap`](BufferKind::Heap).
     #[default]
     Auto,
     /// The heap: what is only in the buffer dies with the process.
     Heap,
-    /// A shared mapping of a file in memory of the operating system, a tmpfs at `/dev/shm` on Linux:
-    /// what is in the buffer outlives the process, and not the operating system. An open without such
-    /// a folder gives `Unsupported`, one without room in it `NoSpace`.
+    /// A shared mapping of a file in memory of the operating system, a tmpfs at `/dev/shm` on
+    /// Linux: what is in the buffer outlives the process, and not the operating system. An open
+    /// without such a folder gives `Unsupported`, one without room in it `NoSpace`.
     ///
     /// The file takes the buffer's bytes of memory. A close removes it; a process that is killed
     /// leaves it until the log is opened again.
@@ -62,8 +63,9 @@ pub struct FileOptions {
     pub mode: OpenMode,
     /// Released segments that are kept at least, to be used again: overwriting blocks syncs faster
     /// than growing a file. Default 4. Where the log takes more between two truncations, as many as it
-    /// takes are kept, up to four times the option. The folder never grows by all of this beyond what the
-    /// log took itself, one spare, and a file `reserve`, which keeps space for an open on a full disk.
+    /// takes are kept, up to four times the option. The folder never grows by all of this beyond
+    /// what the log took itself, one spare, and a file `reserve`, which keeps space for an open on
+    /// a full disk.
     pub spare_segments: usize,
     /// Whether space is written with zeros once, ahead of the tail, by a thread of the store, so
     /// that commits touch no metadata of the file system. Default true. Turn it off where each

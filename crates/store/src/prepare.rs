@@ -54,8 +54,8 @@ struct Shared {
     next_work: AtomicU64,
     ahead: AtomicU64,
     is_stopped: AtomicBool,
-    // Of std: the thread sleeps here most of the time. A thread that sleeps in parking_lot at a fork
-    // stays in its process-wide table, which then sends threads of the child in circles.
+    // Of std: the thread sleeps here most of the time. A thread that sleeps in parking_lot at a
+    // fork stays in its process-wide table, which then sends threads of the child in circles.
     asked: StdMutex<bool>,
     woken: Condvar,
 }
@@ -214,8 +214,8 @@ impl Shared {
         let kept = prepared.and_then(|()| self.segments.keep_a_spare());
         let (_, used) = self.segments.split(tail);
         if let Err(error) = kept.and_then(|()| self.segments.keep_reserve(used)) {
-            // A shortage shows to the caller that needs the resource. Of any other error nothing more
-            // is known.
+            // A shortage shows to the caller that needs the resource. Of any other error nothing
+            // more is known.
             if !error.is_shortage() {
                 self.segments.fail(error);
             }

@@ -48,14 +48,15 @@ pub struct FileReader {
 }
 
 impl FileReader {
-    /// Finds the log in the folder `path`. One whose meta file is missing or damaged is read all the
-    /// same, as far as its segments' headers tell its state: see
+    /// Finds the log in the folder `path`. One whose meta file is missing or damaged is read all
+    /// the same, as far as its segments' headers tell its state: see
     /// [`has_rebuilt_state`](FileReader::has_rebuilt_state).
     ///
     /// # Errors
     /// `InvalidArgument` if the path is empty, `NotFound` if there is nothing, `Foreign` if
     /// there is something else, `Unsupported` if a later version of Palisade wrote it, `Corrupt`
-    /// if neither copy of the state nor any segment's header validates, `PermissionDenied` and `Io`.
+    /// if neither copy of the state nor any segment's header validates, `PermissionDenied` and
+    /// `Io`.
     pub fn open(path: impl AsRef<Path>) -> Result<FileReader> {
         FileReader::open_on(Arc::new(OsDisk), path.as_ref())
     }
@@ -90,8 +91,8 @@ impl FileReader {
     /// Where the log buffer lies.
     ///
     /// # Errors
-    /// `NotFound`, `Foreign`, `Corrupt`: the meta file, which alone names the log buffer, is missing
-    /// or damaged. `Unsupported`, `NoFiles`, `PermissionDenied`, `Io`: it cannot be read.
+    /// `NotFound`, `Foreign`, `Corrupt`: the meta file, which alone names the log buffer, is
+    /// missing or damaged. `Unsupported`, `NoFiles`, `PermissionDenied`, `Io`: it cannot be read.
     pub fn buffer(&self) -> Result<BufferPlace> {
         let meta = self.meta()?;
         if meta.state.clean {

@@ -1,5 +1,5 @@
-//! The state of a log that has lost its meta file, as far as the headers of its segments tell it: for
-//! tools that only read. An open for writing refuses such a log.
+//! The state of a log that has lost its meta file, as far as the headers of its segments tell it:
+//! for tools that only read. An open for writing refuses such a log.
 //!
 //! What only the meta file knew is gone: where the head lay within its segment, the checkpoint, the
 //! clean end, and whether there was one.

@@ -263,7 +263,8 @@ fn check_holds_only(folder: &Folder, made: &[String]) -> Result<()> {
     Err(error.with_advice("name one that is missing or empty"))
 }
 
-/// Takes the damaged log's lock, shared. `None` where it has no lock file, which an open would make.
+/// Takes the damaged log's lock, shared. `None` where it has no lock file, which an open would
+/// make.
 fn lock_out_writers(source: &FileReader) -> Result<Option<Box<dyn DiskFile>>> {
     let folder = source.folder();
     let Some(lock) = folder.open_if_there(LOCK, Access::Read)? else { return Ok(None) };

@@ -343,8 +343,8 @@ impl Segments {
         self.trust_what_was_found(&mut maker, self.split(epoch.base).0)
     }
 
-    /// Frees the segments that lie wholly in `[from, to)`. The callback gets those that hold records
-    /// first; if it fails, its segment and all above stay.
+    /// Frees the segments that lie wholly in `[from, to)`. The callback gets those that hold
+    /// records first; if it fails, its segment and all above stay.
     pub(crate) fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
         let mut numbers = self.numbers_to_change()?;
         numbers.retain(|&number| from <= self.start_of(number) && self.start_of(number + 1) <= to);

@@ -56,7 +56,8 @@ impl Controls {
         self.frees_by_removal.store(true, Ordering::SeqCst);
     }
 
-    /// From now on no file can be opened, as if the process had no descriptor left; or it can again.
+    /// From now on no file can be opened, as if the process had no descriptor left; or it can
+    /// again.
     pub(crate) fn exhaust(&self, is_exhausted: bool) {
         self.is_exhausted.store(is_exhausted, Ordering::SeqCst);
     }

@@ -1,7 +1,7 @@
 //! The records that the log must and may hold, in a file on a healthy disk.
 //!
-//! A writer thread writes each line with one call before it goes on, so the ledger survives the death
-//! of the process. The lines:
+//! A writer thread writes each line with one call before it goes on, so the ledger survives the
+//! death of the process. The lines:
 //!
 //! ```text
 //! s SESSION              an open returned Ok; the next lines are about this session

@@ -1,9 +1,9 @@
 //! The control: a log that is too simple to lose records on an honest device.
 //!
 //! The log is one file. An open writes all valid records to a fresh file, syncs it, and renames it
-//! over the old one. After any failure the log accepts nothing until it is opened again. So it never
-//! rewrites pages for which a sync failed, and never relies on pages that may be in the page cache
-//! only. If this log loses a record, the device or the script is at fault.
+//! over the old one. After any failure the log accepts nothing until it is opened again. So it
+//! never rewrites pages for which a sync failed, and never relies on pages that may be in the page
+//! cache only. If this log loses a record, the device or the script is at fault.
 //!
 //! Each record is a length (4 bytes), a CRC-32C (4) and an LSN (8), and the bytes.
 

@@ -227,11 +227,12 @@ impl FrameReader {
         Ok(count)
     }
 
-    /// The first whole frame in `[from, to)`, one segment's, that is no member, of one of the epochs.
+    /// The first whole frame in `[from, to)`, one segment's, that is no member, of one of the
+    /// epochs.
     ///
-    /// A header that validates was written for its place: no other frame begins in the bytes that it
-    /// claims. Where they are not as it says, or it is a member, the search goes on behind them. So
-    /// no byte is read into two checksums, whatever the headers say, and the search is linear.
+    /// A header that validates was written for its place: no other frame begins in the bytes that
+    /// it claims. Where they are not as it says, or it is a member, the search goes on behind them.
+    /// So no byte is read into two checksums, whatever the headers say, and the search is linear.
     pub(crate) fn find(
         &mut self,
         from: Lsn,

@@ -35,7 +35,8 @@ pub enum EndCause {
     /// No record validates there, and valid ones lie behind: a crash kept later bytes and lost
     /// earlier ones.
     Gap,
-    /// Damage lies there. A [`Verdict`](crate::inspect::Verdict) has it; an open is refused instead.
+    /// Damage lies there. A [`Verdict`](crate::inspect::Verdict) has it; an open is refused
+    /// instead.
     Damage,
 }
 

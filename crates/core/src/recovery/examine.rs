@@ -119,8 +119,8 @@ pub(crate) fn examine(store: &Arc<dyn Store>, options: &Options) -> Result<Exami
     Ok(examined)
 }
 
-/// Examines a log by the list of epochs in its state. `None`: the list says nothing, or does not fit
-/// what is there; then all headers are read, and they decide.
+/// Examines a log by the list of epochs in its state. `None`: the list says nothing, or does not
+/// fit what is there; then all headers are read, and they decide.
 fn examine_closed(store: &Arc<dyn ReadStore>, options: &Options) -> Result<Option<Examined>> {
     if options.verify == Verify::Full {
         return Ok(None);

@@ -165,8 +165,9 @@ fn record(at: Lsn, seed: EpochSeed, durable: Option<Lsn>) -> Vec<u8> {
     header.encode(seed, at).to_vec()
 }
 
-/// A file out of reach whose header does not validate is no part of the log, unless it holds records
-/// of it: their LSNs are not used again, and what they prove to have been durable has to be there.
+/// A file out of reach whose header does not validate is no part of the log, unless it holds
+/// records of it: their LSNs are not used again, and what they prove to have been durable has to be
+/// there.
 #[test]
 fn records_in_a_stray_file_count_though_its_header_does_not() {
     const BYTES: u64 = 64 << 10;

@@ -2,8 +2,8 @@
 //!
 //! # Steps of an open that may write
 //! 1. Survey and scan: read, decide. Nothing is changed before the decision.
-//! 2. Make `[floor, end)` durable: a write or sync of it may have failed, so it moves into new files,
-//!    even where it reads right.
+//! 2. Make `[floor, end)` durable: a write or sync of it may have failed, so it moves into new
+//!    files, even where it reads right.
 //! 3. The new epoch's first segment: header durable, then name durable.
 //! 4. The buffer's file.
 //! 5. The state.
@@ -228,8 +228,8 @@ pub(crate) fn no_lsn_left(base: Lsn) -> Error {
 ///
 /// After a failed write or sync the system may show bytes that never reach the medium, and may take
 /// a rewrite of them without effect (docs/durability.md, "Failed writes"). Nobody knows which syncs
-/// failed since the system was started, nor for certain when that was (a container may have a boot id
-/// of its own). So what was not certainly durable moves into new files at each open.
+/// failed since the system was started, nor for certain when that was (a container may have a boot
+/// id of its own). So what was not certainly durable moves into new files at each open.
 fn make_durable(store: &Arc<dyn Store>, examined: &mut Examined) -> Result<()> {
     let survey = Arc::clone(&examined.survey);
     let Some((scanner, scan)) = examined.walked.as_mut() else { return Ok(()) };

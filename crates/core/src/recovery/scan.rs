@@ -206,7 +206,8 @@ impl Scanner {
         holds
     }
 
-    /// Turns the range of a thread that died between reserving and publishing into one to be padded.
+    /// Turns the range of a thread that died between reserving and publishing into one to be
+    /// padded.
     ///
     /// Such a hole lies above *written*. What is missing below was written to the segments and lost
     /// with the page cache: the file system was mounted again, or this is an image of it.
@@ -290,8 +291,8 @@ impl Scanner {
     }
 
     /// Appends the bytes of `[from, to)`, as the scan found them, to `out`; holes as padding.
-    /// Stops at `until`, at the end of the log or after about [`PIECE_BYTES`], whichever comes first;
-    /// returns where the copy ended. `until` is a segment end or lies above the log's.
+    /// Stops at `until`, at the end of the log or after about [`PIECE_BYTES`], whichever comes
+    /// first; returns where the copy ended. `until` is a segment end or lies above the log's.
     pub(crate) fn copy(
         &mut self,
         scan: &Scan,

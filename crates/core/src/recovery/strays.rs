@@ -11,8 +11,8 @@ const MOST_AHEAD: u64 = 8;
 ///
 /// A segment gets its name when its header is durable, so a file without one is no segment, or one
 /// whose header has rotted. The log makes no segment further above the one below it than an epoch's
-/// base: a log buffer, and what is made ahead. So what is out of reach has not rotted; it was never the
-/// log's, and must not move the base of the next epoch.
+/// base: a log buffer, and what is made ahead. So what is out of reach has not rotted; it was never
+/// the log's, and must not move the base of the next epoch.
 pub(super) fn first_stray(state: &State, found: &[Segment]) -> usize {
     let segment_bytes = state.segment_bytes;
     let end_of = |number: u64| Lsn::new((number + 1) * segment_bytes);

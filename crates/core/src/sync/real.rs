@@ -93,8 +93,8 @@ impl ZeroedWords {
 
         // SAFETY:
         // - range: the mapping of `self`, in whole pages, which nothing else lies in.
-        // - effect: no byte of this process changes. In a child all bytes are zeros before its first
-        //   instruction, and zeros are valid words.
+        // - effect: no byte of this process changes. In a child all bytes are zeros before its
+        //   first instruction, and zeros are valid words.
         unsafe {
             madvise(self.pages.as_mut_ptr().cast(), self.pages.len(), Advice::LinuxWipeOnFork)
         }

@@ -24,8 +24,8 @@ impl Wal {
     /// where it hands a piece over that needs a segment which was not made ahead.
     ///
     /// # Durability
-    /// With a log buffer that outlives the process the record survives the death of the process when this returns;
-    /// see the table at [`Wal`].
+    /// With a log buffer that outlives the process the record survives the death of the process
+    /// when this returns; see the table at [`Wal`].
     ///
     /// # Errors
     /// `TooLarge`: nothing was reserved. `NoSpace`: the disk and the buffer are full; nothing was

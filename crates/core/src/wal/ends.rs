@@ -117,8 +117,8 @@ impl Wal {
     /// counts as the place where it went on: who has replayed all of it may give up all of it.
     ///
     /// On files, a callback can get each segment before it is freed (`Options::on_release` of
-    /// `palisade`). If it fails, the call returns its error; the head has moved all the same, and the
-    /// next call tries again with the segment.
+    /// `palisade`). If it fails, the call returns its error; the head has moved all the same, and
+    /// the next call tries again with the segment.
     ///
     /// # Durability
     /// The new head survives power loss when this returns.

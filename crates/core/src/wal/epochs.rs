@@ -77,9 +77,9 @@ impl Epochs {
         Epochs { lives: RwLock::new(lives), lowest_cut: AtomicU64::new(u64::MAX) }
     }
 
-    /// The epochs of a log that is closed at `end`, for its state: those that reach up to `head`, and
-    /// the running one. One that ends at the head has no records left, but what lies behind it is a
-    /// dead range.
+    /// The epochs of a log that is closed at `end`, for its state: those that reach up to `head`,
+    /// and the running one. One that ends at the head has no records left, but what lies behind it
+    /// is a dead range.
     pub(crate) fn extents(&self, head: Lsn, end: Lsn) -> Vec<EpochExtent> {
         let lives = self.lives.read();
         let alive = lives.spans.iter().filter(|span| head <= span.end);

@@ -138,7 +138,8 @@ fn a_limit_to_the_length_of_files_is_an_error_and_not_the_end_of_the_process() {
     assert_eq!(numbers(options().open(&path).unwrap().iter().unwrap()), [0]);
 }
 
-/// Attacks: the log buffer and the space that is reserved are files, too, and longer than a segment.
+/// Attacks: the log buffer and the space that is reserved are files, too, and longer than a
+/// segment.
 #[test]
 fn a_limit_to_the_length_of_files_keeps_the_buffer_and_the_reserve_below_it() {
     let Some(path) = limited() else {

@@ -1,5 +1,5 @@
-//! A log whose meta file is gone: refused by every open, and told by its segments' headers to whoever
-//! only reads.
+//! A log whose meta file is gone: every open refuses it, and the tools read it from the headers of
+//! its segments.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -167,8 +167,8 @@ fn freeing_calls(disk: &SimDisk) -> Vec<u64> {
     trace[saved + 2..].iter().filter(frees).map(|call| index(call).expect("a call")).collect()
 }
 
-/// Attacks: what an open cannot free of a dead range on a full disk keeps nobody from opening the log.
-/// It is freed once the head is above it.
+/// Attacks: what an open cannot free of a dead range on a full disk keeps nobody from opening the
+/// log. It is freed once the head is above it.
 #[test]
 fn what_a_full_disk_cannot_free_keeps_nobody_from_opening() {
     guarded(|| {

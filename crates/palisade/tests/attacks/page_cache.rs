@@ -1,5 +1,5 @@
-//! The page cache is another one than the log was written through, and the boot is the same: the file
-//! system shut down and was mounted again, or this is an image of its device.
+//! The page cache is another one than the log was written through, and the boot is the same: the
+//! file system shut down and was mounted again, or this is an image of its device.
 
 use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
 use palisade::{ErrorKind, FileOptions, Lsn, Options, Wal};
@@ -53,8 +53,8 @@ fn what_the_page_cache_lost_ends_the_log_and_is_no_hole() {
     });
 }
 
-/// Attacks: a sync fails, the process drops its poisoned log and ends, and the system drops the pages
-/// that it could not write back. The ring is all that has the appends then.
+/// Attacks: a sync fails, the process drops its poisoned log and ends, and the system drops the
+/// pages that it could not write back. The ring is all that has the appends then.
 #[test]
 fn a_poisoned_log_that_is_dropped_keeps_its_appends_in_the_log_buffer() {
     guarded(|| {

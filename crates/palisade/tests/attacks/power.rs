@@ -222,7 +222,8 @@ fn a_header_prepared_ahead_then_power_loss_before_it_is_a_torn_tail() {
 }
 
 /// Attacks: a number of an epoch is taken from the state, too. Its header is lost, its records are
-/// kept, and a repair gives all of it up: the next epoch has another number, and the records stay gone.
+/// kept, and a repair gives all of it up: the next epoch has another number, and the records stay
+/// gone.
 #[test]
 fn an_epoch_whose_header_is_lost_and_its_records_kept_never_lends_its_number() {
     guarded(|| {

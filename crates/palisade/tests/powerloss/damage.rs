@@ -1,5 +1,5 @@
-//! Rotten bits in what was durable: an open finds them and changes nothing, and what a repair gives up
-//! never comes back.
+//! Rotten bits in what was durable: an open finds them and changes nothing, and what a repair gives
+//! up never comes back.
 
 use palisade::{ErrorKind, Lsn, RepairReport, Verify, Wal};
 
@@ -57,8 +57,9 @@ impl Session {
         Some(Ok(bad))
     }
 
-    /// Repairs the log, which is given up from `named` on, and opens what is left. `None` if that dies
-    /// on the way, and if no frame begins at `named`, a member's place: then nothing is changed.
+    /// Repairs the log, which is given up from `named` on, and opens what is left. `None` if that
+    /// dies on the way, and if no frame begins at `named`, a member's place: then nothing is
+    /// changed.
     pub(crate) fn repair(&mut self, named: Lsn, bad: Lsn, crash: Crash) -> Option<Wal> {
         self.working_on = "repair";
         let before = snapshot(self);

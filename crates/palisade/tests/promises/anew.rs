@@ -1,5 +1,5 @@
-//! Logs that keep nothing of what lies above their head, because that is damaged: a repair lets them
-//! begin anew, and the archive goes on, or says where it breaks.
+//! Logs that keep nothing of what lies above their head, because that is damaged: a repair lets
+//! them begin anew, and the archive goes on, or says where it breaks.
 
 use std::fs;
 use std::path::Path;

@@ -129,8 +129,8 @@ fn a_durable_mark_that_fails_acknowledges_nothing() {
     guarded(|| poisons_for_all(Op::MarkDurable));
 }
 
-/// A waiter that is refused for lack of space waits again. Neither a sync nor what follows it can be
-/// made again, so there lack of space is a failure.
+/// A waiter that is refused for lack of space waits again. Neither a sync nor what follows it can
+/// be made again, so there lack of space is a failure.
 #[test]
 fn lack_of_space_in_a_sync_or_behind_it_poisons_and_keeps_nobody_waiting() {
     for op in [Op::MarkDurable, Op::Sync] {

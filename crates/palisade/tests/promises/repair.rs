@@ -438,7 +438,8 @@ fn a_folder_that_a_copy_must_not_go_to_is_refused() {
     assert_eq!(contents(&small().open(&empty).unwrap()).unwrap(), records[..500]);
 }
 
-/// The copy is made as a log of its own is: for this user only, whoever may read the damaged one.
+/// The copy is made as a log of its own is: for this user only, also if others may read the damaged
+/// one.
 #[cfg(unix)]
 #[test]
 fn the_files_of_a_copy_are_for_this_user_only() {

@@ -6,9 +6,9 @@
 //! run:  zeros u32 | bytes that follow u32 | the bytes
 //! ```
 //!
-//! Flag 1: a block was sealed again after a change. Flag 2: the log was written in the running boot,
-//! whichever that is. The file `buffer` is the log buffer's, which lies in memory; it is there
-//! in the running boot only.
+//! Flag 1: a block was sealed again after a change. Flag 2: the log was written in the running
+//! boot, whichever that is. The file `buffer` is the log buffer's, which lies in memory; it is
+//! there in the running boot only.
 
 use std::fs;
 use std::io;
@@ -89,8 +89,8 @@ impl Image {
         }
     }
 
-    /// Lets the copies of the state that validate speak of the folder `home`, and of the running boot
-    /// or another one. Says which buffer the newest of them names.
+    /// Lets the copies of the state that validate speak of the folder `home`, and of the running
+    /// boot or another one. Says which buffer the newest of them names.
     fn adopt_meta(&self, bytes: &mut [u8], home: FolderIdentity) -> Option<String> {
         let mut newest: Option<Meta> = None;
         for copy in bytes.chunks_mut(BLOCK_BYTES) {
@@ -199,7 +199,8 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// The log's own thread may rename a file between the listing and the reading: then both are repeated.
+/// The log's own thread may rename a file between the listing and the reading: then both are
+/// repeated.
 fn files_in(folder: &Path) -> Vec<(String, Vec<u8>)> {
     loop {
         let entries = fs::read_dir(folder).expect("the folder can be read");

@@ -1,9 +1,10 @@
-//! The end of the log moves into new files, because a write or sync of the old ones may have failed.
+//! The end of the log moves into new files, because a write or sync of the old ones may have
+//! failed.
 //!
 //! A copy is written to a new file, which is synced before it takes the segment's name: at each
 //! moment the name stands for a file that has all of the bytes. So power loss in the middle takes
-//! nothing, where writing the same bytes again in place could tear what is durable (M1), or reach the
-//! medium never.
+//! nothing, where writing the same bytes again in place could tear what is durable (M1), or reach
+//! the medium never.
 
 use palisade_core::store::{Epoch, SegmentHeader, TailSource};
 use palisade_core::{Lsn, Result};
@@ -27,8 +28,9 @@ struct Part {
 }
 
 impl Segments {
-    /// Moves `[from, to)` of `epoch`, as [`Store::move_tail`](palisade_core::store::Store::move_tail)
-    /// says. One file at a time is enough: the old one's space comes back.
+    /// Moves `[from, to)` of `epoch`, as
+    /// [`Store::move_tail`](palisade_core::store::Store::move_tail) says. One file at a time is
+    /// enough: the old one's space comes back.
     pub(crate) fn move_tail(
         &self,
         epoch: &Epoch,

@@ -41,8 +41,8 @@ pub(crate) struct Zeroing<'a> {
 }
 
 impl Zeroing<'_> {
-    /// Zeroes one step; says whether there was anything to do. Keeps a failure for the leader: a lack
-    /// of space is none.
+    /// Zeroes one step; says whether there was anything to do. Keeps a failure for the leader: a
+    /// lack of space is none.
     pub(crate) fn step(&self, from: u64, goal: u64) -> bool {
         let stepped = self.file.zero_step(from, goal);
         stepped.unwrap_or_else(|error| {

@@ -72,8 +72,8 @@ impl Segments {
         Ok(())
     }
 
-    /// The log was not closed. Removes the spares, and the reserve for the space that the open needs;
-    /// the next epoch's first segment is `first`.
+    /// The log was not closed. Removes the spares, and the reserve for the space that the open
+    /// needs; the next epoch's first segment is `first`.
     pub(super) fn distrust_what_was_found(&self, maker: &mut Maker, first: u64) -> Result<()> {
         maker.trust.from = first;
         while let Some(number) = maker.trust.found.last().copied() {

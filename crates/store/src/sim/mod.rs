@@ -93,6 +93,7 @@ mod store;
 mod tests;
 mod trace;
 mod world;
+mod write_back;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -107,8 +108,8 @@ pub use self::loss::{Fate, Loss};
 use self::names::Entry;
 use self::process::Process;
 pub use self::store::SimStore;
-pub use self::world::WriteBackFailure;
 use self::world::{World, name};
+pub use self::write_back::WriteBackFailure;
 use crate::fs::Disk;
 use crate::{FileOptions, FileReader, FileStore, Repair};
 
@@ -186,8 +187,8 @@ impl SimDisk {
         FileReader::open_on(Arc::new(self.process()), Path::new(FOLDER))
     }
 
-    /// Repairs the log, as [`Repair`] does, and puts the copy in its place, on the medium, too. What an
-    /// earlier repair that died has left is removed before.
+    /// Repairs the log, as [`Repair`] does, and puts the copy in its place, on the medium, too.
+    /// What an earlier repair that died has left is removed before.
     ///
     /// # Errors
     /// As [`Repair::plan`] and [`Repair::write`]. The log is as it was.
@@ -266,7 +267,8 @@ impl SimDisk {
 
     /// The file system is unmounted in good order and mounted again in the same boot; another
     /// process, after a [`kill`](SimDisk::kill) if there was none. Everything is on the medium but
-    /// what a failed write-back has forgotten. A file system that has shut down loses as with the power.
+    /// what a failed write-back has forgotten. A file system that has shut down loses as with the
+    /// power.
     pub fn remount(&self) {
         self.world.lock().remount_in_order();
     }

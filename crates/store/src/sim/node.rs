@@ -96,8 +96,8 @@ pub(super) struct Node {
     syncing: usize,
     /// Whether it lies in the memory file system.
     pub(super) is_in_memory: bool,
-    /// In memory: how many bytes from the beginning have blocks. Touching a mapping of others raises
-    /// SIGBUS when memory is full.
+    /// In memory: how many bytes from the beginning have blocks. Touching a mapping of others
+    /// raises SIGBUS when memory is full.
     allocated: usize,
     mapping: Option<Mapping>,
     pub(super) handles: usize,
@@ -372,8 +372,8 @@ impl Node {
         self.shown = bytes;
     }
 
-    /// As `replace`, with the bytes that a loss of the page cache has left, of which only the blocks
-    /// in `placed` were ever written.
+    /// As `replace`, with the bytes that a loss of the page cache has left, of which only the
+    /// blocks in `placed` were ever written.
     pub(super) fn begin_again(&mut self, bytes: Vec<u8>, placed: BTreeSet<usize>) {
         self.replace(bytes);
         self.placed = placed;

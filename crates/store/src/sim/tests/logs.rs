@@ -370,8 +370,8 @@ fn threads_share_a_log_on_a_slow_disk() {
     }
 }
 
-/// As `rm log/*; cp -a backup/. log/` does where the folder is a mount point: the folder is the same
-/// one, its files are others, and nothing of them was synced.
+/// As `rm log/*; cp -a backup/. log/` does where the folder is a mount point: the folder is the
+/// same one, its files are others, and nothing of them was synced.
 #[test]
 fn what_an_open_reports_of_a_log_restored_into_its_own_folder_survives_power_loss() {
     for seed in 0..10 {

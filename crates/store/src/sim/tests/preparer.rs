@@ -1,4 +1,5 @@
-//! A failure that the preparer meets behind the leader's back, when nobody asks for a sync any more.
+//! A failure that the preparer meets behind the leader's back, when nobody asks for a sync any
+//! more.
 
 use palisade_core::{Options, Wal};
 
@@ -17,8 +18,8 @@ fn open(disk: &SimDisk) -> palisade_core::Result<Wal> {
     Wal::with_store(disk.open(&files)?, &options)
 }
 
-/// Each sync of a close fails in turn, the preparer's among them. A close that returns Ok is one that
-/// the next process can trust.
+/// Each sync of a close fails in turn, the preparer's among them. A close that returns Ok is one
+/// that the next process can trust.
 #[test]
 fn a_failure_of_the_preparer_at_a_close_is_not_followed_by_a_clean_end() {
     let mut met = 0;
@@ -64,4 +65,23 @@ fn a_failure_of_the_preparer_at_a_drop_leaves_the_ring() {
         assert!(wal.get(lsn).is_ok(), "seed {seed}, sync {sync}: {:?}", wal.recovery_report());
     }
     assert!(met > 0, "no sync failed");
+}
+
+/// A write of zeros that fails poisons, as any other write: the next call that needs the log says
+/// so.
+#[test]
+fn a_failed_write_of_zeros_is_told_to_the_next_call() {
+    let mut met = 0;
+    for (seed, write) in (0..SEEDS).flat_map(|seed| (0..SYNCS).map(move |write| (seed, write))) {
+        let disk = SimDisk::new(seed);
+        let wal = open(&disk).unwrap();
+        let before = disk.trace().len();
+        disk.fail(Fault::nth(CallKind::Write, write, FaultKind::Eio));
+        let committed = (0..3).map(|_| wal.commit(&[1; 6000])).all(|commit| commit.is_ok());
+        let closed = wal.close().is_ok();
+        let has_failed = disk.trace()[before..].iter().any(|line| line.ends_with("-> EIO"));
+        assert!(!(has_failed && committed && closed), "seed {seed}, write {write}");
+        met += usize::from(has_failed);
+    }
+    assert!(met > 0, "no write failed");
 }

@@ -1,0 +1,80 @@
+//! Write-back that fails, in a sync or in the background, and what becomes of the pages.
+
+use super::names::NodeId;
+use super::node::Node;
+use super::world::World;
+
+/// Calls between two droppings of pages, on the average.
+const DROPS_ONE_IN: u64 = 24;
+
+/// What a file system does with the pages that it could not write back.
+///
+/// In each case the failure is reported once, to the sync that meets it or to the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriteBackFailure {
+    /// They read as they were written until the system drops them, at any time. What is written to
+    /// a block that was never on the medium before does not reach it until then, although its sync
+    /// returns `Ok`. As ext4.
+    #[default]
+    KeepsPages,
+    /// The file system shuts down: every call fails until it is mounted again, with the medium's
+    /// bytes. As XFS.
+    ShutsDown,
+    /// The medium's bytes come back at once. As btrfs.
+    DropsPages,
+}
+
+impl World {
+    /// Write-back of some file fails in the background, if one has anything to be written back.
+    pub(super) fn fail_some_write_back(&mut self) {
+        let nodes = self.nodes.iter_mut().filter(|(_, node)| !node.is_in_memory);
+        let dirty = nodes.filter_map(|(id, node)| node.is_dirty().then_some(*id));
+        let dirty: Vec<NodeId> = dirty.collect();
+        if dirty.is_empty() {
+            return;
+        }
+        let id = dirty[self.memory.index(dirty.len())];
+        let mut chance = self.memory.clone();
+        self.node(id).fail_in_background(&mut chance);
+        self.memory = chance;
+        self.trace.event(&format!("write-back of {} fails", self.names.text(id)));
+        self.after_failed_write_back(id);
+    }
+
+    /// A sync of the file fails.
+    pub(super) fn fail_sync(&mut self, id: NodeId) {
+        let mut chance = self.chance.clone();
+        let node = self.node(id);
+        node.fail_write_back(&mut chance);
+        // The error of this sync reports what failed before, too.
+        node.take_unreported();
+        self.chance = chance;
+        self.after_failed_write_back(id);
+    }
+
+    fn after_failed_write_back(&mut self, id: NodeId) {
+        self.write_back_failures += 1;
+        match self.medium.failure {
+            WriteBackFailure::KeepsPages => {}
+            WriteBackFailure::ShutsDown => {
+                self.is_shut_down = true;
+                self.trace.event("the file system shuts down");
+            }
+            WriteBackFailure::DropsPages => self.node(id).drop_forgotten(),
+        }
+    }
+
+    /// Drops the pages of all files whose write-back failed.
+    pub(super) fn drop_pages(&mut self) {
+        self.nodes.values_mut().for_each(Node::drop_forgotten);
+        self.trace.event("the system drops clean pages");
+    }
+
+    /// The system drops such pages at any time.
+    pub(super) fn drop_some_pages(&mut self) {
+        if self.nodes.values().any(Node::has_forgotten) && self.memory.is(1, DROPS_ONE_IN) {
+            self.drop_pages();
+        }
+    }
+}
