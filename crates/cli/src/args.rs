@@ -25,8 +25,8 @@ Examples:
   palisade doctor /var/lib/db          what a sync costs there
 
 Exit codes:
-  0  done; for demo: the check held; for verify: clean
-  1  demo: the check did not hold; verify: not closed cleanly; the next open cuts a torn tail off
+  0  done; for demo: the check held; for verify: every record is whole
+  1  demo: the check did not hold; verify: a crash left a torn tail, which the next open cuts off
   2  wrong usage; or acknowledged data is damaged or missing
   3  input or output failed, or there is no log that can be read";
 
@@ -70,13 +70,15 @@ Examples:
 Checks every checksum and says how the log ends. With --deep it reads segments in parallel and goes
 on behind damage, so that it names a bad place of each damaged segment. Reads only; works beside a
 running writer, whose unfinished tail is no fault. It does not read the log buffer: records that
-only the buffer holds are not counted, and the next open recovers them.
+only the buffer holds are not counted, and the next open recovers them. The floor is the LSN below
+which everything is known to have been durable once: a bad place below it is damage, one above it is
+a torn tail.
 
 A folder that an `Archive` wrote has no file `meta`, so it is called corrupt: read it with
 `palisade dump`.
 
-Exit codes: 0 clean, 1 not closed cleanly (the next open cuts a torn tail off), 2 corrupt (or wrong
-usage), 3 input or output failed.";
+Exit codes: 0 whole (closed or not), 1 a torn tail, which the next open cuts off, 2 corrupt (or
+wrong usage), 3 input or output failed.";
 
 const SALVAGE_EXAMPLES: &str = "\
 Examples:

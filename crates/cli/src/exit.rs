@@ -10,7 +10,7 @@ use palisade::ErrorKind;
 /// The exit codes of all commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Done; for `demo`: the check held; for `verify`: clean.
+    /// Done; for `demo`: the check held; for `verify`: every record is whole.
     Success,
     /// `demo`: the check did not hold.
     CheckFailed,

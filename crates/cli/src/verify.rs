@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use palisade::inspect::{Inspector, Outcome, Verdict};
+use palisade::inspect::{BufferPlace, Inspector, Outcome, Verdict};
 
 use crate::args::VerifyArgs;
 use crate::exit::{Exit, Failure};
@@ -19,7 +19,8 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut impl Write) -> Result<Exit, Failu
     let log = Inspector::open(&args.dir)?;
     let verdict =
         if args.deep { log.verify_deep(usize::from(args.threads))? } else { log.verify()? };
-    let printed = print(out, &verdict).and_then(|()| {
+    let has_buffer = matches!(log.buffer(), Ok(BufferPlace::Memory(_)));
+    let printed = print(out, &verdict, has_buffer).and_then(|()| {
         let is_rebuilt = log.has_rebuilt_state();
         advise(out, &args.dir, &verdict, is_rebuilt)
     });
@@ -33,26 +34,41 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut impl Write) -> Result<Exit, Failu
 
 fn exit(outcome: &Outcome) -> Exit {
     match outcome {
-        Outcome::Clean | Outcome::Unfinished => Exit::Success,
+        Outcome::Clean | Outcome::Unclean | Outcome::Unfinished => Exit::Success,
         Outcome::TornTail => Exit::TornTail,
         Outcome::Corrupt => Exit::Corrupt,
     }
 }
 
-fn print(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
-    let headline = match verdict.outcome {
-        Outcome::Clean => "clean",
-        Outcome::Unfinished => {
+/// Says the outcome in one line. `has_buffer`: the log buffer is there, and may hold records that
+/// the files lack.
+fn headline(verdict: &Verdict, has_buffer: bool) -> &'static str {
+    match (verdict.outcome, has_buffer) {
+        (Outcome::Clean, _) => "clean",
+        (Outcome::Unclean, false) => {
+            "whole, but not closed: nothing is torn; the next open recovers"
+        }
+        (Outcome::Unclean, true) => {
+            "whole, but not closed: nothing is torn; the next open recovers, also what only the log \
+             buffer holds, which is not counted here"
+        }
+        (Outcome::TornTail, _) if verdict.torn_bytes == 0 => {
+            "unfinished end: a crash left it; the next open recovers"
+        }
+        (Outcome::TornTail, false) => "torn tail: a crash left it; the next open cuts it off",
+        (Outcome::TornTail, true) => {
+            "torn tail: a crash left it; the next open completes it from the log buffer, or cuts it \
+             off"
+        }
+        (Outcome::Unfinished, _) => {
             "clean so far: a writer is running, and its unfinished tail is no fault"
         }
-        Outcome::TornTail if verdict.torn_bytes == 0 && verdict.why.is_none() => {
-            "not closed cleanly; nothing is torn; records that only the log buffer holds are not \
-             counted"
-        }
-        Outcome::TornTail => "torn tail: a crash left it; the next open cuts it off",
-        Outcome::Corrupt => "corrupt: acknowledged data is damaged or missing",
-    };
-    writeln!(out, "{headline}")?;
+        (Outcome::Corrupt, _) => "corrupt: acknowledged data is damaged or missing",
+    }
+}
+
+fn print(out: &mut impl Write, verdict: &Verdict, has_buffer: bool) -> io::Result<()> {
+    writeln!(out, "{}", headline(verdict, has_buffer))?;
     if let Some(why) = &verdict.why {
         writeln!(out, "why        {why}")?;
     }
@@ -60,7 +76,11 @@ fn print(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
     writeln!(out, "records    {} ({} bytes)", verdict.records, verdict.bytes)?;
     writeln!(out, "head       LSN {}", verdict.head)?;
     writeln!(out, "end        LSN {}", verdict.end)?;
-    writeln!(out, "floor      LSN {} (below it, everything was durable once)", verdict.floor)?;
+    let proof = match verdict.floor > verdict.head {
+        true => "below it, everything was durable once",
+        false => "the head: nothing shows that more was durable",
+    };
+    writeln!(out, "floor      LSN {} ({proof})", verdict.floor)?;
     writeln!(out, "torn       {} bytes", verdict.torn_bytes)?;
     for stray in verdict.strays.iter().take(NAMED_PLACES) {
         writeln!(out, "stray      segment {stray}: no part of the log, and not looked at")?;

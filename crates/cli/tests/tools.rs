@@ -203,16 +203,45 @@ fn a_torn_tail_is_told_from_corruption() {
 }
 
 #[test]
-fn a_log_without_a_torn_tail_that_was_not_closed_is_called_just_that() {
+fn a_log_that_was_not_closed_and_has_no_torn_tail_is_whole() {
     let folder = folder();
     let wal = options().open(folder.path()).unwrap();
     wal.commit(b"durable").unwrap();
     drop(wal);
-    let verified = palisade(folder.path(), &["verify"]);
-    assert_eq!(code(&verified), 1, "{verified:?}");
-    let verdict = text(&verified.stdout);
-    assert!(verdict.starts_with("not closed cleanly; nothing is torn"), "{verdict}");
-    assert!(verdict.contains("torn       0 bytes"), "{verdict}");
+    for flags in [&["verify"][..], &["verify", "--deep"]] {
+        let verified = palisade(folder.path(), flags);
+        assert_eq!(code(&verified), 0, "{verified:?}");
+        let verdict = text(&verified.stdout);
+        assert!(verdict.starts_with("whole, but not closed: nothing is torn"), "{verdict}");
+        assert!(verdict.contains("torn       0 bytes"), "{verdict}");
+        assert!(verdict.contains("floor      LSN 0 (the head: nothing shows"), "{verdict}");
+    }
+}
+
+#[test]
+fn the_floor_of_a_damaged_log_is_what_recovery_knows_to_be_durable() {
+    let folder = folder();
+    let small = options().segment_bytes(64 << 10).buffer_bytes(16 << 10);
+    let wal = small.open(folder.path()).unwrap();
+    let lsns: Vec<Lsn> = (0..1000).map(|_| wal.commit(&[7; 200]).unwrap()).collect();
+    drop(wal);
+    let floor = |flags: &[&str]| -> u64 {
+        let verified = palisade(folder.path(), flags);
+        let verdict = text(&verified.stdout);
+        let line = verdict.lines().find(|line| line.starts_with("floor ")).unwrap();
+        line.split_whitespace().nth(2).unwrap().parse().unwrap()
+    };
+    let whole = floor(&["verify"]);
+    assert!(whole > lsns[500].as_u64(), "{whole}");
+    // In the first segment, and in the last one, of which only the records behind tell.
+    for (damaged, segment) in [(lsns[10], 0), (lsns[990], lsns[990].as_u64() / (64 << 10))] {
+        let at = damaged.as_u64() % (64 << 10) + 50;
+        damage_in(folder.path(), segment, Lsn::new(at));
+        let shallow = floor(&["verify"]);
+        assert!(shallow >= whole && shallow > damaged.as_u64(), "{shallow} {whole} {damaged}");
+        assert_eq!(shallow, floor(&["verify", "--deep"]));
+        damage_in(folder.path(), segment, Lsn::new(at));
+    }
 }
 
 #[test]
@@ -329,7 +358,12 @@ fn write(dir: &Path) -> Vec<Lsn> {
 
 /// Changes the byte at `at` in the first segment.
 fn damage(dir: &Path, at: Lsn) {
-    let path = dir.join(format!("segment-{:020}", 0));
+    damage_in(dir, 0, at);
+}
+
+/// Changes the byte at `at` of the log bytes in a segment; a second call changes it back.
+fn damage_in(dir: &Path, segment: u64, at: Lsn) {
+    let path = dir.join(format!("segment-{segment:020}"));
     let mut file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let offset = SeekFrom::Start(SEGMENT_HEADER_BYTES + at.as_u64());
     let mut byte = [0];

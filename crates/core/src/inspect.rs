@@ -35,10 +35,13 @@ pub struct Inspector {
 pub enum Outcome {
     /// Every record validates up to a clean end.
     Clean,
-    /// Every record validates up to where a crash left the log; nothing that was certainly
-    /// durable is missing. Opening the log recovers it.
+    /// Every record validates, and nothing is torn, but the log was not closed. Opening the log
+    /// recovers it.
+    Unclean,
+    /// Every record validates up to where a crash left the log; what follows there is incomplete.
+    /// Nothing that was certainly durable is missing. Opening the log recovers it.
     TornTail,
-    /// As `TornTail`, but a writer is at work: told apart by whoever can see it.
+    /// As `Unclean` or `TornTail`, but a writer is at work: a store that can see it says so.
     Unfinished,
     /// Acknowledged data is damaged or missing.
     Corrupt,
@@ -204,13 +207,7 @@ impl Inspector {
             }
             Err(error) => return Err(error),
         };
-        let mut verdict = match self.end_of(&survey) {
-            Ok(verdict) => verdict,
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                Verdict { segments: survey.present(), ..corrupt(&survey.state, &error) }
-            }
-            Err(error) => return Err(error),
-        };
+        let mut verdict = self.end_of(&survey)?;
         match deep {
             Some(effort) => self.check_all(&survey, effort, &mut verdict)?,
             None => self.read_all(&survey, &mut verdict)?,
@@ -258,7 +255,7 @@ impl Inspector {
     fn end_of(&self, survey: &Arc<Survey>) -> Result<Verdict> {
         let state = &survey.state;
         let mut verdict = Verdict {
-            outcome: if state.clean { Outcome::Clean } else { Outcome::TornTail },
+            outcome: if state.clean { Outcome::Clean } else { Outcome::Unclean },
             segments: survey.present(),
             records: 0,
             bytes: 0,
@@ -275,7 +272,14 @@ impl Inspector {
         let Some(mut scanner) = Scanner::new(store, survey, None, policy, READ_AHEAD_BYTES) else {
             return Ok(verdict);
         };
-        let scan = scanner.run()?;
+        let scan = match scanner.run() {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                let Verdict { segments, .. } = verdict;
+                let floor = scanner.floor;
+                return Ok(Verdict { segments, floor, ..corrupt(state, &error) });
+            }
+            scan => scan?,
+        };
         verdict.end = scan.end;
         verdict.floor = scan.floor;
         verdict.torn_bytes = scan.torn_bytes;
@@ -284,6 +288,9 @@ impl Inspector {
             Outcome::Clean => EndCause::CleanClose,
             _ => scan.cause,
         };
+        if !state.clean && scan.torn_bytes > 0 {
+            verdict.outcome = Outcome::TornTail;
+        }
         if let Some((number, text)) = survey.damaged.iter().next() {
             verdict.outcome = Outcome::TornTail;
             verdict.why = Some(format!("segment {number}, which holds no record yet: {text}"));
@@ -316,7 +323,8 @@ impl Inspector {
                     let found = corrupt(&survey.state, &error);
                     let (segments, records) = (verdict.segments, verdict.records);
                     let (bytes, strays) = (bytes_to(found.end), verdict.strays.split_off(0));
-                    *verdict = Verdict { segments, records, bytes, strays, ..found };
+                    let floor = verdict.floor;
+                    *verdict = Verdict { segments, records, bytes, strays, floor, ..found };
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -352,7 +360,7 @@ fn corrupt(state: &State, error: &Error) -> Verdict {
         bytes: 0,
         head: state.head,
         end: place.unwrap_or(state.head),
-        floor: state.clean_end.max(state.checkpoint),
+        floor: state.head.max(state.checkpoint).max(state.clean_end).max(state.epoch_base),
         torn_bytes: 0,
         end_cause: EndCause::Damage,
         bad_places: place.map(bad).into_iter().collect(),

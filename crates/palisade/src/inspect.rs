@@ -156,7 +156,8 @@ impl Inspector {
     ) -> Result<Verdict> {
         let had_writer = self.has_writer()?;
         let mut verdict = verify(&self.view)?;
-        if verdict.outcome == Outcome::TornTail && (had_writer || self.has_writer()?) {
+        let is_open = matches!(verdict.outcome, Outcome::Unclean | Outcome::TornTail);
+        if is_open && (had_writer || self.has_writer()?) {
             verdict.outcome = Outcome::Unfinished;
         }
         if self.has_rebuilt_state() {

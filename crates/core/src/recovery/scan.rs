@@ -61,6 +61,8 @@ pub(crate) struct Scanner {
     // All below was durable in the segments: what is damaged there is corruption, even where the
     // ring still has it.
     ring_floor: Lsn,
+    /// The greatest evidence that `run` has found, also where it refuses the log.
+    pub(crate) floor: Lsn,
     // The segment of the newest epoch that was asked for last.
     held: Range<Lsn>,
     /// Whether a record that was found did not validate when it was copied.
@@ -84,6 +86,7 @@ impl Scanner {
             reader: reader_of(store, survey, read_ahead_bytes),
             leftover,
             ring_floor: Lsn::ZERO,
+            floor: survey.floor(),
             held: Lsn::ZERO..Lsn::ZERO,
             has_changed: false,
             place: store.place(),
@@ -104,7 +107,7 @@ impl Scanner {
         let line = self.leftover.as_ref().map(|leftover| leftover.durable);
         let floor = self.survey.floor().max(line.unwrap_or(Lsn::ZERO));
         let floor = floor_of_segments(&self.survey, &mut self.reader, floor)?;
-        self.ring_floor = floor;
+        (self.ring_floor, self.floor) = (floor, floor);
         let start = self.start(floor);
         let base = self.newest.base.max(self.survey.state.head);
         self.survey.check_present(base, start, &self.place)?;
@@ -256,6 +259,7 @@ impl Scanner {
             has_broken_frame: broken.is_some(),
             has_followers: followers > 0,
         };
+        self.floor = scan.floor;
         match decide(self.policy, ending) {
             Decision::End(cause) => {
                 scan.cause = cause;

@@ -70,7 +70,7 @@ fn a_stray_file_far_above_the_log_moves_nothing() {
             let (_copy, copy) = copy_as_killed(&path);
             let stray = segment(&copy, number);
             fs::write(&stray, &bytes).unwrap();
-            let outcome = if is_closed { Outcome::Clean } else { Outcome::TornTail };
+            let outcome = if is_closed { Outcome::Clean } else { Outcome::Unclean };
             let verdict = Inspector::open(&copy).unwrap().verify().unwrap();
             assert_eq!((verdict.outcome, verdict.strays), (outcome, vec![number]));
 

@@ -136,7 +136,7 @@ fn a_length_that_no_record_can_have_is_not_believed_though_its_checksum_holds() 
         assert_eq!(header.len(), HEADER_BYTES);
         store.write(at, &[IoSlice::new(&header)]).unwrap();
         let verdict = palisade_core::inspect::Inspector::new(store.clone()).verify().unwrap();
-        assert_eq!((verdict.outcome, verdict.end), (Outcome::TornTail, at));
+        assert_eq!((verdict.outcome, verdict.end), (Outcome::Unclean, at));
     }
     let wal = Wal::with_store(store, options()).unwrap();
     assert_eq!(contents(&wal).unwrap(), [(first, b"first".to_vec())]);
