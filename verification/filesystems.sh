@@ -51,12 +51,12 @@ demonstrate() {
         [[ $promise == commit ]] || load=(--seconds 0.05 --threads 2 --record-bytes 128)
         "$PALISADE" demo --dir "$folder/$promise" --rounds "$rounds" --promise "$promise" \
             "${load[@]}" "${sizes[@]}" || return 1
-        "$PALISADE" verify "$folder/$promise" | head -n 1
+        "$PALISADE" verify "$folder/$promise" | head -n 1 || return 1
         rm -rf "${folder:?}/$promise"
     done
     echo "-- $kind: full, space again, full again"
     "$PALISADE" demo-fill "$folder/fill" "${sizes[@]}" || return 1
-    "$PALISADE" verify "$folder/fill" | head -n 1
+    "$PALISADE" verify "$folder/fill" | head -n 1 || return 1
 }
 
 run_one() {

@@ -27,8 +27,9 @@ Examples:
 Exit codes:
   0  done; for demo: the check held; for verify: every record is whole
   1  demo: the check did not hold; verify: a crash left a torn tail, which the next open cuts off
-  2  wrong usage; or acknowledged data is damaged or missing
-  3  input or output failed, or there is no log that can be read";
+  2  wrong usage
+  3  input or output failed, the log is in use, or there is no log that can be read
+  4  acknowledged data is damaged or missing; salvage: there are gaps";
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
@@ -58,9 +59,11 @@ Examples:
 
 Without --json or --hex: LSN, tag, length and the first bytes, one record a line. Records that a
 running writer has not handed to the operating system yet are not shown. Reads only. It ends at the
-first place without a valid record, and says so if that is damage; `palisade salvage` goes on behind.
+first place without a valid record, and says so if that is damage; `palisade salvage` goes on
+behind.
 
-Exit codes: 0 done, 2 wrong usage, or durable records are damaged or missing, 3 input or output failed.";
+Exit codes: 0 done, 2 wrong usage, 3 input or output failed, 4 durable records are damaged or
+missing.";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
@@ -77,8 +80,8 @@ a torn tail.
 A folder that an `Archive` wrote has no file `meta`, so it is called corrupt: read it with
 `palisade dump`.
 
-Exit codes: 0 whole (closed or not), 1 a torn tail, which the next open cuts off, 2 corrupt (or
-wrong usage), 3 input or output failed.";
+Exit codes: 0 whole (closed or not), 1 a torn tail, which the next open cuts off, 2 wrong usage,
+3 input or output failed, 4 corrupt.";
 
 const SALVAGE_EXAMPLES: &str = "\
 Examples:
@@ -90,16 +93,16 @@ the gaps between them. Reads only. Records that only the log buffer holds are no
 running writer a gap can be what the writer was at work on: recycled since, or not written yet. If
 --from lies within a record, the rest of that record shows as a gap.
 
-Exit codes: 0 no gap, 2 gaps (or wrong usage), 3 input or output failed.";
+Exit codes: 0 no gap, 2 wrong usage, 3 input or output failed, 4 gaps.";
 
 const REPAIR_EXAMPLES: &str = "\
 Examples:
   palisade repair ./log --from 65536 --dry-run
   palisade repair ./log --into ./repaired --from 65536
 
-Copies the records of a damaged log that lie below an LSN into a new log. LSN is the first bad place,
-or the LSN of a record below it. `palisade verify --deep` names the first bad place; so does a repair
-with an LSN above it. Everything from there on is given up, with records that only the log buffer
+Copies the records of a damaged log that lie below an LSN into a new log. LSN is the first bad
+place, or the LSN of a record below it. `palisade verify --deep` names the first bad place; so does a
+repair with an LSN above it. Everything from there on is given up, with records that only the log buffer
 holds. Nothing is written to the damaged log; an open of it meanwhile fails (locked).
 
 The folder of --into must be missing or empty and lie outside of the log. Every record is checked
@@ -108,7 +111,8 @@ The new log has the LSNs and the identity of the old one, and never uses an LSN 
 where the old one lay, and open it. A repair that was killed leaves a folder without a file `meta`,
 which opens as no log: remove it, and repair again.
 
-Exit codes: 0 repaired (or, with --dry-run, could be), 2 refused, 3 input or output failed.";
+Exit codes: 0 repaired (or, with --dry-run, could be), 2 wrong usage: the LSN or the folder does not
+fit, 3 input or output failed, 4 the state or headers of the log are damaged beyond repair.";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:

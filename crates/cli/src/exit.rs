@@ -16,12 +16,12 @@ pub(crate) enum Exit {
     CheckFailed,
     /// `verify`: a crash left an incomplete tail, which the next open cuts off.
     TornTail,
-    /// An argument is wrong.
+    /// An argument is wrong; also clap's code for arguments that it cannot parse.
     Usage,
-    /// Acknowledged data is damaged or missing.
-    Corrupt,
     /// The operating system reported a failure, or there is no log that can be read.
     Io,
+    /// Acknowledged data is damaged or missing; for `salvage`: there are gaps.
+    Corrupt,
 }
 
 impl Exit {
@@ -29,8 +29,9 @@ impl Exit {
         match self {
             Exit::Success => 0,
             Exit::CheckFailed | Exit::TornTail => 1,
-            Exit::Usage | Exit::Corrupt => 2,
+            Exit::Usage => 2,
             Exit::Io => 3,
+            Exit::Corrupt => 4,
         }
     }
 }

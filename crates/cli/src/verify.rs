@@ -49,16 +49,16 @@ fn headline(verdict: &Verdict, has_buffer: bool) -> &'static str {
             "whole, but not closed: nothing is torn; the next open recovers"
         }
         (Outcome::Unclean, true) => {
-            "whole, but not closed: nothing is torn; the next open recovers, also what only the log \
-             buffer holds, which is not counted here"
+            "whole, but not closed: nothing is torn; the next open recovers, also what only the \
+             log buffer holds, which is not counted here"
         }
         (Outcome::TornTail, _) if verdict.torn_bytes == 0 => {
             "unfinished end: a crash left it; the next open recovers"
         }
         (Outcome::TornTail, false) => "torn tail: a crash left it; the next open cuts it off",
         (Outcome::TornTail, true) => {
-            "torn tail: a crash left it; the next open completes it from the log buffer, or cuts it \
-             off"
+            "torn tail: a crash left it; the next open completes it from the log buffer, or cuts \
+             it off"
         }
         (Outcome::Unfinished, _) => {
             "clean so far: a writer is running, and its unfinished tail is no fault"

@@ -90,7 +90,7 @@ fn deep_verification_names_each_damaged_segment_and_changes_nothing() {
     let before = snapshot(&dir);
     for threads in ["0", "1", "5"] {
         let deep = palisade(&["verify", text_of(&dir), "--deep", "--threads", threads]);
-        assert_eq!(code(&deep), 2, "{deep:?}");
+        assert_eq!(code(&deep), 4, "{deep:?}");
         let text = out(&deep);
         assert!(
             text.starts_with("corrupt") && text.contains(&format!("end        LSN {}", lsns[100]))
@@ -103,7 +103,7 @@ fn deep_verification_names_each_damaged_segment_and_changes_nothing() {
     }
     assert!(snapshot(&dir) == before);
     let shallow = palisade(&["verify", text_of(&dir)]);
-    assert_eq!(code(&shallow), 2);
+    assert_eq!(code(&shallow), 4);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_copy_that_was_killed_is_no_log() {
     let flags = ["--into", text_of(&into)];
     assert_eq!(code(&repair(&dir, lsns[500], &flags)), 0);
     fs::remove_file(into.join("meta")).unwrap();
-    assert_eq!(code(&palisade(&["verify", text_of(&into)])), 2);
+    assert_eq!(code(&palisade(&["verify", text_of(&into)])), 4);
     assert_eq!(options().open(&into).unwrap_err().kind(), ErrorKind::Foreign);
     refused(&repair(&dir, lsns[500], &flags), 2, "not empty", &dir, &before);
     fs::remove_dir_all(&into).unwrap();
@@ -253,7 +253,7 @@ fn salvage_prints_what_validates_and_names_the_gaps() {
     damage(&dir, lsns[500]);
     let before = snapshot(&dir);
     let output = palisade(&["salvage", text_of(&dir), "--json"]);
-    assert_eq!(code(&output), 2, "{}", err(&output));
+    assert_eq!(code(&output), 4, "{}", err(&output));
     assert_eq!(out(&output).lines().count(), 998);
     let gap = format!("gap: LSN {} to {}\n", lsns[10], lsns[11]);
     assert!(err(&output).contains(&gap), "{}", err(&output));

@@ -75,7 +75,7 @@ fn a_dump_that_ends_at_damage_says_so() {
     damage(folder.path(), lsns[7].plus(25));
     let output = palisade(folder.path(), &["dump"]);
     assert_eq!(text(&output.stdout).lines().count(), 7);
-    assert_eq!(code(&output), 2, "{output:?}");
+    assert_eq!(code(&output), 4, "{output:?}");
     assert!(text(&output.stderr).contains(&format!("LSN {}", lsns[7])), "{output:?}");
     assert_eq!(code(&palisade(folder.path(), &["dump", "--limit", "7"])), 0);
 }
@@ -92,7 +92,7 @@ fn a_dump_of_a_killed_log_tells_damage_from_its_torn_tail() {
     assert_eq!((code(&torn), text(&torn.stdout).lines().count()), (0, 29), "{torn:?}");
     damage(folder.path(), lsns[7].plus(25));
     let damaged = palisade(folder.path(), &["dump"]);
-    assert_eq!((code(&damaged), text(&damaged.stdout).lines().count()), (2, 7), "{damaged:?}");
+    assert_eq!((code(&damaged), text(&damaged.stdout).lines().count()), (4, 7), "{damaged:?}");
     assert!(text(&damaged.stderr).contains(&format!("(LSN {})", lsns[7])), "{damaged:?}");
     let behind = lsns[8].to_string();
     let rest = palisade(folder.path(), &["dump", "--from", &behind]);
@@ -274,7 +274,7 @@ fn damage_to_what_was_acknowledged_is_corruption() {
     let lsns = write(folder.path());
     damage(folder.path(), lsns[50].plus(25));
     let verified = palisade(folder.path(), &["verify"]);
-    assert_eq!(code(&verified), 2, "{verified:?}");
+    assert_eq!(code(&verified), 4, "{verified:?}");
     let verdict = text(&verified.stdout);
     assert!(verdict.starts_with("corrupt") && verdict.contains("why "), "{verdict}");
     // What was read before the damage counts.
@@ -288,7 +288,7 @@ fn a_log_without_its_state_is_named_as_one() {
     let lsns = write(folder.path());
     let whole = palisade(folder.path(), &["dump"]).stdout;
     fs::remove_file(folder.path().join("meta")).unwrap();
-    let expected = [("verify", 2), ("info", 0), ("dump", 0), ("salvage", 0)];
+    let expected = [("verify", 4), ("info", 0), ("dump", 0), ("salvage", 0)];
     for (tool, exit) in expected {
         let output = palisade(folder.path(), &[tool]);
         assert_eq!(code(&output), exit, "{output:?}");
@@ -324,6 +324,28 @@ fn no_log_is_an_io_failure_that_names_the_path() {
         assert!(text(&missing.stderr).contains("nowhere"), "{missing:?}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn wrong_usage_and_damage_have_exit_codes_of_their_own() {
+    let folder = folder();
+    let lsns = write(folder.path());
+    let all = ["verify", "dump", "salvage", "info"];
+    for wrong in [&["--nonsense"][..], &["--from", "x"]] {
+        for tool in all {
+            let args = [&[tool], wrong].concat();
+            assert_eq!(code(&palisade(folder.path(), &args)), 2, "{args:?}");
+        }
+    }
+    let from = lsns[3].plus(8).to_string();
+    assert_eq!(code(&palisade(folder.path(), &["dump", "--from", &from])), 2);
+    damage(folder.path(), lsns[50].plus(25));
+    let damaged = all.map(|tool| code(&palisade(folder.path(), &[tool])));
+    assert_eq!(damaged, [4, 4, 4, 0]);
+    let help = Command::new(env!("CARGO_BIN_EXE_palisade")).arg("--help").output().unwrap();
+    let help = text(&help.stdout);
+    assert!(help.contains("\n  2  wrong usage\n"), "{help}");
+    assert!(help.contains("\n  4  acknowledged data is damaged or missing"), "{help}");
 }
 
 #[test]

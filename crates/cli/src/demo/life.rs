@@ -92,8 +92,6 @@ fn start(args: &DemoArgs, dir: &Path, round: &Round) -> Result<Killed, Failure> 
 }
 
 fn died(number: u32, status: ExitStatus, complaint: &str) -> Failure {
-    // The first one begins in an empty folder: there is nothing yet that could be damaged, which
-    // has the same code.
     if number == 1 && status.code() == Some(2) {
         return Failure::Usage(complaint.trim_start_matches("palisade: ").to_owned());
     }
@@ -114,7 +112,7 @@ fn was_killed(status: ExitStatus) -> bool {
 
 #[cfg(not(unix))]
 fn was_killed(status: ExitStatus) -> bool {
-    // What TerminateProcess leaves; the child's own failures have code 2 or 3.
+    // What TerminateProcess leaves; the child's own failures have code 2 and above.
     status.code() == Some(1)
 }
 
