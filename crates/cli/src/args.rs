@@ -77,7 +77,7 @@ only the buffer holds are not counted, and the next open recovers them. The floo
 which everything is known to have been durable once: a bad place below it is damage, one above it is
 a torn tail.
 
-A folder that an `Archive` wrote has no file `meta`, so it is called corrupt: read it with
+A folder of archived segments has no file `meta`, so it is called corrupt: read it with
 `palisade dump`.
 
 Exit codes: 0 whole (closed or not), 1 a torn tail, which the next open cuts off, 2 wrong usage,
@@ -101,9 +101,9 @@ Examples:
   palisade repair ./log --into ./repaired --from 65536
 
 Copies the records of a damaged log that lie below an LSN into a new log. LSN is the first bad
-place, or the LSN of a record below it. `palisade verify --deep` names the first bad place; so does a
-repair with an LSN above it. Everything from there on is given up, with records that only the log buffer
-holds. Nothing is written to the damaged log; an open of it meanwhile fails (locked).
+place, or the LSN of a record below it. `palisade verify --deep` names the first bad place; so does
+a repair with an LSN above it. Everything from there on is given up, with records that only the log
+buffer holds. Nothing is written to the damaged log; an open of it meanwhile fails (locked).
 
 The folder of --into must be missing or empty and lie outside of the log. Every record is checked
 before it is copied.

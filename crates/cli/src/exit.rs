@@ -100,11 +100,51 @@ fn exit_of(kind: ErrorKind) -> Exit {
     }
 }
 
+/// Says an error of the log in the words of this command line: its user has no program to change.
+fn text_of(error: &palisade::Error) -> String {
+    let finding = error.finding();
+    let finding = match finding.as_str() {
+        "" => format!("the log failed ({:?})", error.kind()),
+        text => text
+            .replace("segment_bytes", "--segment-bytes")
+            .replace("buffer_bytes", "--buffer-bytes"),
+    };
+    let advice = error.advice_of_cause().or_else(|| advice(error.kind()));
+    advice.map_or(finding.clone(), |advice| format!("{finding}; {advice}"))
+}
+
+/// What to do about an error of this kind with this command line.
+fn advice(kind: ErrorKind) -> Option<&'static str> {
+    let advice = match kind {
+        ErrorKind::TooLarge => "name smaller records or larger segments and buffer",
+        ErrorKind::NoSpace => {
+            "nothing is lost: free space, or raise the limit, then run the command again"
+        }
+        ErrorKind::NoFiles => {
+            "nothing is lost: close files or raise the limit, then run the command again"
+        }
+        ErrorKind::NotFound => "check that the path is right and its disk is mounted",
+        ErrorKind::Foreign => "name a folder that holds a log of Palisade",
+        ErrorKind::Unsupported => "use the `palisade` of the version that wrote it",
+        ErrorKind::Locked => "stop the process that has it open, then run the command again",
+        ErrorKind::Corrupt => {
+            "nothing was changed; `palisade verify --deep` names what is damaged: restore from a \
+             replica or backup, or copy with `palisade repair` what lies below the damage"
+        }
+        ErrorKind::NotARecord => "`palisade dump` prints the LSNs of all records",
+        ErrorKind::OutOfRange => "`palisade verify` prints where the log ends",
+        ErrorKind::Truncated => "`palisade info` prints where the log begins",
+        ErrorKind::PermissionDenied => "grant this user access to the folder and the files in it",
+        _ => return None,
+    };
+    Some(advice)
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Usage(text) | Failure::Check(text) => f.write_str(text),
-            Failure::Log(error) => error.fmt(f),
+            Failure::Log(error) => f.write_str(&text_of(error)),
             Failure::Io { what, .. } => f.write_str(what),
             Failure::OutputClosed => f.write_str("standard output was closed"),
         }

@@ -76,8 +76,8 @@ fn sizes_that_the_log_refuses_are_wrong_usage_and_leave_nothing() {
     let folder = folder();
     let small_buffer = ["--buffer-bytes", "65536", "--record-bytes", "40000"];
     for (flags, word) in [
-        (&["--segment-bytes", "5000"][..], "segment_bytes is 5000"),
-        (&["--buffer-bytes", "5000"], "buffer_bytes is 5000"),
+        (&["--segment-bytes", "5000"][..], "--segment-bytes is 5000"),
+        (&["--buffer-bytes", "5000"], "--buffer-bytes is 5000"),
         (&small_buffer, "a record or batch of 40000 bytes"),
     ] {
         // It ends long before, when the writer does.

@@ -348,6 +348,56 @@ fn wrong_usage_and_damage_have_exit_codes_of_their_own() {
     assert!(help.contains("\n  4  acknowledged data is damaged or missing"), "{help}");
 }
 
+/// Names of the library, and what only a program can do.
+const LIBRARY_WORDS: [&str; 11] = [
+    "_bytes",
+    "_lsn",
+    "_new",
+    "truncate_",
+    "max_waiters",
+    "verify_on_open",
+    "Policy",
+    "Archive",
+    "handle",
+    "open again",
+    "the log returned",
+];
+
+#[test]
+fn messages_and_help_name_nothing_of_the_library() {
+    let folder = folder();
+    let [log, copy] = ["log", "copy"].map(|name| folder.path().join(name));
+    let lsns = write(&log);
+    let wal = options().open(&log).unwrap();
+    wal.truncate_before(lsns[10]).unwrap();
+    let into = copy.to_str().unwrap();
+    let repair = |from: &str| palisade(&log, &["repair", "--into", into, "--from", from]);
+    let mut outputs = vec![repair("0")];
+    wal.close().unwrap();
+    outputs.extend(["0", "1", "99999999", &lsns[20].plus(8).to_string()].map(repair));
+    outputs.push(palisade(&log.join("meta"), &["verify"]));
+    outputs.push(palisade(folder.path(), &["verify"]));
+    for sizes in [["--segment-bytes", "5000"], ["--buffer-bytes", "5000"]] {
+        outputs.push(demo(folder.path(), &sizes));
+    }
+    outputs.push(demo(folder.path(), &["--buffer-bytes", "65536", "--record-bytes", "40000"]));
+    assert!(outputs.iter().all(|output| code(output) >= 2), "{outputs:?}");
+    for command in ["demo", "info", "dump", "verify", "salvage", "repair", "doctor"] {
+        outputs.push(palisade(Path::new("--help"), &[command]));
+    }
+    for output in outputs {
+        let told = [text(&output.stdout), text(&output.stderr)].concat();
+        for word in LIBRARY_WORDS {
+            assert!(!told.contains(word), "`{word}` is in {told}");
+        }
+    }
+}
+
+fn demo(dir: &Path, sizes: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+    command.current_dir(dir).args(["demo", "--seconds", "0.1"]).args(sizes).output().unwrap()
+}
+
 #[test]
 fn help_of_every_command_has_examples() {
     for args in [

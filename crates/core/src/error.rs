@@ -264,14 +264,23 @@ impl Error {
         self.detail.as_ref().and_then(|detail| detail.path.as_deref())
     }
 
-    /// What went wrong and where, without the advice.
-    pub(crate) fn finding(&self) -> String {
+    /// Returns what went wrong and where, without the advice; empty where the kind says it all. For
+    /// programs that give advice of their own.
+    #[must_use]
+    pub fn finding(&self) -> String {
         let mut text = String::new();
         if let Some(detail) = &self.detail {
             // A `String` takes all that is written.
             let _ = detail.write_finding(&mut text);
         }
         text
+    }
+
+    /// Returns the advice of the cause, where that calls for another one than the
+    /// [kind's](ErrorKind::advice).
+    #[must_use]
+    pub fn advice_of_cause(&self) -> Option<&'static str> {
+        self.detail.as_ref().and_then(|detail| detail.advice)
     }
 
     fn amend(mut self, change: impl FnOnce(&mut Detail)) -> Error {
@@ -402,6 +411,9 @@ mod tests {
     fn an_advice_of_its_own_takes_the_place_of_the_kinds() {
         let error = Error::new(ErrorKind::Corrupt, "no valid record").with_advice("ask a person");
         assert_eq!(error.to_string(), "no valid record; ask a person");
+        assert_eq!(error.advice_of_cause(), Some("ask a person"));
+        assert_eq!(error.finding(), "no valid record");
+        assert_eq!(Error::bare(ErrorKind::Corrupt).advice_of_cause(), None);
     }
 
     #[test]

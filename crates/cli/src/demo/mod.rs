@@ -142,6 +142,7 @@ fn refused(number: u32, error: palisade::Error) -> Failure {
         | ErrorKind::Foreign
         | ErrorKind::Unsupported
         | ErrorKind::Mismatch => {
+            let error = Failure::Log(error);
             Failure::Check(format!("round {number}: after the kill the log is refused: {error}"))
         }
         _ => Failure::Log(error),
