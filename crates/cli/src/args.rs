@@ -103,7 +103,11 @@ Examples:
 Copies the records of a damaged log that lie below an LSN into a new log. LSN is the first bad
 place, or the LSN of a record below it. `palisade verify --deep` names the first bad place; so does
 a repair with an LSN above it. Everything from there on is given up, with records that only the log
-buffer holds. Nothing is written to the damaged log; an open of it meanwhile fails (locked).
+buffer holds.
+
+Stop the process that writes the log first. A log that a process has open for writing is refused,
+also with --dry-run; and as long as the repair runs, no process can open the damaged log. Nothing is
+written to it.
 
 The folder of --into must be missing or empty and lie outside of the log. Every record is checked
 before it is copied.
@@ -111,8 +115,9 @@ The new log has the LSNs and the identity of the old one, and never uses an LSN 
 where the old one lay, and open it. A repair that was killed leaves a folder without a file `meta`,
 which opens as no log: remove it, and repair again.
 
-Exit codes: 0 repaired (or, with --dry-run, could be), 2 wrong usage: the LSN or the folder does not
-fit, 3 input or output failed, 4 the state or headers of the log are damaged beyond repair.";
+Exit codes: 0 repaired (or, with --dry-run, could be), 2 the LSN or the folder does not fit (or
+other wrong usage), 3 the log is in use, or input or output failed, 4 the state or headers of the
+log are damaged beyond repair.";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:

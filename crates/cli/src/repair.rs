@@ -59,8 +59,9 @@ fn announce(out: &mut impl Write, args: &RepairArgs, report: &RepairReport) -> i
     writeln!(out, "given up   LSN {from} to {given_up_to}")?;
     writeln!(
         out,
-        "of these   {given_up_records} records still validate: `palisade salvage --from {from}` \
-         prints them"
+        "of these   {given_up_records} records still validate: `palisade salvage {} --from {from}` \
+         prints them",
+        args.dir.display()
     )?;
     out.flush()
 }

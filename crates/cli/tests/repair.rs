@@ -115,6 +115,8 @@ fn a_repair_copies_what_lies_below_the_damage_and_changes_nothing_of_the_log() {
 
     let dry = repair(&dir, lsns[500], &["--dry-run", "--into", text_of(&into)]);
     assert_eq!(code(&dry), 0, "{dry:?}");
+    let salvage = format!("`palisade salvage {} --from {}`", text_of(&dir), lsns[500]);
+    assert!(out(&dry).contains(&salvage), "{}", out(&dry));
     for part in ["kept       500 records", "499 records still validate", "nothing was written"] {
         assert!(out(&dry).contains(part), "{}", out(&dry));
     }
@@ -237,11 +239,19 @@ fn a_log_with_a_writer_is_not_repaired() {
     damage(&dir, lsns[10]);
     let wal = options().open(&dir).unwrap();
     let into = folder.path().join("repaired");
-    let output = repair(&dir, lsns[10], &["--into", text_of(&into)]);
-    assert_eq!(code(&output), 3, "{output:?}");
-    assert!(err(&output).contains("open for writing elsewhere"), "{output:?}");
+    for flags in [&["--into", text_of(&into)][..], &["--dry-run"]] {
+        let output = repair(&dir, lsns[10], flags);
+        assert_eq!(code(&output), 3, "{output:?}");
+        let told = err(&output);
+        assert!(told.contains("open for writing elsewhere"), "{told}");
+        assert!(told.contains("stop the process that has it open"), "{told}");
+    }
     assert!(!into.exists());
     drop(wal);
+    let help = out(&palisade(&["repair", "--help"]));
+    for part in ["A log that a process has open for writing is refused", "3 the log is in use"] {
+        assert!(help.contains(part), "{help}");
+    }
 }
 
 #[test]
