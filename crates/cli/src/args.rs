@@ -48,6 +48,7 @@ Exit codes: 0 the check held, 1 it did not, 2 wrong usage, 3 input or output fai
 const INFO_EXAMPLES: &str = "\
 Examples:
   palisade info ./log
+  palisade info --segments ./log
 
 Reads only; works beside a running writer.";
 
@@ -257,6 +258,9 @@ pub(crate) struct FillArgs {
 pub(crate) struct InfoArgs {
     /// Folder of the log.
     pub(crate) dir: PathBuf,
+    /// List all segments, one a line.
+    #[arg(long)]
+    pub(crate) segments: bool,
 }
 
 #[derive(Args, Debug)]

@@ -1,8 +1,8 @@
 //! `palisade info`: what a log is, told without a scan of it.
 
 use std::io::{self, Write};
-use std::path::Path;
 
+use palisade::Lsn;
 use palisade::inspect::{BufferPlace, Inspector};
 use palisade::store::{Segment, State};
 
@@ -11,82 +11,128 @@ use crate::exit::Failure;
 
 /// The one format version that this program reads; a log of another one is refused.
 const FORMAT_VERSION: u32 = 1;
+
 /// Prints what is known of the log.
 ///
 /// # Errors
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &InfoArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let log = Inspector::open(&args.dir)?;
-    let (state, has_writer) = (log.state()?, log.has_writer()?);
-    let segments = log.segments()?;
-    let is_rebuilt = log.has_rebuilt_state();
-    let buffer = match is_rebuilt {
-        true => "unknown: only `meta` names the log buffer".into(),
-        false => buffer_place(&log.buffer()?),
-    };
-    print(out, &args.dir, &state, has_writer, is_rebuilt, &buffer).map_err(Failure::output)?;
-    print_segments(out, &segments).map_err(Failure::output)
+    let info = Info::of(&Inspector::open(&args.dir)?)?;
+    info.print(args, out).map_err(Failure::output)
 }
 
-fn print(
-    out: &mut impl Write,
-    dir: &Path,
-    state: &State,
-    has_writer: bool,
-    is_rebuilt: bool,
-    buffer: &str,
-) -> io::Result<()> {
-    let life = match (has_writer, state.clean) {
-        _ if is_rebuilt => "lost: `meta` is missing or damaged; read from the segments' headers",
-        (true, _) => "open: a writer is running",
-        (false, true) => "closed cleanly",
-        (false, false) => "not closed cleanly: the next open recovers",
-    };
-    let end = match (has_writer, state.clean) {
-        (false, true) => format!("LSN {}", state.clean_end),
-        _ => "not known without a scan: run `palisade verify`".into(),
-    };
-    writeln!(out, "log         {}", dir.display())?;
-    writeln!(out, "format      version {FORMAT_VERSION}")?;
-    writeln!(out, "uuid        {}", state.uuid)?;
-    writeln!(out, "state       {life}")?;
-    writeln!(out, "segment     {} bytes", state.segment_bytes)?;
-    writeln!(out, "buffer      {} bytes, {buffer}", state.buffer_bytes)?;
-    writeln!(out, "epoch       {}, begins at LSN {}", state.epoch, state.epoch_base)?;
-    writeln!(out, "head        LSN {}", state.head)?;
-    writeln!(out, "checkpoint  LSN {}", state.checkpoint)?;
-    writeln!(out, "clean end   LSN {} (of the last clean close)", state.clean_end)?;
-    writeln!(out, "end         {end}")
+/// What a log's files say about it.
+struct Info {
+    state: State,
+    standing: Standing,
+    /// Where the log buffer lies; `None` where the meta file, which names it, is lost.
+    buffer: Option<BufferPlace>,
+    segments: Vec<Segment>,
 }
 
-fn buffer_place(place: &BufferPlace) -> String {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Open,
+    Closed,
+    Unclean,
+    Lost,
+}
+
+impl Info {
+    fn of(log: &Inspector) -> Result<Info, Failure> {
+        let (state, has_writer) = (log.state()?, log.has_writer()?);
+        let standing = match (log.has_rebuilt_state(), has_writer, state.clean) {
+            (true, ..) => Standing::Lost,
+            (_, true, _) => Standing::Open,
+            (_, _, true) => Standing::Closed,
+            _ => Standing::Unclean,
+        };
+        let buffer = if standing == Standing::Lost { None } else { Some(log.buffer()?) };
+        Ok(Info { state, standing, buffer, segments: log.segments()? })
+    }
+
+    /// Where the log ends, if that is known without a scan.
+    fn end(&self) -> Option<Lsn> {
+        (self.standing == Standing::Closed).then_some(self.state.clean_end)
+    }
+
+    /// Where it ended when it was closed, if it was, and has gone on since.
+    fn last_close(&self) -> Option<Lsn> {
+        let end = self.state.clean_end;
+        (self.standing != Standing::Closed && end > Lsn::ZERO).then_some(end)
+    }
+
+    fn checkpoint(&self) -> Option<Lsn> {
+        Some(self.state.checkpoint).filter(|lsn| *lsn > Lsn::ZERO)
+    }
+
+    fn print(&self, args: &InfoArgs, out: &mut impl Write) -> io::Result<()> {
+        let state = &self.state;
+        let standing = match self.standing {
+            Standing::Open => "open: a writer is running",
+            Standing::Closed => "closed cleanly",
+            Standing::Unclean => "not closed cleanly: the next open recovers",
+            Standing::Lost => "lost: `meta` is missing or damaged; read from the segments' headers",
+        };
+        let lsn = |lsn: Option<Lsn>, or: &str| lsn.map_or(or.into(), |lsn| format!("LSN {lsn}"));
+        let end = lsn(self.end(), "not known without a scan: run `palisade verify`");
+        writeln!(out, "log         {}", args.dir.display())?;
+        writeln!(out, "format      version {FORMAT_VERSION}")?;
+        writeln!(out, "uuid        {}", state.uuid)?;
+        writeln!(out, "state       {standing}")?;
+        writeln!(out, "segment     {} bytes", state.segment_bytes)?;
+        writeln!(out, "buffer      {} bytes, {}", state.buffer_bytes, place(self.buffer.as_ref()))?;
+        writeln!(out, "epoch       {}, begins at LSN {}", state.epoch, state.epoch_base)?;
+        writeln!(out, "head        LSN {}", state.head)?;
+        writeln!(out, "checkpoint  {}", lsn(self.checkpoint(), "none"))?;
+        writeln!(out, "end         {end}")?;
+        if let Some(last) = self.last_close() {
+            writeln!(out, "last close  LSN {last} (the log has gone on since)")?;
+        }
+        self.print_segments(args.segments, out)
+    }
+
+    fn print_segments(&self, all: bool, out: &mut impl Write) -> io::Result<()> {
+        write!(out, "segments    {}", self.segments.len())?;
+        if let [first, .., last] = &self.segments[..] {
+            write!(out, ", from number {} to {}", first.number, last.number)?;
+        }
+        match self.segments.iter().filter(|segment| segment.header.is_err()).count() {
+            0 => writeln!(out)?,
+            bad => writeln!(out, "; {bad} unreadable, which --segments lists")?,
+        }
+        let segments = self.segments.iter().filter(|_| all);
+        segments.into_iter().try_for_each(|segment| print_segment(segment, out))
+    }
+}
+
+fn print_segment(Segment { number, header }: &Segment, out: &mut impl Write) -> io::Result<()> {
+    match header {
+        Ok(header) => {
+            write!(out, "  {number:>8}  from LSN {:>16}", header.base)?;
+            write!(out, "  epoch {}", header.epoch)?;
+            if let Some(predecessor) = header.predecessor {
+                let (epoch, end) = (predecessor.epoch, predecessor.end);
+                write!(out, ", its first: epoch {epoch} ended at LSN {end}")?;
+            }
+            writeln!(out)
+        }
+        Err(why) => writeln!(out, "  {number:>8}  unreadable: {why}"),
+    }
+}
+
+fn place(place: Option<&BufferPlace>) -> String {
     const LOST: &str = "on the heap: appends do not survive the death of the process, commits do";
     match place {
-        BufferPlace::None => "none: the log was closed".into(),
-        BufferPlace::Gone => "none: it is gone, or of another folder: a copy has no buffer".into(),
-        BufferPlace::Memory(path) => {
+        None => "unknown: only `meta` names the log buffer".into(),
+        Some(BufferPlace::None) => "none: the log was closed".into(),
+        Some(BufferPlace::Gone) => {
+            "none: it is gone, or of another folder: a copy has no buffer".into()
+        }
+        Some(BufferPlace::Memory(path)) => {
             format!("{}: appends survive the death of the process", path.display())
         }
-        BufferPlace::Marks(path) => format!("{LOST} (marks in {})", path.display()),
-        _ => LOST.into(),
+        Some(BufferPlace::Marks(path)) => format!("{LOST} (marks in {})", path.display()),
+        Some(_) => LOST.into(),
     }
-}
-
-fn print_segments(out: &mut impl Write, segments: &[Segment]) -> io::Result<()> {
-    writeln!(out, "segments    {}", segments.len())?;
-    for Segment { number, header } in segments {
-        match header {
-            Ok(header) => {
-                write!(out, "  {number:>8}  from LSN {:>16}", header.base)?;
-                write!(out, "  epoch {}", header.epoch)?;
-                if let Some(predecessor) = header.predecessor {
-                    let (epoch, end) = (predecessor.epoch, predecessor.end);
-                    write!(out, ", its first: epoch {epoch} ended at LSN {end}")?;
-                }
-                writeln!(out)?;
-            }
-            Err(why) => writeln!(out, "  {number:>8}  unreadable: {why}")?,
-        }
-    }
-    Ok(())
 }
