@@ -49,8 +49,34 @@ const INFO_EXAMPLES: &str = "\
 Examples:
   palisade info ./log
   palisade info --segments ./log
+  palisade info --json ./log | jq .head
 
-Reads only; works beside a running writer.";
+Reads only; works beside a running writer.
+
+Fields of --json; LSNs and sizes are numbers:
+  dir, uuid              text
+  format_version         number
+  state                  `open` (a writer is running), `closed`, `unclean` (not closed; the next
+                         open recovers) or `lost` (the file `meta` is missing or damaged)
+  segment_bytes, buffer_bytes
+  buffer                 where the log buffer lies: `memory` (appends survive the death of the
+                         process), `heap` (they do not), `none` (the log was closed), `gone` (its
+                         file is missing, or the folder is a copy) or `unknown` (as `meta` is)
+  buffer_file            its path, or null
+  epoch, epoch_base      the running epoch and its first LSN
+  head                   where the log begins
+  checkpoint             the last checkpoint, or null
+  end                    where a closed log ends; else null
+  last_close             where it ended when it was last closed, if it has gone on since; else null
+  segments, unreadable_segments
+                         how many files of segments there are, and how many lack a valid header
+  first_segment, last_segment
+                         their lowest and highest number, or null
+  segment_list           with --segments: an object for each, with number, base (its first LSN),
+                         epoch, and error (null, or why its header does not validate)
+
+Exit codes: 0 done, 2 wrong usage, 3 input or output failed, or there is no log, 4 nothing of the
+log's state validates.";
 
 const DUMP_EXAMPLES: &str = "\
 Examples:
@@ -70,6 +96,7 @@ const VERIFY_EXAMPLES: &str = "\
 Examples:
   palisade verify ./log && echo clean
   palisade verify --deep ./log
+  palisade verify --json ./log | jq -r .outcome
 
 Checks every checksum and says how the log ends. With --deep it reads segments in parallel and goes
 on behind damage, so that it names a bad place of each damaged segment. Reads only; works beside a
@@ -80,6 +107,18 @@ a torn tail.
 
 A folder of archived segments has no file `meta`, so it is called corrupt: read it with
 `palisade dump`.
+
+Fields of --json; all but dir, outcome and why are numbers or hold numbers:
+  dir                    text
+  outcome                `clean`, `unclean` (whole, but not closed), `torn_tail`, `unfinished`
+                         (a writer is running) or `corrupt`
+  why                    text, or null
+  segments               segments at or above the head
+  records, bytes         what was read and validates
+  head, end, floor       LSNs: the first, where the valid part ends, and the floor
+  torn_bytes             bytes of recognisable records behind the end
+  bad_places             a list of objects with lsn and segment
+  strays                 numbers of files that have a segment's name and are no part of the log
 
 Exit codes: 0 whole (closed or not), 1 a torn tail, which the next open cuts off, 2 wrong usage,
 3 input or output failed, 4 corrupt.";
@@ -261,6 +300,9 @@ pub(crate) struct InfoArgs {
     /// List all segments, one a line.
     #[arg(long)]
     pub(crate) segments: bool,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -288,6 +330,9 @@ pub(crate) struct VerifyArgs {
     /// Read segments in parallel and go on behind damage.
     #[arg(long)]
     pub(crate) deep: bool,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Threads of --deep; 0: one for each core.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "deep")]
     #[arg(value_parser = clap::value_parser!(u16).range(0..=256))]

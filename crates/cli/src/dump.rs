@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::args::DumpArgs;
 use crate::exit::Failure;
+use crate::json;
 
 /// How much of a record the short form shows.
 const SHOWN_BYTES: usize = 48;
@@ -125,8 +126,7 @@ pub(crate) fn print_json<W: Write>(out: &mut W, record: &Record<'_>) -> io::Resu
         bytes: record.data().len(),
         hex: Hex(record.data()).to_string(),
     };
-    serde_json::to_writer(&mut *out, &object)?;
-    out.write_all(b"\n")
+    json::print(out, &object)
 }
 
 fn print_hex<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {

@@ -5,9 +5,11 @@ use std::io::{self, Write};
 use palisade::Lsn;
 use palisade::inspect::{BufferPlace, Inspector};
 use palisade::store::{Segment, State};
+use serde::Serialize;
 
 use crate::args::InfoArgs;
 use crate::exit::Failure;
+use crate::json;
 
 /// The one format version that this program reads; a log of another one is refused.
 const FORMAT_VERSION: u32 = 1;
@@ -18,7 +20,9 @@ const FORMAT_VERSION: u32 = 1;
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &InfoArgs, out: &mut impl Write) -> Result<(), Failure> {
     let info = Info::of(&Inspector::open(&args.dir)?)?;
-    info.print(args, out).map_err(Failure::output)
+    let printed =
+        if args.json { json::print(out, &info.for_json(args)) } else { info.print(args, out) };
+    printed.map_err(Failure::output)
 }
 
 /// What a log's files say about it.
@@ -30,7 +34,8 @@ struct Info {
     segments: Vec<Segment>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 enum Standing {
     Open,
     Closed,
@@ -92,17 +97,97 @@ impl Info {
         self.print_segments(args.segments, out)
     }
 
+    fn for_json(&self, args: &InfoArgs) -> JsonInfo {
+        let State { segment_bytes, buffer_bytes, epoch, .. } = self.state;
+        let (buffer, file) = match &self.buffer {
+            None => ("unknown", None),
+            Some(BufferPlace::None) => ("none", None),
+            Some(BufferPlace::Gone) => ("gone", None),
+            Some(BufferPlace::Memory(path)) => ("memory", Some(path)),
+            Some(BufferPlace::Marks(path)) => ("heap", Some(path)),
+            Some(_) => ("heap", None),
+        };
+        let number = |segment: Option<&Segment>| segment.map(|segment| segment.number);
+        JsonInfo {
+            dir: args.dir.display().to_string(),
+            format_version: FORMAT_VERSION,
+            uuid: self.state.uuid.to_string(),
+            state: self.standing,
+            segment_bytes,
+            buffer_bytes,
+            buffer,
+            buffer_file: file.map(|path| path.display().to_string()),
+            epoch,
+            epoch_base: self.state.epoch_base.as_u64(),
+            head: self.state.head.as_u64(),
+            checkpoint: self.checkpoint().map(Lsn::as_u64),
+            end: self.end().map(Lsn::as_u64),
+            last_close: self.last_close().map(Lsn::as_u64),
+            segments: self.segments.len(),
+            unreadable_segments: self.unreadable(),
+            first_segment: number(self.segments.first()),
+            last_segment: number(self.segments.last()),
+            segment_list: args
+                .segments
+                .then(|| self.segments.iter().map(JsonSegment::of).collect()),
+        }
+    }
+
+    fn unreadable(&self) -> usize {
+        self.segments.iter().filter(|segment| segment.header.is_err()).count()
+    }
+
     fn print_segments(&self, all: bool, out: &mut impl Write) -> io::Result<()> {
         write!(out, "segments    {}", self.segments.len())?;
         if let [first, .., last] = &self.segments[..] {
             write!(out, ", from number {} to {}", first.number, last.number)?;
         }
-        match self.segments.iter().filter(|segment| segment.header.is_err()).count() {
+        match self.unreadable() {
             0 => writeln!(out)?,
             bad => writeln!(out, "; {bad} unreadable, which --segments lists")?,
         }
         let segments = self.segments.iter().filter(|_| all);
         segments.into_iter().try_for_each(|segment| print_segment(segment, out))
+    }
+}
+
+/// The object of `--json`. Its help documents the names: they stay.
+#[derive(Serialize)]
+struct JsonInfo {
+    dir: String,
+    format_version: u32,
+    uuid: String,
+    state: Standing,
+    segment_bytes: u64,
+    buffer_bytes: u64,
+    buffer: &'static str,
+    buffer_file: Option<String>,
+    epoch: u64,
+    epoch_base: u64,
+    head: u64,
+    checkpoint: Option<u64>,
+    end: Option<u64>,
+    last_close: Option<u64>,
+    segments: usize,
+    unreadable_segments: usize,
+    first_segment: Option<u64>,
+    last_segment: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    segment_list: Option<Vec<JsonSegment>>,
+}
+
+#[derive(Serialize)]
+struct JsonSegment {
+    number: u64,
+    base: Option<u64>,
+    epoch: Option<u64>,
+    error: Option<String>,
+}
+
+impl JsonSegment {
+    fn of(Segment { number, header }: &Segment) -> JsonSegment {
+        let (base, epoch) = header.as_ref().map(|it| (it.base.as_u64(), it.epoch)).ok().unzip();
+        JsonSegment { number: *number, base, epoch, error: header.as_ref().err().cloned() }
     }
 }
 

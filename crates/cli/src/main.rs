@@ -11,6 +11,7 @@ mod doctor;
 mod dump;
 mod exit;
 mod info;
+mod json;
 mod repair;
 mod salvage;
 mod units;

@@ -4,9 +4,11 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use palisade::inspect::{BufferPlace, Inspector, Outcome, Verdict};
+use serde::Serialize;
 
 use crate::args::VerifyArgs;
 use crate::exit::{Exit, Failure};
+use crate::json;
 
 /// How many bad places are named.
 const NAMED_PLACES: usize = 50;
@@ -19,11 +21,13 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut impl Write) -> Result<Exit, Failu
     let log = Inspector::open(&args.dir)?;
     let verdict =
         if args.deep { log.verify_deep(usize::from(args.threads))? } else { log.verify()? };
-    let has_buffer = matches!(log.buffer(), Ok(BufferPlace::Memory(_)));
-    let printed = print(out, &verdict, has_buffer).and_then(|()| {
-        let is_rebuilt = log.has_rebuilt_state();
-        advise(out, &args.dir, &verdict, is_rebuilt)
-    });
+    let printed = if args.json {
+        json::print(out, &JsonVerdict::of(args, &verdict)).and_then(|()| out.flush())
+    } else {
+        let has_buffer = matches!(log.buffer(), Ok(BufferPlace::Memory(_)));
+        let printed = print(out, &verdict, has_buffer);
+        printed.and_then(|()| advise(out, &args.dir, &verdict, log.has_rebuilt_state()))
+    };
     match printed {
         // The verdict counts, whether anybody reads it or not.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
@@ -37,6 +41,57 @@ fn exit(outcome: &Outcome) -> Exit {
         Outcome::Clean | Outcome::Unclean | Outcome::Unfinished => Exit::Success,
         Outcome::TornTail => Exit::TornTail,
         Outcome::Corrupt => Exit::Corrupt,
+    }
+}
+
+/// The object of `--json`. Its help documents the names: they stay.
+#[derive(Serialize)]
+struct JsonVerdict<'a> {
+    dir: String,
+    outcome: &'static str,
+    why: Option<&'a str>,
+    segments: u64,
+    records: u64,
+    bytes: u64,
+    head: u64,
+    end: u64,
+    floor: u64,
+    torn_bytes: u64,
+    bad_places: Vec<JsonPlace>,
+    strays: &'a [u64],
+}
+
+#[derive(Serialize)]
+struct JsonPlace {
+    lsn: u64,
+    segment: u64,
+}
+
+impl<'a> JsonVerdict<'a> {
+    fn of(args: &VerifyArgs, verdict: &'a Verdict) -> JsonVerdict<'a> {
+        let places = verdict.bad_places.iter();
+        JsonVerdict {
+            dir: args.dir.display().to_string(),
+            outcome: match verdict.outcome {
+                Outcome::Clean => "clean",
+                Outcome::Unclean => "unclean",
+                Outcome::TornTail => "torn_tail",
+                Outcome::Unfinished => "unfinished",
+                Outcome::Corrupt => "corrupt",
+            },
+            why: verdict.why.as_deref(),
+            segments: verdict.segments,
+            records: verdict.records,
+            bytes: verdict.bytes,
+            head: verdict.head.as_u64(),
+            end: verdict.end.as_u64(),
+            floor: verdict.floor.as_u64(),
+            torn_bytes: verdict.torn_bytes,
+            bad_places: places
+                .map(|bad| JsonPlace { lsn: bad.lsn.as_u64(), segment: bad.segment })
+                .collect(),
+            strays: &verdict.strays,
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use self::probe::{Cost, WAYS, Way};
 use self::verdict::Costs;
 use crate::args::DoctorArgs;
 use crate::exit::Failure;
+use crate::json;
 use crate::units::time;
 
 /// Measures all ways in turn and prints them with the verdict.
@@ -116,8 +117,5 @@ fn print_json(
     };
     let ways = costs.iter().map(reported).collect();
     let report = Report { dir: &args.dir, file_system, ways, verdict };
-    serde_json::to_writer(&mut *out, &report)
-        .map_err(io::Error::from)
-        .and_then(|()| writeln!(out))
-        .map_err(Failure::output)
+    json::print(out, &report).map_err(Failure::output)
 }
