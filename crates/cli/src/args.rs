@@ -259,7 +259,7 @@ impl Promise {
     }
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct ChildArgs {
     #[arg(long)]
     pub(crate) dir: PathBuf,
@@ -272,12 +272,7 @@ pub(crate) struct ChildArgs {
     #[arg(long, value_enum)]
     pub(crate) promise: Promise,
     #[arg(long)]
-    pub(crate) segment_bytes: Option<u64>,
-    #[arg(long)]
     pub(crate) buffer_bytes: Option<usize>,
-    /// Create the log; without this it must exist.
-    #[arg(long)]
-    pub(crate) create: bool,
 }
 
 #[derive(Args, Debug)]

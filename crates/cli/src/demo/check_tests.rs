@@ -6,24 +6,30 @@ const SEED: u64 = 11;
 /// Two threads of one round, whose records 0 and 1 were acknowledged at 0, 100 and 50, 150.
 fn acknowledged() -> Round {
     let mut round = Round::new(1, SEED, 2);
-    for (thread, seq, lsn) in [(0, 0, 0), (1, 0, 50), (0, 1, 100), (1, 1, 150)] {
-        assert!(round.threads[thread].acknowledge(seq, Lsn::new(lsn)));
+    for (_, thread, seq, lsn) in ALL {
+        assert!(round.acknowledge(Ack { thread, seq, lsn: Lsn::new(lsn) }));
     }
     round
 }
 
-fn check(rounds: &[Round], records: &[(u64, u32, u64, u64)]) -> Result<Vec<Found>, String> {
+fn check(rounds: &[Round], records: &[(u64, u32, u64, u64)]) -> Result<Vec<Round>, String> {
     let mut check = Check::new(rounds, RECORD_BYTES);
     for (seed, thread, seq, lsn) in records.iter().copied() {
         let mut data = [0; RECORD_BYTES];
         Origin { seed, thread, seq }.fill(&mut data);
-        check.bytes(Lsn::new(lsn), &data).map_err(|violation| violation.to_string())?;
+        check.record(Lsn::new(lsn), &data)?;
     }
-    check.finish().map_err(|violations| violations[0].to_string())
+    check.finish().map_err(|violations| violations[0].clone())
 }
 
 const ALL: [(u64, u32, u64, u64); 4] =
     [(SEED, 0, 0, 0), (SEED, 1, 0, 50), (SEED, 0, 1, 100), (SEED, 1, 1, 150)];
+
+/// Expects a violation whose text has `part`.
+fn violates(rounds: &[Round], records: &[(u64, u32, u64, u64)], part: &str) {
+    let text = check(rounds, records).unwrap_err();
+    assert!(text.contains(part), "`{part}` is not in {text}");
+}
 
 #[test]
 fn holds_when_all_is_there_and_when_more_is_there() {
@@ -34,56 +40,51 @@ fn holds_when_all_is_there_and_when_more_is_there() {
 }
 
 #[test]
-fn names_the_record_that_is_missing_at_the_end() {
-    let text = check(&[acknowledged()], &ALL[..3]).unwrap_err();
-    assert!(text.contains("record 1 of thread 1 of round 1, acknowledged at LSN 150"), "{text}");
+fn an_acknowledgement_that_is_not_the_next_one_is_refused() {
+    let mut round = acknowledged();
+    for (thread, seq) in [(0, 1), (0, 3), (2, 0)] {
+        assert!(!round.acknowledge(Ack { thread, seq, lsn: Lsn::new(200) }));
+    }
 }
 
 #[test]
-fn names_the_record_that_is_missing_in_the_middle() {
-    let text = check(&[acknowledged()], &[ALL[1], ALL[2]]).unwrap_err();
-    let expected = "missing: record 0 of thread 0 of round 1, acknowledged at LSN 0; its next";
-    assert!(text.contains(expected), "{text}");
+fn finds_what_is_missing_at_the_end_and_in_the_middle() {
+    let rounds = [acknowledged()];
+    violates(&rounds, &ALL[..3], "missing: record 1 of thread 1 of round 1; 1 in all, the last at");
+    let part = "missing: record 0 of thread 0 of round 1; its next is at LSN 100";
+    violates(&rounds, &[ALL[1], ALL[2]], part);
 }
 
 #[test]
-fn finds_what_is_there_twice() {
-    let text = check(&[acknowledged()], &[ALL[0], (SEED, 0, 0, 50)]).unwrap_err();
-    assert!(text.contains("there twice"), "{text}");
+fn finds_what_is_there_twice_or_out_of_order() {
+    let rounds = [acknowledged()];
+    violates(&rounds, &[ALL[0], (SEED, 0, 0, 50)], "there twice: record 0 of thread 0");
+    violates(&rounds, &[ALL[1], ALL[0]], "out of order: record 0 of thread 0");
 }
 
 #[test]
 fn finds_what_is_at_another_lsn() {
-    let text = check(&[acknowledged()], &[(SEED, 0, 0, 8)]).unwrap_err();
-    assert!(text.contains("was acknowledged at LSN 0"), "{text}");
+    let moved = [(SEED, 0, 0, 8), ALL[1], ALL[2], ALL[3]];
+    violates(&[acknowledged()], &moved, "moved: record 1 of thread 0");
 }
 
 #[test]
 fn finds_what_was_never_appended() {
-    let text = check(&[acknowledged()], &[(SEED + 1, 0, 0, 0)]).unwrap_err();
-    assert!(text.contains("foreign: 40 bytes at LSN 0"), "{text}");
-    let text = check(&[acknowledged()], &[(SEED, 2, 0, 0)]).unwrap_err();
-    assert!(text.contains("foreign"), "{text}");
-}
-
-#[test]
-fn finds_what_is_out_of_order() {
-    let text = check(&[acknowledged()], &[ALL[1], ALL[0]]).unwrap_err();
-    assert!(text.contains("out of order"), "{text}");
+    let rounds = [acknowledged()];
+    violates(&rounds, &[(SEED + 1, 0, 0, 0)], "foreign: 40 bytes at LSN 0");
+    violates(&rounds, &[(SEED, 2, 0, 0)], "foreign: 40 bytes at LSN 0");
+    let mut longer = Check::new(&rounds, RECORD_BYTES);
+    let mut data = [0; RECORD_BYTES + 1];
+    Origin { seed: SEED, thread: 0, seq: 0 }.fill(&mut data);
+    assert!(longer.record(Lsn::ZERO, &data).unwrap_err().contains("foreign: 41 bytes"));
 }
 
 #[test]
 fn an_earlier_round_must_be_there_exactly() {
-    let found = check(&[acknowledged()], &ALL).unwrap();
-    let mut settled = [acknowledged()];
-    settled[0].settle(&found[0]);
+    let settled = check(&[acknowledged()], &ALL).unwrap();
     check(&settled, &ALL).unwrap();
-    let text = check(&settled, &ALL[..3]).unwrap_err();
-    assert!(text.contains("missing: record 1 of thread 1"), "{text}");
+    violates(&settled, &ALL[..3], "missing: record 1 of thread 1");
     let more = [&ALL[..], &[(SEED, 0, 2, 200)]].concat();
-    let text = check(&settled, &more).unwrap_err();
-    assert!(text.contains("has 3 records"), "{text}");
-    let moved = [ALL[0], (SEED, 1, 0, 58), ALL[2], ALL[3]];
-    let text = check(&settled, &moved).unwrap_err();
-    assert!(text.contains("another LSN"), "{text}");
+    violates(&settled, &more, "foreign: record 3 of thread 0 of round 1; an earlier open found 2");
+    violates(&settled, &[ALL[0], (SEED, 1, 0, 58), ALL[2], ALL[3]], "another LSN");
 }

@@ -1,158 +1,86 @@
 //! The process that is killed: threads that write and report what was acknowledged.
 
 use std::convert::Infallible;
-use std::fs::File;
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use palisade::{Lsn, Wal};
 
-use super::content::Origin;
-use super::frames::{FRAME_BYTES, FRAMES_PER_WRITE, Frame};
-use super::latency::{self, Histogram};
+use super::content::{Origin, number};
 use crate::args::{ChildArgs, Promise, log_options};
 use crate::exit::Failure;
 
-const STATS_INTERVAL: Duration = Duration::from_millis(100);
+/// Bytes of a report.
+pub(super) const ACK_BYTES: usize = 24;
+/// Appends that are reported together: with a write for each, the pipe would be all that is
+/// measured.
+const APPENDS_PER_WRITE: usize = 170;
 
-/// Writes until it is killed, or until whoever reads the reports is gone.
-pub(crate) fn run(args: &ChildArgs) -> Result<Infallible, Failure> {
-    let options = log_options(args.segment_bytes, args.buffer_bytes);
-    let wal = options.create_new(args.create).must_exist(!args.create).open(&args.dir)?;
-    if args.promise == Promise::Append && !wal.stats().appends_survive_kill {
-        return Err(Failure::Usage(format!(
-            "appends survive a kill only with the mapped buffer, which the file system of {} does \
-             not allow; name a folder on ext4 or XFS with --dir, or use --promise commit",
-            args.dir.display()
-        )));
+/// What the child reports over its standard output: the record number `seq` of `thread` was
+/// acknowledged at `lsn`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ack {
+    pub(super) thread: u32,
+    pub(super) seq: u64,
+    pub(super) lsn: Lsn,
+}
+
+impl Ack {
+    pub(super) fn encode(self) -> [u8; ACK_BYTES] {
+        let mut bytes = [0; ACK_BYTES];
+        bytes[..8].copy_from_slice(&u64::from(self.thread).to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.seq.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.lsn.as_u64().to_le_bytes());
+        bytes
     }
-    let pipe = Pipe::new()?;
-    pipe.write(&Frame::Ready.encode())?;
-    let latencies: Arc<[Histogram]> = (0..args.threads).map(|_| Histogram::new()).collect();
+
+    pub(super) fn decode(bytes: &[u8; ACK_BYTES]) -> Ack {
+        let [thread, seq, lsn] = [0, 8, 16].map(|at| number(&bytes[at..at + 8]));
+        Ack { thread: thread as u32, seq, lsn: Lsn::new(lsn) }
+    }
+}
+
+/// Writes until it is killed, or until nobody reads its reports any more.
+pub(crate) fn run(args: &ChildArgs) -> Result<Infallible, Failure> {
+    let wal = log_options(None, args.buffer_bytes).must_exist(true).open(&args.dir)?;
+    let args = Arc::new(args.clone());
     let (failed, failures) = mpsc::channel();
     for thread in 0..args.threads {
-        let worker = Worker {
-            wal: wal.clone(),
-            pipe: pipe.try_clone()?,
-            latencies: Arc::clone(&latencies),
-            next: Origin { seed: args.seed, thread, seq: 0 },
-            record: vec![0; args.record_bytes],
+        let (wal, args, failed) = (wal.clone(), Arc::clone(&args), failed.clone());
+        let work = move || {
+            let Err(failure) = write(&wal, &args, thread);
+            // The first failure ends the process: nobody listens to another one.
+            let _ = failed.send(failure);
         };
-        start(worker, args.promise, failed.clone())?;
+        let started = thread::Builder::new().spawn(work);
+        started.map_err(|source| Failure::io("could not start a writing thread", source))?;
     }
-    report_until_failure(&wal, &pipe, &latencies, &failures)
+    let failure = failures.recv();
+    Err(failure.unwrap_or_else(|_| Failure::Check("all writing threads ended".into())))
 }
 
-fn start(worker: Worker, promise: Promise, failed: Sender<Failure>) -> Result<(), Failure> {
-    let work = move || {
-        let Err(failure) = match promise {
-            Promise::Commit => worker.commit(),
-            Promise::Append => worker.append(),
-        };
-        // Nobody listens only where the process is ending already.
-        let _ = failed.send(failure);
+fn write(wal: &Wal, args: &ChildArgs, thread: u32) -> Result<Infallible, Failure> {
+    let mut record = vec![0; args.record_bytes];
+    let (mut seq, mut acks) = (0, Vec::new());
+    let acks_per_write = match args.promise {
+        Promise::Commit => 1,
+        Promise::Append => APPENDS_PER_WRITE,
     };
-    thread::Builder::new()
-        .spawn(work)
-        .map(drop)
-        .map_err(|source| Failure::io("could not start a writing thread", source))
-}
-
-fn report_until_failure(
-    wal: &Wal,
-    pipe: &Pipe,
-    latencies: &[Histogram],
-    failures: &mpsc::Receiver<Failure>,
-) -> Result<Infallible, Failure> {
     loop {
-        match failures.recv_timeout(STATS_INTERVAL) {
-            Ok(failure) => return Err(failure),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(Failure::Check("all writing threads ended".into()));
-            }
-        }
-        let [p50_ns, p99_ns] = latency::quantiles(latencies, [0.5, 0.99]);
-        let stats = wal.stats();
-        let frames = [
-            Frame::Latency { p50_ns, p99_ns },
-            Frame::Syncs { records: stats.synced_appends, syncs: stats.syncs },
-        ];
-        pipe.write(frames.map(Frame::encode).as_flattened())?;
-    }
-}
-
-struct Worker {
-    wal: Wal,
-    pipe: Pipe,
-    latencies: Arc<[Histogram]>,
-    next: Origin,
-    record: Vec<u8>,
-}
-
-impl Worker {
-    /// Reports each record as soon as its commit returned.
-    fn commit(mut self) -> Result<Infallible, Failure> {
-        loop {
-            let ack = self.acknowledge(|wal, record| wal.commit(record))?;
-            self.pipe.write(&ack)?;
-        }
-    }
-
-    /// Reports records in groups: with a write for each, the pipe would be all that is measured.
-    fn append(mut self) -> Result<Infallible, Failure> {
-        let mut acks = Vec::with_capacity(FRAMES_PER_WRITE);
-        loop {
-            while acks.len() < FRAMES_PER_WRITE {
-                acks.push(self.acknowledge(|wal, record| Ok(wal.append(record)?.lsn()))?);
-            }
-            self.pipe.write(acks.as_flattened())?;
+        Origin { seed: args.seed, thread, seq }.fill(&mut record);
+        let lsn = match args.promise {
+            Promise::Commit => wal.commit(&record)?,
+            Promise::Append => wal.append(&record)?.lsn(),
+        };
+        acks.push(Ack { thread, seq, lsn }.encode());
+        if acks.len() == acks_per_write {
+            // The lock keeps reports of other threads out; what was flushed outlives the kill.
+            let mut pipe = io::stdout().lock();
+            let written = pipe.write_all(acks.as_flattened()).and_then(|()| pipe.flush());
+            written.map_err(Failure::output)?;
             acks.clear();
         }
-    }
-
-    fn acknowledge(
-        &mut self,
-        call: impl FnOnce(&Wal, &[u8]) -> palisade::Result<Lsn>,
-    ) -> Result<[u8; FRAME_BYTES], Failure> {
-        self.next.fill(&mut self.record);
-        let start = Instant::now();
-        let lsn = call(&self.wal, &self.record)?;
-        let latency_ns = start.elapsed().as_nanos() as u64;
-        let Origin { thread, seq, .. } = self.next;
-        self.latencies[thread as usize].record(latency_ns);
-        self.next.seq += 1;
-        Ok(Frame::Ack { thread, seq, lsn }.encode())
-    }
-}
-
-/// Standard output without a buffer: what was written is with the parent, whatever happens to
-/// this process.
-struct Pipe(File);
-
-impl Pipe {
-    fn new() -> Result<Pipe, Failure> {
-        #[cfg(unix)]
-        let handle = {
-            use std::os::fd::AsFd;
-            io::stdout().as_fd().try_clone_to_owned()
-        };
-        #[cfg(windows)]
-        let handle = {
-            use std::os::windows::io::AsHandle;
-            io::stdout().as_handle().try_clone_to_owned()
-        };
-        Ok(Pipe(handle.map_err(Failure::output)?.into()))
-    }
-
-    fn try_clone(&self) -> Result<Pipe, Failure> {
-        self.0.try_clone().map(Pipe).map_err(Failure::output)
-    }
-
-    fn write(&self, frames: &[u8]) -> Result<(), Failure> {
-        (&self.0).write_all(frames).map_err(Failure::output)
+        seq += 1;
     }
 }

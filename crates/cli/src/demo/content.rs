@@ -63,7 +63,8 @@ impl Origin {
     }
 }
 
-fn number(bytes: &[u8]) -> u64 {
+/// The number whose bytes these are, the lowest first.
+pub(crate) fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 

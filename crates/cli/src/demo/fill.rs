@@ -1,9 +1,9 @@
 //! `palisade demo-fill`: fills the disk that the log lies on, frees space, and goes on.
 //!
 //! Three times the log meets a full disk: once space comes from a file that is removed, once from
-//! `truncate_before`, and the third time the log is dropped and opened again while the disk is full.
-//! In between it goes on without being opened again, in the same epoch. At the end every record
-//! that was acknowledged and not truncated has to be there, and no other.
+//! `truncate_before`, and the third time the log is dropped and opened again while the disk is
+//! full. In between it goes on without being opened again, in the same epoch. At the end every
+//! record that was acknowledged and not truncated has to be there, and no other.
 
 use std::fs::{self, File};
 use std::io::Write;

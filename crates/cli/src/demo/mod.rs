@@ -1,66 +1,80 @@
 //! `palisade demo`: writes, is killed, opens again and checks.
 //!
-//! The parent starts this program again as the writing process (`child`), listens to what it
-//! reports as acknowledged (`frames`, `ledger`), kills it (`life`), opens the log and compares
-//! every record (`content`, `check`). `fill` is another demonstration: a full disk. Each round goes on with the log of the one before.
+//! 1. The parent makes the log. It starts this program again as the writing process (`child`),
+//!    which reports each acknowledged record.
+//! 2. The parent notes the reports and kills the process (`process`).
+//! 3. The parent opens the log and compares every record with the reports (`content`, `check`).
+//! 4. The next round goes on with the same log.
+//!
+//! `fill` is another demonstration: a full disk.
 
 mod check;
 pub(crate) mod child;
 pub(crate) mod content;
 pub(crate) mod fill;
-mod floor;
-mod folder;
-mod frames;
-mod latency;
-mod ledger;
-mod life;
-mod table;
+mod process;
 
 use std::collections::hash_map::RandomState;
+use std::fmt::Display;
+use std::fs;
 use std::hash::{BuildHasher, Hasher};
-use std::io::Write;
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
-use palisade::{ErrorKind, Wal};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use palisade::{ErrorKind, Options, RecoveryReport, Wal};
 
-use self::check::{Check, Found, Violation};
-use self::folder::Folder;
-use self::ledger::Round;
-use self::life::Life;
-use self::table::{Figures, Recovery};
-use crate::args::{DemoArgs, log_options};
+use self::check::{Check, Round};
+use crate::args::{DemoArgs, Promise, log_options};
 use crate::exit::Failure;
+use crate::units::time;
 
 /// How many violations are named before it is enough.
 const NAMED_VIOLATIONS: usize = 16;
 
-/// Runs all rounds and prints the table.
+/// Runs all rounds and prints a line for each.
 ///
 /// # Errors
 /// `Check` if anything acknowledged is missing or anything foreign is there.
 pub(crate) fn run(args: &DemoArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let folder = Folder::choose(args.dir.as_deref())?;
-    let outcome = run_in(args, folder.path(), out);
-    if let Err(Failure::Check(text)) = outcome {
-        let path = folder.path().display();
-        return Err(Failure::Check(format!("{text}\nthe log stays in {path}")));
+    let dir = folder(args.dir.as_deref())?;
+    let bar = ProgressBar::new((args.seconds * args.rounds).as_millis() as u64);
+    let style = ProgressStyle::with_template("{bar:30} {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let bar = bar.with_finish(ProgressFinish::AndClear);
+    let outcome = Demo { args, dir: &dir, seed: random(), rounds: Vec::new(), bar }.run(out);
+    match outcome {
+        Err(Failure::Check(text)) => {
+            Err(Failure::Check(format!("{text}\nthe log stays in {}", dir.display())))
+        }
+        outcome if args.dir.is_some() => outcome,
+        outcome => remove(&dir).and(outcome),
     }
-    folder.remove()?;
-    outcome
 }
 
-fn run_in(args: &DemoArgs, dir: &Path, out: &mut impl Write) -> Result<(), Failure> {
-    let floor = floor::measure(dir, args.record_bytes)?;
-    let progress = Progress::new(args);
-    let mut demo = Demo { args, dir, seed: random(), rounds: Vec::new() };
-    let mut all = Vec::new();
-    for number in 1..=args.rounds {
-        all.push(demo.round(number, &progress)?);
+/// The folder that the user named, or one below `./target`; empty.
+fn folder(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    let own = || PathBuf::from(format!("target/palisade-demo/{}", std::process::id()));
+    let path = named.map_or_else(own, Path::to_path_buf);
+    let names = fs::create_dir_all(&path).and_then(|()| fs::read_dir(&path));
+    let failure = |source| Failure::io(format!("could not use {}", path.display()), source);
+    if names.map_err(failure)?.next().is_none() {
+        return Ok(path);
     }
-    drop(progress);
-    table::print(out, args, floor, &all).map_err(Failure::output)
+    let text = "is not empty; the demo needs an empty folder or one that does not exist yet";
+    Err(Failure::Usage(format!("{} {text}", path.display())))
+}
+
+/// Removes the folder below `./target`, and those above it if nothing else is in them.
+fn remove(path: &Path) -> Result<(), Failure> {
+    let removed = fs::remove_dir_all(path);
+    removed
+        .map_err(|source| Failure::io(format!("could not remove {}", path.display()), source))?;
+    for folder in path.ancestors().skip(1) {
+        let _ = fs::remove_dir(folder);
+    }
+    Ok(())
 }
 
 /// What goes on from round to round.
@@ -68,132 +82,150 @@ struct Demo<'a> {
     args: &'a DemoArgs,
     dir: &'a Path,
     seed: u64,
-    // Those of which records are still in the log.
+    /// Those of which records are still in the log.
     rounds: Vec<Round>,
+    /// On standard error, if that is a terminal.
+    bar: ProgressBar,
 }
 
 impl Demo<'_> {
-    fn round(&mut self, number: u32, progress: &Progress) -> Result<Figures, Failure> {
-        let seed = content::mix(self.seed.wrapping_add(u64::from(number)));
-        let fresh = Round::new(number, seed, self.args.threads);
-        let Life { round, lived, measured } =
-            life::live(self.args, self.dir, fresh, |lived, acknowledged| {
-                progress.living(number, lived, acknowledged);
-            })?;
-        let acknowledged = round.acknowledged();
-        progress.checking(number, acknowledged);
-        self.rounds.push(round);
-        let recovery = self.recover(number)?;
-        Ok(Figures::new(number, acknowledged, lived, measured, recovery))
+    fn run(mut self, out: &mut impl Write) -> Result<(), Failure> {
+        let DemoArgs { threads, record_bytes, seconds, promise, .. } = *self.args;
+        self.make()?;
+        let rate = match promise {
+            Promise::Commit => "commits/s",
+            Promise::Append => "appends/s",
+        };
+        let heads = ["round", rate, "recovered", "from buffer", "torn bytes", "holes", "recovery"];
+        let life = time(seconds);
+        writeln!(out, "{threads} threads, records of {record_bytes} bytes, killed after {life}\n")
+            .and_then(|()| print_row(out, heads))
+            .map_err(Failure::output)?;
+        let (mut acknowledged, mut recovered) = (0, 0);
+        for number in 1..=self.args.rounds {
+            let (records, ran) = self.write(number)?;
+            let (found, report, elapsed) = self.recover(number)?;
+            acknowledged += records;
+            recovered += found;
+            let cells: [&dyn Display; 7] = [
+                &number,
+                &(records as f64 / ran.as_secs_f64()).round(),
+                &found,
+                &report.records_from_buffer,
+                &report.torn_bytes,
+                &report.holes_padded,
+                &time(elapsed),
+            ];
+            let printed = self.bar.suspend(|| print_row(out, cells.map(|cell| cell.to_string())));
+            printed.map_err(Failure::output)?;
+        }
+        writeln!(
+            out,
+            "\ncheck held: {} kills, {acknowledged} records acknowledged by {}, none missing; \
+             {} more came back; nothing foreign",
+            self.args.rounds,
+            promise.word(),
+            recovered - acknowledged,
+        )
+        .map_err(Failure::output)
     }
 
-    /// Opens the log after a kill, checks all that is in it and drops what is old.
-    fn recover(&mut self, number: u32) -> Result<Recovery, Failure> {
+    fn options(&self) -> Options {
+        log_options(self.args.segment_bytes, self.args.buffer_bytes)
+    }
+
+    /// Makes the log, and refuses arguments with which the writer could not do its work.
+    fn make(&self) -> Result<(), Failure> {
+        let wal = self.options().create_new(true).open(self.dir)?;
+        let (bytes, most) = (self.args.record_bytes, wal.max_record_bytes());
+        if bytes > most {
+            let text = format!("a record of {bytes} bytes; at most {most} fit into this log");
+            return Err(Failure::Usage(text));
+        }
+        if self.args.promise == Promise::Append && !wal.stats().appends_survive_kill {
+            let text = "appends survive a kill only with a log buffer in memory of the operating \
+                        system, which it does not give; use --promise commit";
+            return Err(Failure::Usage(text.into()));
+        }
+        Ok(wal.close()?)
+    }
+
+    /// Lets the writer run until it is killed; returns what it acknowledged in which time.
+    fn write(&mut self, number: u32) -> Result<(u64, Duration), Failure> {
+        let before = self.args.seconds * (number - 1);
+        let tick = |records, ran| {
+            self.bar.set_position((before + ran).as_millis() as u64);
+            self.bar.set_message(format!("round {number}: {records} records acknowledged"));
+        };
+        let seed = content::mix(self.seed.wrapping_add(u64::from(number)));
+        let round = Round::new(number, seed, self.args.threads as usize);
+        let (round, ran) = process::run(self.args, self.dir, round, tick)?;
+        let records = round.records();
+        self.bar.set_message(format!("round {number}: killed; checking {records} records"));
+        self.rounds.push(round);
+        Ok((records, ran))
+    }
+
+    /// Opens the log after a kill, checks all that is in it and drops what is old. Returns how many
+    /// records of this round came back, and what the open did in which time.
+    fn recover(&mut self, number: u32) -> Result<(u64, RecoveryReport, Duration), Failure> {
         let start = Instant::now();
-        let options = log_options(self.args.segment_bytes, self.args.buffer_bytes);
-        let opened = options.must_exist(true).open(self.dir);
+        let opened = self.options().must_exist(true).open(self.dir);
         let wal = opened.map_err(|error| refused(number, error))?;
         let elapsed = start.elapsed();
-        let found = self.check(number, &wal)?;
-        let report = wal.recovery_report();
-        let recovery = Recovery {
-            records: found.last().map_or(0, Found::records),
-            records_from_buffer: report.records_from_buffer,
-            torn_bytes: report.torn_bytes,
-            holes_padded: report.holes_padded,
-            elapsed,
-        };
-        if let (Some(round), Some(found)) = (self.rounds.last_mut(), found.last()) {
-            round.settle(found);
-        }
-        self.forget(&wal)?;
-        wal.close()?;
-        Ok(recovery)
-    }
-
-    fn check(&self, number: u32, wal: &Wal) -> Result<Vec<Found>, Failure> {
         let mut check = Check::new(&self.rounds, self.args.record_bytes);
         let mut records = wal.iter()?;
         while let Some(record) = records.next().map_err(|error| refused(number, error))? {
-            check.record(&record).map_err(|violation| broken(number, &[violation]))?;
+            let checked = check.record(record.lsn(), record.data());
+            checked.map_err(|violation| broken(number, &[violation]))?;
         }
-        check.finish().map_err(|violations| broken(number, &violations))
+        self.rounds = check.finish().map_err(|violations| broken(number, &violations))?;
+        let found = self.rounds.last().map_or(0, Round::records);
+        let report = wal.recovery_report().clone();
+        self.forget(&wal)?;
+        wal.close()?;
+        Ok((found, report, elapsed))
     }
 
     /// Truncates the log so that it keeps the last two rounds and a day of rounds fits the disk.
     fn forget(&mut self, wal: &Wal) -> Result<(), Failure> {
         let old = self.rounds.len().saturating_sub(2);
-        if old == 0 {
-            return Ok(());
-        }
         self.rounds.drain(..old);
         match self.rounds.iter().find_map(|round| round.first) {
-            Some(first) => Ok(wal.truncate_before(first)?),
-            None => Ok(()),
+            Some(first) if old > 0 => Ok(wal.truncate_before(first)?),
+            _ => Ok(()),
         }
     }
+}
+
+fn print_row(out: &mut impl Write, cells: [impl Display; 7]) -> io::Result<()> {
+    for (cell, width) in cells.iter().zip([5, 11, 11, 13, 12, 7, 11]) {
+        write!(out, "{cell:>width$}")?;
+    }
+    writeln!(out)?;
+    out.flush()
 }
 
 /// The failure that it is when the log cannot be opened or read after a kill.
 fn refused(number: u32, error: palisade::Error) -> Failure {
-    match error.kind() {
-        ErrorKind::Corrupt
-        | ErrorKind::NotFound
-        | ErrorKind::Foreign
-        | ErrorKind::Unsupported
-        | ErrorKind::Mismatch => {
-            let error = Failure::Log(error);
+    use ErrorKind::{Corrupt, Foreign, Mismatch, NotFound, Unsupported};
+    let is_violation =
+        matches!(error.kind(), Corrupt | Foreign | Mismatch | NotFound | Unsupported);
+    match Failure::Log(error) {
+        error if is_violation => {
             Failure::Check(format!("round {number}: after the kill the log is refused: {error}"))
         }
-        _ => Failure::Log(error),
+        error => error,
     }
 }
 
-fn broken(number: u32, violations: &[Violation]) -> Failure {
-    let mut text = format!("the check after the kill of round {number} does not hold:");
-    for violation in violations.iter().take(NAMED_VIOLATIONS) {
-        text.push_str(&format!("\n  {violation}"));
-    }
-    if let Some(more) = violations.len().checked_sub(NAMED_VIOLATIONS).filter(|more| *more > 0) {
-        text.push_str(&format!("\n  and {more} more"));
-    }
-    Failure::Check(text)
+fn broken(number: u32, violations: &[String]) -> Failure {
+    let named = violations[..violations.len().min(NAMED_VIOLATIONS)].join("\n  ");
+    let text = format!("the check after the kill of round {number} does not hold");
+    Failure::Check(format!("{text}; violations: {}\n  {named}", violations.len()))
 }
 
 /// 64 bits that differ from run to run.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
-}
-
-/// A bar on standard error, if that is a terminal.
-struct Progress {
-    bar: ProgressBar,
-    life: Duration,
-}
-
-impl Progress {
-    fn new(args: &DemoArgs) -> Progress {
-        let total = args.seconds * args.rounds;
-        let bar = ProgressBar::new(total.as_millis() as u64);
-        let style = ProgressStyle::with_template("{bar:30} {msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Progress { bar, life: args.seconds }
-    }
-
-    fn living(&self, number: u32, lived: Duration, acknowledged: u64) {
-        let before = self.life * (number - 1);
-        self.bar.set_position((before + lived).as_millis() as u64);
-        self.bar.set_message(format!("round {number}: {acknowledged} records acknowledged"));
-    }
-
-    fn checking(&self, number: u32, acknowledged: u64) {
-        self.bar.set_position((self.life * number).as_millis() as u64);
-        self.bar.set_message(format!("round {number}: killed; checking {acknowledged} records"));
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
-    }
 }
