@@ -120,8 +120,8 @@ Fields of --json; all but dir, outcome and why are numbers or hold numbers:
   bad_places             a list of objects with lsn and segment
   strays                 numbers of files that have a segment's name and are no part of the log
 
-Exit codes: 0 whole (closed or not), 1 a torn tail, which the next open cuts off, 2 wrong usage,
-3 input or output failed, 4 corrupt.";
+Exit codes: 0 whole (closed or not), 1 a torn tail or an unfinished segment, which the next open
+cuts off, 2 wrong usage, 3 input or output failed, 4 corrupt.";
 
 const SALVAGE_EXAMPLES: &str = "\
 Examples:

@@ -24,9 +24,7 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut impl Write) -> Result<Exit, Failu
     let printed = if args.json {
         json::print(out, &JsonVerdict::of(args, &verdict)).and_then(|()| out.flush())
     } else {
-        let has_buffer = matches!(log.buffer(), Ok(BufferPlace::Memory(_)));
-        let printed = print(out, &verdict, has_buffer);
-        printed.and_then(|()| advise(out, &args.dir, &verdict, log.has_rebuilt_state()))
+        print(out, &verdict).and_then(|()| advise(out, &args.dir, &verdict, &log))
     };
     match printed {
         // The verdict counts, whether anybody reads it or not.
@@ -95,35 +93,22 @@ impl<'a> JsonVerdict<'a> {
     }
 }
 
-/// Says the outcome in one line. `has_buffer`: the log buffer is there, and may hold records that
-/// the files lack.
-fn headline(verdict: &Verdict, has_buffer: bool) -> &'static str {
-    match (verdict.outcome, has_buffer) {
-        (Outcome::Clean, _) => "clean",
-        (Outcome::Unclean, false) => {
-            "whole, but not closed: nothing is torn; the next open recovers"
-        }
-        (Outcome::Unclean, true) => {
-            "whole, but not closed: nothing is torn; the next open recovers, also what only the \
-             log buffer holds, which is not counted here"
-        }
-        (Outcome::TornTail, _) if verdict.torn_bytes == 0 => {
-            "unfinished end: a crash left it; the next open recovers"
-        }
-        (Outcome::TornTail, false) => "torn tail: a crash left it; the next open cuts it off",
-        (Outcome::TornTail, true) => {
-            "torn tail: a crash left it; the next open completes it from the log buffer, or cuts \
-             it off"
-        }
-        (Outcome::Unfinished, _) => {
+/// Says the outcome in one line.
+fn headline(verdict: &Verdict) -> &'static str {
+    match verdict.outcome {
+        Outcome::Clean => "clean",
+        Outcome::Unclean => "whole, but not closed: nothing is torn",
+        Outcome::TornTail if verdict.torn_bytes == 0 => "unfinished end: a crash left it",
+        Outcome::TornTail => "torn tail: a crash left it",
+        Outcome::Unfinished => {
             "clean so far: a writer is running, and its unfinished tail is no fault"
         }
-        (Outcome::Corrupt, _) => "corrupt: acknowledged data is damaged or missing",
+        Outcome::Corrupt => "corrupt: acknowledged data is damaged or missing",
     }
 }
 
-fn print(out: &mut impl Write, verdict: &Verdict, has_buffer: bool) -> io::Result<()> {
-    writeln!(out, "{}", headline(verdict, has_buffer))?;
+fn print(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
+    writeln!(out, "{}", headline(verdict))?;
     if let Some(why) = &verdict.why {
         writeln!(out, "why        {why}")?;
     }
@@ -149,35 +134,38 @@ fn print(out: &mut impl Write, verdict: &Verdict, has_buffer: bool) -> io::Resul
     Ok(())
 }
 
-/// Prints what to do about a log that is corrupt.
-fn advise(out: &mut impl Write, dir: &Path, verdict: &Verdict, is_rebuilt: bool) -> io::Result<()> {
+/// Prints what the next open does, or what to do about a log that is corrupt.
+fn advise(out: &mut impl Write, dir: &Path, verdict: &Verdict, log: &Inspector) -> io::Result<()> {
     let dir = dir.display();
-    match (verdict.outcome, verdict.bad_places.first()) {
-        (Outcome::Corrupt, _) if is_rebuilt => {
-            writeln!(
-                out,
-                "next       nothing was changed; put the file `meta` back from a backup, or read \
-                 the records with `palisade dump {dir}` or `palisade salvage {dir}` and append \
-                 them to a new log, which gives them new LSNs; if the folder is an archive, it \
-                 needs no `meta`: read it with `palisade dump {dir}`"
-            )?;
+    let has_buffer = matches!(log.buffer(), Ok(BufferPlace::Memory(_)));
+    let text = match (verdict.outcome, verdict.bad_places.first()) {
+        (Outcome::Clean | Outcome::Unfinished, _) => return out.flush(),
+        (Outcome::Unclean, _) if has_buffer => {
+            "an open recovers, also records that only the log buffer holds; they are not counted \
+             here"
+                .into()
         }
-        (Outcome::Corrupt, Some(bad)) => {
-            let from = bad.lsn;
-            writeln!(
-                out,
-                "next       restore the log from a replica or backup; or see what a repair would \
-                 keep: `palisade repair {dir} --from {from} --dry-run`"
-            )?;
+        (Outcome::TornTail, _) if has_buffer && verdict.torn_bytes > 0 => {
+            "an open completes the torn tail from the log buffer, or cuts it off".into()
         }
-        (Outcome::Corrupt, None) => {
-            writeln!(
-                out,
-                "next       restore the log from a replica or backup; `palisade salvage {dir}` \
-                 prints what still validates"
-            )?;
-        }
-        _ => {}
-    }
+        (Outcome::TornTail, _) if verdict.torn_bytes > 0 => "an open cuts the torn tail off".into(),
+        (Outcome::Unclean | Outcome::TornTail, _) => "an open recovers".into(),
+        (Outcome::Corrupt, _) if log.has_rebuilt_state() => format!(
+            "nothing was changed; put the file `meta` back from a backup, or read the records with \
+             `palisade dump {dir}` or `palisade salvage {dir}` and append them to a new log, which \
+             gives them new LSNs; if the folder is an archive, it needs no `meta`: read it with \
+             `palisade dump {dir}`"
+        ),
+        (Outcome::Corrupt, Some(bad)) => format!(
+            "restore the log from a replica or backup; or see what a repair would keep: `palisade \
+             repair {dir} --from {} --dry-run`",
+            bad.lsn
+        ),
+        (Outcome::Corrupt, None) => format!(
+            "restore the log from a replica or backup; `palisade salvage {dir}` prints what still \
+             validates"
+        ),
+    };
+    writeln!(out, "next       {text}")?;
     out.flush()
 }

@@ -197,7 +197,9 @@ fn a_torn_tail_is_told_from_corruption() {
     damage(folder.path(), last.plus(100));
     let verified = palisade(folder.path(), &["verify"]);
     assert_eq!(code(&verified), 1, "{verified:?}");
-    assert!(text(&verified.stdout).starts_with("torn tail"), "{verified:?}");
+    let verdict = text(&verified.stdout);
+    assert!(verdict.starts_with("torn tail: a crash left it\n"), "{verdict}");
+    assert!(verdict.contains("next       an open c"), "{verdict}");
     let dumped = text(&palisade(folder.path(), &["dump"]).stdout);
     assert_eq!(dumped.lines().count(), 1, "{dumped}");
     assert!(dumped.trim_start().starts_with(&format!("{durable} ")), "{dumped}");
@@ -217,8 +219,25 @@ fn a_log_that_was_not_closed_and_has_no_torn_tail_is_whole() {
         let verdict = text(&verified.stdout);
         assert!(verdict.starts_with("whole, but not closed: nothing is torn"), "{verdict}");
         assert!(verdict.contains("torn       0 bytes"), "{verdict}");
+        assert!(verdict.contains("next       an open recovers"), "{verdict}");
         assert!(verdict.contains("floor      LSN 0 (the head: nothing shows"), "{verdict}");
     }
+}
+
+#[test]
+fn a_segment_that_a_crash_left_unfinished_is_no_torn_tail() {
+    let folder = folder();
+    let wal = options().open(folder.path()).unwrap();
+    wal.commit(b"durable").unwrap();
+    drop(wal);
+    fs::write(folder.path().join(format!("segment-{:020}", 1)), b"no header").unwrap();
+    let verified = palisade(folder.path(), &["verify"]);
+    assert_eq!(code(&verified), 1, "{verified:?}");
+    let verdict = text(&verified.stdout);
+    assert!(verdict.starts_with("unfinished end: a crash left it\n"), "{verdict}");
+    assert!(verdict.contains("why        segment 1, which holds no record yet"), "{verdict}");
+    assert!(verdict.contains("next       an open recovers\n"), "{verdict}");
+    options().open(folder.path()).unwrap().close().unwrap();
 }
 
 #[test]
