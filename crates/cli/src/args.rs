@@ -94,7 +94,7 @@ missing.";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
-  palisade verify ./log && echo clean
+  palisade verify ./log && echo whole
   palisade verify --deep ./log
   palisade verify --json ./log | jq -r .outcome
 
