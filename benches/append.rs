@@ -2,7 +2,7 @@
 //! 256 B. The element is an append. With the feature `peers`, other crates as well; okaywal has no
 //! append without a sync, and walrus-rust needs a process that was started for it.
 //!
-//! The log is emptied whenever 128 MiB are in it, outside of the timing, so that the figure
+//! The log is emptied whenever 128 MiB are in it, outside of the timing, so that the result
 //! holds neither the device nor a disk that fills up.
 
 use std::time::Duration;
@@ -10,27 +10,14 @@ use std::time::Duration;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput};
 use criterion::{criterion_group, criterion_main};
-use palisade_bench::contender::{Contender, Log};
+use palisade_bench::contender::Contender;
+use palisade_bench::contenders;
+use palisade_bench::log::Log;
 use palisade_bench::plan::Plan;
 use palisade_bench::team::together;
 use palisade_bench::workload::Workload;
 
 const BURST_BYTES: u64 = 128 << 20;
-const CONTENDERS: &[Contender] = &[
-    Contender::Raw,
-    Contender::Naive,
-    Contender::PalisadeMem,
-    Contender::PalisadeHeap,
-    Contender::Palisade,
-    #[cfg(feature = "peers")]
-    Contender::WalDbMem,
-    #[cfg(feature = "peers")]
-    Contender::WalDb,
-    #[cfg(feature = "peers")]
-    Contender::RaftEngine,
-    #[cfg(feature = "peers")]
-    Contender::Ironwal,
-];
 
 criterion_group! {
     name = benches;
@@ -46,9 +33,9 @@ fn single(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("append/single");
     for record_bytes in [100, 256, 1024, 10 * 1024] {
         group.throughput(Throughput::Bytes(record_bytes as u64));
-        for &contender in CONTENDERS {
-            let id = BenchmarkId::new(contender.name(), record_bytes);
-            appends(&mut group, id, contender, 1, record_bytes);
+        for contender in able() {
+            let id = BenchmarkId::new(contender.name, record_bytes);
+            appends(&mut group, id, &contender, 1, record_bytes);
         }
     }
     group.finish();
@@ -58,18 +45,25 @@ fn multi(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("append/multi");
     for threads in [1, 2, 4, 8] {
         group.throughput(Throughput::Elements(threads as u64));
-        for &contender in CONTENDERS {
-            let id = BenchmarkId::new(contender.name(), threads);
-            appends(&mut group, id, contender, threads, 256);
+        for contender in able() {
+            let id = BenchmarkId::new(contender.name, threads);
+            appends(&mut group, id, &contender, threads, 256);
         }
     }
     group.finish();
 }
 
+fn able() -> impl Iterator<Item = Contender> {
+    let in_this_process = |contender: &Contender| contender.name != "walrus";
+    contenders::all()
+        .filter(|contender| contender.supports(Workload::Append))
+        .filter(in_this_process)
+}
+
 fn appends(
     group: &mut BenchmarkGroup<'_, WallTime>,
     id: BenchmarkId,
-    contender: Contender,
+    contender: &Contender,
     threads: usize,
     record_bytes: usize,
 ) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use criterion::{criterion_group, criterion_main};
-use palisade_bench::contender::Contender;
+use palisade_bench::contenders::{PALISADE, RAW, WAKE};
 use palisade_bench::plan::Plan;
 use palisade_bench::team::together;
 use palisade_bench::workload::Workload;
@@ -27,15 +27,15 @@ fn commit(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("commit");
     for threads in THREADS {
         group.throughput(Throughput::Elements(threads as u64));
-        for contender in [Contender::Raw, Contender::Wake, Contender::Palisade] {
-            if contender.only_threads(Workload::Commit).is_some_and(|only| only != threads) {
+        for contender in [RAW, WAKE, PALISADE] {
+            if (contender.has_one_thread)(Workload::Commit) && threads > 1 {
                 continue;
             }
             let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
             let plan = Plan::at(dir.path(), threads, RECORD_BYTES);
             let log = contender.create(Workload::Commit, &plan).expect("an empty log");
             let record = plan.record();
-            group.bench_function(BenchmarkId::new(contender.name(), threads), |bencher| {
+            group.bench_function(BenchmarkId::new(contender.name, threads), |bencher| {
                 bencher.iter_custom(|iterations| {
                     let (elapsed, results) = together(threads, |thread| {
                         (0..iterations).try_for_each(|_| log.commit(thread, &record))

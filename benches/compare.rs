@@ -4,31 +4,22 @@
 //! walrus-rust is not among them: it needs a process that was started for it, as the driver is.
 //!
 //! The element is a commit. Threads are spawned and joined outside of the timing and run all
-//! iterations of a sample at one go, so that neither is in the figure.
+//! iterations of a sample at one go, so that neither is in the result.
 
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use criterion::{criterion_group, criterion_main};
-use palisade_bench::contender::{Contender, Log};
+use palisade_bench::contenders;
+use palisade_bench::log::Log;
 use palisade_bench::plan::Plan;
 use palisade_bench::team::together;
 use palisade_bench::workload::Workload;
 
 const COMMITS_PER_THREAD: u64 = 16;
 const RECORD_BYTES: usize = 256;
-const CONTENDERS: &[Contender] = &[
-    Contender::Naive,
-    Contender::Palisade,
-    #[cfg(feature = "peers")]
-    Contender::WalDb,
-    #[cfg(feature = "peers")]
-    Contender::Okaywal,
-    #[cfg(feature = "peers")]
-    Contender::RaftEngine,
-    #[cfg(feature = "peers")]
-    Contender::Ironwal,
-];
+/// Those of them that this build has.
+const NAMES: [&str; 6] = ["naive", "palisade", "wal-db", "okaywal", "raft-engine", "ironwal"];
 
 criterion_group! {
     name = benches;
@@ -44,12 +35,12 @@ fn compare(criterion: &mut Criterion) {
     for threads in [8, 1, 2, 32, 64] {
         let mut group = criterion.benchmark_group(format!("compare/{threads}x16"));
         group.throughput(Throughput::Elements(threads as u64 * COMMITS_PER_THREAD));
-        for &contender in CONTENDERS {
+        for contender in NAMES.into_iter().filter_map(|name| contenders::find(name).ok()) {
             let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
             let plan = Plan::at(dir.path(), threads, RECORD_BYTES);
             let log = contender.create(Workload::Commit, &plan).expect("an empty log");
             let record = plan.record();
-            group.bench_function(BenchmarkId::from_parameter(contender.name()), |bencher| {
+            group.bench_function(BenchmarkId::from_parameter(contender.name), |bencher| {
                 bencher.iter_custom(|iterations| {
                     commit(&*log, threads, &record, iterations * COMMITS_PER_THREAD)
                 });

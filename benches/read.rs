@@ -9,27 +9,15 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use criterion::{criterion_group, criterion_main};
-use palisade_bench::contender::Contender;
-use palisade_bench::contender::filled::{Filled, Tally};
+use palisade_bench::contenders;
+use palisade_bench::log::Log;
 use palisade_bench::plan::Plan;
+use palisade_bench::tally::Tally;
 use palisade_bench::workload::Workload;
 
 const LOGS: [(u64, usize); 4] = [(100, 1024), (1_000, 1024), (10_000, 1024), (10_000, 128)];
 /// Has no divisor in common with the records of a log, so it visits all in a row without order.
 const STRIDE: u64 = 7_919;
-const CONTENDERS: &[Contender] = &[
-    Contender::Raw,
-    Contender::PalisadeMem,
-    Contender::Palisade,
-    #[cfg(feature = "peers")]
-    Contender::WalDb,
-    #[cfg(feature = "peers")]
-    Contender::WalDbMem,
-    #[cfg(feature = "peers")]
-    Contender::RaftEngine,
-    #[cfg(feature = "peers")]
-    Contender::Ironwal,
-];
 
 criterion_group! {
     name = benches;
@@ -79,12 +67,14 @@ fn on_each(
     workload: Workload,
     records: u64,
     record_bytes: usize,
-    mut measure: impl FnMut(&str, &dyn Filled),
+    mut measure: impl FnMut(&str, &dyn Log),
 ) {
-    for contender in CONTENDERS.iter().filter(|contender| contender.supports(workload)) {
+    let able = contenders::all().filter(|contender| contender.supports(workload));
+    for contender in able.filter(|contender| contender.name != "walrus") {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
         let plan = Plan { records, ..Plan::at(dir.path(), 1, record_bytes) };
-        let log = contender.fill(workload, &plan).expect("a log of records");
-        measure(contender.name(), &*log);
+        let mut log = contender.fill(workload, &plan).expect("a log of records");
+        log.index().expect("each record is there");
+        measure(contender.name, &*log);
     }
 }

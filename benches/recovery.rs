@@ -8,24 +8,25 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use criterion::{criterion_group, criterion_main};
-use palisade_bench::contender::Contender;
-use palisade_bench::contender::filled::End;
+use palisade_bench::contenders::PALISADE;
 use palisade_bench::folder::settle;
+use palisade_bench::form::Form;
+use palisade_bench::log::End;
 use palisade_bench::plan::Plan;
-use palisade_bench::workload::{Variant, Workload};
+use palisade_bench::workload::Workload;
 
-const LOGS: [(u64, usize, Variant); 11] = [
-    (10_000, 256, Variant::Plain),
-    (1_000, 1024, Variant::Plain),
-    (10_000, 1024, Variant::Plain),
-    (50_000, 1024, Variant::Plain),
-    (100_000, 1024, Variant::Plain),
-    (10_000, 1024, Variant::Torn(64 << 10)),
-    (10_000, 1024, Variant::Torn(1 << 20)),
-    (10_000, 1024, Variant::Torn(16 << 20)),
-    (10_000, 1024, Variant::Segments(2)),
-    (10_000, 1024, Variant::Segments(5)),
-    (10_000, 1024, Variant::Segments(10)),
+const LOGS: [(u64, usize, Form); 11] = [
+    (10_000, 256, Form::Plain),
+    (1_000, 1024, Form::Plain),
+    (10_000, 1024, Form::Plain),
+    (50_000, 1024, Form::Plain),
+    (100_000, 1024, Form::Plain),
+    (10_000, 1024, Form::Torn(64 << 10)),
+    (10_000, 1024, Form::Torn(1 << 20)),
+    (10_000, 1024, Form::Torn(16 << 20)),
+    (10_000, 1024, Form::Segments(2)),
+    (10_000, 1024, Form::Segments(5)),
+    (10_000, 1024, Form::Segments(10)),
 ];
 
 criterion_group! {
@@ -40,24 +41,25 @@ criterion_main!(benches);
 
 fn recovery(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("recovery");
-    for (records, record_bytes, variant) in LOGS {
+    for (records, record_bytes, form) in LOGS {
         group.throughput(Throughput::Bytes(records * record_bytes as u64));
-        let id = BenchmarkId::new(format!("{record_bytes}B-{}", variant.name()), records);
+        let id = BenchmarkId::new(format!("{record_bytes}B-{}", form.name()), records);
         group.bench_function(id, |bencher| {
             bencher.iter_custom(|iterations| {
-                (0..iterations).map(|_| open_once(records, record_bytes, variant)).sum()
+                (0..iterations).map(|_| open_once(records, record_bytes, form)).sum()
             });
         });
     }
     group.finish();
 }
 
-fn open_once(records: u64, record_bytes: usize, variant: Variant) -> Duration {
+fn open_once(records: u64, record_bytes: usize, form: Form) -> Duration {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let plan = Plan { records, variant, ..Plan::at(dir.path(), 1, record_bytes) };
-    let torn_bytes = if let Variant::Torn(bytes) = variant { bytes } else { 0 };
-    let log = Contender::Palisade.fill(Workload::Recover, &plan).expect("a log of records");
+    let plan = Plan { records, form, ..Plan::at(dir.path(), 1, record_bytes) };
+    let torn_bytes = if let Form::Torn(bytes) = form { bytes } else { 0 };
+    let log = PALISADE.fill(Workload::Recover, &plan).expect("a log of records");
     let opening = log.end(End::Killed { torn_bytes }).expect("an image of the log");
+    let opening = opening.expect("Palisade keeps its records");
     settle(dir.path());
     let begin = Instant::now();
     let _log = opening().expect("a log that was not closed opens");

@@ -1,34 +1,36 @@
 //! The command line.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::Parser;
+use clap::builder::RangedU64ValueParser as Counts;
 
 use crate::contender::Contender;
+use crate::contenders;
 use crate::workload::Choice;
 
 const EXAMPLES: &str = "\
 Examples:
   palisade-bench list
   palisade-bench commit --contenders naive,raw,palisade --threads 1,8,64
-  palisade-bench append --contenders naive,palisade --threads 1 --record-bytes 1024
   palisade-bench batch --batch 10,100,1000,10000 --record-bytes 1024
   palisade-bench recover --forms plain,1024-KiB-torn --records 1000,10000
-  palisade-bench commit --dir /mnt/disk/bench --json > figures.jsonl";
+  palisade-bench commit --dir /mnt/disk/bench --json > results.jsonl";
 
 /// Measures Palisade beside other ways to make records durable.
 ///
-/// Contenders take turns round by round; each figure is the median of the rounds.
+/// Contenders take turns round by round; each result is the median of the rounds.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "palisade-bench", version, after_help = EXAMPLES)]
 pub struct Args {
-    /// What to measure; `list` prints all with their parameters
+    /// What to measure, or `all`; `list` prints all workloads with their parameters
     pub workload: Choice,
-    /// Who takes part; the first one is what the ratios refer to [default: all that can]
-    #[arg(long, value_delimiter = ',')]
+    /// Contenders, as `list` names them; ratios are against the first one [default: all that can]
+    #[arg(long, value_delimiter = ',', value_parser = contenders::find)]
     pub contenders: Vec<Contender>,
     /// Thread counts, each measured on its own [default: see `list`]
-    #[arg(long, value_delimiter = ',', value_parser = thread_count)]
+    #[arg(long, value_delimiter = ',', value_parser = Counts::<usize>::new().range(1..=1024))]
     pub threads: Vec<usize>,
     /// Bytes of a record, each size measured on its own [default: see `list`]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4 << 20))]
@@ -45,17 +47,16 @@ pub struct Args {
     /// [default: 20, 50 and 80 % of what the contender reaches in a closed loop]
     #[arg(long, value_parser = rate)]
     pub rate: Option<f64>,
-    /// `commit` by so many futures on the threads
+    /// `commit` by this many futures on the threads
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub tasks: Option<u32>,
-    /// Forms of the workload that are measured, as `full-check`; `list` names them
-    /// [default: all of them]
+    /// Forms of the workload, as `list` names them [default: all of them]
     #[arg(long, value_delimiter = ',', value_name = "FORM")]
     pub forms: Vec<String>,
     /// Seconds that each contender is timed for in each round
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     pub seconds: f64,
-    /// Rounds of which the median counts
+    /// Rounds; a result is their median
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     /// Folder for the logs: on a real disk
@@ -64,36 +65,28 @@ pub struct Args {
     /// Measure durability on tmpfs, which has none
     #[arg(long)]
     pub allow_tmpfs: bool,
-    /// One JSON object a line on stdout, nothing on stderr but notes and errors
+    /// Print one JSON object a line on stdout, and only notes and errors on stderr
     #[arg(long)]
     pub json: bool,
-    /// Write the figures to this file, too, as comma-separated values
+    /// Write the results to this file, too, as comma-separated values
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Draw the figures into this folder, too, as SVG
+    /// Draw the results into this folder, too, as SVG
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
 }
 
 fn rate(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(rate) if (1.0..=1e9).contains(&rate) => Ok(rate),
-        _ => Err("expected commits a second from 1 to 1000000000".into()),
-    }
-}
-
-fn thread_count(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count @ 1..=1024) => Ok(count),
-        _ => Err("expected a number of threads from 1 to 1024".into()),
-    }
+    within(1.0..=1e9, text)
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("expected seconds from 0.01 to 3600".into()),
-    }
+    within(0.01..=3600.0, text)
+}
+
+fn within(range: RangeInclusive<f64>, text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("expected a number from {} to {}", range.start(), range.end()))
 }
 
 #[cfg(test)]
@@ -127,12 +120,13 @@ mod tests {
             Args::parse_from(["x", "append", "--contenders", "naive,raw", "--threads", "1,8"]);
         let sweep = Args::parse_from(["x", "append", "--record-bytes", "100,256,1024"]);
         assert_eq!(sweep.record_bytes, [100, 256, 1024]);
-        assert_eq!(args.contenders, [Contender::Naive, Contender::Raw]);
+        let names: Vec<_> = args.contenders.iter().map(|contender| contender.name).collect();
+        assert_eq!(names, ["naive", "raw"]);
         assert_eq!(args.threads, [1, 8]);
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn values_out_of_range_are_refused() {
         for bad in [["--threads", "0"], ["--seconds", "nan"], ["--rounds", "0"], ["--rate", "0"]] {
             assert!(Args::try_parse_from(["x", "commit", bad[0], bad[1]]).is_err(), "{bad:?}");
         }

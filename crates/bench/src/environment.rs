@@ -6,10 +6,10 @@ use std::thread;
 
 use palisade::file_system;
 
-/// What a figure depends on beside the code.
+/// What a result depends on beside the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
-    /// File system of the folder, as `ext4`, or its magic number; `None` where it cannot be told.
+    /// File system of the folder, as `ext4`, or its magic number; `None` if neither is known.
     pub dir_fs: Option<String>,
     /// The processor's own name.
     pub cpu: Option<String>,

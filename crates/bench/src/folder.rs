@@ -1,6 +1,6 @@
 //! The folder that contenders put their files in.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -27,14 +27,8 @@ impl Folder {
         let lock_path = path.join("palisade-bench.lock");
         let lock = File::create(&lock_path)
             .with_context(|| format!("creating {}", lock_path.display()))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                bail!("another run uses {}: wait for it or give another --dir", path.display())
-            }
-            Err(TryLockError::Error(error)) => {
-                return Err(error).with_context(|| format!("locking {}", lock_path.display()));
-            }
+        if let Err(error) = lock.try_lock() {
+            bail!("{error}: if another run uses {}, give another --dir", path.display());
         }
         let folder = Folder { path: path.into(), _lock: lock };
         folder.clear()?;

@@ -8,24 +8,22 @@ use hdrhistogram::Histogram;
 const LONGEST_NS: u64 = 60_000_000_000;
 const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// The shares of calls whose longest latency is in a figure.
-pub const SHARES: [f64; 4] = [0.5, 0.99, 0.999, 0.9999];
+/// The shares of calls whose longest latency is in a result.
+const SHARES: [f64; 4] = [0.5, 0.99, 0.999, 0.9999];
 
 /// The latencies of one thread's calls, or of several threads' when merged.
 #[derive(Debug)]
 pub struct Latencies(Histogram<u64>);
 
-impl Latencies {
+impl Default for Latencies {
     /// No call yet. Everything is allocated here, nothing while recording.
-    ///
-    /// # Panics
-    /// Never: the bounds are valid.
-    #[must_use]
-    pub fn new() -> Latencies {
+    fn default() -> Latencies {
         let histogram = Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS);
         Latencies(histogram.expect("the bounds are valid"))
     }
+}
 
+impl Latencies {
     /// Makes the call and records how long it took.
     pub fn time<T>(&mut self, call: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
@@ -34,7 +32,7 @@ impl Latencies {
         result
     }
 
-    /// Records a call that took so long.
+    /// Records how long a call took.
     pub fn record(&mut self, time: Duration) {
         self.0.saturating_record(time.as_nanos() as u64);
     }
@@ -47,30 +45,11 @@ impl Latencies {
         self.0.add(&other.0).expect("all have the same bounds");
     }
 
-    /// How long a call took on average; `None` without a call.
-    #[must_use]
-    pub fn mean(&self) -> Option<Duration> {
-        (!self.0.is_empty()).then(|| Duration::from_nanos(self.0.mean() as u64))
-    }
-
-    /// The percentiles that figures have, [`SHARES`], in microseconds; `None` without a call.
+    /// Median, 99th, 99.9th and 99.99th percentile in microseconds; `None` without a call.
     #[must_use]
     pub fn quantiles_us(&self) -> Option<[f64; 4]> {
-        let us = |share| Some(self.quantile(share)?.as_nanos() as f64 / 1e3);
-        let [p50, p99, p999, p9999] = SHARES;
-        Some([us(p50)?, us(p99)?, us(p999)?, us(p9999)?])
-    }
-
-    /// Which latency this share of the calls did not exceed; `None` without a call.
-    #[must_use]
-    pub fn quantile(&self, share: f64) -> Option<Duration> {
-        (!self.0.is_empty()).then(|| Duration::from_nanos(self.0.value_at_quantile(share)))
-    }
-}
-
-impl Default for Latencies {
-    fn default() -> Latencies {
-        Latencies::new()
+        let us = |share| self.0.value_at_quantile(share) as f64 / 1e3;
+        (!self.0.is_empty()).then(|| SHARES.map(us))
     }
 }
 
@@ -80,14 +59,12 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_all_merged_calls() {
-        let mut all = Latencies::new();
-        assert_eq!(all.quantile(0.5), None);
-        let mut one = Latencies::new();
-        for micros in 1..=100_u64 {
-            one.0.saturating_record(micros * 1000);
-        }
+        let mut all = Latencies::default();
+        assert_eq!(all.quantiles_us(), None);
+        let mut one = Latencies::default();
+        (1..=100).for_each(|micros| one.record(Duration::from_micros(micros)));
         all.merge(&one);
-        let median = all.quantile(0.5).unwrap().as_secs_f64() * 1e6;
-        assert!((median - 50.0).abs() < 0.1, "{median}");
+        let [median, p99, ..] = all.quantiles_us().unwrap();
+        assert!((median - 50.0).abs() < 0.1 && (p99 - 99.0).abs() < 0.1, "{median} {p99}");
     }
 }

@@ -1,17 +1,27 @@
-//! Palisade's benchmark driver: contenders, workloads and reports.
+//! Palisade's benchmark driver: contenders, workloads and results.
 //!
-//! A [`workload`] measures one [`contender`] for one round; a [`session`] lets the contenders
-//! take turns round by round and [`report`]s the medians. The criterion targets in the top-level
-//! `benches/` are built from the same contenders.
+//! [`workloads`] measure one [`contender`] for one round; a [`session`] lets the contenders take
+//! turns round by round and reports the medians. The criterion targets in the top-level `benches/`
+//! are built from the same contenders.
 
+pub mod cases;
 pub mod cli;
 pub mod contender;
+pub mod contenders;
 pub mod environment;
 pub mod folder;
+pub mod form;
+pub mod image;
 pub mod latency;
+pub mod log;
+pub mod measurement;
+pub mod outcome;
 pub mod plan;
 pub mod plot;
-pub mod report;
+mod random;
 pub mod session;
+pub mod table;
+pub mod tally;
 pub mod team;
 pub mod workload;
+pub mod workloads;

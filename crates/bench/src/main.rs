@@ -4,32 +4,33 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use palisade_bench::cli::Args;
-use palisade_bench::session;
+use palisade_bench::session::{self, Verdict, print_note};
 
-/// A contender acknowledged more than it could read back: its figures are worth nothing.
+/// A contender acknowledged more records than it could read back: its results are worth nothing.
 const EXIT_LOST: u8 = 3;
 
 fn main() -> ExitCode {
     let args = Args::parse();
     match prepare(&args).and_then(|()| session::run(&args)) {
-        Ok(session::Verdict::AllReadBack) => ExitCode::SUCCESS,
-        Ok(session::Verdict::Lost) => ExitCode::from(EXIT_LOST),
+        Ok(Verdict::AllReadBack) => ExitCode::SUCCESS,
+        Ok(Verdict::Lost) => ExitCode::from(EXIT_LOST),
         Err(error) => {
-            session::tell(&format!("error: {error:#}"));
+            print_note(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Whatever has to be so before the process begins.
+/// Sets what the contenders need of the process before it begins.
 #[cfg(feature = "peers")]
 fn prepare(args: &Args) -> anyhow::Result<()> {
-    use palisade_bench::contender::{Contender, walrus};
-    let takes_part = args.contenders.is_empty() || args.contenders.contains(&Contender::Walrus);
-    if takes_part { walrus::begin_again(&args.dir) } else { Ok(()) }
+    use palisade_bench::contenders::peers::walrus;
+    let is_asked = args.contenders.iter().any(|contender| contender.name == walrus::NAME);
+    let is_default = args.contenders.is_empty();
+    if is_asked || is_default { walrus::begin_again(&args.dir) } else { Ok(()) }
 }
 
-/// Nothing has to be prepared for the contenders without a library.
+/// Does nothing: the contenders without a library need nothing.
 #[cfg(not(feature = "peers"))]
 fn prepare(_args: &Args) -> anyhow::Result<()> {
     Ok(())

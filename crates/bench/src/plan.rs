@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::workload::{Variant, Workload};
+use crate::form::Form;
+use crate::workload::Workload;
 
 /// Record bytes that all threads together write at most between two trims of a log.
 pub const BURST_BYTES: u64 = 256 << 20;
 
-/// Bytes of a segment in `reopen`: the least that Palisade takes. The more segments, the more an
-/// open has to look at.
+/// Bytes of a segment in `reopen`: the least that Palisade takes. More segments make an open look
+/// at more.
 const REOPEN_SEGMENT_BYTES: u64 = 64 << 10;
 
 /// What one contender is measured with in one round.
@@ -26,46 +27,46 @@ pub struct Plan {
     /// Records in the log that is read or recovered.
     pub records: u64,
     /// The form of the workload.
-    pub variant: Variant,
+    pub form: Form,
     /// How long the timed part lasts.
     pub time: Duration,
 }
 
 impl Plan {
-    /// Threads and record size on a folder; the rest is left to the caller's own loop.
+    /// Threads and record size on a folder, for callers with a loop of their own.
     #[must_use]
     pub fn at(dir: &Path, threads: usize, record_bytes: usize) -> Plan {
         let (dir, time) = (dir.into(), Duration::ZERO);
-        Plan { dir, threads, record_bytes, batch: 1, records: 0, variant: Variant::Plain, time }
+        Plan { dir, threads, record_bytes, batch: 1, records: 0, form: Form::Plain, time }
     }
 
-    /// Records that are appended after the last sync, where the form asks for some.
+    /// Records that are appended after the last sync, if the form asks for some.
     #[must_use]
     pub fn unsynced_records(&self) -> u64 {
-        match self.variant {
-            Variant::Unsynced(bytes) => (bytes / self.record_bytes as u64).min(self.records),
+        match self.form {
+            Form::Unsynced(bytes) => (bytes / self.record_bytes as u64).min(self.records),
             _ => 0,
         }
     }
 
-    /// Bytes of a segment, where the workload or its form asks for many of them and a record takes
-    /// so many bytes in the log.
+    /// Bytes of a segment, if the workload or its form asks for many segments. A record takes
+    /// `frame_bytes` in the log.
     #[must_use]
     pub fn segment_bytes(&self, workload: Workload, frame_bytes: u64) -> Option<u64> {
-        match (workload, self.variant) {
+        match (workload, self.form) {
             (Workload::Reopen, _) => Some(REOPEN_SEGMENT_BYTES),
             // A segment may end before the frame that no longer fits.
-            (_, Variant::Segments(count)) => {
+            (_, Form::Segments(count)) => {
                 Some((self.records * frame_bytes).div_ceil(u64::from(count)) + frame_bytes)
             }
             _ => None,
         }
     }
 
-    /// A record to append. Its bytes do not matter to any contender, but are not all equal.
+    /// A record to append. Its bytes are not all equal, and none is 0.
     #[must_use]
     pub fn record(&self) -> Vec<u8> {
-        (0..self.record_bytes).map(|i| (i * 7) as u8).collect()
+        (0..self.record_bytes).map(|i| (i * 7) as u8 | 1).collect()
     }
 }
 
@@ -78,7 +79,7 @@ mod tests {
         let plan = Plan { records: 1000, ..Plan::at("unused".as_ref(), 1, 256) };
         assert_eq!(plan.segment_bytes(Workload::Recover, 280), None);
         for segments in [2, 5, 10] {
-            let plan = Plan { variant: Variant::Segments(segments), ..plan.clone() };
+            let plan = Plan { form: Form::Segments(segments), ..plan.clone() };
             let bytes = plan.segment_bytes(Workload::Recover, 280).unwrap();
             assert_eq!(1000_u64.div_ceil(bytes / 280), u64::from(segments));
         }
@@ -88,7 +89,7 @@ mod tests {
     fn no_more_records_are_unsynced_than_there_are() {
         let plan = Plan { records: 10, ..Plan::at("unused".as_ref(), 1, 256) };
         assert_eq!(plan.unsynced_records(), 0);
-        let of = |bytes| Plan { variant: Variant::Unsynced(bytes), ..plan.clone() };
+        let of = |bytes| Plan { form: Form::Unsynced(bytes), ..plan.clone() };
         assert_eq!(of(1024).unsynced_records(), 4);
         assert_eq!(of(1 << 20).unsynced_records(), 10);
     }

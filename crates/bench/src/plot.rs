@@ -1,4 +1,4 @@
-//! Figures as pictures: SVG, drawn without any font of the system.
+//! Results as pictures: SVG, drawn without any font of the system.
 
 use std::fs;
 use std::path::Path;
@@ -7,118 +7,61 @@ use anyhow::{Context, Result};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use crate::report::Figure;
+use crate::measurement::Measurement;
+use crate::table::rate;
 
 const SIZE: (u32, u32) = (1000, 540);
 const LEGEND_TOP: i32 = 50;
 const LEGEND_STEP: i32 = 18;
 const LETTER_WIDTH: u32 = 7;
-/// All contenders that there are, or so.
+/// A reader cannot distinguish more lines than these.
 const MOST_LINES: usize = 12;
-const THREADS: &str = "threads";
-const BYTES: &str = "bytes of a record";
-const BATCH: &str = "records of a batch";
-const LOG_BYTES: &str = "bytes of the log";
-/// Above the highest point, in parts of the whole height.
-const HEADROOM: f64 = 0.08;
-/// Contenders in the order of the palette, where the third is hard to see.
-const COLORED: [&str; 14] = [
-    "naive",
-    "raw",
-    "wal-db-mem",
-    "palisade",
-    "wake",
-    "palisade-heap",
-    "palisade-mem",
-    "wal-db",
-    "okaywal",
-    "raft-engine",
-    "ironwal",
-    "walrus",
-    "palisade-direct",
-    "palisade-fdatasync",
-];
-/// Values further apart than this need a logarithmic scale.
-const WIDEST_LINEAR: f64 = 30.0;
+/// The yellow of the palette, which is hard to see on white.
+const YELLOW: usize = 2;
 
-/// Draws whatever the figures of one workload can show into files in `dir`.
+/// Draws the charts of one workload's results into files in `dir`.
 ///
 /// # Errors
 /// If the folder or a file cannot be written.
-pub fn draw(figures: &[Figure], dir: &Path) -> Result<()> {
+pub fn draw(results: &[Measurement], dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-    for picture in pictures(figures)? {
-        let path = dir.join(&picture.file);
-        fs::write(&path, &picture.svg).with_context(|| format!("writing {}", path.display()))?;
+    for (file, svg) in pictures(results)? {
+        let path = dir.join(&file);
+        fs::write(&path, svg).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())
 }
 
-/// A drawn chart.
-#[derive(Debug)]
-pub struct Picture {
-    /// The name that its file gets.
-    pub file: String,
-    /// What it shows, in a line.
-    pub title: String,
-    /// The picture itself.
-    pub svg: String,
-}
-
-/// Draws whatever the figures of one workload can show.
+/// The charts of one workload's results, throughput and latency: names of files and their content.
 ///
 /// # Errors
 /// If a chart cannot be drawn.
-pub fn pictures(figures: &[Figure]) -> Result<Vec<Picture>> {
-    let Some(first) = figures.first() else { return Ok(Vec::new()) };
-    let stem = if first.tasks.is_some() { "commit-tasks" } else { &first.workload };
-    let picture = |chart: Chart| {
-        let svg = chart.svg().with_context(|| format!("drawing {}", chart.file))?;
-        Ok(Picture { file: format!("{}.svg", chart.file), title: chart.title, svg })
+pub fn pictures(results: &[Measurement]) -> Result<Vec<(String, String)>> {
+    let picture = |chart: &Chart| {
+        let mut svg = String::new();
+        chart.draw_on(&SVGBackend::with_string(&mut svg, SIZE).into_drawing_area())?;
+        Ok((format!("{}.svg", chart.file), svg))
     };
-    charts(figures, stem).into_iter().map(picture).collect()
+    charts(results).iter().map(picture).collect()
 }
 
-fn charts(figures: &[Figure], stem: &str) -> Vec<Chart> {
-    let rate = |figure: &Figure| Some(figure.records_per_s);
-    let threads = |figure: &Figure| figure.threads as u64;
-    let per_sync = |figure: &Figure| figure.records_per_sync;
-    let bytes = |figure: &Figure| figure.record_bytes as u64;
-    let batch = |figure: &Figure| figure.batch.unwrap_or_default().into();
-    let mib = |figure: &Figure| Some(figure.mib_per_s);
-    let mut charts = vec![
-        Chart::over(figures, stem, "throughput", [THREADS, "records/s"], threads, rate),
-        Chart::over(figures, stem, "sync", [THREADS, "records per sync"], threads, per_sync),
-        Chart::over(figures, stem, "size", [BYTES, "MiB/s"], bytes, mib),
-        Chart::over(figures, stem, "batch", [BATCH, "MiB/s"], batch, mib),
-        Chart::over(
-            figures,
-            stem,
-            "open",
-            [LOG_BYTES, "ms to open"],
-            |figure| two_digits(figure.log_bytes.unwrap_or_default()),
-            |figure| figure.open_ms,
-        ),
-        Chart::of_latencies(figures, stem),
-    ];
-    charts.retain(Chart::shows_something);
-    let timelines = figures.iter().filter(|figure| !figure.timeline.is_empty()).enumerate();
-    charts.extend(timelines.map(|(number, figure)| Chart::timeline(figure, stem, number + 1)));
+fn charts(results: &[Measurement]) -> Vec<Chart> {
+    let Some(first) = results.first() else { return Vec::new() };
+    let stem = if first.tasks.is_some() { "commit-tasks" } else { &first.workload };
+    let mut charts = vec![Chart::of_throughput(results, stem), Chart::of_latencies(results, stem)];
+    charts.retain(|chart| chart.places.len() > 1 && !chart.lines.is_empty());
     charts
 }
 
-/// Lines over one axis.
+/// Lines over one axis. The other one is logarithmic, so that equal ratios look equal.
 #[derive(Debug)]
 struct Chart {
     file: String,
     title: String,
     axes: [&'static str; 2],
-    /// Names of the places 0, 1, 2 ... of the x axis; none where it is a plain number.
+    /// Names of the places 0, 1, 2 ... of the x axis.
     places: Vec<String>,
-    has_log_scale: bool,
     lines: Vec<Line>,
-    /// Where something happened, as places of the x axis.
-    marks: Vec<f64>,
 }
 
 #[derive(Debug)]
@@ -128,164 +71,88 @@ struct Line {
 }
 
 impl Chart {
-    /// What `y` says of the figures over the distinct values of `x`, a line for each contender.
-    fn over(
-        figures: &[Figure],
-        stem: &str,
-        name: &str,
-        axes: [&'static str; 2],
-        x: impl Fn(&Figure) -> u64,
-        y: impl Fn(&Figure) -> Option<f64>,
-    ) -> Chart {
-        let mut values: Vec<u64> = figures.iter().map(&x).collect();
-        values.sort_unstable();
-        values.dedup();
-        let lines = by_line(figures, axes[0]).into_iter().map(|(name, figures)| {
-            let point = |figure: &&Figure| {
-                let place = values.iter().position(|&value| value == x(figure))?;
-                Some((place as f64, y(figure)?))
-            };
-            let mut points: Vec<(f64, f64)> = figures.iter().filter_map(point).collect();
-            points.sort_by(|one, other| one.0.total_cmp(&other.0));
-            Line { name, points }
-        });
-        Chart {
-            file: format!("{stem}-{name}"),
-            title: format!("{stem}: {} over {}", axes[1], axes[0]),
-            axes,
-            places: values.iter().map(|value| place_name(*value)).collect(),
-            has_log_scale: false,
-            lines: lines.filter(|line| !line.points.is_empty()).collect(),
-            marks: Vec::new(),
-        }
-        .with_few_lines()
-        .with_floors()
-        .with_a_fitting_scale()
-    }
-
-    /// Where there are more lines than an eye can tell apart, only Palisade's.
-    fn with_few_lines(mut self) -> Chart {
-        let is_palisade = |line: &Line| line.name.split(',').next() == Some("palisade");
-        if self.lines.len() > MOST_LINES && self.lines.iter().any(is_palisade) {
-            self.lines.retain(is_palisade);
-        }
-        self
-    }
-
-    /// What was measured at one place only is drawn from end to end: a floor for all.
-    fn with_floors(mut self) -> Chart {
-        let last = self.places.len().saturating_sub(1) as f64;
-        for line in &mut self.lines {
-            if let [(at, value)] = line.points[..] {
-                line.name += &format!(" (at {})", self.places[at as usize]);
-                line.points = vec![(0.0, value), (last, value)];
+    /// Records a second over threads, a line for each contender.
+    fn of_throughput(results: &[Measurement], stem: &str) -> Chart {
+        let mut counts: Vec<usize> = results.iter().map(|result| result.threads).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        let mut lines: Vec<Line> = Vec::new();
+        for result in results.iter().filter(|result| result.records_per_s > 0.0) {
+            let name = name(result, results);
+            let place = counts.partition_point(|&count| count < result.threads);
+            let point = (place as f64, result.records_per_s);
+            match lines.iter_mut().find(|line| line.name == name) {
+                Some(line) => line.points.push(point),
+                None => lines.push(Line { name, points: vec![point] }),
             }
         }
-        self
+        for line in &mut lines {
+            line.points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            // A floor that was measured at one place is a floor for all.
+            if let [(at, value)] = line.points[..] {
+                line.name += &format!(" (at {})", counts[at as usize]);
+                line.points = vec![(0.0, value), (counts.len() as f64 - 1.0, value)];
+            }
+        }
+        Chart {
+            file: format!("{stem}-throughput"),
+            title: format!("{stem}: records/s over threads"),
+            axes: ["threads", "records/s"],
+            places: counts.iter().map(ToString::to_string).collect(),
+            lines: few(lines),
+        }
     }
 
-    /// A logarithmic scale where one line would press the others to the ground.
-    fn with_a_fitting_scale(mut self) -> Chart {
-        let values = || self.lines.iter().flat_map(|line| &line.points).map(|point| point.1);
-        let (least, greatest) = (values().fold(f64::MAX, f64::min), values().fold(0.0, f64::max));
-        self.has_log_scale = least > 0.0 && greatest > least * WIDEST_LINEAR;
-        self
-    }
-
-    /// Percentiles of the latency, a line for each figure with the most threads.
-    fn of_latencies(figures: &[Figure], stem: &str) -> Chart {
-        let most = figures.iter().map(|figure| figure.threads).max().unwrap_or_default();
-        let line = |figure: &Figure| {
-            let quantiles = [figure.p50_us, figure.p99_us, figure.p999_us, figure.p9999_us];
-            let quantiles = quantiles.into_iter().enumerate();
-            let points = quantiles.filter_map(|(place, us)| Some((place as f64, us?))).collect();
-            Line { name: full_name(figure, figures, THREADS), points }
+    /// Percentiles of the latency, a line for each result with the most threads.
+    fn of_latencies(results: &[Measurement], stem: &str) -> Chart {
+        let most = results.iter().map(|result| result.threads).max().unwrap_or_default();
+        let line = |result: &Measurement| {
+            let quantiles = [result.p50_us, result.p99_us, result.p999_us, result.p9999_us];
+            let points = quantiles.into_iter().enumerate();
+            let points = points.filter_map(|(place, us)| Some((place as f64, us?))).collect();
+            Line { name: name(result, results), points }
         };
-        let with_most = figures.iter().filter(|figure| figure.threads == most);
+        let with_most = results.iter().filter(|result| result.threads == most);
         Chart {
             file: format!("{stem}-latency"),
-            title: format!("{stem}: latency, {most} thread{}", if most == 1 { "" } else { "s" }),
+            title: format!("{stem}: latency, threads: {most}"),
             axes: ["percentile", "microseconds"],
             places: ["50", "99", "99.9", "99.99"].map(String::from).to_vec(),
-            has_log_scale: true,
-            lines: with_most.map(line).filter(|line| !line.points.is_empty()).collect(),
-            marks: Vec::new(),
+            lines: few(with_most.map(line).filter(|line| !line.points.is_empty()).collect()),
         }
-        .with_few_lines()
-    }
-
-    /// The longest latency of each moment, and when segments began.
-    fn timeline(figure: &Figure, stem: &str, number: usize) -> Chart {
-        let moments = figure.timeline.iter().filter(|moment| moment.worst_us > 0.0);
-        let points = moments.clone().map(|moment| (moment.at_ms, moment.worst_us)).collect();
-        let rotated = moments.filter(|moment| moment.rotations > 0);
-        Chart {
-            file: format!("{stem}-timeline-{number}"),
-            title: format!("{stem}: {}, segments begin at the marks", name(figure)),
-            axes: ["milliseconds", "longest latency, microseconds"],
-            places: Vec::new(),
-            has_log_scale: true,
-            lines: vec![Line { name: name(figure), points }],
-            marks: rotated.map(|moment| moment.at_ms).collect(),
-        }
-    }
-
-    fn shows_something(&self) -> bool {
-        self.places.len() > 1 && !self.lines.is_empty()
-    }
-
-    fn y(&self, value: f64) -> f64 {
-        if self.has_log_scale { value.max(1e-3).log10() } else { value }
-    }
-
-    /// The least and the greatest of both axes.
-    fn ranges(&self) -> ([f64; 2], [f64; 2]) {
-        let points = || self.lines.iter().flat_map(|line| &line.points);
-        let greatest_x = points().map(|point| point.0).fold(1.0, f64::max);
-        let last_place = self.places.len().saturating_sub(1) as f64;
-        let greatest = points().map(|point| self.y(point.1)).fold(f64::MIN, f64::max);
-        let least = points().map(|point| self.y(point.1)).fold(f64::MAX, f64::min);
-        let least = if self.has_log_scale { least.floor() } else { 0.0 };
-        let room = ((greatest - least) * HEADROOM).max(f64::EPSILON);
-        ([0.0, greatest_x.max(last_place)], [least, greatest + room])
-    }
-
-    fn svg(&self) -> Result<String> {
-        let mut svg = String::new();
-        self.draw_on(&SVGBackend::with_string(&mut svg, SIZE).into_drawing_area())?;
-        Ok(svg)
     }
 
     fn draw_on(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<()> {
         area.fill(&WHITE)?;
-        let ([left, right], [bottom, top]) = self.ranges();
+        let longest = self.lines.iter().map(|line| line.name.len()).max().unwrap_or_default();
+        let legend_width = 50 + LETTER_WIDTH * longest as u32;
+        let values = || self.lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+        let (least, greatest) = (values().fold(f64::MAX, f64::min), values().fold(0.0, f64::max));
         let mut chart = ChartBuilder::on(area)
             .caption(&self.title, ("sans-serif", 18))
             .margin(14)
-            .margin_right(self.legend_width())
+            .margin_right(legend_width)
             .x_label_area_size(44)
             .y_label_area_size(84)
-            .build_cartesian_2d(left..right, bottom..top)?;
-        let places = if self.places.is_empty() { 10 } else { self.places.len() };
+            .build_cartesian_2d(
+                0.0..self.places.len() as f64 - 1.0,
+                (least / 1.5..greatest * 1.5).log_scale(),
+            )?;
         chart
             .configure_mesh()
             .x_desc(self.axes[0])
             .y_desc(self.axes[1])
-            .x_labels(places)
+            .x_labels(self.places.len())
             .light_line_style(TRANSPARENT)
             .x_label_formatter(&|x| self.place(*x))
-            .y_label_formatter(&|y| number(if self.has_log_scale { 10_f64.powf(*y) } else { *y }))
+            .y_label_formatter(&|y| if *y < 1.0 { format!("{y:.2}") } else { rate(*y) })
             .draw()?;
-        for &mark in &self.marks {
-            let ends = vec![(mark, bottom), (mark, bottom + (top - bottom) * HEADROOM)];
-            chart.draw_series([PathElement::new(ends, BLACK)])?;
-        }
         for (index, line) in self.lines.iter().enumerate() {
-            let color = Palette99::pick(self.color(index)).to_rgba();
-            let points = line.points.iter().map(|&(x, y)| (x, self.y(y)));
-            chart.draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?;
+            let color = Palette99::pick(index + usize::from(index >= YELLOW)).to_rgba();
+            let points = LineSeries::new(line.points.clone(), color.stroke_width(2));
+            chart.draw_series(points.point_size(3))?;
             let y = LEGEND_TOP + LEGEND_STEP * index as i32;
-            let x = SIZE.0 as i32 - self.legend_width() as i32;
+            let x = SIZE.0 as i32 - legend_width as i32;
             let dash = vec![(x + 10, y), (x + 30, y)];
             area.draw(&PathElement::new(dash, color.stroke_width(2)))?;
             area.draw(&Text::new(line.name.as_str(), (x + 38, y - 6), ("sans-serif", 12)))?;
@@ -293,102 +160,106 @@ impl Chart {
         Ok(area.present()?)
     }
 
-    /// Room for the names of the lines, which stand at the right.
-    fn legend_width(&self) -> u32 {
-        let longest = self.lines.iter().map(|line| line.name.len()).max().unwrap_or_default();
-        50 + LETTER_WIDTH * longest as u32
-    }
-
-    /// Each contender has the same colour in all pictures where it has one line.
-    fn color(&self, line: usize) -> usize {
-        let of_contender = |line: &Line| {
-            let name = line.name.split_once(" (").map_or(&*line.name, |parts| parts.0);
-            COLORED.iter().position(|colored| *colored == name)
-        };
-        let colors: Option<Vec<usize>> = self.lines.iter().map(of_contender).collect();
-        colors.map_or(line, |colors| colors[line])
-    }
-
     fn place(&self, x: f64) -> String {
-        if self.places.is_empty() {
-            return number(x);
-        }
         let is_place = (x - x.round()).abs() < 1e-6 && x >= 0.0;
         let name = is_place.then(|| self.places.get(x.round() as usize)).flatten();
         name.cloned().unwrap_or_default()
     }
 }
 
-/// The figures of each line: those of one contender, alike but for the x axis.
-fn by_line<'a>(figures: &'a [Figure], axis: &str) -> Vec<(String, Vec<&'a Figure>)> {
-    let mut lines: Vec<(String, Vec<&Figure>)> = Vec::new();
-    for figure in figures {
-        let name = full_name(figure, figures, axis);
-        match lines.iter_mut().find(|line| line.0 == name) {
-            Some(line) => line.1.push(figure),
-            None => lines.push((name, vec![figure])),
-        }
+/// Only Palisade's lines if there are too many.
+fn few(mut lines: Vec<Line>) -> Vec<Line> {
+    let is_palisade = |line: &Line| line.name.split(',').next() == Some("palisade");
+    if lines.len() > MOST_LINES && lines.iter().any(is_palisade) {
+        lines.retain(is_palisade);
     }
     lines
 }
 
-/// What one contender may have been measured with several values of: the axis that shows them, and
-/// one figure's value in words.
-const SWEPT: [(&str, Words); 4] = [
-    (BYTES, |figure| Some(format!("{} B", figure.record_bytes))),
-    (THREADS, |figure| {
-        Some(format!("{} thread{}", figure.threads, if figure.threads == 1 { "" } else { "s" }))
-    }),
-    (BATCH, |figure| figure.batch.map(|batch| format!("batches of {batch}"))),
-    (LOG_BYTES, |figure| figure.records.map(|records| format!("{records} records"))),
-];
-
-type Words = fn(&Figure) -> Option<String>;
-
-/// The contender and the form, and whatever else tells this figure from the contender's others
-/// and is not on the axis.
-fn full_name(figure: &Figure, figures: &[Figure], axis: &str) -> String {
-    let mut full = name(figure);
-    for (_, words) in SWEPT.iter().filter(|(shown_by, _)| *shown_by != axis) {
-        let differs = |other: &Figure| name(other) == name(figure) && words(other) != words(figure);
-        if let Some(words) = words(figure).filter(|_| figures.iter().any(differs)) {
-            full += &format!(", {words}");
-        }
+/// The contender and the form, and the bytes and the batch if the results differ in them.
+fn name(result: &Measurement, results: &[Measurement]) -> String {
+    let mut name = result.contender.clone();
+    name += &result.variant.as_ref().map_or(String::new(), |variant| format!(", {variant}"));
+    if results.iter().any(|other| other.record_bytes != result.record_bytes) {
+        name += &format!(", {} B", result.record_bytes);
     }
-    full
-}
-
-fn name(figure: &Figure) -> String {
-    match &figure.variant {
-        Some(variant) => format!("{}, {variant}", figure.contender),
-        None => figure.contender.clone(),
+    if let Some(batch) = result.batch
+        && results.iter().any(|other| other.batch != Some(batch))
+    {
+        name += &format!(", batch {batch}");
     }
-}
-
-/// Logs that are all but equally long are at one place.
-fn two_digits(value: u64) -> u64 {
-    let unit = 10_u64.pow(value.max(1).ilog10().saturating_sub(1));
-    (value + unit / 2) / unit * unit
-}
-
-fn place_name(value: u64) -> String {
-    if value < 100_000 { value.to_string() } else { number(value as f64) }
-}
-
-fn number(value: f64) -> String {
-    match value {
-        value if value >= 1e6 => format!("{} M", round(value / 1e6)),
-        value if value >= 1e4 => format!("{} k", round(value / 1e3)),
-        value if value < 0.1 && value > 0.0 => format!("{value:.3}").trim_end_matches('0').into(),
-        value => round(value),
-    }
-}
-
-fn round(value: f64) -> String {
-    let text = format!("{value:.1}");
-    text.strip_suffix(".0").map_or(text.clone(), String::from)
+    name
 }
 
 #[cfg(test)]
-#[path = "plot_tests.rs"]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::measurement::tests::result;
+
+    fn lines<'a>(charts: &'a [Chart], file: &str) -> Vec<&'a str> {
+        let chart = charts.iter().find(|chart| chart.file == file).unwrap();
+        chart.lines.iter().map(|line| line.name.as_str()).collect()
+    }
+
+    #[test]
+    fn throughput_is_drawn_over_threads_with_a_line_for_each_contender() {
+        let dir = tempfile::tempdir().unwrap();
+        let results = [
+            result("naive", 1, &[10.0]),
+            result("palisade", 1, &[20.0]),
+            result("naive", 8, &[5.0]),
+            result("palisade", 8, &[50.0]),
+        ];
+        draw(&results, dir.path()).unwrap();
+        let files: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        let svg = fs::read_to_string(dir.path().join("commit-throughput.svg")).unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+        for text in ["naive", "palisade", "threads", "records/s"] {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_of_batches_has_a_line_for_each() {
+        let mut results = Vec::new();
+        for (batch, threads) in [(10, 1), (10, 8), (1000, 1), (1000, 8)] {
+            let mut result = result("palisade", threads, &[10.0]);
+            result.batch = Some(batch);
+            result.p50_us = Some(1.0);
+            results.push(result);
+        }
+        let charts = charts(&results);
+        let batches = ["palisade, batch 10", "palisade, batch 1000"];
+        assert_eq!(lines(&charts, "commit-throughput"), batches);
+        assert_eq!(lines(&charts, "commit-latency"), batches);
+    }
+
+    #[test]
+    fn of_too_many_lines_palisades_stay() {
+        let names: Vec<String> = (0..MOST_LINES).map(|number| format!("crate {number}")).collect();
+        let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let of = |names: &[&str]| {
+            let at = |threads| names.iter().map(move |name| result(name, threads, &[9.0]));
+            charts(&at(1).chain(at(8)).collect::<Vec<_>>())
+        };
+        assert_eq!(lines(&of(&names), "commit-throughput").len(), MOST_LINES);
+        names.extend(["palisade", "palisade-mem"]);
+        assert_eq!(lines(&of(&names), "commit-throughput"), ["palisade"]);
+    }
+
+    #[test]
+    fn a_floor_on_one_thread_is_a_line_for_all() {
+        let floor = result("raw", 1, &[10.0]);
+        let charts =
+            charts(&[floor, result("palisade", 1, &[9.0]), result("palisade", 8, &[9000.0])]);
+        assert_eq!(lines(&charts, "commit-throughput"), ["raw (at 1)", "palisade"]);
+        assert_eq!(charts[0].lines[0].points, [(0.0, 10.0), (1.0, 10.0)]);
+    }
+
+    #[test]
+    fn without_two_places_there_is_no_picture() {
+        assert!(pictures(&[]).unwrap().is_empty());
+        assert!(pictures(&[result("naive", 1, &[10.0])]).unwrap().is_empty());
+    }
+}

@@ -1,31 +1,38 @@
-//! One run of the driver: contenders take turns, figures are reported.
+//! One run of the driver: contenders take turns, results are reported.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
 
+use crate::cases::{Case, Entry, Groups};
 use crate::cli::Args;
 use crate::contender::Contender;
+use crate::contenders;
 use crate::environment::Environment;
 use crate::folder::Folder;
+use crate::form::Form;
+use crate::measurement::Measurement;
+use crate::outcome::{Kept, Outcome};
 use crate::plan::Plan;
 use crate::plot;
-use crate::report::{Csv, Figure, table};
-use crate::workload::{Choice, Outcome, Variant, Workload};
+use crate::table::{Csv, table};
+use crate::workload::{Choice, Workload};
+use crate::workloads::measure;
 
-/// Whether the figures are worth anything.
+/// Whether the results are worth anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// Whatever was acknowledged was there after opening again.
+    /// All acknowledged records were there after opening again.
     AllReadBack,
     /// A contender acknowledged records that were not there.
     Lost,
 }
 
-/// Does what the command line says.
+/// Does what the command line asks for.
 ///
 /// # Errors
 /// If the folder is unusable, or a contender fails.
@@ -43,9 +50,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
     let mut session = Session { args, folder, environment, began, csv, verdict };
     for workload in workloads {
-        let figures = session.measure(workload)?;
+        let results = session.measure(workload)?;
         if let Some(dir) = &args.plot {
-            plot::draw(&figures, dir)?;
+            plot::draw(&results, dir)?;
         }
     }
     session.folder.clear()?;
@@ -53,7 +60,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
 }
 
 fn refuse_tmpfs(args: &Args, workloads: &[Workload]) -> Result<()> {
-    // The folder may not be there yet, and is not to be made only to be refused.
+    // The folder may not exist yet, and is not made only to be refused.
     let dir = std::path::absolute(&args.dir)?;
     let existing = dir.ancestors().find(|path| path.exists()).unwrap_or(&dir);
     if let Some(workload) = workloads.iter().find(|workload| workload.needs_a_disk())
@@ -70,59 +77,55 @@ fn refuse_tmpfs(args: &Args, workloads: &[Workload]) -> Result<()> {
 }
 
 fn refuse_unknown_forms(args: &Args, workloads: &[Workload]) -> Result<()> {
-    let variants = workloads.iter().flat_map(|workload| workload.default_variants());
-    let known: Vec<String> = variants.map(|variant| variant.name()).collect();
+    let forms = workloads.iter().flat_map(|workload| workload.forms());
+    let known: Vec<String> = forms.map(|form| form.name()).collect();
     match args.forms.iter().find(|form| !known.contains(form)) {
         Some(form) => bail!("there is no form {form}; there are {}", known.join(", ")),
         None => Ok(()),
     }
 }
 
-/// Says something on stderr. Where it cannot be said, nobody reads it.
-pub fn tell(text: &str) {
+/// Prints a line on stderr. An error of stderr itself has no place to go.
+pub fn print_note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 fn list(args: &Args) -> Result<()> {
     let mut out = std::io::stdout().lock();
     for workload in Workload::ALL {
-        let takes_part = |contender: &&Contender| contender.supports(workload);
-        let contenders: Vec<_> = all().iter().filter(takes_part).map(|c| c.name()).collect();
+        let takes_part = |contender: &Contender| contender.supports(workload);
+        let contenders: Vec<_> = contenders::all().filter(takes_part).map(|c| c.name).collect();
         let record_bytes = workload.default_record_bytes();
-        let records = workload.default_records(record_bytes);
-        let threads = workload.default_threads();
-        let variants = workload.default_variants();
-        let forms: Vec<_> = variants.iter().map(|variant| variant.name()).collect();
+        let names: Vec<_> = workload.forms().iter().map(|form| form.name()).collect();
+        let forms: Vec<_> = workload.forms().iter().map(ToString::to_string).collect();
+        let line = json!({
+            "workload": workload.name(), "threads": workload.default_threads(),
+            "record_bytes": record_bytes, "records": workload.default_records(record_bytes),
+            "batch": workload.default_batch(), "contenders": contenders,
+            "about": workload.about(), "forms": forms, "form_names": names,
+        });
         if args.json {
-            let line = serde_json::json!({
-                "workload": workload.name(), "threads": threads, "record_bytes": record_bytes,
-                "records": records, "batch": workload.default_batch(), "contenders": contenders, "about": workload.about(),
-                "forms": variants.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "form_names": forms,
-            });
             writeln!(out, "{line}")?;
             continue;
         }
-        let threads: Vec<_> = threads.iter().map(ToString::to_string).collect();
-        let records = records.map_or(String::new(), |records| format!(" --records {records}"));
-        let batch =
-            workload.default_batch().map_or(String::new(), |batch| format!(" --batch {batch}"));
         writeln!(out, "{:9} {}", workload.name(), workload.about())?;
-        writeln!(
-            out,
-            "          --threads {} --record-bytes {record_bytes}{batch}{records} --contenders {}",
-            threads.join(","),
-            contenders.join(",")
-        )?;
-        if forms != ["plain"] {
-            writeln!(out, "          --forms {}", forms.join(","))?;
+        for key in ["threads", "record_bytes", "batch", "records", "form_names", "contenders"] {
+            let (option, value) =
+                (key.replace('_', "-").replace("form-names", "forms"), &line[key]);
+            if !value.is_null() && *value != json!(["plain"]) {
+                writeln!(out, "          --{option} {}", words(value))?;
+            }
         }
     }
     Ok(())
 }
 
-fn all() -> &'static [Contender] {
-    <Contender as clap::ValueEnum>::value_variants()
+fn words(value: &Value) -> String {
+    match value {
+        Value::Array(values) => values.iter().map(words).collect::<Vec<_>>().join(","),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 struct Session<'a> {
@@ -135,246 +138,107 @@ struct Session<'a> {
     verdict: Verdict,
 }
 
-/// What contenders are compared with.
-#[derive(Clone, Copy, Debug)]
-struct Case {
-    threads: usize,
-    record_bytes: u32,
-    batch: Option<u32>,
-    records: Option<u64>,
-    variant: Variant,
-}
-
-/// One contender in one case, and what its rounds gave.
-struct Entry {
-    contender: Contender,
-    case: Case,
-    rounds: Vec<Outcome>,
-}
-
 impl Session<'_> {
-    fn measure(&mut self, workload: Workload) -> Result<Vec<Figure>> {
-        let groups = self.groups(workload);
+    fn measure(&mut self, workload: Workload) -> Result<Vec<Measurement>> {
+        let Groups { groups, notes } = Groups::of(workload, self.args);
+        notes.iter().for_each(|note| print_note(note));
         let entries = groups.iter().map(Vec::len).sum::<usize>() as u64;
         let progress = self.progress(entries * u64::from(self.args.rounds));
-        let mut figures = Vec::new();
-        for mut group in groups {
-            self.take_turns(workload, &mut group, &progress)?;
-            for entry in &group {
-                let figure = self.figure(workload, entry);
-                self.publish(&figure)?;
-                figures.push(figure);
+        let mut results = Vec::new();
+        for group in groups {
+            let outcomes = self.take_turns(workload, &group, &progress)?;
+            for (entry, rounds) in group.iter().zip(outcomes) {
+                let result = self.result(workload, entry).with_medians_of(&rounds);
+                self.publish(&result)?;
+                results.push(result);
             }
         }
         progress.finish_and_clear();
-        if !self.args.json && !figures.is_empty() {
-            writeln!(std::io::stdout(), "{}", table(&figures))?;
+        if !self.args.json && !results.is_empty() {
+            writeln!(std::io::stdout(), "{}", table(&results))?;
         }
-        Ok(figures)
-    }
-
-    /// Contenders that take turns with each other: those in the same case.
-    fn groups(&self, workload: Workload) -> Vec<Vec<Entry>> {
-        let contenders = self.contenders(workload);
-        let thread_counts = self.thread_counts(workload);
-        let group = |case: Case| {
-            let has_threads = |contender: &Contender| match contender.only_threads(workload) {
-                Some(only) if thread_counts.contains(&only) => case.threads == only,
-                Some(_) => case.threads == thread_counts[0],
-                None => true,
-            };
-            let enters = |contender: &&Contender| {
-                contender.lacks_form(case.variant).is_none() && has_threads(contender)
-            };
-            let entry = |&contender: &Contender| {
-                let threads = contender.only_threads(workload).unwrap_or(case.threads);
-                Entry { contender, case: Case { threads, ..case }, rounds: Vec::new() }
-            };
-            contenders.iter().filter(enters).map(entry).collect()
-        };
-        self.cases(workload, &thread_counts).into_iter().map(group).collect()
-    }
-
-    /// Each combination of what the command line asks for.
-    fn cases(&self, workload: Workload, thread_counts: &[usize]) -> Vec<Case> {
-        let mut sizes = self.args.record_bytes.clone();
-        if sizes.is_empty() {
-            sizes.push(workload.default_record_bytes());
-        }
-        let mut cases = Vec::new();
-        for &record_bytes in &sizes {
-            for records in self.record_counts(workload, record_bytes) {
-                for batch in self.batches(workload) {
-                    for variant in self.variants(workload) {
-                        let case = |&threads: &usize| Case {
-                            threads,
-                            record_bytes,
-                            batch,
-                            records,
-                            variant,
-                        };
-                        cases.extend(thread_counts.iter().map(case));
-                    }
-                }
-            }
-        }
-        cases
-    }
-
-    fn batches(&self, workload: Workload) -> Vec<Option<u32>> {
-        match workload.default_batch() {
-            Some(_) if !self.args.batch.is_empty() => {
-                self.args.batch.iter().copied().map(Some).collect()
-            }
-            default => vec![default],
-        }
-    }
-
-    fn record_counts(&self, workload: Workload, record_bytes: u32) -> Vec<Option<u64>> {
-        match workload.default_records(record_bytes) {
-            Some(_) if !self.args.records.is_empty() => {
-                self.args.records.iter().copied().map(Some).collect()
-            }
-            default => vec![default],
-        }
-    }
-
-    fn variants(&self, workload: Workload) -> Vec<Variant> {
-        match (workload, self.args.rate, self.args.tasks) {
-            (Workload::OpenLoop, Some(rate), _) => vec![Variant::Rate(rate)],
-            (Workload::Tasks, _, Some(tasks)) => vec![Variant::Tasks(tasks as usize)],
-            _ => {
-                let all = workload.default_variants().to_vec();
-                let is_asked_for = |variant: &Variant| self.args.forms.contains(&variant.name());
-                let wanted: Vec<_> = all.iter().copied().filter(is_asked_for).collect();
-                // Forms of other workloads, where several are measured.
-                if wanted.is_empty() { all } else { wanted }
-            }
-        }
-    }
-
-    fn contenders(&self, workload: Workload) -> Vec<Contender> {
-        let wanted = if self.args.contenders.is_empty() { all() } else { &self.args.contenders };
-        let able: Vec<Contender> =
-            wanted.iter().copied().filter(|contender| contender.supports(workload)).collect();
-        let is_asked_for = !self.args.contenders.is_empty();
-        for contender in wanted.iter().filter(|_| is_asked_for) {
-            if let Some(reason) = contender.lacks(workload) {
-                let (name, workload) = (contender.name(), workload.full_name());
-                tell(&format!("note: {name} has no {workload}, {reason}: skipped"));
-            }
-        }
-        for contender in able.iter().filter(|_| is_asked_for) {
-            for variant in self.variants(workload) {
-                if let Some(reason) = contender.lacks_form(variant) {
-                    let name = contender.name();
-                    tell(&format!("note: {name} has no {variant}, {reason}: skipped"));
-                }
-            }
-        }
-        for contender in &able {
-            if let Some(only) = contender.only_threads(workload)
-                && is_asked_for
-                && self.thread_counts(workload) != [only]
-            {
-                tell(&format!("note: {} is measured with {only} thread only", contender.name()));
-            }
-        }
-        able
-    }
-
-    fn thread_counts(&self, workload: Workload) -> Vec<usize> {
-        if self.args.threads.is_empty() {
-            return workload.default_threads().to_vec();
-        }
-        if !workload.has_threads() && self.args.threads != [1] {
-            tell(&format!("note: {} has one thread", workload.name()));
-            return vec![1];
-        }
-        self.args.threads.clone()
+        Ok(results)
     }
 
     fn take_turns(
         &mut self,
         workload: Workload,
-        group: &mut [Entry],
+        group: &[Entry],
         progress: &ProgressBar,
-    ) -> Result<()> {
+    ) -> Result<Vec<Vec<Outcome>>> {
+        let mut rounds = vec![Vec::new(); group.len()];
         for round in 0..self.args.rounds as usize {
             for place in turns(group.len(), round) {
-                let entry = &mut group[place];
-                let name = entry.contender.name();
-                progress.set_message(format!("{} {name} x{}", workload.name(), entry.case.threads));
+                let (contender, case) = &group[place];
+                let name = contender.name;
+                progress.set_message(format!("{} {name} x{}", workload.name(), case.threads));
                 progress.tick();
-                let plan = self.plan(entry)?;
-                let outcome = workload
-                    .measure(entry.contender, &plan)
+                let plan = self.plan(name, case)?;
+                let outcome = measure(workload, contender, &plan)
                     .with_context(|| format!("{} of {name}", workload.full_name()))?;
-                progress.suspend(|| self.check(entry, &outcome));
-                entry.rounds.push(outcome);
+                progress.suspend(|| self.check(name, case, &outcome));
+                rounds[place].push(outcome);
                 progress.inc(1);
             }
         }
-        Ok(())
+        Ok(rounds)
     }
 
-    fn plan(&self, entry: &Entry) -> Result<Plan> {
-        let Case { threads, record_bytes, batch, records, variant } = entry.case;
+    fn plan(&self, name: &str, case: &Case) -> Result<Plan> {
+        let Case { threads, record_bytes, batch, records, form } = *case;
         Ok(Plan {
-            dir: self.folder.fresh(entry.contender.name())?,
+            dir: self.folder.fresh(name)?,
             threads,
             record_bytes: record_bytes as usize,
             batch: batch.unwrap_or(1),
             records: records.unwrap_or_default(),
-            variant,
+            form,
             time: Duration::from_secs_f64(self.args.seconds),
         })
     }
 
-    fn check(&mut self, entry: &Entry, outcome: &Outcome) {
-        if let Some(kept) = outcome.kept
+    fn check(&mut self, name: &str, case: &Case, outcome: &Outcome) {
+        if let Some(kept @ Kept { acknowledged, read_back }) = outcome.kept
             && kept.is_short()
         {
             self.verdict = Verdict::Lost;
-            tell(&format!(
-                "LOST: {} on {} threads acknowledged {} records, {} were there after opening again",
-                entry.contender.name(),
-                entry.case.threads,
-                kept.acknowledged,
-                kept.read_back
+            print_note(&format!(
+                "LOST: {name} on {} threads acknowledged {acknowledged} records, {read_back} were \
+                 there after opening again",
+                case.threads
             ));
         }
     }
 
-    fn publish(&mut self, figure: &Figure) -> Result<()> {
+    fn publish(&mut self, result: &Measurement) -> Result<()> {
         if self.args.json {
-            writeln!(std::io::stdout(), "{}", serde_json::to_string(figure)?)?;
+            writeln!(std::io::stdout(), "{}", serde_json::to_string(result)?)?;
         }
-        self.csv.as_mut().map_or(Ok(()), |csv| csv.write(figure))
+        self.csv.as_mut().map_or(Ok(()), |csv| csv.write(result))
     }
 
-    fn figure(&self, workload: Workload, entry: &Entry) -> Figure {
-        let variant = entry.case.variant;
-        let figure = Figure {
+    fn result(&self, workload: Workload, (contender, case): &Entry) -> Measurement {
+        let Case { threads, record_bytes, batch, records, form } = *case;
+        let environment = self.environment.clone();
+        Measurement {
             workload: workload.name().into(),
-            contender: entry.contender.name().into(),
-            version: entry.contender.version().map(Into::into),
-            threads: entry.case.threads,
-            record_bytes: entry.case.record_bytes as usize,
-            batch: entry.case.batch,
+            contender: contender.name.into(),
+            version: contender.version.map(Into::into),
+            threads,
+            record_bytes: record_bytes as usize,
+            batch,
             seconds: self.args.seconds,
             rounds: self.args.rounds,
-            dir_fs: self.environment.dir_fs.clone(),
-            cpu: self.environment.cpu.clone(),
-            cores: self.environment.cores,
-            commit: self.environment.commit.clone(),
-            records: entry.case.records,
+            dir_fs: environment.dir_fs,
+            cpu: environment.cpu,
+            cores: environment.cores,
+            commit: environment.commit,
+            records,
             began: self.began,
-            variant: (variant != Variant::Plain).then(|| variant.to_string()),
-            tasks: if let Variant::Tasks(tasks) = variant { Some(tasks) } else { None },
-            ..Figure::default()
-        };
-        figure.with_medians_of(&entry.rounds)
+            variant: (form != Form::Plain).then(|| form.to_string()),
+            tasks: if let Form::Tasks(tasks) = form { Some(tasks) } else { None },
+            ..Measurement::default()
+        }
     }
 
     fn progress(&self, rounds: u64) -> ProgressBar {
@@ -388,8 +252,8 @@ impl Session<'_> {
     }
 }
 
-/// Who comes after whom in `round`: there and back, then from the next contender on, so that none
-/// always pays for what the same one left behind, and each comes first equally often.
+/// The order of the contenders in `round`: there and back, then from the next contender on. So no
+/// contender always pays for what the same one left behind, and each comes first equally often.
 fn turns(contenders: usize, round: usize) -> Vec<usize> {
     let mut turns: Vec<usize> = (0..contenders).collect();
     turns.rotate_left(round / 2 % contenders.max(1));

@@ -4,13 +4,16 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use palisade_bench::contender::Contender;
+use palisade_bench::contenders::{self, HEAP, WAKE};
+use palisade_bench::form::Form;
+use palisade_bench::outcome::Outcome;
 use palisade_bench::plan::Plan;
-use palisade_bench::workload::{Outcome, Variant, Workload};
+use palisade_bench::workload::Workload;
+use palisade_bench::workloads;
 use serde_json::Value;
 
-fn measure(contender: Contender, workload: Workload, variant: Variant, threads: usize) -> Outcome {
+fn measure(contender: Contender, workload: Workload, form: Form, threads: usize) -> Outcome {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let plan = Plan {
         dir: dir.path().into(),
@@ -18,51 +21,55 @@ fn measure(contender: Contender, workload: Workload, variant: Variant, threads: 
         record_bytes: 300,
         batch: 10,
         records: 500,
-        variant,
+        form,
         time: Duration::from_millis(10),
     };
-    workload.measure(contender, &plan).unwrap()
+    workloads::measure(workload, &contender, &plan).unwrap()
 }
 
 /// Whether it refuses in a process that was not started for it.
 fn needs_a_process(contender: Contender) -> bool {
-    contender.name() == "walrus"
+    contender.name == "walrus"
 }
 
-fn each_supported(check: impl Fn(Contender, Workload, Variant, &Outcome)) {
+fn each_supported(check: impl Fn(Contender, Workload, Form, &Outcome)) {
     for workload in Workload::ALL {
-        for &contender in Contender::value_variants() {
+        for contender in contenders::all() {
             if contender.supports(workload) && !needs_a_process(contender) {
-                let threads = if workload.has_threads() { 2 } else { 1 };
-                let threads = contender.only_threads(workload).unwrap_or(threads);
-                let mut forms = workload.default_variants().to_vec();
-                forms.retain(|&form| contender.lacks_form(form).is_none());
-                // What lies in its files is what Palisade leaves in them.
-                if workload == Workload::Recover && contender == Contender::PalisadeHeap {
+                let has_one = (contender.has_one_thread)(workload) || !workload.has_threads();
+                let mut forms = workload.forms().to_vec();
+                forms.retain(|&form| (contender.lacks_form)(form).is_none());
+                // Its files are those of Palisade.
+                if workload == Workload::Recover && contender.name == HEAP.name {
                     forms.truncate(1);
                 }
-                for variant in forms {
-                    let outcome = measure(contender, workload, variant, threads);
-                    check(contender, workload, variant, &outcome);
+                for form in forms {
+                    let threads = if has_one { 1 } else { 2 };
+                    check(contender, workload, form, &measure(contender, workload, form, threads));
                 }
             }
         }
     }
 }
 
+fn has_latency(workload: Workload) -> bool {
+    !matches!(workload, Workload::Scan | Workload::Recover | Workload::Reopen)
+}
+
 #[test]
-fn each_contender_has_a_figure_for_each_workload_that_it_supports() {
-    each_supported(|contender, workload, variant, outcome| {
-        let name = format!("{} of {} {variant}", workload.full_name(), contender.name());
-        assert!(outcome.records_per_s > 0.0 || variant == Variant::Dirty(0), "{name}");
+fn each_contender_has_a_result_for_each_workload_that_it_supports() {
+    each_supported(|contender, workload, form, outcome| {
+        let name = format!("{} of {} {form}", workload.full_name(), contender.name);
+        assert!(outcome.records_per_s > 0.0 || form == Form::Dirty(0), "{name}");
         let offers = workload == Workload::OpenLoop;
         assert_eq!(outcome.offered_per_s.is_some(), offers, "{name}");
         assert_eq!(!outcome.timeline.is_empty(), workload == Workload::Rotation, "{name}");
-        assert_eq!(outcome.quantiles_us.is_some(), workload.has_latency(), "{name}");
+        assert_eq!(outcome.quantiles_us.is_some(), has_latency(workload), "{name}");
         let opens = matches!(workload, Workload::Recover | Workload::Reopen);
         assert_eq!(outcome.opened.is_some(), opens, "{name}");
-        let keeps = !contender.is_floor() || workload.reads();
-        assert_eq!(outcome.kept.is_some(), keeps, "{name}");
+        let has_size = outcome.opened.is_some_and(|opened| opened.size.is_some());
+        assert_eq!(has_size, opens && contender.name.starts_with("palisade"), "{name}");
+        assert_eq!(outcome.kept.is_some(), !contender.is_floor || workload.reads(), "{name}");
         if let Some(kept) = outcome.kept {
             assert!(!kept.is_short(), "{name}: {kept:?}");
         }
@@ -70,13 +77,11 @@ fn each_contender_has_a_figure_for_each_workload_that_it_supports() {
 }
 
 #[test]
-fn a_contender_without_the_workload_refuses() {
+fn a_contender_without_the_workload_or_the_form_refuses() {
     let plan = Plan::at("unused".as_ref(), 1, 8);
-    assert!(Contender::Wake.create(Workload::Append, &plan).is_err());
-    assert!(Contender::Palisade.create(Workload::Scan, &plan).is_err());
-    assert!(Contender::Palisade.fill(Workload::Append, &plan).is_err());
-    let unsynced = Plan { variant: Variant::Unsynced(1 << 20), ..plan };
-    let refusal = Contender::PalisadeHeap.fill(Workload::Recover, &unsynced).err().unwrap();
+    assert!(WAKE.create(Workload::Append, &plan).is_err());
+    let unsynced = Plan { form: Form::Unsynced(1 << 20), ..plan };
+    let refusal = HEAP.fill(Workload::Recover, &unsynced).err().unwrap();
     assert!(refusal.to_string().contains("1 MiB unsynced"), "{refusal}");
 }
 
@@ -85,7 +90,8 @@ fn a_contender_without_the_workload_refuses() {
 fn walrus_is_measured_in_a_process_of_its_own_and_refuses_elsewhere() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let plan = Plan::at(dir.path(), 1, 8);
-    let refusal = Contender::Walrus.create(Workload::Append, &plan).err().unwrap();
+    let walrus = contenders::find("walrus").unwrap();
+    let refusal = walrus.create(Workload::Append, &plan).err().unwrap();
     assert!(refusal.to_string().contains("WALRUS_DATA_DIR"), "{refusal}");
     let writing = ["append", "commit", "batch"].map(|workload| (workload, "walrus,naive"));
     let reading = ["scan", "recover", "reopen"].map(|workload| (workload, "walrus,wal-db"));
@@ -95,7 +101,7 @@ fn walrus_is_measured_in_a_process_of_its_own_and_refuses_elsewhere() {
         if workload == "recover" {
             driver.args(["--forms", "plain"]);
         }
-        let lines = figures(&mut driver);
+        let lines = results(&mut driver);
         let names: Vec<_> = lines.iter().map(|line| line["contender"].as_str().unwrap()).collect();
         assert_eq!(names.join(","), contenders, "{workload}");
     }
@@ -111,7 +117,7 @@ fn driver(workload: &str, dir: &Path) -> Command {
     driver
 }
 
-fn figures(driver: &mut Command) -> Vec<Value> {
+fn results(driver: &mut Command) -> Vec<Value> {
     let done = driver.output().unwrap();
     let stderr = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{driver:?}: {stderr}");
@@ -120,19 +126,19 @@ fn figures(driver: &mut Command) -> Vec<Value> {
 }
 
 #[test]
-fn each_batch_and_each_form_that_is_asked_for_is_a_figure_of_its_own() {
+fn each_batch_and_each_form_that_is_asked_for_is_a_result_of_its_own() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut batches = driver("batch", dir.path());
     batches.args(["--contenders", "naive", "--threads", "1", "--rounds", "1", "--batch", "3,7"]);
     let of_batches: Vec<_> =
-        figures(&mut batches).iter().map(|line| line["batch"].clone()).collect();
+        results(&mut batches).iter().map(|line| line["batch"].clone()).collect();
     assert_eq!(of_batches, [3, 7]);
     let mut forms = driver("recover", dir.path());
     forms.args(["--contenders", "palisade", "--rounds", "1", "--forms", "full-check,2-segments"]);
-    let of_forms = figures(&mut forms);
+    let of_forms = results(&mut forms);
     assert_eq!(of_forms.len(), 2);
     assert_eq!(of_forms[0]["variant"], "2 segments");
-    // More may be there for what comes next.
+    // Segments that are prepared ahead count as well.
     assert!(of_forms[0]["segments"].as_u64().unwrap() >= 2, "{of_forms:?}");
     assert_eq!(of_forms[1]["variant"], "full check");
 }
@@ -158,16 +164,14 @@ fn a_form_that_a_contender_lacks_is_skipped_with_the_reason() {
     assert_eq!(String::from_utf8_lossy(&skipped.stdout).lines().count(), 1);
 }
 
-/// A contender's version is that of the crate which is linked.
+/// A contender's version is that of the linked crate.
 #[cfg(feature = "peers")]
 #[test]
 fn versions_are_those_of_the_lock_file() {
     let lock = include_str!("../../../Cargo.lock");
-    for &contender in Contender::value_variants() {
-        let Some(version) = contender.version().filter(|_| !contender.is_palisade()) else {
-            continue;
-        };
-        let name = match contender.name() {
+    for contender in contenders::all().filter(|contender| !contender.name.starts_with("palisade")) {
+        let Some(version) = contender.version else { continue };
+        let name = match contender.name {
             "walrus" => "walrus-rust",
             "wal-db-mem" => "wal-db",
             name => name,

@@ -1,0 +1,166 @@
+//! What a run measures: every combination of what the command line asks for.
+
+use crate::cli::Args;
+use crate::contender::Contender;
+use crate::contenders;
+use crate::form::Form;
+use crate::workload::Workload;
+
+/// What contenders are compared in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Case {
+    /// Threads that work at the same time.
+    pub threads: usize,
+    /// Bytes of a record.
+    pub record_bytes: u32,
+    /// Records between two syncs, in workloads with batches.
+    pub batch: Option<u32>,
+    /// Records in the log, in workloads that read or open one.
+    pub records: Option<u64>,
+    /// The form of the workload.
+    pub form: Form,
+}
+
+/// A contender in a case.
+pub type Entry = (Contender, Case);
+
+/// The contenders of each case that take turns with each other, and what a user has to know about
+/// those that cannot.
+#[derive(Debug, Default)]
+pub struct Groups {
+    /// Contenders of the same case. One with a single thread has that thread in its case.
+    pub groups: Vec<Vec<Entry>>,
+    /// Why a contender that was asked for is left out, a line each.
+    pub notes: Vec<String>,
+}
+
+impl Groups {
+    /// What the command line asks for in this workload.
+    #[must_use]
+    pub fn of(workload: Workload, args: &Args) -> Groups {
+        let threads = threads(workload, args);
+        let (contenders, notes) = contenders(workload, args);
+        // A contender with one thread enters once: beside others with one, if there are.
+        let at = if threads.contains(&1) { 1 } else { threads[0] };
+        let group = |case: Case| {
+            let enter = |&contender: &Contender| {
+                let has_one = (contender.has_one_thread)(workload);
+                let has_form = (contender.lacks_form)(case.form).is_none();
+                let threads = if has_one { 1 } else { case.threads };
+                let enters = has_form && (!has_one || case.threads == at);
+                enters.then_some((contender, Case { threads, ..case }))
+            };
+            contenders.iter().filter_map(enter).collect()
+        };
+        Groups { groups: cases(workload, args, &threads).into_iter().map(group).collect(), notes }
+    }
+}
+
+fn contenders(workload: Workload, args: &Args) -> (Vec<Contender>, Vec<String>) {
+    if args.contenders.is_empty() {
+        let able = contenders::all().filter(|contender| contender.supports(workload));
+        return (able.collect(), Vec::new());
+    }
+    let (mut able, mut notes) = (Vec::new(), Vec::new());
+    for contender in &args.contenders {
+        let name = contender.name;
+        if let Some(reason) = (contender.lacks)(workload) {
+            notes.push(format!("note: {name} has no {}, {reason}: skipped", workload.full_name()));
+            continue;
+        }
+        for form in forms(workload, args) {
+            if let Some(reason) = (contender.lacks_form)(form) {
+                notes.push(format!("note: {name} has no {form}, {reason}: skipped"));
+            }
+        }
+        able.push(*contender);
+    }
+    (able, notes)
+}
+
+fn cases(workload: Workload, args: &Args, thread_counts: &[usize]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let sizes = given_or(&args.record_bytes, Some(workload.default_record_bytes()));
+    for record_bytes in sizes.into_iter().flatten() {
+        for records in given_or(&args.records, workload.default_records(record_bytes)) {
+            for batch in given_or(&args.batch, workload.default_batch()) {
+                for form in forms(workload, args) {
+                    let case = |&threads| Case { threads, record_bytes, batch, records, form };
+                    cases.extend(thread_counts.iter().map(case));
+                }
+            }
+        }
+    }
+    cases
+}
+
+/// The numbers that were given, if the workload has a default, and so has a use for them.
+fn given_or<T: Copy>(given: &[T], default: Option<T>) -> Vec<Option<T>> {
+    match default {
+        Some(_) if !given.is_empty() => given.iter().copied().map(Some).collect(),
+        default => vec![default],
+    }
+}
+
+fn threads(workload: Workload, args: &Args) -> Vec<usize> {
+    match &args.threads {
+        none if none.is_empty() => workload.default_threads().to_vec(),
+        _ if !workload.has_threads() => vec![1],
+        given => given.clone(),
+    }
+}
+
+fn forms(workload: Workload, args: &Args) -> Vec<Form> {
+    match (workload, args.rate, args.tasks) {
+        (Workload::OpenLoop, Some(rate), _) => vec![Form::Rate(rate)],
+        (Workload::Tasks, _, Some(tasks)) => vec![Form::Tasks(tasks as usize)],
+        _ => {
+            let all = workload.forms().iter().copied();
+            let asked: Vec<Form> = all.filter(|form| args.forms.contains(&form.name())).collect();
+            // If several workloads are measured, the names may be those of another one's forms.
+            if asked.is_empty() { workload.forms().to_vec() } else { asked }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn groups(line: &str) -> Groups {
+        let args = Args::parse_from(line.split(' '));
+        Groups::of(args.workload.workloads(args.tasks.is_some())[0], &args)
+    }
+
+    #[test]
+    fn each_combination_is_a_group_and_a_floor_of_one_thread_is_in_one_of_them() {
+        let line = "x commit --contenders raw,palisade --threads 8,1 --record-bytes 100,256";
+        let groups = groups(line).groups;
+        let shape: Vec<_> = groups
+            .iter()
+            .map(|group| group.iter().map(|(c, case)| (c.name, case.threads, case.record_bytes)))
+            .map(Vec::from_iter)
+            .collect();
+        let with_floor = |bytes| vec![("raw", 1, bytes), ("palisade", 1, bytes)];
+        let alone = |bytes| vec![("palisade", 8, bytes)];
+        assert_eq!(shape, [alone(100), with_floor(100), alone(256), with_floor(256)]);
+    }
+
+    #[test]
+    fn a_contender_without_the_workload_is_left_out_with_a_note() {
+        let groups = groups("x recover --contenders naive,palisade-mem --forms plain,64-KiB-torn");
+        let entries: Vec<usize> = groups.groups.iter().map(Vec::len).collect();
+        assert_eq!(entries, [1, 0]);
+        assert_eq!(groups.notes.len(), 2, "{:?}", groups.notes);
+        assert!(groups.notes[1].contains("palisade-mem has no 64 KiB torn, it has no files"));
+    }
+
+    #[test]
+    fn a_workload_of_one_thread_ignores_other_thread_counts() {
+        let groups = groups("x rotation --contenders palisade --threads 2");
+        assert!(groups.groups.iter().all(|group| group[0].1.threads == 1));
+        assert!(groups.notes.is_empty(), "{:?}", groups.notes);
+    }
+}

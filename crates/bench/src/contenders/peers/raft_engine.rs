@@ -1,0 +1,202 @@
+//! Crate raft-engine.
+//!
+//! | call | after a kill | after power loss |
+//! |---|---|---|
+//! | `Engine::write(batch, false)` | kept: one positioned write to the file | nothing |
+//! | `Engine::write(batch, true)` | kept | kept, once it has returned |
+//!
+//! The engine keeps many Raft groups in one log, and each group's entries have indexes without
+//! gaps. So each thread writes to a group of its own, as a store does: a group shared by threads
+//! would need a lock around index and write, and with it no two commits could share a sync. Order
+//! between threads is therefore not kept. `batch` is one log batch of many entries, written and
+//! synced by one call, and atomic. `Engine::sync` is not used: it writes an empty batch, and a
+//! write of an empty batch returns before it syncs.
+//!
+//! Concurrent writes share a `fdatasync`. Files are filled with zeros ahead of their use and
+//! recycled; compression is off, because no other contender compresses. Batches have a CRC-32. The
+//! entry is a protobuf message that the crate has already generated.
+//!
+//! A scan is `Engine::fetch_entries_to` in pieces of 10 000 entries, a single record
+//! `Engine::get_entry`: both verify the batch's checksum and allocate each entry. Records that are
+//! read or opened were written one by one to one group, as `append` does, so each is a batch of its
+//! own. An open reads the batches' indexes, not the entries; there is no clean end that it could
+//! detect. Files of such logs are not filled ahead.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result};
+use protobuf::descriptor::UninterpretedOption;
+use raft_engine::{Config, Engine, LogBatch, MessageExt, ReadableSize};
+
+use crate::contender::{Contender, lacks_full_check, lacks_options};
+use crate::image::killed;
+use crate::log::{End, Log, Opening};
+use crate::plan::Plan;
+use crate::tally::Tally;
+use crate::workload::Workload;
+
+pub(super) const RAFT_ENGINE: Contender = Contender {
+    name: "raft-engine",
+    version: Some("0.4.2"),
+    lacks: |workload| match workload {
+        Workload::Sync => Some("its sync does nothing"),
+        other => lacks_options(other),
+    },
+    lacks_form: lacks_full_check,
+    create: |workload, plan| Ok(Box::new(RaftEngine::open(config(workload, plan)?, plan.threads)?)),
+    ..Contender::BASE
+};
+
+const FILE_BYTES: u64 = 64 << 20;
+/// Files that are filled ahead: more than a burst takes.
+const FILLED_BYTES: u64 = 6 * FILE_BYTES;
+/// Entries that are read at a time.
+const PIECE_ENTRIES: u64 = 10_000;
+/// What a batch of one entry takes beside the record's bytes.
+const FRAMING_BYTES: u64 = 62;
+/// The first group; logs that are read or opened have no other.
+const FIRST_GROUP: u64 = 1;
+
+struct Record;
+
+impl MessageExt for Record {
+    type Entry = UninterpretedOption;
+
+    fn index(entry: &UninterpretedOption) -> u64 {
+        entry.get_positive_int_value()
+    }
+}
+
+struct RaftEngine {
+    engine: Engine,
+    config: Config,
+    groups: Vec<Mutex<Group>>,
+}
+
+/// One thread's Raft group, with the memory that it writes from.
+struct Group {
+    id: u64,
+    next_index: u64,
+    entries: Vec<UninterpretedOption>,
+    batch: LogBatch,
+}
+
+impl Group {
+    fn new(id: u64) -> Group {
+        Group { id, next_index: 1, entries: Vec::new(), batch: LogBatch::default() }
+    }
+
+    fn write(&mut self, engine: &Engine, record: &[u8], count: u32, sync: bool) -> Result<()> {
+        self.entries.resize_with(count as usize, UninterpretedOption::default);
+        for entry in &mut self.entries {
+            entry.set_positive_int_value(self.next_index);
+            self.next_index += 1;
+            let bytes = entry.mut_string_value();
+            bytes.clear();
+            bytes.extend_from_slice(record);
+        }
+        self.batch.add_entries::<Record>(self.id, &self.entries)?;
+        engine.write(&mut self.batch, sync)?;
+        Ok(())
+    }
+}
+
+impl RaftEngine {
+    fn open(config: Config, groups: usize) -> Result<RaftEngine> {
+        let groups = (FIRST_GROUP..).take(groups).map(|id| Mutex::new(Group::new(id))).collect();
+        Ok(RaftEngine { engine: Engine::open(config.clone())?, config, groups })
+    }
+
+    fn group(&self, thread: usize) -> MutexGuard<'_, Group> {
+        // Never contended: each thread has its own.
+        self.groups[thread].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn config(workload: Workload, plan: &Plan) -> Result<Config> {
+    let file_bytes = plan.segment_bytes(workload, plan.record_bytes as u64 + FRAMING_BYTES);
+    let config = Config {
+        dir: utf8(&plan.dir.join("log"))?,
+        target_file_size: ReadableSize(file_bytes.unwrap_or(FILE_BYTES)),
+        batch_compression_threshold: ReadableSize(0),
+        ..Config::default()
+    };
+    if workload.reads() {
+        return Ok(config);
+    }
+    Ok(Config {
+        purge_threshold: ReadableSize(FILLED_BYTES),
+        prefill_for_recycle: true,
+        prefill_limit: Some(ReadableSize(FILLED_BYTES)),
+        ..config
+    })
+}
+
+fn utf8(path: &Path) -> Result<String> {
+    Ok(path.to_str().context("raft-engine takes a path in UTF-8 only")?.into())
+}
+
+impl Log for RaftEngine {
+    fn append(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
+        let mut group = self.group(thread);
+        (0..count).try_for_each(|_| group.write(&self.engine, record, 1, false))
+    }
+
+    fn batch(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
+        self.group(thread).write(&self.engine, record, count, true)
+    }
+
+    fn atomic(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
+        self.batch(thread, record, count)
+    }
+
+    fn trim(&self) -> Result<()> {
+        for thread in 0..self.groups.len() {
+            let group = self.group(thread);
+            self.engine.compact_to(group.id, group.next_index);
+        }
+        // The one call that frees files at once; `purge_expired_files` waits for a size.
+        self.engine.purge_manager().must_purge_all_stale();
+        Ok(())
+    }
+
+    fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
+        (FIRST_GROUP..)
+            .take(self.groups.len())
+            .try_for_each(|group| scan(&self.engine, group, tally))
+    }
+
+    fn get(&self, number: u64, tally: &mut Tally<'_>) -> Result<()> {
+        // The first entry has index 1.
+        let entry = self.engine.get_entry::<Record>(FIRST_GROUP, number + 1)?;
+        tally.take(entry.context("there is no such record")?.get_string_value());
+        Ok(())
+    }
+
+    fn end(self: Box<Self>, end: End) -> Result<Option<Opening>> {
+        let RaftEngine { engine, mut config, groups } = *self;
+        if let End::Killed { torn_bytes } = end {
+            let is_segment = |name: &str| name.ends_with(".raftlog");
+            config.dir = utf8(&killed(config.dir.as_ref(), is_segment, torn_bytes)?)?;
+        }
+        drop(engine);
+        Ok(Some(Box::new(move || Ok(Box::new(RaftEngine::open(config, groups.len())?)))))
+    }
+}
+
+fn scan(engine: &Engine, group: u64, tally: &mut Tally<'_>) -> Result<()> {
+    let Some((first, last)) = engine.first_index(group).zip(engine.last_index(group)) else {
+        return Ok(());
+    };
+    let mut entries = Vec::new();
+    let mut begin = first;
+    while begin <= last {
+        let end = (begin + PIECE_ENTRIES).min(last + 1);
+        entries.clear();
+        engine.fetch_entries_to::<Record>(group, begin, end, None, &mut entries)?;
+        entries.iter().for_each(|entry| tally.take(entry.get_string_value()));
+        begin = end;
+    }
+    Ok(())
+}

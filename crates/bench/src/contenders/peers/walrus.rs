@@ -1,0 +1,263 @@
+//! Crate walrus-rust.
+//!
+//! | call | after a kill | after power loss |
+//! |---|---|---|
+//! | `append_for_topic`, `FsyncSchedule::NoFsync` | kept: in the page cache | nothing |
+//! | `append_for_topic`, `FsyncSchedule::SyncEach` | kept | kept, once it has returned |
+//! | `batch_append_for_topic` | kept | kept, once it has returned |
+//!
+//! One topic is one log with one order, so all threads append to one topic. `batch` is
+//! `batch_append_for_topic`, which syncs under each schedule, takes 2 000 records at most, and
+//! fails while another one runs: so larger batches are split, and threads wait for each other here.
+//! There is no public sync and no group commit. Records have an FNV-1a checksum.
+//!
+//! Of the crate's two backends `append` has the mapped one, where a record is a copy into the page
+//! cache: about twice as fast as its positioned writes. `commit` and `batch` have the positioned
+//! writes: a sync of a mapped file takes longer. The crate does not see an error of the positioned
+//! write itself. If the disk is full, the mapped file's next page ends the process.
+//!
+//! The crate takes its folder from the environment, and prints a line for each record unless a
+//! variable forbids it. A safe program cannot set variables of its own process: [`begin_again`]
+//! starts the driver once more with them, and without them this contender refuses. The schedule of
+//! the process's first log decides if files are opened with `O_SYNC`. With it, each commit would be
+//! written through and then synced again, which takes longer. So the first log does not sync.
+//!
+//! A scan is `batch_read_for_topic`, on mapped files: it verifies checksums and allocates each
+//! record. Readers of a topic share one position, which only a new log takes back to the first
+//! record: so a scan has one thread, and between two passes the log is opened again, outside of the
+//! timing. There is no call for a single record. An open reads and verifies every record, so it is
+//! its own full check; there is no clean end that it could detect. Bytes in a block behind the last
+//! record are taken for a record without a check of their form (`rkyv::archived_root`), so no torn
+//! tail is measured. A log that was killed is not copied: its folder is renamed, because a copy of
+//! its files of 1 GB, most of which are holes, would measure the copy.
+//!
+//! A log that is dropped keeps its files open and a thread alive until the process ends. So files
+//! of a dropped log are truncated to 0, which frees the disk.
+
+use std::env;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf, absolute};
+use std::process::Command;
+use std::sync::{Mutex, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use anyhow::{Context, Result, bail};
+use walrus_rust::{FsyncSchedule, ReadConsistency, Walrus, disable_fd_backend, enable_fd_backend};
+
+use crate::contender::{Contender, NO_ATOMIC, NO_SYNC, lacks_options};
+use crate::folder::Folder;
+use crate::form::Form;
+use crate::log::{End, Log, Opening};
+use crate::plan::Plan;
+use crate::tally::Tally;
+use crate::workload::Workload;
+
+pub(super) const WALRUS: Contender = Contender {
+    name: NAME,
+    version: Some("0.2.0"),
+    lacks: |workload| match workload {
+        Workload::Sync => Some(NO_SYNC),
+        Workload::Atomic => Some(NO_ATOMIC),
+        Workload::Get => Some("it reads records in their order only"),
+        other => lacks_options(other),
+    },
+    lacks_form: |form| match form {
+        Form::Unsynced(_) => Some(NO_SYNC),
+        Form::Torn(_) => Some("it takes garbage for a record without a check of its form"),
+        Form::Segments(_) => Some("it has files of 1 GB"),
+        _ => None,
+    },
+    // Readers share one position.
+    has_one_thread: |workload| workload == Workload::Scan,
+    create: |workload, plan| Ok(Box::new(create(workload, plan)?)),
+    ..Contender::BASE
+};
+
+/// Its name on the command line.
+pub const NAME: &str = "walrus";
+const QUIET: &str = "WALRUS_QUIET";
+const FOLDER: &str = "WALRUS_DATA_DIR";
+const TOPIC: &str = "log";
+const LARGEST_BATCH: u32 = 2000;
+const READ_BYTES: usize = 16 << 20;
+/// A reader's position is kept only after this many reads: never.
+const READER: ReadConsistency = ReadConsistency::AtLeastOnce { persist_every: u32::MAX };
+
+/// Starts this program again, in this process, with the variables that walrus needs for logs in
+/// the run's folder; returns if they are set.
+///
+/// # Errors
+/// If the program cannot be started again.
+pub fn begin_again(dir: &Path) -> Result<()> {
+    let folder = absolute(Folder::path_of(dir, NAME))?;
+    if env::var_os(QUIET).is_some() && env::var_os(FOLDER).is_some_and(|set| *folder == *set) {
+        return Ok(());
+    }
+    let program = env::current_exe().context("looking for this program to start it again")?;
+    let error = Command::new(program)
+        .args(env::args_os().skip(1))
+        .env(QUIET, "1")
+        .env(FOLDER, folder)
+        .exec();
+    Err(error).context("starting this program again with the variables that walrus needs")
+}
+
+struct WalrusLog {
+    open: RwLock<Generation>,
+    batches: Mutex<()>,
+    schedule: FsyncSchedule,
+    dir: PathBuf,
+}
+
+/// A log and the number of its folder: a trim begins the next one.
+struct Generation {
+    /// `None` only while it is opened again: there is never more than one log in a folder.
+    log: Option<Walrus>,
+    number: u32,
+}
+
+impl Generation {
+    fn open(number: u32, schedule: FsyncSchedule) -> Result<Generation> {
+        let key = key(number);
+        let log = Walrus::with_consistency_and_schedule_for_key(&key, READER, schedule)?;
+        Ok(Generation { log: Some(log), number })
+    }
+
+    fn log(&self) -> Result<&Walrus> {
+        self.log.as_ref().context("the log could not be opened again")
+    }
+}
+
+fn key(number: u32) -> String {
+    format!("log-{number}")
+}
+
+/// The folder of logs, if this process was started for it.
+fn folder_of(plan: &Plan) -> Result<PathBuf> {
+    static FIRST: Once = Once::new();
+    let dir = absolute(&plan.dir)?;
+    if env::var_os(QUIET).is_none() || env::var_os(FOLDER).is_none_or(|set| *dir != *set) {
+        bail!("walrus needs {QUIET}=1 and {FOLDER}={} in the environment", dir.display());
+    }
+    FIRST.call_once(|| {
+        // If it fails, the next one fails as well, and reports why.
+        let _ = Generation::open(0, FsyncSchedule::NoFsync);
+    });
+    Ok(dir)
+}
+
+/// A log without syncs for appends, and one with a sync of each commit.
+fn create(workload: Workload, plan: &Plan) -> Result<WalrusLog> {
+    let dir = folder_of(plan)?;
+    let has_syncs = workload != Workload::Append && !workload.reads();
+    if has_syncs {
+        enable_fd_backend()
+    } else {
+        disable_fd_backend()
+    }
+    let schedule = if has_syncs { FsyncSchedule::SyncEach } else { FsyncSchedule::NoFsync };
+    WalrusLog::open(dir, 1, schedule)
+}
+
+impl WalrusLog {
+    fn open(dir: PathBuf, number: u32, schedule: FsyncSchedule) -> Result<WalrusLog> {
+        let open = RwLock::new(Generation::open(number, schedule)?);
+        Ok(WalrusLog { open, batches: Mutex::new(()), schedule, dir })
+    }
+
+    fn current(&self) -> RwLockReadGuard<'_, Generation> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current_mut(&self) -> RwLockWriteGuard<'_, Generation> {
+        self.open.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for WalrusLog {
+    fn drop(&mut self) {
+        let mut current = self.current_mut();
+        current.log = None;
+        // The run clears its folder at its end: files that cannot be truncated here go then.
+        let _ = free(&self.dir.join(key(current.number)));
+    }
+}
+
+impl Log for WalrusLog {
+    fn append(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
+        let current = self.current();
+        let log = current.log()?;
+        for _ in 0..count {
+            log.append_for_topic(TOPIC, record)?;
+        }
+        Ok(())
+    }
+
+    fn commit(&self, thread: usize, record: &[u8]) -> Result<()> {
+        self.append(thread, record, 1)
+    }
+
+    fn batch(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
+        let current = self.current();
+        let records = vec![record; count.min(LARGEST_BATCH) as usize];
+        let mut left = count as usize;
+        while left > 0 {
+            let piece = &records[..left.min(records.len())];
+            let _turn = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+            current.log()?.batch_append_for_topic(TOPIC, piece)?;
+            left -= piece.len();
+        }
+        Ok(())
+    }
+
+    fn trim(&self) -> Result<()> {
+        let mut current = self.current_mut();
+        let old = current.number;
+        *current = Generation::open(old + 1, self.schedule)?;
+        free(&self.dir.join(key(old)))
+    }
+
+    fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
+        let current = self.current();
+        loop {
+            let records = current.log()?.batch_read_for_topic(TOPIC, READ_BYTES, true)?;
+            if records.is_empty() {
+                return Ok(());
+            }
+            records.iter().for_each(|record| tally.take(&record.data));
+        }
+    }
+
+    /// Drops the log and opens it again.
+    fn rewind(&self) -> Result<()> {
+        let mut current = self.current_mut();
+        current.log = None;
+        *current = Generation::open(current.number, self.schedule)?;
+        Ok(())
+    }
+
+    /// Drops the log: the crate has no other end.
+    fn end(self: Box<Self>, _end: End) -> Result<Option<Opening>> {
+        let mut current = self.current_mut();
+        current.log = None;
+        // The drop of this log does not find the files under the next number.
+        let (number, schedule) = (current.number + 1, self.schedule);
+        fs::rename(self.dir.join(key(current.number)), self.dir.join(key(number)))?;
+        drop(current);
+        let dir = self.dir.clone();
+        Ok(Some(Box::new(move || Ok(Box::new(WalrusLog::open(dir, number, schedule)?)))))
+    }
+}
+
+/// Frees the disk that the files of a dropped log take.
+fn free(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(0))
+            .with_context(|| format!("truncating {} to 0", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! Floors: the least that each workload asks of the machine, without a log around it.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::{BufWriter, Read, Seek, Write};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::Result;
+use palisade::crc32c_append;
+
+use crate::contender::{Contender, lacks_reading};
+use crate::log::Log;
+use crate::plan::Plan;
+use crate::tally::Tally;
+use crate::workload::Workload;
+
+/// The floor: the least that any contender has to do.
+pub const RAW: Contender = Contender {
+    name: "raw",
+    is_floor: true,
+    lacks: |workload| match workload {
+        Workload::Scan => None,
+        Workload::OpenLoop => Some("its one file position would make threads wait in turn"),
+        other => lacks_reading(other),
+    },
+    // The file has one position.
+    has_one_thread: |workload| workload != Workload::Append && workload != Workload::Scan,
+    create: |workload, plan| {
+        Ok(match workload {
+            Workload::Append => Box::new(MemoryFloor::new(plan)),
+            Workload::Scan => {
+                Box::new(ReadFloor { path: plan.dir.join("raw"), record_bytes: plan.record_bytes })
+            }
+            _ => Box::new(FileFloor::create(plan)?),
+        })
+    },
+    ..Contender::BASE
+};
+
+/// More than a piece and the longest record together.
+const FILE_BYTES: usize = 16 << 20;
+const PIECE_BYTES: usize = 1 << 20;
+const RING_BYTES: usize = 16 << 20;
+const LEAST_RING_BYTES: usize = 1 << 20;
+
+/// `append`: each record is checksummed and copied into a ring of the thread's own.
+#[derive(Debug)]
+struct MemoryFloor(Vec<Mutex<Ring>>);
+
+#[derive(Debug)]
+struct Ring {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl MemoryFloor {
+    fn new(plan: &Plan) -> MemoryFloor {
+        let bytes = (RING_BYTES / plan.threads).max(LEAST_RING_BYTES).max(plan.record_bytes);
+        // Ones: their pages are there before the first record is.
+        let ring = || Mutex::new(Ring { bytes: vec![1; bytes], at: 0 });
+        MemoryFloor((0..plan.threads).map(|_| ring()).collect())
+    }
+}
+
+impl Ring {
+    fn append(&mut self, record: &[u8]) {
+        if self.at + record.len() > self.bytes.len() {
+            self.at = 0;
+        }
+        black_box(crc32c_append(0, record));
+        self.bytes[self.at..][..record.len()].copy_from_slice(record);
+        self.at += record.len();
+        black_box(&mut self.bytes);
+    }
+}
+
+impl Log for MemoryFloor {
+    fn append(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
+        let mut ring = lock(&self.0[thread]);
+        for _ in 0..count {
+            ring.append(black_box(record));
+        }
+        Ok(())
+    }
+}
+
+/// `commit` and `batch`: overwrites of a file that was written once before, from its beginning to
+/// its end and again, then `fdatasync`. Records of a batch are gathered into pieces of 1 MiB.
+#[derive(Debug)]
+struct FileFloor(Mutex<Tail>);
+
+#[derive(Debug)]
+struct Tail {
+    file: File,
+    at: usize,
+    pending: Vec<u8>,
+    syncs: u64,
+}
+
+impl FileFloor {
+    fn create(plan: &Plan) -> Result<FileFloor> {
+        let mut file = File::create_new(plan.dir.join("raw"))?;
+        file.write_all(&vec![0; FILE_BYTES])?;
+        file.sync_all()?;
+        file.rewind()?;
+        let pending = Vec::with_capacity(PIECE_BYTES + plan.record_bytes);
+        Ok(FileFloor(Mutex::new(Tail { file, at: 0, pending, syncs: 0 })))
+    }
+}
+
+impl Tail {
+    fn append(&mut self, record: &[u8]) -> Result<()> {
+        self.pending.extend_from_slice(record);
+        if self.pending.len() >= PIECE_BYTES { self.write_pending() } else { Ok(()) }
+    }
+
+    fn write_pending(&mut self) -> Result<()> {
+        if self.at + self.pending.len() > FILE_BYTES {
+            self.file.rewind()?;
+            self.at = 0;
+        }
+        self.file.write_all(&self.pending)?;
+        self.at += self.pending.len();
+        self.pending.clear();
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.write_pending()?;
+        self.file.sync_data()?;
+        self.syncs += 1;
+        Ok(())
+    }
+}
+
+impl Log for FileFloor {
+    fn append(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
+        let mut tail = lock(&self.0);
+        (0..count).try_for_each(|_| tail.append(record))
+    }
+
+    fn commit(&self, _thread: usize, record: &[u8]) -> Result<()> {
+        let mut tail = lock(&self.0);
+        tail.append(record)?;
+        tail.sync()
+    }
+
+    fn atomic(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
+        self.batch(thread, record, count)
+    }
+
+    fn sync(&self) -> Result<()> {
+        lock(&self.0).sync()
+    }
+
+    fn syncs(&self) -> Option<u64> {
+        Some(lock(&self.0).syncs)
+    }
+}
+
+/// `scan`: a file of bare records is read in pieces of 1 MiB, each checksummed as a whole.
+#[derive(Debug)]
+struct ReadFloor {
+    path: PathBuf,
+    record_bytes: usize,
+}
+
+impl Log for ReadFloor {
+    fn fill(&self, record: &[u8], synced: u64, _unsynced: u64) -> Result<()> {
+        let mut file = BufWriter::with_capacity(PIECE_BYTES, File::create_new(&self.path)?);
+        (0..synced).try_for_each(|_| file.write_all(record))?;
+        Ok(file.into_inner()?.sync_all()?)
+    }
+
+    fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
+        let mut file = File::open(&self.path)?;
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut bytes = 0;
+        loop {
+            let read = file.read(&mut piece)?;
+            if read == 0 {
+                break;
+            }
+            black_box(crc32c_append(0, &piece[..read]));
+            bytes += read as u64;
+        }
+        tally.count(bytes / self.record_bytes as u64, bytes);
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

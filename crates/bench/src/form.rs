@@ -1,0 +1,134 @@
+//! The forms of a workload: what sets its results apart beside threads and sizes.
+
+use std::fmt;
+use std::time::Duration;
+
+use palisade::SyncPolicy;
+
+/// One of several forms of a workload.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Form {
+    /// The workload has one form.
+    #[default]
+    Plain,
+    /// `commit`: this many futures, each of which waits for its own record.
+    Tasks(usize),
+    /// `open-loop`: this many commits are due each second.
+    Rate(f64),
+    /// `open-loop`: this percentage of what the contender reached just before, in a closed loop.
+    Share(u32),
+    /// `policies`: when the log syncs by itself.
+    Policy(SyncPolicy),
+    /// `rotation`: bytes of a segment.
+    Segment(u64),
+    /// `rotation`: bytes of a segment that is not filled with zeros ahead.
+    RawSegment(u64),
+    /// `sync`: bytes that are appended before the sync.
+    Dirty(u64),
+    /// `recover`: bytes of garbage behind the last record.
+    Torn(u64),
+    /// `recover`: segments that the log fills.
+    Segments(u32),
+    /// `recover`: bytes of records that were appended after the last sync.
+    Unsynced(u64),
+    /// `recover`: the open checks every record.
+    FullCheck,
+}
+
+/// A segment that a burst does not fill: no rotation.
+const ENDLESS_SEGMENT_BYTES: u64 = 1 << 30;
+
+impl Form {
+    /// Shares of the maximum that `open-loop` offers without `--rate`.
+    pub(crate) const SHARES: [Form; 3] = [Form::Share(20), Form::Share(50), Form::Share(80)];
+
+    /// Policies that `policies` compares.
+    pub(crate) const POLICIES: [Form; 4] = [
+        Form::Policy(SyncPolicy::Always),
+        Form::Policy(SyncPolicy::Interval(Duration::from_millis(1))),
+        Form::Policy(SyncPolicy::Interval(Duration::from_millis(5))),
+        Form::Policy(SyncPolicy::Os),
+    ];
+
+    /// Segments that `rotation` compares.
+    pub(crate) const SEGMENTS: [Form; 4] = [
+        Form::Segment(ENDLESS_SEGMENT_BYTES),
+        Form::Segment(64 << 20),
+        Form::Segment(4 << 20),
+        Form::RawSegment(4 << 20),
+    ];
+
+    /// Logs that `recover` opens.
+    pub(crate) const LEFT: [Form; 10] = [
+        Form::Plain,
+        Form::Torn(64 << 10),
+        Form::Torn(1 << 20),
+        Form::Torn(16 << 20),
+        Form::Segments(2),
+        Form::Segments(5),
+        Form::Segments(10),
+        Form::Unsynced(1 << 20),
+        Form::Unsynced(56 << 20),
+        Form::FullCheck,
+    ];
+
+    /// Bytes that are written before the syncs of `sync`.
+    pub(crate) const DIRTY: [Form; 5] = [
+        Form::Dirty(0),
+        Form::Dirty(4 << 10),
+        Form::Dirty(64 << 10),
+        Form::Dirty(1 << 20),
+        Form::Dirty(10 << 20),
+    ];
+
+    /// The name by which `--forms` asks for it.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Form::Plain => "plain".into(),
+            other => other.to_string().replace(", ", "-").replace(' ', "-").replace('%', "percent"),
+        }
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Form::Plain => Ok(()),
+            Form::Tasks(tasks) => write!(f, "{tasks} tasks"),
+            Form::Rate(rate) => write!(f, "{rate}/s"),
+            Form::Share(percent) => write!(f, "{percent} % load"),
+            Form::Policy(SyncPolicy::Always) => write!(f, "always"),
+            Form::Policy(SyncPolicy::Interval(time)) => write!(f, "every {time:?}"),
+            Form::Policy(SyncPolicy::Os) => write!(f, "os"),
+            Form::Policy(_) => write!(f, "on commit"),
+            Form::Segment(ENDLESS_SEGMENT_BYTES) => write!(f, "no rotation"),
+            Form::Segment(bytes) => write!(f, "{} MiB segments", bytes >> 20),
+            Form::RawSegment(bytes) => write!(f, "{} MiB, no zeros", bytes >> 20),
+            Form::Dirty(bytes) => write!(f, "{} KiB dirty", bytes >> 10),
+            Form::Torn(bytes) => write!(f, "{} KiB torn", bytes >> 10),
+            Form::Segments(count) => write!(f, "{count} segments"),
+            Form::Unsynced(bytes) => write!(f, "{} MiB unsynced", bytes >> 20),
+            Form::FullCheck => write!(f, "full check"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_form_of_a_workload_has_a_name_of_its_own() {
+        let all: [&[Form]; 5] =
+            [&Form::SHARES, &Form::POLICIES, &Form::SEGMENTS, &Form::DIRTY, &Form::LEFT];
+        let names: Vec<String> = all.concat().into_iter().map(Form::name).collect();
+        for (place, name) in names.iter().enumerate() {
+            assert!(!name.is_empty() && !names[..place].contains(name), "{name}");
+        }
+        assert_eq!(Form::Plain.to_string(), "");
+        assert_eq!(Form::Torn(64 << 10).name(), "64-KiB-torn");
+        assert_eq!(Form::Share(20).name(), "20-percent-load");
+        assert_eq!(Form::RawSegment(4 << 20).name(), "4-MiB-no-zeros");
+    }
+}

@@ -1,0 +1,148 @@
+//! A log, as the workloads see it.
+
+use anyhow::{Result, bail};
+
+use crate::tally::Tally;
+
+/// A log of a contender. Calls come from several threads at a time; `thread` is the caller's
+/// number. A floor implements only what its workloads call.
+pub trait Log: Send + Sync {
+    /// Appends `record` `count` times, each by a call of its own, without a sync.
+    ///
+    /// # Errors
+    /// If the contender refuses a record, or has no append without a sync.
+    fn append(&self, _thread: usize, _record: &[u8], _count: u32) -> Result<()> {
+        bail!("it has no append without a sync")
+    }
+
+    /// Appends `record` and returns when it is durable.
+    ///
+    /// # Errors
+    /// If it may not be durable.
+    fn commit(&self, thread: usize, record: &[u8]) -> Result<()> {
+        self.batch(thread, record, 1)
+    }
+
+    /// Appends `record` `count` times and makes all of them durable, by one call if the contender
+    /// has one.
+    ///
+    /// # Errors
+    /// If a record may not be durable.
+    fn batch(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
+        self.append(thread, record, count)?;
+        self.sync()
+    }
+
+    /// Appends `record` `count` times as one batch, which a crash leaves whole or not at all, and
+    /// returns when it is durable.
+    ///
+    /// # Errors
+    /// If it may not be durable, or the contender has no such batch.
+    fn atomic(&self, _thread: usize, _record: &[u8], _count: u32) -> Result<()> {
+        bail!("it has no batch that is there whole or not at all")
+    }
+
+    /// Makes all appended records durable.
+    ///
+    /// # Errors
+    /// If they may not be durable, or the contender has no such call.
+    fn sync(&self) -> Result<()> {
+        bail!("it has no sync of its own")
+    }
+
+    /// Appends `record` `synced` times, makes these records durable if the contender is one that
+    /// can, and appends it `unsynced` times more.
+    ///
+    /// # Errors
+    /// If the contender refuses a record.
+    fn fill(&self, record: &[u8], synced: u64, unsynced: u64) -> Result<()> {
+        (1..synced).try_for_each(|_| self.append(0, record, 1))?;
+        if synced > 0 {
+            self.commit(0, record)?;
+        }
+        (0..unsynced).try_for_each(|_| self.append(0, record, 1))
+    }
+
+    /// Releases all records, so that the disk does not fill up. No other call runs meanwhile. A
+    /// floor keeps no records.
+    ///
+    /// # Errors
+    /// If they cannot be released.
+    fn trim(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The log itself, for what only Palisade has: futures, LSNs.
+    fn wal(&self) -> Option<&palisade::Wal> {
+        None
+    }
+
+    /// Device syncs so far; `None` if the contender does not count them.
+    fn syncs(&self) -> Option<u64> {
+        None
+    }
+
+    /// Bytes that the log takes, framing included, and the segments that its open has found; `None`
+    /// for other contenders than Palisade.
+    fn size(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Gives all records since the last [`trim`](Log::trim) to the tally, their checksums verified.
+    ///
+    /// # Errors
+    /// If one cannot be read, or the contender has no scan.
+    fn scan(&self, _tally: &mut Tally<'_>) -> Result<()> {
+        bail!("it has no scan")
+    }
+
+    /// Goes back to the first record, if a scan does not begin there by itself. Not timed.
+    ///
+    /// # Errors
+    /// If it cannot.
+    fn rewind(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Finds out where each record is, for [`get`](Log::get). Not timed.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    fn index(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Gives one record to the tally, the first one being number 0, its checksum verified.
+    ///
+    /// # Errors
+    /// If it cannot be read, or the contender has no such call.
+    fn get(&self, _number: u64, _tally: &mut Tally<'_>) -> Result<()> {
+        bail!("it reads records in their order only")
+    }
+
+    /// Ends the log, and returns the call that opens what is left; `None` for a floor, which keeps
+    /// nothing.
+    ///
+    /// # Errors
+    /// If it cannot be ended like this.
+    fn end(self: Box<Self>, _end: End) -> Result<Option<Opening>> {
+        Ok(None)
+    }
+}
+
+/// How a log ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// As well as the contender can.
+    Closed,
+    /// Without a clean close.
+    Dropped,
+    /// As a killed process leaves it, with garbage behind the last record.
+    Killed {
+        /// Bytes that are no record.
+        torn_bytes: u64,
+    },
+}
+
+/// Opens a log that has ended. The time of an open is the time of this call.
+pub type Opening = Box<dyn FnOnce() -> Result<Box<dyn Log>> + Send>;

@@ -1,0 +1,181 @@
+//! The result of a measurement: medians over the rounds.
+
+use serde::{Deserialize, Serialize};
+
+use crate::outcome::{Moment, Opened, Outcome};
+
+const BYTES_PER_MIB: f64 = (1 << 20) as f64;
+
+/// The result of one contender under one workload with one set of parameters.
+///
+/// Scripts read these names. Fields are added, never renamed. A reader takes a missing field as
+/// not measured and ignores an unknown one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Measurement {
+    /// The workload's name.
+    pub workload: String,
+    /// The contender's name.
+    pub contender: String,
+    /// Version of the library that was measured.
+    pub version: Option<String>,
+    /// Threads that worked at the same time.
+    pub threads: usize,
+    /// Bytes of a record.
+    pub record_bytes: usize,
+    /// Records between two syncs, in `batch`.
+    pub batch: Option<u32>,
+    /// Records a second, of all threads.
+    pub records_per_s: f64,
+    /// MiB of records a second.
+    pub mib_per_s: f64,
+    /// Median latency.
+    pub p50_us: Option<f64>,
+    /// 99th percentile of the latency.
+    pub p99_us: Option<f64>,
+    /// 99.9th percentile of the latency.
+    pub p999_us: Option<f64>,
+    /// Device syncs a second.
+    pub syncs_per_s: Option<f64>,
+    /// Records that one device sync covered on average.
+    pub records_per_sync: Option<f64>,
+    /// Seconds that each round was timed for.
+    pub seconds: f64,
+    /// Rounds that were measured.
+    pub rounds: u32,
+    /// File system of the folder.
+    pub dir_fs: Option<String>,
+    /// The processor.
+    pub cpu: Option<String>,
+    /// Processors that the run could use.
+    pub cores: usize,
+    /// The commit that was measured.
+    pub commit: Option<String>,
+    /// Records a second in the slowest round.
+    pub records_per_s_min: f64,
+    /// Records a second in the fastest round.
+    pub records_per_s_max: f64,
+    /// Milliseconds that the open took, in `recover`.
+    pub open_ms: Option<f64>,
+    /// Bytes of the log, in `recover` of Palisade.
+    pub log_bytes: Option<u64>,
+    /// Segments of the log, in `recover` of Palisade.
+    pub segments: Option<u64>,
+    /// 99.99th percentile of the latency.
+    pub p9999_us: Option<f64>,
+    /// The form of the workload, if it has several.
+    pub variant: Option<String>,
+    /// Futures that commit, in `commit`.
+    pub tasks: Option<usize>,
+    /// Records that were due a second, in `open-loop`.
+    pub offered_per_s: Option<f64>,
+    /// Microseconds of an append that came first in its segment, in `rotation`.
+    pub rotation_us: Option<f64>,
+    /// Records in the log, if it was filled before.
+    pub records: Option<u64>,
+    /// When the run began, in seconds since 1970. Contenders of one run took turns.
+    pub began: Option<u64>,
+    /// Instructions of a record; counted by another tool, the driver leaves it out.
+    pub instructions: Option<f64>,
+    /// What happened when in the last round, in `rotation`.
+    pub timeline: Vec<Moment>,
+}
+
+impl Measurement {
+    /// Puts the medians of these rounds into the result.
+    #[must_use]
+    pub fn with_medians_of(mut self, rounds: &[Outcome]) -> Measurement {
+        let rates = sorted(rounds.iter().map(|round| round.records_per_s));
+        self.records_per_s = median(rates.clone()).unwrap_or_default();
+        self.mib_per_s = self.records_per_s * self.record_bytes as f64 / BYTES_PER_MIB;
+        self.records_per_s_min = rates.first().copied().unwrap_or_default();
+        self.records_per_s_max = rates.last().copied().unwrap_or_default();
+        let quantile =
+            |i: usize| median(rounds.iter().filter_map(|round| Some(round.quantiles_us?[i])));
+        self.p50_us = quantile(0);
+        self.p99_us = quantile(1);
+        self.p999_us = quantile(2);
+        self.p9999_us = quantile(3);
+        self.syncs_per_s = median(rounds.iter().filter_map(|round| round.syncs_per_s));
+        self.records_per_sync = median(rounds.iter().filter_map(|round| round.records_per_sync));
+        let opened = || rounds.iter().filter_map(|round| round.opened);
+        self.open_ms = median(opened().map(|opened: Opened| opened.open_ms));
+        let size = opened().next_back().and_then(|opened| opened.size);
+        (self.log_bytes, self.segments) = size.unzip();
+        self.offered_per_s = median(rounds.iter().filter_map(|round| round.offered_per_s));
+        self.rotation_us = median(rounds.iter().filter_map(|round| round.rotation_us));
+        self.timeline = rounds.last().map(|round| round.timeline.clone()).unwrap_or_default();
+        self
+    }
+}
+
+fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let values = sorted(values);
+    let upper = *values.get(values.len() / 2)?;
+    let lower = values[(values.len() - 1) / 2];
+    Some(f64::midpoint(lower, upper))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn result(contender: &str, threads: usize, rates: &[f64]) -> Measurement {
+        let blank = Measurement {
+            workload: "commit".into(),
+            contender: contender.into(),
+            threads,
+            record_bytes: 256,
+            seconds: 1.0,
+            rounds: rates.len() as u32,
+            dir_fs: Some("ext4".into()),
+            cpu: Some("a, \"b\"".into()),
+            cores: 2,
+            ..Measurement::default()
+        };
+        let round = |&rate| Outcome { records_per_s: rate, ..Outcome::default() };
+        blank.with_medians_of(&rates.iter().map(round).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_median_counts_and_the_extremes_are_kept() {
+        let result = result("naive", 1, &[4096.0, 1.0, 9000.0]);
+        assert_eq!(result.records_per_s, 4096.0);
+        assert_eq!(result.records_per_s_min, 1.0);
+        assert_eq!(result.records_per_s_max, 9000.0);
+        assert_eq!(result.mib_per_s, 1.0);
+        assert_eq!(median([1.0, 2.0]), Some(1.5));
+        assert_eq!(median([]), None);
+    }
+
+    #[test]
+    fn json_has_the_published_fields_and_null_where_none_applies() {
+        let line = serde_json::to_string(&result("naive", 1, &[1.0])).unwrap();
+        for name in "workload contender version threads record_bytes batch records_per_s mib_per_s \
+                     p50_us p99_us p999_us syncs_per_s records_per_sync seconds rounds dir_fs cpu \
+                     cores commit records_per_s_min records_per_s_max p9999_us variant"
+            .split_whitespace()
+        {
+            assert!(line.contains(&format!("\"{name}\":")), "{name}: {line}");
+        }
+        assert!(line.contains("\"p50_us\":null"), "{line}");
+    }
+
+    #[test]
+    fn a_result_is_read_back_as_it_was_printed() {
+        let mut result = result("palisade", 1, &[1.0]);
+        result.records = Some(10);
+        result.timeline = vec![(10.0, 2.5, 1)];
+        let line = serde_json::to_string(&result).unwrap();
+        assert!(line.contains("\"timeline\":[[10.0,2.5,1]]"), "{line}");
+        assert_eq!(serde_json::from_str::<Measurement>(&line).unwrap(), result);
+        let sparse = r#"{"workload":"get","a field of tomorrow":[1]}"#;
+        assert_eq!(serde_json::from_str::<Measurement>(sparse).unwrap().workload, "get");
+    }
+}

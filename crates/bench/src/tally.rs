@@ -1,0 +1,86 @@
+//! Counts the records that a reader returns and, outside of the timing, compares each byte.
+
+use std::hint::black_box;
+
+use anyhow::{Result, ensure};
+
+/// Counts the records that a reader returns.
+#[derive(Debug, Default)]
+pub struct Tally<'a> {
+    expected: Option<&'a [u8]>,
+    records: u64,
+    bytes: u64,
+    others: u64,
+}
+
+impl<'a> Tally<'a> {
+    /// Counts records and bytes: for what is timed.
+    #[must_use]
+    pub fn new() -> Tally<'a> {
+        Tally::default()
+    }
+
+    /// Compares each record with this one as well.
+    #[must_use]
+    pub fn comparing(record: &'a [u8]) -> Tally<'a> {
+        Tally { expected: Some(record), ..Tally::default() }
+    }
+
+    /// Takes a record.
+    #[inline]
+    pub fn take(&mut self, record: &[u8]) {
+        black_box(record);
+        self.count(1, record.len() as u64);
+        if let Some(expected) = self.expected {
+            self.others += u64::from(expected != record);
+        }
+    }
+
+    /// Takes records together, without a look at their bytes: for floors, which have no records,
+    /// and for records that an open has compared already.
+    #[inline]
+    pub fn count(&mut self, records: u64, bytes: u64) {
+        self.records += records;
+        self.bytes += bytes;
+    }
+
+    /// Records that were taken.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Records that were taken and are what they should be.
+    #[must_use]
+    pub fn whole_records(&self) -> u64 {
+        self.records - self.others
+    }
+
+    /// Succeeds if each record had this many bytes on average.
+    ///
+    /// # Errors
+    /// If there were more or fewer bytes.
+    pub fn must_have_bytes_of(&self, record_bytes: usize) -> Result<()> {
+        let expected = self.records * record_bytes as u64;
+        let Tally { records, bytes, .. } = self;
+        ensure!(*bytes == expected, "{records} records came with {bytes} bytes, not {expected}");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tally_separates_records_from_others_and_counts_bytes() {
+        let mut tally = Tally::comparing(b"abc");
+        tally.take(b"abc");
+        tally.take(b"abd");
+        assert_eq!((tally.records(), tally.whole_records()), (2, 1));
+        tally.must_have_bytes_of(3).unwrap();
+        tally.take(b"ab");
+        let error = tally.must_have_bytes_of(3).unwrap_err();
+        assert_eq!(error.to_string(), "3 records came with 8 bytes, not 9");
+    }
+}

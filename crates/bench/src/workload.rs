@@ -1,0 +1,237 @@
+//! What can be measured, and with which parameters.
+
+use std::str::FromStr;
+
+use self::Workload::{
+    Append, Atomic, Batch, Commit, Get, OpenLoop, Policies, Recover, Reopen, Rotation, Scan, Sync,
+    Tasks,
+};
+use crate::form::Form;
+
+const SCAN_BYTES: u64 = 256 << 20;
+/// As many records of 256 bytes as a thousand of the smallest segments hold.
+const REOPEN_RECORDS: u64 = 240_000;
+
+/// Something to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// Threads append and do not wait for the device.
+    Append,
+    /// Threads commit.
+    Commit,
+    /// Futures on few threads commit.
+    Tasks,
+    /// Threads append a batch of records, then sync once.
+    Batch,
+    /// Threads append a batch that a crash leaves whole or not at all.
+    Atomic,
+    /// A log is read from end to end.
+    Scan,
+    /// Single records are read in random order.
+    Get,
+    /// A log that was not closed is opened.
+    Recover,
+    /// A log that was closed is opened.
+    Reopen,
+    /// Threads append under each sync policy.
+    Policies,
+    /// A thread appends across segments.
+    Rotation,
+    /// Syncs after a number of bytes.
+    Sync,
+    /// Threads commit at a fixed rate.
+    OpenLoop,
+}
+
+impl Workload {
+    /// All, in the order in which `all` measures them.
+    pub const ALL: [Workload; 13] = [
+        Append, Commit, Tasks, Batch, Atomic, Scan, Get, Recover, Reopen, Policies, Rotation, Sync,
+        OpenLoop,
+    ];
+
+    /// The name on the command line and in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Append => "append",
+            Commit | Tasks => "commit",
+            Batch => "batch",
+            Atomic => "atomic",
+            Scan => "scan",
+            Get => "get",
+            Recover => "recover",
+            Reopen => "reopen",
+            Policies => "policies",
+            Rotation => "rotation",
+            Sync => "sync",
+            OpenLoop => "open-loop",
+        }
+    }
+
+    /// The name with the option that sets it apart from another one of that name.
+    #[must_use]
+    pub fn full_name(self) -> &'static str {
+        if self == Tasks { "commit --tasks" } else { self.name() }
+    }
+
+    /// What it does, in a line.
+    #[must_use]
+    pub fn about(self) -> &'static str {
+        match self {
+            Append => "append without a sync, in bursts of 256 MiB; 1 call in 64 timed",
+            Commit => "append, return when the record is durable",
+            Tasks => "the same by --tasks futures, each awaits its own record",
+            Batch => "append --batch records, sync once; latency of both together",
+            Atomic => "append --batch records as one batch, whole or not there at all; sync",
+            Scan => "read all records from the page cache, checksums verified",
+            Get => "read single records in random order from the page cache",
+            Recover => "open a log that was not closed, in several forms",
+            Reopen => "open a log of segments of 64 KiB that was closed",
+            Policies => "append under each sync policy of the log",
+            Rotation => "append across segments of several sizes, each call timed",
+            Sync => "append some bytes, then sync; latency of the sync alone",
+            OpenLoop => "commits due at a fixed rate; latency from when each was due",
+        }
+    }
+
+    /// Whether it reads or opens a log that was filled before.
+    #[must_use]
+    pub fn reads(self) -> bool {
+        matches!(self, Scan | Get | Recover | Reopen)
+    }
+
+    /// Whether it is about durability, which tmpfs does not have.
+    #[must_use]
+    pub fn needs_a_disk(self) -> bool {
+        matches!(self, Commit | Tasks | Batch | Atomic | Policies | Sync | OpenLoop)
+    }
+
+    /// Whether several threads can do it at the same time.
+    #[must_use]
+    pub fn has_threads(self) -> bool {
+        !matches!(self, Recover | Reopen | Rotation)
+    }
+
+    /// Thread counts that are measured without `--threads`.
+    #[must_use]
+    pub fn default_threads(self) -> &'static [usize] {
+        match self {
+            Append | Commit | Batch => &[1, 2, 8],
+            Atomic => &[1, 8],
+            Tasks => &[2],
+            OpenLoop => &[8],
+            _ => &[1],
+        }
+    }
+
+    /// Bytes of a record without `--record-bytes`.
+    #[must_use]
+    pub fn default_record_bytes(self) -> u32 {
+        match self {
+            Scan | Policies => 1024,
+            Get => 128,
+            _ => 256,
+        }
+    }
+
+    /// Records in a batch without `--batch`; `None` where there are no batches.
+    #[must_use]
+    pub fn default_batch(self) -> Option<u32> {
+        match self {
+            Batch => Some(1000),
+            Atomic => Some(100),
+            _ => None,
+        }
+    }
+
+    /// Records in the log without `--records`; `None` where the time decides.
+    #[must_use]
+    pub fn default_records(self, record_bytes: u32) -> Option<u64> {
+        match self {
+            Scan => Some(SCAN_BYTES.div_ceil(u64::from(record_bytes))),
+            Recover | Get => Some(10_000),
+            Reopen => Some(REOPEN_RECORDS),
+            _ => None,
+        }
+    }
+
+    /// The forms that are measured without `--forms`: all of them.
+    #[must_use]
+    pub fn forms(self) -> &'static [Form] {
+        match self {
+            Tasks => &[Form::Tasks(1024)],
+            OpenLoop => &Form::SHARES,
+            Recover => &Form::LEFT,
+            Policies => &Form::POLICIES,
+            Rotation => &Form::SEGMENTS,
+            Sync => &Form::DIRTY,
+            _ => &[Form::Plain],
+        }
+    }
+}
+
+/// A workload's name on the command line, or one of `list` and `all`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// This one.
+    One(Workload),
+    /// Print all workloads with their parameters.
+    List,
+    /// Measure all of them.
+    All,
+}
+
+impl Choice {
+    /// The workloads to measure.
+    #[must_use]
+    pub fn workloads(self, has_tasks: bool) -> Vec<Workload> {
+        match self {
+            Choice::One(Commit) if has_tasks => vec![Tasks],
+            Choice::One(workload) => vec![workload],
+            Choice::List | Choice::All => Workload::ALL.to_vec(),
+        }
+    }
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Choice, String> {
+        match text {
+            "list" => return Ok(Choice::List),
+            "all" => return Ok(Choice::All),
+            _ => {}
+        }
+        // `commit` comes before `commit --tasks`, which an option asks for.
+        let named = Workload::ALL.into_iter().find(|workload| workload.name() == text);
+        named.map(Choice::One).ok_or_else(|| {
+            let mut names = Workload::ALL.map(Workload::name).to_vec();
+            names.dedup();
+            format!("expected list, all, or one of {}", names.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_workload_has_a_name_of_its_own_on_the_command_line() {
+        for workload in Workload::ALL.into_iter().filter(|workload| *workload != Tasks) {
+            assert_eq!(workload.name().parse(), Ok(Choice::One(workload)));
+        }
+        assert_eq!("list".parse(), Ok(Choice::List));
+        assert_eq!("all".parse(), Ok(Choice::All));
+        let refusal = "sort".parse::<Choice>().unwrap_err();
+        assert!(refusal.contains("append, commit, batch"), "{refusal}");
+    }
+
+    #[test]
+    fn futures_commit_if_tasks_are_given() {
+        let commit = Choice::One(Commit);
+        assert_eq!(commit.workloads(false), [Commit]);
+        assert_eq!(commit.workloads(true), [Tasks]);
+    }
+}

@@ -1,0 +1,170 @@
+//! Asynchronous commits: many futures on few threads, each awaits its own record.
+//!
+//! Each thread polls its share of the tasks; a task that is woken is polled by its own thread.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+
+use super::burst::{Round, Worker};
+use crate::form::Form;
+use crate::log::Log;
+use crate::outcome::Outcome;
+use crate::plan::Plan;
+
+/// Measures the form's tasks on the plan's threads.
+pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
+    let tasks = if let Form::Tasks(tasks) = plan.form { tasks } else { plan.threads };
+    let work = |worker: &mut Worker<'_>| {
+        // The first threads have one more if the tasks cannot be shared evenly.
+        commit(worker, (tasks + plan.threads - 1 - worker.thread) / plan.threads)
+    };
+    let round = Round { plan, records_a_turn: 1, work: &work };
+    round.warm_up(&*log)?;
+    round.measure(log)
+}
+
+fn commit(worker: &mut Worker<'_>, tasks: usize) -> Result<u64> {
+    let wal = worker.log.wal().context("the contender has no futures")?;
+    let (worker, records) = (RefCell::new(worker), Cell::new(0));
+    let task = || async {
+        while worker.borrow().next_turn().is_some() {
+            let begin = Instant::now();
+            let ticket = wal.append(worker.borrow().record)?;
+            ticket.await?;
+            worker.borrow_mut().latencies.record(begin.elapsed());
+            records.set(records.get() + 1);
+        }
+        Ok(())
+    };
+    run((0..tasks).map(|_| Box::pin(task()) as Task<'_>).collect())?;
+    Ok(records.get())
+}
+
+type Task<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+
+/// Polls the tasks on this thread until all are done, or one has failed.
+fn run(tasks: Vec<Task<'_>>) -> Result<()> {
+    let ready = Arc::new(Ready {
+        tasks: Mutex::new((0..tasks.len()).collect()),
+        thread: thread::current(),
+    });
+    let waker = |task| Waker::from(Arc::new(TaskWaker { task, ready: Arc::clone(&ready) }));
+    let wakers: Vec<Waker> = (0..tasks.len()).map(waker).collect();
+    let mut left = tasks.len();
+    let mut tasks: Vec<Option<Task<'_>>> = tasks.into_iter().map(Some).collect();
+    let mut woken = Vec::new();
+    while left > 0 {
+        ready.take(&mut woken);
+        for index in woken.drain(..) {
+            // A task that is done may still be woken by an earlier wait.
+            let Some(task) = &mut tasks[index] else { continue };
+            if let Poll::Ready(result) =
+                task.as_mut().poll(&mut Context::from_waker(&wakers[index]))
+            {
+                result?;
+                tasks[index] = None;
+                left -= 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The tasks of one thread that are to be polled.
+#[derive(Debug)]
+struct Ready {
+    tasks: Mutex<Vec<usize>>,
+    thread: Thread,
+}
+
+impl Ready {
+    fn lock(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for tasks and takes them all; `woken` is empty.
+    fn take(&self, woken: &mut Vec<usize>) {
+        loop {
+            std::mem::swap(&mut *self.lock(), woken);
+            if !woken.is_empty() {
+                return;
+            }
+            thread::park();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct TaskWaker {
+    task: usize,
+    ready: Arc<Ready>,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut tasks = self.ready.lock();
+        tasks.push(self.task);
+        let is_first = tasks.len() == 1;
+        drop(tasks);
+        // The task that was pushed first has unparked the thread for all.
+        if is_first {
+            self.ready.thread.unpark();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pending this many times, each time woken by another thread.
+    struct Yields(u32);
+
+    impl Future for Yields {
+        type Output = ();
+
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+            if self.0 == 0 {
+                return Poll::Ready(());
+            }
+            self.0 -= 1;
+            let waker = context.waker().clone();
+            thread::spawn(move || waker.wake());
+            Poll::Pending
+        }
+    }
+
+    #[test]
+    fn each_task_runs_to_its_end() {
+        let done = Cell::new(0);
+        let task = |yields| {
+            let done = &done;
+            Box::pin(async move {
+                Yields(yields).await;
+                done.set(done.get() + 1);
+                Ok(())
+            }) as Task<'_>
+        };
+        run((0..20).map(task).collect()).unwrap();
+        assert_eq!(done.get(), 20);
+    }
+
+    #[test]
+    fn an_error_of_one_task_is_the_error_of_all() {
+        let waits = Box::pin(std::future::pending());
+        let fails = Box::pin(async { anyhow::bail!("on purpose") });
+        let error = run(vec![waits, fails]).unwrap_err();
+        assert_eq!(error.to_string(), "on purpose");
+    }
+}
