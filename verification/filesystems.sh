@@ -7,7 +7,7 @@
 #   verification/filesystems.sh ext4 btrfs      those
 #
 # PALISADE names the binary; without it, a release build is made. ROUNDS (3) is the number of kills.
-# An image has 96 MiB. mkfs.xfs has wanted 300 MiB since version 5.19: it is told that this is a
+# An image has 192 MiB. mkfs.xfs has wanted 300 MiB since version 5.19: it is told that this is a
 # test. btrfs gets `--mixed`, without which it wants 109 MiB.
 set -euo pipefail
 # A binary that is named from where the caller stands.
@@ -46,7 +46,7 @@ demonstrate() {
     local kind=$1 folder=$2 promise
     for promise in commit append; do
         echo "-- $kind: $rounds kills, promise $promise"
-        # Appends are fast, half a gigabyte a second: two rounds of them have to fit.
+        # Appends are fast, half a gigabyte a second: three rounds of them have to fit.
         local load=(--seconds 1 --threads 4 --record-bytes 2048)
         [[ $promise == commit ]] || load=(--seconds 0.05 --threads 2 --record-bytes 128)
         "$PALISADE" demo --dir "$folder/$promise" --rounds "$rounds" --promise "$promise" \
@@ -65,9 +65,9 @@ run_one() {
         echo "skipped $kind: there is no mkfs.$kind"
         return 0
     fi
-    truncate -s 96M "$image"
+    truncate -s 192M "$image"
     make_file_system "$kind" "$image" >"$work/mkfs.log" 2>&1 || {
-        echo "skipped $kind: mkfs.$kind does not make one of 96 MiB: $(tail -n 1 "$work/mkfs.log")"
+        echo "skipped $kind: mkfs.$kind does not make one of 192 MiB: $(tail -n 1 "$work/mkfs.log")"
         return 0
     }
     mkdir "$folder"

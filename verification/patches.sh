@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Checks, without building anything, that what the other scripts rest on is still there: every patch
 # of defences and weakenings fits the code and names tests and models that exist; the table of
-# attacks in docs/durability.md and the table of weakenings in README.md name every patch, and
-# nothing that is not there; and each test of an attack is named by one of the attack's patches.
+# faults in faults.md and the table of weakenings in README.md name every patch, and nothing that is
+# not there; one of the patches of a row names each test of the row; and docs/durability.md and
+# faults.md name only files that exist.
 #
 #   verification/patches.sh
 #
@@ -18,7 +19,8 @@ at_most 0 "$@"
 
 defences=verification/defences
 weakenings=verification/weakenings
-attacks=docs/durability.md
+faults=verification/faults.md
+durability=docs/durability.md
 wrong=0
 
 complain() {
@@ -133,36 +135,36 @@ patches_of_row() {
 
 # Complains about a row's tests and patches that do not exist, or do not belong together.
 check_row() {
-    local attack tests patches test patch known=
-    attack=$(cut -d '|' -f 2 <<<"$1")
+    local fault tests patches test patch known=
+    fault=$(cut -d '|' -f 2 <<<"$1")
     tests=$(tests_of_row "$(cut -d '|' -f 3 <<<"$1")")
     patches=$(patches_of_row "$(cut -d '|' -f 5 <<<"$1")")
-    [[ -n $tests && -n $patches ]] || complain "$attacks:$attack has no test, or no patch"
+    [[ -n $tests && -n $patches ]] || complain "$faults:$fault has no test, or no patch"
     for patch in $patches; do
         if [[ ! -f $defences/$patch.patch ]]; then
-            complain "$attacks:$attack names the patch $patch, which is not in $defences"
+            complain "$faults:$fault names the patch $patch, which is not in $defences"
             continue
         fi
         known+=$(field test "$defences/$patch.patch")$'\n'
     done
     while IFS= read -r test; do
-        check_test "$attacks:$attack" "$test"
+        check_test "$faults:$fault" "$test"
         grep -qxF "$test" <<<"$known" ||
-            complain "$attacks:$attack names ${test##* }, and none of its patches does"
+            complain "$faults:$fault names ${test##* }, and none of its patches does"
     done <<<"$tests"
 }
 
 check_tables() {
-    local row patch name attack_rows weakening_rows
-    attack_rows=$(rows "$attacks" Attacks)
+    local row page patch name fault_rows weakening_rows
+    fault_rows=$(rows "$faults" Faults)
     weakening_rows=$(rows verification/README.md 'What a weaker log does')
     while IFS= read -r row; do
         check_row "$row"
-    done <<<"$attack_rows"
+    done <<<"$fault_rows"
     for patch in "$defences"/*.patch; do
         for name in "$(basename "$patch" .patch)" $(field test "$patch" | sed 's/.* //'); do
-            [[ $attack_rows == *"\`$name\`"* ]] ||
-                complain "$attacks has no row with $name: add it, with how the test failed"
+            [[ $fault_rows == *"\`$name\`"* ]] ||
+                complain "$faults has no row with $name: add it, with how the test failed"
         done
     done
     for name in "$weakenings"/*.patch; do
@@ -174,9 +176,11 @@ check_tables() {
         [[ -f $weakenings/$name.patch ]] ||
             complain "verification/README.md has a row for the weakening $name, which is not there"
     done < <(cut -d '|' -f 2 <<<"$weakening_rows" | tr -d '` ')
-    for name in $(quoted "$(<"$attacks")" 'a-z0-9_/.*-'); do
-        [[ $name != */* ]] || compgen -G "$name" >/dev/null ||
-            complain "$attacks names $name, which does not exist"
+    for page in "$faults" "$durability"; do
+        for name in $(quoted "$(<"$page")" 'a-z0-9_/.*-'); do
+            [[ $name != */* ]] || compgen -G "$name" >/dev/null ||
+                complain "$page names $name, which does not exist"
+        done
     done
 }
 

@@ -10,7 +10,6 @@ mod buffer;
 mod checksum;
 mod commit;
 mod error;
-mod flusher;
 pub mod frame;
 pub mod inspect;
 mod lsn;

@@ -31,7 +31,8 @@ pub enum SyncPolicy {
     /// Every `append` returns only after its record is durable.
     Always,
     /// A sync begins at most this long after the oldest unsynced append, idle or not. At most a
-    /// day ([`MAX_INTERVAL`]).
+    /// day ([`MAX_INTERVAL`]); less than 100 microseconds counts as 100. A sync that fails for lack
+    /// of space is repeated after 20 milliseconds at the latest.
     Interval(Duration),
     /// Every `append` returns after its bytes were handed to the operating system, which syncs
     /// them when it likes.
@@ -86,8 +87,8 @@ pub struct Options {
     /// A write to the store begins when this much is filled, without waiting for a commit.
     /// Default 1 MiB: large enough to hide the system call, small enough to stay in the cache.
     pub write_bytes: usize,
-    /// Threads and futures that may wait at one time; one more gets
-    /// [`ErrorKind::InvalidArgument`]. Default 65 536.
+    /// Futures and callbacks that may wait at one time; one more gets
+    /// [`ErrorKind::InvalidArgument`]. Default 65 536. Threads are not counted.
     pub max_waiters: usize,
     /// The leader waits for committers that it has just woken at most this share of a measured
     /// sync, in percent, before it syncs again. Default 50. 0 turns gathering off.

@@ -67,8 +67,7 @@ impl<'w> Ticket<'w> {
     /// # Errors
     /// `NoSpace`: the record is still in the log; free space and wait again. `Truncated`:
     /// [`truncate_after`](Wal::truncate_after) has cut it off. `Poisoned`: drop all handles and
-    /// open the log again; whether the record survived shows then. `InvalidArgument`: more wait
-    /// than [`max_waiters`](crate::Options::max_waiters) allows; the record is in the log.
+    /// open the log again; whether the record survived shows then.
     pub fn wait(&self) -> Result<Lsn> {
         self.wal().commit_state().wait(self.end, None)?;
         self.wal().check_not_cut(self.lsn).map(|()| self.lsn)
@@ -76,7 +75,8 @@ impl<'w> Ticket<'w> {
 
     /// Waits at most about `time`; false if the record is not durable by then.
     ///
-    /// A thread that leads a sync returns after it, which may be later.
+    /// If no other thread syncs, this one does, however short `time` is, and returns after its sync.
+    /// So a caller that only polls, with a `time` of zero, gets its record to be durable.
     ///
     /// # Errors
     /// As [`wait`](Ticket::wait).
@@ -105,8 +105,11 @@ impl<'w> Ticket<'w> {
 
 /// Ready when the record survives power loss, or with the error that keeps it from doing so.
 ///
-/// Polling never blocks on the device. The waker is woken on a thread that leads: its `wake` should only
-/// schedule, as executors' do. It must not wait for the log, whose leader it may keep from going on.
+/// Polling never blocks on the device. Wakers are woken on the flusher's thread, one after the other:
+/// a `wake` should only schedule, as executors' do. One that takes long delays other futures.
+///
+/// A poll gives `InvalidArgument` if more futures and callbacks wait than
+/// [`max_waiters`](crate::Options::max_waiters) allows; the record is in the log.
 impl Future for Ticket<'_> {
     type Output = Result<Lsn>;
 

@@ -17,7 +17,6 @@ pub use self::read::Tail;
 pub use self::replay::{Replay, SegmentStart};
 use crate::buffer::{Buffer, Stop};
 use crate::commit::Commit;
-use crate::flusher::Flusher;
 use crate::recovery::{Recovered, recover};
 use crate::store::{State, Store};
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -148,31 +147,36 @@ impl Wal {
 
     /// Syncs everything and makes a clean end: the next open needs no scan.
     ///
-    /// Other handles get `Closed` from then on; what they appended before is in. Blocks for a few
-    /// device syncs.
+    /// All handles get `Closed` from then on; what was appended before is in. Blocks for a few
+    /// device syncs. The handles can be dropped afterwards, or before the log is opened again.
     ///
     /// # Durability
     /// All that was appended survives power loss when this returns.
     ///
     /// # Errors
-    /// `NoSpace`: the log is closed for appends but not cleanly ended; free space and open it
-    /// again. With `pad_to_block` and a full buffer, which has no room for the padding, it is not
-    /// closed for other handles either. `Poisoned`: as from every other call. `Closed`: another handle was faster.
-    pub fn close(self) -> Result<()> {
+    /// `NoSpace`: nothing is lost, and no handle can append any more; free space and call again. With
+    /// `pad_to_block` and a full buffer, which has no room for the padding, appends go on until
+    /// then. `Poisoned`: as from every other call. `Closed`: the log has a clean end already.
+    pub fn close(&self) -> Result<()> {
         let log = &self.handle.log;
-        self.check_open()?;
-        // The mark is evidence for the records before it; without space for it the log ends
-        // without.
+        log.check()?;
+        // The mark is evidence for the records before it. Without space for it the log ends without,
+        // and a call that was refused has written it.
         match self.append_mark() {
-            Err(error) if !error.is_shortage() => return Err(error),
+            Err(error) if !error.is_shortage() && error.kind() != ErrorKind::Closed => {
+                return Err(error);
+            }
             _ => {}
         }
-        let end = log.fix_end(Stop::Closed)?;
+        let end = match log.fix_end(Stop::Closed) {
+            Err(error) if error.kind() == ErrorKind::Closed => self.reserved_lsn(),
+            fixed => fixed?,
+        };
         log.wait(end, None)?;
         self.handle.save_clean_end()?;
-        // Everything is durable; who still waits, waits for records that will not come.
-        log.fail_waiters(&Error::bare(ErrorKind::Closed), true);
-        log.flusher.stop();
+        // Everything is durable. The observers wait for records that will not come.
+        log.wake_everyone();
+        log.stop_background_threads();
         log.store.close();
         Ok(())
     }
@@ -204,15 +208,15 @@ impl Wal {
     /// Calls `f` once the record that begins at `lsn` survives power loss, or with the error that
     /// keeps it from doing so. Asks for a sync, like a wait; does not block.
     ///
-    /// `f` runs on the log's own thread, outside of all locks, one callback at a time, in LSN
-    /// order; it may call the log. That thread leads for futures and keeps [`SyncPolicy::Interval`],
-    /// too: an `f` that takes long keeps them waiting. For Raft, whose leader counts itself when its
-    /// entry is durable.
+    /// `f` runs on the log's callback thread, outside of all locks, one callback at a time, in LSN
+    /// order. It may call the log, and wait for it. An `f` that takes long delays other callbacks
+    /// only. For Raft, whose leader counts itself when its entry is durable.
     ///
     /// # Errors
     /// `OutOfRange`, `Truncated`: as from [`wait_durable`](Wal::wait_durable). `Closed`,
-    /// `Poisoned`. `Io`: the thread could not be started. `InvalidArgument`: more wait than
-    /// [`max_waiters`](Options::max_waiters) allows. `f` is not called then.
+    /// `Poisoned`. `Io`: a thread could not be started. `InvalidArgument`: more futures and callbacks
+    /// wait than [`max_waiters`](Options::max_waiters) allows; call again later. With each of these
+    /// errors `f` is dropped and never called.
     pub fn on_durable(&self, lsn: Lsn, f: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
         let target = self.end_covering(lsn)?;
         self.check_open()?;
@@ -312,7 +316,7 @@ impl Wal {
             SyncPolicy::Interval(interval) => Some(interval),
             _ => None,
         };
-        Flusher::ensure_started(&self.handle.log, interval)
+        self.handle.log.start_flusher(interval)
     }
 
     fn check_open(&self) -> Result<()> {
@@ -376,13 +380,11 @@ impl Drop for Handle {
         // a log buffer that outlives the process keeps the bytes, and recovery replays them.
         let is_all_written =
             self.log.write_filled().is_ok_and(|written| written >= self.log.buffer.reserved());
-        self.log.flusher.stop();
+        self.log.stop_background_threads();
         // After a failed write or sync the system may drop what was written: the ring has it still.
         if is_all_written && self.log.check().is_ok() {
             self.log.store.empty_buffer();
         }
-        let closed = Error::bare(ErrorKind::Closed);
-        self.log.fail_waiters(&closed, true);
         self.log.store.close();
     }
 }

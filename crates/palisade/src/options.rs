@@ -202,7 +202,8 @@ impl Options {
         self
     }
 
-    /// Threads and futures that may wait at one time, at least 1. Default 65 536.
+    /// Futures and callbacks that may wait at one time, at least 1. Default 65 536. Threads are not
+    /// counted.
     pub fn max_waiters(mut self, count: usize) -> Options {
         self.log.max_waiters = count;
         self

@@ -74,7 +74,7 @@ impl Wal {
     ///
     /// # Errors
     /// As [`palisade_core::Wal::close`].
-    pub fn close(self) -> Result<()> {
+    pub fn close(&self) -> Result<()> {
         self.0.close()
     }
 }

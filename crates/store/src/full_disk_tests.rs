@@ -1,6 +1,6 @@
 //! Attacks on G7: a whole log over a disk that is full for a while.
 //!
-//! `docs/durability.md` lists these tests among the attacks.
+//! `verification/faults.md` lists these tests.
 
 use std::path::Path;
 use std::sync::Arc;

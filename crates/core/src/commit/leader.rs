@@ -1,85 +1,157 @@
-//! Leading: rounds of write, sync and publication for all waiters, and how leadership is passed on.
+//! Leading: rounds of write, sync and publication for all waiters.
 //!
 //! The protocol, its words and its ordering pairs are at the head of [`commit`](super).
 
 use std::time::Duration;
 
-use super::node::Outcome;
-use super::{Commit, PoisonOnPanic, WriteCursor};
+use super::{Commit, WriteCursor, is_over};
 use crate::buffer::Rest;
-use crate::sync::{Backoff, Instant, Ordering};
-use crate::{Error, ErrorKind, Lsn, Result};
+use crate::sync::{AtomicU32, Backoff, CachePadded, Figure, Instant, Ordering, yield_now};
+use crate::{ErrorKind, Lsn, Result};
 
-impl Commit {
-    /// Leads until the first guest is served or `deadline` comes. The flusher's part; it was
-    /// given leadership.
-    pub(crate) fn lead_for_guests(&self, deadline: Instant) {
-        let first = {
-            let mut registry = self.registry.lock();
-            if !std::mem::take(&mut registry.is_asked) {
-                // A thread came first and has taken it.
-                return;
-            }
-            registry.first_guest_target()
-        };
-        match first {
-            // Errors reach the guests through the registry.
-            Some(target) => drop(self.lead(target, Some(deadline))),
-            None => {
-                self.settle(Lsn::ZERO);
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+
+/// The right to sync and to publish *durable*.
+#[derive(Debug)]
+pub(super) struct Leadership(CachePadded<AtomicU32>);
+
+impl Leadership {
+    pub(super) fn new() -> Leadership {
+        Leadership(CachePadded::new(AtomicU32::new(FREE)))
+    }
+
+    /// Takes leadership if it is free.
+    #[must_use]
+    pub(super) fn try_take(&self) -> bool {
+        // Acquire: the work of the leader before. Relaxed for a failure: see P4.
+        self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Frees leadership. The caller holds it, and wakes candidates afterwards.
+    fn free(&self) {
+        // Release: for the next leader [P4].
+        self.0.store(FREE, Ordering::Release);
+    }
+}
+
+/// How many committers come back after a round, so that the next leader can wait for them.
+///
+/// All of it is hints: a wrong one costs time, nothing else.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    percent: u64,
+    // Waits that have begun. A thread that observes or a flusher that leads is none.
+    arrivals: CachePadded<Figure>,
+    // `arrivals` when the last round wrote, and how many there were in the round before.
+    arrivals_before: Figure,
+    group: Figure,
+    rounds: Figure,
+}
+
+impl Gathering {
+    pub(super) fn new(percent: u32) -> Gathering {
+        Gathering {
+            percent: u64::from(percent),
+            arrivals: CachePadded::new(Figure::new(0)),
+            arrivals_before: Figure::new(0),
+            group: Figure::new(0),
+            rounds: Figure::new(0),
+        }
+    }
+
+    pub(super) fn note_arrival(&self) {
+        // Relaxed, here and below: hints.
+        self.arrivals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn round(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
+    }
+
+    /// Waits until as many committers have come as in the last round, at most a part of a sync.
+    fn wait(&self, sync_ns: u64) {
+        let before = self.arrivals_before.load(Ordering::Relaxed);
+        let arrived = || self.arrivals.load(Ordering::Relaxed) - before;
+        let expected = self.group.load(Ordering::Relaxed);
+        let budget = Duration::from_nanos(sync_ns * self.percent / 100);
+        if expected > 1 && arrived() < expected && !budget.is_zero() {
+            let start = Instant::now();
+            while arrived() < expected && start.elapsed() < budget {
+                yield_now();
             }
         }
+        self.group.store(arrived(), Ordering::Relaxed);
+    }
+
+    /// The round has written what it will sync: those who come from now on wait for the next.
+    fn begin_sync(&self) {
+        let before = self.arrivals_before.load(Ordering::Relaxed);
+        let group = self.group.load(Ordering::Relaxed);
+        self.arrivals_before.store(before + group, Ordering::Relaxed);
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Commit {
+    /// Leads until `target` is durable or the deadline comes, then frees leadership. The caller has
+    /// taken it.
+    pub(super) fn lead(&self, target: Lsn, deadline: Option<Instant>) -> Result<bool> {
+        let result = self.run_rounds(target, deadline);
+        self.leave();
+        result
     }
 
     /// Calls `run` with leadership and the write lock, as soon as nobody waits for a sync: all
     /// that is reserved is durable, and nothing more is reserved meanwhile.
     pub(crate) fn with_leadership<R>(&self, run: impl FnOnce(&mut WriteCursor) -> R) -> Result<R> {
         let mut backoff = Backoff::default();
-        while !self.registry.lock().try_lead() {
+        while !self.leadership.try_take() {
             self.check()?;
             backoff.wait();
         }
         let result = run(&mut self.cursor.lock());
-        self.settle(Lsn::ZERO);
+        self.leave();
         Ok(result)
     }
 
-    /// Leads until `target` is durable or the deadline comes, then passes leadership on.
-    pub(super) fn lead(&self, target: Lsn, deadline: Option<Instant>) -> Result<bool> {
+    fn leave(&self) {
+        self.leadership.free();
+        self.wake_waiters(true);
+    }
+
+    fn run_rounds(&self, target: Lsn, deadline: Option<Instant>) -> Result<bool> {
         let mut backoff = Backoff::default();
-        loop {
-            if deadline.is_some_and(|at| Instant::now() >= at) {
-                self.settle(Lsn::ZERO);
-                return Ok(self.durable.read() >= target);
+        while self.durable.peek() < target {
+            self.gathering.wait(self.counters.sync_ns.value());
+            let result = self.round();
+            if self.durable.peek() >= target {
+                break;
             }
-            self.gather();
-            if let Err(error) = self.round() {
-                return self.give_up(target, error);
-            }
-            if self.settle(target) {
-                return Ok(true);
+            result?;
+            if is_over(deadline) {
+                return Ok(false);
             }
             // A hole lies below the target. Its owner sends no wake-up.
+            self.wake_waiters(false);
             backoff.wait();
         }
+        Ok(true)
     }
 
     /// One write of all that is filled, one sync, one publication of *durable*.
     fn round(&self) -> Result<()> {
         self.check()?;
-        let guard = PoisonOnPanic(self);
         if self.buffer.pads() {
             self.choose_block_end();
         }
-        self.registry.lock().begin_row();
-        let wrote = self.write_filled();
+        let wrote = self.write_filled().map(drop);
+        self.gathering.begin_sync();
         if wrote.as_ref().is_err_and(|error| !error.is_shortage()) {
-            std::mem::forget(guard);
-            return wrote.map(drop);
+            return wrote;
         }
-        let synced = self.sync_written();
-        std::mem::forget(guard);
-        synced.and(wrote.map(drop))
+        // What was written before the disk was full becomes durable all the same.
+        self.sync_written().and(wrote)
     }
 
     fn sync_written(&self) -> Result<()> {
@@ -93,8 +165,8 @@ impl Commit {
         self.check()?;
         let appends_before = self.counters.appends.value();
         let start = Instant::now();
-        let synced = self.store.sync(from, to).and_then(|()| self.store.mark_durable(to));
-        match synced {
+        let sync = || self.store.sync(from, to).and_then(|()| self.store.mark_durable(to));
+        match self.poison_on_panic(sync) {
             // Without a descriptor no sync was tried.
             Err(error) if error.kind() == ErrorKind::NoFiles => return Err(error),
             other => other.map_err(|error| self.poison(error))?,
@@ -134,66 +206,36 @@ impl Commit {
         let block_end = *self.block_end.lock();
         if block_end <= written { block_end.max(durable) } else { durable }
     }
+}
 
-    /// Serves the waiters that the last round covered. Returns whether `target` is durable, too, or
-    /// is zero because the leader leaves: then leadership passes to another thread, to the flusher,
-    /// or to nobody.
-    fn settle(&self, target: Lsn) -> bool {
-        let mut registry = self.registry.lock();
-        let durable = self.durable.peek();
-        let mut served = registry.borrow_batch();
-        registry.take_served(durable, &mut served);
-        self.flusher.take_callbacks(&mut served, &Ok(()));
-        let leaves = durable >= target;
-        let committers = served.len() as u64 + u64::from(leaves && target > Lsn::ZERO);
-        // Relaxed: a hint for the next leader's gathering.
-        self.committers.store(committers, Ordering::Relaxed);
-        let next = if leaves { registry.take_next_leader() } else { None };
-        if leaves && next.is_none() {
-            registry.is_led = false;
-            self.ask_flusher_if_guests_wait(&mut registry);
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A budget that no test waits out.
+    const LONG_SYNC_NS: u64 = u64::MAX / 1000;
+
+    #[test]
+    fn a_leader_waits_for_nobody_if_one_committer_came_in_the_last_round() {
+        let gathering = Gathering::new(100);
+        for _ in 0..3 {
+            gathering.note_arrival();
+            gathering.wait(LONG_SYNC_NS);
+            gathering.begin_sync();
         }
-        self.mirror(&registry);
-        drop(registry);
-        if let Some(next) = next {
-            self.dormitory.wake_one(&next, Outcome::Lead);
-        }
-        self.wake(served, Ok(()));
-        leaves
     }
 
-    /// The round failed: on a full disk everyone who waits gets the error, and leadership is
-    /// free; a poisoned log has told everyone already.
-    fn give_up(&self, target: Lsn, error: Error) -> Result<bool> {
-        let is_final = error.kind() == ErrorKind::Poisoned;
-        let mut registry = self.registry.lock();
-        let mut served = registry.borrow_batch();
-        registry.take_served(self.durable.peek(), &mut served);
-        self.flusher.take_callbacks(&mut served, &Ok(()));
-        let mut failed = registry.borrow_batch();
-        registry.take_failed(&error, is_final, &mut failed);
-        self.flusher.take_callbacks(&mut failed, &Err(error.clone()));
-        registry.is_led = false;
-        self.mirror(&registry);
-        drop(registry);
-        self.wake(served, Ok(()));
-        self.wake(failed, Err(&error));
-        if self.durable.read() >= target { Ok(true) } else { Err(error) }
-    }
-
-    /// Waits a part of a sync for the committers that the last round woke, so that they share one.
-    fn gather(&self) {
-        // Relaxed: hints; a wrong one costs time, nothing else.
-        let expected = self.committers.load(Ordering::Relaxed);
-        let budget_ns = self.counters.sync_ns.value() * self.gather_percent / 100;
-        if expected <= 1 || budget_ns == 0 {
-            return;
-        }
-        let budget = Duration::from_nanos(budget_ns);
-        let start = Instant::now();
-        // Relaxed: as above. The leader itself is one of those expected.
-        while self.waiting.load(Ordering::Relaxed) + 1 < expected && start.elapsed() < budget {
-            crate::sync::yield_now();
-        }
+    #[test]
+    fn a_leader_waits_until_as_many_committers_have_come_as_in_the_last_round() {
+        let gathering = Gathering::new(100);
+        (0..3).for_each(|_| gathering.note_arrival());
+        gathering.wait(LONG_SYNC_NS);
+        gathering.begin_sync();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..3).for_each(|_| gathering.note_arrival()));
+            gathering.wait(LONG_SYNC_NS);
+        });
+        // Relaxed: the threads have been joined.
+        assert_eq!(gathering.group.load(Ordering::Relaxed), 3);
     }
 }

@@ -1,33 +1,33 @@
 //! Group commit: many waiting commits, one device sync.
 //!
 //! # Words
-//! *Leader*: the waiter that writes and syncs for all; there is at most one. *Follower*: a waiter
-//! that it serves. *Guest*: a waker or callback, which cannot lead. *Round*: one write of all that
-//! is filled, one sync, one publication of *durable*. *Hole*: a reservation below published ones
-//! that its owner has not published.
+//! *Leader*: the thread that writes and syncs for all; there is at most one. *Committer*: a thread
+//! or future that waits for a sync; an *async waiter* is a future or a callback. *Round*: one write
+//! of all that is filled, one sync, one publication of *durable*. *Hole*: a reservation below
+//! published ones that its owner has not published.
 //!
 //! # States
 //! | what | guarded by | who may change it |
 //! |---|---|---|
 //! | the write cursor, *filled*, *written* | the write lock | its holder |
 //! | *durable* | leadership | the leader |
-//! | who waits, who leads | the registry's lock | its holder, for a few instructions |
+//! | which threads wait for what | `WaitGroup`, atomics | each waiter |
+//! | async waiters | their lock | its holder, for a few instructions |
 //! | the block end | its lock, never contended | the leader |
-//! | the failure | set once | whoever meets it first |
+//! | the failure | set once | the first thread that meets it |
 //!
 //! # Protocol
-//! Waiter: (1) *durable* covers the target: done. (2) Under the registry's lock look again, and
-//! at the failure; nobody leads: take leadership; else register. (3) Park until an outcome is
-//! there: served, failed, or leadership. Those who wait at the same time sleep side by side
-//! (`node`).
-//! Leader: (1) gather: committers that were woken a moment ago come back; wait for them a
-//! part of a sync (`gather_percent`), not at all if there was one. (2) Take the write lock, hand all that is filled
-//! to the store, publish *written*, let the lock go. (3) Read *written*, then sync
-//! `[durable, written)`, note it in the log buffer, publish *durable*. (4) Under the registry's
-//! lock take those that are served, and put their callbacks into the flusher's mailbox, so that
-//! those of a later round do not overtake them; if its own target is, pass leadership to the
-//! lowest thread beyond, else to the flusher if guests wait, else to nobody. (5) Wake the next
-//! leader, then those served, with one call. (6) Its own target lies above a hole: poll, and begin again at 1.
+//! Waiter: (1) If *durable* covers the target, return. (2) Register in a group (`wait_group`), then
+//! look again at *durable* and at the failure. (3) If leadership is free, take it and lead. (4) Else
+//! sleep, and begin again at 1. A deadline is looked at between 3 and 4.
+//! Leader: (1) Gather: committers that the last round woke come back; wait for them a part of a sync
+//! (`gather_percent`). (2) Take the write lock, hand all that is filled to the store, publish
+//! *written*, free the lock. (3) Read *written*, sync `[durable, written)`, note it in the log
+//! buffer, publish *durable*. (4) If its own target is durable, free leadership and wake a candidate
+//! of each group that waits for more. (5) Wake the groups that the round has served. (6) If its own
+//! target lies above a hole, poll and begin again at 1.
+//! Leadership is never handed to a thread that sleeps: the first thread that runs takes it. The
+//! flusher leads in the same way, for async waiters and the interval policy.
 //! With `pad_to_block`: (2) where all up to the last *block end* is durable, the leader reserves the
 //! rest of the tail's block, padding, if there is room for it: a new block end. (3) It syncs up to
 //! the block end once *written* has come there, and no further: what lies above shares no block
@@ -35,54 +35,57 @@
 //! Room: an appender without room takes the write lock itself, and never needs leadership.
 //!
 //! # Ordering pairs
-//! P1, P2 (`buffer`, `watermark`), P3 (`node`).
-//! - P4: the registry's lock. A waiter registers after it looked at *durable* and the failure
-//!   under the lock; a leader takes the served, and a failing thread everyone, under the lock
-//!   after publishing. Whichever critical section comes first, the other sees its effect: no
-//!   wake-up is lost.
+//! P1, P2 (`buffer`, `watermark`), P3 (`wait_group`), P6 (`flusher`).
+//! - P4: leadership is taken by a compare-and-swap (Acquire) and freed by a store (Release), which
+//!   orders the leaders. A waiter registers before it tries to take leadership, and a leader frees
+//!   it before it looks for candidates. By P3 either the leader finds the registration, or the
+//!   waiter's registration comes later and the waiter finds leadership free.
 //! - P5: *written* is read (Acquire) before `sync` begins, so what is called durable was in the
 //!   store when its sync began.
 //!
 //! # Progress
 //! A leader waits for the device and, polling, for the owner of a hole. It may hold leadership
-//! while it polls, because everybody who is registered then waits for the same hole: all that is
-//! filled below is durable. It never holds the write lock while it waits, so the owner of the
-//! hole always gets room. Appenders wait for the write lock's holder, who waits for the device.
+//! while it polls, because everybody who waits then waits for the same hole: all that is filled
+//! below is durable. It never holds the write lock while it waits, so the owner of the hole always
+//! gets room. Appenders wait for the write lock's holder, who waits for the device.
 //!
 //! # Why not
 //! One mutex around write and sync: nobody could make room while a sync runs. A dedicated sync
-//! thread: two more switches per commit. A condition variable: wakes the herd.
+//! thread: two more switches per commit. A condition variable: wakes all waiters. A queue of
+//! waiters that passes leadership on: a thread that does not run may then hold it.
 //!
 //! # Checked by
 //! `no_wake_up_is_lost`, `the_owner_of_a_hole_need_not_come_back`,
 //! `a_full_ring_needs_no_other_thread`, `durable_is_never_ahead_of_the_sync`,
 //! `poison_reaches_every_waiter`, `a_waker_is_woken_or_sees_completion`.
 
+mod async_waiters;
+mod background;
+mod callbacks;
+mod flusher;
 mod leader;
-mod node;
-mod registry;
+mod wait_group;
 mod writer;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use self::node::{Dormitory, Due};
-pub(crate) use self::node::{Node, Outcome};
-use self::registry::Registry;
-pub(crate) use self::registry::Waiter;
-pub(crate) use self::registry::{Callback, Key};
+use self::async_waiters::AsyncWaiters;
+pub(crate) use self::async_waiters::Key;
+use self::callbacks::CallbackThread;
+use self::flusher::Flusher;
+use self::leader::{Gathering, Leadership};
+use self::wait_group::{Least, WaitGroup};
 pub(crate) use self::writer::WriteCursor;
 use crate::buffer::{Buffer, Stop};
-use crate::flusher::Flusher;
 use crate::stats::Counters;
 use crate::store::Store;
-use crate::sync::per_thread;
 use crate::sync::{Figure, Instant, Mutex, OnceLock, Ordering};
 use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Options, Result};
 
-per_thread!(this_node: Node = Node::new());
+/// Groups of committers: those of this round, those of the next, and two for threads that are late.
+/// Which group a thread is in is a hint, so the models have fewer, and fewer schedules.
+const GROUPS: usize = if cfg!(loom) { 2 } else { 4 };
 
 /// Everything between a published record and its acknowledgement.
 #[derive(Debug)]
@@ -92,18 +95,20 @@ pub(crate) struct Commit {
     pub(crate) filled: Watermark,
     pub(crate) durable: Watermark,
     pub(crate) counters: Counters,
-    pub(crate) flusher: Flusher,
     cursor: Mutex<WriteCursor>,
     // With `pad_to_block`: where the next sync ends, or the last one did.
     block_end: Mutex<Lsn>,
-    registry: Mutex<Registry>,
-    dormitory: Dormitory,
+    leadership: Leadership,
+    gathering: Gathering,
+    groups: [WaitGroup; GROUPS],
+    observers: WaitGroup,
+    // Threads that sleep in `groups` and `observers`.
+    asleep: Figure,
+    async_waiters: AsyncWaiters,
+    flusher: Flusher,
+    callbacks: CallbackThread,
     failure: OnceLock<Error>,
-    // Mirrors of the registry, so that a gathering leader need not take its lock.
-    waiting: Figure,
-    committers: Figure,
     write_bytes: u64,
-    gather_percent: u64,
 }
 
 impl Commit {
@@ -119,139 +124,107 @@ impl Commit {
             filled: Watermark::new(base),
             durable: Watermark::new(base),
             counters: Counters::default(),
-            flusher: Flusher::default(),
             cursor: Mutex::new(WriteCursor::new(base)),
             block_end: Mutex::new(base),
-            registry: Mutex::new(Registry::new(options.max_waiters)),
-            dormitory: Dormitory::default(),
+            leadership: Leadership::new(),
+            gathering: Gathering::new(options.gather_percent),
+            groups: std::array::from_fn(|_| WaitGroup::new()),
+            observers: WaitGroup::new(),
+            asleep: Figure::new(0),
+            async_waiters: AsyncWaiters::new(options.max_waiters),
+            flusher: Flusher::new(),
+            callbacks: CallbackThread::new(),
             failure: OnceLock::new(),
-            waiting: Figure::new(0),
-            committers: Figure::new(0),
             write_bytes: options.write_bytes as u64,
-            gather_percent: u64::from(options.gather_percent),
         }
     }
 
     /// Waits until everything below `target` is durable; false if the deadline came first.
+    ///
+    /// Leads at least one round if leadership is free, however early the deadline is.
     pub(crate) fn wait(&self, target: Lsn, deadline: Option<Instant>) -> Result<bool> {
         self.check_process()?;
         if self.durable.read() >= target {
             return Ok(true);
         }
-        let node = this_node();
-        let mut registry = self.registry.lock();
-        if self.durable.read() >= target {
-            return Ok(true);
+        self.gathering.note_arrival();
+        loop {
+            let group = self.group_for(target);
+            let seen = group.look();
+            group.register(target);
+            if self.durable.read() >= target {
+                return Ok(true);
+            }
+            self.check()?;
+            if self.leadership.try_take() {
+                return self.lead(target, deadline);
+            }
+            if is_over(deadline) {
+                return Ok(false);
+            }
+            self.sleep(group, seen, deadline);
         }
-        self.check()?;
-        if registry.try_lead() {
-            drop(registry);
-            return self.lead(target, deadline);
-        }
-        let key = registry.register(target, Waiter::Thread(Arc::clone(&node)))?;
-        self.mirror(&registry);
-        drop(registry);
-        self.follow(&node, key, target, deadline)
     }
 
     /// Waits like `wait`, but only watches: neither leads nor asks anybody to sync.
     pub(crate) fn observe(&self, target: Lsn, deadline: Instant) -> Result<bool> {
         self.check_process()?;
-        if self.durable.read() >= target {
-            return Ok(true);
+        loop {
+            let seen = self.observers.look();
+            self.observers.register(target);
+            if self.durable.read() >= target {
+                return Ok(true);
+            }
+            self.check_goes_on(target)?;
+            if is_over(Some(deadline)) {
+                return Ok(false);
+            }
+            self.sleep(&self.observers, seen, Some(deadline));
         }
-        let node = this_node();
-        let mut registry = self.registry.lock();
-        if self.durable.read() >= target {
-            return Ok(true);
-        }
-        self.check_goes_on(target)?;
-        let key = registry.register(target, Waiter::Observer(Arc::clone(&node)))?;
-        drop(registry);
-        self.follow(&node, key, target, Some(deadline))
     }
 
-    /// One poll of a future that waits for `target`. `key` is its registration, if it has one.
-    ///
-    /// Never blocks on the store: leadership goes to the flusher, which the caller has started.
-    pub(crate) fn poll_wait(
-        &self,
-        target: Lsn,
-        key: &mut Option<Key>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<()>> {
-        self.check_process()?;
-        // Wakers are foreign code, and so are their clones and drops, which may come back to the
-        // log: what is let go of is declared before the guard, so it goes after the lock.
-        let mut waker = context.waker().clone();
-        let _let_go;
-        let mut registry = self.registry.lock();
-        if self.durable.read() >= target {
-            _let_go = key.take().and_then(|key| registry.cancel(key));
-            self.mirror(&registry);
-            return Poll::Ready(Ok(()));
-        }
-        if let Some(known) = *key {
-            match registry.waiter_mut(known) {
-                Some(Waiter::Task(registered)) => {
-                    std::mem::swap(registered, &mut waker);
-                    return Poll::Pending;
-                }
-                Some(Waiter::Failed(error)) => {
-                    let error = error.clone();
-                    _let_go = registry.cancel(known);
-                    *key = None;
-                    return Poll::Ready(Err(error));
-                }
-                _ => *key = None,
+    /// The group of those whom the round that runs serves, or of those who wait for the next.
+    fn group_for(&self, target: Lsn) -> &WaitGroup {
+        // A hint: a wrong group costs a wake-up for nothing.
+        let is_written = target <= self.buffer.written.peek();
+        let round = self.gathering.round() + u64::from(!is_written);
+        &self.groups[round as usize % GROUPS]
+    }
+
+    fn sleep(&self, group: &WaitGroup, seen: u32, deadline: Option<Instant>) {
+        // Relaxed, both: a gauge.
+        self.asleep.fetch_add(1, Ordering::Relaxed);
+        group.sleep(seen, deadline);
+        self.asleep.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The groups whose threads can lead.
+    fn groups(&self) -> impl Iterator<Item = &WaitGroup> {
+        self.groups.iter().chain([self.flusher.group()])
+    }
+
+    /// Wakes the threads whose target the last publication of *durable* has reached. If leadership
+    /// is free, wakes one thread of each other group first, so that one of them leads.
+    fn wake_waiters(&self, is_leadership_free: bool) {
+        let durable = self.durable.peek();
+        let mut reached = [false; GROUPS + 1];
+        for (group, reached) in self.groups().zip(&mut reached) {
+            match group.least(durable) {
+                Least::Reached => *reached = true,
+                Least::Beyond if is_leadership_free => group.wake_candidate(),
+                Least::Beyond | Least::Nobody => {}
             }
         }
-        if let Err(error) = self.check().and_then(|()| registry.check_room()) {
-            return Poll::Ready(Err(error));
+        let reached_groups = self.groups().zip(reached).filter(|(_, reached)| *reached);
+        reached_groups.for_each(|(group, _)| group.wake_all());
+        if self.observers.least(durable) == Least::Reached {
+            self.observers.wake_all();
         }
-        match registry.register(target, Waiter::Task(waker)) {
-            Ok(registered) => *key = Some(registered),
-            Err(error) => return Poll::Ready(Err(error)),
-        }
-        self.ask_flusher_to_lead(&mut registry);
-        Poll::Pending
     }
 
-    /// Gives up the wait of a future.
-    pub(crate) fn cancel_wait(&self, key: Key) {
-        if !self.buffer.is_own() {
-            return;
-        }
-        let mut registry = self.registry.lock();
-        let cancelled = registry.cancel(key);
-        self.mirror(&registry);
-        drop(registry);
-        // A waker's drop is foreign code: outside of the lock.
-        drop(cancelled);
-    }
-
-    /// Registers `callback` for `target`; it runs on the flusher's thread, at once if the
-    /// target is durable already.
-    pub(crate) fn register_callback(&self, target: Lsn, callback: Callback) -> Result<()> {
-        self.check_process()?;
-        let mut registry = self.registry.lock();
-        self.check()?;
-        if self.durable.read() >= target {
-            // A leader that has published may not have come to those below yet: in LSN order.
-            let mut due = registry.borrow_batch();
-            registry.take_served(target, &mut due);
-            due.push(Waiter::Callback(callback));
-            self.flusher.take_callbacks(&mut due, &Ok(()));
-            self.mirror(&registry);
-            drop(registry);
-            self.wake(due, Ok(()));
-            return Ok(());
-        }
-        // A refused callback is dropped by this call, outside of the lock, not by the registry.
-        registry.check_room()?;
-        registry.register(target, Waiter::Callback(callback))?;
-        self.ask_flusher_to_lead(&mut registry);
-        Ok(())
+    /// Wakes all threads that wait, so that they see the failure or the end of the log.
+    pub(crate) fn wake_everyone(&self) {
+        self.groups().chain([&self.observers]).for_each(WaitGroup::wake_all);
     }
 
     /// Refuses a process that was forked from the one that opened the log. Every call makes this
@@ -283,129 +256,36 @@ impl Commit {
     pub(crate) fn poison(&self, cause: Error) -> Error {
         let sticky = self.failure.get_or_init(|| cause.with_kind(ErrorKind::Poisoned)).clone();
         self.buffer.stop(Stop::Poisoned);
-        self.fail_waiters(&sticky, true);
+        self.wake_everyone();
         sticky
     }
 
-    /// Hands `error` to everyone who waits, and to the observers, too, if it `is_final`.
-    pub(crate) fn fail_waiters(&self, error: &Error, is_final: bool) {
-        let mut registry = self.registry.lock();
-        let mut failed = registry.borrow_batch();
-        registry.take_failed(error, is_final, &mut failed);
-        self.flusher.take_callbacks(&mut failed, &Err(error.clone()));
-        self.mirror(&registry);
-        drop(registry);
-        self.wake(failed, Err(error));
+    /// Runs `call`, which calls the store. A store that panics leaves the log in an unknown state,
+    /// so a panic poisons.
+    pub(crate) fn poison_on_panic<R>(&self, call: impl FnOnce() -> R) -> R {
+        struct Guard<'a>(&'a Commit);
+        impl Drop for Guard<'_> {
+            fn drop(&mut self) {
+                let message = "the store panicked while it wrote or synced";
+                self.0.poison(Error::new(ErrorKind::Poisoned, message));
+            }
+        }
+        let guard = Guard(self);
+        let result = call();
+        std::mem::forget(guard);
+        result
     }
 
-    /// How many wait; nobody does in a forked child.
+    /// How many threads and async waiters wait; 0 in a forked child.
     pub(crate) fn waiters(&self) -> u64 {
         if !self.buffer.is_own() {
             return 0;
         }
-        self.registry.lock().len() as u64
-    }
-
-    fn follow(
-        &self,
-        node: &Node,
-        key: Key,
-        target: Lsn,
-        deadline: Option<Instant>,
-    ) -> Result<bool> {
-        if let Some(outcome) = self.dormitory.sleep(node, deadline) {
-            return self.go_on(outcome, target, deadline);
-        }
-        let mut registry = self.registry.lock();
-        if registry.cancel(key).is_some() {
-            self.mirror(&registry);
-            return Ok(self.durable.read() >= target);
-        }
-        // Taken a moment ago: the outcome is on its way and may be leadership, which must be
-        // passed on.
-        drop(registry);
-        match self.dormitory.sleep(node, None) {
-            Some(outcome) => self.go_on(outcome, target, Some(Instant::now())),
-            None => Ok(false),
-        }
-    }
-
-    fn go_on(&self, outcome: Outcome, target: Lsn, deadline: Option<Instant>) -> Result<bool> {
-        match outcome {
-            Outcome::Served => Ok(true),
-            Outcome::Failed(error) => Err(error),
-            Outcome::Lead => self.lead(target, deadline),
-        }
-    }
-
-    /// Wakes `waiters`, outside of all locks, and keeps the vector for the next round.
-    fn wake(&self, mut waiters: Vec<Waiter>, result: std::result::Result<(), &Error>) {
-        let mut due = Due::default();
-        for waiter in &waiters {
-            if let Waiter::Thread(node) | Waiter::Observer(node) = waiter {
-                due.finish(
-                    node,
-                    match result {
-                        Ok(()) => Outcome::Served,
-                        Err(error) => Outcome::Failed(error.clone()),
-                    },
-                );
-            }
-        }
-        self.dormitory.wake(due);
-        for waiter in waiters.drain(..) {
-            match waiter {
-                Waiter::Task(waker) => {
-                    // Foreign code: a panic in it must not cost the others their wake-ups.
-                    drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
-                }
-                Waiter::Callback(callback) => {
-                    self.flusher.run_soon(callback, result.map_err(Clone::clone));
-                }
-                Waiter::Thread(_) | Waiter::Observer(_) | Waiter::Failed(_) => {}
-            }
-        }
-        self.registry.lock().return_batch(waiters);
-    }
-
-    fn ask_flusher_to_lead(&self, registry: &mut Registry) {
-        self.mirror(registry);
-        if !registry.is_led {
-            registry.is_led = true;
-            registry.is_asked = true;
-            self.flusher.lead_soon();
-        }
-    }
-
-    fn ask_flusher_if_guests_wait(&self, registry: &mut Registry) {
-        if registry.first_guest_target().is_some() {
-            self.ask_flusher_to_lead(registry);
-        }
-    }
-
-    fn mirror(&self, registry: &Registry) {
-        // Relaxed: a hint for the gathering leader.
-        self.waiting.store(registry.len() as u64, Ordering::Relaxed);
+        // Relaxed: a gauge.
+        self.asleep.load(Ordering::Relaxed) + self.async_waiters.len()
     }
 }
 
-/// A store that panics leaves the log in a state that nobody knows: it poisons.
-pub(crate) struct PoisonOnPanic<'a>(&'a Commit);
-
-impl<'a> PoisonOnPanic<'a> {
-    pub(crate) fn new(log: &'a Commit) -> PoisonOnPanic<'a> {
-        PoisonOnPanic(log)
-    }
-
-    /// Nothing has panicked.
-    pub(crate) fn disarm(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for PoisonOnPanic<'_> {
-    fn drop(&mut self) {
-        let message = "the store panicked while it wrote or synced";
-        self.0.poison(Error::new(ErrorKind::Poisoned, message));
-    }
+fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|at| Instant::now() >= at)
 }

@@ -6,7 +6,7 @@
 
 use std::io::IoSlice;
 
-use super::{Commit, PoisonOnPanic};
+use super::Commit;
 use crate::buffer::Buffer;
 use crate::frame::EpochSeed;
 use crate::{Lsn, Result};
@@ -58,27 +58,19 @@ impl Commit {
     pub(crate) fn write_filled(&self) -> Result<Lsn> {
         self.check_process()?;
         let until = self.buffer.reserved();
-        // Declared before the lock, so that a panic of the store poisons after it is let go of:
-        // poisoning wakes wakers, which are foreign code.
-        let guard = PoisonOnPanic(self);
-        let mut cursor = self.cursor.lock();
-        let result = self.write_until(&mut cursor, until);
-        drop(cursor);
-        std::mem::forget(guard);
-        self.poison_unless_no_space(result)
+        let write = || self.write_until(&mut self.cursor.lock(), until);
+        self.poison_unless_no_space(self.poison_on_panic(write))
     }
 
     /// As `write_filled`, unless another thread is writing.
     pub(crate) fn try_write_filled(&self) -> Result<()> {
         self.check_process()?;
         let until = self.buffer.reserved();
-        let guard = PoisonOnPanic(self);
-        let result = match self.cursor.try_lock() {
+        let write = || match self.cursor.try_lock() {
             Some(mut cursor) => self.write_until(&mut cursor, until).map(drop),
             None => Ok(()),
         };
-        std::mem::forget(guard);
-        self.poison_unless_no_space(result)
+        self.poison_unless_no_space(self.poison_on_panic(write))
     }
 
     fn poison_unless_no_space<T>(&self, result: Result<T>) -> Result<T> {

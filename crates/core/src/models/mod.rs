@@ -5,11 +5,11 @@
 //! preemption bound. A deadlock, a wait without end, a data race on a byte of the ring and a broken
 //! assertion all fail it. `verification/README.md` says what is not checked.
 
+mod async_waiters;
 mod buffer;
 mod commit;
 mod cut;
-mod guests;
-mod handover;
+mod leadership;
 mod room;
 mod store;
 

@@ -18,7 +18,7 @@ pub(crate) use real::*;
 pub use process::ProcessMark;
 
 pub(crate) use crossbeam_utils::CachePadded;
-pub(crate) use wait_word::{LANES, WaitWord};
+pub(crate) use wait_word::WaitWord;
 
 /// Waits a little longer each time: first by giving up the core, then by sleeping.
 ///

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::ops::{Add, Deref, Sub};
-use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use loom::sync::atomic::Ordering;
@@ -67,6 +66,11 @@ macro_rules! atomic {
             pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.loads.conflict();
                 self.inner.fetch_add(value, order)
+            }
+
+            pub(crate) fn fetch_min(&self, value: $value, order: Ordering) -> $value {
+                self.loads.conflict();
+                self.inner.fetch_min(value, order)
             }
 
             pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
@@ -213,52 +217,32 @@ impl<T> OnceLock<T> {
     }
 }
 
-const EMPTY: u32 = 0;
-const TOKEN: u32 = 1;
-const PARKED: u32 = 2;
-
-/// std's park token on top of loom's.
-///
-/// loom forgets a token that its thread gets while it takes a lock, and wakes a thread that
-/// waits for one. So the thread is unparked only where it has said that it parks.
+/// loom's condition variable. Time stands still, so a deadline that has not passed never comes.
 #[derive(Debug)]
-struct ParkState {
-    token: loom::sync::atomic::AtomicU32,
-    thread: loom::thread::Thread,
-}
+pub(crate) struct Condvar(loom::sync::Condvar);
 
-loom::thread_local! {
-    static PARK_STATE: Arc<ParkState> = Arc::new(ParkState {
-        token: loom::sync::atomic::AtomicU32::new(EMPTY),
-        thread: loom::thread::current(),
-    });
-}
-
-#[derive(Debug)]
-pub(crate) struct Parker(Arc<ParkState>);
-
-impl Parker {
-    pub(crate) fn current() -> Parker {
-        Parker(PARK_STATE.with(Arc::clone))
-    }
-
-    pub(crate) fn unpark(&self) {
-        // Release: std's `unpark` happens before the return of the `park` that takes the token.
-        if self.0.token.swap(TOKEN, Ordering::Release) == PARKED {
-            self.0.thread.unpark();
-        }
+impl Default for Condvar {
+    fn default() -> Condvar {
+        Condvar(loom::sync::Condvar::new())
     }
 }
 
-pub(crate) fn park() {
-    let state = PARK_STATE.with(Arc::clone);
-    // Acquire: pairs with the Release in `unpark`.
-    let parks = state.token.compare_exchange(EMPTY, PARKED, Ordering::Acquire, Ordering::Acquire);
-    if parks.is_ok() {
-        loom::thread::park();
+impl Condvar {
+    pub(crate) fn wait<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        _deadline: Option<Instant>,
+    ) -> MutexGuard<'a, T> {
+        self.0.wait(guard).expect("no model goes on after a panic")
     }
-    // Acquire: as above.
-    state.token.swap(EMPTY, Ordering::Acquire);
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
 }
 
 /// Time that stands still: a deadline has passed from the start, or never comes.
@@ -295,11 +279,6 @@ impl Sub for Instant {
     }
 }
 
-/// A timed wait gives the core up and returns early, as it may.
-pub(crate) fn park_until(_deadline: Instant) {
-    loom::thread::yield_now();
-}
-
 pub(crate) fn yield_now() {
     loom::thread::yield_now();
 }
@@ -331,13 +310,3 @@ pub(crate) fn cores() -> usize {
 pub(crate) fn in_parallel<T>(workers: usize, body: impl Fn(usize) -> T) -> Vec<T> {
     (0..workers).map(body).collect()
 }
-
-/// A model's thread keeps nothing: loom's objects live for one execution.
-macro_rules! per_thread {
-    ($name:ident: $type:ty = $make:expr) => {
-        fn $name() -> std::sync::Arc<$type> {
-            std::sync::Arc::new($make)
-        }
-    };
-}
-pub(crate) use per_thread;

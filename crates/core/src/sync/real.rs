@@ -4,7 +4,6 @@
 use std::cell::UnsafeCell;
 use std::io;
 use std::ops::Deref;
-use std::thread::Thread;
 use std::time::Duration;
 
 pub(crate) use std::sync::OnceLock;
@@ -61,6 +60,16 @@ macro_rules! atomic {
             #[inline]
             pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_add(value, order)
+            }
+
+            #[inline]
+            pub(crate) fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_sub(value, order)
+            }
+
+            #[inline]
+            pub(crate) fn fetch_min(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_min(value, order)
             }
 
             #[inline]
@@ -146,6 +155,37 @@ impl<T> Mutex<T> {
     }
 }
 
+/// parking_lot's condition variable.
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(parking_lot::Condvar);
+
+#[cfg_attr(
+    all(not(test), any(target_os = "linux", target_os = "android")),
+    expect(dead_code, reason = "futexes")
+)]
+impl Condvar {
+    /// Waits for a notification, or the deadline; may return early.
+    pub(crate) fn wait<'a, T>(
+        &self,
+        mut guard: parking_lot::MutexGuard<'a, T>,
+        deadline: Option<Instant>,
+    ) -> parking_lot::MutexGuard<'a, T> {
+        match deadline {
+            None => self.0.wait(&mut guard),
+            Some(deadline) => drop(self.0.wait_until(&mut guard, deadline)),
+        }
+        guard
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
 /// parking_lot's reader-writer lock.
 #[derive(Debug)]
 pub(crate) struct RwLock<T>(parking_lot::RwLock<T>);
@@ -175,31 +215,6 @@ impl SharedBytes {
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         UnsafeCell::raw_get(self.0.as_ptr())
     }
-}
-
-/// Parks its thread until somebody unparks it.
-#[derive(Debug)]
-pub(crate) struct Parker(Thread);
-
-impl Parker {
-    pub(crate) fn current() -> Parker {
-        Parker(std::thread::current())
-    }
-
-    /// Wakes the thread, or lets its next `park` return at once.
-    pub(crate) fn unpark(&self) {
-        self.0.unpark();
-    }
-}
-
-/// Parks the current thread; may return early, so the caller re-checks its condition.
-pub(crate) fn park() {
-    std::thread::park();
-}
-
-/// Parks the current thread until `deadline` at the latest; may return early.
-pub(crate) fn park_until(deadline: Instant) {
-    std::thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 
 pub(crate) fn yield_now() {
@@ -256,20 +271,3 @@ pub(crate) fn in_parallel<T: Send>(workers: usize, body: impl Fn(usize) -> T + S
         results
     })
 }
-
-/// A value of `T` that this thread keeps for its next call, made by `make` the first time.
-///
-/// Waiting needs one shared node per thread; making one per wait would allocate.
-macro_rules! per_thread {
-    ($name:ident: $type:ty = $make:expr) => {
-        fn $name() -> std::sync::Arc<$type> {
-            std::thread_local! {
-                static KEPT: std::sync::Arc<$type> = std::sync::Arc::new($make);
-            }
-            KEPT.try_with(std::sync::Arc::clone)
-                // The thread is ending and its kept value is gone: one for this call alone.
-                .unwrap_or_else(|_| std::sync::Arc::new($make))
-        }
-    };
-}
-pub(crate) use per_thread;

@@ -287,7 +287,7 @@ impl Wal {
     fn hand_piece_over(&self) -> Result<()> {
         let log = &self.handle.log;
         let has_flusher = self.handle.writes_behind && self.ensure_flusher().is_ok();
-        if has_flusher && log.flusher.write_soon() {
+        if has_flusher && log.write_soon() {
             return Ok(());
         }
         match log.try_write_filled() {
@@ -331,8 +331,7 @@ impl Commit {
                 return Ok(());
             }
             if needed > Lsn::LIMIT {
-                let text = "the log has used up all of its LSNs";
-                return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(needed));
+                return Err(no_lsn_left(needed));
             }
             if when_full == WhenFull::Refuse {
                 return self.try_make_room(bytes);
@@ -435,12 +434,20 @@ impl Commit {
             if let Some(granted) = claim.granted(bytes, self.buffer.limit()) {
                 return Ok(granted);
             }
+            if claim.end(bytes) > Lsn::LIMIT {
+                // Others reserved after this thread had looked. Its range can never be filled.
+                return Err(self.poison(no_lsn_left(claim.end(bytes))));
+            }
             match self.write_for_room(&mut backoff) {
                 Err(error) if error.is_shortage() => backoff.wait(),
                 other => other?,
             }
         }
     }
+}
+
+fn no_lsn_left(at: Lsn) -> Error {
+    Error::new(ErrorKind::OutOfRange, "the log has used up all of its LSNs").at_lsn(at)
 }
 
 fn write_head(reserved: &mut Reserved<'_>, head: [u64; HEADER_BYTES / 8]) {

@@ -29,7 +29,6 @@ use super::ends::below_head;
 use super::epochs::cut_off;
 use super::{Handle, LastSave, Wal};
 use crate::buffer::Stop;
-use crate::commit::PoisonOnPanic;
 use crate::frame::{EpochSeed, Header, Kind};
 use crate::reader::EpochSpan;
 use crate::recovery::no_lsn_left;
@@ -124,10 +123,7 @@ impl Handle {
             return log.wait(cut, None).map(drop);
         }
         let end = log.fix_end(Stop::Paused)?;
-        let guard = PoisonOnPanic::new(log);
-        let result = self.switch(lsn, cut, end);
-        guard.disarm();
-        match result {
+        match log.poison_on_panic(|| self.switch(lsn, cut, end)) {
             Ok(base) => {
                 self.discard(cut, base);
                 Ok(())

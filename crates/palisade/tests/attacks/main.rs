@@ -1,4 +1,4 @@
-//! The attacks that docs/durability.md lists: each test is named there with the defence that it
+//! The attacks that verification/faults.md lists: each test is named there with the defence that it
 //! attacks and with the patch of verification/defences that removes the defence and makes the
 //! test fail.
 //!

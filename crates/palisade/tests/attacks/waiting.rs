@@ -128,7 +128,7 @@ fn a_future_polled_once_behind_a_leader_becomes_durable_after_it() {
 
 /// Attacks: a waiter that times out in the moment in which it is made leader passes it on.
 #[test]
-fn leadership_handed_to_a_waiter_that_times_out_goes_on() {
+fn leadership_is_free_after_a_leader_that_times_out() {
     guarded(|| {
         let (wal, store) = log_and_store();
         for round in 0..200 {

@@ -136,6 +136,37 @@ fn a_waker_whose_drop_comes_back_to_the_log_blocks_nobody() {
 }
 
 #[test]
+fn one_future_too_many_is_refused_and_disturbs_no_other_waiter() {
+    guarded(|| {
+        let store = FaultyStore::new(1 << 16);
+        let options = Options::new().buffer_bytes(1 << 14).max_waiters(2);
+        let wal = Wal::with_store(store.clone(), options).unwrap();
+        store.set(Op::Sync, Fault::Hold);
+        thread::scope(|scope| {
+            let wal = &wal;
+            scope.spawn(|| wal.commit(b"leader").unwrap());
+            until(|| store.is_holding(Op::Sync));
+            let mut waiting = [wal.append(b"first").unwrap(), wal.append(b"second").unwrap()];
+            for ticket in &mut waiting {
+                assert!(poll(ticket, Waker::noop()).is_pending());
+            }
+            let mut one_too_many = wal.append(b"one too many").unwrap();
+            let Poll::Ready(Err(error)) = poll(&mut one_too_many, Waker::noop()) else {
+                panic!("a third future waits");
+            };
+            assert!(error.to_string().contains("raise max_waiters"), "{error}");
+            assert_eq!(wal.get(one_too_many.lsn()).unwrap().data(), b"one too many");
+            // Threads are not counted: each is a limit of its own.
+            scope.spawn(|| wal.commit(b"follower").unwrap());
+            until(|| wal.stats().waiters == 3);
+            store.set(Op::Sync, Fault::None);
+            assert_eq!(one_too_many.wait().unwrap(), one_too_many.lsn());
+            assert!(waiting.iter().all(|ticket| ticket.wait().is_ok()));
+        });
+    });
+}
+
+#[test]
 fn a_refused_callback_whose_drop_comes_back_to_the_log_blocks_nobody() {
     guarded(|| {
         let store = FaultyStore::new(1 << 16);
@@ -273,7 +304,7 @@ impl Wake for Slow {
 }
 
 #[test]
-fn callbacks_run_in_lsn_order_though_a_leader_is_kept_by_a_waker() {
+fn a_waker_that_takes_long_keeps_no_thread_and_callbacks_keep_their_order() {
     guarded(|| {
         let (wal, store) = log_and_store();
         let mut slow = wal.append(b"slow waker").unwrap();
@@ -294,14 +325,76 @@ fn callbacks_run_in_lsn_order_though_a_leader_is_kept_by_a_waker() {
             wal.on_durable(first, note(1)).unwrap();
             store.set(Op::Sync, Fault::None);
             was_woken.recv().unwrap();
-            // The leader is in the waker; another thread leads the next sync and serves others.
+            // The flusher is in the waker. Threads need it for nothing.
+            leader.join().unwrap().unwrap();
             let second = wal.append(b"second callback").unwrap().lsn();
             wal.on_durable(second, note(2)).unwrap();
             wal.wait_durable(second).unwrap();
-            let earliest = order.recv().unwrap();
             let_go.send(()).unwrap();
-            leader.join().unwrap().unwrap();
-            assert_eq!([earliest, order.recv().unwrap()], [(1, true), (2, true)]);
+            assert_eq!([order.recv().unwrap(), order.recv().unwrap()], [(1, true), (2, true)]);
         });
+    });
+}
+
+#[test]
+fn a_callback_may_block_on_a_future_of_the_same_log() {
+    guarded(|| {
+        let wal = log_in_memory();
+        let first = wal.append(b"first").unwrap().lsn();
+        let second = wal.append(b"second").unwrap().detach();
+        let (ran, order) = channel();
+        let log = wal.clone();
+        wal.on_durable(first, move |_| {
+            let third = log.append(b"third").unwrap();
+            let awaited = [block_on(second), block_on(third)];
+            ran.send(awaited.map(|lsn| lsn.is_ok())).unwrap();
+        })
+        .unwrap();
+        assert_eq!(order.recv().unwrap(), [true, true]);
+    });
+}
+
+#[test]
+fn a_callback_beside_a_close_runs_on_the_callback_thread_or_is_refused() {
+    guarded(|| {
+        for _ in 0..100 {
+            let wal = log_in_memory();
+            let lsn = wal.append(b"record").unwrap().lsn();
+            let (ran, names) = channel();
+            thread::scope(|scope| {
+                let closer = wal.clone();
+                scope.spawn(move || closer.close().unwrap());
+                let note = move |_| {
+                    ran.send(thread::current().name().map(str::to_owned)).unwrap();
+                };
+                match wal.on_durable(lsn, note) {
+                    Ok(()) => {
+                        assert_eq!(names.recv().unwrap().as_deref(), Some("palisade-callbacks"));
+                    }
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Closed),
+                }
+            });
+        }
+    });
+}
+
+/// A panic payload whose drop panics.
+struct Nasty;
+
+impl Drop for Nasty {
+    fn drop(&mut self) {
+        panic!("the payload's drop panics");
+    }
+}
+
+#[test]
+fn a_panic_whose_payload_panics_when_dropped_ends_no_thread_of_the_log() {
+    guarded(|| {
+        let wal = log_in_memory();
+        let lsn = wal.append(b"record").unwrap().lsn();
+        wal.on_durable(lsn, |_| std::panic::panic_any(Nasty)).unwrap();
+        let (ran, was_run) = channel();
+        wal.on_durable(lsn, move |result| ran.send(result.is_ok()).unwrap()).unwrap();
+        assert!(was_run.recv().unwrap(), "the next callback runs");
     });
 }

@@ -217,10 +217,30 @@ fn a_close_without_space_ends_uncleanly_and_loses_nothing() {
         store.set(Op::Write, Fault::Full);
         assert!(is_full(&fill_up(&wal, &mut expected)));
         assert!(is_full(&wal.close().unwrap_err()));
+        drop(wal);
         store.set(Op::Write, Fault::None);
         let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
         assert!(!wal.recovery_report().clean);
         assert_eq!(contents(&wal).unwrap(), expected, "the buffer kept the rest");
+    });
+}
+
+#[test]
+fn a_close_that_found_no_space_can_be_repeated() {
+    guarded(|| {
+        for op in [Op::Write, Op::SaveState] {
+            let (store, wal, expected) = nearly_full_segment();
+            store.set(op, Fault::Full);
+            assert!(is_full(&wal.close().unwrap_err()), "{op:?}");
+            assert_eq!(wal.append(b"late").unwrap_err().kind(), ErrorKind::Closed);
+            store.set(op, Fault::None);
+            wal.close().unwrap();
+            assert_eq!(wal.close().unwrap_err().kind(), ErrorKind::Closed, "{op:?}");
+            drop(wal);
+            let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
+            assert!(wal.recovery_report().clean, "{op:?}");
+            assert_eq!(contents(&wal).unwrap(), expected, "{op:?}");
+        }
     });
 }
 

@@ -76,3 +76,31 @@ fn a_cut_does_not_wait_for_ever_for_a_store_that_always_has_something_prepared()
         assert_eq!(contents(&wal).unwrap(), [(kept, b"kept".to_vec())]);
     });
 }
+
+#[test]
+fn appends_of_several_threads_at_the_last_lsn_all_end_with_an_error() {
+    guarded(|| {
+        for _ in 0..3000 {
+            let start = std::sync::Barrier::new(4);
+            let wal = Wal::with_store(near_the_limit(1), options()).unwrap();
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        start.wait();
+                        let error = loop {
+                            if let Err(error) = wal.append(&[1; 200]) {
+                                break error;
+                            }
+                        };
+                        let kind = error.kind();
+                        assert!(
+                            matches!(kind, ErrorKind::OutOfRange | ErrorKind::Poisoned),
+                            "{error}"
+                        );
+                        assert!(error.to_string().contains("used up"), "{error}");
+                    });
+                }
+            });
+        }
+    });
+}

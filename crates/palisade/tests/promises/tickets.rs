@@ -21,8 +21,8 @@ fn a_wait_of_no_time_returns_and_leaves_the_others_served() {
     guarded(|| {
         let (wal, store) = log_and_store();
         let alone = wal.append(b"alone").unwrap();
-        // It may lead a sync or give up at once; what it says has to be true.
-        assert_eq!(alone.wait_timeout(Duration::ZERO).unwrap(), alone.is_durable());
+        // Nobody leads, so it leads itself: a thread that only polls comes to its end.
+        assert!(alone.wait_timeout(Duration::ZERO).unwrap());
         store.set(Op::Sync, Fault::Hold);
         thread::scope(|scope| {
             let (wal, store) = (&wal, &store);
@@ -127,33 +127,6 @@ fn a_full_buffer_behind_a_hole_waits_for_its_owner_alone() {
         });
         wal.sync().unwrap();
         assert_eq!(wal.durable_lsn(), wal.reserved_lsn());
-    });
-}
-
-#[test]
-fn one_waiter_too_many_is_refused_and_disturbs_no_other() {
-    guarded(|| {
-        let store = FaultyStore::new(1 << 16);
-        let options = Options::new().buffer_bytes(1 << 14).max_waiters(2);
-        let wal = Wal::with_store(store.clone(), options).unwrap();
-        store.set(Op::Sync, Fault::Hold);
-        thread::scope(|scope| {
-            let wal = &wal;
-            scope.spawn(|| wal.commit(b"leader").unwrap());
-            until(|| store.is_holding(Op::Sync));
-            for _ in 0..2 {
-                scope.spawn(|| wal.commit(b"follower").unwrap());
-            }
-            until(|| wal.stats().waiters == 2);
-            let error = wal.commit(b"one too many").unwrap_err();
-            assert!(error.to_string().contains("raise max_waiters"), "{error}");
-            let appended = error.appended_lsn().expect("only the wait is refused");
-            let again = format!("appended at LSN {appended}: do not append it again");
-            assert!(error.to_string().contains(&again), "{error}");
-            assert_eq!(wal.get(appended).unwrap().data(), b"one too many");
-            store.set(Op::Sync, Fault::None);
-        });
-        wal.sync().unwrap();
     });
 }
 

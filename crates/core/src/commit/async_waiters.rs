@@ -1,0 +1,178 @@
+//! Futures and callbacks that wait for an LSN: a map under a lock, ordered by LSN.
+//!
+//! Only the flusher takes due waiters out, so callbacks come in LSN order. The lock is held for a
+//! few instructions, never over a system call, a wake-up or foreign code: wakers are cloned, woken
+//! and dropped outside of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::Commit;
+use crate::sync::Mutex;
+use crate::{Error, ErrorKind, Lsn, Result};
+
+/// Runs when an LSN is durable, or when it is known that it will not be.
+pub(crate) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// Names a registration: the target, and a number that no other registration has.
+pub(crate) type Key = (Lsn, u64);
+
+pub(super) enum AsyncWaiter {
+    Task(Waker),
+    Callback(Callback),
+}
+
+impl fmt::Debug for AsyncWaiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AsyncWaiter::Task(_) => "Task",
+            AsyncWaiter::Callback(_) => "Callback",
+        })
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct AsyncWaiters {
+    state: Mutex<State>,
+    max: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: BTreeMap<Key, AsyncWaiter>,
+    registered: u64,
+    // For the futures whose registration is gone although their target is not durable.
+    last_error: Option<Error>,
+    // The flusher has ended: nobody would take a waiter out any more.
+    is_closed: bool,
+}
+
+impl AsyncWaiters {
+    pub(super) fn new(max: usize) -> AsyncWaiters {
+        AsyncWaiters { state: Mutex::default(), max }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.state.lock().waiting.len() as u64
+    }
+
+    /// Moves the waiters whose target is at or below `durable` into `due`, in LSN order. Returns
+    /// the lowest target that is left.
+    pub(super) fn take_due(&self, durable: Lsn, due: &mut Vec<AsyncWaiter>) -> Option<Lsn> {
+        let mut state = self.state.lock();
+        while let Some(entry) = state.waiting.first_entry() {
+            if entry.key().0 > durable {
+                return Some(entry.key().0);
+            }
+            due.push(entry.remove());
+        }
+        None
+    }
+
+    /// Moves all waiters into `due`. The futures among them find `error` when they are polled.
+    pub(super) fn take_failed(&self, error: &Error, due: &mut Vec<AsyncWaiter>) {
+        let mut state = self.state.lock();
+        if !state.waiting.is_empty() {
+            state.last_error = Some(error.clone());
+            due.extend(std::mem::take(&mut state.waiting).into_values());
+        }
+    }
+
+    /// Refuses registrations from now on.
+    pub(super) fn close(&self) {
+        self.state.lock().is_closed = true;
+    }
+
+    /// Refuses a registration if the flusher has ended, or too many wait.
+    fn check_room(&self, state: &State) -> Result<()> {
+        if state.is_closed {
+            return Err(Error::bare(ErrorKind::Closed));
+        }
+        if state.waiting.len() >= self.max {
+            let message = format!("{} futures and callbacks wait already", self.max);
+            let refused = Error::new(ErrorKind::InvalidArgument, message);
+            return Err(refused.with_advice("raise max_waiters, or wait again later"));
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn register(&mut self, target: Lsn, waiter: AsyncWaiter) -> Key {
+        self.registered += 1;
+        let key = (target, self.registered);
+        self.waiting.insert(key, waiter);
+        key
+    }
+}
+
+impl Commit {
+    /// Polls a future that waits for `target`. `key` is its registration, if it has one.
+    ///
+    /// Never blocks on the store: the flusher, which the caller has started, leads.
+    pub(crate) fn poll_wait(
+        &self,
+        target: Lsn,
+        key: &mut Option<Key>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<()>> {
+        self.check_process()?;
+        // A waker's clone and drop are foreign code, which may call the log: what this poll drops
+        // is declared before the guard, so it is dropped after it.
+        let mut waker = context.waker().clone();
+        let _dropped;
+        let mut state = self.async_waiters.state.lock();
+        if self.durable.read() >= target {
+            _dropped = key.take().and_then(|key| state.waiting.remove(&key));
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(known) = *key {
+            if let Some(AsyncWaiter::Task(registered)) = state.waiting.get_mut(&known) {
+                std::mem::swap(registered, &mut waker);
+                return Poll::Pending;
+            }
+            *key = None;
+            let error = state.last_error.clone();
+            return Poll::Ready(Err(error.unwrap_or(Error::bare(ErrorKind::Closed))));
+        }
+        self.check()?;
+        self.async_waiters.check_room(&state)?;
+        *key = Some(state.register(target, AsyncWaiter::Task(waker)));
+        drop(state);
+        self.gathering.note_arrival();
+        self.flusher.ask_to_serve();
+        Poll::Pending
+    }
+
+    /// Gives up the wait of a future.
+    pub(crate) fn cancel_wait(&self, key: Key) {
+        if !self.buffer.is_own() {
+            return;
+        }
+        let cancelled = self.async_waiters.state.lock().waiting.remove(&key);
+        // A waker's drop is foreign code: outside of the lock.
+        drop(cancelled);
+    }
+
+    /// Registers `callback` for `target`. It runs on the callback thread, soon if the target is
+    /// durable already. If this fails, it never runs.
+    pub(crate) fn register_callback(
+        self: &Arc<Self>,
+        target: Lsn,
+        callback: Callback,
+    ) -> Result<()> {
+        self.check()?;
+        self.start_callback_thread()?;
+        {
+            // A callback that is refused is dropped with the caller's frame, outside of the lock.
+            let mut state = self.async_waiters.state.lock();
+            self.async_waiters.check_room(&state)?;
+            state.register(target, AsyncWaiter::Callback(callback));
+        }
+        self.gathering.note_arrival();
+        self.flusher.ask_to_serve();
+        Ok(())
+    }
+}

@@ -1,0 +1,261 @@
+//! The flusher: a background thread that leads for async waiters, serves them, keeps the interval
+//! policy, and writes complete pieces behind the appenders.
+//!
+//! The first future, callback or complete piece starts it, or the open under `Interval`. It ends
+//! with the last handle. Threads never need it: an appender without room writes itself, and a
+//! thread that waits leads itself.
+//!
+//! # Protocol
+//! (1) Read the word of its wait group. (2) Take all requests. (3) Do what they ask for, and serve
+//! the async waiters whose target is durable. (4) If async waiters are left, or the interval is
+//! over: register the target as a thread does; lead if leadership is free. (5) If it has not led,
+//! sleep unless the word has changed since 1. Begin again.
+//!
+//! # Ordering pairs
+//! - P6: requests are bits that are set and taken with Relaxed. If a bit was set already, the flusher
+//!   has not come to 2 yet, and locks the async waiters after the thread that registered one. If it
+//!   was not, the asking thread changes the word of the wait group, so 2 follows (P10).
+//!
+//! # Checked by
+//! `the_flusher_leads_where_no_thread_does`, `a_waker_is_woken_or_sees_completion`,
+//! `poison_reaches_a_future`, `a_callback_runs_once`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::async_waiters::AsyncWaiter;
+use super::background::BackgroundThread;
+use super::wait_group::WaitGroup;
+use super::{Commit, is_over};
+use crate::sync::{AtomicU32, Instant, Ordering};
+use crate::{Error, ErrorKind, Lsn, Result};
+
+/// How long the flusher leads before it looks at its requests again.
+const LEAD_SLICE: Duration = Duration::from_millis(20);
+/// The shortest interval between two syncs of the interval policy.
+pub(crate) const MIN_INTERVAL: Duration = Duration::from_micros(100);
+/// How long after a failed attempt the interval policy tries again, at most.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// Async waiters have come.
+const SERVE: u32 = 1;
+/// A piece is complete.
+const WRITE: u32 = 2;
+/// The last handle is gone, or the log is closed.
+const STOP: u32 = 4;
+
+#[derive(Debug)]
+pub(super) struct Flusher {
+    requests: AtomicU32,
+    group: WaitGroup,
+    thread: BackgroundThread,
+}
+
+impl Flusher {
+    pub(super) fn new() -> Flusher {
+        let thread = BackgroundThread::new("palisade-flusher");
+        Flusher { requests: AtomicU32::new(0), group: WaitGroup::new(), thread }
+    }
+
+    pub(super) fn group(&self) -> &WaitGroup {
+        &self.group
+    }
+
+    pub(super) fn ask_to_serve(&self) {
+        self.ask(SERVE);
+    }
+
+    /// Sets a request; false if it was set already.
+    fn ask(&self, request: u32) -> bool {
+        // Relaxed: what was registered lies under the lock of the async waiters [P6].
+        let is_new = self.requests.fetch_or(request, Ordering::Relaxed) & request == 0;
+        if is_new {
+            self.group.wake_all();
+        }
+        is_new
+    }
+
+    fn take_requests(&self) -> u32 {
+        // Relaxed: as in `ask`.
+        self.requests.swap(0, Ordering::Relaxed)
+    }
+}
+
+/// When the interval policy syncs next.
+struct Timer {
+    interval: Duration,
+    next: Instant,
+}
+
+impl Timer {
+    fn new(interval: Duration) -> Timer {
+        let interval = interval.max(MIN_INTERVAL);
+        Timer { interval, next: Instant::now() + interval }
+    }
+
+    fn restart(&mut self, has_synced: bool) {
+        let wait = if has_synced { self.interval } else { self.interval.min(RETRY) };
+        self.next = Instant::now() + wait;
+    }
+}
+
+impl Commit {
+    /// Starts the flusher if it does not run.
+    pub(crate) fn start_flusher(self: &Arc<Self>, interval: Option<Duration>) -> Result<()> {
+        self.check_process()?;
+        self.flusher.thread.start(|| {
+            let log = Arc::clone(self);
+            move || log.flush(interval)
+        })
+    }
+
+    /// Asks the flusher to hand what is filled to the store; false if it has not come to the last
+    /// such request yet.
+    #[must_use]
+    pub(crate) fn write_soon(&self) -> bool {
+        self.flusher.ask(WRITE)
+    }
+
+    /// Ends the flusher and the callback thread, after the callbacks that are due have run. Waits
+    /// for both, unless one of them is the caller.
+    pub(crate) fn stop_background_threads(&self) {
+        self.flusher.ask(STOP);
+        self.flusher.thread.join();
+        // Without a flusher nobody has done this.
+        self.async_waiters.close();
+        self.fail_async_waiters(&Error::bare(ErrorKind::Closed), &mut Vec::new());
+        self.stop_callback_thread();
+    }
+
+    fn flush(&self, interval: Option<Duration>) {
+        let mut timer = interval.map(Timer::new);
+        let mut due = Vec::new();
+        // A callback that forks leaves this thread in the child, too.
+        while self.check_process().is_ok() {
+            let seen = self.flusher.group.look();
+            let requests = self.flusher.take_requests();
+            if requests & WRITE != 0 {
+                // A failure has poisoned the log or, on a full disk, shows to the threads that
+                // need the room.
+                let _ = survive(|| drop(self.write_filled()));
+            }
+            let first = self.serve(&mut due);
+            let must_stop = requests & STOP != 0;
+            let is_due = timer.as_ref().is_some_and(|timer| is_over(Some(timer.next)));
+            let mut has_led = false;
+            if is_due && self.is_all_durable() {
+                timer.iter_mut().for_each(|timer| timer.restart(true));
+                has_led = true;
+            } else if let Some(target) = first.or_else(|| is_due.then(|| self.buffer.reserved())) {
+                has_led = self.lead_as_flusher(target, &mut due, &mut timer);
+            }
+            if must_stop {
+                self.serve(&mut due);
+                self.async_waiters.close();
+                self.fail_async_waiters(&Error::bare(ErrorKind::Closed), &mut due);
+                return;
+            }
+            if !has_led {
+                // With a target registered, a leader that leaves wakes this thread.
+                let deadline = timer.as_ref().filter(|_| !is_due).map(|timer| timer.next);
+                self.flusher.group.sleep(seen, deadline);
+            }
+        }
+    }
+
+    fn is_all_durable(&self) -> bool {
+        self.durable.read() >= self.buffer.reserved()
+    }
+
+    /// Registers the target and leads if leadership is free. Returns whether there may be more to
+    /// do at once.
+    fn lead_as_flusher(
+        &self,
+        target: Lsn,
+        due: &mut Vec<AsyncWaiter>,
+        timer: &mut Option<Timer>,
+    ) -> bool {
+        self.flusher.group.register(target);
+        if self.check().is_err() {
+            // `serve` has told the async waiters, or will after the wake-up that follows poison.
+            *timer = None;
+            return false;
+        }
+        if self.durable.read() >= target {
+            return true;
+        }
+        if !self.leadership.try_take() {
+            return false;
+        }
+        let led = survive(|| self.lead(target, Some(Instant::now() + LEAD_SLICE)));
+        if let Some(Err(error)) = &led {
+            self.fail_async_waiters(error, due);
+        }
+        timer.iter_mut().for_each(|timer| timer.restart(matches!(led, Some(Ok(true)))));
+        true
+    }
+
+    /// Wakes the async waiters whose target is durable, or all if the log is poisoned. Returns the
+    /// lowest target that is left.
+    fn serve(&self, due: &mut Vec<AsyncWaiter>) -> Option<Lsn> {
+        let first = self.async_waiters.take_due(self.durable.read(), due);
+        self.finish(due, &Ok(()));
+        match self.check() {
+            Ok(()) => first,
+            Err(error) => {
+                self.fail_async_waiters(&error, due);
+                None
+            }
+        }
+    }
+
+    fn fail_async_waiters(&self, error: &Error, due: &mut Vec<AsyncWaiter>) {
+        self.async_waiters.take_failed(error, due);
+        self.finish(due, &Err(error.clone()));
+    }
+
+    /// Wakes tasks here, and gives callbacks to their thread.
+    fn finish(&self, due: &mut Vec<AsyncWaiter>, result: &Result<()>) {
+        for waiter in due.drain(..) {
+            match waiter {
+                AsyncWaiter::Task(waker) => drop(survive(|| waker.wake())),
+                AsyncWaiter::Callback(callback) => self.run_soon(callback, result.clone()),
+            }
+        }
+    }
+}
+
+/// Runs foreign code, whose panic must not end the thread that others need. The panic hook has
+/// reported it. Returns `None` after a panic.
+pub(super) fn survive<R>(run: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => Some(result),
+        Err(payload) => {
+            // Its drop may panic, too.
+            std::mem::forget(payload);
+            None
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_failed_attempt_of_the_interval_policy_is_repeated_soon() {
+        let mut timer = Timer::new(HOUR);
+        timer.restart(false);
+        assert!(timer.next <= Instant::now() + RETRY);
+        timer.restart(true);
+        assert!(timer.next > Instant::now() + HOUR / 2);
+    }
+
+    #[test]
+    fn an_interval_has_a_least_length() {
+        assert_eq!(Timer::new(Duration::from_nanos(1)).interval, MIN_INTERVAL);
+    }
+}

@@ -1,0 +1,173 @@
+//! Models of wakers and callbacks, and of the flusher thread that leads for them.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use loom::thread;
+
+use super::store::{Fault, ModelStore};
+use super::{Bound, LARGE_FRAME, Log, Shape, check, large};
+use crate::sync::{AtomicU32, Ordering, WaitWord};
+use crate::{ErrorKind, Lsn, Result, Ticket};
+
+/// A waker that counts, and wakes the thread that waits for it.
+struct Bell {
+    rings: AtomicU32,
+    word: WaitWord,
+}
+
+impl Bell {
+    fn new() -> Arc<Bell> {
+        Arc::new(Bell { rings: AtomicU32::new(0), word: WaitWord::default() })
+    }
+
+    fn wait_for_more_than(&self, heard: u32) {
+        loop {
+            let seen = self.word.look();
+            // Relaxed: as in `wake`.
+            if self.rings.load(Ordering::Relaxed) > heard {
+                return;
+            }
+            self.word.sleep(seen, None);
+        }
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // Relaxed: an executor owes the log no order; what a poll finds is the log's part.
+        self.rings.fetch_add(1, Ordering::Relaxed);
+        self.word.wake_all();
+    }
+}
+
+/// Polls `ticket` when it is woken and at no other time.
+fn block_on(ticket: Ticket<'_>) -> Result<Lsn> {
+    let bell = Bell::new();
+    let waker = Waker::from(Arc::clone(&bell));
+    let mut ticket = pin!(ticket);
+    let mut heard = 0;
+    loop {
+        if let Poll::Ready(result) = ticket.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return result;
+        }
+        bell.wait_for_more_than(heard);
+        heard += 1;
+    }
+}
+
+#[test]
+fn a_waker_is_woken_or_sees_completion() {
+    check("a_waker_is_woken_or_sees_completion", Bound::At(2), || {
+        let log = Log::roomy();
+        let leader = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(1).unwrap())
+        };
+        let lsn = block_on(log.wal.append(&large(2)).unwrap()).unwrap();
+        log.store.assert_synced(lsn, 2);
+        leader.join().unwrap();
+    });
+}
+
+#[test]
+fn the_flusher_leads_where_no_thread_does() {
+    check("the_flusher_leads_where_no_thread_does", Bound::At(5), || {
+        let log = Log::roomy();
+        let lsn = block_on(log.wal.append(&large(1)).unwrap()).unwrap();
+        log.store.assert_synced(lsn, 1);
+    });
+}
+
+#[test]
+fn a_leader_that_leaves_wakes_the_flusher() {
+    check("a_leader_that_leaves_wakes_the_flusher", Bound::At(3), || {
+        let log = Log::roomy();
+        let ticket = log.wal.append(&large(1)).unwrap();
+        let leader = {
+            let log = log.clone();
+            thread::spawn(move || log.wal.commit_state().with_leadership(|_| ()).unwrap())
+        };
+        let lsn = block_on(ticket).unwrap();
+        log.store.assert_synced(lsn, 1);
+        leader.join().unwrap();
+    });
+}
+
+#[test]
+fn poison_reaches_a_future() {
+    check("poison_reaches_a_future", Bound::At(2), || {
+        let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, Fault::Sync));
+        let ticket = log.wal.append(&large(2)).unwrap();
+        let leader = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(1).unwrap_err())
+        };
+        let error = block_on(ticket).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Poisoned);
+        assert_eq!(leader.join().unwrap().kind(), ErrorKind::Poisoned);
+    });
+}
+
+#[test]
+fn a_dropped_future_keeps_nobody_waiting() {
+    check("a_dropped_future_keeps_nobody_waiting", Bound::At(2), || {
+        let log = Log::roomy();
+        let waiter = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(1).unwrap())
+        };
+        {
+            let bell = Bell::new();
+            let waker = Waker::from(bell);
+            let mut ticket = pin!(log.wal.append(&large(2)).unwrap());
+            let _ = ticket.as_mut().poll(&mut Context::from_waker(&waker));
+        }
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_callback_runs_once() {
+    check("a_callback_runs_once", Bound::At(3), || {
+        let log = Log::roomy();
+        let lsn = log.append(1);
+        let bell = Bell::new();
+        let (ring, seen) = (Arc::clone(&bell), Arc::clone(&log.store));
+        log.wal
+            .on_durable(lsn, move |result| {
+                result.unwrap();
+                seen.assert_synced_to(Lsn::new(LARGE_FRAME));
+                ring.wake();
+            })
+            .unwrap();
+        bell.wait_for_more_than(0);
+        drop(log);
+        // Relaxed: as in `wake`; the flusher has ended with the last handle.
+        assert_eq!(bell.rings.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_close_waits_for_a_callback_that_calls_the_log() {
+    check("a_close_waits_for_a_callback_that_calls_the_log", Bound::At(2), || {
+        let log = Log::roomy();
+        let lsn = log.append(1);
+        let bell = Bell::new();
+        let (ring, again) = (Arc::clone(&bell), log.wal.clone());
+        log.wal
+            .on_durable(lsn, move |result| {
+                result.unwrap();
+                let second = Arc::clone(&ring);
+                match again.on_durable(lsn, move |_| second.wake()) {
+                    Ok(()) => {}
+                    // The close was faster.
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Closed),
+                }
+            })
+            .unwrap();
+        log.wal.close().unwrap();
+    });
+}

@@ -1,0 +1,43 @@
+//! Models of leadership that becomes free.
+
+use std::time::Duration;
+
+use loom::thread;
+
+use super::{Bound, LARGE_FRAME, Log, SMALL_FRAME, check, take};
+
+#[test]
+fn a_waiter_that_timed_out_leaves_leadership_free() {
+    check("a_waiter_that_timed_out_leaves_leadership_free", Bound::At(2), || {
+        let log = Log::roomy();
+        // The hole keeps the first round from serving those above it.
+        let below = log.append(1);
+        let hole = take(&log.wal.commit_state().buffer, SMALL_FRAME).expect("the log is open");
+        let middle = log.append(2);
+        let top = log.append(4);
+        let hasty = {
+            let log = log.clone();
+            // Its deadline has passed from the start: it registers at most, and may be woken as
+            // a candidate while it leaves.
+            thread::spawn(move || wait_in_passing(&log, middle.plus(LARGE_FRAME)))
+        };
+        let patient = {
+            let log = log.clone();
+            thread::spawn(move || {
+                log.wal.wait_durable(top).unwrap();
+                log.store.assert_synced(top, 4);
+            })
+        };
+        log.wal.wait_durable(below).unwrap();
+        hole.pad();
+        hasty.join().unwrap();
+        patient.join().unwrap();
+    });
+}
+
+fn wait_in_passing(log: &Log, end: crate::Lsn) {
+    let deadline = crate::sync::Instant::now().checked_add(Duration::ZERO);
+    if log.wal.commit_state().wait(end, deadline).unwrap() {
+        log.store.assert_synced_to(end);
+    }
+}
