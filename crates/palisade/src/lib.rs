@@ -25,8 +25,9 @@
 //! ```
 //!
 //! The methods of [`Wal`] are those of [`palisade_core::Wal`], which it derefs to; [`Options`]
-//! has the settings; [`inspect`] looks at a log without opening it. With the feature `sim` there is
-//! also `sim`: a simulated disk that loses power, for tests of what is built on the log.
+//! has the settings; [`inspect`] looks at a log without opening it; [`disk`] is the seam to the file
+//! systems below. With the feature `sim` there is also `sim`: a simulated disk that loses power, for
+//! tests of what is built on the log.
 
 pub mod inspect;
 mod options;
@@ -45,8 +46,8 @@ pub use palisade_core::{
 pub use palisade_store::sim;
 pub use palisade_store::{
     Archive, ArchiveReader, BufferKind, DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, FileOptions,
-    FileReader, FileStore, MIN_FILE_BYTES, MemStore, OnRelease, OpenMode, ReleasedSegment, Repair,
-    file_system,
+    FileReader, FileStore, IntoStore, MIN_FILE_BYTES, MemStore, OnRelease, OpenMode,
+    ReleasedSegment, Repair, disk, file_system,
 };
 pub use repair::repair;
 pub use wal::Wal;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use palisade_core::{RecoveryPolicy, Replay, SyncPolicy, Verify};
+use palisade_store::disk::{Disk, OsDisk};
 use palisade_store::{BufferKind, FileOptions, FileStore, OnRelease, OpenMode};
 
 use crate::{Error, ErrorKind, Lsn, RecoveryReport, Result, Wal};
@@ -254,7 +255,31 @@ impl Options {
     /// the policy wants that. `PermissionDenied`: the folder may not be written. `NoSpace`, `Io`:
     /// nothing is lost; open again when the cause is gone.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Wal> {
-        Wal::with_store(self.open_store(path.as_ref(), self.create)?, self.clone())
+        self.open_on(Arc::new(OsDisk), path)
+    }
+
+    /// As [`open`](Options::open), on another disk than that of the operating system: see
+    /// [`disk`](crate::disk). The path is one of that disk; a relative path begins at the process's
+    /// working directory.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// use palisade::{Options, disk::MemDisk};
+    /// use std::sync::Arc;
+    ///
+    /// let disk = MemDisk::new();
+    /// let wal = Options::new().open_on(Arc::new(disk.clone()), "/log")?;
+    /// let lsn = wal.commit(b"record")?;
+    /// drop(wal);
+    /// let wal = Options::new().open_on(Arc::new(disk), "/log")?;
+    /// assert_eq!(wal.get(lsn)?.data(), b"record");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`open`](Options::open).
+    pub fn open_on(&self, disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<Wal> {
+        Wal::with_store(self.open_store(disk, path.as_ref(), self.create)?, self.clone())
     }
 
     /// As [`open`](Options::open), handing every record from the one at `from` on, or from the
@@ -295,7 +320,7 @@ impl Options {
         from: Option<Lsn>,
         f: impl FnMut(Replay<'_>) -> std::result::Result<(), E>,
     ) -> std::result::Result<Wal, E> {
-        let store = self.open_store(path.as_ref(), self.create)?;
+        let store = self.open_store(Arc::new(OsDisk), path.as_ref(), self.create)?;
         Wal::with_store_replaying(store, self.clone(), from, f)
     }
 
@@ -307,11 +332,11 @@ impl Options {
     /// # Errors
     /// As [`open`](Options::open), as far as reading can tell.
     pub fn foresee(&self, path: impl AsRef<Path>) -> Result<RecoveryReport> {
-        let store = self.open_store(path.as_ref(), false)?;
+        let store = self.open_store(Arc::new(OsDisk), path.as_ref(), false)?;
         palisade_core::Wal::foresee(store, &self.log)
     }
 
-    fn open_store(&self, path: &Path, create: bool) -> Result<FileStore> {
+    fn open_store(&self, disk: Arc<dyn Disk>, path: &Path, create: bool) -> Result<FileStore> {
         self.log.validate()?;
         let mode = match (self.must_exist || !create, self.create_new) {
             (true, true) => {
@@ -325,7 +350,7 @@ impl Options {
         };
         let mut files = self.files.clone();
         files.mode = mode;
-        FileStore::open(path, &files)
+        FileStore::open_on(disk, path, &files)
     }
 
     pub(crate) fn log(&self) -> &palisade_core::Options {

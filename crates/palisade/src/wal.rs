@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::path::Path;
 
-use palisade_core::store::Store;
+use palisade_store::IntoStore;
 
 use crate::{Error, Lsn, Options, Replay, Result};
 
@@ -49,8 +49,8 @@ impl Wal {
     ///
     /// # Errors
     /// As [`palisade_core::Wal::with_store`].
-    pub fn with_store(store: impl Store, options: Options) -> Result<Wal> {
-        palisade_core::Wal::with_store(store, options.log()).map(Wal)
+    pub fn with_store(store: impl IntoStore, options: Options) -> Result<Wal> {
+        palisade_core::Wal::with_store(store.into_store()?, options.log()).map(Wal)
     }
 
     /// As [`with_store`](Wal::with_store), handing the records to `f` before anybody can append:
@@ -59,11 +59,12 @@ impl Wal {
     /// # Errors
     /// As [`palisade_core::Wal::with_store_replaying`].
     pub fn with_store_replaying<E: From<Error>>(
-        store: impl Store,
+        store: impl IntoStore,
         options: Options,
         from: Option<Lsn>,
         f: impl FnMut(Replay<'_>) -> std::result::Result<(), E>,
     ) -> std::result::Result<Wal, E> {
+        let store = store.into_store()?;
         palisade_core::Wal::with_store_replaying(store, options.log(), from, f).map(Wal)
     }
 

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Barrier;
 use std::thread;
 
-use palisade::store::{ReadStore, State, Store};
+use palisade::store::{ReadStore, State};
 use palisade::{MemStore, Options, Result, Verify, Wal};
 use palisade_core::frame::{EpochSeed, Header, Kind};
 use tempfile::TempDir;
@@ -135,7 +135,7 @@ fn a_length_that_lies_costs_no_memory_though_its_checksum_holds() {
     let seed = EpochSeed::new(uuid, epoch, epoch_salt);
     for (kind, len) in [(Kind::Data, u32::MAX), (Kind::Data, 500 << 20), (Kind::Batch, 1 << 29)] {
         let header = Header::new(kind, 0, len, 0).encode(seed, at);
-        store.write(at, &[IoSlice::new(&header)]).unwrap();
+        store.damage(at, &header).unwrap();
         let inspector = palisade_core::inspect::Inspector::new(store.clone());
         let bytes = largest_of(|| {
             let mut records = inspector.records(None).unwrap();
@@ -150,7 +150,7 @@ fn a_length_that_lies_costs_no_memory_though_its_checksum_holds() {
             let mut options = palisade_core::Options::new();
             (options.read_ahead_bytes, options.verify_threads) = (1 << 16, 1);
             options.verify = Verify::Full;
-            palisade_core::Wal::foresee(store.clone(), &options).unwrap();
+            palisade_core::Wal::foresee(store.open().unwrap(), &options).unwrap();
         });
         assert!(bytes <= 1 << 17, "a length of {len}: {bytes} bytes at once");
     }

@@ -27,8 +27,8 @@ use palisade_core::store::OldBuffer;
 use palisade_core::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Memory, Result, Uuid, crc32c_append};
 
 use crate::block::{BLOCK_BYTES, Block, Magic, Reader, Writer};
+use crate::disk::{Access, DiskFile, FolderIdentity, read_full, write_bytes};
 use crate::folder::Folder;
-use crate::fs::{Access, DiskFile, FolderIdentity, read_full, write_bytes};
 
 const MAGIC: Magic = *b"PALIRING";
 const MARKS_AT: usize = BLOCK_BYTES;

@@ -8,8 +8,8 @@ use palisade_core::MemoryKind;
 use tempfile::TempDir;
 
 use super::*;
-use crate::fs::Disk;
-use crate::fs_os::OsDisk;
+use crate::disk::Disk;
+use crate::disk::OsDisk;
 
 const HOME: FolderIdentity = FolderIdentity { device: 3, inode: 7, born: 11 };
 const HEADER: RingHeader = RingHeader {

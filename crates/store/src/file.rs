@@ -11,9 +11,9 @@ use palisade_core::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
 use parking_lot::Mutex;
 
 use crate::buffer_file::{self, BufferFile, BufferName, RingHeader};
+use crate::disk::OsDisk;
+use crate::disk::{Disk, DiskFile, FolderIdentity};
 use crate::folder::{Folder, LOCK};
-use crate::fs::{Disk, DiskFile, FolderIdentity};
-use crate::fs_os::OsDisk;
 use crate::meta::{BufferRef, MetaFile};
 use crate::open::{self, Opened};
 use crate::options::{BufferKind, FileOptions, MIN_FILE_BYTES};
@@ -55,7 +55,8 @@ use crate::segments::{Segments, Shape};
 pub struct FileStore {
     folder: Folder,
     uuid: Uuid,
-    lock: Box<dyn DiskFile>,
+    /// Until the store is closed.
+    lock: Mutex<Option<Box<dyn DiskFile>>>,
     meta: Mutex<MetaFile>,
     /// The folder for log buffers; none where there is no memory file system.
     memory: Option<Folder>,
@@ -89,11 +90,20 @@ impl FileStore {
     /// - `Locked`: the log is open already.
     /// - `PermissionDenied`, `NoSpace`, `NoFiles`, `Io`: what the operating system said.
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<FileStore> {
-        options.validate(MIN_FILE_BYTES)?;
         FileStore::open_on(Arc::new(OsDisk), path.as_ref(), options)
     }
 
-    pub(crate) fn open_on(
+    /// As [`open`](FileStore::open), on another disk.
+    ///
+    /// # Errors
+    /// As [`open`](FileStore::open).
+    pub fn open_on(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> Result<FileStore> {
+        options.validate(MIN_FILE_BYTES)?;
+        FileStore::open_on_any(disk, path, options)
+    }
+
+    /// As `open_on`, with segments of any size that a log can have.
+    pub(crate) fn open_on_any(
         disk: Arc<dyn Disk>,
         path: &Path,
         options: &FileOptions,
@@ -121,7 +131,7 @@ impl FileStore {
             begins_at: Mutex::new(None),
             folder,
             uuid,
-            lock,
+            lock: Mutex::new(Some(lock)),
             meta: Mutex::new(meta),
             preparer: Preparer::new(Arc::clone(&segments)),
             segments,
@@ -372,6 +382,10 @@ impl Store for FileStore {
         self.folder.disk().random().unwrap_or_else(|_| RandomState::new().hash_one(LOCK))
     }
 
+    fn writes_behind(&self) -> bool {
+        self.folder.disk().writes_behind()
+    }
+
     fn close(&self) {
         if !self.segments.is_own() {
             // To unlock the inherited descriptor would unlock the parent's log.
@@ -384,8 +398,10 @@ impl Store for FileStore {
             // A log that was closed needs none. One that stays takes memory until the next open.
             let _ = buffer.remove();
         }
-        // A forked child may have the descriptor, too: to close this one would not be enough.
-        let _ = self.lock.unlock();
+        if let Some(lock) = self.lock.lock().take() {
+            // A forked child may have the descriptor, too: to close this one would not be enough.
+            let _ = lock.unlock();
+        }
     }
 }
 

@@ -24,7 +24,7 @@ fn options(segment_bytes: u64) -> FileOptions {
 }
 
 fn open(disk: &TestDisk, path: &Path) -> FileStore {
-    FileStore::open_on(Arc::new(disk.clone()), path, &options(SEGMENT_BYTES)).unwrap()
+    FileStore::open_on_any(Arc::new(disk.clone()), path, &options(SEGMENT_BYTES)).unwrap()
 }
 
 fn epoch(number: u64, base: u64) -> Epoch {
@@ -59,7 +59,7 @@ fn has_spare(path: &Path) -> bool {
 /// A store whose first epoch runs, with a spare.
 fn open_with_a_spare(disk: &TestDisk, path: &Path, segment_bytes: u64) -> FileStore {
     let options = options(segment_bytes);
-    let store = FileStore::open_on(Arc::new(disk.clone()), path, &options).unwrap();
+    let store = FileStore::open_on_any(Arc::new(disk.clone()), path, &options).unwrap();
     begin(&store, 1, 0);
     wait_until("a spare is made", || has_spare(path));
     store
@@ -96,7 +96,7 @@ fn no_folder_is_made_where_its_name_cannot_be_synced() {
     let disk = TestDisk::new(true);
     disk.controls.forbid(temp.path());
     let path = temp.path().join("log");
-    let open = || FileStore::open_on(Arc::new(disk.clone()), &path, &options(SEGMENT_BYTES));
+    let open = || FileStore::open_on_any(Arc::new(disk.clone()), &path, &options(SEGMENT_BYTES));
     let error = open().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
     assert_eq!(error.path(), Some(temp.path()), "{error}");
@@ -384,7 +384,7 @@ fn the_preparer_keeps_zeros_and_a_segment_ahead_of_the_tail() {
     const LARGE: u64 = 8 << 20;
     let temp = tempfile::tempdir().unwrap();
     let disk = TestDisk::new(true);
-    let store = FileStore::open_on(Arc::new(disk), temp.path(), &options(LARGE)).unwrap();
+    let store = FileStore::open_on_any(Arc::new(disk), temp.path(), &options(LARGE)).unwrap();
     begin(&store, 1, 0);
     let len = |number| {
         let found = fs::metadata(temp.path().join(segment_name(number)));
@@ -494,7 +494,7 @@ fn a_lack_of_a_file_descriptor_at_an_open_hides_no_log_buffer() {
     for opens in 0.. {
         disk.controls.lack_a_descriptor_after(opens);
         let shared = Arc::new(disk.clone());
-        let store = FileStore::open_on(shared, temp.path(), &options(SEGMENT_BYTES));
+        let store = FileStore::open_on_any(shared, temp.path(), &options(SEGMENT_BYTES));
         match store.and_then(|store| store.old_buffer()) {
             Ok(OldBuffer::Found { epoch: 1, .. }) => {}
             Err(error) => assert_eq!(error.kind(), ErrorKind::NoFiles, "{opens}: {error}"),

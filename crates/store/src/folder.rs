@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use palisade_core::{Error, ErrorKind, Lsn, Result};
 
-use crate::fs::{Access, Disk, DiskFile, DiskFolder, found_instead};
+use crate::disk::{Access, Disk, DiskFile, DiskFolder, found_instead};
 
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const META: &str = "meta";

@@ -21,7 +21,7 @@ const MORE_THAN_FITS: u64 = 2000;
 fn store(disk: &TestDisk, path: &Path, buffer: BufferKind) -> FileStore {
     let options =
         FileOptions { segment_bytes: Some(SEGMENT_BYTES), buffer, ..FileOptions::default() };
-    FileStore::open_on(Arc::new(disk.clone()), path, &options).unwrap()
+    FileStore::open_on_any(Arc::new(disk.clone()), path, &options).unwrap()
 }
 
 fn log_options() -> Options {
@@ -149,7 +149,7 @@ fn a_log_opens_on_a_full_disk_and_takes_records_when_there_is_space() {
     fill_up(&wal, &mut places);
     drop(wal);
     // What the buffer still held may lie beyond the last segment: that alone needs space.
-    let opened = FileStore::open_on(
+    let opened = FileStore::open_on_any(
         Arc::new(disk.clone()),
         temp.path(),
         &FileOptions { buffer: BufferKind::Mapped, ..FileOptions::default() },
@@ -181,7 +181,7 @@ fn spares_are_given_up_for_a_write_that_lacks_space() {
         zero_fill: false,
         ..FileOptions::default()
     };
-    let wal = log(FileStore::open_on(Arc::new(disk.clone()), temp.path(), &options).unwrap());
+    let wal = log(FileStore::open_on_any(Arc::new(disk.clone()), temp.path(), &options).unwrap());
     let large = |number: u64| number.to_le_bytes().repeat(500);
     let mut places: Vec<Lsn> =
         (0..2000).map(|number| wal.append(&large(number)).unwrap().lsn()).collect();

@@ -1,6 +1,7 @@
 //! Stores for the Palisade write-ahead log: in memory and in a folder of files.
 //!
-//! - [`MemStore`] keeps everything in memory and is real enough to recover from.
+//! - [`MemStore`] is the same on a disk in memory, and real enough to recover from.
+//! - [`disk`] is the seam to the file systems below: a disk of your own takes twelve methods.
 //! - [`FileStore`] is a folder: a lock file, a meta file, the log buffer's file, segments of
 //!   fixed size, and spares that become segments.
 //! - [`FileReader`] reads such a folder beside the process that writes it.
@@ -9,18 +10,15 @@
 //! - `sim`, with the feature of that name: a simulated disk under the store on files, which loses
 //!   power, kills its process and fails by a seed.
 //!
-//! All of them implement the traits of [`palisade_core::store`]. Everything that touches the
-//! operating system goes through a few small internal traits, so that the same logic runs over
-//! other disks, too.
+//! All of them implement the traits of [`palisade_core::store`].
 
 mod archive;
 mod block;
 mod buffer_file;
 mod demand;
+pub mod disk;
 mod file;
 mod folder;
-mod fs;
-mod fs_os;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -48,9 +46,9 @@ mod reopen_tests;
 mod test_disk;
 
 pub use archive::{Archive, ArchiveReader};
+pub use disk::file_system;
 pub use file::FileStore;
-pub use fs_os::file_system;
-pub use mem::MemStore;
+pub use mem::{IntoStore, MemStore};
 pub use options::{
     BufferKind, DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, FileOptions, MIN_FILE_BYTES, OpenMode,
 };

@@ -42,8 +42,8 @@ use palisade_core::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result, Uuid, chec
 
 use crate::block::{BLOCK_BYTES, Block, Fault, Magic, Reader, Writer};
 use crate::buffer_file::BufferName;
+use crate::disk::{Access, DiskFile, FileIdentity, FolderIdentity, read_full, write_bytes};
 use crate::folder::{Folder, META, META_TEMP, is_segment_name};
-use crate::fs::{Access, DiskFile, FileIdentity, FolderIdentity, read_full, write_bytes};
 
 const MAGIC: Magic = *b"PALIMETA";
 /// The greatest value of the reserved field that is accepted: a log of direct writes.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::block::with_version;
-use crate::fs::Disk;
-use crate::fs_os::OsDisk;
+use crate::disk::Disk;
+use crate::disk::OsDisk;
 
 const RESERVED_AT: usize = 120;
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 use palisade_core::store::State;
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
+use crate::disk::{Access, Disk, DiskFile, DiskFolder, Kind};
 use crate::folder::{Folder, LOCK, META, META_TEMP, check_file_size, is_segment_name};
-use crate::fs::{Access, Disk, DiskFile, DiskFolder, Kind};
 use crate::meta::{self, Meta, MetaFile, Origin};
 use crate::options::{DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, FileOptions, OpenMode};
 use crate::rebuilt;

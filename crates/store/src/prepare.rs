@@ -22,7 +22,7 @@ use std::time::Instant;
 use palisade_core::Lsn;
 use parking_lot::Mutex;
 
-use crate::fs::Background;
+use crate::disk::Background;
 use crate::segments::Segments;
 
 /// Segments that are made ahead at most; it begins with one, and grows each time that a leader

@@ -8,9 +8,9 @@ use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
 use crate::block::BLOCK_BYTES;
 use crate::buffer_file;
+use crate::disk::OsDisk;
+use crate::disk::{Access, Disk, ZeroSteps, read_full};
 use crate::folder::{Folder, LOCK, segment_name};
-use crate::fs::{Access, Disk, ZeroSteps, read_full};
-use crate::fs_os::OsDisk;
 use crate::meta::{self, Meta};
 use crate::open;
 use crate::rebuilt;
@@ -61,7 +61,11 @@ impl FileReader {
         FileReader::open_on(Arc::new(OsDisk), path.as_ref())
     }
 
-    pub(crate) fn open_on(disk: Arc<dyn Disk>, path: &Path) -> Result<FileReader> {
+    /// As [`open`](FileReader::open), on another disk.
+    ///
+    /// # Errors
+    /// As [`open`](FileReader::open).
+    pub fn open_on(disk: Arc<dyn Disk>, path: &Path) -> Result<FileReader> {
         let (folder, state, is_rebuilt) = open::find_log(disk, path)?;
         let State { uuid, segment_bytes, .. } = state;
         Ok(FileReader { folder, uuid, segment_bytes, is_rebuilt })

@@ -10,8 +10,8 @@ use palisade_core::store::{SegmentHeader, State};
 use palisade_core::{Lsn, Result, Uuid};
 
 use crate::block::BLOCK_BYTES;
+use crate::disk::{Access, read_full};
 use crate::folder::{Folder, segment_name};
-use crate::fs::{Access, read_full};
 use crate::header;
 
 /// Identity of a log, and the bytes of its segments.

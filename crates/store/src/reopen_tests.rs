@@ -17,7 +17,7 @@ fn open(disk: &TestDisk, path: &Path) -> Wal {
         zero_fill: false,
         ..FileOptions::default()
     };
-    let store = FileStore::open_on(Arc::new(disk.clone()), path, &options).unwrap();
+    let store = FileStore::open_on_any(Arc::new(disk.clone()), path, &options).unwrap();
     let mut options = Options::default();
     options.buffer_bytes = 1 << 16;
     Wal::with_store(store, &options).unwrap()

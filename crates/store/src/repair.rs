@@ -25,9 +25,9 @@ use palisade_core::store::{ReadStore, SegmentHeader, State};
 use palisade_core::{Error, ErrorKind, Lsn, Result};
 
 use crate::buffer_file;
+use crate::disk::OsDisk;
+use crate::disk::{Access, Disk, DiskFile, write_bytes};
 use crate::folder::{Folder, LOCK, META, META_TEMP, check_file_size, segment_name};
-use crate::fs::{Access, Disk, DiskFile, write_bytes};
-use crate::fs_os::OsDisk;
 use crate::header;
 use crate::meta::{MetaFile, Origin};
 use crate::open::{self, Place};

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::block::BLOCK_BYTES;
-use crate::fs::{DiskFile, ZeroSteps, read_full, write_pieces, write_zeros};
+use crate::disk::{DiskFile, ZeroSteps, read_full, write_pieces, write_zeros};
 
 /// The segment's first log byte in its file.
 pub(crate) const LOG_AT: u64 = BLOCK_BYTES as u64;
@@ -173,8 +173,8 @@ impl SegmentFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::{Access, Disk};
-    use crate::fs_os::OsDisk;
+    use crate::disk::OsDisk;
+    use crate::disk::{Access, Disk};
 
     fn segment(path: &std::path::Path) -> SegmentFile {
         let folder = OsDisk.open_folder(path, 0o600).unwrap();
@@ -206,7 +206,7 @@ mod tests {
         fn len(&self) -> io::Result<u64> {
             self.0.len()
         }
-        fn identity(&self) -> io::Result<crate::fs::FileIdentity> {
+        fn identity(&self) -> io::Result<crate::disk::FileIdentity> {
             self.0.identity()
         }
         fn map(&self, offset: usize, len: usize) -> io::Result<palisade_core::Memory> {

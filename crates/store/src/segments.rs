@@ -25,8 +25,8 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::block::BLOCK_BYTES;
 use crate::demand::Demand;
+use crate::disk::{Access, ZeroSteps, write_bytes, write_zeros};
 use crate::folder::{Folder, META_TEMP, RESERVE, segment_name, segments_in, spare_name, spares_in};
-use crate::fs::{Access, ZeroSteps, write_bytes, write_zeros};
 use crate::header::{self, HeaderFault};
 use crate::segment_file::{LOG_AT, SegmentFile};
 use crate::segments::trust::Trust;
@@ -544,7 +544,7 @@ impl Segments {
         Ok(())
     }
 
-    fn wrap(&self, file: Box<dyn crate::fs::DiskFile>, number: u64) -> Result<Arc<SegmentFile>> {
+    fn wrap(&self, file: Box<dyn crate::disk::DiskFile>, number: u64) -> Result<Arc<SegmentFile>> {
         let file = SegmentFile::new(file, self.shape.segment_bytes);
         let file = file.map(|file| file.stepping(self.shape.zero_steps.step_bytes));
         file.map(Arc::new).map_err(|error| self.named("look at the segment", number, error))

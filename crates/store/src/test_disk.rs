@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use palisade_core::Memory;
 use parking_lot::Mutex;
 
-use crate::folder::is_segment_name;
-use crate::fs::{
+use crate::disk::OsDisk;
+use crate::disk::{
     Access, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
 };
-use crate::fs_os::OsDisk;
+use crate::folder::is_segment_name;
 use crate::options::DEFAULT_FILE_MODE;
 use crate::segment_file::LOG_AT;
 use tempfile::TempDir;

@@ -33,7 +33,7 @@ fn frame(seed: EpochSeed, at: Lsn, payload: &[u8]) -> Vec<u8> {
 /// Frames with the running epoch's seed for other places, and with other epochs' seeds for the
 /// place at which they will lie, if they are copied to `at`.
 fn forged(store: &FaultyStore, at: Lsn) -> Vec<u8> {
-    let state = store.state().unwrap();
+    let state = store.inner.state().unwrap();
     let seed = EpochSeed::new(state.uuid, state.epoch, state.epoch_salt);
     let elsewhere = [Lsn::ZERO, at.plus(8), at.plus(SEGMENT_BYTES), Lsn::new(at.as_u64() / 2 * 8)];
     let other_lives = [
@@ -55,7 +55,7 @@ fn forged(store: &FaultyStore, at: Lsn) -> Vec<u8> {
 /// The bytes of the first `len` bytes of the log: real frames, to be copied into payloads.
 fn real_frames(store: &FaultyStore, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    let read = store.read(Lsn::ZERO, &mut bytes).unwrap();
+    let read = store.inner.read(Lsn::ZERO, &mut bytes).unwrap();
     bytes.truncate(read);
     bytes
 }
@@ -120,8 +120,7 @@ fn frames_forged_in_a_torn_record_are_neither_records_nor_evidence() {
         store.inner.lose_power();
         // The medium kept the payload and not the header.
         let from = at.as_u64() as usize;
-        let pieces = [std::io::IoSlice::new(&everything[from..])];
-        palisade::store::Store::write(&store.inner, at, &pieces).unwrap();
+        store.inner.damage(at, &everything[from..]).unwrap();
         let wal = Wal::with_store(store.next_life(), options()).unwrap();
         let found = contents(&wal).unwrap();
         let numbers: Vec<_> = found.iter().map(|(_, data)| number_of(data)).collect();
@@ -158,7 +157,7 @@ fn a_record_that_holds_frames_comes_back_as_it_is() {
 fn a_record_that_holds_a_frame_for_its_very_place_comes_back_as_it_is() {
     guarded(|| {
         let (store, wal, _) = begun();
-        let state = store.state().unwrap();
+        let state = store.inner.state().unwrap();
         let seed = EpochSeed::new(state.uuid, state.epoch, state.epoch_salt);
         let next = |headers: u64| {
             let at = wal.reserved_lsn().plus(headers * HEADER_BYTES as u64);

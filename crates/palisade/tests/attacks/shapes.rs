@@ -1,8 +1,6 @@
 //! Records and options at the ends of their ranges.
 
-use std::io::IoSlice;
-
-use palisade::store::{ReadStore, Store};
+use palisade::store::ReadStore;
 use palisade::{BufferKind, ErrorKind, Lsn, MemStore, Options, SyncPolicy, Wal, framed_bytes};
 
 use crate::content::{Random, numbers, record};
@@ -94,7 +92,7 @@ fn a_batch_that_meets_a_segment_end_is_whole_or_not_there() {
 fn garble(store: &MemStore, from: Lsn, to: Lsn) {
     let mut bytes = vec![0; to.bytes_since(from) as usize];
     Random::new(from.as_u64()).fill(&mut bytes);
-    store.write(from, &[IoSlice::new(&bytes)]).unwrap();
+    store.damage(from, &bytes).unwrap();
 }
 
 /// Attacks: nothing in the protocol needs what an option adds; an appender makes its own room.
@@ -145,7 +143,7 @@ fn a_log_in_memory_at_its_smallest_goes_through_many_segments() {
         let wal = Wal::with_store(store.clone(), options.clone()).unwrap();
         (0..300).for_each(|number| drop(wal.append(&record(number, 1000)).unwrap()));
         wal.commit(&record(300, 8)).unwrap();
-        assert!(store.segments().unwrap().len() >= 75);
+        assert!(store.inner.segments().unwrap().len() >= 75);
         store.kill();
         drop(wal);
         store.inner.lose_power();

@@ -55,7 +55,7 @@ fn rotation_under_32_writers_makes_exactly_one_segment() {
             wal.sync().unwrap();
             assert_eq!(store.calls(Op::Prepare), made + 1, "round {round}: one segment is made");
             let segments: Vec<u64> =
-                store.segments().unwrap().iter().map(|segment| segment.number).collect();
+                store.inner.segments().unwrap().iter().map(|segment| segment.number).collect();
             assert_eq!(segments, [0, 1], "round {round}");
             let found = numbers(wal.iter().unwrap());
             assert_eq!(

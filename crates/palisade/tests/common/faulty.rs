@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use palisade::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store, TailSource};
-use palisade::{Error, ErrorKind, Lsn, MemStore, Result};
+use palisade::{Error, ErrorKind, FileStore, IntoStore, Lsn, MemStore, Result};
 use palisade_core::Memory;
 
 /// A call that can be disturbed.
@@ -58,6 +58,26 @@ const OPS: usize = 11;
 #[derive(Clone, Debug)]
 pub(crate) struct FaultyStore {
     pub(crate) inner: MemStore,
+    faults: Faults,
+}
+
+/// The store that a log runs on.
+#[derive(Debug)]
+pub(crate) struct OpenStore {
+    inner: FileStore,
+    faults: Faults,
+}
+
+impl IntoStore for FaultyStore {
+    type Store = OpenStore;
+
+    fn into_store(self) -> Result<OpenStore> {
+        Ok(OpenStore { inner: self.inner.open()?, faults: self.faults })
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Faults {
     plan: Arc<(Mutex<Plan>, Condvar)>,
     /// The blocks that a sync has covered, and how often one of them was written again.
     blocks: Arc<Mutex<(BTreeSet<u64>, usize)>>,
@@ -77,59 +97,63 @@ impl FaultyStore {
             dies_at: None,
             total: 0,
         };
-        FaultyStore {
-            inner,
+        let faults = Faults {
             plan: Arc::new((Mutex::new(plan), Condvar::new())),
             blocks: Arc::default(),
             is_alive: Arc::new(RwLock::new(true)),
-        }
+        };
+        // Each segment is made by a call of the log, which can then be disturbed.
+        FaultyStore { inner: inner.without_threads(), faults }
     }
 
     /// The process dies: when this returns, no call is in progress, and none changes anything
     /// any more. What a log that runs on the store still appends goes to the kept buffer, as
     /// the last appends of a process do.
     pub(crate) fn kill(&self) {
-        *self.is_alive.write().unwrap_or_else(PoisonError::into_inner) = false;
+        *self.faults.is_alive.write().unwrap_or_else(PoisonError::into_inner) = false;
         self.inner.kill();
     }
 
     /// The store as the next process finds it, without faults.
     pub(crate) fn next_life(&self) -> FaultyStore {
-        let blocks = Arc::clone(&self.blocks);
-        FaultyStore { blocks, ..FaultyStore::over(self.inner.clone()) }
+        let mut next = FaultyStore::over(self.inner.clone());
+        next.faults.blocks = Arc::clone(&self.faults.blocks);
+        next
     }
 
     /// How many writes, in all lives, went to a block that a sync had covered.
     pub(crate) fn rewrites(&self) -> usize {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner).1
+        self.faults.blocks.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
     /// Every later call of `op`, and every one that is held, has `fault`.
     pub(crate) fn set(&self, op: Op, fault: Fault) {
-        self.plan().faults[op as usize] = fault;
-        self.plan.1.notify_all();
+        self.faults.plan().faults[op as usize] = fault;
+        self.faults.plan.1.notify_all();
     }
 
     /// The first `count` changing calls work, all later ones fail: the process died there.
     pub(crate) fn die_after(&self, count: usize) {
-        self.plan().dies_at = Some(count);
+        self.faults.plan().dies_at = Some(count);
     }
 
     /// How many changing calls there were.
     pub(crate) fn total(&self) -> usize {
-        self.plan().total
+        self.faults.plan().total
     }
 
     /// How often `op` was called.
     pub(crate) fn calls(&self, op: Op) -> usize {
-        self.plan().calls[op as usize]
+        self.faults.plan().calls[op as usize]
     }
 
     /// Whether a call of `op` is being held.
     pub(crate) fn is_holding(&self, op: Op) -> bool {
-        self.plan().holding[op as usize] > 0
+        self.faults.plan().holding[op as usize] > 0
     }
+}
 
+impl Faults {
     fn plan(&self) -> MutexGuard<'_, Plan> {
         self.plan.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -176,7 +200,7 @@ fn failed(error: io::Error) -> Error {
     Error::io("do what the test forbids", error)
 }
 
-impl ReadStore for FaultyStore {
+impl ReadStore for OpenStore {
     fn state(&self) -> Result<State> {
         self.inner.state()
     }
@@ -194,12 +218,12 @@ impl ReadStore for FaultyStore {
     }
 }
 
-impl Store for FaultyStore {
+impl Store for OpenStore {
     fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
-        let _alive = self.begin(Op::Write)?;
+        let _alive = self.faults.begin(Op::Write)?;
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
         {
-            let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut blocks = self.faults.blocks.lock().unwrap_or_else(PoisonError::into_inner);
             let is_rewrite = blocks.0.range(blocks_of(at, at.plus(len as u64))).next().is_some();
             blocks.1 += usize::from(is_rewrite);
         }
@@ -207,15 +231,15 @@ impl Store for FaultyStore {
     }
 
     fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
-        let _alive = self.begin(Op::Sync)?;
+        let _alive = self.faults.begin(Op::Sync)?;
         self.inner.sync(from, to)?;
-        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut blocks = self.faults.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         blocks.0.extend(blocks_of(from, to));
         Ok(())
     }
 
     fn mark_durable(&self, durable: Lsn) -> Result<()> {
-        let _alive = self.begin(Op::MarkDurable)?;
+        let _alive = self.faults.begin(Op::MarkDurable)?;
         self.inner.mark_durable(durable)
     }
 
@@ -224,31 +248,29 @@ impl Store for FaultyStore {
     }
 
     fn prepare(&self, to: Lsn) -> Result<()> {
-        let _alive = self.begin(Op::Prepare)?;
+        let _alive = self.faults.begin(Op::Prepare)?;
         self.inner.prepare(to)
     }
 
-    fn prepare_ahead(&self, tail: Lsn) {
-        self.inner.prepare_ahead(tail);
-    }
+    fn prepare_ahead(&self, _tail: Lsn) {}
 
     fn save_state(&self, state: &State) -> Result<()> {
-        let _alive = self.begin(Op::SaveState)?;
+        let _alive = self.faults.begin(Op::SaveState)?;
         self.inner.save_state(state)
     }
 
     fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
-        let _alive = self.begin(Op::Release)?;
+        let _alive = self.faults.begin(Op::Release)?;
         self.inner.release(from, to)
     }
 
     fn begin_epoch(&self, epoch: &Epoch) -> Result<()> {
-        let _alive = self.begin(Op::BeginEpoch)?;
+        let _alive = self.faults.begin(Op::BeginEpoch)?;
         self.inner.begin_epoch(epoch)
     }
 
     fn resume_epoch(&self, epoch: &Epoch, end: Lsn) -> Result<()> {
-        let _alive = self.begin(Op::ResumeEpoch)?;
+        let _alive = self.faults.begin(Op::ResumeEpoch)?;
         self.inner.resume_epoch(epoch, end)
     }
 
@@ -259,7 +281,7 @@ impl Store for FaultyStore {
         to: Lsn,
         source: &mut TailSource<'_>,
     ) -> Result<()> {
-        let _alive = self.begin(Op::MoveTail)?;
+        let _alive = self.faults.begin(Op::MoveTail)?;
         self.inner.move_tail(epoch, from, to, source)
     }
 
@@ -268,12 +290,12 @@ impl Store for FaultyStore {
     }
 
     fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory> {
-        let _alive = self.begin(Op::RenewBuffer)?;
+        let _alive = self.faults.begin(Op::RenewBuffer)?;
         self.inner.renew_buffer(epoch, buffer_bytes, durable)
     }
 
     fn pass_buffer_on(&self, epoch: u64) -> Result<()> {
-        let _alive = self.begin(Op::PassBufferOn)?;
+        let _alive = self.faults.begin(Op::PassBufferOn)?;
         self.inner.pass_buffer_on(epoch)
     }
 

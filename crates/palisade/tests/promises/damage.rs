@@ -2,11 +2,10 @@
 //! and a log that is refused is left as it is, byte for byte.
 
 use std::fs;
-use std::io::IoSlice;
 use std::path::Path;
 
 use palisade::inspect::{Inspector, Outcome};
-use palisade::store::{ReadStore, State, Store};
+use palisade::store::{ReadStore, State};
 use palisade::{BufferKind, Error, ErrorKind, Lsn, MemStore, Options, Wal, framed_bytes};
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -248,7 +247,7 @@ fn flip_and_open(lens: &[usize], ending: Ending, share: u16, bit: u8) {
     let at = Lsn::new(end * u64::from(share) / (1 << 16));
     let mut byte = [0];
     store.read(at, &mut byte).unwrap();
-    store.write(at, &[IoSlice::new(&[byte[0] ^ 1 << (bit % 8)])]).unwrap();
+    store.damage(at, &[byte[0] ^ 1 << (bit % 8)]).unwrap();
     let before = image(&store);
     let wal = match Wal::with_store(store.clone(), Options::new().buffer_bytes(4096)) {
         Ok(wal) => wal,

@@ -46,7 +46,7 @@ fn fill_up(wal: &Wal, expected: &mut Vec<(Lsn, Vec<u8>)>) -> Error {
 
 fn loses_nothing(op: Op) {
     let (store, wal, mut expected) = nearly_full_segment();
-    let (epoch, committed) = (store.state().unwrap().epoch, expected.len());
+    let (epoch, committed) = (store.inner.state().unwrap().epoch, expected.len());
     store.set(op, Fault::Full);
     let refused = fill_up(&wal, &mut expected);
     assert!(is_full(&refused), "{refused}");
@@ -82,7 +82,7 @@ fn loses_nothing(op: Op) {
     expected.push((wal.commit(b"after").unwrap(), b"after".to_vec()));
     assert_eq!(contents(&wal).unwrap(), expected[2..]);
     wal.close().unwrap();
-    assert_eq!(store.state().unwrap().epoch, epoch, "the same epoch went on");
+    assert_eq!(store.inner.state().unwrap().epoch, epoch, "the same epoch went on");
     let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
     assert_eq!(contents(&wal).unwrap(), expected[2..]);
 }

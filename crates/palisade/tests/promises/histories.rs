@@ -5,9 +5,7 @@
 //! recovery what is there has to be a prefix of the list, with whole batches, that has all that
 //! was promised; the list is then cut to it, so that what is gone has to stay gone.
 
-use std::io::IoSlice;
-
-use palisade::store::{ReadStore, Store};
+use palisade::store::ReadStore;
 use palisade::{Lsn, MemStore, Options, Wal, framed_bytes};
 use proptest::prelude::*;
 
@@ -317,12 +315,11 @@ fn lose_power(store: &MemStore, seed: u64) {
                 _ => Some(written[at..next].to_vec()),
             };
             if let Some(kept) = kept {
-                store.write(base.plus(at as u64), &[IoSlice::new(&kept)]).unwrap();
+                // The medium has it: the next loss of power takes none of it.
+                store.damage(base.plus(at as u64), &kept).unwrap();
             }
             at = next;
         }
-        // The medium has it: the next loss of power takes none of it.
-        store.sync(*base, base.plus(written.len() as u64)).unwrap();
     }
 }
 

@@ -2,11 +2,10 @@
 //! no memory and no endless loop.
 
 use std::fs;
-use std::io::IoSlice;
 use std::path::Path;
 
 use palisade::inspect::{Inspector, Outcome};
-use palisade::store::{ReadStore, State, Store};
+use palisade::store::{ReadStore, State};
 use palisade::{
     BufferKind, ErrorKind, Lsn, MemStore, Options, RecoveryPolicy, Repair, Verify, Wal,
     crc32c_append,
@@ -134,7 +133,7 @@ fn a_length_that_no_record_can_have_is_not_believed_though_its_checksum_holds() 
     for len in [u32::MAX, (512 << 20) - 16, 1 << 30] {
         let header = Header::new(Kind::Data, 0, len, 0).encode(seed, at);
         assert_eq!(header.len(), HEADER_BYTES);
-        store.write(at, &[IoSlice::new(&header)]).unwrap();
+        store.damage(at, &header).unwrap();
         let verdict = palisade_core::inspect::Inspector::new(store.clone()).verify().unwrap();
         assert_eq!((verdict.outcome, verdict.end), (Outcome::Unclean, at));
     }

@@ -16,7 +16,8 @@ fn options() -> Options {
 
 /// An empty log that has `segments` left before its last LSN.
 fn near_the_limit(segments: u64) -> MemStore {
-    let store = MemStore::new(SEGMENT_BYTES);
+    let mem = MemStore::new(SEGMENT_BYTES);
+    let store = mem.open().unwrap();
     let base = Lsn::new(Lsn::LIMIT.as_u64() - segments * SEGMENT_BYTES);
     let predecessor = Predecessor { epoch: 0, end: base };
     store.begin_epoch(&Epoch { number: 1, salt: 1, base, predecessor }).unwrap();
@@ -29,9 +30,7 @@ fn near_the_limit(segments: u64) -> MemStore {
         ..store.state().unwrap()
     };
     store.save_state(&state).unwrap();
-    // Whoever made it is gone.
-    store.kill();
-    store
+    mem
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::thread;
 
 use palisade::sim::SimDisk;
-use palisade::store::{ReadStore, Store};
+use palisade::store::ReadStore;
 use palisade::{BufferKind, FileOptions, Lsn, MemStore, Options, Wal};
 
 use crate::faulty::FaultyStore;
@@ -139,8 +139,7 @@ fn a_padding_across_a_segment_end_claims_no_more_than_was_durable() {
     let everything = bytes_at(&store.inner, Lsn::new(4096), 4096);
     store.inner.lose_power();
     // The medium kept the second segment, and nothing of the record that the first one ends in.
-    let pieces = [std::io::IoSlice::new(&everything)];
-    store.inner.write(Lsn::new(4096), &pieces).unwrap();
+    store.inner.damage(Lsn::new(4096), &everything).unwrap();
     let wal = Wal::with_store(store.next_life(), Options::new().buffer_bytes(4096)).unwrap();
     assert_eq!(contents(&wal).unwrap(), [(kept, vec![1; 1000])]);
     let report = wal.recovery_report();
@@ -170,7 +169,7 @@ fn a_torn_batch_is_not_there_at_all() {
         let frame = Lsn::new(batch.as_u64() - 24);
         let at = frame.plus(torn_at);
         let flipped: Vec<u8> = bytes_at(&store.inner, at, 1).iter().map(|byte| !byte).collect();
-        store.inner.write(at, &[std::io::IoSlice::new(&flipped)]).unwrap();
+        store.inner.damage(at, &flipped).unwrap();
         let wal = open(&store.next_life());
         // The alignment behind a payload is covered by the batch's checksum, too.
         assert_eq!(contents(&wal).unwrap(), [(before, b"before".to_vec())], "byte {torn_at}");

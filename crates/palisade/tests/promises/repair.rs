@@ -2,12 +2,11 @@
 //! log; what it gives up never comes back, and its LSNs are not used again.
 
 use std::fs;
-use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use palisade::inspect::{BufferPlace, Inspector, Outcome};
-use palisade::store::{ReadStore, Store};
+use palisade::store::ReadStore;
 use palisade::{
     BufferKind, EndCause, Error, ErrorKind, Lsn, MemStore, Options, Repair, RepairReport,
     RepairStep, Wal, repair,
@@ -520,7 +519,7 @@ fn a_record_that_rots_between_check_and_copy_ends_the_copy() {
     wal.close().unwrap();
     let plan =
         RepairPlan::new(Arc::new(store.clone()), lsns[90], Lsn::ZERO, 7, &mut |_| {}).unwrap();
-    store.write(lsns[50].plus(30), &[IoSlice::new(b"rot")]).unwrap();
+    store.damage(lsns[50].plus(30), b"rot").unwrap();
     let segment = plan.segments()[0];
     let error = plan.copy(&segment, &mut |_, _| Ok(()), &mut |_| {}).unwrap_err();
     assert_eq!((error.kind(), error.lsn()), (ErrorKind::Io, Some(lsns[50])));

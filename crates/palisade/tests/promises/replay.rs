@@ -1,7 +1,6 @@
 //! Engines that replay while they open: each record once, in order, borrowed; an error ends the
 //! open and loses nothing.
 
-use palisade::store::Store;
 use palisade::{Error, ErrorKind, Lsn, MemStore, Options, Replay, Verify, Wal};
 
 use crate::faulty::FaultyStore;
@@ -161,5 +160,4 @@ fn what_was_handed_out_survives_loss_of_power_during_the_replay() {
     next.inner.lose_power();
     let wal = Wal::with_store(next.next_life(), options()).unwrap();
     assert_eq!(contents(&wal).unwrap()[..40], given);
-    next.inner.close();
 }

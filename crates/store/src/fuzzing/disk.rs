@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::fs::{Disk, DiskFolder, Kind};
-use crate::fs_os::OsDisk;
+use crate::disk::OsDisk;
+use crate::disk::{Disk, DiskFolder, Kind};
 use crate::options::DEFAULT_FILE_MODE;
 
 /// Where the buffer of the log in `folder` lies.

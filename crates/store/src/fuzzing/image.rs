@@ -20,8 +20,8 @@ use super::disk::memory_of;
 use super::mutate::Random;
 use crate::block::BLOCK_BYTES;
 use crate::buffer_file;
-use crate::fs::{Disk, FolderIdentity};
-use crate::fs_os::OsDisk;
+use crate::disk::OsDisk;
+use crate::disk::{Disk, FolderIdentity};
 use crate::meta::{self, Meta};
 
 const MAGIC: &[u8] = b"PALIFUZZ";

@@ -216,7 +216,7 @@ pub(crate) fn open(folder: &Path) -> palisade_core::Result<Wal> {
 
 /// Segments may be smaller here than users may choose.
 pub(crate) fn open_with(folder: &Path, files: &FileOptions) -> palisade_core::Result<Wal> {
-    let store = FileStore::open_on(Arc::new(FuzzDisk::of(folder)), folder, files)?;
+    let store = FileStore::open_on_any(Arc::new(FuzzDisk::of(folder)), folder, files)?;
     let mut options = Options::default();
     options.buffer_bytes = RING_BYTES;
     Wal::with_store(store, &options)

@@ -10,8 +10,8 @@ use palisade_core::store::{Epoch, SegmentHeader, TailSource};
 use palisade_core::{Lsn, Result};
 
 use super::{Maker, Segments, take_number};
+use crate::disk::{Access, DiskFile, write_bytes};
 use crate::folder::{segment_name, spare_name};
-use crate::fs::{Access, DiskFile, write_bytes};
 use crate::header;
 use crate::segment_file::LOG_AT;
 

@@ -25,8 +25,8 @@ use std::sync::Arc;
 use palisade_core::{ErrorKind, Result};
 
 use super::Segments;
+use crate::disk::Access;
 use crate::folder::segment_name;
-use crate::fs::Access;
 use crate::segment_file::SegmentFile;
 
 /// Files that are open at most for segments that the leader's writes have passed.
@@ -162,9 +162,9 @@ mod tests {
     use palisade_core::{Error, Lsn, Uuid};
 
     use super::*;
+    use crate::disk::OsDisk;
+    use crate::disk::{Disk, ZeroSteps};
     use crate::folder::Folder;
-    use crate::fs::{Disk, ZeroSteps};
-    use crate::fs_os::OsDisk;
     use crate::segments::Shape;
 
     #[test]

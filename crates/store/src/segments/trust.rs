@@ -19,8 +19,8 @@
 use palisade_core::{Error, Result};
 
 use super::{Maker, Segments};
+use crate::disk::Access;
 use crate::folder::{RESERVE, spare_name};
-use crate::fs::Access;
 use crate::meta::META_BYTES;
 use crate::segment_file::LOG_AT;
 
@@ -159,8 +159,8 @@ mod tests {
     use palisade_core::{ErrorKind, Uuid};
 
     use super::*;
+    use crate::disk::{Disk, ZeroSteps};
     use crate::folder::Folder;
-    use crate::fs::{Disk, ZeroSteps};
     use crate::segments::Shape;
     use crate::test_disk::TestDisk;
 

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use palisade_core::{Error, ErrorKind, Lsn, Result};
 
 use super::Segments;
-use crate::fs::lacks_space;
+use crate::disk::lacks_space;
 
 impl Segments {
     /// Writes `pieces` at `at`, for the operating system to keep.

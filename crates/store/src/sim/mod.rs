@@ -88,7 +88,6 @@ mod loss;
 mod names;
 mod node;
 mod process;
-mod store;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -107,10 +106,9 @@ pub use self::fault::{CallKind, Fault, FaultKind};
 pub use self::loss::{Fate, Loss};
 use self::names::Entry;
 use self::process::Process;
-pub use self::store::SimStore;
 use self::world::{World, name};
 pub use self::write_back::WriteBackFailure;
-use crate::fs::Disk;
+use crate::disk::Disk;
 use crate::{FileOptions, FileReader, FileStore, Repair};
 
 /// The folder in which the log lies.
@@ -169,14 +167,15 @@ impl SimDisk {
         self.seed
     }
 
-    /// Opens the log on the disk, or makes it. Segments may be as small as 4 KiB.
+    /// Opens the log on the disk, or makes it. Segments may be as small as 4 KiB. The store starts no
+    /// thread: the disk's generator decides when its background work is done, and the calling thread
+    /// does it.
     ///
     /// # Errors
     /// As [`FileStore::open`]; `Io` when the process is dead: [`restart`](SimDisk::restart) first.
-    pub fn open(&self, options: &FileOptions) -> Result<SimStore> {
+    pub fn open(&self, options: &FileOptions) -> Result<FileStore> {
         options.validate(MIN_SEGMENT_BYTES)?;
-        let files = FileStore::open_on(Arc::new(self.process()), Path::new(FOLDER), options)?;
-        Ok(SimStore::new(files))
+        FileStore::open_on_any(self.as_disk(), Path::new(FOLDER), options)
     }
 
     /// Looks at the log beside its writer, as a tool does: in the writer's life.
@@ -184,7 +183,7 @@ impl SimDisk {
     /// # Errors
     /// As [`FileReader::open`].
     pub fn reader(&self) -> Result<FileReader> {
-        FileReader::open_on(Arc::new(self.process()), Path::new(FOLDER))
+        FileReader::open_on(self.as_disk(), Path::new(FOLDER))
     }
 
     /// Repairs the log, as [`Repair`] does, and puts the copy in its place, on the medium, too.
@@ -196,7 +195,7 @@ impl SimDisk {
         for name in self.files_in(REPAIRED) {
             self.remove_file(&format!("{REPAIRED}/{name}"));
         }
-        let process: Arc<dyn Disk> = Arc::new(self.process());
+        let process = self.as_disk();
         let (log, copy) = (absolute(FOLDER), absolute(REPAIRED));
         let repair = Repair::plan_on(Arc::clone(&process), &log, from, &mut |_| {})?;
         let report = repair.write_on(process, &copy, &mut |_| {})?;
@@ -420,6 +419,14 @@ impl SimDisk {
         let world = self.world.lock();
         let paths = world.names.shown.keys().filter(|path| path.starts_with(world::MEMORY));
         paths.filter_map(|path| path.to_str().map(str::to_owned)).collect()
+    }
+
+    /// Returns the disk as the present process sees it, for
+    /// [`FileStore::open_on`](crate::FileStore::open_on). The log of [`reader`](SimDisk::reader) and
+    /// [`repair`](SimDisk::repair) lies in the folder `/log`. All calls fail once the process is dead.
+    #[must_use]
+    pub fn as_disk(&self) -> Arc<dyn Disk> {
+        Arc::new(self.process())
     }
 
     fn process(&self) -> Process {

@@ -29,8 +29,8 @@ use palisade_core::Memory;
 
 use super::chance::Chance;
 use super::world::BLOCK;
-use crate::fs::{DiskFile, read_full, write_bytes};
-use crate::fs_os::OsFile;
+use crate::disk::os::OsFile;
+use crate::disk::{DiskFile, read_full, write_bytes};
 
 /// The unit in which the medium takes writes.
 pub(super) const SECTOR: usize = 512;

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::fault::CallKind;
 use super::names::NodeId;
 use super::world::{MEMORY, Step, World, dead, eio, name};
-use crate::fs::{
+use crate::disk::{
     Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
 };
 
@@ -121,6 +121,11 @@ impl Disk for Process {
 
     fn pause(&self, _time: Duration) {
         thread::yield_now();
+    }
+
+    fn writes_behind(&self) -> bool {
+        // The system decides when that thread runs.
+        false
     }
 
     fn background(&self) -> Background {

@@ -13,7 +13,7 @@ use super::names::{Entry, Names, NodeId};
 use super::node::Node;
 use super::trace::Trace;
 use super::write_back::WriteBackFailure;
-use crate::fs::Access;
+use crate::disk::Access;
 
 /// The unit in which space is given out.
 pub(super) const BLOCK: usize = 4096;

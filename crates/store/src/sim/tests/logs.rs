@@ -399,3 +399,11 @@ fn what_an_open_reports_of_a_log_restored_into_its_own_folder_survives_power_los
         check(&disk, &ledger);
     }
 }
+
+#[test]
+fn the_simulated_disk_is_a_disk() {
+    for disk in [SimDisk::new(1), SimDisk::new(2).copy_on_write(), SimDisk::new(3).without_memory()]
+    {
+        crate::disk::conformance::check(&disk.as_disk(), &absolute("/checked")).unwrap();
+    }
+}

@@ -12,7 +12,7 @@ use std::io::IoSlice;
 use std::path::PathBuf;
 
 use super::*;
-use crate::fs::{Access, Disk, DiskFile, read_full, write_bytes};
+use crate::disk::{Access, Disk, DiskFile, read_full, write_bytes};
 
 /// The log's folder, made and synced.
 fn begin(disk: &SimDisk) -> Process {

@@ -14,7 +14,7 @@ fn files() -> FileOptions {
 fn open_in(disk: &SimDisk, folder: &str) -> palisade_core::Result<Wal> {
     let mut files = files();
     files.mode = crate::OpenMode::MustExist;
-    let store = FileStore::open_on(Arc::new(disk.process()), &absolute(folder), &files)?;
+    let store = FileStore::open_on_any(Arc::new(disk.process()), &absolute(folder), &files)?;
     let mut options = Options::new();
     options.buffer_bytes = 4096;
     options.verify = Verify::Full;

@@ -12,7 +12,7 @@ use palisade_core::Memory;
 
 use self::folder::OsFolder;
 use crate::DEFAULT_FILE_MODE;
-use crate::fs::{Disk, DiskFile, DiskFolder, FileIdentity, Kind};
+use crate::disk::{Disk, DiskFile, DiskFolder, FileIdentity, Kind};
 
 /// The name of the file system that `folder` lies on, as `ext4` (also for ext2 and ext3) or `nfs`;
 /// its magic number in hexadecimal where the name is not known here.
@@ -28,7 +28,7 @@ const MEMORY_FOLDER: &str = "/dev/shm";
 
 /// The file system of this machine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OsDisk;
+pub struct OsDisk;
 
 impl Disk for OsDisk {
     fn kind(&self, path: &Path) -> io::Result<Kind> {
@@ -155,7 +155,7 @@ mod platform {
 
     use rustix::fs::OFlags;
 
-    use crate::fs::Access;
+    use crate::disk::Access;
 
     pub(super) fn read_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         FileExt::read_at(file, into, offset)

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use super::OsFile;
-use crate::fs::{Access, DiskFile, DiskFolder, FileIdentity, FolderIdentity, not_a_file};
+use crate::disk::{Access, DiskFile, DiskFolder, FileIdentity, FolderIdentity, not_a_file};
 
 #[cfg(not(unix))]
 pub(super) use self::by_path::OsFolder;
@@ -43,18 +43,18 @@ mod unix {
     use rustix::io::{Errno, retry_on_intr};
 
     use super::*;
-    use crate::fs_os::platform;
+    use crate::disk::os::platform;
 
     /// An open folder.
     #[derive(Debug)]
-    pub(in crate::fs_os) struct OsFolder {
+    pub(in crate::disk::os) struct OsFolder {
         folder: File,
         identity: FolderIdentity,
         file_mode: u32,
     }
 
     impl OsFolder {
-        pub(in crate::fs_os) fn open(path: &Path, file_mode: u32) -> io::Result<OsFolder> {
+        pub(in crate::disk::os) fn open(path: &Path, file_mode: u32) -> io::Result<OsFolder> {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let folder = retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))?;
             let folder = File::from(folder);
@@ -175,13 +175,13 @@ mod by_path {
 
     /// A folder, by its path.
     #[derive(Debug)]
-    pub(in crate::fs_os) struct OsFolder {
+    pub(in crate::disk::os) struct OsFolder {
         path: PathBuf,
         identity: FolderIdentity,
     }
 
     impl OsFolder {
-        pub(in crate::fs_os) fn open(path: &Path, _file_mode: u32) -> io::Result<OsFolder> {
+        pub(in crate::disk::os) fn open(path: &Path, _file_mode: u32) -> io::Result<OsFolder> {
             let found = fs::metadata(path)?;
             if !found.is_dir() {
                 return Err(io::ErrorKind::NotADirectory.into());

@@ -1,0 +1,417 @@
+//! A disk in memory, for logs that need not outlive the process.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use palisade_core::Memory;
+use parking_lot::{Mutex, RwLock};
+
+use super::{Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind};
+
+/// The folder of the log buffers. No log lies there.
+const BUFFERS: &str = "/buffers";
+
+/// A disk in memory. Clones share their content.
+///
+/// Nothing fails on it, and a sync costs nothing. It keeps track of the bytes that no sync has
+/// covered, so that [`lose_power`](MemDisk::lose_power) can take them away. For faults, and for every
+/// outcome that a power loss can have, use the simulated disk (feature `sim`).
+///
+/// ```
+/// use std::path::Path;
+/// use std::sync::Arc;
+/// use palisade_core::store::ReadStore;
+/// use palisade_store::disk::MemDisk;
+/// use palisade_store::{FileOptions, FileStore};
+///
+/// let disk = MemDisk::new();
+/// let store = FileStore::open_on(Arc::new(disk), Path::new("/log"), &FileOptions::new())?;
+/// assert!(store.state()?.clean);
+/// # Ok::<(), palisade_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct MemDisk {
+    shared: Arc<Shared>,
+    has_buffers: bool,
+    background: Background,
+}
+
+struct Shared {
+    folders: Mutex<BTreeMap<PathBuf, Arc<Folder>>>,
+    buffers: Arc<Folder>,
+    numbers: AtomicU64,
+}
+
+impl MemDisk {
+    /// Makes an empty disk.
+    #[must_use]
+    pub fn new() -> MemDisk {
+        let buffers = Arc::new(Folder { number: 0, is_buffers: true, files: Mutex::default() });
+        let shared = Shared { folders: Mutex::default(), buffers, numbers: AtomicU64::new(1) };
+        MemDisk { shared: Arc::new(shared), has_buffers: true, background: Background::Thread }
+    }
+
+    /// Removes the folder for log buffers: a buffer then lies on the heap and dies with its log.
+    #[must_use]
+    pub fn without_buffers(mut self) -> MemDisk {
+        self.has_buffers = false;
+        self
+    }
+
+    /// Lets the store start no thread: the thread that needs space makes it. A test with one thread
+    /// then makes the same calls in every run.
+    #[must_use]
+    pub fn without_threads(mut self) -> MemDisk {
+        self.background = Background::Later;
+        self
+    }
+
+    /// Frees the locks of all files, as the death of the process does. The disk does not refuse
+    /// what the dead process still calls.
+    pub fn kill(&self) {
+        let folders = self.shared.folders.lock();
+        for folder in folders.values().chain([&self.shared.buffers]) {
+            folder.files.lock().values().for_each(|file| *file.holders.lock() = Holders::default());
+        }
+    }
+
+    /// Loses all bytes that no sync has covered, and all log buffers. Names are kept. Bytes that
+    /// were synced and then written again read as zeros. Drop the logs on the disk before.
+    pub fn lose_power(&self) {
+        self.kill();
+        self.shared.buffers.files.lock().clear();
+        for folder in self.shared.folders.lock().values() {
+            folder.files.lock().values().for_each(|file| file.content.write().lose_unsynced());
+        }
+    }
+
+    fn number(&self) -> u64 {
+        // Relaxed: each caller gets another number, and nothing more is needed.
+        self.shared.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Default for MemDisk {
+    fn default() -> MemDisk {
+        MemDisk::new()
+    }
+}
+
+impl fmt::Debug for MemDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let folders = self.shared.folders.lock();
+        f.debug_struct("MemDisk").field("folders", &folders.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Disk for MemDisk {
+    fn create_folder(&self, path: &Path, _file_mode: u32) -> io::Result<()> {
+        let number = self.number();
+        let mut folders = self.shared.folders.lock();
+        folders.entry(path.to_path_buf()).or_insert_with(|| {
+            Arc::new(Folder { number, is_buffers: false, files: Mutex::default() })
+        });
+        Ok(())
+    }
+
+    fn open_folder(&self, path: &Path, file_mode: u32) -> io::Result<Arc<dyn DiskFolder>> {
+        if path.parent().is_none() {
+            self.create_folder(path, file_mode)?;
+        }
+        let folder = self.shared.folders.lock().get(path).map(Arc::clone);
+        let folder = folder.ok_or(io::ErrorKind::NotFound)?;
+        Ok(Arc::new(OpenFolder { disk: self.clone(), folder }))
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<Kind> {
+        let is_there = path.parent().is_none() || self.shared.folders.lock().contains_key(path);
+        Ok(if is_there { Kind::Folder } else { Kind::Missing })
+    }
+
+    fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>> {
+        let folder = Arc::clone(&self.shared.buffers);
+        let open =
+            || -> Arc<dyn DiskFolder> { Arc::new(OpenFolder { disk: self.clone(), folder }) };
+        Ok(self.has_buffers.then(|| (PathBuf::from(BUFFERS), open())))
+    }
+
+    fn writes_behind(&self) -> bool {
+        self.background == Background::Thread
+    }
+
+    fn background(&self) -> Background {
+        self.background
+    }
+}
+
+struct Folder {
+    number: u64,
+    is_buffers: bool,
+    files: Mutex<BTreeMap<String, Arc<File>>>,
+}
+
+#[derive(Debug)]
+struct OpenFolder {
+    disk: MemDisk,
+    folder: Arc<Folder>,
+}
+
+impl fmt::Debug for Folder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.files.lock().keys()).finish()
+    }
+}
+
+impl DiskFolder for OpenFolder {
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.folder.files.lock().keys().cloned().collect())
+    }
+
+    fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        let makes = matches!(access, Access::WriteOrCreate | Access::Fresh | Access::New);
+        let file = match self.folder.files.lock().entry(name.to_owned()) {
+            Entry::Occupied(_) if access == Access::New => {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            Entry::Occupied(found) => Arc::clone(found.get()),
+            Entry::Vacant(_) if !makes => return Err(io::ErrorKind::NotFound.into()),
+            Entry::Vacant(free) => {
+                let number = self.disk.number();
+                Arc::clone(free.insert(Arc::new(File::new(number, !self.folder.is_buffers))))
+            }
+        };
+        if access == Access::Fresh {
+            file.content.write().clear();
+        }
+        Ok(Box::new(OpenFile { handle: self.disk.number(), file }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut files = self.folder.files.lock();
+        let file = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        files.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let removed = self.folder.files.lock().remove(name);
+        removed.map(drop).ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn overwrites_in_place(&self) -> bool {
+        // Recycled files have their memory already.
+        true
+    }
+
+    fn identity(&self) -> FolderIdentity {
+        FolderIdentity { inode: self.folder.number, ..FolderIdentity::default() }
+    }
+
+    fn identity_of(&self, path: &Path) -> io::Result<Option<FolderIdentity>> {
+        let folders = self.disk.shared.folders.lock();
+        let found = folders.get(path).map(|folder| folder.number);
+        Ok(found.map(|inode| FolderIdentity { inode, ..FolderIdentity::default() }))
+    }
+}
+
+struct File {
+    number: u64,
+    content: RwLock<Content>,
+    holders: Mutex<Holders>,
+}
+
+impl File {
+    fn new(number: u64, can_lose: bool) -> File {
+        let content = Content { can_lose, ..Content::default() };
+        File { number, content: RwLock::new(content), holders: Mutex::default() }
+    }
+}
+
+/// The open files that hold the lock, by their handles.
+#[derive(Default)]
+struct Holders {
+    exclusive: Option<u64>,
+    shared: BTreeSet<u64>,
+}
+
+#[derive(Default)]
+struct Content {
+    bytes: Vec<u8>,
+    /// The file's length: what lies above `bytes` reads as zeros.
+    len: usize,
+    /// Disjoint, ascending ranges of `bytes` that were written since the last sync.
+    unsynced: Vec<Range<usize>>,
+    can_lose: bool,
+    /// The mapped range, by its offset. Its bytes are reached through the mapping only.
+    mapped: Option<(usize, Memory)>,
+}
+
+impl Content {
+    fn clear(&mut self) {
+        *self = Content { can_lose: self.can_lose, ..Content::default() };
+    }
+
+    /// Overwrites what is there and appends the rest: sequential writes zero nothing.
+    fn write(&mut self, offset: usize, from: &[u8]) {
+        if self.bytes.len() < offset {
+            self.bytes.resize(offset, 0);
+        }
+        let there = from.len().min(self.bytes.len() - offset);
+        let (over, behind) = from.split_at(there);
+        self.bytes[offset..offset + there].copy_from_slice(over);
+        self.bytes.extend_from_slice(behind);
+        self.len = self.len.max(self.bytes.len());
+        if self.can_lose {
+            self.note_unsynced(offset..offset + from.len());
+        }
+    }
+
+    fn note_unsynced(&mut self, range: Range<usize>) {
+        match self.unsynced.last_mut() {
+            Some(last) if last.start <= range.start && range.start <= last.end => {
+                last.end = last.end.max(range.end);
+            }
+            _ => {
+                let mut joined = range;
+                self.unsynced.retain(|other| {
+                    let touches = other.start <= joined.end && joined.start <= other.end;
+                    if touches {
+                        joined = joined.start.min(other.start)..joined.end.max(other.end);
+                    }
+                    !touches
+                });
+                let at = self.unsynced.partition_point(|other| other.start < joined.start);
+                self.unsynced.insert(at, joined);
+            }
+        }
+    }
+
+    fn lose_unsynced(&mut self) {
+        for range in std::mem::take(&mut self.unsynced) {
+            self.bytes[range].fill(0);
+        }
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) -> usize {
+        let len = into.len().min(self.len.saturating_sub(offset));
+        let there = self.bytes.get(offset..).unwrap_or(&[]);
+        let (from_bytes, zeros) = into[..len].split_at_mut(there.len().min(len));
+        from_bytes.copy_from_slice(&there[..from_bytes.len()]);
+        zeros.fill(0);
+        len
+    }
+}
+
+/// An open file.
+struct OpenFile {
+    handle: u64,
+    file: Arc<File>,
+}
+
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenFile").field("number", &self.file.number).finish_non_exhaustive()
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.give_lock_back();
+    }
+}
+
+impl OpenFile {
+    fn give_lock_back(&self) {
+        let mut holders = self.file.holders.lock();
+        holders.exclusive.take_if(|holder| *holder == self.handle);
+        holders.shared.remove(&self.handle);
+    }
+}
+
+/// A position as an index; what no memory can hold is no space.
+fn index(position: u64) -> io::Result<usize> {
+    usize::try_from(position).map_err(|_| io::ErrorKind::StorageFull.into())
+}
+
+impl DiskFile for OpenFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        Ok(self.file.content.read().read(index(offset)?, into))
+    }
+
+    fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let start = index(offset)?;
+        let mut content = self.file.content.write();
+        let mut end = start;
+        for piece in pieces {
+            content.write(end, piece);
+            end += piece.len();
+        }
+        Ok(end - start)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.content.write().unsynced.clear();
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.content.read().len as u64)
+    }
+
+    fn try_lock(&self, shared: bool) -> io::Result<bool> {
+        let mut holders = self.file.holders.lock();
+        let is_free = holders.exclusive.is_none() && (shared || holders.shared.is_empty());
+        if is_free && shared {
+            holders.shared.insert(self.handle);
+        } else if is_free {
+            holders.exclusive = Some(self.handle);
+        }
+        Ok(is_free)
+    }
+
+    fn unlock(&self) -> io::Result<()> {
+        self.give_lock_back();
+        Ok(())
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        let mut content = self.file.content.write();
+        content.len = content.len.max(index(len)?);
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut content = self.file.content.write();
+        let (start, end) = (index(offset)?, index(offset.saturating_add(len))?);
+        content.mapped.take_if(|(at, _)| *at == start);
+        let there = content.bytes.len();
+        content.bytes[start.min(there)..end.min(there)].fill(0);
+        Ok(())
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        Ok(FileIdentity { inode: self.file.number, ..FileIdentity::default() })
+    }
+
+    fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {
+        let mut content = self.file.content.write();
+        if content.len < offset.saturating_add(len) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (at, memory) = content.mapped.get_or_insert_with(|| (offset, Memory::kept(len)));
+        if *at != offset || memory.len() != len {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(memory.clone())
+    }
+}
