@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the loom models of the core and prints for each its bound, its schedules and its time.
+# Runs the loom models of the core and the store and prints for each its bound, its schedules and its time.
 #
 #   verification/loom.sh            all models
 #   verification/loom.sh FILTER     those whose path contains FILTER
@@ -20,7 +20,7 @@ export CARGO_PROFILE_RELEASE_LTO=off
 
 output=$(mktemp)
 trap 'rm -f "$output" "$output.models"' EXIT
-test=(cargo test --locked --quiet -p palisade-core --release --lib)
+test=(cargo test --locked --quiet -p palisade-core -p palisade-store --release --lib)
 "${test[@]}" --no-run
 # By their full names: the other unit tests do not run under the checker.
 mapfile -t models < <("${test[@]}" -- --list 2>/dev/null |

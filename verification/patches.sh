@@ -77,7 +77,7 @@ check_test() {
 }
 
 check_patches() {
-    local patch name line models=crates/core/src/models
+    local patch name line models='crates/*/src/models'
     for patch in "$defences"/*.patch "$weakenings"/*.patch; do
         if ! git apply --check -C1 "$patch"; then
             complain "$patch does not fit the code any more: take the same step away again, as" \
@@ -94,7 +94,7 @@ check_patches() {
     for patch in "$weakenings"/*.patch; do
         [[ -n $(field models "$patch") ]] || complain "$patch names no model"
         for name in $(field models "$patch"); do
-            grep -rqF "fn $name()" "$models" ||
+            grep -rqF "fn $name()" $models ||
                 complain "$patch names the model $name, which is not in $models"
         done
     done

@@ -17,7 +17,7 @@ at_most 1 "$@"
 
 tree=$root/target/weaken/tree
 # shellcheck disable=SC2034
-crates=(core)
+crates=(core store)
 export RUSTFLAGS="--cfg loom"
 export CARGO_TARGET_DIR=$root/target/weaken/build
 # Quick builds: a model that fails does so early.
@@ -26,9 +26,9 @@ export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=false
 # The models end by themselves; one that has found nothing by then does not count.
 limit_seconds=300
 
-# Prints the test binary of the copy, built as it stands.
+# Prints the test binary of the crate $1 of the copy, built as it stands.
 build() {
-    (cd "$tree" && cargo test --quiet -p palisade-core --release --lib --no-run \
+    (cd "$tree" && cargo test --quiet -p "palisade-$1" --release --lib --no-run \
         --message-format=json 2>"$tree/build.log") |
         grep -o '"executable":"[^"]*"' | tail -n 1 | cut -d'"' -f4
 }
@@ -40,8 +40,9 @@ reason() {
 }
 
 run_patched() {
-    local name=$1 patch=$2 binary model log rc failures=0
-    binary=$(build) || true
+    local name=$1 patch=$2 crate binary model log rc failures=0
+    crate=$(sed -n 's|^+++ b/crates/\([a-z]*\)/.*|\1|p' "$patch" | head -n 1)
+    binary=$(build "$crate") || true
     if [[ -z $binary ]]; then
         printf '%-42s %s\n' "$name" "DOES NOT COMPILE"
         grep -E '^error' -A 5 "$tree/build.log" >&2 || true

@@ -23,7 +23,8 @@ mod recovery;
 pub mod repair;
 mod stats;
 pub mod store;
-mod sync;
+#[doc(hidden)]
+pub mod sync;
 mod ticket;
 mod wal;
 mod watermark;
@@ -41,7 +42,5 @@ pub use reader::{Record, RecordBuf, Records};
 pub use recovery::{EndCause, RecoveryReport};
 pub use stats::Stats;
 pub use store::Uuid;
-#[doc(hidden)]
-pub use sync::ProcessMark;
 pub use ticket::Ticket;
 pub use wal::{Replay, SegmentStart, Tail, Wal};

@@ -12,10 +12,10 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use palisade_core::inspect::Inspector;
 use palisade_core::store::{ReadStore, Segment, State};
+use palisade_core::sync::OnceLock;
 use palisade_core::{Error, ErrorKind, Lsn, Records, Result, Uuid};
 
 use crate::block::BLOCK_BYTES;

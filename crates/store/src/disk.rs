@@ -24,10 +24,9 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-use palisade_core::{Error, ErrorKind, Memory};
+use palisade_core::{Error, ErrorKind, Memory, sync};
 
 pub use self::memory::MemDisk;
 pub use self::os::{OsDisk, file_system};
@@ -169,7 +168,7 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
 
     /// Lets `time` pass. Default: sleeps.
     fn pause(&self, time: Duration) {
-        thread::sleep(time);
+        sync::sleep(time);
     }
 
     /// Returns whether a thread of the log may write complete pieces behind the appenders. Default:

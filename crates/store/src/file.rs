@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use palisade_core::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store, TailSource};
+use palisade_core::sync::Mutex;
 use palisade_core::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
-use parking_lot::Mutex;
 
 use crate::buffer_file::{self, BufferFile, BufferName, RingHeader};
 use crate::disk::OsDisk;

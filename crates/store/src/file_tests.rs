@@ -4,7 +4,6 @@ use std::fs;
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use palisade_core::store::{Epoch, OldBuffer, Predecessor, ReadStore, Store};
@@ -36,7 +35,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "{what}");
-        thread::yield_now();
+        palisade_core::sync::yield_now();
     }
 }
 
@@ -44,7 +43,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 fn pause_below_a_flood() {
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(40) {
-        thread::yield_now();
+        palisade_core::sync::yield_now();
     }
 }
 

@@ -131,7 +131,7 @@ fn a_truncation_frees_the_space_that_a_full_disk_lacks() {
     while let Err(error) = wal.sync() {
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
         assert!(start.elapsed() < Duration::from_secs(10), "the freed segments have to be used");
-        std::thread::yield_now();
+        palisade_core::sync::yield_now();
     }
     places.push(wal.commit(&data(places.len() as u64)).unwrap());
     assert_eq!(numbers(&wal), (900..places.len() as u64).collect::<Vec<_>>());
@@ -217,7 +217,7 @@ fn a_log_that_filled_its_disk_opens_on_it_again() {
     let start = Instant::now();
     while !temp.path().join(RESERVE).exists() {
         assert!(start.elapsed() < Duration::from_secs(10), "space is reserved");
-        std::thread::yield_now();
+        palisade_core::sync::yield_now();
     }
     disk.controls.fill(true);
     // The preparer may still have a spare for a while.

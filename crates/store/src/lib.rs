@@ -22,9 +22,12 @@ mod folder;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod handshake;
 mod header;
 mod mem;
 mod meta;
+#[cfg(all(test, loom))]
+mod models;
 mod open;
 mod options;
 mod prepare;

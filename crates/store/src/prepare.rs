@@ -10,19 +10,16 @@
 //! Disks that have to behave the same in every run have no thread: a round that they let run
 //! now runs on the thread that asked for it, without a look at the clock.
 //!
-//! Handshake: `tail` and `next_work` are both SeqCst. The leader stores `tail`, then loads
-//! `next_work`; the preparer stores `next_work`, then loads `tail`. Whichever comes first in
-//! the single order, the other side sees it, so that no due work is slept over.
+//!
+//! How leader and preparer tell each other of tails and work: [`handshake`](crate::handshake).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex as StdMutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::sync::Arc;
 
 use palisade_core::Lsn;
-use parking_lot::Mutex;
+use palisade_core::sync::{AtomicU64, Instant, JoinHandle, Mutex, Ordering, spawn};
 
 use crate::disk::Background;
+use crate::handshake::Handshake;
 use crate::segments::Segments;
 
 /// Segments that are made ahead at most; it begins with one, and grows each time that a leader
@@ -35,81 +32,51 @@ const FLOOD_BYTES_PER_SECOND: f64 = 256e6;
 const FLOOD_LEAST_BYTES: u64 = 256 << 10;
 /// Steps of the preparer between two syncs: 1 MiB.
 const STEPS_PER_SYNC: usize = 4;
-/// `next_work` while a round runs or is asked for: no tail reaches it.
-const NOT_BEFORE_THE_ROUND_ENDS: u64 = u64::MAX;
-/// `next_work` of a round that was put off: the next tail asks again.
-const AT_ONCE: u64 = 0;
-
 /// The handle of the thread.
 #[derive(Debug)]
 pub(crate) struct Preparer {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle>>,
 }
 
 #[derive(Debug)]
 struct Shared {
     segments: Arc<Segments>,
-    tail: AtomicU64,
-    next_work: AtomicU64,
+    handshake: Handshake,
     ahead: AtomicU64,
-    is_stopped: AtomicBool,
-    // Of std: the thread sleeps here most of the time. A thread that sleeps in parking_lot at a
-    // fork stays in its process-wide table, which then sends threads of the child in circles.
-    asked: StdMutex<bool>,
-    woken: Condvar,
 }
 
 impl Preparer {
     pub(crate) fn new(segments: Arc<Segments>) -> Preparer {
-        let shared = Shared {
-            segments,
-            tail: AtomicU64::new(0),
-            next_work: AtomicU64::new(NOT_BEFORE_THE_ROUND_ENDS),
-            ahead: AtomicU64::new(1),
-            is_stopped: AtomicBool::new(false),
-            asked: StdMutex::new(false),
-            woken: Condvar::new(),
-        };
+        let shared = Shared { segments, handshake: Handshake::new(), ahead: AtomicU64::new(1) };
         Preparer { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
     /// The tail has come to `tail`.
     pub(crate) fn follow(&self, tail: Lsn) {
-        let shared = &self.shared;
-        // SeqCst, both: see the module's handshake.
-        shared.tail.store(tail.as_u64(), Ordering::SeqCst);
-        if shared.next_work.load(Ordering::SeqCst) <= tail.as_u64() {
-            // SeqCst: keeps the following calls from asking again; the round sets it anew.
-            shared.next_work.store(NOT_BEFORE_THE_ROUND_ENDS, Ordering::SeqCst);
+        if self.shared.handshake.follow(tail) {
             self.ask();
         }
     }
 
     /// An epoch runs whose tail is at `tail`: looks at once for what is missing.
     pub(crate) fn start(&self, tail: Lsn) {
-        // SeqCst: as in `follow`.
-        self.shared.tail.store(tail.as_u64(), Ordering::SeqCst);
+        self.shared.handshake.set_tail(tail);
         self.ask();
     }
 
     /// A leader had to make a segment itself.
     pub(crate) fn was_late(&self) {
-        let grow = |ahead| (ahead < MAX_AHEAD).then_some(ahead + 1);
         // Relaxed: a hint that guards nothing.
-        let _ = self.shared.ahead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow);
+        let ahead = self.shared.ahead.load(Ordering::Relaxed);
+        self.shared.ahead.store((ahead + 1).min(MAX_AHEAD), Ordering::Relaxed);
     }
 
     /// Ends the thread and waits for it; later calls do nothing.
     pub(crate) fn stop(&self) {
         self.finish_what_was_put_off();
         let mut thread = self.thread.lock();
-        {
-            let _asked = self.shared.asked();
-            // Relaxed: the lock orders it before the thread's next look.
-            self.shared.is_stopped.store(true, Ordering::Relaxed);
-            self.shared.woken.notify_all();
-        }
+        self.shared.handshake.stop();
         if let Some(thread) = thread.take() {
             // A panic of the thread has been reported where it happened.
             let _ = thread.join();
@@ -119,36 +86,35 @@ impl Preparer {
     /// Where a disk put a round off, its thread may be in that round still.
     fn finish_what_was_put_off(&self) {
         let shared = &self.shared;
-        // SeqCst: as every load of it.
-        let is_put_off = shared.next_work.load(Ordering::SeqCst) == AT_ONCE;
-        if is_put_off && shared.segments.folder.disk().background() == Background::Now {
-            shared.round_for(shared.tail(), false);
+        if shared.handshake.is_put_off() && self.background() == Background::Now {
+            shared.round_for(shared.handshake.tail(), false);
         }
     }
 
+    fn background(&self) -> Background {
+        self.shared.segments.folder.disk().background()
+    }
+
     fn ask(&self) {
-        match self.shared.segments.folder.disk().background() {
+        match self.background() {
             Background::Thread => self.ask_thread(),
             Background::Now => {
-                self.shared.round_for(self.shared.tail(), false);
+                self.shared.round_for(self.shared.handshake.tail(), false);
             }
-            // SeqCst: as every store of it.
-            Background::Later => self.shared.next_work.store(AT_ONCE, Ordering::SeqCst),
+            Background::Later => self.shared.handshake.put_off(),
         }
     }
 
     fn ask_thread(&self) {
-        *self.shared.asked() = true;
-        self.shared.woken.notify_all();
+        self.shared.handshake.ask();
         // Where `stop` or another call has the handle, the thread is ending or beginning.
         let Some(mut thread) = self.thread.try_lock() else {
             return;
         };
-        if thread.is_none() && !self.shared.is_stopped() {
+        if thread.is_none() && !self.shared.handshake.is_stopped() {
             let shared = Arc::clone(&self.shared);
-            let builder = thread::Builder::new().name("palisade-prepare".into());
             // Without the thread, leaders prepare what they need.
-            *thread = builder.spawn(move || shared.run()).ok();
+            *thread = spawn("palisade-prepare", move || shared.run()).ok();
         }
     }
 }
@@ -165,47 +131,23 @@ impl Drop for Preparer {
 
 impl Shared {
     fn run(&self) {
-        let mut pace = Pace { at: Instant::now(), tail: self.tail() };
-        while self.wait_until_asked() {
+        let mut pace = Pace { at: Instant::now(), tail: self.handshake.tail() };
+        while self.handshake.wait_until_asked() {
             loop {
-                let tail = self.tail();
-                let next = self.round_for(tail, pace.is_flood(tail));
-                // SeqCst, after the store of `next_work`: see the module's handshake.
-                if self.tail() < next || self.is_stopped() {
+                let tail = self.handshake.tail();
+                if !self.round_for(tail, pace.is_flood(tail)) || self.handshake.is_stopped() {
                     break;
                 }
             }
         }
     }
 
-    /// A round and its consequence: the tail at which there is work again.
-    fn round_for(&self, tail: Lsn, is_flood: bool) -> Lsn {
-        if !self.is_stopped() {
+    /// A round and its consequence; says whether there is work again at once.
+    fn round_for(&self, tail: Lsn, is_flood: bool) -> bool {
+        if !self.handshake.is_stopped() {
             self.round(tail, is_flood);
         }
-        let next = self.next_work_after(tail, is_flood);
-        // SeqCst: see the module's handshake.
-        self.next_work.store(next.as_u64(), Ordering::SeqCst);
-        next
-    }
-
-    /// Nothing panics under the lock.
-    fn asked(&self) -> MutexGuard<'_, bool> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// False when the thread is to end.
-    fn wait_until_asked(&self) -> bool {
-        let mut asked = self.asked();
-        loop {
-            if self.is_stopped() {
-                return false;
-            }
-            if std::mem::take(&mut *asked) {
-                return true;
-            }
-            asked = self.woken.wait(asked).unwrap_or_else(PoisonError::into_inner);
-        }
+        self.handshake.finish_round(self.next_work_after(tail, is_flood))
     }
 
     /// What cannot be done now is left to a later round, and to `prepare`.
@@ -247,8 +189,8 @@ impl Shared {
         };
         let mut unsynced_steps = 0;
         loop {
-            let (tail_number, used) = self.segments.split(self.tail());
-            let is_passed = self.is_stopped() || tail_number > number;
+            let (tail_number, used) = self.segments.split(self.handshake.tail());
+            let is_passed = self.handshake.is_stopped() || tail_number > number;
             let from = if tail_number == number { used } else { 0 };
             let stepped = !is_passed && zeroing.step(from, goal);
             unsynced_steps += usize::from(stepped);
@@ -288,16 +230,6 @@ impl Shared {
 
     fn first_step_bytes(&self) -> u64 {
         self.segments.shape.zero_steps.first_bytes
-    }
-
-    fn tail(&self) -> Lsn {
-        // SeqCst: see the module's handshake.
-        Lsn::new(self.tail.load(Ordering::SeqCst))
-    }
-
-    fn is_stopped(&self) -> bool {
-        // Relaxed: a step later is soon enough; the waiting side looks under the lock.
-        self.is_stopped.load(Ordering::Relaxed)
     }
 }
 

@@ -13,9 +13,8 @@
 //! made after it waits for it, one step long.
 
 use std::io::{self, IoSlice};
-use std::sync::OnceLock;
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use palisade_core::sync::{Condvar, Mutex, OnceLock, RwLock};
 
 use crate::block::BLOCK_BYTES;
 use crate::disk::{DiskFile, ZeroSteps, read_full, write_pieces, write_zeros};
@@ -74,7 +73,7 @@ impl SegmentFile {
             segment_bytes,
             step_bytes,
             fill,
-            stepped: Condvar::new(),
+            stepped: Condvar::default(),
             syncing: RwLock::new(()),
             failed_sync: OnceLock::new(),
         })
@@ -165,7 +164,7 @@ impl SegmentFile {
         let mut fill = self.fill.lock();
         fill.written = fill.written.max(to);
         while fill.step.is_some_and(|(start, end)| from < end && start < to) {
-            self.stepped.wait(&mut fill);
+            fill = self.stepped.wait(fill, None);
         }
     }
 }

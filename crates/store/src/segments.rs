@@ -16,12 +16,11 @@ mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use palisade_core::store::{Epoch, Predecessor, Segment, SegmentHeader};
-use palisade_core::{Error, ErrorKind, Lsn, ProcessMark, Result, Uuid};
-use parking_lot::{Mutex, RwLock};
+use palisade_core::sync::{AtomicU64, Mutex, OnceLock, Ordering, ProcessMark, RwLock};
+use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
 use crate::block::BLOCK_BYTES;
 use crate::demand::Demand;

@@ -1,4 +1,5 @@
 //! The machine's disk with controls for tests: it can be full, and it counts.
+#![expect(clippy::disallowed_types, reason = "controls of tests are no part of a model")]
 
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use palisade_core::Memory;
-use parking_lot::Mutex;
+use palisade_core::sync::Mutex;
 
 use crate::disk::OsDisk;
 use crate::disk::{
@@ -132,7 +133,7 @@ impl Controls {
         let is_ahead = offset >= LOG_AT + ZeroSteps::default().first_bytes;
         while is_ahead && is_preparer() && self.holds_zeros.load(Ordering::SeqCst) {
             self.has_held_zeros.store(true, Ordering::SeqCst);
-            std::thread::yield_now();
+            palisade_core::sync::yield_now();
         }
     }
 

@@ -14,15 +14,12 @@ mod room;
 mod store;
 
 use std::sync::Arc;
-use std::time::Instant;
-
-use loom::model::Builder;
 
 use self::store::ModelStore;
 use crate::buffer::{Buffer, Reserved};
 use crate::frame::EpochSeed;
 use crate::store::Store;
-use crate::sync::{Figure, Ordering};
+use crate::sync::model_check;
 use crate::{Lsn, Memory, Options, Result, Uuid, Wal};
 
 /// Bytes of the frame of a record of [`LARGE`] bytes: with it, two fill the ring of 64 bytes.
@@ -119,23 +116,7 @@ impl Bound {
     }
 }
 
-/// Runs `model` through its schedules up to `bound`, or to the bound that `LOOM_MAX_PREEMPTIONS`
-/// names, and prints how many there were.
-#[expect(clippy::print_stdout, reason = "a model reports what it covered")]
+/// Runs `model` through its schedules up to `bound`.
 fn check(name: &str, bound: Bound, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = Builder::new();
-    let preemptions = *builder.preemption_bound.get_or_insert(bound.preemptions());
-    builder.max_branches = 10_000;
-    let schedules = Arc::new(Figure::new(0));
-    let counter = Arc::clone(&schedules);
-    let start = Instant::now();
-    builder.check(move || {
-        // Relaxed: a count, read when all is over.
-        counter.fetch_add(1, Ordering::Relaxed);
-        model();
-    });
-    // Relaxed: as above.
-    let schedules = schedules.load(Ordering::Relaxed);
-    let seconds = start.elapsed().as_secs_f64();
-    println!("model {name}: preemptions {preemptions}, schedules {schedules}, {seconds:.1} s");
+    model_check(name, bound.preemptions(), model);
 }

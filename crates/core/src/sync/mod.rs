@@ -1,7 +1,8 @@
-//! The one door to atomics, cells, locks, parking and spawning.
+//! The one door to atomics, cells, locks, wait words and threads, of this crate and the stores.
 //!
-//! Nothing else in this crate names them, so that the model checker (`--cfg loom`) sees every
-//! access, and a reader finds every primitive here. Real builds use std and parking_lot.
+//! Nothing else in these crates names them, so that the model checker (`--cfg loom`) sees every
+//! access, and a reader finds every primitive here. Real builds use std and parking_lot. It is no
+//! part of the interface.
 
 #[cfg(loom)]
 mod model;
@@ -11,21 +12,21 @@ mod real;
 mod wait_word;
 
 #[cfg(loom)]
-pub(crate) use model::*;
+pub use model::*;
 #[cfg(not(loom))]
-pub(crate) use real::*;
+pub use real::*;
 
 pub use process::ProcessMark;
 
-pub(crate) use crossbeam_utils::CachePadded;
-pub(crate) use wait_word::WaitWord;
+pub use crossbeam_utils::CachePadded;
+pub use wait_word::WaitWord;
 
 /// Waits a little longer each time: first by giving up the core, then by sleeping.
 ///
 /// For waits whose end no other thread announces (the hole of an append in progress): bounded
 /// polling keeps the cost on the waiting side and off the append path.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     rounds: u32,
 }
 
@@ -34,7 +35,7 @@ impl Backoff {
     const LONGEST_US: u64 = 500;
 
     /// Gives up the core or sleeps, at most half a millisecond.
-    pub(crate) fn wait(&mut self) {
+    pub fn wait(&mut self) {
         if self.rounds < Self::YIELDS {
             yield_now();
         } else {

@@ -5,14 +5,14 @@ use std::io;
 use std::ops::{Add, Deref, Sub};
 use std::time::Duration;
 
-pub(crate) use loom::sync::atomic::Ordering;
+pub use loom::sync::atomic::Ordering;
 
-pub(crate) type JoinHandle = loom::thread::JoinHandle<()>;
-pub(crate) type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
+pub type JoinHandle = loom::thread::JoinHandle<()>;
+pub type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
 
 /// A number for statistics and hints, kept outside of the model: it orders nothing, and no step
 /// of the protocol rests on it, but every access would be one more place to switch threads at.
-pub(crate) type Figure = std::sync::atomic::AtomicU64;
+pub type Figure = std::sync::atomic::AtomicU64;
 
 /// loom's atomics, with each thread's last load kept apart.
 ///
@@ -24,7 +24,7 @@ pub(crate) type Figure = std::sync::atomic::AtomicU64;
 macro_rules! atomic {
     ($name:ident: $value:ty) => {
         #[derive(Debug)]
-        pub(crate) struct $name {
+        pub struct $name {
             inner: loom::sync::atomic::$name,
             loads: Loads,
         }
@@ -32,27 +32,27 @@ macro_rules! atomic {
         #[expect(clippy::allow_attributes, reason = "not every width uses every operation")]
         #[allow(dead_code, reason = "not every width uses every operation")]
         impl $name {
-            pub(crate) fn new(value: $value) -> $name {
+            pub fn new(value: $value) -> $name {
                 let inner = loom::sync::atomic::$name::new(value);
                 $name { inner, loads: Loads::new() }
             }
 
-            pub(crate) fn load(&self, order: Ordering) -> $value {
+            pub fn load(&self, order: Ordering) -> $value {
                 self.loads.note();
                 self.inner.load(order)
             }
 
-            pub(crate) fn store(&self, value: $value, order: Ordering) {
+            pub fn store(&self, value: $value, order: Ordering) {
                 self.loads.conflict();
                 self.inner.store(value, order);
             }
 
-            pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+            pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 self.loads.conflict();
                 self.inner.swap(value, order)
             }
 
-            pub(crate) fn compare_exchange(
+            pub fn compare_exchange(
                 &self,
                 current: $value,
                 new: $value,
@@ -63,17 +63,22 @@ macro_rules! atomic {
                 self.inner.compare_exchange(current, new, success, failure)
             }
 
-            pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+            pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.loads.conflict();
                 self.inner.fetch_add(value, order)
             }
 
-            pub(crate) fn fetch_min(&self, value: $value, order: Ordering) -> $value {
+            pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.loads.conflict();
+                self.inner.fetch_sub(value, order)
+            }
+
+            pub fn fetch_min(&self, value: $value, order: Ordering) -> $value {
                 self.loads.conflict();
                 self.inner.fetch_min(value, order)
             }
 
-            pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+            pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                 self.loads.conflict();
                 self.inner.fetch_or(value, order)
             }
@@ -85,11 +90,12 @@ atomic!(AtomicU32: u32);
 atomic!(AtomicU64: u64);
 
 /// Words of 0.
-pub(crate) struct ZeroedWords(Vec<AtomicU64>);
+#[derive(Debug)]
+pub struct ZeroedWords(Vec<AtomicU64>);
 
 impl ZeroedWords {
     #[expect(clippy::unnecessary_wraps, reason = "the real form can fail")]
-    pub(crate) fn new(count: usize) -> io::Result<ZeroedWords> {
+    pub fn new(count: usize) -> io::Result<ZeroedWords> {
         Ok(ZeroedWords((0..count).map(|_| AtomicU64::new(0)).collect()))
     }
 }
@@ -158,35 +164,45 @@ impl<T: Default> Default for Mutex<T> {
 
 /// loom's mutex with parking_lot's interface: a panic in a model ends the model, not the lock.
 #[derive(Debug)]
-pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+pub struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Mutex<T> {
+    pub fn new(value: T) -> Mutex<T> {
         Mutex(loom::sync::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().expect("no model goes on after a panic")
     }
 
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().ok()
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().expect("no model goes on after a panic")
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct RwLock<T>(loom::sync::RwLock<T>);
+pub struct RwLock<T>(loom::sync::RwLock<T>);
+
+impl<T: Default> Default for RwLock<T> {
+    fn default() -> RwLock<T> {
+        RwLock::new(T::default())
+    }
+}
 
 impl<T> RwLock<T> {
-    pub(crate) fn new(value: T) -> RwLock<T> {
+    pub fn new(value: T) -> RwLock<T> {
         RwLock(loom::sync::RwLock::new(value))
     }
 
-    pub(crate) fn read(&self) -> loom::sync::RwLockReadGuard<'_, T> {
+    pub fn read(&self) -> loom::sync::RwLockReadGuard<'_, T> {
         self.0.read().expect("no model goes on after a panic")
     }
 
-    pub(crate) fn write(&self) -> loom::sync::RwLockWriteGuard<'_, T> {
+    pub fn write(&self) -> loom::sync::RwLockWriteGuard<'_, T> {
         self.0.write().expect("no model goes on after a panic")
     }
 }
@@ -194,22 +210,29 @@ impl<T> RwLock<T> {
 /// std's `OnceLock` with a flag that the model sees: without an order, `get` may miss a value
 /// that another thread has set.
 #[derive(Debug)]
-pub(crate) struct OnceLock<T> {
+pub struct OnceLock<T> {
     is_set: AtomicU32,
     value: std::sync::OnceLock<T>,
 }
 
 impl<T> OnceLock<T> {
-    pub(crate) fn new() -> OnceLock<T> {
+    pub fn new() -> OnceLock<T> {
         OnceLock { is_set: AtomicU32::new(0), value: std::sync::OnceLock::new() }
     }
 
-    pub(crate) fn get(&self) -> Option<&T> {
+    pub fn get(&self) -> Option<&T> {
         // Acquire: what std's `get` does when it sees the value; pairs with `get_or_init`.
         if self.is_set.load(Ordering::Acquire) == 0 { None } else { self.value.get() }
     }
 
-    pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+    pub fn set(&self, value: T) -> Result<(), T> {
+        self.value.set(value)?;
+        // Release: publishes the value; pairs with `get`.
+        self.is_set.store(1, Ordering::Release);
+        Ok(())
+    }
+
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         let value = self.value.get_or_init(make);
         // AcqRel: publishes the value, or sees that of the thread that was faster.
         self.is_set.swap(1, Ordering::AcqRel);
@@ -219,7 +242,7 @@ impl<T> OnceLock<T> {
 
 /// loom's condition variable. Time stands still, so a deadline that has not passed never comes.
 #[derive(Debug)]
-pub(crate) struct Condvar(loom::sync::Condvar);
+pub struct Condvar(loom::sync::Condvar);
 
 impl Default for Condvar {
     fn default() -> Condvar {
@@ -228,7 +251,7 @@ impl Default for Condvar {
 }
 
 impl Condvar {
-    pub(crate) fn wait<'a, T>(
+    pub fn wait<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
         _deadline: Option<Instant>,
@@ -236,29 +259,29 @@ impl Condvar {
         self.0.wait(guard).expect("no model goes on after a panic")
     }
 
-    pub(crate) fn notify_one(&self) {
+    pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    pub(crate) fn notify_all(&self) {
+    pub fn notify_all(&self) {
         self.0.notify_all();
     }
 }
 
 /// Time that stands still: a deadline has passed from the start, or never comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Instant(Duration);
+pub struct Instant(Duration);
 
 impl Instant {
-    pub(crate) fn now() -> Instant {
+    pub fn now() -> Instant {
         Instant(Duration::from_secs(1))
     }
 
-    pub(crate) fn elapsed(self) -> Duration {
+    pub fn elapsed(self) -> Duration {
         Duration::ZERO
     }
 
-    pub(crate) fn checked_add(self, time: Duration) -> Option<Instant> {
+    pub fn checked_add(self, time: Duration) -> Option<Instant> {
         self.0.checked_add(time).map(Instant)
     }
 }
@@ -279,34 +302,52 @@ impl Sub for Instant {
     }
 }
 
-pub(crate) fn yield_now() {
+pub fn yield_now() {
     loom::thread::yield_now();
 }
 
-pub(crate) fn sleep(_time: Duration) {
+pub fn sleep(_time: Duration) {
     loom::thread::yield_now();
 }
 
-pub(crate) fn spawn(
-    _name: &str,
-    body: impl FnOnce() + Send + 'static,
-) -> std::io::Result<JoinHandle> {
+pub fn spawn(_name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle> {
     Ok(loom::thread::spawn(body))
 }
 
-pub(crate) fn has_two_cores() -> bool {
+pub fn has_two_cores() -> bool {
     false
 }
 
-pub(crate) fn is_current(handle: &JoinHandle) -> bool {
+pub fn is_current(handle: &JoinHandle) -> bool {
     handle.thread().id() == loom::thread::current().id()
 }
 
-pub(crate) fn cores() -> usize {
+pub fn cores() -> usize {
     1
 }
 
 /// Recovery is no part of the models: one after the other.
-pub(crate) fn in_parallel<T>(workers: usize, body: impl Fn(usize) -> T) -> Vec<T> {
+pub fn in_parallel<T>(workers: usize, body: impl Fn(usize) -> T) -> Vec<T> {
     (0..workers).map(body).collect()
+}
+
+/// Runs `model` through its schedules up to `preemptions`, or to the bound that
+/// `LOOM_MAX_PREEMPTIONS` names, and prints how many there were.
+#[expect(clippy::print_stdout, reason = "a model reports what it covered")]
+pub fn model_check(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    let preemptions = *builder.preemption_bound.get_or_insert(preemptions);
+    builder.max_branches = 10_000;
+    let schedules = std::sync::Arc::new(Figure::new(0));
+    let counter = std::sync::Arc::clone(&schedules);
+    let start = std::time::Instant::now();
+    builder.check(move || {
+        // Relaxed: a count, read when all is over.
+        counter.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    // Relaxed: as above.
+    let schedules = schedules.load(Ordering::Relaxed);
+    let seconds = start.elapsed().as_secs_f64();
+    println!("model {name}: preemptions {preemptions}, schedules {schedules}, {seconds:.1} s");
 }

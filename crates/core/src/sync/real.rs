@@ -6,48 +6,49 @@ use std::io;
 use std::ops::Deref;
 use std::time::Duration;
 
-pub(crate) use std::sync::OnceLock;
-pub(crate) use std::sync::atomic::Ordering;
-pub(crate) use std::time::Instant;
+pub use std::sync::OnceLock;
+pub use std::sync::atomic::Ordering;
+pub use std::time::Instant;
 
 use memmap2::{MmapMut, MmapRaw};
 
-pub(crate) type JoinHandle = std::thread::JoinHandle<()>;
+pub type JoinHandle = std::thread::JoinHandle<()>;
+pub type MutexGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
 
 /// A number for statistics and hints: it orders nothing, and no step of the protocol rests on it.
-pub(crate) type Figure = AtomicU64;
+pub type Figure = AtomicU64;
 
 /// Types of our own around std's and parking_lot's: the lint that keeps the door shut looks at
 /// types, not at the way by which they were named.
 macro_rules! atomic {
     ($name:ident: $inner:ident, $value:ty) => {
         #[derive(Debug, Default)]
-        pub(crate) struct $name(std::sync::atomic::$inner);
+        pub struct $name(std::sync::atomic::$inner);
 
         #[expect(clippy::allow_attributes, reason = "not every width uses every operation")]
         #[allow(dead_code, reason = "not every width uses every operation")]
         impl $name {
-            pub(crate) const fn new(value: $value) -> $name {
+            pub const fn new(value: $value) -> $name {
                 $name(std::sync::atomic::$inner::new(value))
             }
 
             #[inline]
-            pub(crate) fn load(&self, order: Ordering) -> $value {
+            pub fn load(&self, order: Ordering) -> $value {
                 self.0.load(order)
             }
 
             #[inline]
-            pub(crate) fn store(&self, value: $value, order: Ordering) {
+            pub fn store(&self, value: $value, order: Ordering) {
                 self.0.store(value, order);
             }
 
             #[inline]
-            pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+            pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 self.0.swap(value, order)
             }
 
             #[inline]
-            pub(crate) fn compare_exchange(
+            pub fn compare_exchange(
                 &self,
                 current: $value,
                 new: $value,
@@ -58,22 +59,22 @@ macro_rules! atomic {
             }
 
             #[inline]
-            pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+            pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_add(value, order)
             }
 
             #[inline]
-            pub(crate) fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+            pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_sub(value, order)
             }
 
             #[inline]
-            pub(crate) fn fetch_min(&self, value: $value, order: Ordering) -> $value {
+            pub fn fetch_min(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_min(value, order)
             }
 
             #[inline]
-            pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+            pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_or(value, order)
             }
         }
@@ -82,14 +83,15 @@ macro_rules! atomic {
 
 /// Words of 0, in pages of their own that the operating system zeroes when each is touched first: an
 /// allocator that gives out used memory again would have to write all of them.
-pub(crate) struct ZeroedWords {
+#[derive(Debug)]
+pub struct ZeroedWords {
     pages: MmapRaw,
     count: usize,
 }
 
 impl ZeroedWords {
     /// `count` words, more than none; an error where the system has no memory for them.
-    pub(crate) fn new(count: usize) -> io::Result<ZeroedWords> {
+    pub fn new(count: usize) -> io::Result<ZeroedWords> {
         let bytes = count.saturating_mul(size_of::<AtomicU64>());
         Ok(ZeroedWords { pages: MmapMut::map_anon(bytes)?.into(), count })
     }
@@ -97,7 +99,7 @@ impl ZeroedWords {
     /// Asks the kernel to hand the words to forked children as zeros; false where it does not.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     #[expect(unsafe_code, reason = "no safe call gives this advice")]
-    pub(crate) fn clear_in_children(&self) -> bool {
+    pub fn clear_in_children(&self) -> bool {
         use rustix::mm::{Advice, madvise};
 
         // SAFETY:
@@ -112,7 +114,7 @@ impl ZeroedWords {
 
     /// Asks the kernel to hand the words to forked children as zeros; false where it does not.
     #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
-    pub(crate) fn clear_in_children(&self) -> bool {
+    pub fn clear_in_children(&self) -> bool {
         false
     }
 }
@@ -139,37 +141,37 @@ atomic!(AtomicU64: AtomicU64, u64);
 
 /// parking_lot's mutex: no poisoning, because a panic poisons the log, not a lock.
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+pub struct Mutex<T>(parking_lot::Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Mutex<T> {
+    pub const fn new(value: T) -> Mutex<T> {
         Mutex(parking_lot::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, T> {
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock()
     }
 
-    pub(crate) fn try_lock(&self) -> Option<parking_lot::MutexGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock()
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
     }
 }
 
 /// parking_lot's condition variable.
 #[derive(Debug, Default)]
-pub(crate) struct Condvar(parking_lot::Condvar);
+pub struct Condvar(parking_lot::Condvar);
 
-#[cfg_attr(
-    all(not(test), any(target_os = "linux", target_os = "android")),
-    expect(dead_code, reason = "futexes")
-)]
 impl Condvar {
     /// Waits for a notification, or the deadline; may return early.
-    pub(crate) fn wait<'a, T>(
+    pub fn wait<'a, T>(
         &self,
-        mut guard: parking_lot::MutexGuard<'a, T>,
+        mut guard: MutexGuard<'a, T>,
         deadline: Option<Instant>,
-    ) -> parking_lot::MutexGuard<'a, T> {
+    ) -> MutexGuard<'a, T> {
         match deadline {
             None => self.0.wait(&mut guard),
             Some(deadline) => drop(self.0.wait_until(&mut guard, deadline)),
@@ -177,82 +179,86 @@ impl Condvar {
         guard
     }
 
-    pub(crate) fn notify_one(&self) {
+    pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    pub(crate) fn notify_all(&self) {
+    pub fn notify_all(&self) {
         self.0.notify_all();
     }
 }
 
 /// parking_lot's reader-writer lock.
 #[derive(Debug)]
-pub(crate) struct RwLock<T>(parking_lot::RwLock<T>);
+pub struct RwLock<T>(parking_lot::RwLock<T>);
+
+impl<T: Default> Default for RwLock<T> {
+    fn default() -> RwLock<T> {
+        RwLock::new(T::default())
+    }
+}
 
 impl<T> RwLock<T> {
-    pub(crate) const fn new(value: T) -> RwLock<T> {
+    pub const fn new(value: T) -> RwLock<T> {
         RwLock(parking_lot::RwLock::new(value))
     }
 
-    pub(crate) fn read(&self) -> parking_lot::RwLockReadGuard<'_, T> {
+    pub fn read(&self) -> parking_lot::RwLockReadGuard<'_, T> {
         self.0.read()
     }
 
-    pub(crate) fn write(&self) -> parking_lot::RwLockWriteGuard<'_, T> {
+    pub fn write(&self) -> parking_lot::RwLockWriteGuard<'_, T> {
         self.0.write()
     }
 }
 
 /// Heap bytes that threads write through shared references.
-pub(crate) struct SharedBytes(Box<[UnsafeCell<u8>]>);
+#[derive(Debug)]
+pub struct SharedBytes(Box<[UnsafeCell<u8>]>);
 
 impl SharedBytes {
-    pub(crate) fn zeroed(len: usize) -> SharedBytes {
+    pub fn zeroed(len: usize) -> SharedBytes {
         SharedBytes((0..len).map(|_| UnsafeCell::new(0)).collect())
     }
 
-    pub(crate) fn as_ptr(&self) -> *mut u8 {
+    pub fn as_ptr(&self) -> *mut u8 {
         UnsafeCell::raw_get(self.0.as_ptr())
     }
 }
 
-pub(crate) fn yield_now() {
+pub fn yield_now() {
     std::thread::yield_now();
 }
 
-pub(crate) fn sleep(time: Duration) {
+pub fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
 
 /// Starts a named thread.
-pub(crate) fn spawn(
-    name: &str,
-    body: impl FnOnce() + Send + 'static,
-) -> std::io::Result<JoinHandle> {
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle> {
     std::thread::Builder::new().name(name.to_owned()).spawn(body)
 }
 
 /// Whether `handle` is the current thread.
-pub(crate) fn is_current(handle: &JoinHandle) -> bool {
+pub fn is_current(handle: &JoinHandle) -> bool {
     handle.thread().id() == std::thread::current().id()
 }
 
 /// Whether two threads can run at one time. Asked once: the answer comes from files.
-pub(crate) fn has_two_cores() -> bool {
+pub fn has_two_cores() -> bool {
     static ANSWER: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| cores() > 1);
     *ANSWER
 }
 
 /// How many threads can run at one time.
-pub(crate) fn cores() -> usize {
+pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// Calls `body` with each number below `workers`, at one time, on threads that end before this
 /// returns; gives the results in order. The caller's thread is the first worker, and takes the
 /// work of each thread that cannot be started.
-pub(crate) fn in_parallel<T: Send>(workers: usize, body: impl Fn(usize) -> T + Sync) -> Vec<T> {
+pub fn in_parallel<T: Send>(workers: usize, body: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let body = &body;
     std::thread::scope(|scope| {
         let start = |worker| {

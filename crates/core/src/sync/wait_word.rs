@@ -13,9 +13,9 @@
 //!   word changed when it wants to sleep, or sleeps already when the call wakes it.
 
 #[cfg(any(loom, not(any(target_os = "linux", target_os = "android"))))]
-pub(crate) use self::condvar::WaitWord;
+pub use self::condvar::WaitWord;
 #[cfg(all(not(loom), any(target_os = "linux", target_os = "android")))]
-pub(crate) use self::futex::WaitWord;
+pub use self::futex::WaitWord;
 
 #[cfg(all(not(loom), any(target_os = "linux", target_os = "android")))]
 mod futex {
@@ -30,18 +30,18 @@ mod futex {
 
     /// The word. Its bits count wake-ups.
     #[derive(Debug, Default)]
-    pub(crate) struct WaitWord(CachePadded<AtomicU32>);
+    pub struct WaitWord(CachePadded<AtomicU32>);
 
     impl WaitWord {
         /// Reads the word, for `sleep`.
-        pub(crate) fn look(&self) -> u32 {
+        pub fn look(&self) -> u32 {
             // Acquire: pairs with the Release in `wake` [P10].
             self.0.load(Ordering::Acquire)
         }
 
         /// Sleeps until a wake-up, or the deadline; not at all if there was a wake-up since `seen`.
         /// May return early.
-        pub(crate) fn sleep(&self, seen: u32, deadline: Option<Instant>) {
+        pub fn sleep(&self, seen: u32, deadline: Option<Instant>) {
             let left = deadline.map(|deadline| {
                 let left = deadline.saturating_duration_since(Instant::now());
                 Timespec {
@@ -53,11 +53,11 @@ mod futex {
             let _ = wait(&self.0, Flags::PRIVATE, seen, left.as_ref());
         }
 
-        pub(crate) fn wake_all(&self) {
+        pub fn wake_all(&self) {
             self.wake(i32::MAX as u32);
         }
 
-        pub(crate) fn wake_one(&self) {
+        pub fn wake_one(&self) {
             self.wake(1);
         }
 
@@ -72,11 +72,16 @@ mod futex {
 
 #[cfg(any(test, loom, not(any(target_os = "linux", target_os = "android"))))]
 mod condvar {
+    #![cfg_attr(
+        not(any(loom, windows)),
+        expect(unreachable_pub, reason = "where there is a futex, only a test uses it")
+    )]
+
     use crate::sync::{Condvar, Instant, Mutex};
 
     /// The word, and those who sleep.
     #[derive(Debug, Default)]
-    pub(crate) struct WaitWord {
+    pub struct WaitWord {
         wakes: Mutex<u32>,
         sleepers: Condvar,
     }
@@ -85,25 +90,25 @@ mod condvar {
     #[allow(dead_code, reason = "where there is a futex, only a test uses it")]
     impl WaitWord {
         /// Reads the word, for `sleep`.
-        pub(crate) fn look(&self) -> u32 {
+        pub fn look(&self) -> u32 {
             *self.wakes.lock()
         }
 
         /// Sleeps until a wake-up, or the deadline; not at all if there was a wake-up since `seen`.
         /// May return early.
-        pub(crate) fn sleep(&self, seen: u32, deadline: Option<Instant>) {
+        pub fn sleep(&self, seen: u32, deadline: Option<Instant>) {
             let wakes = self.wakes.lock();
             if *wakes == seen {
                 drop(self.sleepers.wait(wakes, deadline));
             }
         }
 
-        pub(crate) fn wake_all(&self) {
+        pub fn wake_all(&self) {
             self.note_wake_up();
             self.sleepers.notify_all();
         }
 
-        pub(crate) fn wake_one(&self) {
+        pub fn wake_one(&self) {
             self.note_wake_up();
             self.sleepers.notify_one();
         }

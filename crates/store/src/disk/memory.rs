@@ -7,10 +7,9 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use palisade_core::Memory;
-use parking_lot::{Mutex, RwLock};
+use palisade_core::sync::{AtomicU64, Mutex, Ordering, RwLock};
 
 use super::{Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind};
 

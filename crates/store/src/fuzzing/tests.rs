@@ -209,7 +209,7 @@ fn append(wal: &Wal, from: u64, to: u64) -> Vec<Lsn> {
 fn killed(folder: &Path, wal: Wal) -> Image {
     let mut last = Image::of_folder(folder);
     loop {
-        std::thread::yield_now();
+        palisade_core::sync::yield_now();
         let now = Image::of_folder(folder);
         if now == last {
             drop(wal);

@@ -99,8 +99,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use palisade_core::repair::RepairReport;
+use palisade_core::sync::Mutex;
 use palisade_core::{Lsn, MIN_SEGMENT_BYTES, Result};
-use parking_lot::Mutex;
 
 pub use self::fault::{CallKind, Fault, FaultKind};
 pub use self::loss::{Fate, Loss};

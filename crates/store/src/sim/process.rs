@@ -4,11 +4,11 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
+
 use std::time::Duration;
 
-use palisade_core::Memory;
-use parking_lot::{Mutex, MutexGuard};
+use palisade_core::sync::{Mutex, MutexGuard};
+use palisade_core::{Memory, sync};
 
 use super::fault::CallKind;
 use super::names::NodeId;
@@ -120,7 +120,7 @@ impl Disk for Process {
     }
 
     fn pause(&self, _time: Duration) {
-        thread::yield_now();
+        sync::yield_now();
     }
 
     fn writes_behind(&self) -> bool {
@@ -250,7 +250,7 @@ impl DiskFile for OpenFile {
         };
         if step == Step::Slow {
             drop(world);
-            (0..SLOW_YIELDS).for_each(|_| thread::yield_now());
+            (0..SLOW_YIELDS).for_each(|_| sync::yield_now());
             world = self.world();
             // A death meanwhile: whether the sync went on is for the power loss to say.
             world.check_alive(self.life())?;
