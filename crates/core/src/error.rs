@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::Lsn;
 
-/// What the system says where the process, or all of it, has no file descriptor left: EMFILE and
-/// ENFILE, which have these numbers on every Unix, and ERROR_TOO_MANY_OPEN_FILES.
+/// The error codes of a process, or a system, without a file descriptor left: EMFILE and ENFILE,
+/// which have these numbers on every Unix, and ERROR_TOO_MANY_OPEN_FILES.
 #[cfg(not(windows))]
 const NO_FILES: &[i32] = &[24, 23];
 #[cfg(windows)]
@@ -18,7 +18,7 @@ const NO_FILES: &[i32] = &[4];
 /// The result of every fallible call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What kind of failure this is, chosen so that a caller can decide by it what to do.
+/// The kind of a failure, by which a caller can decide what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -28,30 +28,30 @@ pub enum ErrorKind {
     /// allows. Nothing was reserved. Split the record or open the log with larger segments and
     /// a larger buffer.
     TooLarge,
-    /// The buffer has no room right now. Only `try_append` gives it; nothing was reserved.
-    /// Try again, or use `append`, which waits.
+    /// The buffer has no room at present. Only `try_append` returns it; nothing was reserved. Try
+    /// again, or use `append`, which waits.
     NoRoom,
-    /// The disk is full, or a limit to the size of files is reached. What was appended is still in
+    /// The disk is full, or a limit to the size of files is reached. Appended records are still in
     /// the log and will be written when there is space. Free space (for example with
     /// `truncate_before`), then call again; see [`Error::appended_lsn`].
     NoSpace,
-    /// The process, or the system, has no file descriptor left. Nothing is lost, as with `NoSpace`:
+    /// The process or the system has no file descriptor left. Nothing is lost, as with `NoSpace`:
     /// close files or raise the limit, then call again; see [`Error::appended_lsn`].
     NoFiles,
     /// The log was closed through another handle. Open it again.
     Closed,
-    /// The log was opened by another process, which this one was forked from. Nothing was changed.
+    /// The log was opened by another process, from which this one was forked. Nothing was changed.
     /// Open the log again in this process, after the other one has closed it.
     Forked,
-    /// A write or sync failed earlier; the log accepts nothing more. Everything that was
+    /// A write or sync failed earlier; the log accepts no more calls. Everything that was
     /// acknowledged is safe: drop all handles and open the log again.
     Poisoned,
-    /// `must_exist` was asked for and there is no log, or the path does not exist.
+    /// `OpenMode::MustExist` was asked for and there is no log, or the path does not exist.
     NotFound,
-    /// `create_new` was asked for and there is a log already.
+    /// `OpenMode::CreateNew` was asked for and there is a log already.
     AlreadyExists,
-    /// The folder holds something that is not a Palisade log, or a link, a FIFO or a folder in the
-    /// place of one of the log's files. Nothing was changed.
+    /// The folder holds something that is not a Palisade log, or one of the log's files is a link,
+    /// a FIFO or a folder. Nothing was changed.
     Foreign,
     /// The log was written in a format that this version does not know. Nothing was changed.
     Unsupported,
@@ -61,16 +61,15 @@ pub enum ErrorKind {
     Locked,
     /// Data that had been acknowledged as durable is damaged or missing. Nothing was changed.
     Corrupt,
-    /// The log was not closed cleanly, and
-    /// [`RecoveryPolicy::Absolute`](crate::RecoveryPolicy::Absolute) was asked for. Nothing was
-    /// changed.
+    /// The log was not closed cleanly, and the policy is
+    /// [`RecoveryPolicy::RequireClean`](crate::RecoveryPolicy::RequireClean). Nothing was changed.
     Unclean,
     /// No record begins at the given LSN.
     NotARecord,
     /// The LSN lies at or above the end of the log.
     OutOfRange,
     /// The record at the LSN was truncated: it lies below the head of the log, or a crash or
-    /// `truncate_after` cut it off.
+    /// `truncate_after` removed it.
     Truncated,
     /// The folder or a file in it may not be written by this process.
     PermissionDenied,
@@ -78,8 +77,8 @@ pub enum ErrorKind {
     Io,
 }
 
-/// A failure of the log: its [kind](Error::kind), where it happened, what was found, and what
-/// to do.
+/// A failure of the log: its [kind](Error::kind), where it happened, what was found, and what to
+/// do.
 ///
 /// Cloning is cheap; a poisoned log hands the same error to every caller.
 ///
@@ -92,7 +91,7 @@ pub enum ErrorKind {
 #[derive(Clone)]
 pub struct Error {
     kind: ErrorKind,
-    // `None` where the kind says it all: those errors do not allocate.
+    // `None` if the kind needs no detail. Such errors do not allocate.
     detail: Option<Arc<Detail>>,
 }
 
@@ -108,7 +107,7 @@ struct Detail {
 }
 
 impl Detail {
-    /// What went wrong and where, without the advice.
+    /// Writes what went wrong and where, without the advice.
     fn write_finding(&self, f: &mut impl fmt::Write) -> fmt::Result {
         f.write_str(&self.message)?;
         if let Some(path) = &self.path {
@@ -128,23 +127,23 @@ impl Detail {
 }
 
 impl Error {
-    /// An error of `kind` whose text says what was found and what was expected.
+    /// Creates an error of `kind` whose text says what was found and what was expected.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         let detail = Detail { message: message.into(), ..Detail::default() };
         Error { kind, detail: Some(Arc::new(detail)) }
     }
 
-    /// An error that is nothing but its kind; it does not allocate.
+    /// Creates an error that has only a kind. Does not allocate.
     #[must_use]
     pub const fn bare(kind: ErrorKind) -> Error {
         Error { kind, detail: None }
     }
 
-    /// An error of the operating system while doing `what` (for example `"sync segment"`).
+    /// Creates an error of the operating system while doing `what` (for example `"sync segment"`).
     ///
-    /// A full disk or quota, and a file that is as long as the system lets it be, becomes
-    /// [`ErrorKind::NoSpace`], a lack of file descriptors [`ErrorKind::NoFiles`], a refusal
+    /// A full disk or quota, or a file at the length limit of the system, becomes
+    /// [`ErrorKind::NoSpace`]. A lack of file descriptors becomes [`ErrorKind::NoFiles`], a refusal
     /// [`ErrorKind::PermissionDenied`], everything else [`ErrorKind::Io`].
     #[must_use]
     pub fn io(what: &str, source: io::Error) -> Error {
@@ -181,13 +180,13 @@ impl Error {
         self.amend(|detail| detail.lsn = Some(lsn))
     }
 
-    /// Says that the call had appended a record at `lsn` before it failed.
+    /// Notes that the call had appended a record at `lsn` before it failed.
     #[must_use]
     pub fn after_append(self, lsn: Lsn) -> Error {
         self.amend(|detail| detail.appended = Some(lsn))
     }
 
-    /// Replaces the [advice](ErrorKind::advice) of the kind where the cause calls for another one.
+    /// Replaces the [advice](ErrorKind::advice) of the kind if the cause calls for another one.
     #[must_use]
     pub fn with_advice(self, advice: &'static str) -> Error {
         self.amend(|detail| detail.advice = Some(advice))
@@ -199,84 +198,85 @@ impl Error {
         self.amend(|detail| detail.source = Some(Arc::new(source)))
     }
 
-    /// The same failure under another kind, for example an I/O error that poisons the log.
+    /// Returns the same failure under another kind, for example an I/O error that poisons the log.
     #[must_use]
     pub fn with_kind(mut self, kind: ErrorKind) -> Error {
         self.kind = kind;
         self
     }
 
-    /// What kind of failure this is.
+    /// Returns the kind of this failure.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether the same call can succeed later on the same log: after waiting (`NoRoom`,
+    /// Returns whether the same call can succeed later on the same log: after waiting (`NoRoom`,
     /// `Locked`), after freeing space (`NoSpace`) or file descriptors (`NoFiles`).
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.is_shortage() || matches!(self.kind, ErrorKind::NoRoom | ErrorKind::Locked)
     }
 
-    /// Whether the system lacked something that may come back, space (`NoSpace`) or file
-    /// descriptors (`NoFiles`): nothing is lost, and the log is not poisoned.
+    /// Returns whether the system lacked space (`NoSpace`) or file descriptors (`NoFiles`). Nothing
+    /// is lost, and the log is not poisoned.
     #[must_use]
     pub fn is_shortage(&self) -> bool {
         matches!(self.kind, ErrorKind::NoSpace | ErrorKind::NoFiles)
     }
 
-    /// Whether this handle is of no further use: the log is poisoned, closed, damaged, or another
-    /// process's.
+    /// Returns whether this handle is of no further use: the log is poisoned, closed, damaged, or
+    /// another process's.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         use ErrorKind::{Closed, Corrupt, Forked, Poisoned};
         matches!(self.kind, Poisoned | Closed | Corrupt | Forked)
     }
 
-    /// The LSN that the error is about, where there is one.
+    /// Returns the LSN that the error is about, if there is one.
     #[must_use]
     pub fn lsn(&self) -> Option<Lsn> {
         self.detail.as_ref().and_then(|detail| detail.lsn)
     }
 
-    /// The LSN of the record, or of the first of the batch, that the failed call had appended:
-    /// it is in the log, so appending it again would make a second one. `None`: nothing was
-    /// appended. The kind does not matter: `InvalidArgument` for one waiter too many can have it.
+    /// Returns the LSN of the record, or of the first record of the batch, that the failed call had
+    /// appended. The record is in the log, so appending it again would make a second one. `None`:
+    /// nothing was appended. Any kind can have it: if `max_waiters` is exceeded, the record is
+    /// already in the log; only the wait fails.
     ///
     /// After `NoSpace` free space and wait with [`wait_durable`](crate::Wal::wait_durable). After
-    /// `Poisoned` open the log again: the record may have survived, so look before you append it
+    /// `Poisoned` open the log again. The record may have survived, so look before you append it
     /// again.
     #[must_use]
     pub fn appended_lsn(&self) -> Option<Lsn> {
         self.detail.as_ref().and_then(|detail| detail.appended)
     }
 
-    /// The number of the segment that the error is about, where there is one.
+    /// Returns the number of the segment that the error is about, if there is one.
     #[must_use]
     pub fn segment(&self) -> Option<u64> {
         self.detail.as_ref().and_then(|detail| detail.segment)
     }
 
-    /// The file or folder that the error is about, where there is one.
+    /// Returns the file or folder that the error is about, if there is one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.detail.as_ref().and_then(|detail| detail.path.as_deref())
     }
 
-    /// Returns what went wrong and where, without the advice; empty where the kind says it all. For
-    /// programs that give advice of their own.
+    /// Returns what went wrong and where, without the advice. Empty if the kind needs no detail.
+    /// For programs that give advice of their own.
     #[must_use]
     pub fn finding(&self) -> String {
         let mut text = String::new();
         if let Some(detail) = &self.detail {
-            // A `String` takes all that is written.
+            // Writing to a `String` cannot fail.
             let _ = detail.write_finding(&mut text);
         }
         text
     }
 
-    /// Returns the advice of the cause, where that calls for another one than the
+    /// Returns the advice of the cause, if it calls for another one than the
     /// [kind's](ErrorKind::advice).
     #[must_use]
     pub fn advice_of_cause(&self) -> Option<&'static str> {
@@ -292,8 +292,8 @@ impl Error {
 }
 
 impl ErrorKind {
-    /// What a caller should do about an error of this kind: one sentence. An error with a more
-    /// precise advice has that in its text instead.
+    /// Returns what a caller should do about an error of this kind, in one sentence. An error with
+    /// more precise advice has that in its text instead.
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
@@ -318,7 +318,9 @@ impl ErrorKind {
                  and open it again"
             }
             ErrorKind::NotFound => "check that the path is right and its disk is mounted",
-            ErrorKind::AlreadyExists => "open it without create_new, or name another folder",
+            ErrorKind::AlreadyExists => {
+                "open it without OpenMode::CreateNew, or name another folder"
+            }
             ErrorKind::Foreign => "name an empty folder or one that holds a Palisade log",
             ErrorKind::Unsupported => "open it with a version of Palisade that knows the format",
             ErrorKind::Mismatch => "open with the values that the log was created with",
@@ -335,7 +337,7 @@ impl ErrorKind {
             ErrorKind::OutOfRange => "use an LSN below the end of the log",
             ErrorKind::Truncated => {
                 "the record is gone for good: it lies below head_lsn(), or truncate_after or a \
-                 crash cut it off"
+                 crash removed it"
             }
             ErrorKind::PermissionDenied => {
                 "grant this process access to the folder and the files in it: to read them for a \
@@ -355,7 +357,7 @@ impl fmt::Display for Error {
         write!(f, "; {}", detail.advice.unwrap_or_else(|| self.kind.advice()))?;
         match detail.appended {
             None => Ok(()),
-            // A failed write may have reached the medium or not: the next open shows it.
+            // A failed write may have reached the medium or not. The next open shows it.
             Some(lsn) if self.kind == ErrorKind::Poisoned => write!(
                 f,
                 "; the record was appended at LSN {lsn} and may have survived: look for it there \

@@ -1,18 +1,17 @@
-//! The algorithms of the Palisade write-ahead log; no file system in here.
+//! The algorithms of the Palisade write-ahead log, without a file system.
 //!
-//! Users depend on the crate `palisade`, which joins this one with stores and re-exports what
-//! they need. The modules stand in the order in which a record travels: [`lsn`](Lsn) ->
-//! [`frame`] -> `buffer` (reserve, copy, publish) -> `watermark` (filled) -> `commit` (written,
-//! durable; leader, followers, tickets) -> [`store`] (the trait) -> `recovery` -> `reader` ->
-//! `wal` (ties them together).
+//! Users depend on the crate `palisade`, which joins this one with stores and re-exports its API. A
+//! record travels through these modules: `log` (the API: [`Wal`], [`Ticket`], [`Tail`]), `format`
+//! ([`Lsn`], [`frame`]), `buffer` (reserve, copy, publish), `commit` (write, sync, wake; leader and
+//! followers), [`store`] (the trait). An open runs `recovery`. Reads go through `reader`.
+//! [`inspect`] and [`repair`] work on a log that is not open.
 
 mod buffer;
-mod checksum;
 mod commit;
 mod error;
-pub mod frame;
+mod format;
 pub mod inspect;
-mod lsn;
+mod log;
 mod memory;
 #[cfg(all(test, loom))]
 mod models;
@@ -25,14 +24,13 @@ mod stats;
 pub mod store;
 #[doc(hidden)]
 pub mod sync;
-mod ticket;
-mod wal;
 mod watermark;
 
-pub use checksum::crc32c_append;
 pub use error::{Error, ErrorKind, Result};
-pub use frame::framed_bytes;
-pub use lsn::Lsn;
+pub use format::Lsn;
+pub use format::checksum::crc32c_append;
+pub use format::frame::{self, framed_bytes};
+pub use log::{Replay, SegmentStart, Tail, Ticket, Wal};
 pub use memory::{Memory, MemoryKind};
 pub use options::{
     MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES,
@@ -42,5 +40,3 @@ pub use reader::{Record, RecordBuf, Records};
 pub use recovery::{EndCause, RecoveryReport};
 pub use stats::Stats;
 pub use store::Uuid;
-pub use ticket::Ticket;
-pub use wal::{Replay, SegmentStart, Tail, Wal};

@@ -1,4 +1,4 @@
-//! What can be chosen when a log is opened: values, apart from the parts they configure.
+//! The options of an open: values, apart from the parts they configure.
 
 use std::time::Duration;
 
@@ -16,78 +16,78 @@ pub const MAX_SEGMENT_BYTES: u64 = 1 << 40;
 /// Longest interval of [`SyncPolicy::Interval`]: a day.
 pub const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// When the log syncs to the device by itself.
+/// When the log syncs to the device without a request.
 ///
-/// `commit`, `sync`, `wait_durable`, `Ticket::wait` and `.await` sync at once under every
-/// policy; the policy decides only what `append` alone does. With 64 segments unsynced, a store on
-/// files syncs and closes the oldest one, under each policy: the process has only so many
-/// descriptors. No record counts as durable for that.
+/// `commit`, `sync`, `wait_durable`, `Ticket::wait` and `.await` sync at once under every policy.
+/// The policy decides only what `append` alone does. If 64 segments are unsynced, a store on files
+/// syncs and closes the oldest one under each policy, because the process has only so many
+/// descriptors. That makes no record durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncPolicy {
-    /// Syncs when somebody waits for durability, not otherwise.
+    /// Syncs when a caller waits for durability, not otherwise.
     #[default]
     OnCommit,
     /// Every `append` returns only after its record is durable.
     Always,
-    /// A sync begins at most this long after the oldest unsynced append, idle or not. At most a
-    /// day ([`MAX_INTERVAL`]); less than 100 microseconds counts as 100. A sync that fails for lack
-    /// of space is repeated after 20 milliseconds at the latest.
+    /// A sync begins at most this long after the oldest unsynced append. At most a day
+    /// ([`MAX_INTERVAL`]); less than 100 microseconds counts as 100. A sync that fails for lack of
+    /// space is repeated after 20 milliseconds at the latest.
     Interval(Duration),
-    /// Every `append` returns after its bytes were handed to the operating system, which syncs
-    /// them when it likes.
+    /// Every `append` returns after its bytes were handed to the operating system, which syncs them
+    /// at a time of its own.
     Os,
 }
 
-/// Most threads that [`Options::verify_threads`] may ask for.
+/// The largest value of [`Options::verify_threads`].
 pub const MAX_VERIFY_THREADS: usize = 256;
 
-/// What an open does about an end that is not clean.
+/// What an open does if the log was not closed cleanly.
 ///
-/// Under both policies damage to what was durable is refused ([`ErrorKind::Corrupt`]), a torn tail
-/// that nothing proves to have been durable is no damage, and an open that is refused changes
+/// Both policies refuse a log whose durable bytes are damaged ([`ErrorKind::Corrupt`]). A torn tail
+/// is no damage if nothing proves that it was durable once. An open that is refused changes
 /// nothing. [`inspect::Inspector::salvage`](crate::inspect::Inspector::salvage) reads what is left
 /// of a damaged log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecoveryPolicy {
-    /// Cuts a torn tail off.
+    /// Recovers the log and truncates a torn tail.
     #[default]
     Strict,
-    /// Refuses everything but a clean end, with [`ErrorKind::Unclean`]: for logs that are moved
-    /// or archived only after a [`close`](crate::Wal::close).
-    Absolute,
+    /// Requires that the log was closed with [`close`](crate::Wal::close). Refuses every other log
+    /// with [`ErrorKind::Unclean`]. Use it for logs that are moved or archived only after a close.
+    RequireClean,
 }
 
 /// How much of the log an open checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verify {
-    /// The segments that can be torn, after an unclean end; nothing after a clean one. What lies
-    /// below is checked whenever it is read.
+    /// After an unclean end, the segments that can be torn. After a clean end, nothing. Damage
+    /// below shows when it is read.
     #[default]
     Tail,
-    /// Every frame of every segment from the head on, in parallel over the segments, after a
-    /// clean end, too. Takes as long as reading the log.
+    /// Every frame of every segment from the head on, in parallel over the segments, also after a
+    /// clean end. Takes as long as reading the log.
     Full,
 }
 
-/// Settings of the log itself; those of its files belong to the store.
+/// Settings of the log. The settings of its files belong to the store.
 ///
-/// The defaults suit one log on a local disk. Values are checked by [`Options::validate`] when
-/// the log is opened, never in a setter.
+/// The defaults suit one log on a local disk. [`Options::validate`] checks the values when the log
+/// is opened; setters check nothing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
     /// Bytes of the log buffer, a power of two from 4 KiB to 1 GiB. Default 16 MiB: at 5 GB/s it
     /// hides 3 ms of a slow device. Half as much again is used for publish slots.
     pub buffer_bytes: usize,
-    /// When the log syncs by itself. Default [`SyncPolicy::OnCommit`].
+    /// When the log syncs without a request. Default [`SyncPolicy::OnCommit`].
     pub sync_policy: SyncPolicy,
     /// A write to the store begins when this much is filled, without waiting for a commit.
     /// Default 1 MiB: large enough to hide the system call, small enough to stay in the cache.
     pub write_bytes: usize,
-    /// Futures and callbacks that may wait at one time; one more gets
+    /// The number of futures and callbacks that may wait at one time. One more gets
     /// [`ErrorKind::InvalidArgument`]. Default 65 536. Threads are not counted.
     pub max_waiters: usize,
     /// The leader waits for committers that it has just woken at most this share of a measured
@@ -95,7 +95,7 @@ pub struct Options {
     pub gather_percent: u32,
     /// Bytes that an iterator reads ahead. Default 256 KiB.
     pub read_ahead_bytes: usize,
-    /// What an open does about an end that is not clean. Default [`RecoveryPolicy::Strict`].
+    /// What an open does if the log was not closed cleanly. Default [`RecoveryPolicy::Strict`].
     pub recovery: RecoveryPolicy,
     /// How much of the log an open checks. Default [`Verify::Tail`].
     pub verify: Verify,
@@ -103,9 +103,9 @@ pub struct Options {
     /// ([`MAX_VERIFY_THREADS`]). Default 0: one for each core. 1 starts no thread.
     pub verify_threads: usize,
     /// Each sync ends with a block of 4096 bytes, the rest of which becomes padding, and no block
-    /// that a sync has covered is written again. Default false. For media on which power loss
-    /// during a write can damage all of the block that is written to, also below the write. Costs
-    /// up to 4 KiB of log for each sync. Holds for what is written from this open on.
+    /// that a sync has covered is written again. Default false. Use it for media on which power
+    /// loss during a write can damage all of the block that is written to, also below the write.
+    /// Costs up to 4 KiB of log for each sync. Applies to what is written from this open on.
     pub pad_to_block: bool,
 }
 
@@ -127,7 +127,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults.
+    /// Returns the defaults.
     #[must_use]
     pub fn new() -> Options {
         Options::default()

@@ -1,19 +1,18 @@
-//! Repair: a copy of a damaged log that has what lies below the damage.
+//! Repair: plans a copy of a damaged log that holds what lies below the damage.
 //!
-//! A [`RepairPlan`] reads a log and changes nothing. A store writes what the plan says into an
-//! empty place: segments first, the state last. The copy is a log that was closed: its last epoch
-//! is a new one without records, whose first segment says where the one before ends.
+//! A [`RepairPlan`] reads a log and changes nothing. A store writes the planned copy into an empty
+//! place: segments first, the state last. The copy is a log that was closed. Its last epoch is new
+//! and has no records; its first segment names the end of the epoch before.
 //!
 //! # Which records are whole
-//! 1. The epochs are followed from the newest one back to the head: the header of an epoch's first
-//!    segment names the epoch before and its end. So what a truncation or a crash has cut off does
-//!    not come back, whatever header is lost. The list of a closed log takes the place of these
-//!    headers.
-//! 2. Each frame from the head on is checked. The first place without a whole frame is the first
-//!    bad place. Where an epoch's first header is lost, nothing says where it begins; only frames
-//!    at the head itself can tell that they are of it.
+//! 1. The plan follows the epochs from the newest one back to the head: the header of an epoch's
+//!    first segment names the epoch before and its end. So truncated records do not come back,
+//!    whatever header is lost. The list of a closed log takes the place of these headers.
+//! 2. The plan checks each frame from the head on. The first place without a whole frame is the
+//!    first bad place. If an epoch's first header is lost, no header names its base; only frames at
+//!    the head itself can show that they belong to it.
 //!
-//! Evidence of what was durable plays no part: the caller names what is given up.
+//! Evidence of durability plays no part: the caller names what is given up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +21,13 @@ use crate::frame::{HEADER_BYTES, Header, Kind};
 use crate::inspect::{SALVAGE_READ_BYTES, Salvage, Salvaged};
 use crate::reader::{EpochSpan, FrameReader};
 use crate::recovery::base_above;
-use crate::recovery::closed::has_list;
-use crate::recovery::survey::Found;
+use crate::recovery::listing::Listing;
+use crate::recovery::listing::has_list;
 use crate::store::{EpochExtent, Predecessor, ReadStore, SegmentHeader, State};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 const READ_AHEAD_BYTES: usize = 1 << 20;
-/// Bytes that are handed to the store at a time, if no frame is longer.
+/// Bytes that one call hands to the store, if no frame is longer.
 const PIECE_BYTES: usize = 1 << 20;
 /// Bytes between two reports of progress.
 const PROGRESS_BYTES: u64 = 4 << 20;
@@ -37,79 +36,79 @@ const PROGRESS_BYTES: u64 = 4 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// Where the copy begins: at the head of the damaged log, or where the next epoch begins, if
-    /// the head lies between two, or at `base`, if nothing is kept.
+    /// Where the copy begins: at the head of the damaged log; at the next epoch's base if the head
+    /// lies between two epochs; at `base` if nothing is kept.
     pub head: Lsn,
     /// Records that are kept.
     pub records: u64,
-    /// Bytes of log that are kept, headers and padding included.
+    /// Bytes of log that are kept, including headers and padding.
     pub bytes: u64,
     /// Exclusive end of the last record that is kept.
     pub end: Lsn,
-    /// Where the part begins that is given up, as the caller named it.
+    /// The start of the part that is given up, as the caller named it.
     pub from: Lsn,
-    /// Exclusive end of what is known to have been there.
+    /// Exclusive end of the part that is given up, as far as it is known.
     pub given_up_to: Lsn,
     /// Records at or above `from` that validate: [`Inspector::salvage`](crate::inspect::Inspector)
     /// reads them from the damaged log.
     pub given_up_records: u64,
-    /// Where appends go on: above every LSN that the damaged log can have given out.
+    /// The LSN of the next append: above every LSN that the damaged log can have returned.
     pub base: Lsn,
     /// The copy's last epoch, in which appends go on.
     pub epoch: u64,
 }
 
-/// What a repair is at.
+/// The step that a repair is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RepairStep {
-    /// Checks what is to be kept.
+    /// Checks the part that is kept.
     Check,
-    /// Counts what of the rest validates.
+    /// Counts the records of the rest that validate.
     Count,
-    /// Copies.
+    /// Copies the part that is kept.
     Copy,
 }
 
-/// How far a step of a repair has come, in bytes of log.
+/// The progress of a step, in bytes of log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairProgress {
     /// The step.
     pub step: RepairStep,
-    /// Bytes that are done.
+    /// Bytes that the step has processed.
     pub done: u64,
-    /// Bytes in all.
+    /// All bytes of the step.
     pub total: u64,
 }
 
-/// What a repair finds and is going to write.
+/// The plan of a repair: what it found and what a store has to write.
 #[derive(Debug)]
 pub struct RepairPlan {
     store: Arc<dyn ReadStore>,
     state: State,
     /// Headers of the damaged log that validate, by segment number.
     headers: BTreeMap<u64, SegmentHeader>,
-    /// The epochs that are kept, ascending, the last one up to the end of the copy.
+    /// The epochs that are kept, ascending. The last one ends where the copy ends.
     kept: Vec<EpochSpan>,
-    /// What the first epoch above the head says of the one before, if that is known.
+    /// The predecessor of the first epoch above the head, if it is known.
     below: Predecessor,
     salt: u64,
     report: RepairReport,
 }
 
-/// Called with the progress of a step after each few MiB.
+/// A callback that gets the progress of a step after each few MiB.
 type OnProgress<'a> = &'a mut dyn FnMut(RepairProgress);
 
 impl RepairPlan {
     /// Reads the log in `store`, which is to end at `from`. `noted` is an LSN that was durable
-    /// once, as far as the store knows; `salt` has 64 random bits.
+    /// once, as far as the store knows. `salt` has 64 random bits.
     ///
     /// # Errors
-    /// `OutOfRange` names the first bad place, or the end of the log, where that lies below `from`.
-    /// `NotARecord`: no record begins at `from`. `Truncated`: it lies below the head. `Corrupt`:
-    /// the state is damaged, or headers contradict each other. `Unsupported`: a newer version wrote
-    /// a record. `Io`: headers cannot be read.
+    /// `OutOfRange`: the first bad place, or the end of the log, lies below `from`; the error names
+    /// it. `NotARecord`: no record begins at `from`. `Truncated`: `from` lies below the head.
+    /// `Corrupt`: the state is damaged, or headers contradict each other. `Unsupported`: a newer
+    /// version wrote a record. `Io`: headers cannot be read.
     pub fn new(
         store: Arc<dyn ReadStore>,
         from: Lsn,
@@ -117,18 +116,18 @@ impl RepairPlan {
         salt: u64,
         on_progress: OnProgress<'_>,
     ) -> Result<RepairPlan> {
-        let found = Found::list(store.as_ref())?;
-        let head = found.state.head;
+        let listing = Listing::read(store.as_ref())?;
+        let head = listing.state.head;
         if from < head {
             let text = format!("the log begins at LSN {head}");
             return Err(Error::new(ErrorKind::Truncated, text).at_path(store.place()).at_lsn(from));
         }
-        let spans = epochs_back_to_the_head(&found);
+        let spans = epochs_back_to_the_head(&listing);
         let mut report = RepairReport { head, from, ..RepairReport::default() };
-        check(&store, &found.state, &spans, &mut report, on_progress)?;
+        check(&store, &listing.state, &spans, &mut report, on_progress)?;
         let headers: BTreeMap<u64, SegmentHeader> =
-            valid(&found).map(|header| (header.number, *header)).collect();
-        let segment_bytes = found.state.segment_bytes;
+            valid(&listing).map(|header| (header.number, *header)).collect();
+        let segment_bytes = listing.state.segment_bytes;
         let lowest = spans.first().and_then(|span| headers.get(&span.base.segment(segment_bytes)));
         let below = lowest.and_then(|header| header.predecessor);
         let below = below.filter(|below| below.end <= head);
@@ -139,27 +138,27 @@ impl RepairPlan {
             .map(|span| EpochSpan { end: span.end.min(from), ..span })
             .collect();
         report.end = kept.last().map_or(head, |last| last.end);
-        let behind = found.segments.last().map_or(0, |last| last.number + 1);
+        let behind = listing.segments.last().map_or(0, |last| last.number + 1);
         let highest_end = Lsn::new(behind.saturating_mul(segment_bytes));
         count_given_up(&store, highest_end, &mut report, on_progress)?;
-        let State { checkpoint, clean_end, epoch_base, buffer_bytes, .. } = found.state;
+        let State { checkpoint, clean_end, epoch_base, buffer_bytes, .. } = listing.state;
         let given_out = [highest_end, checkpoint, clean_end, epoch_base, noted, from];
         report.given_up_to = report.given_up_to.max(checkpoint).max(clean_end).max(noted);
         let given_out = given_out.into_iter().fold(report.given_up_to, Lsn::max);
         report.base = base_above(given_out.plus(buffer_bytes), segment_bytes)?;
-        report.epoch = largest_epoch(&found) + 1;
-        // A head that lies between two epochs moves up to the next: the copy has nothing below.
+        report.epoch = largest_epoch(&listing) + 1;
+        // A head between two epochs moves up to the next: the copy has nothing below.
         report.head = kept.first().map_or(report.base, |first| first.base.max(head));
-        Ok(RepairPlan { store, state: found.state, headers, kept, below, salt, report })
+        Ok(RepairPlan { store, state: listing.state, headers, kept, below, salt, report })
     }
 
-    /// What is kept and given up.
+    /// Returns what is kept and given up.
     #[must_use]
     pub fn report(&self) -> &RepairReport {
         &self.report
     }
 
-    /// The state of the copy.
+    /// Returns the state of the copy.
     #[must_use]
     pub fn state(&self) -> State {
         let RepairReport { head, base, epoch, end, .. } = self.report;
@@ -183,7 +182,7 @@ impl RepairPlan {
         }
     }
 
-    /// The headers of the copy's segments, ascending.
+    /// Returns the headers of the copy's segments, ascending.
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentHeader> {
         let segment_bytes = self.state.segment_bytes;
@@ -203,7 +202,7 @@ impl RepairPlan {
         headers
     }
 
-    /// The header of a segment that is kept: the damaged log's, if that validates.
+    /// Returns the header of a segment that is kept: the damaged log's, if that validates.
     fn header(&self, number: u64, span: &EpochSpan, before: Predecessor) -> SegmentHeader {
         let own = self.headers.get(&number);
         if let Some(own) = own.filter(|own| (own.epoch, own.salt) == (span.epoch, span.salt)) {
@@ -215,13 +214,14 @@ impl RepairPlan {
         SegmentHeader { number, base, epoch: span.epoch, salt: span.salt, predecessor }
     }
 
-    /// Hands the log bytes of one of [`segments`](RepairPlan::segments) to `write`, ascending, each
-    /// piece with its LSN; what lies between is zeros. Every frame from the head on is checked
-    /// again. What lies below the head in its segment is copied as it is: no reader of the log asks
-    /// for it.
+    /// Passes the log bytes of one of [`segments`](RepairPlan::segments) to `write`, ascending,
+    /// each piece with its LSN. Bytes between the pieces are zeros. Checks every frame from the
+    /// head on again. Copies what lies below the head in its segment without a check: no reader of
+    /// the log reads it.
     ///
     /// # Errors
-    /// `Io`: a record does not read as it did when the plan was made. What `write` returns.
+    /// `Io`: a record does not read as it did when the plan was made. The error that `write`
+    /// returns.
     pub fn copy(
         &self,
         segment: &SegmentHeader,
@@ -245,7 +245,7 @@ impl RepairPlan {
             };
             piece.extend_from_slice(walk.bytes(at, &header)?);
             at = at.plus(header.frame_bytes);
-            // What a padding passes over stays as zeros.
+            // The body of a padding stays zero.
             if header.kind == Kind::Padding || piece.len() >= PIECE_BYTES || at >= to {
                 write(written, &piece)?;
                 piece.clear();
@@ -259,52 +259,52 @@ impl RepairPlan {
     }
 }
 
-/// The epochs that have records at or above the head, ascending, each with its end. What lies
-/// between the head and the first of them is dead, unless there is none: then nothing is known.
-fn epochs_back_to_the_head(found: &Found) -> Vec<EpochSpan> {
-    let State { uuid, head, segment_bytes, epoch, epoch_base, epoch_salt, .. } = found.state;
-    if has_list(&found.state) {
+/// Returns the epochs that have records at or above the head, ascending, each with its end. The
+/// range between the head and the first of them is discarded. Returns none if nothing is known.
+fn epochs_back_to_the_head(listing: &Listing) -> Vec<EpochSpan> {
+    let State { uuid, head, segment_bytes, epoch, epoch_base, epoch_salt, .. } = listing.state;
+    if has_list(&listing.state) {
         let span = |epoch: &EpochExtent| EpochSpan {
             end: epoch.end,
             ..EpochSpan::open_ended(uuid, epoch.number, epoch.salt, epoch.base)
         };
-        return found.state.epochs.iter().filter(|epoch| head < epoch.end).map(span).collect();
+        return listing.state.epochs.iter().filter(|epoch| head < epoch.end).map(span).collect();
     }
-    let firsts = firsts_of_epochs(found);
-    let mut number = largest_epoch(found);
+    let firsts = firsts_of_epochs(listing);
+    let mut number = largest_epoch(listing);
     let mut end = Lsn::LIMIT;
     let mut spans = Vec::new();
     while number > 0 && head < end {
         let of_state = EpochStart { lowest: epoch_base, salt: epoch_salt, first: None };
         let of_state = (number == epoch).then_some(of_state);
-        // No header of the epoch is left: what lies below it is not known either.
+        // No header of the epoch is left, so what lies below it is not known either.
         let Some(start) = firsts.get(&number).copied().or(of_state) else { return Vec::new() };
         let may_begin_at = start.lowest.min(head.segment_start(segment_bytes));
         let base = start.first.map_or(may_begin_at, |(base, _)| base);
         spans.push(EpochSpan { end, ..EpochSpan::open_ended(uuid, number, start.salt, base) });
         let Some((_, before)) = start.first else { break };
-        // Numbers descend: headers that say otherwise count as damaged.
+        // Numbers descend: headers that claim otherwise count as damaged.
         (number, end) = (before.epoch, before.end);
     }
     spans.reverse();
     spans
 }
 
-/// What the headers of an epoch say of its beginning.
+/// The beginning of an epoch, as its headers name it.
 #[derive(Clone, Copy, Debug)]
 struct EpochStart {
     /// The base of its lowest header.
     lowest: Lsn,
     salt: u64,
-    /// Its base and the epoch before, if the header of its first segment validates.
+    /// The epoch's base and predecessor, if the header of its first segment validates.
     first: Option<(Lsn, Predecessor)>,
 }
 
-/// The beginnings of all epochs, in one walk over the headers: there may be as many epochs as
-/// headers.
-fn firsts_of_epochs(found: &Found) -> BTreeMap<u64, EpochStart> {
+/// Returns the beginnings of all epochs in one pass over the headers: there may be as many epochs
+/// as headers.
+fn firsts_of_epochs(listing: &Listing) -> BTreeMap<u64, EpochStart> {
     let mut firsts = BTreeMap::new();
-    for header in valid(found) {
+    for header in valid(listing) {
         let SegmentHeader { base, salt, .. } = *header;
         let start = EpochStart { lowest: base, salt, first: None };
         let start = firsts.entry(header.epoch).or_insert(start);
@@ -314,16 +314,16 @@ fn firsts_of_epochs(found: &Found) -> BTreeMap<u64, EpochStart> {
     firsts
 }
 
-/// The headers that validate.
-fn valid(found: &Found) -> impl Iterator<Item = &SegmentHeader> {
-    found.segments.iter().filter_map(|segment| segment.header.as_ref().ok())
+/// Returns the headers that validate.
+fn valid(listing: &Listing) -> impl Iterator<Item = &SegmentHeader> {
+    listing.segments.iter().filter_map(|segment| segment.header.as_ref().ok())
 }
 
-fn largest_epoch(found: &Found) -> u64 {
-    valid(found).map(|header| header.epoch).fold(found.state.epoch, u64::max)
+fn largest_epoch(listing: &Listing) -> u64 {
+    valid(listing).map(|header| header.epoch).fold(listing.state.epoch, u64::max)
 }
 
-/// Checks every frame from the head on up to the place from which the log is given up.
+/// Checks every frame from the head to the start of the part that is given up.
 fn check(
     store: &Arc<dyn ReadStore>,
     state: &State,
@@ -334,7 +334,7 @@ fn check(
     let RepairReport { head, from, .. } = *report;
     let total = from.bytes_since(head);
     let mut walk = Walk::new(store, state.segment_bytes);
-    let (mut at, mut told) = (head, head);
+    let (mut at, mut reported_to) = (head, head);
     for span in spans.iter().take_while(|span| span.base < from) {
         at = at.max(span.base);
         while at < span.end.min(from) {
@@ -350,8 +350,8 @@ fn check(
             report.records += records;
             report.bytes += header.frame_bytes;
             at = next;
-            if at.bytes_since(told) >= PROGRESS_BYTES {
-                told = at;
+            if at.bytes_since(reported_to) >= PROGRESS_BYTES {
+                reported_to = at;
                 let done = at.bytes_since(head);
                 on_progress(RepairProgress { step: RepairStep::Check, done, total });
             }
@@ -378,7 +378,7 @@ fn ends_below(store: &Arc<dyn ReadStore>, at: Lsn, from: Lsn) -> Error {
     error.with_advice("name this LSN, or that of a record below it")
 }
 
-/// Counts the records at or above `from` that validate. What cannot be read is passed over.
+/// Counts the records at or above `from` that validate. Skips what cannot be read.
 fn count_given_up(
     store: &Arc<dyn ReadStore>,
     highest_end: Lsn,
@@ -388,7 +388,7 @@ fn count_given_up(
     let from = report.from;
     let total = highest_end.bytes_since(from.min(highest_end));
     let mut salvage = Salvage::new(store, Some(from), SALVAGE_READ_BYTES)?;
-    let (mut end, mut told) = (from, from);
+    let (mut end, mut reported_to) = (from, from);
     loop {
         match salvage.next() {
             Ok(Some(Salvaged::Record(record))) => {
@@ -400,8 +400,8 @@ fn count_given_up(
             Err(error) if error.kind() == ErrorKind::Io => {}
             Err(error) => return Err(error),
         }
-        if end.bytes_since(told) >= PROGRESS_BYTES {
-            told = end;
+        if end.bytes_since(reported_to) >= PROGRESS_BYTES {
+            reported_to = end;
             let done = end.bytes_since(from).min(total);
             on_progress(RepairProgress { step: RepairStep::Count, done, total });
         }
@@ -410,12 +410,12 @@ fn count_given_up(
     Ok(())
 }
 
-/// Reads frames one behind the other.
+/// Reads frames in sequence.
 #[derive(Debug)]
 struct Walk {
     reader: FrameReader,
     segment_bytes: u64,
-    /// Reading ahead has met a bad block: up to here no more is read than frames have.
+    /// Read-ahead has met a bad block: up to here, a read covers only one frame.
     careful_to: Option<Lsn>,
 }
 
@@ -425,8 +425,8 @@ impl Walk {
         Walk { reader, segment_bytes, careful_to: None }
     }
 
-    /// The whole frame at `at`, within its epoch, and how many records it has. `None` where there
-    /// is none, or where it cannot be read.
+    /// Returns the whole frame at `at`, within its epoch, and the number of its records. Returns
+    /// `None` if there is none, or if it cannot be read.
     fn frame(&mut self, at: Lsn, span: &EpochSpan) -> Result<Option<(Header, u64)>> {
         if self.careful_to.take_if(|end| at >= *end).is_some() {
             self.reader.read_ahead(READ_AHEAD_BYTES);
@@ -446,7 +446,7 @@ impl Walk {
         Ok(Some((header, records)))
     }
 
-    /// As `whole_frame`, without reading ahead.
+    /// Reads a whole frame without read-ahead.
     fn read_carefully(&mut self, at: Lsn, span: &EpochSpan) -> Result<Option<Header>> {
         let segment_end = at.segment_start(self.segment_bytes).plus(self.segment_bytes);
         self.careful_to = Some(segment_end);
@@ -457,7 +457,7 @@ impl Walk {
         }
     }
 
-    /// The bytes of the frame that was just found: of a padding, its header.
+    /// Returns the bytes of the frame that was just found; of a padding, its header.
     fn bytes(&mut self, at: Lsn, header: &Header) -> Result<&[u8]> {
         let len = match header.kind {
             Kind::Padding => (header.frame_bytes as usize).min(HEADER_BYTES),
@@ -466,7 +466,7 @@ impl Walk {
         self.reader.raw(at, len)
     }
 
-    /// Copies `[from, to)`, as far as it can be read.
+    /// Copies `[from, to)` as far as it can be read.
     fn copy_raw(
         &mut self,
         from: Lsn,

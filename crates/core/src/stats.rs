@@ -1,12 +1,12 @@
 //! Counters, and the snapshot of them that users see.
 
-use crate::sync::{CachePadded, Figure, Ordering};
+use crate::sync::{CachePadded, Ordering, StatCell};
 use crate::{Lsn, MemoryKind};
 
 /// What the log has done since it was opened, and where it stands.
 ///
-/// Taken without stopping anything: the counters and watermarks are each true, but not of the
-/// same instant.
+/// Taken without stopping any thread: each counter and watermark is true, but not of the same
+/// instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -26,32 +26,33 @@ pub struct Stats {
     pub waits_for_room: u64,
     /// End of the last reservation.
     pub reserved: Lsn,
-    /// End of the longest prefix seen complete in the buffer.
+    /// End of the longest prefix seen complete in the log buffer.
     pub filled: Lsn,
     /// End of the prefix handed to the operating system.
     pub written: Lsn,
     /// End of the prefix that survives power loss.
     pub durable: Lsn,
-    /// Everything below was truncated.
+    /// The head: everything below was truncated.
     pub head: Lsn,
     /// Threads and futures that wait at this moment.
     pub waiters: u64,
-    /// Bytes of memory held by the buffer and its slots.
+    /// Bytes of memory held by the log buffer and its slots.
     pub buffer_memory_bytes: u64,
-    /// Whether an append that returned survives the death of the process: the buffer is a
-    /// shared file mapping. False with a buffer on the heap.
+    /// Whether an append that returned survives the death of the process: the log buffer is a
+    /// shared file mapping. False if the log buffer is on the heap.
     pub appends_survive_kill: bool,
 }
 
 impl Stats {
-    /// How many reservations one device sync has covered on average; 0 before the first.
+    /// Returns the average number of reservations that one device sync has covered; 0 before the
+    /// first.
     #[must_use]
     pub fn records_per_sync(&self) -> f64 {
         if self.syncs == 0 { 0.0 } else { self.synced_appends as f64 / self.syncs as f64 }
     }
 }
 
-/// The counters behind [`Stats`]: none of them is touched by an append that finds room.
+/// The counters behind [`Stats`]. An append that finds room touches none of them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) appends: Counter,
@@ -63,9 +64,9 @@ pub(crate) struct Counters {
     pub(crate) waits_for_room: CachePadded<Counter>,
 }
 
-/// A figure for statistics: it orders nothing.
+/// A counter for statistics. It orders nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Counter(Figure);
+pub(crate) struct Counter(StatCell);
 
 impl Counter {
     pub(crate) fn add(&self, n: u64) {
@@ -74,27 +75,27 @@ impl Counter {
     }
 
     pub(crate) fn set(&self, n: u64) {
-        // Relaxed: a figure, no order with anything.
+        // Relaxed: a gauge, no order with anything.
         self.0.store(n, Ordering::Relaxed);
     }
 
     pub(crate) fn value(&self) -> u64 {
-        // Relaxed: a figure, no order with anything.
+        // Relaxed: a gauge, no order with anything.
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl Counters {
-    /// Notes one more sync that took `ns` and covered `appends` reservations.
+    /// Counts one more sync that took `ns` and covered `appends` reservations.
     pub(crate) fn note_sync(&self, ns: u64, appends: u64) {
         self.syncs.add(1);
         self.synced_appends.add(appends);
         let before = self.sync_ns.value();
-        // One eighth of the newest: follows a change within ten syncs, ignores one outlier.
+        // One eighth of the newest: follows a change within ten syncs and ignores one outlier.
         self.sync_ns.set(if before == 0 { ns } else { before - before / 8 + ns / 8 });
     }
 
-    /// The counters with these watermarks.
+    /// Returns the counters with these watermarks.
     pub(crate) fn snapshot(
         &self,
         watermarks: [Lsn; 5],

@@ -1,15 +1,15 @@
 //! Watermarks: monotonic exclusive ends, published by one thread at a time, read by all.
 //!
 //! # Words
-//! *reserved* >= *filled* >= *written* >= *durable*, each a frame boundary. *reserved* lives in
-//! the buffer's tail; the other three are [`Watermark`]s.
+//! *reserved* >= *filled* >= *written* >= *durable*, each a frame boundary. *reserved* is the
+//! buffer's tail; the other three are [`Watermark`]s.
 //!
 //! # States
-//! | watermark | who publishes it | what a reader may do below it |
+//! | watermark | publisher | what a reader may do below it |
 //! |---|---|---|
-//! | filled | the holder of the write lock | nothing: it is a figure for `stats` |
+//! | filled | the holder of the write lock | nothing: it is a gauge for `stats` |
 //! | written | the holder of the write lock | overwrite the ring one lap later; read the store |
-//! | durable | the leader | tell a caller that its record survives power loss |
+//! | durable | the leader | report to a caller that its record survives power loss |
 //!
 //! # Ordering pairs
 //! - P2: `publish` (Release) with `read` (Acquire). For *written* it orders the leader's reads
@@ -37,17 +37,18 @@ impl Watermark {
         Lsn::new(self.0.load(Ordering::Acquire))
     }
 
-    /// The watermark for statistics and evidence: the value alone, no order with other memory.
+    /// Reads the watermark for statistics and evidence: the value alone, no order with other
+    /// memory.
     #[inline]
     pub(crate) fn peek(&self) -> Lsn {
         // Relaxed: every value that was ever published stays true, however old.
         Lsn::new(self.0.load(Ordering::Relaxed))
     }
 
-    /// Moves the watermark up to `to`. The caller is the only one that publishes meanwhile.
+    /// Moves the watermark up to `to`. No other thread publishes meanwhile.
     pub(crate) fn publish(&self, to: Lsn) {
         debug_assert!(to >= self.peek(), "a watermark never falls");
-        // Release: whoever reads `to` sees all that was done below it; pairs with the Acquire
+        // Release: a thread that reads `to` sees all that was done below it; pairs with the Acquire
         // in `read` [P2].
         self.0.store(to.as_u64(), Ordering::Release);
     }

@@ -1,6 +1,7 @@
-//! Looking at a log in a folder without opening it, also beside a running writer.
+//! Reads a log in a folder without opening it, also beside a running writer.
 //!
-//! Nothing in here writes, or reads the log buffer: records that only lie there are not seen.
+//! Nothing in this module writes or reads the log buffer. It does not see records that lie only
+//! there.
 
 use std::path::Path;
 
@@ -34,8 +35,8 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// A view of the log in the folder `path`. One that has lost its meta file can be looked at,
-    /// too: see [`has_rebuilt_state`](Inspector::has_rebuilt_state).
+    /// Creates a view of the log in the folder `path`. The log may have lost its meta file: see
+    /// [`has_rebuilt_state`](Inspector::has_rebuilt_state).
     ///
     /// # Errors
     /// `NotFound`, `Foreign`: there is no log. `Corrupt`: no copy of its state and no header of a
@@ -46,41 +47,41 @@ impl Inspector {
         Ok(Inspector { files, view })
     }
 
-    /// Whether the log's meta file is missing or damaged, so that its state is made up from the
-    /// headers of its segments: the head is the start of the lowest one, there is no checkpoint and
-    /// no clean end. Records that were truncated may be shown, and nothing tells where the log
-    /// ended but its records. [`Options::open`](crate::Options::open) refuses such a log.
+    /// Returns whether the log's meta file is missing or damaged. Then the view rebuilds the state
+    /// from the headers of the segments: the head is the start of the lowest segment, and there is
+    /// no checkpoint and no clean end. The view may show truncated records, and only the records
+    /// show where the log ended. [`Options::open`](crate::Options::open) refuses such a log.
     #[must_use]
     pub fn has_rebuilt_state(&self) -> bool {
         self.files.has_rebuilt_state()
     }
 
-    /// The log's state as it was last saved, or as it was
+    /// Returns the log's state as it was last saved, or as it was
     /// [rebuilt](Inspector::has_rebuilt_state).
     ///
     /// # Errors
-    /// `Corrupt` if no copy of it validates, `Io` if it cannot be read.
+    /// `Corrupt`: no copy of the state validates. `Io`: it cannot be read.
     pub fn state(&self) -> Result<State> {
         self.view.state()
     }
 
-    /// All segments that are present, with their headers.
+    /// Returns all segments that are present, with their headers.
     ///
     /// # Errors
-    /// `Io` if they cannot be listed or read.
+    /// `Io`: they cannot be listed or read.
     pub fn segments(&self) -> Result<Vec<Segment>> {
         self.view.segments()
     }
 
-    /// Whether a process holds the log at this moment.
+    /// Returns whether a process holds the log at this moment.
     ///
     /// # Errors
-    /// `Io` if the lock file cannot be looked at.
+    /// `Io`: the lock file cannot be read.
     pub fn has_writer(&self) -> Result<bool> {
         self.files.has_writer()
     }
 
-    /// Where the log buffer lies.
+    /// Returns where the log buffer lies.
     ///
     /// # Errors
     /// `NotFound`, `Foreign`, `Corrupt`: the meta file, which alone names the log buffer, is
@@ -89,25 +90,26 @@ impl Inspector {
         self.files.buffer()
     }
 
-    /// The records from `from`, or from the head on; ends silently where nothing valid follows.
+    /// Returns the records from `from`, or from the head on. The iterator ends without an error
+    /// where nothing valid follows.
     ///
     /// # Errors
-    /// `Corrupt` if headers contradict each other, `Io` if a file cannot be read.
+    /// `Corrupt`: headers contradict each other. `Io`: a file cannot be read.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
         self.view.records(from)
     }
 
-    /// Reads and checks every record, then the end as recovery would. Damage is an outcome, not
-    /// an error. A log without its meta file is [`Corrupt`](Outcome::Corrupt) in any case.
+    /// Reads and checks every record, then decides the end as recovery would. Damage is an outcome,
+    /// not an error. A log without its meta file is always [`Corrupt`](Outcome::Corrupt).
     ///
     /// # Errors
-    /// `Io` if a file cannot be read; `Unsupported` if the format is newer.
+    /// `Io`: a file cannot be read. `Unsupported`: the format is newer.
     pub fn verify(&self) -> Result<Verdict> {
         self.judge(|view| view.verify())
     }
 
-    /// As [`verify`](Inspector::verify), by `threads` threads (0: one for each core), and going on
-    /// behind damage: the verdict names a bad place of each damaged segment.
+    /// Verifies with `threads` threads (0: one for each core), and continues behind damage. The
+    /// verdict names a bad place of each damaged segment.
     ///
     /// # Errors
     /// As [`verify`](Inspector::verify).
@@ -115,12 +117,12 @@ impl Inspector {
         self.judge(|view| view.verify_deep(threads))
     }
 
-    /// Everything that still validates from `from`, or from the head on: skips damage and says
-    /// what it skipped. For logs that cannot be opened; changes nothing and takes no lock. Beside a
-    /// running writer a gap can be what the writer was at work on.
+    /// Returns everything that still validates from `from`, or from the head on. Skips damage and
+    /// reports each skipped range. For logs that cannot be opened. Changes nothing and takes no
+    /// lock. Beside a running writer a gap can be a range that the writer was writing.
     ///
-    /// A `from` that is no multiple of 8 counts as the next one. One that lies within a record
-    /// shows as a gap up to the next record.
+    /// A `from` that is no multiple of 8 is rounded up. If `from` lies within a record, the walk
+    /// reports a gap up to the next record.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -145,7 +147,7 @@ impl Inspector {
     /// ```
     ///
     /// # Errors
-    /// `Corrupt` if no copy of the log's state validates; `Io`.
+    /// `Corrupt`: no copy of the log's state validates. `Io`.
     pub fn salvage(&self, from: Option<Lsn>) -> Result<Salvage> {
         self.view.salvage(from)
     }

@@ -1,6 +1,6 @@
-//! Palisade is an embeddable write-ahead log for storage engines: many threads append to one
-//! log without a lock, many commits share one device flush, what was acknowledged is never
-//! lost, and what was never appended never appears.
+//! Palisade is an embeddable write-ahead log for storage engines. Many threads append to one log
+//! without a lock, and many commits share one device sync. An acknowledged record is never lost,
+//! and a record that was never appended never appears.
 //!
 //! ```
 //! # fn main() -> palisade::Result<()> {
@@ -15,7 +15,7 @@
 //! ticket.wait()?; // ... and power loss from here on
 //! # drop(ticket);
 //!
-//! let mut records = wal.iter()?;
+//! let mut records = wal.records()?;
 //! while let Some(record) = records.next()? {
 //!     println!("{} {:?}", record.lsn(), record.data());
 //! }
@@ -24,10 +24,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The methods of [`Wal`] are those of [`palisade_core::Wal`], which it derefs to; [`Options`]
-//! has the settings; [`inspect`] looks at a log without opening it; [`disk`] is the seam to the file
-//! systems below. With the feature `sim` there is also `sim`: a simulated disk that loses power, for
-//! tests of what is built on the log.
+//! The methods of [`Wal`] are those of [`palisade_core::Wal`], which it derefs to. [`Options`] has
+//! the settings. [`inspect`] reads a log without opening it. [`disk`] is the seam to the file systems
+//! below. The feature `sim` adds `sim`, a simulated disk that loses power, for tests of engines on the
+//! log.
 
 pub mod inspect;
 mod options;

@@ -1,4 +1,4 @@
-//! Everything that can be chosen about a log, in one builder.
+//! All settings of a log, in one builder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,131 +7,104 @@ use palisade_core::{RecoveryPolicy, Replay, SyncPolicy, Verify};
 use palisade_store::disk::{Disk, OsDisk};
 use palisade_store::{BufferKind, FileOptions, FileStore, OnRelease, OpenMode};
 
-use crate::{Error, ErrorKind, Lsn, RecoveryReport, Result, Wal};
+use crate::{Error, Lsn, RecoveryReport, Result, Wal};
 
 /// Settings of a log on files: those of the log and those of its folder.
 ///
-/// Each has a default that suits one log on a local disk. Nothing is checked before
-/// [`open`](Options::open).
+/// Each setting has a default that suits one log on a local disk. [`open`](Options::open) checks
+/// the values; setters check nothing.
 ///
 /// ```
 /// # fn main() -> palisade::Result<()> {
 /// # let folder = std::env::temp_dir().join(format!("palisade-options-{}", std::process::id()));
 /// # let _ = std::fs::remove_dir_all(&folder);
-/// use palisade::{Options, SyncPolicy};
+/// use palisade::{OpenMode, Options, SyncPolicy};
 /// use std::time::Duration;
 ///
 /// let wal = Options::new()
 ///     .segment_bytes(16 << 20)
 ///     .buffer_bytes(4 << 20)
 ///     .sync_policy(SyncPolicy::Interval(Duration::from_millis(5)))
-///     .create_new(true)
+///     .open_mode(OpenMode::CreateNew)
 ///     .open(&folder)?;
 /// # wal.close()?;
 /// # std::fs::remove_dir_all(&folder).unwrap();
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "options do nothing until they open a log"]
 pub struct Options {
     log: palisade_core::Options,
     files: FileOptions,
-    create: bool,
-    create_new: bool,
-    must_exist: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            log: palisade_core::Options::default(),
-            files: FileOptions::default(),
-            create: true,
-            create_new: false,
-            must_exist: false,
-        }
-    }
 }
 
 impl Options {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// Bytes of log in a segment: a multiple of 4096 from 64 KiB to 1 TiB, fixed when the log is
-    /// made. Default 64 MiB, or whatever an existing log has.
+    /// Sets the bytes of log in a segment: a multiple of 4096 from 64 KiB to 1 TiB, fixed when the
+    /// log is created. Default 64 MiB, or the size that an existing log has.
     ///
-    /// At most 64 segments that are not synced have open files: a write that would need more syncs
-    /// the oldest one. Small segments under [`SyncPolicy::Os`], or without commits, make it so.
+    /// At most 64 unsynced segments have open files. A write that would need more syncs the oldest
+    /// one. This happens with small segments under [`SyncPolicy::Os`], or without commits.
     pub fn segment_bytes(mut self, bytes: u64) -> Options {
         self.files.segment_bytes = Some(bytes);
         self
     }
 
-    /// Bytes of the log buffer: a power of two from 4 KiB to 1 GiB. Default 16 MiB; half as
-    /// much again is used for publish slots.
+    /// Sets the bytes of the log buffer: a power of two from 4 KiB to 1 GiB. Default 16 MiB.
+    /// Publish slots take half as much again.
     pub fn buffer_bytes(mut self, bytes: usize) -> Options {
         self.log.buffer_bytes = bytes;
         self
     }
 
-    /// What the buffer lies on. Default [`BufferKind::Auto`]: memory of the operating system where
-    /// that is possible, so that an append survives the death of the process.
+    /// Sets the memory of the log buffer. Default [`BufferKind::Auto`]: memory of the operating
+    /// system if possible, so that an append survives the death of the process.
     pub fn buffer(mut self, kind: BufferKind) -> Options {
         self.files.buffer = kind;
         self
     }
 
-    /// When the log syncs by itself. Default [`SyncPolicy::OnCommit`]. The time of
+    /// Sets when the log syncs without a request. Default [`SyncPolicy::OnCommit`]. The time of
     /// [`SyncPolicy::Interval`] is above 0 and at most a day.
     pub fn sync_policy(mut self, policy: SyncPolicy) -> Options {
         self.log.sync_policy = policy;
         self
     }
 
-    /// Whether a log is made where there is none. Default true; `false` is the same as
-    /// [`must_exist`](Options::must_exist).
-    pub fn create(mut self, create: bool) -> Options {
-        self.create = create;
+    /// Sets whether an open creates the log, and whether the log may exist before. Default
+    /// [`OpenMode::CreateIfMissing`]. With [`OpenMode::MustExist`] a disk that is not mounted does
+    /// not yield an empty log.
+    pub fn open_mode(mut self, mode: OpenMode) -> Options {
+        self.files.open_mode = mode;
         self
     }
 
-    /// Whether a log that is there already is an error. Default false.
-    pub fn create_new(mut self, create_new: bool) -> Options {
-        self.create_new = create_new;
-        self
-    }
-
-    /// Whether the log has to be there: a disk that is not mounted must not yield an empty log.
-    /// Default false. Together with [`create_new`](Options::create_new) it is an error at open.
-    pub fn must_exist(mut self, must_exist: bool) -> Options {
-        self.must_exist = must_exist;
-        self
-    }
-
-    /// Released segments that are kept at least, to be used again; as many as the log takes between
-    /// two truncations, where that is more, up to four times the option. Default 4. The space that
-    /// an open needs on a full disk is kept apart from them, by a file `reserve`.
+    /// Sets the least number of released segments that are kept for reuse. Default 4. If the log
+    /// takes more segments between two truncations, it keeps as many as it takes, up to four times
+    /// the option. A separate file `reserve` keeps the space that an open needs on a full disk.
     pub fn spare_segments(mut self, count: usize) -> Options {
         self.files.spare_segments = count;
         self
     }
 
-    /// Whether segments are written with zeros ahead of the tail. Default true.
+    /// Sets whether segments are written with zeros ahead of the tail. Default true.
     pub fn zero_fill(mut self, zero_fill: bool) -> Options {
         self.files.zero_fill = zero_fill;
         self
     }
 
-    /// Permissions of the files that the log makes, on Unix; elsewhere it means nothing. Default
-    /// [`DEFAULT_FILE_MODE`](crate::DEFAULT_FILE_MODE), `0o600`: only the user that the process
-    /// runs as reads and writes them. The owner's bits of the default must be among those given. A
-    /// folder that the log makes gets the same, and the right to go through it for each that may
-    /// read: `0o700` by default.
+    /// Sets the permissions of the files that the log creates, on Unix; elsewhere it has no effect.
+    /// Default [`DEFAULT_FILE_MODE`](crate::DEFAULT_FILE_MODE), `0o600`: only the user of the
+    /// process reads and writes them. The value must contain the owner's bits of the default. A
+    /// folder that the log creates gets the same permissions, and the right to enter it for each
+    /// that may read: `0o700` by default.
     ///
-    /// The process's umask takes bits away as from any file. Files and folders that are there keep
-    /// what they have. Whoever may read the file `lock` can hold the log's lock.
+    /// The process's umask clears bits as for any file. Existing files and folders keep their
+    /// permissions. A user who may read the file `lock` can hold the log's lock.
     pub fn file_mode(mut self, mode: u32) -> Options {
         self.files.file_mode = mode;
         self
@@ -189,78 +162,80 @@ impl Options {
         self
     }
 
-    /// A write to the operating system begins when this many bytes are filled, without waiting
-    /// for a commit. At least 1. Default 1 MiB.
+    /// Sets how many filled bytes start a write to the operating system without a commit. At least
+    /// 1. Default 1 MiB.
     pub fn write_bytes(mut self, bytes: usize) -> Options {
         self.log.write_bytes = bytes;
         self
     }
 
-    /// How long a leader waits for committers that it has just woken, in percent of a measured
+    /// Sets how long a leader waits for committers that it has just woken, in percent of a measured
     /// sync. At most 100. Default 50; 0 turns gathering off.
     pub fn gather_percent(mut self, percent: u32) -> Options {
         self.log.gather_percent = percent;
         self
     }
 
-    /// Futures and callbacks that may wait at one time, at least 1. Default 65 536. Threads are not
-    /// counted.
+    /// Sets how many futures and callbacks may wait at one time, at least 1. Default 65 536.
+    /// Threads are not counted.
     pub fn max_waiters(mut self, count: usize) -> Options {
         self.log.max_waiters = count;
         self
     }
 
-    /// Bytes that an iterator reads ahead, from 4 KiB to 1 GiB. Default 256 KiB.
+    /// Sets how many bytes an iterator reads ahead, from 4 KiB to 1 GiB. Default 256 KiB.
     pub fn read_ahead_bytes(mut self, bytes: usize) -> Options {
         self.log.read_ahead_bytes = bytes;
         self
     }
 
-    /// What an open does about an end that is not clean. Default [`RecoveryPolicy::Strict`].
+    /// Sets what an open does if the log was not closed cleanly. Default
+    /// [`RecoveryPolicy::Strict`].
     pub fn recovery(mut self, policy: RecoveryPolicy) -> Options {
         self.log.recovery = policy;
         self
     }
 
-    /// How much of the log an open checks. Default [`Verify::Tail`].
+    /// Sets how much of the log an open checks. Default [`Verify::Tail`].
     pub fn verify(mut self, verify: Verify) -> Options {
         self.log.verify = verify;
         self
     }
 
-    /// Threads of [`Verify::Full`], at most 256. Default 0: one for each core.
+    /// Sets the number of threads of [`Verify::Full`], at most 256. Default 0: one for each core.
     pub fn verify_threads(mut self, count: usize) -> Options {
         self.log.verify_threads = count;
         self
     }
 
-    /// Whether each sync ends with a block of 4096 bytes, so that no block that a sync has covered
-    /// is written again. Default false. For media on which power loss during a write can damage
-    /// all of the block that is written to; it costs up to 4 KiB of log for each sync.
+    /// Sets whether each sync ends with a block of 4096 bytes, so that no block that a sync has
+    /// covered is written again. Default false. Use it for media on which power loss during a write
+    /// can damage all of the block that is written to. Costs up to 4 KiB of log for each sync.
     pub fn pad_to_block(mut self, pads: bool) -> Options {
         self.log.pad_to_block = pads;
         self
     }
 
-    /// Opens the log in the folder `path`, and makes it if there is none and the options allow.
+    /// Opens the log in the folder `path`, or creates it as the [open mode](Options::open_mode)
+    /// allows.
     ///
     /// # Durability
     /// Everything that was recovered survives power loss when this returns.
     ///
     /// # Errors
-    /// Refused, and nothing is changed: `InvalidArgument`: an option or the path. `NotFound`,
-    /// `AlreadyExists`: as the options ask. `Foreign`: the folder holds something else.
+    /// The open is refused and nothing is changed: `InvalidArgument`: an option or the path.
+    /// `NotFound`, `AlreadyExists`: by the open mode. `Foreign`: the folder holds something else.
     /// `Unsupported`: a newer format. `Mismatch`: another segment size. `Locked`: another process
-    /// holds the log. `Corrupt`: acknowledged data is damaged. `Unclean`: not closed cleanly, and
-    /// the policy wants that. `PermissionDenied`: the folder may not be written. `NoSpace`, `Io`:
-    /// nothing is lost; open again when the cause is gone.
+    /// holds the log. `Corrupt`: acknowledged data is damaged. `Unclean`: the log was not closed,
+    /// and the policy requires that. `PermissionDenied`: the folder may not be written. `NoSpace`,
+    /// `Io`: nothing is lost; open again when the cause is gone.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Wal> {
         self.open_on(Arc::new(OsDisk), path)
     }
 
-    /// As [`open`](Options::open), on another disk than that of the operating system: see
-    /// [`disk`](crate::disk). The path is one of that disk; a relative path begins at the process's
-    /// working directory.
+    /// Opens the log as [`open`](Options::open) does, on another disk than that of the operating
+    /// system: see [`disk`](crate::disk). The path is one of that disk. A relative path begins at the
+    /// process's working directory.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -279,15 +254,17 @@ impl Options {
     /// # Errors
     /// As [`open`](Options::open).
     pub fn open_on(&self, disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<Wal> {
-        Wal::with_store(self.open_store(disk, path.as_ref(), self.create)?, self.clone())
+        let store = FileStore::open_on(disk, path.as_ref(), self.validated_files()?)?;
+        Wal::with_store(store, self.clone())
     }
 
-    /// As [`open`](Options::open), handing every record from the one at `from` on, or from the
-    /// head on, to `f` before anybody can append: for engines that replay while they open.
+    /// Opens the log as [`open`](Options::open) does. Then passes every record from the one at
+    /// `from` on, or from the head on, to `f` before any thread can append. For engines that replay
+    /// while they open.
     ///
-    /// Records are borrowed and come in LSN order, after a clean close, too. Recovery is complete
-    /// before the first of them: what `f` was given stays in the log. An error from `f` ends the
-    /// open; nothing is lost by it, and the next open replays the same records.
+    /// Records are borrowed and come in LSN order, also after a clean close. Recovery is complete
+    /// before the first record: the log keeps what `f` was given. An error from `f` ends the open.
+    /// Nothing is lost by it, and the next open replays the same records.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -312,45 +289,38 @@ impl Options {
     /// ```
     ///
     /// # Errors
-    /// As [`open`](Options::open) and [`iter_from`](palisade_core::Wal::iter_from). `Corrupt`: a
-    /// record that is replayed does not validate. What `f` returned.
+    /// As [`open`](Options::open) and [`records_from`](palisade_core::Wal::records_from).
+    /// `Corrupt`: a record that is replayed does not validate. The error that `f` returned.
     pub fn open_replaying<E: From<Error>>(
         &self,
         path: impl AsRef<Path>,
         from: Option<Lsn>,
         f: impl FnMut(Replay<'_>) -> std::result::Result<(), E>,
     ) -> std::result::Result<Wal, E> {
-        let store = self.open_store(Arc::new(OsDisk), path.as_ref(), self.create)?;
+        let store = FileStore::open(path, self.validated_files()?)?;
         Wal::with_store_replaying(store, self.clone(), from, f)
     }
 
-    /// What [`open`](Options::open) would find and decide about the log in the folder `path`,
-    /// which must be there. Takes the log's lock meanwhile; changes nothing.
+    /// Returns what [`open`](Options::open) would find and decide about the log in the folder
+    /// `path`. Holds the log's lock meanwhile. Changes nothing.
     ///
-    /// In the report `base`, `epoch` and `appends_survive_kill` are not set.
+    /// The log must exist, whatever the [open mode](Options::open_mode) is. In the report `base`,
+    /// `epoch` and `appends_survive_kill` are not set.
     ///
     /// # Errors
-    /// As [`open`](Options::open), as far as reading can tell.
-    pub fn foresee(&self, path: impl AsRef<Path>) -> Result<RecoveryReport> {
-        let store = self.open_store(Arc::new(OsDisk), path.as_ref(), false)?;
-        palisade_core::Wal::foresee(store, &self.log)
+    /// As [`open`](Options::open), except those of writing.
+    pub fn dry_run(&self, path: impl AsRef<Path>) -> Result<RecoveryReport> {
+        let mut files = self.validated_files()?.clone();
+        files.open_mode = OpenMode::MustExist;
+        let store = FileStore::open(path, &files)?;
+        palisade_core::Wal::dry_run(store, &self.log)
     }
 
-    fn open_store(&self, disk: Arc<dyn Disk>, path: &Path, create: bool) -> Result<FileStore> {
+    /// The settings of the files, after those of the log were checked: an open with a bad value
+    /// creates nothing.
+    fn validated_files(&self) -> Result<&FileOptions> {
         self.log.validate()?;
-        let mode = match (self.must_exist || !create, self.create_new) {
-            (true, true) => {
-                let text = "create_new asks for a log to be made, create(false) or must_exist for \
-                            none to be made";
-                return Err(Error::new(ErrorKind::InvalidArgument, text));
-            }
-            (true, false) => OpenMode::MustExist,
-            (false, true) => OpenMode::CreateNew,
-            (false, false) => OpenMode::Create,
-        };
-        let mut files = self.files.clone();
-        files.mode = mode;
-        FileStore::open_on(disk, path, &files)
+        Ok(&self.files)
     }
 
     pub(crate) fn log(&self) -> &palisade_core::Options {

@@ -1,4 +1,4 @@
-//! Giving up what lies behind damage.
+//! Repair: a new log with the records below the damage.
 
 use std::path::Path;
 
@@ -9,16 +9,18 @@ use crate::{Lsn, Repair, RepairReport, Result};
 ///
 /// `from` is the first LSN that is given up: the first bad place, or the LSN of a record below it.
 /// [`Error::lsn`](crate::Error::lsn) of an `OutOfRange` error names the first bad place, as does
-/// [`Inspector::verify_deep`](crate::inspect::Inspector::verify_deep). Every frame that is kept is
-/// checked. The new log has the identity of the old one, its records with their LSNs, and a clean
-/// end; appends go on above every LSN that the old one can have given out. Records that lie only in
-/// the log buffer of a killed process are above the damage, and are given up with it.
+/// [`Inspector::verify_deep`](crate::inspect::Inspector::verify_deep).
 ///
-/// [`Repair`] does the same in two steps, the first of which is a dry run, and reports progress.
+/// Repair checks every frame that it keeps. The new log has the identity of the old one, its
+/// records with their LSNs, and a clean end. Appends continue above every LSN that the old log can
+/// have returned. Records that lie only in the log buffer of a killed process are above the damage,
+/// and are given up with it.
+///
+/// [`Repair`] does the same in two steps, of which the first is a dry run, and reports progress.
 ///
 /// # Durability
-/// The new log survives power loss when this returns. Whatever ends it before leaves a folder that
-/// no open takes for the log: it is empty, or an open gives `Foreign`.
+/// The new log survives power loss when this returns. A repair that ends before leaves a folder
+/// that no open takes for the log: it is empty, or an open returns `Foreign`.
 ///
 /// ```
 /// # fn main() -> palisade::Result<()> {

@@ -9,17 +9,17 @@ use crate::{Error, Lsn, Options, Replay, Result};
 
 /// A write-ahead log: a handle that is cheap to clone and shared by threads.
 ///
-/// Derefs to [`palisade_core::Wal`], which has all the calls and the table of what survives
-/// what. A log lives in a folder of its own and is held by one process at a time.
+/// Derefs to [`palisade_core::Wal`], which has all calls and a table of which records survive which
+/// failure. A log lies in a folder of its own, and one process at a time holds it.
 ///
-/// Dropping the last handle hands everything to the operating system; only
-/// [`close`](Wal::close) makes a clean end, after which the next open needs no scan.
+/// Dropping the last handle hands everything to the operating system. Only [`close`](Wal::close)
+/// makes a clean end, after which the next open needs no scan.
 #[derive(Clone, Debug)]
 pub struct Wal(palisade_core::Wal);
 
 impl Wal {
-    /// Opens the log in the folder `path` with the default [`Options`]; makes the log, and the
-    /// folder, but not its parents, if there is none.
+    /// Opens the log in the folder `path` with the default [`Options`]. If there is no log, creates
+    /// it and the folder, but not the folder's parents.
     ///
     /// # Durability
     /// Everything that [`recovery_report`](palisade_core::Wal::recovery_report) counts as
@@ -31,8 +31,8 @@ impl Wal {
         Options::new().open(path)
     }
 
-    /// Opens the log that `store` keeps, for example a [`MemStore`](crate::MemStore). Settings
-    /// of `options` that concern files are not looked at.
+    /// Opens the log in `store`, for example a [`MemStore`](crate::MemStore). Ignores the settings
+    /// of `options` that concern files.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -53,8 +53,8 @@ impl Wal {
         palisade_core::Wal::with_store(store.into_store()?, options.log()).map(Wal)
     }
 
-    /// As [`with_store`](Wal::with_store), handing the records to `f` before anybody can append:
-    /// see [`Options::open_replaying`].
+    /// Opens the log as [`with_store`](Wal::with_store) does, and passes the records to `f` before
+    /// any thread can append: see [`Options::open_replaying`].
     ///
     /// # Errors
     /// As [`palisade_core::Wal::with_store_replaying`].
@@ -71,7 +71,7 @@ impl Wal {
     /// Syncs everything and makes a clean end: the next open needs no scan.
     ///
     /// # Durability
-    /// All that was appended survives power loss when this returns.
+    /// All appended records survive power loss when this returns.
     ///
     /// # Errors
     /// As [`palisade_core::Wal::close`].

@@ -150,7 +150,7 @@ fn a_length_that_lies_costs_no_memory_though_its_checksum_holds() {
             let mut options = palisade_core::Options::new();
             (options.read_ahead_bytes, options.verify_threads) = (1 << 16, 1);
             options.verify = Verify::Full;
-            palisade_core::Wal::foresee(store.open().unwrap(), &options).unwrap();
+            palisade_core::Wal::dry_run(store.open().unwrap(), &options).unwrap();
         });
         assert!(bytes <= 1 << 17, "a length of {len}: {bytes} bytes at once");
     }

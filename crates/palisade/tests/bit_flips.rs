@@ -336,7 +336,7 @@ impl Subject {
 
     fn read(&self, wal: &Wal, flip: Flip<'_>) -> Result<Outcome, String> {
         let mut found = Vec::new();
-        let mut records = wal.iter().map_err(|error| format!("iter: {error}"))?;
+        let mut records = wal.records().map_err(|error| format!("records: {error}"))?;
         let damage = loop {
             match records.next() {
                 Ok(Some(record)) => found.push((record.lsn(), record.data().to_vec())),

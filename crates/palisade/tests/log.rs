@@ -22,7 +22,7 @@ fn small() -> Options {
 }
 
 fn contents(wal: &Wal) -> Vec<(Lsn, Vec<u8>)> {
-    let mut records = wal.iter().unwrap();
+    let mut records = wal.records().unwrap();
     let mut all = Vec::new();
     while let Some(record) = records.next().unwrap() {
         all.push((record.lsn(), record.data().to_vec()));
@@ -213,8 +213,8 @@ fn lsns_that_are_no_records_are_refused_by_kind() -> Result<()> {
     assert_eq!(wal.truncate_before(first.plus(8)).unwrap_err().kind(), ErrorKind::NotARecord);
     wal.truncate_before(second)?;
     assert_eq!(kind(first), ErrorKind::Truncated);
-    assert_eq!(wal.iter_from(first).unwrap_err().kind(), ErrorKind::Truncated);
-    assert!(wal.iter_from(end)?.next()?.is_none());
+    assert_eq!(wal.records_from(first).unwrap_err().kind(), ErrorKind::Truncated);
+    assert!(wal.records_from(end)?.next()?.is_none());
     assert_eq!(contents(&wal).len(), 1);
     Ok(())
 }
@@ -230,7 +230,7 @@ fn truncation_frees_segments_and_survives_a_reopen() -> Result<()> {
     wal.sync()?;
     let count = |path| Inspector::open(path).unwrap().segments().unwrap().len();
     let before = count(&path);
-    let pinned = wal.iter()?;
+    let pinned = wal.records()?;
     wal.truncate_before(lsns[2000])?;
     assert_eq!(count(&path), before, "an iterator pins its segments");
     drop(pinned);

@@ -44,7 +44,7 @@ fn a_log_that_never_syncs_does_not_keep_all_of_its_segments_open() {
         fill(&wal);
         assert_few_more_than(before, &format!("under {policy:?}"));
         wal.sync().unwrap();
-        let mut records = wal.iter().unwrap();
+        let mut records = wal.records().unwrap();
         let mut count = 0;
         while records.next().unwrap().is_some() {
             count += 1;

@@ -10,7 +10,7 @@ fn open(disk: &SimDisk) -> Result<Wal> {
 }
 
 fn count(wal: &Wal) -> usize {
-    let mut records = wal.iter().unwrap();
+    let mut records = wal.records().unwrap();
     let mut count = 0;
     while records.next().unwrap().is_some() {
         count += 1;

@@ -39,7 +39,7 @@ fn data(number: u64) -> Vec<u8> {
 }
 
 fn numbers(wal: &Wal) -> Vec<u64> {
-    let mut records = wal.iter().unwrap();
+    let mut records = wal.records().unwrap();
     let mut numbers = Vec::new();
     while let Some(record) = records.next().unwrap() {
         let number = u64::from_le_bytes(*record.data().first_chunk().unwrap());
@@ -198,7 +198,7 @@ fn spares_are_given_up_for_a_write_that_lacks_space() {
     wal.truncate_before(places[1800]).unwrap();
     wal.sync().unwrap();
     places.push(wal.commit(&large(places.len() as u64)).unwrap());
-    let mut records = wal.iter().unwrap();
+    let mut records = wal.records().unwrap();
     for number in 1800..places.len() as u64 {
         assert_eq!(records.next().unwrap().unwrap().data(), large(number));
     }

@@ -13,7 +13,7 @@ fn open(store: &MemStore) -> Wal {
 /// The records of the log.
 fn records(store: &MemStore) -> Vec<Vec<u8>> {
     let wal = open(store);
-    let mut records = wal.iter().unwrap();
+    let mut records = wal.records().unwrap();
     let mut found = Vec::new();
     while let Some(record) = records.next().unwrap() {
         found.push(record.data().to_vec());

@@ -34,7 +34,7 @@ pub(crate) struct Opened {
 
 /// Opens the log in `path`, or makes it.
 pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> Result<Opened> {
-    let Place { path, is_there } = find(disk.as_ref(), path, options.mode)?;
+    let Place { path, is_there } = find(disk.as_ref(), path, options.open_mode)?;
     let (path, file_mode) = (path.as_path(), options.file_mode);
     // Its error counts where a log is made.
     let fresh = fresh_state(disk.as_ref(), options);
@@ -94,8 +94,8 @@ fn look_before_the_lock(folder: &Folder, options: &FileOptions) -> Result<()> {
 /// Finds a log that is there, for reading beside its writer. The state of one that has lost its
 /// meta file is rebuilt; the last part says so.
 pub(crate) fn find_log(disk: Arc<dyn Disk>, path: &Path) -> Result<(Folder, State, bool)> {
-    let options = FileOptions { mode: OpenMode::MustExist, ..FileOptions::default() };
-    let Place { path, .. } = find(disk.as_ref(), path, options.mode)?;
+    let options = FileOptions { open_mode: OpenMode::MustExist, ..FileOptions::default() };
+    let Place { path, .. } = find(disk.as_ref(), path, options.open_mode)?;
     let folder = Folder::at(&disk, &path, options.file_mode)?;
     let error = match look(&folder, &options) {
         Ok(Some(meta)) => return Ok((folder, meta.state, false)),
@@ -208,14 +208,14 @@ fn look(folder: &Folder, options: &FileOptions) -> Result<Option<Meta>> {
             );
             return Err(refuse(text).with_advice(meta::LOST_META));
         }
-        if options.mode == OpenMode::MustExist {
+        if options.open_mode == OpenMode::MustExist {
             return Err(no_log(folder));
         }
         // The log is made with it: what it is shows before anything is changed.
         folder.open_if_there(META_TEMP, Access::Read)?;
         return Ok(None);
     };
-    if options.mode == OpenMode::CreateNew {
+    if options.open_mode == OpenMode::CreateNew {
         let text = "the folder holds a log already";
         return Err(Error::new(ErrorKind::AlreadyExists, text).at_path(folder.path()));
     }

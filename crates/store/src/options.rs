@@ -35,17 +35,17 @@ pub enum BufferKind {
     Mapped,
 }
 
-/// Whether a log may or must be there before it is opened.
+/// Whether an open creates the log, and whether the log may exist before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenMode {
-    /// Makes the log if there is none, and its folder, but not the folder's parents: a disk that
-    /// is not mounted must not yield an empty log.
+    /// Opens the log, or creates it and its folder if there is none. Does not create the folder's
+    /// parents: a disk that is not mounted must not yield an empty log.
     #[default]
-    Create,
-    /// Makes the log; one that is there already is an error.
+    CreateIfMissing,
+    /// Creates the log. A log that exists is an error, `AlreadyExists`.
     CreateNew,
-    /// The log has to be there.
+    /// Opens a log that exists. A missing log is an error, `NotFound`.
     MustExist,
 }
 
@@ -59,8 +59,8 @@ pub struct FileOptions {
     pub segment_bytes: Option<u64>,
     /// What the log buffer lies on. Default [`BufferKind::Auto`].
     pub buffer: BufferKind,
-    /// Whether the log may or must be there. Default [`OpenMode::Create`].
-    pub mode: OpenMode,
+    /// Whether an open creates the log. Default [`OpenMode::CreateIfMissing`].
+    pub open_mode: OpenMode,
     /// Released segments that are kept at least, to be used again: overwriting blocks syncs faster
     /// than growing a file. Default 4. Where the log takes more between two truncations, as many as it
     /// takes are kept, up to four times the option. The folder never grows by all of this beyond
@@ -91,7 +91,7 @@ impl Default for FileOptions {
         FileOptions {
             segment_bytes: None,
             buffer: BufferKind::Auto,
-            mode: OpenMode::Create,
+            open_mode: OpenMode::CreateIfMissing,
             spare_segments: 4,
             zero_fill: true,
             file_mode: DEFAULT_FILE_MODE,

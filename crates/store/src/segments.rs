@@ -226,8 +226,8 @@ impl Segments {
     pub(crate) fn check_in_place(&self) -> Result<()> {
         let advise = |error: Error| {
             error.with_advice(
-                "drop all handles and open the folder where it lies now, with must_exist(true): an \
-                 open of the old path would make an empty log",
+                "drop all handles and open the folder where it lies now, with OpenMode::MustExist: \
+                 an open of the old path would make an empty log",
             )
         };
         self.folder.check_in_place().map_err(advise).inspect_err(|error| self.fail(error.clone()))

@@ -108,7 +108,7 @@ fn options_out_of_range_are_invalid() {
 #[test]
 fn missing_logs_are_not_found_where_they_must_exist() {
     let temp = temp();
-    let must_exist = options(|options| options.mode = OpenMode::MustExist);
+    let must_exist = options(|options| options.open_mode = OpenMode::MustExist);
     refused(temp.path(), &must_exist, ErrorKind::NotFound);
     let missing = temp.path().join("log");
     let error = FileStore::open(&missing, &must_exist).unwrap_err();
@@ -129,7 +129,7 @@ fn only_the_last_folder_of_a_path_is_made() {
 fn a_log_that_is_there_is_not_made_anew() {
     let temp = temp();
     made(temp.path());
-    let create_new = options(|options| options.mode = OpenMode::CreateNew);
+    let create_new = options(|options| options.open_mode = OpenMode::CreateNew);
     refused(temp.path(), &create_new, ErrorKind::AlreadyExists);
 }
 

@@ -162,7 +162,7 @@ impl Log for PalisadeLog {
     }
 
     fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
-        let mut records = self.wal.iter()?;
+        let mut records = self.wal.records()?;
         while let Some(record) = records.next()? {
             tally.take(record.data());
         }
@@ -170,7 +170,7 @@ impl Log for PalisadeLog {
     }
 
     fn index(&mut self) -> Result<()> {
-        let mut records = self.wal.iter()?;
+        let mut records = self.wal.records()?;
         while let Some(record) = records.next()? {
             self.lsns.push(record.lsn());
         }

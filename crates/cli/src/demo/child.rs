@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use palisade::{Lsn, Wal};
+use palisade::{Lsn, OpenMode, Wal};
 
 use super::content::{Origin, number};
 use crate::args::{ChildArgs, Promise, log_options};
@@ -43,7 +43,8 @@ impl Ack {
 
 /// Writes until it is killed, or until nobody reads its reports any more.
 pub(crate) fn run(args: &ChildArgs) -> Result<Infallible, Failure> {
-    let wal = log_options(None, args.buffer_bytes).must_exist(true).open(&args.dir)?;
+    let wal =
+        log_options(None, args.buffer_bytes).open_mode(OpenMode::MustExist).open(&args.dir)?;
     let args = Arc::new(args.clone());
     let (failed, failures) = mpsc::channel();
     for thread in 0..args.threads {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use palisade::inspect::Inspector;
-use palisade::{ErrorKind, Lsn, Wal};
+use palisade::{ErrorKind, Lsn, OpenMode, Wal};
 
 use super::content::Origin;
 use crate::args::{FillArgs, log_options};
@@ -54,7 +54,7 @@ type Say<'a> = &'a mut dyn FnMut(&str) -> Result<(), Failure>;
 fn fill_and_go_on(args: &FillArgs, for_state: Ballast, say: Say<'_>) -> Result<Fill, Failure> {
     let ballast = Ballast::make(&args.dir.with_extension("ballast"), args.ballast_bytes)?;
     let options = log_options(Some(args.segment_bytes), Some(args.buffer_bytes));
-    let wal = options.create_new(true).open(&args.dir)?;
+    let wal = options.open_mode(OpenMode::CreateNew).open(&args.dir)?;
     let epoch = Inspector::open(&args.dir)?.state()?.epoch;
     let mut fill = Fill { wal, seed: super::random(), places: Vec::new(), head: 0 };
 
@@ -95,7 +95,8 @@ fn open_again(
     let Fill { wal, seed, mut places, head } = fill;
     let (durable, keeps_all) = (wal.durable_lsn(), wal.stats().appends_survive_kill);
     drop(wal);
-    let options = log_options(Some(args.segment_bytes), Some(args.buffer_bytes)).must_exist(true);
+    let options = log_options(Some(args.segment_bytes), Some(args.buffer_bytes))
+        .open_mode(OpenMode::MustExist);
     let wal = match options.open(&args.dir) {
         Ok(wal) => {
             say("opened while the disk was full")?;
@@ -196,7 +197,7 @@ impl Fill {
 
     /// Every record from the head on is there, in order, up to where the disk is full.
     fn check(&self) -> Result<(), Failure> {
-        let mut records = self.wal.iter()?;
+        let mut records = self.wal.records()?;
         let mut number = self.head;
         loop {
             match records.next() {

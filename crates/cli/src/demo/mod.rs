@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
-use palisade::{ErrorKind, Options, RecoveryReport, Wal};
+use palisade::{ErrorKind, OpenMode, Options, RecoveryReport, Wal};
 
 use self::check::{Check, Round};
 use crate::args::{DemoArgs, Promise, log_options};
@@ -136,7 +136,7 @@ impl Demo<'_> {
 
     /// Makes the log, and refuses arguments with which the writer could not do its work.
     fn make(&self) -> Result<(), Failure> {
-        let wal = self.options().create_new(true).open(self.dir)?;
+        let wal = self.options().open_mode(OpenMode::CreateNew).open(self.dir)?;
         let (bytes, most) = (self.args.record_bytes, wal.max_record_bytes());
         if bytes > most {
             let text = format!("a record of {bytes} bytes; at most {most} fit into this log");
@@ -170,11 +170,11 @@ impl Demo<'_> {
     /// records of this round came back, and what the open did in which time.
     fn recover(&mut self, number: u32) -> Result<(u64, RecoveryReport, Duration), Failure> {
         let start = Instant::now();
-        let opened = self.options().must_exist(true).open(self.dir);
+        let opened = self.options().open_mode(OpenMode::MustExist).open(self.dir);
         let wal = opened.map_err(|error| refused(number, error))?;
         let elapsed = start.elapsed();
         let mut check = Check::new(&self.rounds, self.args.record_bytes);
-        let mut records = wal.iter()?;
+        let mut records = wal.records()?;
         while let Some(record) = records.next().map_err(|error| refused(number, error))? {
             let checked = check.record(record.lsn(), record.data());
             checked.map_err(|violation| broken(number, &[violation]))?;

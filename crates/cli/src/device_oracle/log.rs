@@ -1,6 +1,6 @@
 //! The log that the oracle writes: Palisade, or the control.
 
-use palisade::{Lsn, Result, Wal};
+use palisade::{Lsn, OpenMode, Result, Wal};
 
 use super::OracleArgs;
 use super::plain::Plain;
@@ -20,7 +20,8 @@ impl Log {
             return Plain::open(&args.dir, must_exist).map(Log::Plain);
         }
         let options = log_options(Some(args.segment_bytes), Some(args.buffer_bytes));
-        options.must_exist(must_exist).open(&args.dir).map(Log::Palisade)
+        let mode = if must_exist { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
+        options.open_mode(mode).open(&args.dir).map(Log::Palisade)
     }
 
     /// Returns the LSN where the log begins.
@@ -46,7 +47,7 @@ impl Log {
     pub(super) fn each(&self, mut f: impl FnMut(Lsn, &[u8])) -> Result<()> {
         match self {
             Log::Palisade(wal) => {
-                let mut records = wal.iter()?;
+                let mut records = wal.records()?;
                 while let Some(record) = records.next()? {
                     f(record.lsn(), record.data());
                 }

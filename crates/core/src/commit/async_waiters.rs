@@ -35,12 +35,12 @@ impl fmt::Debug for AsyncWaiter {
 
 #[derive(Debug)]
 pub(super) struct AsyncWaiters {
-    state: Mutex<State>,
+    state: Mutex<Registrations>,
     max: usize,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Registrations {
     waiting: BTreeMap<Key, AsyncWaiter>,
     registered: u64,
     // For the futures whose registration is gone although their target is not durable.
@@ -86,7 +86,7 @@ impl AsyncWaiters {
     }
 
     /// Refuses a registration if the flusher has ended, or too many wait.
-    fn check_room(&self, state: &State) -> Result<()> {
+    fn check_room(&self, state: &Registrations) -> Result<()> {
         if state.is_closed {
             return Err(Error::bare(ErrorKind::Closed));
         }
@@ -99,7 +99,7 @@ impl AsyncWaiters {
     }
 }
 
-impl State {
+impl Registrations {
     fn register(&mut self, target: Lsn, waiter: AsyncWaiter) -> Key {
         self.registered += 1;
         let key = (target, self.registered);

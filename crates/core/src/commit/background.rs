@@ -6,11 +6,11 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(super) struct BackgroundThread {
     name: &'static str,
-    state: Mutex<State>,
+    state: Mutex<ThreadState>,
 }
 
 #[derive(Debug)]
-enum State {
+enum ThreadState {
     NotStarted,
     Running(JoinHandle),
     Joined,
@@ -18,7 +18,7 @@ enum State {
 
 impl BackgroundThread {
     pub(super) fn new(name: &'static str) -> BackgroundThread {
-        BackgroundThread { name, state: Mutex::new(State::NotStarted) }
+        BackgroundThread { name, state: Mutex::new(ThreadState::NotStarted) }
     }
 
     /// Starts the thread with the body that `make` makes. Does nothing if it was started before.
@@ -27,10 +27,10 @@ impl BackgroundThread {
         make: impl FnOnce() -> B,
     ) -> Result<()> {
         let mut state = self.state.lock();
-        if let State::NotStarted = *state {
+        if let ThreadState::NotStarted = *state {
             let handle = spawn(self.name, make())
                 .map_err(|source| Error::io("start a background thread", source))?;
-            *state = State::Running(handle);
+            *state = ThreadState::Running(handle);
         }
         Ok(())
     }
@@ -39,8 +39,8 @@ impl BackgroundThread {
     pub(super) fn join(&self) {
         // A statement of its own: the lock is free during the join, because the thread may ask for
         // itself to be started.
-        let state = std::mem::replace(&mut *self.state.lock(), State::Joined);
-        if let State::Running(handle) = state
+        let state = std::mem::replace(&mut *self.state.lock(), ThreadState::Joined);
+        if let ThreadState::Running(handle) = state
             && !is_current(&handle)
         {
             // Its panic hook has reported a panic of the thread.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Commit, WriteCursor, is_over};
 use crate::buffer::Rest;
-use crate::sync::{AtomicU32, Backoff, CachePadded, Figure, Instant, Ordering, yield_now};
+use crate::sync::{AtomicU32, Backoff, CachePadded, Instant, Ordering, StatCell, yield_now};
 use crate::{ErrorKind, Lsn, Result};
 
 const FREE: u32 = 0;
@@ -42,21 +42,21 @@ impl Leadership {
 pub(super) struct Gathering {
     percent: u64,
     // Waits that have begun. A thread that observes or a flusher that leads is none.
-    arrivals: CachePadded<Figure>,
+    arrivals: CachePadded<StatCell>,
     // `arrivals` when the last round wrote, and how many there were in the round before.
-    arrivals_before: Figure,
-    group: Figure,
-    rounds: Figure,
+    arrivals_before: StatCell,
+    group: StatCell,
+    rounds: StatCell,
 }
 
 impl Gathering {
     pub(super) fn new(percent: u32) -> Gathering {
         Gathering {
             percent: u64::from(percent),
-            arrivals: CachePadded::new(Figure::new(0)),
-            arrivals_before: Figure::new(0),
-            group: Figure::new(0),
-            rounds: Figure::new(0),
+            arrivals: CachePadded::new(StatCell::new(0)),
+            arrivals_before: StatCell::new(0),
+            group: StatCell::new(0),
+            rounds: StatCell::new(0),
         }
     }
 

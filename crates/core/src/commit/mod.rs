@@ -79,7 +79,7 @@ pub(crate) use self::writer::WriteCursor;
 use crate::buffer::{Buffer, Stop};
 use crate::stats::Counters;
 use crate::store::Store;
-use crate::sync::{Figure, Instant, Mutex, OnceLock, Ordering};
+use crate::sync::{Instant, Mutex, OnceLock, Ordering, StatCell};
 use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Options, Result};
 
@@ -103,7 +103,7 @@ pub(crate) struct Commit {
     groups: [WaitGroup; GROUPS],
     observers: WaitGroup,
     // Threads that sleep in `groups` and `observers`.
-    asleep: Figure,
+    asleep: StatCell,
     async_waiters: AsyncWaiters,
     flusher: Flusher,
     callbacks: CallbackThread,
@@ -130,7 +130,7 @@ impl Commit {
             gathering: Gathering::new(options.gather_percent),
             groups: std::array::from_fn(|_| WaitGroup::new()),
             observers: WaitGroup::new(),
-            asleep: Figure::new(0),
+            asleep: StatCell::new(0),
             async_waiters: AsyncWaiters::new(options.max_waiters),
             flusher: Flusher::new(),
             callbacks: CallbackThread::new(),

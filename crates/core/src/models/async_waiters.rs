@@ -37,7 +37,7 @@ impl Bell {
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        // Relaxed: an executor owes the log no order; what a poll finds is the log's part.
+        // Relaxed: the model's executor gives the log no order; the log orders what a poll finds.
         self.rings.fetch_add(1, Ordering::Relaxed);
         self.word.wake_all();
     }

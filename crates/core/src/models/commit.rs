@@ -166,7 +166,7 @@ fn poison_of_a_write_reaches_every_waiter() {
     check("poison_of_a_write_reaches_every_waiter", Bound::At(3), || poison(Fault::Write));
 }
 
-/// Three wait in the three ways that there are, or come late: each gets the sticky error.
+/// Three threads wait in the three ways that there are, or come late: each gets the sticky error.
 fn poison(fault: Fault) {
     let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, fault));
     let lsn = log.append(1);
@@ -197,7 +197,7 @@ fn poison_by_an_appender_reaches_an_observer() {
             thread::spawn(move || assert_observer_fails(&log, Lsn::new(1)))
         };
         log.append(1);
-        // No leader is there to come upon the failure.
+        // No leader is there to find the failure.
         log.wal.commit_state().write_filled().unwrap_err();
         observer.join().unwrap();
     });
@@ -213,7 +213,7 @@ fn assert_observer_fails(log: &Log, target: Lsn) {
     assert_eq!(error.kind(), ErrorKind::Poisoned);
 }
 
-/// A deadline that does not come.
+/// Returns a deadline that does not come.
 fn far() -> Instant {
     Instant::now() + Duration::from_secs(1)
 }

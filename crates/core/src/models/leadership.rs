@@ -1,4 +1,4 @@
-//! Models of leadership that becomes free.
+//! Models of the moment in which leadership becomes free.
 
 use std::time::Duration;
 

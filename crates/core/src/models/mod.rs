@@ -1,17 +1,17 @@
-//! Loom models of the log's lock-free core: the code itself, not a likeness of it.
+//! Loom models of the log's lock-free core. They run the code itself, not a copy of it.
 //!
-//! Each model builds a [`Wal`] on a [`ModelStore`] with a ring of two to four records, lets two or
-//! three threads at it, and is run through every schedule that the checker finds within its
-//! preemption bound. A deadlock, a wait without end, a data race on a byte of the ring and a broken
-//! assertion all fail it. `verification/README.md` says what is not checked.
+//! Each model builds a [`Wal`] on a [`ModelStore`] with a log buffer of two to four records, runs
+//! two or three threads on it, and goes through every schedule that the checker finds within its
+//! preemption bound. A deadlock, an endless wait, a data race on a byte of the ring and a broken
+//! assertion all fail it. `verification/README.md` lists what is not checked.
 
 mod async_waiters;
 mod buffer;
 mod commit;
-mod cut;
 mod leadership;
 mod room;
 mod store;
+mod truncate_after;
 
 use std::sync::Arc;
 
@@ -27,10 +27,10 @@ const LARGE_FRAME: u64 = 32;
 /// Bytes of the frame of an empty record.
 const SMALL_FRAME: u64 = 24;
 const RING: u64 = 64;
-/// A segment that no model but those about segment ends comes to the end of.
+/// A segment so long that only the models of segment ends reach its end.
 const LONG_SEGMENT: u64 = 4096;
 
-/// Where a model's log begins, and how large its ring and its segments are.
+/// Where a model's log begins, and the sizes of its log buffer and its segments.
 #[derive(Clone, Copy)]
 struct Shape {
     base: Lsn,
@@ -43,7 +43,7 @@ impl Shape {
     const ROOMY: Shape = Shape { ring_bytes: 2 * RING, ..Shape::TINY };
 }
 
-/// A log and the store that watches what becomes of its bytes.
+/// A log and the store that checks its bytes.
 #[derive(Clone)]
 struct Log {
     wal: Wal,
@@ -82,7 +82,7 @@ impl Log {
     }
 }
 
-/// Reserves `bytes`, for which the ring has room; `None` once a flag is set.
+/// Reserves `bytes`, for which the ring has room. Returns `None` once a flag is set.
 fn take(buffer: &Buffer, bytes: u64) -> Option<Reserved<'_>> {
     let claim = buffer.reserve(bytes).ok()?;
     let granted = claim.granted(bytes, buffer.limit()).expect("the ring has room");
@@ -97,13 +97,13 @@ fn seed() -> EpochSeed {
     EpochSeed::new(Uuid([7; 16]), 1, 2)
 }
 
-/// How many preemptions per schedule a model is searched to.
+/// The bound of preemptions per schedule up to which a model is searched.
 #[derive(Clone, Copy)]
 enum Bound {
-    /// More than any schedule has. (With a bound the checker tries more switches than without
-    /// one, where it leaves out those that it takes for redundant.)
+    /// More than any schedule has. (With a bound the checker tries more switches than without one,
+    /// because without one it leaves out those that it takes for redundant.)
     None,
-    /// At most this many: with more the search takes minutes.
+    /// At most this many. With more the search takes minutes.
     At(usize),
 }
 

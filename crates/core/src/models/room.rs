@@ -1,4 +1,5 @@
-//! Models of a full ring and of a full disk: who makes room, and who is told that there is none.
+//! Models of a full log buffer and of a full disk: which thread makes room, and which gets an
+//! error.
 
 use loom::thread;
 
@@ -10,7 +11,7 @@ use crate::{ErrorKind, Lsn};
 fn a_full_ring_needs_no_other_thread() {
     check("a_full_ring_needs_no_other_thread", Bound::None, || {
         let log = Log::tiny();
-        // Two and a half laps, and nobody else there.
+        // Two and a half laps, with no other thread.
         for mark in 1..=5 {
             log.append(mark);
         }
@@ -60,7 +61,7 @@ fn a_full_disk_reaches_every_waiter_and_poisons_nobody() {
             let log = log.clone();
             thread::spawn(move || commit_again(&log, 1))
         };
-        // This one does not come back: the other may not depend on it.
+        // This thread does not come back: the other may not depend on it.
         if let Err(error) = log.wal.commit(&large(2)) {
             assert_eq!(error.kind(), ErrorKind::NoSpace);
         }
@@ -70,7 +71,7 @@ fn a_full_disk_reaches_every_waiter_and_poisons_nobody() {
     });
 }
 
-/// Commits; where the disk is full, waits again, as the error tells the caller to.
+/// Commits. If the disk is full, waits again, as the error advises.
 fn commit_again(log: &Log, mark: u8) {
     let ticket = log.wal.append(&large(mark)).unwrap();
     if let Err(error) = ticket.wait() {

@@ -1,13 +1,13 @@
-//! The decision at the first bad place: a table over everything that counts.
+//! The decision at the first bad place: a table over all that counts.
 
 use crate::RecoveryPolicy;
 
-/// Where the first place without a whole frame lies.
+/// Where the first place without a whole frame lies, relative to the floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Nothing proves that bytes at or above it were durable once.
     AboveFloor,
-    /// Something does: acknowledged data is damaged.
+    /// Evidence proves that bytes above it were durable once: acknowledged data is damaged.
     BelowFloor,
 }
 
@@ -15,7 +15,7 @@ pub(crate) enum Standing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ending {
     pub(crate) standing: Standing,
-    /// A valid header stands at the place; its payload does not validate.
+    /// A valid header lies at the place, and its payload does not validate.
     pub(crate) has_broken_frame: bool,
     /// Whole frames of the same epoch lie behind the place.
     pub(crate) has_followers: bool,
@@ -25,38 +25,38 @@ pub(crate) struct Ending {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndCause {
-    /// It was closed there.
+    /// The log was closed there.
     CleanClose,
-    /// No record was ever written behind the last one, as far as anything shows.
+    /// Nothing was found behind the last record.
     #[default]
     NothingFollows,
-    /// A record stands there whose header is whole and whose bytes are not.
+    /// A record lies there whose header validates and whose payload does not.
     TornRecord,
-    /// No record validates there, and valid ones lie behind: a crash kept later bytes and lost
+    /// No record validates there, and valid records lie behind. A crash kept later bytes and lost
     /// earlier ones.
     Gap,
-    /// Damage lies there. A [`Verdict`](crate::inspect::Verdict) has it; an open is refused
-    /// instead.
+    /// The log is damaged there. Only a [`Verdict`](crate::inspect::Verdict) has this cause; an
+    /// open is refused instead.
     Damage,
 }
 
-/// What to do about it.
+/// What to do at the first bad place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// A torn tail, or nothing follows: the log ends here.
+    /// The log ends here: the tail is torn, or nothing follows.
     End(EndCause),
-    /// Corruption: nothing may be changed.
+    /// Refuse: acknowledged data is damaged. Nothing may be changed.
     Refuse,
-    /// No clean end: nothing may be changed.
+    /// Refuse: the policy requires a clean end. Nothing may be changed.
     RefuseUnclean,
 }
 
-/// One row: what it is for, with `None` for "either", and what to do.
+/// One row: the inputs it is for, with `None` for "either", and the decision.
 type Row = (RecoveryPolicy, Standing, Option<bool>, Option<bool>, Decision);
 
 use Decision::{End, Refuse, RefuseUnclean};
 use EndCause::{Gap, NothingFollows, TornRecord};
-use RecoveryPolicy::{Absolute, Strict};
+use RecoveryPolicy::{RequireClean, Strict};
 use Standing::{AboveFloor, BelowFloor};
 
 const YES: Option<bool> = Some(true);
@@ -64,14 +64,14 @@ const NO: Option<bool> = Some(false);
 
 #[rustfmt::skip]
 const TABLE: [Row; 6] = [
-    // policy, place,      broken, followers, decision
-    (Strict,   AboveFloor, YES,  None, End(TornRecord)),
-    (Strict,   AboveFloor, NO,   YES,  End(Gap)),
-    (Strict,   AboveFloor, NO,   NO,   End(NothingFollows)),
-    (Strict,   BelowFloor, None, None, Refuse),
+    // policy,     place,      broken, followers, decision
+    (Strict,       AboveFloor, YES,  None, End(TornRecord)),
+    (Strict,       AboveFloor, NO,   YES,  End(Gap)),
+    (Strict,       AboveFloor, NO,   NO,   End(NothingFollows)),
+    (Strict,       BelowFloor, None, None, Refuse),
 
-    (Absolute, AboveFloor, None, None, RefuseUnclean),
-    (Absolute, BelowFloor, None, None, Refuse),
+    (RequireClean, AboveFloor, None, None, RefuseUnclean),
+    (RequireClean, BelowFloor, None, None, Refuse),
 ];
 
 pub(crate) fn decide(policy: RecoveryPolicy, ending: Ending) -> Decision {
@@ -103,7 +103,7 @@ mod tests {
                 has_followers: bits & 2 != 0,
             })
         });
-        endings.flat_map(|ending| [Strict, Absolute].map(|policy| (policy, ending)))
+        endings.flat_map(|ending| [Strict, RequireClean].map(|policy| (policy, ending)))
     }
 
     #[test]
@@ -126,18 +126,18 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_tail_is_cut_off_unless_a_clean_end_is_required() {
+    fn a_torn_tail_is_truncated_unless_a_clean_end_is_required() {
         for (policy, ending) in all().filter(|(_, ending)| ending.standing == AboveFloor) {
             let decision = decide(policy, ending);
             match policy {
-                Absolute => assert_eq!(decision, RefuseUnclean),
+                RequireClean => assert_eq!(decision, RefuseUnclean),
                 Strict => assert!(matches!(decision, End(_)), "{ending:?}"),
             }
         }
     }
 
     #[test]
-    fn what_is_said_of_a_torn_tail_follows_from_what_was_found() {
+    fn the_cause_of_a_torn_tail_follows_from_what_was_found() {
         for (policy, ending) in all() {
             let End(cause) = decide(policy, ending) else { continue };
             let broken = ending.has_broken_frame;

@@ -1,5 +1,5 @@
-//! What must hold for folders that somebody has made up: headers that validate, as many as fit. The
-//! work of an open, of a verification and of a salvage stays in proportion to what is there.
+//! What must hold for folders with forged headers that validate, as many as fit. The work of an
+//! open, a verification and a salvage stays in proportion to the bytes in the folder.
 //!
 //! Steps are counted, not time.
 
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use memmap2::MmapOptions;
 
 use super::Scanner;
-use super::dead::LOOKS;
-use super::full::{self, Effort};
-use super::ring::OldRing;
-use super::salvage::Salvage;
-use super::survey::Survey;
+use super::discarded::LOOKS;
+use super::layout::Layout;
+use super::old_buffer::OldLogBuffer;
+use super::verify::{self, Effort};
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind, LAG_UNKNOWN};
+use crate::inspect::Salvage;
 use crate::reader::FrameReader;
 use crate::store::{Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::sync::Mutex;
@@ -152,13 +152,13 @@ fn a_search_through_a_forged_ring_looks_at_each_byte_a_few_times() {
         map.copy_from_slice(&forged(Lsn::ZERO, BYTES, seed, lie));
         // SAFETY: anonymous memory is as long as it was made, and nobody else has it.
         let memory = unsafe { Memory::mapped(map.into(), 0, BYTES) }.unwrap();
-        let mut ring = OldRing::new(memory, 1 << 20);
-        assert!(ring.find_after(Lsn::ZERO, seed).is_none(), "{lie:?}");
-        assert!(ring.copied <= 4 * BYTES as u64, "{lie:?}: {} bytes were looked at", ring.copied);
+        let mut buffer = OldLogBuffer::new(memory, 1 << 20);
+        assert!(buffer.find_after(Lsn::ZERO, seed).is_none(), "{lie:?}");
+        assert!(buffer.copied <= 4 * BYTES as u64, "{lie:?}: {} bytes were read", buffer.copied);
     }
 }
 
-/// A record without a payload at `at`, which says that all below `durable` was durable.
+/// Encodes a record without a payload at `at`, which claims that all below `durable` was durable.
 fn record(at: Lsn, seed: EpochSeed, durable: Option<Lsn>) -> Vec<u8> {
     let durable_lag = durable.map_or(LAG_UNKNOWN, |durable| at.bytes_since(durable));
     let header = Header { durable_lag, ..Header::new(Kind::Data, 0, 0, 0) };
@@ -183,12 +183,12 @@ fn records_in_a_stray_file_count_though_its_header_does_not() {
         let base = store.base(FAR_ABOVE);
         store.segments.insert(FAR_ABOVE, (Err("it is empty".into()), stray(base)));
         let store: Arc<dyn ReadStore> = Arc::new(store);
-        let survey = Arc::new(Survey::take(store.as_ref()).unwrap());
-        assert_eq!(survey.strays.keys().copied().collect::<Vec<_>>(), [FAR_ABOVE]);
-        assert_eq!(survey.highest_end, Lsn::new(BYTES));
+        let layout = Arc::new(Layout::read(store.as_ref()).unwrap());
+        assert_eq!(layout.strays.keys().copied().collect::<Vec<_>>(), [FAR_ABOVE]);
+        assert_eq!(layout.highest_end, Lsn::new(BYTES));
         let bytes = READ_AHEAD_BYTES;
         let mut scanner =
-            Scanner::new(&store, &survey, None, RecoveryPolicy::Strict, bytes).unwrap();
+            Scanner::new(&store, &layout, None, RecoveryPolicy::Strict, bytes).unwrap();
         scanner.run().map(|scan| scan.end.plus(scan.torn_bytes))
     };
     let end = Lsn::new(HEADER_BYTES as u64);
@@ -202,8 +202,9 @@ fn records_in_a_stray_file_count_though_its_header_does_not() {
     assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(end)), "{error}");
 }
 
-/// So many segments, each an epoch of its own, whose header names the one before and an end of it:
-/// the greatest number of dead ranges that a folder can have. Every `damaged`th header is lost.
+/// Forges so many segments, each an epoch of its own, whose header names the one before and an end
+/// of it: the greatest number of discarded ranges that a folder can have. Every `damaged`th header
+/// is lost.
 fn forged_epochs(count: u64, damaged: u64) -> Forged {
     const SEGMENT_BYTES: u64 = 4096;
     let mut store = Forged::new(SEGMENT_BYTES);
@@ -226,26 +227,26 @@ fn forged_epochs(count: u64, damaged: u64) -> Forged {
     store
 }
 
-/// What counted up to here.
+/// Returns the steps up to here.
 fn steps(store: &Forged) -> [u64; 3] {
     [*store.listings.lock(), *store.bytes_read.lock(), LOOKS.get()]
 }
 
-/// The steps of a survey and a scan, of a check of all segments, and of a salvage.
+/// Returns the steps of a layout and a scan, of a check of all segments, and of a salvage.
 fn work_on(store: Forged) -> [u64; 3] {
     LOOKS.set(0);
     let store = Arc::new(store);
     let as_reader = Arc::clone(&store) as Arc<dyn ReadStore>;
-    if let Ok(survey) = Survey::take(store.as_ref()) {
-        let survey = Arc::new(survey);
+    if let Ok(layout) = Layout::read(store.as_ref()) {
+        let layout = Arc::new(layout);
         let bytes = READ_AHEAD_BYTES;
         let mut scanner =
-            Scanner::new(&as_reader, &survey, None, RecoveryPolicy::Strict, bytes).unwrap();
+            Scanner::new(&as_reader, &layout, None, RecoveryPolicy::Strict, bytes).unwrap();
         // Whatever it is taken for.
         let _ = scanner.run();
         let effort = Effort { read_ahead_bytes: bytes, threads: 1 };
-        let end = survey.newest().unwrap().base;
-        full::check(&as_reader, &survey, end, effort).unwrap();
+        let end = layout.newest().unwrap().base;
+        verify::check(&as_reader, &layout, end, effort).unwrap();
     }
     Salvage::new(&as_reader, None, READ_AHEAD_BYTES).unwrap().count(|_| {}).unwrap();
     steps(&store)

@@ -1,184 +1,179 @@
-//! Recovery: what a crash left, and how a running epoch comes out of it.
+//! Recovery: finds what a crash left in a store and begins an epoch that may be appended to.
 //!
 //! # Steps of an open that may write
-//! 1. Survey and scan: read, decide. Nothing is changed before the decision.
-//! 2. Make `[floor, end)` durable: a write or sync of it may have failed, so it moves into new
-//!    files, even where it reads right.
-//! 3. The new epoch's first segment: header durable, then name durable.
-//! 4. The buffer's file.
-//! 5. The state.
-//! 6. Dead segments are released.
-//! 7. Reservations are allowed.
+//! 1. Analysis (`analysis`): read the store and decide. Nothing is changed before the decision.
+//! 2. Redo (`redo`): make `[floor, end)` durable. An earlier write or sync of it may have failed,
+//!    so the bytes move into new files, even if they read correctly.
+//! 3. Create the new epoch's first segment: header durable, then name durable.
+//! 4. Create the file of the log buffer.
+//! 5. Save the state.
+//! 6. Release the discarded segments.
+//! 7. Allow reservations.
 //!
-//! A crash after any step starts again at 1. After a clean end steps 2 and 3 fall away and the
-//! same epoch goes on; the list of epochs in the state takes the place of most headers (`closed`).
+//! After a crash in any step the next open starts again at 1. After a clean close the open skips
+//! steps 2 and 3, and the same epoch goes on. The list of epochs in the state then replaces most
+//! segment headers (`listing`).
 //!
 //! # Words
-//! *Evidence*: what proves that bytes up to some LSN were durable once. *Floor*: the greatest
-//! evidence. A bad place at or above the floor is a torn tail; below, corruption.
+//! *Evidence* proves that the bytes below some LSN were durable once. The *floor* is the greatest
+//! evidence. A bad place at or above the floor is a torn tail. A bad place below the floor is
+//! corruption. A *discarded range* lies between the end of one epoch and the base of the next.
+//!
+//! # Reading order
+//! `mod`, `analysis`, `listing`, `layout`, `scan`, `old_buffer`, `decision`, `redo`. Beside this
+//! way: `discarded` answers questions about discarded ranges, `verify` checks whole segments,
+//! `report` is the result.
 
-pub(crate) mod closed;
-mod dead;
+mod analysis;
 mod decision;
-mod examine;
+pub(crate) mod discarded;
 #[cfg(all(test, not(loom)))]
 mod forged_tests;
-pub(crate) mod full;
+pub(crate) mod layout;
+pub(crate) mod listing;
+mod old_buffer;
+mod redo;
 mod report;
-mod ring;
-pub(crate) mod salvage;
 mod scan;
-mod strays;
-pub(crate) mod survey;
+pub(crate) mod verify;
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use self::analysis::{Analysis, analyze, may_resume};
 pub use self::decision::EndCause;
-use self::examine::{Examined, examine};
+use self::layout::Layout;
+use self::redo::make_durable;
 pub use self::report::RecoveryReport;
 pub(crate) use self::scan::Scanner;
-use self::survey::Survey;
-use crate::buffer::BLOCK_BYTES;
 use crate::reader::EpochSpan;
 use crate::store::{Epoch, Predecessor, State, Store};
 use crate::{Error, ErrorKind, Lsn, Memory, Options, Result};
 
-/// How often a log that changes while recovery reads it is looked at.
-const LOOKS: usize = 3;
+/// The number of attempts to analyze a log that changes while recovery reads it.
+const MAX_ATTEMPTS: usize = 3;
 
 /// A log that may be appended to.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) state: State,
-    /// The epochs that lie at or above the head; the running one is last and ends at `LIMIT`.
+    /// The epochs at or above the head, ascending. The running epoch is last and ends at `LIMIT`.
     pub(crate) spans: Vec<EpochSpan>,
     pub(crate) base: Lsn,
     pub(crate) memory: Memory,
     pub(crate) report: RecoveryReport,
 }
 
-/// Brings the log in `store` into a running epoch.
+/// Recovers the log in `store` and brings it into a running epoch.
 pub(crate) fn recover(store: &Arc<dyn Store>, options: &Options) -> Result<Recovered> {
     let start = Instant::now();
-    let mut looks = 1;
-    let examined = loop {
-        let mut examined = examine(store, options)?;
-        match make_durable(store, &mut examined) {
-            Ok(()) => break examined,
-            // The system has dropped pages that it could not write back: the log ends elsewhere.
-            Err(_) if examined.has_changed() && looks < LOOKS => looks += 1,
+    let mut attempts = 1;
+    let analysis = loop {
+        let mut analysis = analyze(store, options)?;
+        match make_durable(store, &mut analysis) {
+            Ok(()) => break analysis,
+            // The operating system has dropped pages that it could not write back: the log ends
+            // elsewhere.
+            Err(_) if analysis.has_changed() && attempts < MAX_ATTEMPTS => attempts += 1,
             Err(error) => return Err(error),
         }
     };
-    let mut report = report_of(&examined);
-    let recovered = if examined.is_clean && may_go_on(&examined.survey.state, options) {
-        resume(store, options, examined, &mut report)?
+    let mut report = analysis.report();
+    let recovered = if analysis.is_clean && may_resume(&analysis.layout.state, options) {
+        resume(store, options, analysis, &mut report)?
     } else {
-        begin_anew(store, options, examined, &mut report)?
+        begin_anew(store, options, analysis, &mut report)?
     };
     report.elapsed = start.elapsed();
     Ok(Recovered { report, ..recovered })
 }
 
-/// Whether the epoch of a clean end may go on there: what was acknowledged up to the middle of a
-/// block must not be written behind with `pad_to_block`.
-fn may_go_on(state: &State, options: &Options) -> bool {
-    !options.pad_to_block || state.clean_end.is_multiple_of(BLOCK_BYTES)
-}
-
-/// What `recover` would find and decide; changes nothing.
-pub(crate) fn foresee(store: &Arc<dyn Store>, options: &Options) -> Result<RecoveryReport> {
+/// Returns what `recover` would find and decide. Changes nothing.
+pub(crate) fn dry_run(store: &Arc<dyn Store>, options: &Options) -> Result<RecoveryReport> {
     let start = Instant::now();
-    let examined = examine(store, options)?;
-    Ok(RecoveryReport { elapsed: start.elapsed(), ..report_of(&examined) })
+    let analysis = analyze(store, options)?;
+    Ok(RecoveryReport { elapsed: start.elapsed(), ..analysis.report() })
 }
 
-/// The report as far as reading can tell.
-fn report_of(examined: &Examined) -> RecoveryReport {
-    let strays = examined.survey.strays.keys().copied().collect();
-    RecoveryReport { strays, ..examined.report() }
-}
-
-/// After a clean end: the same epoch goes on where it ended.
+/// Resumes the epoch of a log that was closed cleanly.
 fn resume(
     store: &Arc<dyn Store>,
     options: &Options,
-    examined: Examined,
+    analysis: Analysis,
     report: &mut RecoveryReport,
 ) -> Result<Recovered> {
-    let survey = examined.survey;
-    let end = survey.state.clean_end;
+    let layout = analysis.layout;
+    let end = layout.state.clean_end;
     let epoch = Epoch {
-        number: survey.state.epoch,
-        salt: survey.state.epoch_salt,
-        base: survey.state.epoch_base,
-        predecessor: survey.predecessor,
+        number: layout.state.epoch,
+        salt: layout.state.epoch_salt,
+        base: layout.state.epoch_base,
+        predecessor: layout.predecessor,
     };
     store.resume_epoch(&epoch, end)?;
     let memory = store.renew_buffer(epoch.number, options.buffer_bytes, end)?;
     let buffer_bytes = options.buffer_bytes as u64;
     let epochs = Vec::new();
-    let state = State { clean: false, epochs, buffer_bytes, ..survey.state.clone() };
+    let state = State { clean: false, epochs, buffer_bytes, ..layout.state.clone() };
     store.save_state(&state)?;
     (report.base, report.epoch) = (end, epoch.number);
-    let (spans, report) = (survey.spans.clone(), report.clone());
+    let (spans, report) = (layout.spans.clone(), report.clone());
     Ok(Recovered { state, spans, base: end, memory, report })
 }
 
-/// After an unclean end, or in a new log: steps 1 to 6.
+/// Begins a new epoch after an unclean end, or in a new log: steps 3 to 6.
 fn begin_anew(
     store: &Arc<dyn Store>,
     options: &Options,
-    examined: Examined,
+    analysis: Analysis,
     report: &mut RecoveryReport,
 ) -> Result<Recovered> {
-    let survey = Arc::clone(&examined.survey);
-    let mut spans = survey.spans.clone();
-    let mut predecessor = survey.predecessor;
-    let mut floor = examined.floor();
-    let mut ring_bytes = survey.state.buffer_bytes;
-    if let Some((scanner, scan)) = examined.walked {
+    let layout = Arc::clone(&analysis.layout);
+    let mut spans = layout.spans.clone();
+    let mut predecessor = layout.predecessor;
+    let mut floor = analysis.floor();
+    let mut ring_bytes = layout.state.buffer_bytes;
+    if let Some((scanner, scan)) = analysis.scanned {
         ring_bytes = ring_bytes.max(scanner.ring_bytes());
-        // No LSN of what is cut off is used again, wherever it lies.
+        // The LSNs of truncated records are never used again, wherever the records lie.
         floor = floor.max(scan.end.plus(scan.torn_bytes));
         let newest = spans.last_mut().expect("a scanner has an epoch");
         newest.end = scan.end;
-        if !survey.is_empty_epoch(newest.end) {
+        if !layout.is_empty_epoch(newest.end) {
             predecessor = Predecessor { epoch: newest.epoch, end: newest.end };
         } else {
-            // An epoch that stayed empty leaves no trace: its segment is free to recycle.
+            // An epoch that stayed empty leaves no trace. The store may recycle its segment.
             spans.pop();
         }
-    } else if examined.is_clean {
+    } else if analysis.is_clean {
         let newest = spans.last_mut().expect("a clean end has an epoch");
-        newest.end = survey.state.clean_end;
+        newest.end = layout.state.clean_end;
         predecessor = Predecessor { epoch: newest.epoch, end: newest.end };
     }
     let epoch = Epoch {
-        number: survey.largest_epoch + 1,
+        number: layout.largest_epoch + 1,
         salt: store.random(),
-        base: base_after(&survey, floor.max(predecessor.end), ring_bytes)?,
+        base: base_after(&layout, floor.max(predecessor.end), ring_bytes)?,
         predecessor,
     };
-    let uuid = survey.state.uuid;
+    let uuid = layout.state.uuid;
     spans.push(EpochSpan::open_ended(uuid, epoch.number, epoch.salt, epoch.base));
     store.begin_epoch(&epoch)?;
     let memory = store.renew_buffer(epoch.number, options.buffer_bytes, epoch.base)?;
     let state = State {
-        checkpoint: lowered(survey.state.checkpoint, &spans, &epoch),
+        checkpoint: lowered(layout.state.checkpoint, &spans, &epoch),
         epoch: epoch.number,
         epoch_base: epoch.base,
         epoch_salt: epoch.salt,
         buffer_bytes: options.buffer_bytes as u64,
         clean: false,
         epochs: Vec::new(),
-        ..survey.state.clone()
+        ..layout.state.clone()
     };
     store.save_state(&state)?;
-    // What lies below the head stays for the next truncation of the head.
+    // The next truncation of the prefix releases what lies below the head.
     match store.release(predecessor.end, epoch.base) {
-        // What a full disk cannot free stays, and keeps nobody from opening the log.
+        // A full disk that cannot release segments does not fail the open.
         Err(error) if error.is_shortage() => {}
         released => released?,
     }
@@ -188,64 +183,40 @@ fn begin_anew(
     Ok(Recovered { state, spans, base, memory, report })
 }
 
-/// The checkpoint of a log that goes on in `epoch`, the last of `spans`. One that lies in what a
-/// truncation cut off is lowered to the cut; a crash may have come before the state was
-/// saved with it. So is one at the base of an epoch of which nothing is left: it says the same there.
+/// Returns the checkpoint of a log that goes on in `epoch`, the last of `spans`. A checkpoint in a
+/// truncated range moves down to the start of the range: a crash may have come before the state was
+/// saved with it. So does a checkpoint at the base of an epoch of which nothing is left; it means
+/// the same there.
 fn lowered(checkpoint: Lsn, spans: &[EpochSpan], epoch: &Epoch) -> Lsn {
-    let cuts = spans.windows(2).map(|pair| (pair[0].end, pair[1].base));
-    let mut cuts = cuts.chain([(epoch.predecessor.end, epoch.base)]);
-    let cut = cuts.find(|(end, base)| *end < checkpoint && checkpoint < *base);
-    cut.map_or(checkpoint, |(end, _)| end)
+    let ranges = spans.windows(2).map(|pair| (pair[0].end, pair[1].base));
+    let mut ranges = ranges.chain([(epoch.predecessor.end, epoch.base)]);
+    let truncated = ranges.find(|(end, base)| *end < checkpoint && checkpoint < *base);
+    truncated.map_or(checkpoint, |(end, _)| end)
 }
 
-/// The first segment start that is above every reservation made and not below the end of the
-/// highest-numbered segment present; 0 in an empty log.
+/// Returns the first segment start that is above every reservation ever made and not below the end
+/// of the highest-numbered segment present. Returns 0 for an empty log.
 ///
-/// An LSN that a caller has seen lies below *written* plus the ring, and *written* below the
-/// end of the segments, or, where the last of those are lost, at or above what was durable.
-fn base_after(survey: &Survey, floor: Lsn, ring_bytes: u64) -> Result<Lsn> {
-    let State { epoch, epoch_base, head, segment_bytes, .. } = survey.state;
-    if survey.highest_end == Lsn::ZERO && epoch == 0 {
+/// A caller has seen only LSNs below *written* plus the size of the log buffer. *Written* lies
+/// below the end of the segments. If the last segments are lost, *written* lies at or above what
+/// was durable.
+fn base_after(layout: &Layout, floor: Lsn, ring_bytes: u64) -> Result<Lsn> {
+    let State { epoch, epoch_base, head, segment_bytes, .. } = layout.state;
+    if layout.highest_end == Lsn::ZERO && epoch == 0 {
         return Ok(Lsn::ZERO);
     }
-    let written = survey.highest_end.max(floor).max(head).max(epoch_base);
+    let written = layout.highest_end.max(floor).max(head).max(epoch_base);
     base_above(written.plus(ring_bytes), segment_bytes)
 }
 
-/// The first segment start at or above `lsn`, if a segment can begin there.
+/// Returns the first segment start at or above `lsn`, if a segment can begin there.
 pub(crate) fn base_above(lsn: Lsn, segment_bytes: u64) -> Result<Lsn> {
     let base = lsn.segment_start_at_or_above(segment_bytes);
     if base.plus(segment_bytes) <= Lsn::LIMIT { Ok(base) } else { Err(no_lsn_left(base)) }
 }
 
-/// An epoch whose first segment would begin at `base` lies above the last LSN.
+/// Returns the error for an epoch whose first segment would lie above the last LSN.
 pub(crate) fn no_lsn_left(base: Lsn) -> Error {
     let text = "the log has come to its last LSN: begin another one";
     Error::new(ErrorKind::OutOfRange, text).at_lsn(base)
-}
-
-/// Step 2: what was found survives power loss before anybody is told of it.
-///
-/// After a failed write or sync the system may show bytes that never reach the medium, and may take
-/// a rewrite of them without effect (docs/durability.md, "Failed writes"). Nobody knows which syncs
-/// failed since the system was started, nor for certain when that was (a container may have a boot
-/// id of its own). So what was not certainly durable moves into new files at each open.
-fn make_durable(store: &Arc<dyn Store>, examined: &mut Examined) -> Result<()> {
-    let survey = Arc::clone(&examined.survey);
-    let Some((scanner, scan)) = examined.walked.as_mut() else { return Ok(()) };
-    if scan.floor >= scan.end {
-        return Ok(());
-    }
-    let newest = survey.newest().expect("a scan has an epoch");
-    let epoch = Epoch {
-        number: newest.epoch,
-        salt: survey.salt,
-        base: newest.base,
-        predecessor: survey.predecessor,
-    };
-    let moved = store.move_tail(&epoch, scan.moves_from, scan.end, &mut |at, until, out| {
-        scanner.copy(scan, at, until, out)
-    });
-    scanner.reader.forget();
-    moved
 }

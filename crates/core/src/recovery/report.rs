@@ -1,4 +1,4 @@
-//! What an open says about itself.
+//! The report of an open.
 
 use std::time::Duration;
 
@@ -9,45 +9,45 @@ use crate::Lsn;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoveryReport {
-    /// Whether the log had been closed cleanly: nothing was scanned, unless all was to be
-    /// verified.
+    /// Whether the log had been closed cleanly. Then the open scans nothing, unless it verifies
+    /// all.
     pub clean: bool,
     /// Whether every frame from the head on was checked ([`Verify::Full`](crate::Verify::Full)).
     pub verified: bool,
     /// Segments present at or above the head.
     pub segments: u64,
-    /// Records read by the scan: all of the log's if it was verified, else those that could
-    /// have been torn.
+    /// Records that the open read: all of the log's if it verified all, else those that could be
+    /// torn.
     pub records: u64,
-    /// Bytes read by the scan.
+    /// Bytes that the open read.
     pub bytes: u64,
     /// Why the log ended where it ended.
     pub end_cause: EndCause,
-    /// Bytes of recognisable frames behind the end that were cut off.
+    /// Bytes of recognisable frames behind the end that were truncated.
     pub torn_bytes: u64,
-    /// Why the tail was cut, in words, if something was.
+    /// Why the tail was truncated, in words, if it was.
     pub torn_reason: Option<String>,
-    /// Ranges of threads that died between reserving and publishing, turned into padding.
+    /// Ranges that threads reserved and did not publish before they died. They became padding.
     pub holes_padded: u64,
-    /// Records that were in the log buffer only.
+    /// Records that recovery found only in the old log buffer.
     pub records_from_buffer: u64,
-    /// What is to be said of the buffer's file: missing, invalid, of an older epoch.
+    /// What was wrong with the file of the log buffer: missing, invalid, or of an older epoch.
     pub buffer_note: Option<String>,
-    /// Numbers of files with a segment's name that are no part of the log: without a header of it,
-    /// and far above all that it can have made. They are left as they are, and never read again;
-    /// the log refuses to go on where it comes to one.
+    /// Numbers of stray files: they have a segment's name and no valid header, and lie far above
+    /// all that the log can have made. The open leaves them as they are and never reads them again.
+    /// The log refuses to go on when it reaches one.
     pub strays: Vec<u64>,
     /// Everything below was certainly durable before.
     pub floor: Lsn,
-    /// Exclusive end of what was recovered.
+    /// Exclusive end of the recovered records.
     pub end: Lsn,
-    /// Where appends begin: `end` after a clean close, else the new epoch's base.
+    /// The LSN of the next append: `end` after a clean close, else the new epoch's base.
     pub base: Lsn,
     /// The running epoch.
     pub epoch: u64,
     /// Whether an append survives the death of the process (see
     /// [`Stats::appends_survive_kill`](crate::Stats::appends_survive_kill)).
     pub appends_survive_kill: bool,
-    /// Time from the start of the survey to the permission to append.
+    /// Time from the start of the open to the permission to append.
     pub elapsed: Duration,
 }

@@ -12,7 +12,7 @@ pub type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
 
 /// A number for statistics and hints, kept outside of the model: it orders nothing, and no step
 /// of the protocol rests on it, but every access would be one more place to switch threads at.
-pub type Figure = std::sync::atomic::AtomicU64;
+pub type StatCell = std::sync::atomic::AtomicU64;
 
 /// loom's atomics, with each thread's last load kept apart.
 ///
@@ -127,13 +127,13 @@ fn thread_index() -> usize {
 struct Loads {
     objects: [loom::sync::atomic::AtomicU32; MAX_THREADS],
     // One bit for each thread. Outside of the model: it steers the search alone.
-    pending: Figure,
+    pending: StatCell,
 }
 
 impl Loads {
     fn new() -> Loads {
         let objects = std::array::from_fn(|_| loom::sync::atomic::AtomicU32::new(0));
-        Loads { objects, pending: Figure::new(0) }
+        Loads { objects, pending: StatCell::new(0) }
     }
 
     fn note(&self) {
@@ -338,7 +338,7 @@ pub fn model_check(name: &str, preemptions: usize, model: impl Fn() + Send + Syn
     let mut builder = loom::model::Builder::new();
     let preemptions = *builder.preemption_bound.get_or_insert(preemptions);
     builder.max_branches = 10_000;
-    let schedules = std::sync::Arc::new(Figure::new(0));
+    let schedules = std::sync::Arc::new(StatCell::new(0));
     let counter = std::sync::Arc::clone(&schedules);
     let start = std::time::Instant::now();
     builder.check(move || {

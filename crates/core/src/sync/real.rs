@@ -16,7 +16,7 @@ pub type JoinHandle = std::thread::JoinHandle<()>;
 pub type MutexGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
 
 /// A number for statistics and hints: it orders nothing, and no step of the protocol rests on it.
-pub type Figure = AtomicU64;
+pub type StatCell = AtomicU64;
 
 /// Types of our own around std's and parking_lot's: the lint that keeps the door shut looks at
 /// types, not at the way by which they were named.

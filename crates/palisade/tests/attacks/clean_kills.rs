@@ -29,7 +29,7 @@ fn the_killed_process() {
     let mut number = None;
     loop {
         let wal = options().open(Path::new(&path)).unwrap();
-        let mut next = number.unwrap_or_else(|| numbers(wal.iter().unwrap()).len() as u64);
+        let mut next = number.unwrap_or_else(|| numbers(wal.records().unwrap()).len() as u64);
         assert!(number.is_none() || wal.recovery_report().clean, "closed, and opened as unclean");
         for _ in 0..next % 40 + 1 {
             drop(wal.append(&record(next, next as usize * 37 % 500 + 8)).unwrap());
@@ -78,7 +78,7 @@ fn a_kill_after_clean_opens_in_one_boot_loses_no_append_that_returned() {
         for kill in 0..KILLS {
             let last = killed_after(&path, FIRST_OF_KILL + kill * 7 % 41);
             let wal = options().open(&path).unwrap();
-            let found = numbers(wal.iter().unwrap());
+            let found = numbers(wal.records().unwrap());
             assert!(found.iter().copied().eq(0..found.len() as u64), "kill {kill}: {found:?}");
             assert!(found.len() as u64 > last, "kill {kill}: {} records, {last} said", found.len());
             assert!(found.len() as u64 > from);

@@ -140,7 +140,7 @@ fn is_noticed(path: &Path, replace: impl FnOnce()) -> u64 {
     let (acknowledged, error) = commit_until_refused(&wal, 1);
     assert_eq!((error.kind(), error.path()), (ErrorKind::Poisoned, Some(path)), "{error}");
     assert!(error.to_string().contains("moved, removed or replaced"), "{error}");
-    assert!(error.to_string().contains("where it lies now, with must_exist(true)"), "{error}");
+    assert!(error.to_string().contains("where it lies now, with OpenMode::MustExist"), "{error}");
     let again = wal.append(&record(0, 240)).unwrap_err();
     // The first one also names the record that the failed commit had appended.
     assert!(error.to_string().starts_with(&again.to_string()), "it is for good: {again}");
@@ -157,7 +157,7 @@ fn make_other(path: &Path) {
 }
 
 fn holds(path: &Path, acknowledged: u64) {
-    let found = numbers(options().open(path).unwrap().iter().unwrap());
+    let found = numbers(options().open(path).unwrap().records().unwrap());
     assert!(found.len() as u64 >= acknowledged, "{} of {acknowledged} records", found.len());
     assert_eq!(found, (0..found.len() as u64).collect::<Vec<_>>());
 }

@@ -127,11 +127,11 @@ fn all_files(path: &Path, wal: &Wal) -> (Snapshot, Vec<(PathBuf, Vec<u8>)>) {
 /// Appends and commits at the end, closes the log, and finds `expected` in it.
 fn goes_on(wal: Wal, path: &Path, expected: &[u64]) {
     wal.commit(&record(expected.len() as u64 - 1, 100)).unwrap();
-    assert_eq!(numbers(wal.iter().unwrap()), expected);
+    assert_eq!(numbers(wal.records().unwrap()), expected);
     wal.close().unwrap();
     let wal = open(path);
     assert!(wal.recovery_report().clean);
-    assert_eq!(numbers(wal.iter().unwrap()), expected);
+    assert_eq!(numbers(wal.records().unwrap()), expected);
 }
 
 /// Attacks: the lock, which parent and child hold by the same file description; the log's threads,
@@ -178,8 +178,8 @@ fn refusals(wal: &Wal, ticket: palisade::Ticket<'static>) -> Vec<(&'static str, 
         ("on_durable", wal.on_durable(lsn, drop).err()),
         ("flush_to_os", wal.flush_to_os(lsn).err()),
         ("get", wal.get(first).err()),
-        ("iter", wal.iter().err()),
-        ("iter_from", wal.iter_from(first).err()),
+        ("records", wal.records().err()),
+        ("records_from", wal.records_from(first).err()),
         ("tail", wal.tail().err()),
         ("tail_from", wal.tail_from(first).err()),
         ("truncate_before", wal.truncate_before(lsn).err()),
@@ -202,7 +202,7 @@ fn a_child_gets_an_error_from_each_call_and_changes_nothing() {
         let (sender, receiver) = channel();
         wal.on_durable(wal.head_lsn(), move |result| sender.send(result).unwrap()).unwrap();
         receiver.recv().unwrap().unwrap();
-        let (mut records, mut tail) = (wal.iter().unwrap(), wal.tail().unwrap());
+        let (mut records, mut tail) = (wal.records().unwrap(), wal.tail().unwrap());
         let ticket = wal.append(&record(1, 100)).unwrap().detach();
         let before = all_files(path, &wal);
         let mut inherited = Some((wal, ticket));

@@ -68,12 +68,12 @@ fn a_lack_of_file_descriptors_poisons_nothing_and_ends_with_the_lack() {
         setrlimit(Resource::Nofile, before).unwrap();
         // A commit that failed may have appended its record.
         wal.sync().unwrap();
-        next = numbers(wal.iter().unwrap()).len() as u64;
+        next = numbers(wal.records().unwrap()).len() as u64;
         assert!(next >= refused, "{next} records, {refused} were acknowledged");
         wal.commit(&record(next, 240)).unwrap();
         next += 1;
     }
-    assert_eq!(numbers(wal.iter().unwrap()), (0..next).collect::<Vec<_>>());
+    assert_eq!(numbers(wal.records().unwrap()), (0..next).collect::<Vec<_>>());
     wal.close().unwrap();
 }
 
@@ -94,10 +94,10 @@ fn a_truncation_that_lacks_a_file_descriptor_changes_nothing() {
         setrlimit(Resource::Nofile, before).unwrap();
         let Err(error) = cut else { break };
         assert_eq!(error.kind(), ErrorKind::NoFiles, "{limit}: {error}");
-        assert_eq!(numbers(wal.iter().unwrap()), [0, 1], "{limit}");
+        assert_eq!(numbers(wal.records().unwrap()), [0, 1], "{limit}");
         wal.sync().unwrap();
     }
-    assert_eq!(numbers(wal.iter().unwrap()), [0]);
+    assert_eq!(numbers(wal.records().unwrap()), [0]);
 }
 
 /// Attacks: a write beyond the limit would end the process, so none is begun.
@@ -135,7 +135,7 @@ fn a_limit_to_the_length_of_files_is_an_error_and_not_the_end_of_the_process() {
         assert!(snapshot(&empty).is_empty(), "nothing was made in it");
         setrlimit(Resource::Fsize, before).unwrap();
     }
-    assert_eq!(numbers(options().open(&path).unwrap().iter().unwrap()), [0]);
+    assert_eq!(numbers(options().open(&path).unwrap().records().unwrap()), [0]);
 }
 
 /// Attacks: the log buffer and the space that is reserved are files, too, and longer than a
@@ -171,7 +171,7 @@ fn a_limit_to_the_length_of_files_keeps_the_buffer_and_the_reserve_below_it() {
     setrlimit(Resource::Fsize, before).unwrap();
     let wal = options.open(&path).unwrap();
     assert!(wal.recovery_report().clean);
-    assert_eq!(numbers(wal.iter().unwrap()), (0..next).collect::<Vec<_>>());
+    assert_eq!(numbers(wal.records().unwrap()), (0..next).collect::<Vec<_>>());
 }
 
 /// Attacks: an open that has to move the end of the log into new files, under a limit that has been
@@ -197,5 +197,5 @@ fn a_limit_to_the_length_of_files_refuses_a_recovery_and_changes_nothing() {
         assert!(snapshot(&copy) == files, "{limit}: it is as it was");
     }
     let wal = options().open(&copy).unwrap();
-    assert_eq!(numbers(wal.iter().unwrap()), (0..1000).collect::<Vec<_>>());
+    assert_eq!(numbers(wal.records().unwrap()), (0..1000).collect::<Vec<_>>());
 }

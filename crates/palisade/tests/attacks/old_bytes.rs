@@ -40,7 +40,7 @@ fn killed() -> (TempDir, PathBuf, Vec<u8>, u64) {
 }
 
 fn check(wal: &Wal, count: u64) {
-    let found = numbers(wal.iter().unwrap());
+    let found = numbers(wal.records().unwrap());
     assert_eq!(found, (PER_SEGMENT..count).collect::<Vec<_>>());
 }
 
@@ -85,7 +85,7 @@ fn a_prepared_segment_full_of_old_records_adds_none() {
         fs::write(&last, &bytes).unwrap();
         // A copy has no log buffer, whose marks would prove that the record was there.
         let wal = options().open(&killed).unwrap();
-        assert_eq!(numbers(wal.iter().unwrap()), (0..2 * PER_SEGMENT).collect::<Vec<_>>());
+        assert_eq!(numbers(wal.records().unwrap()), (0..2 * PER_SEGMENT).collect::<Vec<_>>());
     });
 }
 
@@ -164,7 +164,7 @@ fn a_named_segment_with_half_a_header_over_an_earlier_life_adds_none() {
             let (_copy, copy) = copy_as_killed(&killed);
             fs::write(segment(&copy, ahead), bytes).unwrap();
             let wal = options().open(&copy).unwrap();
-            let found = numbers(wal.iter().unwrap());
+            let found = numbers(wal.records().unwrap());
             assert_eq!(found, (0..count).collect::<Vec<_>>(), "torn at {torn_at}");
         }
     });

@@ -42,7 +42,7 @@ fn what_the_page_cache_lost_ends_the_log_and_is_no_hole() {
             disk.crash_file_system();
             drop(wal);
             let wal = open(&disk);
-            let found = numbers(wal.iter().unwrap());
+            let found = numbers(wal.records().unwrap());
             let count = found.len() as u64;
             assert_eq!(found, (0..count).collect::<Vec<_>>(), "seed {seed}");
             assert!((SYNCED..=RECORDS).contains(&count), "seed {seed}: {count}");
@@ -70,7 +70,7 @@ fn a_poisoned_log_that_is_dropped_keeps_its_appends_in_the_log_buffer() {
             drop(wal);
             disk.restart();
             disk.drop_pages();
-            let found = numbers(open(&disk).iter().unwrap());
+            let found = numbers(open(&disk).records().unwrap());
             assert_eq!(found, (0..5).collect::<Vec<_>>(), "seed {seed}");
         }
     });

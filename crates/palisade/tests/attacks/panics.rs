@@ -42,7 +42,7 @@ fn a_panic_in_the_store_between_reserve_and_publish_poisons_and_nobody_hangs() {
             store.kill();
             drop(wal);
             let wal = Wal::with_store(store.next_life(), Options::new().buffer_bytes(4096));
-            let found = numbers(wal.unwrap().iter().unwrap());
+            let found = numbers(wal.unwrap().records().unwrap());
             assert_eq!(found[..7], [0, 1, 2, 3, 4, 5, 6], "round {round}");
         }
     });

@@ -25,7 +25,7 @@ fn the_other_process() {
         Ok(wal) => wal,
         Err(error) => return say(&format!("{:?}", error.kind())),
     };
-    wal.commit(&record(numbers(wal.iter().unwrap()).len() as u64, 100)).unwrap();
+    wal.commit(&record(numbers(wal.records().unwrap()).len() as u64, 100)).unwrap();
     say("open");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
@@ -92,7 +92,7 @@ fn a_second_process_is_refused_and_changes_nothing() {
             assert!(after[name].starts_with(bytes), "{name} was changed");
         }
         wal.commit(&record(1, 100)).unwrap();
-        assert_eq!(numbers(wal.iter().unwrap()), [0, 1]);
+        assert_eq!(numbers(wal.records().unwrap()), [0, 1]);
         drop(wal);
         assert_eq!(Other::start(&path).hear(), "open");
     });
@@ -114,6 +114,6 @@ fn a_log_that_another_process_holds_is_refused_until_that_process_dies() {
         other.kill();
         let wal = open(&path).unwrap();
         assert!(!wal.recovery_report().clean);
-        assert_eq!(numbers(wal.iter().unwrap()), [0]);
+        assert_eq!(numbers(wal.records().unwrap()), [0]);
     });
 }

@@ -58,7 +58,7 @@ fn another_segment_size_is_refused() {
         let error = refused(&options().segment_bytes(bytes), &path);
         assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
     }
-    assert_eq!(numbers(options().open(&path).unwrap().iter().unwrap()).len(), 800);
+    assert_eq!(numbers(options().open(&path).unwrap().records().unwrap()).len(), 800);
 }
 
 /// Attacks: a folder without Palisade's meta is foreign if it holds anything.

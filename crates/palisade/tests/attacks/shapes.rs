@@ -81,7 +81,7 @@ fn a_batch_that_meets_a_segment_end_is_whole_or_not_there() {
                     garble(&store.inner, start.plus(kept), end);
                 }
                 let wal = Wal::with_store(store.next_life(), Options::new().buffer_bytes(4096));
-                let found = numbers(wal.unwrap().iter().unwrap());
+                let found = numbers(wal.unwrap().records().unwrap());
                 let count = if torn_after.is_none() { before + 3 } else { before };
                 assert_eq!(found, (0..count).collect::<Vec<_>>(), "{rest} {torn_after:?}");
             }
@@ -120,11 +120,11 @@ fn a_log_with_all_options_off_or_at_their_smallest_keeps_every_promise() {
             wal.truncate_before(places[400]).unwrap();
             let (_copy, killed) = copy_as_killed(&path);
             let reopened = options.open(&killed).unwrap();
-            assert_eq!(numbers(reopened.iter().unwrap()), (400..600).collect::<Vec<_>>());
+            assert_eq!(numbers(reopened.records().unwrap()), (400..600).collect::<Vec<_>>());
             wal.close().unwrap();
             let wal = options.open(&path).unwrap();
             assert!(wal.recovery_report().clean);
-            assert_eq!(numbers(wal.iter().unwrap()), (400..600).collect::<Vec<_>>());
+            assert_eq!(numbers(wal.records().unwrap()), (400..600).collect::<Vec<_>>());
         }
     });
 }
@@ -148,6 +148,6 @@ fn a_log_in_memory_at_its_smallest_goes_through_many_segments() {
         drop(wal);
         store.inner.lose_power();
         let wal = Wal::with_store(store.next_life(), options).unwrap();
-        assert_eq!(numbers(wal.iter().unwrap()), (0..=300).collect::<Vec<_>>());
+        assert_eq!(numbers(wal.records().unwrap()), (0..=300).collect::<Vec<_>>());
     });
 }

@@ -83,7 +83,7 @@ fn a_stray_file_far_above_the_log_moves_nothing() {
             let wal = options().open(&copy).unwrap();
             assert!(wal.recovery_report().clean);
             append(&wal, 1200, 1300);
-            assert_eq!(numbers(wal.iter().unwrap()), (0..1300).collect::<Vec<_>>());
+            assert_eq!(numbers(wal.records().unwrap()), (0..1300).collect::<Vec<_>>());
             assert_eq!(fs::read(&stray).unwrap(), bytes, "it is left as it is");
         }
     }

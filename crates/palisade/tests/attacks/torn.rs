@@ -55,7 +55,7 @@ fn a_last_page_that_was_half_persisted_with_garbage_costs_no_committed_record() 
             let (_copy, copy) = copy_as_killed(&path);
             garble(&copy, from, page_end, from.as_u64());
             let wal = options().open(&copy).unwrap();
-            let found = numbers(wal.iter().unwrap());
+            let found = numbers(wal.records().unwrap());
             // The first record that the garbage touches, and all behind it, are gone.
             let whole = places.iter().filter(|place| place.plus(frame) <= from).count() as u64;
             assert!(whole >= COMMITTED);
@@ -76,7 +76,7 @@ fn a_record_whose_payload_is_half_garbage_is_not_there() {
             let (_copy, copy) = copy_as_killed(&path);
             garble(&copy, last.plus(from), last.plus(24 + 90), from);
             let wal = options().open(&copy).unwrap();
-            assert_eq!(numbers(wal.iter().unwrap()), (0..10).collect::<Vec<_>>(), "byte {from}");
+            assert_eq!(numbers(wal.records().unwrap()), (0..10).collect::<Vec<_>>(), "byte {from}");
             assert_eq!(wal.recovery_report().end, last);
         }
     });

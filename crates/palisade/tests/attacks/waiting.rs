@@ -46,7 +46,7 @@ fn a_cancelled_future_gives_up_its_wait_and_not_its_record() {
         store.inner.lose_power();
         let options = Options::new().buffer_bytes(1 << 14);
         let wal = Wal::with_store(store.next_life(), options).unwrap();
-        assert_eq!(numbers(wal.iter().unwrap()), (0..200).collect::<Vec<_>>());
+        assert_eq!(numbers(wal.records().unwrap()), (0..200).collect::<Vec<_>>());
     });
 }
 
@@ -68,7 +68,7 @@ fn an_idle_tail_under_interval_becomes_durable() {
         let wal = std::mem::ManuallyDrop::new(wal);
         store.lose_power();
         let again = Wal::with_store(store, options).unwrap();
-        assert_eq!(numbers(again.iter().unwrap()), (0..5).collect::<Vec<_>>());
+        assert_eq!(numbers(again.records().unwrap()), (0..5).collect::<Vec<_>>());
         drop(std::mem::ManuallyDrop::into_inner(wal));
     });
 }
@@ -133,7 +133,7 @@ fn leadership_is_free_after_a_leader_that_times_out() {
         let (wal, store) = log_and_store();
         for round in 0..200 {
             // Some of these times end just when leadership comes, or a moment later.
-            let patience = Duration::from_micros(60 + 4 * round);
+            let timeout = Duration::from_micros(60 + 4 * round);
             store.set(Op::Sync, Fault::Hold);
             thread::scope(|scope| {
                 let (wal, store) = (&wal, &store);
@@ -141,7 +141,7 @@ fn leadership_is_free_after_a_leader_that_times_out() {
                 until(|| store.is_holding(Op::Sync));
                 // The lowest beyond the leader: leadership is to come to it.
                 let impatient = wal.append(b"impatient").unwrap();
-                let gives_up = scope.spawn(move || impatient.wait_timeout(patience).unwrap());
+                let gives_up = scope.spawn(move || impatient.wait_timeout(timeout).unwrap());
                 // It may have given up before anybody looks.
                 until(|| wal.stats().waiters == 1 || gives_up.is_finished());
                 let patient = wal.append(b"patient").unwrap();

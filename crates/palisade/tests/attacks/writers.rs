@@ -57,7 +57,7 @@ fn rotation_under_32_writers_makes_exactly_one_segment() {
             let segments: Vec<u64> =
                 store.inner.segments().unwrap().iter().map(|segment| segment.number).collect();
             assert_eq!(segments, [0, 1], "round {round}");
-            let found = numbers(wal.iter().unwrap());
+            let found = numbers(wal.records().unwrap());
             assert_eq!(
                 found.len() as u64,
                 number + WRITERS,
@@ -85,10 +85,10 @@ fn rotation_of_files_under_32_writers_makes_each_segment_once() {
         let most = needed + MAX_AHEAD + 1;
         assert!((needed..=most).contains(&(present.len() as u64)), "{present:?}, {needed}");
         assert_eq!(present, (0..present.len() as u64).collect::<Vec<_>>());
-        let found: BTreeSet<u64> = numbers(wal.iter().unwrap()).into_iter().collect();
+        let found: BTreeSet<u64> = numbers(wal.records().unwrap()).into_iter().collect();
         assert_eq!(found, (0..WRITERS * 100).collect());
         wal.close().unwrap();
         let wal = small().open(&path).unwrap();
-        assert_eq!(numbers(wal.iter().unwrap()).len() as u64, WRITERS * 100);
+        assert_eq!(numbers(wal.records().unwrap()).len() as u64, WRITERS * 100);
     });
 }

@@ -77,7 +77,7 @@ pub(crate) fn place_of(folder: &Path, lsn: Lsn, segment_bytes: u64) -> (PathBuf,
 
 /// All records of `wal`.
 pub(crate) fn contents(wal: &Wal) -> Result<Vec<(Lsn, Vec<u8>)>> {
-    let mut records = wal.iter()?;
+    let mut records = wal.records()?;
     let mut all = Vec::new();
     while let Some(record) = records.next()? {
         all.push((record.lsn(), record.data().to_vec()));

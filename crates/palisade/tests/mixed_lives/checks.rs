@@ -167,7 +167,7 @@ impl Run {
 
 /// Each record: LSN, tag, payload.
 pub(crate) fn contents(wal: &Wal) -> Vec<(u64, u16, Vec<u8>)> {
-    let mut records = wal.iter().expect("iter");
+    let mut records = wal.records().expect("records");
     let mut found = Vec::new();
     while let Some(r) = records.next().expect("read") {
         found.push((r.lsn().as_u64(), r.tag(), r.data().to_vec()));

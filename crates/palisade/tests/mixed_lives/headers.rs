@@ -194,7 +194,7 @@ fn same(found: &[Found], recs: &[Rec]) -> bool {
 
 /// Reading gives all, or all below the attacked segment, whose bytes are gone.
 fn read_attacked(wal: &Wal, recs: &[Rec], number: u64, s: u64) {
-    let mut records = wal.iter().expect("iter");
+    let mut records = wal.records().expect("records");
     let mut i = 0;
     loop {
         match records.next() {

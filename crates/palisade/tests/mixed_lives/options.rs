@@ -167,7 +167,7 @@ impl Run {
     }
 }
 
-/// What `foresee` needs of them.
+/// What `dry_run` needs of them.
 pub(crate) fn core_options(o: &Opening) -> palisade_core::Options {
     let mut c = palisade_core::Options::new();
     c.buffer_bytes = o.buffer_bytes;

@@ -20,7 +20,7 @@ pub(crate) struct Follower {
 impl Run {
     pub(crate) fn read(&mut self, wal: &Wal) -> Result<()> {
         self.what += " read";
-        let mut records = wal.iter()?;
+        let mut records = wal.records()?;
         let mut i = 0;
         while let Some(r) = records.next()? {
             let w = &self.model.recs.get(i);

@@ -25,7 +25,7 @@ impl Run {
                     self.arm_write_back(30);
                 }
                 3 => {
-                    self.open_as_absolute(crash);
+                    self.open_requiring_clean(crash);
                     continue;
                 }
                 _ => {
@@ -39,13 +39,13 @@ impl Run {
             self.look(self.model.os.min(self.model.promised(crash)));
         }
         self.roll();
-        let foresees = self.dice.one_in(3) && self.disk.file("meta").is_some();
-        let replays = !foresees && self.dice.one_in(3);
+        let predicts = self.dice.one_in(3) && self.disk.file("meta").is_some();
+        let replays = !predicts && self.dice.one_in(3);
         let wal = loop {
             self.opens();
             let unreported = self.disk.unreported_failures();
-            let opened = match (foresees, replays) {
-                (true, _) => self.open_as_foreseen(),
+            let opened = match (predicts, replays) {
+                (true, _) => self.open_as_predicted(),
                 (_, true) => self.open_replaying(),
                 _ => self.open(),
             };
@@ -60,15 +60,15 @@ impl Run {
         wal
     }
 
-    /// `Absolute` refuses an unclean log and leaves it; nothing else changes.
-    fn open_as_absolute(&mut self, crash: Crash) {
+    /// `RequireClean` refuses an unclean log and leaves it; nothing else changes.
+    fn open_requiring_clean(&mut self, crash: Crash) {
         let unreported = self.disk.unreported_failures();
         let before = self.snapshot();
-        self.opening.recovery = RecoveryPolicy::Absolute;
+        self.opening.recovery = RecoveryPolicy::RequireClean;
         match self.open() {
             Ok(wal) => {
                 let may_open = wal.recovery_report().clean || self.model.count == 0;
-                assert!(may_open, "absolute");
+                assert!(may_open, "require clean");
                 self.check_open(&wal, crash);
                 self.clean = false;
                 drop(wal);
@@ -76,8 +76,8 @@ impl Run {
             Err(e) if self.is_report(&e, unreported) => self.clean = false,
             Err(e) => {
                 assert!(!self.clean, "{e}");
-                assert_eq!(e.kind(), ErrorKind::Unclean, "absolute: {e}");
-                same_files(&before, &self.snapshot(), "absolute");
+                assert_eq!(e.kind(), ErrorKind::Unclean, "require clean: {e}");
+                same_files(&before, &self.snapshot(), "require clean");
             }
         }
     }
@@ -132,14 +132,14 @@ impl Run {
 
     /// What the open would find is what it then finds, unless the system drops pages between the
     /// two whose write to the medium had failed.
-    fn open_as_foreseen(&self) -> Result<Wal> {
+    fn open_as_predicted(&self) -> Result<Wal> {
         let before = self.snapshot();
         let may_drop_pages = (self.disk.losses().iter())
             .any(|loss| matches!(loss, Loss::Sector { has_failed: true, .. }));
-        let store = self.disk.open(&self.files()).unwrap_or_else(|e| panic!("foresee: {e}"));
-        let seen = palisade_core::Wal::foresee(store, &core_options(&self.opening));
-        let seen = seen.unwrap_or_else(|e| panic!("foresee: {e}"));
-        same_files(&before, &self.snapshot(), "foresee");
+        let store = self.disk.open(&self.files()).unwrap_or_else(|e| panic!("dry_run: {e}"));
+        let seen = palisade_core::Wal::dry_run(store, &core_options(&self.opening));
+        let seen = seen.unwrap_or_else(|e| panic!("dry_run: {e}"));
+        same_files(&before, &self.snapshot(), "dry_run");
         let wal = self.open()?;
         if may_drop_pages {
             return Ok(wal);
@@ -151,7 +151,7 @@ impl Run {
         assert_eq!(
             parts(&seen),
             parts(did),
-            "foresee says another thing than open\n{seen:?}\n{did:?}"
+            "dry_run says another thing than open\n{seen:?}\n{did:?}"
         );
         Ok(wal)
     }

@@ -62,8 +62,8 @@ impl Held {
         let index = dice.below(entries.len() as u64 * 2 + 1) as usize;
         let from = entries.get(index).map(|entry| entry.lsn);
         let source = match (dice.below(3), from) {
-            (0, Some(from)) => Source::Iterator(wal.iter_from(from)?, wal.reserved_lsn()),
-            (0, None) => Source::Iterator(wal.iter()?, wal.reserved_lsn()),
+            (0, Some(from)) => Source::Iterator(wal.records_from(from)?, wal.reserved_lsn()),
+            (0, None) => Source::Iterator(wal.records()?, wal.reserved_lsn()),
             (1, Some(from)) => Source::Durable(wal.tail_from(from)?),
             (1, None) => Source::Durable(wal.tail()?),
             (_, Some(from)) => Source::Written(wal.tail_from(from)?.written()),

@@ -367,7 +367,7 @@ pub(crate) fn contents(wal: &Wal) -> Vec<(Lsn, Vec<u8>)> {
 /// The log from head to end, or to the first error.
 pub(crate) fn contents_until(wal: &Wal) -> (Vec<(Lsn, Vec<u8>)>, Option<Error>) {
     let mut found = Vec::new();
-    let mut records = match wal.iter() {
+    let mut records = match wal.records() {
         Ok(records) => records,
         Err(error) => return (found, Some(error)),
     };

@@ -108,7 +108,7 @@ fn what_cannot_be_archived_stays_in_the_log_until_it_can() {
 fn a_reader_keeps_its_segments_from_being_archived() {
     guarded(|| {
         let (_dir, _path, archive, wal, expected) = with_sixty_records();
-        let mut records = wal.iter().unwrap();
+        let mut records = wal.records().unwrap();
         wal.truncate_before(expected[50].0).unwrap();
         assert_eq!(ArchiveReader::open(&archive).unwrap_err().kind(), ErrorKind::NotFound);
         for (lsn, _) in &expected {

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use palisade::{
-    Error, ErrorKind, Lsn, MemStore, Options, SyncPolicy, Wal, crc32c_append, framed_bytes,
+    Error, ErrorKind, Lsn, MemStore, OpenMode, Options, SyncPolicy, Wal, crc32c_append,
+    framed_bytes,
 };
 
 use crate::folder::{contents, folder, small, snapshot, snapshot_at_rest};
@@ -78,7 +79,7 @@ fn an_empty_batch_is_refused() {
 
 #[test]
 fn an_empty_path_is_refused() {
-    for options in [Options::new(), Options::new().must_exist(true)] {
+    for options in [Options::new(), Options::new().open_mode(OpenMode::MustExist)] {
         let error = options.open("").unwrap_err();
         assert_tells(&error, ErrorKind::InvalidArgument, &["path", "empty"]);
     }
@@ -100,25 +101,19 @@ fn a_path_that_names_a_file_or_lies_nowhere_is_refused() {
 #[test]
 fn a_log_that_must_exist_and_does_not_is_not_made() {
     let (_dir, path) = folder();
-    for options in [small().must_exist(true), small().create(false)] {
-        let error = refused(&options, &path);
-        assert_tells(&error, ErrorKind::NotFound, &[text(&path), "mounted"]);
-        assert!(!path.exists());
-    }
+    let error = refused(&small().open_mode(OpenMode::MustExist), &path);
+    assert_tells(&error, ErrorKind::NotFound, &[text(&path), "mounted"]);
+    assert!(!path.exists());
     fs::create_dir(&path).unwrap();
-    let error = refused(&small().must_exist(true), &path);
+    let error = refused(&small().open_mode(OpenMode::MustExist), &path);
     assert_tells(&error, ErrorKind::NotFound, &["empty", text(&path)]);
-    for options in [small().must_exist(true), small().create(false)] {
-        let error = refused(&options.create_new(true), &path);
-        assert_tells(&error, ErrorKind::InvalidArgument, &["create_new", "must_exist"]);
-    }
 }
 
 #[test]
 fn a_log_that_must_be_made_and_is_there_is_left_alone() {
     let (_dir, path) = folder();
     let lsn = make(&path);
-    let error = refused(&small().create_new(true), &path);
+    let error = refused(&small().open_mode(OpenMode::CreateNew), &path);
     assert_tells(&error, ErrorKind::AlreadyExists, &["holds a log", text(&path)]);
     assert_eq!(small().open(&path).unwrap().get(lsn).unwrap().data(), b"record");
 }
@@ -174,8 +169,8 @@ fn a_foreign_folder_is_refused_and_left_as_it_is() {
         let (_dir, path) = folder();
         fs::create_dir(&path).unwrap();
         fs::write(path.join(name), "precious").unwrap();
-        for options in [small(), small().must_exist(true), small().create_new(true)] {
-            let error = refused(&options, &path);
+        for mode in [OpenMode::CreateIfMissing, OpenMode::MustExist, OpenMode::CreateNew] {
+            let error = refused(&small().open_mode(mode), &path);
             if name.starts_with("segment-") {
                 // It may be a log that has lost its state: no other folder helps then.
                 assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
@@ -298,7 +293,7 @@ fn an_lsn_that_is_no_boundary_is_refused_by_every_call_that_takes_one() {
         let lsn = first.plus(offset);
         let errors = [
             wal.get(lsn).unwrap_err(),
-            wal.iter_from(lsn).unwrap_err(),
+            wal.records_from(lsn).unwrap_err(),
             wal.tail_from(lsn).unwrap_err(),
             wal.truncate_before(lsn).unwrap_err(),
             wal.checkpoint(lsn).unwrap_err(),
@@ -322,7 +317,7 @@ fn an_lsn_beyond_the_end_or_below_the_head_is_refused() {
     for beyond in [end.plus(8), Lsn::LIMIT, Lsn::new(u64::MAX)] {
         let errors = [
             wal.get(beyond).unwrap_err(),
-            wal.iter_from(beyond).unwrap_err(),
+            wal.records_from(beyond).unwrap_err(),
             wal.tail_from(beyond).unwrap_err(),
             wal.truncate_before(beyond).unwrap_err(),
             wal.checkpoint(beyond).unwrap_err(),
@@ -336,7 +331,7 @@ fn an_lsn_beyond_the_end_or_below_the_head_is_refused() {
         }
     }
     wal.truncate_before(second).unwrap();
-    for error in [wal.get(first).unwrap_err(), wal.iter_from(first).unwrap_err()] {
+    for error in [wal.get(first).unwrap_err(), wal.records_from(first).unwrap_err()] {
         let parts = [&format!("begins at LSN {second}")[..], &format!("LSN {first}")];
         assert_tells(&error, ErrorKind::Truncated, &parts);
     }

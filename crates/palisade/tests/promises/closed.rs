@@ -80,14 +80,18 @@ fn bytes_of_another_segment_or_log_are_refused_by_their_first_reader() {
         assert!(wal.recovery_report().clean, "{by}");
         if by == DAMAGED_HEADER {
             // What it said, the list says; every frame has a checksum of its own.
-            assert_eq!(read(wal.iter().unwrap()), lsns);
+            assert_eq!(read(wal.records().unwrap()), lsns);
             continue;
         }
         let attacked = *lsns.iter().find(|lsn| is_of(lsn, ATTACKED)).unwrap();
         for _ in 0..2 {
             assert_eq!(wal.get(attacked).unwrap_err().kind(), ErrorKind::NotARecord, "{by}");
-            assert_eq!(wal.iter_from(attacked).unwrap_err().kind(), ErrorKind::NotARecord, "{by}");
-            let mut records = wal.iter().unwrap();
+            assert_eq!(
+                wal.records_from(attacked).unwrap_err().kind(),
+                ErrorKind::NotARecord,
+                "{by}"
+            );
+            let mut records = wal.records().unwrap();
             for lsn in lsns.iter().take_while(|lsn| lsn.segment(SEGMENT_BYTES) < ATTACKED) {
                 assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
             }
@@ -185,9 +189,9 @@ fn a_truncation_of_the_head_frees_segments_that_are_damaged() {
         let behind = lsns.iter().position(|lsn| is_of(lsn, ATTACKED + 2)).unwrap();
         wal.truncate_before(lsns[behind]).unwrap();
         assert!(!segment(&path, ATTACKED).exists(), "{by}");
-        assert_eq!(read(wal.iter().unwrap()), lsns[behind..]);
+        assert_eq!(read(wal.records().unwrap()), lsns[behind..]);
         drop(wal);
-        assert_eq!(read(small().open(&path).unwrap().iter().unwrap()), lsns[behind..]);
+        assert_eq!(read(small().open(&path).unwrap().records().unwrap()), lsns[behind..]);
     }
 }
 
@@ -200,12 +204,12 @@ fn both_truncations_of_a_log_opened_by_its_list_leave_what_they_keep() {
     wal.truncate_after(lsns[kept]).unwrap();
     let more = wal.commit(&[9; 100]).unwrap();
     let expected: Vec<Lsn> = lsns[..=kept].iter().copied().chain([more]).collect();
-    assert_eq!(read(wal.iter().unwrap()), expected);
+    assert_eq!(read(wal.records().unwrap()), expected);
     wal.truncate_before(more).unwrap();
-    assert_eq!(read(wal.iter().unwrap()), [more]);
+    assert_eq!(read(wal.records().unwrap()), [more]);
     assert_eq!(read(ArchiveReader::open(&archive).unwrap().records(None).unwrap()), lsns[..=kept]);
     wal.close().unwrap();
-    assert_eq!(read(small().open(&path).unwrap().iter().unwrap()), [more]);
+    assert_eq!(read(small().open(&path).unwrap().records().unwrap()), [more]);
 }
 
 fn meta(path: &Path) -> Vec<u8> {
@@ -283,11 +287,11 @@ fn a_log_of_more_epochs_than_the_list_has_room_for_is_opened_by_its_headers() {
     small().open(&path).unwrap().close().unwrap();
     assert_same_without_list(&path, 0);
     let wal = small().open(&path).unwrap();
-    assert_eq!(read(wal.iter().unwrap()), lsns);
+    assert_eq!(read(wal.records().unwrap()), lsns);
     wal.truncate_before(lsns[10]).unwrap();
     wal.close().unwrap();
     assert_same_without_list(&path, 111);
-    assert_eq!(read(small().open(&path).unwrap().iter().unwrap()), lsns[10..]);
+    assert_eq!(read(small().open(&path).unwrap().records().unwrap()), lsns[10..]);
 }
 
 /// The flag and the list stand in the same block: a cleared flag takes the list with it, whatever
@@ -312,7 +316,7 @@ fn a_list_beside_a_cleared_flag_is_not_believed() {
     });
     assert_eq!(epoch_list::len(&forged), 1);
     disk.set_file("meta", forged);
-    assert_eq!(read(open().iter().unwrap()), [first, later]);
+    assert_eq!(read(open().records().unwrap()), [first, later]);
 }
 
 /// A list that no close can have saved beside this state is no list: the headers decide.

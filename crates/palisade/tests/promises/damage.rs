@@ -162,7 +162,7 @@ fn damage_in_a_cleanly_closed_log_shows_when_it_is_read() {
     let verdict = Inspector::open(&path).unwrap().verify().unwrap();
     assert_eq!((verdict.outcome, verdict.end), (Outcome::Corrupt, lsns[100]));
     let wal = small().open(&path).unwrap();
-    let mut records = wal.iter().unwrap();
+    let mut records = wal.records().unwrap();
     for lsn in &lsns[..100] {
         assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
     }
@@ -230,7 +230,7 @@ fn image(store: &MemStore) -> Image {
 
 /// Reads until the end or an error.
 fn read_all(wal: &Wal) -> (Vec<(Lsn, Vec<u8>)>, Option<Error>) {
-    let mut records = wal.iter().unwrap();
+    let mut records = wal.records().unwrap();
     let mut found = Vec::new();
     loop {
         match records.next() {

@@ -56,7 +56,8 @@ fn what_is_cut_is_gone_and_what_is_kept_is_there_in_every_later_life() {
                 assert_eq!(contents(&wal).unwrap(), expected);
                 for (lsn, _) in &cut {
                     assert!(is_truncated(wal.get(*lsn)) && is_truncated(wal.wait_durable(*lsn)));
-                    let first = wal.iter_from(*lsn).unwrap().next().unwrap().map(|next| next.lsn());
+                    let first =
+                        wal.records_from(*lsn).unwrap().next().unwrap().map(|next| next.lsn());
                     assert_eq!(first, Some(expected[kept + 1].0));
                 }
                 store.kill();
@@ -353,7 +354,7 @@ fn who_has_replayed_all_that_a_crash_or_a_cut_left_may_give_all_of_it_up() {
                 let store = store.next_life();
                 (open(&store), store)
             };
-            let end = wal.iter_from(kept[9].0).unwrap().next().unwrap().unwrap().next_lsn();
+            let end = wal.records_from(kept[9].0).unwrap().next().unwrap().unwrap().next_lsn();
             wal.checkpoint(end).unwrap();
             assert!(wal.checkpoint_lsn() >= end);
             wal.truncate_before(end).unwrap();

@@ -159,7 +159,7 @@ fn what_was_written_can_be_read_on_a_poisoned_log_and_then_comes_the_error() {
         store.set(Op::Write, Fault::Broken);
         let lost = wal.append(b"in the buffer only").unwrap().lsn();
         wal.sync().unwrap_err();
-        let mut records = wal.iter().unwrap();
+        let mut records = wal.records().unwrap();
         for lsn in &lsns {
             assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
         }

@@ -66,7 +66,7 @@ fn loses_nothing(op: Op) {
     let written = wal.written_lsn();
     let readable: Vec<_> = expected.iter().filter(|(lsn, _)| *lsn < written).cloned().collect();
     assert!(readable.len() >= committed);
-    let mut records = wal.iter().unwrap();
+    let mut records = wal.records().unwrap();
     for (lsn, data) in &readable {
         let record = records.next().unwrap().unwrap();
         assert_eq!((record.lsn(), record.data()), (*lsn, &data[..]));

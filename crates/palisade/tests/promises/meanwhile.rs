@@ -23,7 +23,7 @@ fn nobody_gets_ok_for_what_was_cut() {
         let waited = wal.append(b"cut").unwrap();
         let awaited = wal.append(b"cut, too").unwrap();
         let lsn = awaited.lsn();
-        let mut old_records = wal.iter().unwrap();
+        let mut old_records = wal.records().unwrap();
         let mut behind = wal.tail().unwrap().written();
         let mut beyond = wal.tail().unwrap().written();
         for _ in 0..3 {
@@ -98,7 +98,7 @@ fn readers_under_way_are_told_of_a_cut_that_the_head_has_passed() {
             wal.append(&[n; 300]).unwrap();
         }
         wal.sync().unwrap();
-        let mut records = wal.iter().unwrap();
+        let mut records = wal.records().unwrap();
         let mut beyond = wal.tail().unwrap();
         for _ in 0..10 {
             records.next().unwrap().unwrap();

@@ -57,20 +57,20 @@ pub(crate) fn refused(options: &Options, path: &Path, kind: ErrorKind) -> Error 
 }
 
 #[test]
-fn absolute_refuses_every_end_but_a_clean_one_and_changes_nothing() {
-    let absolute = small().recovery(RecoveryPolicy::Absolute);
+fn require_clean_refuses_every_end_but_a_clean_one_and_changes_nothing() {
+    let require_clean = small().recovery(RecoveryPolicy::RequireClean);
     let (_dir, path, _) = log(false);
-    let error = refused(&absolute, &path, ErrorKind::Unclean);
+    let error = refused(&require_clean, &path, ErrorKind::Unclean);
     assert!(error.to_string().contains("RecoveryPolicy::Strict"), "{error}");
     let wal = small().open(&path).unwrap();
     wal.close().unwrap();
-    let wal = absolute.open(&path).unwrap();
+    let wal = require_clean.open(&path).unwrap();
     assert_eq!(wal.recovery_report().end_cause, EndCause::CleanClose);
     drop(wal);
-    refused(&absolute, &path, ErrorKind::Unclean);
+    refused(&require_clean, &path, ErrorKind::Unclean);
     let (_dir, fresh) = folder();
-    absolute.open(&fresh).unwrap().close().unwrap();
-    absolute.open(&fresh).unwrap();
+    require_clean.open(&fresh).unwrap().close().unwrap();
+    require_clean.open(&fresh).unwrap();
 }
 
 #[test]
@@ -96,13 +96,13 @@ fn full_verification_refuses_damage_anywhere_and_the_tail_alone_does_not_see_it(
 fn full_verification_of_a_whole_log_counts_all_of_it() {
     for closed in [false, true] {
         let (_dir, path, records) = log(closed);
-        let foreseen = full().foresee(&path).unwrap();
+        let predicted = full().dry_run(&path).unwrap();
         let wal = full().open(&path).unwrap();
         let report = wal.recovery_report();
         assert!(report.verified && report.clean == closed);
         assert_eq!(report.records, 1400);
         assert!(report.bytes >= 1400 * 264, "{report:?}");
-        assert_eq!((foreseen.records, foreseen.end), (1400, report.end));
+        assert_eq!((predicted.records, predicted.end), (1400, report.end));
         assert_eq!(contents(&wal).unwrap(), records);
     }
 }

@@ -38,7 +38,7 @@ fn beside_churn(read: impl Fn(&Wal) + Sync) {
 fn an_iterator_beside_truncations_never_meets_a_released_segment() {
     guarded(|| {
         beside_churn(|wal| {
-            let mut records = wal.iter().unwrap();
+            let mut records = wal.records().unwrap();
             let mut last = None;
             while let Some(record) = records.next().unwrap() {
                 let n = u32::from_le_bytes(record.data()[..4].try_into().unwrap());

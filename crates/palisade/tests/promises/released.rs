@@ -252,7 +252,7 @@ fn a_segment_whose_header_is_wrong_is_not_released() {
 fn a_reader_that_is_dropped_during_a_release_does_not_wait_for_it() {
     guarded(|| {
         let (_dir, _path, noted, wal, lsns) = with_ten_segments();
-        let records = wal.iter_from(first_of(&lsns, 4)).unwrap();
+        let records = wal.records_from(first_of(&lsns, 4)).unwrap();
         noted.next(Then::Drop(records));
         let head = first_of(&lsns, 7);
         wal.truncate_before(head).unwrap();

@@ -65,7 +65,7 @@ fn lose(path: &Path, records: &[(Lsn, Vec<u8>)], index: usize) {
     assert!(epoch_list::len(&meta) > 0, "a repaired log was closed with its list");
     for meta in [epoch_list::removed(&meta), meta] {
         fs::write(into.join("meta"), meta).unwrap();
-        let found = full().foresee(&into).unwrap();
+        let found = full().dry_run(&into).unwrap();
         assert_eq!((found.clean, found.end_cause), (true, EndCause::CleanClose));
         assert_eq!(found.records, index as u64);
     }
@@ -300,7 +300,7 @@ fn a_closed_log_that_lost_the_header_of_an_epochs_first_segment_keeps_everything
     let meta = fs::read(into.join("meta")).unwrap();
     for meta in [epoch_list::removed(&meta), meta] {
         fs::write(into.join("meta"), meta).unwrap();
-        assert_eq!(full().foresee(&into).unwrap().records, 1400);
+        assert_eq!(full().dry_run(&into).unwrap().records, 1400);
     }
     assert_eq!(contents(&full().open(&into).unwrap()).unwrap(), records);
 }

@@ -10,7 +10,7 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 const ROTTEN: usize = 20;
 
 fn read_up_to(wal: &Wal, rotten: Lsn) {
-    let mut records = wal.iter().unwrap();
+    let mut records = wal.records().unwrap();
     for _ in 0..ROTTEN {
         assert!(records.next().unwrap().unwrap().lsn() < rotten);
     }
@@ -19,12 +19,12 @@ fn read_up_to(wal: &Wal, rotten: Lsn) {
 }
 
 fn follow_up_to(wal: &Wal, rotten: Lsn) {
-    let patience = Duration::from_secs(10);
+    let timeout = Duration::from_secs(10);
     for mut tail in [wal.tail().unwrap(), wal.tail().unwrap().written()] {
         for _ in 0..ROTTEN {
-            assert!(tail.next(patience).unwrap().unwrap().lsn() < rotten);
+            assert!(tail.next(timeout).unwrap().unwrap().lsn() < rotten);
         }
-        let error = tail.next(patience).unwrap_err();
+        let error = tail.next(timeout).unwrap_err();
         assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(rotten)));
     }
 }
@@ -43,7 +43,7 @@ fn a_bit_that_rots_under_an_open_log_is_found_by_every_kind_of_read() {
         assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(rotten)));
         read_up_to(&wal, rotten);
         follow_up_to(&wal, rotten);
-        let mut behind = wal.iter_from(lsns[ROTTEN + 1]).unwrap();
+        let mut behind = wal.records_from(lsns[ROTTEN + 1]).unwrap();
         assert_eq!(behind.next().unwrap().unwrap().lsn(), lsns[ROTTEN + 1]);
         flip(&file, at);
     }

@@ -211,7 +211,7 @@ fn look(folder: &Path) {
 }
 
 pub(crate) fn open(folder: &Path) -> palisade_core::Result<Wal> {
-    open_with(folder, &FileOptions { mode: OpenMode::MustExist, ..FileOptions::default() })
+    open_with(folder, &FileOptions { open_mode: OpenMode::MustExist, ..FileOptions::default() })
 }
 
 /// Segments may be smaller here than users may choose.
@@ -232,7 +232,7 @@ struct Found {
 
 fn numbers(wal: &Wal) -> Found {
     let mut found = Found { numbers: Vec::new(), strangers: 0, error: None };
-    let mut records = match wal.iter() {
+    let mut records = match wal.records() {
         Ok(records) => records,
         Err(error) => return Found { error: Some(error.kind()), ..found },
     };

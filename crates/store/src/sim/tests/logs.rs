@@ -66,7 +66,7 @@ fn work(disk: &SimDisk, ledger: &mut Ledger) -> Result<()> {
 /// Everything acknowledged is there, and a prefix of the rest.
 fn check(disk: &SimDisk, ledger: &Ledger) {
     let log = open(disk);
-    let mut found = log.iter().unwrap();
+    let mut found = log.records().unwrap();
     let head = log.head_lsn();
     assert!(head <= ledger.cut, "{head} above {}", ledger.cut);
     let expected = ledger.appended.iter().filter(|(lsn, _)| *lsn >= head);
@@ -307,7 +307,7 @@ fn what_a_dead_life_stores_in_its_buffer_reaches_nobody() {
     disk.restart();
     let log = open(&disk);
     assert_eq!(log.get(first).unwrap().data(), b"first");
-    let mut records = log.iter_from(first).unwrap();
+    let mut records = log.records_from(first).unwrap();
     assert!(records.next().unwrap().is_some() && records.next().unwrap().is_none());
 }
 

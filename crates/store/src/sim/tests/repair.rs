@@ -13,7 +13,7 @@ fn files() -> FileOptions {
 
 fn open_in(disk: &SimDisk, folder: &str) -> palisade_core::Result<Wal> {
     let mut files = files();
-    files.mode = crate::OpenMode::MustExist;
+    files.open_mode = crate::OpenMode::MustExist;
     let store = FileStore::open_on_any(Arc::new(disk.process()), &absolute(folder), &files)?;
     let mut options = Options::new();
     options.buffer_bytes = 4096;
@@ -23,7 +23,7 @@ fn open_in(disk: &SimDisk, folder: &str) -> palisade_core::Result<Wal> {
 }
 
 fn records(log: &Wal) -> Vec<(Lsn, Vec<u8>)> {
-    let mut records = log.iter().unwrap();
+    let mut records = log.records().unwrap();
     let mut all = Vec::new();
     while let Some(record) = records.next().unwrap() {
         all.push((record.lsn(), record.data().to_vec()));

@@ -1,0 +1,449 @@
+//! The log buffer: a ring in which many threads place records without a lock.
+//!
+//! # Words
+//! *Lap*: one pass through the ring. *Slot*: one word per 16 ring bytes, stored apart from them; it
+//! holds the end of the reservation that begins there. *Crosser*: the owner of a reservation that
+//! would cross a segment end. *Limit*: `written + ring`, above which the ring's bytes still belong
+//! to the lap before. *Rest*: from the tail to the end of its block. With `pad_to_block` each sync
+//! has to end with a block, so a leader reserves the rest as padding.
+//!
+//! # States of a byte range `[lsn, end)`
+//! | state | how it is known | who may touch the bytes |
+//! |---|---|---|
+//! | free | `lsn >= tail` | nobody |
+//! | reserved, no room | `end > written + ring` | nobody: the last lap may be unread |
+//! | reserved, with room | `end <= written + ring`, slot older | its owner alone: writes |
+//! | published | slot of `lsn` holds `end` | the holder of the write lock: reads |
+//! | written | `end <= written` | as free, one lap later |
+//!
+//! # Protocol
+//! Appender:
+//! 1. Wait for room.
+//! 2. `fetch_add` on the tail: the atomic addition makes the range the appender's own.
+//! 3. If a flag comes back, nothing is reserved.
+//! 4. A crosser fills its whole range with padding and begins again.
+//! 5. Wait until the range has room.
+//! 6. Copy.
+//! 7. Store the absolute end in the slot. A [`Reserved`] that is dropped unpublished becomes
+//!    padding.
+//!
+//! Truncation of the suffix:
+//! 1. Pause: the flag fixes the end, as the first flag of any kind does.
+//! 2. When nothing is reserved and unpublished, resume: store the new epoch's seed, then swap the
+//!    tail for the new base, without the flag. Additions that came between reserved nothing, and
+//!    the swap removes what they added to the low bits. Flags are set and cleared only under the
+//!    lock of `fixed_end`, so that no other flag is lost.
+//!
+//! Holder of the write lock: from the last end on, follow the slots while each holds an end above
+//! its start; hand the bytes to the store; publish *written*.
+//!
+//! An end in a slot is absolute, so an older lap's end never looks filled: a reservation is at most
+//! half a ring, so an end from a lap before lies below every start that maps to the slot in this
+//! lap. Reservations begin at least 24 bytes apart, so no two of one lap share a slot. A rest may
+//! be shorter, but the next reservation begins with a block. Stale bytes of the ring cannot imitate
+//! a slot, because slots are not in the ring.
+//!
+//! # Ordering pairs
+//! - P1: slot store in `publish` (Release) with slot load in `published_end` (Acquire): the
+//!   copied bytes are visible to the holder of the write lock.
+//! - P2: *written* (see `watermark`): the reads of the lap before are complete before the limit
+//!   lets its bytes be overwritten.
+//! - P9: the tail's swap in `resume` (Release) with the addition in `reserve` (Acquire), through
+//!   the additions between, which are read-modify-writes: a thread that reserves in an epoch knows
+//!   its seed.
+//!
+//! # Progress
+//! `reserve`, `publish` and every other call of this module is wait-free. The caller waits for
+//! room: it writes itself, so it waits only for owners of lower reservations.
+//!
+//! # Why not
+//! A fence or a read-modify-write in `publish` would let it wake a waiter for a filled hole. It
+//! would cost every append 5 or 20 ns. The waiting side polls instead (`docs/concurrency.md`).
+//!
+//! # Checked by
+//! `reservations_never_overlap`, `bytes_below_filled_are_readable`,
+//! `ring_wrap_never_overwrites_unwritten_bytes`, `exactly_one_crosser_pads`,
+//! `a_flag_fixes_the_end`, `a_dropped_reservation_leaves_no_hole`,
+//! `a_pause_loses_no_append_and_places_none_twice`.
+
+mod reservation;
+
+use std::fmt;
+use std::io::IoSlice;
+
+pub(crate) use self::reservation::{Claim, Granted, Reserved, Rest};
+use crate::frame::{self, EpochSeed};
+use crate::memory::Memory;
+use crate::prefetch;
+use crate::sync::{AtomicU32, AtomicU64, CachePadded, Mutex, Ordering, ProcessMark, ZeroedWords};
+use crate::watermark::Watermark;
+use crate::{Error, Lsn, MemoryKind};
+
+const SLOT_BYTES: u64 = 16;
+/// The unit that a medium may damage as a whole if power is lost during a write to a part of it.
+/// (Models have small rings.)
+pub(crate) const BLOCK_BYTES: u64 = if cfg!(loom) { 64 } else { 4096 };
+/// How many reservations ahead the walk over the slots prefetches.
+const WALK_AHEAD: u64 = 8;
+/// How many reservations ahead an appender prefetches.
+const APPEND_AHEAD: u64 = 2;
+/// The processor itself fetches what is longer while it is copied.
+const FETCH_AHEAD_BYTES: u64 = 512;
+
+const FLAG_CLOSED: u64 = 1 << 63;
+const FLAG_POISONED: u64 = 1 << 62;
+const FLAG_PAUSED: u64 = 1 << 61;
+const FLAGS: u64 = FLAG_CLOSED | FLAG_POISONED | FLAG_PAUSED;
+
+/// Why a buffer takes no more reservations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Closed,
+    Poisoned,
+    /// The suffix is being truncated; reservations continue in a moment.
+    Paused,
+    /// This process is a child of the one that opened the log. Not a flag of the tail.
+    Forked,
+}
+
+impl Stop {
+    const fn flag(self) -> u64 {
+        match self {
+            Stop::Closed => FLAG_CLOSED,
+            Stop::Poisoned => FLAG_POISONED,
+            Stop::Paused => FLAG_PAUSED,
+            Stop::Forked => 0,
+        }
+    }
+}
+
+/// Why a flag was not set at the end of a block. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotFixed {
+    /// A flag is set already.
+    Stopped(Stop),
+    /// The buffer has no room for the rest of the block, which has so many bytes.
+    NoRoom(u64),
+}
+
+/// The ring, its slots, its tail and the *written* watermark.
+pub(crate) struct Buffer {
+    tail: CachePadded<AtomicU64>,
+    /// End of the bytes that were handed to the operating system; published by the write lock's
+    /// holder.
+    pub(crate) written: Watermark,
+    process: ProcessMark,
+    slots: ZeroedWords,
+    slot_mask: u64,
+    memory: Memory,
+    ring_bytes: u64,
+    segment_bytes: u64,
+    segment_shift: Option<u32>,
+    // A sync has to end at a multiple of this; 1 if it may end anywhere.
+    block_bytes: u64,
+    // The running epoch's `EpochSeed`. It changes while the tail is paused.
+    seed: AtomicU32,
+    // The end that the first flag fixed. Not on the append path: locked only once a flag is seen.
+    fixed_end: Mutex<Option<Lsn>>,
+}
+
+impl Buffer {
+    /// Creates an empty buffer over `memory`, whose length is a power of two, that begins at
+    /// `base`.
+    pub(crate) fn new(
+        memory: Memory,
+        base: Lsn,
+        segment_bytes: u64,
+        seed: EpochSeed,
+    ) -> crate::Result<Buffer> {
+        let ring_bytes = memory.len() as u64;
+        assert!(ring_bytes.is_power_of_two() && ring_bytes >= SLOT_BYTES);
+        let slots = ZeroedWords::new((ring_bytes / SLOT_BYTES) as usize)
+            .map_err(|source| Error::io("get memory for the slots of the log buffer", source))?;
+        let process = ProcessMark::new()
+            .map_err(|source| Error::io("get memory for the log's process mark", source))?;
+        Ok(Buffer {
+            process,
+            tail: CachePadded::new(AtomicU64::new(base.as_u64())),
+            written: Watermark::new(base),
+            slot_mask: slots.len() as u64 - 1,
+            slots,
+            memory,
+            ring_bytes,
+            segment_bytes,
+            segment_shift: segment_bytes.is_power_of_two().then(|| segment_bytes.trailing_zeros()),
+            block_bytes: 1,
+            seed: AtomicU32::new(seed.bits()),
+            fixed_end: Mutex::new(None),
+        })
+    }
+
+    /// Returns the same buffer, whose ends are padded to multiples of [`BLOCK_BYTES`].
+    pub(crate) fn padded(self, pads: bool) -> Buffer {
+        Buffer { block_bytes: if pads { BLOCK_BYTES } else { 1 }, ..self }
+    }
+
+    /// Returns whether each sync has to end with a block.
+    pub(crate) fn pads(&self) -> bool {
+        self.block_bytes > 1
+    }
+
+    /// Returns whether this process opened the log; false in a forked child.
+    #[inline]
+    pub(crate) fn is_own(&self) -> bool {
+        self.process.is_own()
+    }
+
+    /// Returns the size of the largest reservation: half the ring or half a segment, whichever is
+    /// less.
+    pub(crate) fn max_reservation_bytes(&self) -> u64 {
+        let half = (self.ring_bytes / 2).min(self.segment_bytes / 2);
+        half - half % frame::ALIGN_BYTES
+    }
+
+    /// Returns the seed of the epoch that the caller's reservation lies in.
+    #[inline]
+    pub(crate) fn seed(&self) -> EpochSeed {
+        // Relaxed: the addition that made the reservation has acquired it [P9], and it changes only
+        // when nothing is reserved and unpublished.
+        EpochSeed::from_bits(self.seed.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn memory_kind(&self) -> MemoryKind {
+        self.memory.kind()
+    }
+
+    /// Returns the bytes of memory that the ring and the slots take.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.ring_bytes + self.slots.len() as u64 * size_of::<AtomicU64>() as u64
+    }
+
+    /// Returns the end of the last reservation, or why there are no more.
+    #[inline]
+    pub(crate) fn tail(&self) -> Result<Lsn, Stop> {
+        // Relaxed: a hint; the value that the `fetch_add` returns decides.
+        let raw = self.tail.load(Ordering::Relaxed);
+        if raw & FLAGS == 0 { Ok(Lsn::new(raw)) } else { Err(stop_of(raw)) }
+    }
+
+    /// Returns the end of the last valid reservation: the fixed end once a flag is set.
+    pub(crate) fn reserved(&self) -> Lsn {
+        loop {
+            if let Ok(tail) = self.tail() {
+                return tail;
+            }
+            if !self.is_own() {
+                return self.reserved_at_fork();
+            }
+            // `stop` holds the lock from before the flag until the end is stored. If there is no
+            // end, a pause has ended between the two reads, and the tail has no flag any more.
+            if let Some(end) = *self.fixed_end.lock() {
+                return end;
+            }
+        }
+    }
+
+    /// Returns the fixed end of a tail with a flag in a forked child, where the lock may be held
+    /// for ever.
+    #[cold]
+    fn reserved_at_fork(&self) -> Lsn {
+        let fixed_end = self.fixed_end.try_lock().and_then(|end| *end);
+        // Relaxed: no thread of this process changes it.
+        fixed_end.unwrap_or_else(|| Lsn::new(self.tail.load(Ordering::Relaxed) & !FLAGS))
+    }
+
+    /// Returns the limit, above which the ring's bytes still belong to the lap before.
+    #[inline]
+    pub(crate) fn limit(&self) -> Lsn {
+        self.written.read().plus(self.ring_bytes).min(Lsn::LIMIT)
+    }
+
+    /// Reserves `bytes`, a multiple of 8 from 24 to `max_reservation_bytes`.
+    #[inline]
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<Claim, Stop> {
+        debug_assert!(bytes.is_multiple_of(frame::ALIGN_BYTES) && bytes >= 24);
+        if !self.is_own() {
+            return Err(Stop::Forked);
+        }
+        // Acquire: shows the seed of the epoch that the range lies in; pairs with the Release in
+        // `resume` [P9]. The addition alone makes the range this thread's own. Its bytes reach
+        // other threads through the slot [P1], and the lap before left them through `written` [P2].
+        let raw = self.tail.fetch_add(bytes, Ordering::Acquire);
+        if raw & FLAGS != 0 {
+            return Err(stop_of(raw));
+        }
+        Ok(Claim { at: raw })
+    }
+
+    /// Sets a flag. The first flag fixes the end of the log, which every call returns.
+    pub(crate) fn stop(&self, stop: Stop) -> Lsn {
+        let mut fixed_end = self.fixed_end.lock();
+        // Relaxed: the tail's own modification order orders reservations with the flag; the lock
+        // hands the end over.
+        let raw = self.tail.fetch_or(stop.flag(), Ordering::Relaxed);
+        *fixed_end.get_or_insert(Lsn::new(raw & !FLAGS))
+    }
+
+    /// Sets a flag as `stop` does, but fixes the end of a block, and reserves the rest of the block
+    /// for the caller. There is room for it: behind the flag no thread may wait for a full disk,
+    /// because a truncation that waits would keep all appends waiting.
+    pub(crate) fn stop_at_block(&self, stop: Stop) -> Result<(Lsn, Option<Rest>), NotFixed> {
+        let mut fixed_end = self.fixed_end.lock();
+        let mut tail = self.tail().map_err(NotFixed::Stopped)?;
+        if !self.pads() {
+            // Relaxed: as in `stop`. No other flag can come between the check and here.
+            let raw = self.tail.fetch_or(stop.flag(), Ordering::Relaxed);
+            return Ok((*fixed_end.insert(Lsn::new(raw & !FLAGS)), None));
+        }
+        loop {
+            let bytes = self.rest_bytes(tail);
+            let end = tail.plus(bytes);
+            if bytes > 0 && end > self.limit() {
+                return Err(NotFixed::NoRoom(bytes));
+            }
+            match self.move_tail(tail, end.as_u64() | stop.flag()) {
+                Ok(()) => {
+                    let claim = Claim { at: tail.as_u64() };
+                    let rest = (bytes > 0).then_some(Rest { claim, bytes });
+                    return Ok((*fixed_end.insert(end), rest));
+                }
+                // A reservation came between; no flag can.
+                Err(raw) => tail = Lsn::new(raw),
+            }
+        }
+    }
+
+    /// Reserves the rest of the tail's block. Returns `None` if the rest is empty, if it has no
+    /// room, or if there are no more reservations.
+    pub(crate) fn reserve_rest(&self) -> Option<Rest> {
+        loop {
+            let tail = self.tail().ok()?;
+            let bytes = self.rest_bytes(tail);
+            if bytes == 0 || tail.plus(bytes) > self.limit() {
+                return None;
+            }
+            if self.move_tail(tail, tail.as_u64() + bytes).is_ok() {
+                return Some(Rest { claim: Claim { at: tail.as_u64() }, bytes });
+            }
+        }
+    }
+
+    /// Returns whether a sync may end at `lsn`.
+    pub(crate) fn is_block_end(&self, lsn: Lsn) -> bool {
+        self.rest_bytes(lsn) == 0
+    }
+
+    fn rest_bytes(&self, tail: Lsn) -> u64 {
+        tail.as_u64().next_multiple_of(self.block_bytes) - tail.as_u64()
+    }
+
+    fn move_tail(&self, from: Lsn, to: u64) -> Result<(), u64> {
+        // Acquire: as in `reserve` [P9]. Relaxed: a failed exchange guards nothing.
+        self.tail
+            .compare_exchange(from.as_u64(), to, Ordering::Acquire, Ordering::Relaxed)
+            .map(drop)
+    }
+
+    /// Ends the pause: the next reservation begins at `at`, in the epoch that `seed` belongs to. A
+    /// log that was closed or poisoned meanwhile stays so, and ends at `at`.
+    ///
+    /// The caller knows that everything below the fixed end has been published.
+    pub(crate) fn resume(&self, at: Lsn, seed: EpochSeed) {
+        let mut fixed_end = self.fixed_end.lock();
+        // Relaxed: published by the tail below [P9].
+        self.seed.store(seed.bits(), Ordering::Relaxed);
+        // Relaxed: flags change only under the lock.
+        let others = self.tail.load(Ordering::Relaxed) & (FLAG_CLOSED | FLAG_POISONED);
+        *fixed_end = (others != 0).then_some(at);
+        // Release: publishes the seed; pairs with the Acquire in `reserve` [P9]. The swap removes
+        // what additions have left in the low bits.
+        self.tail.swap(at.as_u64() | others, Ordering::Release);
+    }
+
+    /// Returns whether the range of `claim`, which is `bytes` long, crosses a segment end.
+    #[inline]
+    pub(crate) fn crosses(&self, claim: &Claim, bytes: u64) -> bool {
+        let last = claim.at + bytes - 1;
+        match self.segment_shift {
+            Some(shift) => (claim.at ^ last) >> shift != 0,
+            None => claim.at / self.segment_bytes != last / self.segment_bytes,
+        }
+    }
+
+    /// Returns where the reservation that begins at `at` ends, once it is published.
+    #[inline]
+    pub(crate) fn published_end(&self, at: Lsn) -> Option<Lsn> {
+        // Acquire: the bytes copied before the publish are visible; pairs with the Release in
+        // `Reserved::publish` [P1].
+        let end = self.slot(at.as_u64()).load(Ordering::Acquire);
+        (end > at.as_u64()).then_some(Lsn::new(end))
+    }
+
+    /// Returns what `published_end` returns, and prefetches the slots that a walk will reach if the
+    /// following reservations are as long as this one.
+    #[inline]
+    pub(crate) fn walk_from(&self, at: Lsn) -> Option<Lsn> {
+        let end = self.published_end(at)?;
+        let ahead = end.as_u64() + WALK_AHEAD * end.bytes_since(at);
+        prefetch::will_touch(std::ptr::from_ref(self.slot(ahead)).cast());
+        Some(end)
+    }
+
+    /// Prefetches the ring's cache lines and the slot that a reservation of `bytes` a little later
+    /// will write, so that they arrive while this one's checksum is computed.
+    #[inline]
+    pub(crate) fn fetch_ahead(&self, bytes: u64) {
+        if cfg!(loom) {
+            // The load of the tail would multiply the schedules and find nothing.
+            return;
+        }
+        // Relaxed: a guess. A flag in it, or a faster thread, makes it a bad one.
+        let at = self.tail.load(Ordering::Relaxed).wrapping_add(APPEND_AHEAD * bytes);
+        prefetch::will_touch(std::ptr::from_ref(self.slot(at)).cast());
+        self.memory.fetch_ahead(at, bytes.min(FETCH_AHEAD_BYTES) as usize);
+    }
+
+    /// Calls `read` with the bytes of `[from, to)`.
+    ///
+    /// # Safety
+    /// - The caller holds the write lock, and `from` is *written*.
+    /// - `[from, to)` is a run of reservations for which `published_end` gave an end.
+    #[expect(unsafe_code, reason = "only the walk over the slots knows that the bytes rest")]
+    pub(crate) unsafe fn read<R>(
+        &self,
+        from: Lsn,
+        to: Lsn,
+        read: impl FnOnce(&[IoSlice<'_>; 2]) -> R,
+    ) -> R {
+        let len = to.bytes_since(from) as usize;
+        // SAFETY:
+        // - length: published ranges lie below `written + ring`, and `from` is not below `written`.
+        // - no writer: an owner stops writing when it publishes; the next lap's owner needs
+        //   `written` to pass `from`, and only the write lock's holder moves it.
+        // - earlier writes happened before: P1.
+        unsafe { self.memory.read(from.as_u64(), len, read) }
+    }
+
+    fn slot(&self, at: u64) -> &AtomicU64 {
+        &self.slots[((at / SLOT_BYTES) & self.slot_mask) as usize]
+    }
+}
+
+// By hand: a list of all slots helps no reader.
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("written", &self.written)
+            .field("ring_bytes", &self.ring_bytes)
+            .field("segment_bytes", &self.segment_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+fn stop_of(raw: u64) -> Stop {
+    match raw {
+        _ if raw & FLAG_POISONED != 0 => Stop::Poisoned,
+        _ if raw & FLAG_CLOSED != 0 => Stop::Closed,
+        _ => Stop::Paused,
+    }
+}

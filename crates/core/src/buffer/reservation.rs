@@ -1,0 +1,174 @@
+//! The stages of a reservation: claim, grant, reserved range, published range.
+//!
+//! A [`Claim`] becomes [`Granted`] when its bytes are free. A grant becomes a [`Reserved`] range,
+//! which its owner fills and publishes. The head of the module `buffer` has the protocol.
+
+use super::Buffer;
+use crate::Lsn;
+use crate::frame;
+use crate::sync::Ordering;
+
+/// A range of the log that belongs to this thread, whose ring bytes may not be free yet.
+///
+/// It has to become a [`Reserved`], or the log has a hole; it is dropped only on a poisoned log.
+/// Stores only the start; the caller knows the length, so a `Result` of it fits in two registers,
+/// which the append path notices.
+#[derive(Debug)]
+#[must_use = "a claim that is let go of leaves a hole"]
+pub(crate) struct Claim {
+    pub(super) at: u64,
+}
+
+impl Claim {
+    /// Returns the exclusive end of the range, which is `bytes` long.
+    #[inline]
+    pub(crate) fn end(&self, bytes: u64) -> Lsn {
+        Lsn::new(self.at + bytes)
+    }
+
+    /// Returns the same range with the right to write its `bytes`, if its end is within the
+    /// buffer's `limit`.
+    #[inline]
+    pub(crate) fn granted(&self, bytes: u64, limit: Lsn) -> Option<Granted> {
+        (self.end(bytes) <= limit).then_some(Granted { at: self.at, bytes: bytes as u32 })
+    }
+}
+
+/// A claim to the rest of a block, which becomes padding.
+#[derive(Debug)]
+#[must_use = "a rest that is let go of leaves a hole"]
+pub(crate) struct Rest {
+    pub(crate) claim: Claim,
+    pub(crate) bytes: u64,
+}
+
+/// A claim whose bytes are free. It becomes a [`Reserved`] at once.
+#[derive(Debug)]
+#[must_use = "a grant that is let go of leaves a hole"]
+pub(crate) struct Granted {
+    at: u64,
+    // A reservation is at most half a ring, and a ring at most 1 GiB.
+    bytes: u32,
+}
+
+impl Granted {
+    #[inline]
+    pub(crate) fn occupy(self, buffer: &Buffer, durable: Lsn) -> Reserved<'_> {
+        let (at, bytes) = (self.at, u64::from(self.bytes));
+        let durable_lag = at.saturating_sub(durable.as_u64());
+        Reserved { buffer, at, end: at + bytes, durable_lag }
+    }
+}
+
+/// A range of the log whose bytes this thread may write, until it publishes it.
+///
+/// If it is dropped unpublished, by a panic or an early return, it becomes padding.
+#[derive(Debug)]
+pub(crate) struct Reserved<'a> {
+    buffer: &'a Buffer,
+    at: u64,
+    end: u64,
+    /// The distance of the durable watermark from the range's start when it was reserved.
+    pub(crate) durable_lag: u64,
+}
+
+impl Reserved<'_> {
+    pub(crate) fn lsn(&self) -> Lsn {
+        Lsn::new(self.at)
+    }
+
+    pub(crate) fn end(&self) -> Lsn {
+        Lsn::new(self.end)
+    }
+
+    /// Copies `bytes` to `offset` bytes behind the range's start.
+    #[inline]
+    #[expect(unsafe_code, reason = "the reservation is what makes the range exclusive")]
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        assert!(offset + bytes.len() as u64 <= self.end - self.at);
+        // SAFETY:
+        // - length: a reservation is at most half the ring.
+        // - exclusive: the range lies in `[at, end)`, which one `fetch_add` gave to this claim
+        //   alone; it is below `limit`, so the lap before has been read (P2); it is not
+        //   published, so the holder of the write lock does not read it.
+        unsafe { self.buffer.memory.write(self.at + offset, bytes) };
+    }
+
+    /// Copies a frame of `head` and `body`, padded with zeros to `len`, to `offset`.
+    #[inline]
+    #[expect(unsafe_code, reason = "the reservation is what makes the range exclusive")]
+    pub(crate) fn place(
+        &mut self,
+        offset: u64,
+        head: [u64; frame::HEADER_BYTES / 8],
+        body: &[u8],
+        len: u64,
+    ) {
+        let is_inside = offset + len <= self.end - self.at;
+        assert!(is_inside && frame::framed_bytes(body.len()) == len);
+        // SAFETY:
+        // - length: asserted; a reservation is at most half the ring; a frame is padded to the
+        //   next multiple of 8.
+        // - exclusive: as in `write`.
+        unsafe { self.buffer.memory.place(self.at + offset, head, body, len as usize) };
+    }
+
+    /// Calls `fill` with `len` zeroed bytes at `offset`. Returns `None` if they wrap around the
+    /// ring.
+    #[expect(unsafe_code, reason = "the reservation is what makes the range exclusive")]
+    pub(crate) fn fill<R>(
+        &mut self,
+        offset: u64,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> Option<R> {
+        assert!(offset + len as u64 <= self.end - self.at);
+        // SAFETY: as in `write`; `&mut self` keeps this thread from a second access.
+        unsafe { self.buffer.memory.fill(self.at + offset, len, fill) }
+    }
+
+    /// Makes the range readable for the holder of the write lock.
+    #[inline]
+    pub(crate) fn publish(self) {
+        self.set_slot();
+        std::mem::forget(self);
+    }
+
+    /// Fills the whole range with padding, one frame per segment that it touches, and publishes it.
+    pub(crate) fn pad(mut self) {
+        self.write_padding();
+        self.publish();
+    }
+
+    fn set_slot(&self) {
+        // Release: publishes the bytes copied above; pairs with the Acquire in
+        // `Buffer::published_end` [P1].
+        self.buffer.slot(self.at).store(self.end, Ordering::Release);
+    }
+
+    fn write_padding(&mut self) {
+        let segment_bytes = self.buffer.segment_bytes;
+        let mut from = self.at;
+        while from < self.end {
+            let to = self.end.min((from / segment_bytes + 1) * segment_bytes);
+            // The lag of each piece counts from its own start: the same lag further on would claim
+            // more.
+            let offset = from - self.at;
+            let lag = self.durable_lag + offset;
+            let (head, used) = frame::padding(self.buffer.seed(), Lsn::new(from), to - from, lag);
+            self.write(offset, &head[..used]);
+            from = to;
+        }
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if !self.buffer.is_own() {
+            // The range belongs to the parent: its owner publishes it there.
+            return;
+        }
+        self.write_padding();
+        self.set_slot();
+    }
+}

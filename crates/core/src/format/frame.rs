@@ -1,0 +1,314 @@
+//! Frames: the layout of a record in the log.
+//!
+//! ```text
+//! offset  bytes  field
+//!      0      4  header checksum: CRC-32C of (epoch seed, LSN, bytes 8..24, 4..8, 4 zeros)
+//!      4      1  kind: 1 data, 2 batch, 3 padding, 4 mark, 5 short padding
+//!      5      1  flags: bit 0 member of a batch, bit 7 readers may ignore an unknown kind
+//!      6      2  user tag; in a short padding: its bytes, 8 or 16
+//!      8      4  length of the payload in bytes
+//!     12      4  payload checksum: CRC-32C of the payload; 0 in a padding
+//!     16      8  durable_lag: LSN minus the durable watermark at reservation; all ones: unknown
+//!     24      n  payload, then zeros up to the next multiple of 8
+//! ```
+//!
+//! All numbers are little-endian. A frame starts at a multiple of 8 and lies in one segment. The
+//! epoch seed is the CRC-32C of (UUID, epoch, salt), so bytes of another log, place or epoch never
+//! validate. Eight zero bytes are never a valid header. A *short padding* is the first 8 bytes of a
+//! header and nothing else, for gaps in which a header has no room: its checksum covers bytes 4..8.
+//! A batch is one frame whose payload is a run of whole frames with the member flag. Its payload
+//! checksum makes it atomic.
+
+use crate::format::checksum::{crc32c_append, crc32c_append_words};
+use crate::{Lsn, Uuid};
+
+/// Bytes of a frame's header.
+pub const HEADER_BYTES: usize = 24;
+/// Frames start at multiples of this.
+pub const ALIGN_BYTES: u64 = 8;
+/// The `durable_lag` of a frame that carries no durable watermark.
+pub const LAG_UNKNOWN: u64 = u64::MAX;
+
+/// The longest record or batch, with its header: half of the largest buffer, 512 MiB. A longer
+/// length is not trusted, whatever its checksum is.
+pub const MAX_FRAME_BYTES: u64 = (crate::MAX_BUFFER_BYTES / 2) as u64;
+
+const SHORT_PADDING_BYTES: usize = 8;
+const FLAG_MEMBER: u8 = 1;
+const FLAG_MAY_IGNORE: u8 = 0x80;
+
+/// Returns the bytes that a record of `payload_bytes` takes in the log: header, payload, alignment.
+///
+/// In a batch, the record behind one at `lsn` has the LSN `lsn.plus(framed_bytes(payload_bytes))`.
+///
+/// ```
+/// assert_eq!(palisade_core::framed_bytes(0), 24);
+/// assert_eq!(palisade_core::framed_bytes(256), 280);
+/// ```
+#[must_use]
+pub const fn framed_bytes(payload_bytes: usize) -> u64 {
+    (HEADER_BYTES as u64 + payload_bytes as u64).next_multiple_of(ALIGN_BYTES)
+}
+
+/// The kind of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A record of the user.
+    Data,
+    /// A run of records that are recovered together or not at all.
+    Batch,
+    /// Padding: fills a range that was reserved and not used.
+    Padding,
+    /// Evidence of durability, written by `checkpoint` and `close`.
+    Mark,
+    /// A kind that this version does not know. Readers may skip it if the flag allows.
+    Unknown {
+        /// The kind's number.
+        number: u8,
+        /// Whether a reader that does not know the kind may skip it.
+        may_ignore: bool,
+    },
+}
+
+impl Kind {
+    const fn number(self) -> u8 {
+        match self {
+            Kind::Data => 1,
+            Kind::Batch => 2,
+            Kind::Padding => 3,
+            Kind::Mark => 4,
+            Kind::Unknown { number, .. } => number,
+        }
+    }
+
+    const fn from_number(number: u8, flags: u8) -> Kind {
+        match number {
+            1 => Kind::Data,
+            2 => Kind::Batch,
+            3 | KIND_SHORT_PADDING => Kind::Padding,
+            4 => Kind::Mark,
+            _ => Kind::Unknown { number, may_ignore: flags & FLAG_MAY_IGNORE != 0 },
+        }
+    }
+}
+
+const KIND_SHORT_PADDING: u8 = 5;
+
+/// The start value of the header checksums of one epoch, so that headers of other epochs never
+/// validate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochSeed(u32);
+
+impl EpochSeed {
+    /// Returns the seed of `epoch` with `salt` in the log `uuid`.
+    #[must_use]
+    pub fn new(uuid: Uuid, epoch: u64, salt: u64) -> EpochSeed {
+        let crc = crc32c_append(0, &uuid.0);
+        let crc = crc32c_append(crc, &epoch.to_le_bytes());
+        EpochSeed(crc32c_append(crc, &salt.to_le_bytes()))
+    }
+
+    pub(crate) const fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) const fn from_bits(bits: u32) -> EpochSeed {
+        EpochSeed(bits)
+    }
+
+    /// Returns the checksum of a header at `at` with bytes 4..8 in `first`, 8..16 in `middle` and
+    /// 16..24 in `last`.
+    ///
+    /// Uses whole words, so no byte is processed on its own.
+    #[inline]
+    fn checksum(self, at: Lsn, first: u32, middle: u64, last: u64) -> u32 {
+        crc32c_append_words(self.0, [at.as_u64(), middle, last, u64::from(first)])
+    }
+}
+
+/// A frame's header, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The kind of the frame.
+    pub kind: Kind,
+    /// Whether the frame lies in a batch.
+    pub is_member: bool,
+    /// The user's tag.
+    pub tag: u16,
+    /// Bytes of the payload. In a padding, the bytes that it skips behind the header.
+    pub payload_bytes: u32,
+    /// CRC-32C of the payload.
+    pub payload_checksum: u32,
+    /// The distance of the durable watermark from this frame's LSN when the frame was reserved.
+    pub durable_lag: u64,
+    /// Bytes of the whole frame, including alignment.
+    pub frame_bytes: u64,
+}
+
+impl Header {
+    /// Creates the header of a frame of `kind` with this payload.
+    #[must_use]
+    pub fn new(kind: Kind, tag: u16, payload_bytes: u32, payload_checksum: u32) -> Header {
+        Header {
+            kind,
+            is_member: false,
+            tag,
+            payload_bytes,
+            payload_checksum,
+            durable_lag: LAG_UNKNOWN,
+            frame_bytes: framed_bytes(payload_bytes as usize),
+        }
+    }
+
+    /// Encodes this header at `at`. A short padding has its own form: [`padding`].
+    #[must_use]
+    pub fn encode(&self, seed: EpochSeed, at: Lsn) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(self.encode_words(seed, at)) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Encodes this header in little-endian words, which stay in registers up to the log buffer.
+    #[inline]
+    pub(crate) fn encode_words(&self, seed: EpochSeed, at: Lsn) -> [u64; HEADER_BYTES / 8] {
+        let may_ignore = matches!(self.kind, Kind::Unknown { may_ignore: true, .. });
+        let flags = if self.is_member { FLAG_MEMBER } else { 0 }
+            | if may_ignore { FLAG_MAY_IGNORE } else { 0 };
+        let first = first_word(self.kind.number(), flags, self.tag);
+        let middle = u64::from(self.payload_bytes) | (u64::from(self.payload_checksum) << 32);
+        let checksum = seed.checksum(at, first, middle, self.durable_lag);
+        [u64::from(checksum) | (u64::from(first) << 32), middle, self.durable_lag]
+    }
+
+    /// Decodes the header at the start of `bytes`, which lie at `at`. Returns `None` if it does not
+    /// validate, if there are fewer bytes than a header, or if the frame is longer than `room`, the
+    /// bytes from `at` to the end of its segment.
+    #[inline]
+    #[must_use]
+    pub fn decode(bytes: &[u8], seed: EpochSeed, at: Lsn, room: u64) -> Option<Header> {
+        let ([head, rest @ ..], _) = bytes.as_chunks() else { return None };
+        let first = (u64::from_le_bytes(*head) >> 32) as u32;
+        match (first.to_le_bytes()[0], rest) {
+            (0, _) => None,
+            (KIND_SHORT_PADDING, _) => Header::decode_short(*head, seed, at, room),
+            (_, [middle, last, ..]) => Header::decode_words(
+                [head, middle, last].map(|word| u64::from_le_bytes(*word)),
+                seed,
+                at,
+                room,
+            ),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a header that fits into `room` bytes can begin with these two words. False
+    /// for most other bytes: a search asks this before it computes a checksum.
+    #[inline]
+    pub(crate) fn can_begin_with(head: u64, middle: u64, room: u64) -> bool {
+        let [.., number, _, _, _] = head.to_le_bytes();
+        let is_short = number == KIND_SHORT_PADDING;
+        number != 0 && (is_short || framed_bytes(middle as u32 as usize) <= room)
+    }
+
+    #[inline]
+    fn decode_words(
+        [head, middle, durable_lag]: [u64; 3],
+        seed: EpochSeed,
+        at: Lsn,
+        room: u64,
+    ) -> Option<Header> {
+        let (stored, first) = (head as u32, (head >> 32) as u32);
+        let [number, flags, ..] = first.to_le_bytes();
+        let payload_bytes = middle as u32;
+        let frame_bytes = framed_bytes(payload_bytes as usize);
+        // Not trusted yet. An impossible length spares a search through old bytes the checksum.
+        if frame_bytes > room || stored != seed.checksum(at, first, middle, durable_lag) {
+            return None;
+        }
+        Some(Header {
+            kind: Kind::from_number(number, flags),
+            is_member: flags & FLAG_MEMBER != 0,
+            tag: (first >> 16) as u16,
+            payload_bytes,
+            payload_checksum: (middle >> 32) as u32,
+            durable_lag,
+            frame_bytes,
+        })
+    }
+
+    #[cold]
+    fn decode_short(head: [u8; 8], seed: EpochSeed, at: Lsn, room: u64) -> Option<Header> {
+        let head = u64::from_le_bytes(head);
+        let (stored, first) = (head as u32, (head >> 32) as u32);
+        Header::short((first >> 16) as u16)
+            .filter(|short| short.frame_bytes <= room && stored == seed.checksum(at, first, 0, 0))
+    }
+
+    /// Returns the header of a short padding of `frame_bytes`.
+    fn short(frame_bytes: u16) -> Option<Header> {
+        let fits = frame_bytes == 8 || frame_bytes == 16;
+        // Lazily: with other lengths, which any payload may have, the difference underflows.
+        fits.then(|| Header {
+            kind: Kind::Padding,
+            is_member: false,
+            tag: 0,
+            payload_bytes: u32::from(frame_bytes) - SHORT_PADDING_BYTES as u32,
+            payload_checksum: 0,
+            durable_lag: LAG_UNKNOWN,
+            frame_bytes: u64::from(frame_bytes),
+        })
+    }
+
+    /// Returns whether `payload` is this frame's. A padding has none to check.
+    #[inline]
+    #[must_use]
+    pub fn matches(&self, payload: &[u8]) -> bool {
+        self.kind == Kind::Padding || crc32c_append(0, payload) == self.payload_checksum
+    }
+
+    /// Returns whether the log can have written this header at `at`: no watermark lies below 0.
+    /// Almost no bytes that pass for a header by chance meet this.
+    #[must_use]
+    pub fn fits_at(&self, at: Lsn) -> bool {
+        self.durable_lag == LAG_UNKNOWN || self.durable_lag <= at.as_u64()
+    }
+
+    /// Returns the durable watermark that this frame at `at` is evidence of, if it has one.
+    #[must_use]
+    pub fn durable(&self, at: Lsn) -> Option<Lsn> {
+        at.as_u64().checked_sub(self.durable_lag).map(Lsn::new)
+    }
+}
+
+/// Returns the head of a padding that fills `[at, at + bytes)`, and how many of its bytes count.
+///
+/// `bytes` is a multiple of 8 and at least 8; the range lies in one segment.
+#[must_use]
+pub fn padding(
+    seed: EpochSeed,
+    at: Lsn,
+    bytes: u64,
+    durable_lag: u64,
+) -> ([u8; HEADER_BYTES], usize) {
+    debug_assert!(bytes >= ALIGN_BYTES && bytes.is_multiple_of(ALIGN_BYTES));
+    if bytes >= HEADER_BYTES as u64 {
+        let rest = (bytes - HEADER_BYTES as u64) as u32;
+        let header = Header { durable_lag, ..Header::new(Kind::Padding, 0, rest, 0) };
+        return (header.encode(seed, at), HEADER_BYTES);
+    }
+    let first = first_word(KIND_SHORT_PADDING, 0, bytes as u16);
+    let mut head = [0; HEADER_BYTES];
+    head[..4].copy_from_slice(&seed.checksum(at, first, 0, 0).to_le_bytes());
+    head[4..8].copy_from_slice(&first.to_le_bytes());
+    (head, SHORT_PADDING_BYTES)
+}
+
+/// Bytes 4..8 of a header.
+const fn first_word(kind: u8, flags: u8, tag: u16) -> u32 {
+    kind as u32 | (flags as u32) << 8 | (tag as u32) << 16
+}
+
+#[cfg(test)]
+mod tests;

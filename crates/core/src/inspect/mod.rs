@@ -1,0 +1,374 @@
+//! Reads a log without changing it, also beside a running writer.
+//!
+//! Nothing in this module takes a lock, reads the log buffer, or writes. A writer may recycle a
+//! segment while it is read. So bytes that fail to validate are read again, and bytes that have
+//! come to lie below the head meanwhile are gone, not corrupt.
+
+mod salvage;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub use self::salvage::{Gap, Salvage, Salvaged};
+use crate::reader::{EpochSpan, FrameReader, Records};
+use crate::recovery::layout::Layout;
+use crate::recovery::listing::Listing;
+pub use crate::recovery::verify::BadPlace;
+use crate::recovery::verify::{self, Effort};
+use crate::recovery::{EndCause, Scanner};
+use crate::store::{ReadStore, Segment, State};
+use crate::{Error, ErrorKind, Lsn, RecoveryPolicy, Result};
+
+const READ_AHEAD_BYTES: usize = 1 << 20;
+/// The read size of a salvage. A failed read costs the records that it would have returned.
+pub(crate) const SALVAGE_READ_BYTES: usize = 64 << 10;
+/// How often damage must be found again, in a log that does not change, before it is reported.
+const ATTEMPTS: usize = 5;
+/// How often a verification starts again because the log's state changed.
+const RESTARTS: usize = 1000;
+
+/// A read-only view of a log.
+#[derive(Clone, Debug)]
+pub struct Inspector {
+    store: Arc<dyn ReadStore>,
+}
+
+/// The result of a verification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every record validates up to a clean end.
+    Clean,
+    /// Every record validates and nothing is torn, but the log was not closed. An open recovers it.
+    Unclean,
+    /// Every record validates up to where a crash left the log; what follows is incomplete. Nothing
+    /// that was certainly durable is missing. An open recovers the log.
+    TornTail,
+    /// As `Unclean` or `TornTail`, but a writer is running. Only a store that can see the writer
+    /// sets it.
+    Unfinished,
+    /// Acknowledged data is damaged or missing.
+    Corrupt,
+}
+
+/// What a verification found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verdict {
+    /// The result.
+    pub outcome: Outcome,
+    /// Segments at or above the head.
+    pub segments: u64,
+    /// Records that were read and validate. `verify` reads up to the first bad place, `verify_deep`
+    /// reads each segment up to its own.
+    pub records: u64,
+    /// Bytes that were read and validate, headers and padding included.
+    pub bytes: u64,
+    /// The head, where the log begins.
+    pub head: Lsn,
+    /// Where the valid part ends. In a corrupt log, the bad place.
+    pub end: Lsn,
+    /// Everything below was certainly durable.
+    pub floor: Lsn,
+    /// Bytes of recognisable frames behind the end.
+    pub torn_bytes: u64,
+    /// Why the valid part ends there.
+    pub end_cause: EndCause,
+    /// The first bad place of each damaged segment, ascending: of all of them after
+    /// [`verify_deep`](Inspector::verify_deep), of the first one after `verify`.
+    pub bad_places: Vec<BadPlace>,
+    /// Numbers of stray files: they have a segment's name and no valid header, and lie far above
+    /// all that the log can have made.
+    pub strays: Vec<u64>,
+    /// Why the log ends there, if it is not just that nothing follows.
+    pub why: Option<String>,
+}
+
+impl Inspector {
+    /// Creates a view of the log in `store`.
+    #[must_use]
+    pub fn new(store: impl ReadStore) -> Inspector {
+        Inspector { store: Arc::new(store) }
+    }
+
+    /// Returns the log's state as it was last saved.
+    ///
+    /// # Errors
+    /// As [`ReadStore::state`].
+    pub fn state(&self) -> Result<State> {
+        self.store.state()
+    }
+
+    /// Returns all segments that are present.
+    ///
+    /// # Errors
+    /// As [`ReadStore::segments`].
+    pub fn segments(&self) -> Result<Vec<Segment>> {
+        self.store.segments()
+    }
+
+    /// Returns the records from `from`, or from the head on. The iterator ends without an error
+    /// where nothing valid follows.
+    ///
+    /// # Errors
+    /// `Corrupt`: headers contradict each other. `Io`: the store cannot be read.
+    pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
+        let layout = self.layout()?;
+        let head = layout.state.head;
+        let reader = self.reader(&layout);
+        let from = from.unwrap_or(head).max(head);
+        Ok(Records::new(reader, layout.spans, from).tolerant())
+    }
+
+    /// Returns everything that still validates from `from`, or from the head on. The walk skips
+    /// damage and reports each skipped range. Changes nothing and takes no lock.
+    ///
+    /// A `from` that is no multiple of 8 is rounded up. If `from` lies within a record, the walk
+    /// reports a gap up to the next record.
+    ///
+    /// # Errors
+    /// `Corrupt`: the log's state cannot be read. `Io`: its segments cannot be listed.
+    pub fn salvage(&self, from: Option<Lsn>) -> Result<Salvage> {
+        Salvage::new(&self.store, from, SALVAGE_READ_BYTES)
+    }
+
+    /// Returns the records from `from`, or from the head on, to `end`, where one of them ends.
+    ///
+    /// Segments may be missing. What lies behind them can be read from there.
+    ///
+    /// # Errors
+    /// `Corrupt`: headers contradict each other. `Io`: the store cannot be read. The iterator
+    /// returns `Corrupt` if no valid record follows below `end`, and where an epoch ends and no
+    /// header names the next one.
+    pub fn records_until(&self, from: Option<Lsn>, end: Lsn) -> Result<Records> {
+        let listing = Listing::read(self.store.as_ref())?;
+        let mut spans = listing.epochs(&self.store.place())?;
+        if let Some(newest) = spans.last_mut() {
+            newest.end = end.max(newest.base);
+        }
+        let State { head, segment_bytes, .. } = listing.state;
+        let store = Arc::clone(&self.store);
+        let reader = FrameReader::new(store, segment_bytes, READ_AHEAD_BYTES);
+        Ok(Records::new(reader, spans, from.unwrap_or(head).max(head)))
+    }
+
+    /// Reads and checks every record, then decides the end as recovery would.
+    ///
+    /// Damage is a [`Verdict`], not an error.
+    ///
+    /// # Errors
+    /// `Io`: the store cannot be read. `Foreign`, `Unsupported`: it holds no log of this format.
+    pub fn verify(&self) -> Result<Verdict> {
+        self.verify_with(None)
+    }
+
+    /// Verifies with `threads` threads (0: one for each core), and continues behind damage. The
+    /// verdict names a bad place of each damaged segment. An open with
+    /// [`Verify::Full`](crate::Verify::Full) checks the same.
+    ///
+    /// # Errors
+    /// As `verify`.
+    pub fn verify_deep(&self, threads: usize) -> Result<Verdict> {
+        let threads = threads.min(crate::MAX_VERIFY_THREADS);
+        self.verify_with(Some(Effort { read_ahead_bytes: READ_AHEAD_BYTES, threads }))
+    }
+
+    fn verify_with(&self, deep: Option<Effort>) -> Result<Verdict> {
+        let mut attempts = 0;
+        let mut restarts = 0;
+        loop {
+            let before = self.store.state()?;
+            let verdict = self.verify_once(deep)?;
+            if verdict.outcome != Outcome::Corrupt {
+                return Ok(verdict);
+            }
+            // A writer may have recycled the bytes that were read, or written them a moment later.
+            // While its head or epoch moves, a finding has no meaning.
+            if self.store.state()? != before && restarts < RESTARTS {
+                restarts += 1;
+                continue;
+            }
+            attempts += 1;
+            if attempts == ATTEMPTS {
+                return Ok(verdict);
+            }
+        }
+    }
+
+    fn verify_once(&self, deep: Option<Effort>) -> Result<Verdict> {
+        let layout = match Layout::read(self.store.as_ref()) {
+            Ok(layout) => Arc::new(layout),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                let mut verdict = corrupt(&self.store.state()?, &error);
+                if deep.is_some() {
+                    let behind = self.salvage_behind(verdict.head, &mut verdict.bad_places);
+                    verdict.records = match behind {
+                        // The state itself is damaged: nothing can be found by it.
+                        Err(error) if error.kind() == ErrorKind::Corrupt => 0,
+                        found => found?,
+                    };
+                }
+                return Ok(verdict);
+            }
+            Err(error) => return Err(error),
+        };
+        let mut verdict = self.end_of(&layout)?;
+        match deep {
+            Some(effort) => self.check_all(&layout, effort, &mut verdict)?,
+            None => self.read_all(&layout, &mut verdict)?,
+        }
+        Ok(verdict)
+    }
+
+    /// Checks all segments below the verdict's end, and names the bad places.
+    fn check_all(&self, layout: &Layout, effort: Effort, verdict: &mut Verdict) -> Result<()> {
+        let checked = verify::check(&self.store, layout, verdict.end, effort)?;
+        (verdict.records, verdict.bytes) = (checked.records, checked.bytes);
+        verdict.segments = layout.present();
+        let mut bad = checked.bad;
+        if let Some(tail) = verdict.bad_places.first().copied() {
+            bad.push(tail);
+            self.salvage_behind(tail.lsn, &mut bad)?;
+        }
+        if let Some(first) = bad.first().filter(|_| verdict.outcome != Outcome::Corrupt) {
+            let text = "no valid record here, though one must begin";
+            let error = Error::new(ErrorKind::Corrupt, text).at_path(self.store.place());
+            verdict.why = Some(error.at_segment(first.segment).at_lsn(first.lsn).finding());
+            (verdict.outcome, verdict.end_cause) = (Outcome::Corrupt, EndCause::Damage);
+        }
+        verdict.end = bad.first().map_or(verdict.end, |first| first.lsn.min(verdict.end));
+        verdict.bad_places = bad;
+        Ok(())
+    }
+
+    /// Adds the first bad place of each segment behind `from` that has none yet. Returns the number
+    /// of records that validate there.
+    fn salvage_behind(&self, from: Lsn, bad: &mut Vec<BadPlace>) -> Result<u64> {
+        let segment_bytes = self.store.state()?.segment_bytes;
+        let mut known: BTreeSet<u64> = bad.iter().map(|bad| bad.segment).collect();
+        let (records, _) = self.salvage(Some(from))?.count(|gap| {
+            let segment = gap.from.segment(segment_bytes);
+            if known.insert(segment) {
+                bad.push(BadPlace { lsn: gap.from, segment });
+            }
+        })?;
+        bad.sort_unstable_by_key(|bad| bad.lsn);
+        Ok(records)
+    }
+
+    /// Decides the end of the newest epoch as recovery does, without the log buffer.
+    fn end_of(&self, layout: &Arc<Layout>) -> Result<Verdict> {
+        let state = &layout.state;
+        let mut verdict = Verdict {
+            outcome: if state.clean { Outcome::Clean } else { Outcome::Unclean },
+            segments: layout.present(),
+            records: 0,
+            bytes: 0,
+            head: state.head,
+            end: state.head,
+            floor: layout.floor(),
+            torn_bytes: 0,
+            end_cause: EndCause::NothingFollows,
+            bad_places: Vec::new(),
+            strays: layout.strays.keys().copied().collect(),
+            why: None,
+        };
+        let (store, policy) = (&self.store, RecoveryPolicy::Strict);
+        let Some(mut scanner) = Scanner::new(store, layout, None, policy, READ_AHEAD_BYTES) else {
+            return Ok(verdict);
+        };
+        let scan = match scanner.run() {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                let Verdict { segments, .. } = verdict;
+                let floor = scanner.floor;
+                return Ok(Verdict { segments, floor, ..corrupt(state, &error) });
+            }
+            scan => scan?,
+        };
+        verdict.end = scan.end;
+        verdict.floor = scan.floor;
+        verdict.torn_bytes = scan.torn_bytes;
+        verdict.why = scan.torn_reason;
+        verdict.end_cause = match verdict.outcome {
+            Outcome::Clean => EndCause::CleanClose,
+            _ => scan.cause,
+        };
+        if !state.clean && scan.torn_bytes > 0 {
+            verdict.outcome = Outcome::TornTail;
+        }
+        if let Some((number, text)) = layout.damaged.iter().next() {
+            verdict.outcome = Outcome::TornTail;
+            verdict.why = Some(format!("segment {number}, which holds no record yet: {text}"));
+        }
+        if state.clean && scan.end != state.clean_end {
+            verdict.outcome = Outcome::TornTail;
+            verdict.end_cause = scan.cause;
+            verdict.why = Some(format!("records follow the clean end {}", state.clean_end));
+        }
+        Ok(verdict)
+    }
+
+    /// Reads all records below the verdict's end and counts them.
+    fn read_all(&self, layout: &Layout, verdict: &mut Verdict) -> Result<()> {
+        let mut spans: Vec<EpochSpan> = layout.spans.clone();
+        for span in &mut spans {
+            span.end = span.end.min(verdict.end.max(span.base));
+        }
+        let head = layout.state.head;
+        let bytes_of =
+            |span: &EpochSpan, end: Lsn| span.end.min(end).bytes_since(span.base.max(head));
+        let bytes_to = |end| layout.spans.iter().map(|span| bytes_of(span, end)).sum::<u64>();
+        verdict.bytes = bytes_to(verdict.end);
+        let mut records = Records::new(self.reader(layout), spans, layout.state.head);
+        loop {
+            match records.next() {
+                Ok(Some(_)) => verdict.records += 1,
+                Ok(None) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    let found = corrupt(&layout.state, &error);
+                    let (segments, records) = (verdict.segments, verdict.records);
+                    let (bytes, strays) = (bytes_to(found.end), verdict.strays.split_off(0));
+                    let floor = verdict.floor;
+                    *verdict = Verdict { segments, records, bytes, strays, floor, ..found };
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn layout(&self) -> Result<Layout> {
+        let mut layout = Layout::read(self.store.as_ref());
+        for _ in 1..ATTEMPTS {
+            if layout.is_ok() {
+                break;
+            }
+            layout = Layout::read(self.store.as_ref());
+        }
+        layout
+    }
+
+    fn reader(&self, layout: &Layout) -> FrameReader {
+        let store = Arc::clone(&self.store);
+        FrameReader::new(store, layout.state.segment_bytes, READ_AHEAD_BYTES)
+    }
+}
+
+fn corrupt(state: &State, error: &Error) -> Verdict {
+    let base = error.segment().map(|number| Lsn::new(number.saturating_mul(state.segment_bytes)));
+    let place = error.lsn().or(base).map(|lsn| lsn.max(state.head));
+    let bad = |lsn: Lsn| BadPlace { lsn, segment: lsn.segment(state.segment_bytes) };
+    Verdict {
+        outcome: Outcome::Corrupt,
+        segments: 0,
+        records: 0,
+        bytes: 0,
+        head: state.head,
+        end: place.unwrap_or(state.head),
+        floor: state.head.max(state.checkpoint).max(state.clean_end).max(state.epoch_base),
+        torn_bytes: 0,
+        end_cause: EndCause::Damage,
+        bad_places: place.map(bad).into_iter().collect(),
+        strays: Vec::new(),
+        why: Some(error.finding()),
+    }
+}

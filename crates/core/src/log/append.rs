@@ -1,0 +1,308 @@
+//! Appends: one atomic addition, one copy, one publish; no lock, no allocation.
+
+use std::io::IoSlice;
+
+use super::Wal;
+use super::room::WhenFull;
+use crate::buffer::{Granted, Reserved};
+use crate::frame::{HEADER_BYTES, Header, Kind, framed_bytes};
+use crate::{Error, ErrorKind, Lsn, Result, SyncPolicy, Ticket, crc32c_append};
+
+impl Wal {
+    /// Appends a record and returns its ticket, which has its LSN and can be waited on.
+    ///
+    /// An empty record is a record. If the log buffer is full of records that were not handed to
+    /// the operating system yet, waits for room. Waits for the device only under the policy
+    /// `Always`, or if it writes a piece that needs a segment which was not prepared.
+    ///
+    /// # Durability
+    /// With a log buffer that outlives the process, the record survives the death of the process
+    /// when this returns; see the table at [`Wal`].
+    ///
+    /// # Errors
+    /// `TooLarge`: nothing was reserved. `NoSpace`: the disk and the log buffer are full; nothing
+    /// was reserved; free space and append again. `Closed`, `Poisoned`: open the log again. Under
+    /// the policies `Always` and `Os` the record is in the log when its sync or write fails: the
+    /// error then has its [`appended_lsn`](Error::appended_lsn). After such a `NoSpace` do not
+    /// append the record again: wait with [`wait_durable`](Wal::wait_durable).
+    #[inline]
+    pub fn append(&self, data: &[u8]) -> Result<Ticket<'_>> {
+        self.append_slice(0, data, WhenFull::Wait)
+    }
+
+    /// Appends a record with a tag that readers see.
+    ///
+    /// # Errors
+    /// As [`append`](Wal::append).
+    #[inline]
+    pub fn append_tagged(&self, tag: u16, data: &[u8]) -> Result<Ticket<'_>> {
+        self.append_slice(tag, data, WhenFull::Wait)
+    }
+
+    /// Appends one record that is the concatenation of `parts`.
+    ///
+    /// # Errors
+    /// As [`append`](Wal::append).
+    pub fn append_vectored(&self, parts: &[IoSlice<'_>]) -> Result<Ticket<'_>> {
+        let len = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
+        let frame_bytes = self.check_len(len)?;
+        let checksum = parts.iter().fold(0, |crc, part| crc32c_append(crc, part));
+        let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
+        let mut reserved = self.occupy(granted);
+        let lsn = reserved.lsn();
+        let header = Header::new(Kind::Data, 0, len as u32, checksum);
+        let head = self.encode(&reserved, 0, header);
+        write_head(&mut reserved, head);
+        let mut at = HEADER_BYTES as u64;
+        for part in parts {
+            reserved.write(at, part);
+            at += part.len() as u64;
+        }
+        zero_the_rest(&mut reserved, len);
+        self.finish(reserved, lsn)?;
+        Ok(Ticket::new(self, lsn, lsn.plus(frame_bytes)))
+    }
+
+    /// Appends a record as [`append`](Wal::append) does, but returns `NoRoom` if that would wait
+    /// for room. Without room it tries once to write what is filled. It waits only for the moment
+    /// in which another thread's range, reserved at the same time, is in the way. Writing a piece
+    /// and the policies `Always` and `Os` take the time that they take in `append`.
+    ///
+    /// # Errors
+    /// `NoRoom`: nothing was reserved; try again. Else as [`append`](Wal::append).
+    #[inline]
+    pub fn try_append(&self, data: &[u8]) -> Result<Ticket<'_>> {
+        self.append_slice(0, data, WhenFull::Refuse)
+    }
+
+    /// Appends a record and waits until it survives power loss.
+    ///
+    /// Shares one device sync with all threads that wait at the time.
+    ///
+    /// # Errors
+    /// As [`append`](Wal::append), and as [`Ticket::wait`]. An error with an
+    /// [`appended_lsn`](Error::appended_lsn) came after the record was in the log: after `NoSpace`
+    /// free space and call [`wait_durable`](Wal::wait_durable) with that LSN. Without an
+    /// `appended_lsn` nothing was appended.
+    #[inline]
+    pub fn commit(&self, data: &[u8]) -> Result<Lsn> {
+        let ticket = self.append(data)?;
+        ticket.wait().map_err(|error| error.after_append(ticket.lsn()))
+    }
+
+    /// Appends a record of `len` bytes that `fill` writes in place. `fill` gets the record's LSN.
+    ///
+    /// The bytes are zero when `fill` gets them. If `fill` panics, the range becomes padding and
+    /// the panic continues. `fill` must not call the log: all other threads wait for it.
+    ///
+    /// # Errors
+    /// As [`append`](Wal::append); `fill` is not called then.
+    ///
+    /// # Panics
+    /// If `fill` does.
+    pub fn append_with(&self, len: usize, fill: impl FnOnce(Lsn, &mut [u8])) -> Result<Ticket<'_>> {
+        let frame_bytes = self.check_len(len)?;
+        let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
+        let mut reserved = self.occupy(granted);
+        let lsn = reserved.lsn();
+        let mut fill = Some(fill);
+        let mut run = |bytes: &mut [u8]| {
+            fill.take().expect("runs once")(lsn, bytes);
+            // In a child that the closure forked, the range belongs to the parent.
+            self.handle.log.check_process().map(|()| crc32c_append(0, bytes))
+        };
+        let checksum = match reserved.fill(HEADER_BYTES as u64, len, &mut run) {
+            Some(checksum) => checksum?,
+            None => {
+                // The range wraps around the ring's end: the closure needs it in one piece.
+                let mut scratch = vec![0; len];
+                let checksum = run(&mut scratch)?;
+                reserved.write(HEADER_BYTES as u64, &scratch);
+                checksum
+            }
+        };
+        zero_the_rest(&mut reserved, len);
+        let header = Header::new(Kind::Data, 0, len as u32, checksum);
+        let head = self.encode(&reserved, 0, header);
+        write_head(&mut reserved, head);
+        self.finish(reserved, lsn)?;
+        Ok(Ticket::new(self, lsn, lsn.plus(frame_bytes)))
+    }
+
+    /// Appends `records` as one batch: recovered all together or not at all.
+    ///
+    /// The ticket's LSN is the first record's; the next lies
+    /// [`framed_bytes`](crate::framed_bytes)`(len)` further on, and so forth.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: there are no records. `TooLarge`: the batch as a whole is larger than
+    /// [`max_record_bytes`](Wal::max_record_bytes). Else as [`append`](Wal::append).
+    pub fn append_batch(&self, records: &[&[u8]]) -> Result<Ticket<'_>> {
+        if records.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidArgument, "a batch has at least one record"));
+        }
+        let fits = records.iter().all(|record| u32::try_from(record.len()).is_ok());
+        let payload_bytes: u64 = records.iter().map(|record| framed_bytes(record.len())).sum();
+        let frame_bytes = self.check_len(if fits { payload_bytes as usize } else { usize::MAX })?;
+        let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
+        let mut reserved = self.occupy(granted);
+        let mut at = HEADER_BYTES as u64;
+        let (start, end) = (reserved.lsn(), reserved.end());
+        let mut checksum = 0;
+        for record in records {
+            let member_bytes = framed_bytes(record.len());
+            let payload_checksum = crc32c_append(0, record);
+            let header = Header {
+                is_member: true,
+                ..Header::new(Kind::Data, 0, record.len() as u32, payload_checksum)
+            };
+            let head = self.encode(&reserved, at, header);
+            reserved.place(at, head, record, member_bytes);
+            let pad = member_bytes as usize - HEADER_BYTES - record.len();
+            checksum =
+                head.iter().fold(checksum, |crc, word| crc32c_append(crc, &word.to_le_bytes()));
+            checksum = crc32c_append(checksum, record);
+            checksum = crc32c_append(checksum, &[0; 8][..pad]);
+            at += member_bytes;
+        }
+        let header = Header::new(Kind::Batch, 0, payload_bytes as u32, checksum);
+        let head = self.encode(&reserved, 0, header);
+        write_head(&mut reserved, head);
+        let first = start.plus(HEADER_BYTES as u64);
+        self.finish(reserved, first)?;
+        Ok(Ticket::new(self, first, end))
+    }
+
+    /// Appends a mark: a frame that readers skip and recovery takes as evidence.
+    pub(super) fn append_mark(&self) -> Result<Lsn> {
+        let granted = self.reserve(HEADER_BYTES as u64, WhenFull::Wait)?;
+        let mut reserved = self.occupy(granted);
+        let head = self.encode(&reserved, 0, Header::new(Kind::Mark, 0, 0, 0));
+        reserved.place(0, head, &[], HEADER_BYTES as u64);
+        let end = reserved.end();
+        reserved.publish();
+        Ok(end)
+    }
+
+    #[inline]
+    fn append_slice(&self, tag: u16, data: &[u8], when_full: WhenFull) -> Result<Ticket<'_>> {
+        let lsn = self.append_frame(tag, data, when_full)?;
+        Ok(Ticket::new(self, lsn, lsn.plus(framed_bytes(data.len()))))
+    }
+
+    /// Appends one frame, the common case. The result fits into two registers: a ticket returned
+    /// through memory costs as much as the reservation.
+    fn append_frame(&self, tag: u16, data: &[u8], when_full: WhenFull) -> Result<Lsn> {
+        let frame_bytes = self.check_len(data.len())?;
+        self.handle.log.buffer.fetch_ahead(frame_bytes);
+        let checksum = crc32c_append(0, data);
+        let granted = self.reserve(frame_bytes, when_full)?;
+        let mut reserved = self.occupy(granted);
+        let lsn = reserved.lsn();
+        let header = Header::new(Kind::Data, tag, data.len() as u32, checksum);
+        let head = self.encode(&reserved, 0, header);
+        reserved.place(0, head, data, frame_bytes);
+        self.finish(reserved, lsn)?;
+        Ok(lsn)
+    }
+
+    /// Returns the bytes of the frame for a payload of `len` bytes, if it is within the limit.
+    #[inline]
+    fn check_len(&self, len: usize) -> Result<u64> {
+        let max = self.max_record_bytes();
+        if len > max {
+            return Err(too_large(len, max));
+        }
+        Ok(framed_bytes(len))
+    }
+
+    /// Reserves a range in one segment whose bytes may be written.
+    #[inline(always)]
+    fn reserve(&self, bytes: u64, when_full: WhenFull) -> Result<Granted> {
+        let log = &*self.handle.log;
+        let limit = log.buffer.limit();
+        let has_room = log.buffer.tail().is_ok_and(|tail| tail.plus(bytes) <= limit);
+        if !has_room {
+            log.make_room(bytes, when_full)?;
+        }
+        let claim = match log.buffer.reserve(bytes) {
+            Ok(claim) => claim,
+            Err(_) => return log.reserve_again(bytes, when_full),
+        };
+        match claim.granted(bytes, limit) {
+            Some(granted) if !log.buffer.crosses(&claim, bytes) => Ok(granted),
+            _ => log.make_fit(claim, bytes, when_full),
+        }
+    }
+
+    #[inline(always)]
+    fn occupy(&self, granted: Granted) -> Reserved<'_> {
+        granted.occupy(&self.handle.log.buffer, self.handle.log.durable.peek())
+    }
+
+    #[inline]
+    fn encode(
+        &self,
+        reserved: &Reserved<'_>,
+        offset: u64,
+        header: Header,
+    ) -> [u64; HEADER_BYTES / 8] {
+        let at = reserved.lsn().plus(offset);
+        let header = Header { durable_lag: reserved.durable_lag + offset, ..header };
+        header.encode_words(self.handle.log.buffer.seed(), at)
+    }
+
+    /// Publishes the range and applies the sync policy; `lsn` is its first record's.
+    #[inline]
+    fn finish(&self, reserved: Reserved<'_>, lsn: Lsn) -> Result<()> {
+        let (start, end) = (reserved.lsn(), reserved.end());
+        reserved.publish();
+        if (start.as_u64() ^ end.as_u64()) & self.handle.act_mask != 0 {
+            return self.act_on_append(start, end).map_err(|error| error.after_append(lsn));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn act_on_append(&self, start: Lsn, end: Lsn) -> Result<()> {
+        match self.handle.policy {
+            SyncPolicy::OnCommit | SyncPolicy::Interval(_) => return self.write_complete_piece(),
+            SyncPolicy::Always => self.handle.log.wait(end, None).map(drop),
+            SyncPolicy::Os => self.flush_until(end),
+        }
+        .and_then(|()| self.check_not_truncated(start))
+    }
+
+    /// Writes a complete piece of `write_bytes`. The flusher writes it while it is in the cache.
+    /// This thread writes it if there is no second core, if the flusher cannot be started, or if it
+    /// does not keep up.
+    fn write_complete_piece(&self) -> Result<()> {
+        let log = &self.handle.log;
+        let has_flusher = self.handle.writes_behind && self.ensure_flusher().is_ok();
+        if has_flusher && log.write_soon() {
+            return Ok(());
+        }
+        match log.try_write_filled() {
+            // The record stays in the buffer. A caller that waits for it gets the error.
+            Err(error) if error.is_shortage() => Ok(()),
+            other => other,
+        }
+    }
+}
+
+fn write_head(reserved: &mut Reserved<'_>, head: [u64; HEADER_BYTES / 8]) {
+    reserved.place(0, head, &[], HEADER_BYTES as u64);
+}
+
+/// Writes zeros between the end of a payload of `len` bytes and the end of its frame.
+fn zero_the_rest(reserved: &mut Reserved<'_>, len: usize) {
+    let from = (HEADER_BYTES + len) as u64;
+    let rest = framed_bytes(len) - from;
+    reserved.write(from, &[0; 8][..rest as usize]);
+}
+
+#[cold]
+fn too_large(len: usize, max: usize) -> Error {
+    let text = format!("a record or batch of {len} bytes; at most {max} fit into this log");
+    Error::new(ErrorKind::TooLarge, text)
+}

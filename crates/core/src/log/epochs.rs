@@ -1,0 +1,184 @@
+//! The epochs of an open log: where each begins and ends, and so where there are no records.
+//!
+//! # Words
+//! *Discarded range*: from an epoch's end to the next one's base. *Truncation*: the new end that a
+//! truncation of the suffix gave to an epoch, in this process; its range is the discarded range
+//! that begins there.
+//!
+//! # Protocol
+//! The truncating thread: (1) under the lock, put the truncation and the new epoch into the list;
+//! (2) store the lowest truncation; (3) let the watermarks jump to the new base.
+//!
+//! A thread that compares an LSN or a ticket with a watermark: (1) read the watermark; (2) ask
+//! [`Epochs::check_not_truncated`]. A watermark that has jumped shows the truncation (P2). One that
+//! has not jumped stands for what was durable before the truncation.
+//!
+//! Epochs below the head and below all readers are forgotten. The ranges of truncations never are:
+//! the holder of a ticket may ask about a truncated record at any time, and a head above the range
+//! does not make the record durable. A range takes 16 bytes. A later range replaces those that it
+//! covers or touches.
+//!
+//! # Checked by
+//! `a_truncated_record_is_never_acknowledged_afterwards`,
+//! `a_head_beyond_a_cut_acknowledges_nothing`.
+
+use crate::reader::EpochSpan;
+use crate::store::EpochExtent;
+use crate::sync::{AtomicU64, Ordering, RwLock};
+use crate::{Error, ErrorKind, Lsn, Result};
+
+/// Where there are records, and where this process has truncated them.
+#[derive(Debug)]
+pub(crate) struct Epochs {
+    list: RwLock<EpochList>,
+    // The lowest truncation of this process: nothing below it was truncated. Without one, the
+    // greatest number.
+    lowest_truncation: AtomicU64,
+}
+
+#[derive(Debug)]
+struct EpochList {
+    // The epochs that may be read, ascending. The running epoch is last and ends at `LIMIT`.
+    spans: Vec<EpochSpan>,
+    // From each truncation of this process to the base behind it: ascending, no two touch.
+    truncations: Vec<LsnRange>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LsnRange {
+    from: Lsn,
+    to: Lsn,
+}
+
+impl EpochList {
+    /// Returns the range of the truncation that `lsn` lies in.
+    fn truncation_around(&self, lsn: Lsn) -> Option<LsnRange> {
+        let behind = self.truncations.partition_point(|range| range.from <= lsn);
+        let range = *self.truncations.get(behind.checked_sub(1)?)?;
+        (lsn < range.to).then_some(range)
+    }
+
+    /// Returns the discarded range that `lsn` lies in, whether of a truncation or of a crash.
+    fn discarded_around(&self, lsn: Lsn) -> Option<LsnRange> {
+        let range = |pair: &[EpochSpan]| LsnRange { from: pair[0].end, to: pair[1].base };
+        let mut ranges = self.spans.windows(2).map(range);
+        let found = ranges.find(|discarded| discarded.from <= lsn && lsn < discarded.to);
+        found.or_else(|| self.truncation_around(lsn))
+    }
+
+    /// Notes that nothing is left in `[from, to)`, and that the running epoch begins at `to`.
+    fn note_truncation(&mut self, from: Lsn, to: Lsn) {
+        let mut range = LsnRange { from, to };
+        while let Some(last) = self.truncations.pop_if(|last| last.to >= from) {
+            range.from = range.from.min(last.from);
+        }
+        self.truncations.push(range);
+    }
+}
+
+impl Epochs {
+    pub(crate) fn new(spans: Vec<EpochSpan>) -> Epochs {
+        let list = EpochList { spans, truncations: Vec::new() };
+        Epochs { list: RwLock::new(list), lowest_truncation: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Returns the epochs of a log that is closed at `end`, for its state: those that reach up to
+    /// `head`, and the running one. An epoch that ends at the head has no records left, but a
+    /// discarded range lies behind it.
+    pub(crate) fn extents(&self, head: Lsn, end: Lsn) -> Vec<EpochExtent> {
+        let list = self.list.read();
+        let alive = list.spans.iter().filter(|span| head <= span.end);
+        let extent = |span: &EpochSpan| EpochExtent {
+            number: span.epoch,
+            salt: span.salt,
+            base: span.base,
+            end: span.end.min(end),
+        };
+        alive.map(extent).collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<EpochSpan> {
+        self.list.read().spans.clone()
+    }
+
+    /// Returns the base of the running epoch.
+    pub(crate) fn running_base(&self) -> Lsn {
+        self.list.read().spans.last().map_or(Lsn::ZERO, |running| running.base)
+    }
+
+    /// Returns the epoch whose records lie around `lsn`.
+    pub(crate) fn find(&self, lsn: Lsn) -> Option<EpochSpan> {
+        let list = self.list.read();
+        list.spans.iter().find(|span| span.base <= lsn && lsn < span.end).copied()
+    }
+
+    /// Returns whether `lsn` lies in a discarded range.
+    pub(crate) fn is_discarded(&self, lsn: Lsn) -> bool {
+        self.list.read().discarded_around(lsn).is_some()
+    }
+
+    /// Returns whether `lsn` lies in a discarded range, above its start.
+    pub(crate) fn is_inside_discarded(&self, lsn: Lsn) -> bool {
+        self.list.read().discarded_around(lsn).is_some_and(|discarded| discarded.from < lsn)
+    }
+
+    /// Returns the first LSN at or above `lsn` that is in no discarded range.
+    pub(crate) fn skip_discarded(&self, lsn: Lsn) -> Lsn {
+        self.list.read().discarded_around(lsn).map_or(lsn, |discarded| discarded.to)
+    }
+
+    /// Returns the base of the next epoch if an epoch ended at `lsn`, because there are no records
+    /// between, else `lsn`.
+    pub(crate) fn skip_end_of_epoch(&self, lsn: Lsn) -> Lsn {
+        let discarded = self.list.read().discarded_around(lsn);
+        discarded.filter(|discarded| discarded.from == lsn).map_or(lsn, |discarded| discarded.to)
+    }
+
+    /// Refuses the LSN of a record that this process has truncated. The caller has read the
+    /// watermark that covers the record before.
+    #[inline]
+    pub(crate) fn check_not_truncated(&self, lsn: Lsn) -> Result<()> {
+        if !self.may_be_truncated(lsn) {
+            return Ok(());
+        }
+        self.list.read().truncation_around(lsn).map_or(Ok(()), |_| Err(truncated_error(lsn)))
+    }
+
+    /// Returns whether this process has truncated anything at or below `lsn`. The caller has read
+    /// the watermark before, as for `check_not_truncated`.
+    #[inline]
+    pub(crate) fn may_be_truncated(&self, lsn: Lsn) -> bool {
+        // Relaxed: published with the watermark that the caller has read, if that has jumped [P2].
+        lsn.as_u64() >= self.lowest_truncation.load(Ordering::Relaxed)
+    }
+
+    /// Ends the log at `new_end`. The epoch `running` begins behind it; later epochs are gone.
+    pub(crate) fn truncate(&self, new_end: Lsn, running: EpochSpan) {
+        let mut list = self.list.write();
+        list.spans.retain(|span| span.base < new_end);
+        if let Some(kept) = list.spans.last_mut() {
+            kept.end = kept.end.min(new_end);
+        }
+        list.note_truncation(new_end, running.base);
+        list.spans.push(running);
+        // Relaxed: the watermarks that are published next carry it [P2]. The lock keeps other
+        // threads from storing.
+        let lowest = self.lowest_truncation.load(Ordering::Relaxed).min(new_end.as_u64());
+        self.lowest_truncation.store(lowest, Ordering::Relaxed);
+    }
+
+    /// Drops the epochs whose records all lie below `to`, and the discarded ranges of crashes
+    /// behind them. Keeps the running epoch and the ranges of truncations.
+    pub(crate) fn forget_below(&self, to: Lsn) {
+        let mut list = self.list.write();
+        let running = list.spans.len() - 1;
+        let gone = list.spans[..running].iter().take_while(|span| span.end <= to).count();
+        list.spans.drain(..gone);
+    }
+}
+
+/// Returns the error for an LSN that a crash or a truncation removed.
+pub(crate) fn truncated_error(lsn: Lsn) -> Error {
+    let text = "there is no such record: a crash or a truncation removed it";
+    Error::new(ErrorKind::Truncated, text).at_lsn(lsn)
+}

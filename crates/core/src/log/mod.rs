@@ -1,0 +1,399 @@
+//! The log: ties buffer, commit, store, recovery and readers together.
+
+mod append;
+mod epochs;
+#[cfg(all(test, loom))]
+mod model;
+mod pins;
+mod read;
+mod replay;
+mod room;
+mod state;
+mod tail;
+mod ticket;
+mod truncate_after;
+mod truncate_before;
+
+use std::sync::Arc;
+
+use self::epochs::{Epochs, truncated_error};
+use self::pins::Pins;
+pub use self::replay::{Replay, SegmentStart};
+pub use self::tail::Tail;
+pub use self::ticket::Ticket;
+use crate::buffer::{Buffer, Stop};
+use crate::commit::Commit;
+use crate::recovery::{Recovered, recover};
+use crate::store::{State, Store};
+use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::watermark::Watermark;
+use crate::{Error, ErrorKind, Lsn, Options, RecoveryReport, Result, Stats, SyncPolicy, Uuid};
+use crate::{MIN_SEGMENT_BYTES, check_segment_bytes};
+
+/// A write-ahead log.
+///
+/// Many threads append to it without a lock. Many commits share one device sync. A handle is cheap
+/// to clone, and every clone is the same log. Dropping the last handle does what
+/// [`flush_to_os`](Wal::flush_to_os) does. Only [`close`](Wal::close) makes a clean end, after
+/// which the next open needs no scan.
+///
+/// A handle works in the process that opened the log. In a forked child every fallible call returns
+/// [`Forked`](ErrorKind::Forked). The other calls return what held at the fork, and dropping the
+/// handle does nothing. The child opens the log again after the parent has closed it.
+///
+/// # What survives
+/// | call returned `Ok` | process kill | OS crash or power loss |
+/// |---|---|---|
+/// | `append`, log buffer in memory of the operating system | yes | no |
+/// | `append`, heap buffer | no | no |
+/// | `append` under [`SyncPolicy::Os`], `flush_to_os` | yes | no |
+/// | `commit`, `sync`, `wait_durable`, `Ticket::wait`, `.await`; `append` under [`SyncPolicy::Always`] | yes | yes |
+///
+/// [`Stats::appends_survive_kill`] shows which buffer the log has.
+#[derive(Clone, Debug)]
+pub struct Wal {
+    handle: Arc<Handle>,
+}
+
+/// How the last save of the state went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LastSave {
+    Done,
+    /// The store holds either the new state or the one before. The caller saves again before it
+    /// begins anything that fits only one of them.
+    Failed,
+}
+
+/// What all handles share. Dropping the last handle ends the background threads and hands
+/// everything to the operating system.
+#[derive(Debug)]
+struct Handle {
+    log: Arc<Commit>,
+    policy: SyncPolicy,
+    // If an append's start and end differ in these bits, it completes a piece of `write_bytes`, or
+    // the policy asks for something after each append.
+    act_mask: u64,
+    // Whether the flusher thread writes complete pieces, rather than the append that completes one.
+    writes_behind: bool,
+    max_frame_bytes: u64,
+    read_ahead_bytes: usize,
+    uuid: Uuid,
+    // Never held during a call of the store.
+    state: Mutex<State>,
+    // Copies of two fields of `state`, stored under its lock and read without it: in a forked child
+    // the lock may be held for ever.
+    head: Watermark,
+    checkpoint: AtomicU64,
+    // Serializes changes of the saved state. Taken before `state`.
+    saving: Mutex<LastSave>,
+    // Serializes releases, whose callback may take long. Taken before `saving`.
+    releasing: Mutex<()>,
+    epochs: Arc<Epochs>,
+    pins: Arc<Pins>,
+    report: RecoveryReport,
+}
+
+impl Wal {
+    /// Opens the log in `store` and recovers what an earlier process run left.
+    ///
+    /// # Durability
+    /// Everything that the [`RecoveryReport`] counts as recovered survives power loss when this
+    /// returns.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: an option or the store's segment size is out of its range. `Corrupt`:
+    /// acknowledged data is damaged; nothing was changed. (A log that was closed reports damage
+    /// when it is read, or with [`Verify::Full`](crate::Verify::Full).) `NoSpace`, `Io`: nothing is
+    /// lost; open again when the cause is gone.
+    pub fn with_store(store: impl Store, options: &Options) -> Result<Wal> {
+        options.validate()?;
+        check_segment_bytes(store.state()?.segment_bytes, MIN_SEGMENT_BYTES)?;
+        Wal::open_store(Arc::new(store), options)
+    }
+
+    fn open_store(store: Arc<dyn Store>, options: &Options) -> Result<Wal> {
+        let recovered = recover(&store, options)?;
+        Wal::begin(store, recovered, options)
+    }
+
+    /// Allows reservations, the last step of an open.
+    fn begin(store: Arc<dyn Store>, recovered: Recovered, options: &Options) -> Result<Wal> {
+        let Recovered { state, spans, base, memory, mut report } = recovered;
+        let seed = spans.last().expect("a recovered log has a running epoch").seed;
+        let buffer = Buffer::new(memory, base, state.segment_bytes, seed)?;
+        let buffer = buffer.padded(options.pad_to_block);
+        report.appends_survive_kill = buffer.memory_kind() == crate::MemoryKind::Mapped;
+        let write_bytes = options.write_bytes.min(options.buffer_bytes / 2).next_power_of_two();
+        let handle = Handle {
+            policy: options.sync_policy,
+            act_mask: match options.sync_policy {
+                SyncPolicy::OnCommit | SyncPolicy::Interval(_) => !(write_bytes as u64 - 1),
+                SyncPolicy::Always | SyncPolicy::Os => u64::MAX,
+            },
+            writes_behind: crate::sync::has_two_cores() && store.writes_behind(),
+            max_frame_bytes: buffer.max_reservation_bytes(),
+            read_ahead_bytes: options.read_ahead_bytes,
+            pins: Arc::default(),
+            log: Arc::new(Commit::new(buffer, store, base, options)),
+            uuid: state.uuid,
+            head: Watermark::new(state.head),
+            checkpoint: AtomicU64::new(state.checkpoint.as_u64()),
+            state: Mutex::new(state),
+            saving: Mutex::new(LastSave::Done),
+            releasing: Mutex::new(()),
+            epochs: Arc::new(Epochs::new(spans)),
+            report,
+        };
+        let wal = Wal { handle: Arc::new(handle) };
+        if let SyncPolicy::Interval(_) = options.sync_policy {
+            wal.ensure_flusher()?;
+        }
+        Ok(wal)
+    }
+
+    /// Syncs everything and makes a clean end: the next open needs no scan.
+    ///
+    /// Later calls on all handles return `Closed`. Records that were appended before are in the
+    /// log. Blocks for a few device syncs. Drop the handles afterwards, or before the log is opened
+    /// again.
+    ///
+    /// # Durability
+    /// All appended records survive power loss when this returns.
+    ///
+    /// # Errors
+    /// `NoSpace`: nothing is lost, and no handle can append any more; free space and call again.
+    /// With `pad_to_block` and a full buffer, which has no room for the padding, appends go on
+    /// until then. `Poisoned`: as from every other call. `Closed`: the log has a clean end already.
+    pub fn close(&self) -> Result<()> {
+        let log = &self.handle.log;
+        log.check()?;
+        // The mark is evidence for the records before it. Without space for it the log ends without
+        // a mark. A call that was refused before has written it.
+        match self.append_mark() {
+            Err(error) if !error.is_shortage() && error.kind() != ErrorKind::Closed => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        let end = match log.fix_end(Stop::Closed) {
+            Err(error) if error.kind() == ErrorKind::Closed => self.reserved_lsn(),
+            fixed => fixed?,
+        };
+        log.wait(end, None)?;
+        self.handle.save_clean_end()?;
+        // Everything is durable. Observers wait for records that will not come, so wake them.
+        log.wake_everyone();
+        log.stop_background_threads();
+        log.store.close();
+        Ok(())
+    }
+
+    /// Waits until all records that were reserved before the call survive power loss.
+    ///
+    /// Blocks for about one device sync. Returns at once if there is nothing to sync.
+    ///
+    /// # Errors
+    /// `NoSpace`: nothing is lost; free space and call again. `Poisoned`: open the log again.
+    pub fn sync(&self) -> Result<()> {
+        self.handle.log.wait(self.reserved_lsn(), None).map(drop)
+    }
+
+    /// Waits until the record that begins at `lsn` survives power loss.
+    ///
+    /// Does not check that a record begins there: an `lsn` within a record stands for that record.
+    ///
+    /// # Errors
+    /// `OutOfRange`: `lsn` is at or above the end of the log. `Truncated`: a crash or
+    /// [`truncate_after`](Wal::truncate_after) removed the record, or no record ever was at `lsn`.
+    /// `NoSpace`, `Poisoned`: as from [`sync`](Wal::sync).
+    pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
+        let target = self.end_covering(lsn)?;
+        self.handle.log.wait(target, None)?;
+        self.check_not_truncated(lsn)
+    }
+
+    /// Calls `f` once the record that begins at `lsn` survives power loss, or with the error that
+    /// prevents it. Requests a sync, as a wait does. Does not block.
+    ///
+    /// `f` runs on the log's callback thread, outside of all locks, one callback at a time, in LSN
+    /// order. It may call the log and wait for it. A slow `f` delays other callbacks only. A Raft
+    /// leader uses this to count itself when its entry is durable.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Truncated`: as from [`wait_durable`](Wal::wait_durable). `Closed`,
+    /// `Poisoned`. `Io`: a thread could not be started. `InvalidArgument`:
+    /// [`max_waiters`](Options::max_waiters) futures and callbacks wait already; call again later.
+    /// With each of these errors `f` is dropped and never called.
+    pub fn on_durable(&self, lsn: Lsn, f: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
+        let target = self.end_covering(lsn)?;
+        self.check_open()?;
+        self.ensure_flusher()?;
+        let epochs = Arc::clone(&self.handle.epochs);
+        let callback =
+            move |result: Result<()>| f(result.and_then(|()| epochs.check_not_truncated(lsn)));
+        self.handle.log.register_callback(target, Box::new(callback))
+    }
+
+    /// Waits until the record that begins at `lsn` was handed to the operating system: it survives
+    /// the death of the process, but not of the operating system.
+    ///
+    /// # Errors
+    /// As [`wait_durable`](Wal::wait_durable).
+    pub fn flush_to_os(&self, lsn: Lsn) -> Result<()> {
+        let target = self.end_covering(lsn)?;
+        self.flush_until(target)?;
+        self.check_not_truncated(lsn)
+    }
+
+    /// Returns the end of the last reservation. An append that has not returned may lie below it.
+    #[must_use]
+    pub fn reserved_lsn(&self) -> Lsn {
+        self.handle.log.buffer.reserved()
+    }
+
+    /// Returns the end of the longest prefix that was seen complete in the log buffer.
+    #[must_use]
+    pub fn filled_lsn(&self) -> Lsn {
+        self.handle.log.filled.read()
+    }
+
+    /// Returns the end of the prefix that was handed to the operating system.
+    #[must_use]
+    pub fn written_lsn(&self) -> Lsn {
+        self.handle.log.buffer.written.read()
+    }
+
+    /// Returns the end of the prefix that survives power loss.
+    #[must_use]
+    pub fn durable_lsn(&self) -> Lsn {
+        self.handle.log.durable.read()
+    }
+
+    /// Returns the head, where the log begins. Everything below was truncated.
+    #[must_use]
+    pub fn head_lsn(&self) -> Lsn {
+        self.handle.head.read()
+    }
+
+    /// Returns the greatest LSN that was given to [`checkpoint`](Wal::checkpoint). Returns less if
+    /// that LSN lay in a truncated range, or if an open found no record behind it: then the end of
+    /// the records below.
+    #[must_use]
+    pub fn checkpoint_lsn(&self) -> Lsn {
+        // Relaxed: the value alone counts.
+        Lsn::new(self.handle.checkpoint.load(Ordering::Relaxed))
+    }
+
+    /// Returns the identity of the log, drawn at random when it was created.
+    #[must_use]
+    pub fn uuid(&self) -> Uuid {
+        self.handle.uuid
+    }
+
+    /// Returns the size of the largest record: half the log buffer or half a segment, whichever is
+    /// less, minus the header.
+    #[must_use]
+    pub fn max_record_bytes(&self) -> usize {
+        self.handle.max_frame_bytes as usize - crate::frame::HEADER_BYTES
+    }
+
+    /// Returns what the log has done since it was opened, and its watermarks.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let log = &self.handle.log;
+        let durable = self.durable_lsn();
+        let written = self.written_lsn();
+        let watermarks =
+            [self.head_lsn(), durable, written, self.filled_lsn(), self.reserved_lsn()];
+        let memory = (log.buffer.memory_bytes(), log.buffer.memory_kind());
+        log.counters.snapshot(watermarks, log.waiters(), memory)
+    }
+
+    /// Returns what the open of this log found and did.
+    #[must_use]
+    pub fn recovery_report(&self) -> &RecoveryReport {
+        &self.handle.report
+    }
+
+    pub(crate) fn commit_state(&self) -> &Commit {
+        &self.handle.log
+    }
+
+    pub(crate) fn ensure_flusher(&self) -> Result<()> {
+        let interval = match self.handle.policy {
+            SyncPolicy::Interval(interval) => Some(interval),
+            _ => None,
+        };
+        self.handle.log.start_flusher(interval)
+    }
+
+    fn check_open(&self) -> Result<()> {
+        let log = &self.handle.log;
+        log.check()?;
+        match log.buffer.tail() {
+            Ok(_) | Err(Stop::Paused) => Ok(()),
+            Err(stop) => Err(log.stopped(stop)),
+        }
+    }
+
+    /// Returns the LSN that a watermark must reach to cover the record that begins at `lsn`.
+    fn end_covering(&self, lsn: Lsn) -> Result<Lsn> {
+        self.handle.log.check_process()?;
+        let reserved = self.reserved_lsn();
+        if lsn >= reserved {
+            let text = format!("the log ends at LSN {reserved}");
+            return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(lsn));
+        }
+        self.check_not_discarded(lsn)?;
+        Ok(lsn.plus(1))
+    }
+
+    /// Refuses an LSN in a discarded range.
+    fn check_not_discarded(&self, lsn: Lsn) -> Result<()> {
+        let epochs = &self.handle.epochs;
+        let is_below_head = || lsn < self.head_lsn() && !epochs.is_discarded(lsn);
+        let is_kept = epochs.find(lsn).is_some() || is_below_head();
+        if is_kept { Ok(()) } else { Err(truncated_error(lsn)) }
+    }
+
+    /// Refuses the LSN of a record that was truncated meanwhile. The caller has waited for the
+    /// watermark that covers the record.
+    #[inline]
+    pub(crate) fn check_not_truncated(&self, lsn: Lsn) -> Result<()> {
+        self.handle.log.check_process()?;
+        self.handle.epochs.check_not_truncated(lsn)
+    }
+
+    fn flush_until(&self, target: Lsn) -> Result<()> {
+        let log = &self.handle.log;
+        let mut backoff = crate::sync::Backoff::default();
+        while log.buffer.written.read() < target {
+            log.check()?;
+            if log.write_filled()? < target {
+                // A hole lies below the target. Its owner sends no wake-up, so poll.
+                backoff.wait();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.log.check_process().is_err() {
+            // The log and its threads belong to the parent.
+            return;
+        }
+        // No other thread appends: all reservations are filled. A failure cannot be reported. A log
+        // buffer that outlives the process keeps the bytes, and recovery replays them.
+        let is_all_written =
+            self.log.write_filled().is_ok_and(|written| written >= self.log.buffer.reserved());
+        self.log.stop_background_threads();
+        // After a failed write or sync the operating system may drop what was written. The log
+        // buffer still has it, so it is kept.
+        if is_all_written && self.log.check().is_ok() {
+            self.log.store.empty_buffer();
+        }
+        self.log.store.close();
+    }
+}

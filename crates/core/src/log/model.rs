@@ -1,0 +1,45 @@
+//! A log without an open: recovery is no part of the models.
+
+use std::sync::Arc;
+
+use super::Wal;
+use crate::frame::EpochSeed;
+use crate::reader::EpochSpan;
+use crate::recovery::Recovered;
+use crate::store::{State, Store};
+use crate::{Lsn, Memory, Options, RecoveryReport, Result, Uuid};
+
+impl Wal {
+    /// Truncates after the record at `lsn`, which ends at `new_end`.
+    pub(crate) fn truncate_to(&self, lsn: Lsn, new_end: Lsn) -> Result<()> {
+        self.handle.truncate_to(lsn, new_end)
+    }
+
+    /// Creates a log that begins at `base` with `memory` as its log buffer.
+    pub(crate) fn model(
+        store: Arc<dyn Store>,
+        memory: Memory,
+        base: Lsn,
+        segment_bytes: u64,
+        seed: EpochSeed,
+        options: &Options,
+    ) -> Wal {
+        let state = State {
+            uuid: Uuid::default(),
+            segment_bytes,
+            buffer_bytes: memory.len() as u64,
+            epoch: 1,
+            epoch_base: base,
+            epoch_salt: 0,
+            head: base,
+            checkpoint: base,
+            clean_end: base,
+            clean: false,
+            epochs: Vec::new(),
+        };
+        let spans = vec![EpochSpan { epoch: 1, salt: 0, seed, base, end: Lsn::LIMIT }];
+        let report = RecoveryReport::default();
+        let recovered = Recovered { state, spans, base, memory, report };
+        Wal::begin(store, recovered, options).expect("a model's options are valid")
+    }
+}

@@ -1,0 +1,121 @@
+//! Pins: readers keep the segments that they read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::truncate_before::below_head;
+use super::{Handle, Wal};
+use crate::reader::Pinned;
+use crate::sync::Mutex;
+use crate::{Lsn, Result};
+
+/// The LSNs from which readers need the log, with the number of readers at each.
+#[derive(Debug, Default)]
+pub(super) struct Pins(Mutex<BTreeMap<Lsn, usize>>);
+
+impl Pins {
+    pub(super) fn lowest(&self) -> Option<Lsn> {
+        self.0.lock().keys().next().copied()
+    }
+
+    fn add(&self, at: Lsn) {
+        *self.0.lock().entry(at).or_insert(0) += 1;
+    }
+
+    fn remove(&self, at: Lsn) {
+        let mut pins = self.0.lock();
+        if let Some(count) = pins.get_mut(&at) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&at);
+            }
+        }
+    }
+}
+
+/// One reader's pin. It also keeps the log open.
+#[derive(Debug)]
+pub(super) struct Pin {
+    wal: Wal,
+    at: Lsn,
+    // The end of the pinned segment: the pin moves on when the reader reaches it.
+    segment_end: Lsn,
+}
+
+impl Pin {
+    pub(super) fn at(&self) -> Lsn {
+        self.at
+    }
+}
+
+impl Pinned for Pin {
+    fn check_process(&self) -> Result<()> {
+        self.wal.handle.log.check_process()
+    }
+
+    fn advance(&mut self, lsn: Lsn) -> Lsn {
+        if lsn >= self.segment_end {
+            let pins = Arc::clone(&self.wal.handle.pins);
+            pins.add(lsn);
+            pins.remove(self.at);
+            self.at = lsn;
+            self.segment_end = self.wal.handle.segment_end(lsn);
+        }
+        self.segment_end
+    }
+
+    fn may_be_truncated(&self, lsn: Lsn) -> bool {
+        self.wal.handle.epochs.may_be_truncated(lsn)
+    }
+
+    fn check_not_truncated(&self, lsn: Lsn) -> Result<()> {
+        self.wal.check_not_truncated(lsn)
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let handle = &self.wal.handle;
+        if handle.log.check_process().is_err() {
+            return;
+        }
+        handle.pins.remove(self.at);
+        // A truncation that comes after this look finds the pin gone. If a release is in progress,
+        // its callback may take long, and it may be the callback that drops this reader: do not
+        // wait for it.
+        if self.at < self.wal.head_lsn()
+            && let Some(_releasing) = handle.releasing.try_lock()
+        {
+            // A failure cannot be reported.
+            let _ = handle.release_alone();
+        }
+        // The next truncation releases what was not released here.
+    }
+}
+
+impl Wal {
+    /// Pins the segments from `at` on, or from the head on, for a reader.
+    ///
+    /// Reads the head and sets the pin under the lock under which a release decides how far it
+    /// goes, so pinned segments exist.
+    pub(super) fn pin(&self, at: Option<Lsn>) -> Result<Pin> {
+        let state = self.handle.state.lock();
+        let at = at.unwrap_or(state.head);
+        if at < state.head {
+            return Err(below_head(at, state.head));
+        }
+        self.handle.pins.add(at);
+        let segment_end = end_of_segment(at, state.segment_bytes);
+        Ok(Pin { wal: self.clone(), at, segment_end })
+    }
+}
+
+impl Handle {
+    fn segment_end(&self, lsn: Lsn) -> Lsn {
+        end_of_segment(lsn, self.state.lock().segment_bytes)
+    }
+}
+
+fn end_of_segment(lsn: Lsn, segment_bytes: u64) -> Lsn {
+    Lsn::new((lsn.segment(segment_bytes) + 1) * segment_bytes)
+}

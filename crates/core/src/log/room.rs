@@ -1,0 +1,173 @@
+//! Room in the log buffer: what an append does when the buffer is full or its range crosses a
+//! segment end, and how the end of the log is fixed.
+
+use crate::buffer::{Claim, Granted, NotFixed, Rest, Stop};
+use crate::commit::Commit;
+use crate::sync::Backoff;
+use crate::{Error, ErrorKind, Lsn, Result};
+
+/// What an append does when the buffer is full.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum WhenFull {
+    Wait,
+    Refuse,
+}
+
+impl Commit {
+    pub(super) fn stopped(&self, stop: Stop) -> Error {
+        match (stop, self.check()) {
+            (_, Err(error)) => error,
+            (Stop::Closed, Ok(())) => Error::bare(ErrorKind::Closed),
+            (Stop::Poisoned, Ok(())) => Error::bare(ErrorKind::Poisoned),
+            (Stop::Paused, Ok(())) => Error::bare(ErrorKind::NoRoom),
+            (Stop::Forked, Ok(())) => Error::bare(ErrorKind::Forked),
+        }
+    }
+
+    /// Waits for room before anything is reserved.
+    #[cold]
+    pub(super) fn make_room(&self, bytes: u64, when_full: WhenFull) -> Result<()> {
+        let mut backoff = Backoff::default();
+        let mut has_waited = false;
+        loop {
+            self.check()?;
+            let limit = self.buffer.limit();
+            let needed = match self.buffer.tail() {
+                Ok(tail) => tail.plus(bytes),
+                Err(Stop::Paused) if when_full == WhenFull::Wait => {
+                    // Nothing is reserved. The truncating thread sends no wake-up, and neither does
+                    // the owner of a hole, so poll.
+                    backoff.wait();
+                    continue;
+                }
+                Err(stop) => return Err(self.stopped(stop)),
+            };
+            if needed <= limit {
+                return Ok(());
+            }
+            if needed > Lsn::LIMIT {
+                return Err(no_lsn_left(needed));
+            }
+            if when_full == WhenFull::Refuse {
+                return self.try_make_room(bytes);
+            }
+            if !std::mem::replace(&mut has_waited, true) {
+                self.counters.waits_for_room.add(1);
+            }
+            self.write_for_room(&mut backoff)?;
+        }
+    }
+
+    /// Writes what is filled. If another thread is writing, lets it make room: a thread that queued
+    /// up behind it would sleep until the whole buffer is written, although each piece makes room.
+    /// If neither made progress, the owner of a lower range is still copying.
+    fn write_for_room(&self, backoff: &mut Backoff) -> Result<()> {
+        let before = self.buffer.written.read();
+        self.try_write_filled()?;
+        if self.buffer.written.read() > before {
+            *backoff = Backoff::default();
+        } else {
+            backoff.wait();
+        }
+        Ok(())
+    }
+
+    /// Turns `claim`, which lacks room or crosses a segment end, into a grant in one segment.
+    #[cold]
+    pub(super) fn make_fit(
+        &self,
+        claim: Claim,
+        bytes: u64,
+        when_full: WhenFull,
+    ) -> Result<Granted> {
+        let mut claim = claim;
+        loop {
+            let granted = self.wait_for_room(&claim, bytes)?;
+            if !self.buffer.crosses(&claim, bytes) {
+                return Ok(granted);
+            }
+            granted.occupy(&self.buffer, self.durable.peek()).pad();
+            claim = self.claim(bytes, when_full)?;
+        }
+    }
+
+    /// Reserves after an addition that returned a flag. A pause ends; the other flags stay.
+    #[cold]
+    pub(super) fn reserve_again(&self, bytes: u64, when_full: WhenFull) -> Result<Granted> {
+        let claim = self.claim(bytes, when_full)?;
+        self.make_fit(claim, bytes, when_full)
+    }
+
+    /// Waits for room, then reserves, and starts again if a truncation came between.
+    fn claim(&self, bytes: u64, when_full: WhenFull) -> Result<Claim> {
+        loop {
+            self.make_room(bytes, when_full)?;
+            match self.buffer.reserve(bytes) {
+                Ok(claim) => return Ok(claim),
+                Err(Stop::Paused) => {}
+                Err(stop) => return Err(self.stopped(stop)),
+            }
+        }
+    }
+
+    /// Tries once to make room, without a wait. A piece that could not be written when it was
+    /// complete, because the disk was full or another thread was writing, may have no other thread
+    /// that writes it later.
+    fn try_make_room(&self, bytes: u64) -> Result<()> {
+        self.try_write_filled()?;
+        let tail = self.buffer.tail().map_err(|stop| self.stopped(stop))?;
+        let has_room = tail.plus(bytes) <= self.buffer.limit();
+        if has_room { Ok(()) } else { Err(Error::bare(ErrorKind::NoRoom)) }
+    }
+
+    /// Fixes the end of the log with a flag. With `pad_to_block` the end is that of a block. Waits
+    /// while a truncation is under way. A full disk without room for the rest of the block shows
+    /// before the flag is set: then nothing was changed.
+    ///
+    /// Other appends may take the room that was made. Each time they do, they make progress.
+    pub(super) fn fix_end(&self, stop: Stop) -> Result<Lsn> {
+        let mut backoff = Backoff::default();
+        loop {
+            self.check()?;
+            match self.buffer.stop_at_block(stop) {
+                Ok((end, rest)) => return self.fill_rest(rest).map(|()| end),
+                Err(NotFixed::NoRoom(bytes)) => self.make_room(bytes, WhenFull::Wait)?,
+                Err(NotFixed::Stopped(Stop::Paused)) => backoff.wait(),
+                Err(NotFixed::Stopped(stop)) => return Err(self.stopped(stop)),
+            }
+        }
+    }
+
+    /// Pads the rest of a block, for which there is room.
+    fn fill_rest(&self, rest: Option<Rest>) -> Result<()> {
+        let Some(Rest { claim, bytes }) = rest else { return Ok(()) };
+        let granted = self.wait_for_room(&claim, bytes)?;
+        granted.occupy(&self.buffer, self.durable.peek()).pad();
+        Ok(())
+    }
+
+    /// Waits until the bytes of `claim` are free. Does not give up on a full disk: the range has to
+    /// be filled, or the log would have a hole.
+    fn wait_for_room(&self, claim: &Claim, bytes: u64) -> Result<Granted> {
+        let mut backoff = Backoff::default();
+        loop {
+            self.check()?;
+            if let Some(granted) = claim.granted(bytes, self.buffer.limit()) {
+                return Ok(granted);
+            }
+            if claim.end(bytes) > Lsn::LIMIT {
+                // Other threads reserved after this thread had looked. Its range can never be
+                // filled.
+                return Err(self.poison(no_lsn_left(claim.end(bytes))));
+            }
+            match self.write_for_room(&mut backoff) {
+                Err(error) if error.is_shortage() => backoff.wait(),
+                other => other?,
+            }
+        }
+    }
+}
+
+fn no_lsn_left(at: Lsn) -> Error {
+    Error::new(ErrorKind::OutOfRange, "the log has used up all of its LSNs").at_lsn(at)
+}

@@ -1,0 +1,53 @@
+//! The saved state of an open log: head, checkpoint, clean end, and how a change of it becomes
+//! visible.
+
+use super::{Handle, LastSave};
+use crate::store::State;
+use crate::sync::Ordering;
+use crate::{Error, ErrorKind, Lsn, Result};
+
+impl Handle {
+    /// Saves the clean end with the list of epochs, for the next open. The clean end is the end
+    /// that CLOSED fixed, or the base of an epoch that a concurrent truncation has begun since. No
+    /// state is saved afterwards.
+    pub(super) fn save_clean_end(&self) -> Result<()> {
+        // No release is in progress when the store is closed, and none begins.
+        let _releasing = self.releasing.lock();
+        self.change_state(Lsn::ZERO, |state| {
+            state.clean = true;
+            state.clean_end = self.log.buffer.reserved();
+            state.epochs = self.epochs.extents(state.head, state.clean_end);
+        })
+    }
+
+    /// Saves a changed state that refers to `lsn`, then makes it visible. Readers of the state do
+    /// not wait for the device.
+    pub(super) fn change_state(&self, lsn: Lsn, change: impl FnOnce(&mut State)) -> Result<()> {
+        let mut saving = self.saving.lock();
+        // No truncation comes between this check and the save.
+        self.epochs.check_not_truncated(lsn)?;
+        let before = self.state.lock().clone();
+        if before.clean {
+            return Err(Error::bare(ErrorKind::Closed));
+        }
+        self.log.check()?;
+        let mut next = before.clone();
+        change(&mut next);
+        if next != before {
+            *saving = LastSave::Failed;
+            self.log.store.save_state(&next)?;
+            *saving = LastSave::Done;
+            self.set_state(next);
+        }
+        Ok(())
+    }
+
+    /// Makes `state` visible. The caller holds the lock `saving`.
+    pub(super) fn set_state(&self, state: State) {
+        let mut seen = self.state.lock();
+        self.head.publish(state.head);
+        // Relaxed: the value alone counts.
+        self.checkpoint.store(state.checkpoint.as_u64(), Ordering::Relaxed);
+        *seen = state;
+    }
+}

@@ -1,0 +1,129 @@
+//! Tails: readers that follow the log and return records as they become durable.
+
+use std::time::Duration;
+
+use super::Wal;
+use super::epochs::truncated_error;
+use crate::reader::{Record, Records};
+use crate::sync::Instant;
+use crate::{ErrorKind, Lsn, Result};
+
+/// How long an idle tail of written records sleeps at most before it looks again.
+const WRITTEN_POLL: Duration = Duration::from_micros(500);
+
+impl Wal {
+    /// Returns a tail that follows the log from the head on.
+    ///
+    /// # Errors
+    /// As [`records`](Wal::records).
+    pub fn tail(&self) -> Result<Tail> {
+        self.tail_at(None)
+    }
+
+    /// Returns a tail that follows the log from the record at `lsn` on.
+    ///
+    /// # Errors
+    /// As [`records_from`](Wal::records_from).
+    pub fn tail_from(&self, lsn: Lsn) -> Result<Tail> {
+        self.check_readable(lsn)?;
+        if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {
+            self.frame_at(lsn)?;
+        }
+        self.tail_at(Some(lsn))
+    }
+
+    fn tail_at(&self, from: Option<Lsn>) -> Result<Tail> {
+        let records = self.records_until(from, Lsn::ZERO, self.handle.read_ahead_bytes)?;
+        let given_to = records.position();
+        Ok(Tail { wal: self.clone(), records, given_to, is_durable_only: true })
+    }
+}
+
+/// Follows a log: returns each record once, in LSN order, as soon as it is durable.
+///
+/// A tail requests no sync: it returns what commits make durable.
+#[derive(Debug)]
+pub struct Tail {
+    wal: Wal,
+    records: Records,
+    // End of the last record that it returned. The position may have passed padding and marks
+    // behind it, whose truncation does not matter.
+    given_to: Lsn,
+    is_durable_only: bool,
+}
+
+impl Tail {
+    /// Returns records as soon as they were handed to the operating system, durable or not. A crash
+    /// can take back what the tail has returned.
+    #[must_use]
+    pub fn written(mut self) -> Tail {
+        self.is_durable_only = false;
+        self
+    }
+
+    /// Returns the next record, or `None` if there was none within `timeout`.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Unsupported`, `Io`: as [`Records::next`]. `Truncated`:
+    /// [`truncate_after`](Wal::truncate_after) removed a record that the tail has returned, or the
+    /// record that it was to begin with. `Closed`, `Poisoned`: after the last record of the log.
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<Record<'_>>> {
+        self.wal.handle.log.check_process()?;
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            if self.records.is_finished() {
+                return Ok(None);
+            }
+            match self.records.advance() {
+                Ok(Some(found)) => {
+                    self.given_to = self.records.position();
+                    return Ok(Some(self.records.record(found)));
+                }
+                Ok(None) => {}
+                // It has reached a truncation. The next step checks whether it has returned more.
+                Err(error) if error.kind() == ErrorKind::Truncated => {}
+                Err(error) => return Err(error),
+            }
+            let end = self.end();
+            let at = self.leave_truncated()?;
+            if end > at {
+                self.records.extend_to(self.wal.spans_until(end));
+            } else if !self.wait_beyond(at, deadline)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Returns where the tail continues, or an error if the log was truncated below the end of what
+    /// it returned.
+    fn leave_truncated(&mut self) -> Result<Lsn> {
+        let epochs = &self.wal.handle.epochs;
+        if epochs.is_inside_discarded(self.given_to) {
+            return Err(self.records.end_with(truncated_error(self.given_to)));
+        }
+        let at = self.records.position();
+        if epochs.is_inside_discarded(at) {
+            self.records.resume_from(self.given_to);
+        }
+        Ok(self.records.position())
+    }
+
+    fn end(&self) -> Lsn {
+        if self.is_durable_only { self.wal.durable_lsn() } else { self.wal.written_lsn() }
+    }
+
+    /// Waits for the end to move beyond `at`. Returns false if the deadline came first.
+    fn wait_beyond(&self, at: Lsn, deadline: Option<Instant>) -> Result<bool> {
+        let now = Instant::now();
+        let deadline = deadline.unwrap_or(now + Duration::from_secs(1 << 30));
+        if now >= deadline {
+            return Ok(false);
+        }
+        if self.is_durable_only {
+            return self.wal.commit_state().observe(at.plus(1), deadline);
+        }
+        self.wal.commit_state().check_goes_on(at.plus(1))?;
+        crate::sync::sleep(WRITTEN_POLL.min(deadline - now));
+        Ok(true)
+    }
+}

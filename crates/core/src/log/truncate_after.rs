@@ -1,0 +1,250 @@
+//! Truncation of the suffix: the log ends at an earlier record and continues in a new epoch.
+//!
+//! # Steps
+//! 1. Find the record that stays, and its end: the *new end*.
+//! 2. Pause the tail: the flag fixes the end. Appends wait, or return `NoRoom`. With `pad_to_block`
+//!    there is room for the padding before the flag is set.
+//! 3. Wait until all below the fixed end is durable. Owners of reservations finish and waiters are
+//!    served, so no thread waits for a record that will be truncated.
+//! 4. Take leadership, then the locks of the saved state and of the write cursor. Check the head
+//!    and the record again.
+//! 5. Create the new epoch's first segment. Its header names the end of the epoch before, the new
+//!    end. First the header becomes durable, then the name. From here on the log is truncated,
+//!    whatever happens.
+//! 6. Move the durable mark, then write the log buffer's block: the log buffer belongs to the new
+//!    epoch.
+//! 7. Save the state.
+//! 8. In memory, change the list of epochs, the seed, the tail without the flag, and the
+//!    watermarks.
+//! 9. Release the locks and leadership, serve observers, free the discarded segments.
+//!
+//! If space runs out up to step 5, the pause ends at the fixed end and nothing was changed. A
+//! failure after the segment may have got its name poisons the log: only the next open can tell
+//! which epoch runs.
+//!
+//! A crash before the name of step 5 is durable leaves the log as it was. After it, the log is
+//! truncated. In between, the log buffer is of an older epoch than the newest segment, and recovery
+//! does not read it. The mark moves before the block, because recovery would take a mark below the
+//! epoch for damage.
+
+use std::sync::Arc;
+
+use super::epochs::truncated_error;
+use super::truncate_before::below_head;
+use super::{Handle, LastSave, Wal};
+use crate::buffer::Stop;
+use crate::frame::{EpochSeed, Header, Kind};
+use crate::reader::EpochSpan;
+use crate::recovery::no_lsn_left;
+use crate::store::{Epoch, Predecessor, State, Store};
+use crate::{Error, ErrorKind, Lsn, Result};
+
+/// Why the new epoch did not begin.
+enum Failed {
+    /// Nothing was changed: the old epoch goes on.
+    Unchanged(Error),
+    /// The new epoch may have begun: only the next open can tell.
+    Unknown(Error),
+}
+
+impl Wal {
+    /// Truncates all records above the one at `lsn`, which becomes the last. A Raft follower calls
+    /// it when the leader overrules what it appended.
+    ///
+    /// Concurrent appends wait ([`try_append`](Wal::try_append) returns `NoRoom`) and continue
+    /// behind the new end. Their LSNs are greater than all before: no LSN is used twice. Every use
+    /// of a truncated record returns `Truncated` from then on: tickets, waits, callbacks and `get`.
+    /// An iterator that was created before returns it when it reaches the new end; a new iterator
+    /// skips the truncated range.
+    ///
+    /// Blocks for some device syncs, and for appends in progress. The closure of an
+    /// [`append_with`](Wal::append_with) must not call it.
+    ///
+    /// # Durability
+    /// All records up to the one at `lsn` survive power loss when this returns, and the truncated
+    /// records never come back. A crash in between leaves the log as it was, or truncated.
+    ///
+    /// ```
+    /// # fn show(wal: &palisade_core::Wal) -> palisade_core::Result<()> {
+    /// let kept = wal.append(b"agreed")?.lsn();
+    /// let overruled = wal.append(b"overruled")?.lsn();
+    /// wal.truncate_after(kept)?;
+    /// assert_eq!(wal.get(overruled).unwrap_err().kind(), palisade_core::ErrorKind::Truncated);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotARecord`: no record begins at `lsn`. `InvalidArgument`: the record lies in a batch and
+    /// is not its last. `OutOfRange`: `lsn` lies above the end, or no segment is left below
+    /// [`Lsn::LIMIT`] to continue in. `Truncated`: `lsn` lies below the head, or was truncated
+    /// before. `NoSpace`: free space and call again. `Closed`. With all of these nothing was
+    /// changed. `Poisoned`: the next open shows whether the log was truncated.
+    pub fn truncate_after(&self, lsn: Lsn) -> Result<()> {
+        self.check_open()?;
+        let new_end = self.end_of_kept(lsn)?;
+        self.handle.truncate_to(lsn, new_end)
+    }
+
+    /// Returns the end of the record at `lsn`, or of the batch that it is the last of.
+    fn end_of_kept(&self, lsn: Lsn) -> Result<Lsn> {
+        let record = self.get(lsn)?;
+        if !self.frame_at(lsn)?.is_member {
+            return Ok(record.next_lsn());
+        }
+        let (batch, header) = self.batch_around(lsn)?;
+        let end = batch.plus(header.frame_bytes);
+        if record.next_lsn() == end {
+            return Ok(end);
+        }
+        let text = format!("the record is not the last of its batch, which ends at LSN {end}");
+        Err(Error::new(ErrorKind::InvalidArgument, text).at_lsn(lsn))
+    }
+
+    /// Returns the batch that holds the member at `lsn`. The search starts at the segment's base,
+    /// where a frame begins.
+    fn batch_around(&self, lsn: Lsn) -> Result<(Lsn, Header)> {
+        let span = self.handle.epochs.find(lsn).ok_or_else(|| truncated_error(lsn))?;
+        let pin = self.pin(Some(lsn))?;
+        let segment_bytes = self.handle.state.lock().segment_bytes;
+        let mut reader = self.frame_reader(self.handle.read_ahead_bytes);
+        let mut at = Lsn::new(lsn.as_u64() - lsn.as_u64() % segment_bytes).max(span.base);
+        while at < lsn {
+            let Some(header) = reader.header(at, span.seed)? else { break };
+            if header.kind == Kind::Batch && lsn < at.plus(header.frame_bytes) {
+                drop(pin);
+                return Ok((at, header));
+            }
+            at = at.plus(header.frame_bytes);
+        }
+        let text = "no batch lies around a record with the member flag";
+        Err(Error::new(ErrorKind::Corrupt, text).at_lsn(at))
+    }
+}
+
+impl Handle {
+    /// Runs steps 2 to 9 for the record at `lsn`, which ends at `new_end`.
+    pub(super) fn truncate_to(&self, lsn: Lsn, new_end: Lsn) -> Result<()> {
+        let log = &*self.log;
+        if self.is_end(new_end) {
+            return log.wait(new_end, None).map(drop);
+        }
+        let end = log.fix_end(Stop::Paused)?;
+        match log.poison_on_panic(|| self.switch(lsn, new_end, end)) {
+            Ok(base) => {
+                self.discard(new_end, base);
+                Ok(())
+            }
+            Err(Failed::Unchanged(error)) => {
+                log.buffer.resume(end, log.buffer.seed());
+                Err(error)
+            }
+            Err(Failed::Unknown(error)) => Err(log.poison(error)),
+        }
+    }
+
+    /// Returns whether no record lies behind `new_end`.
+    fn is_end(&self, new_end: Lsn) -> bool {
+        let reserved = self.log.buffer.reserved();
+        let is_empty = reserved == self.epochs.running_base();
+        new_end == reserved || (is_empty && self.epochs.skip_discarded(new_end) == reserved)
+    }
+
+    /// Runs steps 3 to 9 without the freeing. Returns the new epoch's base.
+    fn switch(&self, lsn: Lsn, new_end: Lsn, end: Lsn) -> std::result::Result<Lsn, Failed> {
+        self.log.wait(end, None).map_err(Failed::Unchanged)?;
+        let switched = self.log.with_leadership(|cursor| {
+            let mut saving = self.saving.lock();
+            self.save_state_again(&mut saving).map_err(Failed::Unchanged)?;
+            let (base, seed) = self.switch_epoch(lsn, new_end, end)?;
+            self.log.jump(cursor, base, seed);
+            Ok(base)
+        });
+        switched.map_err(Failed::Unchanged)?
+    }
+
+    /// Saves the state again if the last save failed: the store may hold a head or a checkpoint
+    /// above the new end.
+    fn save_state_again(&self, saving: &mut LastSave) -> Result<()> {
+        if *saving == LastSave::Failed {
+            let state = self.state.lock().clone();
+            self.log.store.save_state(&state)?;
+            *saving = LastSave::Done;
+        }
+        Ok(())
+    }
+
+    /// Runs steps 5 to 7 and changes the list of epochs. The caller holds the lock of the saved
+    /// state.
+    fn switch_epoch(
+        &self,
+        lsn: Lsn,
+        new_end: Lsn,
+        end: Lsn,
+    ) -> std::result::Result<(Lsn, EpochSeed), Failed> {
+        let before = self.state.lock().clone();
+        self.check_may_truncate(&before, lsn).map_err(Failed::Unchanged)?;
+        let kept = self.epochs.find(lsn).ok_or_else(|| Failed::Unchanged(truncated_error(lsn)))?;
+        let predecessor = Predecessor { epoch: kept.epoch, end: new_end };
+        let store = &self.log.store;
+        let epoch = begin_epoch(store, &before, predecessor, end)?;
+        let (number, salt, base) = (epoch.number, epoch.salt, epoch.base);
+        let state = State {
+            epoch: number,
+            epoch_base: base,
+            epoch_salt: salt,
+            checkpoint: before.checkpoint.min(new_end),
+            ..before
+        };
+        store
+            .mark_durable(base)
+            .and_then(|()| store.pass_buffer_on(number))
+            .and_then(|()| store.save_state(&state))
+            .map_err(Failed::Unknown)?;
+        let running = EpochSpan::open_ended(state.uuid, number, salt, base);
+        self.set_state(state);
+        self.epochs.truncate(new_end, running);
+        Ok((base, running.seed))
+    }
+
+    /// Checks again, under the lock that keeps the head and the clean end in place.
+    fn check_may_truncate(&self, state: &State, lsn: Lsn) -> Result<()> {
+        if state.clean {
+            return Err(Error::bare(ErrorKind::Closed));
+        }
+        if lsn < state.head {
+            return Err(below_head(lsn, state.head));
+        }
+        self.log.check()
+    }
+}
+
+/// Runs step 5. The base is the first segment start above every reservation and every segment that
+/// was prepared for the epoch before. The store may be preparing one more segment, so this may take
+/// several rounds. Each round begins higher, so the last LSN ends them.
+fn begin_epoch(
+    store: &Arc<dyn Store>,
+    before: &State,
+    predecessor: Predecessor,
+    end: Lsn,
+) -> std::result::Result<Epoch, Failed> {
+    let segment_bytes = before.segment_bytes;
+    loop {
+        let base = end.max(store.prepared()).segment_start_at_or_above(segment_bytes);
+        if base.plus(segment_bytes) > Lsn::LIMIT {
+            return Err(Failed::Unchanged(no_lsn_left(base)));
+        }
+        let epoch = Epoch { number: before.epoch + 1, salt: store.random(), base, predecessor };
+        match store.begin_epoch(&epoch) {
+            Ok(()) => return Ok(epoch),
+            Err(error) if error.kind() == ErrorKind::OutOfRange => {
+                if store.prepared() <= base {
+                    return Err(Failed::Unchanged(error));
+                }
+            }
+            Err(error) if error.is_shortage() => {
+                return Err(Failed::Unchanged(error));
+            }
+            Err(error) => return Err(Failed::Unknown(error)),
+        }
+    }
+}

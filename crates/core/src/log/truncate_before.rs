@@ -1,0 +1,127 @@
+//! Truncation of the prefix, and checkpoints.
+
+use super::{Handle, Wal};
+use crate::{Error, ErrorKind, Lsn, Result};
+
+impl Wal {
+    /// Truncates all records below `lsn`; the record at `lsn` stays. Whole segments are freed and
+    /// recycled, as far as no iterator reads them.
+    ///
+    /// Waits until everything below `lsn` is durable. An `lsn` at or below the head moves nothing,
+    /// and frees what could not be freed before. The end that a crash or a truncation gave to the
+    /// log counts as the place where the log went on, so a caller that has replayed all of it may
+    /// truncate all of it.
+    ///
+    /// On files, a callback can get each segment before it is freed (`Options::on_release` of
+    /// `palisade`). If the callback fails, the call returns its error. The head has moved all the
+    /// same, and the next call tries the segment again.
+    ///
+    /// # Durability
+    /// The new head survives power loss when this returns.
+    ///
+    /// # Errors
+    /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`: it
+    /// lies above the end. `Truncated`: it lies in a range that a crash or
+    /// [`truncate_after`](Wal::truncate_after) removed. `NoSpace`, `Io`, and the errors of a
+    /// callback for released segments: the head may have moved, and nothing else is lost; call
+    /// again. `Corrupt`, `Unsupported`: also if the header of a segment that the callback is to get
+    /// does not validate; that segment and all above stay. `Closed`, `Poisoned`.
+    pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
+        self.check_open()?;
+        let lsn = self.handle.epochs.skip_end_of_epoch(lsn);
+        if lsn <= self.head_lsn() {
+            // Segments that an earlier call or a reader left are freed all the same.
+            return self.handle.release_unpinned();
+        }
+        match self.check_boundary(lsn) {
+            // Another call has truncated more: the log begins above already.
+            Err(error) if error.kind() == ErrorKind::Truncated && lsn <= self.head_lsn() => {}
+            checked => {
+                checked?;
+                self.handle.log.wait(lsn, None)?;
+                self.handle.change_state(lsn, |state| state.head = state.head.max(lsn))?;
+            }
+        }
+        self.handle.release_unpinned()
+    }
+
+    /// Records durably that everything below `lsn` has been applied elsewhere, and that it was
+    /// durable. Recovery refuses a log that ends below a checkpoint.
+    ///
+    /// Waits until everything below `lsn` is durable, and writes a mark that proves it. An `lsn` at
+    /// or below the last checkpoint changes nothing. A checkpoint does not free space:
+    /// [`truncate_before`](Wal::truncate_before) does. A later
+    /// [`truncate_after`](Wal::truncate_after) below the checkpoint lowers it to the new end.
+    ///
+    /// # Errors
+    /// As [`truncate_before`](Wal::truncate_before).
+    pub fn checkpoint(&self, lsn: Lsn) -> Result<()> {
+        self.check_open()?;
+        let lsn = self.handle.epochs.skip_end_of_epoch(lsn);
+        if lsn <= self.checkpoint_lsn() {
+            // A later checkpoint does not vouch for records that were truncated before it.
+            return self.check_not_truncated(lsn);
+        }
+        self.check_boundary(lsn)?;
+        self.handle.log.wait(lsn, None)?;
+        let mark_end = self.append_mark()?;
+        self.handle.log.wait(mark_end, None)?;
+        self.handle.change_state(lsn, |state| state.checkpoint = state.checkpoint.max(lsn))
+    }
+
+    /// Refuses an LSN at which neither a record begins nor the log ends.
+    fn check_boundary(&self, lsn: Lsn) -> Result<()> {
+        // First: a concurrent truncation has begun the epoch and lets the tail jump there next.
+        if lsn == self.handle.epochs.running_base() {
+            return Ok(());
+        }
+        let reserved = self.reserved_lsn();
+        if lsn > reserved {
+            let text = format!("the log ends at LSN {reserved}");
+            return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(lsn));
+        }
+        if lsn == reserved {
+            return Ok(());
+        }
+        self.check_not_discarded(lsn)?;
+        self.frame_at(lsn).map(drop)
+    }
+}
+
+impl Handle {
+    /// Frees the segments below the head that no reader pins.
+    fn release_unpinned(&self) -> Result<()> {
+        let _releasing = self.releasing.lock();
+        self.release_alone()
+    }
+
+    /// Frees the segments below the head that no reader pins. The caller holds the lock
+    /// `releasing`.
+    pub(super) fn release_alone(&self) -> Result<()> {
+        let to = {
+            let state = self.state.lock();
+            if state.clean {
+                return Ok(());
+            }
+            // Under the state's lock: a pin that is set later lies at or above this head.
+            self.pins.lowest().map_or(state.head, |pin| pin.min(state.head))
+        };
+        // A reader that follows the log still reads what it pins.
+        self.epochs.forget_below(to);
+        self.log.store.release(Lsn::ZERO, to)
+    }
+
+    /// Frees the segments of the discarded range `[new_end, base)`. They are never read. The next
+    /// open frees those that are left.
+    pub(super) fn discard(&self, new_end: Lsn, base: Lsn) {
+        let _releasing = self.releasing.lock();
+        let is_closed = self.state.lock().clean;
+        if !is_closed {
+            let _ = self.log.store.discard(new_end, base);
+        }
+    }
+}
+
+pub(super) fn below_head(lsn: Lsn, head: Lsn) -> Error {
+    Error::new(ErrorKind::Truncated, format!("the log begins at LSN {head}")).at_lsn(lsn)
+}

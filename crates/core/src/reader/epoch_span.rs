@@ -1,0 +1,21 @@
+//! Where the records of one epoch lie.
+
+use crate::frame::EpochSeed;
+use crate::{Lsn, Uuid};
+
+/// One epoch as readers need it: where its records lie and which seed their checksums have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EpochSpan {
+    pub(crate) epoch: u64,
+    pub(crate) salt: u64,
+    pub(crate) seed: EpochSeed,
+    pub(crate) base: Lsn,
+    pub(crate) end: Lsn,
+}
+
+impl EpochSpan {
+    /// Creates the span of an epoch of the log `uuid` whose end is not known.
+    pub(crate) fn open_ended(uuid: Uuid, epoch: u64, salt: u64, base: Lsn) -> EpochSpan {
+        EpochSpan { epoch, salt, seed: EpochSeed::new(uuid, epoch, salt), base, end: Lsn::LIMIT }
+    }
+}

@@ -1,0 +1,423 @@
+//! Reads validated frames from a store through a buffer.
+//!
+//! A frame is trusted only after its checksums were verified. The buffer holds bytes of one
+//! segment, so a length is compared with the segment's end.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::record::{Record, RecordBuf};
+use crate::format::checksum::crc32c_append;
+use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME_BYTES};
+use crate::store::ReadStore;
+use crate::{Lsn, Result};
+
+type Word = [u8; ALIGN_BYTES as usize];
+
+/// Whether a payload must be verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Payload {
+    /// Verify its checksum.
+    Verify,
+    /// It lies in a batch whose checksum, which covers it, was verified.
+    IsVerified,
+}
+
+/// What lies at the LSN where the caller looks for a record.
+#[derive(Debug)]
+pub(crate) enum Lookup {
+    Record(RecordBuf),
+    /// A record's header validates, its payload does not.
+    Damaged,
+    /// Nothing validates, or the frame is no record of the user.
+    NotARecord,
+}
+
+/// Reads validated frames from a store through a buffer.
+#[derive(Debug)]
+pub(crate) struct FrameReader {
+    store: Arc<dyn ReadStore>,
+    segment_bytes: u64,
+    read_ahead_bytes: usize,
+    buffer: Vec<u8>,
+    // The buffer's first `len` bytes are the log's bytes from `start` on.
+    start: Lsn,
+    len: usize,
+    // The end of their segment: no frame reaches beyond it.
+    segment_end: Lsn,
+    // The store had no more bytes of that segment. It is not asked for more until `forget`.
+    is_all: bool,
+}
+
+impl FrameReader {
+    pub(crate) fn new(
+        store: Arc<dyn ReadStore>,
+        segment_bytes: u64,
+        read_ahead_bytes: usize,
+    ) -> FrameReader {
+        FrameReader {
+            store,
+            segment_bytes,
+            read_ahead_bytes,
+            buffer: Vec::new(),
+            start: Lsn::ZERO,
+            len: 0,
+            segment_end: Lsn::ZERO,
+            is_all: false,
+        }
+    }
+
+    /// Returns the header at `at`, if one validates there and its frame fits into the segment.
+    pub(crate) fn header(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
+        self.load(at, HEADER_BYTES)?;
+        let header = Header::decode(self.bytes_from(at), seed, at, self.room(at));
+        Ok(header.filter(|header| self.is_possible(header)))
+    }
+
+    /// Returns whether any log can have written a frame of this length. Nothing is allocated for
+    /// others.
+    fn is_possible(&self, header: &Header) -> bool {
+        let longest = MAX_FRAME_BYTES.min(self.segment_bytes / 2);
+        header.kind == Kind::Padding || header.frame_bytes <= longest
+    }
+
+    /// Returns the header of a whole frame at `at`: its payload's checksum holds, too.
+    #[inline]
+    pub(crate) fn frame(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
+        match self.buffered_frame(at, seed, Payload::Verify) {
+            Some(header) => Ok(Some(header)),
+            None => self.load_frame(at, seed),
+        }
+    }
+
+    /// Returns the record at `at`, copied out of the buffer.
+    pub(crate) fn record(&mut self, at: Lsn, seed: EpochSeed) -> Result<Lookup> {
+        match self.frame_with_payload(at, seed, Payload::Verify)? {
+            Some(header) if header.kind == Kind::Data => {
+                let begin = at.plus(HEADER_BYTES as u64);
+                let data = self.slice(begin..begin.plus(u64::from(header.payload_bytes)));
+                let next = at.plus(header.frame_bytes);
+                Ok(Lookup::Record(Record::new(at, next, header.tag, data).into()))
+            }
+            Some(_) => Ok(Lookup::NotARecord),
+            None => match self.header(at, seed)? {
+                Some(header) if header.kind == Kind::Data => Ok(Lookup::Damaged),
+                _ => Ok(Lookup::NotARecord),
+            },
+        }
+    }
+
+    /// Returns the whole frame at `at`, if all of it is in the buffer already: the common case,
+    /// which reads nothing. `None` does not mean that there is no frame.
+    #[inline]
+    fn buffered_frame(&self, at: Lsn, seed: EpochSeed, payload: Payload) -> Option<Header> {
+        let (header, bytes) = self.buffered_header(at, seed)?;
+        let is_whole = header.kind == Kind::Padding || self.is_body(&header, bytes, payload);
+        is_whole.then_some(header)
+    }
+
+    /// Returns what `buffered_frame` returns, for records of the user only: it verifies no other
+    /// payload.
+    #[inline]
+    pub(super) fn buffered_data(
+        &self,
+        at: Lsn,
+        seed: EpochSeed,
+        payload: Payload,
+    ) -> Option<Header> {
+        let (header, bytes) = self.buffered_header(at, seed)?;
+        (header.kind == Kind::Data && self.is_body(&header, bytes, payload)).then_some(header)
+    }
+
+    #[inline]
+    fn buffered_header(&self, at: Lsn, seed: EpochSeed) -> Option<(Header, &[u8])> {
+        let bytes = self.bytes_from(at);
+        let header = Header::decode(bytes, seed, at, self.segment_end.bytes_since(at))?;
+        Some((header, bytes))
+    }
+
+    /// Returns whether `bytes` hold the frame's whole body, and whether its checksum holds unless
+    /// it was verified already.
+    #[inline]
+    fn is_body(&self, header: &Header, bytes: &[u8], payload: Payload) -> bool {
+        let body = bytes.get(HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize);
+        body.is_some_and(|body| payload == Payload::IsVerified || header.matches(body))
+            && self.is_possible(header)
+    }
+
+    #[cold]
+    fn load_frame(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
+        let Some(header) = self.header(at, seed)? else { return Ok(None) };
+        if header.kind != Kind::Padding && header.frame_bytes > self.read_ahead_bytes as u64 {
+            return Ok(self.is_whole(at, &header)?.then_some(header));
+        }
+        self.frame_with_payload(at, seed, Payload::Verify)
+    }
+
+    /// Returns what `frame` returns, and loads the payload into the buffer, however long it is.
+    pub(super) fn frame_with_payload(
+        &mut self,
+        at: Lsn,
+        seed: EpochSeed,
+        payload: Payload,
+    ) -> Result<Option<Header>> {
+        let Some(header) = self.header(at, seed)? else { return Ok(None) };
+        if header.kind != Kind::Padding && self.payload(at, &header)?.is_none() {
+            return Ok(None);
+        }
+        Ok(self.buffered_frame(at, seed, payload))
+    }
+
+    /// Returns what `frame` returns, and loads the whole frame into the buffer, however long it is.
+    /// `raw` then returns the bytes that were checked.
+    pub(crate) fn whole_frame(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
+        self.frame_with_payload(at, seed, Payload::Verify)
+    }
+
+    /// Returns whether a long payload's checksum holds. Reads piece by piece: a scan needs no more
+    /// memory than its read buffer, however long the frames are.
+    fn is_whole(&mut self, at: Lsn, header: &Header) -> Result<bool> {
+        let mut here = at.plus(HEADER_BYTES as u64);
+        let end = here.plus(u64::from(header.payload_bytes));
+        let mut checksum = 0;
+        while here < end {
+            let len = end.bytes_since(here).min(self.read_ahead_bytes as u64) as usize;
+            self.load(here, len)?;
+            let Some(bytes) = self.bytes_from(here).get(..len) else { return Ok(false) };
+            checksum = crc32c_append(checksum, bytes);
+            here = here.plus(len as u64);
+        }
+        Ok(checksum == header.payload_checksum)
+    }
+
+    /// Returns the payload of the frame with `header` at `at`, if the store has all of it.
+    pub(crate) fn payload(&mut self, at: Lsn, header: &Header) -> Result<Option<&[u8]>> {
+        let range = HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize;
+        self.load(at, range.end)?;
+        Ok(self.bytes_from(at).get(range))
+    }
+
+    /// Returns the number of records in the whole frame with `header` at `at`.
+    pub(crate) fn records_in(&mut self, at: Lsn, header: &Header, seed: EpochSeed) -> Result<u64> {
+        if header.kind != Kind::Batch {
+            return Ok(u64::from(header.kind == Kind::Data));
+        }
+        let (mut member, end) = (at.plus(HEADER_BYTES as u64), at.plus(header.frame_bytes));
+        let mut count = 0;
+        while member < end
+            && let Some(header) = self.header(member, seed)?
+        {
+            count += 1;
+            member = member.plus(header.frame_bytes);
+        }
+        Ok(count)
+    }
+
+    /// Returns the first whole frame in `[from, to)`, within one segment, that is no batch member
+    /// and belongs to one of the epochs.
+    ///
+    /// A header that validates was written for its place, so no other frame begins in the bytes
+    /// that it claims. If its payload does not validate, or if it is a member, the search continues
+    /// behind them. So no byte enters two checksums, whatever the headers claim, and the search is
+    /// linear.
+    pub(crate) fn find(
+        &mut self,
+        from: Lsn,
+        to: Lsn,
+        seeds: &[EpochSeed],
+    ) -> Result<Option<(Lsn, Header)>> {
+        let mut at = from;
+        while at < to {
+            self.load(at, HEADER_BYTES)?;
+            if self.bytes_from(at).len() < ALIGN_BYTES as usize {
+                return Ok(None);
+            }
+            at = self.next_header(at, seeds);
+            if at >= to {
+                break;
+            }
+            let mut claimed = ALIGN_BYTES;
+            for seed in seeds {
+                let header = self.header(at, *seed)?;
+                let Some(header) = header.filter(|header| header.fits_at(at)) else { continue };
+                if !header.is_member && self.frame(at, *seed)?.is_some() {
+                    return Ok(Some((at, header)));
+                }
+                claimed = claimed.max(header.frame_bytes);
+            }
+            at = at.plus(claimed);
+        }
+        Ok(None)
+    }
+
+    /// Returns the first place at or above `at` where a header of one of the epochs validates, or
+    /// the last place that could be checked before more bytes must be read. There are 8 bytes at
+    /// `at`, and a whole header if the store has it.
+    fn next_header(&self, at: Lsn, seeds: &[EpochSeed]) -> Lsn {
+        let bytes = self.bytes_from(at);
+        let word_bytes = size_of::<Word>();
+        let last = (bytes.len().max(HEADER_BYTES) - HEADER_BYTES) / word_bytes;
+        let end = last * word_bytes;
+        let mut offset = 0;
+        while offset < end {
+            let room = self.segment_end.bytes_since(at.plus(offset as u64));
+            offset += headless_bytes(&bytes[offset..], room).min(end - offset);
+            let here = at.plus(offset as u64);
+            let room = self.segment_end.bytes_since(here);
+            let validates =
+                |seed: &EpochSeed| Header::decode(&bytes[offset..], *seed, here, room).is_some();
+            if offset < end && seeds.iter().any(validates) {
+                return here;
+            }
+            offset += word_bytes;
+        }
+        at.plus(end as u64)
+    }
+
+    /// Returns the number of bytes from `at` to the end of its segment.
+    fn room(&self, at: Lsn) -> u64 {
+        self.segment_bytes - at.as_u64() % self.segment_bytes
+    }
+
+    /// Returns the `len` bytes at `at`, or as many of them as the store has.
+    pub(crate) fn raw(&mut self, at: Lsn, len: usize) -> Result<&[u8]> {
+        self.load(at, len)?;
+        let bytes = self.bytes_from(at);
+        Ok(&bytes[..len.min(bytes.len())])
+    }
+
+    /// Sets how many bytes a read fetches from here on.
+    pub(crate) fn read_ahead(&mut self, bytes: usize) {
+        self.read_ahead_bytes = bytes;
+        self.forget();
+    }
+
+    /// Drops what was read ahead: the store may have changed.
+    pub(crate) fn forget(&mut self) {
+        self.len = 0;
+        self.is_all = false;
+    }
+
+    /// Returns the bytes of `range`, which are in the buffer.
+    #[inline]
+    pub(super) fn slice(&self, range: Range<Lsn>) -> &[u8] {
+        let from = range.start.bytes_since(self.start) as usize;
+        &self.buffer[from..from + range.end.bytes_since(range.start) as usize]
+    }
+
+    #[inline]
+    fn bytes_from(&self, at: Lsn) -> &[u8] {
+        // Below the start the difference wraps, and exceeds every length.
+        let from = at.as_u64().wrapping_sub(self.start.as_u64());
+        self.buffer[..self.len].get(from as usize..).unwrap_or(&[])
+    }
+
+    /// Loads `bytes` bytes from `at` on into the buffer, if the store has them. If a read reached
+    /// the end of a segment's file, it is not repeated: recovery comes there with every record of
+    /// the log buffer.
+    fn load(&mut self, at: Lsn, bytes: usize) -> Result<()> {
+        let is_known = self.is_all && self.start <= at && at < self.segment_end;
+        if is_known || self.bytes_from(at).len() >= bytes {
+            return Ok(());
+        }
+        let room = self.room(at);
+        let wanted = bytes.max(self.read_ahead_bytes).min(room as usize);
+        self.forget();
+        self.start = at;
+        self.segment_end = at.plus(room);
+        while self.len < wanted {
+            // Grows with the bytes that the store returns, not with what a length claims.
+            let end = wanted.min(self.read_ahead_bytes.max(2 * self.len));
+            if self.buffer.len() < end {
+                self.buffer.resize(end, 0);
+            }
+            let n = self.store.read(at.plus(self.len as u64), &mut self.buffer[self.len..end])?;
+            if n == 0 {
+                self.is_all = true;
+                break;
+            }
+            self.len += n;
+        }
+        Ok(())
+    }
+}
+
+/// Returns how many bytes from the start of `bytes` on, in whole words, cannot hold the begin of a
+/// header that fits into `room` bytes, whatever its seed is.
+pub(crate) fn headless_bytes(bytes: &[u8], room: u64) -> usize {
+    let (words, _) = bytes.as_chunks::<{ size_of::<Word>() }>();
+    let word = |index: usize| words.get(index).map_or(0, |word| u64::from_le_bytes(*word));
+    let mut index = 0;
+    while index < words.len() && !Header::can_begin_with(word(index), word(index + 1), room) {
+        // A prepared file is full of zeros.
+        index += match word(index) {
+            0 => zero_bytes(words[index..].as_flattened()) / size_of::<Word>(),
+            _ => 1,
+        };
+    }
+    index * size_of::<Word>()
+}
+
+/// Returns how many bytes at the start of `bytes`, which are whole words, are words of zeros.
+fn zero_bytes(bytes: &[u8]) -> usize {
+    let (words, _) = bytes.as_chunks::<{ size_of::<Word>() }>();
+    let (lines, _) = words.as_chunks::<8>();
+    // Checks a line of words at a time, without a branch for each.
+    let is_zero = |line: &&[Word; 8]| line.iter().flatten().fold(0, |any, byte| any | byte) == 0;
+    let skipped = lines.iter().take_while(is_zero).count() * 8;
+    let rest = words[skipped..].iter().take_while(|word| **word == Word::default());
+    (skipped + rest.count()) * size_of::<Word>()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn zeros_are_counted_word_by_word(words in 0_usize..40, first in 0_usize..400) {
+            let mut bytes = vec![0; words * size_of::<Word>()];
+            if let Some(byte) = bytes.get_mut(first) {
+                *byte = 1;
+            }
+            let expected = first.min(bytes.len()) / size_of::<Word>() * size_of::<Word>();
+            prop_assert_eq!(zero_bytes(&bytes), expected);
+        }
+
+        /// What a search skips holds no header. The bytes resemble frames of one seed.
+        #[test]
+        fn what_is_passed_over_holds_no_header(
+            words in prop::collection::vec(prop_oneof![Just(0), 0..1_u64 << 34, any::<u64>()], 0..60),
+            frame in 0_usize..60,
+            payload_bytes in 0_u32..300,
+            short in any::<bool>(),
+            room in 8_u64..400,
+        ) {
+            let seed = EpochSeed::from_bits(77);
+            let at = Lsn::new(4096);
+            let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let place = frame.min(words.len()) * size_of::<Word>();
+            let lies_at = at.plus(place as u64);
+            let (head, used) = match short {
+                true => crate::frame::padding(seed, lies_at, 8, 0),
+                false => {
+                    let header = Header::new(Kind::Data, 3, payload_bytes, 5);
+                    (header.encode(seed, lies_at), HEADER_BYTES)
+                }
+            };
+            let len = bytes.len().max(place + used);
+            bytes.resize(len, 0);
+            bytes[place..place + used].copy_from_slice(&head[..used]);
+            let passed = headless_bytes(&bytes, room);
+            prop_assert!(passed <= bytes.len());
+            for offset in (0..passed).step_by(size_of::<Word>()) {
+                let here = at.plus(offset as u64);
+                prop_assert_eq!(Header::decode(&bytes[offset..], seed, here, room), None);
+            }
+            let frame_bytes = if short { 8 } else { crate::framed_bytes(payload_bytes as usize) };
+            prop_assert!(frame_bytes > room || passed <= place);
+        }
+    }
+}

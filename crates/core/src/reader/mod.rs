@@ -1,0 +1,15 @@
+//! Reading: frames and records out of the store, never out of the log buffer.
+//!
+//! A `FrameReader` reads one validated frame at a place. [`Records`] walks over frames, skips
+//! padding and discarded ranges, enters batches, and returns records that borrow its read buffer.
+
+mod epoch_span;
+mod frame_reader;
+mod record;
+mod records;
+
+pub(crate) use self::epoch_span::EpochSpan;
+pub(crate) use self::frame_reader::{FrameReader, Lookup, headless_bytes};
+pub use self::record::{Record, RecordBuf};
+pub use self::records::Records;
+pub(crate) use self::records::{Pinned, damaged};

@@ -1,0 +1,106 @@
+//! A record, borrowed from a read buffer or with bytes of its own.
+
+use std::fmt;
+
+use crate::Lsn;
+
+/// A record, borrowed from the iterator that read it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    lsn: Lsn,
+    next_lsn: Lsn,
+    tag: u16,
+    data: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    pub(crate) fn new(lsn: Lsn, next_lsn: Lsn, tag: u16, data: &'a [u8]) -> Record<'a> {
+        Record { lsn, next_lsn, tag, data }
+    }
+
+    /// Returns the LSN that `append` returned for it.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// Returns where the record ends: reading can continue from here.
+    #[must_use]
+    pub fn next_lsn(&self) -> Lsn {
+        self.next_lsn
+    }
+
+    /// Returns the appended bytes.
+    #[must_use]
+    pub fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
+    /// Returns the tag that was given to `append_tagged`, 0 otherwise.
+    #[must_use]
+    pub fn tag(&self) -> u16 {
+        self.tag
+    }
+}
+
+impl fmt::Debug for Record<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("lsn", &self.lsn)
+            .field("tag", &self.tag)
+            .field("bytes", &self.data.len())
+            .finish()
+    }
+}
+
+/// A record that owns its bytes, returned by [`get`](crate::Wal::get).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordBuf {
+    lsn: Lsn,
+    next_lsn: Lsn,
+    tag: u16,
+    data: Vec<u8>,
+}
+
+impl RecordBuf {
+    /// Returns the LSN that `append` returned for it.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// Returns where the record ends: reading can continue from here.
+    #[must_use]
+    pub fn next_lsn(&self) -> Lsn {
+        self.next_lsn
+    }
+
+    /// Returns the appended bytes.
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Returns the tag that was given to `append_tagged`, 0 otherwise.
+    #[must_use]
+    pub fn tag(&self) -> u16 {
+        self.tag
+    }
+
+    /// Returns the bytes without a copy.
+    #[must_use]
+    pub fn into_data(self) -> Vec<u8> {
+        self.data
+    }
+}
+
+impl From<Record<'_>> for RecordBuf {
+    fn from(record: Record<'_>) -> RecordBuf {
+        RecordBuf {
+            lsn: record.lsn,
+            next_lsn: record.next_lsn,
+            tag: record.tag,
+            data: record.data.to_vec(),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The iterator over records: walks frames, skips padding and discarded ranges, enters batches.
+
+use std::any::Any;
+use std::fmt;
+
+use super::epoch_span::EpochSpan;
+use super::frame_reader::{FrameReader, Payload};
+use super::record::Record;
+use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
+use crate::{Error, ErrorKind, Lsn, Result};
+
+/// An iterator over records in LSN order. Records borrow its buffer, so it has its own `next`.
+///
+/// It ends where the log ended when it was created. It verifies every record's checksums. After an
+/// error it is at its end. It keeps the segments from its position on, and the log, until it is
+/// dropped.
+///
+/// ```no_run
+/// # fn show(wal: &palisade_core::Wal) -> palisade_core::Result<()> {
+/// let mut records = wal.records()?;
+/// while let Some(record) = records.next()? {
+///     println!("{} {:?}", record.lsn(), record.data());
+/// }
+/// # Ok(()) }
+/// ```
+pub struct Records {
+    reader: FrameReader,
+    spans: Vec<EpochSpan>,
+    span: usize,
+    at: Lsn,
+    // Members below it lie in a batch whose checksum was verified as a whole.
+    verified_to: Lsn,
+    is_tolerant: bool,
+    is_finished: bool,
+    // The error to report at the end, if the log could not be read up to it.
+    at_end: Option<Error>,
+    near: Near,
+    // Keeps the log and its pins until the iterator is dropped.
+    keep: Option<Box<dyn Pinned>>,
+}
+
+/// Up to here frames are like the last one: of the same epoch, in a pinned segment.
+#[derive(Clone, Copy, Debug)]
+struct Near {
+    seed: EpochSeed,
+    to: Lsn,
+}
+
+impl Near {
+    const NOWHERE: Near = Near { seed: EpochSeed::from_bits(0), to: Lsn::ZERO };
+}
+
+/// Keeps segments from being released while they are read.
+pub(crate) trait Pinned: Any + Send + Sync {
+    /// Refuses a process that was forked from the one that opened the log.
+    fn check_process(&self) -> Result<()>;
+
+    /// Unpins everything below `lsn`. Returns from where on it is to be called again.
+    fn advance(&mut self, lsn: Lsn) -> Lsn;
+
+    /// Returns whether the record at `lsn` may have been truncated since the reader began. Costs
+    /// next to nothing if no truncation reached so far down.
+    fn may_be_truncated(&self, lsn: Lsn) -> bool;
+
+    /// Refuses the LSN of a record that was truncated since the reader began.
+    fn check_not_truncated(&self, lsn: Lsn) -> Result<()>;
+}
+
+impl Records {
+    /// Creates an iterator over `spans`, ascending, from the first record at or above `from`.
+    pub(crate) fn new(reader: FrameReader, spans: Vec<EpochSpan>, from: Lsn) -> Records {
+        Records {
+            reader,
+            spans,
+            span: 0,
+            at: from,
+            verified_to: Lsn::ZERO,
+            is_tolerant: false,
+            is_finished: false,
+            at_end: None,
+            near: Near::NOWHERE,
+            keep: None,
+        }
+    }
+
+    pub(crate) fn keeping(mut self, keep: Box<dyn Pinned>) -> Records {
+        self.keep = Some(keep);
+        self
+    }
+
+    /// Makes the iterator report `error` at its end.
+    pub(crate) fn failing_at_end(mut self, error: Option<Error>) -> Records {
+        self.at_end = error;
+        self
+    }
+
+    /// Makes the iterator end without an error where nothing valid follows.
+    pub(crate) fn tolerant(mut self) -> Records {
+        self.is_tolerant = true;
+        self
+    }
+
+    /// Returns whether an error ended the iterator for good.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// Continues into `spans`, which hold more than those before.
+    pub(crate) fn extend_to(&mut self, spans: Vec<EpochSpan>) {
+        self.spans = spans;
+        self.span = 0;
+        self.is_finished = false;
+        self.near = Near::NOWHERE;
+        self.reader.forget();
+    }
+
+    /// Moves back to `lsn`, the end of a record or a truncation, to continue from there.
+    pub(crate) fn resume_from(&mut self, lsn: Lsn) {
+        self.at = lsn;
+        self.near = Near::NOWHERE;
+    }
+
+    /// Ends the iterator with `error`.
+    pub(crate) fn end_with(&mut self, error: Error) -> Error {
+        self.finish();
+        error
+    }
+
+    /// Returns the LSN where the iterator looks for the next record.
+    #[must_use]
+    pub fn position(&self) -> Lsn {
+        self.at
+    }
+
+    /// Returns the next record, or `None` at the end.
+    ///
+    /// # Errors
+    /// `Corrupt`: a record does not validate; the error names its LSN; run `palisade verify`.
+    /// `Truncated`: [`truncate_after`](crate::Wal::truncate_after) removed the records from here on
+    /// since the iterator was created. `Unsupported`: a newer version wrote a kind of record that
+    /// this one does not know. `Io`: the store could not be read. `NoSpace`, `NoFiles` or
+    /// `Poisoned`, once, at the end of what was written: the log could not write what was still
+    /// buffered when the iterator was created.
+    #[expect(clippy::should_implement_trait, reason = "the record borrows the read buffer")]
+    pub fn next(&mut self) -> Result<Option<Record<'_>>> {
+        match self.advance()? {
+            Some(found) => Ok(Some(self.record(found))),
+            None => self.at_end.take().map_or(Ok(None), Err),
+        }
+    }
+
+    /// Advances to the next record. An error ends the iterator.
+    #[inline]
+    pub(crate) fn advance(&mut self) -> Result<Option<(Lsn, Header)>> {
+        if let Some(found) = self.buffered_step() {
+            return Ok(Some(found));
+        }
+        self.step().inspect_err(|_| self.finish_with_error())
+    }
+
+    /// Advances in the common case: to a data frame that is in the reader's buffer, in the same
+    /// segment and epoch as the one before. `None` does not mean that there is no record.
+    #[inline]
+    fn buffered_step(&mut self) -> Option<(Lsn, Header)> {
+        let at = self.at;
+        if at >= self.near.to {
+            return None;
+        }
+        if self.keep.as_ref().is_some_and(|keep| keep.may_be_truncated(at)) {
+            return None;
+        }
+        let header = self.reader.buffered_data(at, self.near.seed, self.payload_at(at))?;
+        self.at = at.plus(header.frame_bytes);
+        Some((at, header))
+    }
+
+    #[inline]
+    fn payload_at(&self, at: Lsn) -> Payload {
+        if at < self.verified_to { Payload::IsVerified } else { Payload::Verify }
+    }
+
+    /// Returns the record that `advance` has just found.
+    #[inline]
+    pub(crate) fn record(&self, (lsn, header): (Lsn, Header)) -> Record<'_> {
+        let data_at = lsn.plus(HEADER_BYTES as u64);
+        let data_end = data_at.plus(u64::from(header.payload_bytes));
+        let data = self.reader.slice(data_at..data_end);
+        Record::new(lsn, self.at, header.tag, data)
+    }
+
+    /// Advances to the next data frame and loads the whole frame into the reader's buffer.
+    fn step(&mut self) -> Result<Option<(Lsn, Header)>> {
+        self.keep.as_ref().map_or(Ok(()), |keep| keep.check_process())?;
+        while !self.is_finished {
+            let Some(span) = self.current_span() else { break };
+            let at = self.at;
+            let found = self.valid_frame(at, span);
+            // After the read: a record that was read from a freed segment was truncated.
+            self.check_not_truncated(at)?;
+            let Some(header) = found? else {
+                if self.is_tolerant {
+                    self.finish();
+                    return Ok(None);
+                }
+                return Err(damaged(at, span, self.spans.get(self.span + 1)));
+            };
+            let end = at.plus(header.frame_bytes);
+            match header.kind {
+                Kind::Batch => {
+                    self.verified_to = end;
+                    self.at = at.plus(HEADER_BYTES as u64);
+                    continue;
+                }
+                Kind::Unknown { number, may_ignore: false } => return Err(unknown(at, number)),
+                _ => self.at = end,
+            }
+            if header.kind == Kind::Data {
+                return Ok(Some((at, header)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the span that holds the position, after skipping what lies between spans.
+    fn current_span(&mut self) -> Option<EpochSpan> {
+        loop {
+            let span = *self.spans.get(self.span)?;
+            self.at = self.at.max(span.base);
+            if self.at < span.end {
+                return Some(span);
+            }
+            self.span += 1;
+        }
+    }
+
+    fn valid_frame(&mut self, at: Lsn, span: EpochSpan) -> Result<Option<Header>> {
+        let found = self.reader.frame_with_payload(at, span.seed, self.payload_at(at))?;
+        if found.is_some() {
+            let pinned_to = self.keep.as_mut().map_or(span.end, |keep| keep.advance(at));
+            self.near = Near { seed: span.seed, to: pinned_to.min(span.end) };
+        }
+        Ok(found)
+    }
+
+    fn check_not_truncated(&self, at: Lsn) -> Result<()> {
+        self.keep.as_ref().map_or(Ok(()), |keep| keep.check_not_truncated(at))
+    }
+
+    fn finish(&mut self) {
+        self.finish_with_error();
+        self.at_end = None;
+    }
+
+    fn finish_with_error(&mut self) {
+        self.is_finished = true;
+        self.near = Near::NOWHERE;
+    }
+}
+
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Records").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+/// Returns the error for a place where a record must begin and none validates.
+pub(crate) fn damaged(at: Lsn, span: EpochSpan, next: Option<&EpochSpan>) -> Error {
+    let mut message = format!("no valid record of epoch {} where one must begin", span.epoch);
+    if let Some(next) = next {
+        message += &format!("; epoch {} begins at LSN {}", next.epoch, next.base);
+    }
+    Error::new(ErrorKind::Corrupt, message).at_lsn(at)
+}
+
+fn unknown(at: Lsn, number: u8) -> Error {
+    let message = format!("a record of kind {number}, which this version does not know");
+    Error::new(ErrorKind::Unsupported, message).at_lsn(at)
+}

@@ -1,0 +1,276 @@
+//! What a store holds, before anything is decided: epochs, segments and the first evidence.
+//!
+//! Changes nothing. A [`Listing`] is the input; its numbers were checked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::listing::{Listing, corrupt, first_stray};
+use crate::reader::{EpochSpan, FrameReader};
+use crate::store::{Predecessor, ReadStore, SegmentHeader, State};
+use crate::{Lsn, Result};
+
+/// The epochs and segments of a log, as its state and headers name them.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub(crate) state: State,
+    /// Valid headers at or above the head's segment and outside of discarded ranges, by number.
+    pub(crate) segments: BTreeMap<u64, SegmentHeader>,
+    /// Segments of the newest epoch whose headers do not validate, and why.
+    pub(crate) damaged: BTreeMap<u64, String>,
+    /// All epochs with records at or above the head, ascending. The last is the newest. Its end is
+    /// not known yet and stands at [`Lsn::LIMIT`].
+    pub(crate) spans: Vec<EpochSpan>,
+    /// The epoch before the newest one, and its end, as the newest epoch's first segment names
+    /// them.
+    pub(crate) predecessor: Predecessor,
+    /// The newest epoch's salt.
+    pub(crate) salt: u64,
+    /// The largest epoch number seen in any header.
+    pub(crate) largest_epoch: u64,
+    /// End of the highest-numbered segment present, in a discarded range or not. Stray files do not
+    /// count.
+    pub(crate) highest_end: Lsn,
+    /// Stray files, and why they count as such: they have a segment's name, no valid header, and a
+    /// number so far above the log that it cannot have made them.
+    pub(crate) strays: BTreeMap<u64, String>,
+}
+
+impl Layout {
+    /// Returns the number of segments at or above the head.
+    pub(crate) fn present(&self) -> u64 {
+        (self.segments.len() + self.damaged.len()) as u64
+    }
+
+    /// Reads the state and all headers of `store`.
+    ///
+    /// # Errors
+    /// `Corrupt`: a segment or header that must be there is missing or damaged.
+    pub(crate) fn read(store: &dyn ReadStore) -> Result<Layout> {
+        Layout::of(Listing::read(store)?, store)
+    }
+
+    /// Computes the layout of the segments that were found in `store`.
+    pub(super) fn of(listing: Listing, store: &dyn ReadStore) -> Result<Layout> {
+        let discarded = listing.discarded_ranges();
+        let Listing { state, segments: found } = listing;
+        let segment_bytes = state.segment_bytes;
+        let first_stray = first_stray(&state, &found);
+        let (found, strays) = found.split_at(first_stray);
+        let highest_end =
+            found.last().map_or(Lsn::ZERO, |last| Lsn::new((last.number + 1) * segment_bytes));
+        let strays = strays.iter().filter_map(|stray| {
+            let text = stray.header.as_ref().err()?;
+            Some((stray.number, text.clone()))
+        });
+        let strays = strays.collect();
+        let valid = found.iter().filter_map(|segment| segment.header.as_ref().ok());
+        let largest_epoch = valid.map(|header| header.epoch).max().unwrap_or(0).max(state.epoch);
+        let mut layout = Layout {
+            segments: BTreeMap::new(),
+            damaged: BTreeMap::new(),
+            spans: Vec::new(),
+            predecessor: Predecessor::default(),
+            salt: state.epoch_salt,
+            largest_epoch,
+            highest_end,
+            strays,
+            state,
+        };
+        for segment in found {
+            let base = Lsn::new(segment.number * segment_bytes);
+            let end = base.plus(segment_bytes);
+            if discarded.cover(base, end) || end <= layout.state.head {
+                continue;
+            }
+            match &segment.header {
+                Ok(header) => drop(layout.segments.insert(segment.number, *header)),
+                Err(text) => drop(layout.damaged.insert(segment.number, text.clone())),
+            }
+        }
+        layout.list_epochs(store)?;
+        layout.check_the_running_epoch(store)?;
+        layout.check_what_lies_below(store)?;
+        Ok(layout)
+    }
+
+    pub(crate) fn newest(&self) -> Option<EpochSpan> {
+        self.spans.last().copied()
+    }
+
+    /// Returns whether the newest epoch, which ends at `end`, has stayed empty. If the head lies at
+    /// the base of a segment that is not the epoch's first, nothing of the epoch is left, but it
+    /// was not empty.
+    pub(crate) fn is_empty_epoch(&self, end: Lsn) -> bool {
+        let Some(newest) = self.newest() else { return false };
+        let number = newest.base.segment(self.state.segment_bytes);
+        let header = self.segments.get(&number);
+        end <= newest.base && header.is_none_or(|header| header.predecessor.is_some())
+    }
+
+    /// Returns the floor that the state and headers prove: everything below it was durable once.
+    pub(crate) fn floor(&self) -> Lsn {
+        let base = self.newest().map_or(Lsn::ZERO, |newest| newest.base);
+        self.state.head.max(self.state.checkpoint).max(self.state.clean_end).max(base)
+    }
+
+    /// Returns the numbers of the newest epoch's segments, ascending, including those with damaged
+    /// headers.
+    pub(crate) fn newest_segments(&self) -> Vec<u64> {
+        let Some(newest) = self.newest() else { return Vec::new() };
+        let of_newest = |(number, header): (&u64, &SegmentHeader)| {
+            (header.epoch == newest.epoch).then_some(*number)
+        };
+        let mut numbers: Vec<u64> = self.segments.iter().filter_map(of_newest).collect();
+        numbers.extend(self.damaged.keys());
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// Returns whether the newest epoch has a segment with a valid header that holds `at`.
+    pub(crate) fn holds(&self, at: Lsn) -> bool {
+        let number = at.segment(self.state.segment_bytes);
+        let epoch = self.newest().map(|newest| newest.epoch);
+        self.segments.get(&number).is_some_and(|header| Some(header.epoch) == epoch)
+    }
+
+    /// Refuses a log in which a segment of `[from, to)` is missing.
+    pub(crate) fn check_present(&self, from: Lsn, to: Lsn, place: &str) -> Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let segment_bytes = self.state.segment_bytes;
+        for number in from.segment(segment_bytes)..=(to.as_u64() - 1) / segment_bytes {
+            if !self.segments.contains_key(&number) {
+                let text = match self.damaged.get(&number) {
+                    Some(text) => format!("the header of a segment does not validate: {text}"),
+                    None => format!("a segment is missing between LSN {from} and LSN {to}"),
+                };
+                return Err(corrupt(text, place).at_segment(number));
+            }
+        }
+        Ok(())
+    }
+
+    fn list_epochs(&mut self, store: &dyn ReadStore) -> Result<()> {
+        let mut newest: Option<SegmentHeader> = None;
+        for header in self.segments.values() {
+            let is_next = newest.is_none_or(|last| header.epoch > last.epoch);
+            if newest.is_some_and(|last| header.epoch < last.epoch) {
+                let text = format!("epoch {} follows a later one", header.epoch);
+                return Err(corrupt(text, &store.place()).at_segment(header.number));
+            }
+            if !is_next {
+                continue;
+            }
+            match (self.spans.last_mut(), header.predecessor) {
+                (Some(span), Some(before)) if span.epoch == before.epoch => span.end = before.end,
+                (Some(_), before) => {
+                    let missing = before.map_or(header.epoch, |before| before.epoch);
+                    let before = newest.map_or(0, |last| last.number);
+                    let damaged = self.damaged.range(before..header.number).next();
+                    let (number, text) = match damaged {
+                        Some((number, text)) => (*number, format!("does not validate: {text}")),
+                        None => (header.number, "is missing".into()),
+                    };
+                    let text = format!("the first segment of epoch {missing} {text}");
+                    return Err(corrupt(text, &store.place()).at_segment(number));
+                }
+                (None, _) => {}
+            }
+            let uuid = self.state.uuid;
+            let span = EpochSpan::open_ended(uuid, header.epoch, header.salt, header.base);
+            self.spans.push(span);
+            self.predecessor = header.predecessor.unwrap_or_default();
+            self.salt = header.salt;
+            newest = Some(*header);
+        }
+        if self.spans.is_empty() && self.state.epoch > 0 {
+            self.spans.push(self.epoch_of_state());
+        }
+        Ok(())
+    }
+
+    /// Returns the running epoch as the state names it. All of its segments lie below the head.
+    fn epoch_of_state(&self) -> EpochSpan {
+        let State { uuid, epoch, epoch_salt, epoch_base, .. } = self.state;
+        EpochSpan::open_ended(uuid, epoch, epoch_salt, epoch_base)
+    }
+
+    /// Refuses a log without the first segment of the state's epoch, unless that segment was
+    /// released.
+    fn check_the_running_epoch(&self, store: &dyn ReadStore) -> Result<()> {
+        let State { epoch, epoch_base, head, segment_bytes, .. } = self.state;
+        if epoch == 0 || epoch_base.plus(segment_bytes) <= head {
+            return Ok(());
+        }
+        let number = epoch_base.segment(segment_bytes);
+        match self.segments.get(&number) {
+            Some(header) if header.epoch == epoch => Ok(()),
+            // A later open began an epoch, found this one empty, and released its segment.
+            _ if self.newest().is_some_and(|newest| newest.epoch > epoch) => Ok(()),
+            _ => {
+                let text = match self.damaged.get(&number) {
+                    Some(text) => format!("the header of epoch {epoch} does not validate: {text}"),
+                    None => format!("the first segment of the running epoch {epoch} is missing"),
+                };
+                Err(corrupt(text, &store.place()).at_segment(number))
+            }
+        }
+    }
+
+    /// Refuses a log in which a segment below the newest epoch's base is missing: all of it was
+    /// durable.
+    fn check_what_lies_below(&self, store: &dyn ReadStore) -> Result<()> {
+        let place = store.place();
+        let head = self.state.head;
+        let Some((newest, older)) = self.spans.split_last() else { return Ok(()) };
+        // A head within a segment proves that the segment was there and durable.
+        self.check_present(head.segment_start(self.state.segment_bytes), head, &place)?;
+        for span in older {
+            self.check_present(span.base.max(head), span.end, &place)?;
+        }
+        let first = self.spans[0];
+        // The lowest segment present must hold the head, or begin the first epoch above it.
+        let starts = self.segments.values().next();
+        let is_first = starts.is_none_or(|header| match header.predecessor {
+            Some(before) => before.end <= head || first.base <= head,
+            None => first.base <= head,
+        });
+        if !is_first {
+            self.check_present(head, first.base, &place)?;
+        }
+        let base_number = newest.base.segment(self.state.segment_bytes);
+        let damaged = self.damaged.range(..base_number).next();
+        damaged.map_or(Ok(()), |(number, text)| {
+            let text = format!("the header of a segment does not validate: {text}");
+            Err(corrupt(text, &place).at_segment(*number))
+        })
+    }
+}
+
+/// Raises `floor` by what the first records of the newest epoch's segments prove.
+pub(crate) fn floor_of_segments(
+    layout: &Layout,
+    reader: &mut FrameReader,
+    floor: Lsn,
+) -> Result<Lsn> {
+    let Some(newest) = layout.newest() else { return Ok(floor) };
+    for number in layout.newest_segments().into_iter().rev() {
+        let base = Lsn::new(number * layout.state.segment_bytes);
+        let header = reader.frame(base, newest.seed)?;
+        if let Some(durable) = header.and_then(|header| header.durable(base)) {
+            return Ok(floor.max(durable));
+        }
+    }
+    Ok(floor)
+}
+
+/// Returns a reader of `store` with the segment size of `layout`.
+pub(crate) fn reader_of(
+    store: &Arc<dyn ReadStore>,
+    layout: &Layout,
+    read_ahead_bytes: usize,
+) -> FrameReader {
+    FrameReader::new(Arc::clone(store), layout.state.segment_bytes, read_ahead_bytes)
+}

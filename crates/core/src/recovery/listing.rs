@@ -1,0 +1,218 @@
+//! What a store lists: its state and the headers of its segments.
+//!
+//! Numbers are checked before anything is computed or allocated with them. The list of segments is
+//! as long as the store's, never as long as a field of a header claims.
+//!
+//! # A closed log
+//! A close saves the list of epochs together with the flag `clean` and the clean end, in the same
+//! block. The next open lists the names of the segments. It reads the headers of the segments at
+//! and behind the clean end, where appends go on. It takes the headers of the others from the list
+//! and checks them as if it had read them: a missing segment is refused.
+//!
+//! Those other headers need no check of their own. The checksum of a frame continues from the log's
+//! UUID and the epoch's number and salt, and covers the frame's LSN. So bytes of another segment,
+//! epoch or log do not validate there.
+
+use super::discarded::DiscardedRanges;
+use crate::frame::EpochSeed;
+use crate::reader::EpochSpan;
+use crate::store::{Predecessor, ReadStore, Segment, SegmentHeader, State};
+use crate::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Result};
+
+/// No log begins so many epochs. A larger number is damage.
+const MAX_EPOCH: u64 = 1 << 60;
+
+/// No store prepares more segments ahead of the tail.
+const MOST_AHEAD: u64 = 8;
+
+/// The state and all segments of a store, with headers that are safe to compute with.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub(crate) state: State,
+    pub(crate) segments: Vec<Segment>,
+}
+
+impl Listing {
+    pub(crate) fn read(store: &dyn ReadStore) -> Result<Listing> {
+        let state = store.state()?;
+        check_state(&state, &store.place())?;
+        let mut segments = store.segments()?;
+        segments.iter_mut().for_each(distrust);
+        Ok(Listing { state, segments })
+    }
+
+    /// Lists a closed log by the epochs in its state and the headers at and behind the clean end.
+    /// Returns `None` if the log was not closed, or if no list fits the state.
+    pub(super) fn of_closed_log(store: &dyn ReadStore) -> Result<Option<Listing>> {
+        let state = store.state()?;
+        if check_state(&state, &store.place()).is_err() || !has_list(&state) {
+            return Ok(None);
+        }
+        let end = state.clean_end.segment(state.segment_bytes);
+        let (numbers, mut at_the_end) = store.segments_from(end)?;
+        at_the_end.iter_mut().for_each(distrust);
+        let below = numbers.into_iter().filter(|number| *number < end);
+        let mut segments: Vec<Segment> =
+            below.filter_map(|number| segment_by_list(&state, number)).collect();
+        segments.append(&mut at_the_end);
+        Ok(Some(Listing { state, segments }))
+    }
+
+    /// Returns the ranges between the end of one epoch and the base of the next.
+    pub(crate) fn discarded_ranges(&self) -> DiscardedRanges {
+        DiscardedRanges::of(self.segments.iter().filter_map(|segment| segment.header.as_ref().ok()))
+    }
+
+    /// Returns the epochs that headers name, ascending. The newest has no end. If no header says
+    /// that an epoch follows on the one before, the earlier one reaches up to it. So a reader does
+    /// not skip what is missing between them.
+    ///
+    /// # Errors
+    /// `Corrupt` if an epoch lies behind a later one.
+    pub(crate) fn epochs(&self, place: &str) -> Result<Vec<EpochSpan>> {
+        let State { uuid, segment_bytes, .. } = self.state;
+        let discarded = self.discarded_ranges();
+        let is_discarded =
+            |header: &SegmentHeader| discarded.cover(header.base, header.base.plus(segment_bytes));
+        let valid = self.segments.iter().filter_map(|segment| segment.header.as_ref().ok());
+        let mut spans: Vec<EpochSpan> = Vec::new();
+        for header in valid.filter(|header| !is_discarded(header)) {
+            if let Some(last) = spans.last_mut() {
+                if header.epoch < last.epoch {
+                    let text = format!("epoch {} follows a later one", header.epoch);
+                    return Err(corrupt(text, place).at_segment(header.number));
+                }
+                if header.epoch == last.epoch {
+                    continue;
+                }
+                let follows = header.predecessor.filter(|before| before.epoch == last.epoch);
+                last.end = follows.map_or(header.base, |before| before.end);
+            }
+            spans.push(EpochSpan::open_ended(uuid, header.epoch, header.salt, header.base));
+        }
+        Ok(spans)
+    }
+
+    /// Returns the seeds to try for each segment. For a damaged header these are the seeds of the
+    /// nearest segments on either side and the running epoch's.
+    pub(crate) fn seeds(&self) -> Vec<Vec<EpochSeed>> {
+        let State { uuid, epoch, epoch_salt, .. } = self.state;
+        let running = EpochSeed::new(uuid, epoch, epoch_salt);
+        let own = |segment: &Segment| {
+            let header = segment.header.as_ref().ok()?;
+            Some(EpochSeed::new(uuid, header.epoch, header.salt))
+        };
+        let own: Vec<Option<EpochSeed>> = self.segments.iter().map(own).collect();
+        let mut seeds: Vec<Vec<EpochSeed>> = vec![Vec::new(); own.len()];
+        let mut before = None;
+        for (index, own) in own.iter().enumerate() {
+            before = own.or(before);
+            match own {
+                Some(own) => seeds[index].push(*own),
+                None => seeds[index].extend([Some(running), before].into_iter().flatten()),
+            }
+        }
+        let mut behind = None;
+        for (index, own) in own.iter().enumerate().rev() {
+            behind = own.or(behind);
+            seeds[index].extend(behind.filter(|_| own.is_none()));
+            // Equal seeds need not be neighbours; there are at most three.
+            let found = std::mem::take(&mut seeds[index]);
+            for seed in found {
+                if !seeds[index].contains(&seed) {
+                    seeds[index].push(seed);
+                }
+            }
+        }
+        seeds
+    }
+}
+
+/// Returns whether the log was closed with a list of epochs that fits this state.
+pub(crate) fn has_list(state: &State) -> bool {
+    let Some(running) = state.epochs.last() else { return false };
+    let is_running = running.number == state.epoch
+        && running.salt == state.epoch_salt
+        && running.base == state.epoch_base
+        && running.end == state.clean_end;
+    let is_whole = state.epochs.iter().all(|epoch| {
+        epoch.base.as_u64().is_multiple_of(state.segment_bytes) && epoch.base <= epoch.end
+    });
+    let ascends = state
+        .epochs
+        .windows(2)
+        .all(|pair| pair[0].number < pair[1].number && pair[0].end <= pair[1].base);
+    state.clean && is_running && is_whole && ascends
+}
+
+/// Returns segment `number` with the header that the list gives it, or `None` if no record of a
+/// listed epoch lies in it.
+fn segment_by_list(state: &State, number: u64) -> Option<Segment> {
+    let base = Lsn::new(number * state.segment_bytes);
+    let index = state.epochs.iter().position(|epoch| epoch.base <= base && base < epoch.end)?;
+    let epoch = state.epochs[index];
+    // The records below the first listed epoch were truncated, so its predecessor's number does not
+    // matter.
+    let before = match index.checked_sub(1).map(|before| state.epochs[before]) {
+        Some(before) => Predecessor { epoch: before.number, end: before.end },
+        None => Predecessor { epoch: 0, end: state.head.min(base) },
+    };
+    let predecessor = (base == epoch.base).then_some(before);
+    let header = SegmentHeader { number, base, epoch: epoch.number, salt: epoch.salt, predecessor };
+    Some(Segment { number, header: Ok(header) })
+}
+
+/// Returns the index of the first stray file in `found`. A stray file has no valid header, and it
+/// lies out of reach of everything that is known to belong to the log and of each segment below it.
+///
+/// A segment gets its name when its header is durable. So a file without a valid header is no
+/// segment, or its header has rotted. The log places a segment above the one below it by at most a
+/// log buffer and the segments that are prepared ahead. So a file that is out of reach has not
+/// rotted: it was never the log's, and it must not move the base of the next epoch.
+pub(super) fn first_stray(state: &State, found: &[Segment]) -> usize {
+    let segment_bytes = state.segment_bytes;
+    let end_of = |number: u64| Lsn::new((number + 1) * segment_bytes);
+    let has_header = |segment: &&Segment| segment.header.is_ok();
+    let highest = found.iter().rfind(has_header).map_or(Lsn::ZERO, |last| end_of(last.number));
+    let known =
+        [state.epoch_base.plus(segment_bytes), state.head, state.checkpoint, state.clean_end];
+    let mut known = known.into_iter().fold(highest, Lsn::max);
+    let stray = found.iter().position(|segment| {
+        let reach = known.plus(MAX_BUFFER_BYTES as u64 + MOST_AHEAD * segment_bytes);
+        // A segment within reach extends the reach to the next one.
+        known = known.max(end_of(segment.number));
+        reach < Lsn::new(segment.number * segment_bytes)
+    });
+    stray.unwrap_or(found.len())
+}
+
+/// Refuses a state whose numbers no log can have, even though its checksum holds.
+pub(super) fn check_state(state: &State, place: &str) -> Result<()> {
+    crate::check_segment_bytes(state.segment_bytes, crate::MIN_SEGMENT_BYTES)?;
+    let lsns = [state.head, state.checkpoint, state.clean_end, state.epoch_base];
+    let is_sane = lsns.iter().all(|lsn| *lsn < Lsn::LIMIT)
+        && state.epoch_base.as_u64().is_multiple_of(state.segment_bytes)
+        && state.buffer_bytes <= MAX_BUFFER_BYTES as u64
+        && state.epoch < MAX_EPOCH;
+    if is_sane {
+        return Ok(());
+    }
+    Err(corrupt("the log's state holds numbers that no log can have".into(), place))
+}
+
+/// Treats a header whose numbers no log can have as damaged, even though its checksum holds.
+pub(super) fn distrust(segment: &mut Segment) {
+    let Ok(header) = &segment.header else { return };
+    let before = header.predecessor.unwrap_or_default();
+    let is_sane = header.base < Lsn::LIMIT
+        && header.epoch < MAX_EPOCH
+        && before.end <= header.base
+        && before.epoch < header.epoch;
+    if !is_sane {
+        segment.header = Err("it holds numbers that no log can have".into());
+    }
+}
+
+pub(crate) fn corrupt(text: String, place: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, text).at_path(place)
+}

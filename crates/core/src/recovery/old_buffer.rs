@@ -1,0 +1,129 @@
+//! The log buffer that an earlier process run left: frames that never reached the segments.
+
+use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
+use crate::reader::headless_bytes;
+use crate::{Lsn, Memory};
+
+/// Bytes of the buffer that a search reads at a time.
+const WINDOW_BYTES: usize = 64 << 10;
+
+/// The old log buffer of the newest epoch, a ring.
+#[derive(Debug)]
+pub(crate) struct OldLogBuffer {
+    memory: Memory,
+    segment_bytes: u64,
+    scratch: Vec<u8>,
+    /// Counts the bytes that were copied out of the ring.
+    #[cfg(test)]
+    pub(super) copied: u64,
+}
+
+impl OldLogBuffer {
+    pub(crate) fn new(memory: Memory, segment_bytes: u64) -> OldLogBuffer {
+        OldLogBuffer {
+            memory,
+            segment_bytes,
+            scratch: Vec::new(),
+            #[cfg(test)]
+            copied: 0,
+        }
+    }
+
+    pub(crate) fn ring_bytes(&self) -> u64 {
+        self.memory.len() as u64
+    }
+
+    /// Returns the header of a whole frame at `at`, if the ring still holds one.
+    pub(crate) fn frame(&mut self, at: Lsn, seed: EpochSeed) -> Option<Header> {
+        if self.memory.is_empty() {
+            return None;
+        }
+        let room = self.room(at);
+        let header = Header::decode(self.bytes(at, HEADER_BYTES), seed, at, room)?;
+        if header.kind == Kind::Padding {
+            return Some(header);
+        }
+        let payload_at = at.plus(HEADER_BYTES as u64);
+        let payload = self.bytes(payload_at, header.payload_bytes as usize);
+        header.matches(payload).then_some(header)
+    }
+
+    /// Returns the first whole frame above `at` that is not a member of a batch.
+    ///
+    /// The bytes that were never written to a segment lie within one lap of `at`. If a header
+    /// validates but its frame is not whole or is a member, the search goes on behind that frame,
+    /// as in [`FrameReader::find`](crate::reader::FrameReader::find).
+    pub(crate) fn find_after(&mut self, at: Lsn, seed: EpochSeed) -> Option<(Lsn, Header)> {
+        let end = at.plus(self.ring_bytes());
+        let longest = WINDOW_BYTES.min(self.memory.len().saturating_sub(HEADER_BYTES));
+        let mut window = Vec::new();
+        let mut from = at.plus(ALIGN_BYTES);
+        while from < end && longest > 0 {
+            let len = longest.min(end.bytes_since(from) as usize);
+            window.clear();
+            window.extend_from_slice(self.bytes(from, len + HEADER_BYTES));
+            let mut offset = 0;
+            while let Some((next, header)) = self.header_within(
+                &window[offset.min(window.len())..],
+                from.plus(offset as u64),
+                seed,
+            ) {
+                let here = from.plus((offset + next) as u64);
+                if !header.is_member && self.frame(here, seed).is_some() {
+                    return Some((here, header));
+                }
+                offset += next + header.frame_bytes as usize;
+            }
+            from = from.plus(len.max(offset) as u64);
+        }
+        None
+    }
+
+    /// Returns the first header that validates in `window`, with its offset. `window` lies at
+    /// `from`; its last bytes serve only the rest of a header.
+    fn header_within(&self, window: &[u8], from: Lsn, seed: EpochSeed) -> Option<(usize, Header)> {
+        let len = window.len().checked_sub(HEADER_BYTES)?;
+        let mut offset = 0;
+        while offset < len {
+            let room = self.room(from.plus(offset as u64));
+            offset += headless_bytes(&window[offset..], room).min(len - offset);
+            let here = from.plus(offset as u64);
+            let bytes = &window[offset..];
+            let header =
+                Header::decode(bytes, seed, here, self.room(here)).filter(|_| offset < len);
+            if let Some(header) = header.filter(|header| header.fits_at(here)) {
+                return Some((offset, header));
+            }
+            offset += ALIGN_BYTES as usize;
+        }
+        None
+    }
+
+    /// Returns the length that a frame at `at` can have at most.
+    fn room(&self, at: Lsn) -> u64 {
+        let room = self.segment_bytes - at.as_u64() % self.segment_bytes;
+        room.min(self.ring_bytes())
+    }
+
+    /// Copies the `len` bytes at `at` into a scratch buffer and returns them.
+    #[expect(unsafe_code, reason = "reads the shared bytes of a buffer that nobody uses")]
+    pub(crate) fn bytes(&mut self, at: Lsn, len: usize) -> &[u8] {
+        self.scratch.clear();
+        let len = len.min(self.memory.len());
+        #[cfg(test)]
+        {
+            self.copied += len as u64;
+        }
+        let scratch = &mut self.scratch;
+        // SAFETY:
+        // - length: limited to the memory's above.
+        // - no writer: the store hands an old buffer out to one recovery, before any thread has
+        //   a buffer to append to; it came into being with the process or before it.
+        unsafe {
+            self.memory.read(at.as_u64(), len, |pieces| {
+                pieces.iter().for_each(|piece| scratch.extend_from_slice(piece));
+            });
+        }
+        &self.scratch
+    }
+}
