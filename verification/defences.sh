@@ -6,7 +6,7 @@
 #   verification/defences.sh FILTER     those whose file name contains FILTER
 #
 # A patch begins with `defence: TEXT` and one line or more of `test: PACKAGE TARGET NAME`, as in
-# `test: palisade --test attacks torn::a_name`. Exits non-zero if an attack fails although its
+# `test: palisade --test log recovery::torn::a_name`. Exits non-zero if an attack fails although its
 # defence is gone or is not done in time, if the code does not compile without it, if there is no
 # such test, or if a patch does not fit the code any more.
 set -euo pipefail

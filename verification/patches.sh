@@ -52,11 +52,9 @@ file_of_test() {
 # The part of a crate's tests that a letter of the table stands for, as `PACKAGE TARGET`.
 target_of_letter() {
     case $1 in
-        a) echo "palisade --test attacks" ;;
-        p) echo "palisade --test promises" ;;
+        l) echo "palisade --test log" ;;
         w) echo "palisade --test powerloss" ;;
         b) echo "palisade --test bit_flips" ;;
-        n) echo "palisade --test next_boot" ;;
         m) echo "palisade --test many_segments" ;;
         s) echo "palisade-store --lib" ;;
         c) echo "palisade-core --lib" ;;
@@ -117,7 +115,7 @@ tests_of_row() {
     read -ra words <<<"$1"
     for ((index = 0; index < ${#words[@]}; index++)); do
         word=${words[index]%,}
-        if [[ $word == [apwscbnm] && ${words[index + 1]:-} == \`* ]]; then
+        if [[ $word == [lwscbm] && ${words[index + 1]:-} == \`* ]]; then
             letter=$word
         elif [[ $word == \`*\` ]]; then
             echo "$(target_of_letter "$letter") ${word//\`/}"

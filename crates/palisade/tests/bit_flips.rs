@@ -13,6 +13,9 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table, and what failed")]
 
+#[path = "bit_flips/flip.rs"]
+mod flip;
+
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -21,19 +24,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use palisade::sim::SimDisk;
 use palisade::{Error, ErrorKind, FileOptions, Lsn, Options, Wal, framed_bytes};
 
-const SEGMENT_BYTES: u64 = 4096;
-const BLOCK_BYTES: u64 = 4096;
-/// Ring's offset in the log buffer's file; before it lie the block and the marks.
-const RING_OFFSET: u64 = 8192;
-const RING_BYTES: u64 = 4096;
-/// Bytes of a slot of the marks.
-const SLOT_BYTES: u64 = 2048;
-/// No block and no slot has fields beyond it, but the state, which has a list of epochs.
-const FIELD_BYTES: u64 = 128;
-/// Where the other fields of the state end.
-const STATE_BYTES: u64 = 200;
-/// Where the list has bytes, in a log of one epoch.
-const LIST_BYTES: std::ops::Range<u64> = 256..296;
+use crate::flip::{BLOCK_BYTES, Flip, Part, RING_BYTES, SEGMENT_BYTES, is_buffer};
+
 /// So many bytes of a file are one piece of work.
 const PIECE_BYTES: usize = 128;
 /// So many failures are shown, and end a thread's part.
@@ -53,7 +45,6 @@ struct Entry {
 #[derive(Debug)]
 struct Subject {
     name: &'static str,
-    settings: Settings,
     disk: SimDisk,
     files: BTreeMap<String, Vec<u8>>,
     entries: Vec<Entry>,
@@ -73,98 +64,15 @@ enum Outcome {
     FoundWhenRead,
 }
 
-/// What of which file: a row of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
-    SegmentHeader,
-    SegmentBody,
-    Meta,
-    BufferBlock,
-    Marks,
-    Ring,
-}
-
-/// One bit of a file.
-#[derive(Clone, Copy, Debug)]
-struct Flip<'a> {
-    file: &'a str,
-    byte: usize,
-    bit: u32,
-}
-
 type Counts = BTreeMap<(&'static str, Part, Outcome), u64>;
 
-/// How the log is opened.
-#[derive(Clone, Debug)]
-struct Settings {
-    files: FileOptions,
-    log: Options,
-}
-
-impl Settings {
-    fn new() -> Settings {
-        let mut files = FileOptions::new();
-        files.segment_bytes = Some(SEGMENT_BYTES);
-        files.spare_segments = 0;
-        files.zero_fill = false;
-        let log = Options::new().buffer_bytes(RING_BYTES as usize).read_ahead_bytes(4096);
-        Settings { files, log }
-    }
-
-    fn open(&self, disk: &SimDisk) -> palisade::Result<Wal> {
-        Wal::with_store(disk.open(&self.files)?, self.log.clone())
-    }
-}
-
-impl Flip<'_> {
-    fn part(&self) -> Part {
-        let byte = self.byte as u64;
-        match self.file {
-            "meta" => Part::Meta,
-            name if is_buffer(name) && byte < BLOCK_BYTES => Part::BufferBlock,
-            name if is_buffer(name) && byte < RING_OFFSET => Part::Marks,
-            name if is_buffer(name) => Part::Ring,
-            _ if byte < BLOCK_BYTES => Part::SegmentHeader,
-            _ => Part::SegmentBody,
-        }
-    }
-
-    /// Whether the byte means something by itself. All that lies behind a sealed block's fields is
-    /// zeros under the block's checksum, and behind a slot of the marks nothing at all.
-    fn is_of_a_field(&self) -> bool {
-        let within = self.byte as u64;
-        match self.part() {
-            Part::SegmentBody | Part::Ring => true,
-            Part::Marks => within % SLOT_BYTES < FIELD_BYTES,
-            Part::SegmentHeader | Part::BufferBlock => within % BLOCK_BYTES < FIELD_BYTES,
-            Part::Meta => {
-                let within = within % BLOCK_BYTES;
-                within < STATE_BYTES || LIST_BYTES.contains(&within)
-            }
-        }
-    }
-
-    fn segment(&self) -> Option<u64> {
-        self.file.strip_prefix("segment-")?.parse().ok()
-    }
-
-    /// Whether the byte holds a part of the log's bytes `[from, to)`.
-    fn lies_in(&self, from: Lsn, to: Lsn) -> bool {
-        let byte = self.byte as u64;
-        match self.part() {
-            Part::SegmentBody => {
-                let base = self.segment().map_or(0, |number| number * SEGMENT_BYTES);
-                let lsn = Lsn::new(base + byte - BLOCK_BYTES);
-                from <= lsn && lsn < to
-            }
-            Part::Ring => {
-                let within =
-                    (byte - RING_OFFSET + RING_BYTES - from.as_u64() % RING_BYTES) % RING_BYTES;
-                within < to.bytes_since(from)
-            }
-            _ => false,
-        }
-    }
+fn open(disk: &SimDisk) -> palisade::Result<Wal> {
+    let mut files = FileOptions::new();
+    files.segment_bytes = Some(SEGMENT_BYTES);
+    files.spare_segments = 0;
+    files.zero_fill = false;
+    let log = Options::new().buffer_bytes(RING_BYTES as usize).read_ahead_bytes(4096);
+    Wal::with_store(disk.open(&files)?, log)
 }
 
 /// Appends records of many sizes, and a batch, until the log ends in its third segment.
@@ -205,7 +113,7 @@ fn append(wal: &Wal, entries: &mut Vec<Entry>, data: Vec<u8>) {
 /// only the buffer has.
 fn killed(is_same_boot: bool) -> Subject {
     let disk = SimDisk::new(1);
-    let wal = Settings::new().open(&disk).unwrap();
+    let wal = open(&disk).unwrap();
     let mut entries = fill(&wal);
     wal.sync().unwrap();
     let durable = wal.durable_lsn();
@@ -226,7 +134,7 @@ fn killed(is_same_boot: bool) -> Subject {
 
 fn closed(is_same_boot: bool) -> Subject {
     let disk = SimDisk::new(2);
-    let wal = Settings::new().open(&disk).unwrap();
+    let wal = open(&disk).unwrap();
     let entries = fill(&wal);
     wal.close().unwrap();
     disk.kill();
@@ -250,13 +158,7 @@ fn subject(
     let files = contents(&disk);
     let segments = files.keys().filter(|name| name.starts_with("segment-")).count();
     assert!(segments >= 3, "{:?}", disk.files());
-    let settings = Settings::new();
-    Subject { name, settings, disk, files, entries, durable, written, is_same_boot }
-}
-
-/// Whether the file is the log buffer's, which lies in memory.
-fn is_buffer(name: &str) -> bool {
-    name.starts_with("/memory/")
+    Subject { name, disk, files, entries, durable, written, is_same_boot }
 }
 
 fn contents(disk: &SimDisk) -> BTreeMap<String, Vec<u8>> {
@@ -273,7 +175,7 @@ impl Subject {
         let mut bytes = self.files[flip.file].clone();
         bytes[flip.byte] ^= 1 << flip.bit;
         disk.set_file(flip.file, bytes.clone());
-        match self.settings.open(&disk) {
+        match open(&disk) {
             Ok(wal) => {
                 let outcome = self.read(&wal, flip);
                 // What the log does when it is dropped is of no interest.
@@ -516,9 +418,10 @@ fn print(counts: &Counts) {
     }
 }
 
-/// Attacks: checksums over everything, the floor, two copies of the state, two slots of the sync
+/// Protection: checksums over everything, the floor, two copies of the state, two slots of the sync
 /// line. Of the zeros behind the fields of a block, and of a closed log's ring, one bit of each
-/// byte, and the closed log in one boot only; with `PALISADE_EVERY_BIT` all bits of all files of all logs.
+/// byte, and the closed log in one boot only; with `PALISADE_EVERY_BIT` all bits of all files of
+/// all logs.
 #[test]
 fn every_single_bit_of_a_log_of_three_segments_flipped_in_turn() {
     let is_whole = std::env::var_os("PALISADE_EVERY_BIT").is_some();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use palisade::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store, TailSource};
-use palisade::{Error, ErrorKind, FileStore, IntoStore, Lsn, MemStore, Result};
+use palisade::{Error, ErrorKind, FileStore, IntoStore, Lsn, MemStore, Options, Result, Wal};
 use palisade_core::Memory;
 
 /// A call that can be disturbed.
@@ -46,15 +46,12 @@ struct Plan {
     faults: [Fault; OPS],
     calls: [usize; OPS],
     holding: [usize; OPS],
-    /// Every call from the one with this number on fails, whatever it is.
-    dies_at: Option<usize>,
-    total: usize,
 }
 
 const OPS: usize = 11;
 
 /// A [`MemStore`] with faults. Clones share both, and are one process: [`kill`](Self::kill) ends
-/// it, [`next_life`](Self::next_life) begins another one on the same content.
+/// it, [`next_run`](Self::next_run) begins another one on the same content.
 #[derive(Clone, Debug)]
 pub(crate) struct FaultyStore {
     pub(crate) inner: MemStore,
@@ -90,13 +87,7 @@ impl FaultyStore {
     }
 
     pub(crate) fn over(inner: MemStore) -> FaultyStore {
-        let plan = Plan {
-            faults: [Fault::None; OPS],
-            calls: [0; OPS],
-            holding: [0; OPS],
-            dies_at: None,
-            total: 0,
-        };
+        let plan = Plan { faults: [Fault::None; OPS], calls: [0; OPS], holding: [0; OPS] };
         let faults = Faults {
             plan: Arc::new((Mutex::new(plan), Condvar::new())),
             blocks: Arc::default(),
@@ -115,13 +106,32 @@ impl FaultyStore {
     }
 
     /// The store as the next process finds it, without faults.
-    pub(crate) fn next_life(&self) -> FaultyStore {
+    pub(crate) fn next_run(&self) -> FaultyStore {
         let mut next = FaultyStore::over(self.inner.clone());
         next.faults.blocks = Arc::clone(&self.faults.blocks);
         next
     }
 
-    /// How many writes, in all lives, went to a block that a sync had covered.
+    /// Opens the log, or makes it.
+    pub(crate) fn open(&self, options: Options) -> Wal {
+        Wal::with_store(self.clone(), options).unwrap()
+    }
+
+    /// Kills the process of `wal`; returns the store as the next process finds it.
+    pub(crate) fn after_kill(&self, wal: Wal) -> FaultyStore {
+        self.kill();
+        drop(wal);
+        self.next_run()
+    }
+
+    /// The same with a loss of power.
+    pub(crate) fn after_power_loss(&self, wal: Wal) -> FaultyStore {
+        let next = self.after_kill(wal);
+        next.inner.lose_power();
+        next
+    }
+
+    /// How many writes, in all runs, went to a block that a sync had covered.
     pub(crate) fn rewrites(&self) -> usize {
         self.faults.blocks.lock().unwrap_or_else(PoisonError::into_inner).1
     }
@@ -130,16 +140,6 @@ impl FaultyStore {
     pub(crate) fn set(&self, op: Op, fault: Fault) {
         self.faults.plan().faults[op as usize] = fault;
         self.faults.plan.1.notify_all();
-    }
-
-    /// The first `count` changing calls work, all later ones fail: the process died there.
-    pub(crate) fn die_after(&self, count: usize) {
-        self.faults.plan().dies_at = Some(count);
-    }
-
-    /// How many changing calls there were.
-    pub(crate) fn total(&self) -> usize {
-        self.faults.plan().total
     }
 
     /// How often `op` was called.
@@ -169,10 +169,6 @@ impl Faults {
         let index = op as usize;
         let mut plan = self.plan();
         plan.calls[index] += 1;
-        plan.total += 1;
-        if plan.dies_at.is_some_and(|count| plan.total > count) {
-            return Err(failed(io::Error::from_raw_os_error(5)));
-        }
         plan.holding[index] += 1;
         while plan.faults[index] == Fault::Hold {
             plan = self.plan.1.wait(plan).unwrap_or_else(PoisonError::into_inner);
@@ -189,6 +185,17 @@ impl Faults {
             }
         }
     }
+}
+
+/// A new log in memory, and its store.
+pub(crate) fn new_log(segment_bytes: u64, options: Options) -> (Wal, FaultyStore) {
+    let store = FaultyStore::new(segment_bytes);
+    (store.open(options), store)
+}
+
+/// A small log in memory, and its store.
+pub(crate) fn log_and_store() -> (Wal, FaultyStore) {
+    new_log(1 << 16, Options::new().buffer_bytes(1 << 14))
 }
 
 /// The numbers of the blocks of 4096 bytes in which `[from, to)` lies.

@@ -5,11 +5,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use palisade::{Lsn, Options, Result, Wal};
+use palisade::{BufferKind, Lsn, Options, Wal};
 use tempfile::TempDir;
 
 /// Every file of a folder with its bytes, by name.
 pub(crate) type Snapshot = BTreeMap<String, Vec<u8>>;
+
+/// Records, each with its place.
+pub(crate) type Entries = Vec<(Lsn, Vec<u8>)>;
 
 /// A folder that does not exist yet, in one that goes away with the first part.
 pub(crate) fn folder() -> (TempDir, PathBuf) {
@@ -18,9 +21,29 @@ pub(crate) fn folder() -> (TempDir, PathBuf) {
     (dir, path)
 }
 
+/// Of a log of the smallest kind.
+pub(crate) const SEGMENT_BYTES: u64 = 64 << 10;
+
 /// The smallest log that files can have.
 pub(crate) fn small() -> Options {
-    Options::new().segment_bytes(64 << 10).buffer_bytes(16 << 10)
+    Options::new().segment_bytes(SEGMENT_BYTES).buffer_bytes(16 << 10)
+}
+
+/// The same with a log buffer that no kill leaves.
+pub(crate) fn heap() -> Options {
+    small().buffer(BufferKind::Heap)
+}
+
+/// A new log on files, with its folder.
+pub(crate) fn log_on_files(options: Options) -> (TempDir, PathBuf, Wal) {
+    let (dir, path) = folder();
+    let wal = options.open(&path).unwrap();
+    (dir, path, wal)
+}
+
+/// The file of segment `number`.
+pub(crate) fn segment(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("segment-{number:020}"))
 }
 
 /// Reads all files of `folder`, in which nothing is at work.
@@ -71,16 +94,15 @@ pub(crate) fn flip(file: &Path, offset: u64) {
 /// The file of the segment that holds `lsn`, and the place of its byte there.
 pub(crate) fn place_of(folder: &Path, lsn: Lsn, segment_bytes: u64) -> (PathBuf, u64) {
     const HEADER_BYTES: u64 = 4096;
-    let file = folder.join(format!("segment-{:020}", lsn.segment(segment_bytes)));
-    (file, HEADER_BYTES + lsn.as_u64() % segment_bytes)
+    (segment(folder, lsn.segment(segment_bytes)), HEADER_BYTES + lsn.as_u64() % segment_bytes)
 }
 
 /// All records of `wal`.
-pub(crate) fn contents(wal: &Wal) -> Result<Vec<(Lsn, Vec<u8>)>> {
-    let mut records = wal.records()?;
+pub(crate) fn contents(wal: &Wal) -> Entries {
+    let mut records = wal.records().unwrap();
     let mut all = Vec::new();
-    while let Some(record) = records.next()? {
+    while let Some(record) = records.next().unwrap() {
         all.push((record.lsn(), record.data().to_vec()));
     }
-    Ok(all)
+    all
 }

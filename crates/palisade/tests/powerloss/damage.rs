@@ -3,19 +3,10 @@
 
 use palisade::{ErrorKind, Lsn, RepairReport, Verify, Wal};
 
+use crate::device::{FRAME_HEADER_BYTES, place_of, snapshot};
 use crate::dice::Dice;
 use crate::oracle::Crash;
-use crate::session::{FRAME_HEADER_BYTES, Opening, Session};
-
-const SEGMENT_HEADER_BYTES: u64 = 4096;
-
-/// The log's files, byte for byte.
-type Snapshot = Vec<(String, Option<Vec<u8>>)>;
-
-fn snapshot(session: &Session) -> Snapshot {
-    let names = session.disk.files().into_iter();
-    names.map(|name| (name.clone(), session.disk.file(&name))).collect()
-}
+use crate::session::{Opening, Session};
 
 impl Session {
     /// Flips a bit of an entry that was durable, `crash` being the last that happened, and opens
@@ -31,7 +22,7 @@ impl Session {
         }
         self.working_on = "open after damage";
         self.opening = Opening { verify: Verify::Full, verify_threads: 1, ..Opening::default() };
-        let before = snapshot(self);
+        let before = snapshot(&self.disk);
         let is_evident = self.oracle.is_evident(index);
         let error = match self.open() {
             Ok(wal) => {
@@ -44,13 +35,16 @@ impl Session {
             Err(error) => error,
         };
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-        assert!(snapshot(self) == before, "G8: an open that was refused has changed something");
+        assert!(
+            snapshot(&self.disk) == before,
+            "G8: an open that was refused has changed something"
+        );
         // A place above the first bad one is refused, and the error names that one.
         self.disk.restart();
         let far = Lsn::new(Lsn::LIMIT.as_u64() - 8);
         let error = self.disk.repair(far).expect_err("nothing lies so far above");
         assert_eq!(error.kind(), ErrorKind::OutOfRange, "{error}");
-        assert!(snapshot(self) == before, "a repair that was refused has changed something");
+        assert!(snapshot(&self.disk) == before, "a repair that was refused has changed something");
         let bad = error.lsn().expect("the place is named");
         let (from, to) = (self.oracle.end_before(index), self.oracle.entries()[index].lsn);
         assert!(from <= bad && bad <= to, "{bad}, damaged was {from} to {to}");
@@ -62,7 +56,7 @@ impl Session {
     /// changed.
     pub(crate) fn repair(&mut self, named: Lsn, bad: Lsn, crash: Crash) -> Option<Wal> {
         self.working_on = "repair";
-        let before = snapshot(self);
+        let before = snapshot(&self.disk);
         let unreported = self.disk.unreported_failures();
         let report = match self.disk.repair(named) {
             Ok(report) => report,
@@ -70,7 +64,7 @@ impl Session {
                 let is_a_member = error.kind() == ErrorKind::NotARecord && named < bad;
                 let is_report = self.is_report(&error, unreported);
                 assert!(is_a_member || is_report || self.disk.is_dead(), "repair: {error}");
-                assert!(snapshot(self) == before, "a repair has changed the damaged log");
+                assert!(snapshot(&self.disk) == before, "a repair has changed the damaged log");
                 return None;
             }
         };
@@ -80,7 +74,7 @@ impl Session {
         self.disk.restart();
         let wal = self.open().unwrap_or_else(|error| panic!("open a repaired log: {error}"));
         assert!(wal.recovery_report().clean, "a repaired log was closed");
-        assert!(wal.reserved_lsn() >= self.oracle.evident(), "G2: an LSN could be given out again");
+        assert!(wal.reserved_lsn() >= self.oracle.evident, "G2: an LSN could be given out again");
         self.oracle.lost(named, &wal, self.shape.segment_bytes);
         self.check_recovered(&wal, crash);
         Some(wal)
@@ -99,9 +93,8 @@ impl Session {
     /// Flips a bit in the frame of the entry at `index`; false if it does not lie in a segment.
     fn flip_a_bit(&mut self, index: usize, dice: &mut Dice) -> bool {
         let entry = &self.oracle.entries()[index];
-        let segment_bytes = self.shape.segment_bytes;
-        let name = format!("segment-{:020}", entry.lsn.segment(segment_bytes));
-        let at = (SEGMENT_HEADER_BYTES + entry.lsn.as_u64() % segment_bytes) as usize;
+        let (number, at) = place_of(entry.lsn.as_u64(), self.shape.segment_bytes);
+        let name = format!("segment-{number:020}");
         let data = at + FRAME_HEADER_BYTES..at + FRAME_HEADER_BYTES + entry.data.len();
         let Some(mut bytes) = self.disk.file(&name) else { return false };
         if entry.data.is_empty() || bytes.get(data.clone()) != Some(&entry.data[..]) {

@@ -9,8 +9,8 @@ use palisade::{Result, Wal};
 
 use crate::dice::Dice;
 use crate::oracle::Crash;
+use crate::seeds::number;
 use crate::session::{Session, Shape};
-use crate::sweep::number;
 
 /// Up to so many sectors and names that may or may not have been kept, every subset is tried.
 const MOST_ASKED: u32 = 8;
@@ -22,150 +22,142 @@ const SAMPLED_SUBSETS: u64 = 16;
 /// In a plain `cargo test` one in so many calls of the first recovery is interrupted.
 const SHORT_STRIDE: u64 = 8;
 
+type Before = fn(&mut Session, &Wal) -> Result<()>;
+type Work = fn(&mut Session, Wal) -> Result<()>;
+
 /// Work that is to be interrupted, and what comes before it.
 struct Scenario {
     name: &'static str,
-    /// Whether the log is closed and opened between what comes before and the work.
-    reopens: bool,
-    before: fn(&mut Session, &Wal) -> Result<()>,
-    work: fn(&mut Session, Wal) -> Result<()>,
+    before: Before,
+    work: Work,
+}
+
+const fn scenario(name: &'static str, before: Before, work: Work) -> Scenario {
+    Scenario { name, before, work }
 }
 
 const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "first open",
-        reopens: false,
-        before: |_, _| Ok(()),
-        work: |_, wal| {
+    scenario(
+        "first open",
+        |_, _| Ok(()),
+        |_, wal| {
             drop(wal);
             Ok(())
         },
-    },
-    Scenario {
-        name: "commit",
-        reopens: false,
-        before: |session, wal| session.commit(wal, 100),
-        work: |session, wal| {
+    ),
+    scenario(
+        "commit",
+        |session, wal| session.commit(wal, 100),
+        |session, wal| {
             session.append(&wal, 200)?;
             session.commit(&wal, 300)?;
             session.append(&wal, 10)
         },
-    },
-    Scenario {
-        name: "rotate and prepare ahead",
-        reopens: false,
-        before: |session, wal| session.commit(wal, 1500),
-        work: |session, wal| {
+    ),
+    scenario(
+        "rotate and prepare ahead",
+        |session, wal| session.commit(wal, 1500),
+        |session, wal| {
             for _ in 0..4 {
                 session.append(&wal, 900)?;
                 session.commit(&wal, 900)?;
             }
             Ok(())
         },
-    },
-    Scenario {
-        name: "truncate_before and recycle",
-        reopens: false,
-        before: |session, wal| (0..9).try_for_each(|_| session.commit(wal, 1200)),
-        work: |session, wal| {
+    ),
+    scenario(
+        "truncate_before and recycle",
+        |session, wal| (0..9).try_for_each(|_| session.commit(wal, 1200)),
+        |session, wal| {
             session.truncate_before(&wal, 7)?;
             for _ in 0..6 {
                 session.commit(&wal, 1200)?;
             }
             session.truncate_before(&wal, 4)
         },
-    },
-    Scenario {
-        name: "truncate_after",
-        reopens: false,
-        before: |session, wal| (0..6).try_for_each(|_| session.commit(wal, 1200)),
-        work: |session, wal| {
+    ),
+    scenario(
+        "truncate_after",
+        |session, wal| (0..6).try_for_each(|_| session.commit(wal, 1200)),
+        |session, wal| {
             session.truncate_after(&wal, 1)?;
             session.commit(&wal, 100)?;
             session.append(&wal, 50)?;
             session.truncate_after(&wal, 2)?;
             session.commit(&wal, 10)
         },
-    },
-    Scenario {
-        name: "checkpoint",
-        reopens: false,
-        before: |session, wal| (0..3).try_for_each(|_| session.append(wal, 700)),
-        work: |session, wal| {
+    ),
+    scenario(
+        "checkpoint",
+        |session, wal| (0..3).try_for_each(|_| session.append(wal, 700)),
+        |session, wal| {
             session.checkpoint(&wal, 1)?;
             session.append(&wal, 700)?;
             session.checkpoint(&wal, 3)
         },
-    },
-    Scenario {
-        name: "close",
-        reopens: false,
-        before: |session, wal| (0..3).try_for_each(|_| session.append(wal, 700)),
-        work: |session, wal| session.close(wal),
-    },
-    Scenario {
-        name: "close and open",
-        reopens: false,
-        before: |session, wal| session.commit(wal, 700),
-        work: |session, wal| {
+    ),
+    scenario(
+        "close",
+        |session, wal| (0..3).try_for_each(|_| session.append(wal, 700)),
+        |session, wal| session.close(wal),
+    ),
+    scenario(
+        "close and open",
+        |session, wal| session.commit(wal, 700),
+        |session, wal| {
             session.close(wal)?;
             let wal = session.open()?;
             session.append(&wal, 300)?;
             session.close(wal)?;
             session.open().map(drop)
         },
-    },
-    Scenario {
-        name: "batch",
-        reopens: false,
-        before: |session, wal| session.commit(wal, 1300),
-        work: |session, wal| {
+    ),
+    scenario(
+        "batch",
+        |session, wal| session.commit(wal, 1300),
+        |session, wal| {
             session.append_batch(&wal, &[500, 600, 300])?;
             session.commit(&wal, 20)?;
             session.append_batch(&wal, &[10, 0, 900])
         },
-    },
+    ),
 ];
 
 /// Work that leaves few sectors of the mapped buffer unsynced: little of it, after an open that has
 /// made the buffer's file anew.
 const SMALL_SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "small commits",
-        reopens: true,
-        before: |session, wal| session.commit(wal, 100),
-        work: |session, wal| {
+    scenario(
+        "small commits",
+        |session, wal| session.commit(wal, 100),
+        |session, wal| {
             session.append(&wal, 200)?;
             session.commit(&wal, 300)?;
             session.append(&wal, 10)
         },
-    },
-    Scenario {
-        name: "small rotation",
-        reopens: true,
-        before: |session, wal| (0..2).try_for_each(|_| session.commit(wal, 1900)),
-        work: |session, wal| {
+    ),
+    scenario(
+        "small rotation",
+        |session, wal| (0..2).try_for_each(|_| session.commit(wal, 1900)),
+        |session, wal| {
             session.append(&wal, 100)?;
             session.commit(&wal, 150)?;
             session.append(&wal, 50)?;
             session.commit(&wal, 20)
         },
-    },
-    Scenario {
-        name: "small truncate_before",
-        reopens: true,
-        before: |session, wal| (0..9).try_for_each(|_| session.commit(wal, 1200)),
-        work: |session, wal| {
+    ),
+    scenario(
+        "small truncate_before",
+        |session, wal| (0..9).try_for_each(|_| session.commit(wal, 1200)),
+        |session, wal| {
             session.truncate_before(&wal, 7)?;
             session.append(&wal, 100)?;
             session.commit(&wal, 100)
         },
-    },
-    Scenario {
-        name: "small truncate_after",
-        reopens: true,
-        before: |session, wal| (0..6).try_for_each(|_| session.commit(wal, 1200)),
-        work: |session, wal| {
+    ),
+    scenario(
+        "small truncate_after",
+        |session, wal| (0..6).try_for_each(|_| session.commit(wal, 1200)),
+        |session, wal| {
             session.append(&wal, 50)?;
             session.truncate_after(&wal, 1)?;
             session.commit(&wal, 100)?;
@@ -173,23 +165,21 @@ const SMALL_SCENARIOS: &[Scenario] = &[
             session.truncate_after(&wal, 2)?;
             session.commit(&wal, 10)
         },
-    },
-    Scenario {
-        name: "small checkpoint",
-        reopens: true,
-        before: |session, wal| (0..3).try_for_each(|_| session.append(wal, 700)),
-        work: |session, wal| {
+    ),
+    scenario(
+        "small checkpoint",
+        |session, wal| (0..3).try_for_each(|_| session.append(wal, 700)),
+        |session, wal| {
             session.append(&wal, 100)?;
             session.checkpoint(&wal, 1)?;
             session.append(&wal, 100)?;
             session.checkpoint(&wal, 3)
         },
-    },
-    Scenario {
-        name: "small close and open",
-        reopens: true,
-        before: |session, wal| session.commit(wal, 700),
-        work: |session, wal| {
+    ),
+    scenario(
+        "small close and open",
+        |session, wal| session.commit(wal, 700),
+        |session, wal| {
             session.append(&wal, 300)?;
             session.close(wal)?;
             let wal = session.open()?;
@@ -197,17 +187,16 @@ const SMALL_SCENARIOS: &[Scenario] = &[
             session.close(wal)?;
             session.open().map(drop)
         },
-    },
-    Scenario {
-        name: "small batch",
-        reopens: true,
-        before: |session, wal| session.commit(wal, 1300),
-        work: |session, wal| {
+    ),
+    scenario(
+        "small batch",
+        |session, wal| session.commit(wal, 1300),
+        |session, wal| {
             session.append_batch(&wal, &[50, 160, 300])?;
             session.commit(&wal, 20)?;
             session.append_batch(&wal, &[10, 0, 90])
         },
-    },
+    ),
 ];
 
 /// A session in which the scenario's work comes next, and its log; `None` if its open died.
@@ -224,7 +213,8 @@ fn prepared(scenario: &Scenario, shape: &Shape, crash_at: Option<u64>) -> (Sessi
     }
     let wal = session.open_and_check(None);
     (scenario.before)(&mut session, &wal).expect("nothing fails yet");
-    let wal = if scenario.reopens {
+    // The small ones work in a buffer whose file was made anew.
+    let wal = if scenario.name.starts_with("small") {
         session.close(wal).expect("nothing fails yet");
         session.open_and_check(None)
     } else {

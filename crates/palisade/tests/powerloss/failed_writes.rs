@@ -5,22 +5,14 @@
 use palisade::sim::{Fault, FaultKind, WriteBackFailure};
 use palisade::{Error, ErrorKind, Result, Wal};
 
+use crate::device::FAILURES;
+use crate::ends::End;
 use crate::oracle::Crash;
 use crate::session::{Session, Shape};
 
 /// How the page cache goes after the second run.
-#[derive(Clone, Copy, Debug)]
-enum End {
-    Remount,
-    Reboot,
-    PowerLoss,
-    FileSystemCrash,
-}
-
 const ENDS: [End; 4] = [End::Remount, End::Reboot, End::PowerLoss, End::FileSystemCrash];
 const FAULTS: [FaultKind; 3] = [FaultKind::Eio, FaultKind::NoSpace, FaultKind::WriteBack];
-const FAILURES: [WriteBackFailure; 3] =
-    [WriteBackFailure::KeepsPages, WriteBackFailure::ShutsDown, WriteBackFailure::DropsPages];
 
 /// Work that fills, rotates, truncates and recycles segments.
 fn work(session: &mut Session, wal: &Wal) -> Result<()> {
@@ -86,16 +78,6 @@ fn second_run(session: &mut Session, closes: bool) {
     }
 }
 
-fn end(session: &mut Session, end: End) {
-    match end {
-        End::Remount => session.remount(),
-        End::Reboot => drop(session.reboot()),
-        End::PowerLoss => drop(session.crash(Crash::PowerLoss)),
-        End::FileSystemCrash => session.crash_file_system(),
-    }
-    drop(session.open_and_check(Some(Crash::PowerLoss)));
-}
-
 /// Every call of the first run fails, one at a time.
 fn every_call_fails(
     shape: &Shape,
@@ -112,7 +94,8 @@ fn every_call_fails(
                 session.disk = session.disk.clone().failing_as(failure);
                 has_failed |= first_run(&mut session, fault, call, dies);
                 second_run(&mut session, (call + index as u64).is_multiple_of(2));
-                end(&mut session, how);
+                session.end_as(how);
+                drop(session.open_and_check(Some(Crash::PowerLoss)));
             });
             if std::panic::catch_unwind(run).is_err() {
                 failed.push(format!("{failure:?}, {fault:?} at call {call}, then {how:?}"));

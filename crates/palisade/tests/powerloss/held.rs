@@ -37,7 +37,7 @@ struct Reader {
     cuts: u64,
 }
 
-/// Everything that is held in one life.
+/// Everything that is held in one run.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     tickets: Vec<Ticket<'static>>,
@@ -70,7 +70,7 @@ impl Held {
             (_, None) => Source::Written(wal.tail()?.written()),
         };
         let from = from.unwrap_or(wal.head_lsn());
-        self.readers.push(Reader { source, last: None, from, cuts: oracle.cuts() });
+        self.readers.push(Reader { source, last: None, from, cuts: oracle.cuts });
         Ok(())
     }
 
@@ -224,7 +224,7 @@ impl Reader {
     fn check_ended(&self, session: &Session, error: &Error) {
         let oracle = &session.oracle;
         let is_cut = match self.source {
-            Source::Iterator(..) => oracle.cuts() > self.cuts,
+            Source::Iterator(..) => oracle.cuts > self.cuts,
             _ => self.has_given_what_is_cut(oracle),
         };
         let fits = match error.kind() {

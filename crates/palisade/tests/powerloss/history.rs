@@ -1,4 +1,4 @@
-//! One seed: lives of one log on a simulated disk, each with random work, each ended by a crash at
+//! One seed: runs of one log on a simulated disk, each with random work, each ended by a crash at
 //! a random file-system call, and a check of what the next one finds.
 
 use std::time::Duration;
@@ -6,16 +6,18 @@ use std::time::Duration;
 use palisade::sim::{CallKind, Fault, FaultKind, WriteBackFailure};
 use palisade::{Error, ErrorKind, Lsn, Result, SyncPolicy, Verify, Wal, framed_bytes};
 
-use crate::device::{Device, End};
+use crate::device::{Device, may_drop_pages};
 use crate::dice::Dice;
+use crate::ends::End;
 use crate::held::Held;
 use crate::oracle::{Crash, Entry};
+use crate::seeds::Seeded;
 use crate::session::{Opening, Session, Shape};
 
-const LIVES: u64 = 5;
-/// In an idle life the log syncs by itself so soon.
+const RUNS: u64 = 5;
+/// In an idle run the log syncs by itself so soon.
 const IDLE: Duration = Duration::from_millis(2);
-/// In any other life it has no reason to.
+/// In any other run it has no reason to.
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Recoveries that may be interrupted one after the other.
 const DEPTH: u32 = 3;
@@ -30,8 +32,8 @@ pub(crate) struct History {
     pub(crate) session: Session,
 }
 
-impl History {
-    pub(crate) fn new(seed: u64) -> History {
+impl Seeded for History {
+    fn new(seed: u64) -> History {
         let mut dice = Dice::new(seed);
         let (device, failure) = Device::new(seed);
         let shape = Shape { failure, ..roll_shape(&mut dice) };
@@ -39,22 +41,27 @@ impl History {
         History { dice, device, held: Held::default(), is_poisoned: false, session }
     }
 
-    /// All lives.
-    pub(crate) fn run(&mut self) {
+    fn run(&mut self) {
         let mut crash = None;
-        for _ in 0..LIVES {
+        for _ in 0..RUNS {
             let wal = self.recover(crash);
             self.is_poisoned = false;
             if self.session.opening.policy.is_some() {
                 self.idle(wal);
             } else {
-                self.live(wal);
+                self.work(wal);
             }
             crash = Some(self.crash());
         }
         drop(self.recover(crash));
     }
 
+    fn describe(&self) -> String {
+        self.session.describe()
+    }
+}
+
+impl History {
     /// Opens the log after `crash`, with up to `DEPTH` crashes on the way, and checks it.
     fn recover(&mut self, crash: Option<Crash>) -> Wal {
         let mut crash = crash;
@@ -93,7 +100,7 @@ impl History {
             }
             let fault = self.roll_fault();
             self.session.disk.fail(fault);
-            self.device.plan_trouble(&self.session, 30);
+            self.device.plan_trouble(&self.session.disk, 30);
             self.session.working_on = "faulty open";
             self.roll_opening();
             let opened = self.session.open();
@@ -126,7 +133,9 @@ impl History {
         let Some(mut crash) = crash.filter(|_| self.dice.once_in(5)) else {
             return crash;
         };
-        if !self.session.is_settled() {
+        // No error waits to be reported, so a refused open leaves every byte.
+        let disk = &self.session.disk;
+        if disk.unreported_failures() > 0 || may_drop_pages(disk) {
             return Some(crash);
         }
         let Some(refused) = self.session.damage(crash, &mut self.dice) else { return Some(crash) };
@@ -191,7 +200,7 @@ impl History {
             _ => End::Reboot,
         };
         self.session.disk.kill();
-        // A fault of the life before must not meet the recovery, which is to come through.
+        // A fault of the run before must not meet the recovery, which is to come through.
         self.session.disk.heal();
         let end = self.device.end(&mut self.session, end);
         self.session.end_as(end)
@@ -205,10 +214,10 @@ impl History {
             let fault = self.roll_fault();
             self.session.disk.fail(fault);
         }
-        self.device.plan_trouble(&self.session, within);
+        self.device.plan_trouble(&self.session.disk, within);
     }
 
-    /// A life in which the log's own thread syncs, while this one waits: the interval policy.
+    /// A run in which the log's own thread syncs, while this one waits: the interval policy.
     ///
     /// Only records that leave all calls to that thread, so that the run is the same each time.
     fn idle(&mut self, wal: Wal) {
@@ -235,7 +244,7 @@ impl History {
     }
 
     /// Random work until the disk dies or the work is done.
-    fn live(&mut self, wal: Wal) {
+    fn work(&mut self, wal: Wal) {
         self.plan_trouble(120);
         for _ in 0..self.dice.below(60) {
             if self.session.disk.is_dead() {
@@ -263,7 +272,7 @@ impl History {
                 let again =
                     wal.append(b"more").map(drop).expect_err("G6: append on a poisoned log");
                 assert_eq!(again.kind(), ErrorKind::Poisoned, "G6: the error is sticky");
-                let is_all_durable = wal.durable_lsn() >= self.session.oracle.highest();
+                let is_all_durable = wal.durable_lsn() >= self.session.oracle.highest;
                 assert!(is_all_durable || wal.sync().is_err(), "G6: sync on a poisoned log");
                 false
             }
@@ -408,7 +417,7 @@ fn roll_shape(dice: &mut Dice) -> Shape {
         SyncPolicy::OnCommit,
         SyncPolicy::Always,
         SyncPolicy::Os,
-        // What happens in time is tried in idle lives.
+        // What happens in time is tried in idle runs.
         SyncPolicy::Interval(A_DAY),
     ];
     Shape {

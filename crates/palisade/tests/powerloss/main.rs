@@ -5,14 +5,19 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "progress and figures of long runs")]
 
+#[path = "../common/device.rs"]
+mod device;
+#[path = "../common/dice.rs"]
+mod dice;
 #[path = "../common/kept.rs"]
 mod kept;
 #[path = "../common/numbered.rs"]
 mod numbered;
+#[path = "../common/seeds.rs"]
+mod seeds;
 
 mod damage;
-mod device;
-mod dice;
+mod ends;
 mod every_call;
 mod failed_writes;
 mod full_disk;

@@ -40,21 +40,21 @@ pub(crate) struct Oracle {
     entries: Vec<Entry>,
     /// Below the head: in the log's files, or in the released segments that were kept.
     pub(crate) gone: Vec<Entry>,
-    durable: Lsn,
+    pub(crate) durable: Lsn,
     survives_kill: Lsn,
     /// Whether the log buffer has all that was appended and not synced, whatever the pages have.
     is_all_in_ring: bool,
-    head: Lsn,
+    pub(crate) head: Lsn,
     head_may_be: Lsn,
     may_be_cut: Option<Lsn>,
-    highest: Lsn,
+    pub(crate) highest: Lsn,
     highest_durable: Lsn,
     checkpoint: Lsn,
     checkpoint_may_be: Lsn,
-    evident: Lsn,
+    pub(crate) evident: Lsn,
     /// The records that are cut off, by their LSNs, and how often records were.
-    cut_off: BTreeSet<Lsn>,
-    cuts: u64,
+    pub(crate) cut_off: BTreeSet<Lsn>,
+    pub(crate) cuts: u64,
     appended: u64,
 }
 
@@ -212,10 +212,6 @@ impl Oracle {
         self.entries[index].end <= self.evident
     }
 
-    pub(crate) fn evident(&self) -> Lsn {
-        self.evident
-    }
-
     /// Whether a `truncate_after` has failed, and only the next open can tell whether it cut.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.may_be_cut.is_some()
@@ -225,26 +221,9 @@ impl Oracle {
         self.cut_off.contains(&lsn)
     }
 
-    pub(crate) fn cut_off(&self) -> &BTreeSet<Lsn> {
-        &self.cut_off
-    }
-
-    /// How often records were cut off.
-    pub(crate) fn cuts(&self) -> u64 {
-        self.cuts
-    }
-
     /// The first record at or above `lsn`, for a reader that keeps what the head has passed.
     pub(crate) fn next_from(&self, lsn: Lsn) -> Option<&Entry> {
         self.gone.iter().chain(&self.entries).find(|entry| entry.lsn >= lsn)
-    }
-
-    pub(crate) fn highest(&self) -> Lsn {
-        self.highest
-    }
-
-    pub(crate) fn head(&self) -> Lsn {
-        self.head
     }
 
     pub(crate) fn entries(&self) -> &[Entry] {
@@ -309,11 +288,6 @@ impl Oracle {
         if !self.is_all_in_ring {
             self.survives_kill = self.durable;
         }
-    }
-
-    /// What was acknowledged, or reported by an open.
-    pub(crate) fn durable(&self) -> Lsn {
-        self.durable
     }
 
     fn check_promised(&self, count: usize, crash: Crash) {

@@ -11,6 +11,7 @@ use palisade::{
     framed_bytes,
 };
 
+use crate::device::{Failures, has_bytes, new_disk};
 use crate::held::assert_truncated;
 use crate::kept::Kept;
 use crate::oracle::{Crash, Oracle};
@@ -18,7 +19,7 @@ use crate::oracle::{Crash, Oracle};
 /// Far above what a sync takes on a loaded machine; it only bounds a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is fixed for all lives of a log.
+/// What is fixed for all runs of a log.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) segment_bytes: u64,
@@ -33,14 +34,12 @@ pub(crate) struct Shape {
     pub(crate) failure: WriteBackFailure,
 }
 
-pub(crate) const FRAME_HEADER_BYTES: usize = 24;
-
 /// What may differ from open to open.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Opening {
     pub(crate) verify: Verify,
     pub(crate) verify_threads: usize,
-    /// In place of the shape's, for one life.
+    /// In place of the shape's, for one run.
     pub(crate) policy: Option<SyncPolicy>,
 }
 
@@ -62,14 +61,7 @@ impl Shape {
     }
 
     pub(crate) fn disk(&self, seed: u64) -> SimDisk {
-        let mut disk = SimDisk::new(seed).failing_as(self.failure);
-        if !self.in_place {
-            disk = disk.copy_on_write();
-        }
-        if !self.powersafe {
-            disk = disk.without_powersafe_overwrite();
-        }
-        disk
+        new_disk(seed, self.failure, self.in_place, self.powersafe)
     }
 
     fn files(&self) -> FileOptions {
@@ -101,9 +93,7 @@ pub(crate) struct Session {
     pub(crate) oracle: Oracle,
     /// How the log is opened next.
     pub(crate) opening: Opening,
-    /// How often write-back had failed before the last open that came through, and before the last.
-    pub(crate) failures: u64,
-    failures_at_open: u64,
+    pub(crate) failures: Failures,
     /// What was going on at each crash: which work, which call.
     pub(crate) crash_points: BTreeSet<String>,
     pub(crate) working_on: &'static str,
@@ -118,8 +108,7 @@ impl Session {
             kept: Kept::default(),
             oracle: Oracle::default(),
             opening: Opening::default(),
-            failures: 0,
-            failures_at_open: 0,
+            failures: Failures::default(),
             crash_points: BTreeSet::new(),
             working_on: "open",
         }
@@ -133,7 +122,7 @@ impl Session {
 
     /// Opens the log, or makes it.
     pub(crate) fn open(&mut self) -> Result<Wal> {
-        self.failures_at_open = self.disk.write_back_failures();
+        self.failures.opens(&self.disk);
         let mut files = self.shape.files();
         if self.shape.keeps_released {
             files.on_release = Some(Arc::new(self.kept.clone()));
@@ -158,7 +147,7 @@ impl Session {
     pub(crate) fn check_recovered(&mut self, wal: &Wal, crash: Crash) {
         self.forget_failed_pages();
         self.oracle.check_recovered(wal, crash);
-        self.failures = self.failures_at_open;
+        self.failures.has_opened();
         let report = wal.recovery_report();
         assert_eq!(report.verified, self.opening.verify == Verify::Full);
         let count = self.oracle.entries().len() as u64;
@@ -172,11 +161,8 @@ impl Session {
         }
         let segment_bytes = self.shape.segment_bytes;
         for gone in &self.oracle.gone {
-            let number = gone.lsn.as_u64() / segment_bytes;
-            let at = 4096 + (gone.lsn.as_u64() % segment_bytes) as usize + FRAME_HEADER_BYTES;
-            let bytes = self.disk.file(&format!("segment-{number:020}")).unwrap_or_default();
-            let is_in_log = bytes.get(at..at + gone.data.len()) == Some(&gone.data[..]);
-            let is_there = is_in_log || self.kept.has(number, at, &gone.data);
+            let lsn = gone.lsn.as_u64();
+            let is_there = has_bytes(&self.disk, &self.kept, segment_bytes, lsn, &gone.data);
             assert!(is_there, "the record at {} is neither in the log nor kept", gone.lsn);
         }
     }
@@ -200,7 +186,7 @@ impl Session {
     pub(crate) fn reported(&mut self, wal: &Wal, crash: Crash) {
         self.forget_failed_pages();
         self.oracle.reported(wal.recovery_report().end, crash);
-        self.failures = self.failures_at_open;
+        self.failures.has_opened();
     }
 
     /// The system may drop pages that it could not write back: of what no sync has covered, a kill
@@ -212,7 +198,7 @@ impl Session {
     }
 
     /// The process dies, if it has not, and where it died is noted.
-    fn end_life(&mut self) {
+    fn end_run(&mut self) {
         self.disk.kill();
         if let Some(call) = self.disk.trace().iter().rev().find_map(|line| place_of_death(line)) {
             self.crash_points.insert(format!("{}: {call}", self.working_on));
@@ -222,15 +208,15 @@ impl Session {
     /// The process dies, and then the system shuts down in good order: what a failed write-back has
     /// forgotten is gone, and so is what only the log buffer held, which lies in memory.
     pub(crate) fn reboot(&mut self) -> Crash {
-        self.end_life();
+        self.end_run();
         self.disk.reboot();
         self.oracle.forget_kill_promise();
         Crash::PowerLoss
     }
 
-    /// The life is over; the next one finds what this crash leaves.
+    /// The run is over; the next one finds what this crash leaves.
     pub(crate) fn crash(&mut self, crash: Crash) -> Crash {
-        self.end_life();
+        self.end_run();
         match crash {
             Crash::Kill => self.disk.restart(),
             Crash::PowerLoss => {
@@ -243,13 +229,13 @@ impl Session {
 
     /// The file system is mounted again in the same boot, after an orderly end.
     pub(crate) fn remount(&mut self) {
-        self.end_life();
+        self.end_run();
         self.disk.remount();
     }
 
     /// The file system goes without a word and is mounted again in the same boot.
     pub(crate) fn crash_file_system(&mut self) {
-        self.end_life();
+        self.end_run();
         self.disk.crash_file_system();
         self.oracle.forget_kill_promise();
     }
@@ -260,7 +246,7 @@ impl Session {
         self.oracle.forget_kill_promise();
     }
 
-    /// A copy of everything, after the end of a life; `seed` is for the disk's further fates.
+    /// A copy of everything, after the end of a run; `seed` is for the disk's further fates.
     pub(crate) fn fork(&self, seed: u64) -> Session {
         Session {
             shape: self.shape.clone(),
@@ -269,17 +255,13 @@ impl Session {
             oracle: self.oracle.clone(),
             opening: self.opening,
             failures: self.failures,
-            failures_at_open: self.failures_at_open,
             crash_points: BTreeSet::new(),
             working_on: self.working_on,
         }
     }
 
     pub(crate) fn append(&mut self, wal: &Wal, len: usize) -> Result<()> {
-        self.working_on = "append";
-        let data = self.oracle.data(len);
-        let appended = wal.append(&data).map(|ticket| (ticket.lsn(), ticket.end_lsn()));
-        self.note(wal, appended, vec![data])
+        self.append_for_ticket(wal, len).map(drop)
     }
 
     /// As `append`, with the ticket to keep.
@@ -350,8 +332,8 @@ impl Session {
     pub(crate) fn sync(&mut self, wal: &Wal) -> Result<()> {
         self.working_on = "sync";
         wal.sync()?;
-        self.oracle.promise(self.oracle.highest());
-        assert!(wal.durable_lsn() >= self.oracle.highest(), "G1: sync returned below the end");
+        self.oracle.promise(self.oracle.highest);
+        assert!(wal.durable_lsn() >= self.oracle.highest, "G1: sync returned below the end");
         Ok(())
     }
 
@@ -377,7 +359,7 @@ impl Session {
         if !self.disk.is_dead() {
             // A failure may come before or after the head has moved.
             let head = wal.head_lsn();
-            assert!(head <= lsn.max(self.oracle.head()) && (truncated.is_err() || head >= lsn));
+            assert!(head <= lsn.max(self.oracle.head) && (truncated.is_err() || head >= lsn));
             self.oracle.truncated(head);
         }
         if truncated.is_ok() {
@@ -424,10 +406,10 @@ impl Session {
     pub(crate) fn look(&mut self, wal: &Wal, index: usize, at_cut: bool) -> Result<()> {
         self.working_on = "get";
         if at_cut {
-            let cut_off = self.oracle.cut_off();
+            let cut_off = &self.oracle.cut_off;
             if let Some(&lsn) = cut_off.iter().nth(index % cut_off.len().max(1)) {
                 assert_truncated(lsn, wal.get(lsn).map(drop));
-                // Below the head nothing tells what an earlier life cut off from what is gone.
+                // Below the head nothing tells what an earlier run cut off from what is gone.
                 if lsn >= wal.head_lsn() {
                     assert_truncated(lsn, wal.wait_durable(lsn));
                     assert_truncated(lsn, wal.flush_to_os(lsn));
@@ -458,7 +440,7 @@ impl Session {
     pub(crate) fn close(&mut self, wal: Wal) -> Result<()> {
         self.working_on = "close";
         wal.close()?;
-        self.oracle.promise(self.oracle.highest());
+        self.oracle.promise(self.oracle.highest);
         Ok(())
     }
 

@@ -1,0 +1,79 @@
+//! This program once more, in a process of its own that runs one test.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
+
+use crate::folder::folder;
+
+/// Gives the process the folder of its log.
+const FOLDER: &str = "PALISADE_TEST_FOLDER";
+
+/// The folder of the log, in a process that was started here.
+pub(crate) fn given_folder() -> Option<PathBuf> {
+    std::env::var_os(FOLDER).map(PathBuf::from)
+}
+
+fn command(test: &str, path: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(FOLDER, path);
+    command
+}
+
+/// The folder of a log, in a process that runs only `test`, which a signal may end; `None` in its
+/// parent, once that process has passed.
+pub(crate) fn alone(test: &str) -> Option<PathBuf> {
+    if let Some(path) = given_folder() {
+        return Some(path);
+    }
+    let (_dir, path) = folder();
+    let output = command(test, &path).output().unwrap();
+    let (text, errors) = (&output.stdout, &output.stderr);
+    let text = String::from_utf8_lossy(text) + String::from_utf8_lossy(errors);
+    assert!(output.status.success() && text.contains("1 passed"), "{} {text}", output.status);
+    None
+}
+
+/// What an [`Other`] process calls: its parent gets the text.
+pub(crate) fn say(text: &str) {
+    std::io::stderr().write_all(format!("\n> {text}\n").as_bytes()).unwrap();
+}
+
+/// Another process that talks. It does not outlive this value.
+pub(crate) struct Other {
+    child: Child,
+    output: BufReader<ChildStderr>,
+    _input: ChildStdin,
+}
+
+impl Other {
+    pub(crate) fn start(test: &str, path: &Path) -> Other {
+        let mut command = command(test, path);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let output = BufReader::new(child.stderr.take().unwrap());
+        let input = child.stdin.take().unwrap();
+        Other { child, output, _input: input }
+    }
+
+    /// What it says next, also before it died; `None` behind the last.
+    pub(crate) fn hear(&mut self) -> Option<String> {
+        let mut lines = (&mut self.output).lines().map(Result::unwrap);
+        lines.find_map(|line| {
+            assert!(!line.contains("panicked"), "{line}");
+            Some(line.strip_prefix("> ")?.to_owned())
+        })
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

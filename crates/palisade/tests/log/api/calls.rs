@@ -1,0 +1,108 @@
+//! The log on files and in memory, through its public calls.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade::inspect::{Inspector, Outcome};
+use palisade::{Lsn, MemStore, Options, Result, Wal};
+
+use crate::folder::{contents, folder, small};
+
+#[test]
+fn a_clean_close_opens_without_a_scan_and_goes_on_in_the_same_epoch() -> Result<()> {
+    let (_dir, path) = folder();
+    let wal = small().open(&path)?;
+    let lsn = wal.commit(b"one")?;
+    let epoch = wal.recovery_report().epoch;
+    wal.close()?;
+    let wal = small().open(&path)?;
+    let report = wal.recovery_report();
+    assert!(report.clean, "{report:?}");
+    assert_eq!((report.records, report.epoch), (0, epoch));
+    assert_eq!(wal.get(lsn)?.data(), b"one");
+    let next = wal.commit(b"two")?;
+    assert!(next > lsn);
+    assert_eq!(contents(&wal).len(), 2);
+    wal.close()
+}
+
+#[test]
+fn vectored_tagged_and_in_place_appends() -> Result<()> {
+    let wal = Wal::with_store(MemStore::new(1 << 16), Options::new().buffer_bytes(1 << 12))?;
+    for n in 0..200 {
+        let lsn = wal.append_vectored(&[IoSlice::new(b"ab"), IoSlice::new(b"cde")])?.lsn();
+        assert_eq!(wal.get(lsn)?.data(), b"abcde");
+        let lsn = wal.append_tagged(n, b"t")?.lsn();
+        assert_eq!(wal.get(lsn)?.tag(), n);
+        let lsn = wal.append_with(100, |lsn, bytes| {
+            assert_eq!(bytes, [0; 100]);
+            bytes[..8].copy_from_slice(&lsn.as_u64().to_le_bytes());
+        })?;
+        let lsn = lsn.lsn();
+        assert_eq!(wal.get(lsn)?.data()[..8], lsn.as_u64().to_le_bytes());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_panic_in_append_with_becomes_padding() -> Result<()> {
+    let wal = Wal::with_store(MemStore::new(1 << 16), Options::new().buffer_bytes(1 << 12))?;
+    let before = wal.append(b"before")?.lsn();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        wal.append_with(64, |_, _| panic!("in the closure")).map(drop)
+    }));
+    assert!(panicked.is_err());
+    let after = wal.commit(b"after")?;
+    let lsns: Vec<Lsn> = contents(&wal).into_iter().map(|(lsn, _)| lsn).collect();
+    assert_eq!(lsns, [before, after]);
+    Ok(())
+}
+
+#[test]
+fn truncation_frees_segments_and_survives_a_reopen() -> Result<()> {
+    let (_dir, path) = folder();
+    let wal = small().open(&path)?;
+    let mut lsns = Vec::new();
+    for n in 0..3000_u32 {
+        lsns.push(wal.append(&[n as u8; 200])?.lsn());
+    }
+    wal.sync()?;
+    let count = |path| Inspector::open(path).unwrap().segments().unwrap().len();
+    let before = count(&path);
+    let pinned = wal.records()?;
+    wal.truncate_before(lsns[2000])?;
+    assert_eq!(count(&path), before, "an iterator pins its segments");
+    drop(pinned);
+    assert!(count(&path) < before);
+    wal.checkpoint(lsns[2500])?;
+    drop(wal);
+    let wal = small().open(&path)?;
+    assert_eq!(wal.head_lsn(), lsns[2000]);
+    assert_eq!(wal.checkpoint_lsn(), lsns[2500]);
+    assert_eq!(contents(&wal).len(), 1000);
+    wal.close()?;
+    assert_eq!(Inspector::open(&path)?.verify()?.outcome, Outcome::Clean);
+    Ok(())
+}
+
+#[test]
+fn callbacks_run_in_order_once_durable() -> Result<()> {
+    let wal =
+        Arc::new(Wal::with_store(MemStore::new(1 << 16), Options::new().buffer_bytes(1 << 12))?);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    for n in 0..50_u32 {
+        let lsn = wal.append(&n.to_le_bytes())?.lsn();
+        let sender = sender.clone();
+        let log = Arc::clone(&wal);
+        wal.on_durable(lsn, move |result| {
+            result.unwrap();
+            assert!(log.durable_lsn() > lsn);
+            sender.send(n).unwrap();
+        })?;
+    }
+    for n in 0..50 {
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)).unwrap(), n);
+    }
+    Ok(())
+}

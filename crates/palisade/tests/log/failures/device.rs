@@ -1,0 +1,218 @@
+//! G6: after a failed write or sync everybody gets the same error, now and later; nobody hangs,
+//! no sync is tried again, and what was acknowledged is recovered.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use palisade::{Error, ErrorKind, Lsn, Options, Result, Wal};
+
+use crate::executor::block_on;
+use crate::faulty::{Fault, FaultyStore, Op, new_log};
+use crate::folder::contents;
+use crate::watchdog::{PATIENCE, until, watched};
+
+fn options() -> Options {
+    Options::new().buffer_bytes(1 << 16)
+}
+
+/// What everybody who waits while `op` fails gets to hear.
+fn errors_of_those_who_wait(wal: &Wal, store: &FaultyStore, op: Op) -> Vec<Error> {
+    let mut tail = wal.tail_from(wal.reserved_lsn()).unwrap();
+    store.set(op, Fault::Hold);
+    let (sender, receiver) = channel();
+    let tell = |result: Result<()>| {
+        let sender = sender.clone();
+        sender.send(result.expect_err("nothing can be acknowledged")).unwrap();
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| tell(wal.commit(b"leader").map(drop)));
+        until(|| store.is_holding(op));
+        scope.spawn(|| tell(wal.commit(b"follower").map(drop)));
+        scope.spawn(|| tell(wal.append(b"sync").and_then(|_| wal.sync())));
+        scope.spawn(|| {
+            let ticket = wal.append(b"ticket").unwrap();
+            tell(ticket.wait_timeout(2 * PATIENCE).map(drop));
+        });
+        scope.spawn(|| tell(block_on(wal.append(b"future").unwrap()).map(drop)));
+        scope.spawn(|| tell(tail.next(2 * PATIENCE).map(drop)));
+        let lsn = wal.append(b"callback").unwrap().lsn();
+        let sender = sender.clone();
+        wal.on_durable(lsn, move |result| sender.send(result.unwrap_err()).unwrap()).unwrap();
+        until(|| wal.stats().waiters == 6);
+        store.set(op, Fault::Broken);
+    });
+    receiver.iter().take(7).collect()
+}
+
+/// What every call that needs the log gets later.
+fn errors_of_later_calls(wal: &Wal) -> Vec<Error> {
+    let last = wal.reserved_lsn();
+    let unwritten = Lsn::new(last.as_u64() - 8);
+    vec![
+        wal.append(b"x").unwrap_err(),
+        wal.try_append(b"x").unwrap_err(),
+        wal.append_batch(&[b"x", b"y"]).unwrap_err(),
+        wal.append_with(4, |_, _| ()).unwrap_err(),
+        wal.commit(b"x").unwrap_err(),
+        wal.sync().unwrap_err(),
+        wal.wait_durable(unwritten).unwrap_err(),
+        wal.on_durable(unwritten, |_| ()).unwrap_err(),
+        wal.truncate_before(last).unwrap_err(),
+        wal.checkpoint(last).unwrap_err(),
+        wal.tail_from(last).and_then(|mut tail| tail.next(PATIENCE).map(drop)).unwrap_err(),
+        wal.clone().close().unwrap_err(),
+    ]
+}
+
+/// The text without the record that the call had appended, which is the call's own.
+fn sticky_text(error: &Error) -> String {
+    let text = error.to_string();
+    text.split("; the record was appended").next().unwrap().into()
+}
+
+fn poisons_for_all(op: Op) {
+    let (wal, store) = new_log(1 << 16, options());
+    let acknowledged: Vec<Lsn> = (0..20_u8).map(|n| wal.commit(&[n]).unwrap()).collect();
+    let durable = wal.durable_lsn();
+    let syncs = store.calls(Op::Sync);
+
+    let mut errors = errors_of_those_who_wait(&wal, &store, op);
+    let writes = store.calls(Op::Write);
+    // The device works again; that must change nothing.
+    store.set(op, Fault::None);
+    errors.extend(errors_of_later_calls(&wal));
+    let texts: BTreeSet<String> = errors.iter().map(sticky_text).collect();
+    assert_eq!(texts.len(), 1, "one sticky error: {texts:#?}");
+    assert!(errors.iter().all(|error| error.kind() == ErrorKind::Poisoned && error.is_fatal()));
+    let text = &errors[0].to_string();
+    for part in ["do what the test forbids", "os error 5", "open it again"] {
+        assert!(text.contains(part), "{text}");
+    }
+
+    let reserved = wal.reserved_lsn();
+    let memory = wal.stats().buffer_memory_bytes;
+    assert!((0..1000).all(|_| wal.append(&[0; 500]).is_err()));
+    assert_eq!(wal.reserved_lsn(), reserved, "a refused append reserves nothing");
+    assert_eq!(wal.stats().buffer_memory_bytes, memory);
+    assert_eq!(wal.stats().waiters, 0);
+    assert_eq!(wal.durable_lsn(), durable, "nothing more is acknowledged");
+    drop(wal);
+    assert_eq!(store.calls(Op::Write), writes, "no write after the failure");
+    let tried = usize::from(op != Op::Write);
+    assert_eq!(store.calls(Op::Sync), syncs + tried, "a failed sync is never tried again");
+
+    for power_is_lost in [false, true] {
+        if power_is_lost {
+            store.inner.lose_power();
+        }
+        let wal = store.open(options());
+        let found: Vec<Lsn> = contents(&wal).into_iter().map(|(lsn, _)| lsn).collect();
+        assert_eq!(found[..20], acknowledged, "what was acknowledged is recovered");
+    }
+}
+
+#[test]
+fn a_failed_write_gives_everyone_the_same_error_for_good() {
+    let _watch = watched();
+    poisons_for_all(Op::Write);
+}
+
+#[test]
+fn a_failed_sync_gives_everyone_the_same_error_for_good_and_is_not_tried_again() {
+    let _watch = watched();
+    poisons_for_all(Op::Sync);
+}
+
+#[test]
+fn a_durable_mark_that_fails_acknowledges_nothing() {
+    let _watch = watched();
+    poisons_for_all(Op::MarkDurable);
+}
+
+/// A waiter that is refused for lack of space waits again. Neither a sync nor what follows it can
+/// be made again, so there lack of space is a failure.
+#[test]
+fn lack_of_space_in_a_sync_or_behind_it_poisons_and_keeps_nobody_waiting() {
+    for op in [Op::MarkDurable, Op::Sync] {
+        let _watch = watched();
+        let (wal, store) = new_log(1 << 16, options());
+        wal.commit(b"kept").unwrap();
+        let lsn = wal.append(b"written first, then synced").unwrap().lsn();
+        wal.flush_to_os(lsn).unwrap();
+        store.set(op, Fault::Full);
+        let error = wal.sync().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Poisoned, "{op:?}: {error}");
+        store.set(op, Fault::None);
+        assert_eq!(wal.wait_durable(lsn).unwrap_err().kind(), ErrorKind::Poisoned, "{op:?}");
+        assert!(wal.durable_lsn() <= lsn, "{op:?}: nothing more is acknowledged");
+    }
+}
+
+#[test]
+fn what_was_written_can_be_read_on_a_poisoned_log_and_then_comes_the_error() {
+    let _watch = watched();
+    let (wal, store) = new_log(1 << 16, options());
+    let lsns: Vec<Lsn> = (0..5_u8).map(|n| wal.commit(&[n]).unwrap()).collect();
+    store.set(Op::Write, Fault::Broken);
+    let lost = wal.append(b"in the buffer only").unwrap().lsn();
+    wal.sync().unwrap_err();
+    let mut records = wal.records().unwrap();
+    for lsn in &lsns {
+        assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
+    }
+    assert_eq!(records.next().unwrap_err().kind(), ErrorKind::Poisoned);
+    assert!(records.next().unwrap().is_none(), "fused after the error");
+    assert_eq!(wal.get(lsns[4]).unwrap().data(), [4]);
+    assert_eq!(wal.get(lost).unwrap_err().kind(), ErrorKind::Poisoned);
+    let kept = wal.append(b"x").unwrap_err();
+    assert_eq!(wal.flush_to_os(lost).unwrap_err().to_string(), kept.to_string());
+    wal.wait_durable(lsns[0]).unwrap();
+}
+
+#[test]
+fn an_append_that_makes_room_meets_the_failure_and_so_does_the_next() {
+    let _watch = watched();
+    let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
+    let kept = wal.commit(b"kept").unwrap();
+    store.set(Op::Write, Fault::Broken);
+    let first = (0..100).find_map(|_| wal.append(&[1; 200]).err()).expect("no room for all");
+    assert_eq!(first.kind(), ErrorKind::Poisoned);
+    assert_eq!(wal.append(b"x").unwrap_err().to_string(), sticky_text(&first));
+    drop(wal);
+    store.set(Op::Write, Fault::None);
+    let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
+    assert_eq!(contents(&wal)[0], (kept, b"kept".to_vec()));
+}
+
+#[test]
+fn a_failure_of_the_interval_policy_poisons() {
+    let _watch = watched();
+    let store = FaultyStore::new(1 << 16);
+    let policy = palisade::SyncPolicy::Interval(Duration::from_millis(1));
+    let wal = store.open(options().sync_policy(policy));
+    store.set(Op::Sync, Fault::Broken);
+    drop(wal.append(b"nobody waits for it").unwrap());
+    until(|| wal.append(b"x").is_err_and(|error| error.kind() == ErrorKind::Poisoned));
+    assert_eq!(store.calls(Op::Sync), 1);
+}
+
+#[test]
+fn a_state_that_cannot_be_saved_leaves_the_old_one_and_the_log_alive() {
+    let _watch = watched();
+    let (wal, store) = new_log(1 << 16, options());
+    let lsns: Vec<Lsn> = (0..9_u8).map(|n| wal.commit(&[n]).unwrap()).collect();
+    for fault in [Fault::Full, Fault::Broken] {
+        store.set(Op::SaveState, fault);
+        wal.truncate_before(lsns[4]).unwrap_err();
+        wal.checkpoint(lsns[4]).unwrap_err();
+        assert_eq!((wal.head_lsn(), wal.checkpoint_lsn()), (Lsn::ZERO, Lsn::ZERO));
+        wal.commit(b"still alive").unwrap();
+    }
+    store.set(Op::SaveState, Fault::None);
+    wal.truncate_before(lsns[4]).unwrap();
+    wal.checkpoint(lsns[5]).unwrap();
+    assert_eq!((wal.head_lsn(), wal.checkpoint_lsn()), (lsns[4], lsns[5]));
+    assert_eq!(contents(&wal).len(), 9 - 4 + 2);
+}

@@ -1,0 +1,198 @@
+//! A store that panics leaves a state that nobody knows: it poisons, and nobody hangs.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use palisade::{ErrorKind, Lsn, Options, Wal};
+
+use crate::content::{numbers, record};
+use crate::executor::block_on;
+use crate::faulty::{Fault, FaultyStore, Op, new_log};
+use crate::folder::contents;
+use crate::watchdog::{PATIENCE, until, watched};
+
+const THREADS: u64 = 8;
+
+fn open(store: &FaultyStore) -> Wal {
+    store.open(Options::new().buffer_bytes(4096))
+}
+
+fn is_poisoned<T>(result: Result<T, palisade::Error>) -> bool {
+    result.is_err_and(|error| error.kind() == ErrorKind::Poisoned)
+}
+
+/// Whether `call` panicked or gave the sticky error.
+fn fails(call: impl FnOnce() -> Result<Lsn, palisade::Error>) -> bool {
+    catch_unwind(AssertUnwindSafe(call)).map_or(true, is_poisoned)
+}
+
+fn poisons(op: Op) {
+    let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
+    let kept = wal.commit(b"kept").unwrap();
+    store.set(op, Fault::Hold);
+    thread::scope(|scope| {
+        let (wal, store) = (&wal, &store);
+        scope.spawn(move || assert!(fails(|| wal.commit(b"leader"))));
+        until(|| store.is_holding(op));
+        for _ in 0..3 {
+            scope.spawn(move || assert!(fails(|| wal.commit(b"follower"))));
+        }
+        scope.spawn(move || assert!(fails(|| block_on(wal.append(b"future").unwrap()))));
+        until(|| wal.stats().waiters == 4);
+        store.set(op, Fault::Panic);
+    });
+    assert!(is_poisoned(wal.append(b"x")));
+    assert!(is_poisoned(wal.commit(b"x")));
+    assert!(is_poisoned(wal.sync()));
+    assert_eq!(wal.stats().waiters, 0);
+    drop(wal);
+    store.set(op, Fault::None);
+    store.inner.lose_power();
+    assert_eq!(contents(&open(&store))[0], (kept, b"kept".to_vec()));
+}
+
+#[test]
+fn a_store_that_panics_in_write_poisons_and_nobody_hangs() {
+    let _watch = watched();
+    poisons(Op::Write);
+}
+
+#[test]
+fn a_store_that_panics_in_sync_poisons_and_nobody_hangs() {
+    let _watch = watched();
+    poisons(Op::Sync);
+}
+
+#[test]
+fn a_store_that_panics_while_an_append_makes_room_poisons() {
+    let _watch = watched();
+    let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
+    store.set(Op::Write, Fault::Panic);
+    let append = || wal.append(&[0; 200]).map(|ticket| ticket.lsn());
+    assert!((0..100).any(|_| fails(append)));
+    assert!(is_poisoned(wal.append(b"x")));
+    assert!(is_poisoned(wal.clone().close()));
+}
+
+/// The log's own thread meets the panic here: it must still bring the news.
+#[test]
+fn callbacks_learn_of_a_store_that_panics_on_the_thread_that_runs_them() {
+    let _watch = watched();
+    for op in [Op::Write, Op::Sync] {
+        let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
+        let first = wal.append(b"first").unwrap().lsn();
+        let last = wal.append(b"last").unwrap().lsn();
+        store.set(op, Fault::Panic);
+        let (sender, receiver) = channel();
+        wal.on_durable(first, move |result| sender.send(result).unwrap()).unwrap();
+        let told = receiver.recv_timeout(PATIENCE).expect("the callback has to be called");
+        assert!(is_poisoned(told), "{op:?}");
+        assert!(is_poisoned(wal.wait_durable(last)));
+        assert!(is_poisoned(wal.on_durable(last, |_| ())));
+    }
+}
+
+#[test]
+fn futures_alone_learn_of_a_store_that_panics() {
+    let _watch = watched();
+    for op in [Op::Write, Op::Sync] {
+        let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
+        let ticket = wal.append(b"awaited").unwrap();
+        store.set(op, Fault::Panic);
+        assert!(is_poisoned(block_on(ticket)), "{op:?}");
+    }
+}
+
+#[test]
+fn a_callback_that_panics_keeps_no_other_from_being_called() {
+    let _watch = watched();
+    let (wal, _) = new_log(1 << 16, Options::new().buffer_bytes(4096));
+    let (sender, receiver) = channel();
+    for n in 0..10 {
+        let lsn = wal.append(&[n]).unwrap().lsn();
+        let sender = sender.clone();
+        wal.on_durable(lsn, move |_| {
+            assert!(n % 3 != 0, "every third panics, as the test wants it");
+            sender.send(n).unwrap();
+        })
+        .unwrap();
+    }
+    let called: Vec<u8> = receiver.iter().take(6).collect();
+    assert_eq!(called, [1, 2, 4, 5, 7, 8]);
+    block_on(wal.append(b"still alive").unwrap()).unwrap();
+}
+
+#[test]
+fn a_store_that_panics_in_save_state_or_release_poisons_nothing() {
+    let _watch = watched();
+    for op in [Op::SaveState, Op::Release] {
+        let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
+        wal.commit(b"given up").unwrap();
+        let head = wal.commit(b"kept").unwrap();
+        store.set(op, Fault::Panic);
+        let cut = catch_unwind(AssertUnwindSafe(|| wal.truncate_before(head)));
+        assert!(cut.is_err(), "{op:?}");
+        wal.commit(b"goes on").unwrap();
+        store.set(op, Fault::None);
+        wal.truncate_before(head).unwrap();
+        wal.commit(b"still").unwrap();
+        drop(wal);
+        store.inner.lose_power();
+        let wal = open(&store.next_run());
+        assert_eq!(wal.head_lsn(), head);
+        let datas = contents(&wal).into_iter().map(|(_, data)| data);
+        let expected: [&[u8]; 3] = [b"kept", b"goes on", b"still"];
+        assert!(datas.eq(expected), "{op:?}");
+    }
+}
+
+/// Protection: who has reserved and leads a write for its own room poisons when the store panics,
+/// so that its hole keeps nobody waiting.
+#[test]
+fn a_panic_in_the_store_between_reserve_and_publish_poisons_and_nobody_hangs() {
+    let _watch = watched();
+    for round in 0..200 {
+        let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
+        // Room for one more record, at which all of them look before any has reserved.
+        for number in 0..7 {
+            drop(wal.append(&record(number, 500)).unwrap());
+        }
+        store.set(Op::Write, Fault::Panic);
+        let barrier = Barrier::new(THREADS as usize);
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (wal, barrier) = (&wal, &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    append_until_it_fails(wal, thread);
+                });
+            }
+        });
+        let sticky = wal.append(b"after the panic").unwrap_err();
+        assert_eq!(sticky.kind(), ErrorKind::Poisoned, "round {round}: {sticky}");
+        assert_eq!(wal.sync().unwrap_err().to_string(), sticky.to_string());
+        assert_eq!(wal.stats().waiters, 0);
+        let next = store.after_kill(wal);
+        let wal = Wal::with_store(next, Options::new().buffer_bytes(4096));
+        let found = numbers(&wal.unwrap());
+        assert_eq!(found[..7], [0, 1, 2, 3, 4, 5, 6], "round {round}");
+    }
+}
+
+fn append_until_it_fails(wal: &Wal, thread: u64) {
+    for n in 0..100 {
+        let data = record(1000 + thread * 100 + n, 376);
+        let append = || wal.append(&data).map(drop);
+        match catch_unwind(AssertUnwindSafe(append)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
+                return;
+            }
+            Err(_) => return,
+        }
+    }
+    panic!("a buffer of 4 KiB cannot hold it all");
+}

@@ -1,0 +1,108 @@
+//! The promises of one log, by theme: its tests inject failing, full, panicking and slow stores,
+//! deaths of the process, losses of power at bad moments, damage, bad input, and futures that are
+//! dropped, moved and starved.
+//!
+//! verification/faults.md names the tests of each protection, and the patch of
+//! verification/defences that removes the protection and makes the test fail. Every test that could
+//! hang without its protection runs under a watchdog.
+
+#[path = "../common/again.rs"]
+mod again;
+#[path = "../common/content.rs"]
+mod content;
+#[expect(dead_code, reason = "the harnesses with seeds use the rest")]
+#[path = "../common/dice.rs"]
+mod dice;
+#[path = "../common/epoch_list.rs"]
+mod epoch_list;
+#[path = "../common/executor.rs"]
+mod executor;
+#[path = "../common/faulty.rs"]
+mod faulty;
+#[path = "../common/folder.rs"]
+mod folder;
+#[path = "../common/hole.rs"]
+mod hole;
+#[path = "../common/on_disk.rs"]
+mod on_disk;
+#[path = "../common/two_epochs.rs"]
+mod two_epochs;
+#[path = "../common/unreadable.rs"]
+mod unreadable;
+#[path = "../common/watchdog.rs"]
+mod watchdog;
+
+mod api {
+    mod bad_input;
+    mod calls;
+    mod shapes;
+    mod small;
+    mod writers;
+}
+
+mod durability {
+    mod clean_kills;
+    mod leftovers;
+    mod padding;
+    mod page_cache;
+    mod power;
+}
+
+mod failures {
+    mod device;
+    mod panics;
+}
+
+mod processes {
+    #[cfg(unix)]
+    mod folders;
+    #[cfg(target_os = "linux")]
+    mod forks;
+    mod second_process;
+}
+
+mod reading {
+    mod readers;
+    mod replay;
+    mod rot;
+    mod salvage;
+    mod tools;
+}
+
+mod recovery {
+    mod closed;
+    mod damage;
+    mod forgeries;
+    mod holes;
+    mod hostile;
+    mod kills;
+    mod lost_meta;
+    mod move_tail;
+    mod next_boot;
+    mod old_bytes;
+    mod policies;
+    mod refusals;
+    mod repair;
+    mod repair_from_a_store;
+    mod strays;
+    mod torn;
+}
+
+mod space {
+    mod anew;
+    mod archive;
+    mod during_truncation;
+    mod full_disk;
+    mod last_lsns;
+    #[cfg(unix)]
+    mod limits;
+    mod no_space;
+    mod released;
+    mod truncations;
+}
+
+mod waiting {
+    mod futures;
+    mod tickets;
+    mod wake_ups;
+}

@@ -1,0 +1,268 @@
+//! What others do to a log's folder: it is moved, replaced or removed while the log is open; names
+//! in it stand for something else than files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use palisade::inspect::Inspector;
+use palisade::{Error, ErrorKind, Options, Wal};
+
+use crate::content::{all, append, numbers, record};
+use crate::folder::{copy_as_killed, folder, heap, log_on_files, small, snapshot};
+use crate::watchdog::watched;
+
+/// Far more records than the segments hold that are prepared ahead.
+const ENOUGH: u64 = 20_000;
+
+/// A folder's names, each with what it stands for; files with their bytes, links with where they
+/// lead to.
+fn names(folder: &Path) -> BTreeMap<String, (String, Vec<u8>)> {
+    let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let described = entries.map(|entry| {
+        let kind = entry.file_type().unwrap();
+        let bytes = match (kind.is_file(), kind.is_symlink()) {
+            (true, _) => fs::read(entry.path()).unwrap(),
+            (_, true) => fs::read_link(entry.path()).unwrap().into_os_string().into_encoded_bytes(),
+            _ => Vec::new(),
+        };
+        (entry.file_name().into_string().unwrap(), (format!("{kind:?}"), bytes))
+    });
+    described.collect()
+}
+
+fn make_fifo(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+}
+
+/// A killed log with a file of each kind.
+fn killed_log() -> (tempfile::TempDir, PathBuf) {
+    let (_dir, path, wal) = log_on_files(small());
+    append(&wal, 0..300, 240);
+    wal.sync().unwrap();
+    let (dir, copy) = copy_as_killed(&path);
+    for name in ["spare-000077", "meta.tmp", "reserve"] {
+        fs::write(copy.join(name), b"left by an interrupted making").unwrap();
+    }
+    (dir, copy)
+}
+
+/// Puts something else into the place of `name`, opens the log, and expects a refusal that names
+/// it, with nothing changed in the folder.
+fn refused(path: &Path, name: &str, replace: impl FnOnce(&Path)) -> Error {
+    let (_copy, copy) = copy_as_killed(path);
+    let file = copy.join(name);
+    replace(&file);
+    let before = names(&copy);
+    let error = small().open(&copy).unwrap_err();
+    assert!(names(&copy) == before, "a refused folder is left as it is: {error}");
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Foreign, Some(&*file)), "{error}");
+    error
+}
+
+const FILES: [&str; 6] =
+    ["lock", "meta", "meta.tmp", "reserve", "spare-000077", "segment-00000000000000000000"];
+
+/// Protection: each file is opened relative to the folder, and no link in it is followed.
+#[test]
+fn a_link_in_the_place_of_a_file_is_refused_and_what_it_leads_to_is_left_alone() {
+    let (_dir, path) = killed_log();
+    let (_outside, outside) = folder();
+    fs::create_dir(&outside).unwrap();
+    for name in FILES {
+        let target = outside.join(name);
+        let error = refused(&path, name, |file| {
+            fs::rename(file, &target).unwrap();
+            symlink(&target, file).unwrap();
+        });
+        assert!(error.to_string().contains("a symbolic link"), "{error}");
+        assert!(fs::read(&target).unwrap() == snapshot(&path)[name], "{name} was changed");
+        refused(&path, name, |file| {
+            fs::remove_file(file).unwrap();
+            symlink(outside.join("missing"), file).unwrap();
+        });
+        assert!(!outside.join("missing").exists(), "{name} made a file elsewhere");
+    }
+}
+
+/// Protection: files are opened without waiting, and looked at before they are used.
+#[test]
+fn a_fifo_or_a_folder_in_the_place_of_a_file_is_refused_and_nobody_waits_for_it() {
+    let _watch = watched();
+    let (_dir, path) = killed_log();
+    for name in FILES {
+        let fifo = refused(&path, name, |file| {
+            fs::remove_file(file).unwrap();
+            make_fifo(file);
+        });
+        assert!(fifo.to_string().contains("a FIFO"), "{fifo}");
+        let folder = refused(&path, name, |file| {
+            fs::remove_file(file).unwrap();
+            fs::create_dir(file).unwrap();
+        });
+        assert!(folder.to_string().contains("a folder"), "{folder}");
+    }
+    // Tools look without a lock, and do not wait either.
+    let segment = path.join("segment-00000000000000000000");
+    fs::remove_file(&segment).unwrap();
+    make_fifo(&segment);
+    let error = Inspector::open(&path).unwrap().verify().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
+}
+
+/// Appends and commits until the log refuses; gives how many records were acknowledged.
+fn commit_until_refused(wal: &Wal, from: u64) -> (u64, Error) {
+    for number in from..from + ENOUGH {
+        if let Err(error) = wal.commit(&record(number, 240)) {
+            return (number, error);
+        }
+    }
+    panic!("nobody noticed that the folder is gone");
+}
+
+/// A log on the heap, which syncs nothing by itself.
+fn options() -> Options {
+    heap().spare_segments(0)
+}
+
+/// Lets `replace` do something to the folder of an open log, which has to be noticed before the
+/// next segment is made, for good.
+fn is_noticed(path: &Path, replace: impl FnOnce()) -> u64 {
+    let wal = options().open(path).unwrap();
+    wal.commit(&record(0, 240)).unwrap();
+    replace();
+    let (acknowledged, error) = commit_until_refused(&wal, 1);
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Poisoned, Some(path)), "{error}");
+    assert!(error.to_string().contains("moved, removed or replaced"), "{error}");
+    assert!(error.to_string().contains("where it lies now, with OpenMode::MustExist"), "{error}");
+    let again = wal.append(&record(0, 240)).unwrap_err();
+    // The first one also names the record that the failed commit had appended.
+    assert!(error.to_string().starts_with(&again.to_string()), "it is for good: {again}");
+    acknowledged
+}
+
+/// Another log with records of its own, closed.
+fn make_other(path: &Path) {
+    let wal = options().open(path).unwrap();
+    for number in 0..300 {
+        wal.append(&record(1_000_000 + number, 240)).unwrap();
+    }
+    wal.close().unwrap();
+}
+
+fn holds(path: &Path, acknowledged: u64) {
+    let found = numbers(&options().open(path).unwrap());
+    assert!(found.len() as u64 >= acknowledged, "{} of {acknowledged} records", found.len());
+    assert_eq!(found, all(found.len() as u64));
+}
+
+/// Protection: the folder is open; its path is looked at before each segment, and followed never.
+#[test]
+fn a_folder_that_was_moved_and_replaced_is_noticed_and_the_other_log_is_left_alone() {
+    let (dir, path) = folder();
+    let moved = dir.path().join("moved");
+    let mut before = None;
+    let acknowledged = is_noticed(&path, || {
+        fs::rename(&path, &moved).unwrap();
+        make_other(&path);
+        before = Some(snapshot(&path));
+    });
+    assert!(Some(snapshot(&path)) == before, "the other log was changed");
+    holds(&moved, acknowledged);
+}
+
+/// Protection: the same, where the path is a link that is made to lead elsewhere.
+#[test]
+fn a_link_that_leads_to_another_log_now_is_noticed_and_the_other_log_is_left_alone() {
+    let (dir, path) = folder();
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    fs::create_dir(&first).unwrap();
+    symlink(&first, &path).unwrap();
+    make_other(&second);
+    let before = snapshot(&second);
+    let acknowledged = is_noticed(&path, || {
+        fs::remove_file(&path).unwrap();
+        symlink(&second, &path).unwrap();
+    });
+    assert!(snapshot(&second) == before, "the other log was changed");
+    holds(&first, acknowledged);
+}
+
+/// Protection: the same, where nothing takes its place.
+#[test]
+fn a_folder_that_is_gone_is_noticed() {
+    let (dir, path) = folder();
+    let moved = dir.path().join("moved");
+    let acknowledged = is_noticed(&path, || fs::rename(&path, &moved).unwrap());
+    holds(&moved, acknowledged);
+    // The preparer may make a file while the others are removed.
+    is_noticed(&path, || while fs::remove_dir_all(&path).is_err() {});
+}
+
+/// Protection: states are saved and segments freed in the log's own folder only, or not at all.
+#[test]
+fn a_truncation_in_a_replaced_folder_frees_nothing_of_the_other_log() {
+    let (dir, path) = folder();
+    let moved = dir.path().join("moved");
+    let wal = options().open(&path).unwrap();
+    let places = append(&wal, 0..1200, 240);
+    wal.sync().unwrap();
+    fs::rename(&path, &moved).unwrap();
+    make_other(&path);
+    let before = snapshot(&path);
+    let refusals = [
+        wal.truncate_before(places[1000]).unwrap_err(),
+        wal.truncate_after(places[1100]).unwrap_err(),
+        wal.clone().close().unwrap_err(),
+    ];
+    for error in refusals {
+        assert_eq!(error.path(), Some(&*path), "{error}");
+        assert_ne!(error.kind(), ErrorKind::NoSpace, "{error}");
+    }
+    assert!(snapshot(&path) == before, "the other log was changed");
+    drop(wal);
+    holds(&moved, 1200);
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// What the umask leaves of `mode`.
+fn unmasked(mode_bits: u32) -> u32 {
+    let (_dir, path) = folder();
+    fs::File::options().create_new(true).write(true).mode(mode_bits).open(&path).unwrap();
+    mode(&path)
+}
+
+/// Protection: other users of the machine get no rights that nobody has given to them.
+#[test]
+fn what_a_log_makes_is_its_users_own_unless_the_options_say_more() {
+    for (options, file, folder_mode) in
+        [(small(), 0o600, 0o700), (small().file_mode(0o640), 0o640, 0o750)]
+    {
+        let (_dir, path) = folder();
+        let wal = options.open(&path).unwrap();
+        let places = append(&wal, 0..600, 240);
+        wal.truncate_before(places[500]).unwrap();
+        wal.close().unwrap();
+        assert_eq!(mode(&path), unmasked(folder_mode));
+        let names = snapshot(&path);
+        assert!(names.len() >= 5, "lock, meta, buffer, a segment and a spare");
+        for name in names.keys() {
+            assert_eq!(mode(&path.join(name)), unmasked(file), "{name}");
+        }
+    }
+}
+
+#[test]
+fn permissions_without_the_owner_or_with_other_bits_are_refused() {
+    for mode in [0o000, 0o400, 0o200, 0o077, 0o1600, 0o4600, u32::MAX] {
+        let (_dir, path) = folder();
+        let error = small().file_mode(mode).open(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,300 @@
+//! A process that forks while it has a log open: the child inherits the handle.
+//!
+//! Each test starts this program again, because a fork copies only the calling thread: in a process
+//! of its own no other test holds a lock at that moment. There it opens a log, forks, and checks
+//! what the child reports through a pipe.
+
+use std::future::Future;
+use std::io::{BufRead, BufReader, IoSlice, PipeReader, PipeWriter, Read, Write, pipe};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use palisade::{Error, ErrorKind, Wal};
+
+use self::posix::{_exit, alarm, is_child_of_fork};
+use super::second_process::{first_word, start};
+use crate::again::alone;
+use crate::content::{numbers, record};
+use crate::folder::{Snapshot, small, snapshot_at_rest};
+use crate::watchdog::watched;
+
+/// A child that hangs is killed by then. Far above what any child takes.
+const CHILD_SECONDS: u32 = 30;
+
+/// The calls that std does not have.
+#[expect(unsafe_code, reason = "the tests are about fork")]
+mod posix {
+    // SAFETY: The declarations are those of POSIX; an `int` and a `pid_t` are an `i32` on Linux.
+    unsafe extern "C" {
+        fn fork() -> i32;
+        // Safe: any number is valid.
+        pub(super) safe fn alarm(seconds: u32) -> u32;
+        // Safe: ends the process; nothing in it runs any more.
+        pub(super) safe fn _exit(status: i32) -> !;
+    }
+
+    /// Forks this process; true in the child.
+    pub(super) fn is_child_of_fork() -> bool {
+        // SAFETY:
+        // - The call takes no argument and touches no memory of the caller.
+        // - The child may allocate: glibc holds its allocator's locks across the call.
+        let pid = unsafe { fork() };
+        assert!(pid >= 0, "{}", std::io::Error::last_os_error());
+        pid == 0
+    }
+}
+
+/// The child's end of the two pipes.
+struct Parent {
+    output: PipeWriter,
+    input: PipeReader,
+}
+
+impl Parent {
+    fn say(&mut self, text: &str) {
+        writeln!(self.output, "{text}").unwrap();
+    }
+
+    /// Waits until the parent has called `go_on`.
+    fn wait(&mut self) {
+        self.input.read_exact(&mut [0]).unwrap();
+    }
+}
+
+/// The parent's end of the two pipes.
+struct Child {
+    output: BufReader<PipeReader>,
+    input: PipeWriter,
+}
+
+impl Child {
+    /// Forks; the child runs `body` and ends.
+    fn start(body: impl FnOnce(&mut Parent)) -> Child {
+        let (from_child, to_parent) = pipe().unwrap();
+        let (from_parent, to_child) = pipe().unwrap();
+        if !is_child_of_fork() {
+            return Child { output: BufReader::new(from_child), input: to_child };
+        }
+        alarm(CHILD_SECONDS);
+        drop((from_child, to_child));
+        let mut parent = Parent { output: to_parent, input: from_parent };
+        let ended = catch_unwind(AssertUnwindSafe(|| body(&mut parent)));
+        _exit(i32::from(ended.is_err()))
+    }
+
+    /// What the child says next; an empty text if it hung or panicked.
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn go_on(&mut self) {
+        self.input.write_all(&[1]).unwrap();
+    }
+}
+
+/// Runs `body` with the path of a log in a process that runs only the test `name`.
+fn in_a_process(name: &str, body: impl FnOnce(&Path) + Send + 'static) {
+    if let Some(path) = alone(name) {
+        let _watch = watched();
+        body(&path);
+    }
+}
+
+fn open(path: &Path) -> Wal {
+    small().open(path).unwrap()
+}
+
+/// The files of the log in `path`, and those of its log buffer.
+fn all_files(path: &Path, wal: &Wal) -> (Snapshot, Vec<(PathBuf, Vec<u8>)>) {
+    let prefix = format!("palisade-{}", wal.uuid());
+    let names = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().path());
+    let ours =
+        names.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&prefix));
+    let buffers = ours.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+    (snapshot_at_rest(path), buffers)
+}
+
+/// Appends and commits at the end, closes the log, and finds `expected` in it.
+fn goes_on(wal: Wal, path: &Path, expected: &[u64]) {
+    wal.commit(&record(expected.len() as u64 - 1, 100)).unwrap();
+    assert_eq!(numbers(&wal), expected);
+    wal.close().unwrap();
+    let wal = open(path);
+    assert!(wal.recovery_report().clean);
+    assert_eq!(numbers(&wal), expected);
+}
+
+/// Protection: the lock, which parent and child hold by the same file description; the log's
+/// threads, of which the child has none.
+#[test]
+fn a_child_that_drops_its_handle_leaves_the_log_to_its_parent() {
+    in_a_process(
+        "processes::forks::a_child_that_drops_its_handle_leaves_the_log_to_its_parent",
+        |path| {
+            let mut wal = Some(open(path));
+            wal.as_ref().unwrap().commit(&record(0, 100)).unwrap();
+            wal.as_ref().unwrap().append(&record(1, 100)).unwrap();
+            let before = all_files(path, wal.as_ref().unwrap()).1;
+            let mut child = Child::start(|parent| {
+                drop(wal.take());
+                parent.say("dropped");
+                parent.wait();
+            });
+            assert_eq!(child.hear(), "dropped");
+            assert_eq!(first_word(&mut start(path)), "Locked");
+            let wal = wal.unwrap();
+            assert_eq!(all_files(path, &wal).1, before);
+            goes_on(wal, path, &[0, 1, 2]);
+        },
+    );
+}
+
+/// The error of each call that a child makes with what it inherited.
+fn refusals(wal: &Wal, ticket: palisade::Ticket<'static>) -> Vec<(&'static str, Option<Error>)> {
+    let (data, lsn) = (record(9, 100), wal.durable_lsn());
+    let first = wal.head_lsn();
+    let mut ticket = Box::pin(ticket);
+    let polled = match ticket.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        std::task::Poll::Ready(result) => result.err(),
+        std::task::Poll::Pending => None,
+    };
+    vec![
+        ("append", wal.append(&data).err()),
+        ("append_tagged", wal.append_tagged(1, &data).err()),
+        ("append_vectored", wal.append_vectored(&[IoSlice::new(&data)]).err()),
+        ("append_with", wal.append_with(8, |_, _| ()).err()),
+        ("append_batch", wal.append_batch(&[&data]).err()),
+        ("try_append", wal.try_append(&data).err()),
+        ("commit", wal.commit(&data).err()),
+        ("sync", wal.sync().err()),
+        ("wait_durable", wal.wait_durable(first).err()),
+        ("on_durable", wal.on_durable(lsn, drop).err()),
+        ("flush_to_os", wal.flush_to_os(lsn).err()),
+        ("get", wal.get(first).err()),
+        ("records", wal.records().err()),
+        ("records_from", wal.records_from(first).err()),
+        ("tail", wal.tail().err()),
+        ("tail_from", wal.tail_from(first).err()),
+        ("truncate_before", wal.truncate_before(lsn).err()),
+        ("truncate_after", wal.truncate_after(first).err()),
+        ("checkpoint", wal.checkpoint(lsn).err()),
+        ("ticket.wait", ticket.wait().err()),
+        ("ticket.wait_timeout", ticket.wait_timeout(Duration::ZERO).err()),
+        ("ticket.await", polled),
+        ("close", wal.clone().close().err()),
+    ]
+}
+
+/// Protection: the log buffer, which parent and child share, and every call that writes or waits.
+#[test]
+fn a_child_gets_an_error_from_each_call_and_changes_nothing() {
+    in_a_process(
+        "processes::forks::a_child_gets_an_error_from_each_call_and_changes_nothing",
+        |path| {
+            let wal = open(path);
+            wal.commit(&record(0, 100)).unwrap();
+            // The log's own threads run.
+            let (sender, receiver) = channel();
+            wal.on_durable(wal.head_lsn(), move |result| sender.send(result).unwrap()).unwrap();
+            receiver.recv().unwrap().unwrap();
+            let (mut records, mut tail) = (wal.records().unwrap(), wal.tail().unwrap());
+            let ticket = wal.append(&record(1, 100)).unwrap().detach();
+            let before = all_files(path, &wal);
+            let mut inherited = Some((wal, ticket));
+            let mut child = Child::start(|parent| {
+                let (wal, ticket) = inherited.take().unwrap();
+                let stats = wal.stats();
+                assert_eq!((stats.waiters, wal.reserved_lsn()), (0, ticket.end_lsn()));
+                let mut results = refusals(&wal, ticket);
+                results.push(("records.next", records.next().err()));
+                results.push(("tail.next", tail.next(Duration::ZERO).err()));
+                let is_forked =
+                    |error: &Error| error.kind() == ErrorKind::Forked && error.is_fatal();
+                results.retain(|(_, error)| !error.as_ref().is_some_and(is_forked));
+                drop((wal, records, tail));
+                parent.say(&format!("{results:?}"));
+            });
+            assert_eq!(child.hear(), "[]");
+            let (wal, ticket) = inherited.unwrap();
+            let after = all_files(path, &wal);
+            assert_eq!(after.1, before.1, "the log buffer");
+            for (name, bytes) in before.0.iter().filter(|(name, _)| !name.starts_with("spare")) {
+                // The parent may still be getting space ready: zeros follow.
+                let grown = after.0[name].strip_prefix(bytes.as_slice()).expect(name);
+                assert!(grown.iter().all(|&byte| byte == 0), "{name}");
+            }
+            drop(ticket);
+            goes_on(wal, path, &[0, 1, 2]);
+        },
+    );
+}
+
+/// Protection: a range that the parent has reserved, which the child would publish, too.
+#[test]
+fn a_child_forked_in_the_middle_of_an_append_writes_nothing() {
+    in_a_process(
+        "processes::forks::a_child_forked_in_the_middle_of_an_append_writes_nothing",
+        |path| {
+            let wal = open(path);
+            wal.commit(&record(0, 100)).unwrap();
+            let mut child = None;
+            let mut is_told = None;
+            let appended = wal.append_with(100, |_, bytes| {
+                let (from_child, to_parent) = pipe().unwrap();
+                // The child goes on behind the closure, so it is no `Child::start`.
+                if is_child_of_fork() {
+                    alarm(CHILD_SECONDS);
+                    is_told = Some(to_parent);
+                    return;
+                }
+                child = Some(BufReader::new(from_child));
+                let mut line = String::new();
+                drop(to_parent);
+                child.as_mut().unwrap().read_line(&mut line).unwrap();
+                assert_eq!(line, "Err(Forked)\n");
+                assert!(
+                    bytes.iter().all(|&byte| byte == 0),
+                    "the child has written into the range"
+                );
+                bytes.copy_from_slice(&record(1, 100));
+            });
+            if let Some(mut parent) = is_told {
+                let result = appended.map(drop).map_err(|error| error.kind());
+                let written = writeln!(parent, "{result:?}");
+                _exit(i32::from(written.is_err()));
+            }
+            appended.unwrap();
+            goes_on(wal, path, &[0, 1, 2]);
+        },
+    );
+}
+
+/// Protection: an inherited descriptor of the lock file, which must not stand in the way of an
+/// open.
+#[test]
+fn a_child_opens_another_log_and_its_parents_after_that_is_closed() {
+    in_a_process(
+        "processes::forks::a_child_opens_another_log_and_its_parents_after_that_is_closed",
+        |path| {
+            let wal = open(path);
+            wal.commit(&record(0, 100)).unwrap();
+            let mut child = Child::start(|parent| {
+                goes_on(open(&path.with_file_name("other")), &path.with_file_name("other"), &[0]);
+                parent.say(&format!("{:?}", small().open(path).map(drop).map_err(|e| e.kind())));
+                parent.wait();
+                goes_on(open(path), path, &[0, 1]);
+                parent.say("went on");
+            });
+            assert_eq!(child.hear(), "Err(Locked)");
+            wal.close().unwrap();
+            child.go_on();
+            assert_eq!(child.hear(), "went on");
+            goes_on(open(path), path, &[0, 1, 2]);
+        },
+    );
+}

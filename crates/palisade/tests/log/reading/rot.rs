@@ -1,0 +1,54 @@
+//! Bits that rot under an open log: every read checks every checksum every time.
+
+use std::time::Duration;
+
+use palisade::{ErrorKind, Lsn, Wal};
+
+use crate::folder::{SEGMENT_BYTES, flip, log_on_files, place_of, small};
+
+const ROTTEN: usize = 20;
+
+fn read_up_to(wal: &Wal, rotten: Lsn) {
+    let mut records = wal.records().unwrap();
+    for _ in 0..ROTTEN {
+        assert!(records.next().unwrap().unwrap().lsn() < rotten);
+    }
+    let error = records.next().unwrap_err();
+    assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(rotten)));
+}
+
+fn follow_up_to(wal: &Wal, rotten: Lsn) {
+    let timeout = Duration::from_secs(10);
+    for mut tail in [wal.tail().unwrap(), wal.tail().unwrap().written()] {
+        for _ in 0..ROTTEN {
+            assert!(tail.next(timeout).unwrap().unwrap().lsn() < rotten);
+        }
+        let error = tail.next(timeout).unwrap_err();
+        assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(rotten)));
+    }
+}
+
+#[test]
+fn a_bit_that_rots_under_an_open_log_is_found_by_every_kind_of_read() {
+    let (_dir, path, wal) = log_on_files(small());
+    let lsns: Vec<Lsn> = (0..40_u8).map(|n| wal.commit(&[n; 200]).unwrap()).collect();
+    let rotten = lsns[ROTTEN];
+    for round in 0..3 {
+        assert_eq!(wal.get(rotten).unwrap().data(), [ROTTEN as u8; 200]);
+        let (file, at) = place_of(&path, rotten.plus(24 + 70 * round), SEGMENT_BYTES);
+        flip(&file, at);
+        let error = wal.get(rotten).unwrap_err();
+        assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(rotten)));
+        read_up_to(&wal, rotten);
+        follow_up_to(&wal, rotten);
+        let mut behind = wal.records_from(lsns[ROTTEN + 1]).unwrap();
+        assert_eq!(behind.next().unwrap().unwrap().lsn(), lsns[ROTTEN + 1]);
+        flip(&file, at);
+    }
+    // A header that does not validate is no record.
+    let (file, at) = place_of(&path, rotten.plus(4), SEGMENT_BYTES);
+    flip(&file, at);
+    assert_eq!(wal.get(rotten).unwrap_err().kind(), ErrorKind::NotARecord);
+    read_up_to(&wal, rotten);
+    follow_up_to(&wal, rotten);
+}

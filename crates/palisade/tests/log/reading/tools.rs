@@ -1,0 +1,75 @@
+//! Tools that look at a log while its writer recycles what they read.
+
+use std::sync::Mutex;
+use std::thread;
+
+use palisade::inspect::{Inspector, Outcome};
+use palisade::{Lsn, Wal};
+
+use crate::content::{number_of, record};
+use crate::folder::{heap, log_on_files};
+use crate::watchdog::watched;
+
+const RECORDS: u64 = 6000;
+const KEPT: u64 = 300;
+/// Fewer looks are no test: the writer goes on until there were as many.
+const LOOKS: usize = 10;
+
+/// Appends and truncates, so that files go around all the time, until somebody has looked enough.
+fn recycle(wal: &Wal, looks: &Mutex<usize>) {
+    let mut places: Vec<Lsn> = Vec::new();
+    for number in 0.. {
+        let is_seen = *looks.lock().unwrap() >= LOOKS;
+        // The looker may be gone: it has panicked.
+        if number >= 20 * RECORDS || number >= RECORDS && is_seen {
+            return;
+        }
+        places.push(wal.append(&record(number, 800)).unwrap().lsn());
+        if number % 100 == 99 {
+            wal.sync().unwrap();
+        }
+        if number % 80 == 0 && number > KEPT {
+            wal.truncate_before(places[(number - KEPT) as usize]).unwrap();
+        }
+    }
+}
+
+/// Calls `look` again and again beside a writer that recycles.
+fn beside_a_writer(look: impl Fn(&std::path::Path)) {
+    let (_dir, path, wal) = log_on_files(heap());
+    let looks = Mutex::new(0);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| recycle(&wal, &looks));
+        while !writer.is_finished() {
+            look(&path);
+            *looks.lock().unwrap() += 1;
+        }
+        writer.join().unwrap();
+    });
+    assert!(wal.head_lsn() > Lsn::ZERO);
+}
+
+/// Protection: damage that is found while the log's state changes is looked for again.
+#[test]
+fn verify_beside_a_writer_that_recycles_raises_no_false_alarm() {
+    let _watch = watched();
+    beside_a_writer(|path| {
+        let verdict = Inspector::open(path).unwrap().verify().unwrap();
+        assert_ne!(verdict.outcome, Outcome::Corrupt, "{verdict:?}");
+    });
+}
+
+/// Protection: what `dump` prints validates as it is read; what is recycled meanwhile is its end.
+#[test]
+fn dump_beside_a_writer_that_recycles_prints_records_in_order_and_nothing_else() {
+    let _watch = watched();
+    beside_a_writer(|path| {
+        let mut records = Inspector::open(path).unwrap().records(None).unwrap();
+        let mut last = None;
+        while let Some(record) = records.next().unwrap() {
+            let number = number_of(record.data()).expect("a record that nobody appended");
+            assert!(last.is_none_or(|last| number == last + 1), "{number} after {last:?}");
+            last = Some(number);
+        }
+    });
+}

@@ -1,0 +1,113 @@
+//! A thread that died between reserving and publishing leaves a hole below appends that have
+//! returned. In the same boot recovery pads it; after loss of power the log ends there.
+
+use palisade::{Options, Wal};
+
+use crate::faulty::{FaultyStore, log_and_store};
+use crate::folder::{Entries, contents};
+use crate::hole::with_a_hole;
+use crate::watchdog::watched;
+
+fn open(store: &FaultyStore) -> Wal {
+    store.open(Options::new().buffer_bytes(1 << 14))
+}
+
+fn append(wal: &Wal, from: u8, to: u8) -> Entries {
+    let datas = (from..to).map(|n| vec![n; usize::from(n)]);
+    datas.map(|data| (wal.append(&data).unwrap().lsn(), data)).collect()
+}
+
+#[test]
+fn a_hole_is_padded_in_the_same_boot_and_what_lies_behind_is_kept() {
+    let _watch = watched();
+    for len in [0, 1, 8, 100, 2000] {
+        let (wal, store) = log_and_store();
+        let mut expected = append(&wal, 0, 10);
+        wal.sync().unwrap();
+        with_a_hole(&wal, len, |fill_it| {
+            expected.extend(append(&wal, 10, 20));
+            store.kill();
+            for round in 0..2 {
+                let store = store.next_run();
+                let reopened = open(&store);
+                let report = reopened.recovery_report();
+                // The second time the padding is a frame like any other.
+                assert_eq!(report.holes_padded, 1 - round, "{len} bytes: {report:?}");
+                assert_eq!(contents(&reopened), expected);
+                store.kill();
+                drop(reopened);
+            }
+            fill_it();
+        });
+    }
+}
+
+#[test]
+fn what_recovery_kept_behind_a_hole_survives_loss_of_power_afterwards() {
+    let _watch = watched();
+    let (wal, store) = log_and_store();
+    with_a_hole(&wal, 100, |fill_it| {
+        let expected = append(&wal, 0, 10);
+        store.kill();
+        let next = store.next_run();
+        drop(open(&next));
+        next.inner.lose_power();
+        let reopened = open(&next.next_run());
+        assert_eq!(contents(&reopened), expected);
+        fill_it();
+    });
+}
+
+#[test]
+fn two_holes_are_two_paddings() {
+    let _watch = watched();
+    let (wal, store) = log_and_store();
+    let mut expected = append(&wal, 0, 5);
+    with_a_hole(&wal, 300, |fill_first| {
+        expected.extend(append(&wal, 5, 10));
+        with_a_hole(&wal, 24, |fill_second| {
+            expected.extend(append(&wal, 10, 15));
+            let batch = wal.append_batch(&[b"whole", b"or not at all"]).unwrap().lsn();
+            expected.push((batch, b"whole".to_vec()));
+            expected.push((batch.plus(32), b"or not at all".to_vec()));
+            store.kill();
+            let reopened = open(&store.next_run());
+            assert_eq!(reopened.recovery_report().holes_padded, 2);
+            assert_eq!(contents(&reopened), expected);
+            fill_second();
+        });
+        fill_first();
+    });
+}
+
+#[test]
+fn after_loss_of_power_the_log_ends_at_the_first_hole() {
+    let _watch = watched();
+    let (wal, store) = log_and_store();
+    let expected = append(&wal, 0, 10);
+    wal.sync().unwrap();
+    with_a_hole(&wal, 100, |fill_it| {
+        append(&wal, 10, 20);
+        store.kill();
+        store.inner.lose_power();
+        let reopened = open(&store.next_run());
+        assert_eq!(reopened.recovery_report().holes_padded, 0);
+        assert_eq!(contents(&reopened), expected);
+        assert!(reopened.reserved_lsn() > wal.reserved_lsn(), "no LSN is used twice");
+        fill_it();
+    });
+}
+
+#[test]
+fn a_hole_with_nothing_behind_is_the_end() {
+    let _watch = watched();
+    let (wal, store) = log_and_store();
+    let expected = append(&wal, 0, 10);
+    with_a_hole(&wal, 100, |fill_it| {
+        store.kill();
+        let reopened = open(&store.next_run());
+        assert_eq!(reopened.recovery_report().holes_padded, 0);
+        assert_eq!(contents(&reopened), expected);
+        fill_it();
+    });
+}

@@ -1,0 +1,182 @@
+//! What comes back after a kill, after loss of power, and once more after that.
+
+use std::thread;
+
+use palisade::store::ReadStore;
+use palisade::{Lsn, MemStore, Options, Wal};
+
+use crate::faulty::{FaultyStore, log_and_store};
+use crate::folder::{Entries, contents, copy_as_killed, heap, log_on_files, small};
+use crate::watchdog::{until, watched};
+
+fn options() -> Options {
+    Options::new().buffer_bytes(1 << 14)
+}
+
+fn open(store: &FaultyStore) -> Wal {
+    store.open(options())
+}
+
+fn append(wal: &Wal, count: u32) -> Entries {
+    let datas = (0..count).map(|n| n.to_le_bytes().repeat(n as usize % 20));
+    datas.map(|data| (wal.append(&data).unwrap().lsn(), data)).collect()
+}
+
+#[test]
+fn records_that_only_the_buffer_held_are_replayed_after_a_kill_and_durable_then() {
+    let (wal, store) = log_and_store();
+    let expected = append(&wal, 50);
+    assert_eq!(wal.stats().writes, 0, "all of it has to be in the buffer only");
+    let next = store.after_kill(wal);
+    let wal = open(&next);
+    assert_eq!(wal.recovery_report().records_from_buffer, 50);
+    assert_eq!(contents(&wal), expected);
+    let wal = open(&next.after_power_loss(wal));
+    assert_eq!(wal.recovery_report().records_from_buffer, 0);
+    assert_eq!(contents(&wal), expected, "what was reported never shrinks");
+}
+
+#[test]
+fn a_heap_buffer_says_that_it_keeps_nothing_and_keeps_what_was_flushed() {
+    let (_dir, path, wal) = log_on_files(heap());
+    assert!(!wal.stats().appends_survive_kill);
+    assert!(!wal.recovery_report().appends_survive_kill);
+    let expected = append(&wal, 20);
+    wal.flush_to_os(expected[19].0).unwrap();
+    append(&wal, 20);
+    let (_copy, killed) = copy_as_killed(&path);
+    let reopened = small().open(&killed).unwrap();
+    assert_eq!(contents(&reopened), expected);
+}
+
+/// Evidence that claims too much would make a torn log look damaged, and refuse it: the second
+/// half of a padding that crosses a segment end is the place where that is easily done.
+#[test]
+fn a_padding_across_a_segment_end_claims_no_more_than_was_durable() {
+    let store = FaultyStore::over(MemStore::new(4096).kept_buffer(false));
+    let wal = store.open(Options::new().buffer_bytes(4096));
+    let kept = wal.commit(&[1; 1000]).unwrap();
+    let torn = wal.append(&[2; 1800]).unwrap().lsn();
+    let crossed = wal.append(&[3; 1800]).unwrap().lsn();
+    assert!(crossed.as_u64() > 4096, "the record has to lie behind a padding");
+    wal.flush_to_os(crossed).unwrap();
+    store.kill();
+    drop(wal);
+    let everything = bytes_at(&store.inner, Lsn::new(4096), 4096);
+    store.inner.lose_power();
+    // The medium kept the second segment, and nothing of the record that the first one ends in.
+    store.inner.damage(Lsn::new(4096), &everything).unwrap();
+    let wal = store.next_run().open(Options::new().buffer_bytes(4096));
+    assert_eq!(contents(&wal), [(kept, vec![1; 1000])]);
+    let report = wal.recovery_report();
+    assert_eq!(report.end, torn);
+    assert!(report.torn_bytes > 0 && report.torn_reason.is_some(), "{report:?}");
+}
+
+fn bytes_at(store: &MemStore, at: Lsn, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let len = store.read(at, &mut bytes).unwrap();
+    bytes.truncate(len);
+    bytes
+}
+
+#[test]
+fn a_torn_batch_is_not_there_at_all() {
+    let members: [&[u8]; 3] = [&[1; 100], &[2; 100], &[3; 100]];
+    let frame_bytes = 24 + 3 * 128;
+    for torn_at in (0..frame_bytes).step_by(8) {
+        let store = FaultyStore::over(MemStore::new(1 << 16).kept_buffer(false));
+        let wal = open(&store);
+        let before = wal.commit(b"before").unwrap();
+        let batch = wal.append_batch(&members).unwrap().lsn();
+        wal.flush_to_os(batch).unwrap();
+        store.kill();
+        drop(wal);
+        let frame = Lsn::new(batch.as_u64() - 24);
+        let at = frame.plus(torn_at);
+        let flipped: Vec<u8> = bytes_at(&store.inner, at, 1).iter().map(|byte| !byte).collect();
+        store.inner.damage(at, &flipped).unwrap();
+        let wal = open(&store.next_run());
+        // The alignment behind a payload is covered by the batch's checksum, too.
+        assert_eq!(contents(&wal), [(before, b"before".to_vec())], "byte {torn_at}");
+        assert_eq!(wal.recovery_report().end, frame);
+    }
+}
+
+/// What one thread was told.
+#[derive(Default)]
+struct Told {
+    appended: Entries,
+    committed: Entries,
+}
+
+fn work_until_killed(wal: &Wal, thread: u8) -> Told {
+    let mut told = Told::default();
+    for n in 0_u32.. {
+        let data = [&[thread], &n.to_le_bytes()[..]].concat();
+        let list = if n % 5 == 0 { &mut told.committed } else { &mut told.appended };
+        let done = if n % 5 == 0 {
+            wal.commit(&data)
+        } else {
+            wal.append(&data).map(|ticket| ticket.lsn())
+        };
+        match done {
+            Ok(lsn) => list.push((lsn, data)),
+            Err(_) => break,
+        }
+    }
+    told
+}
+
+fn kill_under_load(keeps_buffer: bool, power_is_lost: bool) {
+    let store = FaultyStore::over(MemStore::new(1 << 14).kept_buffer(keeps_buffer));
+    let wal = open(&store);
+    let told: Vec<Told> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..6_u8)
+            .map(|thread| {
+                let wal = &wal;
+                scope.spawn(move || work_until_killed(wal, thread))
+            })
+            .collect();
+        until(|| wal.stats().syncs > 100);
+        store.kill();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    drop(wal);
+    if power_is_lost {
+        store.inner.lose_power();
+    }
+    let found = contents(&open(&store.next_run()));
+    let is_there = |record: &(Lsn, Vec<u8>)| found.binary_search(record).is_ok();
+    for thread in &told {
+        assert!(thread.committed.iter().all(is_there), "every acknowledged commit is there");
+        if keeps_buffer && !power_is_lost {
+            assert!(thread.appended.iter().all(is_there), "every append that returned is there");
+        }
+    }
+    for thread in 0..told.len() {
+        // Those of one thread are a prefix of what it appended: none missing, none twice.
+        let numbers = found.iter().filter(|(_, data)| usize::from(data[0]) == thread);
+        let numbers: Vec<u32> =
+            numbers.map(|(_, data)| u32::from_le_bytes(data[1..].try_into().unwrap())).collect();
+        assert_eq!(numbers, (0..numbers.len() as u32).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_kill_under_load_loses_no_append_that_returned_where_the_buffer_is_kept() {
+    let _watch = watched();
+    (0..20).for_each(|_| kill_under_load(true, false));
+}
+
+#[test]
+fn a_kill_under_load_loses_no_commit_where_the_buffer_is_lost() {
+    let _watch = watched();
+    (0..20).for_each(|_| kill_under_load(false, false));
+}
+
+#[test]
+fn loss_of_power_under_load_loses_no_commit() {
+    let _watch = watched();
+    (0..20).for_each(|_| kill_under_load(true, true));
+}

@@ -1,0 +1,59 @@
+//! An open after a kill moves the end of the log into new files: what fails there loses nothing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use palisade::{ErrorKind, Lsn, Options, Result, SyncPolicy, Wal};
+
+use crate::faulty::{Fault, FaultyStore, Op};
+use crate::folder::contents;
+use crate::watchdog::watched;
+
+const SEGMENT_BYTES: u64 = 1 << 20;
+/// Some segments and a half.
+const MUCH: u64 = 7 << 19;
+
+fn open(store: &FaultyStore) -> Result<Wal> {
+    let options = Options::new().buffer_bytes(1 << 20).sync_policy(SyncPolicy::Os);
+    Wal::with_store(store.clone(), options)
+}
+
+/// A log killed with much that no sync has covered; how many records it has.
+fn killed() -> (FaultyStore, usize) {
+    let store = FaultyStore::new(SEGMENT_BYTES);
+    let wal = open(&store).unwrap();
+    wal.commit(b"acknowledged").unwrap();
+    let mut count = 1;
+    while wal.append(&[count as u8; 70_000]).unwrap().lsn() < Lsn::new(MUCH) {
+        count += 1;
+    }
+    (store.after_kill(wal), count + 1)
+}
+
+#[test]
+fn a_move_that_fails_ends_the_open_and_loses_nothing() {
+    let _watch = watched();
+    for fault in [Fault::Broken, Fault::Full] {
+        let (store, count) = killed();
+        store.set(Op::MoveTail, fault);
+        let error = open(&store).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace), "{error}");
+        assert_eq!(store.calls(Op::MoveTail), 1, "it is not tried again");
+        let next = store.next_run();
+        let wal = open(&next).unwrap();
+        assert_eq!(wal.recovery_report().floor, Lsn::new(40));
+        assert_eq!(contents(&wal).len(), count);
+        let next = next.after_power_loss(wal);
+        let wal = open(&next).unwrap();
+        assert_eq!(contents(&wal).len(), count, "what was reported stays");
+    }
+}
+
+#[test]
+fn a_panic_in_a_move_ends_the_open() {
+    let _watch = watched();
+    let (store, count) = killed();
+    store.set(Op::MoveTail, Fault::Panic);
+    assert!(catch_unwind(AssertUnwindSafe(|| open(&store).map(drop))).is_err());
+    let wal = open(&store.next_run()).unwrap();
+    assert_eq!(contents(&wal).len(), count);
+}

@@ -1,0 +1,154 @@
+//! Files that hold what an earlier lap left: whole records of equal size, where new ones belong.
+
+use std::fs;
+use std::path::PathBuf;
+
+use palisade::{Lsn, Wal};
+use tempfile::TempDir;
+
+use crate::content::{all, append, number_of, numbers, record};
+use crate::folder::{SEGMENT_BYTES, copy_as_killed, folder, heap, log_on_files, segment};
+use crate::watchdog::watched;
+
+const HEADER_BLOCK: usize = 4096;
+/// 128 frames of it fill a segment: old and new records begin at the same offsets.
+const RECORD_BYTES: usize = 512 - 24;
+const PER_SEGMENT: u64 = SEGMENT_BYTES / 512;
+
+/// A log that was killed in the middle of its fourth segment, and the bytes of its first, which
+/// is full of valid records of the same epoch and size.
+fn killed() -> (TempDir, PathBuf, Vec<u8>, u64) {
+    let (_dir, path, wal) = log_on_files(heap());
+    let count = 3 * PER_SEGMENT + 20;
+    let places = append(&wal, 0..count, RECORD_BYTES);
+    wal.sync().unwrap();
+    let old = fs::read(segment(&path, 0)).unwrap();
+    wal.truncate_before(places[PER_SEGMENT as usize]).unwrap();
+    let (copy, killed) = copy_as_killed(&path);
+    (copy, killed, old, count)
+}
+
+fn check(wal: &Wal, count: u64) {
+    let found = numbers(wal);
+    assert_eq!(found, (PER_SEGMENT..count).collect::<Vec<_>>());
+}
+
+/// Protection: the checksum of a record's header covers its LSN. The header of the recycled file is
+/// whole and durable, its bytes are all of the lap before.
+#[test]
+fn old_records_of_equal_size_under_a_new_header_stay_gone() {
+    let _watch = watched();
+    let (_dir, path, old, count) = killed();
+    // The tail's own segment, as if nothing but its first records had reached the medium.
+    let last = segment(&path, 3);
+    let mut bytes = fs::read(&last).unwrap();
+    let from = HEADER_BLOCK + 20 * 512;
+    bytes.truncate(from);
+    bytes.extend_from_slice(&old[from..]);
+    assert_eq!(bytes.len() as u64, HEADER_BLOCK as u64 + SEGMENT_BYTES);
+    fs::write(&last, bytes).unwrap();
+    check(&heap().open(&path).unwrap(), count);
+}
+
+/// Protection: the same where a later segment has only its header from the new lap.
+#[test]
+fn a_prepared_segment_full_of_old_records_adds_none() {
+    let _watch = watched();
+    let (_dir, path, wal) = log_on_files(heap());
+    let append = |number| wal.append(&record(number, RECORD_BYTES)).unwrap().lsn();
+    let mut places: Vec<Lsn> = (0..PER_SEGMENT).map(append).collect();
+    wal.sync().unwrap();
+    let old = fs::read(segment(&path, 0)).unwrap();
+    places.extend((PER_SEGMENT..2 * PER_SEGMENT).map(append));
+    wal.sync().unwrap();
+    append(2 * PER_SEGMENT);
+    wal.sync().unwrap();
+    let (_copy, killed) = copy_as_killed(&path);
+    // All but the header of the last segment is of the first lap.
+    let last = segment(&killed, 2);
+    let mut bytes = fs::read(&last).unwrap();
+    bytes.truncate(HEADER_BLOCK);
+    bytes.extend_from_slice(&old[HEADER_BLOCK..]);
+    fs::write(&last, &bytes).unwrap();
+    // A copy has no log buffer, whose marks would prove that the record was there.
+    let wal = heap().open(&killed).unwrap();
+    assert_eq!(numbers(&wal), all(2 * PER_SEGMENT));
+}
+
+/// Protection: a spare is never read, and gets a name only when its header is durable: a crash in
+/// the middle of recycling leaves half a header over old records.
+#[test]
+fn a_spare_with_a_torn_header_and_old_records_adds_none() {
+    let _watch = watched();
+    let (_dir, path, old, count) = killed();
+    let header = fs::read(segment(&path, 3)).unwrap();
+    for torn_at in [0, 1, 24, 40, 64, 100, 512, 2048, HEADER_BLOCK] {
+        let mut bytes = old.clone();
+        bytes[..torn_at].copy_from_slice(&header[..torn_at]);
+        let (_copy, copy) = copy_as_killed(&path);
+        fs::write(copy.join("spare-000000"), &bytes).unwrap();
+        fs::write(copy.join("spare-000001"), &bytes).unwrap();
+        let wal = heap().open(&copy).unwrap();
+        check(&wal, count);
+        // It is used next, as whatever segment comes.
+        let next = wal.commit(&record(count, RECORD_BYTES)).unwrap();
+        let (_again, copy) = copy_as_killed(&copy);
+        let wal = heap().open(&copy).unwrap();
+        check(&wal, count + 1);
+        assert_eq!(number_of(wal.get(next).unwrap().data()), Some(count));
+    }
+}
+
+/// Protection: a segment counts by its header alone: its checksum, then its number; and records by
+/// their place. On a medium that lies, the name of a recycled file can be durable before its header
+/// is.
+#[test]
+fn a_named_segment_with_a_torn_header_over_old_records_adds_none() {
+    let _watch = watched();
+    let (_dir, path, old, count) = killed();
+    let header = fs::read(segment(&path, 3)).unwrap();
+    let ahead = (4..).find(|number| !segment(&path, *number).exists()).unwrap();
+    for torn_at in [0, 24, 40, 64, 100, 512, 2048, HEADER_BLOCK] {
+        let mut bytes = old.clone();
+        bytes[..torn_at].copy_from_slice(&header[..torn_at]);
+        let (_copy, copy) = copy_as_killed(&path);
+        fs::write(segment(&copy, ahead), bytes).unwrap();
+        check(&heap().open(&copy).unwrap(), count);
+    }
+}
+
+/// Protection: the same where half a header has the right number over the fields of an earlier run:
+/// the header's checksum. Taken for one, it would say that all before it was cut off.
+#[test]
+fn a_named_segment_with_half_a_header_over_an_earlier_run_adds_none() {
+    let _watch = watched();
+    let (_dir, path) = folder();
+    let append = |wal: &Wal, number| drop(wal.append(&record(number, RECORD_BYTES)).unwrap());
+    let wal = heap().open(&path).unwrap();
+    (0..PER_SEGMENT).for_each(|number| append(&wal, number));
+    wal.sync().unwrap();
+    drop(wal);
+    let old = fs::read(segment(&path, 0)).unwrap();
+    let wal = heap().open(&path).unwrap();
+    let count = PER_SEGMENT + 20;
+    (PER_SEGMENT..count).for_each(|number| append(&wal, number));
+    wal.sync().unwrap();
+    let (_copy, killed) = copy_as_killed(&path);
+    let tail = wal.reserved_lsn().segment(SEGMENT_BYTES);
+    let ahead = (tail..).find(|number| !segment(&killed, *number).exists()).unwrap();
+    while !segment(&path, ahead).exists() {
+        append(&wal, count);
+        wal.sync().unwrap();
+    }
+    let header = fs::read(segment(&path, ahead)).unwrap();
+    // Up to: the feature bits, the log, the number, the bytes of a segment, the epoch, the salt.
+    for torn_at in [24, 40, 48, 64, 72, 80] {
+        let mut bytes = old.clone();
+        bytes[..torn_at].copy_from_slice(&header[..torn_at]);
+        let (_copy, copy) = copy_as_killed(&killed);
+        fs::write(segment(&copy, ahead), bytes).unwrap();
+        let wal = heap().open(&copy).unwrap();
+        let found = numbers(&wal);
+        assert_eq!(found, all(count), "torn at {torn_at}");
+    }
+}

@@ -1,0 +1,200 @@
+//! G8: what is wrong is refused with a precise error, and not one byte is changed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use palisade::{Error, ErrorKind, Lsn, Options, crc32c_append};
+use tempfile::TempDir;
+
+use crate::content::{append, numbers, places};
+use crate::folder::{SEGMENT_BYTES, copy_as_killed, heap, log_on_files, segment, snapshot};
+
+const HEADER_BLOCK: usize = 4096;
+
+/// A killed log of four segments, of which the last has the checkpoint and a few records.
+fn killed_log() -> (TempDir, PathBuf) {
+    let (_dir, path, wal) = log_on_files(heap());
+    let lsns = append(&wal, 0..800, 240);
+    assert_eq!(lsns[799].segment(SEGMENT_BYTES), 3);
+    wal.checkpoint(lsns[795]).unwrap();
+    copy_as_killed(&path)
+}
+
+/// The error of opening `path`, of whose files no byte changes, and none comes or goes.
+fn refused(options: &Options, path: &Path) -> Error {
+    let before = snapshot(path);
+    let error = options.open(path).unwrap_err();
+    assert!(snapshot(path) == before, "a refused folder is left as it is: {error}");
+    assert!(!error.is_retryable() || error.kind() == ErrorKind::Locked, "{error}");
+    error
+}
+
+/// Refused as damaged in `number`; with its files put back, whole again.
+fn refused_as_corrupt(path: &Path, number: u64, damage: impl FnOnce(&Path)) -> Error {
+    let (_copy, copy) = copy_as_killed(path);
+    damage(&copy);
+    let error = refused(&heap(), &copy);
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert_eq!(error.segment(), Some(number), "{error}");
+    error
+}
+
+/// Protection: what the options say is compared with what the log has before anything is written.
+#[test]
+fn another_segment_size_is_refused() {
+    let (_dir, path) = killed_log();
+    for bytes in [128 << 10, 68 << 10, 64 << 20] {
+        let error = refused(&heap().segment_bytes(bytes), &path);
+        assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+        for part in ["65536", &bytes.to_string(), path.to_str().unwrap()] {
+            assert!(error.to_string().contains(part), "`{part}` is not in {error}");
+        }
+    }
+    // Without a size, the log's counts.
+    let wal = Options::new().buffer_bytes(1 << 14).open(&path).unwrap();
+    assert_eq!(numbers(&wal).len(), 800);
+    drop(wal);
+    assert_eq!(numbers(&heap().open(&path).unwrap()).len(), 800);
+}
+
+/// Gives the sealed block at `offset` a version or feature bits that nobody knows, and seals it.
+fn make_newer(file: &Path, offset: usize, field: usize) {
+    let mut bytes = fs::read(file).unwrap();
+    let block = &mut bytes[offset..offset + HEADER_BLOCK];
+    block[field..field + 4].copy_from_slice(&64_u32.to_le_bytes());
+    let checksum = crc32c_append(0, &block[12..]);
+    block[8..12].copy_from_slice(&checksum.to_le_bytes());
+    fs::write(file, bytes).unwrap();
+}
+
+/// Protection: version and incompatible feature bits are looked at in every block.
+#[test]
+fn a_newer_version_is_refused() {
+    for field in [12, 16] {
+        for number in 0..4 {
+            let (_dir, path) = killed_log();
+            make_newer(&segment(&path, number), 0, field);
+            let error = refused(&heap(), &path);
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(field != 12 || error.to_string().contains("version 64"), "{error}");
+            assert_eq!(error.segment(), Some(number), "{error}");
+        }
+        let (_dir, path) = killed_log();
+        make_newer(&path.join("meta"), 0, field);
+        assert_eq!(refused(&heap(), &path).kind(), ErrorKind::Unsupported, "one copy suffices");
+        make_newer(&path.join("meta"), 16_384, field);
+        let error = refused(&heap(), &path);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(field != 12 || error.to_string().contains("version 64"), "{error}");
+        assert_eq!(error.path(), Some(&*path.join("meta")), "{error}");
+    }
+}
+
+/// Protection: numbers are looked at before anything is reckoned with them, whatever the checksum
+/// says.
+#[test]
+fn a_state_with_numbers_that_no_log_can_have_is_refused() {
+    // Buffer, epoch, base, head, checkpoint, clean end.
+    for field in [56, 64, 72, 88, 96, 104] {
+        for value in [u64::MAX, u64::MAX - 7, (1 << 60) + 8] {
+            let (_dir, path) = killed_log();
+            let file = path.join("meta");
+            let mut bytes = fs::read(&file).unwrap();
+            for block in bytes.chunks_mut(HEADER_BLOCK) {
+                block[field..field + 8].copy_from_slice(&value.to_le_bytes());
+                let checksum = crc32c_append(0, &block[12..]);
+                block[8..12].copy_from_slice(&checksum.to_le_bytes());
+            }
+            fs::write(&file, bytes).unwrap();
+            let error = refused(&heap(), &path);
+            let is_typed = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::OutOfRange);
+            assert!(is_typed, "field {field}, {value}: {error}");
+        }
+    }
+}
+
+/// Protection: every segment from the head to the floor has to be there.
+#[test]
+fn a_missing_middle_segment_is_refused() {
+    let (_dir, path) = killed_log();
+    for number in 0..4 {
+        refused_as_corrupt(&path, number, |copy| fs::remove_file(segment(copy, number)).unwrap());
+    }
+}
+
+/// Protection: a header names its segment's number and base.
+#[test]
+fn swapped_segments_are_refused() {
+    let (_dir, path) = killed_log();
+    for (one, other) in [(0, 1), (1, 2), (0, 3), (2, 3)] {
+        let error = refused_as_corrupt(&path, one, |copy| {
+            let (first, second) = (segment(copy, one), segment(copy, other));
+            let kept = fs::read(&first).unwrap();
+            fs::rename(&second, &first).unwrap();
+            fs::write(&second, kept).unwrap();
+        });
+        assert!(error.to_string().contains(&format!("segment {other}")), "{error}");
+    }
+}
+
+/// Protection: the same with their headers right: the records' checksums cover their LSNs.
+#[test]
+fn segments_with_swapped_bodies_never_give_a_record_twice_or_out_of_place() {
+    let (_dir, path) = killed_log();
+    let (last, before) =
+        (fs::read(segment(&path, 3)).unwrap(), fs::read(segment(&path, 2)).unwrap());
+    let body = [&last[..HEADER_BLOCK], &before[HEADER_BLOCK..]].concat();
+    let error = refused_as_corrupt(&path, 3, |copy| fs::write(segment(copy, 3), body).unwrap());
+    assert_eq!(error.lsn(), Some(Lsn::new(3 * SEGMENT_BYTES)), "{error}");
+}
+
+/// Protection: a file that is too short for its header has none.
+#[test]
+fn a_zero_length_segment_is_refused() {
+    let (_dir, path) = killed_log();
+    for number in 0..4 {
+        for len in [0, 1, 100, HEADER_BLOCK - 1] {
+            refused_as_corrupt(&path, number, |copy| {
+                let file = fs::File::options().write(true).open(segment(copy, number)).unwrap();
+                file.set_len(len as u64).unwrap();
+            });
+        }
+    }
+}
+
+/// Protection: what is missing at a segment's end reads as missing, not as the end of the log.
+#[test]
+fn a_segment_that_was_cut_short_below_the_floor_is_refused() {
+    let (_dir, path) = killed_log();
+    refused_as_corrupt(&path, 3, |copy| {
+        let file = fs::File::options().write(true).open(segment(copy, 3)).unwrap();
+        file.set_len(HEADER_BLOCK as u64 + 500).unwrap();
+    });
+}
+
+/// Protection: a header names its log.
+#[test]
+fn a_segment_copied_from_another_log_is_refused() {
+    let (_dir, path) = killed_log();
+    let (_other_dir, other) = killed_log();
+    assert_eq!(places(&path), places(&other), "record for record in the same places");
+    for number in 0..4 {
+        let error = refused_as_corrupt(&path, number, |copy| {
+            fs::copy(segment(&other, number), segment(copy, number)).unwrap();
+        });
+        // In the last one it is the checkpoint, which has no record any more, that tells.
+        assert!(number == 3 || error.to_string().contains("is of log"), "{error}");
+    }
+}
+
+/// Protection: the same under this log's own header: the records' seed is another one.
+#[test]
+fn records_copied_from_another_log_are_refused() {
+    let (_dir, path) = killed_log();
+    let (_other_dir, other) = killed_log();
+    let own = fs::read(segment(&path, 3)).unwrap();
+    let strange = fs::read(segment(&other, 3)).unwrap();
+    let mixed = [&own[..HEADER_BLOCK], &strange[HEADER_BLOCK..]].concat();
+    let error = refused_as_corrupt(&path, 3, |copy| fs::write(segment(copy, 3), mixed).unwrap());
+    assert_eq!(error.lsn(), Some(Lsn::new(3 * SEGMENT_BYTES)), "{error}");
+}

@@ -1,0 +1,370 @@
+//! The archive: released segments are copied into a folder, readable, before the log loses them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use palisade::{Archive, ArchiveReader, Error, ErrorKind, Lsn, Options, Wal};
+use tempfile::TempDir;
+
+use crate::faulty::{Fault, FaultyStore, Op};
+use crate::folder::{
+    Entries, SEGMENT_BYTES, contents, copy_as_killed, flip, folder, place_of, small, snapshot,
+};
+use crate::watchdog::watched;
+
+fn archiving(archive: &Path) -> Options {
+    small().on_release(Archive::open(archive).unwrap())
+}
+
+pub(crate) fn append(wal: &Wal, from: u8, to: u8) -> Entries {
+    let datas = (from..to).map(|n| vec![n; 4000]);
+    datas.map(|data| (wal.append(&data).unwrap().lsn(), data)).collect()
+}
+
+/// A log that archives: its folders, itself, and the records that were appended to it.
+fn with_sixty_records() -> (TempDir, PathBuf, PathBuf, Wal, Entries) {
+    let (dir, path) = folder();
+    let archive = dir.path().join("archive");
+    let wal = archiving(&archive).open(&path).unwrap();
+    let records = append(&wal, 0, 60);
+    (dir, path, archive, wal, records)
+}
+
+fn archived(archive: &Path) -> Entries {
+    let mut records = ArchiveReader::open(archive).unwrap().records(None).unwrap();
+    let mut all = Entries::new();
+    while let Some(record) = records.next().unwrap() {
+        all.push((record.lsn(), record.data().to_vec()));
+    }
+    all
+}
+
+/// The archive and the log together hold all of `expected`, but for what lies below the head in
+/// the head's own segment.
+fn assert_kept(archive: &Path, wal: &Wal, expected: &Entries) {
+    let released = archived(archive);
+    let head = wal.head_lsn();
+    assert!(!released.is_empty());
+    assert_eq!(released, expected[..released.len()]);
+    let behind = &expected[released.len()..];
+    assert!(behind[0].0 >= Lsn::new(head.as_u64() - head.as_u64() % SEGMENT_BYTES));
+    let from_head: Entries = behind.iter().filter(|(lsn, _)| *lsn >= head).cloned().collect();
+    assert_eq!(contents(wal), from_head);
+}
+
+/// The archive has the first 40 of `expected` at least, and nothing else.
+fn assert_kept_from(archive: &Path, expected: &Entries) {
+    let released = archived(archive);
+    assert!(released.len() >= 40 && released == expected[..released.len()]);
+}
+
+#[test]
+fn released_segments_are_read_from_the_archive_across_runs_and_cuts() {
+    let _watch = watched();
+    let (dir, path) = folder();
+    let archive = dir.path().join("archive");
+    let mut expected = Entries::new();
+    for run in 0..4_u8 {
+        let wal = archiving(&archive).open(&path).unwrap();
+        expected.extend(append(&wal, run * 50, run * 50 + 40));
+        if run % 2 == 0 {
+            // What is cut is in no archive.
+            let kept = expected.len() - 10;
+            wal.truncate_after(expected[kept].0).unwrap();
+            expected.truncate(kept + 1);
+            expected.extend(append(&wal, 240, 250));
+        }
+        wal.truncate_before(expected[expected.len() - 3].0).unwrap();
+        assert_kept(&archive, &wal, &expected);
+        if run == 1 {
+            wal.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_archived_stays_in_the_log_until_it_can() {
+    let _watch = watched();
+    let (_dir, path, archive, wal, expected) = with_sixty_records();
+    fs::remove_dir(&archive).unwrap();
+    let head = expected[50].0;
+    let error = wal.truncate_before(head).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    assert!(error.to_string().contains("archive"), "{error}");
+    assert!(place_of(&path, Lsn::ZERO, SEGMENT_BYTES).0.exists());
+    wal.commit(b"the log goes on").unwrap();
+    fs::create_dir(&archive).unwrap();
+    wal.truncate_before(head).unwrap();
+    assert!(!place_of(&path, Lsn::ZERO, SEGMENT_BYTES).0.exists());
+    assert_kept_from(&archive, &expected);
+}
+
+#[test]
+fn a_reader_keeps_its_segments_from_being_archived() {
+    let _watch = watched();
+    let (_dir, _path, archive, wal, expected) = with_sixty_records();
+    let mut records = wal.records().unwrap();
+    wal.truncate_before(expected[50].0).unwrap();
+    assert_eq!(ArchiveReader::open(&archive).unwrap_err().kind(), ErrorKind::NotFound);
+    for (lsn, _) in &expected {
+        assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
+    }
+    drop(records);
+    assert!(archived(&archive).len() >= 40);
+}
+
+#[test]
+fn damage_in_an_archive_is_named_and_not_passed_over() {
+    let _watch = watched();
+    let (_dir, _path, archive, wal, expected) = with_sixty_records();
+    wal.truncate_before(expected[50].0).unwrap();
+    let (file, at) = place_of(&archive, expected[20].0.plus(100), SEGMENT_BYTES);
+    flip(&file, at);
+    let mut records = ArchiveReader::open(&archive).unwrap().records(None).unwrap();
+    for (lsn, _) in &expected[..20] {
+        assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
+    }
+    let error = records.next().unwrap_err();
+    assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(expected[20].0)));
+    fs::remove_file(file).unwrap();
+    let mut records = ArchiveReader::open(&archive).unwrap().records(None).unwrap();
+    let missing = loop {
+        match records.next() {
+            Ok(record) => assert!(record.is_some(), "a missing segment is no end"),
+            Err(error) => break error,
+        }
+    };
+    let base = Lsn::new(expected[20].0.segment(SEGMENT_BYTES) * SEGMENT_BYTES);
+    assert_eq!((missing.kind(), missing.lsn()), (ErrorKind::Corrupt, Some(base)));
+}
+
+#[test]
+fn an_archive_that_cannot_be_there_is_refused() {
+    let (dir, _path) = folder();
+    let file = dir.path().join("file");
+    fs::write(&file, "a file").unwrap();
+    for (path, kind) in [
+        (dir.path().join("not mounted").join("archive"), ErrorKind::NotFound),
+        (PathBuf::new(), ErrorKind::InvalidArgument),
+        (file, ErrorKind::Foreign),
+    ] {
+        let error = Archive::open(&path).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+    let missing = ArchiveReader::open(dir.path().join("missing")).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound, "{missing}");
+}
+
+/// A copy would take the place of what it is made of, and then be freed.
+#[test]
+fn a_logs_folder_is_no_archive_by_whatever_name() {
+    let (_dir, path) = folder();
+    drop(small().open(&path).unwrap());
+    let before = snapshot(&path);
+    for name in [path.clone(), path.join("..").join(path.file_name().unwrap())] {
+        let error = Archive::open(&name).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert_eq!(snapshot(&path), before);
+    }
+}
+
+#[test]
+fn a_folder_in_which_a_log_was_made_later_is_no_archive() {
+    let (_dir, path) = folder();
+    let wal = archiving(&path).open(&path).unwrap();
+    let expected = append(&wal, 0, 60);
+    let error = wal.truncate_before(expected[50].0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    for number in 0..2 {
+        let base = Lsn::new(number * SEGMENT_BYTES);
+        assert!(place_of(&path, base, SEGMENT_BYTES).0.exists(), "it stays in the log");
+    }
+}
+
+/// The error names the archive, and both logs.
+fn assert_others(error: &Error, archive: &Path) {
+    assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+    let text = error.to_string();
+    assert!(text.contains(archive.to_str().unwrap()), "{text}");
+    let is_uuid =
+        |word: &&str| word.len() >= 32 && word.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    let words = text.split([' ', ',', ':', ';']);
+    let uuids: BTreeSet<&str> = words.filter(is_uuid).collect();
+    assert_eq!(uuids.len(), 2, "both logs are named: {text}");
+}
+
+#[test]
+fn an_archive_of_another_log_is_refused_and_left_as_it_is() {
+    let _watch = watched();
+    let (_dir, path, archive, wal, expected) = with_sixty_records();
+    wal.truncate_before(expected[50].0).unwrap();
+    drop(wal);
+    // The other log's first copy would replace nothing.
+    fs::remove_file(place_of(&archive, Lsn::ZERO, SEGMENT_BYTES).0).unwrap();
+    let before = snapshot(&archive);
+    assert!(!before.is_empty());
+    // A log that was deleted and made again is another one.
+    fs::remove_dir_all(&path).unwrap();
+    let wal = archiving(&archive).open(&path).unwrap();
+    let others = append(&wal, 0, 60);
+    for _ in 0..2 {
+        assert_others(&wal.truncate_before(others[50].0).unwrap_err(), &archive);
+        assert!(place_of(&path, Lsn::ZERO, SEGMENT_BYTES).0.exists(), "it stays in the log");
+    }
+    assert_eq!(snapshot(&archive), before);
+}
+
+/// Each of the two has seen an empty folder, and a file that it may not replace.
+#[test]
+fn two_logs_that_began_with_one_archive_do_not_replace_each_others_segments() {
+    let _watch = watched();
+    let (dir, path) = folder();
+    let archive = dir.path().join("archive");
+    let other_path = dir.path().join("other");
+    let wal = archiving(&archive).open(&path).unwrap();
+    let other = archiving(&archive).open(&other_path).unwrap();
+    let expected = append(&wal, 0, 60);
+    let others = append(&other, 100, 160);
+    wal.truncate_before(expected[20].0).unwrap();
+    let before = snapshot(&archive);
+    assert_others(&other.truncate_before(others[50].0).unwrap_err(), &archive);
+    assert_eq!(snapshot(&archive), before);
+    // A file of the other log that came behind the first one's back.
+    let name = format!("segment-{:020}", 1);
+    fs::copy(other_path.join(&name), archive.join(&name)).unwrap();
+    assert_others(&wal.truncate_before(expected[50].0).unwrap_err(), &archive);
+    assert!(path.join(&name).exists());
+    other.commit(b"the log goes on").unwrap();
+    drop(other);
+    // With an archive of its own nothing of it is lost.
+    let own = dir.path().join("own");
+    let other = archiving(&own).open(&other_path).unwrap();
+    other.truncate_before(others[50].0).unwrap();
+    assert_kept_from(&own, &others);
+}
+
+#[test]
+fn an_interrupted_copy_is_made_again_and_is_no_segment() {
+    let _watch = watched();
+    let (_dir, _path, archive, wal, expected) = with_sixty_records();
+    let temp = archive.join(format!("segment-{}.tmp", wal.uuid()));
+    fs::write(&temp, vec![7; 200_000]).unwrap();
+    assert_eq!(ArchiveReader::open(&archive).unwrap_err().kind(), ErrorKind::NotFound);
+    wal.truncate_before(expected[50].0).unwrap();
+    assert!(!temp.exists());
+    assert_kept_from(&archive, &expected);
+}
+
+/// A copy that cannot be completed gets no segment's name, and gives its space back.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_copy_for_which_space_is_lacking_leaves_no_file() {
+    let _watch = watched();
+    let (_dir, path, archive, wal, expected) = with_sixty_records();
+    let temp = archive.join(format!("segment-{}.tmp", wal.uuid()));
+    std::os::unix::fs::symlink("/dev/full", temp).unwrap();
+    let error = wal.truncate_before(expected[50].0).unwrap_err();
+    assert_eq!((error.kind(), error.segment()), (ErrorKind::NoSpace, Some(0)), "{error}");
+    assert_eq!(snapshot(&archive).len(), 0);
+    assert!(place_of(&path, Lsn::ZERO, SEGMENT_BYTES).0.exists());
+    wal.truncate_before(expected[50].0).unwrap();
+    assert_kept_from(&archive, &expected);
+}
+
+/// What a damaged log lacks is found missing by the reader of its archive, too.
+#[test]
+fn a_segment_whose_file_is_too_short_is_damaged_in_the_archive() {
+    let _watch = watched();
+    let (_dir, path, archive, wal, expected) = with_sixty_records();
+    wal.sync().unwrap();
+    let (file, at) = place_of(&path, expected[20].0.plus(100), SEGMENT_BYTES);
+    fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(at).unwrap();
+    wal.truncate_before(expected[50].0).unwrap();
+    let copy = archive.join(file.file_name().unwrap());
+    assert_eq!(fs::metadata(copy).unwrap().len(), 4096 + SEGMENT_BYTES);
+    let mut records = ArchiveReader::open(&archive).unwrap().records(None).unwrap();
+    for (lsn, _) in &expected[..20] {
+        assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
+    }
+    let error = records.next().unwrap_err();
+    assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(expected[20].0)));
+}
+
+#[test]
+fn an_archive_that_gives_errors_keeps_segments_and_nobody_from_opening() {
+    let _watch = watched();
+    let (_dir, path, archive, wal, expected) = with_sixty_records();
+    // A file that cannot be read.
+    let (first, _) = place_of(&archive, Lsn::ZERO, SEGMENT_BYTES);
+    fs::create_dir(&first).unwrap();
+    let head = expected[50].0;
+    assert_eq!(wal.truncate_before(head).unwrap_err().kind(), ErrorKind::Io);
+    let (_copy, killed) = copy_as_killed(&path);
+    drop(wal);
+    let wal = archiving(&archive).open(&killed).unwrap();
+    assert!(!wal.recovery_report().clean);
+    assert!(place_of(&killed, Lsn::ZERO, SEGMENT_BYTES).0.exists(), "it stays in the log");
+    assert_eq!(wal.head_lsn(), head);
+    wal.commit(b"the log goes on").unwrap();
+    let error = wal.truncate_before(head).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    assert!(error.to_string().contains(first.to_str().unwrap()), "{error}");
+    fs::remove_dir(&first).unwrap();
+    wal.truncate_before(head).unwrap();
+    assert!(!place_of(&killed, Lsn::ZERO, SEGMENT_BYTES).0.exists());
+    assert_kept_from(&archive, &expected);
+}
+
+#[test]
+fn what_cannot_be_freed_fails_the_open() {
+    let _watch = watched();
+    let store = FaultyStore::new(SEGMENT_BYTES);
+    drop(store.open(Options::new()));
+    let store = store.next_run();
+    store.set(Op::Release, Fault::Broken);
+    let error = Wal::with_store(store, Options::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+}
+
+#[test]
+fn an_archive_may_lie_in_the_logs_folder() {
+    let _watch = watched();
+    let (_dir, path) = folder();
+    let archive = path.join("archive");
+    drop(small().open(&path).unwrap());
+    let wal = archiving(&archive).open(&path).unwrap();
+    let expected = append(&wal, 0, 60);
+    wal.truncate_before(expected[50].0).unwrap();
+    drop(wal);
+    let wal = archiving(&archive).open(&path).unwrap();
+    assert_kept(&archive, &wal, &expected);
+}
+
+#[test]
+fn what_was_cut_is_in_no_archive_though_the_header_that_says_so_rots() {
+    // In the run that began the epoch, and in one that found it.
+    for reopens in [false, true] {
+        let _watch = watched();
+        cut_then_rot(reopens);
+    }
+}
+
+fn cut_then_rot(reopens: bool) {
+    let (dir, path) = folder();
+    let archive = dir.path().join("archive");
+    let mut wal = archiving(&archive).open(&path).unwrap();
+    let kept = append(&wal, 0, 40);
+    wal.truncate_after(kept[29].0).unwrap();
+    let more = append(&wal, 100, 160);
+    if reopens {
+        wal.close().unwrap();
+        wal = archiving(&archive).open(&path).unwrap();
+    }
+    let (file, _) = place_of(&path, more[0].0, SEGMENT_BYTES);
+    flip(&file, 50);
+    let error = wal.truncate_before(more[50].0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(file.exists());
+    assert_eq!(archived(&archive), kept[..30]);
+}

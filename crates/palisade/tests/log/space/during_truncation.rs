@@ -1,0 +1,228 @@
+//! Who is in the log while its suffix is truncated: appends land behind the cut, waiters and
+//! readers are told, and nobody gets `Ok` for what is gone.
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use palisade::{ErrorKind, Lsn, framed_bytes};
+
+use super::truncations::{SEGMENT_BYTES, append, is_truncated, open, options};
+use crate::executor::block_on;
+use crate::faulty::{Fault, Op, new_log};
+use crate::folder::{Entries, contents};
+use crate::hole::with_a_hole;
+use crate::watchdog::{until, watched};
+
+#[test]
+fn nobody_gets_ok_for_what_was_cut() {
+    let _watch = watched();
+    let (wal, _) = new_log(SEGMENT_BYTES, options());
+    let kept = wal.append(b"kept").unwrap();
+    let waited = wal.append(b"cut").unwrap();
+    let awaited = wal.append(b"cut, too").unwrap();
+    let lsn = awaited.lsn();
+    let mut old_records = wal.records().unwrap();
+    let mut behind = wal.tail().unwrap().written();
+    let mut beyond = wal.tail().unwrap().written();
+    for _ in 0..3 {
+        beyond.next(Duration::ZERO).unwrap().unwrap();
+    }
+    assert_eq!(behind.next(Duration::ZERO).unwrap().unwrap().lsn(), kept.lsn());
+    wal.truncate_after(kept.lsn()).unwrap();
+    assert!(!waited.is_durable() && kept.is_durable());
+    assert!(is_truncated(waited.wait()));
+    assert!(is_truncated(waited.wait_timeout(Duration::ZERO)));
+    assert!(is_truncated(block_on(awaited)));
+    assert!(is_truncated(wal.get(lsn)) && is_truncated(wal.wait_durable(lsn)));
+    assert!(is_truncated(wal.flush_to_os(lsn)) && is_truncated(wal.on_durable(lsn, |_| ())));
+    assert!(is_truncated(wal.truncate_before(lsn)) && is_truncated(wal.checkpoint(lsn)));
+    assert_eq!(kept.wait().unwrap(), kept.lsn());
+    assert_eq!(old_records.next().unwrap().unwrap().lsn(), kept.lsn());
+    assert!(is_truncated(old_records.next()));
+    assert!(old_records.next().unwrap().is_none(), "an iterator is at its end after an error");
+    assert!(is_truncated(beyond.next(Duration::ZERO)));
+    let next = wal.commit(b"next").unwrap();
+    assert_eq!(behind.next(Duration::ZERO).unwrap().unwrap().lsn(), next);
+    wal.checkpoint(next).unwrap();
+    assert!(is_truncated(wal.checkpoint(lsn)), "also below a later checkpoint");
+}
+
+#[test]
+fn a_head_beyond_a_cut_acknowledges_nothing() {
+    let _watch = watched();
+    // One cut; two in a row; one that takes back an earlier one's epoch.
+    for kept in [&[0][..], &[0, 3], &[3, 0]] {
+        let (wal, _) = new_log(SEGMENT_BYTES, options());
+        let first = wal.append(b"first").unwrap().lsn();
+        let mut cut = Vec::new();
+        for &kept in kept {
+            let mut lsn = first;
+            for n in 0..6 {
+                let ticket = wal.append(&[n; 300]).unwrap();
+                if n < kept {
+                    lsn = ticket.lsn();
+                } else {
+                    cut.push(ticket);
+                }
+            }
+            wal.truncate_after(lsn).unwrap();
+        }
+        let behind = wal.append(b"behind").unwrap().lsn();
+        wal.truncate_before(behind).unwrap();
+        for ticket in cut {
+            let lsn = ticket.lsn();
+            assert!(!ticket.is_durable());
+            assert!(is_truncated(ticket.wait()));
+            assert!(is_truncated(ticket.wait_timeout(Duration::ZERO)));
+            assert!(is_truncated(block_on(ticket)));
+            assert!(is_truncated(wal.wait_durable(lsn)) && is_truncated(wal.get(lsn)));
+            assert!(is_truncated(wal.flush_to_os(lsn)));
+            assert!(is_truncated(wal.on_durable(lsn, |_| ())));
+        }
+        assert_eq!(contents(&wal), [(behind, b"behind".to_vec())]);
+    }
+}
+
+#[test]
+fn readers_under_way_are_told_of_a_cut_that_the_head_has_passed() {
+    let _watch = watched();
+    let (wal, _) = new_log(SEGMENT_BYTES, options());
+    let kept = wal.append(b"kept").unwrap().lsn();
+    for n in 0..20 {
+        wal.append(&[n; 300]).unwrap();
+    }
+    wal.sync().unwrap();
+    let mut records = wal.records().unwrap();
+    let mut beyond = wal.tail().unwrap();
+    for _ in 0..10 {
+        records.next().unwrap().unwrap();
+        beyond.next(Duration::ZERO).unwrap().unwrap();
+    }
+    wal.truncate_after(kept).unwrap();
+    let behind = wal.commit(b"behind").unwrap();
+    wal.truncate_before(behind).unwrap();
+    assert!(is_truncated(records.next()));
+    assert!(is_truncated(beyond.next(Duration::ZERO)));
+}
+
+#[test]
+fn a_follower_gets_what_is_kept_before_a_cut_that_the_head_has_passed() {
+    let _watch = watched();
+    let (wal, _) = new_log(SEGMENT_BYTES, options());
+    let first = wal.commit(b"first").unwrap();
+    let mut tail = wal.tail().unwrap();
+    assert_eq!(tail.next(Duration::ZERO).unwrap().unwrap().lsn(), first);
+    assert!(tail.next(Duration::ZERO).unwrap().is_none());
+    let kept = append(&wal, 0, 5, 100);
+    wal.append(b"cut").unwrap();
+    wal.truncate_after(kept[4].0).unwrap();
+    let behind = wal.commit(b"behind").unwrap();
+    wal.truncate_before(behind).unwrap();
+    for (lsn, data) in kept.iter().chain(&[(behind, b"behind".to_vec())]) {
+        let record = tail.next(Duration::ZERO).unwrap().unwrap();
+        assert_eq!((record.lsn(), record.data()), (*lsn, &data[..]));
+    }
+}
+
+#[test]
+fn appends_wait_while_the_log_is_cut_and_land_behind_the_cut() {
+    let _watch = watched();
+    let (wal, store) = new_log(SEGMENT_BYTES, options());
+    let mut expected = append(&wal, 0, 5, 100);
+    store.set(Op::BeginEpoch, Fault::Hold);
+    thread::scope(|scope| {
+        let (log, kept) = (&wal, expected[2].0);
+        let cutter = scope.spawn(move || log.truncate_after(kept));
+        until(|| store.is_holding(Op::BeginEpoch));
+        let end = wal.reserved_lsn();
+        assert_eq!(wal.try_append(b"no").unwrap_err().kind(), ErrorKind::NoRoom);
+        let appenders: Vec<_> =
+            (0..4_u8).map(|n| (n, scope.spawn(move || log.commit(&[n; 50]).unwrap()))).collect();
+        let batch = scope.spawn(|| wal.append_batch(&[b"a", b"b"]).unwrap().lsn());
+        assert_eq!(wal.reserved_lsn(), end, "nothing is reserved meanwhile");
+        store.set(Op::BeginEpoch, Fault::None);
+        cutter.join().unwrap().unwrap();
+        expected.truncate(3);
+        let mut behind: Entries = Vec::new();
+        for (n, appender) in appenders {
+            behind.push((appender.join().unwrap(), vec![n; 50]));
+        }
+        let batch = batch.join().unwrap();
+        behind.push((batch, b"a".to_vec()));
+        behind.push((batch.plus(framed_bytes(1)), b"b".to_vec()));
+        behind.sort();
+        assert!(behind[0].0 >= end);
+        expected.extend(behind);
+    });
+    assert_eq!(contents(&wal), expected);
+    assert_eq!(contents(&open(&store.after_kill(wal))), expected);
+}
+
+#[test]
+fn owners_beyond_the_cut_finish_and_their_waiters_are_served() {
+    let _watch = watched();
+    let (wal, _) = new_log(SEGMENT_BYTES, options());
+    let kept = wal.append(b"kept").unwrap().lsn();
+    let (sender, receiver) = channel();
+    with_a_hole(&wal, 100, |fill_it| {
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| wal.commit(b"beyond the hole"));
+            let reserved = [4, 100, b"beyond the hole".len()].map(framed_bytes);
+            until(|| wal.reserved_lsn() == kept.plus(reserved.iter().sum()));
+            let last = Lsn::new(wal.reserved_lsn().as_u64() - 8);
+            wal.on_durable(last, move |result| sender.send(result).unwrap()).unwrap();
+            let cutter = scope.spawn(|| wal.truncate_after(kept));
+            until(|| wal.try_append(b"").is_err());
+            fill_it();
+            cutter.join().unwrap().unwrap();
+            let served = waiter.join().unwrap();
+            assert!(served.is_ok() || is_truncated(served), "served before the cut, or cut");
+        });
+    });
+    let called = receiver.recv().unwrap();
+    assert!(called.is_ok() || is_truncated(called));
+    assert_eq!(contents(&wal), [(kept, b"kept".to_vec())]);
+}
+
+#[test]
+fn a_close_beside_a_truncation_makes_a_clean_end() {
+    let _watch = watched();
+    for op in [Op::BeginEpoch, Op::PassBufferOn, Op::SaveState] {
+        let (wal, store) = new_log(SEGMENT_BYTES, options());
+        let expected = append(&wal, 0, 10, 100);
+        wal.sync().unwrap();
+        store.set(op, Fault::Hold);
+        thread::scope(|scope| {
+            let cutter = scope.spawn(|| wal.truncate_after(expected[4].0));
+            until(|| store.is_holding(op));
+            let closer = scope.spawn(|| wal.clone().close());
+            store.set(op, Fault::None);
+            cutter.join().unwrap().unwrap();
+            closer.join().unwrap().unwrap();
+        });
+        drop(wal);
+        let wal = open(&store.next_run());
+        assert!(wal.recovery_report().clean);
+        assert_eq!(contents(&wal), expected[..5]);
+    }
+}
+
+#[test]
+fn an_overtaken_truncation_of_the_head_succeeds() {
+    let _watch = watched();
+    let (wal, _) = new_log(SEGMENT_BYTES, options());
+    for round in 0..50_u8 {
+        let entries = append(&wal, 0, 60, 100);
+        thread::scope(|scope| {
+            let truncations = [3, 7, 20, 45].map(|at| {
+                let (wal, lsn) = (&wal, entries[at].0);
+                scope.spawn(move || wal.truncate_before(lsn))
+            });
+            for truncation in truncations {
+                truncation.join().unwrap().unwrap();
+            }
+        });
+        assert_eq!(wal.head_lsn(), entries[45].0, "round {round}");
+    }
+}

@@ -1,0 +1,213 @@
+//! G7: lack of space loses nothing and poisons nothing; when there is space again, the same
+//! epoch goes on.
+
+use std::sync::mpsc::channel;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use palisade::store::ReadStore;
+use palisade::{Error, ErrorKind, Options, Ticket, Wal};
+
+use crate::executor::block_on;
+use crate::faulty::{Fault, FaultyStore, Op, new_log};
+use crate::folder::{Entries, contents};
+use crate::watchdog::{until, watched};
+
+const SEGMENT_BYTES: u64 = 8 << 10;
+
+/// A log whose next segment has to be prepared for the record after the next few.
+fn nearly_full_segment() -> (FaultyStore, Wal, Entries) {
+    let (wal, store) = new_log(SEGMENT_BYTES, Options::new().buffer_bytes(4096));
+    let mut expected = Vec::new();
+    while wal.reserved_lsn().as_u64() < SEGMENT_BYTES - 300 {
+        let data = vec![expected.len() as u8; 200];
+        expected.push((wal.commit(&data).unwrap(), data));
+    }
+    (store, wal, expected)
+}
+
+fn is_full(error: &Error) -> bool {
+    let says_what_to_do = error.to_string().contains("free space");
+    error.kind() == ErrorKind::NoSpace && error.is_retryable() && says_what_to_do
+}
+
+/// Appends until the buffer refuses; returns what it refused with.
+fn fill_up(wal: &Wal, expected: &mut Entries) -> Error {
+    loop {
+        let data = vec![expected.len() as u8; 150];
+        match wal.append(&data) {
+            Ok(ticket) => expected.push((ticket.lsn(), data)),
+            Err(error) => return error,
+        }
+        assert!(expected.len() < 1000, "a full disk has to show");
+    }
+}
+
+fn loses_nothing(op: Op) {
+    let (store, wal, mut expected) = nearly_full_segment();
+    let (epoch, committed) = (store.inner.state().unwrap().epoch, expected.len());
+    store.set(op, Fault::Full);
+    let refused = fill_up(&wal, &mut expected);
+    assert!(is_full(&refused), "{refused}");
+    assert!(expected.len() > committed + 5, "the buffer takes what it can");
+    let reserved = wal.reserved_lsn();
+    for _ in 0..3 {
+        let last = expected.last().unwrap().0;
+        assert!(is_full(&wal.append(&[0; 150]).unwrap_err()));
+        assert!(is_full(&wal.commit(&[0; 150]).unwrap_err()));
+        assert!(is_full(&wal.sync().unwrap_err()));
+        assert!(is_full(&wal.wait_durable(last).unwrap_err()));
+        assert!(is_full(&wal.flush_to_os(last).unwrap_err()));
+    }
+    assert_eq!(wal.reserved_lsn(), reserved, "a refused append reserves nothing");
+
+    // Reads of what is written, and truncation, go on.
+    let written = wal.written_lsn();
+    let readable: Vec<_> = expected.iter().filter(|(lsn, _)| *lsn < written).cloned().collect();
+    assert!(readable.len() >= committed);
+    let mut records = wal.records().unwrap();
+    for (lsn, data) in &readable {
+        let record = records.next().unwrap().unwrap();
+        assert_eq!((record.lsn(), record.data()), (*lsn, &data[..]));
+    }
+    assert!(is_full(&records.next().unwrap_err()));
+    drop(records);
+    assert_eq!(wal.get(expected[3].0).unwrap().data(), expected[3].1);
+    wal.truncate_before(expected[2].0).unwrap();
+    assert_eq!(wal.head_lsn(), expected[2].0);
+
+    store.set(op, Fault::None);
+    wal.sync().unwrap();
+    expected.push((wal.commit(b"after").unwrap(), b"after".to_vec()));
+    assert_eq!(contents(&wal), expected[2..]);
+    wal.close().unwrap();
+    assert_eq!(store.inner.state().unwrap().epoch, epoch, "the same epoch went on");
+    let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
+    assert_eq!(contents(&wal), expected[2..]);
+}
+
+#[test]
+fn a_write_without_space_loses_nothing_and_the_same_epoch_goes_on() {
+    let _watch = watched();
+    loses_nothing(Op::Write);
+}
+
+#[test]
+fn a_segment_that_cannot_be_made_loses_nothing_and_the_same_epoch_goes_on() {
+    let _watch = watched();
+    loses_nothing(Op::Prepare);
+}
+
+#[test]
+fn a_future_gets_no_space_and_can_be_polled_again() {
+    let _watch = watched();
+    let (store, wal, _) = nearly_full_segment();
+    store.set(Op::Write, Fault::Full);
+    let mut future = wal.append(b"awaited").unwrap();
+    for _ in 0..3 {
+        let error = block_on(&mut future).unwrap_err();
+        assert!(is_full(&error), "{error}");
+    }
+    assert_eq!(wal.stats().waiters, 0);
+    store.set(Op::Write, Fault::None);
+    assert_eq!(block_on(&mut future).unwrap(), future.lsn());
+    assert!(future.is_durable());
+}
+
+#[test]
+fn everyone_who_waits_on_a_full_disk_is_told_and_may_wait_again() {
+    let _watch = watched();
+    let (store, wal, _) = nearly_full_segment();
+    store.set(Op::Write, Fault::Hold);
+    let (sender, receiver) = channel();
+    let wait_twice = |ticket: Ticket<'_>| {
+        sender.send(ticket.wait().unwrap_err()).unwrap();
+        until(|| ticket.wait().is_ok());
+    };
+    let wait_twice = &wait_twice;
+    thread::scope(|scope| {
+        let (wal, store) = (&wal, &store);
+        scope.spawn(move || wait_twice(wal.append(b"leader").unwrap()));
+        until(|| store.is_holding(Op::Write));
+        for _ in 0..3 {
+            scope.spawn(move || wait_twice(wal.append(b"follower").unwrap()));
+        }
+        let lsn = wal.append(b"callback").unwrap().lsn();
+        let sender = sender.clone();
+        wal.on_durable(lsn, move |told| sender.send(told.unwrap_err()).unwrap()).unwrap();
+        let mut future = wal.append(b"future").unwrap();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(std::pin::pin!(&mut future).as_mut().poll(&mut context).is_pending());
+        until(|| wal.stats().waiters == 5);
+        store.set(Op::Write, Fault::Full);
+        assert!(receiver.iter().take(5).all(|error| is_full(&error)));
+        match std::pin::pin!(&mut future).as_mut().poll(&mut context) {
+            Poll::Ready(Err(error)) => assert!(is_full(&error)),
+            other => panic!("the future has to be told, too: {other:?}"),
+        }
+        store.set(Op::Write, Fault::None);
+        // Another's try that began before there was space may fail once more.
+        until(|| block_on(&mut future).is_ok());
+    });
+    wal.sync().unwrap();
+}
+
+#[test]
+fn try_append_finds_room_again_once_there_is_space() {
+    let _watch = watched();
+    let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
+    store.set(Op::Write, Fault::Full);
+    let refused = (0..100).find_map(|_| wal.try_append(&[1; 200]).err()).unwrap();
+    assert!(refused.is_retryable(), "{refused}");
+    store.set(Op::Write, Fault::None);
+    // It says "try again": trying has to lead somewhere without another call's help.
+    until(|| wal.try_append(&[1; 200]).is_ok());
+}
+
+#[test]
+fn a_close_without_space_ends_uncleanly_and_loses_nothing() {
+    let _watch = watched();
+    let (store, wal, mut expected) = nearly_full_segment();
+    store.set(Op::Write, Fault::Full);
+    assert!(is_full(&fill_up(&wal, &mut expected)));
+    assert!(is_full(&wal.close().unwrap_err()));
+    drop(wal);
+    store.set(Op::Write, Fault::None);
+    let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
+    assert!(!wal.recovery_report().clean);
+    assert_eq!(contents(&wal), expected, "the buffer kept the rest");
+}
+
+#[test]
+fn a_close_that_found_no_space_can_be_repeated() {
+    let _watch = watched();
+    for op in [Op::Write, Op::SaveState] {
+        let (store, wal, expected) = nearly_full_segment();
+        store.set(op, Fault::Full);
+        assert!(is_full(&wal.close().unwrap_err()), "{op:?}");
+        assert_eq!(wal.append(b"late").unwrap_err().kind(), ErrorKind::Closed);
+        store.set(op, Fault::None);
+        wal.close().unwrap();
+        assert_eq!(wal.close().unwrap_err().kind(), ErrorKind::Closed, "{op:?}");
+        drop(wal);
+        let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
+        assert!(wal.recovery_report().clean, "{op:?}");
+        assert_eq!(contents(&wal), expected, "{op:?}");
+    }
+}
+
+#[test]
+fn an_open_without_space_changes_nothing_that_counts_and_works_later() {
+    let _watch = watched();
+    let (store, wal, expected) = nearly_full_segment();
+    drop(wal);
+    for op in [Op::BeginEpoch, Op::RenewBuffer, Op::SaveState] {
+        store.set(op, Fault::Full);
+        let options = Options::new().buffer_bytes(4096);
+        let error = Wal::with_store(store.clone(), options.clone()).unwrap_err();
+        assert!(is_full(&error), "{op:?}: {error}");
+        store.set(op, Fault::None);
+        let wal = store.open(options);
+        assert_eq!(contents(&wal), expected, "{op:?}");
+    }
+}

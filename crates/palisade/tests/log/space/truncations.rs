@@ -1,0 +1,204 @@
+//! Truncation of the suffix, for Raft: what is cut stays gone, what is kept stays there, in every
+//! later run and whatever fails on the way.
+
+use std::thread;
+
+use palisade::{Error, ErrorKind, Lsn, Options, Wal, framed_bytes};
+
+use crate::faulty::{Fault, FaultyStore, Op, new_log};
+use crate::folder::{Entries, contents};
+use crate::watchdog::{until, watched};
+
+pub(crate) const SEGMENT_BYTES: u64 = 8 << 10;
+
+pub(crate) fn options() -> Options {
+    Options::new().buffer_bytes(4 << 10)
+}
+
+pub(crate) fn open(store: &FaultyStore) -> Wal {
+    store.open(options())
+}
+
+/// Appends records of `len` bytes, each with a number of its own.
+pub(crate) fn append(wal: &Wal, from: u8, to: u8, len: usize) -> Entries {
+    let datas = (from..to).map(|n| vec![n; len]);
+    datas.map(|data| (wal.append(&data).unwrap().lsn(), data)).collect()
+}
+
+pub(crate) fn is_truncated<T: std::fmt::Debug>(result: Result<T, Error>) -> bool {
+    result.unwrap_err().kind() == ErrorKind::Truncated
+}
+
+#[test]
+fn what_is_cut_is_gone_and_what_is_kept_is_there_in_every_later_run() {
+    let _watch = watched();
+    // From a cut in the first segment to one that leaves the last record but one.
+    for kept in [0, 3, 35, 38, 77, 98] {
+        let (wal, store) = new_log(SEGMENT_BYTES, options());
+        let mut expected = append(&wal, 0, 100, 180);
+        let cut = expected.split_off(kept + 1);
+        let highest = wal.reserved_lsn();
+        wal.truncate_after(expected[kept].0).unwrap();
+        assert_eq!(contents(&wal), expected);
+        assert!(wal.reserved_lsn() >= highest && wal.durable_lsn() == wal.reserved_lsn());
+        // Shorter ones: none of the old may show between or behind them.
+        expected.extend(append(&wal, 100, 120, 40));
+        assert!(expected[kept + 1].0 >= highest, "no LSN is used twice");
+        assert_eq!(contents(&wal), expected);
+        let mut store = store.after_kill(wal);
+        for _ in 0..3 {
+            let wal = open(&store);
+            assert_eq!(contents(&wal), expected);
+            for (lsn, _) in &cut {
+                assert!(is_truncated(wal.get(*lsn)) && is_truncated(wal.wait_durable(*lsn)));
+                let first = wal.records_from(*lsn).unwrap().next().unwrap().map(|next| next.lsn());
+                assert_eq!(first, Some(expected[kept + 1].0));
+            }
+            store = store.after_power_loss(wal);
+        }
+    }
+}
+
+#[test]
+fn a_cut_behind_the_last_record_changes_nothing() {
+    let _watch = watched();
+    let (wal, store) = new_log(SEGMENT_BYTES, options());
+    let expected = append(&wal, 0, 5, 100);
+    let last = expected[4].0;
+    let end = wal.reserved_lsn();
+    wal.truncate_after(last).unwrap();
+    assert_eq!((wal.reserved_lsn(), wal.durable_lsn()), (end, end));
+    let store = store.after_kill(wal);
+    let wal = open(&store);
+    let base = wal.reserved_lsn();
+    wal.truncate_after(last).unwrap();
+    assert_eq!(wal.reserved_lsn(), base, "the running epoch is empty");
+    assert_eq!(contents(&wal), expected);
+    assert_eq!(store.calls(Op::BeginEpoch), 1);
+}
+
+#[test]
+fn what_is_no_record_to_keep_is_refused_and_nothing_is_changed() {
+    let _watch = watched();
+    let (wal, store) = new_log(SEGMENT_BYTES, options());
+    let before = append(&wal, 0, 40, 200);
+    let batch = wal.append_batch(&[b"one", b"two", b"three"]).unwrap().lsn();
+    let second = batch.plus(framed_bytes(3));
+    let third = second.plus(framed_bytes(3));
+    let behind = wal.append(b"behind").unwrap().lsn();
+    wal.truncate_before(before[10].0).unwrap();
+    let expected = contents(&wal);
+    let end = wal.reserved_lsn();
+    let cases = [
+        (before[9].0, ErrorKind::Truncated),
+        (before[20].0.plus(8), ErrorKind::NotARecord),
+        (Lsn::new(batch.as_u64() - 24), ErrorKind::NotARecord),
+        (batch, ErrorKind::InvalidArgument),
+        (second, ErrorKind::InvalidArgument),
+        (end, ErrorKind::NotARecord),
+        (end.plus(8), ErrorKind::OutOfRange),
+    ];
+    for (lsn, kind) in cases {
+        let error = wal.truncate_after(lsn).unwrap_err();
+        assert_eq!((error.kind(), error.lsn()), (kind, Some(lsn)), "{error}");
+    }
+    assert_eq!(contents(&wal), expected);
+    assert_eq!(store.calls(Op::BeginEpoch), 1);
+    wal.truncate_after(third).unwrap();
+    assert_eq!(contents(&wal), expected[..expected.len() - 1]);
+    assert!(is_truncated(wal.truncate_after(behind)));
+    wal.clone().close().unwrap();
+    assert_eq!(wal.truncate_after(third).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[test]
+fn a_checkpoint_is_lowered_to_the_cut() {
+    let _watch = watched();
+    let (wal, store) = new_log(SEGMENT_BYTES, options());
+    let entries = append(&wal, 0, 10, 100);
+    wal.checkpoint(entries[8].0).unwrap();
+    wal.truncate_after(entries[3].0).unwrap();
+    assert_eq!(wal.checkpoint_lsn(), entries[4].0, "the end of what is kept");
+    let wal = open(&store.after_kill(wal));
+    assert_eq!(wal.checkpoint_lsn(), entries[4].0);
+    assert_eq!(contents(&wal), entries[..4]);
+}
+
+#[test]
+fn lack_of_space_for_the_new_epoch_changes_nothing() {
+    let _watch = watched();
+    let (wal, store) = new_log(SEGMENT_BYTES, options());
+    let mut expected = append(&wal, 0, 5, 100);
+    for op in [Op::BeginEpoch, Op::Prepare] {
+        store.set(op, Fault::Full);
+        let is_needed = op == Op::BeginEpoch;
+        if !is_needed {
+            while wal.try_append(&[9; 150]).map(|t| expected.push((t.lsn(), vec![9; 150]))).is_ok()
+            {
+            }
+        }
+        assert_eq!(wal.truncate_after(expected[1].0).unwrap_err().kind(), ErrorKind::NoSpace);
+        store.set(op, Fault::None);
+        expected.push((wal.commit(b"goes on").unwrap(), b"goes on".to_vec()));
+        assert_eq!(contents(&wal), expected);
+    }
+    wal.truncate_after(expected[1].0).unwrap();
+    assert_eq!(contents(&wal), expected[..2]);
+}
+
+#[test]
+fn a_failure_after_the_new_epoch_may_have_begun_poisons_and_nobody_hangs() {
+    let _watch = watched();
+    let ops = [Op::BeginEpoch, Op::MarkDurable, Op::PassBufferOn, Op::SaveState];
+    for (op, fault) in ops.into_iter().flat_map(|op| [(op, Fault::Broken), (op, Fault::Panic)]) {
+        let (wal, store) = new_log(SEGMENT_BYTES, options());
+        let expected = append(&wal, 0, 5, 100);
+        wal.sync().unwrap();
+        store.set(op, Fault::Hold);
+        thread::scope(|scope| {
+            let cutter = scope.spawn(|| {
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    wal.truncate_after(expected[1].0)
+                }))
+            });
+            until(|| store.is_holding(op));
+            let appender = scope.spawn(|| wal.append(b"meanwhile").map(drop));
+            store.set(op, fault);
+            if let Ok(result) = cutter.join().unwrap() {
+                assert_eq!(result.unwrap_err().kind(), ErrorKind::Poisoned, "{op:?}");
+            }
+            assert_eq!(appender.join().unwrap().unwrap_err().kind(), ErrorKind::Poisoned);
+        });
+        let found = contents(&open(&store.after_kill(wal)));
+        let whole = if op == Op::BeginEpoch { 5 } else { 2 };
+        assert_eq!(found, expected[..whole], "{op:?}");
+    }
+}
+
+#[test]
+fn who_has_replayed_all_that_a_crash_or_a_cut_left_may_give_all_of_it_up() {
+    let _watch = watched();
+    for is_cut in [false, true] {
+        let (wal, store) = new_log(SEGMENT_BYTES, options());
+        let kept = append(&wal, 0, 10, 180);
+        wal.sync().unwrap();
+        let (wal, store) = if is_cut {
+            wal.append(&[99; 180]).unwrap();
+            wal.truncate_after(kept[9].0).unwrap();
+            (wal, store)
+        } else {
+            let store = store.after_kill(wal);
+            (open(&store), store)
+        };
+        let end = wal.records_from(kept[9].0).unwrap().next().unwrap().unwrap().next_lsn();
+        wal.checkpoint(end).unwrap();
+        assert!(wal.checkpoint_lsn() >= end);
+        wal.truncate_before(end).unwrap();
+        assert_eq!(contents(&wal), []);
+        let next = append(&wal, 10, 12, 180);
+        // The checkpoint's mark lies before the first of them.
+        let head = wal.head_lsn();
+        assert!(head > end && head.plus(24) == next[0].0, "the log begins where it went on");
+        assert_eq!(contents(&open(&store.after_kill(wal))), next);
+    }
+}

@@ -1,0 +1,179 @@
+//! Those who wait and do not come back, and those who nobody wakes.
+
+use std::pin::Pin;
+use std::sync::mpsc::channel;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use palisade::{Lsn, MemStore, Options, SyncPolicy, Ticket, Wal};
+
+use crate::content::{all, numbers, record};
+use crate::dice::Dice;
+use crate::executor::block_on;
+use crate::faulty::{Fault, Op, log_and_store};
+use crate::watchdog::{until, watched};
+
+fn commit(wal: &Wal) {
+    wal.commit(b"waits").unwrap();
+}
+
+fn poll_once(ticket: &mut Ticket<'_>) -> Poll<palisade::Result<Lsn>> {
+    Pin::new(ticket).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Protection: a dropped future gives its registration back, and the wait only.
+#[test]
+fn a_cancelled_future_gives_up_its_wait_and_not_its_record() {
+    let _watch = watched();
+    let (wal, store) = log_and_store();
+    store.set(Op::Sync, Fault::Hold);
+    for number in 0..200 {
+        let mut ticket = wal.append(&record(number, 40)).unwrap();
+        assert!(poll_once(&mut ticket).is_pending());
+        drop(ticket);
+        assert_eq!(wal.stats().waiters, 0, "nobody waits any more");
+    }
+    store.set(Op::Sync, Fault::None);
+    wal.sync().unwrap();
+    let next = store.after_power_loss(wal);
+    let options = Options::new().buffer_bytes(1 << 14);
+    let wal = next.open(options);
+    assert_eq!(numbers(&wal), all(200));
+}
+
+/// Protection: the flusher wakes by itself. Nobody waits, nobody appends again.
+#[test]
+fn an_idle_tail_under_interval_becomes_durable() {
+    let _watch = watched();
+    let store = MemStore::new(1 << 16);
+    let policy = SyncPolicy::Interval(Duration::from_millis(5));
+    let options = Options::new().buffer_bytes(1 << 14).sync_policy(policy);
+    let wal = Wal::with_store(store.clone(), options.clone()).unwrap();
+    for number in 0..5 {
+        // A pause longer than the interval, for the flusher to fall asleep in.
+        let before = wal.stats().syncs;
+        let end = wal.append(&record(number, 40)).unwrap().end_lsn();
+        until(|| wal.durable_lsn() >= end);
+        assert_eq!(wal.stats().syncs, before + 1);
+    }
+    let wal = std::mem::ManuallyDrop::new(wal);
+    store.lose_power();
+    let again = Wal::with_store(store, options).unwrap();
+    assert_eq!(numbers(&again), all(5));
+    drop(std::mem::ManuallyDrop::into_inner(wal));
+}
+
+/// Protection: leadership goes to threads only. A future that is polled once and kept, its waker
+/// good for nothing, stands in nobody's way.
+#[test]
+fn a_future_polled_once_and_never_again_keeps_nobody_waiting() {
+    let _watch = watched();
+    let (wal, store) = log_and_store();
+    for round in 0..100 {
+        store.set(Op::Sync, Fault::Hold);
+        thread::scope(|scope| {
+            let wal = &wal;
+            let (polled, is_polled) = channel();
+            let (go_on, may_go_on) = channel::<()>();
+            // Polled first, so that it is the lowest that waits.
+            scope.spawn(move || {
+                let mut forgotten = wal.append(b"polled once").unwrap();
+                assert!(poll_once(&mut forgotten).is_pending());
+                polled.send(()).unwrap();
+                may_go_on.recv().unwrap();
+                drop(forgotten);
+            });
+            is_polled.recv().unwrap();
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| commit(wal))).collect();
+            let task = scope.spawn(|| block_on(wal.append(b"task").unwrap()).unwrap());
+            store.set(Op::Sync, Fault::None);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            task.join().unwrap();
+            go_on.send(()).unwrap();
+        });
+        assert_eq!(wal.stats().waiters, 0, "round {round}");
+    }
+}
+
+/// Protection: a leader that leaves with none but futures beyond it has the flusher lead for them.
+/// The future comes behind the sync under way, is polled once, and never again.
+#[test]
+fn a_future_polled_once_behind_a_leader_becomes_durable_after_it() {
+    let _watch = watched();
+    let (wal, store) = log_and_store();
+    store.set(Op::Sync, Fault::Hold);
+    thread::scope(|scope| {
+        let leader = scope.spawn(|| commit(&wal));
+        until(|| store.is_holding(Op::Sync));
+        let mut behind = wal.append(b"behind").unwrap();
+        assert!(poll_once(&mut behind).is_pending());
+        store.set(Op::Sync, Fault::None);
+        leader.join().unwrap();
+        until(|| behind.is_durable());
+    });
+    assert_eq!(wal.stats().waiters, 0);
+}
+
+/// Protection: a waiter that times out in the moment in which it is made leader passes it on.
+#[test]
+fn leadership_is_free_after_a_leader_that_times_out() {
+    let _watch = watched();
+    let (wal, store) = log_and_store();
+    for round in 0..200 {
+        // Some of these times end just when leadership comes, or a moment later.
+        let timeout = Duration::from_micros(60 + 4 * round);
+        store.set(Op::Sync, Fault::Hold);
+        thread::scope(|scope| {
+            let (wal, store) = (&wal, &store);
+            scope.spawn(|| wal.commit(b"leader").unwrap());
+            until(|| store.is_holding(Op::Sync));
+            // The lowest beyond the leader: leadership is to come to it.
+            let impatient = wal.append(b"impatient").unwrap();
+            let gives_up = scope.spawn(move || impatient.wait_timeout(timeout).unwrap());
+            // It may have given up before anybody looks.
+            until(|| wal.stats().waiters == 1 || gives_up.is_finished());
+            let patient = wal.append(b"patient").unwrap();
+            scope.spawn(move || patient.wait().unwrap());
+            let future = wal.append(b"future").unwrap();
+            scope.spawn(move || block_on(future).unwrap());
+            store.set(Op::Sync, Fault::None);
+        });
+        assert_eq!(wal.stats().waiters, 0);
+    }
+    wal.sync().unwrap();
+}
+
+/// Protection: a hand-over and a drop decide under one lock who has taken the waiter.
+#[test]
+fn a_hand_over_against_drops_and_time_outs_loses_no_wake_up() {
+    let _watch = watched();
+    let (wal, _) = log_and_store();
+    thread::scope(|scope| {
+        for thread in 0..2 {
+            let wal = &wal;
+            scope.spawn(move || {
+                let mut dice = Dice::new(thread);
+                for _ in 0..3000 {
+                    let mut ticket = wal.append(b"dropped").unwrap();
+                    let is_durable = match dice.below(4) {
+                        0 => poll_once(&mut ticket).is_ready(),
+                        1 => block_on(&mut ticket).is_ok(),
+                        2 => ticket.wait_timeout(Duration::ZERO).unwrap(),
+                        _ => {
+                            let time = Duration::from_micros(dice.below(30));
+                            ticket.wait_timeout(time).unwrap()
+                        }
+                    };
+                    assert!(!is_durable || ticket.is_durable());
+                }
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| (0..3000).for_each(|_| commit(&wal)));
+        }
+    });
+    assert_eq!(wal.stats().waiters, 0);
+    block_on(wal.append(b"the last").unwrap()).unwrap();
+    assert_eq!(wal.durable_lsn(), wal.reserved_lsn());
+}
