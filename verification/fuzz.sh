@@ -16,7 +16,8 @@ source verification/lib/usage.sh
 help_if_asked "$@"
 at_most 1 "$@"
 seconds=${1:-60}
-[[ $seconds =~ ^[1-9][0-9]{0,8}$ ]] || wrong_usage "SECONDS is $seconds, expected a number from 1 on"
+[[ $seconds =~ ^[1-9][0-9]{0,8}$ ]] ||
+    wrong_usage "SECONDS is $seconds, expected a number from 1 on"
 if ! cargo +nightly --version >/dev/null 2>&1; then
     echo "skipped: no nightly toolchain (rustup toolchain install nightly)"
     exit 0

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the loom models of the core and the store and prints for each its bound, its schedules and its time.
+# Runs the loom models of the core and the store, and prints for each its bound, its schedules and
+# its time.
 #
 #   verification/loom.sh            all models
 #   verification/loom.sh FILTER     those whose path contains FILTER

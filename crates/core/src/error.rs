@@ -301,8 +301,8 @@ impl ErrorKind {
             ErrorKind::TooLarge => "split the record, or open with larger segments and buffer",
             ErrorKind::NoRoom => "the buffer is full; try again, or call append, which waits",
             ErrorKind::NoSpace => {
-                "the disk is full, or a limit is reached; nothing is lost: free space, or raise the \
-                 limit, then call again"
+                "the disk is full, or a limit is reached; nothing is lost: free space, or raise \
+                 the limit, then call again"
             }
             ErrorKind::NoFiles => {
                 "no file descriptor is left; nothing is lost: close files or raise the limit, then \
@@ -326,8 +326,8 @@ impl ErrorKind {
             ErrorKind::Mismatch => "open with the values that the log was created with",
             ErrorKind::Locked => "close the other handle or process, then open again",
             ErrorKind::Corrupt => {
-                "nothing was changed; `palisade verify --deep` names what is damaged: restore from a \
-                 replica or backup, or copy with `palisade repair` what lies below the damage"
+                "nothing was changed; `palisade verify --deep` names what is damaged: restore from \
+                 a replica or backup, or copy with `palisade repair` what lies below the damage"
             }
             ErrorKind::Unclean => {
                 "nothing was changed; open with RecoveryPolicy::Strict, which recovers, or \

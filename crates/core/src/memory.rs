@@ -107,11 +107,12 @@ impl Memory {
         }
     }
 
-    /// Copies the little-endian words of `head`, then `body`, and zeros up to `len` bytes in all, to the
-    /// bytes from `position % len` on: a whole frame at once.
+    /// Copies the little-endian words of `head`, then `body`, and zeros up to `len` bytes in all,
+    /// to the bytes from `position % len` on: a whole frame at once.
     ///
     /// # Safety
-    /// - `len` is no more than the memory's length; `head` and `body` leave less than 8 bytes of it.
+    /// - `len` is no more than the memory's length; `head` and `body` leave less than 8 bytes of
+    ///   it.
     /// - No other thread reads or writes the `len` bytes during the call.
     #[inline]
     #[expect(unsafe_code, reason = "the ring's bytes have many owners, one per range")]

@@ -11,10 +11,10 @@
 //! | `write`, `prepare` | the thread that holds the write lock | may |
 //! | `prepare_ahead` | the same, after each write | never |
 //! | `sync`, `mark_durable` | the leader, one at a time | yes |
-//! | `save_state`, `release` | `truncate_before`, `checkpoint`, `close`, `open`, one at a time | yes |
+//! | `save_state`, `release` | truncation, `checkpoint`, `close`, `open`, one at a time | yes |
 //! | `begin_epoch` | `open`, before any append; `truncate_after`, while nothing is appended | yes |
 //! | `old_buffer`, `renew_buffer`, `move_tail` | `open`, before any append | yes |
-//! | `pass_buffer_on`, `discard` | `truncate_after`; no write and no sync runs beside the first | yes |
+//! | `pass_buffer_on`, `discard` | `truncate_after`; no write or sync beside the first | yes |
 //!
 //! `write` runs beside `sync`, `read`, `save_state` and `release`; the store must allow it.
 
@@ -298,8 +298,8 @@ pub trait Store: ReadStore {
     fn old_buffer(&self) -> Result<OldBuffer>;
 
     /// Makes a buffer of `buffer_bytes` for `epoch` in place of the old one, with `durable` as its
-    /// last [`mark_durable`](Store::mark_durable). It is zeroed, or holds what an earlier life of the
-    /// same epoch, which ended at `durable`, has left in it.
+    /// last [`mark_durable`](Store::mark_durable). It is zeroed, or holds what an earlier
+    /// process run of the same epoch, which ended at `durable`, has left in it.
     ///
     /// # Errors
     /// `NoSpace`, `NoFiles` or `Io`.

@@ -234,8 +234,8 @@ impl Options {
     }
 
     /// Opens the log as [`open`](Options::open) does, on another disk than that of the operating
-    /// system: see [`disk`](crate::disk). The path is one of that disk. A relative path begins at the
-    /// process's working directory.
+    /// system: see [`disk`](crate::disk). The path is one of that disk. A relative path begins at
+    /// the process's working directory.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {

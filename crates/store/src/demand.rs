@@ -3,9 +3,9 @@
 //! An engine lets go of its log in bursts, at each checkpoint, and then takes as many segments
 //! again. Keeping them costs no space that the log did not take a moment ago, and spares the next
 //! burst the making of files and the growing of them. There is a cap, so that a log that was large
-//! once gives its space back. The estimate follows a larger demand at
-//! once and a smaller one slowly, as PostgreSQL's for its recycled segments does
-//! (`CheckPointDistanceEstimate`, <https://www.postgresql.org/docs/current/wal-configuration.html>).
+//! once gives its space back. The estimate follows a larger demand at once and a smaller one
+//! slowly, as PostgreSQL's for its recycled segments does (`CheckPointDistanceEstimate`,
+//! <https://www.postgresql.org/docs/current/wal-configuration.html>).
 
 /// A smaller demand takes this share of the way down at each release.
 const DECAY: u64 = 10;

@@ -204,8 +204,8 @@ impl FileStore {
 }
 
 fn no_memory_folder() -> Error {
-    let text = "there is no memory file system for a log buffer that outlives the process; expected \
-                a tmpfs at /dev/shm: mount one, or use BufferKind::Auto";
+    let text = "there is no memory file system for a log buffer that outlives the process; \
+                expected a tmpfs at /dev/shm: mount one, or use BufferKind::Auto";
     Error::new(ErrorKind::Unsupported, text)
 }
 

@@ -1,5 +1,5 @@
-//! The handshake of the leader, which moves the tail, and the preparer, which gets space ready ahead
-//! of it: no due work is missed, and the leader asks once for each round.
+//! The handshake of the leader, which moves the tail, and the preparer, which gets space ready
+//! ahead of it: no due work is missed, and the leader asks once for each round.
 //!
 //! # Protocol
 //! Leader: (1) Store the tail. (2) Read `next_work`. If the tail has reached it, replace it by
@@ -9,11 +9,11 @@
 //! tail at which there is work again. (5) Read the tail. If it has come that far, go on at 3.
 //!
 //! # Ordering pairs
-//! - P8: the leader reads `next_work`, and the preparer replaces it, by read-modify-writes (AcqRel),
-//!   so one comes first. If the preparer's does, the leader sees the new value and asks. If the
-//!   leader's does, the preparer sees the tail that was stored before it.
-//! - A request is set and taken by swaps (AcqRel): it shows the preparer the tail at which the leader
-//!   asked.
+//! - P8: the leader reads `next_work`, and the preparer replaces it, by read-modify-writes
+//!   (AcqRel), so one comes first. If the preparer's does, the leader sees the new value and asks.
+//!   If the leader's does, the preparer sees the tail that was stored before it.
+//! - A request is set and taken by swaps (AcqRel): it shows the preparer the tail at which the
+//!   leader asked.
 //! - P10 (`WaitWord`) makes a sleep that begins after a request return at once.
 //!
 //! # Checked by
@@ -74,8 +74,8 @@ impl Handshake {
 
     /// Asks the preparer for a round.
     pub(crate) fn ask(&self) {
-        // AcqRel: publishes the tail to the preparer, which may see the request before the change of
-        // the word; pairs with the swap in `wait_until_asked`.
+        // AcqRel: publishes the tail to the preparer, which may see the request before the change
+        // of the word; pairs with the swap in `wait_until_asked`.
         self.is_asked.swap(1, Ordering::AcqRel);
         self.word.wake_all();
     }
@@ -91,8 +91,8 @@ impl Handshake {
         self.next_work.load(Ordering::Relaxed) == AT_ONCE
     }
 
-    /// A round is done, and there is work again at the tail `next`. Returns whether the tail has come
-    /// that far already.
+    /// A round is done, and there is work again at the tail `next`. Returns whether the tail has
+    /// come that far already.
     #[must_use]
     pub(crate) fn finish_round(&self, next: Lsn) -> bool {
         // AcqRel: either the leader sees the value, or this thread sees the leader's tail [P8].

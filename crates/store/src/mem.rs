@@ -90,7 +90,8 @@ impl MemStore {
         &self.disk
     }
 
-    /// Overwrites the log's bytes at `at`, durably: for tests of damage. The bytes lie in one segment.
+    /// Overwrites the log's bytes at `at`, durably: for tests of damage. The bytes lie in one
+    /// segment.
     ///
     /// # Errors
     /// `Io`: there is no such segment.

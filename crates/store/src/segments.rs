@@ -187,7 +187,8 @@ impl Segments {
         read.map_err(|error| self.named("read the segment", number, error).at_lsn(at))
     }
 
-    /// Syncs every segment that has bytes in `[from, to)`, oldest first. All below `from` is durable.
+    /// Syncs every segment that has bytes in `[from, to)`, oldest first. All below `from` is
+    /// durable.
     pub(crate) fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
         if from >= to {
             return Ok(());

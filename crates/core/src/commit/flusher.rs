@@ -12,9 +12,9 @@
 //! sleep unless the word has changed since 1. Begin again.
 //!
 //! # Ordering pairs
-//! - P6: requests are bits that are set and taken with Relaxed. If a bit was set already, the flusher
-//!   has not come to 2 yet, and locks the async waiters after the thread that registered one. If it
-//!   was not, the asking thread changes the word of the wait group, so 2 follows (P10).
+//! - P6: requests are bits that are set and taken with Relaxed. If a bit was set already, the
+//!   flusher has not come to 2 yet, and locks the async waiters after the thread that registered
+//!   one. If it was not, the asking thread changes the word of the wait group, so 2 follows (P10).
 //!
 //! # Checked by
 //! `the_flusher_leads_where_no_thread_does`, `a_waker_is_woken_or_sees_completion`,

@@ -17,22 +17,32 @@
 //! | the failure | set once | the first thread that meets it |
 //!
 //! # Protocol
-//! Waiter: (1) If *durable* covers the target, return. (2) Register in a group (`wait_group`), then
-//! look again at *durable* and at the failure. (3) If leadership is free, take it and lead. (4) Else
-//! sleep, and begin again at 1. A deadline is looked at between 3 and 4.
-//! Leader: (1) Gather: committers that the last round woke come back; wait for them a part of a sync
-//! (`gather_percent`). (2) Take the write lock, hand all that is filled to the store, publish
-//! *written*, free the lock. (3) Read *written*, sync `[durable, written)`, note it in the log
-//! buffer, publish *durable*. (4) If its own target is durable, free leadership and wake a candidate
-//! of each group that waits for more. (5) Wake the groups that the round has served. (6) If its own
-//! target lies above a hole, poll and begin again at 1.
+//! A waiter:
+//! 1. Returns if *durable* covers its target.
+//! 2. Registers in a group (`wait_group`), then looks again at *durable* and at the failure.
+//! 3. Takes leadership if it is free, and leads.
+//! 4. Else returns if its deadline has come, or sleeps and begins again at 1.
+//!
+//! A leader:
+//! 1. Gathers: committers that the last round woke come back. It waits for them for a part of a
+//!    sync (`gather_percent`).
+//! 2. Takes the write lock, hands all that is filled to the store, publishes *written*, frees the
+//!    lock.
+//! 3. Reads *written*, syncs `[durable, written)`, notes it in the log buffer, publishes *durable*.
+//! 4. If its own target is durable: frees leadership, and wakes a candidate of each group that
+//!    waits for more.
+//! 5. Wakes the groups that the round has served.
+//! 6. If its own target lies above a hole: polls, and begins again at 1.
+//!
 //! Leadership is never handed to a thread that sleeps: the first thread that runs takes it. The
-//! flusher leads in the same way, for async waiters and the interval policy.
-//! With `pad_to_block`: (2) where all up to the last *block end* is durable, the leader reserves the
-//! rest of the tail's block, padding, if there is room for it: a new block end. (3) It syncs up to
-//! the block end once *written* has come there, and no further: what lies above shares no block
-//! with what it calls durable. A hole below the block end keeps all below it waiting.
-//! Room: an appender without room takes the write lock itself, and never needs leadership.
+//! flusher leads in the same way, for async waiters and the interval policy. An appender without
+//! room takes the write lock itself, and never needs leadership.
+//!
+//! With `pad_to_block` the leader also chooses a *block end* before step 2, if all below the last
+//! one is durable: it pads the rest of the tail's block if there is room. In step 3 it syncs up to
+//! the block end once *written* has come there, and no further. What lies above shares no block
+//! with what it publishes as durable. A hole below the block end keeps all
+//! below the block end waiting.
 //!
 //! # Ordering pairs
 //! P1, P2 (`buffer`, `watermark`), P3 (`wait_group`), P6 (`flusher`).

@@ -47,7 +47,8 @@ use crate::{MIN_SEGMENT_BYTES, check_segment_bytes};
 /// | `append`, log buffer in memory of the operating system | yes | no |
 /// | `append`, heap buffer | no | no |
 /// | `append` under [`SyncPolicy::Os`], `flush_to_os` | yes | no |
-/// | `commit`, `sync`, `wait_durable`, `Ticket::wait`, `.await`; `append` under [`SyncPolicy::Always`] | yes | yes |
+/// | `append` under [`SyncPolicy::Always`] | yes | yes |
+/// | `commit`, `sync`, `wait_durable`, `Ticket::wait`, `.await` | yes | yes |
 ///
 /// [`Stats::appends_survive_kill`] shows which buffer the log has.
 #[derive(Clone, Debug)]

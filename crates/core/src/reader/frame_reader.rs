@@ -389,7 +389,10 @@ mod tests {
         /// What a search skips holds no header. The bytes resemble frames of one seed.
         #[test]
         fn what_is_passed_over_holds_no_header(
-            words in prop::collection::vec(prop_oneof![Just(0), 0..1_u64 << 34, any::<u64>()], 0..60),
+            words in prop::collection::vec(
+                prop_oneof![Just(0), 0..1_u64 << 34, any::<u64>()],
+                0..60,
+            ),
             frame in 0_usize..60,
             payload_bytes in 0_u32..300,
             short in any::<bool>(),

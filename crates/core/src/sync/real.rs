@@ -81,8 +81,8 @@ macro_rules! atomic {
     };
 }
 
-/// Words of 0, in pages of their own that the operating system zeroes when each is touched first: an
-/// allocator that gives out used memory again would have to write all of them.
+/// Words of 0, in pages of their own that the operating system zeroes when each is touched first:
+/// an allocator that gives out used memory again would have to write all of them.
 #[derive(Debug)]
 pub struct ZeroedWords {
     pages: MmapRaw,
@@ -127,8 +127,8 @@ impl Deref for ZeroedWords {
     fn deref(&self) -> &[AtomicU64] {
         // SAFETY:
         // - aligned: a mapping begins with a page.
-        // - in bounds: `new` made it as long as `count` words, which no mapping is that is longer than
-        //   `isize::MAX` bytes.
+        // - in bounds: `new` made it as long as `count` words, which no mapping is that is longer
+        //   than `isize::MAX` bytes.
         // - initialised: the pages are zeros at first, and again in a forked child where the kernel
         //   clears them; any bits are an `AtomicU64`.
         // - shared: nobody has another way to these pages; they live as long as `self`.

@@ -17,8 +17,8 @@ const RECORDS: u64 = 300;
 /// Makes the calls on `disk` that a log makes, in the folder `path`, and compares what they return.
 /// Then runs a log on it: appends, truncates, opens it again after a drop and after a close.
 ///
-/// Nothing lies at `path` before; its parent exists. What the check makes stays there. It cannot see
-/// what a power loss takes: for that, count the syncs, or use the simulated disk.
+/// Nothing lies at `path` before; its parent exists. What the check makes stays there. It cannot
+/// see what a power loss takes: for that, count the syncs, or use the simulated disk.
 ///
 /// ```
 /// use std::path::Path;

@@ -19,8 +19,8 @@ const BUFFERS: &str = "/buffers";
 /// A disk in memory. Clones share their content.
 ///
 /// Nothing fails on it, and a sync costs nothing. It keeps track of the bytes that no sync has
-/// covered, so that [`lose_power`](MemDisk::lose_power) can take them away. For faults, and for every
-/// outcome that a power loss can have, use the simulated disk (feature `sim`).
+/// covered, so that [`lose_power`](MemDisk::lose_power) can take them away. For faults, and for
+/// every outcome that a power loss can have, use the simulated disk (feature `sim`).
 ///
 /// ```
 /// use std::path::Path;

@@ -112,8 +112,8 @@ impl Segments {
         Ok(Some(file))
     }
 
-    /// Closes the oldest files below segment `number`, in which the leader writes, while too many are
-    /// open. They are synced first: an error of write-back would have nobody to go to.
+    /// Closes the oldest files below segment `number`, in which the leader writes, while too many
+    /// are open. They are synced first: an error of write-back would have nobody to go to.
     pub(super) fn close_surplus_below(&self, number: u64) -> Result<()> {
         loop {
             let oldest = {

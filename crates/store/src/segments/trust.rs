@@ -9,8 +9,12 @@
 //! | file | trusted |
 //! |---|---|
 //! | a spare or segment that this process has made | until a write or sync of it fails |
-//! | found after a clean end, a spare or a segment of the running epoch | likewise: each earlier process of the epoch has made, synced and closed it without a failure |
-//! | found after any other end, or of an earlier epoch | never: its spares are removed at the open, its segments when they are released |
+//! | found after a clean end, a spare or a segment of the running epoch | likewise |
+//! | found after any other end, or of an earlier epoch | never |
+//!
+//! Each earlier process of an epoch that goes on after clean ends has made, synced and closed its
+//! files without a failure. Spares that are not trusted are removed at the open, segments when they
+//! are released.
 //!
 //! A failed write or sync of a segment poisons the log, so its process makes no clean end. A spare
 //! in which one failed is removed at once; where even that fails, no clean end is made before it

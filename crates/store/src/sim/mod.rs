@@ -167,9 +167,9 @@ impl SimDisk {
         self.seed
     }
 
-    /// Opens the log on the disk, or makes it. Segments may be as small as 4 KiB. The store starts no
-    /// thread: the disk's generator decides when its background work is done, and the calling thread
-    /// does it.
+    /// Opens the log on the disk, or makes it. Segments may be as small as 4 KiB. The store starts
+    /// no thread: the disk's generator decides when its background work is done, and the calling
+    /// thread does it.
     ///
     /// # Errors
     /// As [`FileStore::open`]; `Io` when the process is dead: [`restart`](SimDisk::restart) first.
@@ -422,8 +422,9 @@ impl SimDisk {
     }
 
     /// Returns the disk as the present process sees it, for
-    /// [`FileStore::open_on`](crate::FileStore::open_on). The log of [`reader`](SimDisk::reader) and
-    /// [`repair`](SimDisk::repair) lies in the folder `/log`. All calls fail once the process is dead.
+    /// [`FileStore::open_on`](crate::FileStore::open_on). The log of [`reader`](SimDisk::reader)
+    /// and [`repair`](SimDisk::repair) lies in the folder `/log`. All calls fail once the process
+    /// is dead.
     #[must_use]
     pub fn as_disk(&self) -> Arc<dyn Disk> {
         Arc::new(self.process())

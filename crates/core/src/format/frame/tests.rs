@@ -56,7 +56,8 @@ proptest! {
         let own = Header::decode(&bytes, seed(epoch, salt), Lsn::new(at), ROOM);
         prop_assert_eq!(own, Some(sample()));
         if (epoch, salt, at) != (other_epoch, other_salt, other_at) {
-            let other = Header::decode(&bytes, seed(other_epoch, other_salt), Lsn::new(other_at), ROOM);
+            let seed = seed(other_epoch, other_salt);
+            let other = Header::decode(&bytes, seed, Lsn::new(other_at), ROOM);
             prop_assert_eq!(other, None);
         }
     }
