@@ -87,8 +87,8 @@ pub struct Options {
     /// A write to the store begins when this much is filled, without waiting for a commit.
     /// Default 1 MiB: large enough to hide the system call, small enough to stay in the cache.
     pub write_bytes: usize,
-    /// The number of futures and callbacks that may wait at one time. One more gets
-    /// [`ErrorKind::InvalidArgument`]. Default 65 536. Threads are not counted.
+    /// The number of futures and callbacks that may wait at one time. A callback counts until it
+    /// runs. One more gets [`ErrorKind::InvalidArgument`]. Default 65 536. Threads are not counted.
     pub max_waiters: usize,
     /// The leader waits for committers that it has just woken at most this share of a measured
     /// sync, in percent, before it syncs again. Default 50. 0 turns gathering off.

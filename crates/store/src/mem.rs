@@ -15,12 +15,13 @@ const FOLDER: &str = "/log";
 
 /// A log in memory: the store on files, over a [`MemDisk`].
 ///
-/// Clones share their content. So a test drops a log that ran on one clone, which for the store
-/// is the death of the process, and opens it again on another. A second log beside a running one
-/// is refused as [`Locked`](palisade_core::ErrorKind::Locked).
+/// Clones share their content. So a test drops a log that ran on one clone and opens it again on
+/// another. A second log beside a running one is refused as
+/// [`Locked`](palisade_core::ErrorKind::Locked).
 ///
-/// What the log has written survives the death of the process, as does the log buffer where it is
-/// [kept](MemStore::kept_buffer); [`lose_power`](MemStore::lose_power) takes more away.
+/// [`kill`](MemStore::kill) is the death of the process: the bytes that the log has written stay, and
+/// the log buffer if it is [kept](MemStore::kept_buffer). [`lose_power`](MemStore::lose_power) takes
+/// more away.
 ///
 /// ```
 /// use palisade_core::store::ReadStore;

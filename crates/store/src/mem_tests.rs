@@ -73,3 +73,20 @@ fn a_second_log_beside_a_running_one_is_refused() {
     drop(log);
     assert_eq!(open(&store).get(lsn).unwrap().data(), b"first");
 }
+
+#[test]
+fn what_a_killed_log_still_does_changes_nothing() {
+    let store = MemStore::new(SEGMENT_BYTES);
+    let mut written = Vec::new();
+    for run in 0..40_u8 {
+        let wal = open(&store);
+        for _ in 0..=run % 7 {
+            wal.commit(&[run; 1500]).unwrap();
+            written.push(vec![run; 1500]);
+        }
+        // Its preparer may be at work.
+        std::mem::forget(wal);
+        store.kill();
+    }
+    assert_eq!(records(&store), written);
+}

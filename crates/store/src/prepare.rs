@@ -10,7 +10,6 @@
 //! Disks that have to behave the same in every run have no thread: a round that they let run
 //! now runs on the thread that asked for it, without a look at the clock.
 //!
-//!
 //! How leader and preparer tell each other of tails and work: [`handshake`](crate::handshake).
 
 use std::sync::Arc;
@@ -113,8 +112,11 @@ impl Preparer {
         };
         if thread.is_none() && !self.shared.handshake.is_stopped() {
             let shared = Arc::clone(&self.shared);
-            // Without the thread, leaders prepare what they need.
-            *thread = spawn("palisade-prepare", move || shared.run()).ok();
+            match spawn("palisade-prepare", move || shared.run()) {
+                Ok(handle) => *thread = Some(handle),
+                // Leaders prepare what they need, and the next tail tries again.
+                Err(_) => self.shared.handshake.put_off(),
+            }
         }
     }
 }

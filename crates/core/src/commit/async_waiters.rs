@@ -1,8 +1,8 @@
 //! Futures and callbacks that wait for an LSN: a map under a lock, ordered by LSN.
 //!
-//! Only the flusher takes due waiters out, so callbacks come in LSN order. The lock is held for a
-//! few instructions, never over a system call, a wake-up or foreign code: wakers are cloned, woken
-//! and dropped outside of it.
+//! The flusher takes waiters out in LSN order, and the thread that stops it takes out the rest. The
+//! lock is never held over a system call, a wake-up or foreign code: wakers are cloned, woken and
+//! dropped outside of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::Commit;
 use crate::sync::Mutex;
+use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// Runs when an LSN is durable, or when it is known that it will not be.
@@ -22,6 +23,22 @@ pub(crate) type Key = (Lsn, u64);
 pub(super) enum AsyncWaiter {
     Task(Waker),
     Callback(Callback),
+}
+
+/// Waiters that were taken out, in LSN order.
+#[derive(Default)]
+pub(super) struct Due {
+    pub(super) wakers: Vec<Waker>,
+    pub(super) callbacks: Vec<Callback>,
+}
+
+impl Due {
+    fn push(&mut self, waiter: AsyncWaiter) {
+        match waiter {
+            AsyncWaiter::Task(waker) => self.wakers.push(waker),
+            AsyncWaiter::Callback(callback) => self.callbacks.push(callback),
+        }
+    }
 }
 
 impl fmt::Debug for AsyncWaiter {
@@ -60,23 +77,24 @@ impl AsyncWaiters {
 
     /// Moves the waiters whose target is at or below `durable` into `due`, in LSN order. Returns
     /// the lowest target that is left.
-    pub(super) fn take_due(&self, durable: Lsn, due: &mut Vec<AsyncWaiter>) -> Option<Lsn> {
-        let mut state = self.state.lock();
-        while let Some(entry) = state.waiting.first_entry() {
-            if entry.key().0 > durable {
-                return Some(entry.key().0);
-            }
-            due.push(entry.remove());
-        }
-        None
+    pub(super) fn take_due(&self, durable: Lsn, due: &mut Due) -> Option<Lsn> {
+        self.state.lock().take_due(durable, due)
     }
 
-    /// Moves all waiters into `due`. The futures among them find `error` when they are polled.
-    pub(super) fn take_failed(&self, error: &Error, due: &mut Vec<AsyncWaiter>) {
+    /// Moves the waiters whose target is durable into `due`, and all others into `failed`. The
+    /// futures among the others find `error` when they are polled.
+    pub(super) fn take_all(
+        &self,
+        durable: &Watermark,
+        error: &Error,
+        due: &mut Due,
+        failed: &mut Due,
+    ) {
         let mut state = self.state.lock();
-        if !state.waiting.is_empty() {
+        // Read under the lock: a callback for a record that was durable at its registration is due.
+        if state.take_due(durable.read(), due).is_some() {
             state.last_error = Some(error.clone());
-            due.extend(std::mem::take(&mut state.waiting).into_values());
+            std::mem::take(&mut state.waiting).into_values().for_each(|waiter| failed.push(waiter));
         }
     }
 
@@ -85,12 +103,13 @@ impl AsyncWaiters {
         self.state.lock().is_closed = true;
     }
 
-    /// Refuses a registration if the flusher has ended, or too many wait.
-    fn check_room(&self, state: &Registrations) -> Result<()> {
+    /// Refuses a registration if the flusher has ended, or too many wait; `queued` callbacks are
+    /// due and have not run.
+    fn check_room(&self, state: &Registrations, queued: usize) -> Result<()> {
         if state.is_closed {
             return Err(Error::bare(ErrorKind::Closed));
         }
-        if state.waiting.len() >= self.max {
+        if state.waiting.len() + queued >= self.max {
             let message = format!("{} futures and callbacks wait already", self.max);
             let refused = Error::new(ErrorKind::InvalidArgument, message);
             return Err(refused.with_advice("raise max_waiters, or wait again later"));
@@ -100,6 +119,16 @@ impl AsyncWaiters {
 }
 
 impl Registrations {
+    fn take_due(&mut self, durable: Lsn, due: &mut Due) -> Option<Lsn> {
+        while let Some(entry) = self.waiting.first_entry() {
+            if entry.key().0 > durable {
+                return Some(entry.key().0);
+            }
+            due.push(entry.remove());
+        }
+        None
+    }
+
     fn register(&mut self, target: Lsn, waiter: AsyncWaiter) -> Key {
         self.registered += 1;
         let key = (target, self.registered);
@@ -138,7 +167,7 @@ impl Commit {
             return Poll::Ready(Err(error.unwrap_or(Error::bare(ErrorKind::Closed))));
         }
         self.check()?;
-        self.async_waiters.check_room(&state)?;
+        self.async_waiters.check_room(&state, self.callbacks.len())?;
         *key = Some(state.register(target, AsyncWaiter::Task(waker)));
         drop(state);
         self.gathering.note_arrival();
@@ -168,7 +197,7 @@ impl Commit {
         {
             // A callback that is refused is dropped with the caller's frame, outside of the lock.
             let mut state = self.async_waiters.state.lock();
-            self.async_waiters.check_room(&state)?;
+            self.async_waiters.check_room(&state, self.callbacks.len())?;
             state.register(target, AsyncWaiter::Callback(callback));
         }
         self.gathering.note_arrival();

@@ -1,8 +1,8 @@
 //! The callback thread: runs the callbacks of `on_durable` one at a time, in LSN order.
 //!
 //! It is a thread of its own, so that a callback may wait for the log in any way: the flusher goes
-//! on meanwhile. The first callback starts it; it ends with the last handle, when its queue is
-//! empty.
+//! on meanwhile. The first callback starts it; it ends with `close` or the last handle, when its
+//! queue is empty.
 //!
 //! # Ordering pairs
 //! The queue's lock orders a callback before the thread's look. P10: the word changes after that.
@@ -34,6 +34,11 @@ impl CallbackThread {
     pub(super) fn new() -> CallbackThread {
         let thread = BackgroundThread::new("palisade-callbacks");
         CallbackThread { queue: Mutex::default(), word: WaitWord::default(), thread }
+    }
+
+    /// How many callbacks are due and have not begun.
+    pub(super) fn len(&self) -> usize {
+        self.queue.lock().due.len()
     }
 }
 

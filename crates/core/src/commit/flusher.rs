@@ -2,7 +2,7 @@
 //! policy, and writes complete pieces behind the appenders.
 //!
 //! The first future, callback or complete piece starts it, or the open under `Interval`. It ends
-//! with the last handle. Threads never need it: an appender without room writes itself, and a
+//! with `close` or the last handle. Threads never need it: an appender without room writes itself, and a
 //! thread that waits leads itself.
 //!
 //! # Protocol
@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::async_waiters::AsyncWaiter;
+use super::async_waiters::Due;
 use super::background::BackgroundThread;
 use super::wait_group::WaitGroup;
 use super::{Commit, is_over};
@@ -124,13 +124,13 @@ impl Commit {
         self.flusher.thread.join();
         // Without a flusher nobody has done this.
         self.async_waiters.close();
-        self.fail_async_waiters(&Error::bare(ErrorKind::Closed), &mut Vec::new());
+        self.fail_async_waiters(&Error::bare(ErrorKind::Closed), &mut Due::default());
         self.stop_callback_thread();
     }
 
     fn flush(&self, interval: Option<Duration>) {
         let mut timer = interval.map(Timer::new);
-        let mut due = Vec::new();
+        let mut due = Due::default();
         // A callback that forks leaves this thread in the child, too.
         while self.check_process().is_ok() {
             let seen = self.flusher.group.look();
@@ -170,12 +170,7 @@ impl Commit {
 
     /// Registers the target and leads if leadership is free. Returns whether there may be more to
     /// do at once.
-    fn lead_as_flusher(
-        &self,
-        target: Lsn,
-        due: &mut Vec<AsyncWaiter>,
-        timer: &mut Option<Timer>,
-    ) -> bool {
+    fn lead_as_flusher(&self, target: Lsn, due: &mut Due, timer: &mut Option<Timer>) -> bool {
         self.flusher.group.register(target);
         if self.check().is_err() {
             // `serve` has told the async waiters, or will after the wake-up that follows poison.
@@ -198,9 +193,10 @@ impl Commit {
 
     /// Wakes the async waiters whose target is durable, or all if the log is poisoned. Returns the
     /// lowest target that is left.
-    fn serve(&self, due: &mut Vec<AsyncWaiter>) -> Option<Lsn> {
+    fn serve(&self, due: &mut Due) -> Option<Lsn> {
         let first = self.async_waiters.take_due(self.durable.read(), due);
-        self.finish(due, &Ok(()));
+        self.queue_callbacks(due, &Ok(()));
+        wake(due);
         match self.check() {
             Ok(()) => first,
             Err(error) => {
@@ -210,19 +206,26 @@ impl Commit {
         }
     }
 
-    fn fail_async_waiters(&self, error: &Error, due: &mut Vec<AsyncWaiter>) {
-        self.async_waiters.take_failed(error, due);
-        self.finish(due, &Err(error.clone()));
+    /// Gives `error` to all async waiters but those whose target is durable.
+    fn fail_async_waiters(&self, error: &Error, due: &mut Due) {
+        let mut failed = Due::default();
+        self.async_waiters.take_all(&self.durable, error, due, &mut failed);
+        self.queue_callbacks(due, &Ok(()));
+        self.queue_callbacks(&mut failed, &Err(error.clone()));
+        wake(due);
+        wake(&mut failed);
     }
 
-    /// Wakes tasks here, and gives callbacks to their thread.
-    fn finish(&self, due: &mut Vec<AsyncWaiter>, result: &Result<()>) {
-        for waiter in due.drain(..) {
-            match waiter {
-                AsyncWaiter::Task(waker) => drop(survive(|| waker.wake())),
-                AsyncWaiter::Callback(callback) => self.run_soon(callback, result.clone()),
-            }
-        }
+    /// Gives callbacks to their thread. This comes before any waker runs: a waker may drop the last
+    /// handle, which ends that thread.
+    fn queue_callbacks(&self, due: &mut Due, result: &Result<()>) {
+        due.callbacks.drain(..).for_each(|callback| self.run_soon(callback, result.clone()));
+    }
+}
+
+fn wake(due: &mut Due) {
+    for waker in due.wakers.drain(..) {
+        let _ = survive(|| waker.wake());
     }
 }
 

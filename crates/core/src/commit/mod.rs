@@ -12,7 +12,7 @@
 //! | the write cursor, *filled*, *written* | the write lock | its holder |
 //! | *durable* | leadership | the leader |
 //! | which threads wait for what | `WaitGroup`, atomics | each waiter |
-//! | async waiters | their lock | its holder, for a few instructions |
+//! | async waiters | their lock | its holder |
 //! | the block end | its lock, never contended | the leader |
 //! | the failure | set once | the first thread that meets it |
 //!
@@ -29,8 +29,8 @@
 //! 2. Takes the write lock, hands all that is filled to the store, publishes *written*, frees the
 //!    lock.
 //! 3. Reads *written*, syncs `[durable, written)`, notes it in the log buffer, publishes *durable*.
-//! 4. If its own target is durable: frees leadership, and wakes a candidate of each group that
-//!    waits for more.
+//! 4. If its own target is durable, its deadline has come or its round has failed: frees
+//!    leadership, and wakes a candidate of each group that waits for more.
 //! 5. Wakes the groups that the round has served.
 //! 6. If its own target lies above a hole: polls, and begins again at 1.
 //!
@@ -55,8 +55,8 @@
 //!
 //! # Progress
 //! A leader waits for the device and, polling, for the owner of a hole. It may hold leadership
-//! while it polls, because everybody who waits then waits for the same hole: all that is filled
-//! below is durable. It never holds the write lock while it waits, so the owner of the hole always
+//! while it polls, because everybody who waits then waits for the same hole: all below it, or with
+//! `pad_to_block` all below the last block end, is durable. It never holds the write lock while it waits, so the owner of the hole always
 //! gets room. Appenders wait for the write lock's holder, who waits for the device.
 //!
 //! # Why not
@@ -173,6 +173,10 @@ impl Commit {
                 return Ok(false);
             }
             self.sleep(group, seen, deadline);
+            // Before another registration, which would wake the group once more for nothing.
+            if self.durable.read() >= target {
+                return Ok(true);
+            }
         }
     }
 
@@ -292,7 +296,8 @@ impl Commit {
             return 0;
         }
         // Relaxed: a gauge.
-        self.asleep.load(Ordering::Relaxed) + self.async_waiters.len()
+        let asleep = self.asleep.load(Ordering::Relaxed);
+        asleep + self.async_waiters.len() + self.callbacks.len() as u64
     }
 }
 

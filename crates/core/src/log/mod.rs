@@ -155,8 +155,8 @@ impl Wal {
     /// Syncs everything and makes a clean end: the next open needs no scan.
     ///
     /// Later calls on all handles return `Closed`. Records that were appended before are in the
-    /// log. Blocks for a few device syncs. Drop the handles afterwards, or before the log is opened
-    /// again.
+    /// log. Blocks for a few device syncs. The log can be opened again at once, also while handles
+    /// of this one are left.
     ///
     /// # Durability
     /// All appended records survive power loss when this returns.
@@ -164,7 +164,9 @@ impl Wal {
     /// # Errors
     /// `NoSpace`: nothing is lost, and no handle can append any more; free space and call again.
     /// With `pad_to_block` and a full buffer, which has no room for the padding, appends go on
-    /// until then. `Poisoned`: as from every other call. `Closed`: the log has a clean end already.
+    /// until then. `NoFiles`: as `NoSpace`. `Io`, `NotFound` (the folder was moved): everything is
+    /// durable, but the log has no clean end. `Poisoned`: as from every other call.
+    /// `Closed`: the log has a clean end already.
     pub fn close(&self) -> Result<()> {
         let log = &self.handle.log;
         log.check()?;
@@ -181,9 +183,9 @@ impl Wal {
             fixed => fixed?,
         };
         log.wait(end, None)?;
-        self.handle.save_clean_end()?;
         // Everything is durable. Observers wait for records that will not come, so wake them.
         log.wake_everyone();
+        self.handle.save_clean_end()?;
         log.stop_background_threads();
         log.store.close();
         Ok(())

@@ -8,8 +8,7 @@ use crate::{Error, ErrorKind, Lsn, Result};
 
 impl Handle {
     /// Saves the clean end with the list of epochs, for the next open. The clean end is the end
-    /// that CLOSED fixed, or the base of an epoch that a concurrent truncation has begun since. No
-    /// state is saved afterwards.
+    /// that CLOSED fixed. No state is saved afterwards.
     pub(super) fn save_clean_end(&self) -> Result<()> {
         // No release is in progress when the store is closed, and none begins.
         let _releasing = self.releasing.lock();

@@ -6,7 +6,7 @@
 //!    there is room for the padding before the flag is set.
 //! 3. Wait until all below the fixed end is durable. Owners of reservations finish and waiters are
 //!    served, so no thread waits for a record that will be truncated.
-//! 4. Take leadership, then the locks of the saved state and of the write cursor. Check the head
+//! 4. Take leadership, then the locks of the write cursor and of the saved state. Check the head
 //!    and the record again.
 //! 5. Create the new epoch's first segment. Its header names the end of the epoch before, the new
 //!    end. First the header becomes durable, then the name. From here on the log is truncated,

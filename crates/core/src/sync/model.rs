@@ -9,6 +9,7 @@ pub use loom::sync::atomic::Ordering;
 
 pub type JoinHandle = loom::thread::JoinHandle<()>;
 pub type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
+pub type RwLockWriteGuard<'a, T> = loom::sync::RwLockWriteGuard<'a, T>;
 
 /// A number for statistics and hints, kept outside of the model: it orders nothing, and no step
 /// of the protocol rests on it, but every access would be one more place to switch threads at.
@@ -202,7 +203,7 @@ impl<T> RwLock<T> {
         self.0.read().expect("no model goes on after a panic")
     }
 
-    pub fn write(&self) -> loom::sync::RwLockWriteGuard<'_, T> {
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.0.write().expect("no model goes on after a panic")
     }
 }

@@ -14,6 +14,7 @@ use memmap2::{MmapMut, MmapRaw};
 
 pub type JoinHandle = std::thread::JoinHandle<()>;
 pub type MutexGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
+pub type RwLockWriteGuard<'a, T> = parking_lot::RwLockWriteGuard<'a, T>;
 
 /// A number for statistics and hints: it orders nothing, and no step of the protocol rests on it.
 pub type StatCell = AtomicU64;
@@ -207,7 +208,7 @@ impl<T> RwLock<T> {
         self.0.read()
     }
 
-    pub fn write(&self) -> parking_lot::RwLockWriteGuard<'_, T> {
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.0.write()
     }
 }

@@ -123,7 +123,9 @@ fn check_locks(folder: &dyn DiskFolder) -> io::Result<()> {
     drop(first);
     expect(second.try_lock(true)?, "the drop of the holder frees the lock")?;
     let third = folder.open("lock", Access::Read)?;
-    expect(third.try_lock(true)?, "two open files hold a shared lock")
+    expect(third.try_lock(true)?, "two open files hold a shared lock")?;
+    let fourth = folder.open("lock", Access::Write)?;
+    expect(!fourth.try_lock(false)?, "a shared lock excludes an exclusive one")
 }
 
 fn write(file: &dyn DiskFile, offset: u64, pieces: &[&[u8]]) -> io::Result<()> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use palisade_core::Memory;
-use palisade_core::sync::{AtomicU64, Mutex, Ordering, RwLock};
+use palisade_core::sync::{AtomicU64, Mutex, Ordering, RwLock, RwLockWriteGuard};
 
 use super::{Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind};
 
@@ -45,6 +45,8 @@ struct Shared {
     folders: Mutex<BTreeMap<PathBuf, Arc<Folder>>>,
     buffers: Arc<Folder>,
     numbers: AtomicU64,
+    /// The process that runs on the disk: a kill begins the next one.
+    process: AtomicU64,
 }
 
 impl MemDisk {
@@ -52,7 +54,12 @@ impl MemDisk {
     #[must_use]
     pub fn new() -> MemDisk {
         let buffers = Arc::new(Folder { number: 0, is_buffers: true, files: Mutex::default() });
-        let shared = Shared { folders: Mutex::default(), buffers, numbers: AtomicU64::new(1) };
+        let shared = Shared {
+            folders: Mutex::default(),
+            buffers,
+            numbers: AtomicU64::new(1),
+            process: AtomicU64::new(0),
+        };
         MemDisk { shared: Arc::new(shared), has_buffers: true, background: Background::Thread }
     }
 
@@ -71,23 +78,46 @@ impl MemDisk {
         self
     }
 
-    /// Frees the locks of all files, as the death of the process does. The disk does not refuse
-    /// what the dead process still calls.
+    /// Frees the locks of all files, as the death of the process does. Files and folders that were
+    /// opened before can be read, and not changed any more.
     pub fn kill(&self) {
+        // Release: a change checks it under the lock of what it changes; pairs with `process`.
+        self.shared.process.fetch_add(1, Ordering::Release);
         let folders = self.shared.folders.lock();
         for folder in folders.values().chain([&self.shared.buffers]) {
-            folder.files.lock().values().for_each(|file| *file.holders.lock() = Holders::default());
+            for file in folder.files.lock().values() {
+                // Waits for a change in progress.
+                drop(file.content.write());
+                *file.holders.lock() = Holders::default();
+            }
         }
     }
 
-    /// Loses all bytes that no sync has covered, and all log buffers. Names are kept. Bytes that
-    /// were synced and then written again read as zeros. Drop the logs on the disk before.
+    /// Loses all bytes that no sync has covered, and all log buffers. Names and lengths are kept.
+    /// Bytes that were synced and then written again read as zeros. Drop the logs on the disk before.
     pub fn lose_power(&self) {
         self.kill();
         self.shared.buffers.files.lock().clear();
         for folder in self.shared.folders.lock().values() {
             folder.files.lock().values().for_each(|file| file.content.write().lose_unsynced());
         }
+    }
+
+    fn process(&self) -> u64 {
+        // Acquire: as in `kill`.
+        self.shared.process.load(Ordering::Acquire)
+    }
+
+    /// Refuses a change by a process that was killed.
+    fn check_process(&self, process: u64) -> io::Result<()> {
+        if self.process() == process {
+            return Ok(());
+        }
+        Err(io::Error::other("the process was killed"))
+    }
+
+    fn open(&self, folder: Arc<Folder>) -> Arc<dyn DiskFolder> {
+        Arc::new(OpenFolder { disk: self.clone(), process: self.process(), folder })
     }
 
     fn number(&self) -> u64 {
@@ -113,6 +143,11 @@ impl Disk for MemDisk {
     fn create_folder(&self, path: &Path, _file_mode: u32) -> io::Result<()> {
         let number = self.number();
         let mut folders = self.shared.folders.lock();
+        let is_root_or_in =
+            |parent: &Path| parent.parent().is_none() || folders.contains_key(parent);
+        if !path.parent().is_none_or(is_root_or_in) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         folders.entry(path.to_path_buf()).or_insert_with(|| {
             Arc::new(Folder { number, is_buffers: false, files: Mutex::default() })
         });
@@ -125,7 +160,7 @@ impl Disk for MemDisk {
         }
         let folder = self.shared.folders.lock().get(path).map(Arc::clone);
         let folder = folder.ok_or(io::ErrorKind::NotFound)?;
-        Ok(Arc::new(OpenFolder { disk: self.clone(), folder }))
+        Ok(self.open(folder))
     }
 
     fn kind(&self, path: &Path) -> io::Result<Kind> {
@@ -134,10 +169,8 @@ impl Disk for MemDisk {
     }
 
     fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>> {
-        let folder = Arc::clone(&self.shared.buffers);
-        let open =
-            || -> Arc<dyn DiskFolder> { Arc::new(OpenFolder { disk: self.clone(), folder }) };
-        Ok(self.has_buffers.then(|| (PathBuf::from(BUFFERS), open())))
+        let open = || (PathBuf::from(BUFFERS), self.open(Arc::clone(&self.shared.buffers)));
+        Ok(self.has_buffers.then(open))
     }
 
     fn writes_behind(&self) -> bool {
@@ -158,6 +191,7 @@ struct Folder {
 #[derive(Debug)]
 struct OpenFolder {
     disk: MemDisk,
+    process: u64,
     folder: Arc<Folder>,
 }
 
@@ -173,6 +207,9 @@ impl DiskFolder for OpenFolder {
     }
 
     fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        if access != Access::Read {
+            self.disk.check_process(self.process)?;
+        }
         let makes = matches!(access, Access::WriteOrCreate | Access::Fresh | Access::New);
         let file = match self.folder.files.lock().entry(name.to_owned()) {
             Entry::Occupied(_) if access == Access::New => {
@@ -188,19 +225,23 @@ impl DiskFolder for OpenFolder {
         if access == Access::Fresh {
             file.content.write().clear();
         }
-        Ok(Box::new(OpenFile { handle: self.disk.number(), file }))
+        let (disk, process) = (self.disk.clone(), self.process);
+        let can_write = access != Access::Read;
+        Ok(Box::new(OpenFile { disk, process, can_write, handle: self.disk.number(), file }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut files = self.folder.files.lock();
+        self.disk.check_process(self.process)?;
         let file = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
         files.insert(to.to_owned(), file);
         Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let removed = self.folder.files.lock().remove(name);
-        removed.map(drop).ok_or(io::ErrorKind::NotFound.into())
+        let mut files = self.folder.files.lock();
+        self.disk.check_process(self.process)?;
+        files.remove(name).map(drop).ok_or(io::ErrorKind::NotFound.into())
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -313,6 +354,9 @@ impl Content {
 
 /// An open file.
 struct OpenFile {
+    disk: MemDisk,
+    process: u64,
+    can_write: bool,
     handle: u64,
     file: Arc<File>,
 }
@@ -330,6 +374,16 @@ impl Drop for OpenFile {
 }
 
 impl OpenFile {
+    /// The content, for a change. The check comes after the lock.
+    fn change(&self) -> io::Result<RwLockWriteGuard<'_, Content>> {
+        if !self.can_write {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let content = self.file.content.write();
+        self.disk.check_process(self.process)?;
+        Ok(content)
+    }
+
     fn give_lock_back(&self) {
         let mut holders = self.file.holders.lock();
         holders.exclusive.take_if(|holder| *holder == self.handle);
@@ -349,7 +403,7 @@ impl DiskFile for OpenFile {
 
     fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let start = index(offset)?;
-        let mut content = self.file.content.write();
+        let mut content = self.change()?;
         let mut end = start;
         for piece in pieces {
             content.write(end, piece);
@@ -359,7 +413,9 @@ impl DiskFile for OpenFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.file.content.write().unsynced.clear();
+        let mut content = self.file.content.write();
+        self.disk.check_process(self.process)?;
+        content.unsynced.clear();
         Ok(())
     }
 
@@ -369,11 +425,17 @@ impl DiskFile for OpenFile {
 
     fn try_lock(&self, shared: bool) -> io::Result<bool> {
         let mut holders = self.file.holders.lock();
-        let is_free = holders.exclusive.is_none() && (shared || holders.shared.is_empty());
-        if is_free && shared {
-            holders.shared.insert(self.handle);
-        } else if is_free {
-            holders.exclusive = Some(self.handle);
+        self.disk.check_process(self.process)?;
+        let own = self.handle;
+        let is_exclusive = holders.exclusive.is_some_and(|holder| holder != own);
+        let is_shared = holders.shared.iter().any(|holder| *holder != own);
+        let is_free = !is_exclusive && (shared || !is_shared);
+        if is_free {
+            holders.exclusive = (!shared).then_some(own);
+            holders.shared.remove(&own);
+            if shared {
+                holders.shared.insert(own);
+            }
         }
         Ok(is_free)
     }
@@ -384,13 +446,13 @@ impl DiskFile for OpenFile {
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
-        let mut content = self.file.content.write();
+        let mut content = self.change()?;
         content.len = content.len.max(index(len)?);
         Ok(())
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        let mut content = self.file.content.write();
+        let mut content = self.change()?;
         let (start, end) = (index(offset)?, index(offset.saturating_add(len))?);
         content.mapped.take_if(|(at, _)| *at == start);
         let there = content.bytes.len();
@@ -403,7 +465,7 @@ impl DiskFile for OpenFile {
     }
 
     fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {
-        let mut content = self.file.content.write();
+        let mut content = self.change()?;
         if content.len < offset.saturating_add(len) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -412,5 +474,50 @@ impl DiskFile for OpenFile {
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(memory.clone())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::disk::{read_full, write_bytes};
+
+    #[test]
+    fn a_killed_process_reads_and_changes_nothing() {
+        let disk = MemDisk::new();
+        let open = || disk.open_folder(Path::new("/"), 0).unwrap();
+        let folder = open();
+        let file = folder.open("a", Access::New).unwrap();
+        write_bytes(file.as_ref(), 0, b"before").unwrap();
+        assert!(file.try_lock(false).unwrap());
+        disk.kill();
+        let next = open().open("a", Access::Write).unwrap();
+        assert!(next.try_lock(false).unwrap(), "the lock died with the process");
+        write_bytes(file.as_ref(), 0, b"after").unwrap_err();
+        file.allocate(1 << 20).unwrap_err();
+        file.sync_data().unwrap_err();
+        folder.rename("a", "b").unwrap_err();
+        folder.remove("a").unwrap_err();
+        folder.open("b", Access::WriteOrCreate).unwrap_err();
+        let mut bytes = [0; 10];
+        assert_eq!(read_full(file.as_ref(), 0, &mut bytes).unwrap(), 6);
+        assert_eq!(&bytes[..6], b"before");
+        assert_eq!(open().list().unwrap(), ["a"]);
+    }
+
+    #[test]
+    fn power_loss_takes_the_bytes_that_no_sync_has_covered() {
+        let disk = MemDisk::new();
+        let folder = disk.open_folder(Path::new("/"), 0).unwrap();
+        let file = folder.open("a", Access::New).unwrap();
+        write_bytes(file.as_ref(), 0, b"synced").unwrap();
+        file.sync_data().unwrap();
+        for at in [8, 12, 10] {
+            write_bytes(file.as_ref(), at, b"lost").unwrap();
+        }
+        disk.lose_power();
+        let mut bytes = [1; 20];
+        assert_eq!(read_full(file.as_ref(), 0, &mut bytes).unwrap(), 16);
+        assert_eq!(&bytes[..16], b"synced\0\0\0\0\0\0\0\0\0\0");
     }
 }

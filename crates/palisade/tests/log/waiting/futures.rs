@@ -320,3 +320,88 @@ fn a_panic_whose_payload_panics_when_dropped_ends_no_thread_of_the_log() {
     wal.on_durable(lsn, move |result| ran.send(result.is_ok()).unwrap()).unwrap();
     assert!(was_run.recv().unwrap(), "the next callback runs");
 }
+
+/// A waker that owns a future: it drops it when it is woken, once all other handles are gone.
+struct DropsItsTicket {
+    ticket: Mutex<Option<Ticket<'static>>>,
+    others_are_gone: Mutex<Receiver<()>>,
+}
+
+impl Wake for DropsItsTicket {
+    fn wake(self: Arc<Self>) {
+        self.others_are_gone.lock().unwrap().recv().unwrap();
+        let ticket = self.ticket.lock().unwrap().take();
+        drop(ticket);
+    }
+}
+
+#[test]
+fn a_callback_behind_a_waker_that_drops_the_last_handle_runs() {
+    let _watch = watched();
+    let (wal, store) = log_and_store();
+    store.set(Op::Sync, Fault::Hold);
+    let mut ticket = wal.append(b"first").unwrap().detach();
+    let (gone, others_are_gone) = channel();
+    let waker = Arc::new(DropsItsTicket {
+        ticket: Mutex::default(),
+        others_are_gone: Mutex::new(others_are_gone),
+    });
+    assert!(poll(&mut ticket, &Waker::from(Arc::clone(&waker))).is_pending());
+    *waker.ticket.lock().unwrap() = Some(ticket);
+    let second = wal.append(b"second").unwrap().lsn();
+    let (send, ran) = channel();
+    wal.on_durable(second, move |result| send.send(result).unwrap()).unwrap();
+    until(|| store.is_holding(Op::Sync));
+    drop(wal);
+    store.set(Op::Sync, Fault::None);
+    gone.send(()).unwrap();
+    ran.recv().unwrap().unwrap();
+    assert!(ran.recv().is_err(), "it runs once");
+}
+
+#[test]
+fn a_callback_for_a_durable_record_gets_ok_though_a_write_fails() {
+    let _watch = watched();
+    let (wal, store) = log_and_store();
+    let durable = wal.commit(b"durable").unwrap();
+    let later = wal.append(b"later").unwrap().lsn();
+    store.set(Op::Write, Fault::Hold);
+    let (send, got) = channel();
+    let failed = send.clone();
+    wal.on_durable(later, move |result| failed.send(result).unwrap()).unwrap();
+    until(|| store.is_holding(Op::Write));
+    // The flusher is in the write, and comes upon this one together with the failure.
+    wal.on_durable(durable, move |result| send.send(result).unwrap()).unwrap();
+    store.set(Op::Write, Fault::Full);
+    let results = [got.recv().unwrap(), got.recv().unwrap()];
+    assert!(results[0].is_ok(), "{results:?}");
+    assert_eq!(results[1].as_ref().unwrap_err().kind(), ErrorKind::NoSpace);
+    store.set(Op::Write, Fault::None);
+}
+
+#[test]
+fn callbacks_that_are_due_count_as_waiters() {
+    let _watch = watched();
+    let store = FaultyStore::new(1 << 16);
+    let wal = store.open(Options::new().buffer_bytes(1 << 14).max_waiters(3));
+    let lsn = wal.commit(b"durable").unwrap();
+    let (go, wait) = channel::<()>();
+    let (began, has_begun) = channel();
+    wal.on_durable(lsn, move |_| {
+        began.send(()).unwrap();
+        wait.recv().unwrap();
+    })
+    .unwrap();
+    has_begun.recv().unwrap();
+    // The first one runs. Three waiters may wait behind it.
+    for _ in 0..2 {
+        wal.on_durable(lsn, |_| {}).unwrap();
+    }
+    // When this future is ready, the flusher has moved the callbacks into the queue.
+    block_on(wal.append(b"barrier").unwrap()).unwrap();
+    assert_eq!(wal.stats().waiters, 2);
+    wal.on_durable(lsn, |_| {}).unwrap();
+    let refused = wal.on_durable(lsn, |_| {}).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+    go.send(()).unwrap();
+}
