@@ -19,9 +19,9 @@ const FOLDER: &str = "/log";
 /// another. A second log beside a running one is refused as
 /// [`Locked`](palisade_core::ErrorKind::Locked).
 ///
-/// [`kill`](MemStore::kill) is the death of the process: the bytes that the log has written stay, and
-/// the log buffer if it is [kept](MemStore::kept_buffer). [`lose_power`](MemStore::lose_power) takes
-/// more away.
+/// [`kill`](MemStore::kill) is the death of the process: the bytes that the log has written stay,
+/// and the log buffer if it is [kept](MemStore::kept_buffer). [`lose_power`](MemStore::lose_power)
+/// takes more away.
 ///
 /// ```
 /// use palisade_core::store::ReadStore;

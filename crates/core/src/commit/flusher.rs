@@ -2,8 +2,8 @@
 //! policy, and writes complete pieces behind the appenders.
 //!
 //! The first future, callback or complete piece starts it, or the open under `Interval`. It ends
-//! with `close` or the last handle. Threads never need it: an appender without room writes itself, and a
-//! thread that waits leads itself.
+//! with `close` or the last handle. Threads never need it: an appender without room writes itself,
+//! and a thread that waits leads itself.
 //!
 //! # Protocol
 //! (1) Read the word of its wait group. (2) Take all requests. (3) Do what they ask for, and serve

@@ -5,7 +5,8 @@
 //!
 //! # States
 //! `least` is the least LSN that a thread of the group waits for, or a smaller one whose wait has
-//! ended; `NOBODY` if no thread waits, or all were woken and have not registered again. A value that is too small costs a wake-up, nothing else.
+//! ended. It is `NOBODY` if no thread waits, or if all were woken and have not registered again. A
+//! value that is too small costs a wake-up, nothing else.
 //!
 //! # Protocol
 //! Waiter: (1) `register`: read the word, then lower `least` to the target. (2) Look at *durable*

@@ -94,7 +94,8 @@ impl MemDisk {
     }
 
     /// Loses all bytes that no sync has covered, and all log buffers. Names and lengths are kept.
-    /// Bytes that were synced and then written again read as zeros. Drop the logs on the disk before.
+    /// Bytes that were synced and then written again read as zeros. Drop the logs on the disk
+    /// before.
     pub fn lose_power(&self) {
         self.kill();
         self.shared.buffers.files.lock().clear();
