@@ -56,9 +56,9 @@
 //! # Progress
 //! A leader waits for the device and, polling, for the owner of a hole. It may hold leadership
 //! while it polls, because every thread that waits then waits for the same hole: all below it, or
-//! with `pad_to_block` all below the last block end, is durable. It never holds the write lock while
-//! it waits, so the owner of the hole always gets room. Appenders wait for the write lock's holder,
-//! who waits for the device.
+//! with `pad_to_block` all below the last block end, is durable. It never holds the write lock
+//! while it waits, so the owner of the hole always gets room. Appenders wait for the write lock's
+//! holder, who waits for the device.
 //!
 //! # Why not
 //! One mutex around write and sync: nobody could make room while a sync runs. A dedicated sync

@@ -9,7 +9,8 @@
 use palisade_core::store::{Epoch, SegmentHeader, TailSource};
 use palisade_core::{Lsn, Result};
 
-use super::{Maker, Segments, take_number};
+use super::spares::take_number;
+use super::{Maker, Segments};
 use crate::disk::{Access, DiskFile, write_bytes};
 use crate::folder::{segment_name, spare_name};
 use crate::header;

@@ -1,0 +1,165 @@
+//! Spares: files that are complete up to their header and become segments, and segments that become
+//! spares again.
+
+use std::sync::Arc;
+
+use palisade_core::store::{Epoch, Predecessor, SegmentHeader};
+use palisade_core::{Error, ErrorKind, Result};
+
+use super::{Maker, Segments};
+use crate::disk::{Access, write_bytes, write_zeros};
+use crate::folder::{segment_name, spare_name};
+use crate::header;
+use crate::segment_file::{LOG_AT, SegmentFile};
+
+impl Segments {
+    /// Makes a spare if there is none.
+    pub(crate) fn keep_a_spare(&self) -> Result<()> {
+        let number = {
+            let mut maker = self.maker.lock();
+            if !maker.spares.is_empty() {
+                return Ok(());
+            }
+            take_number(&mut maker)
+        };
+        let made = self.make_spare(number, true);
+        let mut maker = self.maker.lock();
+        match made {
+            Ok(()) => drop(maker.spares.insert(number)),
+            Err(error) => return Err(self.discard_spare(&mut maker, number, error)),
+        }
+        Ok(())
+    }
+
+    pub(super) fn make(&self, maker: &mut Maker, epoch: &Epoch, number: u64) -> Result<()> {
+        let file = match maker.half_named.take() {
+            Some((named, file)) if named == number => file,
+            _ => {
+                let spare = self.take_spare(maker)?;
+                self.name(maker, epoch, number, None, spare)?
+            }
+        };
+        if let Err(error) = self.folder.sync() {
+            // Any other failure is not tried again: nothing is known of the name then.
+            let error = error.at_segment(number);
+            match error.kind() {
+                ErrorKind::NoSpace => maker.half_named = Some((number, file)),
+                _ => self.fail(error.clone()),
+            }
+            return Err(error);
+        }
+        self.publish(number, file);
+        Ok(())
+    }
+
+    /// Puts a header on a spare and gives it the segment's name.
+    pub(super) fn name(
+        &self,
+        maker: &mut Maker,
+        epoch: &Epoch,
+        number: u64,
+        predecessor: Option<Predecessor>,
+        spare: u64,
+    ) -> Result<Arc<SegmentFile>> {
+        let base = self.start_of(number);
+        let header =
+            SegmentHeader { number, base, epoch: epoch.number, salt: epoch.salt, predecessor };
+        match self.write_header_and_name(spare, &header) {
+            Ok(file) => {
+                maker.demand.take();
+                Ok(file)
+            }
+            // Nothing was written to it: no file was opened.
+            Err(error) if error.kind() == ErrorKind::NoFiles => {
+                maker.spares.insert(spare);
+                Err(error.at_segment(number))
+            }
+            Err(error) => Err(self.discard_spare(maker, spare, error.at_segment(number))),
+        }
+    }
+
+    pub(super) fn write_header_and_name(
+        &self,
+        spare: u64,
+        header: &SegmentHeader,
+    ) -> Result<Arc<SegmentFile>> {
+        let name = segment_name(header.number);
+        if self.folder.open_if_there(&name, Access::Read)?.is_some() {
+            let text = "a file has the name of the segment that is to be made, and the log did not \
+                        make it: move it away, then open the log again";
+            return Err(self.located(Error::new(ErrorKind::Io, text), header.number));
+        }
+        let file = self.write_header(spare, header)?;
+        self.folder.rename(&spare_name(spare), &name)?;
+        Ok(file)
+    }
+
+    /// A file to become a segment.
+    pub(super) fn take_spare(&self, maker: &mut Maker) -> Result<u64> {
+        self.check_file_size()?;
+        if let Some(spare) = maker.spares.pop_first() {
+            return Ok(spare);
+        }
+        let spare = take_number(maker);
+        match self.make_spare(spare, false) {
+            Ok(()) => Ok(spare),
+            Err(error) => Err(self.discard_spare(maker, spare, error)),
+        }
+    }
+
+    /// Removes a spare for the sake of a write that lacks space, because nobody else can free it.
+    pub(super) fn give_up_a_spare(&self) -> bool {
+        let mut maker = self.maker.lock();
+        let spare = maker.spares.pop_last();
+        spare.is_some_and(|spare| self.remove_spare(&mut maker, spare))
+    }
+
+    pub(super) fn write_header(
+        &self,
+        spare: u64,
+        header: &SegmentHeader,
+    ) -> Result<Arc<SegmentFile>> {
+        let name = spare_name(spare);
+        // It may have been removed by hand: space is all that it stood for.
+        let file = self.folder.open(&name, Access::WriteOrCreate)?;
+        let block = header::encode(header, self.shape.uuid, self.shape.segment_bytes);
+        write_bytes(file.as_ref(), 0, &block)
+            .and_then(|()| file.sync_data())
+            .map_err(|error| self.folder.error("write the segment's header", &name, error))?;
+        self.wrap(file, header.number)
+    }
+
+    pub(super) fn make_spare(&self, number: u64, durable: bool) -> Result<()> {
+        self.check_in_place()?;
+        self.check_file_size()?;
+        let name = spare_name(number);
+        let file = self.folder.open(&name, Access::Fresh)?;
+        write_zeros(file.as_ref(), 0, LOG_AT + self.shape.first_step_bytes())
+            .and_then(|()| if durable { file.sync_data() } else { Ok(()) })
+            .map_err(|error| self.folder.error("make a spare segment", &name, error))?;
+        if durable { self.folder.sync() } else { Ok(()) }
+    }
+
+    pub(super) fn free(&self, maker: &mut Maker, number: u64, keep: usize) -> Result<()> {
+        let name = segment_name(number);
+        // Held until the name is gone: nobody begins to zero what is about to be recycled.
+        let zeroing = self.zeroing.lock();
+        let is_trusted = maker.trust.may_recycle(number);
+        let may_recycle = self.shape.in_place && is_trusted && *zeroing != Some(number);
+        if may_recycle && maker.spares.len() < keep {
+            let spare = take_number(maker);
+            self.folder.rename(&name, &spare_name(spare))?;
+            maker.spares.insert(spare);
+        } else {
+            self.folder.remove(&name)?;
+        }
+        self.forget(number);
+        Ok(())
+    }
+}
+
+pub(super) fn take_number(maker: &mut Maker) -> u64 {
+    let number = maker.next_spare;
+    maker.next_spare = number.wrapping_add(1);
+    number
+}
