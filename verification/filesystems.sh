@@ -7,7 +7,7 @@
 #   verification/filesystems.sh ext4 btrfs      those
 #
 # PALISADE names the binary; without it, a release build is made. ROUNDS (3) is the number of kills.
-# An image has 192 MiB. mkfs.xfs has wanted 300 MiB since version 5.19: it is told that this is a
+# An image has 192 MiB. mkfs.xfs has wanted 300 MiB since version 5.19: the script tells it that this is a
 # test. btrfs gets `--mixed`, without which it wants 109 MiB.
 set -euo pipefail
 # A binary that is named from where the caller stands.

@@ -219,8 +219,8 @@ pub trait Store: ReadStore {
     /// and writes the same range again later. Any other kind poisons the log.
     fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()>;
 
-    /// Makes `[from, to)` survive power loss: syncs every segment in the range, whoever wrote
-    /// it, oldest first.
+    /// Makes `[from, to)` survive power loss: syncs every segment in the range, oldest
+    /// first.
     ///
     /// # Errors
     /// `NoFiles`: no sync has failed, because one could not be tried; the call can be made again.

@@ -269,7 +269,7 @@ fn a_sync_error_that_the_preparer_gets_reaches_the_leader() {
         disk.controls.has_failed_preparer()
     });
     store.write(Lsn::ZERO, &[IoSlice::new(b"record")]).unwrap();
-    wait_until("the leader is told", || store.sync(Lsn::ZERO, Lsn::new(6)).is_err());
+    wait_until("the leader gets the error", || store.sync(Lsn::ZERO, Lsn::new(6)).is_err());
     let error = store.sync(Lsn::ZERO, Lsn::new(6)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
 }

@@ -226,7 +226,7 @@ mod tests {
         let file = folder.open("segment", Access::Fresh).unwrap();
         let file = Box::new(FailsOnce(file, Mutex::new(Some(io::Error::from_raw_os_error(5)))));
         let segment = SegmentFile::new(file, 1 << 20).unwrap();
-        // Leader, preparer and writer at the same time: which of them is told is chance.
+        // Leader, preparer and writer at the same time: chance decides which of them gets it.
         let failed = std::thread::scope(|scope| {
             let syncs: Vec<_> = (0..3).map(|_| scope.spawn(|| segment.sync())).collect();
             syncs.into_iter().filter_map(|sync| sync.join().unwrap().err()).count()

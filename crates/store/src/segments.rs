@@ -246,7 +246,7 @@ impl Segments {
     }
 
     pub(crate) fn prepared(&self) -> Lsn {
-        // Acquire: whoever sees a segment's end finds its file, too; pairs with the Release in
+        // Acquire: a thread that sees a segment's end finds its file; pairs with the Release in
         // `publish` and `resume`.
         Lsn::new(self.prepared.load(Ordering::Acquire))
     }

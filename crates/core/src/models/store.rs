@@ -2,8 +2,8 @@
 //!
 //! The bytes lie outside of the model, under a lock that the checker does not see: it must not
 //! lend the log an order that the log itself does not make. What the log has to order is watched
-//! by three ends in Relaxed atomics: whoever acts on a watermark must see the end that it stands
-//! for.
+//! by three ends in Relaxed atomics: a thread that acts on a watermark must see the end
+//! that it stands for.
 
 #![expect(clippy::disallowed_types, reason = "the bytes must lie outside of the model")]
 

@@ -220,3 +220,16 @@ fn key_of(names: &BTreeMap<PathBuf, Entry>, node: NodeId) -> Option<&Path> {
     let mut found = names.iter().filter(|(_, entry)| **entry == Entry::File(node));
     found.next().map(|(path, _)| path.as_path())
 }
+
+impl Names {
+    /// Returns the last part of the name of `node`.
+    pub(super) fn text(&self, node: NodeId) -> String {
+        self.name_of(node)
+            .map_or_else(|| "a file without a name".into(), |path| super::name(path).into())
+    }
+
+    /// The same with the range that a write covers.
+    pub(super) fn write_text(&self, node: NodeId, offset: usize, len: usize) -> String {
+        format!("{} [{offset}, {})", self.text(node), offset + len)
+    }
+}

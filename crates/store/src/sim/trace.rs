@@ -1,4 +1,4 @@
-//! What happened on the disk, call by call, for whoever has to read a failing test.
+//! What happened on the disk, call by call, for the reader of a failing test.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -475,17 +475,6 @@ impl World {
     }
 }
 
-impl Names {
-    /// The last part of the name of `node`.
-    pub(super) fn text(&self, node: NodeId) -> String {
-        self.name_of(node).map_or_else(|| "a file without a name".into(), |path| name(path).into())
-    }
-
-    fn write_text(&self, node: NodeId, offset: usize, len: usize) -> String {
-        format!("{} [{offset}, {})", self.text(node), offset + len)
-    }
-}
-
 /// Whether `path` lies in the memory file system.
 fn is_in_memory(path: &Path) -> bool {
     path.parent() == Some(Path::new(MEMORY))

@@ -42,7 +42,7 @@ fn rotation_under_32_writers_makes_exactly_one_segment() {
     for round in 0..50 {
         let (wal, store) = new_log(SEGMENT_BYTES, Options::new().buffer_bytes(1 << 14));
         let mut number = 0;
-        // One record short of the end, more or less: whoever comes first crosses it.
+        // One record short of the end, more or less: the first thread crosses it.
         while wal.reserved_lsn().as_u64() < SEGMENT_BYTES - 500 - round * 8 {
             drop(wal.append(&record(number, 400)).unwrap());
             number += 1;

@@ -112,7 +112,7 @@ fn a_failed_sync_of_copied_blocks_takes_nothing_that_was_reported() {
     what_is_reported_after_a_failed_sync_stays(copying, BufferKind::Heap);
 }
 
-/// Protection: a ring is of the boot that made it, whoever looked at it since. The first boot loses
+/// Protection: a log buffer belongs to the boot that made it. The first boot loses
 /// power and a part of its ring; the second is killed at each of its calls before its epoch stands;
 /// the third finds what an undisturbed one finds: a prefix.
 #[test]

@@ -1,4 +1,4 @@
-//! Damage is told from a torn tail: what had been durable for certain is never cut off silently,
+//! Recovery tells damage from a torn tail: durable records are never truncated silently,
 //! and a log that is refused is left as it is, byte for byte.
 
 use std::path::Path;

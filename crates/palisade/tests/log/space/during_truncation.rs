@@ -1,5 +1,5 @@
 //! Who is in the log while its suffix is truncated: appends land behind the cut, waiters and
-//! readers are told, and nobody gets `Ok` for what is gone.
+//! readers get an error, and no call returns `Ok` for a record that is gone.
 
 use std::sync::mpsc::channel;
 use std::thread;

@@ -61,7 +61,7 @@ fn a_waker_whose_drop_comes_back_to_the_log_blocks_nobody() {
         assert!(poll(&mut owned, Waker::noop()).is_pending());
         Waker::from(Arc::new(OwnsATicket { _ticket: Mutex::new(owned) }))
     };
-    // The registry holds the last handle of the first waker when the second replaces it.
+    // The log holds the last handle of the first waker when the second replaces it.
     let mut ticket = wal.append(b"outer").unwrap();
     assert!(poll(&mut ticket, &waker_with_ticket()).is_pending());
     assert!(poll(&mut ticket, &waker_with_ticket()).is_pending());

@@ -34,7 +34,7 @@ fn a_wait_of_no_time_returns_and_leaves_the_others_served() {
 }
 
 #[test]
-fn a_leader_that_gives_up_above_a_hole_hands_leadership_to_a_thread_that_waits() {
+fn a_leader_that_gives_up_above_a_hole_leaves_it_to_a_thread_that_waits() {
     let _watch = watched();
     let (wal, _store) = log_and_store();
     with_a_hole(&wal, 8, |fill_it| {

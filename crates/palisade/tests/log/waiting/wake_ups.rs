@@ -128,7 +128,7 @@ fn leadership_is_free_after_a_leader_that_times_out() {
             let (wal, store) = (&wal, &store);
             scope.spawn(|| wal.commit(b"leader").unwrap());
             until(|| store.is_holding(Op::Sync));
-            // The lowest beyond the leader: leadership is to come to it.
+            // It may be the candidate when the leader leaves.
             let impatient = wal.append(b"impatient").unwrap();
             let gives_up = scope.spawn(move || impatient.wait_timeout(timeout).unwrap());
             // It may have given up before anybody looks.
@@ -144,9 +144,9 @@ fn leadership_is_free_after_a_leader_that_times_out() {
     wal.sync().unwrap();
 }
 
-/// Protection: a hand-over and a drop decide under one lock who has taken the waiter.
+/// Protection: a waiter whose deadline has passed has tried to lead after its last wake-up.
 #[test]
-fn a_hand_over_against_drops_and_time_outs_loses_no_wake_up() {
+fn drops_and_time_outs_against_wake_ups_lose_none() {
     let _watch = watched();
     let (wal, _) = log_and_store();
     thread::scope(|scope| {
