@@ -175,13 +175,14 @@ impl Oracle {
         self.cut_off_beyond(named);
         let end = self.entries.last().map_or(self.head, |last| last.end);
         (self.durable, self.survives_kill) = (end, end);
-        // The copy begins with the head's segment: what lies below it stays where it was.
-        let start = self.head.as_u64() / segment_bytes * segment_bytes;
-        self.gone.retain(|entry| entry.lsn.as_u64() >= start);
         // A head between two epochs moves up; a log of which nothing is left begins anew, above.
-        self.head_may_be = self.head_may_be.max(wal.head_lsn());
+        let head = wal.head_lsn();
+        self.head_may_be = self.head_may_be.max(head);
+        // The copy begins with the head's segment: what lies below it stays in the damaged log.
+        let start = head.as_u64() / segment_bytes * segment_bytes;
+        self.gone.retain(|entry| entry.lsn.as_u64() >= start);
         match self.entries.first() {
-            Some(first) => assert!(wal.head_lsn() <= first.lsn, "the head passed a record"),
+            Some(first) => assert!(head <= first.lsn, "the head passed a record"),
             None => self.gone.clear(),
         }
     }
