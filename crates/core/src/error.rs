@@ -83,7 +83,8 @@ pub enum ErrorKind {
 /// Cloning is cheap; a poisoned log hands the same error to every caller.
 ///
 /// ```
-/// use palisade_core::{Error, ErrorKind, Lsn};
+/// # use palisade_core as palisade;
+/// use palisade::{Error, ErrorKind, Lsn};
 /// let error = Error::new(ErrorKind::NotARecord, "no record begins here").at_lsn(Lsn::new(7));
 /// assert_eq!(error.kind(), ErrorKind::NotARecord);
 /// assert!(error.to_string().contains("LSN 7"));

@@ -24,10 +24,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The methods of [`Wal`] are those of [`palisade_core::Wal`], which it derefs to. [`Options`] has
-//! the settings. [`inspect`] reads a log without opening it. [`disk`] is the seam to the file
-//! systems below. The feature `sim` adds `sim`, a simulated disk that loses power, for tests of
-//! engines on the log.
+//! [`Wal`] has all calls of an open log. [`Options`] has the settings. [`inspect`] reads a log
+//! without opening it. [`disk`] is the seam to the file systems below. The feature `sim` adds
+//! `sim`, a simulated disk that loses power, for tests of engines on the log.
 
 pub mod inspect;
 mod options;

@@ -110,7 +110,7 @@ impl Options {
         self
     }
 
-    /// Gives each segment that [`truncate_before`](palisade_core::Wal::truncate_before) releases to
+    /// Gives each segment that [`truncate_before`](Wal::truncate_before) releases to
     /// `callback`, before the log loses it; [`OnRelease`] says when and on which thread. An
     /// [`Archive`](crate::Archive) copies the segments into a folder. Default: none.
     ///
@@ -289,7 +289,7 @@ impl Options {
     /// ```
     ///
     /// # Errors
-    /// As [`open`](Options::open) and [`records_from`](palisade_core::Wal::records_from).
+    /// As [`open`](Options::open) and [`records_from`](Wal::records_from).
     /// `Corrupt`: a record that is replayed does not validate. The error that `f` returned.
     pub fn open_replaying<E: From<Error>>(
         &self,

@@ -1,19 +1,36 @@
-//! The log on files.
+//! The log: how it is opened and closed, and what it says about itself.
 
-use std::ops::Deref;
+mod read;
+mod truncate;
+mod write;
+
 use std::path::Path;
 
 use palisade_store::IntoStore;
 
-use crate::{Error, Lsn, Options, Replay, Result};
+use crate::{Error, Lsn, Options, RecoveryReport, Replay, Result, Stats, Uuid};
 
-/// A write-ahead log: a handle that is cheap to clone and shared by threads.
+/// A write-ahead log.
 ///
-/// Derefs to [`palisade_core::Wal`], which has all calls and a table of which records survive which
-/// failure. A log lies in a folder of its own, and one process at a time holds it.
+/// Many threads append to it without a lock. Many commits share one device sync. A handle is cheap
+/// to clone, and every clone is the same log. Dropping the last handle does what
+/// [`flush_to_os`](Wal::flush_to_os) does. Only [`close`](Wal::close) makes a clean end, after
+/// which the next open needs no scan.
 ///
-/// Dropping the last handle hands everything to the operating system. Only [`close`](Wal::close)
-/// makes a clean end, after which the next open needs no scan.
+/// A handle works in the process that opened the log. In a forked child every fallible call returns
+/// [`Forked`](crate::ErrorKind::Forked). The other calls return what held at the fork, and dropping
+/// the handle does nothing. The child opens the log again after the parent has closed it.
+///
+/// # What survives
+/// | call returned `Ok` | process kill | OS crash or power loss |
+/// |---|---|---|
+/// | `append`, log buffer in memory of the operating system | yes | no |
+/// | `append`, heap buffer | no | no |
+/// | `append` under [`SyncPolicy::Os`](crate::SyncPolicy::Os), `flush_to_os` | yes | no |
+/// | `append` under [`SyncPolicy::Always`](crate::SyncPolicy::Always) | yes | yes |
+/// | `commit`, `sync`, `wait_durable`, `Ticket::wait`, `.await` | yes | yes |
+///
+/// [`Stats::appends_survive_kill`] shows which buffer the log has.
 #[derive(Clone, Debug)]
 pub struct Wal(palisade_core::Wal);
 
@@ -22,8 +39,8 @@ impl Wal {
     /// it and the folder, but not the folder's parents.
     ///
     /// # Durability
-    /// Everything that [`recovery_report`](palisade_core::Wal::recovery_report) counts as
-    /// recovered survives power loss when this returns.
+    /// Everything that [`recovery_report`](Wal::recovery_report) counts as recovered survives power
+    /// loss when this returns.
     ///
     /// # Errors
     /// As [`Options::open`].
@@ -48,7 +65,10 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// As [`palisade_core::Wal::with_store`].
+    /// `InvalidArgument`: an option or the store's segment size is out of its range. `Corrupt`:
+    /// acknowledged data is damaged; nothing was changed. (A log that was closed reports damage
+    /// when it is read, or with [`Verify::Full`](crate::Verify::Full).) `NoSpace`, `Io`: nothing is
+    /// lost; open again when the cause is gone.
     pub fn with_store(store: impl IntoStore, options: Options) -> Result<Wal> {
         palisade_core::Wal::with_store(store.into_store()?, options.log()).map(Wal)
     }
@@ -57,7 +77,8 @@ impl Wal {
     /// any thread can append: see [`Options::open_replaying`].
     ///
     /// # Errors
-    /// As [`palisade_core::Wal::with_store_replaying`].
+    /// As [`with_store`](Wal::with_store) and [`records_from`](Wal::records_from). `Corrupt`: a
+    /// record that is replayed does not validate. The error that `f` returned.
     pub fn with_store_replaying<E: From<Error>>(
         store: impl IntoStore,
         options: Options,
@@ -70,20 +91,83 @@ impl Wal {
 
     /// Syncs everything and makes a clean end: the next open needs no scan.
     ///
+    /// Later calls on all handles return `Closed`. Records that were appended before are in the
+    /// log. Blocks for a few device syncs. The log can be opened again at once, also while handles
+    /// of this one are left.
+    ///
     /// # Durability
     /// All appended records survive power loss when this returns.
     ///
     /// # Errors
-    /// As [`palisade_core::Wal::close`].
+    /// `NoSpace`: nothing is lost, and no handle can append any more; free space and call again.
+    /// With `pad_to_block` and a full buffer, which has no room for the padding, appends go on
+    /// until then. `NoFiles`: as `NoSpace`. `Io`, `NotFound` (the folder was moved): everything is
+    /// durable, but the log has no clean end. `Poisoned`: as from every other call.
+    /// `Closed`: the log has a clean end already.
     pub fn close(&self) -> Result<()> {
         self.0.close()
     }
-}
 
-impl Deref for Wal {
-    type Target = palisade_core::Wal;
+    /// Returns the end of the last reservation. An append that has not returned may lie below it.
+    #[must_use]
+    pub fn reserved_lsn(&self) -> Lsn {
+        self.0.reserved_lsn()
+    }
 
-    fn deref(&self) -> &palisade_core::Wal {
-        &self.0
+    /// Returns the end of the longest prefix that was seen complete in the log buffer.
+    #[must_use]
+    pub fn filled_lsn(&self) -> Lsn {
+        self.0.filled_lsn()
+    }
+
+    /// Returns the end of the prefix that was handed to the operating system.
+    #[must_use]
+    pub fn written_lsn(&self) -> Lsn {
+        self.0.written_lsn()
+    }
+
+    /// Returns the end of the prefix that survives power loss.
+    #[must_use]
+    pub fn durable_lsn(&self) -> Lsn {
+        self.0.durable_lsn()
+    }
+
+    /// Returns the head, where the log begins. Everything below was truncated.
+    #[must_use]
+    pub fn head_lsn(&self) -> Lsn {
+        self.0.head_lsn()
+    }
+
+    /// Returns the greatest LSN that was given to [`checkpoint`](Wal::checkpoint). Returns less if
+    /// that LSN lay in a truncated range, or if an open found no record behind it: then the end of
+    /// the records below.
+    #[must_use]
+    pub fn checkpoint_lsn(&self) -> Lsn {
+        self.0.checkpoint_lsn()
+    }
+
+    /// Returns the identity of the log, drawn at random when it was created.
+    #[must_use]
+    pub fn uuid(&self) -> Uuid {
+        self.0.uuid()
+    }
+
+    /// Returns the size of the largest record: half the log buffer or half a segment, whichever is
+    /// less, minus the header.
+    #[must_use]
+    pub fn max_record_bytes(&self) -> usize {
+        self.0.max_record_bytes()
+    }
+
+    /// Returns what the log has done since it was opened, and its watermarks.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+
+    /// Returns what the open of this log found and did.
+    #[must_use]
+    pub fn recovery_report(&self) -> &RecoveryReport {
+        self.0.recovery_report()
     }
 }

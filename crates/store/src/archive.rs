@@ -36,20 +36,17 @@ const COPY_BYTES: usize = 1 << 20;
 /// # let (kept, log) = (temp.path().join("archive"), temp.path().join("log"));
 /// use std::sync::Arc;
 ///
-/// use palisade_core::{Options, Wal};
-/// use palisade_store::{Archive, ArchiveReader, FileOptions, FileStore};
+/// use palisade::{Archive, ArchiveReader, Options};
 ///
-/// let mut files = FileOptions::new();
-/// files.segment_bytes = Some(64 << 10);
-/// files.on_release = Some(Arc::new(Archive::open(&kept)?));
-/// let wal = Wal::with_store(FileStore::open(&log, &files)?, &Options::default())?;
+/// let archive = Arc::new(Archive::open(&kept)?);
+/// let wal = Options::new().segment_bytes(64 << 10).on_release(archive).open(&log)?;
 /// let first = wal.append(&[1; 30_000])?.lsn();
 /// wal.append(&[2; 30_000])?;
 /// let third = wal.append(&[3; 30_000])?.lsn(); // in the second segment
 /// wal.truncate_before(third)?; // archives the first segment
 /// let mut records = ArchiveReader::open(&kept)?.records(None)?;
 /// assert_eq!(records.next()?.unwrap().lsn(), first);
-/// # Ok::<(), palisade_core::Error>(())
+/// # Ok::<(), palisade::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Archive {

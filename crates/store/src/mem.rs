@@ -24,12 +24,12 @@ const FOLDER: &str = "/log";
 /// takes more away.
 ///
 /// ```
-/// use palisade_core::store::ReadStore;
-/// use palisade_store::MemStore;
+/// use palisade::{MemStore, Options, Wal};
+///
 /// let store = MemStore::new(1 << 20);
-/// let uuid = store.open()?.state()?.uuid;
-/// assert_eq!(store.state()?.uuid, uuid);
-/// # Ok::<(), palisade_core::Error>(())
+/// let lsn = Wal::with_store(store.clone(), Options::new())?.commit(b"record")?;
+/// assert_eq!(Wal::with_store(store, Options::new())?.get(lsn)?.data(), b"record");
+/// # Ok::<(), palisade::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct MemStore {

@@ -39,14 +39,12 @@ use crate::segment_file::LOG_AT;
 /// damaged log is never changed.
 ///
 /// ```
-/// # fn main() -> palisade_core::Result<()> {
+/// # fn main() -> palisade::Result<()> {
 /// # let temp = tempfile::tempdir().unwrap();
 /// # let (log, into) = (temp.path().join("log"), temp.path().join("repaired"));
-/// use palisade_core::{Options, Wal};
-/// use palisade_store::{FileOptions, FileStore, Repair};
+/// use palisade::{Repair, Wal};
 ///
-/// let open = |path| Wal::with_store(FileStore::open(path, &FileOptions::new())?, &Options::new());
-/// let wal = open(&log)?;
+/// let wal = Wal::open(&log)?;
 /// let kept = wal.commit(b"kept")?;
 /// let given_up = wal.commit(b"given up")?;
 /// wal.close()?;
@@ -54,7 +52,7 @@ use crate::segment_file::LOG_AT;
 /// let repair = Repair::plan(&log, given_up, &mut |_| {})?; // a dry run ends here
 /// assert_eq!((repair.report().records, repair.report().given_up_records), (1, 1));
 /// repair.write(&into, &mut |_| {})?;
-/// let wal = open(&into)?;
+/// let wal = Wal::open(&into)?;
 /// assert_eq!(wal.get(kept)?.data(), b"kept");
 /// assert!(wal.commit(b"later")? > given_up);
 /// # Ok(()) }

@@ -11,7 +11,8 @@ use crc_fast::{CrcAlgorithm, Digest};
 /// Returns the CRC-32C of the bytes that gave `crc`, followed by `data`. Begin with 0.
 ///
 /// ```
-/// use palisade_core::crc32c_append;
+/// # use palisade_core as palisade;
+/// use palisade::crc32c_append;
 /// let whole = crc32c_append(0, b"write-ahead");
 /// assert_eq!(crc32c_append(crc32c_append(0, b"write"), b"-ahead"), whole);
 /// ```

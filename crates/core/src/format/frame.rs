@@ -42,8 +42,9 @@ const FLAG_MAY_IGNORE: u8 = 0x80;
 /// In a batch, the record behind one at `lsn` has the LSN `lsn.plus(framed_bytes(payload_bytes))`.
 ///
 /// ```
-/// assert_eq!(palisade_core::framed_bytes(0), 24);
-/// assert_eq!(palisade_core::framed_bytes(256), 280);
+/// # use palisade_core as palisade;
+/// assert_eq!(palisade::framed_bytes(0), 24);
+/// assert_eq!(palisade::framed_bytes(256), 280);
 /// ```
 #[must_use]
 pub const fn framed_bytes(payload_bytes: usize) -> u64 {

@@ -12,7 +12,8 @@ use std::str::FromStr;
 /// An LSN is below 2^60 ([`Lsn::LIMIT`]) and every record starts at a multiple of 8.
 ///
 /// ```
-/// use palisade_core::Lsn;
+/// # use palisade_core as palisade;
+/// use palisade::Lsn;
 /// let lsn: Lsn = "4096".parse().unwrap();
 /// assert_eq!(lsn, Lsn::new(4096));
 /// assert_eq!(lsn.to_string(), "4096");

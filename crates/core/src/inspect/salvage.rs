@@ -46,7 +46,8 @@ pub enum Salvaged<'a> {
 ///
 /// ```no_run
 /// # fn show(log: &palisade_core::inspect::Inspector) -> palisade_core::Result<()> {
-/// use palisade_core::inspect::Salvaged;
+/// # use palisade_core as palisade;
+/// use palisade::inspect::Salvaged;
 /// let mut salvage = log.salvage(None)?;
 /// while let Some(next) = salvage.next()? {
 ///     match next {

@@ -10,39 +10,18 @@ use crate::{Error, ErrorKind, Lsn, Result, SyncPolicy, Ticket, crc32c_append};
 
 impl Wal {
     /// Appends a record and returns its ticket, which has its LSN and can be waited on.
-    ///
-    /// An empty record is a record. If the log buffer is full of records that were not handed to
-    /// the operating system yet, waits for room. Waits for the device only under the policy
-    /// `Always`, or if it writes a piece that needs a segment which was not prepared.
-    ///
-    /// # Durability
-    /// With a log buffer that outlives the process, the record survives the death of the process
-    /// when this returns; see the table at [`Wal`].
-    ///
-    /// # Errors
-    /// `TooLarge`: nothing was reserved. `NoSpace`: the disk and the log buffer are full; nothing
-    /// was reserved; free space and append again. `Closed`, `Poisoned`: open the log again. Under
-    /// the policies `Always` and `Os` the record is in the log when its sync or write fails: the
-    /// error then has its [`appended_lsn`](Error::appended_lsn). After such a `NoSpace` do not
-    /// append the record again: wait with [`wait_durable`](Wal::wait_durable).
     #[inline]
     pub fn append(&self, data: &[u8]) -> Result<Ticket<'_>> {
         self.append_slice(0, data, WhenFull::Wait)
     }
 
     /// Appends a record with a tag that readers see.
-    ///
-    /// # Errors
-    /// As [`append`](Wal::append).
     #[inline]
     pub fn append_tagged(&self, tag: u16, data: &[u8]) -> Result<Ticket<'_>> {
         self.append_slice(tag, data, WhenFull::Wait)
     }
 
     /// Appends one record that is the concatenation of `parts`.
-    ///
-    /// # Errors
-    /// As [`append`](Wal::append).
     pub fn append_vectored(&self, parts: &[IoSlice<'_>]) -> Result<Ticket<'_>> {
         let len = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
         let frame_bytes = self.check_len(len)?;
@@ -64,42 +43,20 @@ impl Wal {
     }
 
     /// Appends a record as [`append`](Wal::append) does, but returns `NoRoom` if that would wait
-    /// for room. Without room it tries once to write what is filled. It waits only for the moment
-    /// in which another thread's range, reserved at the same time, is in the way. Writing a piece
-    /// and the policies `Always` and `Os` take the time that they take in `append`.
-    ///
-    /// # Errors
-    /// `NoRoom`: nothing was reserved; try again. Else as [`append`](Wal::append).
+    /// for room.
     #[inline]
     pub fn try_append(&self, data: &[u8]) -> Result<Ticket<'_>> {
         self.append_slice(0, data, WhenFull::Refuse)
     }
 
     /// Appends a record and waits until it survives power loss.
-    ///
-    /// Shares one device sync with all threads that wait at the time.
-    ///
-    /// # Errors
-    /// As [`append`](Wal::append), and as [`Ticket::wait`]. An error with an
-    /// [`appended_lsn`](Error::appended_lsn) came after the record was in the log: after `NoSpace`
-    /// free space and call [`wait_durable`](Wal::wait_durable) with that LSN. Without an
-    /// `appended_lsn` nothing was appended.
     #[inline]
     pub fn commit(&self, data: &[u8]) -> Result<Lsn> {
         let ticket = self.append(data)?;
         ticket.wait().map_err(|error| error.after_append(ticket.lsn()))
     }
 
-    /// Appends a record of `len` bytes that `fill` writes in place. `fill` gets the record's LSN.
-    ///
-    /// The bytes are zero when `fill` gets them. If `fill` panics, the range becomes padding and
-    /// the panic continues. `fill` must not call the log: all other threads wait for it.
-    ///
-    /// # Errors
-    /// As [`append`](Wal::append); `fill` is not called then.
-    ///
-    /// # Panics
-    /// If `fill` does.
+    /// Appends a record of `len` bytes that `fill` writes in place.
     pub fn append_with(&self, len: usize, fill: impl FnOnce(Lsn, &mut [u8])) -> Result<Ticket<'_>> {
         let frame_bytes = self.check_len(len)?;
         let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
@@ -130,13 +87,6 @@ impl Wal {
     }
 
     /// Appends `records` as one batch: recovered all together or not at all.
-    ///
-    /// The ticket's LSN is the first record's; the next lies
-    /// [`framed_bytes`](crate::framed_bytes)`(len)` further on, and so forth.
-    ///
-    /// # Errors
-    /// `InvalidArgument`: there are no records. `TooLarge`: the batch as a whole is larger than
-    /// [`max_record_bytes`](Wal::max_record_bytes). Else as [`append`](Wal::append).
     pub fn append_batch(&self, records: &[&[u8]]) -> Result<Ticket<'_>> {
         if records.is_empty() {
             return Err(Error::new(ErrorKind::InvalidArgument, "a batch has at least one record"));

@@ -1,5 +1,11 @@
 //! The log: ties buffer, commit, store, recovery and readers together.
 
+#![allow(
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    reason = "the crate `palisade` documents each call"
+)]
+
 mod append;
 mod epochs;
 #[cfg(all(test, loom))]
@@ -30,27 +36,7 @@ use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Options, RecoveryReport, Result, Stats, SyncPolicy, Uuid};
 use crate::{MIN_SEGMENT_BYTES, check_segment_bytes};
 
-/// A write-ahead log.
-///
-/// Many threads append to it without a lock. Many commits share one device sync. A handle is cheap
-/// to clone, and every clone is the same log. Dropping the last handle does what
-/// [`flush_to_os`](Wal::flush_to_os) does. Only [`close`](Wal::close) makes a clean end, after
-/// which the next open needs no scan.
-///
-/// A handle works in the process that opened the log. In a forked child every fallible call returns
-/// [`Forked`](ErrorKind::Forked). The other calls return what held at the fork, and dropping the
-/// handle does nothing. The child opens the log again after the parent has closed it.
-///
-/// # What survives
-/// | call returned `Ok` | process kill | OS crash or power loss |
-/// |---|---|---|
-/// | `append`, log buffer in memory of the operating system | yes | no |
-/// | `append`, heap buffer | no | no |
-/// | `append` under [`SyncPolicy::Os`], `flush_to_os` | yes | no |
-/// | `append` under [`SyncPolicy::Always`] | yes | yes |
-/// | `commit`, `sync`, `wait_durable`, `Ticket::wait`, `.await` | yes | yes |
-///
-/// [`Stats::appends_survive_kill`] shows which buffer the log has.
+/// A write-ahead log: the handle behind that of the crate `palisade`, which documents each call.
 #[derive(Clone, Debug)]
 pub struct Wal {
     handle: Arc<Handle>,
@@ -153,20 +139,6 @@ impl Wal {
     }
 
     /// Syncs everything and makes a clean end: the next open needs no scan.
-    ///
-    /// Later calls on all handles return `Closed`. Records that were appended before are in the
-    /// log. Blocks for a few device syncs. The log can be opened again at once, also while handles
-    /// of this one are left.
-    ///
-    /// # Durability
-    /// All appended records survive power loss when this returns.
-    ///
-    /// # Errors
-    /// `NoSpace`: nothing is lost, and no handle can append any more; free space and call again.
-    /// With `pad_to_block` and a full buffer, which has no room for the padding, appends go on
-    /// until then. `NoFiles`: as `NoSpace`. `Io`, `NotFound` (the folder was moved): everything is
-    /// durable, but the log has no clean end. `Poisoned`: as from every other call.
-    /// `Closed`: the log has a clean end already.
     pub fn close(&self) -> Result<()> {
         let log = &self.handle.log;
         log.check()?;
@@ -192,23 +164,11 @@ impl Wal {
     }
 
     /// Waits until all records that were reserved before the call survive power loss.
-    ///
-    /// Blocks for about one device sync. Returns at once if there is nothing to sync.
-    ///
-    /// # Errors
-    /// `NoSpace`: nothing is lost; free space and call again. `Poisoned`: open the log again.
     pub fn sync(&self) -> Result<()> {
         self.handle.log.wait(self.reserved_lsn(), None).map(drop)
     }
 
     /// Waits until the record that begins at `lsn` survives power loss.
-    ///
-    /// Does not check that a record begins there: an `lsn` within a record stands for that record.
-    ///
-    /// # Errors
-    /// `OutOfRange`: `lsn` is at or above the end of the log. `Truncated`: a crash or
-    /// [`truncate_after`](Wal::truncate_after) removed the record, or no record ever was at `lsn`.
-    /// `NoSpace`, `Poisoned`: as from [`sync`](Wal::sync).
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         let target = self.end_covering(lsn)?;
         self.handle.log.wait(target, None)?;
@@ -216,17 +176,7 @@ impl Wal {
     }
 
     /// Calls `f` once the record that begins at `lsn` survives power loss, or with the error that
-    /// prevents it. Requests a sync, as a wait does. Does not block.
-    ///
-    /// `f` runs on the log's callback thread, outside of all locks, one callback at a time, in LSN
-    /// order. It may call the log and wait for it. A slow `f` delays other callbacks only. A Raft
-    /// leader uses this to count itself when its entry is durable.
-    ///
-    /// # Errors
-    /// `OutOfRange`, `Truncated`: as from [`wait_durable`](Wal::wait_durable). `Closed`,
-    /// `Poisoned`. `Io`: a thread could not be started. `InvalidArgument`:
-    /// [`max_waiters`](Options::max_waiters) futures and callbacks wait already; call again later.
-    /// With each of these errors `f` is dropped and never called.
+    /// prevents it.
     pub fn on_durable(&self, lsn: Lsn, f: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
         let target = self.end_covering(lsn)?;
         self.check_open()?;
@@ -239,16 +189,13 @@ impl Wal {
 
     /// Waits until the record that begins at `lsn` was handed to the operating system: it survives
     /// the death of the process, but not of the operating system.
-    ///
-    /// # Errors
-    /// As [`wait_durable`](Wal::wait_durable).
     pub fn flush_to_os(&self, lsn: Lsn) -> Result<()> {
         let target = self.end_covering(lsn)?;
         self.flush_until(target)?;
         self.check_not_truncated(lsn)
     }
 
-    /// Returns the end of the last reservation. An append that has not returned may lie below it.
+    /// Returns the end of the last reservation.
     #[must_use]
     pub fn reserved_lsn(&self) -> Lsn {
         self.handle.log.buffer.reserved()
@@ -272,15 +219,13 @@ impl Wal {
         self.handle.log.durable.read()
     }
 
-    /// Returns the head, where the log begins. Everything below was truncated.
+    /// Returns the head, where the log begins.
     #[must_use]
     pub fn head_lsn(&self) -> Lsn {
         self.handle.head.read()
     }
 
-    /// Returns the greatest LSN that was given to [`checkpoint`](Wal::checkpoint). Returns less if
-    /// that LSN lay in a truncated range, or if an open found no record behind it: then the end of
-    /// the records below.
+    /// Returns the greatest LSN that was given to [`checkpoint`](Wal::checkpoint).
     #[must_use]
     pub fn checkpoint_lsn(&self) -> Lsn {
         // Relaxed: the value alone counts.

@@ -15,25 +15,11 @@ const SINGLE_READ_BYTES: usize = 4096;
 
 impl Wal {
     /// Returns all records from the head to the end of the log at the time of the call.
-    ///
-    /// First hands everything to the operating system, as [`flush_to_os`](Wal::flush_to_os) does.
-    /// So it may wait for appends in progress, but not for the device.
-    ///
-    /// # Errors
-    /// `Io`. On a poisoned log or a full disk, the iterator returns what was written and then the
-    /// error.
     pub fn records(&self) -> Result<Records> {
         self.records_to_end(None, self.handle.read_ahead_bytes)
     }
 
-    /// Returns the records from the one at `lsn` on. Finds it without a search.
-    ///
-    /// If a crash or [`truncate_after`](Wal::truncate_after) removed the record at `lsn`, the
-    /// iterator begins at the next record. At the end of the log it is empty.
-    ///
-    /// # Errors
-    /// `NotARecord`: no record begins at `lsn`. `Truncated`: it lies below the head.
-    /// `OutOfRange`: it lies above the end. Else as [`records`](Wal::records).
+    /// Returns the records from the one at `lsn` on.
     pub fn records_from(&self, lsn: Lsn) -> Result<Records> {
         self.check_readable(lsn)?;
         if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {
@@ -43,10 +29,6 @@ impl Wal {
     }
 
     /// Returns the record at `lsn`, copied out of the store.
-    ///
-    /// # Errors
-    /// As [`records_from`](Wal::records_from), and `Truncated` for an `lsn` whose record a crash or
-    /// [`truncate_after`](Wal::truncate_after) removed.
     pub fn get(&self, lsn: Lsn) -> Result<RecordBuf> {
         self.check_readable(lsn)?;
         let span = self.span_of(lsn).filter(|_| lsn < self.reserved_lsn());

@@ -36,25 +36,6 @@ impl Wal {
     /// Opens the log as [`with_store`](Wal::with_store) does. Then passes every record from the one
     /// at `from` on, or from the head on, to `f` before any thread can append.
     ///
-    /// The records are borrowed and come in LSN order, whether the log was closed cleanly or not.
-    /// Recovery is complete before the first record: the log keeps what `f` was given, whatever
-    /// happens afterwards. An error from `f` ends the open. Nothing is lost by it, and the next
-    /// open replays the same records.
-    ///
-    /// ```
-    /// # fn show(store: impl palisade_core::store::Store) -> palisade_core::Result<()> {
-    /// use palisade_core::{Error, Options, Replay, Wal};
-    /// let mut bytes = 0;
-    /// let options = Options::default();
-    /// let wal = Wal::with_store_replaying(store, &options, None, |event| {
-    ///     if let Replay::Record(record) = event {
-    ///         bytes += record.data().len();
-    ///     }
-    ///     Ok::<(), Error>(())
-    /// })?;
-    /// # drop(wal); Ok(()) }
-    /// ```
-    ///
     /// # Errors
     /// As [`with_store`](Wal::with_store) and [`records_from`](Wal::records_from). `Corrupt`: a
     /// record that is replayed does not validate. The error that `f` returned.

@@ -13,17 +13,11 @@ const WRITTEN_POLL: Duration = Duration::from_micros(500);
 
 impl Wal {
     /// Returns a tail that follows the log from the head on.
-    ///
-    /// # Errors
-    /// As [`records`](Wal::records).
     pub fn tail(&self) -> Result<Tail> {
         self.tail_at(None)
     }
 
     /// Returns a tail that follows the log from the record at `lsn` on.
-    ///
-    /// # Errors
-    /// As [`records_from`](Wal::records_from).
     pub fn tail_from(&self, lsn: Lsn) -> Result<Tail> {
         self.check_readable(lsn)?;
         if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {

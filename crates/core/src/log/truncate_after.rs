@@ -48,37 +48,7 @@ enum Failed {
 }
 
 impl Wal {
-    /// Truncates all records above the one at `lsn`, which becomes the last. A Raft follower calls
-    /// it when the leader overrules what it appended.
-    ///
-    /// Concurrent appends wait ([`try_append`](Wal::try_append) returns `NoRoom`) and continue
-    /// behind the new end. Their LSNs are greater than all before: no LSN is used twice. Every use
-    /// of a truncated record returns `Truncated` from then on: tickets, waits, callbacks and `get`.
-    /// An iterator that was created before returns it when it reaches the new end; a new iterator
-    /// skips the truncated range.
-    ///
-    /// Blocks for some device syncs, and for appends in progress. The closure of an
-    /// [`append_with`](Wal::append_with) must not call it.
-    ///
-    /// # Durability
-    /// All records up to the one at `lsn` survive power loss when this returns, and the truncated
-    /// records never come back. A crash in between leaves the log as it was, or truncated.
-    ///
-    /// ```
-    /// # fn show(wal: &palisade_core::Wal) -> palisade_core::Result<()> {
-    /// let kept = wal.append(b"agreed")?.lsn();
-    /// let overruled = wal.append(b"overruled")?.lsn();
-    /// wal.truncate_after(kept)?;
-    /// assert_eq!(wal.get(overruled).unwrap_err().kind(), palisade_core::ErrorKind::Truncated);
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `NotARecord`: no record begins at `lsn`. `InvalidArgument`: the record lies in a batch and
-    /// is not its last. `OutOfRange`: `lsn` lies above the end, or no segment is left below
-    /// [`Lsn::LIMIT`] to continue in. `Truncated`: `lsn` lies below the head, or was truncated
-    /// before. `NoSpace`: free space and call again. `Closed`. With all of these nothing was
-    /// changed. `Poisoned`: the next open shows whether the log was truncated.
+    /// Truncates all records above the one at `lsn`, which becomes the last.
     pub fn truncate_after(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         let new_end = self.end_of_kept(lsn)?;

@@ -4,28 +4,7 @@ use super::{Handle, Wal};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 impl Wal {
-    /// Truncates all records below `lsn`; the record at `lsn` stays. Whole segments are freed and
-    /// recycled, as far as no iterator reads them.
-    ///
-    /// Waits until everything below `lsn` is durable. An `lsn` at or below the head moves nothing,
-    /// and frees what could not be freed before. The end that a crash or a truncation gave to the
-    /// log counts as the place where the log went on, so a caller that has replayed all of it may
-    /// truncate all of it.
-    ///
-    /// On files, a callback can get each segment before it is freed (`Options::on_release` of
-    /// `palisade`). If the callback fails, the call returns its error. The head has moved all the
-    /// same, and the next call tries the segment again.
-    ///
-    /// # Durability
-    /// The new head survives power loss when this returns.
-    ///
-    /// # Errors
-    /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`: it
-    /// lies above the end. `Truncated`: it lies in a range that a crash or
-    /// [`truncate_after`](Wal::truncate_after) removed. `NoSpace`, `Io`, and the errors of a
-    /// callback for released segments: the head may have moved, and nothing else is lost; call
-    /// again. `Corrupt`, `Unsupported`: also if the header of a segment that the callback is to get
-    /// does not validate; that segment and all above stay. `Closed`, `Poisoned`.
+    /// Truncates all records below `lsn`; the record at `lsn` stays.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         let lsn = self.handle.epochs.skip_end_of_epoch(lsn);
@@ -46,15 +25,7 @@ impl Wal {
     }
 
     /// Records durably that everything below `lsn` has been applied elsewhere, and that it was
-    /// durable. Recovery refuses a log that ends below a checkpoint.
-    ///
-    /// Waits until everything below `lsn` is durable, and writes a mark that proves it. An `lsn` at
-    /// or below the last checkpoint changes nothing. A checkpoint does not free space:
-    /// [`truncate_before`](Wal::truncate_before) does. A later
-    /// [`truncate_after`](Wal::truncate_after) below the checkpoint lowers it to the new end.
-    ///
-    /// # Errors
-    /// As [`truncate_before`](Wal::truncate_before).
+    /// durable.
     pub fn checkpoint(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         let lsn = self.handle.epochs.skip_end_of_epoch(lsn);

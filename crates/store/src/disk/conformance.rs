@@ -23,10 +23,11 @@ const RECORDS: u64 = 300;
 /// ```
 /// use std::path::Path;
 /// use std::sync::Arc;
-/// use palisade_store::disk::{MemDisk, conformance};
+///
+/// use palisade::disk::{MemDisk, conformance};
 ///
 /// conformance::check(&(Arc::new(MemDisk::new()) as _), Path::new("/log"))?;
-/// # Ok::<(), palisade_core::Error>(())
+/// # Ok::<(), palisade::Error>(())
 /// ```
 ///
 /// # Errors

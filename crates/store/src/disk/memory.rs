@@ -23,16 +23,13 @@ const BUFFERS: &str = "/buffers";
 /// every outcome that a power loss can have, use the simulated disk (feature `sim`).
 ///
 /// ```
-/// use std::path::Path;
 /// use std::sync::Arc;
-/// use palisade_core::store::ReadStore;
-/// use palisade_store::disk::MemDisk;
-/// use palisade_store::{FileOptions, FileStore};
 ///
-/// let disk = MemDisk::new();
-/// let store = FileStore::open_on(Arc::new(disk), Path::new("/log"), &FileOptions::new())?;
-/// assert!(store.state()?.clean);
-/// # Ok::<(), palisade_core::Error>(())
+/// use palisade::{Options, disk::MemDisk};
+///
+/// let wal = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+/// wal.commit(b"record")?;
+/// # Ok::<(), palisade::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct MemDisk {

@@ -1,0 +1,81 @@
+//! Truncation at both ends, and checkpoints.
+
+use super::Wal;
+use crate::{Lsn, Result};
+
+impl Wal {
+    /// Truncates all records below `lsn`; the record at `lsn` stays. Whole segments are freed and
+    /// recycled, as far as no iterator reads them.
+    ///
+    /// Waits until everything below `lsn` is durable. An `lsn` at or below the head moves nothing,
+    /// and frees what could not be freed before. The end that a crash or a truncation gave to the
+    /// log counts as the place where the log went on, so a caller that has replayed all of it may
+    /// truncate all of it.
+    ///
+    /// On files, a callback can get each segment before it is freed (`Options::on_release` of
+    /// `palisade`). If the callback fails, the call returns its error. The head has moved all the
+    /// same, and the next call tries the segment again.
+    ///
+    /// # Durability
+    /// The new head survives power loss when this returns.
+    ///
+    /// # Errors
+    /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`: it
+    /// lies above the end. `Truncated`: it lies in a range that a crash or
+    /// [`truncate_after`](Wal::truncate_after) removed. `NoSpace`, `Io`, and the errors of a
+    /// callback for released segments: the head may have moved, and nothing else is lost; call
+    /// again. `Corrupt`, `Unsupported`: also if the header of a segment that the callback is to get
+    /// does not validate; that segment and all above stay. `Closed`, `Poisoned`.
+    pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
+        self.0.truncate_before(lsn)
+    }
+
+    /// Records durably that everything below `lsn` has been applied elsewhere, and that it was
+    /// durable. Recovery refuses a log that ends below a checkpoint.
+    ///
+    /// Waits until everything below `lsn` is durable, and writes a mark that proves it. An `lsn` at
+    /// or below the last checkpoint changes nothing. A checkpoint does not free space:
+    /// [`truncate_before`](Wal::truncate_before) does. A later
+    /// [`truncate_after`](Wal::truncate_after) below the checkpoint lowers it to the new end.
+    ///
+    /// # Errors
+    /// As [`truncate_before`](Wal::truncate_before).
+    pub fn checkpoint(&self, lsn: Lsn) -> Result<()> {
+        self.0.checkpoint(lsn)
+    }
+
+    /// Truncates all records above the one at `lsn`, which becomes the last. A Raft follower calls
+    /// it when the leader overrules what it appended.
+    ///
+    /// Concurrent appends wait ([`try_append`](Wal::try_append) returns `NoRoom`) and continue
+    /// behind the new end. Their LSNs are greater than all before: no LSN is used twice. Every use
+    /// of a truncated record returns `Truncated` from then on: tickets, waits, callbacks and `get`.
+    /// An iterator that was created before returns it when it reaches the new end; a new iterator
+    /// skips the truncated range.
+    ///
+    /// Blocks for some device syncs, and for appends in progress. The closure of an
+    /// [`append_with`](Wal::append_with) must not call it.
+    ///
+    /// # Durability
+    /// All records up to the one at `lsn` survive power loss when this returns, and the truncated
+    /// records never come back. A crash in between leaves the log as it was, or truncated.
+    ///
+    /// ```
+    /// # fn show(wal: &palisade::Wal) -> palisade::Result<()> {
+    /// let kept = wal.append(b"agreed")?.lsn();
+    /// let overruled = wal.append(b"overruled")?.lsn();
+    /// wal.truncate_after(kept)?;
+    /// assert_eq!(wal.get(overruled).unwrap_err().kind(), palisade::ErrorKind::Truncated);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotARecord`: no record begins at `lsn`. `InvalidArgument`: the record lies in a batch and
+    /// is not its last. `OutOfRange`: `lsn` lies above the end, or no segment is left below
+    /// [`Lsn::LIMIT`] to continue in. `Truncated`: `lsn` lies below the head, or was truncated
+    /// before. `NoSpace`: free space and call again. `Closed`. With all of these nothing was
+    /// changed. `Poisoned`: the next open shows whether the log was truncated.
+    pub fn truncate_after(&self, lsn: Lsn) -> Result<()> {
+        self.0.truncate_after(lsn)
+    }
+}

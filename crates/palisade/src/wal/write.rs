@@ -1,0 +1,145 @@
+//! Appends, and waits for what was appended.
+
+use std::io::IoSlice;
+
+use super::Wal;
+use crate::{Lsn, Result, Ticket};
+
+impl Wal {
+    /// Appends a record and returns its ticket, which has its LSN and can be waited on.
+    ///
+    /// An empty record is a record. If the log buffer is full of records that were not handed to
+    /// the operating system yet, waits for room. Waits for the device only under the policy
+    /// `Always`, or if it writes a piece that needs a segment which was not prepared.
+    ///
+    /// # Durability
+    /// With a log buffer that outlives the process, the record survives the death of the process
+    /// when this returns; see the table at [`Wal`].
+    ///
+    /// # Errors
+    /// `TooLarge`: nothing was reserved. `NoSpace`: the disk and the log buffer are full; nothing
+    /// was reserved; free space and append again. `Closed`, `Poisoned`: open the log again. Under
+    /// the policies `Always` and `Os` the record is in the log when its sync or write fails: the
+    /// error then has its [`appended_lsn`](crate::Error::appended_lsn). After such a `NoSpace` do
+    /// not append the record again: wait with [`wait_durable`](Wal::wait_durable).
+    #[inline]
+    pub fn append(&self, data: &[u8]) -> Result<Ticket<'_>> {
+        self.0.append(data)
+    }
+
+    /// Appends a record with a tag that readers see.
+    ///
+    /// # Errors
+    /// As [`append`](Wal::append).
+    #[inline]
+    pub fn append_tagged(&self, tag: u16, data: &[u8]) -> Result<Ticket<'_>> {
+        self.0.append_tagged(tag, data)
+    }
+
+    /// Appends one record that is the concatenation of `parts`.
+    ///
+    /// # Errors
+    /// As [`append`](Wal::append).
+    pub fn append_vectored(&self, parts: &[IoSlice<'_>]) -> Result<Ticket<'_>> {
+        self.0.append_vectored(parts)
+    }
+
+    /// Appends a record as [`append`](Wal::append) does, but returns `NoRoom` if that would wait
+    /// for room. Without room it tries once to write what is filled. It waits only for the moment
+    /// in which another thread's range, reserved at the same time, is in the way. Writing a piece
+    /// and the policies `Always` and `Os` take the time that they take in `append`.
+    ///
+    /// # Errors
+    /// `NoRoom`: nothing was reserved; try again. Else as [`append`](Wal::append).
+    #[inline]
+    pub fn try_append(&self, data: &[u8]) -> Result<Ticket<'_>> {
+        self.0.try_append(data)
+    }
+
+    /// Appends a record and waits until it survives power loss.
+    ///
+    /// Shares one device sync with all threads that wait at the time.
+    ///
+    /// # Errors
+    /// As [`append`](Wal::append), and as [`Ticket::wait`]. An error with an
+    /// [`appended_lsn`](crate::Error::appended_lsn) came after the record was in the log: after
+    /// `NoSpace` free space and call [`wait_durable`](Wal::wait_durable) with that LSN. Without an
+    /// `appended_lsn` nothing was appended.
+    #[inline]
+    pub fn commit(&self, data: &[u8]) -> Result<Lsn> {
+        self.0.commit(data)
+    }
+
+    /// Appends a record of `len` bytes that `fill` writes in place. `fill` gets the record's LSN.
+    ///
+    /// The bytes are zero when `fill` gets them. If `fill` panics, the range becomes padding and
+    /// the panic continues. `fill` must not call the log: all other threads wait for it.
+    ///
+    /// # Errors
+    /// As [`append`](Wal::append); `fill` is not called then.
+    ///
+    /// # Panics
+    /// If `fill` does.
+    pub fn append_with(&self, len: usize, fill: impl FnOnce(Lsn, &mut [u8])) -> Result<Ticket<'_>> {
+        self.0.append_with(len, fill)
+    }
+
+    /// Appends `records` as one batch: recovered all together or not at all.
+    ///
+    /// The ticket's LSN is the first record's; the next lies
+    /// [`framed_bytes`](crate::framed_bytes)`(len)` further on, and so forth.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: there are no records. `TooLarge`: the batch as a whole is larger than
+    /// [`max_record_bytes`](Wal::max_record_bytes). Else as [`append`](Wal::append).
+    pub fn append_batch(&self, records: &[&[u8]]) -> Result<Ticket<'_>> {
+        self.0.append_batch(records)
+    }
+
+    /// Waits until all records that were reserved before the call survive power loss.
+    ///
+    /// Blocks for about one device sync. Returns at once if there is nothing to sync.
+    ///
+    /// # Errors
+    /// `NoSpace`: nothing is lost; free space and call again. `Poisoned`: open the log again.
+    pub fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+
+    /// Waits until the record that begins at `lsn` survives power loss.
+    ///
+    /// Does not check that a record begins there: an `lsn` within a record stands for that record.
+    ///
+    /// # Errors
+    /// `OutOfRange`: `lsn` is at or above the end of the log. `Truncated`: a crash or
+    /// [`truncate_after`](Wal::truncate_after) removed the record, or no record ever was at `lsn`.
+    /// `NoSpace`, `Poisoned`: as from [`sync`](Wal::sync).
+    pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
+        self.0.wait_durable(lsn)
+    }
+
+    /// Calls `f` once the record that begins at `lsn` survives power loss, or with the error that
+    /// prevents it. Requests a sync, as a wait does. Does not block.
+    ///
+    /// `f` runs on the log's callback thread, outside of all locks, one callback at a time, in LSN
+    /// order. It may call the log and wait for it. A slow `f` delays other callbacks only. A Raft
+    /// leader uses this to count itself when its entry is durable.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Truncated`: as from [`wait_durable`](Wal::wait_durable). `Closed`,
+    /// `Poisoned`. `Io`: a thread could not be started. `InvalidArgument`:
+    /// [`max_waiters`](crate::Options::max_waiters) futures and callbacks wait already; call again
+    /// later. With each of these errors `f` is dropped and never called.
+    pub fn on_durable(&self, lsn: Lsn, f: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
+        self.0.on_durable(lsn, f)
+    }
+
+    /// Waits until the record that begins at `lsn` was handed to the operating system: it survives
+    /// the death of the process, but not of the operating system.
+    ///
+    /// # Errors
+    /// As [`wait_durable`](Wal::wait_durable).
+    pub fn flush_to_os(&self, lsn: Lsn) -> Result<()> {
+        self.0.flush_to_os(lsn)
+    }
+}
