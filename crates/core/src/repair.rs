@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::format::in_memory;
 use crate::frame::{HEADER_BYTES, Header, Kind};
 use crate::inspect::{SALVAGE_READ_BYTES, Salvage, Salvaged};
 use crate::reader::{EpochSpan, FrameReader};
@@ -460,7 +461,7 @@ impl Walk {
     /// Returns the bytes of the frame that was just found; of a padding, its header.
     fn bytes(&mut self, at: Lsn, header: &Header) -> Result<&[u8]> {
         let len = match header.kind {
-            Kind::Padding => (header.frame_bytes as usize).min(HEADER_BYTES),
+            Kind::Padding => in_memory(header.frame_bytes).min(HEADER_BYTES),
             _ => HEADER_BYTES + header.payload_bytes as usize,
         };
         self.reader.raw(at, len)

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::record::{Record, RecordBuf};
 use crate::format::checksum::crc32c_append;
+use crate::format::in_memory;
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME_BYTES};
 use crate::store::ReadStore;
 use crate::{Lsn, Result};
@@ -309,7 +310,7 @@ impl FrameReader {
     fn bytes_from(&self, at: Lsn) -> &[u8] {
         // Below the start the difference wraps, and exceeds every length.
         let from = at.as_u64().wrapping_sub(self.start.as_u64());
-        self.buffer[..self.len].get(from as usize..).unwrap_or(&[])
+        self.buffer[..self.len].get(in_memory(from)..).unwrap_or(&[])
     }
 
     /// Loads `bytes` bytes from `at` on into the buffer, if the store has them. If a read reached
@@ -321,7 +322,7 @@ impl FrameReader {
             return Ok(());
         }
         let room = self.room(at);
-        let wanted = bytes.max(self.read_ahead_bytes).min(room as usize);
+        let wanted = bytes.max(self.read_ahead_bytes).min(in_memory(room));
         self.forget();
         self.start = at;
         self.segment_end = at.plus(room);

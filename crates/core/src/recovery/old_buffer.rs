@@ -1,5 +1,6 @@
 //! The log buffer that an earlier process run left: frames that never reached the segments.
 
+use crate::format::in_memory;
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::reader::headless_bytes;
 use crate::{Lsn, Memory};
@@ -59,7 +60,7 @@ impl OldLogBuffer {
         let mut window = Vec::new();
         let mut from = at.plus(ALIGN_BYTES);
         while from < end && longest > 0 {
-            let len = longest.min(end.bytes_since(from) as usize);
+            let len = longest.min(in_memory(end.bytes_since(from)));
             window.clear();
             window.extend_from_slice(self.bytes(from, len + HEADER_BYTES));
             let mut offset = 0;
@@ -72,7 +73,7 @@ impl OldLogBuffer {
                 if !header.is_member && self.frame(here, seed).is_some() {
                     return Some((here, header));
                 }
-                offset += next + header.frame_bytes as usize;
+                offset += next.saturating_add(in_memory(header.frame_bytes));
             }
             from = from.plus(len.max(offset) as u64);
         }
