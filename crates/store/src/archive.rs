@@ -20,9 +20,9 @@ use palisade_core::{Error, ErrorKind, Lsn, Records, Result, Uuid};
 
 use crate::block::BLOCK_BYTES;
 use crate::folder::{LOCK, segment_name};
-use crate::header;
-use crate::segment_file::LOG_AT;
-use crate::segments::{OnRelease, ReleasedSegment};
+use crate::segment::header;
+use crate::segment::segment_file::LOG_AT;
+use crate::segment::{OnRelease, ReleasedSegment};
 
 const COPY_BYTES: usize = 1 << 20;
 

@@ -17,8 +17,8 @@ use crate::folder::{Folder, LOCK};
 use crate::meta::{BufferRef, MetaFile};
 use crate::open::{self, Opened};
 use crate::options::{BufferKind, FileOptions, MIN_FILE_BYTES};
-use crate::prepare::Preparer;
-use crate::segments::{Segments, Shape};
+use crate::segment::preparer::Preparer;
+use crate::segment::{Segments, Shape};
 
 /// A log in a folder of its own.
 ///

@@ -15,38 +15,26 @@
 mod archive;
 mod block;
 mod buffer_file;
-mod demand;
 pub mod disk;
 mod file;
 mod folder;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod handshake;
-mod header;
 mod mem;
 mod meta;
 #[cfg(all(test, loom))]
 mod models;
 mod open;
 mod options;
-mod prepare;
 mod reader;
-mod rebuilt;
 mod repair;
-mod segment_file;
-mod segments;
+mod segment;
 #[cfg(feature = "sim")]
 pub mod sim;
 
 #[cfg(test)]
-mod file_tests;
-#[cfg(test)]
-mod full_disk_tests;
-#[cfg(test)]
-mod reopen_tests;
-#[cfg(test)]
-mod test_disk;
+mod tests;
 
 pub use archive::{Archive, ArchiveReader};
 pub use disk::file_system;
@@ -57,4 +45,4 @@ pub use options::{
 };
 pub use reader::{BufferPlace, FileReader};
 pub use repair::Repair;
-pub use segments::{OnRelease, ReleasedSegment};
+pub use segment::{OnRelease, ReleasedSegment};

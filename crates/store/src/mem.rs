@@ -8,7 +8,7 @@ use palisade_core::{Error, Lsn, MIN_SEGMENT_BYTES, Result};
 
 use crate::disk::{Access, Disk, MemDisk, write_bytes};
 use crate::folder::segment_name;
-use crate::segment_file::LOG_AT;
+use crate::segment::segment_file::LOG_AT;
 use crate::{BufferKind, FileOptions, FileReader, FileStore};
 
 const FOLDER: &str = "/log";

@@ -11,11 +11,11 @@ use crate::buffer_file;
 use crate::disk::OsDisk;
 use crate::disk::{Access, Disk, ZeroSteps, read_full};
 use crate::folder::{Folder, LOCK, segment_name};
+use crate::meta::rebuilt;
 use crate::meta::{self, Meta};
 use crate::open;
-use crate::rebuilt;
-use crate::segment_file::SegmentFile;
-use crate::segments::{Shape, check_header};
+use crate::segment::segment_file::SegmentFile;
+use crate::segment::{Shape, check_header};
 
 /// Where a log's buffer lies.
 #[derive(Clone, Debug, PartialEq, Eq)]

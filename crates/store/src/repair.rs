@@ -28,12 +28,12 @@ use crate::buffer_file;
 use crate::disk::OsDisk;
 use crate::disk::{Access, Disk, DiskFile, write_bytes};
 use crate::folder::{Folder, LOCK, META, META_TEMP, check_file_size, segment_name};
-use crate::header;
 use crate::meta::{MetaFile, Origin};
 use crate::open::{self, Place};
 use crate::options::{DEFAULT_FILE_MODE, OpenMode};
 use crate::reader::FileReader;
-use crate::segment_file::LOG_AT;
+use crate::segment::header;
+use crate::segment::segment_file::LOG_AT;
 
 /// The repair of a damaged log: reads it, and copies the records below some LSN into a new log. The
 /// damaged log is never changed.

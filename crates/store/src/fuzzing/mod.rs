@@ -25,7 +25,8 @@ pub use self::mutate::mutate;
 use crate::block::BLOCK_BYTES;
 use crate::file::FileStore;
 use crate::reader::FileReader;
-use crate::{FileOptions, OpenMode, Repair, header, meta};
+use crate::segment::header;
+use crate::{FileOptions, OpenMode, Repair, meta};
 
 /// Far above what an open of a small folder takes; it only bounds a loop that does not end.
 const LONGEST: Duration = Duration::from_secs(30);

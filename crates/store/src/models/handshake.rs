@@ -6,7 +6,7 @@ use loom::thread;
 use palisade_core::Lsn;
 use palisade_core::sync::{AtomicU64, Ordering, WaitWord, model_check};
 
-use crate::handshake::Handshake;
+use crate::segment::handshake::Handshake;
 
 /// What the preparer has done, and a word for the thread that waits for it.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use loom::thread;
 use palisade_core::sync::{AtomicU32, Ordering, model_check};
 
 use crate::disk::DiskFile;
-use crate::segment_file::{LOG_AT, SegmentFile};
+use crate::segment::segment_file::{LOG_AT, SegmentFile};
 
 const PAGE: u64 = 4096;
 const PAGES: usize = 2;

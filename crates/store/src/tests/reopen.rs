@@ -7,7 +7,7 @@ use palisade_core::{Options, Wal};
 
 use crate::file::FileStore;
 use crate::options::FileOptions;
-use crate::test_disk::TestDisk;
+use crate::tests::test_disk::TestDisk;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 

@@ -10,7 +10,7 @@
 //! Disks that have to behave the same in every run have no thread: a round that they let run
 //! now runs on the thread that asked for it, without a look at the clock.
 //!
-//! How leader and preparer tell each other of tails and work: [`handshake`](crate::handshake).
+//! How leader and preparer tell each other of tails and work: [`handshake`](super::handshake).
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use palisade_core::Lsn;
 use palisade_core::sync::{AtomicU64, Instant, JoinHandle, Mutex, Ordering, spawn};
 
 use crate::disk::Background;
-use crate::handshake::Handshake;
-use crate::segments::Segments;
+use crate::segment::Segments;
+use crate::segment::handshake::Handshake;
 
 /// Segments that are made ahead at most; it begins with one, and grows each time that a leader
 /// had to make one itself.

@@ -12,7 +12,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Options, Wal};
 use crate::file::FileStore;
 use crate::folder::RESERVE;
 use crate::options::{BufferKind, FileOptions};
-use crate::test_disk::TestDisk;
+use crate::tests::test_disk::TestDisk;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 /// 16 KiB of ring and a few segments hold fewer records of 500 bytes.

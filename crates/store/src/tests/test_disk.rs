@@ -15,7 +15,7 @@ use crate::disk::{
 };
 use crate::folder::is_segment_name;
 use crate::options::DEFAULT_FILE_MODE;
-use crate::segment_file::LOG_AT;
+use crate::segment::segment_file::LOG_AT;
 use tempfile::TempDir;
 
 /// What tests turn and read. All of it is SeqCst: tests want no surprises.

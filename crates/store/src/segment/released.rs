@@ -13,7 +13,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
 use super::{Segments, check_header};
 use crate::folder::segment_name;
-use crate::segment_file::{LOG_AT, SegmentFile};
+use crate::segment::segment_file::{LOG_AT, SegmentFile};
 
 /// A callback that gets each segment before the log gives it up, for example to copy it.
 ///

@@ -9,8 +9,8 @@ use palisade_core::{Error, ErrorKind, Result};
 use super::{Maker, Segments};
 use crate::disk::{Access, write_bytes, write_zeros};
 use crate::folder::{segment_name, spare_name};
-use crate::header;
-use crate::segment_file::{LOG_AT, SegmentFile};
+use crate::segment::header;
+use crate::segment::segment_file::{LOG_AT, SegmentFile};
 
 impl Segments {
     /// Makes a spare if there is none.

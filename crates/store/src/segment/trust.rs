@@ -26,7 +26,7 @@ use super::{Maker, Segments};
 use crate::disk::Access;
 use crate::folder::{RESERVE, spare_name};
 use crate::meta::META_BYTES;
-use crate::segment_file::LOG_AT;
+use crate::segment::segment_file::LOG_AT;
 
 /// What an open needs beside the copy of a segment: two headers, and the meta file.
 const RESERVE_LEAST: u64 = 2 * LOG_AT + META_BYTES;
@@ -165,8 +165,8 @@ mod tests {
     use super::*;
     use crate::disk::{Disk, ZeroSteps};
     use crate::folder::Folder;
-    use crate::segments::Shape;
-    use crate::test_disk::TestDisk;
+    use crate::segment::Shape;
+    use crate::tests::test_disk::TestDisk;
 
     /// Attacks: a reserve that cannot be opened for want of a descriptor is as good as before.
     #[test]

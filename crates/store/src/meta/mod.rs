@@ -29,13 +29,15 @@
 //!
 //! Each open writes a new file: under a temporary name, both copies, synced, renamed, the folder
 //! synced. So no process writes to a meta file in which another one's write or sync may have failed
-//! ([`trust`](crate::segments)). A later save of the same process writes the first copy, syncs,
+//! ([`trust`](crate::segment)). A later save of the same process writes the first copy, syncs,
 //! writes the second, syncs: at each moment one of them is whole and on the medium. After a save
 //! that failed the next one writes a new file, too.
 //!
 //! The copies lie so far apart that a medium with larger blocks than the file system's (up to
 //! 16 KiB) does not have both in one. In files of earlier builds, which are 8192 bytes long, the
 //! second one lies right behind the first.
+
+pub(crate) mod rebuilt;
 
 use palisade_core::store::{EpochExtent, State};
 use palisade_core::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result, Uuid, check_segment_bytes};
@@ -335,5 +337,4 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
 }
 
 #[cfg(test)]
-#[path = "meta_tests.rs"]
 mod tests;

@@ -13,8 +13,8 @@ use super::spares::take_number;
 use super::{Maker, Segments};
 use crate::disk::{Access, DiskFile, write_bytes};
 use crate::folder::{segment_name, spare_name};
-use crate::header;
-use crate::segment_file::LOG_AT;
+use crate::segment::header;
+use crate::segment::segment_file::LOG_AT;
 
 /// Bytes of a segment that are copied at a time.
 const COPY_BYTES: u64 = 1 << 20;

@@ -8,10 +8,15 @@
 //! remove a file), `files` (the open files; never held over one), `last_read`. Under `dead` and
 //! `found` none is taken. The callback for released segments runs under none of them.
 
+pub(crate) mod handshake;
+pub(crate) mod header;
 mod move_tail;
 mod open_files;
+pub(crate) mod preparer;
 mod released;
+pub(crate) mod segment_file;
 mod spares;
+mod spares_to_keep;
 mod trust;
 mod writes;
 
@@ -23,13 +28,13 @@ use palisade_core::store::{Epoch, Segment};
 use palisade_core::sync::{AtomicU64, Mutex, OnceLock, Ordering, ProcessMark, RwLock};
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
+use self::header::HeaderFault;
+use self::segment_file::{LOG_AT, SegmentFile};
+use self::spares_to_keep::Demand;
+use self::trust::Trust;
 use crate::block::BLOCK_BYTES;
-use crate::demand::Demand;
 use crate::disk::{Access, ZeroSteps};
 use crate::folder::{Folder, META_TEMP, RESERVE, segment_name, segments_in, spare_name, spares_in};
-use crate::header::{self, HeaderFault};
-use crate::segment_file::{LOG_AT, SegmentFile};
-use crate::segments::trust::Trust;
 
 pub use self::released::{OnRelease, ReleasedSegment};
 

@@ -12,7 +12,7 @@ use palisade_core::{Lsn, Result, Uuid};
 use crate::block::BLOCK_BYTES;
 use crate::disk::{Access, read_full};
 use crate::folder::{Folder, segment_name};
-use crate::header;
+use crate::segment::header;
 
 /// Identity of a log, and the bytes of its segments.
 type Log = ([u8; 16], u64);

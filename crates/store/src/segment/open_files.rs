@@ -27,7 +27,7 @@ use palisade_core::{ErrorKind, Result};
 use super::Segments;
 use crate::disk::Access;
 use crate::folder::segment_name;
-use crate::segment_file::SegmentFile;
+use crate::segment::segment_file::SegmentFile;
 
 /// Files that are open at most for segments that the leader's writes have passed.
 const MOST_OPEN: usize = 64;
@@ -165,7 +165,7 @@ mod tests {
     use crate::disk::OsDisk;
     use crate::disk::{Disk, ZeroSteps};
     use crate::folder::Folder;
-    use crate::segments::Shape;
+    use crate::segment::Shape;
 
     #[test]
     fn a_sync_behind_the_leaders_back_that_lacks_space_is_no_lack_that_ends() {

@@ -1,0 +1,11 @@
+//! Tests of the store on files, on a disk that they control.
+
+mod full_disk;
+mod no_descriptor;
+mod no_space;
+mod opening;
+mod recycling;
+mod reopen;
+mod support;
+pub(crate) mod test_disk;
+mod zeros;

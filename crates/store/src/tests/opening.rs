@@ -1,0 +1,130 @@
+//! What an open, a close and a kill leave behind.
+
+use std::fs;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use palisade_core::store::{OldBuffer, ReadStore, Store};
+use palisade_core::{ErrorKind, Lsn, MemoryKind};
+
+use super::support::{RING_BYTES, SEGMENT_BYTES, begin, epoch, open, options};
+use super::test_disk::TestDisk;
+use crate::FileStore;
+
+#[test]
+fn opening_an_empty_log_takes_few_syncs() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true);
+    let store = open(&disk, temp.path());
+    let mut state = store.state().unwrap();
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
+    (state.epoch, state.clean) = (1, false);
+    store.save_state(&state).unwrap();
+    // The folder's name 1, meta 2, segment 2, state 2; the spare and the reserve, beside all this,
+    // 4.
+    assert!(disk.controls.syncs() <= 11, "{}", disk.controls.syncs());
+}
+
+/// Attacks: power loss would take a folder whose name nobody can sync, with all that is in it.
+#[test]
+fn no_folder_is_made_where_its_name_cannot_be_synced() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true);
+    disk.controls.forbid(temp.path());
+    let path = temp.path().join("log");
+    let open = || FileStore::open_on_any(Arc::new(disk.clone()), &path, &options(SEGMENT_BYTES));
+    let error = open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert_eq!(error.path(), Some(temp.path()), "{error}");
+    assert!(!path.exists(), "nothing was made");
+    // Who made a folder there could sync its name: it is no business of the log's.
+    fs::create_dir(&path).unwrap();
+    drop(open().unwrap());
+}
+
+#[test]
+fn a_kill_leaves_the_buffer_and_its_marks() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true);
+    let store = open(&disk, temp.path());
+    assert!(matches!(store.old_buffer().unwrap(), OldBuffer::Missing));
+    begin(&store, 4, 0);
+    store.write(Lsn::ZERO, &[IoSlice::new(&[1; 800])]).unwrap();
+    store.mark_durable(Lsn::new(640)).unwrap();
+    drop(store);
+
+    let store = open(&disk, temp.path());
+    match store.old_buffer().unwrap() {
+        OldBuffer::Found { epoch: 4, durable, written, memory } => {
+            let marks = (durable, written, memory.len());
+            assert_eq!(marks, (Lsn::new(640), Lsn::new(800), RING_BYTES));
+            assert_eq!(memory.kind(), MemoryKind::Mapped);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_log_that_was_closed_leaves_no_buffer() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true);
+    let store = open(&disk, temp.path());
+    begin(&store, 1, 0);
+    assert_eq!(disk.buffers().len(), 1);
+    let mut state = store.state().unwrap();
+    state.clean = true;
+    store.save_state(&state).unwrap();
+    store.close();
+    assert_eq!(disk.buffers(), Vec::<String>::new());
+}
+
+#[test]
+fn an_open_removes_the_buffers_of_earlier_process_runs() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true);
+    for number in 1..4 {
+        let store = open(&disk, temp.path());
+        begin(&store, number, (number - 1) * SEGMENT_BYTES);
+        assert_eq!(disk.buffers().len(), 1);
+    }
+}
+
+#[test]
+fn closing_lets_another_store_have_the_log_and_can_be_repeated() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.write(Lsn::ZERO, &[IoSlice::new(b"12345678")]).unwrap();
+    store.close();
+    store.close();
+    drop(open(&disk, temp.path()));
+    let mut bytes = [0; 8];
+    assert_eq!(store.read(Lsn::ZERO, &mut bytes).unwrap(), 8);
+    assert_eq!(&bytes, b"12345678");
+}
+
+#[test]
+fn an_epoch_that_follows_a_running_one_begins_above_all_that_is_prepared() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true);
+    let store = open(&disk, temp.path());
+    begin(&store, 1, 0);
+    store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
+    let refused = store.begin_epoch(&epoch(2, 2 * SEGMENT_BYTES)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::OutOfRange, "{refused}");
+    let base = store.prepared();
+    store.begin_epoch(&epoch(2, base.as_u64())).unwrap();
+    store.mark_durable(base).unwrap();
+    store.pass_buffer_on(2).unwrap();
+    store.discard(Lsn::new(100), base).unwrap();
+    let segments = store.segments().unwrap();
+    let epochs: Vec<_> = segments.into_iter().map(|found| found.header.unwrap().epoch).collect();
+    assert_eq!((epochs[0], epochs[1..].iter().all(|epoch| *epoch == 2)), (1, true), "{epochs:?}");
+    drop(store);
+    let store = open(&disk, temp.path());
+    let found = store.old_buffer().unwrap();
+    let OldBuffer::Found { epoch: 2, durable, memory, .. } = found else { panic!("{found:?}") };
+    assert_eq!((durable, memory.len()), (base, RING_BYTES));
+}

@@ -1,0 +1,149 @@
+//! Which files become spares, and what a recycled file holds.
+
+use std::fs;
+use std::io::IoSlice;
+use std::path::Path;
+
+use palisade_core::Lsn;
+use palisade_core::store::{ReadStore, Store};
+
+use super::support::{SEGMENT_BYTES, begin, epoch, inode_of, open, spares};
+use super::test_disk::TestDisk;
+use crate::folder::{segment_name, spare_name};
+
+#[test]
+fn a_disk_that_copies_on_write_gets_no_recycling() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(false);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
+    let before = spares(temp.path());
+    store.release(Lsn::ZERO, Lsn::new(2 * SEGMENT_BYTES)).unwrap();
+    assert_eq!(spares(temp.path()), before);
+    assert_eq!(store.segments().unwrap().len(), 1);
+}
+
+#[test]
+fn a_spare_that_was_removed_by_hand_stops_no_release() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true);
+    let store = open(&disk, temp.path());
+    begin(&store, 1, 0);
+    store.prepare(Lsn::new(30 * SEGMENT_BYTES)).unwrap();
+    store.close();
+    store.release(Lsn::ZERO, Lsn::new(20 * SEGMENT_BYTES)).unwrap();
+    for entry in fs::read_dir(temp.path()).unwrap().map(Result::unwrap) {
+        if entry.file_name().to_string_lossy().starts_with("spare-") {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    for number in 20..29 {
+        store.release(Lsn::ZERO, Lsn::new((number + 1) * SEGMENT_BYTES)).unwrap();
+    }
+}
+
+#[test]
+fn spares_that_an_unclean_end_left_are_removed_and_those_of_a_clean_one_used() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true);
+    let marked = |path: &Path| fs::read(path).is_ok_and(|bytes| bytes.ends_with(&[7; 100]));
+    let leave_a_spare = || {
+        let mut bytes = vec![0; 4096 + SEGMENT_BYTES as usize];
+        bytes[4096 + SEGMENT_BYTES as usize - 100..].fill(7);
+        fs::write(temp.path().join(spare_name(30)), bytes).unwrap();
+        fs::write(temp.path().join(spare_name(31)), [1; 100]).unwrap();
+    };
+    drop(open(&disk, temp.path()));
+    leave_a_spare();
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    assert_eq!(spares(temp.path()), 0, "nobody knows whether a sync of them failed");
+    assert!(!marked(&temp.path().join(segment_name(0))));
+    drop(store);
+
+    leave_a_spare();
+    let store = open(&disk, temp.path());
+    store.resume_epoch(&epoch(1, 0), Lsn::ZERO).unwrap();
+    assert_eq!(spares(temp.path()), 1, "one is only half made");
+    store.prepare(Lsn::new(2 * SEGMENT_BYTES)).unwrap();
+    assert!(marked(&temp.path().join(segment_name(1))));
+}
+
+#[test]
+fn segments_that_an_unclean_end_left_are_not_recycled() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
+    drop(store);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(2, 3 * SEGMENT_BYTES)).unwrap();
+    store.prepare(Lsn::new(5 * SEGMENT_BYTES)).unwrap();
+    store.release(Lsn::ZERO, Lsn::new(3 * SEGMENT_BYTES)).unwrap();
+    assert_eq!(spares(temp.path()), 0);
+    store.release(Lsn::ZERO, Lsn::new(4 * SEGMENT_BYTES)).unwrap();
+    assert_eq!(spares(temp.path()), 1, "this process has made that one");
+}
+
+#[test]
+fn a_tail_that_moves_gets_new_files_with_all_that_lay_below() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true);
+    let store = open(&disk, temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.prepare(Lsn::new(2 * SEGMENT_BYTES)).unwrap();
+    let old = vec![3; SEGMENT_BYTES as usize + 1000];
+    store.write(Lsn::ZERO, &[IoSlice::new(&old)]).unwrap();
+    drop(store);
+    let store = open(&disk, temp.path());
+    let inode = |number| inode_of(&temp.path().join(segment_name(number)));
+    // As long as they are open, no other file gets their numbers.
+    let kept = [0, 1].map(|number| fs::File::open(temp.path().join(segment_name(number))).unwrap());
+    let before = [inode(0), inode(1)];
+    let from = Lsn::new(SEGMENT_BYTES - 8);
+    let to = Lsn::new(2 * SEGMENT_BYTES + 16);
+    store
+        .move_tail(&epoch(1, 0), from, to, &mut |at, until, out| {
+            out.resize(until.bytes_since(at) as usize, 5);
+            Ok(until)
+        })
+        .unwrap();
+    assert!(before.iter().all(|old| ![inode(0), inode(1)].contains(old)), "the files are new");
+    drop(kept);
+    let mut found = vec![0; SEGMENT_BYTES as usize];
+    store.read(Lsn::ZERO, &mut found).unwrap();
+    let (below, moved) = found.split_at(SEGMENT_BYTES as usize - 8);
+    assert!(below.iter().all(|&byte| byte == 3) && moved == [5; 8]);
+    store.read(Lsn::new(SEGMENT_BYTES), &mut found).unwrap();
+    assert!(found.iter().all(|&byte| byte == 5));
+    let mut last = [0; 100];
+    let len = store.read(Lsn::new(2 * SEGMENT_BYTES), &mut last).unwrap();
+    assert_eq!(&last[..len], [5; 16], "a segment that only the log buffer held is made");
+    let epochs = store.segments().unwrap();
+    assert!(epochs.into_iter().all(|segment| segment.header.unwrap().epoch == 1));
+}
+
+#[test]
+fn a_recycled_file_gets_a_header_and_keeps_its_old_bytes() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(&TestDisk::new(true), temp.path());
+    store.begin_epoch(&epoch(1, 0)).unwrap();
+    let content = [7; SEGMENT_BYTES as usize];
+    store.prepare(Lsn::new(2 * SEGMENT_BYTES)).unwrap();
+    store.write(Lsn::ZERO, &[IoSlice::new(&content), IoSlice::new(&content)]).unwrap();
+    store.release(Lsn::ZERO, Lsn::new(2 * SEGMENT_BYTES)).unwrap();
+    store.prepare(Lsn::new(5 * SEGMENT_BYTES)).unwrap();
+    store.close();
+    let old = |number: u64| {
+        let bytes = fs::read(temp.path().join(segment_name(number)));
+        bytes.is_ok_and(|bytes| bytes[4096..] == content)
+    };
+    let recycled = (2..5).find(|&number| old(number)).unwrap();
+    let listed = store.segments().unwrap();
+    let found = listed.iter().find(|segment| segment.number == recycled).unwrap();
+    let header = found.header.as_ref().unwrap();
+    assert_eq!((header.number, header.epoch, header.predecessor), (recycled, 1, None));
+    assert_eq!(store.write(Lsn::ZERO, &[IoSlice::new(b"gone")]).unwrap_err().segment(), Some(0));
+}

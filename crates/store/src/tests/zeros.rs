@@ -1,0 +1,94 @@
+//! The preparer, which writes zeros ahead of the tail.
+
+use std::fs;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use palisade_core::store::{Epoch, Predecessor, ReadStore, Store};
+use palisade_core::{ErrorKind, Lsn};
+
+use super::support::{
+    begin, epoch, has_spare, open_with_a_spare, options, pause_below_a_flood, wait_until,
+};
+use super::test_disk::TestDisk;
+use crate::FileStore;
+use crate::folder::segment_name;
+
+#[test]
+fn a_sync_error_that_the_preparer_gets_reaches_the_leader() {
+    const LARGE: u64 = 8 << 20;
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true);
+    let store = open_with_a_spare(&disk, temp.path(), LARGE);
+    disk.controls.fail_preparer();
+    let mut tail = 1 << 20;
+    wait_until("the preparer syncs zeros", || {
+        pause_below_a_flood();
+        store.prepare_ahead(Lsn::new(tail));
+        tail += 64 << 10;
+        disk.controls.has_failed_preparer()
+    });
+    store.write(Lsn::ZERO, &[IoSlice::new(b"record")]).unwrap();
+    wait_until("the leader gets the error", || store.sync(Lsn::ZERO, Lsn::new(6)).is_err());
+    let error = store.sync(Lsn::ZERO, Lsn::new(6)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+}
+
+#[test]
+fn the_preparer_keeps_zeros_and_a_segment_ahead_of_the_tail() {
+    const LARGE: u64 = 8 << 20;
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true);
+    let store = FileStore::open_on_any(Arc::new(disk), temp.path(), &options(LARGE)).unwrap();
+    begin(&store, 1, 0);
+    let len = |number| {
+        let found = fs::metadata(temp.path().join(segment_name(number)));
+        found.map_or(0, |found| found.len().saturating_sub(4096))
+    };
+    assert_eq!(len(0), 1 << 20);
+    wait_until("a spare is made", || has_spare(temp.path()));
+    while len(0) < LARGE {
+        let tail = len(0) / 2;
+        pause_below_a_flood();
+        store.prepare_ahead(Lsn::new(tail));
+        let goal = LARGE.min(tail + (2 * tail).max(1 << 20));
+        wait_until("zeros are written ahead", || len(0) >= goal);
+    }
+    store.prepare_ahead(Lsn::new(LARGE / 2 + 4096));
+    wait_until("the next segment is made", || store.prepared() >= Lsn::new(2 * LARGE));
+}
+
+#[test]
+fn zeros_that_a_cut_overtakes_do_not_reach_the_files_next_life() {
+    const LARGE: u64 = 2 << 20;
+    let temp = tempfile::tempdir().unwrap();
+    let disk = TestDisk::new(true);
+    let store = open_with_a_spare(&disk, temp.path(), LARGE);
+    store.prepare(Lsn::new(2 * LARGE)).unwrap();
+    let held = disk.controls.hold_zeros();
+    pause_below_a_flood();
+    store.prepare_ahead(Lsn::new(600 << 10));
+    wait_until("the preparer is in a step", || disk.controls.has_held_zeros());
+
+    // The log is cut in the segment, goes on in another one, and its head leaves the segment.
+    let base = store.prepared();
+    let predecessor = Predecessor { epoch: 1, end: Lsn::new(64) };
+    store.begin_epoch(&Epoch { predecessor, ..epoch(2, base.as_u64()) }).unwrap();
+    store.release(Lsn::ZERO, base).unwrap();
+    // Enough of them for every spare.
+    let segments = 4;
+    let end = base.plus(segments * LARGE);
+    store.prepare(end).unwrap();
+    let records = vec![7; LARGE as usize];
+    for number in 0..segments {
+        store.write(base.plus(number * LARGE), &[IoSlice::new(&records)]).unwrap();
+    }
+    drop(held);
+    // Waits for the preparer.
+    store.close();
+    for number in 0..segments {
+        let mut found = vec![0; LARGE as usize];
+        assert_eq!(store.read(base.plus(number * LARGE), &mut found).unwrap(), found.len());
+        assert!(found == records, "segment {number} behind the cut");
+    }
+}
