@@ -29,6 +29,7 @@
 //! `sim`, a simulated disk that loses power, for tests of engines on the log.
 
 pub mod inspect;
+mod open;
 mod options;
 mod repair;
 mod wal;

@@ -1,14 +1,10 @@
-//! The log: how it is opened and closed, and what it says about itself.
+//! The handle of an open log: its end, and its state.
 
 mod read;
 mod truncate;
 mod write;
 
-use std::path::Path;
-
-use palisade_store::IntoStore;
-
-use crate::{Error, Lsn, Options, RecoveryReport, Replay, Result, Stats, Uuid};
+use crate::{Lsn, RecoveryReport, Result, Stats, Uuid};
 
 /// A write-ahead log.
 ///
@@ -32,63 +28,9 @@ use crate::{Error, Lsn, Options, RecoveryReport, Replay, Result, Stats, Uuid};
 ///
 /// [`Stats::appends_survive_kill`] shows which buffer the log has.
 #[derive(Clone, Debug)]
-pub struct Wal(palisade_core::Wal);
+pub struct Wal(pub(crate) palisade_core::Wal);
 
 impl Wal {
-    /// Opens the log in the folder `path` with the default [`Options`]. If there is no log, creates
-    /// it and the folder, but not the folder's parents.
-    ///
-    /// # Durability
-    /// Everything that [`recovery_report`](Wal::recovery_report) counts as recovered survives power
-    /// loss when this returns.
-    ///
-    /// # Errors
-    /// As [`Options::open`].
-    pub fn open(path: impl AsRef<Path>) -> Result<Wal> {
-        Options::new().open(path)
-    }
-
-    /// Opens the log in `store`, for example a [`MemStore`](crate::MemStore). Ignores the settings
-    /// of `options` that concern files.
-    ///
-    /// ```
-    /// # fn main() -> palisade::Result<()> {
-    /// use palisade::{MemStore, Options, Wal};
-    ///
-    /// let store = MemStore::new(1 << 20);
-    /// let wal = Wal::with_store(store.clone(), Options::new().buffer_bytes(1 << 16))?;
-    /// let lsn = wal.commit(b"record")?;
-    /// drop(wal);
-    /// let wal = Wal::with_store(store, Options::new().buffer_bytes(1 << 16))?;
-    /// assert_eq!(wal.get(lsn)?.data(), b"record");
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `InvalidArgument`: an option or the store's segment size is out of its range. `Corrupt`:
-    /// acknowledged data is damaged; nothing was changed. (A log that was closed reports damage
-    /// when it is read, or with [`Verify::Full`](crate::Verify::Full).) `NoSpace`, `Io`: nothing is
-    /// lost; open again when the cause is gone.
-    pub fn with_store(store: impl IntoStore, options: Options) -> Result<Wal> {
-        palisade_core::Wal::with_store(store.into_store()?, options.log()).map(Wal)
-    }
-
-    /// Opens the log as [`with_store`](Wal::with_store) does, and passes the records to `f` before
-    /// any thread can append: see [`Options::open_replaying`].
-    ///
-    /// # Errors
-    /// As [`with_store`](Wal::with_store) and [`records_from`](Wal::records_from). `Corrupt`: a
-    /// record that is replayed does not validate. The error that `f` returned.
-    pub fn with_store_replaying<E: From<Error>>(
-        store: impl IntoStore,
-        options: Options,
-        from: Option<Lsn>,
-        f: impl FnMut(Replay<'_>) -> std::result::Result<(), E>,
-    ) -> std::result::Result<Wal, E> {
-        let store = store.into_store()?;
-        palisade_core::Wal::with_store_replaying(store, options.log(), from, f).map(Wal)
-    }
-
     /// Syncs everything and makes a clean end: the next open needs no scan.
     ///
     /// Later calls on all handles return `Closed`. Records that were appended before are in the

@@ -30,7 +30,9 @@ use palisade_core::{Error, ErrorKind, Memory, sync};
 
 pub use self::memory::MemDisk;
 pub use self::os::{OsDisk, file_system};
-use crate::DEFAULT_FILE_MODE;
+
+/// Default permissions of a log's files: only its user reads and writes them.
+pub const DEFAULT_FILE_MODE: u32 = 0o600;
 
 /// Bytes that one call of [`write_zeros`] hands to the file at most.
 const ZERO_WRITE_BYTES: u64 = 1 << 20;

@@ -37,12 +37,10 @@ pub mod sim;
 mod tests;
 
 pub use archive::{Archive, ArchiveReader};
-pub use disk::file_system;
+pub use disk::{DEFAULT_FILE_MODE, file_system};
 pub use file::FileStore;
 pub use mem::{IntoStore, MemStore};
-pub use options::{
-    BufferKind, DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, FileOptions, MIN_FILE_BYTES, OpenMode,
-};
+pub use options::{BufferKind, DEFAULT_SEGMENT_BYTES, FileOptions, MIN_FILE_BYTES, OpenMode};
 pub use reader::{BufferPlace, FileReader};
 pub use repair::Repair;
 pub use segment::{OnRelease, ReleasedSegment};

@@ -11,11 +11,12 @@ use std::time::Duration;
 use palisade_core::store::State;
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
+use crate::disk::DEFAULT_FILE_MODE;
 use crate::disk::{Access, Disk, DiskFile, DiskFolder, Kind};
 use crate::folder::{Folder, LOCK, META, META_TEMP, check_file_size, is_segment_name};
 use crate::meta::rebuilt;
 use crate::meta::{self, Meta, MetaFile, Origin};
-use crate::options::{DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, FileOptions, OpenMode};
+use crate::options::{DEFAULT_SEGMENT_BYTES, FileOptions, OpenMode};
 use crate::segment::segment_file::LOG_AT;
 
 /// Tools beside a writer hold the lock for an instant to see whether there is one; trying this

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use palisade_core::{Error, ErrorKind, Result, check_segment_bytes};
 
 use crate::OnRelease;
+use crate::disk::DEFAULT_FILE_MODE;
 
 /// Bytes of log in a segment of a log that is made without saying: 64 MiB.
 pub const DEFAULT_SEGMENT_BYTES: u64 = 64 << 20;
 /// Smallest segment that a log on files may have: 64 KiB.
 pub const MIN_FILE_BYTES: u64 = 64 << 10;
 
-/// Permissions of the files that a log makes without saying: only its user reads and writes them.
-pub const DEFAULT_FILE_MODE: u32 = 0o600;
 /// What this process needs of its own files.
 const OWNER_MODE: u32 = 0o600;
 

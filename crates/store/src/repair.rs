@@ -25,12 +25,13 @@ use palisade_core::store::{ReadStore, SegmentHeader, State};
 use palisade_core::{Error, ErrorKind, Lsn, Result};
 
 use crate::buffer_file;
+use crate::disk::DEFAULT_FILE_MODE;
 use crate::disk::OsDisk;
 use crate::disk::{Access, Disk, DiskFile, write_bytes};
 use crate::folder::{Folder, LOCK, META, META_TEMP, check_file_size, segment_name};
 use crate::meta::{MetaFile, Origin};
 use crate::open::{self, Place};
-use crate::options::{DEFAULT_FILE_MODE, OpenMode};
+use crate::options::OpenMode;
 use crate::reader::FileReader;
 use crate::segment::header;
 use crate::segment::segment_file::LOG_AT;

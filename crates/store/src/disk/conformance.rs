@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use palisade_core::{Error, ErrorKind, Options, Result, Wal};
 
+use super::DEFAULT_FILE_MODE;
 use super::{Access, Disk, DiskFile, DiskFolder, Kind};
-use crate::{DEFAULT_FILE_MODE, FileOptions, FileStore};
+use crate::{FileOptions, FileStore};
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 const RECORD_BYTES: usize = 1000;

@@ -11,7 +11,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use palisade_core::Memory;
 
 use self::folder::OsFolder;
-use crate::DEFAULT_FILE_MODE;
+use crate::disk::DEFAULT_FILE_MODE;
 use crate::disk::{Disk, DiskFile, DiskFolder, FileIdentity, Kind};
 
 /// The name of the file system that `folder` lies on, as `ext4` (also for ext2 and ext3) or `nfs`;

@@ -4,9 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::disk::DEFAULT_FILE_MODE;
 use crate::disk::OsDisk;
 use crate::disk::{Disk, DiskFolder, Kind};
-use crate::options::DEFAULT_FILE_MODE;
 
 /// Where the buffer of the log in `folder` lies.
 pub(super) fn memory_of(folder: &Path) -> PathBuf {

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use palisade_core::Memory;
 use palisade_core::sync::Mutex;
 
+use crate::disk::DEFAULT_FILE_MODE;
 use crate::disk::OsDisk;
 use crate::disk::{
     Access, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
 };
 use crate::folder::is_segment_name;
-use crate::options::DEFAULT_FILE_MODE;
 use crate::segment::segment_file::LOG_AT;
 use tempfile::TempDir;
 
