@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// Attacks: a folder may have as many discarded ranges as segments.
+    /// A folder may have as many discarded ranges as segments.
     #[test]
     fn questions_about_many_ranges_look_at_few_of_them() {
         const RANGES: u64 = 1 << 16;

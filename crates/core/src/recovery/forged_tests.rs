@@ -122,7 +122,7 @@ fn forged(at: Lsn, len: usize, seed: EpochSeed, lie: Lie) -> Vec<u8> {
 const LIES: [Lie; 5] =
     [Lie::ToTheEnd, Lie::Claims(0), Lie::Claims(100), Lie::Claims(3000), Lie::Member];
 
-/// Attacks: each header in a segment claims a long frame, whose checksum does not hold.
+/// Each header in a segment claims a long frame, whose checksum does not hold.
 #[test]
 fn a_search_through_forged_frame_headers_reads_each_byte_a_few_times() {
     const BYTES: u64 = 256 << 10;
@@ -141,7 +141,7 @@ fn a_search_through_forged_frame_headers_reads_each_byte_a_few_times() {
     }
 }
 
-/// Attacks: the same in the log buffer.
+/// The same in the log buffer.
 #[test]
 #[expect(unsafe_code, reason = "a ring that is read is mapped memory")]
 fn a_search_through_a_forged_ring_looks_at_each_byte_a_few_times() {
@@ -252,7 +252,7 @@ fn work_on(store: Forged) -> [u64; 3] {
     steps(&store)
 }
 
-/// Attacks: many small segments with forged epochs and predecessors.
+/// Many small segments with forged epochs and predecessors.
 #[test]
 fn a_folder_of_forged_epochs_takes_steps_in_proportion_to_it() {
     for damaged in [u64::MAX, 3, 2] {

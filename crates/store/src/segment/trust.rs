@@ -168,7 +168,7 @@ mod tests {
     use crate::segment::Shape;
     use crate::tests::test_disk::TestDisk;
 
-    /// Attacks: a reserve that cannot be opened for want of a descriptor is as good as before.
+    /// A reserve that cannot be opened for lack of a descriptor is as good as before.
     #[test]
     fn a_lack_of_a_file_descriptor_leaves_the_reserve_as_it_is() {
         let temp = tempfile::tempdir().unwrap();

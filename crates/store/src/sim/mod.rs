@@ -2,7 +2,7 @@
 //!
 //! [`SimDisk`] is a file system in memory that fails on purpose: it loses power, its process is
 //! killed at any call, it is full, its calls fail. [`SimDisk::open`] runs [`FileStore`] on it:
-//! the store's own making, naming, recycling and syncing of files is what is attacked. One seed
+//! the faults meet the store's own making, naming, recycling and syncing of files. One seed
 //! fixes everything that the disk decides, so a run that failed can be run again.
 //!
 //! ```

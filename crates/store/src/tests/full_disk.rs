@@ -1,4 +1,4 @@
-//! Attacks on G7: a whole log over a disk that is full for a while.
+//! Fault injection for G7: a whole log over a disk that is full for a while.
 //!
 //! `verification/faults.md` lists these tests.
 

@@ -11,7 +11,7 @@ use super::support::{
 use super::test_disk::TestDisk;
 use crate::FileStore;
 
-/// Attacks: once an epoch has begun, nothing that could lack is needed to end the truncation.
+/// Once an epoch has begun, a truncation needs nothing more that could be lacking.
 #[test]
 fn a_buffer_is_passed_on_without_another_file_descriptor() {
     let temp = tempfile::tempdir().unwrap();
@@ -28,7 +28,7 @@ fn a_buffer_is_passed_on_without_another_file_descriptor() {
     assert_eq!(refused.kind(), ErrorKind::NoFiles, "{refused}");
 }
 
-/// Attacks: the log buffer may have what no segment has. An open that cannot reach it must fail,
+/// The log buffer may have records that no segment has. An open that cannot reach it must fail,
 /// instead of recovering without it.
 #[test]
 fn a_lack_of_a_file_descriptor_at_an_open_hides_no_log_buffer() {
@@ -52,7 +52,7 @@ fn a_lack_of_a_file_descriptor_at_an_open_hides_no_log_buffer() {
     }
 }
 
-/// Attacks: the process run would go on without the memory that outlives it.
+/// The process run would continue without the memory that outlives it.
 #[test]
 fn a_lack_of_a_file_descriptor_puts_no_log_buffer_on_the_heap() {
     let temp = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ fn a_lack_of_a_file_descriptor_puts_no_log_buffer_on_the_heap() {
     assert_eq!(memory.kind(), MemoryKind::Mapped);
 }
 
-/// Attacks: what could not be opened was not written to, so it is as good as before.
+/// A file that could not be opened was not written, so it is as good as before.
 #[test]
 fn a_lack_of_a_file_descriptor_takes_no_spare() {
     let temp = tempfile::tempdir().unwrap();

@@ -26,7 +26,7 @@ fn opening_an_empty_log_takes_few_syncs() {
     assert!(disk.controls.syncs() <= 11, "{}", disk.controls.syncs());
 }
 
-/// Attacks: power loss would take a folder whose name nobody can sync, with all that is in it.
+/// Power loss would take a folder whose name cannot be synced, with all that is in it.
 #[test]
 fn no_folder_is_made_where_its_name_cannot_be_synced() {
     let temp = tempfile::tempdir().unwrap();

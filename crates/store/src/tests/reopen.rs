@@ -78,7 +78,7 @@ fn the_open_of_a_closed_log_waits_for_few_syncs() {
     assert_eq!(syncs(2), 2);
 }
 
-/// Attacks: what `cp` has copied may lie in the page cache alone, below the floor, too.
+/// Bytes that `cp` has copied may lie only in the page cache, also below the floor.
 #[test]
 fn a_log_that_finds_itself_in_another_folder_syncs_every_segment_once() {
     let temp = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What must hold for the simulated disk: what each attack may do, and what it must not.
+//! What must hold for the simulated disk: what each fault may do, and what it must not.
 
 mod faults;
 mod lives;
