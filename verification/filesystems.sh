@@ -7,8 +7,8 @@
 #   verification/filesystems.sh ext4 btrfs      those
 #
 # PALISADE names the binary; without it, a release build is made. ROUNDS (3) is the number of kills.
-# An image has 192 MiB. mkfs.xfs has wanted 300 MiB since version 5.19: the script tells it that this is a
-# test. btrfs gets `--mixed`, without which it wants 109 MiB.
+# An image has 192 MiB. Since version 5.19 mkfs.xfs refuses images below 300 MiB, except in a test:
+# the script sets the variables of one. btrfs gets `--mixed`, without which it wants 109 MiB.
 set -euo pipefail
 # A binary that is named from where the caller stands.
 [[ ${PALISADE:-} != */* || $PALISADE == /* ]] || PALISADE=$PWD/$PALISADE

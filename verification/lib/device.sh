@@ -172,9 +172,9 @@ dig_files() {
     thaw
 }
 
-# Writes everything back, and stops all writes to the device, the journal's included: a block that was
-# zero when it was looked at must still be zero when it is punched. A file system that has become
-# read-only writes nothing, and cannot be frozen.
+# Writes everything back and stops all writes to the device, also those of the journal: a block that
+# was zero when it was read must still be zero when it is punched. A file system that has become
+# read-only writes nothing and cannot be frozen.
 freeze() {
     fsfreeze --freeze "$work/mnt" 2>/dev/null || true
 }

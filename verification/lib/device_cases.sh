@@ -377,8 +377,8 @@ case_H2() {
 # The values that a forged field gets.
 forged_values=(0 1 4096 1152921504606846976 18446744073709551615)
 
-# Forges the field at $2 of the file $1, opens the log and uses it. It may refuse; it must not crash,
-# hang, or need much memory.
+# Forges the field at $2 of the file $1, opens the log and uses it. The log may refuse the file. It
+# must not crash, hang, or need much memory.
 use_forged() {
     local file=$1 at=$2 value=$3
     must a "forge $file $at $value"
