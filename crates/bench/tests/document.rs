@@ -1,4 +1,5 @@
-//! BENCHMARKS.md shows what the result files say: its tables and plots are made from them.
+//! BENCHMARKS.md and README.md show what the result files say: their tables and plots are made from
+//! them.
 //!
 //! `PALISADE_BENCH_WRITE=1 cargo test -p palisade-bench --test document` writes them.
 
@@ -36,6 +37,18 @@ const SUMMARY: [(&str, &str); 14] = [
     ("reopen, 1 thread, 256 B, 240000 records", "1.00 ms"),
 ];
 
+/// Cases that README.md shows, with its words for each.
+const COMPARISON: [(&str, &str); 8] = [
+    ("append, 1 thread, 256 B", "append, 1 thread"),
+    ("commit, 1 thread, 256 B", "commit, 1 thread"),
+    ("commit, 8 threads, 256 B", "commit, 8 threads"),
+    ("commit, 64 threads, 256 B", "commit, 64 threads"),
+    ("batch, 1 thread, 256 B, batches of 1000", "1000 records, then one sync, 1 thread"),
+    ("scan, 1 thread, 256 B, 1048576 records", "scan of 1 048 576 records"),
+    ("reopen, 1 thread, 256 B, 240000 records", "open after a close, 240 000 records"),
+    ("recover, 1 thread, 256 B, 10000 records", "open after a crash, 10 000 records"),
+];
+
 /// Contenders that took turns in one case.
 struct Case {
     words: String,
@@ -43,28 +56,33 @@ struct Case {
 }
 
 #[test]
-fn benchmarks_md_and_its_plots_are_what_the_results_give() {
+fn the_tables_and_plots_of_the_documents_are_what_the_results_give() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let amd = cases(&root, "2-cores-ext4-amd");
     let intel = cases(&root, "2-cores-ext4-intel");
-    let path = root.join("BENCHMARKS.md");
-    let mut document = fs::read_to_string(&path).unwrap();
-    let blocks = [
+    let report = [
         ("summary", summary(&amd)),
         ("losses", losses(&amd)),
         ("amd", all(&amd)),
         ("intel", all(&intel)),
     ];
+    check_tables(&root.join("BENCHMARKS.md"), &report);
+    check_tables(&root.join("README.md"), &[("comparison", comparison(&amd))]);
+    for (file, svg) in plots(&amd) {
+        check_or_write(&root.join("benches/results/plots").join(file), &svg);
+    }
+}
+
+/// Checks the parts of a document between `<!-- NAME -->` and `<!-- end -->`.
+fn check_tables(path: &PathBuf, blocks: &[(&str, String)]) {
+    let mut document = fs::read_to_string(path).unwrap();
     for (name, block) in blocks {
         let begin = format!("<!-- {name} -->\n");
         let (before, rest) = document.split_once(&begin).expect(name);
         let (_, after) = rest.split_once("<!-- end -->").expect(name);
         document = format!("{before}{begin}{block}<!-- end -->{after}");
     }
-    check_or_write(&path, &document);
-    for (file, svg) in plots(&amd) {
-        check_or_write(&root.join("benches/results/plots").join(file), &svg);
-    }
+    check_or_write(path, &document);
 }
 
 fn check_or_write(path: &PathBuf, expected: &str) {
@@ -191,6 +209,20 @@ fn summary(cases: &[Case]) -> String {
     };
     let header = ["case", "Palisade", "against the best other", "against `raw`", "goal"];
     table(&header, SUMMARY.iter().map(row).collect())
+}
+
+/// The table of README.md: all contenders but our own `naive` and the floors.
+fn comparison(cases: &[Case]) -> String {
+    let peers: Vec<&str> =
+        OTHERS.into_iter().filter(|name| *name != "naive" && !FLOORS.contains(name)).collect();
+    let row = |&(words, label): &(&str, &str)| {
+        let case = cases.iter().find(|case| case.words == words).expect(words);
+        let ratio = |name: &&str| case.ratio(name).map_or_else(|| "-".into(), times);
+        let first = [label.into(), case.show("palisade")];
+        first.into_iter().chain(peers.iter().map(ratio)).collect()
+    };
+    let header = [&["workload", "Palisade"], &peers[..]].concat();
+    table(&header, COMPARISON.iter().map(row).collect())
 }
 
 fn losses(cases: &[Case]) -> String {
