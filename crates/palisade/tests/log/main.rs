@@ -3,8 +3,8 @@
 //! dropped, moved and starved.
 //!
 //! verification/faults.md names the tests of each protection, and the patch of
-//! verification/mutations/tests that removes the protection and makes the test fail. Every test that
-//! could hang without its protection runs under a watchdog.
+//! verification/mutations/tests that removes the protection and makes the test fail. Every test
+//! that could hang without its protection runs under a watchdog.
 
 #[path = "../common/again.rs"]
 mod again;
