@@ -97,7 +97,26 @@ impl Commit {
     /// Leads until `target` is durable or the deadline comes, then frees leadership. The caller has
     /// taken it.
     pub(super) fn lead(&self, target: Lsn, deadline: Option<Instant>) -> Result<bool> {
-        let result = self.run_rounds(target, deadline);
+        let mut backoff = Backoff::default();
+        let result = loop {
+            if self.durable.peek() >= target {
+                break Ok(true);
+            }
+            self.gathering.wait(self.counters.sync_ns.value());
+            let result = self.round();
+            if self.durable.peek() >= target {
+                break Ok(true);
+            }
+            if let Err(error) = result {
+                break Err(error);
+            }
+            if is_over(deadline) {
+                break Ok(false);
+            }
+            // A hole lies below the target. Its owner sends no wake-up.
+            self.wake_waiters(false);
+            backoff.wait();
+        };
         self.leave();
         result
     }
@@ -118,25 +137,6 @@ impl Commit {
     fn leave(&self) {
         self.leadership.free();
         self.wake_waiters(true);
-    }
-
-    fn run_rounds(&self, target: Lsn, deadline: Option<Instant>) -> Result<bool> {
-        let mut backoff = Backoff::default();
-        while self.durable.peek() < target {
-            self.gathering.wait(self.counters.sync_ns.value());
-            let result = self.round();
-            if self.durable.peek() >= target {
-                break;
-            }
-            result?;
-            if is_over(deadline) {
-                return Ok(false);
-            }
-            // A hole lies below the target. Its owner sends no wake-up.
-            self.wake_waiters(false);
-            backoff.wait();
-        }
-        Ok(true)
     }
 
     /// One write of all that is filled, one sync, one publication of *durable*.

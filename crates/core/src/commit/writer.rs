@@ -89,23 +89,14 @@ impl Commit {
         Ok(cursor.written)
     }
 
+    #[expect(unsafe_code, reason = "the write lock's holder reads what others published")]
     fn write_run(&self, cursor: &mut WriteCursor, run: &Run) -> Result<()> {
         self.check()?;
         self.filled.publish(run.end.max(self.filled.peek()));
         if self.store.prepared() < run.end {
             self.store.prepare(run.end)?;
         }
-        self.write_bytes_of(cursor.written, run.end)?;
-        self.counters.writes.add(1);
-        self.counters.appends.add(run.reservations);
-        self.counters.appended_bytes.add(run.end.bytes_since(cursor.written));
-        cursor.written = run.end;
-        self.buffer.written.publish(run.end);
-        Ok(())
-    }
-
-    #[expect(unsafe_code, reason = "the write lock's holder reads what others published")]
-    fn write_bytes_of(&self, from: Lsn, to: Lsn) -> Result<()> {
+        let from = cursor.written;
         let write = |pieces: &[IoSlice<'_>; 2]| {
             let used = if pieces[1].is_empty() { 1 } else { 2 };
             self.store.write(from, &pieces[..used])
@@ -113,7 +104,13 @@ impl Commit {
         // SAFETY:
         // - write lock: `from` comes out of the cursor, whose lock the caller holds, and equals
         //   *written*, which is published together with it.
-        // - published: `to` comes out of `collect`, which followed `walk_from`.
-        unsafe { self.buffer.read(from, to, write) }
+        // - published: `run` comes out of `collect`, which followed `walk_from`.
+        unsafe { self.buffer.read(from, run.end, write) }?;
+        self.counters.writes.add(1);
+        self.counters.appends.add(run.reservations);
+        self.counters.appended_bytes.add(run.end.bytes_since(from));
+        cursor.written = run.end;
+        self.buffer.written.publish(run.end);
+        Ok(())
     }
 }

@@ -52,8 +52,10 @@ impl Wal {
     /// Appends a record and waits until it survives power loss.
     #[inline]
     pub fn commit(&self, data: &[u8]) -> Result<Lsn> {
-        let ticket = self.append(data)?;
-        ticket.wait().map_err(|error| error.after_append(ticket.lsn()))
+        let lsn = self.append_frame(0, data, WhenFull::Wait)?;
+        let end = lsn.plus(framed_bytes(data.len()));
+        let waited = self.handle.log.wait(end, None).and_then(|_| self.check_not_truncated(lsn));
+        waited.map(|()| lsn).map_err(|error| error.after_append(lsn))
     }
 
     /// Appends a record of `len` bytes that `fill` writes in place.
