@@ -61,9 +61,10 @@ check_test() {
 }
 
 check_patches() {
-    local patch name line models='crates/*/src/models'
+    local patch name line output models='crates/*/src/models'
     for patch in "$mutants_of_tests"/*.patch "$mutants_of_models"/*.patch; do
-        if ! git apply --check --quiet -C1 "$patch"; then
+        if ! output=$(git apply --check -C1 "$patch" 2>&1); then
+            echo "$output" >&2
             complain "$patch does not apply: put the same fault into the code as it is now," \
                 "as verification/README.md says, and run mutations.sh with the patch's name"
         fi
