@@ -29,6 +29,12 @@ pub(crate) fn is_segment_name(name: &str) -> bool {
     parse(name, SEGMENT_PREFIX, SEGMENT_DIGITS).is_some()
 }
 
+/// Whether a spare has this name, or could have it.
+#[cfg(feature = "sim")]
+pub(crate) fn is_spare_name(name: &str) -> bool {
+    parse(name, SPARE_PREFIX, SPARE_DIGITS).is_some()
+}
+
 /// The name of spare `number`.
 pub(crate) fn spare_name(number: u64) -> String {
     format!("{SPARE_PREFIX}{number:0SPARE_DIGITS$}")

@@ -93,7 +93,6 @@ mod space {
     mod archive;
     mod during_truncation;
     mod full_disk;
-    mod last_lsns;
     #[cfg(unix)]
     mod limits;
     mod no_space;

@@ -84,6 +84,7 @@
 
 mod chance;
 mod fault;
+mod fault_disk;
 mod loss;
 mod names;
 mod node;
@@ -103,6 +104,7 @@ use palisade_core::sync::Mutex;
 use palisade_core::{Lsn, MIN_SEGMENT_BYTES, Result};
 
 pub use self::fault::{CallKind, Fault, FaultKind};
+pub use self::fault_disk::{Call, Calls, Effect, FaultDisk, Target};
 pub use self::loss::{Fate, Loss};
 use self::names::Entry;
 use self::process::Process;

@@ -1,6 +1,7 @@
 //! Tests of the store on files, on a disk that they control.
 
 mod full_disk;
+mod last_lsns;
 mod no_descriptor;
 mod no_space;
 mod opening;

@@ -4,7 +4,7 @@ use palisade::store::ReadStore;
 use palisade::{BufferKind, ErrorKind, Lsn, MemStore, Options, SyncPolicy, Wal, framed_bytes};
 
 use crate::content::{all, append, fill, numbers, record};
-use crate::faulty::FaultyStore;
+use crate::faulty::FaultyLog;
 use crate::folder::{contents, copy_as_killed, folder, small};
 use crate::watchdog::watched;
 
@@ -13,7 +13,7 @@ use crate::watchdog::watched;
 #[test]
 fn a_record_of_every_size_from_0_to_the_limit_comes_back() {
     let _watch = watched();
-    let store = FaultyStore::new(4096);
+    let store = FaultyLog::new(4096);
     let options = Options::new().buffer_bytes(4096);
     let wal = store.open(options.clone());
     let max = wal.max_record_bytes();
@@ -35,8 +35,8 @@ fn a_record_of_every_size_from_0_to_the_limit_comes_back() {
 }
 
 /// A log whose tail lies `rest` bytes before the end of its first segment.
-fn log_with_rest(rest: u64) -> (FaultyStore, Wal, u64) {
-    let store = FaultyStore::over(MemStore::new(4096).kept_buffer(false));
+fn log_with_rest(rest: u64) -> (FaultyLog, Wal, u64) {
+    let store = FaultyLog::with_buffer(4096, BufferKind::Heap);
     let wal = store.open(Options::new().buffer_bytes(4096));
     let mut number = 0;
     while wal.reserved_lsn().as_u64() < 4096 - rest {
@@ -73,8 +73,8 @@ fn a_batch_that_meets_a_segment_end_is_whole_or_not_there() {
             if let Some(kept) = torn_after {
                 garble(&store.inner, start.plus(kept), end);
             }
-            let wal = Wal::with_store(store.next_run(), Options::new().buffer_bytes(4096));
-            let found = numbers(&wal.unwrap());
+            let wal = store.next_run().open(Options::new().buffer_bytes(4096));
+            let found = numbers(&wal);
             let count = if torn_after.is_none() { before + 3 } else { before };
             assert_eq!(found, all(count), "{rest} {torn_after:?}");
         }
@@ -121,7 +121,7 @@ fn a_log_with_all_options_off_or_at_their_smallest_keeps_every_promise() {
 #[test]
 fn a_log_in_memory_at_its_smallest_goes_through_many_segments() {
     let _watch = watched();
-    let store = FaultyStore::new(4096);
+    let store = FaultyLog::new(4096);
     let options = Options::new()
         .buffer_bytes(4096)
         .write_bytes(1)

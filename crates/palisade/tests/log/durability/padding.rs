@@ -2,16 +2,17 @@
 
 use std::thread;
 
+use palisade::sim::Effect;
 use palisade::{ErrorKind, Options, Wal};
 
-use crate::faulty::{Fault, FaultyStore, Op};
+use crate::faulty::{FaultyLog, MAKE_SEGMENT, WRITE};
 use crate::folder::contents;
 use crate::hole::with_a_hole;
 use crate::watchdog::{until, watched};
 
 const SEGMENT_BYTES: u64 = 16 << 10;
 
-fn open(store: &FaultyStore, buffer_bytes: usize, pads: bool) -> Wal {
+fn open(store: &FaultyLog, buffer_bytes: usize, pads: bool) -> Wal {
     let options = Options::new().buffer_bytes(buffer_bytes).write_bytes(1 << 10).pad_to_block(pads);
     store.open(options)
 }
@@ -49,7 +50,7 @@ fn work(wal: &Wal, rounds: u32) {
 fn no_block_that_a_sync_has_covered_is_written_again() {
     let _watch = watched();
     for buffer_bytes in [4 << 10, 16 << 10] {
-        let mut store = FaultyStore::new(SEGMENT_BYTES);
+        let mut store = FaultyLog::new(SEGMENT_BYTES);
         for run in 0..12 {
             let wal = open(&store, buffer_bytes, true);
             work(&wal, 40);
@@ -75,7 +76,7 @@ fn no_block_that_a_sync_has_covered_is_written_again() {
 #[test]
 fn without_the_option_such_blocks_are_written_again() {
     let _watch = watched();
-    let store = FaultyStore::new(SEGMENT_BYTES);
+    let store = FaultyLog::new(SEGMENT_BYTES);
     work(&open(&store, 16 << 10, false), 20);
     assert!(store.rewrites() > 0, "the watch of the other tests sees it");
 }
@@ -83,7 +84,7 @@ fn without_the_option_such_blocks_are_written_again() {
 #[test]
 fn a_log_that_was_not_padded_goes_on_behind_its_last_block() {
     let _watch = watched();
-    let store = FaultyStore::new(SEGMENT_BYTES);
+    let store = FaultyLog::new(SEGMENT_BYTES);
     let wal = open(&store, 16 << 10, false);
     let first = wal.commit(b"first").unwrap();
     wal.close().unwrap();
@@ -102,7 +103,7 @@ fn a_log_that_was_not_padded_goes_on_behind_its_last_block() {
 #[test]
 fn every_commit_is_durable_with_its_block() {
     let _watch = watched();
-    let store = FaultyStore::new(SEGMENT_BYTES);
+    let store = FaultyLog::new(SEGMENT_BYTES);
     let wal = open(&store, 16 << 10, true);
     for n in 0..40_u8 {
         let ticket = wal.append(&vec![n; usize::from(n) * 40]).unwrap();
@@ -119,7 +120,7 @@ fn every_commit_is_durable_with_its_block() {
 #[test]
 fn a_hole_keeps_its_block_from_being_synced_and_nobody_hangs() {
     let _watch = watched();
-    let store = FaultyStore::new(SEGMENT_BYTES);
+    let store = FaultyLog::new(SEGMENT_BYTES);
     let wal = open(&store, 16 << 10, true);
     with_a_hole(&wal, 100, |fill_it| {
         thread::scope(|scope| {
@@ -145,12 +146,12 @@ fn a_hole_keeps_its_block_from_being_synced_and_nobody_hangs() {
 
 /// Fills the ring of a log whose disk is full, so that no sync can end with a block. Returns how
 /// many records were appended.
-fn fill_up(wal: &Wal, store: &FaultyStore) -> usize {
+fn fill_up(wal: &Wal, store: &FaultyLog) -> usize {
     // The end of what is written lies inside of a block: what is left of the ring does, too.
     let lsn = wal.append(&[1; 100]).unwrap().lsn();
     wal.flush_to_os(lsn).unwrap();
-    store.set(Op::Prepare, Fault::Full);
-    store.set(Op::Write, Fault::Full);
+    store.set(MAKE_SEGMENT, Effect::NoSpace);
+    store.set(WRITE, Effect::NoSpace);
     let mut appended = 1;
     loop {
         match wal.append(&[2; 72]) {
@@ -163,15 +164,15 @@ fn fill_up(wal: &Wal, store: &FaultyStore) -> usize {
     }
 }
 
-fn free_space(store: &FaultyStore) {
-    store.set(Op::Prepare, Fault::None);
-    store.set(Op::Write, Fault::None);
+fn free_space(store: &FaultyLog) {
+    store.set(MAKE_SEGMENT, Effect::Pass);
+    store.set(WRITE, Effect::Pass);
 }
 
 #[test]
 fn a_truncation_on_a_full_disk_without_room_for_padding_changes_nothing() {
     let _watch = watched();
-    let store = FaultyStore::new(SEGMENT_BYTES);
+    let store = FaultyLog::new(SEGMENT_BYTES);
     let wal = open(&store, 8 << 10, true);
     let kept = wal.commit(b"kept").unwrap();
     let appended = fill_up(&wal, &store);
@@ -191,7 +192,7 @@ fn a_truncation_on_a_full_disk_without_room_for_padding_changes_nothing() {
 #[test]
 fn a_close_on_a_full_disk_without_room_for_padding_tells_and_loses_nothing() {
     let _watch = watched();
-    let store = FaultyStore::new(SEGMENT_BYTES);
+    let store = FaultyLog::new(SEGMENT_BYTES);
     let wal = open(&store, 8 << 10, true);
     wal.commit(b"first").unwrap();
     let appended = fill_up(&wal, &store);

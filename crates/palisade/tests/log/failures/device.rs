@@ -6,10 +6,11 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use palisade::sim::{Calls, Effect};
 use palisade::{Error, ErrorKind, Lsn, Options, Result, Wal};
 
 use crate::executor::block_on;
-use crate::faulty::{Fault, FaultyStore, Op, new_log};
+use crate::faulty::{FaultyLog, MARK, SAVE_STATE, SYNC, WRITE, new_log};
 use crate::folder::contents;
 use crate::watchdog::{PATIENCE, until, watched};
 
@@ -18,9 +19,10 @@ fn options() -> Options {
 }
 
 /// What everybody who waits while `op` fails gets to hear.
-fn errors_of_those_who_wait(wal: &Wal, store: &FaultyStore, op: Op) -> Vec<Error> {
+fn errors_of_those_who_wait(wal: &Wal, store: &FaultyLog, op: Calls) -> Vec<Error> {
     let mut tail = wal.tail_from(wal.reserved_lsn()).unwrap();
-    store.set(op, Fault::Hold);
+    // The first mark of a commit says what is written, the second what is durable.
+    store.set_after(usize::from(op == MARK), op, Effect::Hold);
     let (sender, receiver) = channel();
     let tell = |result: Result<()>| {
         let sender = sender.clone();
@@ -41,7 +43,7 @@ fn errors_of_those_who_wait(wal: &Wal, store: &FaultyStore, op: Op) -> Vec<Error
         let sender = sender.clone();
         wal.on_durable(lsn, move |result| sender.send(result.unwrap_err()).unwrap()).unwrap();
         until(|| wal.stats().waiters == 6);
-        store.set(op, Fault::Broken);
+        store.set(op, Effect::Eio);
     });
     receiver.iter().take(7).collect()
 }
@@ -72,22 +74,22 @@ fn sticky_text(error: &Error) -> String {
     text.split("; the record was appended").next().unwrap().into()
 }
 
-fn poisons_for_all(op: Op) {
+fn poisons_for_all(op: Calls, what: &str) {
     let (wal, store) = new_log(1 << 16, options());
     let acknowledged: Vec<Lsn> = (0..20_u8).map(|n| wal.commit(&[n]).unwrap()).collect();
     let durable = wal.durable_lsn();
-    let syncs = store.calls(Op::Sync);
+    let syncs = store.count(SYNC);
 
     let mut errors = errors_of_those_who_wait(&wal, &store, op);
-    let writes = store.calls(Op::Write);
+    let writes = store.count(WRITE);
     // The device works again; that must change nothing.
-    store.set(op, Fault::None);
+    store.set(op, Effect::Pass);
     errors.extend(errors_of_later_calls(&wal));
     let texts: BTreeSet<String> = errors.iter().map(sticky_text).collect();
     assert_eq!(texts.len(), 1, "one sticky error: {texts:#?}");
     assert!(errors.iter().all(|error| error.kind() == ErrorKind::Poisoned && error.is_fatal()));
     let text = &errors[0].to_string();
-    for part in ["do what the test forbids", "os error 5", "open it again"] {
+    for part in [what, "os error 5", "open it again"] {
         assert!(text.contains(part), "{text}");
     }
 
@@ -99,9 +101,9 @@ fn poisons_for_all(op: Op) {
     assert_eq!(wal.stats().waiters, 0);
     assert_eq!(wal.durable_lsn(), durable, "nothing more is acknowledged");
     drop(wal);
-    assert_eq!(store.calls(Op::Write), writes, "no write after the failure");
-    let tried = usize::from(op != Op::Write);
-    assert_eq!(store.calls(Op::Sync), syncs + tried, "a failed sync is never tried again");
+    assert_eq!(store.count(WRITE), writes, "no write after the failure");
+    let tried = usize::from(op != WRITE);
+    assert_eq!(store.count(SYNC), syncs + tried, "a failed sync is never tried again");
 
     for power_is_lost in [false, true] {
         if power_is_lost {
@@ -116,35 +118,35 @@ fn poisons_for_all(op: Op) {
 #[test]
 fn a_failed_write_gives_everyone_the_same_error_for_good() {
     let _watch = watched();
-    poisons_for_all(Op::Write);
+    poisons_for_all(WRITE, "write the segment");
 }
 
 #[test]
 fn a_failed_sync_gives_everyone_the_same_error_for_good_and_is_not_tried_again() {
     let _watch = watched();
-    poisons_for_all(Op::Sync);
+    poisons_for_all(SYNC, "sync the segment");
 }
 
 #[test]
 fn a_durable_mark_that_fails_acknowledges_nothing() {
     let _watch = watched();
-    poisons_for_all(Op::MarkDurable);
+    poisons_for_all(MARK, "note how far the log has come");
 }
 
 /// A waiter that is refused for lack of space waits again. Neither a sync nor what follows it can
 /// be made again, so there lack of space is a failure.
 #[test]
 fn lack_of_space_in_a_sync_or_behind_it_poisons_and_keeps_nobody_waiting() {
-    for op in [Op::MarkDurable, Op::Sync] {
+    for op in [MARK, SYNC] {
         let _watch = watched();
         let (wal, store) = new_log(1 << 16, options());
         wal.commit(b"kept").unwrap();
         let lsn = wal.append(b"written first, then synced").unwrap().lsn();
         wal.flush_to_os(lsn).unwrap();
-        store.set(op, Fault::Full);
+        store.set(op, Effect::NoSpace);
         let error = wal.sync().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Poisoned, "{op:?}: {error}");
-        store.set(op, Fault::None);
+        store.set(op, Effect::Pass);
         assert_eq!(wal.wait_durable(lsn).unwrap_err().kind(), ErrorKind::Poisoned, "{op:?}");
         assert!(wal.durable_lsn() <= lsn, "{op:?}: nothing more is acknowledged");
     }
@@ -155,7 +157,7 @@ fn what_was_written_can_be_read_on_a_poisoned_log_and_then_comes_the_error() {
     let _watch = watched();
     let (wal, store) = new_log(1 << 16, options());
     let lsns: Vec<Lsn> = (0..5_u8).map(|n| wal.commit(&[n]).unwrap()).collect();
-    store.set(Op::Write, Fault::Broken);
+    store.set(WRITE, Effect::Eio);
     let lost = wal.append(b"in the buffer only").unwrap().lsn();
     wal.sync().unwrap_err();
     let mut records = wal.records().unwrap();
@@ -176,26 +178,26 @@ fn an_append_that_makes_room_meets_the_failure_and_so_does_the_next() {
     let _watch = watched();
     let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
     let kept = wal.commit(b"kept").unwrap();
-    store.set(Op::Write, Fault::Broken);
+    store.set(WRITE, Effect::Eio);
     let first = (0..100).find_map(|_| wal.append(&[1; 200]).err()).expect("no room for all");
     assert_eq!(first.kind(), ErrorKind::Poisoned);
     assert_eq!(wal.append(b"x").unwrap_err().to_string(), sticky_text(&first));
     drop(wal);
-    store.set(Op::Write, Fault::None);
-    let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
+    store.set(WRITE, Effect::Pass);
+    let wal = store.open(Options::new().buffer_bytes(4096));
     assert_eq!(contents(&wal)[0], (kept, b"kept".to_vec()));
 }
 
 #[test]
 fn a_failure_of_the_interval_policy_poisons() {
     let _watch = watched();
-    let store = FaultyStore::new(1 << 16);
+    let store = FaultyLog::new(1 << 16);
     let policy = palisade::SyncPolicy::Interval(Duration::from_millis(1));
     let wal = store.open(options().sync_policy(policy));
-    store.set(Op::Sync, Fault::Broken);
+    store.set(SYNC, Effect::Eio);
     drop(wal.append(b"nobody waits for it").unwrap());
     until(|| wal.append(b"x").is_err_and(|error| error.kind() == ErrorKind::Poisoned));
-    assert_eq!(store.calls(Op::Sync), 1);
+    assert_eq!(store.count(SYNC), 1);
 }
 
 #[test]
@@ -203,14 +205,14 @@ fn a_state_that_cannot_be_saved_leaves_the_old_one_and_the_log_alive() {
     let _watch = watched();
     let (wal, store) = new_log(1 << 16, options());
     let lsns: Vec<Lsn> = (0..9_u8).map(|n| wal.commit(&[n]).unwrap()).collect();
-    for fault in [Fault::Full, Fault::Broken] {
-        store.set(Op::SaveState, fault);
+    for fault in [Effect::NoSpace, Effect::Eio] {
+        store.set(SAVE_STATE, fault);
         wal.truncate_before(lsns[4]).unwrap_err();
         wal.checkpoint(lsns[4]).unwrap_err();
         assert_eq!((wal.head_lsn(), wal.checkpoint_lsn()), (Lsn::ZERO, Lsn::ZERO));
         wal.commit(b"still alive").unwrap();
     }
-    store.set(Op::SaveState, Fault::None);
+    store.set(SAVE_STATE, Effect::Pass);
     wal.truncate_before(lsns[4]).unwrap();
     wal.checkpoint(lsns[5]).unwrap();
     assert_eq!((wal.head_lsn(), wal.checkpoint_lsn()), (lsns[4], lsns[5]));

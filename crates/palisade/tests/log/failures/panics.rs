@@ -5,17 +5,18 @@ use std::sync::Barrier;
 use std::sync::mpsc::channel;
 use std::thread;
 
+use palisade::sim::{Calls, Effect};
 use palisade::{ErrorKind, Lsn, Options, Wal};
 
 use crate::content::{numbers, record};
 use crate::executor::block_on;
-use crate::faulty::{Fault, FaultyStore, Op, new_log};
+use crate::faulty::{FaultyLog, RELEASE, SAVE_STATE, SYNC, WRITE, new_log};
 use crate::folder::contents;
 use crate::watchdog::{PATIENCE, until, watched};
 
 const THREADS: u64 = 8;
 
-fn open(store: &FaultyStore) -> Wal {
+fn open(store: &FaultyLog) -> Wal {
     store.open(Options::new().buffer_bytes(4096))
 }
 
@@ -28,10 +29,10 @@ fn fails(call: impl FnOnce() -> Result<Lsn, palisade::Error>) -> bool {
     catch_unwind(AssertUnwindSafe(call)).map_or(true, is_poisoned)
 }
 
-fn poisons(op: Op) {
+fn poisons(op: Calls) {
     let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
     let kept = wal.commit(b"kept").unwrap();
-    store.set(op, Fault::Hold);
+    store.set(op, Effect::Hold);
     thread::scope(|scope| {
         let (wal, store) = (&wal, &store);
         scope.spawn(move || assert!(fails(|| wal.commit(b"leader"))));
@@ -41,14 +42,14 @@ fn poisons(op: Op) {
         }
         scope.spawn(move || assert!(fails(|| block_on(wal.append(b"future").unwrap()))));
         until(|| wal.stats().waiters == 4);
-        store.set(op, Fault::Panic);
+        store.set(op, Effect::Panic);
     });
     assert!(is_poisoned(wal.append(b"x")));
     assert!(is_poisoned(wal.commit(b"x")));
     assert!(is_poisoned(wal.sync()));
     assert_eq!(wal.stats().waiters, 0);
     drop(wal);
-    store.set(op, Fault::None);
+    store.set(op, Effect::Pass);
     store.inner.lose_power();
     assert_eq!(contents(&open(&store))[0], (kept, b"kept".to_vec()));
 }
@@ -56,20 +57,20 @@ fn poisons(op: Op) {
 #[test]
 fn a_store_that_panics_in_write_poisons_and_nobody_hangs() {
     let _watch = watched();
-    poisons(Op::Write);
+    poisons(WRITE);
 }
 
 #[test]
 fn a_store_that_panics_in_sync_poisons_and_nobody_hangs() {
     let _watch = watched();
-    poisons(Op::Sync);
+    poisons(SYNC);
 }
 
 #[test]
 fn a_store_that_panics_while_an_append_makes_room_poisons() {
     let _watch = watched();
     let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
-    store.set(Op::Write, Fault::Panic);
+    store.set(WRITE, Effect::Panic);
     let append = || wal.append(&[0; 200]).map(|ticket| ticket.lsn());
     assert!((0..100).any(|_| fails(append)));
     assert!(is_poisoned(wal.append(b"x")));
@@ -80,11 +81,11 @@ fn a_store_that_panics_while_an_append_makes_room_poisons() {
 #[test]
 fn callbacks_learn_of_a_store_that_panics_on_the_thread_that_runs_them() {
     let _watch = watched();
-    for op in [Op::Write, Op::Sync] {
+    for op in [WRITE, SYNC] {
         let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
         let first = wal.append(b"first").unwrap().lsn();
         let last = wal.append(b"last").unwrap().lsn();
-        store.set(op, Fault::Panic);
+        store.set(op, Effect::Panic);
         let (sender, receiver) = channel();
         wal.on_durable(first, move |result| sender.send(result).unwrap()).unwrap();
         let told = receiver.recv_timeout(PATIENCE).expect("the callback has to be called");
@@ -97,10 +98,10 @@ fn callbacks_learn_of_a_store_that_panics_on_the_thread_that_runs_them() {
 #[test]
 fn futures_alone_learn_of_a_store_that_panics() {
     let _watch = watched();
-    for op in [Op::Write, Op::Sync] {
+    for op in [WRITE, SYNC] {
         let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
         let ticket = wal.append(b"awaited").unwrap();
-        store.set(op, Fault::Panic);
+        store.set(op, Effect::Panic);
         assert!(is_poisoned(block_on(ticket)), "{op:?}");
     }
 }
@@ -127,15 +128,18 @@ fn a_callback_that_panics_keeps_no_other_from_being_called() {
 #[test]
 fn a_store_that_panics_in_save_state_or_release_poisons_nothing() {
     let _watch = watched();
-    for op in [Op::SaveState, Op::Release] {
-        let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
-        wal.commit(b"given up").unwrap();
+    for op in [SAVE_STATE, RELEASE[0]] {
+        let (wal, store) = new_log(4096, Options::new().buffer_bytes(4096));
+        // A whole segment.
+        for _ in 0..6 {
+            wal.commit(&[0; 1000]).unwrap();
+        }
         let head = wal.commit(b"kept").unwrap();
-        store.set(op, Fault::Panic);
+        store.set(op, Effect::Panic);
         let cut = catch_unwind(AssertUnwindSafe(|| wal.truncate_before(head)));
         assert!(cut.is_err(), "{op:?}");
         wal.commit(b"goes on").unwrap();
-        store.set(op, Fault::None);
+        store.set(op, Effect::Pass);
         wal.truncate_before(head).unwrap();
         wal.commit(b"still").unwrap();
         drop(wal);
@@ -159,7 +163,7 @@ fn a_panic_in_the_store_between_reserve_and_publish_poisons_and_nobody_hangs() {
         for number in 0..7 {
             drop(wal.append(&record(number, 500)).unwrap());
         }
-        store.set(Op::Write, Fault::Panic);
+        store.set(WRITE, Effect::Panic);
         let barrier = Barrier::new(THREADS as usize);
         thread::scope(|scope| {
             for thread in 0..THREADS {
@@ -175,8 +179,7 @@ fn a_panic_in_the_store_between_reserve_and_publish_poisons_and_nobody_hangs() {
         assert_eq!(wal.sync().unwrap_err().to_string(), sticky.to_string());
         assert_eq!(wal.stats().waiters, 0);
         let next = store.after_kill(wal);
-        let wal = Wal::with_store(next, Options::new().buffer_bytes(4096));
-        let found = numbers(&wal.unwrap());
+        let found = numbers(&open(&next));
         assert_eq!(found[..7], [0, 1, 2, 3, 4, 5, 6], "round {round}");
     }
 }

@@ -1,9 +1,9 @@
 //! Engines that replay while they open: each record once, in order, borrowed; an error ends the
 //! open and loses nothing.
 
-use palisade::{Error, ErrorKind, Lsn, MemStore, Options, Replay, Verify, Wal};
+use palisade::{Error, ErrorKind, Lsn, Options, Replay, Verify, Wal};
 
-use crate::faulty::FaultyStore;
+use crate::faulty::FaultyLog;
 use crate::folder::{
     Entries, SEGMENT_BYTES, contents, copy_as_killed, flip, log_on_files, place_of, small,
 };
@@ -139,14 +139,14 @@ fn a_record_that_does_not_validate_ends_the_open_with_its_lsn() {
 #[test]
 fn what_was_handed_out_survives_loss_of_power_during_the_replay() {
     let options = || Options::new().buffer_bytes(1 << 14).verify(Verify::Full);
-    let store = FaultyStore::over(MemStore::new(SEGMENT_BYTES));
+    let store = FaultyLog::new(SEGMENT_BYTES);
     let wal = store.open(options());
     for n in 0..60_u8 {
         wal.append(&[n; 100]).unwrap();
     }
     let next = store.after_kill(wal);
     let mut given = Vec::new();
-    let opened = Wal::with_store_replaying(next.clone(), options(), None, |event| {
+    let opened = Wal::with_store_replaying(next.store().unwrap(), options(), None, |event| {
         if let Replay::Record(record) = event {
             given.push((record.lsn(), record.data().to_vec()));
         }

@@ -11,7 +11,7 @@ use palisade::{Lsn, Options, Wal, crc32c_append};
 use palisade_core::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 
 use crate::content::{append, number_of, record};
-use crate::faulty::{FaultyStore, new_log};
+use crate::faulty::{FaultyLog, new_log};
 use crate::folder::contents;
 use crate::watchdog::watched;
 
@@ -32,7 +32,7 @@ fn frame(seed: EpochSeed, at: Lsn, payload: &[u8]) -> Vec<u8> {
 
 /// Frames with the running epoch's seed for other places, and with other epochs' seeds for the
 /// place at which they will lie, if they are copied to `at`.
-fn forged(store: &FaultyStore, at: Lsn) -> Vec<u8> {
+fn forged(store: &FaultyLog, at: Lsn) -> Vec<u8> {
     let state = store.inner.state().unwrap();
     let seed = EpochSeed::new(state.uuid, state.epoch, state.epoch_salt);
     let elsewhere = [Lsn::ZERO, at.plus(8), at.plus(SEGMENT_BYTES), Lsn::new(at.as_u64() / 2 * 8)];
@@ -53,7 +53,7 @@ fn forged(store: &FaultyStore, at: Lsn) -> Vec<u8> {
 }
 
 /// The bytes of the first `len` bytes of the log: real frames, to be copied into payloads.
-fn real_frames(store: &FaultyStore, len: usize) -> Vec<u8> {
+fn real_frames(store: &FaultyLog, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let read = store.inner.read(Lsn::ZERO, &mut bytes).unwrap();
     bytes.truncate(read);
@@ -61,7 +61,7 @@ fn real_frames(store: &FaultyStore, len: usize) -> Vec<u8> {
 }
 
 /// Appends some records that are written, and returns the log's own bytes.
-fn begun() -> (FaultyStore, Wal, Vec<u8>) {
+fn begun() -> (FaultyLog, Wal, Vec<u8>) {
     let (wal, store) = new_log(SEGMENT_BYTES, options());
     append(&wal, 0..20, 100);
     wal.sync().unwrap();

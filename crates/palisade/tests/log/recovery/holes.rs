@@ -3,12 +3,12 @@
 
 use palisade::{Options, Wal};
 
-use crate::faulty::{FaultyStore, log_and_store};
+use crate::faulty::{FaultyLog, log_and_store};
 use crate::folder::{Entries, contents};
 use crate::hole::with_a_hole;
 use crate::watchdog::watched;
 
-fn open(store: &FaultyStore) -> Wal {
+fn open(store: &FaultyLog) -> Wal {
     store.open(Options::new().buffer_bytes(1 << 14))
 }
 

@@ -3,9 +3,9 @@
 use std::thread;
 
 use palisade::store::ReadStore;
-use palisade::{Lsn, MemStore, Options, Wal};
+use palisade::{BufferKind, Lsn, MemStore, Options, Wal};
 
-use crate::faulty::{FaultyStore, log_and_store};
+use crate::faulty::{FaultyLog, log_and_store};
 use crate::folder::{Entries, contents, copy_as_killed, heap, log_on_files, small};
 use crate::watchdog::{until, watched};
 
@@ -13,7 +13,7 @@ fn options() -> Options {
     Options::new().buffer_bytes(1 << 14)
 }
 
-fn open(store: &FaultyStore) -> Wal {
+fn open(store: &FaultyLog) -> Wal {
     store.open(options())
 }
 
@@ -53,7 +53,7 @@ fn a_heap_buffer_says_that_it_keeps_nothing_and_keeps_what_was_flushed() {
 /// half of a padding that crosses a segment end is the place where that is easily done.
 #[test]
 fn a_padding_across_a_segment_end_claims_no_more_than_was_durable() {
-    let store = FaultyStore::over(MemStore::new(4096).kept_buffer(false));
+    let store = FaultyLog::with_buffer(4096, BufferKind::Heap);
     let wal = store.open(Options::new().buffer_bytes(4096));
     let kept = wal.commit(&[1; 1000]).unwrap();
     let torn = wal.append(&[2; 1800]).unwrap().lsn();
@@ -85,7 +85,7 @@ fn a_torn_batch_is_not_there_at_all() {
     let members: [&[u8]; 3] = [&[1; 100], &[2; 100], &[3; 100]];
     let frame_bytes = 24 + 3 * 128;
     for torn_at in (0..frame_bytes).step_by(8) {
-        let store = FaultyStore::over(MemStore::new(1 << 16).kept_buffer(false));
+        let store = FaultyLog::with_buffer(1 << 16, BufferKind::Heap);
         let wal = open(&store);
         let before = wal.commit(b"before").unwrap();
         let batch = wal.append_batch(&members).unwrap().lsn();
@@ -129,7 +129,8 @@ fn work_until_killed(wal: &Wal, thread: u8) -> Told {
 }
 
 fn kill_under_load(keeps_buffer: bool, power_is_lost: bool) {
-    let store = FaultyStore::over(MemStore::new(1 << 14).kept_buffer(keeps_buffer));
+    let buffer = if keeps_buffer { BufferKind::Auto } else { BufferKind::Heap };
+    let store = FaultyLog::with_buffer(1 << 14, buffer);
     let wal = open(&store);
     let told: Vec<Told> = thread::scope(|scope| {
         let threads: Vec<_> = (0..6_u8)

@@ -2,9 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use palisade::sim::Effect;
 use palisade::{ErrorKind, Lsn, Options, Result, SyncPolicy, Wal};
 
-use crate::faulty::{Fault, FaultyStore, Op};
+use crate::faulty::{FaultyLog, MAKE_SEGMENT};
 use crate::folder::contents;
 use crate::watchdog::watched;
 
@@ -12,14 +13,14 @@ const SEGMENT_BYTES: u64 = 1 << 20;
 /// Some segments and a half.
 const MUCH: u64 = 7 << 19;
 
-fn open(store: &FaultyStore) -> Result<Wal> {
+fn open(store: &FaultyLog) -> Result<Wal> {
     let options = Options::new().buffer_bytes(1 << 20).sync_policy(SyncPolicy::Os);
-    Wal::with_store(store.clone(), options)
+    store.try_open(options)
 }
 
 /// A log killed with much that no sync has covered; how many records it has.
-fn killed() -> (FaultyStore, usize) {
-    let store = FaultyStore::new(SEGMENT_BYTES);
+fn killed() -> (FaultyLog, usize) {
+    let store = FaultyLog::new(SEGMENT_BYTES);
     let wal = open(&store).unwrap();
     wal.commit(b"acknowledged").unwrap();
     let mut count = 1;
@@ -32,12 +33,12 @@ fn killed() -> (FaultyStore, usize) {
 #[test]
 fn a_move_that_fails_ends_the_open_and_loses_nothing() {
     let _watch = watched();
-    for fault in [Fault::Broken, Fault::Full] {
+    for fault in [Effect::Eio, Effect::NoSpace] {
         let (store, count) = killed();
-        store.set(Op::MoveTail, fault);
+        store.set(MAKE_SEGMENT, fault);
         let error = open(&store).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace), "{error}");
-        assert_eq!(store.calls(Op::MoveTail), 1, "it is not tried again");
+        assert_eq!(store.count(MAKE_SEGMENT), 1, "it is not tried again");
         let next = store.next_run();
         let wal = open(&next).unwrap();
         assert_eq!(wal.recovery_report().floor, Lsn::new(40));
@@ -52,7 +53,7 @@ fn a_move_that_fails_ends_the_open_and_loses_nothing() {
 fn a_panic_in_a_move_ends_the_open() {
     let _watch = watched();
     let (store, count) = killed();
-    store.set(Op::MoveTail, Fault::Panic);
+    store.set(MAKE_SEGMENT, Effect::Panic);
     assert!(catch_unwind(AssertUnwindSafe(|| open(&store).map(drop))).is_err());
     let wal = open(&store.next_run()).unwrap();
     assert_eq!(contents(&wal).len(), count);

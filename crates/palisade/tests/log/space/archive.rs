@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use palisade::sim::Effect;
 use palisade::{Archive, ArchiveReader, Error, ErrorKind, Lsn, Options, Wal};
 use tempfile::TempDir;
 
-use crate::faulty::{Fault, FaultyStore, Op};
+use crate::faulty::{RELEASE, new_log};
 use crate::folder::{
     Entries, SEGMENT_BYTES, contents, copy_as_killed, flip, folder, place_of, small, snapshot,
 };
@@ -319,11 +320,13 @@ fn an_archive_that_gives_errors_keeps_segments_and_nobody_from_opening() {
 #[test]
 fn what_cannot_be_freed_fails_the_open() {
     let _watch = watched();
-    let store = FaultyStore::new(SEGMENT_BYTES);
-    drop(store.open(Options::new()));
-    let store = store.next_run();
-    store.set(Op::Release, Fault::Broken);
-    let error = Wal::with_store(store, Options::new()).unwrap_err();
+    let (wal, store) = new_log(SEGMENT_BYTES, Options::new());
+    let records = append(&wal, 0, 60);
+    wal.flush_to_os(records[59].0).unwrap();
+    // Segments of which a power loss leaves nothing lie between the end and the next epoch.
+    let store = store.after_power_loss(wal);
+    RELEASE.iter().for_each(|op| store.set(*op, Effect::Eio));
+    let error = store.try_open(Options::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
 }
 

@@ -5,11 +5,12 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use palisade::sim::Effect;
 use palisade::{ErrorKind, Lsn, framed_bytes};
 
 use super::truncations::{SEGMENT_BYTES, append, is_truncated, open, options};
 use crate::executor::block_on;
-use crate::faulty::{Fault, Op, new_log};
+use crate::faulty::{MAKE_SEGMENT, PASS_BUFFER_ON, SAVE_STATE, new_log};
 use crate::folder::{Entries, contents};
 use crate::hole::with_a_hole;
 use crate::watchdog::{until, watched};
@@ -130,18 +131,18 @@ fn appends_wait_while_the_log_is_cut_and_land_behind_the_cut() {
     let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
     let mut expected = append(&wal, 0, 5, 100);
-    store.set(Op::BeginEpoch, Fault::Hold);
+    store.set(MAKE_SEGMENT, Effect::Hold);
     thread::scope(|scope| {
         let (log, kept) = (&wal, expected[2].0);
         let cutter = scope.spawn(move || log.truncate_after(kept));
-        until(|| store.is_holding(Op::BeginEpoch));
+        until(|| store.is_holding(MAKE_SEGMENT));
         let end = wal.reserved_lsn();
         assert_eq!(wal.try_append(b"no").unwrap_err().kind(), ErrorKind::NoRoom);
         let appenders: Vec<_> =
             (0..4_u8).map(|n| (n, scope.spawn(move || log.commit(&[n; 50]).unwrap()))).collect();
         let batch = scope.spawn(|| wal.append_batch(&[b"a", b"b"]).unwrap().lsn());
         assert_eq!(wal.reserved_lsn(), end, "nothing is reserved meanwhile");
-        store.set(Op::BeginEpoch, Fault::None);
+        store.set(MAKE_SEGMENT, Effect::Pass);
         cutter.join().unwrap().unwrap();
         expected.truncate(3);
         let mut behind: Entries = Vec::new();
@@ -188,16 +189,16 @@ fn owners_beyond_the_cut_finish_and_their_waiters_are_served() {
 #[test]
 fn a_close_beside_a_truncation_makes_a_clean_end() {
     let _watch = watched();
-    for op in [Op::BeginEpoch, Op::PassBufferOn, Op::SaveState] {
+    for op in [MAKE_SEGMENT, PASS_BUFFER_ON, SAVE_STATE] {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
         let expected = append(&wal, 0, 10, 100);
         wal.sync().unwrap();
-        store.set(op, Fault::Hold);
+        store.set(op, Effect::Hold);
         thread::scope(|scope| {
             let cutter = scope.spawn(|| wal.truncate_after(expected[4].0));
             until(|| store.is_holding(op));
             let closer = scope.spawn(|| wal.clone().close());
-            store.set(op, Fault::None);
+            store.set(op, Effect::Pass);
             cutter.join().unwrap().unwrap();
             closer.join().unwrap().unwrap();
         });

@@ -5,19 +5,21 @@ use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
+use palisade::sim::{Calls, Effect};
 use palisade::store::ReadStore;
-use palisade::{Error, ErrorKind, Options, Ticket, Wal};
+use palisade::{BufferKind, Error, ErrorKind, Options, Ticket, Wal};
 
 use crate::executor::block_on;
-use crate::faulty::{Fault, FaultyStore, Op, new_log};
+use crate::faulty::{FaultyLog, MAKE_BUFFER, MAKE_SEGMENT, SAVE_STATE, WRITE, new_log};
 use crate::folder::{Entries, contents};
 use crate::watchdog::{until, watched};
 
 const SEGMENT_BYTES: u64 = 8 << 10;
 
 /// A log whose next segment has to be prepared for the record after the next few.
-fn nearly_full_segment() -> (FaultyStore, Wal, Entries) {
-    let (wal, store) = new_log(SEGMENT_BYTES, Options::new().buffer_bytes(4096));
+fn nearly_full_segment() -> (FaultyLog, Wal, Entries) {
+    let store = FaultyLog::with_buffer(SEGMENT_BYTES, BufferKind::Mapped);
+    let wal = store.open(Options::new().buffer_bytes(4096));
     let mut expected = Vec::new();
     while wal.reserved_lsn().as_u64() < SEGMENT_BYTES - 300 {
         let data = vec![expected.len() as u8; 200];
@@ -43,10 +45,10 @@ fn fill_up(wal: &Wal, expected: &mut Entries) -> Error {
     }
 }
 
-fn loses_nothing(op: Op) {
+fn loses_nothing(op: Calls) {
     let (store, wal, mut expected) = nearly_full_segment();
     let (epoch, committed) = (store.inner.state().unwrap().epoch, expected.len());
-    store.set(op, Fault::Full);
+    store.set(op, Effect::NoSpace);
     let refused = fill_up(&wal, &mut expected);
     assert!(is_full(&refused), "{refused}");
     assert!(expected.len() > committed + 5, "the buffer takes what it can");
@@ -76,40 +78,40 @@ fn loses_nothing(op: Op) {
     wal.truncate_before(expected[2].0).unwrap();
     assert_eq!(wal.head_lsn(), expected[2].0);
 
-    store.set(op, Fault::None);
+    store.set(op, Effect::Pass);
     wal.sync().unwrap();
     expected.push((wal.commit(b"after").unwrap(), b"after".to_vec()));
     assert_eq!(contents(&wal), expected[2..]);
     wal.close().unwrap();
     assert_eq!(store.inner.state().unwrap().epoch, epoch, "the same epoch went on");
-    let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
+    let wal = store.open(Options::new().buffer_bytes(4096));
     assert_eq!(contents(&wal), expected[2..]);
 }
 
 #[test]
 fn a_write_without_space_loses_nothing_and_the_same_epoch_goes_on() {
     let _watch = watched();
-    loses_nothing(Op::Write);
+    loses_nothing(WRITE);
 }
 
 #[test]
 fn a_segment_that_cannot_be_made_loses_nothing_and_the_same_epoch_goes_on() {
     let _watch = watched();
-    loses_nothing(Op::Prepare);
+    loses_nothing(MAKE_SEGMENT);
 }
 
 #[test]
 fn a_future_gets_no_space_and_can_be_polled_again() {
     let _watch = watched();
     let (store, wal, _) = nearly_full_segment();
-    store.set(Op::Write, Fault::Full);
+    store.set(WRITE, Effect::NoSpace);
     let mut future = wal.append(b"awaited").unwrap();
     for _ in 0..3 {
         let error = block_on(&mut future).unwrap_err();
         assert!(is_full(&error), "{error}");
     }
     assert_eq!(wal.stats().waiters, 0);
-    store.set(Op::Write, Fault::None);
+    store.set(WRITE, Effect::Pass);
     assert_eq!(block_on(&mut future).unwrap(), future.lsn());
     assert!(future.is_durable());
 }
@@ -118,7 +120,7 @@ fn a_future_gets_no_space_and_can_be_polled_again() {
 fn everyone_who_waits_on_a_full_disk_is_told_and_may_wait_again() {
     let _watch = watched();
     let (store, wal, _) = nearly_full_segment();
-    store.set(Op::Write, Fault::Hold);
+    store.set(WRITE, Effect::Hold);
     let (sender, receiver) = channel();
     let wait_twice = |ticket: Ticket<'_>| {
         sender.send(ticket.wait().unwrap_err()).unwrap();
@@ -128,7 +130,7 @@ fn everyone_who_waits_on_a_full_disk_is_told_and_may_wait_again() {
     thread::scope(|scope| {
         let (wal, store) = (&wal, &store);
         scope.spawn(move || wait_twice(wal.append(b"leader").unwrap()));
-        until(|| store.is_holding(Op::Write));
+        until(|| store.is_holding(WRITE));
         for _ in 0..3 {
             scope.spawn(move || wait_twice(wal.append(b"follower").unwrap()));
         }
@@ -139,13 +141,13 @@ fn everyone_who_waits_on_a_full_disk_is_told_and_may_wait_again() {
         let mut context = Context::from_waker(Waker::noop());
         assert!(std::pin::pin!(&mut future).as_mut().poll(&mut context).is_pending());
         until(|| wal.stats().waiters == 5);
-        store.set(Op::Write, Fault::Full);
+        store.set(WRITE, Effect::NoSpace);
         assert!(receiver.iter().take(5).all(|error| is_full(&error)));
         match std::pin::pin!(&mut future).as_mut().poll(&mut context) {
             Poll::Ready(Err(error)) => assert!(is_full(&error)),
             other => panic!("the future has to be told, too: {other:?}"),
         }
-        store.set(Op::Write, Fault::None);
+        store.set(WRITE, Effect::Pass);
         // Another's try that began before there was space may fail once more.
         until(|| block_on(&mut future).is_ok());
     });
@@ -156,10 +158,10 @@ fn everyone_who_waits_on_a_full_disk_is_told_and_may_wait_again() {
 fn try_append_finds_room_again_once_there_is_space() {
     let _watch = watched();
     let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
-    store.set(Op::Write, Fault::Full);
+    store.set(WRITE, Effect::NoSpace);
     let refused = (0..100).find_map(|_| wal.try_append(&[1; 200]).err()).unwrap();
     assert!(refused.is_retryable(), "{refused}");
-    store.set(Op::Write, Fault::None);
+    store.set(WRITE, Effect::Pass);
     // It says "try again": trying has to lead somewhere without another call's help.
     until(|| wal.try_append(&[1; 200]).is_ok());
 }
@@ -168,12 +170,12 @@ fn try_append_finds_room_again_once_there_is_space() {
 fn a_close_without_space_ends_uncleanly_and_loses_nothing() {
     let _watch = watched();
     let (store, wal, mut expected) = nearly_full_segment();
-    store.set(Op::Write, Fault::Full);
+    store.set(WRITE, Effect::NoSpace);
     assert!(is_full(&fill_up(&wal, &mut expected)));
     assert!(is_full(&wal.close().unwrap_err()));
     drop(wal);
-    store.set(Op::Write, Fault::None);
-    let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
+    store.set(WRITE, Effect::Pass);
+    let wal = store.open(Options::new().buffer_bytes(4096));
     assert!(!wal.recovery_report().clean);
     assert_eq!(contents(&wal), expected, "the buffer kept the rest");
 }
@@ -181,16 +183,16 @@ fn a_close_without_space_ends_uncleanly_and_loses_nothing() {
 #[test]
 fn a_close_that_found_no_space_can_be_repeated() {
     let _watch = watched();
-    for op in [Op::Write, Op::SaveState] {
+    for op in [WRITE, SAVE_STATE] {
         let (store, wal, expected) = nearly_full_segment();
-        store.set(op, Fault::Full);
+        store.set(op, Effect::NoSpace);
         assert!(is_full(&wal.close().unwrap_err()), "{op:?}");
         assert_eq!(wal.append(b"late").unwrap_err().kind(), ErrorKind::Closed);
-        store.set(op, Fault::None);
+        store.set(op, Effect::Pass);
         wal.close().unwrap();
         assert_eq!(wal.close().unwrap_err().kind(), ErrorKind::Closed, "{op:?}");
         drop(wal);
-        let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
+        let wal = store.open(Options::new().buffer_bytes(4096));
         assert!(wal.recovery_report().clean, "{op:?}");
         assert_eq!(contents(&wal), expected, "{op:?}");
     }
@@ -201,12 +203,12 @@ fn an_open_without_space_changes_nothing_that_counts_and_works_later() {
     let _watch = watched();
     let (store, wal, expected) = nearly_full_segment();
     drop(wal);
-    for op in [Op::BeginEpoch, Op::RenewBuffer, Op::SaveState] {
-        store.set(op, Fault::Full);
+    for op in [MAKE_SEGMENT, MAKE_BUFFER, SAVE_STATE] {
+        store.set(op, Effect::NoSpace);
         let options = Options::new().buffer_bytes(4096);
-        let error = Wal::with_store(store.clone(), options.clone()).unwrap_err();
+        let error = store.try_open(options.clone()).unwrap_err();
         assert!(is_full(&error), "{op:?}: {error}");
-        store.set(op, Fault::None);
+        store.set(op, Effect::Pass);
         let wal = store.open(options);
         assert_eq!(contents(&wal), expected, "{op:?}");
     }

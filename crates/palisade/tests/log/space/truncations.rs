@@ -3,9 +3,12 @@
 
 use std::thread;
 
+use palisade::sim::Effect;
 use palisade::{Error, ErrorKind, Lsn, Options, Wal, framed_bytes};
 
-use crate::faulty::{Fault, FaultyStore, Op, new_log};
+use crate::faulty::{
+    FaultyLog, MAKE_SEGMENT, MARK, NAME_SEGMENT, PASS_BUFFER_ON, SAVE_STATE, new_log,
+};
 use crate::folder::{Entries, contents};
 use crate::watchdog::{until, watched};
 
@@ -15,7 +18,7 @@ pub(crate) fn options() -> Options {
     Options::new().buffer_bytes(4 << 10)
 }
 
-pub(crate) fn open(store: &FaultyStore) -> Wal {
+pub(crate) fn open(store: &FaultyLog) -> Wal {
     store.open(options())
 }
 
@@ -74,7 +77,7 @@ fn a_cut_behind_the_last_record_changes_nothing() {
     wal.truncate_after(last).unwrap();
     assert_eq!(wal.reserved_lsn(), base, "the running epoch is empty");
     assert_eq!(contents(&wal), expected);
-    assert_eq!(store.calls(Op::BeginEpoch), 1);
+    assert_eq!(store.count(NAME_SEGMENT), 1, "the segment that the open made");
 }
 
 #[test]
@@ -89,6 +92,7 @@ fn what_is_no_record_to_keep_is_refused_and_nothing_is_changed() {
     wal.truncate_before(before[10].0).unwrap();
     let expected = contents(&wal);
     let end = wal.reserved_lsn();
+    let segments = store.count(NAME_SEGMENT);
     let cases = [
         (before[9].0, ErrorKind::Truncated),
         (before[20].0.plus(8), ErrorKind::NotARecord),
@@ -103,7 +107,7 @@ fn what_is_no_record_to_keep_is_refused_and_nothing_is_changed() {
         assert_eq!((error.kind(), error.lsn()), (kind, Some(lsn)), "{error}");
     }
     assert_eq!(contents(&wal), expected);
-    assert_eq!(store.calls(Op::BeginEpoch), 1);
+    assert_eq!(store.count(NAME_SEGMENT), segments, "no epoch has begun");
     wal.truncate_after(third).unwrap();
     assert_eq!(contents(&wal), expected[..expected.len() - 1]);
     assert!(is_truncated(wal.truncate_after(behind)));
@@ -129,16 +133,16 @@ fn lack_of_space_for_the_new_epoch_changes_nothing() {
     let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
     let mut expected = append(&wal, 0, 5, 100);
-    for op in [Op::BeginEpoch, Op::Prepare] {
-        store.set(op, Fault::Full);
-        let is_needed = op == Op::BeginEpoch;
-        if !is_needed {
+    // For the epoch alone, and for the records before it, too.
+    for fills_the_buffer in [false, true] {
+        store.set(MAKE_SEGMENT, Effect::NoSpace);
+        if fills_the_buffer {
             while wal.try_append(&[9; 150]).map(|t| expected.push((t.lsn(), vec![9; 150]))).is_ok()
             {
             }
         }
         assert_eq!(wal.truncate_after(expected[1].0).unwrap_err().kind(), ErrorKind::NoSpace);
-        store.set(op, Fault::None);
+        store.set(MAKE_SEGMENT, Effect::Pass);
         expected.push((wal.commit(b"goes on").unwrap(), b"goes on".to_vec()));
         assert_eq!(contents(&wal), expected);
     }
@@ -149,12 +153,12 @@ fn lack_of_space_for_the_new_epoch_changes_nothing() {
 #[test]
 fn a_failure_after_the_new_epoch_may_have_begun_poisons_and_nobody_hangs() {
     let _watch = watched();
-    let ops = [Op::BeginEpoch, Op::MarkDurable, Op::PassBufferOn, Op::SaveState];
-    for (op, fault) in ops.into_iter().flat_map(|op| [(op, Fault::Broken), (op, Fault::Panic)]) {
+    let ops = [MAKE_SEGMENT, MARK, PASS_BUFFER_ON, SAVE_STATE];
+    for (op, fault) in ops.into_iter().flat_map(|op| [(op, Effect::Eio), (op, Effect::Panic)]) {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
         let expected = append(&wal, 0, 5, 100);
         wal.sync().unwrap();
-        store.set(op, Fault::Hold);
+        store.set(op, Effect::Hold);
         thread::scope(|scope| {
             let cutter = scope.spawn(|| {
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -170,7 +174,7 @@ fn a_failure_after_the_new_epoch_may_have_begun_poisons_and_nobody_hangs() {
             assert_eq!(appender.join().unwrap().unwrap_err().kind(), ErrorKind::Poisoned);
         });
         let found = contents(&open(&store.after_kill(wal)));
-        let whole = if op == Op::BeginEpoch { 5 } else { 2 };
+        let whole = if op == MAKE_SEGMENT { 5 } else { 2 };
         assert_eq!(found, expected[..whole], "{op:?}");
     }
 }

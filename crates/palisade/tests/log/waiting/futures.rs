@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
+use palisade::sim::Effect;
 use palisade::{ErrorKind, Lsn, MemStore, Options, Ticket, Wal};
 
 use crate::executor::{Count, block_on, run_all};
-use crate::faulty::{Fault, FaultyStore, Op, log_and_store};
+use crate::faulty::{FaultyLog, SYNC, WRITE, log_and_store};
 use crate::folder::{contents, log_on_files, small};
 use crate::watchdog::{until, watched};
 
@@ -22,7 +23,7 @@ fn poll(ticket: &mut Ticket<'_>, waker: &Waker) -> Poll<palisade::Result<Lsn>> {
 fn a_future_wakes_the_waker_that_polled_it_last() {
     let _watch = watched();
     let (wal, store) = log_and_store();
-    store.set(Op::Sync, Fault::Hold);
+    store.set(SYNC, Effect::Hold);
     let ticket = wal.append(b"x").unwrap().detach();
     let wakers = [Arc::new(Count::default()), Arc::new(Count::default())];
     let polled = wakers.iter().fold(ticket, |mut ticket, waker| {
@@ -35,7 +36,7 @@ fn a_future_wakes_the_waker_that_polled_it_last() {
         .unwrap()
     });
     assert_eq!(wal.stats().waiters, 1);
-    store.set(Op::Sync, Fault::None);
+    store.set(SYNC, Effect::Pass);
     until(|| wakers[1].woken() > 0);
     let mut polled = polled;
     assert!(poll(&mut polled, Waker::noop()).is_ready());
@@ -55,7 +56,7 @@ impl Wake for OwnsATicket {
 fn a_waker_whose_drop_comes_back_to_the_log_blocks_nobody() {
     let _watch = watched();
     let (wal, store) = log_and_store();
-    store.set(Op::Sync, Fault::Hold);
+    store.set(SYNC, Effect::Hold);
     let waker_with_ticket = || {
         let mut owned = wal.append(b"owned").unwrap().detach();
         assert!(poll(&mut owned, Waker::noop()).is_pending());
@@ -68,20 +69,20 @@ fn a_waker_whose_drop_comes_back_to_the_log_blocks_nobody() {
     assert_eq!(wal.stats().waiters, 2);
     drop(ticket);
     assert_eq!(wal.stats().waiters, 0);
-    store.set(Op::Sync, Fault::None);
+    store.set(SYNC, Effect::Pass);
 }
 
 #[test]
 fn one_future_too_many_is_refused_and_disturbs_no_other_waiter() {
     let _watch = watched();
-    let store = FaultyStore::new(1 << 16);
+    let store = FaultyLog::new(1 << 16);
     let options = Options::new().buffer_bytes(1 << 14).max_waiters(2);
     let wal = store.open(options);
-    store.set(Op::Sync, Fault::Hold);
+    store.set(SYNC, Effect::Hold);
     thread::scope(|scope| {
         let wal = &wal;
         scope.spawn(|| wal.commit(b"leader").unwrap());
-        until(|| store.is_holding(Op::Sync));
+        until(|| store.is_holding(SYNC));
         let mut waiting = [wal.append(b"first").unwrap(), wal.append(b"second").unwrap()];
         for ticket in &mut waiting {
             assert!(poll(ticket, Waker::noop()).is_pending());
@@ -95,7 +96,7 @@ fn one_future_too_many_is_refused_and_disturbs_no_other_waiter() {
         // Threads are not counted: each is a limit of its own.
         scope.spawn(|| wal.commit(b"follower").unwrap());
         until(|| wal.stats().waiters == 3);
-        store.set(Op::Sync, Fault::None);
+        store.set(SYNC, Effect::Pass);
         assert_eq!(one_too_many.wait().unwrap(), one_too_many.lsn());
         assert!(waiting.iter().all(|ticket| ticket.wait().is_ok()));
     });
@@ -104,10 +105,10 @@ fn one_future_too_many_is_refused_and_disturbs_no_other_waiter() {
 #[test]
 fn a_refused_callback_whose_drop_comes_back_to_the_log_blocks_nobody() {
     let _watch = watched();
-    let store = FaultyStore::new(1 << 16);
+    let store = FaultyLog::new(1 << 16);
     let options = Options::new().buffer_bytes(1 << 14).max_waiters(1);
     let wal = store.open(options);
-    store.set(Op::Sync, Fault::Hold);
+    store.set(SYNC, Effect::Hold);
     let mut owned = wal.append(b"owned").unwrap().detach();
     assert!(poll(&mut owned, Waker::noop()).is_pending());
     let lsn = wal.append(b"one too many").unwrap().lsn();
@@ -115,7 +116,7 @@ fn a_refused_callback_whose_drop_comes_back_to_the_log_blocks_nobody() {
     assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
     assert!(refused.to_string().contains("max_waiters"), "{refused}");
     assert_eq!(wal.stats().waiters, 0, "the callback went, and its ticket with it");
-    store.set(Op::Sync, Fault::None);
+    store.set(SYNC, Effect::Pass);
 }
 
 #[test]
@@ -242,14 +243,14 @@ fn a_waker_that_takes_long_keeps_no_thread_and_callbacks_keep_their_order() {
         let ran = ran.clone();
         move |told: palisade::Result<()>| ran.send((n, told.is_ok())).unwrap()
     };
-    store.set(Op::Sync, Fault::Hold);
+    store.set(SYNC, Effect::Hold);
     thread::scope(|scope| {
         let leader = scope.spawn(|| wal.sync());
-        until(|| store.is_holding(Op::Sync));
+        until(|| store.is_holding(SYNC));
         let waker = Waker::from(Arc::new(Slow { woken, go_on: Mutex::new(go_on) }));
         assert!(poll(&mut slow, &waker).is_pending());
         wal.on_durable(first, note(1)).unwrap();
-        store.set(Op::Sync, Fault::None);
+        store.set(SYNC, Effect::Pass);
         was_woken.recv().unwrap();
         // The flusher is in the waker. Threads need it for nothing.
         leader.join().unwrap().unwrap();
@@ -339,7 +340,7 @@ impl Wake for DropsItsTicket {
 fn a_callback_behind_a_waker_that_drops_the_last_handle_runs() {
     let _watch = watched();
     let (wal, store) = log_and_store();
-    store.set(Op::Sync, Fault::Hold);
+    store.set(SYNC, Effect::Hold);
     let mut ticket = wal.append(b"first").unwrap().detach();
     let (gone, others_are_gone) = channel();
     let waker = Arc::new(DropsItsTicket {
@@ -351,9 +352,9 @@ fn a_callback_behind_a_waker_that_drops_the_last_handle_runs() {
     let second = wal.append(b"second").unwrap().lsn();
     let (send, ran) = channel();
     wal.on_durable(second, move |result| send.send(result).unwrap()).unwrap();
-    until(|| store.is_holding(Op::Sync));
+    until(|| store.is_holding(SYNC));
     drop(wal);
-    store.set(Op::Sync, Fault::None);
+    store.set(SYNC, Effect::Pass);
     gone.send(()).unwrap();
     ran.recv().unwrap().unwrap();
     assert!(ran.recv().is_err(), "it runs once");
@@ -365,24 +366,24 @@ fn a_callback_for_a_durable_record_gets_ok_though_a_write_fails() {
     let (wal, store) = log_and_store();
     let durable = wal.commit(b"durable").unwrap();
     let later = wal.append(b"later").unwrap().lsn();
-    store.set(Op::Write, Fault::Hold);
+    store.set(WRITE, Effect::Hold);
     let (send, got) = channel();
     let failed = send.clone();
     wal.on_durable(later, move |result| failed.send(result).unwrap()).unwrap();
-    until(|| store.is_holding(Op::Write));
+    until(|| store.is_holding(WRITE));
     // The flusher is in the write, and comes upon this one together with the failure.
     wal.on_durable(durable, move |result| send.send(result).unwrap()).unwrap();
-    store.set(Op::Write, Fault::Full);
+    store.set(WRITE, Effect::NoSpace);
     let results = [got.recv().unwrap(), got.recv().unwrap()];
     assert!(results[0].is_ok(), "{results:?}");
     assert_eq!(results[1].as_ref().unwrap_err().kind(), ErrorKind::NoSpace);
-    store.set(Op::Write, Fault::None);
+    store.set(WRITE, Effect::Pass);
 }
 
 #[test]
 fn callbacks_that_are_due_count_as_waiters() {
     let _watch = watched();
-    let store = FaultyStore::new(1 << 16);
+    let store = FaultyLog::new(1 << 16);
     let wal = store.open(Options::new().buffer_bytes(1 << 14).max_waiters(3));
     let lsn = wal.commit(b"durable").unwrap();
     let (go, wait) = channel::<()>();

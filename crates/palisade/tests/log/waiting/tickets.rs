@@ -3,10 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
+use palisade::sim::Effect;
 use palisade::{ErrorKind, Lsn, MemStore, Options, Wal};
 
 use crate::executor::block_on;
-use crate::faulty::{Fault, Op, log_and_store};
+use crate::faulty::{SYNC, log_and_store};
 use crate::hole::with_a_hole;
 use crate::watchdog::{PATIENCE, until, watched};
 
@@ -17,17 +18,17 @@ fn a_wait_of_no_time_returns_and_leaves_the_others_served() {
     let alone = wal.append(b"alone").unwrap();
     // Nobody leads, so it leads itself: a thread that only polls comes to its end.
     assert!(alone.wait_timeout(Duration::ZERO).unwrap());
-    store.set(Op::Sync, Fault::Hold);
+    store.set(SYNC, Effect::Hold);
     thread::scope(|scope| {
         let (wal, store) = (&wal, &store);
         scope.spawn(|| wal.commit(b"leader").unwrap());
-        until(|| store.is_holding(Op::Sync));
+        until(|| store.is_holding(SYNC));
         let impatient = wal.append(b"impatient").unwrap();
         assert!(!impatient.wait_timeout(Duration::ZERO).unwrap());
         scope.spawn(|| wal.commit(b"follower").unwrap());
         until(|| wal.stats().waiters == 1);
         assert!(!impatient.wait_timeout(Duration::from_millis(1)).unwrap());
-        store.set(Op::Sync, Fault::None);
+        store.set(SYNC, Effect::Pass);
     });
     assert_eq!(wal.stats().waiters, 0);
     wal.sync().unwrap();

@@ -6,12 +6,13 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use palisade::sim::Effect;
 use palisade::{Lsn, MemStore, Options, SyncPolicy, Ticket, Wal};
 
 use crate::content::{all, numbers, record};
 use crate::dice::Dice;
 use crate::executor::block_on;
-use crate::faulty::{Fault, Op, log_and_store};
+use crate::faulty::{SYNC, log_and_store};
 use crate::watchdog::{until, watched};
 
 fn commit(wal: &Wal) {
@@ -27,14 +28,14 @@ fn poll_once(ticket: &mut Ticket<'_>) -> Poll<palisade::Result<Lsn>> {
 fn a_cancelled_future_gives_up_its_wait_and_not_its_record() {
     let _watch = watched();
     let (wal, store) = log_and_store();
-    store.set(Op::Sync, Fault::Hold);
+    store.set(SYNC, Effect::Hold);
     for number in 0..200 {
         let mut ticket = wal.append(&record(number, 40)).unwrap();
         assert!(poll_once(&mut ticket).is_pending());
         drop(ticket);
         assert_eq!(wal.stats().waiters, 0, "nobody waits any more");
     }
-    store.set(Op::Sync, Fault::None);
+    store.set(SYNC, Effect::Pass);
     wal.sync().unwrap();
     let next = store.after_power_loss(wal);
     let options = Options::new().buffer_bytes(1 << 14);
@@ -71,7 +72,7 @@ fn a_future_polled_once_and_never_again_keeps_nobody_waiting() {
     let _watch = watched();
     let (wal, store) = log_and_store();
     for round in 0..100 {
-        store.set(Op::Sync, Fault::Hold);
+        store.set(SYNC, Effect::Hold);
         thread::scope(|scope| {
             let wal = &wal;
             let (polled, is_polled) = channel();
@@ -87,7 +88,7 @@ fn a_future_polled_once_and_never_again_keeps_nobody_waiting() {
             is_polled.recv().unwrap();
             let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| commit(wal))).collect();
             let task = scope.spawn(|| block_on(wal.append(b"task").unwrap()).unwrap());
-            store.set(Op::Sync, Fault::None);
+            store.set(SYNC, Effect::Pass);
             threads.into_iter().for_each(|thread| thread.join().unwrap());
             task.join().unwrap();
             go_on.send(()).unwrap();
@@ -102,13 +103,13 @@ fn a_future_polled_once_and_never_again_keeps_nobody_waiting() {
 fn a_future_polled_once_behind_a_leader_becomes_durable_after_it() {
     let _watch = watched();
     let (wal, store) = log_and_store();
-    store.set(Op::Sync, Fault::Hold);
+    store.set(SYNC, Effect::Hold);
     thread::scope(|scope| {
         let leader = scope.spawn(|| commit(&wal));
-        until(|| store.is_holding(Op::Sync));
+        until(|| store.is_holding(SYNC));
         let mut behind = wal.append(b"behind").unwrap();
         assert!(poll_once(&mut behind).is_pending());
-        store.set(Op::Sync, Fault::None);
+        store.set(SYNC, Effect::Pass);
         leader.join().unwrap();
         until(|| behind.is_durable());
     });
@@ -123,11 +124,11 @@ fn leadership_is_free_after_a_leader_that_times_out() {
     for round in 0..200 {
         // Some of these times end just when leadership comes, or a moment later.
         let timeout = Duration::from_micros(60 + 4 * round);
-        store.set(Op::Sync, Fault::Hold);
+        store.set(SYNC, Effect::Hold);
         thread::scope(|scope| {
             let (wal, store) = (&wal, &store);
             scope.spawn(|| wal.commit(b"leader").unwrap());
-            until(|| store.is_holding(Op::Sync));
+            until(|| store.is_holding(SYNC));
             // It may be the candidate when the leader leaves.
             let impatient = wal.append(b"impatient").unwrap();
             let gives_up = scope.spawn(move || impatient.wait_timeout(timeout).unwrap());
@@ -137,7 +138,7 @@ fn leadership_is_free_after_a_leader_that_times_out() {
             scope.spawn(move || patient.wait().unwrap());
             let future = wal.append(b"future").unwrap();
             scope.spawn(move || block_on(future).unwrap());
-            store.set(Op::Sync, Fault::None);
+            store.set(SYNC, Effect::Pass);
         });
         assert_eq!(wal.stats().waiters, 0);
     }

@@ -1,0 +1,456 @@
+//! A layer over any disk: a test counts its calls, holds them, and lets them fail.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use palisade_core::sync::{Condvar, Mutex};
+use palisade_core::{MIN_SEGMENT_BYTES, Memory, Result};
+
+use super::{CallKind, FOLDER};
+use crate::disk::{
+    Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
+};
+use crate::folder::{META, META_TEMP, is_segment_name, is_spare_name};
+use crate::{FileOptions, FileStore};
+
+/// What a call is made to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Target {
+    /// A file with a segment's name: its writes are the log's.
+    Segment,
+    /// A segment, by the store's own thread: its writes are the zeros ahead of the tail.
+    Zeros,
+    /// A file that is to become a segment, or was one.
+    Spare,
+    /// The meta file, or the one that is to take its place.
+    Meta,
+    /// The marks in the log buffer's file, which a commit writes.
+    Marks,
+    /// The rest of the log buffer's file.
+    Buffer,
+    /// A folder.
+    Folder,
+    /// Any other file.
+    Other,
+}
+
+/// A kind of call to a kind of file. A rename counts as one to the new name's file.
+pub type Calls = (CallKind, Target);
+
+/// What a call meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Effect {
+    /// The disk below.
+    Pass,
+    /// EIO, and nothing is done.
+    Eio,
+    /// A lack of space, and nothing is done.
+    NoSpace,
+    /// A panic on the calling thread.
+    Panic,
+    /// A wait until the calls have another effect, which this one has then.
+    Hold,
+}
+
+/// A call, as a [watch](FaultDisk::watch) sees it before it is made.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Call<'a> {
+    /// The kind of call.
+    pub kind: CallKind,
+    /// What it is made to.
+    pub target: Target,
+    /// The name of the file, or the path of the folder.
+    pub name: &'a str,
+    /// Where a write begins.
+    pub offset: u64,
+    /// What a write writes.
+    pub pieces: &'a [IoSlice<'a>],
+    /// Whether it makes the file longer.
+    pub grows: bool,
+    /// Whether the store's own thread makes it.
+    pub is_background: bool,
+}
+
+type Watch = Arc<dyn Fn(&Call<'_>) -> io::Result<()> + Send + Sync>;
+
+#[derive(Default)]
+struct FaultPlan {
+    /// With how many calls pass before.
+    effects: BTreeMap<Calls, (usize, Effect)>,
+    counts: BTreeMap<Calls, usize>,
+    held: BTreeMap<Calls, usize>,
+    watch: Option<Watch>,
+}
+
+impl FaultPlan {
+    fn effect(&self, calls: Calls) -> Effect {
+        self.effects.get(&calls).map_or(Effect::Pass, |(_, effect)| *effect)
+    }
+
+    /// Whether a call passes because the effect begins at a later one.
+    fn is_skipped(&mut self, calls: Calls) -> bool {
+        match self.effects.get_mut(&calls) {
+            Some((skipped, _)) if *skipped > 0 => {
+                *skipped -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Gate {
+    plan: Mutex<FaultPlan>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn begin(&self, call: &Call<'_>) -> io::Result<()> {
+        let calls = (call.kind, call.target);
+        let mut plan = self.plan.lock();
+        *plan.counts.entry(calls).or_default() += 1;
+        if let Some(watch) = plan.watch.clone() {
+            drop(plan);
+            watch(call)?;
+            plan = self.plan.lock();
+        }
+        if plan.is_skipped(calls) {
+            return Ok(());
+        }
+        *plan.held.entry(calls).or_default() += 1;
+        while plan.effect(calls) == Effect::Hold {
+            plan = self.changed.wait(plan, None);
+        }
+        *plan.held.entry(calls).or_default() -= 1;
+        let effect = plan.effect(calls);
+        drop(plan);
+        match effect {
+            Effect::Pass | Effect::Hold => Ok(()),
+            Effect::Eio => Err(io::Error::from_raw_os_error(5)),
+            Effect::NoSpace => Err(io::ErrorKind::StorageFull.into()),
+            Effect::Panic => panic!("the disk panics, as the test wants it"),
+        }
+    }
+}
+
+/// A disk whose calls a test counts, holds and lets fail; clones share all of it.
+///
+/// The disk below may be any: one in memory for threads that meet at a call, a
+/// [`SimDisk`](super::SimDisk) for losses of power.
+///
+/// ```
+/// use palisade_core::{ErrorKind, Options, Wal};
+/// use palisade_store::FileOptions;
+/// use palisade_store::disk::MemDisk;
+/// use palisade_store::sim::{CallKind, Effect, FaultDisk, Target};
+/// use std::sync::Arc;
+///
+/// # fn main() -> palisade_core::Result<()> {
+/// let disk = FaultDisk::new(Arc::new(MemDisk::new()));
+/// let log = Wal::with_store(disk.open(&FileOptions::new())?, &Options::new())?;
+/// disk.set((CallKind::Write, Target::Segment), Effect::NoSpace);
+/// assert_eq!(log.commit(b"record").unwrap_err().kind(), ErrorKind::NoSpace);
+/// disk.set((CallKind::Write, Target::Segment), Effect::Pass);
+/// log.sync()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct FaultDisk {
+    below: Arc<dyn Disk>,
+    gate: Arc<Gate>,
+}
+
+impl FaultDisk {
+    /// A layer over `below` without any fault.
+    #[must_use]
+    pub fn new(below: Arc<dyn Disk>) -> FaultDisk {
+        FaultDisk { below, gate: Arc::default() }
+    }
+
+    /// Opens the log in the folder `/log`, or makes it. Segments may be as small as 4 KiB.
+    ///
+    /// # Errors
+    /// As [`FileStore::open`].
+    pub fn open(&self, options: &FileOptions) -> Result<FileStore> {
+        options.validate(MIN_SEGMENT_BYTES)?;
+        FileStore::open_on_any(Arc::new(self.clone()), Path::new(FOLDER), options)
+    }
+
+    /// Gives all later `calls`, and those that are held, this effect.
+    pub fn set(&self, calls: Calls, effect: Effect) {
+        self.set_after(0, calls, effect);
+    }
+
+    /// As [`set`](FaultDisk::set), but the next `skipped` calls pass.
+    pub fn set_after(&self, skipped: usize, calls: Calls, effect: Effect) {
+        self.gate.plan.lock().effects.insert(calls, (skipped, effect));
+        self.gate.changed.notify_all();
+    }
+
+    /// Returns how many such calls have begun.
+    #[must_use]
+    pub fn count(&self, calls: Calls) -> usize {
+        self.gate.plan.lock().counts.get(&calls).copied().unwrap_or_default()
+    }
+
+    /// Returns whether such a call is held.
+    #[must_use]
+    pub fn is_holding(&self, calls: Calls) -> bool {
+        self.gate.plan.lock().held.get(&calls).is_some_and(|held| *held > 0)
+    }
+
+    /// Shows each call to `watch` before it is made. An error from `watch` is the call's.
+    pub fn watch(&self, watch: impl Fn(&Call<'_>) -> io::Result<()> + Send + Sync + 'static) {
+        self.gate.plan.lock().watch = Some(Arc::new(watch));
+    }
+
+    fn folder(&self, below: Arc<dyn DiskFolder>, is_memory: bool) -> Arc<dyn DiskFolder> {
+        Arc::new(FaultFolder {
+            below,
+            is_memory,
+            names: Mutex::default(),
+            gate: Arc::clone(&self.gate),
+        })
+    }
+
+    fn begin_open(&self, path: &Path) -> io::Result<()> {
+        let name = path.to_string_lossy();
+        self.gate.begin(&call(CallKind::Open, Target::Folder, &name))
+    }
+}
+
+/// A call that writes nothing.
+fn call(kind: CallKind, target: Target, name: &str) -> Call<'_> {
+    let is_background = std::thread::current().name() == Some("palisade-prepare");
+    let is_zeros = is_background
+        && target == Target::Segment
+        && matches!(kind, CallKind::Write | CallKind::Sync);
+    let target = if is_zeros { Target::Zeros } else { target };
+    Call { kind, target, name, offset: 0, pieces: &[], grows: false, is_background }
+}
+
+impl fmt::Debug for FaultDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultDisk").field("below", &self.below).finish_non_exhaustive()
+    }
+}
+
+impl Disk for FaultDisk {
+    fn create_folder(&self, path: &Path, file_mode: u32) -> io::Result<()> {
+        let name = path.to_string_lossy();
+        self.gate.begin(&call(CallKind::CreateFolder, Target::Folder, &name))?;
+        self.below.create_folder(path, file_mode)
+    }
+
+    fn open_folder(&self, path: &Path, file_mode: u32) -> io::Result<Arc<dyn DiskFolder>> {
+        self.begin_open(path)?;
+        Ok(self.folder(self.below.open_folder(path, file_mode)?, false))
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<Kind> {
+        self.below.kind(path)
+    }
+
+    fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>> {
+        let Some((path, folder)) = self.below.memory_folder()? else { return Ok(None) };
+        self.begin_open(&path)?;
+        Ok(Some((path, self.folder(folder, true))))
+    }
+
+    fn largest_file(&self) -> u64 {
+        self.below.largest_file()
+    }
+
+    fn random(&self) -> io::Result<u64> {
+        self.below.random()
+    }
+
+    fn pause(&self, time: Duration) {
+        self.below.pause(time);
+    }
+
+    fn writes_behind(&self) -> bool {
+        self.below.writes_behind()
+    }
+
+    fn background(&self) -> Background {
+        self.below.background()
+    }
+
+    fn zero_steps(&self) -> ZeroSteps {
+        self.below.zero_steps()
+    }
+}
+
+struct FaultFolder {
+    below: Arc<dyn DiskFolder>,
+    is_memory: bool,
+    /// Of the open files: a rename changes the names of those, too.
+    names: Mutex<Vec<Weak<Mutex<String>>>>,
+    gate: Arc<Gate>,
+}
+
+/// What a call to the file `name` is made to.
+fn target(is_memory: bool, name: &str) -> Target {
+    match name {
+        _ if is_memory => Target::Buffer,
+        META | META_TEMP => Target::Meta,
+        _ if is_segment_name(name) => Target::Segment,
+        _ if is_spare_name(name) => Target::Spare,
+        _ => Target::Other,
+    }
+}
+
+impl FaultFolder {
+    fn begin(&self, kind: CallKind, name: &str) -> io::Result<()> {
+        self.gate.begin(&call(kind, target(self.is_memory, name), name))
+    }
+}
+
+impl fmt::Debug for FaultFolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FaultFolder").field(&self.below).finish()
+    }
+}
+
+impl DiskFolder for FaultFolder {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.gate.begin(&call(CallKind::Read, Target::Folder, ""))?;
+        self.below.list()
+    }
+
+    fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        let is_there = matches!(access, Access::Read | Access::Write);
+        self.begin(if is_there { CallKind::Open } else { CallKind::Create }, name)?;
+        let below = self.below.open(name, access)?;
+        let name = Arc::new(Mutex::new(name.to_owned()));
+        let mut names = self.names.lock();
+        names.retain(|name| name.strong_count() > 0);
+        names.push(Arc::downgrade(&name));
+        let gate = Arc::clone(&self.gate);
+        Ok(Box::new(FaultFile { below, is_memory: self.is_memory, name, gate }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.begin(CallKind::Rename, to)?;
+        self.below.rename(from, to)?;
+        for name in self.names.lock().iter().filter_map(Weak::upgrade) {
+            let mut name = name.lock();
+            if *name == from {
+                to.clone_into(&mut name);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.begin(CallKind::Remove, name)?;
+        self.below.remove(name)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.gate.begin(&call(CallKind::SyncFolder, Target::Folder, ""))?;
+        self.below.sync()
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        self.below.check_writable()
+    }
+
+    fn overwrites_in_place(&self) -> bool {
+        self.below.overwrites_in_place()
+    }
+
+    fn identity(&self) -> FolderIdentity {
+        self.below.identity()
+    }
+
+    fn identity_of(&self, path: &Path) -> io::Result<Option<FolderIdentity>> {
+        self.below.identity_of(path)
+    }
+}
+
+struct FaultFile {
+    below: Box<dyn DiskFile>,
+    is_memory: bool,
+    name: Arc<Mutex<String>>,
+    gate: Arc<Gate>,
+}
+
+impl FaultFile {
+    fn begin(
+        &self,
+        kind: CallKind,
+        offset: u64,
+        pieces: &[IoSlice<'_>],
+        end: u64,
+    ) -> io::Result<()> {
+        let name = self.name.lock().clone();
+        let is_mark = self.is_memory && kind == CallKind::Write && offset > 0;
+        let target = if is_mark { Target::Marks } else { target(self.is_memory, &name) };
+        let grows = end > 0 && end > self.below.len()?;
+        self.gate.begin(&Call { offset, pieces, grows, ..call(kind, target, &name) })
+    }
+}
+
+impl fmt::Debug for FaultFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FaultFile").field(&self.below).finish()
+    }
+}
+
+impl DiskFile for FaultFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.begin(CallKind::Read, offset, &[], 0)?;
+        self.below.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        self.begin(CallKind::Write, offset, pieces, offset + len as u64)?;
+        self.below.write_at(offset, pieces)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.begin(CallKind::Sync, 0, &[], 0)?;
+        self.below.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.below.len()
+    }
+
+    fn try_lock(&self, shared: bool) -> io::Result<bool> {
+        self.below.try_lock(shared)
+    }
+
+    fn unlock(&self) -> io::Result<()> {
+        self.below.unlock()
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.begin(CallKind::Allocate, 0, &[], len)?;
+        self.below.allocate(len)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.below.discard(offset, len)
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        self.below.identity()
+    }
+
+    fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {
+        self.begin(CallKind::Map, 0, &[], 0)?;
+        self.below.map(offset, len)
+    }
+}
