@@ -172,73 +172,35 @@ impl SegmentFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::OsDisk;
-    use crate::disk::{Access, Disk};
+    use crate::disk::{Access, Disk, MemDisk};
+    use crate::sim::{CallKind, Fault, FaultKind, SimDisk};
 
-    fn segment(path: &std::path::Path) -> SegmentFile {
-        let folder = OsDisk.open_folder(path, 0o600).unwrap();
+    fn segment(disk: &dyn Disk) -> SegmentFile {
+        let path = std::path::Path::new("/log");
+        disk.create_folder(path, 0o600).unwrap();
+        let folder = disk.open_folder(path, 0o600).unwrap();
         let file = folder.open("segment", Access::Fresh).unwrap();
         SegmentFile::new(file, 1 << 20).unwrap()
     }
 
-    /// A file whose sync fails once, as the system tells a failed write-back to one sync only.
-    #[derive(Debug)]
-    struct FailsOnce(Box<dyn DiskFile>, Mutex<Option<io::Error>>);
-
-    impl DiskFile for FailsOnce {
-        fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-            self.0.read_at(offset, into)
-        }
-        fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-            self.0.write_at(offset, pieces)
-        }
-        fn sync_data(&self) -> io::Result<()> {
-            self.1.lock().take().map_or(Ok(()), Err)
-        }
-        fn discard(&self, _offset: u64, _len: u64) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn allocate(&self, len: u64) -> io::Result<()> {
-            self.0.allocate(len)
-        }
-        fn len(&self) -> io::Result<u64> {
-            self.0.len()
-        }
-        fn identity(&self) -> io::Result<crate::disk::FileIdentity> {
-            self.0.identity()
-        }
-        fn map(&self, offset: usize, len: usize) -> io::Result<palisade_core::Memory> {
-            self.0.map(offset, len)
-        }
-        fn try_lock(&self, shared: bool) -> io::Result<bool> {
-            self.0.try_lock(shared)
-        }
-        fn unlock(&self) -> io::Result<()> {
-            self.0.unlock()
-        }
-    }
-
     #[test]
     fn a_sync_that_failed_fails_for_everybody_who_syncs_the_file() {
-        let temp = tempfile::tempdir().unwrap();
-        let folder = OsDisk.open_folder(temp.path(), 0o600).unwrap();
-        let file = folder.open("segment", Access::Fresh).unwrap();
-        let file = Box::new(FailsOnce(file, Mutex::new(Some(io::Error::from_raw_os_error(5)))));
-        let segment = SegmentFile::new(file, 1 << 20).unwrap();
+        // The system tells a failed write-back to one sync only.
+        let disk = SimDisk::new(1);
+        disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
+        let segment = segment(disk.as_disk().as_ref());
         // Leader, preparer and writer at the same time: chance decides which of them gets it.
-        let failed = std::thread::scope(|scope| {
+        let failed: Vec<io::Error> = std::thread::scope(|scope| {
             let syncs: Vec<_> = (0..3).map(|_| scope.spawn(|| segment.sync())).collect();
-            syncs.into_iter().filter_map(|sync| sync.join().unwrap().err()).count()
+            syncs.into_iter().filter_map(|sync| sync.join().unwrap().err()).collect()
         });
-        assert!(failed > 0, "somebody was told");
-        assert_eq!(segment.sync().unwrap_err().raw_os_error(), Some(5), "it stays");
+        let later = segment.sync().unwrap_err();
+        assert_eq!(later.to_string(), failed[0].to_string(), "somebody was told, and it stays");
     }
 
     #[test]
     fn zeros_never_cover_what_the_leader_wrote() {
-        let temp = tempfile::tempdir().unwrap();
-        let segment = segment(temp.path());
+        let segment = segment(&MemDisk::new());
         assert!(segment.zero_step(0, 8192).unwrap());
         segment.write(0, &[IoSlice::new(&[7; 10_000])], 0, 10_000).unwrap();
         while segment.zero_step(0, 1 << 20).unwrap() {}
@@ -251,8 +213,7 @@ mod tests {
 
     #[test]
     fn a_leader_and_a_preparer_leave_every_record() {
-        let temp = tempfile::tempdir().unwrap();
-        let segment = segment(temp.path());
+        let segment = segment(&MemDisk::new());
         std::thread::scope(|scope| {
             scope.spawn(|| while segment.zero_step(0, 1 << 20).unwrap() {});
             for index in 0..1024_u64 {

@@ -157,7 +157,7 @@ impl Segments {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::path::Path;
     use std::sync::Arc;
 
     use palisade_core::{ErrorKind, Uuid};
@@ -171,7 +171,6 @@ mod tests {
     /// A reserve that cannot be opened for lack of a descriptor is as good as before.
     #[test]
     fn a_lack_of_a_file_descriptor_leaves_the_reserve_as_it_is() {
-        let temp = tempfile::tempdir().unwrap();
         let shape = Shape {
             uuid: Uuid([1; 16]),
             segment_bytes: 1 << 20,
@@ -180,14 +179,15 @@ mod tests {
             spare_segments: 1,
             zero_steps: ZeroSteps::default(),
         };
-        let test_disk = TestDisk::new(true);
-        let disk: Arc<dyn Disk> = Arc::new(test_disk.clone());
-        let folder = Folder::at(&disk, temp.path(), 0o600).unwrap();
+        let test_disk = TestDisk::new();
+        test_disk.make_folder("/log");
+        let disk: Arc<dyn Disk> = Arc::new(test_disk.faults.clone());
+        let folder = Folder::at(&disk, Path::new("/log"), 0o600).unwrap();
         let segments = Segments::open(folder, shape, None).unwrap();
-        let reserved = || fs::metadata(temp.path().join(RESERVE)).unwrap().len();
+        let reserved = || test_disk.len(RESERVE);
         segments.keep_reserve(4096).unwrap();
         let before = reserved();
-        test_disk.controls.lack_a_descriptor_after(0);
+        test_disk.lack_a_descriptor_after(0);
         let error = segments.keep_reserve(1 << 20).unwrap_err();
         assert_eq!((error.kind(), reserved()), (ErrorKind::NoFiles, before));
         segments.keep_reserve(1 << 20).unwrap();

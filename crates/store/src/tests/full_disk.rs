@@ -2,8 +2,6 @@
 //!
 //! `verification/faults.md` lists these tests.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade_core::store::ReadStore;
@@ -18,10 +16,10 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 /// 16 KiB of ring and a few segments hold fewer records of 500 bytes.
 const MORE_THAN_FITS: u64 = 2000;
 
-fn store(disk: &TestDisk, path: &Path, buffer: BufferKind) -> FileStore {
+fn store(disk: &TestDisk, buffer: BufferKind) -> FileStore {
     let options =
         FileOptions { segment_bytes: Some(SEGMENT_BYTES), buffer, ..FileOptions::default() };
-    FileStore::open_on_any(Arc::new(disk.clone()), path, &options).unwrap()
+    disk.open(&options).unwrap()
 }
 
 fn log_options() -> Options {
@@ -81,49 +79,46 @@ fn fill_up_for_good(wal: &Wal, places: &mut Vec<Lsn>) {
     }
 }
 
-fn fills_and_goes_on(in_place: bool, buffer: BufferKind) {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(in_place);
-    let wal = log(store(&disk, temp.path(), buffer));
+fn fills_and_goes_on(disk: &TestDisk, buffer: BufferKind) {
+    let wal = log(store(disk, buffer));
     let mut places: Vec<Lsn> =
         (0..200).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
     wal.sync().unwrap();
     for _ in 0..3 {
-        disk.controls.fill(true);
+        disk.fill(true);
         fill_up_for_good(&wal, &mut places);
-        disk.controls.fill(false);
+        disk.fill(false);
         wal.sync().unwrap();
         places.push(wal.commit(&data(places.len() as u64)).unwrap());
         assert_eq!(numbers(&wal), (0..places.len() as u64).collect::<Vec<_>>());
     }
     let epoch = wal.recovery_report().epoch;
     wal.close().unwrap();
-    let again = store(&disk, temp.path(), buffer);
+    let again = store(disk, buffer);
     assert_eq!(again.state().unwrap().epoch, epoch, "the same epoch went on");
     assert_eq!(numbers(&log(again)), (0..places.len() as u64).collect::<Vec<_>>());
 }
 
 #[test]
 fn a_full_disk_and_then_space_again_loses_nothing_and_goes_on_in_the_same_epoch() {
-    fills_and_goes_on(true, BufferKind::Mapped);
-    fills_and_goes_on(true, BufferKind::Heap);
+    fills_and_goes_on(&TestDisk::new(), BufferKind::Mapped);
+    fills_and_goes_on(&TestDisk::new(), BufferKind::Heap);
 }
 
 #[test]
 fn a_full_disk_that_copies_on_write_and_then_space_again_loses_nothing() {
-    fills_and_goes_on(false, BufferKind::Heap);
+    fills_and_goes_on(&TestDisk::copying_on_write(), BufferKind::Heap);
 }
 
 /// Space that `truncate_before` frees is enough: nothing else is freed on this disk.
 #[test]
 fn a_truncation_frees_the_space_that_a_full_disk_lacks() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let wal = log(store(&disk, temp.path(), BufferKind::Mapped));
+    let disk = TestDisk::new();
+    let wal = log(store(&disk, BufferKind::Mapped));
     let mut places: Vec<Lsn> =
         (0..1000).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
     wal.sync().unwrap();
-    disk.controls.fill(true);
+    disk.fill(true);
     fill_up(&wal, &mut places);
     // Two segments at least.
     wal.truncate_before(places[900]).unwrap();
@@ -139,31 +134,26 @@ fn a_truncation_frees_the_space_that_a_full_disk_lacks() {
 
 #[test]
 fn a_log_opens_on_a_full_disk_and_takes_records_when_there_is_space() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let wal = log(store(&disk, temp.path(), BufferKind::Mapped));
+    let disk = TestDisk::new();
+    let wal = log(store(&disk, BufferKind::Mapped));
     let mut places: Vec<Lsn> =
         (0..300).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
     wal.sync().unwrap();
-    disk.controls.fill(true);
+    disk.fill(true);
     fill_up(&wal, &mut places);
     drop(wal);
     // What the buffer still held may lie beyond the last segment: that alone needs space.
-    let opened = FileStore::open_on_any(
-        Arc::new(disk.clone()),
-        temp.path(),
-        &FileOptions { buffer: BufferKind::Mapped, ..FileOptions::default() },
-    );
+    let opened = disk.open(&FileOptions { buffer: BufferKind::Mapped, ..FileOptions::default() });
     let wal = match Wal::with_store(opened.unwrap(), &log_options()) {
         Ok(wal) => wal,
         Err(error) => {
             is_full::<()>(Err(error));
-            disk.controls.fill(false);
-            log(store(&disk, temp.path(), BufferKind::Mapped))
+            disk.fill(false);
+            log(store(&disk, BufferKind::Mapped))
         }
     };
     assert_eq!(numbers(&wal), (0..places.len() as u64).collect::<Vec<_>>());
-    disk.controls.fill(false);
+    disk.fill(false);
     wal.commit(&data(places.len() as u64)).unwrap();
     assert_eq!(numbers(&wal), (0..=places.len() as u64).collect::<Vec<_>>());
 }
@@ -173,27 +163,26 @@ fn a_log_opens_on_a_full_disk_and_takes_records_when_there_is_space() {
 #[test]
 fn spares_are_given_up_for_a_write_that_lacks_space() {
     const LARGE: u64 = 2 << 20;
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
+    let disk = TestDisk::new();
     let options = FileOptions {
         segment_bytes: Some(LARGE),
         buffer: BufferKind::Heap,
         zero_fill: false,
         ..FileOptions::default()
     };
-    let wal = log(FileStore::open_on_any(Arc::new(disk.clone()), temp.path(), &options).unwrap());
+    let wal = log(disk.open(&options).unwrap());
     let large = |number: u64| number.to_le_bytes().repeat(500);
     let mut places: Vec<Lsn> =
         (0..2000).map(|number| wal.append(&large(number)).unwrap().lsn()).collect();
     wal.sync().unwrap();
-    disk.controls.fill(true);
+    disk.fill(true);
     loop {
         match wal.append(&large(places.len() as u64)) {
             Ok(ticket) => places.push(ticket.lsn()),
             Err(error) => break is_full::<()>(Err(error)),
         }
     }
-    disk.controls.free_by_removal();
+    disk.free_by_removal();
     is_full(wal.sync());
     wal.truncate_before(places[1800]).unwrap();
     wal.sync().unwrap();
@@ -208,18 +197,17 @@ fn spares_are_given_up_for_a_write_that_lacks_space() {
 /// However often a leader asks for a segment, the reserve is for the next open.
 #[test]
 fn a_log_that_filled_its_disk_opens_on_it_again() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let wal = log(store(&disk, temp.path(), BufferKind::Heap));
+    let disk = TestDisk::new();
+    let wal = log(store(&disk, BufferKind::Heap));
     let mut places: Vec<Lsn> =
         (0..300).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
     wal.sync().unwrap();
     let start = Instant::now();
-    while !temp.path().join(RESERVE).exists() {
+    while !disk.has(RESERVE) {
         assert!(start.elapsed() < Duration::from_secs(10), "space is reserved");
         palisade_core::sync::yield_now();
     }
-    disk.controls.fill(true);
+    disk.fill(true);
     // The preparer may still have a spare for a while.
     loop {
         fill_up(&wal, &mut places);
@@ -229,9 +217,9 @@ fn a_log_that_filled_its_disk_opens_on_it_again() {
     }
     let durable = wal.durable_lsn();
     drop(wal);
-    assert!(temp.path().join(RESERVE).exists());
-    disk.controls.free_by_removal();
-    let wal = log(store(&disk, temp.path(), BufferKind::Heap));
+    assert!(disk.has(RESERVE));
+    disk.free_by_removal();
+    let wal = log(store(&disk, BufferKind::Heap));
     let found = numbers(&wal);
     assert_eq!(found, (0..found.len() as u64).collect::<Vec<_>>());
     assert!(wal.recovery_report().end >= durable);

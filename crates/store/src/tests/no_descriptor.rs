@@ -1,7 +1,5 @@
 //! What the store does without a free file descriptor.
 
-use std::sync::Arc;
-
 use palisade_core::store::{OldBuffer, Store};
 use palisade_core::{ErrorKind, Lsn, MemoryKind};
 
@@ -9,19 +7,17 @@ use super::support::{
     RING_BYTES, SEGMENT_BYTES, begin, epoch, has_spare, open, open_with_a_spare, options,
 };
 use super::test_disk::TestDisk;
-use crate::FileStore;
 
 /// Once an epoch has begun, a truncation needs nothing more that could be lacking.
 #[test]
 fn a_buffer_is_passed_on_without_another_file_descriptor() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = open(&disk, temp.path());
+    let disk = TestDisk::new();
+    let store = open(&disk);
     store.begin_epoch(&epoch(1, 0)).unwrap();
     store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
     let base = store.prepared();
     store.begin_epoch(&epoch(2, base.as_u64())).unwrap();
-    disk.controls.exhaust(true);
+    disk.exhaust();
     store.mark_durable(base).unwrap();
     store.pass_buffer_on(2).unwrap();
     let refused = store.begin_epoch(&epoch(3, 2 * base.as_u64())).unwrap_err();
@@ -32,21 +28,19 @@ fn a_buffer_is_passed_on_without_another_file_descriptor() {
 /// instead of recovering without it.
 #[test]
 fn a_lack_of_a_file_descriptor_at_an_open_hides_no_log_buffer() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = open(&disk, temp.path());
+    let disk = TestDisk::new();
+    let store = open(&disk);
     begin(&store, 1, 0);
     drop(store);
     for opens in 0.. {
-        disk.controls.lack_a_descriptor_after(opens);
-        let shared = Arc::new(disk.clone());
-        let store = FileStore::open_on_any(shared, temp.path(), &options(SEGMENT_BYTES));
+        disk.lack_a_descriptor_after(opens);
+        let store = disk.open(&options(SEGMENT_BYTES));
         match store.and_then(|store| store.old_buffer()) {
             Ok(OldBuffer::Found { epoch: 1, .. }) => {}
             Err(error) => assert_eq!(error.kind(), ErrorKind::NoFiles, "{opens}: {error}"),
             Ok(other) => panic!("{opens}: {other:?}"),
         }
-        if !disk.controls.has_lacked_a_descriptor() {
+        if !disk.has_lacked_a_descriptor() {
             break;
         }
     }
@@ -55,11 +49,10 @@ fn a_lack_of_a_file_descriptor_at_an_open_hides_no_log_buffer() {
 /// The process run would continue without the memory that outlives it.
 #[test]
 fn a_lack_of_a_file_descriptor_puts_no_log_buffer_on_the_heap() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = open(&disk, temp.path());
+    let disk = TestDisk::new();
+    let store = open(&disk);
     store.begin_epoch(&epoch(1, 0)).unwrap();
-    disk.controls.lack_a_descriptor_after(0);
+    disk.lack_a_descriptor_after(0);
     let error = store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoFiles, "{error}");
     let memory = store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
@@ -69,17 +62,16 @@ fn a_lack_of_a_file_descriptor_puts_no_log_buffer_on_the_heap() {
 /// A file that could not be opened was not written, so it is as good as before.
 #[test]
 fn a_lack_of_a_file_descriptor_takes_no_spare() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = open_with_a_spare(&disk, temp.path(), 4 << 20);
+    let disk = TestDisk::new();
+    let store = open_with_a_spare(&disk, 4 << 20);
     store.close();
     let to = store.prepared().plus(1);
     // For the look whether the name is free, and for the header.
     for opens in 0..2 {
-        disk.controls.lack_a_descriptor_after(opens);
+        disk.lack_a_descriptor_after(opens);
         assert_eq!(store.prepare(to).unwrap_err().kind(), ErrorKind::NoFiles);
-        assert!(has_spare(temp.path()), "{opens}");
+        assert!(has_spare(&disk), "{opens}");
     }
     store.prepare(to).unwrap();
-    assert!(!has_spare(temp.path()), "the segment is made of it");
+    assert!(!has_spare(&disk), "the segment is made of it");
 }

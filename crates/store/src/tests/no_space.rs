@@ -1,6 +1,5 @@
 //! What the store does on a disk without space.
 
-use std::fs;
 use std::io::IoSlice;
 
 use palisade_core::store::{ReadStore, Store};
@@ -12,17 +11,16 @@ use crate::folder::RESERVE;
 
 #[test]
 fn a_log_opens_on_a_full_disk_and_everything_goes_on_when_there_is_space() {
-    let temp = tempfile::tempdir().unwrap();
-    let (disk, store) = full(temp.path());
+    let (disk, store) = full();
     drop(store);
-    disk.controls.free_by_removal();
-    let store = open(&disk, temp.path());
+    disk.free_by_removal();
+    let store = open(&disk);
     begin(&store, 2, SEGMENT_BYTES);
-    disk.controls.fill(true);
+    disk.fill(true);
     let end = Lsn::new(6 * SEGMENT_BYTES);
     assert_eq!(store.prepare(end).unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(store.prepare(end).unwrap_err().kind(), ErrorKind::NoSpace);
-    disk.controls.fill(false);
+    disk.fill(false);
     store.prepare(end).unwrap();
     assert!(store.prepared() >= end);
     let numbers: Vec<u64> = store.segments().unwrap().iter().map(|found| found.number).collect();
@@ -31,47 +29,44 @@ fn a_log_opens_on_a_full_disk_and_everything_goes_on_when_there_is_space() {
 
 #[test]
 fn a_log_that_filled_the_disk_itself_keeps_the_reserve_to_open_with() {
-    let temp = tempfile::tempdir().unwrap();
-    let (disk, store) = full(temp.path());
+    let (disk, store) = full();
     let refused = store.prepare(Lsn::new(9 * SEGMENT_BYTES)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NoSpace);
-    let reserve = fs::metadata(temp.path().join(RESERVE)).unwrap().len();
+    let reserve = disk.len(RESERVE);
     assert!(reserve > SEGMENT_BYTES, "{reserve} bytes are reserved");
     let base = store.prepared().as_u64();
     drop(store);
-    disk.controls.free_by_removal();
-    begin(&open(&disk, temp.path()), 2, base);
+    disk.free_by_removal();
+    begin(&open(&disk), 2, base);
 }
 
 #[test]
 fn a_state_that_lacks_space_gets_the_reserves() {
-    let temp = tempfile::tempdir().unwrap();
-    let (disk, store) = full(temp.path());
+    let (disk, store) = full();
     let mut state = store.state().unwrap();
     state.clean = true;
     store.save_state(&state).unwrap();
     store.close();
     drop(store);
     // A clean open writes a new meta file, and needs no segment.
-    disk.controls.fill(true);
-    let store = open(&disk, temp.path());
+    disk.fill(true);
+    let store = open(&disk);
     store.resume_epoch(&epoch(1, 0), Lsn::ZERO).unwrap();
-    disk.controls.free_by_removal();
+    disk.free_by_removal();
     store.save_state(&state).unwrap();
-    assert!(!temp.path().join(RESERVE).exists());
+    assert!(!disk.has(RESERVE));
 }
 
 #[test]
 fn a_write_that_lacks_space_can_be_made_again() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(false);
-    let store = open(&disk, temp.path());
+    let disk = TestDisk::copying_on_write();
+    let store = open(&disk);
     store.begin_epoch(&epoch(1, 0)).unwrap();
     let content = [7; 10_000];
-    disk.controls.fill(true);
+    disk.fill(true);
     let error = store.write(Lsn::ZERO, &[IoSlice::new(&content)]).unwrap_err();
     assert_eq!((error.kind(), error.segment()), (ErrorKind::NoSpace, Some(0)));
-    disk.controls.fill(false);
+    disk.fill(false);
     store.write(Lsn::ZERO, &[IoSlice::new(&content)]).unwrap();
     let mut found = [0; 10_000];
     assert_eq!(store.read(Lsn::ZERO, &mut found).unwrap(), 10_000);

@@ -1,21 +1,19 @@
 //! What an open, a close and a kill leave behind.
 
-use std::fs;
 use std::io::IoSlice;
-use std::sync::Arc;
+
+use std::path::Path;
 
 use palisade_core::store::{OldBuffer, ReadStore, Store};
 use palisade_core::{ErrorKind, Lsn, MemoryKind};
 
 use super::support::{RING_BYTES, SEGMENT_BYTES, begin, epoch, open, options};
 use super::test_disk::TestDisk;
-use crate::FileStore;
 
 #[test]
 fn opening_an_empty_log_takes_few_syncs() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = open(&disk, temp.path());
+    let disk = TestDisk::new();
+    let store = open(&disk);
     let mut state = store.state().unwrap();
     store.begin_epoch(&epoch(1, 0)).unwrap();
     store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
@@ -23,38 +21,35 @@ fn opening_an_empty_log_takes_few_syncs() {
     store.save_state(&state).unwrap();
     // The folder's name 1, meta 2, segment 2, state 2; the spare and the reserve, beside all this,
     // 4.
-    assert!(disk.controls.syncs() <= 11, "{}", disk.controls.syncs());
+    assert!(disk.syncs() <= 11, "{}", disk.syncs());
 }
 
 /// Power loss would take a folder whose name cannot be synced, with all that is in it.
 #[test]
 fn no_folder_is_made_where_its_name_cannot_be_synced() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    disk.controls.forbid(temp.path());
-    let path = temp.path().join("log");
-    let open = || FileStore::open_on_any(Arc::new(disk.clone()), &path, &options(SEGMENT_BYTES));
+    let disk = TestDisk::new();
+    disk.forbid("/");
+    let open = || disk.open(&options(SEGMENT_BYTES));
     let error = open().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
-    assert_eq!(error.path(), Some(temp.path()), "{error}");
-    assert!(!path.exists(), "nothing was made");
+    assert_eq!(error.path(), Some(Path::new("/")), "{error}");
+    assert!(!disk.has_folder("/log"), "nothing was made");
     // Who made a folder there could sync its name: it is no business of the log's.
-    fs::create_dir(&path).unwrap();
+    disk.make_folder("/log");
     drop(open().unwrap());
 }
 
 #[test]
 fn a_kill_leaves_the_buffer_and_its_marks() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = open(&disk, temp.path());
+    let disk = TestDisk::new();
+    let store = open(&disk);
     assert!(matches!(store.old_buffer().unwrap(), OldBuffer::Missing));
     begin(&store, 4, 0);
     store.write(Lsn::ZERO, &[IoSlice::new(&[1; 800])]).unwrap();
     store.mark_durable(Lsn::new(640)).unwrap();
     drop(store);
 
-    let store = open(&disk, temp.path());
+    let store = open(&disk);
     match store.old_buffer().unwrap() {
         OldBuffer::Found { epoch: 4, durable, written, memory } => {
             let marks = (durable, written, memory.len());
@@ -67,9 +62,8 @@ fn a_kill_leaves_the_buffer_and_its_marks() {
 
 #[test]
 fn a_log_that_was_closed_leaves_no_buffer() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = open(&disk, temp.path());
+    let disk = TestDisk::new();
+    let store = open(&disk);
     begin(&store, 1, 0);
     assert_eq!(disk.buffers().len(), 1);
     let mut state = store.state().unwrap();
@@ -81,10 +75,9 @@ fn a_log_that_was_closed_leaves_no_buffer() {
 
 #[test]
 fn an_open_removes_the_buffers_of_earlier_process_runs() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
+    let disk = TestDisk::new();
     for number in 1..4 {
-        let store = open(&disk, temp.path());
+        let store = open(&disk);
         begin(&store, number, (number - 1) * SEGMENT_BYTES);
         assert_eq!(disk.buffers().len(), 1);
     }
@@ -92,14 +85,13 @@ fn an_open_removes_the_buffers_of_earlier_process_runs() {
 
 #[test]
 fn closing_lets_another_store_have_the_log_and_can_be_repeated() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = open(&disk, temp.path());
+    let disk = TestDisk::new();
+    let store = open(&disk);
     store.begin_epoch(&epoch(1, 0)).unwrap();
     store.write(Lsn::ZERO, &[IoSlice::new(b"12345678")]).unwrap();
     store.close();
     store.close();
-    drop(open(&disk, temp.path()));
+    drop(open(&disk));
     let mut bytes = [0; 8];
     assert_eq!(store.read(Lsn::ZERO, &mut bytes).unwrap(), 8);
     assert_eq!(&bytes, b"12345678");
@@ -107,9 +99,8 @@ fn closing_lets_another_store_have_the_log_and_can_be_repeated() {
 
 #[test]
 fn an_epoch_that_follows_a_running_one_begins_above_all_that_is_prepared() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = open(&disk, temp.path());
+    let disk = TestDisk::new();
+    let store = open(&disk);
     begin(&store, 1, 0);
     store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
     let refused = store.begin_epoch(&epoch(2, 2 * SEGMENT_BYTES)).unwrap_err();
@@ -123,7 +114,7 @@ fn an_epoch_that_follows_a_running_one_begins_above_all_that_is_prepared() {
     let epochs: Vec<_> = segments.into_iter().map(|found| found.header.unwrap().epoch).collect();
     assert_eq!((epochs[0], epochs[1..].iter().all(|epoch| *epoch == 2)), (1, true), "{epochs:?}");
     drop(store);
-    let store = open(&disk, temp.path());
+    let store = open(&disk);
     let found = store.old_buffer().unwrap();
     let OldBuffer::Found { epoch: 2, durable, memory, .. } = found else { panic!("{found:?}") };
     assert_eq!((durable, memory.len()), (base, RING_BYTES));

@@ -1,43 +1,35 @@
 //! Which files become spares, and what a recycled file holds.
 
-use std::fs;
 use std::io::IoSlice;
-use std::path::Path;
 
 use palisade_core::Lsn;
 use palisade_core::store::{ReadStore, Store};
 
-use super::support::{SEGMENT_BYTES, begin, epoch, inode_of, open, spares};
+use super::support::{SEGMENT_BYTES, begin, epoch, open};
 use super::test_disk::TestDisk;
 use crate::folder::{segment_name, spare_name};
 
 #[test]
 fn a_disk_that_copies_on_write_gets_no_recycling() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(false);
-    let store = open(&disk, temp.path());
+    let disk = TestDisk::copying_on_write();
+    let store = open(&disk);
     store.begin_epoch(&epoch(1, 0)).unwrap();
     store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
-    let before = spares(temp.path());
+    let before = disk.spares().len();
     store.release(Lsn::ZERO, Lsn::new(2 * SEGMENT_BYTES)).unwrap();
-    assert_eq!(spares(temp.path()), before);
+    assert_eq!(disk.spares().len(), before);
     assert_eq!(store.segments().unwrap().len(), 1);
 }
 
 #[test]
 fn a_spare_that_was_removed_by_hand_stops_no_release() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = open(&disk, temp.path());
+    let disk = TestDisk::new();
+    let store = open(&disk);
     begin(&store, 1, 0);
     store.prepare(Lsn::new(30 * SEGMENT_BYTES)).unwrap();
     store.close();
     store.release(Lsn::ZERO, Lsn::new(20 * SEGMENT_BYTES)).unwrap();
-    for entry in fs::read_dir(temp.path()).unwrap().map(Result::unwrap) {
-        if entry.file_name().to_string_lossy().starts_with("spare-") {
-            fs::remove_file(entry.path()).unwrap();
-        }
-    }
+    disk.spares().iter().for_each(|name| disk.remove(name));
     for number in 20..29 {
         store.release(Lsn::ZERO, Lsn::new((number + 1) * SEGMENT_BYTES)).unwrap();
     }
@@ -45,62 +37,57 @@ fn a_spare_that_was_removed_by_hand_stops_no_release() {
 
 #[test]
 fn spares_that_an_unclean_end_left_are_removed_and_those_of_a_clean_one_used() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let marked = |path: &Path| fs::read(path).is_ok_and(|bytes| bytes.ends_with(&[7; 100]));
+    let disk = TestDisk::new();
+    let marked = |number| disk.bytes(&segment_name(number)).ends_with(&[7; 100]);
     let leave_a_spare = || {
         let mut bytes = vec![0; 4096 + SEGMENT_BYTES as usize];
         bytes[4096 + SEGMENT_BYTES as usize - 100..].fill(7);
-        fs::write(temp.path().join(spare_name(30)), bytes).unwrap();
-        fs::write(temp.path().join(spare_name(31)), [1; 100]).unwrap();
+        disk.write("/log", &spare_name(30), &bytes);
+        disk.write("/log", &spare_name(31), &[1; 100]);
     };
-    drop(open(&disk, temp.path()));
+    drop(open(&disk));
     leave_a_spare();
-    let store = open(&disk, temp.path());
+    let store = open(&disk);
     store.begin_epoch(&epoch(1, 0)).unwrap();
-    assert_eq!(spares(temp.path()), 0, "nobody knows whether a sync of them failed");
-    assert!(!marked(&temp.path().join(segment_name(0))));
+    assert_eq!(disk.spares().len(), 0, "nobody knows whether a sync of them failed");
+    assert!(!marked(0));
     drop(store);
 
     leave_a_spare();
-    let store = open(&disk, temp.path());
+    let store = open(&disk);
     store.resume_epoch(&epoch(1, 0), Lsn::ZERO).unwrap();
-    assert_eq!(spares(temp.path()), 1, "one is only half made");
+    assert_eq!(disk.spares().len(), 1, "one is only half made");
     store.prepare(Lsn::new(2 * SEGMENT_BYTES)).unwrap();
-    assert!(marked(&temp.path().join(segment_name(1))));
+    assert!(marked(1));
 }
 
 #[test]
 fn segments_that_an_unclean_end_left_are_not_recycled() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = open(&disk, temp.path());
+    let disk = TestDisk::new();
+    let store = open(&disk);
     store.begin_epoch(&epoch(1, 0)).unwrap();
     store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
     drop(store);
-    let store = open(&disk, temp.path());
+    let store = open(&disk);
     store.begin_epoch(&epoch(2, 3 * SEGMENT_BYTES)).unwrap();
     store.prepare(Lsn::new(5 * SEGMENT_BYTES)).unwrap();
     store.release(Lsn::ZERO, Lsn::new(3 * SEGMENT_BYTES)).unwrap();
-    assert_eq!(spares(temp.path()), 0);
+    assert_eq!(disk.spares().len(), 0);
     store.release(Lsn::ZERO, Lsn::new(4 * SEGMENT_BYTES)).unwrap();
-    assert_eq!(spares(temp.path()), 1, "this process has made that one");
+    assert_eq!(disk.spares().len(), 1, "this process has made that one");
 }
 
 #[test]
 fn a_tail_that_moves_gets_new_files_with_all_that_lay_below() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = open(&disk, temp.path());
+    let disk = TestDisk::new();
+    let store = open(&disk);
     store.begin_epoch(&epoch(1, 0)).unwrap();
     store.prepare(Lsn::new(2 * SEGMENT_BYTES)).unwrap();
     let old = vec![3; SEGMENT_BYTES as usize + 1000];
     store.write(Lsn::ZERO, &[IoSlice::new(&old)]).unwrap();
     drop(store);
-    let store = open(&disk, temp.path());
-    let inode = |number| inode_of(&temp.path().join(segment_name(number)));
-    // As long as they are open, no other file gets their numbers.
-    let kept = [0, 1].map(|number| fs::File::open(temp.path().join(segment_name(number))).unwrap());
+    let store = open(&disk);
+    let inode = |number| disk.file(&segment_name(number)).unwrap().identity().unwrap().inode;
     let before = [inode(0), inode(1)];
     let from = Lsn::new(SEGMENT_BYTES - 8);
     let to = Lsn::new(2 * SEGMENT_BYTES + 16);
@@ -111,7 +98,6 @@ fn a_tail_that_moves_gets_new_files_with_all_that_lay_below() {
         })
         .unwrap();
     assert!(before.iter().all(|old| ![inode(0), inode(1)].contains(old)), "the files are new");
-    drop(kept);
     let mut found = vec![0; SEGMENT_BYTES as usize];
     store.read(Lsn::ZERO, &mut found).unwrap();
     let (below, moved) = found.split_at(SEGMENT_BYTES as usize - 8);
@@ -127,8 +113,8 @@ fn a_tail_that_moves_gets_new_files_with_all_that_lay_below() {
 
 #[test]
 fn a_recycled_file_gets_a_header_and_keeps_its_old_bytes() {
-    let temp = tempfile::tempdir().unwrap();
-    let store = open(&TestDisk::new(true), temp.path());
+    let disk = TestDisk::new();
+    let store = open(&disk);
     store.begin_epoch(&epoch(1, 0)).unwrap();
     let content = [7; SEGMENT_BYTES as usize];
     store.prepare(Lsn::new(2 * SEGMENT_BYTES)).unwrap();
@@ -137,8 +123,8 @@ fn a_recycled_file_gets_a_header_and_keeps_its_old_bytes() {
     store.prepare(Lsn::new(5 * SEGMENT_BYTES)).unwrap();
     store.close();
     let old = |number: u64| {
-        let bytes = fs::read(temp.path().join(segment_name(number)));
-        bytes.is_ok_and(|bytes| bytes[4096..] == content)
+        let bytes = disk.bytes(&segment_name(number));
+        bytes.get(4096..) == Some(&content)
     };
     let recycled = (2..5).find(|&number| old(number)).unwrap();
     let listed = store.segments().unwrap();

@@ -1,32 +1,29 @@
 //! What the open of a closed log asks of the disk: as much for many segments and epochs as for few.
 
-use std::path::Path;
-use std::sync::Arc;
-
 use palisade_core::{Options, Wal};
 
-use crate::file::FileStore;
 use crate::options::FileOptions;
 use crate::tests::test_disk::TestDisk;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 
-fn open(disk: &TestDisk, path: &Path) -> Wal {
+fn open(disk: &TestDisk, folder: &str) -> Wal {
     let options = FileOptions {
         segment_bytes: Some(SEGMENT_BYTES),
         zero_fill: false,
         ..FileOptions::default()
     };
-    let store = FileStore::open_on_any(Arc::new(disk.clone()), path, &options).unwrap();
+    let store = disk.open_at(folder, &options).unwrap();
     let mut options = Options::default();
     options.buffer_bytes = 1 << 16;
     Wal::with_store(store, &options).unwrap()
 }
 
 /// A closed log of at least `segments` segments, of `lives` epochs.
-fn closed_log(path: &Path, segments: u64, lives: u64) {
+fn closed_log(segments: u64, lives: u64) -> TestDisk {
+    let disk = TestDisk::new();
     for life in 1..=lives {
-        let wal = open(&TestDisk::new(true), path);
+        let wal = open(&disk, "/log");
         let record = vec![life as u8; 20_000];
         while wal.reserved_lsn().segment(SEGMENT_BYTES) < segments * life / lives {
             wal.append(&record).unwrap();
@@ -36,15 +33,14 @@ fn closed_log(path: &Path, segments: u64, lives: u64) {
             wal.close().unwrap();
         }
     }
+    disk
 }
 
 /// How often the files of segments are opened by the open of a closed log.
 fn opens(segments: u64, lives: u64) -> usize {
-    let temp = tempfile::tempdir().unwrap();
-    closed_log(temp.path(), segments, lives);
-    let disk = TestDisk::new(true);
-    let wal = open(&disk, temp.path());
-    let opens = disk.controls.segment_opens();
+    let disk = closed_log(segments, lives).again();
+    let wal = open(&disk, "/log");
+    let opens = disk.segment_opens();
     let report = wal.recovery_report();
     // Less what lies between one epoch and the next.
     assert!(report.clean && report.segments > segments * 9 / 10, "{report:?}");
@@ -62,12 +58,11 @@ fn the_open_of_a_closed_log_reads_the_headers_at_its_end_however_long_it_is() {
 
 #[test]
 fn the_open_of_a_closed_log_waits_for_few_syncs() {
-    let temp = tempfile::tempdir().unwrap();
-    closed_log(temp.path(), 10, 1);
+    let log = closed_log(10, 1);
     let syncs = |boot: u8| {
-        let disk = TestDisk::new(true);
-        let wal = open(&disk, temp.path());
-        let syncs = disk.controls.awaited_syncs();
+        let disk = log.again();
+        let wal = open(&disk, "/log");
+        let syncs = disk.awaited_syncs();
         wal.append(&[boot; 20_000]).unwrap();
         wal.close().unwrap();
         syncs
@@ -81,19 +76,15 @@ fn the_open_of_a_closed_log_waits_for_few_syncs() {
 /// Bytes that `cp` has copied may lie only in the page cache, also below the floor.
 #[test]
 fn a_log_that_finds_itself_in_another_folder_syncs_every_segment_once() {
-    let temp = tempfile::tempdir().unwrap();
-    let (path, copy) = (temp.path().join("log"), temp.path().join("copy"));
-    closed_log(&path, 20, 1);
-    std::fs::create_dir(&copy).unwrap();
-    let mut segments = 0;
-    for entry in std::fs::read_dir(&path).unwrap().map(Result::unwrap) {
-        segments += usize::from(entry.file_name().to_string_lossy().starts_with("segment-"));
-        std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
-    }
+    let log = closed_log(20, 1);
+    log.make_folder("/copy");
+    let names = log.names();
+    names.iter().for_each(|name| log.write("/copy", name, &log.bytes(name)));
+    let segments = names.iter().filter(|name| name.starts_with("segment-")).count();
     let syncs = || {
-        let disk = TestDisk::new(true);
-        let wal = open(&disk, &copy);
-        let syncs = disk.controls.awaited_syncs();
+        let disk = log.again();
+        let wal = open(&disk, "/copy");
+        let syncs = disk.awaited_syncs();
         wal.close().unwrap();
         syncs
     };

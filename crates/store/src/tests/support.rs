@@ -1,8 +1,5 @@
 //! What the tests of the store on files share.
 
-use std::fs;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade_core::Lsn;
@@ -21,8 +18,8 @@ pub(super) fn options(segment_bytes: u64) -> FileOptions {
     FileOptions { segment_bytes: Some(segment_bytes), ..FileOptions::default() }
 }
 
-pub(super) fn open(disk: &TestDisk, path: &Path) -> FileStore {
-    FileStore::open_on_any(Arc::new(disk.clone()), path, &options(SEGMENT_BYTES)).unwrap()
+pub(super) fn open(disk: &TestDisk) -> FileStore {
+    disk.open(&options(SEGMENT_BYTES)).unwrap()
 }
 
 pub(super) fn epoch(number: u64, base: u64) -> Epoch {
@@ -47,19 +44,15 @@ pub(super) fn pause_below_a_flood() {
 }
 
 /// Whether there is a spare that is not still being made.
-pub(super) fn has_spare(path: &Path) -> bool {
-    fs::read_dir(path).unwrap().map(Result::unwrap).any(|entry| {
-        let is_whole = entry.metadata().is_ok_and(|found| found.len() > SEGMENT_BYTES);
-        is_whole && entry.file_name().to_string_lossy().starts_with("spare-")
-    })
+pub(super) fn has_spare(disk: &TestDisk) -> bool {
+    disk.spares().iter().any(|name| disk.len(name) > SEGMENT_BYTES)
 }
 
 /// A store whose first epoch runs, with a spare.
-pub(super) fn open_with_a_spare(disk: &TestDisk, path: &Path, segment_bytes: u64) -> FileStore {
-    let options = options(segment_bytes);
-    let store = FileStore::open_on_any(Arc::new(disk.clone()), path, &options).unwrap();
+pub(super) fn open_with_a_spare(disk: &TestDisk, segment_bytes: u64) -> FileStore {
+    let store = disk.open(&options(segment_bytes)).unwrap();
     begin(&store, 1, 0);
-    wait_until("a spare is made", || has_spare(path));
+    wait_until("a spare is made", || has_spare(disk));
     store
 }
 
@@ -72,26 +65,13 @@ pub(super) fn begin(store: &FileStore, number: u64, base: u64) {
     store.save_state(&state).unwrap();
 }
 
-pub(super) fn spares(path: &Path) -> usize {
-    let names = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
-    names.filter(|name| name.to_string_lossy().starts_with("spare-")).count()
-}
-
 /// A log with a spare and the reserve, and its disk, full but for what is removed.
-pub(super) fn full(path: &Path) -> (TestDisk, FileStore) {
-    let disk = TestDisk::new(true);
-    let store = open(&disk, path);
+pub(super) fn full() -> (TestDisk, FileStore) {
+    let disk = TestDisk::new();
+    let store = open(&disk);
     begin(&store, 1, 0);
-    wait_until("a spare and the reserve are made", || {
-        // Before it has its bytes, it is removed again where there is no space.
-        let reserved = fs::metadata(path.join(RESERVE)).map_or(0, |found| found.len());
-        has_spare(path) && reserved > 0
-    });
-    disk.controls.fill(true);
+    // Before it has its bytes, the reserve is removed again where there is no space.
+    wait_until("a spare and the reserve are made", || has_spare(&disk) && disk.len(RESERVE) > 0);
+    disk.fill(true);
     (disk, store)
-}
-
-#[cfg(unix)]
-pub(super) fn inode_of(path: &Path) -> u64 {
-    std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap())
 }

@@ -1,8 +1,6 @@
 //! The preparer, which writes zeros ahead of the tail.
 
-use std::fs;
 use std::io::IoSlice;
-use std::sync::Arc;
 
 use palisade_core::store::{Epoch, Predecessor, ReadStore, Store};
 use palisade_core::{ErrorKind, Lsn};
@@ -11,22 +9,25 @@ use super::support::{
     begin, epoch, has_spare, open_with_a_spare, options, pause_below_a_flood, wait_until,
 };
 use super::test_disk::TestDisk;
-use crate::FileStore;
 use crate::folder::segment_name;
+use crate::sim::{CallKind, Calls, Effect, Target};
+
+const WRITE_ZEROS: Calls = (CallKind::Write, Target::Zeros);
+const SYNC_ZEROS: Calls = (CallKind::Sync, Target::Zeros);
 
 #[test]
 fn a_sync_error_that_the_preparer_gets_reaches_the_leader() {
     const LARGE: u64 = 8 << 20;
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = open_with_a_spare(&disk, temp.path(), LARGE);
-    disk.controls.fail_preparer();
+    let disk = TestDisk::new();
+    let store = open_with_a_spare(&disk, LARGE);
+    let before = disk.faults.count(SYNC_ZEROS);
+    disk.faults.set(SYNC_ZEROS, Effect::Eio);
     let mut tail = 1 << 20;
     wait_until("the preparer syncs zeros", || {
         pause_below_a_flood();
         store.prepare_ahead(Lsn::new(tail));
         tail += 64 << 10;
-        disk.controls.has_failed_preparer()
+        disk.faults.count(SYNC_ZEROS) > before
     });
     store.write(Lsn::ZERO, &[IoSlice::new(b"record")]).unwrap();
     wait_until("the leader gets the error", || store.sync(Lsn::ZERO, Lsn::new(6)).is_err());
@@ -37,16 +38,12 @@ fn a_sync_error_that_the_preparer_gets_reaches_the_leader() {
 #[test]
 fn the_preparer_keeps_zeros_and_a_segment_ahead_of_the_tail() {
     const LARGE: u64 = 8 << 20;
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = FileStore::open_on_any(Arc::new(disk), temp.path(), &options(LARGE)).unwrap();
+    let disk = TestDisk::new();
+    let store = disk.open(&options(LARGE)).unwrap();
     begin(&store, 1, 0);
-    let len = |number| {
-        let found = fs::metadata(temp.path().join(segment_name(number)));
-        found.map_or(0, |found| found.len().saturating_sub(4096))
-    };
+    let len = |number| disk.len(&segment_name(number)).saturating_sub(4096);
     assert_eq!(len(0), 1 << 20);
-    wait_until("a spare is made", || has_spare(temp.path()));
+    wait_until("a spare is made", || has_spare(&disk));
     while len(0) < LARGE {
         let tail = len(0) / 2;
         pause_below_a_flood();
@@ -61,14 +58,13 @@ fn the_preparer_keeps_zeros_and_a_segment_ahead_of_the_tail() {
 #[test]
 fn zeros_that_a_cut_overtakes_do_not_reach_the_files_next_life() {
     const LARGE: u64 = 2 << 20;
-    let temp = tempfile::tempdir().unwrap();
-    let disk = TestDisk::new(true);
-    let store = open_with_a_spare(&disk, temp.path(), LARGE);
+    let disk = TestDisk::new();
+    let store = open_with_a_spare(&disk, LARGE);
     store.prepare(Lsn::new(2 * LARGE)).unwrap();
-    let held = disk.controls.hold_zeros();
+    disk.faults.set(WRITE_ZEROS, Effect::Hold);
     pause_below_a_flood();
     store.prepare_ahead(Lsn::new(600 << 10));
-    wait_until("the preparer is in a step", || disk.controls.has_held_zeros());
+    wait_until("the preparer is in a step", || disk.faults.is_holding(WRITE_ZEROS));
 
     // The log is cut in the segment, goes on in another one, and its head leaves the segment.
     let base = store.prepared();
@@ -83,7 +79,7 @@ fn zeros_that_a_cut_overtakes_do_not_reach_the_files_next_life() {
     for number in 0..segments {
         store.write(base.plus(number * LARGE), &[IoSlice::new(&records)]).unwrap();
     }
-    drop(held);
+    disk.faults.set(WRITE_ZEROS, Effect::Pass);
     // Waits for the preparer.
     store.close();
     for number in 0..segments {
