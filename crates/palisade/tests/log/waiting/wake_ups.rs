@@ -119,35 +119,6 @@ fn a_future_polled_once_behind_a_leader_becomes_durable_after_it() {
     }
 }
 
-/// Protection: a waiter that times out in the moment in which it is made leader passes it on.
-#[test]
-fn leadership_is_free_after_a_leader_that_times_out() {
-    let _watch = watched();
-    let (wal, store) = log_and_store();
-    for round in 0..200 {
-        // Some of these times end just when leadership comes, or a moment later.
-        let timeout = Duration::from_micros(60 + 4 * round);
-        store.set(SYNC, Effect::Hold);
-        thread::scope(|scope| {
-            let (wal, store) = (&wal, &store);
-            scope.spawn(|| wal.commit(b"leader").unwrap());
-            until(|| store.is_holding(SYNC));
-            // It may be the candidate when the leader leaves.
-            let impatient = wal.append(b"impatient").unwrap();
-            let gives_up = scope.spawn(move || impatient.wait_timeout(timeout).unwrap());
-            // It may have given up before anybody looks.
-            until(|| wal.stats().waiters == 1 || gives_up.is_finished());
-            let patient = wal.append(b"patient").unwrap();
-            scope.spawn(move || patient.wait().unwrap());
-            let future = wal.append(b"future").unwrap();
-            scope.spawn(move || block_on(future).unwrap());
-            store.set(SYNC, Effect::Pass);
-        });
-        assert_eq!(wal.stats().waiters, 0);
-    }
-    wal.sync().unwrap();
-}
-
 /// Protection: a waiter whose deadline has passed has tried to lead after its last wake-up.
 #[test]
 fn drops_and_time_outs_against_wake_ups_lose_none() {
