@@ -1,11 +1,13 @@
 //! A log in memory, on a disk whose calls can be made to fail, to panic, or to wait.
 
+use std::io;
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use palisade::sim::{Call, CallKind, Calls, FaultDisk, Target};
-use palisade::{BufferKind, FileOptions, FileStore, MemStore, Options, Result, Wal};
+use palisade::{BufferKind, FileOptions, FileReader, FileStore, MemStore, Options, Result, Wal};
 
 /// The log's bytes are written.
 pub(crate) const WRITE: Calls = (CallKind::Write, Target::Segment);
@@ -51,14 +53,19 @@ impl Rewrites {
                 self.durable.fetch_max(durable.next_multiple_of(4096), Ordering::SeqCst);
             }
             WRITE => {
-                let number: u64 = call.name.rsplit('-').next().unwrap().parse().unwrap();
-                let at = number * segment_bytes + call.offset - 4096;
-                let is_rewrite = at < self.durable.load(Ordering::SeqCst);
+                let is_rewrite =
+                    place_of(call, segment_bytes) < self.durable.load(Ordering::SeqCst);
                 self.count.fetch_add(usize::from(is_rewrite), Ordering::SeqCst);
             }
             _ => {}
         }
     }
+}
+
+/// The place in the log at which a call to a segment begins, behind the segment's header.
+fn place_of(call: &Call<'_>, segment_bytes: u64) -> u64 {
+    let number: u64 = call.name.rsplit('-').next().unwrap().parse().unwrap();
+    number * segment_bytes + call.offset - 4096
 }
 
 impl Deref for FaultyLog {
@@ -132,6 +139,22 @@ impl FaultyLog {
         let next = self.after_kill(wal);
         next.inner.lose_power();
         next
+    }
+
+    /// Reads the log on a medium that cannot read the block at `block`.
+    pub(crate) fn reader_without(&self, block: u64) -> FileReader {
+        let (disk, segment_bytes) = (self.next_run().disk, self.files.segment_bytes.unwrap());
+        disk.watch(move |call| {
+            let is_log = (call.kind, call.target) == (CallKind::Read, Target::Segment);
+            if is_log && call.offset >= 4096 {
+                let at = place_of(call, segment_bytes);
+                if at < block + 4096 && at + call.len > block {
+                    return Err(io::Error::from_raw_os_error(5));
+                }
+            }
+            Ok(())
+        });
+        FileReader::open_on(Arc::new(disk), Path::new("/log")).unwrap()
     }
 
     /// How many writes, in all runs, went to a block that a returned sync had covered.

@@ -27,8 +27,6 @@ mod hole;
 mod on_disk;
 #[path = "../common/two_epochs.rs"]
 mod two_epochs;
-#[path = "../common/unreadable.rs"]
-mod unreadable;
 #[path = "../common/watchdog.rs"]
 mod watchdog;
 

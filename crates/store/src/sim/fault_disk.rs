@@ -68,8 +68,10 @@ pub struct Call<'a> {
     pub target: Target,
     /// The name of the file, or the path of the folder.
     pub name: &'a str,
-    /// Where a write begins.
+    /// Where a read or a write begins.
     pub offset: u64,
+    /// How many bytes it is to read, write or allocate.
+    pub len: u64,
     /// What a write writes.
     pub pieces: &'a [IoSlice<'a>],
     /// Whether it makes the file longer.
@@ -234,7 +236,7 @@ fn call(kind: CallKind, target: Target, name: &str) -> Call<'_> {
         && target == Target::Segment
         && matches!(kind, CallKind::Write | CallKind::Sync);
     let target = if is_zeros { Target::Zeros } else { target };
-    Call { kind, target, name, offset: 0, pieces: &[], grows: false, is_background }
+    Call { kind, target, name, offset: 0, len: 0, pieces: &[], grows: false, is_background }
 }
 
 impl fmt::Debug for FaultDisk {
@@ -390,14 +392,15 @@ impl FaultFile {
         &self,
         kind: CallKind,
         offset: u64,
+        len: u64,
         pieces: &[IoSlice<'_>],
-        end: u64,
     ) -> io::Result<()> {
         let name = self.name.lock().clone();
         let is_mark = self.is_memory && kind == CallKind::Write && offset > 0;
         let target = if is_mark { Target::Marks } else { target(self.is_memory, &name) };
-        let grows = end > 0 && end > self.below.len()?;
-        self.gate.begin(&Call { offset, pieces, grows, ..call(kind, target, &name) })
+        let can_grow = matches!(kind, CallKind::Write | CallKind::Allocate);
+        let grows = can_grow && offset + len > self.below.len()?;
+        self.gate.begin(&Call { offset, len, pieces, grows, ..call(kind, target, &name) })
     }
 }
 
@@ -409,18 +412,18 @@ impl fmt::Debug for FaultFile {
 
 impl DiskFile for FaultFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        self.begin(CallKind::Read, offset, &[], 0)?;
+        self.begin(CallKind::Read, offset, into.len() as u64, &[])?;
         self.below.read_at(offset, into)
     }
 
     fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-        self.begin(CallKind::Write, offset, pieces, offset + len as u64)?;
+        self.begin(CallKind::Write, offset, len as u64, pieces)?;
         self.below.write_at(offset, pieces)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.begin(CallKind::Sync, 0, &[], 0)?;
+        self.begin(CallKind::Sync, 0, 0, &[])?;
         self.below.sync_data()
     }
 
@@ -437,7 +440,7 @@ impl DiskFile for FaultFile {
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
-        self.begin(CallKind::Allocate, 0, &[], len)?;
+        self.begin(CallKind::Allocate, 0, len, &[])?;
         self.below.allocate(len)
     }
 
@@ -450,7 +453,7 @@ impl DiskFile for FaultFile {
     }
 
     fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {
-        self.begin(CallKind::Map, 0, &[], 0)?;
+        self.begin(CallKind::Map, 0, 0, &[])?;
         self.below.map(offset, len)
     }
 }

@@ -8,7 +8,6 @@ use palisade_core::store::ReadStore;
 use palisade_core::{Error, ErrorKind, Lsn, Options, Wal};
 
 use crate::file::FileStore;
-use crate::folder::RESERVE;
 use crate::options::{BufferKind, FileOptions};
 use crate::tests::test_disk::TestDisk;
 
@@ -79,35 +78,28 @@ fn fill_up_for_good(wal: &Wal, places: &mut Vec<Lsn>) {
     }
 }
 
-fn fills_and_goes_on(disk: &TestDisk, buffer: BufferKind) {
-    let wal = log(store(disk, buffer));
-    let mut places: Vec<Lsn> =
-        (0..200).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
-    wal.sync().unwrap();
-    for _ in 0..3 {
-        disk.fill(true);
-        fill_up_for_good(&wal, &mut places);
-        disk.fill(false);
-        wal.sync().unwrap();
-        places.push(wal.commit(&data(places.len() as u64)).unwrap());
-        assert_eq!(numbers(&wal), (0..places.len() as u64).collect::<Vec<_>>());
-    }
-    let epoch = wal.recovery_report().epoch;
-    wal.close().unwrap();
-    let again = store(disk, buffer);
-    assert_eq!(again.state().unwrap().epoch, epoch, "the same epoch went on");
-    assert_eq!(numbers(&log(again)), (0..places.len() as u64).collect::<Vec<_>>());
-}
-
 #[test]
 fn a_full_disk_and_then_space_again_loses_nothing_and_goes_on_in_the_same_epoch() {
-    fills_and_goes_on(&TestDisk::new(), BufferKind::Mapped);
-    fills_and_goes_on(&TestDisk::new(), BufferKind::Heap);
-}
-
-#[test]
-fn a_full_disk_that_copies_on_write_and_then_space_again_loses_nothing() {
-    fills_and_goes_on(&TestDisk::copying_on_write(), BufferKind::Heap);
+    for buffer in [BufferKind::Mapped, BufferKind::Heap] {
+        let disk = TestDisk::new();
+        let wal = log(store(&disk, buffer));
+        let mut places: Vec<Lsn> =
+            (0..200).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
+        wal.sync().unwrap();
+        for _ in 0..3 {
+            disk.fill(true);
+            fill_up_for_good(&wal, &mut places);
+            disk.fill(false);
+            wal.sync().unwrap();
+            places.push(wal.commit(&data(places.len() as u64)).unwrap());
+            assert_eq!(numbers(&wal), (0..places.len() as u64).collect::<Vec<_>>());
+        }
+        let epoch = wal.recovery_report().epoch;
+        wal.close().unwrap();
+        let again = store(&disk, buffer);
+        assert_eq!(again.state().unwrap().epoch, epoch, "the same epoch went on");
+        assert_eq!(numbers(&log(again)), (0..places.len() as u64).collect::<Vec<_>>());
+    }
 }
 
 /// Space that `truncate_before` frees is enough: nothing else is freed on this disk.
@@ -130,32 +122,6 @@ fn a_truncation_frees_the_space_that_a_full_disk_lacks() {
     }
     places.push(wal.commit(&data(places.len() as u64)).unwrap());
     assert_eq!(numbers(&wal), (900..places.len() as u64).collect::<Vec<_>>());
-}
-
-#[test]
-fn a_log_opens_on_a_full_disk_and_takes_records_when_there_is_space() {
-    let disk = TestDisk::new();
-    let wal = log(store(&disk, BufferKind::Mapped));
-    let mut places: Vec<Lsn> =
-        (0..300).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
-    wal.sync().unwrap();
-    disk.fill(true);
-    fill_up(&wal, &mut places);
-    drop(wal);
-    // What the buffer still held may lie beyond the last segment: that alone needs space.
-    let opened = disk.open(&FileOptions { buffer: BufferKind::Mapped, ..FileOptions::default() });
-    let wal = match Wal::with_store(opened.unwrap(), &log_options()) {
-        Ok(wal) => wal,
-        Err(error) => {
-            is_full::<()>(Err(error));
-            disk.fill(false);
-            log(store(&disk, BufferKind::Mapped))
-        }
-    };
-    assert_eq!(numbers(&wal), (0..places.len() as u64).collect::<Vec<_>>());
-    disk.fill(false);
-    wal.commit(&data(places.len() as u64)).unwrap();
-    assert_eq!(numbers(&wal), (0..=places.len() as u64).collect::<Vec<_>>());
 }
 
 /// A truncation turns segments into spares, which keep their blocks: a write in the middle of a
@@ -192,35 +158,4 @@ fn spares_are_given_up_for_a_write_that_lacks_space() {
         assert_eq!(records.next().unwrap().unwrap().data(), large(number));
     }
     assert!(records.next().unwrap().is_none());
-}
-
-/// However often a leader asks for a segment, the reserve is for the next open.
-#[test]
-fn a_log_that_filled_its_disk_opens_on_it_again() {
-    let disk = TestDisk::new();
-    let wal = log(store(&disk, BufferKind::Heap));
-    let mut places: Vec<Lsn> =
-        (0..300).map(|number| wal.append(&data(number)).unwrap().lsn()).collect();
-    wal.sync().unwrap();
-    let start = Instant::now();
-    while !disk.has(RESERVE) {
-        assert!(start.elapsed() < Duration::from_secs(10), "space is reserved");
-        palisade_core::sync::yield_now();
-    }
-    disk.fill(true);
-    // The preparer may still have a spare for a while.
-    loop {
-        fill_up(&wal, &mut places);
-        if wal.sync().is_err() && wal.sync().is_err() {
-            break;
-        }
-    }
-    let durable = wal.durable_lsn();
-    drop(wal);
-    assert!(disk.has(RESERVE));
-    disk.free_by_removal();
-    let wal = log(store(&disk, BufferKind::Heap));
-    let found = numbers(&wal);
-    assert_eq!(found, (0..found.len() as u64).collect::<Vec<_>>());
-    assert!(wal.recovery_report().end >= durable);
 }

@@ -4,20 +4,18 @@
 use std::fs;
 
 use palisade::inspect::{Inspector, Outcome, Salvaged};
-use palisade::{Lsn, MemStore, Options, Wal};
+use palisade::{Lsn, Options};
 
+use crate::faulty::new_log;
 use crate::folder::{SEGMENT_BYTES, place_of, small, snapshot};
 use crate::two_epochs::{damage, damage_header, log, salvage};
-use crate::unreadable::Unreadable;
 
 #[test]
 fn salvage_goes_on_behind_a_block_that_cannot_be_read() {
-    let store = MemStore::new(SEGMENT_BYTES);
-    let wal = Wal::with_store(store.clone(), Options::new().buffer_bytes(1 << 14)).unwrap();
+    let (wal, store) = new_log(SEGMENT_BYTES, Options::new().buffer_bytes(1 << 14));
     let lsns: Vec<Lsn> = (0..600).map(|_| wal.commit(&[1; 200]).unwrap()).collect();
     wal.close().unwrap();
-    let block = Lsn::new(8 * 4096);
-    let log = palisade_core::inspect::Inspector::new(Unreadable { inner: store, block });
+    let log = palisade_core::inspect::Inspector::new(store.reader_without(8 * 4096));
     let mut salvage = log.salvage(None).unwrap();
     let (mut found, mut errors) = (Vec::new(), 0);
     loop {

@@ -2,25 +2,23 @@
 
 use std::sync::Arc;
 
-use palisade::store::ReadStore;
 use palisade::{ErrorKind, Lsn, MemStore, Options, Wal};
 use palisade_core::repair::RepairPlan;
 
+use crate::faulty::new_log;
 use crate::folder::SEGMENT_BYTES;
-use crate::unreadable::Unreadable;
 
 /// A block that the medium cannot read is a bad place like any other: what lies below is kept, up
 /// to the record before it.
 #[test]
 fn a_block_that_cannot_be_read_is_a_bad_place() {
-    let store = MemStore::new(SEGMENT_BYTES);
-    let wal = Wal::with_store(store.clone(), Options::new().buffer_bytes(1 << 14)).unwrap();
+    let (wal, store) = new_log(SEGMENT_BYTES, Options::new().buffer_bytes(1 << 14));
     let lsns: Vec<Lsn> = (0..600).map(|_| wal.commit(&[1; 200]).unwrap()).collect();
     wal.close().unwrap();
     let block = Lsn::new(8 * 4096);
     let bad = *lsns.iter().rfind(|lsn| **lsn < block).unwrap();
     let plan = |from| {
-        let log: Arc<dyn ReadStore> = Arc::new(Unreadable { inner: store.clone(), block });
+        let log = Arc::new(store.reader_without(block.as_u64()));
         RepairPlan::new(log, from, Lsn::ZERO, 7, &mut |_| {})
     };
     let error = plan(lsns[599]).unwrap_err();

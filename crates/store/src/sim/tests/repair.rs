@@ -140,23 +140,6 @@ fn a_repair_that_fails_removes_what_it_has_copied() {
 }
 
 #[test]
-fn a_repaired_log_takes_the_logs_place_and_goes_on() {
-    let (disk, all, bad) = damaged_log(3);
-    assert_eq!(open_in(&disk, FOLDER).unwrap_err().kind(), ErrorKind::Corrupt);
-    disk.restart();
-    let report = disk.repair(all[bad].0).unwrap();
-    assert_eq!((report.records, report.given_up_records), (bad as u64 - 12, 12));
-    let log = open_in(&disk, FOLDER).unwrap();
-    assert_eq!(records(&log), all[12..bad]);
-    let later = log.commit(b"later").unwrap();
-    assert!(later > all[79].0);
-    disk.lose_power();
-    drop(log);
-    let log = open_in(&disk, FOLDER).unwrap();
-    assert_eq!(records(&log).last(), Some(&(later, b"later".to_vec())));
-}
-
-#[test]
 fn a_log_that_is_open_is_not_repaired_and_one_that_is_being_repaired_is_not_opened() {
     let (disk, all, bad) = damaged_log(4);
     let plan = |disk: &SimDisk| {
