@@ -3,6 +3,7 @@
 use palisade_core::{ErrorKind, Options, Wal};
 
 use super::*;
+use crate::tests::support;
 
 const SEGMENT_BYTES: u64 = 4096;
 
@@ -12,13 +13,8 @@ fn open(store: &MemStore) -> Wal {
 
 /// The records of the log.
 fn records(store: &MemStore) -> Vec<Vec<u8>> {
-    let wal = open(store);
-    let mut records = wal.records().unwrap();
-    let mut found = Vec::new();
-    while let Some(record) = records.next().unwrap() {
-        found.push(record.data().to_vec());
-    }
-    found
+    let found = support::records(&open(store)).into_iter();
+    found.map(|(_, data)| data).collect()
 }
 
 #[test]

@@ -9,6 +9,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Options, Wal};
 
 use crate::file::FileStore;
 use crate::options::{BufferKind, FileOptions};
+use crate::tests::support::records;
 use crate::tests::test_disk::TestDisk;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -36,14 +37,12 @@ fn data(number: u64) -> Vec<u8> {
 }
 
 fn numbers(wal: &Wal) -> Vec<u64> {
-    let mut records = wal.records().unwrap();
-    let mut numbers = Vec::new();
-    while let Some(record) = records.next().unwrap() {
-        let number = u64::from_le_bytes(*record.data().first_chunk().unwrap());
-        assert_eq!(record.data(), data(number));
-        numbers.push(number);
-    }
-    numbers
+    let number = |found: Vec<u8>| {
+        let number = u64::from_le_bytes(*found.first_chunk().unwrap());
+        assert_eq!(found, data(number));
+        number
+    };
+    records(wal).into_iter().map(|(_, found)| number(found)).collect()
 }
 
 fn is_full<T: std::fmt::Debug>(result: Result<T, Error>) {
@@ -153,9 +152,6 @@ fn spares_are_given_up_for_a_write_that_lacks_space() {
     wal.truncate_before(places[1800]).unwrap();
     wal.sync().unwrap();
     places.push(wal.commit(&large(places.len() as u64)).unwrap());
-    let mut records = wal.records().unwrap();
-    for number in 1800..places.len() as u64 {
-        assert_eq!(records.next().unwrap().unwrap().data(), large(number));
-    }
-    assert!(records.next().unwrap().is_none());
+    let found: Vec<_> = records(&wal).into_iter().map(|(_, data)| data).collect();
+    assert!(found == (1800..places.len() as u64).map(large).collect::<Vec<_>>());
 }

@@ -9,6 +9,7 @@ use palisade_core::store::{
 use palisade_core::sync::Mutex;
 use palisade_core::{Error, ErrorKind, Lsn, Memory, Options, Result, Wal};
 
+use super::support::records;
 use crate::{FileStore, MemStore};
 
 const SEGMENT_BYTES: u64 = 8 << 10;
@@ -20,8 +21,7 @@ fn options() -> Options {
 }
 
 fn lsns(wal: &Wal) -> Vec<Lsn> {
-    let mut records = wal.records().unwrap();
-    std::iter::from_fn(|| records.next().unwrap().map(|record| record.lsn())).collect()
+    records(wal).into_iter().map(|(lsn, _)| lsn).collect()
 }
 
 /// An empty log that has `segments` left before its last LSN.

@@ -7,6 +7,6 @@ mod no_space;
 mod opening;
 mod recycling;
 mod reopen;
-mod support;
+pub(crate) mod support;
 pub(crate) mod test_disk;
 mod zeros;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use palisade_core::Lsn;
 use palisade_core::store::{Epoch, Predecessor, ReadStore, Store};
+use palisade_core::{Lsn, Wal};
 
 use super::test_disk::TestDisk;
 use crate::folder::RESERVE;
@@ -13,6 +13,13 @@ pub(super) const SEGMENT_BYTES: u64 = 65_536;
 pub(super) const RING_BYTES: usize = 16_384;
 /// How long a condition that another thread brings about may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// All records of `wal`, each with its place.
+pub(crate) fn records(wal: &Wal) -> Vec<(Lsn, Vec<u8>)> {
+    let mut records = wal.records().unwrap();
+    let next = || records.next().unwrap().map(|record| (record.lsn(), record.data().to_vec()));
+    std::iter::from_fn(next).collect()
+}
 
 pub(super) fn options(segment_bytes: u64) -> FileOptions {
     FileOptions { segment_bytes: Some(segment_bytes), ..FileOptions::default() }

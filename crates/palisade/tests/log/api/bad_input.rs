@@ -165,9 +165,13 @@ fn a_foreign_folder_is_refused_and_left_as_it_is() {
     }
     let (_dir, path) = folder();
     fs::create_dir(&path).unwrap();
-    fs::write(path.join("meta"), "the meta file of another program".repeat(500)).unwrap();
-    let error = refused(&small(), &path);
-    assert_tells(&error, ErrorKind::Foreign, &["meta", text(&path)]);
+    for meta in [String::new(), "the meta file of another program".repeat(500)] {
+        fs::write(path.join("meta"), meta).unwrap();
+        let error = refused(&small(), &path);
+        assert_tells(&error, ErrorKind::Foreign, &["meta", text(&path)]);
+        // The lock file, which comes first, makes no log of it.
+        fs::write(path.join("lock"), "").unwrap();
+    }
 }
 
 #[cfg(unix)]

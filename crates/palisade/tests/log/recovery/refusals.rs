@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use palisade::inspect::Inspector;
 use palisade::{Error, ErrorKind, Lsn, Options, crc32c_append};
 use tempfile::TempDir;
 
@@ -87,6 +88,9 @@ fn a_newer_version_is_refused() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(field != 12 || error.to_string().contains("version 64"), "{error}");
         assert_eq!(error.path(), Some(&*path.join("meta")), "{error}");
+        assert_eq!(Inspector::open(&path).unwrap_err().kind(), ErrorKind::Unsupported);
+        fs::remove_file(path.join("lock")).unwrap();
+        assert_eq!(refused(&heap(), &path).kind(), ErrorKind::Unsupported, "no lock is made");
     }
 }
 

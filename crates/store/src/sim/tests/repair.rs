@@ -4,6 +4,7 @@
 use palisade_core::{ErrorKind, Lsn, Options, Verify, Wal};
 
 use super::*;
+use crate::tests::support::records;
 
 const SEGMENT_BYTES: u64 = 8192;
 
@@ -20,15 +21,6 @@ fn open_in(disk: &SimDisk, folder: &str) -> palisade_core::Result<Wal> {
     options.verify = Verify::Full;
     options.verify_threads = 1;
     Wal::with_store(store, &options)
-}
-
-fn records(log: &Wal) -> Vec<(Lsn, Vec<u8>)> {
-    let mut records = log.records().unwrap();
-    let mut all = Vec::new();
-    while let Some(record) = records.next().unwrap() {
-        all.push((record.lsn(), record.data().to_vec()));
-    }
-    all
 }
 
 /// A killed log of two epochs, all on the medium, and its records.
