@@ -6,7 +6,7 @@ use std::path::Path;
 
 use palisade_core::Lsn;
 use palisade_core::store::{Epoch, Predecessor, ReadStore, Store};
-use palisade_store::{BufferKind, FileOptions, FileReader, FileStore};
+use palisade_store::{FileOptions, FileReader, FileStore};
 use tempfile::TempDir;
 
 const SEGMENT_BYTES: u64 = 65_536;
@@ -168,31 +168,6 @@ fn an_epoch_goes_on_behind_its_last_segment() {
     store.prepare(Lsn::new((last + 3) * SEGMENT_BYTES)).unwrap();
     let header = store.segments().unwrap().last().unwrap().header.clone().unwrap();
     assert_eq!((header.epoch, header.salt, header.predecessor), (1, 99, None));
-}
-
-#[cfg(unix)]
-#[test]
-fn an_empty_log_is_small_on_the_disk() {
-    use std::os::unix::fs::MetadataExt;
-    let temp = temp();
-    let store = FileStore::open(temp.path(), &FileOptions::default()).unwrap();
-    store.begin_epoch(&EPOCH).unwrap();
-    let _memory = store.renew_buffer(1, 16 << 20, Lsn::ZERO).unwrap();
-    store.close();
-    let files = fs::read_dir(temp.path()).unwrap().map(Result::unwrap);
-    let beside_the_buffer = files.filter(|file| file.file_name() != "buffer");
-    let blocks: u64 = beside_the_buffer.map(|file| file.metadata().unwrap().blocks()).sum();
-    assert!(blocks * 512 < 4 << 20, "{} bytes", blocks * 512);
-}
-
-#[test]
-fn a_heap_buffer_can_be_asked_for() {
-    let temp = temp();
-    let mut options = small();
-    options.buffer = BufferKind::Heap;
-    let store = FileStore::open(temp.path(), &options).unwrap();
-    let memory = store.renew_buffer(1, 16_384, Lsn::ZERO).unwrap();
-    assert_eq!((memory.len(), memory.kind()), (16_384, palisade_core::MemoryKind::Heap));
 }
 
 fn spares(folder: &std::path::Path) -> usize {

@@ -43,10 +43,11 @@ pub enum Target {
 pub type Calls = (CallKind, Target);
 
 /// What a call meets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Effect {
     /// The disk below.
+    #[default]
     Pass,
     /// EIO, and nothing is done.
     Eio,
@@ -82,29 +83,25 @@ pub struct Call<'a> {
 
 type Watch = Arc<dyn Fn(&Call<'_>) -> io::Result<()> + Send + Sync>;
 
+/// What is known of calls of one kind.
+#[derive(Default)]
+struct CallState {
+    effect: Effect,
+    /// So many more pass before the effect begins.
+    skipped: usize,
+    count: usize,
+    held: usize,
+}
+
 #[derive(Default)]
 struct FaultPlan {
-    /// With how many calls pass before.
-    effects: BTreeMap<Calls, (usize, Effect)>,
-    counts: BTreeMap<Calls, usize>,
-    held: BTreeMap<Calls, usize>,
+    states: BTreeMap<Calls, CallState>,
     watch: Option<Watch>,
 }
 
 impl FaultPlan {
-    fn effect(&self, calls: Calls) -> Effect {
-        self.effects.get(&calls).map_or(Effect::Pass, |(_, effect)| *effect)
-    }
-
-    /// Whether a call passes because the effect begins at a later one.
-    fn is_skipped(&mut self, calls: Calls) -> bool {
-        match self.effects.get_mut(&calls) {
-            Some((skipped, _)) if *skipped > 0 => {
-                *skipped -= 1;
-                true
-            }
-            _ => false,
-        }
+    fn of(&mut self, calls: Calls) -> &mut CallState {
+        self.states.entry(calls).or_default()
     }
 }
 
@@ -118,28 +115,35 @@ impl Gate {
     fn begin(&self, call: &Call<'_>) -> io::Result<()> {
         let calls = (call.kind, call.target);
         let mut plan = self.plan.lock();
-        *plan.counts.entry(calls).or_default() += 1;
-        if let Some(watch) = plan.watch.clone() {
-            drop(plan);
-            watch(call)?;
-            plan = self.plan.lock();
-        }
-        if plan.is_skipped(calls) {
-            return Ok(());
-        }
-        *plan.held.entry(calls).or_default() += 1;
-        while plan.effect(calls) == Effect::Hold {
-            plan = self.changed.wait(plan, None);
-        }
-        *plan.held.entry(calls).or_default() -= 1;
-        let effect = plan.effect(calls);
+        plan.of(calls).count += 1;
+        let watch = plan.watch.clone();
         drop(plan);
-        match effect {
+        if let Some(watch) = watch {
+            watch(call)?;
+        }
+        match self.pass(calls) {
             Effect::Pass | Effect::Hold => Ok(()),
             Effect::Eio => Err(io::Error::from_raw_os_error(5)),
             Effect::NoSpace => Err(io::ErrorKind::StorageFull.into()),
             Effect::Panic => panic!("the disk panics, as the test wants it"),
         }
+    }
+
+    /// Waits while such calls are held, and returns what this one meets.
+    fn pass(&self, calls: Calls) -> Effect {
+        let mut plan = self.plan.lock();
+        let state = plan.of(calls);
+        if state.skipped > 0 {
+            state.skipped -= 1;
+            return Effect::Pass;
+        }
+        state.held += 1;
+        while plan.of(calls).effect == Effect::Hold {
+            plan = self.changed.wait(plan, None);
+        }
+        let state = plan.of(calls);
+        state.held -= 1;
+        state.effect
     }
 }
 
@@ -193,20 +197,23 @@ impl FaultDisk {
 
     /// As [`set`](FaultDisk::set), but the next `skipped` calls pass.
     pub fn set_after(&self, skipped: usize, calls: Calls, effect: Effect) {
-        self.gate.plan.lock().effects.insert(calls, (skipped, effect));
+        let mut plan = self.gate.plan.lock();
+        let state = plan.of(calls);
+        (state.skipped, state.effect) = (skipped, effect);
+        drop(plan);
         self.gate.changed.notify_all();
     }
 
     /// Returns how many such calls have begun.
     #[must_use]
     pub fn count(&self, calls: Calls) -> usize {
-        self.gate.plan.lock().counts.get(&calls).copied().unwrap_or_default()
+        self.gate.plan.lock().of(calls).count
     }
 
     /// Returns whether such a call is held.
     #[must_use]
     pub fn is_holding(&self, calls: Calls) -> bool {
-        self.gate.plan.lock().held.get(&calls).is_some_and(|held| *held > 0)
+        self.gate.plan.lock().of(calls).held > 0
     }
 
     /// Shows each call to `watch` before it is made. An error from `watch` is the call's.
