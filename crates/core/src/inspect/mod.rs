@@ -1,8 +1,8 @@
 //! Reads a log without changing it, also beside a running writer.
 //!
 //! Nothing in this module takes a lock, reads the log buffer, or writes. A writer may recycle a
-//! segment while it is read. So bytes that fail to validate are read again, and bytes that have
-//! come to lie below the head meanwhile are gone, not corrupt.
+//! segment while this module reads it. So if bytes do not validate, the inspector reads them again.
+//! If they are below the head by then, they were truncated and are not corrupt.
 
 mod salvage;
 
@@ -22,9 +22,10 @@ use crate::{Error, ErrorKind, Lsn, RecoveryPolicy, Result};
 const READ_AHEAD_BYTES: usize = 1 << 20;
 /// The read size of a salvage. A failed read costs the records that it would have returned.
 pub(crate) const SALVAGE_READ_BYTES: usize = 64 << 10;
-/// How often damage must be found again, in a log that does not change, before it is reported.
+/// A verification reports damage when it has found it this many times. A finding during which the
+/// log's state changed does not count.
 const ATTEMPTS: usize = 5;
-/// How often a verification starts again because the log's state changed.
+/// After so many findings during which the state changed, each further finding counts.
 const RESTARTS: usize = 1000;
 
 /// A read-only view of a log.
@@ -40,11 +41,12 @@ pub enum Outcome {
     Clean,
     /// Every record validates and nothing is torn, but the log was not closed. An open recovers it.
     Unclean,
-    /// Every record validates up to where a crash left the log; what follows is incomplete. Nothing
-    /// that was certainly durable is missing. An open recovers the log.
+    /// Every record below the end validates, and nothing that was certainly durable is missing.
+    /// Above the end there are incomplete records, a damaged header of a segment without records,
+    /// or records that were written after a clean close. An open recovers the log.
     TornTail,
-    /// As `Unclean` or `TornTail`, but a writer is running. Only a store that can see the writer
-    /// sets it.
+    /// As `Unclean` or `TornTail`, but a writer is running. Only `palisade::inspect::Inspector`
+    /// returns this; this crate cannot detect a writer.
     Unfinished,
     /// Acknowledged data is damaged or missing.
     Corrupt,
@@ -56,30 +58,30 @@ pub enum Outcome {
 pub struct Verdict {
     /// The result.
     pub outcome: Outcome,
-    /// Segments at or above the head.
+    /// Segments at or above the head, or 0 if the headers of the segments contradict each other.
     pub segments: u64,
-    /// Records that were read and validate. `verify` reads up to the first bad place, `verify_deep`
-    /// reads each segment up to its own.
+    /// Records that were read and validate. `verify` reads up to the first bad place of the log,
+    /// `verify_deep` up to the first bad place of each segment.
     pub records: u64,
     /// Bytes that were read and validate, headers and padding included.
     pub bytes: u64,
     /// The head, where the log begins.
     pub head: Lsn,
-    /// Where the valid part ends. In a corrupt log, the bad place.
+    /// Where the valid part ends. In a corrupt log, the first bad place.
     pub end: Lsn,
-    /// Everything below was certainly durable.
+    /// Everything below this LSN was certainly durable.
     pub floor: Lsn,
-    /// Bytes of recognisable frames behind the end.
+    /// Bytes from the end up to the end of the last valid frame above it.
     pub torn_bytes: u64,
     /// Why the valid part ends there.
     pub end_cause: EndCause,
-    /// The first bad place of each damaged segment, ascending: of all of them after
-    /// [`verify_deep`](Inspector::verify_deep), of the first one after `verify`.
+    /// The first bad place of each damaged segment, ascending.
+    /// [`verify_deep`](Inspector::verify_deep) lists all damaged segments, `verify` only the first.
     pub bad_places: Vec<BadPlace>,
-    /// Numbers of stray files: they have a segment's name and no valid header, and lie far above
-    /// all that the log can have made.
+    /// Numbers of stray files. A stray file has a segment's name and no valid header, and its
+    /// number is far above every segment that the log can have made.
     pub strays: Vec<u64>,
-    /// Why the log ends there, if it is not just that nothing follows.
+    /// Why the log ends there. `None` if nothing follows the end.
     pub why: Option<String>,
 }
 
@@ -106,8 +108,8 @@ impl Inspector {
         self.store.segments()
     }
 
-    /// Returns the records from `from`, or from the head on. The iterator ends without an error
-    /// where nothing valid follows.
+    /// Returns the records from `from` on, or from the head on. A `from` below the head counts as
+    /// the head. The iterator ends without an error at the first frame that does not validate.
     ///
     /// # Errors
     /// `Corrupt`: headers contradict each other. `Io`: the store cannot be read.
@@ -119,11 +121,11 @@ impl Inspector {
         Ok(Records::new(reader, layout.spans, from).tolerant())
     }
 
-    /// Returns everything that still validates from `from`, or from the head on. The walk skips
-    /// damage and reports each skipped range. Changes nothing and takes no lock.
+    /// Returns everything that still validates from `from` on, or from the head on. The walk skips
+    /// damage and reports each skipped range. It changes nothing and takes no lock.
     ///
-    /// A `from` that is no multiple of 8 is rounded up. If `from` lies within a record, the walk
-    /// reports a gap up to the next record.
+    /// A `from` below the head counts as the head. A `from` that is not a multiple of 8 is rounded
+    /// up. If `from` is within a record, the walk reports a gap up to the next record.
     ///
     /// # Errors
     /// `Corrupt`: the log's state cannot be read. `Io`: its segments cannot be listed.
@@ -131,14 +133,16 @@ impl Inspector {
         Salvage::new(&self.store, from, SALVAGE_READ_BYTES)
     }
 
-    /// Returns the records from `from`, or from the head on, to `end`, where one of them ends.
+    /// Returns the records from `from` on, or from the head on, up to `end`. One of the records must
+    /// end at `end`.
     ///
-    /// Segments may be missing. What lies behind them can be read from there.
+    /// Segments may be missing. To read the records above a missing segment, call this again with
+    /// a `from` above it.
     ///
     /// # Errors
     /// `Corrupt`: headers contradict each other. `Io`: the store cannot be read. The iterator
-    /// returns `Corrupt` if no valid record follows below `end`, and where an epoch ends and no
-    /// header names the next one.
+    /// returns `Corrupt` at the first place below `end` where no record validates. It also returns
+    /// `Corrupt` at the end of an epoch if no header names the next epoch.
     pub fn records_until(&self, from: Option<Lsn>, end: Lsn) -> Result<Records> {
         let listing = Listing::read(self.store.as_ref())?;
         let mut spans = listing.epochs(&self.store.place())?;
@@ -151,19 +155,23 @@ impl Inspector {
         Ok(Records::new(reader, spans, from.unwrap_or(head).max(head)))
     }
 
-    /// Reads and checks every record, then decides the end as recovery would.
+    /// Decides where the log ends, as recovery would, and checks every record up to there.
     ///
     /// Damage is a [`Verdict`], not an error.
     ///
     /// # Errors
-    /// `Io`: the store cannot be read. `Foreign`, `Unsupported`: it holds no log of this format.
+    /// `Io`: the store cannot be read. `Unsupported`: a newer version wrote the log or one of its
+    /// records. As [`state`](Inspector::state), if the state cannot be read.
     pub fn verify(&self) -> Result<Verdict> {
         self.verify_with(None)
     }
 
-    /// Verifies with `threads` threads (0: one for each core), and continues behind damage. The
-    /// verdict names a bad place of each damaged segment. An open with
-    /// [`Verify::Full`](crate::Verify::Full) checks the same.
+    /// Verifies with `threads` threads (0: one for each core), and continues above damage. An open
+    /// with [`Verify::Full`](crate::Verify::Full) checks the same.
+    ///
+    /// The verdict names the first bad place of each damaged segment. If segments are missing, it
+    /// names the first of each gap. If the numbers in the log's state cannot be right, it names
+    /// none.
     ///
     /// # Errors
     /// As `verify`.
@@ -181,8 +189,8 @@ impl Inspector {
             if verdict.outcome != Outcome::Corrupt {
                 return Ok(verdict);
             }
-            // A writer may have recycled the bytes that were read, or written them a moment later.
-            // While its head or epoch moves, a finding has no meaning.
+            // A writer may have recycled the bytes, or written them only after they were read. So a
+            // finding counts only if the head and the epoch did not move meanwhile.
             if self.store.state()? != before && restarts < RESTARTS {
                 restarts += 1;
                 continue;
@@ -198,20 +206,20 @@ impl Inspector {
         let layout = match Layout::read(self.store.as_ref()) {
             Ok(layout) => Arc::new(layout),
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                let mut verdict = corrupt(&self.store.state()?, &error);
+                let mut verdict = corrupt_verdict(&self.store.state()?, &error);
                 if deep.is_some() {
-                    let behind = self.salvage_behind(verdict.head, &mut verdict.bad_places);
-                    verdict.records = match behind {
-                        // The state itself is damaged: nothing can be found by it.
+                    let counted = self.add_bad_places_above(verdict.head, &mut verdict.bad_places);
+                    verdict.records = match counted {
+                        // The state is damaged, and a search needs its numbers.
                         Err(error) if error.kind() == ErrorKind::Corrupt => 0,
-                        found => found?,
+                        counted => counted?,
                     };
                 }
                 return Ok(verdict);
             }
             Err(error) => return Err(error),
         };
-        let mut verdict = self.end_of(&layout)?;
+        let mut verdict = self.find_end(&layout)?;
         match deep {
             Some(effort) => self.check_all(&layout, effort, &mut verdict)?,
             None => self.read_all(&layout, &mut verdict)?,
@@ -227,7 +235,7 @@ impl Inspector {
         let mut bad = checked.bad;
         if let Some(tail) = verdict.bad_places.first().copied() {
             bad.push(tail);
-            self.salvage_behind(tail.lsn, &mut bad)?;
+            self.add_bad_places_above(tail.lsn, &mut bad)?;
         }
         if let Some(first) = bad.first().filter(|_| verdict.outcome != Outcome::Corrupt) {
             let text = "no valid record here, though one must begin";
@@ -240,23 +248,24 @@ impl Inspector {
         Ok(())
     }
 
-    /// Adds the first bad place of each segment behind `from` that has none yet. Returns the number
-    /// of records that validate there.
-    fn salvage_behind(&self, from: Lsn, bad: &mut Vec<BadPlace>) -> Result<u64> {
+    /// Adds the first bad place at or above `from` of each segment that has none yet. Returns the
+    /// number of records at or above `from` that validate.
+    fn add_bad_places_above(&self, from: Lsn, bad: &mut Vec<BadPlace>) -> Result<u64> {
         let segment_bytes = self.store.state()?.segment_bytes;
         let mut known: BTreeSet<u64> = bad.iter().map(|bad| bad.segment).collect();
-        let (records, _) = self.salvage(Some(from))?.count(|gap| {
-            let segment = gap.from.segment(segment_bytes);
+        let (records, _) = self.salvage(Some(from))?.count(|lsn| {
+            let segment = lsn.segment(segment_bytes);
             if known.insert(segment) {
-                bad.push(BadPlace { lsn: gap.from, segment });
+                bad.push(BadPlace { lsn, segment });
             }
         })?;
         bad.sort_unstable_by_key(|bad| bad.lsn);
         Ok(records)
     }
 
-    /// Decides the end of the newest epoch as recovery does, without the log buffer.
-    fn end_of(&self, layout: &Arc<Layout>) -> Result<Verdict> {
+    /// Decides the end of the newest epoch as recovery does, without the log buffer. The verdict
+    /// counts no records yet.
+    fn find_end(&self, layout: &Arc<Layout>) -> Result<Verdict> {
         let state = &layout.state;
         let mut verdict = Verdict {
             outcome: if state.clean { Outcome::Clean } else { Outcome::Unclean },
@@ -280,7 +289,7 @@ impl Inspector {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 let Verdict { segments, .. } = verdict;
                 let floor = scanner.floor;
-                return Ok(Verdict { segments, floor, ..corrupt(state, &error) });
+                return Ok(Verdict { segments, floor, ..corrupt_verdict(state, &error) });
             }
             scan => scan?,
         };
@@ -324,7 +333,7 @@ impl Inspector {
                 Ok(Some(_)) => verdict.records += 1,
                 Ok(None) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    let found = corrupt(&layout.state, &error);
+                    let found = corrupt_verdict(&layout.state, &error);
                     let (segments, records) = (verdict.segments, verdict.records);
                     let (bytes, strays) = (bytes_to(found.end), verdict.strays.split_off(0));
                     let floor = verdict.floor;
@@ -353,7 +362,8 @@ impl Inspector {
     }
 }
 
-fn corrupt(state: &State, error: &Error) -> Verdict {
+/// Returns the verdict on a log that cannot be read past the place that `error` names.
+fn corrupt_verdict(state: &State, error: &Error) -> Verdict {
     let base = error.segment().map(|number| Lsn::new(number.saturating_mul(state.segment_bytes)));
     let place = error.lsn().or(base).map(|lsn| lsn.max(state.head));
     let bad = |lsn: Lsn| BadPlace { lsn, segment: lsn.segment(state.segment_bytes) };

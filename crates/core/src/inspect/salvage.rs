@@ -1,9 +1,12 @@
-//! Salvage: reads what still validates, wherever it lies.
+//! Salvage: reads every record that still validates, also above damage.
 //!
-//! Segments are read in order, each with its own header's epoch. If the header is damaged, the
-//! epochs of the neighbours are tried. Where no frame validates, the search continues behind and
-//! reports a gap. Truncated records are no part of the log: the headers of later epochs name their
-//! ranges. If such a header is damaged, salvage may return truncated records.
+//! Salvage reads the segments in order, each with the epoch that its header names. If a header is
+//! damaged, salvage tries the running epoch first, then the epochs of the nearest segments below
+//! and above. Where no frame validates, salvage searches upwards for the next one and reports the
+//! range between as a gap.
+//!
+//! Truncated records are not part of the log: the headers of later epochs name their ranges. If
+//! such a header is damaged, salvage may return truncated records.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,17 +18,21 @@ use crate::recovery::listing::Listing;
 use crate::store::ReadStore;
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// How much a read error skips: the unit in which disks and page caches fail.
+/// The unit in which disks and page caches fail. After a failed search, salvage skips the rest of
+/// the unit.
 const UNREADABLE_BYTES: u64 = 4096;
 
-/// A part of the log that cannot be read. If a header is damaged that names a discarded range, the
-/// range shows as a gap, too.
+/// A range of the log in which no frame validates. Its bytes may be readable.
+///
+/// A range is not always damaged: a walk that starts within a record begins with a gap. If the
+/// header that names a discarded range is damaged, the walk treats that range as part of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gap {
     /// The first LSN of the gap.
     pub from: Lsn,
-    /// Exclusive end: the next record that validates, or what was certainly durable.
+    /// Exclusive end: the next frame that validates, or the start of a discarded range. A gap at
+    /// the end of the log ends at the checkpoint or the clean end, whichever is greater.
     pub to: Lsn,
 }
 
@@ -35,14 +42,14 @@ pub struct Gap {
 pub enum Salvaged<'a> {
     /// A record that validates.
     Record(Record<'a>),
-    /// Damage that was skipped.
+    /// A range that the walk skipped, because no frame in it validates.
     Gap(Gap),
 }
 
-/// A read-only walk over everything in a log that still validates. It changes nothing and takes no
-/// lock.
+/// A read-only walk over everything in a log that still validates. The walk changes nothing and
+/// takes no lock.
 ///
-/// Records come in LSN order. A damaged batch is skipped as a whole.
+/// The walk returns records in LSN order. It skips a damaged batch as a whole.
 ///
 /// ```no_run
 /// # fn show(log: &palisade_core::inspect::Inspector) -> palisade_core::Result<()> {
@@ -60,24 +67,28 @@ pub enum Salvaged<'a> {
 /// ```
 pub struct Salvage {
     reader: FrameReader,
-    stretches: Vec<Stretch>,
-    stretch: usize,
-    /// Discarded ranges, which are no part of the log.
+    /// The segments to search, ascending.
+    parts: Vec<Part>,
+    /// The index of the part that is searched now.
+    part: usize,
+    /// Discarded ranges, which are not part of the log.
     discarded: DiscardedRanges,
     at: Lsn,
-    /// All below was returned as records or reported as gaps.
-    reported_to: Lsn,
-    /// Members below it lie in a batch whose checksum holds.
+    /// The walk is done with all bytes below. Each was part of a frame that validates or of a
+    /// reported gap, or is in a discarded range.
+    done_to: Lsn,
+    /// Batch members below this LSN need no check of their own: the checksum of their batch holds.
     verified_to: Lsn,
-    held: Option<(Lsn, Header)>,
+    /// The frame above a gap. The walk reports the gap first.
+    pending: Option<(Lsn, Header)>,
     floor: Lsn,
     read_ahead_bytes: usize,
-    /// A read of this stretch has failed. Smaller reads return what lies around the bad block.
-    is_careful: bool,
+    /// A read of this part has failed. Smaller reads return the records around the bad block.
+    reads_blocks: bool,
 }
 
-/// Bytes of one segment, and the epochs whose frames may lie in it.
-struct Stretch {
+/// A range of one segment, and the seeds of the epochs whose frames it may hold.
+struct Part {
     from: Lsn,
     to: Lsn,
     seeds: Vec<EpochSeed>,
@@ -89,8 +100,8 @@ enum Step {
 }
 
 impl Salvage {
-    /// Creates a walk from the next place at or above `from`, or above the head, where a frame can
-    /// begin.
+    /// Creates a walk. It starts at `from` or at the head, whichever is higher, rounded up to an
+    /// LSN where a frame can begin.
     pub(crate) fn new(
         store: &Arc<dyn ReadStore>,
         from: Option<Lsn>,
@@ -98,29 +109,30 @@ impl Salvage {
     ) -> Result<Salvage> {
         let listing = Listing::read(store.as_ref())?;
         let state = &listing.state;
-        // The search moves from one place where a frame can begin to the next.
         let from = from.unwrap_or(state.head).max(state.head);
         let from = from.as_u64().checked_next_multiple_of(ALIGN_BYTES).map_or(from, Lsn::new);
         let discarded = listing.discarded_ranges();
         Ok(Salvage {
             reader: FrameReader::new(Arc::clone(store), state.segment_bytes, read_ahead_bytes),
-            stretches: stretches(&listing, &discarded, from),
-            stretch: 0,
+            parts: parts(&listing, &discarded, from),
+            part: 0,
             discarded,
             at: from,
-            reported_to: from,
+            done_to: from,
             verified_to: Lsn::ZERO,
-            held: None,
+            pending: None,
             floor: state.checkpoint.max(state.clean_end),
             read_ahead_bytes,
-            is_careful: false,
+            reads_blocks: false,
         })
     }
 
     /// Returns the next record or gap, or `None` at the end.
     ///
     /// # Errors
-    /// `Io`: a part of the log could not be read. The next call continues 4096 bytes behind it.
+    /// `Io`: a part of the log could not be read. After a failed search, the next call continues at
+    /// the next multiple of 4096, and a later gap covers the part. If the search found a record but
+    /// could not read it again, the next call continues after that record, and no gap covers it.
     #[expect(clippy::should_implement_trait, reason = "the record borrows the read buffer")]
     pub fn next(&mut self) -> Result<Option<Salvaged<'_>>> {
         Ok(match self.step()? {
@@ -138,13 +150,21 @@ impl Salvage {
         })
     }
 
-    /// Returns the number of records and the end of the last one. Passes gaps to `on_gap`.
-    pub(crate) fn count(mut self, mut on_gap: impl FnMut(Gap)) -> Result<(u64, Lsn)> {
+    /// Returns the number of records and the end of the last one. Passes to `on_bad` the start of
+    /// each gap, and the start of each segment that is present within the gap.
+    pub(crate) fn count(mut self, mut on_bad: impl FnMut(Lsn)) -> Result<(u64, Lsn)> {
         let (mut records, mut end) = (0, Lsn::ZERO);
         while let Some(step) = self.step()? {
             match step {
                 Step::Record(..) => (records, end) = (records + 1, self.at),
-                Step::Gap(gap) => on_gap(gap),
+                Step::Gap(gap) => {
+                    on_bad(gap.from);
+                    // Only segments that are present: a damaged state can make a gap so long that
+                    // its segment numbers cannot be listed.
+                    let first = self.parts.partition_point(|part| part.from <= gap.from);
+                    let within = self.parts[first..].iter().take_while(|part| part.from < gap.to);
+                    within.for_each(|part| on_bad(part.from));
+                }
             }
         }
         Ok((records, end))
@@ -152,14 +172,14 @@ impl Salvage {
 
     fn step(&mut self) -> Result<Option<Step>> {
         loop {
-            let found = match self.held.take() {
-                Some(held) => Some(held),
-                None => self.find()?,
+            let found = match self.pending.take() {
+                Some(pending) => Some(pending),
+                None => self.next_frame()?,
             };
             let end = found.map_or(self.floor, |(at, _)| at);
             if let Some(gap) = self.gap_before(end) {
-                self.held = found;
-                self.reported_to = gap.to;
+                self.pending = found;
+                self.done_to = gap.to;
                 return Ok(Some(Step::Gap(gap)));
             }
             let Some((at, header)) = found else { return Ok(None) };
@@ -169,24 +189,24 @@ impl Salvage {
                 self.verified_to = end;
                 self.at = at.plus(HEADER_BYTES as u64);
             }
-            self.reported_to = self.at;
+            self.done_to = self.at;
             if header.kind == Kind::Data {
                 return Ok(Some(Step::Record(at, header)));
             }
         }
     }
 
-    /// Finds the next frame at or above the current place.
-    fn find(&mut self) -> Result<Option<(Lsn, Header)>> {
-        while self.stretch < self.stretches.len() {
-            let Stretch { from, to, .. } = self.stretches[self.stretch];
+    /// Returns the next frame at or above the current LSN.
+    fn next_frame(&mut self) -> Result<Option<(Lsn, Header)>> {
+        while self.part < self.parts.len() {
+            let Part { from, to, .. } = self.parts[self.part];
             let at = self.at.max(from);
             if at < to {
-                match self.find_in(at, to) {
+                match self.next_frame_of_part(at, to) {
                     Ok(None) => {}
                     Ok(found) => return Ok(found),
-                    Err(_) if !self.is_careful => {
-                        self.is_careful = true;
+                    Err(_) if !self.reads_blocks => {
+                        self.reads_blocks = true;
                         self.reader.read_ahead(UNREADABLE_BYTES as usize);
                         continue;
                     }
@@ -197,23 +217,25 @@ impl Salvage {
                     }
                 }
             }
-            self.stretch += 1;
-            if std::mem::take(&mut self.is_careful) {
+            self.part += 1;
+            if std::mem::take(&mut self.reads_blocks) {
                 self.reader.read_ahead(self.read_ahead_bytes);
             }
         }
         Ok(None)
     }
 
-    /// Finds the first frame in `[at, to)`. A batch member counts only where a frame must begin.
-    fn find_in(&mut self, at: Lsn, to: Lsn) -> Result<Option<(Lsn, Header)>> {
-        let seeds = std::mem::take(&mut self.stretches[self.stretch].seeds);
-        let found = self.first_frame(&seeds, at, to);
-        self.stretches[self.stretch].seeds = seeds;
+    /// Returns the first frame of the current part in `[at, to)`.
+    fn next_frame_of_part(&mut self, at: Lsn, to: Lsn) -> Result<Option<(Lsn, Header)>> {
+        let seeds = std::mem::take(&mut self.parts[self.part].seeds);
+        let found = self.next_frame_of_epochs(&seeds, at, to);
+        self.parts[self.part].seeds = seeds;
         found
     }
 
-    fn first_frame(
+    /// Returns the first frame in `[at, to)` that belongs to one of the epochs. A batch member
+    /// counts only at `at`, and only if the frame before it ended there.
+    fn next_frame_of_epochs(
         &mut self,
         seeds: &[EpochSeed],
         at: Lsn,
@@ -226,16 +248,17 @@ impl Salvage {
                 false => self.reader.frame(at, *seed)?,
             };
             let fits = |header: &Header| at.plus(header.frame_bytes) <= to;
-            if let Some(header) = frame.filter(fits).filter(|_| at == self.reported_to) {
+            if let Some(header) = frame.filter(fits).filter(|_| at == self.done_to) {
                 return Ok(Some((at, header)));
             }
         }
         self.reader.find(at, to, seeds)
     }
 
-    /// Returns the first part of the log between what was reported and `to`.
+    /// Returns the first range below `to` that the walk is not done with, up to the next discarded
+    /// range.
     fn gap_before(&self, to: Lsn) -> Option<Gap> {
-        let (from, next) = self.discarded.kept_from(self.reported_to);
+        let (from, next) = self.discarded.kept_from(self.done_to);
         let to = next.map_or(to, |next| next.min(to));
         (from < to).then_some(Gap { from, to })
     }
@@ -247,15 +270,17 @@ impl fmt::Debug for Salvage {
     }
 }
 
-fn stretches(listing: &Listing, discarded: &DiscardedRanges, from: Lsn) -> Vec<Stretch> {
-    let mut stretches = Vec::new();
+/// Returns the parts of the log at or above `from`, without those at the end of a segment that are
+/// discarded.
+fn parts(listing: &Listing, discarded: &DiscardedRanges, from: Lsn) -> Vec<Part> {
+    let mut parts = Vec::new();
     for (segment, seeds) in listing.segments.iter().zip(listing.seeds()) {
         let base = Lsn::new(segment.number * listing.state.segment_bytes);
         let from = base.max(from);
         let to = discarded.end_below(base.plus(listing.state.segment_bytes));
         if from.plus(ALIGN_BYTES) <= to {
-            stretches.push(Stretch { from, to, seeds });
+            parts.push(Part { from, to, seeds });
         }
     }
-    stretches
+    parts
 }

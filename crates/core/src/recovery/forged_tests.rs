@@ -12,9 +12,9 @@ use super::Scanner;
 use super::discarded::LOOKS;
 use super::layout::Layout;
 use super::old_buffer::OldLogBuffer;
-use super::verify::{self, Effort};
+use super::verify::{self, BadPlace, Effort};
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind, LAG_UNKNOWN};
-use crate::inspect::Salvage;
+use crate::inspect::{Inspector, Outcome, Salvage};
 use crate::reader::FrameReader;
 use crate::store::{Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::sync::Mutex;
@@ -200,6 +200,47 @@ fn records_in_a_stray_file_count_though_its_header_does_not() {
     assert_eq!(scan(&|base| record(base, seed, Some(Lsn::ZERO))).unwrap(), stray_end);
     let error = scan(&|base| record(base, seed, Some(base))).unwrap_err();
     assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(end)), "{error}");
+}
+
+/// Returns the bad places that a deep verification names in a log of six segments of padding, with
+/// zeros in the second to the fourth.
+fn deep_bad_places(change: impl FnOnce(&mut Forged)) -> Vec<BadPlace> {
+    const BYTES: u64 = 64 << 10;
+    let seed = EpochSeed::new(UUID, 1, 9);
+    let mut store = Forged::new(BYTES);
+    (store.state.epoch, store.state.epoch_salt) = (1, 9);
+    store.state.checkpoint = store.base(5);
+    for number in 0..6 {
+        let base = store.base(number);
+        let header = SegmentHeader { number, base, epoch: 1, salt: 9, predecessor: None };
+        let (padding, used) = crate::frame::padding(seed, base, BYTES, LAG_UNKNOWN);
+        let mut bytes = vec![0; BYTES as usize];
+        if !matches!(number, 1..=3) {
+            bytes[..used].copy_from_slice(&padding[..used]);
+        }
+        store.segments.insert(number, (Ok(header), bytes));
+    }
+    change(&mut store);
+    let verdict = Inspector::new(store).verify_deep(1).unwrap();
+    assert_eq!(verdict.outcome, Outcome::Corrupt);
+    let is_base = |bad: &BadPlace| bad.lsn == Lsn::new(bad.segment * BYTES);
+    assert!(verdict.bad_places.iter().all(is_base), "{verdict:?}");
+    verdict.bad_places
+}
+
+/// One gap can cover several segments. Each of them is damaged.
+#[test]
+fn a_deep_verification_names_each_segment_of_a_gap() {
+    let segments = |change: fn(&mut Forged)| -> Vec<u64> {
+        deep_bad_places(change).into_iter().map(|bad| bad.segment).collect()
+    };
+    assert_eq!(segments(|_| {}), [1, 2, 3]);
+    // Without its first segment the log has no layout, so only the salvage finds bad places.
+    let without_first = segments(|store| drop(store.segments.remove(&0)));
+    assert_eq!(without_first, [0, 1, 2, 3]);
+    // Of segments that are missing, the first is named: a state can claim any number of them.
+    let claims_more = segments(|store| store.state.checkpoint = Lsn::new(1 << 59));
+    assert_eq!(claims_more, [1, 2, 3, 6]);
 }
 
 /// Forges so many segments, each an epoch of its own, whose header names the one before and an end
