@@ -1,4 +1,6 @@
-//! The log buffer that an earlier process run left: frames that never reached the segments.
+//! The log buffer that an earlier process run left.
+//!
+//! The buffer holds the last frames of that run. Some of them never reached the segments.
 
 use crate::format::in_memory;
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
@@ -34,8 +36,9 @@ impl OldLogBuffer {
         self.memory.len() as u64
     }
 
-    /// Returns the header of a whole frame at `at`, if the ring still holds one.
-    pub(crate) fn frame(&mut self, at: Lsn, seed: EpochSeed) -> Option<Header> {
+    /// Returns the header of a whole frame at `at`, if the ring still holds one. Padding has no
+    /// payload checksum, so its header alone makes it whole.
+    pub(crate) fn whole_frame(&mut self, at: Lsn, seed: EpochSeed) -> Option<Header> {
         if self.memory.is_empty() {
             return None;
         }
@@ -51,9 +54,9 @@ impl OldLogBuffer {
 
     /// Returns the first whole frame above `at` that is not a member of a batch.
     ///
-    /// The bytes that were never written to a segment lie within one lap of `at`. If a header
-    /// validates but its frame is not whole or is a member, the search goes on behind that frame,
-    /// as in [`FrameReader::find`](crate::reader::FrameReader::find).
+    /// The search ends one ring length above `at`, because the ring holds no frame above that. If a
+    /// header validates but its frame is not whole or is a member, the search continues at the end
+    /// of that frame, as in [`FrameReader::find`](crate::reader::FrameReader::find).
     pub(crate) fn find_after(&mut self, at: Lsn, seed: EpochSeed) -> Option<(Lsn, Header)> {
         let end = at.plus(self.ring_bytes());
         let longest = WINDOW_BYTES.min(self.memory.len().saturating_sub(HEADER_BYTES));
@@ -70,7 +73,7 @@ impl OldLogBuffer {
                 seed,
             ) {
                 let here = from.plus((offset + next) as u64);
-                if !header.is_member && self.frame(here, seed).is_some() {
+                if !header.is_member && self.whole_frame(here, seed).is_some() {
                     return Some((here, header));
                 }
                 offset += next.saturating_add(in_memory(header.frame_bytes));
@@ -80,8 +83,9 @@ impl OldLogBuffer {
         None
     }
 
-    /// Returns the first header that validates in `window`, with its offset. `window` lies at
-    /// `from`; its last bytes serve only the rest of a header.
+    /// Returns the first header that validates in `window`, with its offset. `from` is the LSN of
+    /// the window's first byte. No header begins in the window's last bytes: they only complete a
+    /// header that begins before them.
     fn header_within(&self, window: &[u8], from: Lsn, seed: EpochSeed) -> Option<(usize, Header)> {
         let len = window.len().checked_sub(HEADER_BYTES)?;
         let mut offset = 0;
@@ -100,13 +104,14 @@ impl OldLogBuffer {
         None
     }
 
-    /// Returns the length that a frame at `at` can have at most.
+    /// Returns the greatest length that a frame at `at` can have.
     fn room(&self, at: Lsn) -> u64 {
         let room = self.segment_bytes - at.as_u64() % self.segment_bytes;
         room.min(self.ring_bytes())
     }
 
-    /// Copies the `len` bytes at `at` into a scratch buffer and returns them.
+    /// Copies the `len` bytes at `at`, or the whole ring if `len` is greater, into a scratch buffer.
+    /// Returns that buffer.
     #[expect(unsafe_code, reason = "reads the shared bytes of a buffer that nobody uses")]
     pub(crate) fn bytes(&mut self, at: Lsn, len: usize) -> &[u8] {
         self.scratch.clear();
@@ -118,8 +123,8 @@ impl OldLogBuffer {
         let scratch = &mut self.scratch;
         // SAFETY:
         // - length: limited to the memory's above.
-        // - no writer: the store hands an old buffer out to one recovery, before any thread has
-        //   a buffer to append to; it came into being with the process or before it.
+        // - no writer: the store returns an old buffer to one recovery, before any thread has a
+        //   buffer to append to; the process that wrote the old buffer no longer uses it.
         unsafe {
             self.memory.read(at.as_u64(), len, |pieces| {
                 pieces.iter().for_each(|piece| scratch.extend_from_slice(piece));

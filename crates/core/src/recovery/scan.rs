@@ -194,7 +194,10 @@ impl Scanner {
         let Some(leftover) = self.leftover.as_mut().filter(|_| at >= self.buffer_floor) else {
             return Ok(None);
         };
-        Ok(leftover.buffer.frame(at, self.newest.seed).map(|header| (header, Source::LogBuffer)))
+        Ok(leftover
+            .buffer
+            .whole_frame(at, self.newest.seed)
+            .map(|header| (header, Source::LogBuffer)))
     }
 
     /// Returns what `Layout::holds` returns, without a lookup for each record of a segment.
@@ -288,7 +291,7 @@ impl Scanner {
         while member < end {
             let seed = self.newest.seed;
             let leftover = self.leftover.as_mut();
-            let header = leftover.and_then(|leftover| leftover.buffer.frame(member, seed));
+            let header = leftover.and_then(|leftover| leftover.buffer.whole_frame(member, seed));
             let Some(header) = header else { break };
             count += 1;
             member = member.plus(header.frame_bytes);
