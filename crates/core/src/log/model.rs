@@ -1,4 +1,4 @@
-//! A log without an open: recovery is no part of the models.
+//! A log without an open: the models leave recovery out.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::{Lsn, Memory, Options, RecoveryReport, Result, Uuid};
 
 impl Wal {
     /// Truncates after the record at `lsn`, which ends at `new_end`.
-    pub(crate) fn truncate_to(&self, lsn: Lsn, new_end: Lsn) -> Result<()> {
-        self.handle.truncate_to(lsn, new_end)
+    pub(crate) fn truncate_above(&self, lsn: Lsn, new_end: Lsn) -> Result<()> {
+        self.handle.truncate_above(lsn, new_end)
     }
 
     /// Creates a log that begins at `base` with `memory` as its log buffer.

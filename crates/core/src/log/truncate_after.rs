@@ -1,31 +1,33 @@
 //! Truncation of the suffix: the log ends at an earlier record and continues in a new epoch.
 //!
 //! # Steps
-//! 1. Find the record that stays, and its end: the *new end*.
-//! 2. Pause the tail: the flag fixes the end. Appends wait, or return `NoRoom`. With `pad_to_block`
-//!    there is room for the padding before the flag is set.
-//! 3. Wait until all below the fixed end is durable. Owners of reservations finish and waiters are
-//!    served, so no thread waits for a record that will be truncated.
-//! 4. Take leadership, then the locks of the write cursor and of the saved state. Check the head
-//!    and the record again.
-//! 5. Create the new epoch's first segment. Its header names the end of the epoch before, the new
-//!    end. First the header becomes durable, then the name. From here on the log is truncated,
+//! 1. Find the record that stays, and its end: the *new end*. If no record follows it, wait until
+//!    it is durable and return.
+//! 2. Pause the tail: set a flag that fixes the end of the log. Appends wait, or return `NoRoom`.
+//!    With `pad_to_block` the pause first waits for room for the padding of the last block.
+//! 3. Wait until everything below the fixed end is durable. The owners of reservations finish and
+//!    waiters return, so no thread waits for a record that will be truncated.
+//! 4. Take leadership, then the locks of the write cursor and of the saved state. If the last save
+//!    of the state failed, save it again. Check the head and the record again.
+//! 5. Create the new epoch's first segment. Its header names the new end as the end of the epoch
+//!    before. First the header becomes durable, then the name. From here on the log is truncated,
 //!    whatever happens.
-//! 6. Move the durable mark, then write the log buffer's block: the log buffer belongs to the new
-//!    epoch.
+//! 6. Move the durable mark in the log buffer, then write the log buffer's block, which assigns the
+//!    log buffer to the new epoch.
 //! 7. Save the state.
-//! 8. In memory, change the list of epochs, the seed, the tail without the flag, and the
-//!    watermarks.
+//! 8. In memory, change the list of epochs. Then the seed, the tail and the watermarks move to the
+//!    new epoch, and the flag is cleared.
 //! 9. Release the locks and leadership, serve observers, free the discarded segments.
 //!
-//! If space runs out up to step 5, the pause ends at the fixed end and nothing was changed. A
-//! failure after the segment may have got its name poisons the log: only the next open can tell
-//! which epoch runs.
+//! Before the segment of step 5 may have a name, a failure changes nothing: space, file descriptors
+//! or LSNs run out, the wait of step 3 fails, or a check of step 4 fails. The pause then ends at
+//! the fixed end. Any later failure poisons the log, because only the next open can find out which
+//! epoch runs.
 //!
-//! A crash before the name of step 5 is durable leaves the log as it was. After it, the log is
-//! truncated. In between, the log buffer is of an older epoch than the newest segment, and recovery
-//! does not read it. The mark moves before the block, because recovery would take a mark below the
-//! epoch for damage.
+//! A crash before the name of step 5 is durable leaves the log as it was. A crash after that leaves
+//! a truncated log. Until step 6 the log buffer belongs to an older epoch than the newest segment,
+//! so recovery does not read it. The mark moves before the block, because recovery would take a
+//! mark below the epoch for damage.
 
 use std::sync::Arc;
 
@@ -41,21 +43,22 @@ use crate::{Error, ErrorKind, Lsn, Result};
 
 /// Why the new epoch did not begin.
 enum Failed {
-    /// Nothing was changed: the old epoch goes on.
+    /// Nothing was changed: the old epoch continues.
     Unchanged(Error),
-    /// The new epoch may have begun: only the next open can tell.
+    /// The new epoch may have begun. Only the next open can find out.
     Unknown(Error),
 }
 
 impl Wal {
-    /// Truncates all records above the one at `lsn`, which becomes the last.
+    /// Truncates all records above the one at `lsn`, which becomes the last record.
     pub fn truncate_after(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         let new_end = self.end_of_kept(lsn)?;
-        self.handle.truncate_to(lsn, new_end)
+        self.handle.truncate_above(lsn, new_end)
     }
 
-    /// Returns the end of the record at `lsn`, or of the batch that it is the last of.
+    /// Returns the end of the record at `lsn`. If the record is in a batch, it must be the last of
+    /// the batch, and both have the same end.
     fn end_of_kept(&self, lsn: Lsn) -> Result<Lsn> {
         let record = self.get(lsn)?;
         if !self.frame_at(lsn)?.is_member {
@@ -70,8 +73,8 @@ impl Wal {
         Err(Error::new(ErrorKind::InvalidArgument, text).at_lsn(lsn))
     }
 
-    /// Returns the batch that holds the member at `lsn`. The search starts at the segment's base,
-    /// where a frame begins.
+    /// Returns the batch that holds the member at `lsn`. The search starts where a frame begins: at
+    /// the base of the segment, or of the epoch if that is higher.
     fn batch_around(&self, lsn: Lsn) -> Result<(Lsn, Header)> {
         let span = self.handle.epochs.find(lsn).ok_or_else(|| truncated_error(lsn))?;
         let pin = self.pin(Some(lsn))?;
@@ -86,20 +89,21 @@ impl Wal {
             }
             at = at.plus(header.frame_bytes);
         }
-        let text = "no batch lies around a record with the member flag";
+        let text = "no batch holds a record with the member flag";
         Err(Error::new(ErrorKind::Corrupt, text).at_lsn(at))
     }
 }
 
 impl Handle {
-    /// Runs steps 2 to 9 for the record at `lsn`, which ends at `new_end`.
-    pub(super) fn truncate_to(&self, lsn: Lsn, new_end: Lsn) -> Result<()> {
+    /// Runs steps 2 to 9 for the record at `lsn`, which ends at `new_end`. If no record follows it,
+    /// only waits until it is durable.
+    pub(super) fn truncate_above(&self, lsn: Lsn, new_end: Lsn) -> Result<()> {
         let log = &*self.log;
-        if self.is_end(new_end) {
+        if self.is_end_of_log(new_end) {
             return log.wait(new_end, None).map(drop);
         }
         let end = log.fix_end(Stop::Paused)?;
-        match log.poison_on_panic(|| self.switch(lsn, new_end, end)) {
+        match log.poison_on_panic(|| self.begin_epoch(lsn, new_end, end)) {
             Ok(base) => {
                 self.discard(new_end, base);
                 Ok(())
@@ -112,28 +116,28 @@ impl Handle {
         }
     }
 
-    /// Returns whether no record lies behind `new_end`.
-    fn is_end(&self, new_end: Lsn) -> bool {
+    /// Returns whether the log has no record above `new_end`.
+    fn is_end_of_log(&self, new_end: Lsn) -> bool {
         let reserved = self.log.buffer.reserved();
         let is_empty = reserved == self.epochs.running_base();
         new_end == reserved || (is_empty && self.epochs.skip_discarded(new_end) == reserved)
     }
 
-    /// Runs steps 3 to 9 without the freeing. Returns the new epoch's base.
-    fn switch(&self, lsn: Lsn, new_end: Lsn, end: Lsn) -> std::result::Result<Lsn, Failed> {
+    /// Runs steps 3 to 8, and releases the locks and leadership. Returns the new epoch's base.
+    fn begin_epoch(&self, lsn: Lsn, new_end: Lsn, end: Lsn) -> std::result::Result<Lsn, Failed> {
         self.log.wait(end, None).map_err(Failed::Unchanged)?;
         let switched = self.log.with_leadership(|cursor| {
             let mut saving = self.saving.lock();
             self.save_state_again(&mut saving).map_err(Failed::Unchanged)?;
-            let (base, seed) = self.switch_epoch(lsn, new_end, end)?;
+            let (base, seed) = self.store_epoch(lsn, new_end, end)?;
             self.log.jump(cursor, base, seed);
             Ok(base)
         });
         switched.map_err(Failed::Unchanged)?
     }
 
-    /// Saves the state again if the last save failed: the store may hold a head or a checkpoint
-    /// above the new end.
+    /// Saves the state again if the last save failed. The store may then hold a head or a
+    /// checkpoint above the new end.
     fn save_state_again(&self, saving: &mut LastSave) -> Result<()> {
         if *saving == LastSave::Failed {
             let state = self.state.lock().clone();
@@ -143,9 +147,9 @@ impl Handle {
         Ok(())
     }
 
-    /// Runs steps 5 to 7 and changes the list of epochs. The caller holds the lock of the saved
-    /// state.
-    fn switch_epoch(
+    /// Runs the check of step 4, steps 5 to 7, and changes the list of epochs (step 8). The caller
+    /// holds the lock of the saved state. Returns the new epoch's base and seed.
+    fn store_epoch(
         &self,
         lsn: Lsn,
         new_end: Lsn,
@@ -156,7 +160,7 @@ impl Handle {
         let kept = self.epochs.find(lsn).ok_or_else(|| Failed::Unchanged(truncated_error(lsn)))?;
         let predecessor = Predecessor { epoch: kept.epoch, end: new_end };
         let store = &self.log.store;
-        let epoch = begin_epoch(store, &before, predecessor, end)?;
+        let epoch = create_first_segment(store, &before, predecessor, end)?;
         let (number, salt, base) = (epoch.number, epoch.salt, epoch.base);
         let state = State {
             epoch: number,
@@ -176,7 +180,8 @@ impl Handle {
         Ok((base, running.seed))
     }
 
-    /// Checks again, under the lock that keeps the head and the clean end in place.
+    /// Checks again that the log is open and holds the record at `lsn`. The caller's lock keeps the
+    /// head and the clean end from moving.
     fn check_may_truncate(&self, state: &State, lsn: Lsn) -> Result<()> {
         if state.clean {
             return Err(Error::bare(ErrorKind::Closed));
@@ -188,10 +193,12 @@ impl Handle {
     }
 }
 
-/// Runs step 5. The base is the first segment start above every reservation and every segment that
-/// was prepared for the epoch before. The store may be preparing one more segment, so this may take
-/// several rounds. Each round begins higher, so the last LSN ends them.
-fn begin_epoch(
+/// Runs step 5. The base is the first segment start at or above the end of every reservation and of
+/// every segment that was prepared for the epoch before.
+///
+/// The store may be preparing one more segment meanwhile and then refuses the base. So this tries
+/// again with a higher base, at most up to the last LSN.
+fn create_first_segment(
     store: &Arc<dyn Store>,
     before: &State,
     predecessor: Predecessor,

@@ -101,7 +101,7 @@ fn a_pause_loses_no_append_and_places_none_twice() {
             let log = log.clone();
             thread::spawn(move || log.append(2))
         };
-        log.wal.truncate_to(kept, kept.plus(LARGE_FRAME)).unwrap();
+        log.wal.truncate_above(kept, kept.plus(LARGE_FRAME)).unwrap();
         let lsn = appender.join().unwrap();
         log.wal.commit_state().write_filled().unwrap();
         let is_there = |frame: &&super::store::Frame| frame.mark == 2;
@@ -131,7 +131,7 @@ fn a_truncated_record_is_never_acknowledged_afterwards() {
                 }
             })
         };
-        log.wal.truncate_to(kept, kept.plus(LARGE_FRAME)).unwrap();
+        log.wal.truncate_above(kept, kept.plus(LARGE_FRAME)).unwrap();
         let error = log.wal.wait_durable(truncated).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Truncated);
         waiter.join().unwrap();
