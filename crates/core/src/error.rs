@@ -241,9 +241,11 @@ impl Error {
     }
 
     /// Returns the LSN of the record, or of the first record of the batch, that the failed call had
-    /// appended. The record is in the log, so appending it again would make a second one. `None`:
-    /// nothing was appended. Any kind can have it: if `max_waiters` is exceeded, the record is
-    /// already in the log; only the wait fails.
+    /// appended. The record is in the log, so another append would make a second one. Returns
+    /// `None` if the call appended nothing.
+    ///
+    /// An error of any kind can have this LSN, also the error of an awaited ticket. For example, if
+    /// `max_waiters` is exceeded, the record is in the log and only the wait fails.
     ///
     /// After `NoSpace` free space and wait with [`wait_durable`](crate::Wal::wait_durable). After
     /// `Poisoned` open the log again. The record may have survived, so look before you append it

@@ -1,4 +1,4 @@
-//! Tickets: a handle with which threads and async code wait for a record's durability.
+//! Tickets: handles with which threads and async code wait until a record is durable.
 
 use std::fmt;
 use std::future::Future;
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use crate::commit::Key;
 use crate::sync::Instant;
-use crate::{Lsn, Result, Wal};
+use crate::{Error, Lsn, Result, Wal};
 
-/// A handle of an appended record or batch, to wait for its durability.
+/// A handle of an appended record or batch, to wait until it is durable.
 ///
-/// Dropping a ticket does not undo the append. A thread waits with [`wait`] or [`wait_timeout`]; a
-/// task awaits the ticket; no runtime is needed. A ticket borrows the log, so that appending costs
-/// no reference count. [`detach`] makes one that can leave the scope.
+/// Dropping a ticket does not undo the append. A thread waits with [`wait`] or [`wait_timeout`]. A
+/// task awaits the ticket, on any runtime or none. A ticket borrows the log, so that an append
+/// changes no reference count. [`detach`] returns a ticket that does not borrow the log.
 ///
 /// # Cancel safety
 /// Dropping a ticket that was polled only cancels the wait. The record stays in the log.
@@ -26,7 +26,7 @@ pub struct Ticket<'w> {
     wal: WalRef<'w>,
     lsn: Lsn,
     end: Lsn,
-    // The registration of a future that was polled; never set on a path that only appends.
+    // The registration of a future that was polled. An append never sets it.
     key: Option<Key>,
 }
 
@@ -47,15 +47,15 @@ impl<'w> Ticket<'w> {
         self.lsn
     }
 
-    /// Returns the exclusive end of the record or batch. It is durable once
-    /// [`durable_lsn`](Wal::durable_lsn) is at or above.
+    /// Returns the exclusive end of the record or batch. The record is durable as soon as
+    /// [`durable_lsn`](Wal::durable_lsn) is at or above this end.
     #[must_use]
     pub fn end_lsn(&self) -> Lsn {
         self.end
     }
 
-    /// Returns whether the record survives power loss already; false if it was truncated. Never
-    /// blocks.
+    /// Returns whether the record survives power loss. Returns false if the record was truncated.
+    /// Never blocks.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.wal().durable_lsn() >= self.end && self.wal().check_not_truncated(self.lsn).is_ok()
@@ -63,12 +63,12 @@ impl<'w> Ticket<'w> {
 
     /// Waits until the record survives power loss and returns its LSN.
     ///
-    /// Blocks for about one device sync, which it shares with all threads that wait at the time.
+    /// Blocks for about one device sync, which serves all threads that wait at the time.
     ///
     /// # Errors
     /// `NoSpace`: the record is still in the log; free space and wait again. `Truncated`:
-    /// [`truncate_after`](Wal::truncate_after) has removed it. `Poisoned`: drop all handles and
-    /// open the log again. Then look whether the record survived.
+    /// [`truncate_after`](Wal::truncate_after) has removed the record. `Poisoned`: drop all handles
+    /// and open the log again, then check whether the record survived.
     pub fn wait(&self) -> Result<Lsn> {
         self.wal().commit_state().wait(self.end, None)?;
         self.wal().check_not_truncated(self.lsn).map(|()| self.lsn)
@@ -76,9 +76,8 @@ impl<'w> Ticket<'w> {
 
     /// Waits at most about `timeout`. Returns false if the record is not durable by then.
     ///
-    /// If no other thread syncs, this thread does, however short `timeout` is, and returns after
-    /// its sync. So a caller that only polls, with a `timeout` of zero, still makes its record
-    /// durable.
+    /// If no other thread syncs, this thread syncs, however short `timeout` is, and returns after
+    /// that. So a caller that only polls, with a `timeout` of zero, still makes its record durable.
     ///
     /// # Errors
     /// As [`wait`](Ticket::wait).
@@ -88,10 +87,9 @@ impl<'w> Ticket<'w> {
         self.wal().check_not_truncated(self.lsn).map(|()| is_durable)
     }
 
-    /// Returns the same ticket with a handle of its own, which may leave the scope of the borrowed
-    /// log.
+    /// Returns the same ticket with a handle of its own, so that it does not borrow the log.
     ///
-    /// It counts as a handle: the log stays open until it is dropped.
+    /// The detached ticket counts as a handle: the log stays open until the ticket is dropped.
     #[must_use]
     pub fn detach(mut self) -> Ticket<'static> {
         let key = self.key.take();
@@ -108,11 +106,12 @@ impl<'w> Ticket<'w> {
 
 /// Completes when the record survives power loss, or with the error that prevents it.
 ///
-/// Polling never blocks on the device. The flusher's thread wakes wakers one after the other, so a
-/// `wake` should only schedule, as executors' do. A slow one delays other futures.
+/// Polling never blocks on the device. The flusher thread calls one `wake` after the other. A
+/// `wake` should only schedule its task, as those of executors do: a slow one delays other futures.
 ///
 /// A poll returns `InvalidArgument` if [`max_waiters`](crate::Options::max_waiters) is exceeded.
-/// The record is already in the log; only the wait fails.
+/// The record is already in the log; only the wait fails. `.await` consumes the ticket, so the
+/// error has the record's [`appended_lsn`](Error::appended_lsn), unless the record was truncated.
 impl Future for Ticket<'_> {
     type Output = Result<Lsn>;
 
@@ -123,21 +122,23 @@ impl Future for Ticket<'_> {
         if this.key.is_none() && this.is_durable() {
             return Poll::Ready(Ok(this.lsn));
         }
+        let lsn = this.lsn;
+        let after_append = |error: Error| error.after_append(lsn);
         if let Err(error) = this.wal().ensure_flusher() {
-            return Poll::Ready(Err(error));
+            return Poll::Ready(Err(after_append(error)));
         }
         let mut key = this.key.take();
         let polled = this.wal().commit_state().poll_wait(this.end, &mut key, context);
         this.key = key;
         polled.map(|result| {
-            result.and_then(|()| this.wal().check_not_truncated(this.lsn)).map(|()| this.lsn)
+            result.map_err(after_append)?;
+            this.wal().check_not_truncated(lsn).map(|()| lsn)
         })
     }
 }
 
 impl Ticket<'_> {
-    /// Cancels the wait. Not inlined into the drop, which every append runs and which has to be
-    /// short.
+    /// Cancels the wait. Not inlined into `drop`: each append runs that code, so it must be short.
     #[cold]
     fn give_up(&mut self) {
         if let Some(key) = self.key.take() {

@@ -143,3 +143,32 @@ impl Wal {
         self.0.flush_to_os(lsn)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use crate::sim::{CallKind, Fault, FaultKind, SimDisk};
+    use crate::{ErrorKind, FileOptions, Options, Wal};
+
+    /// `append(..)?.await` consumes the ticket, so only the error can name the record.
+    #[test]
+    fn the_error_of_an_awaited_ticket_names_the_record() {
+        let disk = SimDisk::new(1);
+        let store = disk.open(&FileOptions::new()).unwrap();
+        let wal = Wal::with_store(store, Options::new().buffer_bytes(1 << 16)).unwrap();
+        disk.fail(Fault::all(CallKind::Sync, FaultKind::Eio));
+        let ticket = wal.append(b"record").unwrap();
+        let lsn = ticket.lsn();
+        let mut ticket = pin!(ticket);
+        let error = loop {
+            match ticket.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(result) => break result.unwrap_err(),
+                Poll::Pending => std::thread::yield_now(),
+            }
+        };
+        assert_eq!((error.kind(), error.appended_lsn()), (ErrorKind::Poisoned, Some(lsn)));
+    }
+}
