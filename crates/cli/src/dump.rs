@@ -4,8 +4,8 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::path::Path;
 
+use palisade::inspect::State;
 use palisade::inspect::{Inspector, Outcome};
-use palisade::store::State;
 use palisade::{Error, ErrorKind, Lsn, Record};
 use serde::Serialize;
 

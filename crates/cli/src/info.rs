@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use palisade::Lsn;
 use palisade::inspect::{BufferPlace, Inspector};
-use palisade::store::{Segment, State};
+use palisade::inspect::{Segment, State};
 use serde::Serialize;
 
 use crate::args::InfoArgs;

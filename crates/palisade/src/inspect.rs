@@ -6,7 +6,7 @@
 use std::path::Path;
 
 pub use palisade_core::inspect::{BadPlace, Gap, Outcome, Salvage, Salvaged, Verdict};
-use palisade_core::store::{Segment, State};
+pub use palisade_core::store::{EpochExtent, Predecessor, Segment, SegmentHeader, State};
 pub use palisade_store::BufferPlace;
 use palisade_store::FileReader;
 

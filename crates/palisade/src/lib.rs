@@ -40,14 +40,13 @@ pub use palisade_core::{
     EndCause, Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES,
     MAX_VERIFY_THREADS, MIN_BUFFER_BYTES, Memory, MemoryKind, Record, RecordBuf, Records,
     RecoveryPolicy, RecoveryReport, Replay, Result, SegmentStart, Stats, SyncPolicy, Tail, Ticket,
-    Uuid, Verify, crc32c_append, framed_bytes, store,
+    Uuid, Verify, crc32c_append, framed_bytes,
 };
 #[cfg(feature = "sim")]
 pub use palisade_store::sim;
 pub use palisade_store::{
-    Archive, ArchiveReader, BufferKind, DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, FileOptions,
-    FileReader, FileStore, IntoStore, MIN_FILE_BYTES, MemStore, OnRelease, OpenMode,
-    ReleasedSegment, Repair, disk, file_system,
+    Archive, ArchiveReader, BufferKind, DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, IntoStore,
+    MIN_FILE_BYTES, MemStore, OnRelease, OpenMode, ReleasedSegment, Repair, disk, file_system,
 };
 pub use repair::repair;
 pub use wal::Wal;

@@ -44,7 +44,8 @@ impl Wal {
     /// when it is read, or with [`Verify::Full`](crate::Verify::Full).) `NoSpace`, `Io`: nothing is
     /// lost; open again when the cause is gone.
     pub fn with_store(store: impl IntoStore, options: Options) -> Result<Wal> {
-        palisade_core::Wal::with_store(store.into_store()?, options.log()).map(Wal)
+        let store = store.into_store(options.validated_files()?)?;
+        palisade_core::Wal::with_store(store, options.log()).map(Wal)
     }
 
     /// Opens the log as [`with_store`](Wal::with_store) does, and passes the records to `f` before
@@ -59,7 +60,7 @@ impl Wal {
         from: Option<Lsn>,
         f: impl FnMut(Replay<'_>) -> std::result::Result<(), E>,
     ) -> std::result::Result<Wal, E> {
-        let store = store.into_store()?;
+        let store = store.into_store(options.validated_files()?)?;
         palisade_core::Wal::with_store_replaying(store, options.log(), from, f).map(Wal)
     }
 }

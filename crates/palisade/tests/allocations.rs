@@ -12,9 +12,9 @@ use std::sync::Barrier;
 use std::thread;
 
 use palisade::inspect::Outcome;
-use palisade::store::{ReadStore, State};
 use palisade::{MemStore, Options, Result, Verify, Wal};
 use palisade_core::frame::{EpochSeed, Header, Kind};
+use palisade_core::store::{ReadStore, State};
 use std::io::IoSlice;
 use tempfile::TempDir;
 

@@ -22,7 +22,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use palisade::sim::SimDisk;
-use palisade::{Error, ErrorKind, FileOptions, Lsn, Options, Wal, framed_bytes};
+use palisade::{Error, ErrorKind, Lsn, Options, Wal, framed_bytes};
+use palisade_store::FileOptions;
 
 use crate::flip::{BLOCK_BYTES, Flip, Part, RING_BYTES, SEGMENT_BYTES, is_buffer};
 

@@ -138,22 +138,22 @@ impl ReadStore for MemStore {
     }
 }
 
-/// What a log can be opened on: a store, or a [`MemStore`].
+/// What a log can be opened on beside a folder: a [`MemStore`], or a simulated disk.
 pub trait IntoStore {
     /// The store.
     type Store: Store;
 
-    /// Opens it.
+    /// Opens the store. A `MemStore` ignores the settings of files.
     ///
     /// # Errors
     /// Those of the store.
-    fn into_store(self) -> Result<Self::Store>;
+    fn into_store(self, files: &FileOptions) -> Result<Self::Store>;
 }
 
 impl<S: Store> IntoStore for S {
     type Store = S;
 
-    fn into_store(self) -> Result<S> {
+    fn into_store(self, _: &FileOptions) -> Result<S> {
         Ok(self)
     }
 }
@@ -161,7 +161,7 @@ impl<S: Store> IntoStore for S {
 impl IntoStore for MemStore {
     type Store = FileStore;
 
-    fn into_store(self) -> Result<FileStore> {
+    fn into_store(self, _: &FileOptions) -> Result<FileStore> {
         self.open()
     }
 }

@@ -151,14 +151,13 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use crate::sim::{CallKind, Fault, FaultKind, SimDisk};
-    use crate::{ErrorKind, FileOptions, Options, Wal};
+    use crate::{ErrorKind, Options, Wal};
 
     /// `append(..)?.await` consumes the ticket, so only the error can name the record.
     #[test]
     fn the_error_of_an_awaited_ticket_names_the_record() {
         let disk = SimDisk::new(1);
-        let store = disk.open(&FileOptions::new()).unwrap();
-        let wal = Wal::with_store(store, Options::new().buffer_bytes(1 << 16)).unwrap();
+        let wal = Wal::with_store(&disk, Options::new().buffer_bytes(1 << 16)).unwrap();
         disk.fail(Fault::all(CallKind::Sync, FaultKind::Eio));
         let ticket = wal.append(b"record").unwrap();
         let lsn = ticket.lsn();

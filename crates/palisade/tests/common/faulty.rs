@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use palisade::sim::{Call, CallKind, Calls, FaultDisk, Target};
-use palisade::{BufferKind, FileOptions, FileReader, FileStore, MemStore, Options, Result, Wal};
+use palisade::{BufferKind, MemStore, Options, Result, Wal};
+use palisade_store::{FileOptions, FileReader, FileStore};
 
 /// The log's bytes are written.
 pub(crate) const WRITE: Calls = (CallKind::Write, Target::Segment);

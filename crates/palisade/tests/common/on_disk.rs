@@ -1,7 +1,8 @@
 //! The smallest log on a simulated disk.
 
 use palisade::sim::SimDisk;
-use palisade::{BufferKind, FileOptions, Lsn, Options, Result, Wal};
+use palisade::{BufferKind, Lsn, Options, Result, Wal};
+use palisade_store::FileOptions;
 
 pub(crate) const SEGMENT_BYTES: u64 = 4096;
 pub(crate) const HEADER_BYTES: u64 = 4096;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::sim::{SimDisk, WriteBackFailure};
-use palisade::{BufferKind, FileOptions, Options, RecoveryPolicy, Result, SyncPolicy, Verify, Wal};
+use palisade::{BufferKind, Options, RecoveryPolicy, Result, SyncPolicy, Verify, Wal};
+use palisade_store::FileOptions;
 
 use crate::device::new_disk;
 use crate::dice::Dice;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use palisade::sim::{Fate, Loss, SimDisk, WriteBackFailure};
 use palisade::{
-    BufferKind, ErrorKind, FileOptions, Lsn, Options, Result, SyncPolicy, Ticket, Verify, Wal,
-    framed_bytes,
+    BufferKind, ErrorKind, Lsn, Options, Result, SyncPolicy, Ticket, Verify, Wal, framed_bytes,
 };
+use palisade_store::FileOptions;
 
 use crate::device::{Failures, has_bytes, new_disk};
 use crate::held::assert_truncated;

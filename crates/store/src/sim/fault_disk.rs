@@ -15,7 +15,7 @@ use crate::disk::{
     Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
 };
 use crate::folder::{META, META_TEMP, is_segment_name, is_spare_name};
-use crate::{FileOptions, FileStore};
+use crate::{FileOptions, FileStore, IntoStore};
 
 /// What a call is made to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -172,6 +172,15 @@ impl Gate {
 pub struct FaultDisk {
     below: Arc<dyn Disk>,
     gate: Arc<Gate>,
+}
+
+/// Opens the log in the folder `/log`, as [`FaultDisk::open`] does.
+impl IntoStore for &FaultDisk {
+    type Store = FileStore;
+
+    fn into_store(self, files: &FileOptions) -> Result<FileStore> {
+        self.open(files)
+    }
 }
 
 impl FaultDisk {

@@ -54,7 +54,7 @@
 //!   order or as after a power loss.
 //! - *The death of the process* ([`kill`](SimDisk::kill), [`crash_at`](SimDisk::crash_at)): what
 //!   reached the operating system is there, mapped memory as it was at that moment. A call may
-//!   have been done in part. All later calls of that life fail and change nothing.
+//!   have been done in part. All later calls of that process fail and change nothing.
 //! - *Failing calls* ([`fail`](SimDisk::fail)). After a failed sync some of the dirty sectors, or
 //!   none, are on the medium. [`WriteBackFailure`] says what becomes of the others (M3): they read
 //!   back until the system drops them, at any call, and later syncs succeed without them; or their
@@ -111,7 +111,7 @@ use self::process::Process;
 use self::world::{World, name};
 pub use self::write_back::WriteBackFailure;
 use crate::disk::Disk;
-use crate::{FileOptions, FileReader, FileStore, Repair};
+use crate::{FileOptions, FileReader, FileStore, IntoStore, Repair};
 
 /// The folder in which the log lies.
 const FOLDER: &str = "/log";
@@ -180,7 +180,7 @@ impl SimDisk {
         FileStore::open_on_any(self.as_disk(), Path::new(FOLDER), options)
     }
 
-    /// Looks at the log beside its writer, as a tool does: in the writer's life.
+    /// Looks at the log beside its writer, as a tool does: in the same boot.
     ///
     /// # Errors
     /// As [`FileReader::open`].
@@ -435,6 +435,15 @@ impl SimDisk {
     fn process(&self) -> Process {
         let life = self.world.lock().life;
         Process::new(Arc::clone(&self.world), life)
+    }
+}
+
+/// Opens the log on the disk, as [`SimDisk::open`] does.
+impl IntoStore for &SimDisk {
+    type Store = FileStore;
+
+    fn into_store(self, files: &FileOptions) -> Result<FileStore> {
+        self.open(files)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Records and options at the ends of their ranges.
 
-use palisade::store::ReadStore;
 use palisade::{BufferKind, ErrorKind, Lsn, MemStore, Options, SyncPolicy, Wal, framed_bytes};
+use palisade_core::store::ReadStore;
 
 use crate::content::{all, append, fill, numbers, record};
 use crate::faulty::FaultyLog;

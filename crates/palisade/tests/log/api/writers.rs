@@ -5,8 +5,8 @@ use std::sync::Barrier;
 use std::thread;
 
 use palisade::inspect::Inspector;
-use palisade::store::ReadStore;
 use palisade::{Options, Wal};
+use palisade_core::store::ReadStore;
 
 use crate::content::{all, numbers, record};
 use crate::faulty::{NAME_SEGMENT, new_log};

@@ -2,7 +2,8 @@
 //! file system shut down and was mounted again, or this is an image of its device.
 
 use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
-use palisade::{ErrorKind, FileOptions, Lsn, Options, Wal};
+use palisade::{ErrorKind, Lsn, Options, Wal};
+use palisade_store::FileOptions;
 
 use crate::content::{all, numbers, record};
 use crate::watchdog::watched;

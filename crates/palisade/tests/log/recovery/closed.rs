@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 
 use palisade::inspect::{Inspector, Outcome};
 use palisade::sim::SimDisk;
-use palisade::{
-    Archive, ArchiveReader, ErrorKind, FileOptions, Lsn, Options, RecoveryReport, Verify, Wal,
-};
+use palisade::{Archive, ArchiveReader, ErrorKind, Lsn, Options, RecoveryReport, Verify, Wal};
+use palisade_store::FileOptions;
 use tempfile::TempDir;
 
 use crate::epoch_list;

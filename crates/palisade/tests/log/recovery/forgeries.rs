@@ -6,9 +6,9 @@
 use std::sync::mpsc::channel;
 use std::thread;
 
-use palisade::store::ReadStore;
 use palisade::{Lsn, Options, Wal, crc32c_append};
 use palisade_core::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
+use palisade_core::store::ReadStore;
 
 use crate::content::{append, number_of, record};
 use crate::faulty::{FaultyLog, new_log};

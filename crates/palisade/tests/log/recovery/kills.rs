@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use palisade::store::ReadStore;
 use palisade::{BufferKind, Lsn, MemStore, Options, Wal};
+use palisade_core::store::ReadStore;
 
 use crate::faulty::{FaultyLog, log_and_store};
 use crate::folder::{Entries, contents, copy_as_killed, heap, log_on_files, small};

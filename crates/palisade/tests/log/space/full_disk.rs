@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use palisade::sim::{Calls, Effect};
-use palisade::store::ReadStore;
 use palisade::{BufferKind, Error, ErrorKind, Options, Ticket, Wal};
+use palisade_core::store::ReadStore;
 
 use crate::executor::block_on;
 use crate::faulty::{FaultyLog, MAKE_BUFFER, MAKE_SEGMENT, SAVE_STATE, WRITE, new_log};
