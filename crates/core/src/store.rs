@@ -88,7 +88,7 @@ pub struct EpochExtent {
     pub end: Lsn,
 }
 
-/// Where an epoch's first segment says that the life before it ended.
+/// Where an epoch's first segment says that the epoch before it ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Predecessor {
     /// The number of the epoch before, 0 if there was none.
@@ -121,12 +121,12 @@ pub struct Segment {
     pub header: std::result::Result<SegmentHeader, String>,
 }
 
-/// A new life of the tail, to be begun in a new segment.
+/// A new epoch, which begins in a new segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch {
     /// Greater than the number of every epoch before.
     pub number: u64,
-    /// 64 random bits that make this life's checksums differ from every other's.
+    /// 64 random bits that make this epoch's checksums differ from every other's.
     pub salt: u64,
     /// Where the epoch begins: a segment start.
     pub base: Lsn,

@@ -72,7 +72,7 @@ impl Repair {
     /// rest validates. `from` is the first LSN that is given up: the first bad place, or the LSN of
     /// a record below it. `on_progress` is called after each few MiB.
     ///
-    /// Changes nothing. As long as the plan lives, an open of the log gives `Locked`.
+    /// Changes nothing. While the plan exists, an open of the log gives `Locked`.
     ///
     /// # Errors
     /// - `OutOfRange`: `from` lies above the first bad place, or above the end; the error's

@@ -17,7 +17,7 @@ use std::path::Path;
 use palisade_core::crc32c_append;
 
 use super::disk::memory_of;
-use super::mutate::Random;
+use super::random::Random;
 use crate::block::BLOCK_BYTES;
 use crate::buffer_file;
 use crate::disk::OsDisk;

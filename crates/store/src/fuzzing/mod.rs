@@ -10,6 +10,7 @@
 mod disk;
 mod image;
 mod mutate;
+mod random;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::image::record;
 use super::*;
 use crate::BufferKind;
-use crate::fuzzing::mutate::Random;
+use crate::fuzzing::random::Random;
 use crate::options::FileOptions;
 
 fn corpus(target: &str) -> PathBuf {

@@ -2,6 +2,24 @@
 
 use super::chance::Chance;
 
+/// What a file system does with the pages that it could not write back.
+///
+/// In each case the failure is reported once, to the sync that meets it or to the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriteBackFailure {
+    /// They read as they were written until the system drops them, at any time. What is written to
+    /// a block that was never on the medium before does not reach it until then, although its sync
+    /// returns `Ok`. As ext4.
+    #[default]
+    KeepsPages,
+    /// The file system shuts down: every call fails until it is mounted again, with the medium's
+    /// bytes. As XFS.
+    ShutsDown,
+    /// The medium's bytes come back at once. As btrfs.
+    DropsPages,
+}
+
 /// Kinds of calls to the simulated disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]

@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use super::chance::Chance;
+use super::names::name;
 use super::names::{Change, NodeId};
+use super::node::BLOCK;
 use super::node::{Dirty, Node, SECTOR, put};
-use super::world::{BLOCK, World, name};
+use super::world::World;
 
 /// A change that no sync covered: power loss decides over it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,30 +1,25 @@
 //! A simulated disk under the real store, for tests of logs and of the engines built on them.
 //!
 //! [`SimDisk`] is a file system in memory that fails on purpose: it loses power, its process is
-//! killed at any call, it is full, its calls fail. [`SimDisk::open`] runs [`FileStore`] on it:
-//! the faults meet the store's own making, naming, recycling and syncing of files. One seed
-//! fixes everything that the disk decides, so a run that failed can be run again.
+//! killed at any call, it is full, its calls fail. A log on it runs the same store as a log on
+//! files: each call that creates, names, recycles or syncs a file can fail. One seed fixes
+//! everything that the disk decides, so a run that failed can be run again.
 //!
 //! ```
-//! use palisade_core::{Options, Wal};
-//! use palisade_store::FileOptions;
-//! use palisade_store::sim::SimDisk;
+//! use palisade::sim::SimDisk;
+//! use palisade::{Options, Wal};
 //!
-//! # fn main() -> palisade_core::Result<()> {
-//! let mut files = FileOptions::new();
-//! files.segment_bytes = Some(4096);
-//! let mut options = Options::new();
-//! options.buffer_bytes = 4096;
-//!
+//! # fn main() -> palisade::Result<()> {
+//! let options = Options::new().segment_bytes(4096).buffer_bytes(4096);
 //! for seed in 0..10 {
 //!     let disk = SimDisk::new(seed);
-//!     let log = Wal::with_store(disk.open(&files)?, &options)?;
+//!     let log = Wal::with_store(&disk, options.clone())?;
 //!     let lsn = log.commit(b"acknowledged")?;
 //!     log.append(b"not yet")?;
 //!
 //!     disk.lose_power();
 //!     drop(log); // what the dead process still does reaches nobody
-//!     let log = Wal::with_store(disk.open(&files)?, &options)?;
+//!     let log = Wal::with_store(&disk, options.clone())?;
 //!     assert_eq!(log.get(lsn)?.data(), b"acknowledged", "seed {seed}");
 //! }
 //! # Ok(()) }
@@ -103,13 +98,12 @@ use palisade_core::repair::RepairReport;
 use palisade_core::sync::Mutex;
 use palisade_core::{Lsn, MIN_SEGMENT_BYTES, Result};
 
-pub use self::fault::{CallKind, Fault, FaultKind};
+pub use self::fault::{CallKind, Fault, FaultKind, WriteBackFailure};
 pub use self::fault_disk::{Call, Calls, Effect, FaultDisk, Target};
 pub use self::loss::{Fate, Loss};
-use self::names::Entry;
+use self::names::{Entry, name};
 use self::process::Process;
-use self::world::{World, name};
-pub use self::write_back::WriteBackFailure;
+use self::world::World;
 use crate::disk::Disk;
 use crate::{FileOptions, FileReader, FileStore, IntoStore, Repair};
 
@@ -215,14 +209,14 @@ impl SimDisk {
     }
 
     /// How many calls there were that change something or sync: the index of the next one. Calls
-    /// that only read, open, map or lock have none. The count goes on over all lives.
+    /// that only read, open, map or lock have none. The count goes on over all process runs.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.world.lock().calls
     }
 
     /// Lets the process die at the call with the index `call`: it is done, done in part or not
-    /// done, it fails, and so does every later call of the present life. A restart or power loss
+    /// done, it fails, and so does every later call of the present run. A restart or power loss
     /// cancels it.
     pub fn crash_at(&self, call: u64) {
         self.world.lock().crash_at = Some(call);
@@ -286,7 +280,8 @@ impl SimDisk {
         self.world.lock().is_shut_down
     }
 
-    /// How often write-back has failed so far, in a sync or in the background, over all lives.
+    /// How often write-back has failed so far, in a sync or in the background, over all process
+    /// runs.
     #[must_use]
     pub fn write_back_failures(&self) -> u64 {
         self.world.lock().write_back_failures
@@ -331,7 +326,7 @@ impl SimDisk {
         SimDisk { seed, world: Arc::new(Mutex::new(world)) }
     }
 
-    /// Lets calls fail. Faults stay, over all lives, until they are spent or
+    /// Lets calls fail. Faults stay, over all process runs, until they are spent or
     /// [`heal`](SimDisk::heal)ed.
     pub fn fail(&self, fault: Fault) {
         self.world.lock().faults.push(fault);
@@ -419,7 +414,7 @@ impl SimDisk {
     #[must_use]
     pub fn buffers(&self) -> Vec<String> {
         let world = self.world.lock();
-        let paths = world.names.shown.keys().filter(|path| path.starts_with(world::MEMORY));
+        let paths = world.names.shown.keys().filter(|path| path.starts_with(names::MEMORY));
         paths.filter_map(|path| path.to_str().map(str::to_owned)).collect()
     }
 
@@ -433,8 +428,8 @@ impl SimDisk {
     }
 
     fn process(&self) -> Process {
-        let life = self.world.lock().life;
-        Process::new(Arc::clone(&self.world), life)
+        let run = self.world.lock().run;
+        Process::new(Arc::clone(&self.world), run)
     }
 }
 
@@ -453,7 +448,7 @@ impl fmt::Debug for SimDisk {
         f.debug_struct("SimDisk")
             .field("seed", &self.seed)
             .field("calls", &world.calls)
-            .field("life", &world.life)
+            .field("run", &world.run)
             .field("boot", &world.boot)
             .field("is_dead", &world.is_dead)
             .finish_non_exhaustive()

@@ -8,7 +8,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::world::MEMORY;
+/// The folder of the memory file system: its files outlive the process and no boot, and no device
+/// fails under them.
+pub(super) const MEMORY: &str = "/memory";
 
 pub(super) type NodeId = u64;
 
@@ -131,7 +133,7 @@ impl Names {
         self.stable.remove(path);
     }
 
-    /// Whether any life can still come to `node` by a name.
+    /// Whether any run can still come to `node` by a name.
     pub(super) fn can_reach(&self, node: NodeId) -> bool {
         let file = Entry::File(node);
         self.shown.values().any(|entry| *entry == file)
@@ -224,12 +226,16 @@ fn key_of(names: &BTreeMap<PathBuf, Entry>, node: NodeId) -> Option<&Path> {
 impl Names {
     /// Returns the last part of the name of `node`.
     pub(super) fn text(&self, node: NodeId) -> String {
-        self.name_of(node)
-            .map_or_else(|| "a file without a name".into(), |path| super::name(path).into())
+        self.name_of(node).map_or_else(|| "a file without a name".into(), |path| name(path).into())
     }
 
     /// The same with the range that a write covers.
     pub(super) fn write_text(&self, node: NodeId, offset: usize, len: usize) -> String {
         format!("{} [{offset}, {})", self.text(node), offset + len)
     }
+}
+
+/// The last part of `path`.
+pub(super) fn name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or("/")
 }

@@ -17,7 +17,7 @@
 //! # Mapped memory
 //! A mapping lies over a file of the real system's memory. Its bytes flow into *shown* when the
 //! simulator looks (reads and writes that meet the range, sync, death): what differs is an
-//! unsynced write. At a death the mapping is cut off: what the dead life still stores in it
+//! unsynced write. At a death the mapping is cut off: what the dead run still stores in it
 //! reaches nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,12 +28,13 @@ use std::ops::Range;
 use palisade_core::Memory;
 
 use super::chance::Chance;
-use super::world::BLOCK;
 use crate::disk::os::OsFile;
 use crate::disk::{DiskFile, read_full, write_bytes};
 
 /// The unit in which the medium takes writes.
 pub(super) const SECTOR: usize = 512;
+/// The unit in which space is given out.
+pub(super) const BLOCK: usize = 4096;
 /// Versions of one sector that are remembered; of more, the oldest are left out.
 const MAX_VERSIONS: usize = 4;
 
@@ -348,7 +349,7 @@ impl Node {
     }
 
     /// The process ends: its stores are in the page cache, its handles and locks are gone.
-    pub(super) fn end_life(&mut self) {
+    pub(super) fn end_run(&mut self) {
         self.absorb();
         self.mapping = None;
         self.handles = 0;

@@ -1,4 +1,4 @@
-//! A process on the simulated disk: the file-system calls of one life.
+//! A process on the simulated disk: the file-system calls of one run.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -12,7 +12,8 @@ use palisade_core::{Memory, sync};
 
 use super::fault::CallKind;
 use super::names::NodeId;
-use super::world::{MEMORY, Step, World, dead, eio, name};
+use super::names::{MEMORY, name};
+use super::world::{Step, World, dead, eio};
 use crate::disk::{
     Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
 };
@@ -22,16 +23,16 @@ const SLOW_YIELDS: usize = 500;
 /// A disk with small segments: every page is a step.
 const ZERO_STEPS: ZeroSteps = ZeroSteps { first_bytes: 4096, step_bytes: 4096 };
 
-/// One life on the disk.
+/// One run on the disk.
 #[derive(Clone)]
 pub(super) struct Process {
     world: Arc<Mutex<World>>,
-    life: u64,
+    run: u64,
 }
 
 impl Process {
-    pub(super) fn new(world: Arc<Mutex<World>>, life: u64) -> Process {
-        Process { world, life }
+    pub(super) fn new(world: Arc<Mutex<World>>, run: u64) -> Process {
+        Process { world, run }
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
@@ -45,13 +46,13 @@ impl Process {
         what: &Path,
         look: impl FnOnce(&mut World) -> io::Result<T>,
     ) -> io::Result<T> {
-        self.world().change(self.life, kind, || name(what).to_owned(), look)
+        self.world().change(self.run, kind, || name(what).to_owned(), look)
     }
 }
 
 impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process").field("life", &self.life).finish_non_exhaustive()
+        f.debug_struct("Process").field("run", &self.run).finish_non_exhaustive()
     }
 }
 
@@ -65,28 +66,28 @@ impl Process {
     }
 
     pub(super) fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
-        let (node, handle) = self.world().open(self.life, path, access)?;
+        let (node, handle) = self.world().open(self.run, path, access)?;
         let is_writable = access != Access::Read;
         Ok(Box::new(OpenFile { process: self.clone(), node, handle, is_writable }))
     }
 
     pub(super) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.world().rename(self.life, from, to)
+        self.world().rename(self.run, from, to)
     }
 
     pub(super) fn remove(&self, path: &Path) -> io::Result<()> {
-        self.world().remove(self.life, path)
+        self.world().remove(self.run, path)
     }
 
     pub(super) fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        self.world().sync_folder(self.life, folder)
+        self.world().sync_folder(self.run, folder)
     }
 }
 
 impl Disk for Process {
     fn kind(&self, path: &Path) -> io::Result<Kind> {
         let world = self.world();
-        world.check_alive(self.life)?;
+        world.check_alive(self.run)?;
         Ok(match (world.names.is_folder(path), world.names.file(path)) {
             (true, _) => Kind::Folder,
             (false, Some(_)) => Kind::Other,
@@ -95,7 +96,7 @@ impl Disk for Process {
     }
 
     fn create_folder(&self, path: &Path, _file_mode: u32) -> io::Result<()> {
-        self.world().create_folder(self.life, path)
+        self.world().create_folder(self.run, path)
     }
 
     fn open_folder(&self, path: &Path, _file_mode: u32) -> io::Result<Arc<dyn DiskFolder>> {
@@ -130,7 +131,7 @@ impl Disk for Process {
 
     fn background(&self) -> Background {
         let mut world = self.world();
-        let is_now = world.check_alive(self.life).is_ok() && world.schedule.is(3, 4);
+        let is_now = world.check_alive(self.run).is_ok() && world.schedule.is(3, 4);
         if is_now { Background::Now } else { Background::Later }
     }
 
@@ -139,7 +140,7 @@ impl Disk for Process {
     }
 }
 
-/// An open folder of one life. Nobody moves folders on this disk: its path is as good as a handle.
+/// An open folder of one run. Nobody moves folders on this disk: its path is as good as a handle.
 #[derive(Debug)]
 struct OpenFolder {
     process: Process,
@@ -152,7 +153,7 @@ impl DiskFolder for OpenFolder {
     }
 
     fn check_writable(&self) -> io::Result<()> {
-        self.process.world().check_alive(self.process.life)
+        self.process.world().check_alive(self.process.run)
     }
 
     fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>> {
@@ -184,7 +185,7 @@ impl DiskFolder for OpenFolder {
     }
 }
 
-/// An open file of one life.
+/// An open file of one run.
 #[derive(Debug)]
 struct OpenFile {
     process: Process,
@@ -198,8 +199,8 @@ impl OpenFile {
         self.process.world()
     }
 
-    fn life(&self) -> u64 {
-        self.process.life
+    fn run(&self) -> u64 {
+        self.process.run
     }
 
     fn check_writable(&self) -> io::Result<()> {
@@ -211,13 +212,13 @@ impl DiskFile for OpenFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let mut world = self.world();
         if world.node(self.node).is_in_memory {
-            world.check_alive(self.life())?;
+            world.check_alive(self.run())?;
             return Ok(world.node(self.node).read(offset as usize, into));
         }
         // Reads are frequent, and traced only where a fault hits them.
         let has_faults = !world.faults.is_empty();
         let what = has_faults.then(|| format!("{} at {offset}", world.names.text(self.node)));
-        match world.begin(self.life(), CallKind::Read, || what.unwrap_or_default())? {
+        match world.begin(self.run(), CallKind::Read, || what.unwrap_or_default())? {
             Step::Eio => Err(eio()),
             Step::Short if into.len() > 1 => {
                 let len = 1 + world.chance.index(into.len() - 1);
@@ -230,13 +231,13 @@ impl DiskFile for OpenFile {
     fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         self.check_writable()?;
         let bytes = pieces.iter().map(|piece| &piece[..]).collect::<Vec<_>>().concat();
-        self.world().write(self.life(), self.node, offset as usize, &bytes)
+        self.world().write(self.run(), self.node, offset as usize, &bytes)
     }
 
     fn sync_data(&self) -> io::Result<()> {
         let mut world = self.world();
         let what = world.names.text(self.node);
-        let step = world.begin(self.life(), CallKind::Sync, || what)?;
+        let step = world.begin(self.run(), CallKind::Sync, || what)?;
         let point = match step {
             Step::Eio | Step::NoSpace => {
                 world.fail_sync(self.node);
@@ -253,7 +254,7 @@ impl DiskFile for OpenFile {
             (0..SLOW_YIELDS).for_each(|_| sync::yield_now());
             world = self.world();
             // A death meanwhile: whether the sync went on is for the power loss to say.
-            world.check_alive(self.life())?;
+            world.check_alive(self.run())?;
         }
         world.node(self.node).end_sync(point);
         if step == Step::Die {
@@ -265,24 +266,24 @@ impl DiskFile for OpenFile {
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
-        self.world().allocate(self.life(), self.node, len as usize)
+        self.world().allocate(self.run(), self.node, len as usize)
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let mut world = self.world();
-        world.check_alive(self.life())?;
+        world.check_alive(self.run())?;
         world.node(self.node).discard(offset as usize, len as usize);
         Ok(())
     }
 
     fn len(&self) -> io::Result<u64> {
         let mut world = self.world();
-        world.check_alive(self.life())?;
+        world.check_alive(self.run())?;
         Ok(world.node(self.node).shown.len() as u64)
     }
 
     fn identity(&self) -> io::Result<FileIdentity> {
-        self.world().check_alive(self.life())?;
+        self.world().check_alive(self.run())?;
         // No number is given twice.
         Ok(FileIdentity { inode: self.node + 1, born: 0 })
     }
@@ -292,11 +293,11 @@ impl DiskFile for OpenFile {
         let mut world = self.world();
         let what = world.names.text(self.node);
         if world.node(self.node).is_in_memory && world.faults.is_empty() {
-            world.check_alive(self.life())?;
+            world.check_alive(self.run())?;
             return world.node(self.node).map(offset, len);
         }
         world.change(
-            self.life(),
+            self.run(),
             CallKind::Map,
             || what,
             |world| world.node(self.node).map(offset, len),
@@ -305,7 +306,7 @@ impl DiskFile for OpenFile {
 
     fn try_lock(&self, shared: bool) -> io::Result<bool> {
         let mut world = self.world();
-        world.check_alive(self.life())?;
+        world.check_alive(self.run())?;
         let locks = &mut world.node(self.node).locks;
         let is_free =
             locks.iter().all(|&(handle, other)| handle == self.handle || (shared && other));
@@ -318,7 +319,7 @@ impl DiskFile for OpenFile {
 
     fn unlock(&self) -> io::Result<()> {
         let mut world = self.world();
-        world.check_alive(self.life())?;
+        world.check_alive(self.run())?;
         world.node(self.node).locks.retain(|&(handle, _)| handle != self.handle);
         Ok(())
     }
@@ -327,7 +328,7 @@ impl DiskFile for OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         let mut world = self.world();
-        if world.check_alive(self.life()).is_ok() {
+        if world.check_alive(self.run()).is_ok() {
             let node = world.node(self.node);
             node.locks.retain(|&(handle, _)| handle != self.handle);
             node.handles = node.handles.saturating_sub(1);

@@ -1,6 +1,6 @@
-//! The simulated disk itself: names, files, the lives that use them, and the faults in wait.
+//! The simulated disk itself: names, files, the process runs that use them, and the faults in wait.
 //!
-//! One lock guards all of it. A *life* is one process; a handle of an earlier life, or of one
+//! One lock guards all of it. A *run* is one process; a handle of an earlier run, or of one
 //! that has died, gets an error from every call and changes nothing.
 
 use std::collections::BTreeMap;
@@ -8,19 +8,11 @@ use std::io;
 use std::path::Path;
 
 use super::chance::Chance;
-use super::fault::{CallKind, Fault, FaultKind};
-use super::names::{Entry, Names, NodeId};
-use super::node::Node;
+use super::fault::{CallKind, Fault, FaultKind, WriteBackFailure};
+use super::names::{Entry, MEMORY, Names, NodeId, name};
+use super::node::{BLOCK, Node};
 use super::trace::Trace;
-use super::write_back::WriteBackFailure;
 use crate::disk::Access;
-
-/// The unit in which space is given out.
-pub(super) const BLOCK: usize = 4096;
-
-/// The folder of the memory file system: its files outlive the process and no boot, and no device
-/// fails under them.
-pub(super) const MEMORY: &str = "/memory";
 
 /// What kind of disk it is.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +42,7 @@ pub(super) struct World {
     pub(super) names: Names,
     pub(super) nodes: BTreeMap<NodeId, Node>,
     next_node: NodeId,
-    pub(super) life: u64,
+    pub(super) run: u64,
     pub(super) boot: u64,
     pub(super) is_dead: bool,
     /// Whether the file system gives errors only, until it is mounted again.
@@ -90,7 +82,7 @@ impl World {
             names: Names::default(),
             nodes: BTreeMap::new(),
             next_node: 0,
-            life: 0,
+            run: 0,
             boot: 0,
             is_dead: false,
             is_shut_down: false,
@@ -117,7 +109,7 @@ impl World {
             names: self.names.clone(),
             nodes: self.nodes.iter_mut().map(|(id, node)| (*id, node.fork())).collect(),
             next_node: self.next_node,
-            life: self.life,
+            run: self.run,
             boot: self.boot,
             is_dead: true,
             is_shut_down: self.is_shut_down,
@@ -137,8 +129,8 @@ impl World {
         }
     }
 
-    pub(super) fn check_alive(&self, life: u64) -> io::Result<()> {
-        if self.is_dead || self.life != life { Err(dead()) } else { Ok(()) }
+    pub(super) fn check_alive(&self, run: u64) -> io::Result<()> {
+        if self.is_dead || self.run != run { Err(dead()) } else { Ok(()) }
     }
 
     /// The process stops here.
@@ -147,7 +139,7 @@ impl World {
             return;
         }
         self.is_dead = true;
-        self.nodes.values_mut().for_each(Node::end_life);
+        self.nodes.values_mut().for_each(Node::end_run);
         self.collect();
         self.trace.event("the process dies");
     }
@@ -155,7 +147,7 @@ impl World {
     /// Another process begins.
     pub(super) fn revive(&mut self) {
         self.die();
-        self.life += 1;
+        self.run += 1;
         self.is_dead = false;
         self.crash_at = None;
     }
@@ -163,11 +155,11 @@ impl World {
     /// Counts a call, and says how it is to go on.
     pub(super) fn begin(
         &mut self,
-        life: u64,
+        run: u64,
         kind: CallKind,
         what: impl FnOnce() -> String,
     ) -> io::Result<Step> {
-        self.check_alive(life)?;
+        self.check_alive(run)?;
         let index = kind.is_counted().then_some(self.calls);
         self.calls += u64::from(index.is_some());
         let dies = index.is_some() && index == self.crash_at;
@@ -203,12 +195,12 @@ impl World {
     /// A call that does all or nothing.
     pub(super) fn change<T>(
         &mut self,
-        life: u64,
+        run: u64,
         kind: CallKind,
         what: impl FnOnce() -> String,
         act: impl FnOnce(&mut World) -> io::Result<T>,
     ) -> io::Result<T> {
-        match self.begin(life, kind, what)? {
+        match self.begin(run, kind, what)? {
             Step::Go | Step::Short | Step::Slow => act(self),
             Step::Eio => Err(eio()),
             Step::NoSpace => Err(full()),
@@ -226,11 +218,11 @@ impl World {
     /// Opens a file, and says which it is and which handle it got.
     pub(super) fn open(
         &mut self,
-        life: u64,
+        run: u64,
         path: &Path,
         access: Access,
     ) -> io::Result<(NodeId, u64)> {
-        self.check_alive(life)?;
+        self.check_alive(run)?;
         if self.names.is_folder(path) {
             return Err(io::ErrorKind::IsADirectory.into());
         }
@@ -244,18 +236,18 @@ impl World {
             (Some(_), Access::New) => return Err(io::ErrorKind::AlreadyExists.into()),
             (Some(node), Access::Fresh) => {
                 let what = || format!("{}, emptied", name(path));
-                self.change(life, CallKind::Create, what, |world| {
+                self.change(run, CallKind::Create, what, |world| {
                     world.node(node).cut();
                     Ok(node)
                 })?
             }
             (Some(node), _) => {
                 let what = || name(path).to_owned();
-                self.change(life, CallKind::Open, what, |_| Ok(node))?
+                self.change(run, CallKind::Open, what, |_| Ok(node))?
             }
             (None, _) => {
                 let what = || name(path).to_owned();
-                self.change(life, CallKind::Create, what, |world| world.create(path))?
+                self.change(run, CallKind::Create, what, |world| world.create(path))?
             }
         };
         Ok(self.new_handle(node))
@@ -289,9 +281,9 @@ impl World {
         paths.iter().for_each(|path| self.names.forget(path));
     }
 
-    pub(super) fn create_folder(&mut self, life: u64, path: &Path) -> io::Result<()> {
+    pub(super) fn create_folder(&mut self, run: u64, path: &Path) -> io::Result<()> {
         let what = || path.display().to_string();
-        self.change(life, CallKind::CreateFolder, what, |world| {
+        self.change(run, CallKind::CreateFolder, what, |world| {
             if !world.names.shown.contains_key(path) {
                 world.names.create(path, Entry::Folder);
             }
@@ -299,9 +291,9 @@ impl World {
         })
     }
 
-    pub(super) fn rename(&mut self, life: u64, from: &Path, to: &Path) -> io::Result<()> {
+    pub(super) fn rename(&mut self, run: u64, from: &Path, to: &Path) -> io::Result<()> {
         let what = || format!("{} to {}", name(from), name(to));
-        self.change(life, CallKind::Rename, what, |world| {
+        self.change(run, CallKind::Rename, what, |world| {
             let node = world.names.file(from).ok_or(io::ErrorKind::NotFound)?;
             world.check_parent(to)?;
             world.names.rename(from, to, node);
@@ -309,25 +301,25 @@ impl World {
         })
     }
 
-    pub(super) fn remove(&mut self, life: u64, path: &Path) -> io::Result<()> {
+    pub(super) fn remove(&mut self, run: u64, path: &Path) -> io::Result<()> {
         if is_in_memory(path) {
-            self.check_alive(life)?;
+            self.check_alive(run)?;
             self.names.file(path).ok_or(io::ErrorKind::NotFound)?;
             self.names.forget(path);
             self.collect();
             return Ok(());
         }
         let what = || name(path).to_owned();
-        self.change(life, CallKind::Remove, what, |world| {
+        self.change(run, CallKind::Remove, what, |world| {
             let node = world.names.file(path).ok_or(io::ErrorKind::NotFound)?;
             world.names.remove(path, node);
             Ok(())
         })
     }
 
-    pub(super) fn sync_folder(&mut self, life: u64, folder: &Path) -> io::Result<()> {
+    pub(super) fn sync_folder(&mut self, run: u64, folder: &Path) -> io::Result<()> {
         let what = || folder.display().to_string();
-        self.change(life, CallKind::SyncFolder, what, |world| {
+        self.change(run, CallKind::SyncFolder, what, |world| {
             world.names.sync(folder);
             world.collect();
             Ok(())
@@ -337,18 +329,18 @@ impl World {
     /// Writes some of `bytes`; says how many.
     pub(super) fn write(
         &mut self,
-        life: u64,
+        run: u64,
         id: NodeId,
         offset: usize,
         bytes: &[u8],
     ) -> io::Result<usize> {
         if self.node(id).is_in_memory {
-            self.check_alive(life)?;
+            self.check_alive(run)?;
             self.node(id).write(offset, bytes);
             return Ok(bytes.len());
         }
         let what = self.names.write_text(id, offset, bytes.len());
-        let step = self.begin(life, CallKind::Write, || what)?;
+        let step = self.begin(run, CallKind::Write, || what)?;
         let asked = bytes.len() as u64;
         let len = match step {
             Step::Short => 1 + self.chance.below(asked.max(1)) as usize,
@@ -369,9 +361,9 @@ impl World {
         }
     }
 
-    pub(super) fn allocate(&mut self, life: u64, id: NodeId, len: usize) -> io::Result<()> {
+    pub(super) fn allocate(&mut self, run: u64, id: NodeId, len: usize) -> io::Result<()> {
         if self.node(id).is_in_memory {
-            self.check_alive(life)?;
+            self.check_alive(run)?;
             if self.memory_capacity.is_some_and(|capacity| len as u64 > capacity) {
                 return Err(full());
             }
@@ -380,7 +372,7 @@ impl World {
         }
         let what = format!("{}, {len} bytes", self.names.text(id));
         self.change(
-            life,
+            run,
             CallKind::Allocate,
             || what,
             |world| {
@@ -394,7 +386,7 @@ impl World {
         )
     }
 
-    /// The file `id`; a handle or a name of the present life keeps it there.
+    /// The file `id`; a handle or a name of the present run keeps it there.
     pub(super) fn node(&mut self, id: NodeId) -> &mut Node {
         self.nodes.entry(id).or_default()
     }
@@ -478,11 +470,6 @@ impl World {
 /// Whether `path` lies in the memory file system.
 fn is_in_memory(path: &Path) -> bool {
     path.parent() == Some(Path::new(MEMORY))
-}
-
-/// The last part of `path`.
-pub(super) fn name(path: &Path) -> &str {
-    path.file_name().and_then(|name| name.to_str()).unwrap_or("/")
 }
 
 pub(super) fn dead() -> io::Error {

@@ -19,17 +19,17 @@ fn open(disk: &TestDisk, folder: &str) -> Wal {
     Wal::with_store(store, &options).unwrap()
 }
 
-/// A closed log of at least `segments` segments, of `lives` epochs.
-fn closed_log(segments: u64, lives: u64) -> TestDisk {
+/// A closed log of at least `segments` segments, of `epochs` epochs.
+fn closed_log(segments: u64, epochs: u64) -> TestDisk {
     let disk = TestDisk::new();
-    for life in 1..=lives {
+    for epoch in 1..=epochs {
         let wal = open(&disk, "/log");
-        let record = vec![life as u8; 20_000];
-        while wal.reserved_lsn().segment(SEGMENT_BYTES) < segments * life / lives {
+        let record = vec![epoch as u8; 20_000];
+        while wal.reserved_lsn().segment(SEGMENT_BYTES) < segments * epoch / epochs {
             wal.append(&record).unwrap();
         }
-        // Only the last life ends well.
-        if life == lives {
+        // Only the last epoch ends well.
+        if epoch == epochs {
             wal.close().unwrap();
         }
     }
@@ -37,8 +37,8 @@ fn closed_log(segments: u64, lives: u64) -> TestDisk {
 }
 
 /// How often the files of segments are opened by the open of a closed log.
-fn opens(segments: u64, lives: u64) -> usize {
-    let disk = closed_log(segments, lives).again();
+fn opens(segments: u64, epochs: u64) -> usize {
+    let disk = closed_log(segments, epochs).again();
     let wal = open(&disk, "/log");
     let opens = disk.segment_opens();
     let report = wal.recovery_report();
@@ -50,9 +50,9 @@ fn opens(segments: u64, lives: u64) -> usize {
 #[test]
 fn the_open_of_a_closed_log_reads_the_headers_at_its_end_however_long_it_is() {
     // Of the clean end's segment and those prepared behind it; and the preparer's look, beside it.
-    for (segments, lives) in [(10, 1), (200, 1), (200, 5)] {
-        let opens = opens(segments, lives);
-        assert!(opens <= 12, "{opens} with {segments} segments of {lives} epochs");
+    for (segments, epochs) in [(10, 1), (200, 1), (200, 5)] {
+        let opens = opens(segments, epochs);
+        assert!(opens <= 12, "{opens} with {segments} segments of {epochs} epochs");
     }
 }
 

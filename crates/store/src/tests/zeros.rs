@@ -56,7 +56,7 @@ fn the_preparer_keeps_zeros_and_a_segment_ahead_of_the_tail() {
 }
 
 #[test]
-fn zeros_that_a_cut_overtakes_do_not_reach_the_files_next_life() {
+fn zeros_that_a_truncation_overtakes_do_not_reach_the_next_epoch() {
     const LARGE: u64 = 2 << 20;
     let disk = TestDisk::new();
     let store = open_with_a_spare(&disk, LARGE);

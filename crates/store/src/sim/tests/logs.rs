@@ -88,7 +88,7 @@ fn what_a_dead_life_stores_in_its_buffer_reaches_nobody() {
         disk.kill();
         bytes.fill(7);
     });
-    // Nobody could know: it is published, in the dead life.
+    // Nobody could know: it is published, in the dead run.
     drop(filled.unwrap());
     assert!(log.sync().is_err());
     drop(log);

@@ -1,11 +1,11 @@
 //! What must hold for the simulated disk: what each fault may do, and what it must not.
 
 mod faults;
-mod lives;
 mod logs;
 mod losses;
 mod names;
 mod preparer;
+mod process_runs;
 mod repair;
 
 use std::io::IoSlice;

@@ -28,10 +28,10 @@ fn killed_log(seed: u64) -> (SimDisk, Vec<(Lsn, Vec<u8>)>) {
     let disk = SimDisk::new(seed);
     drop(disk.open(&files()).unwrap());
     let mut all = Vec::new();
-    for life in 0..2_u8 {
+    for run in 0..2_u8 {
         let log = open_in(&disk, FOLDER).unwrap();
         for n in 0..40_u8 {
-            let data = vec![life * 100 + n; usize::from(n) * 17];
+            let data = vec![run * 100 + n; usize::from(n) * 17];
             all.push((log.append(&data).unwrap().lsn(), data));
         }
         log.truncate_before(all[12].0).unwrap();

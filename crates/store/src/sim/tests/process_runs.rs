@@ -1,4 +1,4 @@
-//! The death of the process, and the lives after it.
+//! The death of the process, and the process runs after it.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ fn the_dead_change_nothing() {
             (vec!["file".into()], b"bytes".into())
         );
         assert_eq!(disk.calls(), calls);
-        // And in the next life the old handles are no better.
+        // And in the next run the old handles are no better.
         disk.restart();
     }
     assert!(disk.process().open(&path("file"), Access::Write).is_ok());
@@ -66,7 +66,7 @@ fn a_reboot_keeps_everything_and_ends_the_process() {
 #[test]
 fn a_file_in_memory_outlives_each_mount_and_no_boot() {
     let disk = SimDisk::new(1);
-    let name = format!("{}/buffer", super::super::world::MEMORY);
+    let name = format!("{}/buffer", super::super::names::MEMORY);
     let file = begin(&disk).open(name.as_ref(), Access::New).unwrap();
     write_bytes(file.as_ref(), 0, b"ring").unwrap();
     disk.restart();
