@@ -13,11 +13,11 @@ use crate::buffer::BLOCK_BYTES;
 use crate::store::{OldBuffer, ReadStore, State, Store};
 use crate::{ErrorKind, Lsn, Options, Result, Verify};
 
-/// The result of analysis: what the store holds. The policy allows to open it.
+/// The result of analysis: what the store holds. The policy allows this log to be opened.
 #[derive(Debug)]
 pub(crate) struct Analysis {
     pub(crate) layout: Arc<Layout>,
-    /// Whether the log was closed cleanly, so that the same epoch can go on.
+    /// Whether the log was closed cleanly, so that the same epoch can continue.
     pub(crate) is_clean: bool,
     cause: EndCause,
     /// The scan of the newest epoch. `None` if there is no epoch or the end is clean.
@@ -142,8 +142,8 @@ fn analyze_closed(store: &Arc<dyn ReadStore>, options: &Options) -> Result<Optio
     }
 }
 
-/// Returns whether the epoch of a clean end may go on there. With `pad_to_block` nothing may be
-/// written behind an end in the middle of a block: the block holds acknowledged records.
+/// Returns whether appends may continue the epoch at its clean end. With `pad_to_block` they may
+/// not if the end is in the middle of a block: the block holds acknowledged records.
 pub(super) fn may_resume(state: &State, options: &Options) -> bool {
     !options.pad_to_block || state.clean_end.is_multiple_of(BLOCK_BYTES)
 }
@@ -179,8 +179,8 @@ fn ended_cleanly(store: &Arc<dyn ReadStore>, layout: &Layout, options: &Options)
     if layout.holds(end) && reader.header(end, newest.seed)?.is_some() {
         return Ok(false);
     }
-    // Appends would go on into the segments that were prepared behind the end: all of them must be
-    // sound.
+    // Appends would continue into the segments that were prepared above the end, so all of them
+    // must be sound.
     let numbers = layout.newest_segments();
     let is_gapless = numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]);
     let last_end = numbers.last().map(|last| Lsn::new((last + 1) * state.segment_bytes));

@@ -1,13 +1,13 @@
-//! The decision at the first bad place: a table over all that counts.
+//! The decision at the first bad place, as a table of all inputs.
 
 use crate::RecoveryPolicy;
 
-/// Where the first place without a whole frame lies, relative to the floor.
+/// The position of the first place without a whole frame, relative to the floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Nothing proves that bytes at or above it were durable once.
+    /// Nothing proves that bytes at or above the place were durable once.
     AboveFloor,
-    /// Evidence proves that bytes above it were durable once: acknowledged data is damaged.
+    /// Evidence proves that bytes above the place were durable once: acknowledged data is damaged.
     BelowFloor,
 }
 
@@ -15,9 +15,9 @@ pub(crate) enum Standing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ending {
     pub(crate) standing: Standing,
-    /// A valid header lies at the place, and its payload does not validate.
+    /// The place has a valid header, but its payload does not validate.
     pub(crate) has_broken_frame: bool,
-    /// Whole frames of the same epoch lie behind the place.
+    /// There are whole frames of the same epoch above the place.
     pub(crate) has_followers: bool,
 }
 
@@ -27,12 +27,12 @@ pub(crate) struct Ending {
 pub enum EndCause {
     /// The log was closed there.
     CleanClose,
-    /// Nothing was found behind the last record.
+    /// There is nothing above the last record.
     #[default]
     NothingFollows,
-    /// A record lies there whose header validates and whose payload does not.
+    /// A record begins there whose header validates and whose payload does not.
     TornRecord,
-    /// No record validates there, and valid records lie behind. A crash kept later bytes and lost
+    /// No record validates there, but valid records follow above. A crash kept later bytes and lost
     /// earlier ones.
     Gap,
     /// The log is damaged there. Only a [`Verdict`](crate::inspect::Verdict) has this cause; an

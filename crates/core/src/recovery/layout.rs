@@ -1,6 +1,6 @@
-//! What a store holds, before anything is decided: epochs, segments and the first evidence.
+//! The layout of a log, read before recovery decides: epochs, segments and the first evidence.
 //!
-//! Changes nothing. A [`Listing`] is the input; its numbers were checked.
+//! This module changes nothing. Its input is a [`Listing`], whose numbers were checked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct Layout {
     /// Segments of the newest epoch whose headers do not validate, and why.
     pub(crate) damaged: BTreeMap<u64, String>,
     /// All epochs with records at or above the head, ascending. The last is the newest. Its end is
-    /// not known yet and stands at [`Lsn::LIMIT`].
+    /// not known yet, so it is [`Lsn::LIMIT`].
     pub(crate) spans: Vec<EpochSpan>,
     /// The epoch before the newest one, and its end, as the newest epoch's first segment names
     /// them.
@@ -98,9 +98,9 @@ impl Layout {
         self.spans.last().copied()
     }
 
-    /// Returns whether the newest epoch, which ends at `end`, has stayed empty. If the head lies at
-    /// the base of a segment that is not the epoch's first, nothing of the epoch is left, but it
-    /// was not empty.
+    /// Returns whether the newest epoch, which ends at `end`, never had a record. If the head is at
+    /// the base of a segment that is not the epoch's first, no record of the epoch is left, but it
+    /// had records.
     pub(crate) fn is_empty_epoch(&self, end: Lsn) -> bool {
         let Some(newest) = self.newest() else { return false };
         let number = newest.base.segment(self.state.segment_bytes);
@@ -191,7 +191,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Returns the running epoch as the state names it. All of its segments lie below the head.
+    /// Returns the running epoch as the state names it. All of its segments are below the head.
     fn epoch_of_state(&self) -> EpochSpan {
         let State { uuid, epoch, epoch_salt, epoch_base, .. } = self.state;
         EpochSpan::open_ended(uuid, epoch, epoch_salt, epoch_base)

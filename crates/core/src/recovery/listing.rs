@@ -6,8 +6,8 @@
 //! # A closed log
 //! A close saves the list of epochs together with the flag `clean` and the clean end, in the same
 //! block. The next open lists the names of the segments. It reads the headers of the segments at
-//! and behind the clean end, where appends go on. It takes the headers of the others from the list
-//! and checks them as if it had read them: a missing segment is refused.
+//! and above the clean end, where appends continue. It takes the headers of the others from the
+//! list and checks them as if it had read them, so it refuses a log with a missing segment.
 //!
 //! Those other headers need no check of their own. The checksum of a frame continues from the log's
 //! UUID and the epoch's number and salt, and covers the frame's LSN. So bytes of another segment,
@@ -41,7 +41,7 @@ impl Listing {
         Ok(Listing { state, segments })
     }
 
-    /// Lists a closed log by the epochs in its state and the headers at and behind the clean end.
+    /// Lists a closed log by the epochs in its state and the headers at and above the clean end.
     /// Returns `None` if the log was not closed, or if no list fits the state.
     pub(super) fn of_closed_log(store: &dyn ReadStore) -> Result<Option<Listing>> {
         let state = store.state()?;
@@ -63,12 +63,13 @@ impl Listing {
         DiscardedRanges::of(self.segments.iter().filter_map(|segment| segment.header.as_ref().ok()))
     }
 
-    /// Returns the epochs that headers name, ascending. The newest has no end. If no header says
-    /// that an epoch follows on the one before, the earlier one reaches up to it. So a reader does
-    /// not skip what is missing between them.
+    /// Returns the epochs that headers name, ascending. The newest has no end. An epoch ends where
+    /// the header of the next epoch names its end. If that header names another predecessor, the
+    /// epoch ends at the base of the next one, so that a reader does not skip what is missing
+    /// between them.
     ///
     /// # Errors
-    /// `Corrupt` if an epoch lies behind a later one.
+    /// `Corrupt` if an epoch is above a later one.
     pub(crate) fn epochs(&self, place: &str) -> Result<Vec<EpochSpan>> {
         let State { uuid, segment_bytes, .. } = self.state;
         let discarded = self.discarded_ranges();
@@ -145,8 +146,8 @@ pub(crate) fn has_list(state: &State) -> bool {
     state.clean && is_running && is_whole && ascends
 }
 
-/// Returns segment `number` with the header that the list gives it, or `None` if no record of a
-/// listed epoch lies in it.
+/// Returns segment `number` with a header that follows from the list, or `None` if the segment is
+/// in no listed epoch.
 fn segment_by_list(state: &State, number: u64) -> Option<Segment> {
     let base = Lsn::new(number * state.segment_bytes);
     let index = state.epochs.iter().position(|epoch| epoch.base <= base && base < epoch.end)?;
@@ -162,13 +163,13 @@ fn segment_by_list(state: &State, number: u64) -> Option<Segment> {
     Some(Segment { number, header: Ok(header) })
 }
 
-/// Returns the index of the first stray file in `found`. A stray file has no valid header, and it
-/// lies out of reach of everything that is known to belong to the log and of each segment below it.
+/// Returns the index of the first stray file in `found`. A stray file has no valid header, and its
+/// number is out of reach of everything that belongs to the log and of each file below it.
 ///
-/// A segment gets its name when its header is durable. So a file without a valid header is no
-/// segment, or its header has rotted. The log places a segment above the one below it by at most a
-/// log buffer and the segments that are prepared ahead. So a file that is out of reach has not
-/// rotted: it was never the log's, and it must not move the base of the next epoch.
+/// A segment gets its name when its header is durable. So a file without a valid header either is
+/// not a segment, or its header was damaged later. The distance between a segment and the one below
+/// it is at most a log buffer and the segments that are prepared ahead: the reach. So a file out of
+/// reach was never a segment of the log, and it must not move the base of the next epoch.
 pub(super) fn first_stray(state: &State, found: &[Segment]) -> usize {
     let segment_bytes = state.segment_bytes;
     let end_of = |number: u64| Lsn::new((number + 1) * segment_bytes);

@@ -11,18 +11,17 @@
 //! 7. Allow reservations.
 //!
 //! After a crash in any step the next open starts again at 1. After a clean close the open skips
-//! steps 2 and 3, and the same epoch goes on. The list of epochs in the state then replaces most
+//! steps 2 and 3 and continues the same epoch. The list of epochs in the state then replaces most
 //! segment headers (`listing`).
 //!
 //! # Words
 //! *Evidence* proves that the bytes below some LSN were durable once. The *floor* is the greatest
 //! evidence. A bad place at or above the floor is a torn tail. A bad place below the floor is
-//! corruption. A *discarded range* lies between the end of one epoch and the base of the next.
+//! corruption. A *discarded range* is the range from the end of one epoch to the base of the next.
 //!
 //! # Reading order
-//! `mod`, `analysis`, `listing`, `layout`, `scan`, `old_buffer`, `decision`, `redo`. Beside this
-//! way: `discarded` answers questions about discarded ranges, `verify` checks whole segments,
-//! `report` is the result.
+//! `mod`, `analysis`, `listing`, `layout`, `scan`, `old_buffer`, `decision`, `redo`. Helpers:
+//! `discarded` finds discarded ranges, `verify` checks whole segments, `report` is the result.
 
 mod analysis;
 mod decision;
@@ -72,8 +71,8 @@ pub(crate) fn recover(store: &Arc<dyn Store>, options: &Options) -> Result<Recov
         let mut analysis = analyze(store, options)?;
         match make_durable(store, &mut analysis) {
             Ok(()) => break analysis,
-            // The operating system has dropped pages that it could not write back: the log ends
-            // elsewhere.
+            // The operating system has dropped pages that it could not write back, so the end of
+            // the log has changed.
             Err(_) if analysis.has_changed() && attempts < MAX_ATTEMPTS => attempts += 1,
             Err(error) => return Err(error),
         }
@@ -135,7 +134,7 @@ fn begin_anew(
     let mut ring_bytes = layout.state.buffer_bytes;
     if let Some((scanner, scan)) = analysis.scanned {
         ring_bytes = ring_bytes.max(scanner.ring_bytes());
-        // The LSNs of truncated records are never used again, wherever the records lie.
+        // The LSNs of truncated records are never used again, in whatever file the records are.
         floor = floor.max(scan.end.plus(scan.torn_bytes));
         let newest = spans.last_mut().expect("a scanner has an epoch");
         newest.end = scan.end;
@@ -171,7 +170,7 @@ fn begin_anew(
         ..layout.state.clone()
     };
     store.save_state(&state)?;
-    // The next truncation of the prefix releases what lies below the head.
+    // The next truncation of the prefix releases the segments below the head.
     match store.release(predecessor.end, epoch.base) {
         // A full disk that cannot release segments does not fail the open.
         Err(error) if error.is_shortage() => {}
@@ -183,10 +182,11 @@ fn begin_anew(
     Ok(Recovered { state, spans, base, memory, report })
 }
 
-/// Returns the checkpoint of a log that goes on in `epoch`, the last of `spans`. A checkpoint in a
-/// truncated range moves down to the start of the range: a crash may have come before the state was
-/// saved with it. So does a checkpoint at the base of an epoch of which nothing is left; it means
-/// the same there.
+/// Returns the checkpoint of a log that continues in `epoch`, the last of `spans`.
+///
+/// A checkpoint in a truncated range moves down to the start of the range: a crash may have come
+/// before the state with the lower checkpoint was saved. A checkpoint at the base of an epoch of
+/// which nothing is left moves down, too; the lower LSN covers the same records.
 fn lowered(checkpoint: Lsn, spans: &[EpochSpan], epoch: &Epoch) -> Lsn {
     let ranges = spans.windows(2).map(|pair| (pair[0].end, pair[1].base));
     let mut ranges = ranges.chain([(epoch.predecessor.end, epoch.base)]);
@@ -197,9 +197,8 @@ fn lowered(checkpoint: Lsn, spans: &[EpochSpan], epoch: &Epoch) -> Lsn {
 /// Returns the first segment start that is above every reservation ever made and not below the end
 /// of the highest-numbered segment present. Returns 0 for an empty log.
 ///
-/// A caller has seen only LSNs below *written* plus the size of the log buffer. *Written* lies
-/// below the end of the segments. If the last segments are lost, *written* lies at or above what
-/// was durable.
+/// A caller has seen only LSNs below *written* plus the size of the log buffer. *Written* is at
+/// most the end of the segments. If the last segments are lost, the floor takes their place.
 fn base_after(layout: &Layout, floor: Lsn, ring_bytes: u64) -> Result<Lsn> {
     let State { epoch, epoch_base, head, segment_bytes, .. } = layout.state;
     if layout.highest_end == Lsn::ZERO && epoch == 0 {
@@ -215,7 +214,7 @@ pub(crate) fn base_above(lsn: Lsn, segment_bytes: u64) -> Result<Lsn> {
     if base.plus(segment_bytes) <= Lsn::LIMIT { Ok(base) } else { Err(no_lsn_left(base)) }
 }
 
-/// Returns the error for an epoch whose first segment would lie above the last LSN.
+/// Returns the error for an epoch whose first segment would be above the last LSN.
 pub(crate) fn no_lsn_left(base: Lsn) -> Error {
     let text = "the log has come to its last LSN: begin another one";
     Error::new(ErrorKind::OutOfRange, text).at_lsn(base)

@@ -110,8 +110,8 @@ impl OldLogBuffer {
         room.min(self.ring_bytes())
     }
 
-    /// Copies the `len` bytes at `at`, or the whole ring if `len` is greater, into a scratch buffer.
-    /// Returns that buffer.
+    /// Copies the `len` bytes at `at`, or the whole ring if `len` is greater, into a scratch
+    /// buffer. Returns that buffer.
     #[expect(unsafe_code, reason = "reads the shared bytes of a buffer that nobody uses")]
     pub(crate) fn bytes(&mut self, at: Lsn, len: usize) -> &[u8] {
         self.scratch.clear();

@@ -8,16 +8,16 @@ use crate::frame::padding;
 use crate::store::{Epoch, Store};
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// The bytes that one call of `copy` copies at most, if no frame is longer.
+/// The most bytes that one call of `copy` copies, if no frame is longer.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Makes the records that the scan found survive power loss before any caller learns of them.
 ///
 /// After a failed write or sync the operating system may show bytes that never reach the medium,
 /// and a rewrite of them may have no effect (docs/durability.md, "Failed writes"). Recovery cannot
-/// know which syncs failed since the system booted. It cannot even know for certain when that was:
-/// a container may have a boot id of its own. So each open moves all bytes that were not certainly
-/// durable into new files.
+/// know which syncs failed since the system booted. It cannot even know for certain when the system
+/// booted: a container may have a boot id of its own. So each open moves all bytes that were not
+/// certainly durable into new files.
 pub(super) fn make_durable(store: &Arc<dyn Store>, analysis: &mut Analysis) -> Result<()> {
     let layout = Arc::clone(&analysis.layout);
     let Some((scanner, scan)) = analysis.scanned.as_mut() else { return Ok(()) };
@@ -41,8 +41,8 @@ pub(super) fn make_durable(store: &Arc<dyn Store>, analysis: &mut Analysis) -> R
 impl Scanner {
     /// Appends the bytes of `[from, until)`, as the scan found them, to `out`, and holes as
     /// padding. Stops at `until`, at the end of the log or after about [`PIECE_BYTES`], whichever
-    /// comes first. Returns where the copy ended. `until` is a segment end or lies above the log's
-    /// end.
+    /// comes first. Returns where the copy ended. `until` must be the end of a segment or above the
+    /// end of the log.
     fn copy(&mut self, scan: &Scan, from: Lsn, until: Lsn, out: &mut Vec<u8>) -> Result<Lsn> {
         let (mut at, until) = (from, until.min(scan.end));
         while at < until && out.len() < PIECE_BYTES {

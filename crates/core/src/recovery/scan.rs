@@ -12,13 +12,13 @@ use crate::reader::{EpochSpan, FrameReader};
 use crate::store::ReadStore;
 use crate::{Error, ErrorKind, Lsn, RecoveryPolicy, Result};
 
-/// The log buffer of the last process run, as it lies in memory of the operating system.
+/// The log buffer of the last process run, which the operating system kept in memory.
 #[derive(Debug)]
 pub(crate) struct Leftover {
     pub(crate) buffer: OldLogBuffer,
     /// The durable watermark of that run.
     pub(crate) durable: Lsn,
-    /// Everything below was written to the segments. The hole of a killed thread lies above.
+    /// Everything below this LSN was written to the segments. The hole of a killed thread is above.
     pub(crate) written: Lsn,
 }
 
@@ -26,14 +26,14 @@ pub(crate) struct Leftover {
 #[derive(Debug)]
 pub(crate) struct Scan {
     pub(crate) floor: Lsn,
-    /// Where the scan began. It does not check what lies below.
+    /// The LSN where the scan began. The scan checks nothing below it.
     pub(crate) start: Lsn,
     pub(crate) end: Lsn,
     pub(crate) cause: EndCause,
     pub(crate) records: u64,
     pub(crate) records_from_buffer: u64,
     pub(crate) bytes: u64,
-    /// Bytes from the end to the end of the last valid frame behind it.
+    /// Bytes from the end of the log to the end of the last valid frame above it.
     pub(crate) torn_bytes: u64,
     pub(crate) torn_reason: Option<String>,
     /// Ranges that become padding, ascending.
@@ -57,12 +57,12 @@ pub(crate) struct Scanner {
     pub(super) newest: EpochSpan,
     pub(crate) reader: FrameReader,
     pub(crate) leftover: Option<Leftover>,
-    // All below was durable in the segments. A bad place there is corruption, even if the old log
-    // buffer still has the bytes.
+    // Everything below this LSN was durable in the segments. A bad place there is corruption, even
+    // if the old log buffer still has the bytes.
     buffer_floor: Lsn,
-    /// The greatest evidence that `run` has found, also if it refuses the log.
+    /// The greatest evidence that `run` has found. It is set even if `run` refuses the log.
     pub(crate) floor: Lsn,
-    // The segment of the newest epoch that `holds` was asked for last.
+    // The segment that the last call of `holds` found in the newest epoch.
     held: Range<Lsn>,
     /// Whether a record that the scan found did not validate when redo copied it.
     pub(crate) has_changed: bool,
@@ -139,8 +139,8 @@ impl Scanner {
     }
 
     /// Refuses a log in which a segment with recovered bytes has a damaged header. A header is
-    /// durable before its segment has a name, so it is damaged and never torn. Nothing can be
-    /// written behind it.
+    /// durable before its segment has a name, so such a header is damaged, not torn. The log cannot
+    /// continue above it.
     fn refuse_damaged_headers(&self, start: Lsn, end: Lsn) -> Result<()> {
         let segment_bytes = self.layout.state.segment_bytes;
         let numbers = start.segment(segment_bytes)..end.as_u64().div_ceil(segment_bytes);
@@ -153,9 +153,9 @@ impl Scanner {
         }
     }
 
-    /// Returns where the scan starts: the base of the segment that holds the floor or begins at it.
-    /// If that is absent, the base of the segment that ends at the floor. The head, if it lies
-    /// above.
+    /// Returns where the scan starts: at the base of the segment that holds the floor or begins at
+    /// it. If that segment is absent, at the base of the segment that ends at the floor. The scan
+    /// never starts below the head.
     fn start(&self, floor: Lsn) -> Lsn {
         let segment_bytes = self.layout.state.segment_bytes;
         let within = floor.as_u64() % segment_bytes;
@@ -183,8 +183,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Returns the whole frame at `at`. Tries the bytes of the segment first, those of the old log
-    /// buffer second.
+    /// Returns the whole frame at `at`. Tries the segment first, then the old log buffer.
     pub(crate) fn frame_at(&mut self, at: Lsn) -> Result<Option<(Header, Source)>> {
         if self.holds(at)
             && let Some(header) = self.reader.frame(at, self.newest.seed)?
@@ -214,11 +213,12 @@ impl Scanner {
         holds
     }
 
-    /// Skips a hole, the range of a thread that died between reserving and publishing. It becomes
-    /// padding.
+    /// Skips a hole, the range of a thread that died between reserving and publishing. The hole
+    /// becomes padding. Returns false if there is no hole at the end of the scan.
     ///
-    /// Such a hole lies above *written*. A gap below was written to the segments and lost with the
-    /// page cache: the file system was mounted again, or this is an image of it.
+    /// Such a hole is above *written*. The bytes of a gap below *written* were written to the
+    /// segments and lost with the page cache: the file system was mounted again, or this is a copy
+    /// of the disk.
     fn pad_hole(&mut self, scan: &mut Scan) -> Result<bool> {
         let hole = scan.end;
         let Some(leftover) = self.leftover.as_mut().filter(|leftover| hole >= leftover.written)
@@ -233,7 +233,7 @@ impl Scanner {
         Ok(true)
     }
 
-    /// Looks for evidence behind the end, decides, and describes what is truncated.
+    /// Looks for evidence above the end, decides, and describes what is truncated.
     fn decide_end(&mut self, scan: &mut Scan) -> Result<()> {
         let broken = if self.layout.holds(scan.end) {
             self.reader.header(scan.end, self.newest.seed)?
