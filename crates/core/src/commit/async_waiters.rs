@@ -62,7 +62,7 @@ struct Registrations {
     registered: u64,
     // For the futures whose registration is gone although their target is not durable.
     last_error: Option<Error>,
-    // The flusher has ended: nobody would take a waiter out any more.
+    // The flusher has ended, so no thread takes waiters out any more.
     is_closed: bool,
 }
 
@@ -175,7 +175,7 @@ impl Commit {
         Poll::Pending
     }
 
-    /// Gives up the wait of a future.
+    /// Cancels the wait of a future.
     pub(crate) fn cancel_wait(&self, key: Key) {
         if !self.buffer.is_own() {
             return;

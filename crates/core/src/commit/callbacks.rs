@@ -1,8 +1,8 @@
 //! The callback thread: runs the callbacks of `on_durable` one at a time, in LSN order.
 //!
-//! It is a thread of its own, so that a callback may wait for the log in any way: the flusher goes
-//! on meanwhile. The first callback starts it; it ends with `close` or the last handle, when its
-//! queue is empty.
+//! Callbacks have a thread of their own, so that a callback may wait for the log in any way: the
+//! flusher continues meanwhile. The first callback starts the thread. The thread ends with `close`
+//! or the last handle, when its queue is empty.
 //!
 //! # Ordering pairs
 //! The queue's lock orders a callback before the thread's look. P10: the word changes after that.

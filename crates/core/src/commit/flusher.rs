@@ -1,9 +1,9 @@
 //! The flusher: a background thread that leads for async waiters, serves them, keeps the interval
-//! policy, and writes complete pieces behind the appenders.
+//! policy, and writes complete pieces that appenders have filled.
 //!
-//! The first future, callback or complete piece starts it, or the open under `Interval`. It ends
-//! with `close` or the last handle. Threads never need it: an appender without room writes itself,
-//! and a thread that waits leads itself.
+//! The first future, callback or complete piece starts the flusher; under `Interval` the open
+//! starts it. The flusher ends with `close` or the last handle. Threads never need it: an appender
+//! without room writes itself, and a thread that waits leads itself.
 //!
 //! # Protocol
 //! (1) Read the word of its wait group. (2) Take all requests. (3) Do what they ask for, and serve
@@ -66,9 +66,9 @@ impl Flusher {
         self.ask(SERVE);
     }
 
-    /// Sets a request; false if it was set already.
+    /// Sets a request. Returns false if it was set already.
     fn ask(&self, request: u32) -> bool {
-        // Relaxed: what was registered lies under the lock of the async waiters [P6].
+        // Relaxed: the lock of the async waiters orders the registration [P6].
         let is_new = self.requests.fetch_or(request, Ordering::Relaxed) & request == 0;
         if is_new {
             self.group.wake_all();
@@ -173,7 +173,7 @@ impl Commit {
     fn lead_as_flusher(&self, target: Lsn, due: &mut Due, timer: &mut Option<Timer>) -> bool {
         self.flusher.group.register(target);
         if self.check().is_err() {
-            // `serve` has told the async waiters, or will after the wake-up that follows poison.
+            // `serve` has failed the async waiters, or will after the wake-up that follows poison.
             *timer = None;
             return false;
         }

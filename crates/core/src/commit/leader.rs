@@ -113,7 +113,7 @@ impl Commit {
             if is_over(deadline) {
                 break Ok(false);
             }
-            // A hole lies below the target. Its owner sends no wake-up.
+            // There is a hole below the target. Its owner sends no wake-up.
             self.wake_waiters(false);
             backoff.wait();
         };
@@ -150,7 +150,7 @@ impl Commit {
         if wrote.as_ref().is_err_and(|error| !error.is_shortage()) {
             return wrote;
         }
-        // What was written before the disk was full becomes durable all the same.
+        // Even if the disk is full now, the bytes that were written before become durable.
         self.sync_written().and(wrote)
     }
 
@@ -171,7 +171,7 @@ impl Commit {
             Err(error) if error.kind() == ErrorKind::NoFiles => return Err(error),
             other => other.map_err(|error| self.poison(error))?,
         }
-        // A write that failed meanwhile has told everyone that nothing more is acknowledged.
+        // If a write failed meanwhile, the log is poisoned and nothing more is acknowledged.
         self.check()?;
         let ns = start.elapsed().as_nanos() as u64;
         let covered = appends_before.saturating_sub(self.counters.synced_appends.value());
@@ -180,9 +180,9 @@ impl Commit {
         Ok(())
     }
 
-    /// Chooses where the next sync ends: all that is reserved, and padding up to the end of its
-    /// block. The end stays while it lies above *durable*, or if the padding has no room; the write
-    /// that follows makes some.
+    /// Chooses where the next sync ends: at the end of the block of the last reservation, whose
+    /// rest becomes padding. The choice stays while it is above *durable*, or if there is no room
+    /// for the padding. The next write makes room.
     fn choose_block_end(&self) {
         let mut block_end = self.block_end.lock();
         if *block_end > self.durable.peek() {

@@ -21,44 +21,44 @@
 //! 1. Returns if *durable* covers its target.
 //! 2. Registers in a group (`wait_group`), then looks again at *durable* and at the failure.
 //! 3. Takes leadership if it is free, and leads.
-//! 4. Else returns if its deadline has come, or sleeps and begins again at 1.
+//! 4. Else returns if its deadline has passed, or sleeps and begins again at 1.
 //!
 //! A leader:
-//! 1. Gathers: committers that the last round woke come back. It waits for them for a part of a
-//!    sync (`gather_percent`).
+//! 1. Gathers: waits a part of a sync (`gather_percent`) for the committers that the last round
+//!    woke, because they may commit again.
 //! 2. Takes the write lock, hands all that is filled to the store, publishes *written*, frees the
 //!    lock.
 //! 3. Reads *written*, syncs `[durable, written)`, notes it in the log buffer, publishes *durable*.
-//! 4. If its own target is durable, its deadline has come or its round has failed: frees
+//! 4. If its own target is durable, its deadline has passed or its round has failed: frees
 //!    leadership, and wakes a candidate of each group that waits for more.
 //! 5. Wakes the groups that the round has served.
-//! 6. If its own target lies above a hole: polls, and begins again at 1.
+//! 6. If its own target is above a hole: polls, and begins again at 1.
 //!
 //! Leadership is never handed to a thread that sleeps: the first thread that runs takes it. The
 //! flusher leads in the same way, for async waiters and the interval policy. An appender without
 //! room takes the write lock itself, and never needs leadership.
 //!
-//! With `pad_to_block` the leader also chooses a *block end* before step 2, if all below the last
-//! one is durable: it pads the rest of the tail's block if there is room. In step 3 it syncs up to
-//! the block end once *written* has come there, and no further. What lies above shares no block
-//! with what it publishes as durable. A hole below the block end keeps all
-//! below the block end waiting.
+//! With `pad_to_block` the leader also chooses a *block end* before step 2, if everything below the
+//! last block end is durable: it pads the rest of the tail's block if there is room. In step 3 it
+//! syncs up to the block end as soon as *written* is at or above it, and never above. So the bytes
+//! above share no block with the bytes that it publishes as durable. A hole below the block end
+//! delays everything below the block end.
 //!
 //! # Ordering pairs
 //! P1, P2 (`buffer`, `watermark`), P3 (`wait_group`), P6 (`flusher`).
 //! - P4: leadership is taken by a compare-and-swap (Acquire) and freed by a store (Release), which
 //!   orders the leaders. A waiter registers before it tries to take leadership, and a leader frees
-//!   it before it looks for candidates. By P3 either the leader finds the registration, or the
-//!   waiter's registration comes later and the waiter finds leadership free.
-//! - P5: *written* is read (Acquire) before `sync` begins, so what is called durable was in the
-//!   store when its sync began.
+//!   leadership before it looks for candidates. By P3 either the leader finds the registration, or
+//!   the waiter's registration comes later and the waiter finds leadership free.
+//! - P5: *written* is read (Acquire) before `sync` begins, so the bytes that become durable were in
+//!   the store when the sync began.
 //!
 //! # Progress
 //! A leader waits for the device and, polling, for the owner of a hole. It may hold leadership
-//! while it polls, because every thread that waits then waits for the same hole: all below it, or
-//! with `pad_to_block` all below the last block end, is durable. It never holds the write lock
-//! while it waits, so the owner of the hole always gets room. Appenders wait for the write lock's
-//! holder, who waits for the device.
+//! while it polls, because every thread that waits then waits for the same hole: everything below
+//! the hole, or with `pad_to_block` below the last block end, is durable. A leader never holds the
+//! write lock while it waits, so the owner of the hole always gets room. Appenders wait for the
+//! write lock's holder, who waits for the device.
 //!
 //! # Why not
 //! One mutex around write and sync: nobody could make room while a sync runs. A dedicated sync
@@ -150,7 +150,7 @@ impl Commit {
         }
     }
 
-    /// Waits until everything below `target` is durable; false if the deadline came first.
+    /// Waits until everything below `target` is durable. Returns false if the deadline came first.
     ///
     /// Leads at least one round if leadership is free, however early the deadline is.
     pub(crate) fn wait(&self, target: Lsn, deadline: Option<Instant>) -> Result<bool> {

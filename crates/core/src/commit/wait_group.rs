@@ -1,7 +1,7 @@
 //! Threads that wait for an LSN, asleep on one word.
 //!
 //! One system call wakes a whole group. Committers are spread over a few groups, so that a sync
-//! wakes those whom it serves and leaves those asleep who came while it ran.
+//! wakes the committers that it serves, and those that came while it ran sleep on.
 //!
 //! # States
 //! `least` is the least LSN that a thread of the group waits for, or a smaller one whose wait has
@@ -13,7 +13,7 @@
 //! and at the failure. (3) Try to take leadership. (4) Sleep, if the word has not changed since 1.
 //! Begin again at 1.
 //! Leader: (1) Publish *durable*. (2) If its own target is durable, free leadership. (3) Read
-//! `least` of each group. If it lies above *durable* and leadership is free, change the word and
+//! `least` of each group. If `least` is above *durable* and leadership is free, change the word and
 //! wake one thread, the candidate. (4) For each group whose `least` is at or below *durable*: reset
 //! `least`, change the word, wake all.
 //! A failing thread sets the failure, then does (4) for all groups.

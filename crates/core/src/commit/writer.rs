@@ -1,8 +1,9 @@
-//! The way from the buffer to the store: follow the slots, write in large pieces.
+//! Writes filled reservations from the log buffer to the store, in large pieces.
 //!
-//! Whoever holds the write lock (the lock of the [`WriteCursor`]) does it: the leader before a
-//! sync, an appender without room, one that completes a piece of `write_bytes`, a reader that
-//! wants the store to have everything. It never waits for a hole and never syncs.
+//! Only the holder of the write lock (the lock of the [`WriteCursor`]) writes. The holder can be
+//! the leader before a sync, an appender without room, the thread that completes a piece of
+//! `write_bytes`, or a reader, which needs the store to have all records. A writer never waits for
+//! a hole and never syncs.
 
 use std::io::IoSlice;
 
@@ -11,7 +12,7 @@ use crate::buffer::Buffer;
 use crate::frame::EpochSeed;
 use crate::{Lsn, Result};
 
-/// Up to where the holder of the write lock has come.
+/// The LSN up to which the holder of the write lock has written.
 #[derive(Debug)]
 pub(crate) struct WriteCursor {
     written: Lsn,
@@ -28,7 +29,7 @@ impl WriteCursor {
         WriteCursor { written }
     }
 
-    /// The complete reservations from the cursor on, until they are `bytes` or reach `until`.
+    /// Returns the complete reservations from the cursor on, up to `until` or about `bytes` bytes.
     fn collect(&self, buffer: &Buffer, bytes: u64, until: Lsn) -> Run {
         let mut run = Run { end: self.written, reservations: 0 };
         while run.end < until && run.end.bytes_since(self.written) < bytes {
@@ -40,8 +41,8 @@ impl WriteCursor {
 }
 
 impl Commit {
-    /// Lets every watermark, and the tail, go on at `base`, where a new epoch begins. All below
-    /// the fixed end of the pause is durable, and the caller leads.
+    /// Moves every watermark and the tail to `base`, where a new epoch begins. Everything below the
+    /// fixed end of the pause is durable, and the caller leads.
     pub(crate) fn jump(&self, cursor: &mut WriteCursor, base: Lsn, seed: EpochSeed) {
         self.buffer.resume(base, seed);
         self.filled.publish(base);
@@ -51,10 +52,10 @@ impl Commit {
         self.store.prepare_ahead(base);
     }
 
-    /// Hands all that is filled to the store and returns the new *written*.
+    /// Writes everything that is filled to the store and returns the new *written*.
     ///
-    /// What is reserved later is left for the next call, so that one thread is never kept
-    /// writing for the others.
+    /// Leaves later reservations to the next call, so that one thread does not write for the others
+    /// for ever.
     pub(crate) fn write_filled(&self) -> Result<Lsn> {
         self.check_process()?;
         let until = self.buffer.reserved();

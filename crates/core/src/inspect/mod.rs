@@ -133,8 +133,8 @@ impl Inspector {
         Salvage::new(&self.store, from, SALVAGE_READ_BYTES)
     }
 
-    /// Returns the records from `from` on, or from the head on, up to `end`. One of the records must
-    /// end at `end`.
+    /// Returns the records from `from` on, or from the head on, up to `end`. One of the records
+    /// must end at `end`.
     ///
     /// Segments may be missing. To read the records above a missing segment, call this again with
     /// a `from` above it.

@@ -125,7 +125,7 @@ impl Wal {
         Ok(Ticket::new(self, first, end))
     }
 
-    /// Appends a mark: a frame that readers skip and recovery takes as evidence.
+    /// Appends a mark, a frame that readers skip and that recovery uses as evidence.
     pub(super) fn append_mark(&self) -> Result<Lsn> {
         let granted = self.reserve(HEADER_BYTES as u64, WhenFull::Wait)?;
         let mut reserved = self.occupy(granted);
@@ -204,7 +204,7 @@ impl Wal {
         header.encode_words(self.handle.log.buffer.seed(), at)
     }
 
-    /// Publishes the range and applies the sync policy; `lsn` is its first record's.
+    /// Publishes the range and applies the sync policy. `lsn` is the LSN of its first record.
     #[inline]
     fn finish(&self, reserved: Reserved<'_>, lsn: Lsn) -> Result<()> {
         let (start, end) = (reserved.lsn(), reserved.end());
@@ -225,9 +225,9 @@ impl Wal {
         .and_then(|()| self.check_not_truncated(start))
     }
 
-    /// Writes a complete piece of `write_bytes`. The flusher writes it while it is in the cache.
-    /// This thread writes it if there is no second core, if the flusher cannot be started, or if it
-    /// does not keep up.
+    /// Writes a complete piece of `write_bytes`. The flusher writes the piece while it is in the
+    /// cache. This thread writes it if there is no second core, or if the flusher cannot be started
+    /// or does not keep up.
     fn write_complete_piece(&self) -> Result<()> {
         let log = &self.handle.log;
         let has_flusher = self.handle.writes_behind && self.ensure_flusher().is_ok();

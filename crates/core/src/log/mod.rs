@@ -36,13 +36,13 @@ use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Options, RecoveryReport, Result, Stats, SyncPolicy, Uuid};
 use crate::{MIN_SEGMENT_BYTES, check_segment_bytes};
 
-/// A write-ahead log: the handle behind that of the crate `palisade`, which documents each call.
+/// A write-ahead log. The crate `palisade` wraps this handle and documents each call.
 #[derive(Clone, Debug)]
 pub struct Wal {
     handle: Arc<Handle>,
 }
 
-/// How the last save of the state went.
+/// The result of the last save of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastSave {
     Done,
@@ -142,8 +142,8 @@ impl Wal {
     pub fn close(&self) -> Result<()> {
         let log = &self.handle.log;
         log.check()?;
-        // The mark is evidence for the records before it. Without space for it the log ends without
-        // a mark. A call that was refused before has written it.
+        // The mark is evidence for the records before it. If there is no space for the mark, the
+        // log ends without one. If an earlier call of `close` failed, it may have written the mark.
         match self.append_mark() {
             Err(error) if !error.is_shortage() && error.kind() != ErrorKind::Closed => {
                 return Err(error);
@@ -318,7 +318,7 @@ impl Wal {
         while log.buffer.written.read() < target {
             log.check()?;
             if log.write_filled()? < target {
-                // A hole lies below the target. Its owner sends no wake-up, so poll.
+                // There is a hole below the target. Its owner sends no wake-up, so poll.
                 backoff.wait();
             }
         }
@@ -337,8 +337,8 @@ impl Drop for Handle {
         let is_all_written =
             self.log.write_filled().is_ok_and(|written| written >= self.log.buffer.reserved());
         self.log.stop_background_threads();
-        // After a failed write or sync the operating system may drop what was written. The log
-        // buffer still has it, so it is kept.
+        // After a failed write or sync the operating system may drop the written bytes. The log
+        // buffer still has them, so keep it.
         if is_all_written && self.log.check().is_ok() {
             self.log.store.empty_buffer();
         }

@@ -58,9 +58,10 @@ impl Commit {
         }
     }
 
-    /// Writes what is filled. If another thread is writing, lets it make room: a thread that queued
-    /// up behind it would sleep until the whole buffer is written, although each piece makes room.
-    /// If neither made progress, the owner of a lower range is still copying.
+    /// Writes everything that is filled. If another thread is writing, lets that thread make room.
+    /// A thread that waited for its lock would sleep until the whole buffer is written, although
+    /// each piece makes room. If neither made progress, the owner of a lower range is still
+    /// copying.
     fn write_for_room(&self, backoff: &mut Backoff) -> Result<()> {
         let before = self.buffer.written.read();
         self.try_write_filled()?;
@@ -121,10 +122,10 @@ impl Commit {
     }
 
     /// Fixes the end of the log with a flag. With `pad_to_block` the end is that of a block. Waits
-    /// while a truncation is under way. A full disk without room for the rest of the block shows
-    /// before the flag is set: then nothing was changed.
+    /// while a truncation is under way. If the disk is full and there is no room for the rest of
+    /// the block, returns the error before it sets the flag, so nothing was changed.
     ///
-    /// Other appends may take the room that was made. Each time they do, they make progress.
+    /// Other appends may take the room that this call made. Each time they do, they make progress.
     pub(super) fn fix_end(&self, stop: Stop) -> Result<Lsn> {
         let mut backoff = Backoff::default();
         loop {

@@ -40,8 +40,8 @@ impl Wal {
 pub struct Tail {
     wal: Wal,
     records: Records,
-    // End of the last record that it returned. The position may have passed padding and marks
-    // behind it, whose truncation does not matter.
+    // The end of the last record that the tail returned. The position may be above it, after
+    // padding and marks, whose truncation does not matter.
     given_to: Lsn,
     is_durable_only: bool,
 }
@@ -74,7 +74,7 @@ impl Tail {
                     return Ok(Some(self.records.record(found)));
                 }
                 Ok(None) => {}
-                // It has reached a truncation. The next step checks whether it has returned more.
+                // The tail has reached a truncation. `leave_truncated` checks what it has returned.
                 Err(error) if error.kind() == ErrorKind::Truncated => {}
                 Err(error) => return Err(error),
             }
