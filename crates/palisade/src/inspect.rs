@@ -1,7 +1,7 @@
 //! Reads a log in a folder without opening it, also beside a running writer.
 //!
-//! Nothing in this module writes or reads the log buffer. It does not see records that lie only
-//! there.
+//! Nothing in this module writes to the log or reads the log buffer. So it does not see records
+//! that only the log buffer holds.
 
 use std::path::Path;
 
@@ -40,7 +40,8 @@ impl Inspector {
     ///
     /// # Errors
     /// `NotFound`, `Foreign`: there is no log. `Corrupt`: no copy of its state and no header of a
-    /// segment validates. `Io`, `PermissionDenied`: it cannot be read.
+    /// segment validates. `Unsupported`: the format is newer. `Io`, `PermissionDenied`: the log
+    /// cannot be read.
     pub fn open(path: impl AsRef<Path>) -> Result<Inspector> {
         let files = FileReader::open(path.as_ref())?;
         let view = palisade_core::inspect::Inspector::new(FileReader::open(path)?);
@@ -60,7 +61,8 @@ impl Inspector {
     /// [rebuilt](Inspector::has_rebuilt_state).
     ///
     /// # Errors
-    /// `Corrupt`: no copy of the state validates. `Io`: it cannot be read.
+    /// `Corrupt`, `Foreign`: no copy of the state validates any more. `Unsupported`: the format is
+    /// newer. `Io`: the state cannot be read.
     pub fn state(&self) -> Result<State> {
         self.view.state()
     }
@@ -73,7 +75,8 @@ impl Inspector {
         self.view.segments()
     }
 
-    /// Returns whether a process holds the log at this moment.
+    /// Returns whether a process holds the log at this moment. Tries the log's lock, and frees it
+    /// at once.
     ///
     /// # Errors
     /// `Io`: the lock file cannot be read.
@@ -81,7 +84,7 @@ impl Inspector {
         self.files.has_writer()
     }
 
-    /// Returns where the log buffer lies.
+    /// Returns where the log buffer is.
     ///
     /// # Errors
     /// `NotFound`, `Foreign`, `Corrupt`: the meta file, which alone names the log buffer, is
@@ -90,8 +93,8 @@ impl Inspector {
         self.files.buffer()
     }
 
-    /// Returns the records from `from`, or from the head on. The iterator ends without an error
-    /// where nothing valid follows.
+    /// Returns the records from `from` on, or from the head on. A `from` below the head counts as
+    /// the head. The iterator ends without an error at the first frame that does not validate.
     ///
     /// # Errors
     /// `Corrupt`: headers contradict each other. `Io`: a file cannot be read.
@@ -99,17 +102,20 @@ impl Inspector {
         self.view.records(from)
     }
 
-    /// Reads and checks every record, then decides the end as recovery would. Damage is an outcome,
-    /// not an error. A log without its meta file is always [`Corrupt`](Outcome::Corrupt).
+    /// Decides where the log ends, as recovery would, and checks every record up to there. Damage
+    /// is an outcome, not an error. A log without its meta file is always
+    /// [`Corrupt`](Outcome::Corrupt).
     ///
     /// # Errors
-    /// `Io`: a file cannot be read. `Unsupported`: the format is newer.
+    /// `Io`: a file cannot be read. `Unsupported`: a newer version wrote the log or one of its
+    /// records. As [`state`](Inspector::state), if the state cannot be read.
     pub fn verify(&self) -> Result<Verdict> {
         self.judge(|view| view.verify())
     }
 
-    /// Verifies with `threads` threads (0: one for each core), and continues behind damage. The
-    /// verdict names a bad place of each damaged segment.
+    /// Verifies with `threads` threads (0: one for each core), and continues above damage. The
+    /// verdict names the first bad place of each damaged segment. If segments are missing, it names
+    /// the first of each gap.
     ///
     /// # Errors
     /// As [`verify`](Inspector::verify).
@@ -117,12 +123,13 @@ impl Inspector {
         self.judge(|view| view.verify_deep(threads))
     }
 
-    /// Returns everything that still validates from `from`, or from the head on. Skips damage and
-    /// reports each skipped range. For logs that cannot be opened. Changes nothing and takes no
-    /// lock. Beside a running writer a gap can be a range that the writer was writing.
+    /// Returns everything that still validates from `from` on, or from the head on. Use it for logs
+    /// that cannot be opened. The walk skips damage and reports each skipped range. It changes
+    /// nothing and takes no lock. If a process writes to the log, a gap can be a range that the
+    /// process was writing.
     ///
-    /// A `from` that is no multiple of 8 is rounded up. If `from` lies within a record, the walk
-    /// reports a gap up to the next record.
+    /// A `from` below the head counts as the head. A `from` that is not a multiple of 8 is rounded
+    /// up. If `from` is within a record, the walk reports a gap up to the next record.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -147,7 +154,7 @@ impl Inspector {
     /// ```
     ///
     /// # Errors
-    /// `Corrupt`: no copy of the log's state validates. `Io`.
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments).
     pub fn salvage(&self, from: Option<Lsn>) -> Result<Salvage> {
         self.view.salvage(from)
     }

@@ -98,8 +98,8 @@ impl Options {
     /// Sets the permissions of the files that the log creates, on Unix; elsewhere it has no effect.
     /// Default [`DEFAULT_FILE_MODE`](crate::DEFAULT_FILE_MODE), `0o600`: only the user of the
     /// process reads and writes them. The value must contain the owner's bits of the default. A
-    /// folder that the log creates gets the same permissions, and the right to enter it for each
-    /// that may read: `0o700` by default.
+    /// folder that the log creates gets the same permissions. Each class of users that may read it
+    /// may also enter it: `0o700` by default.
     ///
     /// The process's umask clears bits as for any file. Existing files and folders keep their
     /// permissions. A user who may read the file `lock` can hold the log's lock.
@@ -109,7 +109,7 @@ impl Options {
     }
 
     /// Gives each segment that [`truncate_before`](crate::Wal::truncate_before) releases to
-    /// `callback`, before the log loses it; [`OnRelease`] says when and on which thread. An
+    /// `callback`, before the log loses it. [`OnRelease`] documents when and on which thread. An
     /// [`Archive`](crate::Archive) copies the segments into a folder. Default: none.
     ///
     /// ```

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::{Lsn, Repair, RepairReport, Result};
 
-/// Copies the records of the damaged log in the folder `log` that lie below `from` into a new log
+/// Copies the records below `from` of the damaged log in the folder `log` into a new log
 /// in the folder `into`, which is missing or empty. The damaged log is never changed.
 ///
 /// `from` is the first LSN that is given up: the first bad place, or the LSN of a record below it.
@@ -13,8 +13,8 @@ use crate::{Lsn, Repair, RepairReport, Result};
 ///
 /// Repair checks every frame that it keeps. The new log has the identity of the old one, its
 /// records with their LSNs, and a clean end. Appends continue above every LSN that the old log can
-/// have returned. Records that lie only in the log buffer of a killed process are above the damage,
-/// and are given up with it.
+/// have returned. The repair gives up records that only the log buffer of a killed process holds:
+/// they are above the damage.
 ///
 /// [`Repair`] does the same in two steps, of which the first is a dry run, and reports progress.
 ///

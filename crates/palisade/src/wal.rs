@@ -34,23 +34,23 @@ impl Wal {
     /// Syncs everything and makes a clean end: the next open needs no scan.
     ///
     /// Later calls on all handles return `Closed`. Records that were appended before are in the
-    /// log. Blocks for a few device syncs. The log can be opened again at once, also while handles
-    /// of this one are left.
+    /// log. Blocks for a few device syncs. The log can be opened again at once, even if handles of
+    /// this one exist.
     ///
     /// # Durability
     /// All appended records survive power loss when this returns.
     ///
     /// # Errors
     /// `NoSpace`: nothing is lost, and no handle can append any more; free space and call again.
-    /// With `pad_to_block` and a full buffer, which has no room for the padding, appends go on
-    /// until then. `NoFiles`: as `NoSpace`. `Io`, `NotFound` (the folder was moved): everything is
-    /// durable, but the log has no clean end. `Poisoned`: as from every other call.
+    /// With `pad_to_block`, if the full buffer has no room for the padding, handles can append
+    /// until that call. `NoFiles`: as `NoSpace`. `Io`, `NotFound` (the folder was moved):
+    /// everything is durable, but the log has no clean end. `Poisoned`: as from every other call.
     /// `Closed`: the log has a clean end already.
     pub fn close(&self) -> Result<()> {
         self.0.close()
     }
 
-    /// Returns the end of the last reservation. An append that has not returned may lie below it.
+    /// Returns the end of the last reservation. An append below it may not have returned yet.
     #[must_use]
     pub fn reserved_lsn(&self) -> Lsn {
         self.0.reserved_lsn()
@@ -80,9 +80,9 @@ impl Wal {
         self.0.head_lsn()
     }
 
-    /// Returns the greatest LSN that was given to [`checkpoint`](Wal::checkpoint). Returns less if
-    /// that LSN lay in a truncated range, or if an open found no record behind it: then the end of
-    /// the records below.
+    /// Returns the greatest LSN that was given to [`checkpoint`](Wal::checkpoint). If that LSN was
+    /// in a truncated range, or if an open found no record above it, returns the end of the records
+    /// below it.
     #[must_use]
     pub fn checkpoint_lsn(&self) -> Lsn {
         self.0.checkpoint_lsn()

@@ -16,14 +16,14 @@ impl Wal {
         self.0.records()
     }
 
-    /// Returns the records from the one at `lsn` on. Finds it without a search.
+    /// Returns the records from the one at `lsn` on. The first record needs no search.
     ///
     /// If a crash or [`truncate_after`](Wal::truncate_after) removed the record at `lsn`, the
     /// iterator begins at the next record. At the end of the log it is empty.
     ///
     /// # Errors
-    /// `NotARecord`: no record begins at `lsn`. `Truncated`: it lies below the head.
-    /// `OutOfRange`: it lies above the end. Else as [`records`](Wal::records).
+    /// `NotARecord`: no record begins at `lsn`. `Truncated`: `lsn` is below the head.
+    /// `OutOfRange`: `lsn` is above the end. Else as [`records`](Wal::records).
     pub fn records_from(&self, lsn: Lsn) -> Result<Records> {
         self.0.records_from(lsn)
     }

@@ -8,20 +8,20 @@ impl Wal {
     /// recycled, as far as no iterator reads them.
     ///
     /// Waits until everything below `lsn` is durable. An `lsn` at or below the head moves nothing,
-    /// and frees what could not be freed before. The end that a crash or a truncation gave to the
-    /// log counts as the place where the log went on, so a caller that has replayed all of it may
-    /// truncate all of it.
+    /// and frees what could not be freed before. If a crash or a truncation ended the log at `lsn`,
+    /// the head moves to the LSN where the log continued. So a caller that has replayed all records
+    /// may truncate all of them.
     ///
     /// On files, a callback can get each segment before it is freed (`Options::on_release` of
-    /// `palisade`). If the callback fails, the call returns its error. The head has moved all the
-    /// same, and the next call tries the segment again.
+    /// `palisade`). If the callback fails, the call returns its error. The head has moved
+    /// nevertheless, and the next call tries the segment again.
     ///
     /// # Durability
     /// The new head survives power loss when this returns.
     ///
     /// # Errors
-    /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`: it
-    /// lies above the end. `Truncated`: it lies in a range that a crash or
+    /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`:
+    /// `lsn` is above the end. `Truncated`: `lsn` is in a range that a crash or
     /// [`truncate_after`](Wal::truncate_after) removed. `NoSpace`, `Io`, and the errors of a
     /// callback for released segments: the head may have moved, and nothing else is lost; call
     /// again. `Corrupt`, `Unsupported`: also if the header of a segment that the callback is to get
@@ -44,11 +44,11 @@ impl Wal {
         self.0.checkpoint(lsn)
     }
 
-    /// Truncates all records above the one at `lsn`, which becomes the last. A Raft follower calls
-    /// it when the leader overrules what it appended.
+    /// Truncates all records above the one at `lsn`, which becomes the last. For example, a Raft
+    /// follower calls it when the Raft leader overrules entries that the follower has appended.
     ///
     /// Concurrent appends wait ([`try_append`](Wal::try_append) returns `NoRoom`) and continue
-    /// behind the new end. Their LSNs are greater than all before: no LSN is used twice. Every use
+    /// after the new end. Their LSNs are greater than all before: no LSN is used twice. Every use
     /// of a truncated record returns `Truncated` from then on: tickets, waits, callbacks and `get`.
     /// An iterator that was created before returns it when it reaches the new end; a new iterator
     /// skips the truncated range.
@@ -70,9 +70,9 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// `NotARecord`: no record begins at `lsn`. `InvalidArgument`: the record lies in a batch and
-    /// is not its last. `OutOfRange`: `lsn` lies above the end, or no segment is left below
-    /// [`Lsn::LIMIT`] to continue in. `Truncated`: `lsn` lies below the head, or was truncated
+    /// `NotARecord`: no record begins at `lsn`. `InvalidArgument`: the record is in a batch and
+    /// is not its last. `OutOfRange`: `lsn` is above the end, or no segment is left below
+    /// [`Lsn::LIMIT`] to continue in. `Truncated`: `lsn` is below the head, or was truncated
     /// before. `NoSpace`: free space and call again. `Closed`. With all of these nothing was
     /// changed. `Poisoned`: the next open shows whether the log was truncated.
     pub fn truncate_after(&self, lsn: Lsn) -> Result<()> {

@@ -45,9 +45,9 @@ impl Wal {
     }
 
     /// Appends a record as [`append`](Wal::append) does, but returns `NoRoom` if that would wait
-    /// for room. Without room it tries once to write what is filled. It waits only for the moment
-    /// in which another thread's range, reserved at the same time, is in the way. Writing a piece
-    /// and the policies `Always` and `Os` take the time that they take in `append`.
+    /// for room. If there is no room, tries once to write the filled records. Waits only for a
+    /// thread that reserved at the same instant, and only for that moment. A write of a complete
+    /// piece and the policies `Always` and `Os` take as long as in `append`.
     ///
     /// # Errors
     /// `NoRoom`: nothing was reserved; try again. Else as [`append`](Wal::append).
@@ -86,8 +86,8 @@ impl Wal {
 
     /// Appends `records` as one batch: recovered all together or not at all.
     ///
-    /// The ticket's LSN is the first record's; the next lies
-    /// [`framed_bytes`](crate::framed_bytes)`(len)` further on, and so forth.
+    /// The ticket has the LSN of the first record. The LSN of each next record is greater by
+    /// [`framed_bytes`](crate::framed_bytes)`(len)`, where `len` is the length of the one before.
     ///
     /// # Errors
     /// `InvalidArgument`: there are no records. `TooLarge`: the batch as a whole is larger than
