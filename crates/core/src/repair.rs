@@ -55,7 +55,7 @@ pub struct RepairReport {
     pub given_up_records: u64,
     /// The LSN of the next append: above every LSN that the damaged log can have returned.
     pub base: Lsn,
-    /// The copy's last epoch, in which appends go on.
+    /// The copy's last epoch, in which appends continue.
     pub epoch: u64,
 }
 

@@ -256,7 +256,7 @@ impl Commit {
         self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Whether the log can still come to `target`: it is neither poisoned nor closed below it.
+    /// Checks that the log can still reach `target`: it is neither poisoned nor closed below it.
     pub(crate) fn check_goes_on(&self, target: Lsn) -> Result<()> {
         self.check()?;
         match self.buffer.tail() {

@@ -39,7 +39,8 @@ const FLAG_MAY_IGNORE: u8 = 0x80;
 
 /// Returns the bytes that a record of `payload_bytes` takes in the log: header, payload, alignment.
 ///
-/// In a batch, the record behind one at `lsn` has the LSN `lsn.plus(framed_bytes(payload_bytes))`.
+/// In a batch, the record after the one at `lsn` has the LSN
+/// `lsn.plus(framed_bytes(payload_bytes))`.
 ///
 /// ```
 /// # use palisade_core as palisade;

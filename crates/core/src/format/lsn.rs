@@ -90,7 +90,7 @@ impl From<Lsn> for u64 {
 impl FromStr for Lsn {
     type Err = std::num::ParseIntError;
 
-    /// Parses a decimal number, or a hexadecimal one behind `0x`.
+    /// Parses a decimal number, or a hexadecimal one that begins with `0x`.
     fn from_str(text: &str) -> Result<Lsn, Self::Err> {
         match text.strip_prefix("0x") {
             Some(hex) => u64::from_str_radix(hex, 16).map(Lsn),

@@ -40,7 +40,7 @@ pub(crate) struct Epochs {
 struct EpochList {
     // The epochs that may be read, ascending. The running epoch is last and ends at `LIMIT`.
     spans: Vec<EpochSpan>,
-    // From each truncation of this process to the base behind it: ascending, no two touch.
+    // From each truncation of this process to the base of the next epoch: ascending, no two touch.
     truncations: Vec<LsnRange>,
 }
 
@@ -84,7 +84,7 @@ impl Epochs {
 
     /// Returns the epochs of a log that is closed at `end`, for its state: those that reach up to
     /// `head`, and the running one. An epoch that ends at the head has no records left, but a
-    /// discarded range lies behind it.
+    /// discarded range follows it.
     pub(crate) fn extents(&self, head: Lsn, end: Lsn) -> Vec<EpochExtent> {
         let list = self.list.read();
         let alive = list.spans.iter().filter(|span| head <= span.end);
@@ -152,7 +152,7 @@ impl Epochs {
         lsn.as_u64() >= self.lowest_truncation.load(Ordering::Relaxed)
     }
 
-    /// Ends the log at `new_end`. The epoch `running` begins behind it; later epochs are gone.
+    /// Ends the log at `new_end`. The epoch `running` begins above it; later epochs are gone.
     pub(crate) fn truncate(&self, new_end: Lsn, running: EpochSpan) {
         let mut list = self.list.write();
         list.spans.retain(|span| span.base < new_end);
@@ -167,8 +167,8 @@ impl Epochs {
         self.lowest_truncation.store(lowest, Ordering::Relaxed);
     }
 
-    /// Drops the epochs whose records all lie below `to`, and the discarded ranges of crashes
-    /// behind them. Keeps the running epoch and the ranges of truncations.
+    /// Drops the epochs whose records are all below `to`, and the discarded ranges of crashes that
+    /// follow them. Keeps the running epoch and the ranges of truncations.
     pub(crate) fn forget_below(&self, to: Lsn) {
         let mut list = self.list.write();
         let running = list.spans.len() - 1;

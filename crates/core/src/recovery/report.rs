@@ -21,9 +21,9 @@ pub struct RecoveryReport {
     pub records: u64,
     /// Bytes that the open read.
     pub bytes: u64,
-    /// Why the log ended where it ended.
+    /// Why the log ended at `end`.
     pub end_cause: EndCause,
-    /// Bytes of recognisable frames behind the end that were truncated.
+    /// Bytes that were truncated: from `end` to the end of the last valid frame above it.
     pub torn_bytes: u64,
     /// Why the tail was truncated, in words, if it was.
     pub torn_reason: Option<String>,
@@ -33,11 +33,12 @@ pub struct RecoveryReport {
     pub records_from_buffer: u64,
     /// What was wrong with the file of the log buffer: missing, invalid, or of an older epoch.
     pub buffer_note: Option<String>,
-    /// Numbers of stray files: they have a segment's name and no valid header, and lie far above
-    /// all that the log can have made. The open leaves them as they are and never reads them again.
-    /// The log refuses to go on when it reaches one.
+    /// Numbers of stray files. A stray file has a segment's name and no valid header, and its
+    /// number is far above every segment that the log can have made. The open does not change stray
+    /// files, and the log does not read them afterwards. When the tail reaches one, the log returns
+    /// an error.
     pub strays: Vec<u64>,
-    /// Everything below was certainly durable before.
+    /// Everything below this LSN was certainly durable before the open.
     pub floor: Lsn,
     /// Exclusive end of the recovered records.
     pub end: Lsn,
