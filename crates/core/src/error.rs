@@ -31,6 +31,9 @@ pub enum ErrorKind {
     /// The buffer has no room at present. Only `try_append` returns it; nothing was reserved. Try
     /// again, or use `append`, which waits.
     NoRoom,
+    /// As many futures and callbacks wait as [`Options::max_waiters`](crate::Options::max_waiters)
+    /// allows. Only the wait was refused: the record is in the log. Wait again later.
+    TooManyWaiters,
     /// The disk is full, or a limit to the size of files is reached. Appended records are still in
     /// the log and will be written when there is space. Free space (for example with
     /// `truncate_before`), then call again; see [`Error::appended_lsn`].
@@ -213,10 +216,11 @@ impl Error {
     }
 
     /// Returns whether the same call can succeed later on the same log: after waiting (`NoRoom`,
-    /// `Locked`), after freeing space (`NoSpace`) or file descriptors (`NoFiles`).
+    /// `TooManyWaiters`, `Locked`), after freeing space (`NoSpace`) or file descriptors (`NoFiles`).
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        self.is_shortage() || matches!(self.kind, ErrorKind::NoRoom | ErrorKind::Locked)
+        use ErrorKind::{Locked, NoRoom, TooManyWaiters};
+        self.is_shortage() || matches!(self.kind, NoRoom | TooManyWaiters | Locked)
     }
 
     /// Returns whether the system lacked space (`NoSpace`) or file descriptors (`NoFiles`). Nothing
@@ -286,6 +290,23 @@ impl Error {
         self.detail.as_ref().and_then(|detail| detail.advice)
     }
 
+    /// Returns what the operating system reported, if this error comes from one of its calls.
+    ///
+    /// ```
+    /// # use palisade_core as palisade;
+    /// use palisade::{Error, ErrorKind};
+    /// use std::io;
+    ///
+    /// let error = Error::io("sync the segment", io::Error::from(io::ErrorKind::StorageFull));
+    /// assert_eq!(error.kind(), ErrorKind::NoSpace);
+    /// assert_eq!(error.io_kind(), Some(io::ErrorKind::StorageFull));
+    /// ```
+    #[must_use]
+    pub fn io_kind(&self) -> Option<io::ErrorKind> {
+        let source = self.detail.as_ref()?.source.as_ref()?;
+        source.downcast_ref::<io::Error>().map(io::Error::kind)
+    }
+
     fn amend(mut self, change: impl FnOnce(&mut Detail)) -> Error {
         let mut detail = self.detail.as_deref().cloned().unwrap_or_default();
         change(&mut detail);
@@ -303,6 +324,7 @@ impl ErrorKind {
             ErrorKind::InvalidArgument => "correct the argument",
             ErrorKind::TooLarge => "split the record, or open with larger segments and buffer",
             ErrorKind::NoRoom => "the buffer is full; try again, or call append, which waits",
+            ErrorKind::TooManyWaiters => "wait again later, or open the log with more max_waiters",
             ErrorKind::NoSpace => {
                 "the disk is full, or a limit is reached; nothing is lost: free space, or raise \
                  the limit, then call again"
@@ -386,6 +408,28 @@ impl StdError for Error {
     }
 }
 
+/// An engine whose calls return [`io::Result`] uses `?` on the log's calls. The error's own kind is
+/// that of the operating system if a call of it failed, else the nearest one. The log's error is
+/// its inner error: `error.get_ref()` and `downcast_ref::<palisade::Error>()` return it.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let kind = error.io_kind().unwrap_or(match error.kind {
+            ErrorKind::InvalidArgument | ErrorKind::TooLarge => io::ErrorKind::InvalidInput,
+            ErrorKind::NoRoom | ErrorKind::TooManyWaiters => io::ErrorKind::WouldBlock,
+            ErrorKind::NoSpace => io::ErrorKind::StorageFull,
+            ErrorKind::NotFound | ErrorKind::NotARecord => io::ErrorKind::NotFound,
+            ErrorKind::OutOfRange | ErrorKind::Truncated => io::ErrorKind::NotFound,
+            ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
+            ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+            ErrorKind::Corrupt | ErrorKind::Foreign => io::ErrorKind::InvalidData,
+            ErrorKind::Locked => io::ErrorKind::ResourceBusy,
+            ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+            _ => io::ErrorKind::Other,
+        });
+        io::Error::new(kind, error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -419,6 +463,19 @@ mod tests {
         assert_eq!(error.advice_of_cause(), Some("ask a person"));
         assert_eq!(error.finding(), "no valid record");
         assert_eq!(Error::bare(ErrorKind::Corrupt).advice_of_cause(), None);
+    }
+
+    #[test]
+    fn an_io_error_has_the_systems_kind_and_the_logs_error() {
+        let cause = io::Error::from(io::ErrorKind::StorageFull);
+        let error = Error::io("write segment", cause).with_kind(ErrorKind::Poisoned);
+        assert_eq!(error.io_kind(), Some(io::ErrorKind::StorageFull));
+        let outer = io::Error::from(error);
+        assert_eq!(outer.kind(), io::ErrorKind::StorageFull);
+        let inner = outer.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+        assert_eq!(inner.map(Error::kind), Some(ErrorKind::Poisoned));
+        let locked = io::Error::from(Error::bare(ErrorKind::Locked));
+        assert_eq!(locked.kind(), io::ErrorKind::ResourceBusy);
     }
 
     #[test]

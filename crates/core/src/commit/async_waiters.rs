@@ -111,8 +111,7 @@ impl AsyncWaiters {
         }
         if state.waiting.len() + queued >= self.max {
             let message = format!("{} futures and callbacks wait already", self.max);
-            let refused = Error::new(ErrorKind::InvalidArgument, message);
-            return Err(refused.with_advice("raise max_waiters, or wait again later"));
+            return Err(Error::new(ErrorKind::TooManyWaiters, message));
         }
         Ok(())
     }

@@ -52,7 +52,13 @@ impl Wal {
     /// Appends a record and waits until it survives power loss.
     #[inline]
     pub fn commit(&self, data: &[u8]) -> Result<Lsn> {
-        let lsn = self.append_frame(0, data, WhenFull::Wait)?;
+        self.commit_tagged(0, data)
+    }
+
+    /// Appends a record with a tag and waits until it survives power loss.
+    #[inline]
+    pub fn commit_tagged(&self, tag: u16, data: &[u8]) -> Result<Lsn> {
+        let lsn = self.append_frame(tag, data, WhenFull::Wait)?;
         let end = lsn.plus(framed_bytes(data.len()));
         let waited = self.handle.log.wait(end, None).and_then(|_| self.check_not_truncated(lsn));
         waited.map(|()| lsn).map_err(|error| error.after_append(lsn))
@@ -86,43 +92,6 @@ impl Wal {
         write_head(&mut reserved, head);
         self.finish(reserved, lsn)?;
         Ok(Ticket::new(self, lsn, lsn.plus(frame_bytes)))
-    }
-
-    /// Appends `records` as one batch: recovered all together or not at all.
-    pub fn append_batch(&self, records: &[&[u8]]) -> Result<Ticket<'_>> {
-        if records.is_empty() {
-            return Err(Error::new(ErrorKind::InvalidArgument, "a batch has at least one record"));
-        }
-        let fits = records.iter().all(|record| u32::try_from(record.len()).is_ok());
-        let payload_bytes: u64 = records.iter().map(|record| framed_bytes(record.len())).sum();
-        let frame_bytes = self.check_len(if fits { payload_bytes as usize } else { usize::MAX })?;
-        let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
-        let mut reserved = self.occupy(granted);
-        let mut at = HEADER_BYTES as u64;
-        let (start, end) = (reserved.lsn(), reserved.end());
-        let mut checksum = 0;
-        for record in records {
-            let member_bytes = framed_bytes(record.len());
-            let payload_checksum = crc32c_append(0, record);
-            let header = Header {
-                is_member: true,
-                ..Header::new(Kind::Data, 0, record.len() as u32, payload_checksum)
-            };
-            let head = self.encode(&reserved, at, header);
-            reserved.place(at, head, record, member_bytes);
-            let pad = member_bytes as usize - HEADER_BYTES - record.len();
-            checksum =
-                head.iter().fold(checksum, |crc, word| crc32c_append(crc, &word.to_le_bytes()));
-            checksum = crc32c_append(checksum, record);
-            checksum = crc32c_append(checksum, &[0; 8][..pad]);
-            at += member_bytes;
-        }
-        let header = Header::new(Kind::Batch, 0, payload_bytes as u32, checksum);
-        let head = self.encode(&reserved, 0, header);
-        write_head(&mut reserved, head);
-        let first = start.plus(HEADER_BYTES as u64);
-        self.finish(reserved, first)?;
-        Ok(Ticket::new(self, first, end))
     }
 
     /// Appends a mark, a frame that readers skip and that recovery uses as evidence.
@@ -160,7 +129,7 @@ impl Wal {
 
     /// Returns the bytes of the frame for a payload of `len` bytes, if it is within the limit.
     #[inline]
-    fn check_len(&self, len: usize) -> Result<u64> {
+    pub(super) fn check_len(&self, len: usize) -> Result<u64> {
         let max = self.max_record_bytes();
         if len > max {
             return Err(too_large(len, max));
@@ -170,7 +139,7 @@ impl Wal {
 
     /// Reserves a range in one segment whose bytes may be written.
     #[inline(always)]
-    fn reserve(&self, bytes: u64, when_full: WhenFull) -> Result<Granted> {
+    pub(super) fn reserve(&self, bytes: u64, when_full: WhenFull) -> Result<Granted> {
         let log = &*self.handle.log;
         let limit = log.buffer.limit();
         let has_room = log.buffer.tail().is_ok_and(|tail| tail.plus(bytes) <= limit);
@@ -188,12 +157,12 @@ impl Wal {
     }
 
     #[inline(always)]
-    fn occupy(&self, granted: Granted) -> Reserved<'_> {
+    pub(super) fn occupy(&self, granted: Granted) -> Reserved<'_> {
         granted.occupy(&self.handle.log.buffer, self.handle.log.durable.peek())
     }
 
     #[inline]
-    fn encode(
+    pub(super) fn encode(
         &self,
         reserved: &Reserved<'_>,
         offset: u64,
@@ -206,7 +175,7 @@ impl Wal {
 
     /// Publishes the range and applies the sync policy. `lsn` is the LSN of its first record.
     #[inline]
-    fn finish(&self, reserved: Reserved<'_>, lsn: Lsn) -> Result<()> {
+    pub(super) fn finish(&self, reserved: Reserved<'_>, lsn: Lsn) -> Result<()> {
         let (start, end) = (reserved.lsn(), reserved.end());
         reserved.publish();
         if (start.as_u64() ^ end.as_u64()) & self.handle.act_mask != 0 {
@@ -242,12 +211,12 @@ impl Wal {
     }
 }
 
-fn write_head(reserved: &mut Reserved<'_>, head: [u64; HEADER_BYTES / 8]) {
+pub(super) fn write_head(reserved: &mut Reserved<'_>, head: [u64; HEADER_BYTES / 8]) {
     reserved.place(0, head, &[], HEADER_BYTES as u64);
 }
 
 /// Writes zeros between the end of a payload of `len` bytes and the end of its frame.
-fn zero_the_rest(reserved: &mut Reserved<'_>, len: usize) {
+pub(super) fn zero_the_rest(reserved: &mut Reserved<'_>, len: usize) {
     let from = (HEADER_BYTES + len) as u64;
     let rest = framed_bytes(len) - from;
     reserved.write(from, &[0; 8][..rest as usize]);

@@ -7,6 +7,7 @@
 )]
 
 mod append;
+mod batch;
 mod epochs;
 #[cfg(all(test, loom))]
 mod model;
@@ -22,6 +23,7 @@ mod truncate_before;
 
 use std::sync::Arc;
 
+pub use self::batch::BatchTicket;
 use self::epochs::{Epochs, truncated_error};
 use self::pins::Pins;
 pub use self::replay::{Replay, SegmentStart};
@@ -166,6 +168,13 @@ impl Wal {
     /// Waits until all records that were reserved before the call survive power loss.
     pub fn sync(&self) -> Result<()> {
         self.handle.log.wait(self.reserved_lsn(), None).map(drop)
+    }
+
+    /// Returns a ticket for everything that was reserved before the call.
+    #[must_use]
+    pub fn barrier(&self) -> Ticket<'_> {
+        let end = self.reserved_lsn();
+        Ticket::new(self, end, end)
     }
 
     /// Waits until the record that begins at `lsn` survives power loss.

@@ -58,7 +58,7 @@ impl<'w> Ticket<'w> {
     /// Never blocks.
     #[must_use]
     pub fn is_durable(&self) -> bool {
-        self.wal().durable_lsn() >= self.end && self.wal().check_not_truncated(self.lsn).is_ok()
+        self.wal().durable_lsn() >= self.end && self.check_not_truncated().is_ok()
     }
 
     /// Waits until the record survives power loss and returns its LSN.
@@ -70,8 +70,9 @@ impl<'w> Ticket<'w> {
     /// [`truncate_after`](Wal::truncate_after) has removed the record. `Poisoned`: drop all handles
     /// and open the log again, then check whether the record survived.
     pub fn wait(&self) -> Result<Lsn> {
-        self.wal().commit_state().wait(self.end, None)?;
-        self.wal().check_not_truncated(self.lsn).map(|()| self.lsn)
+        let waited = self.wal().commit_state().wait(self.end, None);
+        waited.and_then(|_| self.check_not_truncated()).map_err(|error| self.amend(error))?;
+        Ok(self.lsn)
     }
 
     /// Waits at most about `timeout`. Returns false if the record is not durable by then.
@@ -83,8 +84,10 @@ impl<'w> Ticket<'w> {
     /// As [`wait`](Ticket::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now().checked_add(timeout);
-        let is_durable = self.wal().commit_state().wait(self.end, deadline)?;
-        self.wal().check_not_truncated(self.lsn).map(|()| is_durable)
+        let waited = self.wal().commit_state().wait(self.end, deadline);
+        waited
+            .and_then(|is_durable| self.check_not_truncated().map(|()| is_durable))
+            .map_err(|error| self.amend(error))
     }
 
     /// Returns the same ticket with a handle of its own, so that it does not borrow the log.
@@ -94,6 +97,20 @@ impl<'w> Ticket<'w> {
     pub fn detach(mut self) -> Ticket<'static> {
         let key = self.key.take();
         Ticket { wal: WalRef::Owned(self.wal().clone()), lsn: self.lsn, end: self.end, key }
+    }
+
+    /// Refuses a record that was truncated. The ticket of a [`barrier`](Wal::barrier) has none.
+    fn check_not_truncated(&self) -> Result<()> {
+        if self.is_barrier() { Ok(()) } else { self.wal().check_not_truncated(self.lsn) }
+    }
+
+    fn is_barrier(&self) -> bool {
+        self.lsn == self.end
+    }
+
+    /// Notes in the error of a wait that the record is in the log.
+    fn amend(&self, error: Error) -> Error {
+        if self.is_barrier() { error } else { error.after_append(self.lsn) }
     }
 
     fn wal(&self) -> &Wal {
@@ -109,9 +126,9 @@ impl<'w> Ticket<'w> {
 /// Polling never blocks on the device. The flusher thread calls one `wake` after the other. A
 /// `wake` should only schedule its task, as those of executors do: a slow one delays other futures.
 ///
-/// A poll returns `InvalidArgument` if [`max_waiters`](crate::Options::max_waiters) is exceeded.
-/// The record is already in the log; only the wait fails. `.await` consumes the ticket, so the
-/// error has the record's [`appended_lsn`](Error::appended_lsn), unless the record was truncated.
+/// A poll returns `TooManyWaiters` if [`max_waiters`](crate::Options::max_waiters) is exceeded.
+/// The record is already in the log; only the wait fails. `.await` consumes the ticket, so each
+/// error has the record's [`appended_lsn`](Error::appended_lsn).
 impl Future for Ticket<'_> {
     type Output = Result<Lsn>;
 
@@ -122,17 +139,15 @@ impl Future for Ticket<'_> {
         if this.key.is_none() && this.is_durable() {
             return Poll::Ready(Ok(this.lsn));
         }
-        let lsn = this.lsn;
-        let after_append = |error: Error| error.after_append(lsn);
         if let Err(error) = this.wal().ensure_flusher() {
-            return Poll::Ready(Err(after_append(error)));
+            return Poll::Ready(Err(this.amend(error)));
         }
         let mut key = this.key.take();
         let polled = this.wal().commit_state().poll_wait(this.end, &mut key, context);
         this.key = key;
         polled.map(|result| {
-            result.map_err(after_append)?;
-            this.wal().check_not_truncated(lsn).map(|()| lsn)
+            let checked = result.and_then(|()| this.check_not_truncated());
+            checked.map(|()| this.lsn).map_err(|error| this.amend(error))
         })
     }
 }

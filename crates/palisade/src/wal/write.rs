@@ -70,6 +70,15 @@ impl Wal {
         self.0.commit(data)
     }
 
+    /// Appends a record with a tag and waits until it survives power loss.
+    ///
+    /// # Errors
+    /// As [`commit`](Wal::commit).
+    #[inline]
+    pub fn commit_tagged(&self, tag: u16, data: &[u8]) -> Result<Lsn> {
+        self.0.commit_tagged(tag, data)
+    }
+
     /// Appends a record of `len` bytes that `fill` writes in place. `fill` gets the record's LSN.
     ///
     /// The bytes are zero when `fill` gets them. If `fill` panics, the range becomes padding and
@@ -104,6 +113,25 @@ impl Wal {
     /// `NoSpace`: nothing is lost; free space and call again. `Poisoned`: open the log again.
     pub fn sync(&self) -> Result<()> {
         self.0.sync()
+    }
+
+    /// Returns a ticket for everything that was reserved before the call: the async form of
+    /// [`sync`](Wal::sync). Does not block, and requests no sync before it is waited on.
+    ///
+    /// Its [`lsn`](Ticket::lsn) and [`end_lsn`](Ticket::end_lsn) are the end of the log at the call.
+    /// Its errors have no [`appended_lsn`](crate::Error::appended_lsn): it belongs to no record.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let wal = palisade::Wal::with_store(palisade::MemStore::new(1 << 20), Default::default())?;
+    /// let first = wal.append(b"first")?.lsn();
+    /// let second = wal.append(b"second")?.lsn();
+    /// wal.barrier().wait()?; // or `wal.barrier().await`
+    /// assert!(wal.durable_lsn() > second);
+    /// # Ok(()) }
+    /// ```
+    pub fn barrier(&self) -> Ticket<'_> {
+        self.0.barrier()
     }
 
     /// Waits until the record that begins at `lsn` survives power loss.

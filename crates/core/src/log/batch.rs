@@ -1,0 +1,162 @@
+//! Many records in one reservation: batches, which are recovered whole or not at all, and runs of
+//! independent records.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::Wal;
+use super::append::write_head;
+use super::room::WhenFull;
+use super::ticket::Ticket;
+use crate::buffer::Reserved;
+use crate::frame::{HEADER_BYTES, Header, Kind, framed_bytes};
+use crate::{Error, ErrorKind, Lsn, Result, crc32c_append};
+
+/// The ticket of several records that one call appended. It derefs to the [`Ticket`] of all of
+/// them, which is durable when the last of them is.
+#[must_use = "the records are in the log; wait on the ticket to know that they are durable"]
+pub struct BatchTicket<'w> {
+    ticket: Ticket<'w>,
+    lsns: Vec<Lsn>,
+}
+
+impl BatchTicket<'_> {
+    /// Returns the LSN of each record, in the order in which they were given.
+    #[must_use]
+    pub fn lsns(&self) -> &[Lsn] {
+        &self.lsns
+    }
+
+    /// Returns the same ticket with a handle of its own: see [`Ticket::detach`].
+    pub fn detach(self) -> BatchTicket<'static> {
+        BatchTicket { ticket: self.ticket.detach(), lsns: self.lsns }
+    }
+}
+
+impl<'w> std::ops::Deref for BatchTicket<'w> {
+    type Target = Ticket<'w>;
+
+    fn deref(&self) -> &Ticket<'w> {
+        &self.ticket
+    }
+}
+
+/// Completes as the [`Ticket`] of the records does.
+impl Future for BatchTicket<'_> {
+    type Output = Result<Lsn>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Lsn>> {
+        Pin::new(&mut self.ticket).poll(context)
+    }
+}
+
+impl fmt::Debug for BatchTicket<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchTicket")
+            .field("ticket", &self.ticket)
+            .field("records", &self.lsns.len())
+            .finish()
+    }
+}
+
+impl Wal {
+    /// Appends `records`, each with its tag, as one batch: recovered all together or not at all.
+    pub fn append_batch<I, R>(&self, records: I) -> Result<BatchTicket<'_>>
+    where
+        I: IntoIterator<Item = (u16, R)>,
+        I::IntoIter: Clone,
+        R: AsRef<[u8]>,
+    {
+        let records = records.into_iter();
+        let (count, payload_bytes) = measure(records.clone())?;
+        let frame_bytes = self.check_len(payload_bytes)?;
+        let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
+        let mut reserved = self.occupy(granted);
+        let mut run = Run::new(HEADER_BYTES as u64, true, count);
+        for (tag, record) in records {
+            run.write(self, &mut reserved, tag, record.as_ref());
+        }
+        let header = Header::new(Kind::Batch, 0, payload_bytes as u32, run.checksum);
+        let head = self.encode(&reserved, 0, header);
+        write_head(&mut reserved, head);
+        self.finish_run(reserved, run)
+    }
+
+    /// Appends `records`, each with its tag, one after the other in one reservation. Each is
+    /// recovered on its own.
+    pub fn append_many<I, R>(&self, records: I) -> Result<BatchTicket<'_>>
+    where
+        I: IntoIterator<Item = (u16, R)>,
+        I::IntoIter: Clone,
+        R: AsRef<[u8]>,
+    {
+        let records = records.into_iter();
+        let (count, frames_bytes) = measure(records.clone())?;
+        // The frames take the place of the payload of one record.
+        self.check_len(frames_bytes - HEADER_BYTES)?;
+        let granted = self.reserve(frames_bytes as u64, WhenFull::Wait)?;
+        let mut reserved = self.occupy(granted);
+        let mut run = Run::new(0, false, count);
+        for (tag, record) in records {
+            run.write(self, &mut reserved, tag, record.as_ref());
+        }
+        self.finish_run(reserved, run)
+    }
+
+    fn finish_run(&self, reserved: Reserved<'_>, run: Run) -> Result<BatchTicket<'_>> {
+        let (first, end) = (run.lsns[0], reserved.end());
+        self.finish(reserved, first)?;
+        Ok(BatchTicket { ticket: Ticket::new(self, first, end), lsns: run.lsns })
+    }
+}
+
+/// Returns the number of the records and the bytes of their frames.
+fn measure<R: AsRef<[u8]>>(records: impl Iterator<Item = (u16, R)>) -> Result<(usize, usize)> {
+    let (mut count, mut bytes) = (0, 0_u64);
+    for (_, record) in records {
+        let len = record.as_ref().len();
+        let is_short = u32::try_from(len).is_ok();
+        bytes = bytes.saturating_add(if is_short { framed_bytes(len) } else { u64::MAX });
+        count += 1;
+    }
+    if count == 0 {
+        return Err(Error::new(ErrorKind::InvalidArgument, "a batch has at least one record"));
+    }
+    Ok((count, usize::try_from(bytes).unwrap_or(usize::MAX)))
+}
+
+/// Frames that are written one after the other into one reservation.
+struct Run {
+    at: u64,
+    are_members: bool,
+    /// Of all bytes of the frames.
+    checksum: u32,
+    lsns: Vec<Lsn>,
+}
+
+impl Run {
+    fn new(at: u64, are_members: bool, count: usize) -> Run {
+        Run { at, are_members, checksum: 0, lsns: Vec::with_capacity(count) }
+    }
+
+    fn write(&mut self, wal: &Wal, reserved: &mut Reserved<'_>, tag: u16, record: &[u8]) {
+        let header = Header {
+            is_member: self.are_members,
+            ..Header::new(Kind::Data, tag, record.len() as u32, crc32c_append(0, record))
+        };
+        let head = wal.encode(reserved, self.at, header);
+        let frame_bytes = framed_bytes(record.len());
+        reserved.place(self.at, head, record, frame_bytes);
+        if self.are_members {
+            let pad = frame_bytes as usize - HEADER_BYTES - record.len();
+            let words = head.iter();
+            let sum =
+                words.fold(self.checksum, |sum, word| crc32c_append(sum, &word.to_le_bytes()));
+            self.checksum = crc32c_append(crc32c_append(sum, record), &[0; 8][..pad]);
+        }
+        self.lsns.push(reserved.lsn().plus(self.at));
+        self.at += frame_bytes;
+    }
+}
