@@ -16,7 +16,6 @@ use crate::{Error, ErrorKind, Lsn, Result, crc32c_append};
 
 /// The ticket of several records that one call appended. It derefs to the [`Ticket`] of all of
 /// them, which is durable when the last of them is.
-#[must_use = "the records are in the log; wait on the ticket to know that they are durable"]
 pub struct BatchTicket<'w> {
     ticket: Ticket<'w>,
     lsns: Vec<Lsn>,
@@ -78,6 +77,7 @@ impl Wal {
         for (tag, record) in records {
             run.write(self, &mut reserved, tag, record.as_ref());
         }
+        run.check_is_whole(&reserved);
         let header = Header::new(Kind::Batch, 0, payload_bytes as u32, run.checksum);
         let head = self.encode(&reserved, 0, header);
         write_head(&mut reserved, head);
@@ -102,6 +102,7 @@ impl Wal {
         for (tag, record) in records {
             run.write(self, &mut reserved, tag, record.as_ref());
         }
+        run.check_is_whole(&reserved);
         self.finish_run(reserved, run)
     }
 
@@ -139,6 +140,13 @@ struct Run {
 impl Run {
     fn new(at: u64, are_members: bool, count: usize) -> Run {
         Run { at, are_members, checksum: 0, lsns: Vec::with_capacity(count) }
+    }
+
+    /// Ends an append whose records got shorter after they were measured. A record that got longer
+    /// panics when it is written. Either way the range becomes padding.
+    fn check_is_whole(&self, reserved: &Reserved<'_>) {
+        let is_whole = reserved.lsn().plus(self.at) == reserved.end();
+        assert!(is_whole, "the records changed while they were appended");
     }
 
     fn write(&mut self, wal: &Wal, reserved: &mut Reserved<'_>, tag: u16, record: &[u8]) {

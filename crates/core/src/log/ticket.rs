@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::commit::Key;
+use crate::frame::ALIGN_BYTES;
 use crate::sync::Instant;
 use crate::{Error, Lsn, Result, Wal};
 
@@ -99,9 +100,14 @@ impl<'w> Ticket<'w> {
         Ticket { wal: WalRef::Owned(self.wal().clone()), lsn: self.lsn, end: self.end, key }
     }
 
-    /// Refuses a record that was truncated. The ticket of a [`barrier`](Wal::barrier) has none.
+    /// Refuses a record that was truncated. Of several records, `truncate_after` may have removed
+    /// the last ones. The ticket of a [`barrier`](Wal::barrier) has no record.
     fn check_not_truncated(&self) -> Result<()> {
-        if self.is_barrier() { Ok(()) } else { self.wal().check_not_truncated(self.lsn) }
+        if self.is_barrier() {
+            return Ok(());
+        }
+        let last_bytes = Lsn::new(self.end.as_u64() - ALIGN_BYTES);
+        self.wal().check_not_truncated(last_bytes).map_err(|error| error.at_lsn(self.lsn))
     }
 
     fn is_barrier(&self) -> bool {

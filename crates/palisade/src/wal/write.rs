@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use super::Wal;
-use crate::{Lsn, Result, Ticket};
+use crate::{BatchTicket, Lsn, Result, Ticket};
 
 impl Wal {
     /// Appends a record and returns its ticket, which has its LSN and can be waited on.
@@ -95,14 +95,85 @@ impl Wal {
 
     /// Appends `records` as one batch: recovered all together or not at all.
     ///
-    /// The ticket has the LSN of the first record. The LSN of each next record is greater by
-    /// [`framed_bytes`](crate::framed_bytes)`(len)`, where `len` is the length of the one before.
+    /// The ticket has the LSN of each record. The records are read twice, first for their sizes.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let wal = palisade::Wal::with_store(palisade::MemStore::new(1 << 20), Default::default())?;
+    /// let batch = wal.append_batch(["debit 7", "credit 7"])?;
+    /// batch.wait()?;
+    /// assert_eq!(wal.get(batch.lsns()[1])?.data(), b"credit 7");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument`: there are no records. `TooLarge`: the batch as a whole is larger than
     /// [`max_record_bytes`](Wal::max_record_bytes). Else as [`append`](Wal::append).
-    pub fn append_batch(&self, records: &[&[u8]]) -> Result<Ticket<'_>> {
+    ///
+    /// # Panics
+    /// If a record's bytes are longer or shorter when they are read again. Then nothing was
+    /// appended.
+    pub fn append_batch<I>(&self, records: I) -> Result<BatchTicket<'_>>
+    where
+        I: IntoIterator<Item: AsRef<[u8]>, IntoIter: Clone>,
+    {
+        self.0.append_batch(records.into_iter().map(|record| (0, record)))
+    }
+
+    /// Appends `records` as [`append_batch`](Wal::append_batch) does, each with its tag.
+    ///
+    /// # Errors
+    /// As [`append_batch`](Wal::append_batch).
+    ///
+    /// # Panics
+    /// As [`append_batch`](Wal::append_batch).
+    pub fn append_batch_tagged<I, R>(&self, records: I) -> Result<BatchTicket<'_>>
+    where
+        I: IntoIterator<Item = (u16, R), IntoIter: Clone>,
+        R: AsRef<[u8]>,
+    {
         self.0.append_batch(records)
+    }
+
+    /// Appends `records` one after the other, with no other record between them, for the cost of
+    /// one reservation. Recovery keeps each on its own: after a crash the first ones may be there
+    /// without the last ones.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let wal = palisade::Wal::with_store(palisade::MemStore::new(1 << 20), Default::default())?;
+    /// let ticket = wal.append_many(["21.5", "21.7", "21.6"])?;
+    /// ticket.wait()?;
+    /// assert_eq!(wal.get(ticket.lsns()[2])?.data(), b"21.6");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument`: there are no records. `TooLarge`: all frames together are larger than the
+    /// largest record with its header. Else as [`append`](Wal::append).
+    ///
+    /// # Panics
+    /// As [`append_batch`](Wal::append_batch).
+    pub fn append_many<I>(&self, records: I) -> Result<BatchTicket<'_>>
+    where
+        I: IntoIterator<Item: AsRef<[u8]>, IntoIter: Clone>,
+    {
+        self.0.append_many(records.into_iter().map(|record| (0, record)))
+    }
+
+    /// Appends `records` as [`append_many`](Wal::append_many) does, each with its tag.
+    ///
+    /// # Errors
+    /// As [`append_many`](Wal::append_many).
+    ///
+    /// # Panics
+    /// As [`append_batch`](Wal::append_batch).
+    pub fn append_many_tagged<I, R>(&self, records: I) -> Result<BatchTicket<'_>>
+    where
+        I: IntoIterator<Item = (u16, R), IntoIter: Clone>,
+        R: AsRef<[u8]>,
+    {
+        self.0.append_many(records)
     }
 
     /// Waits until all records that were reserved before the call survive power loss.
@@ -169,33 +240,5 @@ impl Wal {
     /// As [`wait_durable`](Wal::wait_durable).
     pub fn flush_to_os(&self, lsn: Lsn) -> Result<()> {
         self.0.flush_to_os(lsn)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::Future;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
-
-    use crate::sim::{CallKind, Fault, FaultKind, SimDisk};
-    use crate::{ErrorKind, Options, Wal};
-
-    /// `append(..)?.await` consumes the ticket, so only the error can name the record.
-    #[test]
-    fn the_error_of_an_awaited_ticket_names_the_record() {
-        let disk = SimDisk::new(1);
-        let wal = Wal::with_store(&disk, Options::new().buffer_bytes(1 << 16)).unwrap();
-        disk.fail(Fault::all(CallKind::Sync, FaultKind::Eio));
-        let ticket = wal.append(b"record").unwrap();
-        let lsn = ticket.lsn();
-        let mut ticket = pin!(ticket);
-        let error = loop {
-            match ticket.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(result) => break result.unwrap_err(),
-                Poll::Pending => std::thread::yield_now(),
-            }
-        };
-        assert_eq!((error.kind(), error.appended_lsn()), (ErrorKind::Poisoned, Some(lsn)));
     }
 }

@@ -27,6 +27,11 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// Polls `future` once, with a waker that wakes nobody.
+pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
 type Body = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 struct Task {

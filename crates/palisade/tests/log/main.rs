@@ -33,6 +33,7 @@ mod watchdog;
 mod api {
     mod bad_input;
     mod calls;
+    mod many;
     mod shapes;
     mod small;
     mod writers;

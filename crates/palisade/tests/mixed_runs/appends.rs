@@ -80,7 +80,7 @@ impl Run {
                 let lens: Vec<usize> = (0..k).map(|_| self.dice.below(150) as usize).collect();
                 let datas: Vec<Vec<u8>> = lens.into_iter().map(|l| self.model.data(l)).collect();
                 let refs: Vec<&[u8]> = datas.iter().map(Vec::as_slice).collect();
-                let got = wal.append_batch(&refs).map(both);
+                let got = wal.append_batch(&refs).map(|t| (t.lsn().as_u64(), t.end_lsn().as_u64()));
                 self.noted(wal, got, 0, datas)
             }
             5 => {

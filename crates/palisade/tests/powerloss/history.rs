@@ -303,7 +303,11 @@ impl History {
             6 => {
                 let count = 1 + self.dice.below(4);
                 let lens: Vec<usize> = (0..count).map(|_| self.dice.below(120) as usize).collect();
-                self.session.append_batch(wal, &lens)
+                if self.dice.once_in(3) {
+                    self.session.append_many(wal, &lens)
+                } else {
+                    self.session.append_batch(wal, &lens)
+                }
             }
             7..=8 => {
                 let len = self.roll_len(wal);

@@ -329,6 +329,27 @@ impl Session {
         self.note(wal, appended, datas)
     }
 
+    /// Appends records that are recovered one by one.
+    pub(crate) fn append_many(&mut self, wal: &Wal, lens: &[usize]) -> Result<()> {
+        self.working_on = "append_many";
+        let datas: Vec<Vec<u8>> = lens.iter().map(|&len| self.oracle.data(len)).collect();
+        let appended = match wal.append_many(&datas) {
+            Ok(ticket) => Ok(ticket.lsn()),
+            Err(error) => Err((error.appended_lsn(), error)),
+        };
+        let (Ok(first) | Err((Some(first), _))) = appended else {
+            return appended.map(drop).map_err(|(_, error)| error);
+        };
+        let result = appended.map(drop).map_err(|(_, error)| error);
+        let mut at = first;
+        for data in datas {
+            let end = at.plus(framed_bytes(data.len()));
+            self.note(wal, Ok((at, end)), vec![data])?;
+            at = end;
+        }
+        result
+    }
+
     pub(crate) fn sync(&mut self, wal: &Wal) -> Result<()> {
         self.working_on = "sync";
         wal.sync()?;

@@ -194,7 +194,7 @@ fn append(wal: &Wal, from: u64, to: u64) -> Vec<Lsn> {
         let len = 8 + (number * 37 % 300) as usize;
         if number % 5 == 3 && number + 1 < to {
             let pair = [record(number, len), record(number + 1, 20)];
-            let batch = wal.append_batch(&[&pair[0], &pair[1]]).unwrap().lsn();
+            let batch = wal.append_batch([(0, &pair[0]), (0, &pair[1])]).unwrap().lsn();
             lsns.extend([batch, batch.plus(palisade_core::framed_bytes(pair[0].len()))]);
             number += 2;
         } else {

@@ -60,7 +60,7 @@ fn a_record_larger_than_the_limit_is_refused_by_every_append_and_nothing_is_rese
         assert_tells(error, ErrorKind::TooLarge, &["bytes", &max.to_string()]);
         assert!(!error.is_retryable() && !error.is_fatal());
     }
-    let empty = wal.append_batch(&[]).unwrap_err();
+    let empty = wal.append_batch([""; 0]).unwrap_err();
     assert_tells(&empty, ErrorKind::InvalidArgument, &["at least one record"]);
     assert_eq!(wal.reserved_lsn(), reserved);
     assert_eq!(wal.append(&big[..max]).unwrap().lsn(), reserved);

@@ -160,7 +160,7 @@ fn a_record_that_holds_a_frame_for_its_very_place_comes_back_as_it_is() {
     let lsn = wal.commit(&in_record).unwrap();
     // Behind the header of the batch and that of its first member.
     let in_batch = next(2);
-    let first = wal.append_batch(&[&in_batch, b"second"]).unwrap().lsn();
+    let first = wal.append_batch([&in_batch[..], b"second"]).unwrap().lsn();
     let behind = wal.commit(&record(20, 8)).unwrap();
     let wal = store.after_power_loss(wal).open(options());
     let found = contents(&wal);

@@ -67,7 +67,7 @@ fn two_holes_are_two_paddings() {
         expected.extend(append(&wal, 5, 10));
         with_a_hole(&wal, 24, |fill_second| {
             expected.extend(append(&wal, 10, 15));
-            let batch = wal.append_batch(&[b"whole", b"or not at all"]).unwrap().lsn();
+            let batch = wal.append_batch(["whole", "or not at all"]).unwrap().lsn();
             expected.push((batch, b"whole".to_vec()));
             expected.push((batch.plus(32), b"or not at all".to_vec()));
             store.kill();

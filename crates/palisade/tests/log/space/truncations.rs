@@ -85,7 +85,7 @@ fn what_is_no_record_to_keep_is_refused_and_nothing_is_changed() {
     let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
     let before = append(&wal, 0, 40, 200);
-    let batch = wal.append_batch(&[b"one", b"two", b"three"]).unwrap().lsn();
+    let batch = wal.append_batch(["one", "two", "three"]).unwrap().lsn();
     let second = batch.plus(framed_bytes(3));
     let third = second.plus(framed_bytes(3));
     let behind = wal.append(b"behind").unwrap().lsn();

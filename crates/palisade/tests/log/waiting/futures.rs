@@ -91,7 +91,11 @@ fn one_future_too_many_is_refused_and_disturbs_no_other_waiter() {
         let Poll::Ready(Err(error)) = poll(&mut one_too_many, Waker::noop()) else {
             panic!("a third future waits");
         };
-        assert!(error.to_string().contains("raise max_waiters"), "{error}");
+        assert_eq!(error.kind(), ErrorKind::TooManyWaiters);
+        assert!(
+            error.is_retryable() && error.appended_lsn() == Some(one_too_many.lsn()),
+            "{error}"
+        );
         assert_eq!(wal.get(one_too_many.lsn()).unwrap().data(), b"one too many");
         // Threads are not counted: each is a limit of its own.
         scope.spawn(|| wal.commit(b"follower").unwrap());
@@ -113,7 +117,7 @@ fn a_refused_callback_whose_drop_comes_back_to_the_log_blocks_nobody() {
     assert!(poll(&mut owned, Waker::noop()).is_pending());
     let lsn = wal.append(b"one too many").unwrap().lsn();
     let refused = wal.on_durable(lsn, move |_| drop(owned)).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(refused.kind(), ErrorKind::TooManyWaiters);
     assert!(refused.to_string().contains("max_waiters"), "{refused}");
     assert_eq!(wal.stats().waiters, 0, "the callback went, and its ticket with it");
     store.set(SYNC, Effect::Pass);
@@ -403,6 +407,6 @@ fn callbacks_that_are_due_count_as_waiters() {
     assert_eq!(wal.stats().waiters, 2);
     wal.on_durable(lsn, |_| {}).unwrap();
     let refused = wal.on_durable(lsn, |_| {}).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::TooManyWaiters, "{refused}");
     go.send(()).unwrap();
 }

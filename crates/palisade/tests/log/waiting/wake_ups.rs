@@ -1,26 +1,20 @@
 //! Those who wait and do not come back, and those who nobody wakes.
 
-use std::pin::Pin;
 use std::sync::mpsc::channel;
-use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use palisade::sim::Effect;
-use palisade::{Lsn, MemStore, Options, SyncPolicy, Ticket, Wal};
+use palisade::{MemStore, Options, SyncPolicy, Wal};
 
 use crate::content::{all, numbers, record};
 use crate::dice::Dice;
-use crate::executor::block_on;
+use crate::executor::{block_on, poll_once};
 use crate::faulty::{SYNC, log_and_store};
 use crate::watchdog::{until, watched};
 
 fn commit(wal: &Wal) {
     wal.commit(b"waits").unwrap();
-}
-
-fn poll_once(ticket: &mut Ticket<'_>) -> Poll<palisade::Result<Lsn>> {
-    Pin::new(ticket).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// Protection: a dropped future gives its registration back, and the wait only.
