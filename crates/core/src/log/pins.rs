@@ -7,7 +7,7 @@ use super::truncate_before::below_head;
 use super::{Handle, Wal};
 use crate::reader::Pinned;
 use crate::sync::Mutex;
-use crate::{Lsn, Result};
+use crate::{Error, Lsn, Result};
 
 /// The LSNs from which readers need the log, with the number of readers at each.
 #[derive(Debug, Default)]
@@ -70,6 +70,11 @@ impl Pinned for Pin {
 
     fn check_not_truncated(&self, lsn: Lsn) -> Result<()> {
         self.wal.check_not_truncated(lsn)
+    }
+
+    fn write_until(&self, lsn: Lsn) -> (Lsn, Option<Error>) {
+        let error = self.wal.flush_until(lsn).err();
+        (self.wal.written_lsn(), error)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Reads a log that is being written: iterators and single records.
 
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use super::Wal;
@@ -16,28 +17,108 @@ const SINGLE_READ_BYTES: usize = 4096;
 impl Wal {
     /// Returns all records from the head to the end of the log at the time of the call.
     pub fn records(&self) -> Result<Records> {
-        self.records_to_end(None, self.handle.read_ahead_bytes)
+        self.records_below(None, self.reserved_lsn())
     }
 
     /// Returns the records from the one at `lsn` on.
     pub fn records_from(&self, lsn: Lsn) -> Result<Records> {
-        self.check_readable(lsn)?;
-        if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {
-            self.frame_at(lsn)?;
+        self.check_begin(lsn)?;
+        self.records_below(Some(lsn), self.reserved_lsn())
+    }
+
+    /// Returns the records that begin in `range`.
+    pub fn range(&self, range: impl RangeBounds<Lsn>) -> Result<Records> {
+        let from = match range.start_bound() {
+            Bound::Included(&from) => Some(from),
+            Bound::Excluded(&from) => {
+                let text = "a range of records includes its first LSN";
+                return Err(Error::new(ErrorKind::InvalidArgument, text).at_lsn(from));
+            }
+            Bound::Unbounded => None,
+        };
+        let reserved = self.reserved_lsn();
+        let to = match range.end_bound() {
+            Bound::Included(to) => to.plus(1),
+            Bound::Excluded(&to) => to,
+            Bound::Unbounded => reserved,
+        };
+        if let Some(from) = from {
+            self.check_begin(from)?;
         }
-        self.records_to_end(Some(lsn), self.handle.read_ahead_bytes)
+        self.records_below(from, to.min(reserved))
+    }
+
+    /// Returns the records at `lsns`, in the order of `lsns`.
+    pub fn get_batch(&self, lsns: &[Lsn]) -> Result<Vec<RecordBuf>> {
+        let Some(&highest) = lsns.iter().max() else { return Ok(Vec::new()) };
+        lsns.iter().try_for_each(|&lsn| self.check_record(lsn).map(drop))?;
+        self.flush_until(highest.plus(1))?;
+        let pin = self.pin(lsns.iter().min().copied())?;
+        let mut reader = self.frame_reader(self.handle.read_ahead_bytes);
+        let mut order: Vec<usize> = (0..lsns.len()).collect();
+        order.sort_unstable_by_key(|&index| lsns[index]);
+        let mut found: Vec<Option<RecordBuf>> = vec![None; lsns.len()];
+        for index in order {
+            found[index] = Some(self.record_at(&mut reader, lsns[index])?);
+        }
+        drop(pin);
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// Returns the last record of the log, or `None` if the log has no record.
+    pub fn last_record(&self) -> Result<Option<RecordBuf>> {
+        let end = self.reserved_lsn();
+        self.flush_until(end)?;
+        // A record lies in the last reservation that was written, unless that is padding or a mark.
+        let hint = self.handle.log.last_written();
+        let segment_bytes = self.handle.state.lock().segment_bytes;
+        let mut to = end;
+        let mut from = hint.min(end);
+        loop {
+            let from_head = from.max(self.head_lsn());
+            if let Some(last) = self.last_in(from_head, to)? {
+                return Ok(Some(last));
+            }
+            if from_head == self.head_lsn() {
+                return Ok(None);
+            }
+            to = from_head;
+            from = Lsn::new(to.as_u64() - 1).segment_start(segment_bytes);
+        }
+    }
+
+    /// Returns the last record that begins in `[from, to)`, if there is one. A frame begins at
+    /// `from`, or nothing is there.
+    fn last_in(&self, from: Lsn, to: Lsn) -> Result<Option<RecordBuf>> {
+        let mut records = self.records_below(Some(from), to)?;
+        let mut last = None;
+        while let Some(record) = records.next()? {
+            last = Some(RecordBuf::from(record));
+        }
+        Ok(last)
     }
 
     /// Returns the record at `lsn`, copied out of the store.
     pub fn get(&self, lsn: Lsn) -> Result<RecordBuf> {
-        self.check_readable(lsn)?;
-        let span = self.span_of(lsn).filter(|_| lsn < self.reserved_lsn());
-        let Some(span) = span else { return Err(self.not_a_record(lsn)) };
+        self.check_record(lsn)?;
         self.flush_until(lsn.plus(1))?;
         let pin = self.pin(Some(lsn))?;
-        let mut reader = self.frame_reader(SINGLE_READ_BYTES);
-        let found = reader.record(lsn, span.seed);
+        let found = self.record_at(&mut self.frame_reader(SINGLE_READ_BYTES), lsn);
         drop(pin);
+        found
+    }
+
+    /// Refuses an LSN that the log has not returned or has no more.
+    fn check_record(&self, lsn: Lsn) -> Result<EpochSpan> {
+        self.check_readable(lsn)?;
+        let span = self.span_of(lsn).filter(|_| lsn < self.reserved_lsn());
+        span.ok_or_else(|| self.not_a_record(lsn))
+    }
+
+    /// Reads the record at `lsn`, which is written and pinned.
+    fn record_at(&self, reader: &mut FrameReader, lsn: Lsn) -> Result<RecordBuf> {
+        let span = self.check_record(lsn)?;
+        let found = reader.record(lsn, span.seed);
         // After the read: a record that was read from a freed segment was truncated.
         self.check_not_truncated(lsn)?;
         match found? {
@@ -45,6 +126,16 @@ impl Wal {
             Lookup::Damaged => Err(damaged(lsn, span, None)),
             Lookup::NotARecord => Err(self.not_a_record(lsn)),
         }
+    }
+
+    /// Refuses an LSN at which no record begins and the log does not end. The place of a record
+    /// that was truncated is allowed.
+    pub(super) fn check_begin(&self, lsn: Lsn) -> Result<()> {
+        self.check_readable(lsn)?;
+        if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {
+            self.frame_at(lsn)?;
+        }
+        Ok(())
     }
 
     /// Reads the header of the frame at `lsn` from the store.
@@ -59,16 +150,10 @@ impl Wal {
         header?.ok_or_else(|| self.not_a_record(lsn))
     }
 
-    /// Returns the records from `from`, or from the head on, to the end at the time of the call.
-    fn records_to_end(&self, from: Option<Lsn>, read_ahead_bytes: usize) -> Result<Records> {
-        let reserved = self.reserved_lsn();
-        let failure = match self.flush_until(reserved) {
-            Ok(()) => None,
-            Err(error) if error.kind() == ErrorKind::Io => return Err(error),
-            Err(error) => Some(error),
-        };
-        let end = if failure.is_some() { self.written_lsn() } else { reserved };
-        Ok(self.records_until(from, end, read_ahead_bytes)?.failing_at_end(failure))
+    /// Returns the records that begin in `[from, end)`, or from the head on.
+    fn records_below(&self, from: Option<Lsn>, end: Lsn) -> Result<Records> {
+        let written = self.written_lsn();
+        Ok(self.records_until(from, end, self.handle.read_ahead_bytes)?.writing_from(written))
     }
 
     pub(super) fn records_until(

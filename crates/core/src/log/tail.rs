@@ -19,10 +19,7 @@ impl Wal {
 
     /// Returns a tail that follows the log from the record at `lsn` on.
     pub fn tail_from(&self, lsn: Lsn) -> Result<Tail> {
-        self.check_readable(lsn)?;
-        if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {
-            self.frame_at(lsn)?;
-        }
+        self.check_begin(lsn)?;
         self.tail_at(Some(lsn))
     }
 

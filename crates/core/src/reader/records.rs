@@ -35,6 +35,9 @@ pub struct Records {
     // The error to report at the end, if the log could not be read up to it.
     at_end: Option<Error>,
     near: Near,
+    // The iterator may read below. Above, the log first has to hand its records to the operating
+    // system.
+    written: Lsn,
     // Keeps the log and its pins until the iterator is dropped.
     keep: Option<Box<dyn Pinned>>,
 }
@@ -64,6 +67,10 @@ pub(crate) trait Pinned: Any + Send + Sync {
 
     /// Refuses the LSN of a record that was truncated since the reader began.
     fn check_not_truncated(&self, lsn: Lsn) -> Result<()>;
+
+    /// Hands everything below `lsn` to the operating system. Returns the new *written*, and the
+    /// error if that is below `lsn`.
+    fn write_until(&self, lsn: Lsn) -> (Lsn, Option<Error>);
 }
 
 impl Records {
@@ -79,6 +86,7 @@ impl Records {
             is_finished: false,
             at_end: None,
             near: Near::NOWHERE,
+            written: Lsn::LIMIT,
             keep: None,
         }
     }
@@ -88,9 +96,10 @@ impl Records {
         self
     }
 
-    /// Makes the iterator report `error` at its end.
-    pub(crate) fn failing_at_end(mut self, error: Option<Error>) -> Records {
-        self.at_end = error;
+    /// Makes the iterator hand to the operating system what lies above `written`, once it gets
+    /// there.
+    pub(crate) fn writing_from(mut self, written: Lsn) -> Records {
+        self.written = written;
         self
     }
 
@@ -193,6 +202,9 @@ impl Records {
         self.keep.as_ref().map_or(Ok(()), |keep| keep.check_process())?;
         while !self.is_finished {
             let Some(span) = self.current_span() else { break };
+            if self.at >= self.written && !self.write_rest() {
+                break;
+            }
             let at = self.at;
             let found = self.valid_frame(at, span);
             // After the read: a record that was read from a freed segment was truncated.
@@ -221,6 +233,26 @@ impl Records {
         Ok(None)
     }
 
+    /// Hands the rest of what the iterator returns to the operating system. Returns false if the
+    /// iterator has come to its end because that failed.
+    fn write_rest(&mut self) -> bool {
+        let Some(keep) = &self.keep else { return true };
+        let end = self.spans.last().map_or(self.at, |last| last.end);
+        let (written, error) = keep.write_until(end);
+        // What was read ahead above *written* is not what lies there now.
+        self.reader.forget();
+        self.written = if error.is_some() { written } else { Lsn::LIMIT };
+        let has_more = self.at < self.written;
+        match error {
+            Some(error) if !has_more => {
+                self.at_end = Some(error);
+                self.spans.clear();
+                false
+            }
+            _ => true,
+        }
+    }
+
     /// Returns the span that holds the position, after skipping what lies between spans.
     fn current_span(&mut self) -> Option<EpochSpan> {
         loop {
@@ -237,7 +269,7 @@ impl Records {
         let found = self.reader.frame_with_payload(at, span.seed, self.payload_at(at))?;
         if found.is_some() {
             let pinned_to = self.keep.as_mut().map_or(span.end, |keep| keep.advance(at));
-            self.near = Near { seed: span.seed, to: pinned_to.min(span.end) };
+            self.near = Near { seed: span.seed, to: pinned_to.min(span.end).min(self.written) };
         }
         Ok(found)
     }
