@@ -38,9 +38,9 @@ pub use options::Options;
 pub use palisade_core::repair::{RepairProgress, RepairReport, RepairStep};
 pub use palisade_core::{
     BatchTicket, EndCause, Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, MAX_INTERVAL,
-    MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES, Memory, MemoryKind, Record, RecordBuf,
-    Records, RecoveryPolicy, RecoveryReport, Replay, Result, SegmentStart, Stats, SyncPolicy, Tail,
-    Ticket, Uuid, Verify, crc32c_append, framed_bytes,
+    MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES, Memory, MemoryKind, OwnedRecords,
+    Record, RecordBuf, Records, RecoveryPolicy, RecoveryReport, Replay, Result, SegmentStart,
+    Stats, SyncPolicy, Tail, Ticket, Uuid, Verify, crc32c_append, framed_bytes,
 };
 #[cfg(feature = "sim")]
 pub use palisade_store::sim;

@@ -119,6 +119,8 @@ pub(crate) struct Commit {
     flusher: Flusher,
     callbacks: CallbackThread,
     failure: OnceLock<Error>,
+    // Where the last reservation begins that was written.
+    last_written: StatCell,
     write_bytes: u64,
 }
 
@@ -146,6 +148,7 @@ impl Commit {
             flusher: Flusher::new(),
             callbacks: CallbackThread::new(),
             failure: OnceLock::new(),
+            last_written: StatCell::new(0),
             write_bytes: options.write_bytes as u64,
         }
     }

@@ -10,6 +10,7 @@ use std::io::IoSlice;
 use super::Commit;
 use crate::buffer::Buffer;
 use crate::frame::EpochSeed;
+use crate::sync::Ordering;
 use crate::{Lsn, Result};
 
 /// The LSN up to which the holder of the write lock has written.
@@ -21,6 +22,8 @@ pub(crate) struct WriteCursor {
 /// A run of complete reservations.
 struct Run {
     end: Lsn,
+    /// Where the last of them begins.
+    last: Lsn,
     reservations: u64,
 }
 
@@ -31,10 +34,10 @@ impl WriteCursor {
 
     /// Returns the complete reservations from the cursor on, up to `until` or about `bytes` bytes.
     fn collect(&self, buffer: &Buffer, bytes: u64, until: Lsn) -> Run {
-        let mut run = Run { end: self.written, reservations: 0 };
+        let mut run = Run { end: self.written, last: self.written, reservations: 0 };
         while run.end < until && run.end.bytes_since(self.written) < bytes {
             let Some(end) = buffer.walk_from(run.end) else { break };
-            run = Run { end, reservations: run.reservations + 1 };
+            run = Run { end, last: run.end, reservations: run.reservations + 1 };
         }
         run
     }
@@ -74,6 +77,12 @@ impl Commit {
         self.poison_unless_no_space(self.poison_on_panic(write))
     }
 
+    /// Returns where the last reservation begins that was handed to the store. 0 if there was none.
+    pub(crate) fn last_written(&self) -> Lsn {
+        // Relaxed: a hint. A reader begins there, or below.
+        Lsn::new(self.last_written.load(Ordering::Relaxed))
+    }
+
     fn poison_unless_no_space<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| if error.is_shortage() { error } else { self.poison(error) })
     }
@@ -107,6 +116,8 @@ impl Commit {
         //   *written*, which is published together with it.
         // - published: `run` comes out of `collect`, which followed `walk_from`.
         unsafe { self.buffer.read(from, run.end, write) }?;
+        // Relaxed: a hint, for `last_written`.
+        self.last_written.store(run.last.as_u64(), Ordering::Relaxed);
         self.counters.writes.add(1);
         self.counters.appends.add(run.reservations);
         self.counters.appended_bytes.add(run.end.bytes_since(from));

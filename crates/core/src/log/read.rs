@@ -153,7 +153,8 @@ impl Wal {
     /// Returns the records that begin in `[from, end)`, or from the head on.
     fn records_below(&self, from: Option<Lsn>, end: Lsn) -> Result<Records> {
         let written = self.written_lsn();
-        Ok(self.records_until(from, end, self.handle.read_ahead_bytes)?.writing_from(written))
+        let records = self.records_until(from, end, self.handle.read_ahead_bytes)?;
+        Ok(records.ending_at(end).writing_from(written))
     }
 
     pub(super) fn records_until(
@@ -184,7 +185,7 @@ impl Wal {
     pub(super) fn frame_reader(&self, read_ahead_bytes: usize) -> FrameReader {
         let store = Arc::clone(&self.handle.log.store) as Arc<dyn ReadStore>;
         let segment_bytes = self.handle.state.lock().segment_bytes;
-        FrameReader::new(store, segment_bytes, read_ahead_bytes)
+        FrameReader::new(store, segment_bytes, read_ahead_bytes).starting_small()
     }
 
     pub(super) fn check_readable(&self, lsn: Lsn) -> Result<()> {

@@ -13,6 +13,9 @@ use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME
 use crate::store::ReadStore;
 use crate::{Lsn, Result};
 
+/// The first read of an iterator.
+const FIRST_READ_BYTES: usize = 4096;
+
 type Word = [u8; ALIGN_BYTES as usize];
 
 /// Whether a payload must be verified.
@@ -40,6 +43,10 @@ pub(crate) struct FrameReader {
     store: Arc<dyn ReadStore>,
     segment_bytes: u64,
     read_ahead_bytes: usize,
+    // A read of the store fetches `first_read_bytes`, and twice as much as the one before if it
+    // continues there, at most `read_ahead_bytes`.
+    first_read_bytes: usize,
+    next_read_bytes: usize,
     buffer: Vec<u8>,
     // The buffer's first `len` bytes are the log's bytes from `start` on.
     start: Lsn,
@@ -60,6 +67,8 @@ impl FrameReader {
             store,
             segment_bytes,
             read_ahead_bytes,
+            first_read_bytes: read_ahead_bytes,
+            next_read_bytes: read_ahead_bytes,
             buffer: Vec::new(),
             start: Lsn::ZERO,
             len: 0,
@@ -289,7 +298,8 @@ impl FrameReader {
 
     /// Sets how many bytes a read fetches from here on.
     pub(crate) fn read_ahead(&mut self, bytes: usize) {
-        self.read_ahead_bytes = bytes;
+        (self.read_ahead_bytes, self.first_read_bytes, self.next_read_bytes) =
+            (bytes, bytes, bytes);
         self.forget();
     }
 
@@ -313,6 +323,21 @@ impl FrameReader {
         self.buffer[..self.len].get(in_memory(from)..).unwrap_or(&[])
     }
 
+    /// Makes the reader begin with small reads: for a caller that may want only a few records.
+    pub(crate) fn starting_small(mut self) -> FrameReader {
+        self.first_read_bytes = FIRST_READ_BYTES.min(self.read_ahead_bytes);
+        self
+    }
+
+    /// Returns how much to read at `at`.
+    fn choose_read_bytes(&mut self, at: Lsn) -> usize {
+        let end = self.start.plus(self.len as u64);
+        let continues = self.start <= at && at.bytes_since(end) <= self.next_read_bytes as u64;
+        let bytes = if continues { 2 * self.next_read_bytes } else { self.first_read_bytes };
+        self.next_read_bytes = bytes.min(self.read_ahead_bytes);
+        self.next_read_bytes
+    }
+
     /// Loads `bytes` bytes from `at` on into the buffer, if the store has them. If a read reached
     /// the end of a segment's file, it is not repeated: recovery comes there with every record of
     /// the log buffer.
@@ -322,13 +347,13 @@ impl FrameReader {
             return Ok(());
         }
         let room = self.room(at);
-        let wanted = bytes.max(self.read_ahead_bytes).min(in_memory(room));
+        let wanted = bytes.max(self.choose_read_bytes(at)).min(in_memory(room));
         self.forget();
         self.start = at;
         self.segment_end = at.plus(room);
         while self.len < wanted {
             // Grows with the bytes that the store returns, not with what a length claims.
-            let end = wanted.min(self.read_ahead_bytes.max(2 * self.len));
+            let end = wanted.min(self.next_read_bytes.max(2 * self.len));
             if self.buffer.len() < end {
                 self.buffer.resize(end, 0);
             }

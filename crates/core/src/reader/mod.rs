@@ -11,5 +11,5 @@ mod records;
 pub(crate) use self::epoch_span::EpochSpan;
 pub(crate) use self::frame_reader::{FrameReader, Lookup, headless_bytes};
 pub use self::record::{Record, RecordBuf};
-pub use self::records::Records;
+pub use self::records::{OwnedRecords, Records};
 pub(crate) use self::records::{Pinned, damaged};

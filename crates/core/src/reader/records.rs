@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::epoch_span::EpochSpan;
 use super::frame_reader::{FrameReader, Payload};
-use super::record::Record;
+use super::record::{Record, RecordBuf};
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -93,6 +93,13 @@ impl Records {
 
     pub(crate) fn keeping(mut self, keep: Box<dyn Pinned>) -> Records {
         self.keep = Some(keep);
+        self
+    }
+
+    /// Makes the iterator end before the first record at or above `end`.
+    pub(crate) fn ending_at(mut self, end: Lsn) -> Records {
+        self.spans.retain(|span| span.base < end);
+        self.spans.iter_mut().for_each(|span| span.end = span.end.min(end));
         self
     }
 
@@ -286,6 +293,31 @@ impl Records {
     fn finish_with_error(&mut self) {
         self.is_finished = true;
         self.near = Near::NOWHERE;
+    }
+}
+
+/// The records of a [`Records`], each with bytes of its own: an ordinary [`Iterator`].
+#[derive(Debug)]
+pub struct OwnedRecords(Records);
+
+impl Iterator for OwnedRecords {
+    type Item = Result<RecordBuf>;
+
+    /// Returns the next record. After an error there is none.
+    fn next(&mut self) -> Option<Result<RecordBuf>> {
+        self.0.next().map(|found| found.map(RecordBuf::from)).transpose()
+    }
+}
+
+impl std::iter::FusedIterator for OwnedRecords {}
+
+/// Copies each record out of the read buffer. [`Records::next`] does not.
+impl IntoIterator for Records {
+    type Item = Result<RecordBuf>;
+    type IntoIter = OwnedRecords;
+
+    fn into_iter(self) -> OwnedRecords {
+        OwnedRecords(self)
     }
 }
 

@@ -1,17 +1,31 @@
 //! Reads of a log that is open.
 
+use std::ops::RangeBounds;
+
 use super::Wal;
 use crate::{Lsn, RecordBuf, Records, Result, Tail};
 
 impl Wal {
     /// Returns all records from the head to the end of the log at the time of the call.
     ///
-    /// First hands everything to the operating system, as [`flush_to_os`](Wal::flush_to_os) does.
-    /// So it may wait for appends in progress, but not for the device.
+    /// The call reads and writes nothing. When the iterator comes to records that only the log
+    /// buffer has, it hands them to the operating system, as [`flush_to_os`](Wal::flush_to_os)
+    /// does. So it may wait for appends in progress, but not for the device. On a poisoned log or a
+    /// full disk, it returns what was written and then the error.
+    ///
+    /// [`Records::next`] borrows each record from a read buffer. A `for` loop gets copies:
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let wal = palisade::Wal::with_store(palisade::MemStore::new(1 << 20), Default::default())?;
+    /// wal.append_many(["one", "two"])?;
+    /// let copies: Vec<_> = wal.records()?.into_iter().collect::<palisade::Result<_>>()?;
+    /// assert_eq!(copies[1].data(), b"two");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// `Io`. On a poisoned log or a full disk, the iterator returns what was written and then the
-    /// error.
+    /// `Forked`: another process opened the log.
     pub fn records(&self) -> Result<Records> {
         self.0.records()
     }
@@ -26,6 +40,48 @@ impl Wal {
     /// `OutOfRange`: `lsn` is above the end. Else as [`records`](Wal::records).
     pub fn records_from(&self, lsn: Lsn) -> Result<Records> {
         self.0.records_from(lsn)
+    }
+
+    /// Returns the records that begin in `range`, in LSN order. Reads and writes no more than they
+    /// take: see [`records`](Wal::records).
+    ///
+    /// `range` begins at a record, or is unbounded below and begins at the head. Its end can be any
+    /// LSN; an end above the end of the log stands for that.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let wal = palisade::Wal::with_store(palisade::MemStore::new(1 << 20), Default::default())?;
+    /// let ticket = wal.append_many(["one", "two", "three"])?;
+    /// let [first, _, third] = *ticket.lsns() else { unreachable!() };
+    /// assert_eq!(wal.range(first..third)?.into_iter().count(), 2);
+    /// assert_eq!(wal.range(first..=third)?.into_iter().count(), 3);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`records_from`](Wal::records_from). `InvalidArgument`: the start of `range` is excluded.
+    pub fn range(&self, range: impl RangeBounds<Lsn>) -> Result<Records> {
+        self.0.range(range)
+    }
+
+    /// Returns the records at `lsns`, in the order of `lsns`. Reads in the order of the log, and
+    /// near records together.
+    ///
+    /// # Errors
+    /// As [`get`](Wal::get), for the first LSN of `lsns` that has no record.
+    pub fn get_batch(&self, lsns: &[Lsn]) -> Result<Vec<RecordBuf>> {
+        self.0.get_batch(lsns)
+    }
+
+    /// Returns the last record of the log at the time of the call, or `None` if there is none.
+    ///
+    /// In most cases reads one record. After an open, or if no record was appended since the last
+    /// checkpoint, reads the segment that holds the record.
+    ///
+    /// # Errors
+    /// As [`flush_to_os`](Wal::flush_to_os) and [`Records::next`].
+    pub fn last_record(&self) -> Result<Option<RecordBuf>> {
+        self.0.last_record()
     }
 
     /// Returns the record at `lsn`, copied out of the store.

@@ -61,6 +61,7 @@ mod processes {
 }
 
 mod reading {
+    mod ranges;
     mod readers;
     mod replay;
     mod rot;
