@@ -333,21 +333,19 @@ impl Session {
     pub(crate) fn append_many(&mut self, wal: &Wal, lens: &[usize]) -> Result<()> {
         self.working_on = "append_many";
         let datas: Vec<Vec<u8>> = lens.iter().map(|&len| self.oracle.data(len)).collect();
-        let appended = match wal.append_many(&datas) {
-            Ok(ticket) => Ok(ticket.lsn()),
-            Err(error) => Err((error.appended_lsn(), error)),
+        let appended = wal.append_many(&datas).map(|ticket| ticket.lsn());
+        let mut at = match &appended {
+            Ok(first) => *first,
+            Err(error) => error.appended_lsn().ok_or_else(|| error.clone())?,
         };
-        let (Ok(first) | Err((Some(first), _))) = appended else {
-            return appended.map(drop).map_err(|(_, error)| error);
-        };
-        let result = appended.map(drop).map_err(|(_, error)| error);
-        let mut at = first;
         for data in datas {
             let end = at.plus(framed_bytes(data.len()));
-            self.note(wal, Ok((at, end)), vec![data])?;
+            let one = appended.clone().map(|_| (at, end)).map_err(|error| error.after_append(at));
+            // All of them are noted, also if one failed.
+            let _ = self.note(wal, one, vec![data]);
             at = end;
         }
-        result
+        appended.map(drop)
     }
 
     pub(crate) fn sync(&mut self, wal: &Wal) -> Result<()> {

@@ -19,7 +19,7 @@ use crate::watchdog::watched;
 enum Then {
     Fail(u64),
     Panic(u64),
-    Drop(Records),
+    Drop(Box<Records>),
 }
 
 /// Numbers and bytes of segments.
@@ -239,7 +239,7 @@ fn a_reader_that_is_dropped_during_a_release_does_not_wait_for_it() {
     let _watch = watched();
     let (_dir, _path, noted, wal, lsns) = with_ten_segments();
     let records = wal.records_from(first_of(&lsns, 4)).unwrap();
-    noted.next(Then::Drop(records));
+    noted.next(Then::Drop(Box::new(records)));
     let head = first_of(&lsns, 7);
     wal.truncate_before(head).unwrap();
     assert_eq!(noted.numbers(), [0, 1, 2, 3], "the reader was there when the release began");
