@@ -30,7 +30,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use format::Lsn;
 pub use format::checksum::crc32c_append;
 pub use format::frame::{self, framed_bytes};
-pub use log::{BatchTicket, Replay, SegmentStart, Tail, Ticket, Wal};
+pub use log::{BatchTicket, Tail, Ticket, Wal};
 pub use memory::{Memory, MemoryKind};
 pub use options::{
     MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES,

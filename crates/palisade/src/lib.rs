@@ -31,6 +31,7 @@
 pub mod inspect;
 mod open;
 mod options;
+mod recovery;
 mod repair;
 mod wal;
 
@@ -39,8 +40,8 @@ pub use palisade_core::repair::{RepairProgress, RepairReport, RepairStep};
 pub use palisade_core::{
     BatchTicket, EndCause, Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, MAX_INTERVAL,
     MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES, Memory, MemoryKind, OwnedRecords,
-    Record, RecordBuf, Records, RecoveryPolicy, RecoveryReport, Replay, Result, SegmentStart,
-    Stats, SyncPolicy, Tail, Ticket, Uuid, Verify, crc32c_append, framed_bytes,
+    Record, RecordBuf, Records, RecoveryPolicy, RecoveryReport, Result, Stats, SyncPolicy, Tail,
+    Ticket, Uuid, Verify, crc32c_append, framed_bytes,
 };
 #[cfg(feature = "sim")]
 pub use palisade_store::sim;
@@ -48,6 +49,7 @@ pub use palisade_store::{
     Archive, ArchiveReader, BufferKind, DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, IntoStore,
     MIN_FILE_BYTES, MemStore, OnRelease, OpenMode, ReleasedSegment, Repair, disk, file_system,
 };
+pub use recovery::{Recovery, ReplayFrom};
 pub use repair::repair;
 pub use wal::Wal;
 

@@ -1,4 +1,4 @@
-//! How a log is opened: on files, on another disk, with a replay, or as a dry run.
+//! How a log is opened: on files, on another disk, in two steps, or as a dry run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use palisade_store::disk::{Disk, OsDisk};
 use palisade_store::{FileStore, IntoStore};
 
-use crate::{Error, Lsn, OpenMode, Options, RecoveryReport, Replay, Result, Wal};
+use crate::{OpenMode, Options, Recovery, RecoveryReport, Result, Wal};
 
 impl Wal {
     /// Opens the log in the folder `path` with the default [`Options`]. If there is no log, creates
@@ -46,22 +46,6 @@ impl Wal {
     pub fn with_store(store: impl IntoStore, options: Options) -> Result<Wal> {
         let store = store.into_store(options.validated_files()?)?;
         palisade_core::Wal::with_store(store, options.log()).map(Wal)
-    }
-
-    /// Opens the log as [`with_store`](Wal::with_store) does, and passes the records to `f` before
-    /// any thread can append: see [`Options::open_replaying`].
-    ///
-    /// # Errors
-    /// As [`with_store`](Wal::with_store) and [`records_from`](Wal::records_from). `Corrupt`: a
-    /// record that is replayed does not validate. The error that `f` returned.
-    pub fn with_store_replaying<E: From<Error>>(
-        store: impl IntoStore,
-        options: Options,
-        from: Option<Lsn>,
-        f: impl FnMut(Replay<'_>) -> std::result::Result<(), E>,
-    ) -> std::result::Result<Wal, E> {
-        let store = store.into_store(options.validated_files()?)?;
-        palisade_core::Wal::with_store_replaying(store, options.log(), from, f).map(Wal)
     }
 }
 
@@ -108,47 +92,22 @@ impl Options {
         Wal::with_store(store, self.clone())
     }
 
-    /// Opens the log as [`open`](Options::open) does. Then passes every record from the one at
-    /// `from` on, or from the head on, to `f` before any thread can append. For engines that replay
-    /// while they open.
-    ///
-    /// Records are borrowed and come in LSN order, also after a clean close. Recovery is complete
-    /// before the first record: the log keeps what `f` was given. An error from `f` ends the open.
-    /// Nothing is lost by it, and the next open replays the same records.
-    ///
-    /// ```
-    /// # fn main() -> palisade::Result<()> {
-    /// # let folder = std::env::temp_dir().join(format!("palisade-replay-{}", std::process::id()));
-    /// # let _ = std::fs::remove_dir_all(&folder);
-    /// use palisade::{Error, Options, Replay, Wal};
-    ///
-    /// Wal::open(&folder)?.commit(b"balance 7")?;
-    /// let mut balances = Vec::new();
-    /// let wal = Options::new().open_replaying(&folder, None, |event| {
-    ///     match event {
-    ///         Replay::Segment(start) => println!("{} of {}", start.at, start.end),
-    ///         Replay::Record(record) => balances.push(record.data().to_vec()),
-    ///         _ => {}
-    ///     }
-    ///     Ok::<(), Error>(())
-    /// })?;
-    /// assert_eq!(balances, [b"balance 7"]);
-    /// # wal.close()?;
-    /// # std::fs::remove_dir_all(&folder).unwrap();
-    /// # Ok(()) }
-    /// ```
+    /// Opens the log as [`open`](Options::open) does, in two steps: the engine can read the
+    /// recovered records and decide before the log accepts appends. See [`Recovery`].
     ///
     /// # Errors
-    /// As [`open`](Options::open) and [`records_from`](Wal::records_from).
-    /// `Corrupt`: a record that is replayed does not validate. The error that `f` returned.
-    pub fn open_replaying<E: From<Error>>(
-        &self,
-        path: impl AsRef<Path>,
-        from: Option<Lsn>,
-        f: impl FnMut(Replay<'_>) -> std::result::Result<(), E>,
-    ) -> std::result::Result<Wal, E> {
-        let store = FileStore::open(path, self.validated_files()?)?;
-        Wal::with_store_replaying(store, self.clone(), from, f)
+    /// As [`open`](Options::open).
+    pub fn recover(&self, path: impl AsRef<Path>) -> Result<Recovery> {
+        self.open(path).map(Recovery::new)
+    }
+
+    /// Recovers the log as [`recover`](Options::recover) does, on another disk: see
+    /// [`open_on`](Options::open_on).
+    ///
+    /// # Errors
+    /// As [`open`](Options::open).
+    pub fn recover_on(&self, disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<Recovery> {
+        self.open_on(disk, path).map(Recovery::new)
     }
 
     /// Returns what [`open`](Options::open) would find and decide about the log in the folder

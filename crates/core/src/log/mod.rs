@@ -13,7 +13,6 @@ mod epochs;
 mod model;
 mod pins;
 mod read;
-mod replay;
 mod room;
 mod state;
 mod tail;
@@ -26,12 +25,11 @@ use std::sync::Arc;
 pub use self::batch::BatchTicket;
 use self::epochs::{Epochs, truncated_error};
 use self::pins::Pins;
-pub use self::replay::{Replay, SegmentStart};
 pub use self::tail::Tail;
 pub use self::ticket::Ticket;
 use crate::buffer::{Buffer, Stop};
 use crate::commit::Commit;
-use crate::recovery::{Recovered, recover};
+use crate::recovery::{Recovered, dry_run, recover};
 use crate::store::{State, Store};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::watermark::Watermark;
@@ -98,6 +96,21 @@ impl Wal {
         options.validate()?;
         check_segment_bytes(store.state()?.segment_bytes, MIN_SEGMENT_BYTES)?;
         Wal::open_store(Arc::new(store), options)
+    }
+
+    /// Returns what an open of the log in `store` would find and decide. Changes nothing.
+    ///
+    /// In the report `base`, `epoch` and `appends_survive_kill` are not set.
+    ///
+    /// # Errors
+    /// As [`with_store`](Wal::with_store), except those of writing.
+    pub fn dry_run(store: impl Store, options: &Options) -> Result<RecoveryReport> {
+        options.validate()?;
+        check_segment_bytes(store.state()?.segment_bytes, MIN_SEGMENT_BYTES)?;
+        let store: Arc<dyn Store> = Arc::new(store);
+        let predicted = dry_run(&store, options);
+        store.close();
+        predicted
     }
 
     fn open_store(store: Arc<dyn Store>, options: &Options) -> Result<Wal> {

@@ -1,8 +1,8 @@
 //! The way back from a crash: opens that fail, are refused or die, then one that has to succeed.
 
-use palisade::{Error, ErrorKind, RecoveryPolicy, Replay, Result, Wal};
+use palisade::{ErrorKind, RecoveryPolicy, Result, Wal};
 
-use crate::checks::{contents, same_files};
+use crate::checks::same_files;
 use crate::device::{is_report, may_drop_pages, snapshot};
 use crate::model::Crash;
 use crate::options::core_options;
@@ -40,15 +40,10 @@ impl Run {
         }
         self.roll();
         let predicts = self.dice.once_in(3) && self.disk.file("meta").is_some();
-        let replays = !predicts && self.dice.once_in(3);
         let wal = loop {
             self.failures.opens(&self.disk);
             let unreported = self.disk.unreported_failures();
-            let opened = match (predicts, replays) {
-                (true, _) => self.open_as_predicted(),
-                (_, true) => self.open_replaying(),
-                _ => self.open(),
-            };
+            let opened = if predicts { self.open_as_predicted() } else { self.open() };
             match opened {
                 Ok(wal) => break wal,
                 Err(e) => assert!(is_report(&self.disk, &e, unreported), "open: {e}"),
@@ -152,26 +147,6 @@ impl Run {
             parts(did),
             "dry_run says another thing than open\n{seen:?}\n{did:?}"
         );
-        Ok(wal)
-    }
-
-    /// What an open replays is what an iterator gives afterwards.
-    fn open_replaying(&self) -> Result<Wal> {
-        let mut seen = Vec::new();
-        let mut at = Vec::new();
-        let store = self.disk.open(&self.files())?;
-        let wal = Wal::with_store_replaying(store, self.log(), None, |event| {
-            match event {
-                Replay::Record(r) => seen.push((r.lsn().as_u64(), r.tag(), r.data().to_vec())),
-                Replay::Segment(s) => at.push((s.records, seen.len() as u64)),
-                _ => {}
-            }
-            Ok::<(), Error>(())
-        })?;
-        assert_eq!(seen, contents(&wal), "replay gives another thing than iter");
-        for (records, so_far) in at {
-            assert_eq!(records, so_far, "SegmentStart::records");
-        }
         Ok(wal)
     }
 }

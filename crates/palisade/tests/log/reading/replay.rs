@@ -1,37 +1,22 @@
-//! Engines that replay while they open: each record once, in order, borrowed; an error ends the
-//! open and loses nothing.
+//! Engines that replay before the log accepts appends: each record once, in order; an engine that
+//! stops loses nothing.
 
-use palisade::{Error, ErrorKind, Lsn, Options, Replay, Verify, Wal};
+use palisade::{ErrorKind, Lsn, Options, Recovery, ReplayFrom, Verify};
 
 use crate::faulty::FaultyLog;
 use crate::folder::{
     Entries, SEGMENT_BYTES, contents, copy_as_killed, flip, log_on_files, place_of, small,
 };
 
-/// What an engine makes of a replay.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Engine {
-    records: Entries,
-    segments: Vec<u64>,
-}
-
-impl Engine {
-    fn take(&mut self, event: Replay<'_>) {
-        match event {
-            Replay::Segment(start) => {
-                assert_eq!(start.records, self.records.len() as u64);
-                assert_eq!(start.at.as_u64() / SEGMENT_BYTES, start.segment);
-                assert!(start.at < start.end);
-                self.segments.push(start.segment);
-            }
-            Replay::Record(record) => {
-                let segment = record.lsn().as_u64() / SEGMENT_BYTES;
-                assert_eq!(self.segments.last(), Some(&segment), "progress comes first");
-                self.records.push((record.lsn(), record.data().to_vec()));
-            }
-            other => panic!("{other:?}"),
-        }
+/// Reads what was recovered, from `from` on.
+fn replayed(recovery: &Recovery, from: impl Into<ReplayFrom>) -> Entries {
+    let mut found = Vec::new();
+    let mut records = recovery.records(from).unwrap();
+    while let Some(record) = records.next().unwrap() {
+        assert!(record.next_lsn() <= recovery.end());
+        found.push((record.lsn(), record.data().to_vec()));
     }
+    found
 }
 
 fn log() -> (tempfile::TempDir, std::path::PathBuf, Entries) {
@@ -48,69 +33,70 @@ fn log() -> (tempfile::TempDir, std::path::PathBuf, Entries) {
 }
 
 #[test]
-fn every_record_is_handed_out_once_in_order_after_a_kill_and_after_a_close() {
+fn every_record_is_replayed_once_in_order_after_a_kill_and_after_a_close() {
     let (_dir, path, records) = log();
     for closed in [false, true] {
         let (_copy, path) = copy_as_killed(&path);
         if closed {
             small().open(&path).unwrap().close().unwrap();
         }
-        for from in [None, Some(0), Some(1), Some(450), Some(900), Some(901)] {
+        for from in [0, 1, 450, 900, 901] {
             let (_copy, path) = copy_as_killed(&path);
-            let mut engine = Engine::default();
-            let lsn = from.map(|index: usize| records[index].0);
-            let opened = small().open_replaying(&path, lsn, |event| {
-                engine.take(event);
-                Ok::<(), Error>(())
-            });
-            let wal = opened.unwrap();
-            assert_eq!(wal.recovery_report().clean, closed);
-            assert_eq!(engine.records, records[from.unwrap_or(0)..]);
-            assert!(engine.segments.windows(2).all(|pair| pair[0] < pair[1]));
-            wal.commit(b"and on").unwrap();
+            let recovery = small().recover(&path).unwrap();
+            assert_eq!(recovery.report().clean, closed);
+            assert_eq!(replayed(&recovery, records[from].0), records[from..]);
+            assert_eq!(replayed(&recovery, ReplayFrom::Head), records);
+            let end = recovery.end();
+            let wal = recovery.start();
+            assert_eq!(wal.commit(b"and on").unwrap(), end);
         }
     }
 }
 
 #[test]
-fn a_replay_may_begin_at_the_end_and_finds_nothing_there() {
-    let (_dir, path, _) = log();
+fn a_replay_from_the_checkpoint_begins_there_or_at_the_head() {
+    let (_dir, path, records) = log();
+    let checkpoint = records[300].0;
     let wal = small().open(&path).unwrap();
-    let end = wal.reserved_lsn();
+    wal.checkpoint(checkpoint).unwrap();
+    drop(wal);
+    let recovery = small().recover(&path).unwrap();
+    assert_eq!(recovery.checkpoint(), checkpoint);
+    assert_eq!(replayed(&recovery, ReplayFrom::Checkpoint), records[300..]);
+    let wal = recovery.start();
+    wal.truncate_before(records[500].0).unwrap();
     wal.close().unwrap();
-    let opened = small().open_replaying(&path, Some(end), |_| panic!("there is nothing"));
-    let wal: Result<Wal, Error> = opened;
-    wal.unwrap().close().unwrap();
-    let beyond = small().open_replaying(&path, Some(Lsn::new(1 << 40)), |_| Ok::<(), Error>(()));
-    assert_eq!(beyond.unwrap_err().kind(), ErrorKind::OutOfRange);
-}
-
-#[derive(Debug)]
-enum EngineError {
-    Log(Error),
-    Full,
-}
-
-impl From<Error> for EngineError {
-    fn from(error: Error) -> EngineError {
-        EngineError::Log(error)
-    }
+    let recovery = small().recover(&path).unwrap();
+    assert_eq!(recovery.head(), records[500].0);
+    assert_eq!(replayed(&recovery, ReplayFrom::Checkpoint), records[500..]);
+    let gone = recovery.records(records[3].0).unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::Truncated);
+    // A checkpoint at the end leaves nothing to replay.
+    let wal = recovery.start();
+    wal.checkpoint(wal.reserved_lsn()).unwrap();
+    drop(wal);
+    let recovery = small().recover(&path).unwrap();
+    assert_eq!(replayed(&recovery, ReplayFrom::Checkpoint), []);
 }
 
 #[test]
-fn an_error_of_the_engine_ends_the_open_and_loses_nothing() {
+fn a_replay_may_begin_at_the_end_and_finds_nothing_there() {
+    let (_dir, path, _) = log();
+    let recovery = small().recover(&path).unwrap();
+    assert_eq!(replayed(&recovery, recovery.end()), []);
+    let beyond = recovery.records(Lsn::new(1 << 40)).unwrap_err();
+    assert_eq!(beyond.kind(), ErrorKind::OutOfRange);
+    recovery.start().close().unwrap();
+}
+
+#[test]
+fn an_engine_that_stops_in_the_middle_of_a_replay_loses_nothing() {
     let (_dir, path, records) = log();
     for closed in [false, true, false, true] {
-        let mut count = 0;
-        let opened = small().open_replaying(&path, None, |event| match event {
-            Replay::Record(_) if count == 500 => Err(EngineError::Full),
-            Replay::Record(_) => {
-                count += 1;
-                Ok(())
-            }
-            _ => Ok(()),
-        });
-        assert!(matches!(opened, Err(EngineError::Full)), "{opened:?}");
+        let recovery = small().recover(&path).unwrap();
+        let mut found = recovery.records(ReplayFrom::Head).unwrap();
+        (0..500).for_each(|_| assert!(found.next().unwrap().is_some()));
+        drop((found, recovery));
         let wal = small().open(&path).unwrap();
         assert_eq!(contents(&wal), records);
         if closed {
@@ -120,24 +106,24 @@ fn an_error_of_the_engine_ends_the_open_and_loses_nothing() {
 }
 
 #[test]
-fn a_record_that_does_not_validate_ends_the_open_with_its_lsn() {
+fn a_record_that_does_not_validate_ends_the_replay_with_its_lsn() {
     let (_dir, path, records) = log();
     small().open(&path).unwrap().close().unwrap();
     let (file, at) = place_of(&path, records[100].0, SEGMENT_BYTES);
     flip(&file, at + 30);
-    let mut engine = Engine::default();
-    let opened = small().open_replaying(&path, None, |event| {
-        engine.take(event);
-        Ok::<(), EngineError>(())
-    });
-    let Err(EngineError::Log(error)) = opened else { panic!("{opened:?}") };
+    let recovery = small().recover(&path).unwrap();
+    let mut found = recovery.records(ReplayFrom::Head).unwrap();
+    for (lsn, data) in &records[..100] {
+        let record = found.next().unwrap().unwrap();
+        assert_eq!((record.lsn(), record.data()), (*lsn, &data[..]));
+    }
+    let error = found.next().unwrap_err();
     assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(records[100].0)));
-    assert_eq!(engine.records, records[..100]);
 }
 
 /// What an engine was given must be there when the machine dies in the middle of its replay.
 #[test]
-fn what_was_handed_out_survives_loss_of_power_during_the_replay() {
+fn what_was_replayed_survives_loss_of_power_during_the_replay() {
     let options = || Options::new().buffer_bytes(1 << 14).verify(Verify::Full);
     let store = FaultyLog::new(SEGMENT_BYTES);
     let wal = store.open(options());
@@ -145,16 +131,11 @@ fn what_was_handed_out_survives_loss_of_power_during_the_replay() {
         wal.append(&[n; 100]).unwrap();
     }
     let next = store.after_kill(wal);
-    let mut given = Vec::new();
-    let opened = Wal::with_store_replaying(next.store().unwrap(), options(), None, |event| {
-        if let Replay::Record(record) = event {
-            given.push((record.lsn(), record.data().to_vec()));
-        }
-        if given.len() < 40 { Ok(()) } else { Err(EngineError::Full) }
-    });
-    assert!(matches!(opened, Err(EngineError::Full)));
+    let wal = next.open(options());
+    let given: Entries = contents(&wal)[..40].to_vec();
     next.kill();
     next.inner.lose_power();
+    drop(wal);
     let wal = next.next_run().open(options());
     assert_eq!(contents(&wal)[..40], given);
 }
