@@ -5,7 +5,7 @@ use std::sync::Arc;
 use palisade_core::{RecoveryPolicy, SyncPolicy, Verify};
 use palisade_store::{BufferKind, FileOptions, OnRelease, OpenMode};
 
-use crate::Result;
+use crate::{Lsn, Result};
 
 /// Settings of a log on files: those of the log and those of its folder.
 ///
@@ -49,6 +49,16 @@ impl Options {
     /// one. This happens with small segments under [`SyncPolicy::Os`], or without commits.
     pub fn segment_bytes(mut self, bytes: u64) -> Options {
         self.files.segment_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets where a log begins that is created: its first record gets the first LSN at or above
+    /// `lsn` at which a segment can begin. Default 0. Has no effect on a log that exists.
+    ///
+    /// For an engine whose pages have LSNs: if it creates its log anew, for example after a restore
+    /// of its pages, the new LSNs must be above those that the pages have.
+    pub fn first_lsn(mut self, lsn: Lsn) -> Options {
+        self.files.first_lsn = lsn;
         self
     }
 

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::store::State;
-use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
+use palisade_core::{Error, ErrorKind, Result, Uuid};
 
 use crate::disk::DEFAULT_FILE_MODE;
 use crate::disk::{Access, Disk, DiskFile, DiskFolder, Kind};
 use crate::folder::{Folder, LOCK, META, META_TEMP, check_file_size, is_segment_name};
 use crate::meta::rebuilt;
 use crate::meta::{self, Meta, MetaFile, Origin};
-use crate::options::{DEFAULT_SEGMENT_BYTES, FileOptions, OpenMode};
+use crate::options::{FileOptions, OpenMode};
 use crate::segment::segment_file::LOG_AT;
 
 /// Tools beside a writer hold the lock for an instant to see whether there is one; trying this
@@ -74,8 +74,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
 
 /// Refuses a new log whose segments would be too long.
 fn check_size_of_a_new_log(disk: &dyn Disk, path: &Path, options: &FileOptions) -> Result<()> {
-    let segment_bytes = options.segment_bytes.unwrap_or(DEFAULT_SEGMENT_BYTES);
-    check_file_size(disk, path, LOG_AT + segment_bytes)
+    check_file_size(disk, path, LOG_AT + options.new_segment_bytes())
 }
 
 /// The first look. What it finds damaged, a writer may be in the middle of saving; with the lock
@@ -258,14 +257,14 @@ fn fresh_state(disk: &dyn Disk, options: &FileOptions) -> Result<State> {
     }
     Ok(State {
         uuid: Uuid(uuid),
-        segment_bytes: options.segment_bytes.unwrap_or(DEFAULT_SEGMENT_BYTES),
+        segment_bytes: options.new_segment_bytes(),
         buffer_bytes: 0,
         epoch: 0,
-        epoch_base: Lsn::ZERO,
+        epoch_base: options.begin(),
         epoch_salt: 0,
-        head: Lsn::ZERO,
-        checkpoint: Lsn::ZERO,
-        clean_end: Lsn::ZERO,
+        head: options.begin(),
+        checkpoint: options.begin(),
+        clean_end: options.begin(),
         clean: true,
         epochs: Vec::new(),
     })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palisade_core::{Error, ErrorKind, Result, check_segment_bytes};
+use palisade_core::{Error, ErrorKind, Lsn, Result, check_segment_bytes};
 
 use crate::OnRelease;
 use crate::disk::DEFAULT_FILE_MODE;
@@ -83,6 +83,8 @@ pub struct FileOptions {
     /// Gets each segment that [`truncate_before`](palisade_core::Wal::truncate_before) releases,
     /// before the log loses it. Default `None`.
     pub on_release: Option<Arc<dyn OnRelease>>,
+    /// Where a log that is created begins, at the next start of a segment. Default 0.
+    pub first_lsn: Lsn,
 }
 
 impl Default for FileOptions {
@@ -95,6 +97,7 @@ impl Default for FileOptions {
             zero_fill: true,
             file_mode: DEFAULT_FILE_MODE,
             on_release: None,
+            first_lsn: Lsn::ZERO,
         }
     }
 }
@@ -116,6 +119,22 @@ impl FileOptions {
             );
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
-        self.segment_bytes.map_or(Ok(()), |bytes| check_segment_bytes(bytes, at_least))
+        self.segment_bytes.map_or(Ok(()), |bytes| check_segment_bytes(bytes, at_least))?;
+        let segment_bytes = self.new_segment_bytes();
+        if self.begin().plus(segment_bytes) > Lsn::LIMIT {
+            let text = "first_lsn leaves no room for a segment below Lsn::LIMIT";
+            return Err(Error::new(ErrorKind::InvalidArgument, text).at_lsn(self.first_lsn));
+        }
+        Ok(())
+    }
+
+    /// Bytes of log in a segment of a log that is created.
+    pub(crate) fn new_segment_bytes(&self) -> u64 {
+        self.segment_bytes.unwrap_or(DEFAULT_SEGMENT_BYTES)
+    }
+
+    /// Where a log begins that is created: a segment begins there.
+    pub(crate) fn begin(&self) -> Lsn {
+        self.first_lsn.segment_start_at_or_above(self.new_segment_bytes())
     }
 }

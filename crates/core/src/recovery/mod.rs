@@ -130,6 +130,10 @@ fn begin_anew(
     let layout = Arc::clone(&analysis.layout);
     let mut spans = layout.spans.clone();
     let mut predecessor = layout.predecessor;
+    // A log that was never opened may begin at any segment start.
+    if layout.state.epoch == 0 {
+        predecessor.end = layout.state.head;
+    }
     let mut floor = analysis.floor();
     let mut ring_bytes = layout.state.buffer_bytes;
     if let Some((scanner, scan)) = analysis.scanned {
@@ -195,14 +199,14 @@ fn lowered(checkpoint: Lsn, spans: &[EpochSpan], epoch: &Epoch) -> Lsn {
 }
 
 /// Returns the first segment start that is above every reservation ever made and not below the end
-/// of the highest-numbered segment present. Returns 0 for an empty log.
+/// of the highest-numbered segment present. Returns the head of a log that was never opened.
 ///
 /// A caller has seen only LSNs below *written* plus the size of the log buffer. *Written* is at
 /// most the end of the segments. If the last segments are lost, the floor takes their place.
 fn base_after(layout: &Layout, floor: Lsn, ring_bytes: u64) -> Result<Lsn> {
     let State { epoch, epoch_base, head, segment_bytes, .. } = layout.state;
     if layout.highest_end == Lsn::ZERO && epoch == 0 {
-        return Ok(Lsn::ZERO);
+        return base_above(head, segment_bytes);
     }
     let written = layout.highest_end.max(floor).max(head).max(epoch_base);
     base_above(written.plus(ring_bytes), segment_bytes)

@@ -434,6 +434,7 @@ fn roll_shape(dice: &mut Dice) -> Shape {
         in_place: !dice.once_in(5),
         powersafe: !dice.once_in(5),
         keeps_released: dice.once_in(4),
+        first_lsn: if dice.once_in(4) { (1 << 40) + dice.below(1 << 20) } else { 0 },
         failure: WriteBackFailure::default(),
     }
 }

@@ -59,6 +59,11 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
+    /// Of a log that begins at `begin`.
+    pub(crate) fn beginning_at(begin: Lsn) -> Oracle {
+        Oracle { head: begin, checkpoint: begin, checkpoint_may_be: begin, ..Oracle::default() }
+    }
+
     /// Bytes that no other record has: they begin with a count, as far as there is room.
     pub(crate) fn data(&mut self, len: usize) -> Vec<u8> {
         self.appended += 1;

@@ -31,6 +31,7 @@ pub(crate) struct Shape {
     pub(crate) in_place: bool,
     pub(crate) powersafe: bool,
     pub(crate) keeps_released: bool,
+    pub(crate) first_lsn: u64,
     pub(crate) failure: WriteBackFailure,
 }
 
@@ -56,6 +57,7 @@ impl Shape {
             in_place: true,
             powersafe: true,
             keeps_released: false,
+            first_lsn: 0,
             failure: WriteBackFailure::default(),
         }
     }
@@ -70,6 +72,7 @@ impl Shape {
         files.buffer = if self.heap { BufferKind::Heap } else { BufferKind::Auto };
         files.zero_fill = self.zero_fill;
         files.spare_segments = self.spares;
+        files.first_lsn = Lsn::new(self.first_lsn);
         files
     }
 
@@ -102,11 +105,12 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(shape: Shape, seed: u64) -> Session {
         let disk = shape.disk(seed);
+        let begin = shape.first_lsn.next_multiple_of(shape.segment_bytes);
         Session {
             shape,
             disk,
             kept: Kept::default(),
-            oracle: Oracle::default(),
+            oracle: Oracle::beginning_at(Lsn::new(begin)),
             opening: Opening::default(),
             failures: Failures::default(),
             crash_points: BTreeSet::new(),

@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use palisade::Wal;
+use palisade::inspect::Inspector;
+use palisade::{ErrorKind, Lsn, Wal};
 
 use crate::folder::{folder, small};
 
@@ -64,4 +65,35 @@ fn opens_without_records_do_not_let_the_folder_grow() {
         let files = open_some();
         assert!((3..=most).contains(&files), "{files} files");
     }
+}
+
+/// An engine that creates its log anew goes on above the LSNs that its pages have.
+#[test]
+fn a_log_begins_at_the_lsn_that_its_engine_asked_for() {
+    let segment_bytes = 1 << 16;
+    for first in [0, 1, segment_bytes, (1 << 50) + 17, Lsn::LIMIT.as_u64() - segment_bytes] {
+        let (_dir, path) = folder();
+        let options = small().segment_bytes(segment_bytes).first_lsn(Lsn::new(first));
+        let begin = Lsn::new(first.next_multiple_of(segment_bytes));
+        let wal = options.open(&path).unwrap();
+        assert_eq!(
+            (wal.head_lsn(), wal.reserved_lsn(), wal.checkpoint_lsn()),
+            (begin, begin, begin)
+        );
+        assert_eq!(wal.recovery_report().end, begin);
+        let lsn = wal.commit(b"first").unwrap();
+        assert_eq!(lsn, begin);
+        wal.close().unwrap();
+        // A log that exists stays where it is.
+        let wal = options.first_lsn(Lsn::new(first / 2)).open(&path).unwrap();
+        assert_eq!(wal.head_lsn(), begin);
+        assert_eq!(wal.get(lsn).unwrap().data(), b"first");
+        drop(wal);
+        let verdict = Inspector::open(&path).unwrap().verify().unwrap();
+        assert_eq!((verdict.head, verdict.records), (begin, 1));
+    }
+    let (_dir, path) = folder();
+    let error = small().first_lsn(Lsn::LIMIT).open(&path).unwrap_err();
+    assert_eq!((error.kind(), error.lsn()), (ErrorKind::InvalidArgument, Some(Lsn::LIMIT)));
+    assert!(!path.exists(), "nothing was created");
 }

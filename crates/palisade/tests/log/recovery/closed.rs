@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use palisade::inspect::{Inspector, Outcome};
 use palisade::sim::SimDisk;
-use palisade::{Archive, ArchiveReader, ErrorKind, Lsn, Options, RecoveryReport, ReplayFrom, Verify, Wal};
+use palisade::{
+    Archive, ArchiveReader, ErrorKind, Lsn, Options, RecoveryReport, ReplayFrom, Verify, Wal,
+};
 use palisade_store::FileOptions;
 use tempfile::TempDir;
 
