@@ -29,6 +29,7 @@ pub use self::tail::Tail;
 pub use self::ticket::Ticket;
 use crate::buffer::{Buffer, Stop};
 use crate::commit::Commit;
+use crate::reader::EpochSpan;
 use crate::recovery::{Recovered, dry_run, recover};
 use crate::store::{State, Store};
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -178,6 +179,20 @@ impl Wal {
         Ok(())
     }
 
+    /// Ends the log as the death of the process would.
+    pub fn abandon(self) {
+        let log = &self.handle.log;
+        if log.check_process().is_err() {
+            return;
+        }
+        // With leadership and the write lock no write and no sync is in progress. None begins
+        // after the failure is set.
+        let abandoned = || log.poison(Error::new(ErrorKind::Poisoned, "the log was abandoned"));
+        let _ = log.with_leadership(|_| abandoned());
+        log.stop_background_threads();
+        log.store.close();
+    }
+
     /// Waits until all records that were reserved before the call survive power loss.
     pub fn sync(&self) -> Result<()> {
         self.handle.log.wait(self.reserved_lsn(), None).map(drop)
@@ -252,6 +267,14 @@ impl Wal {
     pub fn checkpoint_lsn(&self) -> Lsn {
         // Relaxed: the value alone counts.
         Lsn::new(self.handle.checkpoint.load(Ordering::Relaxed))
+    }
+
+    /// Returns the bytes of the log from the head to the end of the last reservation.
+    #[must_use]
+    pub fn live_bytes(&self) -> u64 {
+        let (head, end) = (self.head_lsn(), self.reserved_lsn());
+        let bytes = |span: &EpochSpan| span.end.min(end).bytes_since(span.base.max(head));
+        self.handle.epochs.all().iter().map(bytes).sum()
     }
 
     /// Returns the identity of the log, drawn at random when it was created.

@@ -65,6 +65,11 @@ impl Wal {
         Ok(found.into_iter().flatten().collect())
     }
 
+    /// Returns whether the log has no record.
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.records()?.next()?.is_none())
+    }
+
     /// Returns the last record of the log, or `None` if the log has no record.
     pub fn last_record(&self) -> Result<Option<RecordBuf>> {
         let end = self.reserved_lsn();

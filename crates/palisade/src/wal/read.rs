@@ -73,6 +73,14 @@ impl Wal {
         self.0.get_batch(lsns)
     }
 
+    /// Returns whether the log has no record. Reads the first one, if there is one.
+    ///
+    /// # Errors
+    /// As [`records`](Wal::records) and [`Records::next`].
+    pub fn is_empty(&self) -> Result<bool> {
+        self.0.is_empty()
+    }
+
     /// Returns the last record of the log at the time of the call, or `None` if there is none.
     ///
     /// In most cases reads one record. After an open, or if no record was appended since the last

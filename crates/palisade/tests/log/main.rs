@@ -53,6 +53,7 @@ mod failures {
 }
 
 mod processes {
+    mod abandoned;
     #[cfg(unix)]
     mod folders;
     #[cfg(target_os = "linux")]
