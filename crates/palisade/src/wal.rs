@@ -4,6 +4,8 @@ mod read;
 mod truncate;
 mod write;
 
+use std::fmt;
+
 use crate::{Lsn, RecoveryReport, Result, Stats, Uuid};
 
 /// A write-ahead log.
@@ -27,7 +29,7 @@ use crate::{Lsn, RecoveryReport, Result, Stats, Uuid};
 /// | `commit`, `sync`, `wait_durable`, `Ticket::wait`, `.await` | yes | yes |
 ///
 /// [`Stats::appends_survive_kill`] shows which buffer the log has.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Wal(pub(crate) palisade_core::Wal);
 
 impl Wal {
@@ -147,5 +149,11 @@ impl Wal {
     #[must_use]
     pub fn recovery_report(&self) -> &RecoveryReport {
         self.0.recovery_report()
+    }
+}
+
+impl fmt::Debug for Wal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }

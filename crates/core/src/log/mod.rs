@@ -20,6 +20,7 @@ mod ticket;
 mod truncate_after;
 mod truncate_before;
 
+use std::fmt;
 use std::sync::Arc;
 
 pub use self::batch::BatchTicket;
@@ -38,7 +39,7 @@ use crate::{Error, ErrorKind, Lsn, Options, RecoveryReport, Result, Stats, SyncP
 use crate::{MIN_SEGMENT_BYTES, check_segment_bytes};
 
 /// A write-ahead log. The crate `palisade` wraps this handle and documents each call.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Wal {
     handle: Arc<Handle>,
 }
@@ -368,6 +369,20 @@ impl Wal {
             }
         }
         Ok(())
+    }
+}
+
+/// Shows where the log stands, without a lock.
+impl fmt::Debug for Wal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wal")
+            .field("uuid", &self.uuid())
+            .field("head", &self.head_lsn())
+            .field("durable", &self.durable_lsn())
+            .field("written", &self.written_lsn())
+            .field("reserved", &self.reserved_lsn())
+            .field("failure", &self.handle.log.check().err())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,8 +1,8 @@
 //! The one door to atomics, cells, locks, wait words and threads, of this crate and the stores.
 //!
 //! Nothing else in these crates names them, so that the model checker (`--cfg loom`) sees every
-//! access, and a reader finds every primitive here. Real builds use std and parking_lot. It is no
-//! part of the interface.
+//! access, and a reader finds every primitive here. Real builds use std. It is no part of the
+//! interface.
 
 #[cfg(loom)]
 mod model;

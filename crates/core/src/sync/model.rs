@@ -1,4 +1,4 @@
-//! The door's other side: the model checker loom in place of std and parking_lot.
+//! The door's other side: the model checker loom in place of std.
 #![expect(clippy::disallowed_types, reason = "this is the door")]
 
 use std::io;
@@ -163,7 +163,7 @@ impl<T: Default> Default for Mutex<T> {
     }
 }
 
-/// loom's mutex with parking_lot's interface: a panic in a model ends the model, not the lock.
+/// loom's mutex without poisoning: a panic in a model ends the model, not the lock.
 #[derive(Debug)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 

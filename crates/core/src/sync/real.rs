@@ -1,10 +1,12 @@
-//! The door's real side: std and parking_lot, and fresh pages by memmap2.
+//! The door's real side: std, and fresh pages by memmap2.
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "this is the door")]
 
 use std::cell::UnsafeCell;
 use std::io;
 use std::ops::Deref;
 use std::time::Duration;
+
+use std::sync::{PoisonError, TryLockError};
 
 pub use std::sync::OnceLock;
 pub use std::sync::atomic::Ordering;
@@ -13,13 +15,13 @@ pub use std::time::Instant;
 use memmap2::{MmapMut, MmapRaw};
 
 pub type JoinHandle = std::thread::JoinHandle<()>;
-pub type MutexGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
-pub type RwLockWriteGuard<'a, T> = parking_lot::RwLockWriteGuard<'a, T>;
+pub type MutexGuard<'a, T> = std::sync::MutexGuard<'a, T>;
+pub type RwLockWriteGuard<'a, T> = std::sync::RwLockWriteGuard<'a, T>;
 
 /// A number for statistics and hints: it orders nothing, and no step of the protocol rests on it.
 pub type StatCell = AtomicU64;
 
-/// Types of our own around std's and parking_lot's: the lint that keeps the door shut looks at
+/// Types of our own around std's: the lint that keeps the door shut looks at
 /// types, not at the way by which they were named.
 macro_rules! atomic {
     ($name:ident: $inner:ident, $value:ty) => {
@@ -140,44 +142,48 @@ impl Deref for ZeroedWords {
 atomic!(AtomicU32: AtomicU32, u32);
 atomic!(AtomicU64: AtomicU64, u64);
 
-/// parking_lot's mutex: no poisoning, because a panic poisons the log, not a lock.
+/// A mutex without poisoning: a panic poisons the log, not a lock.
 #[derive(Debug, Default)]
-pub struct Mutex<T>(parking_lot::Mutex<T>);
+pub struct Mutex<T>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
     pub const fn new(value: T) -> Mutex<T> {
-        Mutex(parking_lot::Mutex::new(value))
+        Mutex(std::sync::Mutex::new(value))
     }
 
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock()
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut()
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// parking_lot's condition variable.
+/// A condition variable.
 #[derive(Debug, Default)]
-pub struct Condvar(parking_lot::Condvar);
+pub struct Condvar(std::sync::Condvar);
 
 impl Condvar {
     /// Waits for a notification, or the deadline; may return early.
     pub fn wait<'a, T>(
         &self,
-        mut guard: MutexGuard<'a, T>,
+        guard: MutexGuard<'a, T>,
         deadline: Option<Instant>,
     ) -> MutexGuard<'a, T> {
-        match deadline {
-            None => self.0.wait(&mut guard),
-            Some(deadline) => drop(self.0.wait_until(&mut guard, deadline)),
-        }
-        guard
+        let Some(deadline) = deadline else {
+            return self.0.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        };
+        let time = deadline.saturating_duration_since(Instant::now());
+        self.0.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner).0
     }
 
     pub fn notify_one(&self) {
@@ -189,27 +195,21 @@ impl Condvar {
     }
 }
 
-/// parking_lot's reader-writer lock.
-#[derive(Debug)]
-pub struct RwLock<T>(parking_lot::RwLock<T>);
-
-impl<T: Default> Default for RwLock<T> {
-    fn default() -> RwLock<T> {
-        RwLock::new(T::default())
-    }
-}
+/// A reader-writer lock without poisoning.
+#[derive(Debug, Default)]
+pub struct RwLock<T>(std::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
     pub const fn new(value: T) -> RwLock<T> {
-        RwLock(parking_lot::RwLock::new(value))
+        RwLock(std::sync::RwLock::new(value))
     }
 
-    pub fn read(&self) -> parking_lot::RwLockReadGuard<'_, T> {
-        self.0.read()
+    pub fn read(&self) -> std::sync::RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        self.0.write()
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
