@@ -69,8 +69,8 @@ impl Options {
         self
     }
 
-    /// Sets the memory of the log buffer. Default [`BufferKind::Auto`]: memory of the operating
-    /// system if possible, so that an append survives the death of the process.
+    /// Sets the memory of the log buffer. Default [`BufferKind::Auto`]: a shared log buffer if
+    /// possible, so that an append survives the death of the process.
     pub fn buffer(mut self, kind: BufferKind) -> Options {
         self.files.buffer = kind;
         self

@@ -22,8 +22,8 @@ use crate::{Lsn, RecoveryReport, Result, Stats, Uuid};
 /// # What survives
 /// | call returned `Ok` | process kill | OS crash or power loss |
 /// |---|---|---|
-/// | `append`, log buffer in memory of the operating system | yes | no |
-/// | `append`, heap buffer | no | no |
+/// | `append`, shared log buffer (a file in `/dev/shm`) | yes | no |
+/// | `append`, log buffer on the heap | no | no |
 /// | `append` under [`SyncPolicy::Os`](crate::SyncPolicy::Os), `flush_to_os` | yes | no |
 /// | `append` under [`SyncPolicy::Always`](crate::SyncPolicy::Always) | yes | yes |
 /// | `commit`, `sync`, `wait_durable`, `Ticket::wait`, `.await` | yes | yes |

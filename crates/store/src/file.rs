@@ -36,7 +36,7 @@ use crate::segment::{Segments, Shape};
 ///
 /// Files are zeroed ahead of the tail and recycled when they are released, because overwriting
 /// written blocks syncs faster than growing a file. On file systems that are not known to
-/// overwrite in place the store does neither. The log buffer lies in memory of the operating system
+/// overwrite in place the store does neither. The log buffer is a shared one if possible
 /// ([`BufferKind`]).
 ///
 /// Dropping the store does what [`close`](Store::close) does. In a forked child both do nothing,
@@ -279,7 +279,7 @@ impl Store for FileStore {
         self.segments.check_in_place()?;
         if state.clean {
             self.end_background_work()?;
-            self.segments.remove_what_failed()?;
+            self.segments.remove_failed_spares()?;
         }
         let mut meta = self.meta.lock();
         match meta.save(state) {

@@ -25,9 +25,9 @@ pub enum BufferKind {
     Auto,
     /// The heap: what is only in the buffer dies with the process.
     Heap,
-    /// A shared mapping of a file in memory of the operating system, a tmpfs at `/dev/shm` on
-    /// Linux: what is in the buffer outlives the process, and not the operating system. An open
-    /// without such a folder gives `Unsupported`, one without room in it `NoSpace`.
+    /// A shared log buffer: a mapped file in a tmpfs, at `/dev/shm` on Linux. It outlives the
+    /// process, but not the operating system. An open returns `Unsupported` if there is no such
+    /// folder, and `NoSpace` if there is no room in it.
     ///
     /// The file takes the buffer's bytes of memory. A close removes it; a process that is killed
     /// leaves it until the log is opened again.

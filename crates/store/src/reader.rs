@@ -25,9 +25,9 @@ pub enum BufferPlace {
     None,
     /// On the heap of the process that writes the log.
     Heap,
-    /// The same, and this file in memory of the operating system notes how far the log is durable.
+    /// On the heap, too. This file in a tmpfs notes how far the log is durable.
     Marks(PathBuf),
-    /// In this file in memory of the operating system: an append outlives the process.
+    /// In this file in a tmpfs, a shared log buffer: an append survives the death of the process.
     Memory(PathBuf),
     /// Nowhere: the file that the meta file names is gone, or belongs to a log in another folder,
     /// of which this one is a copy.

@@ -4,8 +4,8 @@
 //! *Lap*: one pass through the ring. *Slot*: one word per 16 ring bytes, stored apart from them; it
 //! holds the end of the reservation that begins there. *Crosser*: the owner of a reservation that
 //! would cross a segment end. *Limit*: `written + ring`, above which the ring's bytes still belong
-//! to the lap before. *Rest*: from the tail to the end of its block. With `pad_to_block` each sync
-//! has to end with a block, so a leader reserves the rest as padding.
+//! to the lap before. *Rest*: the bytes from the tail to the end of its block. With `pad_to_block`
+//! each sync has to end with a block, so a leader reserves the rest as padding.
 //!
 //! # States of a byte range `[lsn, end)`
 //! | state | how it is known | who may touch the bytes |
@@ -28,20 +28,22 @@
 //!    padding.
 //!
 //! Truncation of the suffix:
-//! 1. Pause: the flag fixes the end, as the first flag of any kind does.
-//! 2. When nothing is reserved and unpublished, resume: store the new epoch's seed, then swap the
-//!    tail for the new base, without the flag. Additions that came between reserved nothing, and
-//!    the swap removes what they added to the low bits. Flags are set and cleared only under the
-//!    lock of `fixed_end`, so that no other flag is lost.
+//! 1. Pause: set a flag in the tail. The first flag of any kind fixes the end of the log.
+//! 2. Wait until every reservation below that end is published.
+//! 3. Resume: store the new epoch's seed, then swap the tail for the new base, without the flag.
+//!
+//! An addition that met the flag reserved nothing. The swap removes what it added to the tail. A
+//! thread sets or clears a flag only under the lock of `fixed_end`, so the swap loses no other
+//! flag.
 //!
 //! Holder of the write lock: from the last end on, follow the slots while each holds an end above
 //! its start; hand the bytes to the store; publish *written*.
 //!
-//! An end in a slot is absolute, so an older lap's end never looks filled: a reservation is at most
-//! half a ring, so an end from a lap before lies below every start that maps to the slot in this
-//! lap. Reservations begin at least 24 bytes apart, so no two of one lap share a slot. A rest may
-//! be shorter, but the next reservation begins with a block. Stale bytes of the ring cannot imitate
-//! a slot, because slots are not in the ring.
+//! A slot holds an absolute end, so the end of an older lap never passes for one of this lap: a
+//! reservation is at most half a ring, so every end of the lap before is below every start that
+//! maps to the slot in this lap. Reservations begin at least 24 bytes apart, so no two of one lap
+//! share a slot. Only a rest may be shorter, but the reservation after it begins a block. Stale
+//! bytes of the ring cannot imitate a slot, because slots are not in the ring.
 //!
 //! # Ordering pairs
 //! - P1: slot store in `publish` (Release) with slot load in `published_end` (Acquire): the
@@ -53,8 +55,11 @@
 //!   its seed.
 //!
 //! # Progress
-//! `reserve`, `publish` and every other call of this module is wait-free. The caller waits for
-//! room: it writes itself, so it waits only for owners of lower reservations.
+//! The calls of an append (`tail`, `limit`, `reserve`, `publish`) are wait-free. `reserve_rest` and
+//! `stop_at_block` repeat a compare-and-swap, which fails only if another thread has reserved.
+//! `stop`, `stop_at_block`, `resume` and, once a flag is set, `reserved` lock `fixed_end`, which no
+//! holder keeps over a wait. An append without room waits outside of this module: it writes the
+//! filled records, so it waits only for the owners of lower reservations.
 //!
 //! # Why not
 //! A fence or a read-modify-write in `publish` would let it wake a waiter for a filled hole. It
@@ -117,12 +122,12 @@ impl Stop {
     }
 }
 
-/// Why a flag was not set at the end of a block. Nothing was changed.
+/// Why `stop_at_block` set no flag. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotFixed {
     /// A flag is set already.
     Stopped(Stop),
-    /// The buffer has no room for the rest of the block, which has so many bytes.
+    /// The buffer has no room for the rest of the block. Holds the length of the rest in bytes.
     NoRoom(u64),
 }
 
@@ -178,7 +183,7 @@ impl Buffer {
         })
     }
 
-    /// Returns the same buffer, whose ends are padded to multiples of [`BLOCK_BYTES`].
+    /// Returns the same buffer. If `pads`, each sync has to end at a multiple of [`BLOCK_BYTES`].
     pub(crate) fn padded(self, pads: bool) -> Buffer {
         Buffer { block_bytes: if pads { BLOCK_BYTES } else { 1 }, ..self }
     }
@@ -275,7 +280,7 @@ impl Buffer {
         Ok(Claim { at: raw })
     }
 
-    /// Sets a flag. The first flag fixes the end of the log, which every call returns.
+    /// Sets a flag and returns the end of the log, which the first flag has fixed.
     pub(crate) fn stop(&self, stop: Stop) -> Lsn {
         let mut fixed_end = self.fixed_end.lock();
         // Relaxed: the tail's own modification order orders reservations with the flag; the lock
@@ -284,9 +289,11 @@ impl Buffer {
         *fixed_end.get_or_insert(Lsn::new(raw & !FLAGS))
     }
 
-    /// Sets a flag as `stop` does, but fixes the end of a block, and reserves the rest of the block
-    /// for the caller. There is room for it: behind the flag no thread may wait for a full disk,
-    /// because a truncation that waits would keep all appends waiting.
+    /// Sets a flag as `stop` does, but with `pad_to_block` the fixed end is the end of a block.
+    /// Then the call also reserves the rest of the block and returns it. The caller pads the rest.
+    ///
+    /// If the buffer has no room for the rest, sets no flag. After the flag is set, no thread may
+    /// wait for space on a full disk: a truncation that waits keeps all appends waiting.
     pub(crate) fn stop_at_block(&self, stop: Stop) -> Result<(Lsn, Option<Rest>), NotFixed> {
         let mut fixed_end = self.fixed_end.lock();
         let mut tail = self.tail().map_err(NotFixed::Stopped)?;
@@ -408,7 +415,7 @@ impl Buffer {
     /// # Safety
     /// - The caller holds the write lock, and `from` is *written*.
     /// - `[from, to)` is a run of reservations for which `published_end` gave an end.
-    #[expect(unsafe_code, reason = "only the walk over the slots knows that the bytes rest")]
+    #[expect(unsafe_code, reason = "only the walk over the slots knows that no thread writes")]
     pub(crate) unsafe fn read<R>(
         &self,
         from: Lsn,

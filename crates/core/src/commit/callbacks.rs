@@ -69,7 +69,7 @@ impl Commit {
     }
 
     fn run_callbacks(&self) {
-        // A callback that forks leaves this thread in the child, too.
+        // If a callback forks the process, the child runs this thread, too.
         while self.check_process().is_ok() {
             let seen = self.callbacks.word.look();
             let (next, must_stop) = {

@@ -2,19 +2,29 @@
 //! policy, and writes complete pieces that appenders have filled.
 //!
 //! The first future, callback or complete piece starts the flusher; under `Interval` the open
-//! starts it. The flusher ends with `close` or the last handle. Threads never need it: an appender
-//! without room writes itself, and a thread that waits leads itself.
+//! starts it. The flusher ends with `close` or the last handle. A thread never needs the flusher:
+//! an appender that finds no room writes the filled records, and a thread that waits for a sync
+//! leads.
 //!
 //! # Protocol
-//! (1) Read the word of its wait group. (2) Take all requests. (3) Do what they ask for, and serve
-//! the async waiters whose target is durable. (4) If async waiters are left, or the interval is
-//! over: register the target as a thread does; lead if leadership is free. (5) If it has not led,
-//! sleep unless the word has changed since 1. Begin again.
+//! The flusher repeats these steps:
+//! 1. Read the word of its wait group.
+//! 2. Take all requests. After WRITE, write all filled records to the store.
+//! 3. Serve the async waiters whose target is durable.
+//! 4. If async waiters are left, or the interval is over, register the target as a thread does.
+//!    Lead if leadership is free. If the interval is over and everything is durable, begin the next
+//!    interval instead.
+//! 5. After STOP, serve once more, refuse new async waiters, give `Closed` to those that are left,
+//!    and end.
+//! 6. Go to 1 at once if 4 led, found its target durable or began the next interval: there may be
+//!    more to do. Else sleep until the word differs from that of 1, or the interval is over.
 //!
 //! # Ordering pairs
-//! - P6: requests are bits that are set and taken with Relaxed. If a bit was set already, the
-//!   flusher has not come to 2 yet, and locks the async waiters after the thread that registered
-//!   one. If it was not, the asking thread changes the word of the wait group, so 2 follows (P10).
+//! - P6: a request is a bit. A thread registers its async waiter under the lock of the async
+//!   waiters, then sets the bit (Relaxed). The flusher takes the bits (Relaxed) at 2, then locks
+//!   the async waiters at 3. If the bit was set already, the flusher has yet to come to 2, so its
+//!   next lock at 3 comes after that of the thread. If the bit was not set, the thread changes the
+//!   word of the wait group, so the flusher comes to 2 again before it sleeps (P10).
 //!
 //! # Checked by
 //! `the_flusher_leads_where_no_thread_does`, `a_waker_is_woken_or_sees_completion`,
@@ -106,12 +116,12 @@ impl Commit {
         self.check_process()?;
         self.flusher.thread.start(|| {
             let log = Arc::clone(self);
-            move || log.flush(interval)
+            move || log.run_flusher(interval)
         })
     }
 
-    /// Asks the flusher to hand what is filled to the store; false if it has not come to the last
-    /// such request yet.
+    /// Asks the flusher to write all filled records to the store. Returns false if the flusher has
+    /// not taken the request before yet.
     #[must_use]
     pub(crate) fn write_soon(&self) -> bool {
         self.flusher.ask(WRITE)
@@ -122,33 +132,33 @@ impl Commit {
     pub(crate) fn stop_background_threads(&self) {
         self.flusher.ask(STOP);
         self.flusher.thread.join();
-        // Without a flusher nobody has done this.
+        // If the flusher was never started, no thread has done this yet.
         self.async_waiters.close();
         self.fail_async_waiters(&Error::bare(ErrorKind::Closed), &mut Due::default());
         self.stop_callback_thread();
     }
 
-    fn flush(&self, interval: Option<Duration>) {
+    fn run_flusher(&self, interval: Option<Duration>) {
         let mut timer = interval.map(Timer::new);
         let mut due = Due::default();
-        // A callback that forks leaves this thread in the child, too.
+        // If a waker forks the process, the child runs this thread, too.
         while self.check_process().is_ok() {
             let seen = self.flusher.group.look();
             let requests = self.flusher.take_requests();
             if requests & WRITE != 0 {
-                // A failure has poisoned the log or, on a full disk, shows to the threads that
-                // need the room.
+                // The flusher reports no error. After a failed write the log is poisoned. If the
+                // disk is full, the threads that need room get the error when they write.
                 let _ = survive(|| drop(self.write_filled()));
             }
             let first = self.serve(&mut due);
             let must_stop = requests & STOP != 0;
             let is_due = timer.as_ref().is_some_and(|timer| is_over(Some(timer.next)));
-            let mut has_led = false;
+            let mut may_have_more = false;
             if is_due && self.is_all_durable() {
                 timer.iter_mut().for_each(|timer| timer.restart(true));
-                has_led = true;
+                may_have_more = true;
             } else if let Some(target) = first.or_else(|| is_due.then(|| self.buffer.reserved())) {
-                has_led = self.lead_as_flusher(target, &mut due, &mut timer);
+                may_have_more = self.lead_as_flusher(target, &mut due, &mut timer);
             }
             if must_stop {
                 self.serve(&mut due);
@@ -156,7 +166,7 @@ impl Commit {
                 self.fail_async_waiters(&Error::bare(ErrorKind::Closed), &mut due);
                 return;
             }
-            if !has_led {
+            if !may_have_more {
                 // With a target registered, a leader that leaves wakes this thread.
                 let deadline = timer.as_ref().filter(|_| !is_due).map(|timer| timer.next);
                 self.flusher.group.sleep(seen, deadline);
@@ -229,8 +239,8 @@ fn wake(due: &mut Due) {
     }
 }
 
-/// Runs foreign code, whose panic must not end the thread that others need. The panic hook has
-/// reported it. Returns `None` after a panic.
+/// Calls `run`, and returns `None` if it panics. A panic of a waker, a callback or a store must not
+/// end the thread that others need. The panic hook has reported it.
 pub(super) fn survive<R>(run: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => Some(result),

@@ -74,7 +74,7 @@ impl Wal {
     pub fn last_record(&self) -> Result<Option<RecordBuf>> {
         let end = self.reserved_lsn();
         self.flush_until(end)?;
-        // A record lies in the last reservation that was written, unless that is padding or a mark.
+        // The last written reservation has the last record, unless it is padding or a mark.
         let hint = self.handle.log.last_written();
         let segment_bytes = self.handle.state.lock().segment_bytes;
         let mut to = end;
@@ -113,7 +113,8 @@ impl Wal {
         found
     }
 
-    /// Refuses an LSN that the log has not returned or has no more.
+    /// Returns the epoch of the record at `lsn`. Refuses an LSN below the head, at or above the
+    /// end, or in a discarded range.
     fn check_record(&self, lsn: Lsn) -> Result<EpochSpan> {
         self.check_readable(lsn)?;
         let span = self.span_of(lsn).filter(|_| lsn < self.reserved_lsn());
@@ -133,8 +134,8 @@ impl Wal {
         }
     }
 
-    /// Refuses an LSN at which no record begins and the log does not end. The place of a record
-    /// that was truncated is allowed.
+    /// Refuses an LSN at which no record begins, except for the end of the log and the LSNs in a
+    /// discarded range.
     pub(super) fn check_begin(&self, lsn: Lsn) -> Result<()> {
         self.check_readable(lsn)?;
         if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {
@@ -143,7 +144,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Reads the header of the frame at `lsn` from the store.
+    /// Reads the header of the frame at `lsn` from the store, after a write of the frame if only
+    /// the log buffer has it.
     pub(super) fn frame_at(&self, lsn: Lsn) -> Result<Header> {
         let Some(span) = self.span_of(lsn) else { return Err(self.not_a_record(lsn)) };
         self.flush_until(lsn.plus(1))?;
@@ -155,13 +157,15 @@ impl Wal {
         header?.ok_or_else(|| self.not_a_record(lsn))
     }
 
-    /// Returns the records that begin in `[from, end)`, or from the head on.
+    /// Returns the records that begin in `[from, end)`. Without `from`, begins at the head.
     fn records_below(&self, from: Option<Lsn>, end: Lsn) -> Result<Records> {
         let written = self.written_lsn();
         let records = self.records_until(from, end, self.handle.read_ahead_bytes)?;
         Ok(records.ending_at(end).writing_from(written))
     }
 
+    /// Returns the records from `from` on, or from the head on, in the epochs that
+    /// `spans_until(end)` returns. Reads and writes nothing.
     pub(super) fn records_until(
         &self,
         from: Option<Lsn>,
@@ -178,7 +182,7 @@ impl Wal {
         Ok(Records::new(reader, spans, from).keeping(Box::new(pin)))
     }
 
-    /// Returns the epochs up to `end`.
+    /// Returns all epochs. The running epoch ends at `end`, or at its base if `end` is below it.
     pub(super) fn spans_until(&self, end: Lsn) -> Vec<EpochSpan> {
         let mut spans = self.handle.epochs.all();
         if let Some(running) = spans.last_mut() {
@@ -193,6 +197,7 @@ impl Wal {
         FrameReader::new(store, segment_bytes, read_ahead_bytes).starting_small()
     }
 
+    /// Refuses an LSN below the head or above the end.
     pub(super) fn check_readable(&self, lsn: Lsn) -> Result<()> {
         self.handle.log.check_process()?;
         let (head, reserved) = (self.head_lsn(), self.reserved_lsn());
@@ -206,7 +211,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Returns the error for an `lsn` at which no record begins, or none any more.
+    /// Returns the error for an `lsn` at which no record begins: `Truncated` if the record was
+    /// truncated, else `NotARecord`, or `OutOfRange` above the end.
     fn not_a_record(&self, lsn: Lsn) -> Error {
         let none = || Error::new(ErrorKind::NotARecord, "no record begins here").at_lsn(lsn);
         let discarded = || self.span_of(lsn).is_none().then(|| truncated_error(lsn));

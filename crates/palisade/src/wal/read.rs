@@ -17,7 +17,8 @@ impl Wal {
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
-    /// # let wal = palisade::Wal::with_store(palisade::MemStore::new(1 << 20), Default::default())?;
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
     /// wal.append_many(["one", "two"])?;
     /// let copies: Vec<_> = wal.records()?.into_iter().collect::<palisade::Result<_>>()?;
     /// assert_eq!(copies[1].data(), b"two");
@@ -32,25 +33,32 @@ impl Wal {
 
     /// Returns the records from the one at `lsn` on. The first record needs no search.
     ///
+    /// The call reads the header of the record at `lsn`. If only the log buffer has that record,
+    /// the call first hands it to the operating system. The iterator does the rest, as that of
+    /// [`records`](Wal::records).
+    ///
     /// If a crash or [`truncate_after`](Wal::truncate_after) removed the record at `lsn`, the
     /// iterator begins at the next record. At the end of the log it is empty.
     ///
     /// # Errors
     /// `NotARecord`: no record begins at `lsn`. `Truncated`: `lsn` is below the head.
-    /// `OutOfRange`: `lsn` is above the end. Else as [`records`](Wal::records).
+    /// `OutOfRange`: `lsn` is above the end. `Io`: the header could not be read. `NoSpace`,
+    /// `NoFiles`, `Poisoned`: the record could not be handed to the operating system. `Forked`.
     pub fn records_from(&self, lsn: Lsn) -> Result<Records> {
         self.0.records_from(lsn)
     }
 
-    /// Returns the records that begin in `range`, in LSN order. Reads and writes no more than they
-    /// take: see [`records`](Wal::records).
+    /// Returns the records that begin in `range`, in LSN order. The call reads the header of the
+    /// first record, if `range` names it, as [`records_from`](Wal::records_from) does. The iterator
+    /// reads and writes no records above `range`.
     ///
     /// `range` begins at a record, or is unbounded below and begins at the head. Its end can be any
     /// LSN; an end above the end of the log stands for that.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
-    /// # let wal = palisade::Wal::with_store(palisade::MemStore::new(1 << 20), Default::default())?;
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
     /// let ticket = wal.append_many(["one", "two", "three"])?;
     /// let [first, _, third] = *ticket.lsns() else { unreachable!() };
     /// assert_eq!(wal.range(first..third)?.into_iter().count(), 2);
@@ -68,7 +76,7 @@ impl Wal {
     /// near records together.
     ///
     /// # Errors
-    /// As [`get`](Wal::get), for the first LSN of `lsns` that has no record.
+    /// As [`get`](Wal::get), for one of the LSNs. Then the call returns no record.
     pub fn get_batch(&self, lsns: &[Lsn]) -> Result<Vec<RecordBuf>> {
         self.0.get_batch(lsns)
     }
@@ -95,8 +103,9 @@ impl Wal {
     /// Returns the record at `lsn`, copied out of the store.
     ///
     /// # Errors
-    /// As [`records_from`](Wal::records_from), and `Truncated` for an `lsn` whose record a crash or
-    /// [`truncate_after`](Wal::truncate_after) removed.
+    /// `NotARecord`: no record begins at `lsn`, or `lsn` is the end of the log. `Truncated`: the
+    /// record is below the head, or a crash or [`truncate_after`](Wal::truncate_after) removed it.
+    /// `Corrupt`: the record does not validate. Else as [`records_from`](Wal::records_from).
     pub fn get(&self, lsn: Lsn) -> Result<RecordBuf> {
         self.0.get(lsn)
     }

@@ -8,20 +8,21 @@ use crate::{BatchTicket, Lsn, Result, Ticket};
 impl Wal {
     /// Appends a record and returns its ticket, which has its LSN and can be waited on.
     ///
-    /// An empty record is a record. If the log buffer is full of records that were not handed to
-    /// the operating system yet, waits for room. Waits for the device only under the policy
-    /// `Always`, or if it writes a piece that needs a segment which was not prepared.
+    /// A record may be empty. If the log buffer is full of records that were not handed to the
+    /// operating system yet, waits for room. Waits for the device only under the policy `Always`,
+    /// or if it writes a piece that needs a segment which was not prepared.
     ///
     /// # Durability
-    /// With a log buffer that outlives the process, the record survives the death of the process
-    /// when this returns; see the table at [`Wal`].
+    /// With a shared log buffer, the record survives the death of the process when this returns;
+    /// see the table at [`Wal`].
     ///
     /// # Errors
     /// `TooLarge`: nothing was reserved. `NoSpace`: the disk and the log buffer are full; nothing
-    /// was reserved; free space and append again. `Closed`, `Poisoned`: open the log again. Under
-    /// the policies `Always` and `Os` the record is in the log when its sync or write fails: the
-    /// error then has its [`appended_lsn`](crate::Error::appended_lsn). After such a `NoSpace` do
-    /// not append the record again: wait with [`wait_durable`](Wal::wait_durable).
+    /// was reserved; free space and append again. `Closed`, `Poisoned`: open the log again.
+    ///
+    /// If the error has an [`appended_lsn`](crate::Error::appended_lsn), the record is in the log,
+    /// under every policy: a write or sync failed afterwards. Do not append the record again. After
+    /// such a `NoSpace` free space and call [`wait_durable`](Wal::wait_durable).
     #[inline]
     pub fn append(&self, data: &[u8]) -> Result<Ticket<'_>> {
         self.0.append(data)
@@ -85,7 +86,9 @@ impl Wal {
     /// the panic continues. `fill` must not call the log: all other threads wait for it.
     ///
     /// # Errors
-    /// As [`append`](Wal::append); `fill` is not called then.
+    /// As [`append`](Wal::append). If the error has no
+    /// [`appended_lsn`](crate::Error::appended_lsn), `fill` was not called, except in this case:
+    /// `Forked` in a child process that `fill` itself forked.
     ///
     /// # Panics
     /// If `fill` does.
@@ -99,7 +102,8 @@ impl Wal {
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
-    /// # let wal = palisade::Wal::with_store(palisade::MemStore::new(1 << 20), Default::default())?;
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
     /// let batch = wal.append_batch(["debit 7", "credit 7"])?;
     /// batch.wait()?;
     /// assert_eq!(wal.get(batch.lsns()[1])?.data(), b"credit 7");
@@ -141,7 +145,8 @@ impl Wal {
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
-    /// # let wal = palisade::Wal::with_store(palisade::MemStore::new(1 << 20), Default::default())?;
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
     /// let ticket = wal.append_many(["21.5", "21.7", "21.6"])?;
     /// ticket.wait()?;
     /// assert_eq!(wal.get(ticket.lsns()[2])?.data(), b"21.6");
@@ -189,12 +194,14 @@ impl Wal {
     /// Returns a ticket for everything that was reserved before the call: the async form of
     /// [`sync`](Wal::sync). Does not block, and requests no sync before it is waited on.
     ///
-    /// Its [`lsn`](Ticket::lsn) and [`end_lsn`](Ticket::end_lsn) are the end of the log at the call.
-    /// Its errors have no [`appended_lsn`](crate::Error::appended_lsn): it belongs to no record.
+    /// The ticket belongs to no record. So its [`lsn`](Ticket::lsn) and
+    /// [`end_lsn`](Ticket::end_lsn) are the end of the log at the call, and its errors have no
+    /// [`appended_lsn`](crate::Error::appended_lsn).
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
-    /// # let wal = palisade::Wal::with_store(palisade::MemStore::new(1 << 20), Default::default())?;
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
     /// let first = wal.append(b"first")?.lsn();
     /// let second = wal.append(b"second")?.lsn();
     /// wal.barrier().wait()?; // or `wal.barrier().await`
@@ -226,7 +233,7 @@ impl Wal {
     ///
     /// # Errors
     /// `OutOfRange`, `Truncated`: as from [`wait_durable`](Wal::wait_durable). `Closed`,
-    /// `Poisoned`. `Io`: a thread could not be started. `InvalidArgument`:
+    /// `Poisoned`. `Io`: a thread could not be started. `TooManyWaiters`:
     /// [`max_waiters`](crate::Options::max_waiters) futures and callbacks wait already; call again
     /// later. With each of these errors `f` is dropped and never called.
     pub fn on_durable(&self, lsn: Lsn, f: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {

@@ -112,7 +112,7 @@ impl Segments {
             folder.open_if_there(&name, Access::Read)?;
         }
         maker.next_spare = spares.last().map_or(0, |last| last.saturating_add(1));
-        maker.trust.found(spares);
+        maker.trust.note_found_spares(spares);
         let numbers = segments_in(&names, shape.segment_bytes);
         let process = ProcessMark::new()
             .map_err(|error| Error::io("get memory for the log's process mark", error))?;

@@ -1,24 +1,29 @@
-//! Which files may be used again.
+//! Which files the log may use again, and the file `reserve`.
 //!
 //! After a failed write or sync of a file the operating system may show bytes that never reach the
-//! medium, and may take and sync a rewrite of them without effect. So a file in which a write or
-//! sync failed is never trusted again: its bytes that were durable before are read, nothing is
-//! written to it any more, and it is removed instead of recycled. Whether one failed, only the
-//! process knows that made the call, so trust needs an unbroken chain of clean ends:
+//! medium. It may also accept and sync a rewrite of these bytes without effect. So the log never
+//! trusts a file again in which a write or sync failed. It reads the bytes that were durable
+//! before, writes nothing more to the file, and removes the file instead of recycling it.
+//!
+//! Only the process that made a call knows whether the call failed. So the log trusts a file only
+//! if each process that used the file came to a clean end:
 //!
 //! | file | trusted |
 //! |---|---|
-//! | a spare or segment that this process has made | until a write or sync of it fails |
-//! | found after a clean end, a spare or a segment of the running epoch | likewise |
-//! | found after any other end, or of an earlier epoch | never |
+//! | made by this process | until a write or sync of it fails |
+//! | found after a clean end: a spare, or a segment of the epoch that goes on | the same |
+//! | found after a clean end: a segment of an earlier epoch | never |
+//! | found after any other end | never |
 //!
-//! Each earlier process of an epoch that goes on after clean ends has made, synced and closed its
-//! files without a failure. Spares that are not trusted are removed at the open, segments when they
-//! are released.
+//! A clean end continues the epoch. So each earlier process of the epoch made, synced and closed
+//! its files without a failure. The open removes the spares that it does not trust. A truncation
+//! removes the segments that it does not trust instead of recycling them.
 //!
-//! A failed write or sync of a segment poisons the log, so its process makes no clean end. A spare
-//! in which one failed is removed at once; where even that fails, no clean end is made before it
-//! has gone.
+//! A failed write or sync of a segment poisons the log, so its process makes no clean end. A failed
+//! write or sync of a spare poisons nothing. The log removes the spare at once. If that fails,
+//! `close` tries again, and makes no clean end before the spare is gone.
+//!
+//! The file `reserve` holds the space that the next open needs on a full disk.
 
 use palisade_core::{Error, Result};
 
@@ -28,45 +33,52 @@ use crate::folder::{RESERVE, spare_name};
 use crate::meta::META_BYTES;
 use crate::segment::segment_file::LOG_AT;
 
-/// What an open needs beside the copy of a segment: two headers, and the meta file.
-const RESERVE_LEAST: u64 = 2 * LOG_AT + META_BYTES;
+/// The bytes that an open needs besides the copy of a segment: two headers and the meta file.
+const LEAST_RESERVE_BYTES: u64 = 2 * LOG_AT + META_BYTES;
 
-/// What is known of the files of a folder.
+/// Which files of the folder the log trusts, and the length of the file `reserve`.
 #[derive(Debug)]
 pub(super) struct Trust {
-    /// Spares that the open has found and not judged yet.
-    found: Vec<u64>,
-    /// Segments below are not recycled.
-    from: u64,
-    /// Spares in which a write or sync failed, and which could not be removed.
-    failed: Vec<u64>,
-    /// Bytes of the reserve, 0 without one.
+    /// The spares in the folder before the open has decided whether it trusts them.
+    found_spares: Vec<u64>,
+    /// The lowest segment that may be recycled.
+    first_recyclable: u64,
+    /// Spares in which a write or sync failed, and whose removal failed, too.
+    failed_spares: Vec<u64>,
+    /// The length of the file `reserve`; 0 if there is none.
     reserve_bytes: u64,
 }
 
 impl Default for Trust {
     fn default() -> Trust {
-        Trust { found: Vec::new(), from: u64::MAX, failed: Vec::new(), reserve_bytes: 0 }
+        Trust {
+            found_spares: Vec::new(),
+            first_recyclable: u64::MAX,
+            failed_spares: Vec::new(),
+            reserve_bytes: 0,
+        }
     }
 }
 
 impl Trust {
-    pub(super) fn found(&mut self, spares: Vec<u64>) {
-        self.found = spares;
+    /// Notes the spares in the folder. The open decides later whether it trusts them.
+    pub(super) fn note_found_spares(&mut self, spares: Vec<u64>) {
+        self.found_spares = spares;
     }
 
-    /// Whether the file of segment `number` may become a spare.
+    /// Returns whether the file of segment `number` may become a spare.
     pub(super) fn may_recycle(&self, number: u64) -> bool {
-        number >= self.from
+        number >= self.first_recyclable
     }
 }
 
 impl Segments {
-    /// The log was closed, and its epoch goes on, whose first segment is `first`.
+    /// Trusts the files that the open found after a clean end, from segment `first` on: the first
+    /// of the epoch, which goes on. Removes spares that are too short.
     pub(super) fn trust_what_was_found(&self, maker: &mut Maker, first: u64) -> Result<()> {
-        maker.trust.from = first;
+        maker.trust.first_recyclable = first;
         maker.trust.reserve_bytes = self.file_bytes(RESERVE)?;
-        for number in std::mem::take(&mut maker.trust.found) {
+        for number in std::mem::take(&mut maker.trust.found_spares) {
             if self.file_bytes(&spare_name(number))? >= LOG_AT + self.shape.first_step_bytes() {
                 maker.spares.insert(number);
             } else {
@@ -76,32 +88,34 @@ impl Segments {
         Ok(())
     }
 
-    /// The log was not closed. Removes the spares, and the reserve for the space that the open
-    /// needs; the next epoch's first segment is `first`.
+    /// Distrusts the files that the open found, because the log was not closed. Only segments from
+    /// `first` on, which this process makes, may be recycled. Removes the spares, and the file
+    /// `reserve`, because the open needs its space.
     pub(super) fn distrust_what_was_found(&self, maker: &mut Maker, first: u64) -> Result<()> {
-        maker.trust.from = first;
-        while let Some(number) = maker.trust.found.last().copied() {
+        maker.trust.first_recyclable = first;
+        while let Some(number) = maker.trust.found_spares.last().copied() {
             self.folder.remove_if_there(&spare_name(number))?;
-            maker.trust.found.pop();
+            maker.trust.found_spares.pop();
         }
         self.folder.remove_if_there(RESERVE)
     }
 
-    /// Takes space for the next open, which has to come through on a full disk: it copies the log's
-    /// last segment, of which `used` bytes are in use, begins another one and writes a meta file.
+    /// Makes the file `reserve` long enough for the next open, which must succeed on a full disk.
+    /// That open copies the last segment, of which `used` bytes are in use, begins another segment
+    /// and writes a meta file.
     pub(crate) fn keep_reserve(&self, used: u64) -> Result<()> {
         let mut maker = self.maker.lock();
         let copied = used.max(self.shape.first_step_bytes()).min(self.shape.segment_bytes);
-        // An allocation beyond the limit to the length of files would end the process.
+        // An allocation above the limit to the length of files would end the process.
         let largest = self.folder.disk().largest_file();
-        if maker.trust.reserve_bytes >= largest.min(RESERVE_LEAST + copied) {
+        if maker.trust.reserve_bytes >= largest.min(LEAST_RESERVE_BYTES + copied) {
             return Ok(());
         }
         self.check_in_place()?;
-        // Twice what is in use, so that a growing segment asks for it a few times only.
+        // Twice the bytes in use: so while the segment grows, the file grows a few times only.
         let copied = copied.max(2 * used).min(self.shape.segment_bytes);
-        let bytes = largest.min(RESERVE_LEAST + copied);
-        // A file that cannot be opened is left as it is: the lack may end.
+        let bytes = largest.min(LEAST_RESERVE_BYTES + copied);
+        // If the file cannot be opened, it stays as it is.
         let file = self.folder.open(RESERVE, Access::WriteOrCreate)?;
         let allocated = file.allocate(bytes).and_then(|()| file.sync_data());
         let made = allocated
@@ -114,37 +128,39 @@ impl Segments {
         made
     }
 
-    /// Gives the reserve's space back; says whether there was any.
+    /// Removes the file `reserve`, which frees its space. Returns whether that freed any.
     pub(crate) fn give_up_reserve(&self) -> bool {
         let mut maker = self.maker.lock();
         let had_reserve = std::mem::take(&mut maker.trust.reserve_bytes) > 0;
         had_reserve && self.folder.remove_if_there(RESERVE).is_ok()
     }
 
-    /// Removes a spare in which `error` was met, and gives the error back.
+    /// Removes a spare after `error`, a failed call of it. Returns the error.
     pub(super) fn discard_spare(&self, maker: &mut Maker, number: u64, error: Error) -> Error {
         self.remove_spare(maker, number);
         error
     }
 
-    /// Removes a spare for good; says whether it has gone.
+    /// Removes a spare. If that fails, notes the spare for `remove_failed_spares`. Returns whether
+    /// the spare is gone.
     pub(super) fn remove_spare(&self, maker: &mut Maker, number: u64) -> bool {
         let is_gone = self.folder.remove_if_there(&spare_name(number)).is_ok();
         if !is_gone {
-            maker.trust.failed.push(number);
+            maker.trust.failed_spares.push(number);
         }
         is_gone
     }
 
-    /// Before a clean end: what the next process finds is to be trusted.
+    /// Removes the spares in which a write or sync failed. Comes before a clean end, so that the
+    /// next process can trust the spares that it finds.
     ///
     /// # Errors
-    /// What keeps a spare in which a write or sync failed from being removed.
-    pub(crate) fn remove_what_failed(&self) -> Result<()> {
+    /// The error of a removal that fails again.
+    pub(crate) fn remove_failed_spares(&self) -> Result<()> {
         let mut maker = self.maker.lock();
-        while let Some(number) = maker.trust.failed.last().copied() {
+        while let Some(number) = maker.trust.failed_spares.last().copied() {
             self.folder.remove_if_there(&spare_name(number))?;
-            maker.trust.failed.pop();
+            maker.trust.failed_spares.pop();
         }
         Ok(())
     }
