@@ -69,9 +69,10 @@ pub enum ErrorKind {
     Unclean,
     /// No record begins at the given LSN.
     NotARecord,
-    /// The LSN lies at or above the end of the log.
+    /// The LSN is above the end of the log, or no LSN is left below `Lsn::LIMIT`. A call that waits
+    /// for a record returns this kind for the end of the log, too.
     OutOfRange,
-    /// The record at the LSN was truncated: it lies below the head of the log, or a crash or
+    /// The record at the LSN was truncated: it is below the head of the log, or a crash or
     /// `truncate_after` removed it.
     Truncated,
     /// The folder or a file in it may not be written by this process.
@@ -215,8 +216,9 @@ impl Error {
         self.kind
     }
 
-    /// Returns whether the same call can succeed later on the same log: after waiting (`NoRoom`,
-    /// `TooManyWaiters`, `Locked`), after freeing space (`NoSpace`) or file descriptors (`NoFiles`).
+    /// Returns whether the same call can succeed later on the same log: after a wait (`NoRoom`,
+    /// `TooManyWaiters`, `Locked`), or after space (`NoSpace`) or file descriptors (`NoFiles`) were
+    /// freed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         use ErrorKind::{Locked, NoRoom, TooManyWaiters};

@@ -1,4 +1,4 @@
-//! The log buffer: a ring in which many threads place records without a lock.
+//! The log buffer: a ring in which many threads write records without a lock.
 //!
 //! # Words
 //! *Lap*: one pass through the ring. *Slot*: one word per 16 ring bytes, stored apart from them; it
@@ -10,8 +10,8 @@
 //! # States of a byte range `[lsn, end)`
 //! | state | how it is known | who may touch the bytes |
 //! |---|---|---|
-//! | free | `lsn >= tail` | nobody |
-//! | reserved, no room | `end > written + ring` | nobody: the last lap may be unread |
+//! | free | `lsn >= tail` | no thread |
+//! | reserved, no room | `end > written + ring` | no thread: the last lap may be unread |
 //! | reserved, with room | `end <= written + ring`, slot older | its owner alone: writes |
 //! | published | slot of `lsn` holds `end` | the holder of the write lock: reads |
 //! | written | `end <= written` | as free, one lap later |
@@ -37,7 +37,7 @@
 //! flag.
 //!
 //! Holder of the write lock: from the last end on, follow the slots while each holds an end above
-//! its start; hand the bytes to the store; publish *written*.
+//! its start; write the bytes to the store; publish *written*.
 //!
 //! A slot holds an absolute end, so the end of an older lap never passes for one of this lap: a
 //! reservation is at most half a ring, so every end of the lap before is below every start that
@@ -206,7 +206,7 @@ impl Buffer {
         half - half % frame::ALIGN_BYTES
     }
 
-    /// Returns the seed of the epoch that the caller's reservation lies in.
+    /// Returns the seed of the epoch of the caller's reservation.
     #[inline]
     pub(crate) fn seed(&self) -> EpochSeed {
         // Relaxed: the addition that made the reservation has acquired it [P9], and it changes only
@@ -270,7 +270,7 @@ impl Buffer {
         if !self.is_own() {
             return Err(Stop::Forked);
         }
-        // Acquire: shows the seed of the epoch that the range lies in; pairs with the Release in
+        // Acquire: shows the seed of the epoch that the range is in; pairs with the Release in
         // `resume` [P9]. The addition alone makes the range this thread's own. Its bytes reach
         // other threads through the slot [P1], and the lap before left them through `written` [P2].
         let raw = self.tail.fetch_add(bytes, Ordering::Acquire);
@@ -424,7 +424,7 @@ impl Buffer {
     ) -> R {
         let len = to.bytes_since(from) as usize;
         // SAFETY:
-        // - length: published ranges lie below `written + ring`, and `from` is not below `written`.
+        // - length: published ranges are below `written + ring`, and `from` is not below `written`.
         // - no writer: an owner stops writing when it publishes; the next lap's owner needs
         //   `written` to pass `from`, and only the write lock's holder moves it.
         // - earlier writes happened before: P1.

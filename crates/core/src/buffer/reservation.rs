@@ -81,14 +81,14 @@ impl Reserved<'_> {
         Lsn::new(self.end)
     }
 
-    /// Copies `bytes` to `offset` bytes behind the range's start.
+    /// Copies `bytes` to the position `offset` bytes above the start of the range.
     #[inline]
     #[expect(unsafe_code, reason = "the reservation is what makes the range exclusive")]
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         assert!(offset + bytes.len() as u64 <= self.end - self.at);
         // SAFETY:
         // - length: a reservation is at most half the ring.
-        // - exclusive: the range lies in `[at, end)`, which one `fetch_add` gave to this claim
+        // - exclusive: the range is in `[at, end)`, which one `fetch_add` gave to this claim
         //   alone; it is below `limit`, so the lap before has been read (P2); it is not
         //   published, so the holder of the write lock does not read it.
         unsafe { self.buffer.memory.write(self.at + offset, bytes) };

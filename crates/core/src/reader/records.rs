@@ -155,8 +155,8 @@ impl Records {
     /// `Truncated`: [`truncate_after`](crate::Wal::truncate_after) removed the records from here on
     /// since the iterator was created. `Unsupported`: a newer version wrote a kind of record that
     /// this one does not know. `Io`: the store could not be read. `NoSpace`, `NoFiles` or
-    /// `Poisoned`, once, at the end of what was written: the log could not write what was still
-    /// buffered when the iterator was created.
+    /// `Poisoned`, once, after the last written record: the log could not write the records that
+    /// only the log buffer has.
     #[expect(clippy::should_implement_trait, reason = "the record borrows the read buffer")]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
         match self.advance()? {

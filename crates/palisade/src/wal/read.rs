@@ -11,7 +11,7 @@ impl Wal {
     /// The call reads and writes nothing. When the iterator comes to records that only the log
     /// buffer has, it hands them to the operating system, as [`flush_to_os`](Wal::flush_to_os)
     /// does. So it may wait for appends in progress, but not for the device. On a poisoned log or a
-    /// full disk, it returns what was written and then the error.
+    /// full disk, the iterator returns all written records and then the error.
     ///
     /// [`Records::next`] borrows each record from a read buffer. A `for` loop gets copies:
     ///
@@ -95,7 +95,8 @@ impl Wal {
     /// checkpoint, reads the segment that holds the record.
     ///
     /// # Errors
-    /// As [`flush_to_os`](Wal::flush_to_os) and [`Records::next`].
+    /// `NoSpace`, `NoFiles`, `Poisoned`: not all records could be handed to the operating system.
+    /// Else as [`Records::next`].
     pub fn last_record(&self) -> Result<Option<RecordBuf>> {
         self.0.last_record()
     }
