@@ -22,8 +22,8 @@ impl Wal {
         Options::new().open(path)
     }
 
-    /// Opens the log in `store`, for example a [`MemStore`](crate::MemStore). Ignores the settings
-    /// of `options` that concern files.
+    /// Opens the log in `store`, for example a [`MemStore`](crate::MemStore), which fixes the size
+    /// of segments itself. All other settings of `options` hold as on files.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -39,7 +39,8 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument`: an option or the store's segment size is out of its range. `Corrupt`:
+    /// `InvalidArgument`: an option or the store's segment size is out of its range. `Mismatch`:
+    /// `options` have another segment size than the store. `Corrupt`:
     /// acknowledged data is damaged; nothing was changed. (A log that was closed reports damage
     /// when it is read, or with [`Verify::Full`](crate::Verify::Full).) `NoSpace`, `Io`: nothing is
     /// lost; open again when the cause is gone.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use palisade_core::store::{ReadStore, Segment, State, Store};
-use palisade_core::{Error, Lsn, MIN_SEGMENT_BYTES, Result};
+use palisade_core::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result};
 
 use crate::disk::{Access, Disk, MemDisk, write_bytes};
 use crate::folder::segment_name;
@@ -67,11 +67,20 @@ impl MemStore {
     /// # Errors
     /// `InvalidArgument`: the segment size. `Locked`: a log runs on a clone.
     pub fn open(&self) -> Result<FileStore> {
+        self.open_as(&FileOptions::default())
+    }
+
+    /// Opens the log with the settings of `files` that the store does not fix itself.
+    fn open_as(&self, files: &FileOptions) -> Result<FileStore> {
+        if let Some(bytes) = files.segment_bytes.filter(|&bytes| bytes != self.segment_bytes) {
+            let text = format!("segment_bytes is {bytes}; the store has {}", self.segment_bytes);
+            return Err(Error::new(ErrorKind::Mismatch, text));
+        }
         let options = FileOptions {
             segment_bytes: Some(self.segment_bytes),
             zero_fill: false,
-            buffer: self.buffer,
-            ..FileOptions::default()
+            buffer: if files.buffer == BufferKind::Auto { self.buffer } else { files.buffer },
+            ..files.clone()
         };
         options.validate(MIN_SEGMENT_BYTES)?;
         FileStore::open_on_any(Arc::new(self.disk.clone()), Path::new(FOLDER), &options)
@@ -143,7 +152,7 @@ pub trait IntoStore {
     /// The store.
     type Store: Store;
 
-    /// Opens the store. A `MemStore` ignores the settings of files.
+    /// Opens the store with these settings. A `MemStore` fixes the size of segments itself.
     ///
     /// # Errors
     /// Those of the store.
@@ -161,8 +170,8 @@ impl<S: Store> IntoStore for S {
 impl IntoStore for MemStore {
     type Store = FileStore;
 
-    fn into_store(self, _: &FileOptions) -> Result<FileStore> {
-        self.open()
+    fn into_store(self, files: &FileOptions) -> Result<FileStore> {
+        self.open_as(files)
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::inspect::{Inspector, Outcome};
-use palisade::{Lsn, MemStore, Options, Result, Wal};
+use palisade::{
+    Archive, ArchiveReader, BufferKind, ErrorKind, Lsn, MemStore, OpenMode, Options, Result, Wal,
+};
 
 use crate::folder::{contents, folder, small};
 
@@ -104,5 +106,34 @@ fn callbacks_run_in_order_once_durable() -> Result<()> {
     for n in 0..50 {
         assert_eq!(receiver.recv_timeout(Duration::from_secs(20)).unwrap(), n);
     }
+    Ok(())
+}
+
+/// What a log in memory cannot honour it refuses; the rest holds as on files.
+#[test]
+fn a_log_in_memory_honours_the_options_of_files_or_refuses_them() -> Result<()> {
+    let store = MemStore::new(1 << 16);
+    let options = || Options::new().buffer_bytes(1 << 12);
+    let open = |options: Options| Wal::with_store(store.clone(), options);
+    let missing = open(options().open_mode(OpenMode::MustExist)).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    let other = open(options().segment_bytes(1 << 20)).unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::Mismatch);
+    let bad = open(options().file_mode(0)).unwrap_err();
+    assert_eq!(bad.kind(), ErrorKind::InvalidArgument);
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let kept = dir.path().join("archive");
+    let archive = Arc::new(Archive::open(&kept)?);
+    let first = Lsn::new(1 << 30);
+    let all = options().segment_bytes(1 << 16).first_lsn(first).on_release(archive);
+    let wal = open(all.buffer(BufferKind::Heap))?;
+    assert!(!wal.stats().appends_survive_kill);
+    assert_eq!(wal.commit(&[1; 1000])?, first);
+    while wal.reserved_lsn() <= first.plus(1 << 16) {
+        wal.append(&[2; 1000])?;
+    }
+    wal.truncate_before(wal.last_record()?.unwrap().lsn())?;
+    let mut records = ArchiveReader::open(&kept)?.records(None)?;
+    assert_eq!(records.next()?.unwrap().lsn(), first);
     Ok(())
 }
