@@ -345,7 +345,9 @@ fn a_callback_behind_a_waker_that_drops_the_last_handle_runs() {
     let _watch = watched();
     let (wal, store) = log_and_store();
     store.set(SYNC, Effect::Hold);
+    // Both are there before the flusher writes, so that one sync covers both.
     let mut ticket = wal.append(b"first").unwrap().detach();
+    let second = wal.append(b"second").unwrap().lsn();
     let (gone, others_are_gone) = channel();
     let waker = Arc::new(DropsItsTicket {
         ticket: Mutex::default(),
@@ -353,7 +355,6 @@ fn a_callback_behind_a_waker_that_drops_the_last_handle_runs() {
     });
     assert!(poll(&mut ticket, &Waker::from(Arc::clone(&waker))).is_pending());
     *waker.ticket.lock().unwrap() = Some(ticket);
-    let second = wal.append(b"second").unwrap().lsn();
     let (send, ran) = channel();
     wal.on_durable(second, move |result| send.send(result).unwrap()).unwrap();
     until(|| store.is_holding(SYNC));
