@@ -216,13 +216,17 @@ impl Error {
         self.kind
     }
 
-    /// Returns whether the same call can succeed later on the same log: after a wait (`NoRoom`,
-    /// `TooManyWaiters`, `Locked`), or after space (`NoSpace`) or file descriptors (`NoFiles`) were
-    /// freed.
+    /// Returns whether the same call can succeed later on the same log: after waiting (`NoRoom`,
+    /// `TooManyWaiters`, `Locked`), after freeing space (`NoSpace`) or file descriptors (`NoFiles`).
+    ///
+    /// Returns false if the call has appended a record ([`appended_lsn`](Error::appended_lsn)): the
+    /// same call would append it again. Wait with [`wait_durable`](crate::Wal::wait_durable)
+    /// instead.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         use ErrorKind::{Locked, NoRoom, TooManyWaiters};
-        self.is_shortage() || matches!(self.kind, NoRoom | TooManyWaiters | Locked)
+        let is_passing = matches!(self.kind, NoRoom | TooManyWaiters | Locked);
+        self.appended_lsn().is_none() && (is_passing || self.is_shortage())
     }
 
     /// Returns whether the system lacked space (`NoSpace`) or file descriptors (`NoFiles`). Nothing
@@ -309,6 +313,11 @@ impl Error {
         source.downcast_ref::<io::Error>().map(io::Error::kind)
     }
 
+    /// Whether a call that has appended a record could only not wait for it.
+    fn is_about_the_wait_only(&self) -> bool {
+        self.is_shortage() || self.kind == ErrorKind::TooManyWaiters
+    }
+
     fn amend(mut self, change: impl FnOnce(&mut Detail)) -> Error {
         let mut detail = self.detail.as_deref().cloned().unwrap_or_default();
         change(&mut detail);
@@ -326,7 +335,9 @@ impl ErrorKind {
             ErrorKind::InvalidArgument => "correct the argument",
             ErrorKind::TooLarge => "split the record, or open with larger segments and buffer",
             ErrorKind::NoRoom => "the buffer is full; try again, or call append, which waits",
-            ErrorKind::TooManyWaiters => "wait again later, or open the log with more max_waiters",
+            ErrorKind::TooManyWaiters => {
+                "let some futures and callbacks complete, or open the log with more max_waiters"
+            }
             ErrorKind::NoSpace => {
                 "the disk is full, or a limit is reached; nothing is lost: free space, or raise \
                  the limit, then call again"
@@ -351,7 +362,10 @@ impl ErrorKind {
             ErrorKind::Foreign => "name an empty folder or one that holds a Palisade log",
             ErrorKind::Unsupported => "open it with a version of Palisade that knows the format",
             ErrorKind::Mismatch => "open with the values that the log was created with",
-            ErrorKind::Locked => "close the other handle or process, then open again",
+            ErrorKind::Locked => {
+                "close the other process, or the other handle (an iterator, a tail and a detached \
+                 ticket are handles, too), then open again"
+            }
             ErrorKind::Corrupt => {
                 "nothing was changed; `palisade verify --deep` names what is damaged: restore from \
                  a replica or backup, or copy with `palisade repair` what lies below the damage"
@@ -381,9 +395,19 @@ impl fmt::Display for Error {
             return f.write_str(self.kind.advice());
         };
         detail.write_finding(f)?;
+        if let Some(lsn) = detail.appended.filter(|_| self.is_about_the_wait_only()) {
+            let first = self.kind.advice().trim_end_matches(", then call again");
+            return write!(
+                f,
+                "; the record is in the log at LSN {lsn}: {first}, then wait for it with \
+                 wait_durable"
+            );
+        }
         write!(f, "; {}", detail.advice.unwrap_or_else(|| self.kind.advice()))?;
         match detail.appended {
             None => Ok(()),
+            // It is gone, so the caller may append it again.
+            Some(_) if self.kind == ErrorKind::Truncated => Ok(()),
             // A failed write may have reached the medium or not. The next open shows it.
             Some(lsn) if self.kind == ErrorKind::Poisoned => write!(
                 f,
@@ -456,6 +480,22 @@ mod tests {
         assert!(text.ends_with("appended at LSN 64: do not append it again"), "{text}");
         let poisoned = Error::bare(ErrorKind::Poisoned).after_append(Lsn::new(64)).to_string();
         assert!(poisoned.contains("LSN 64 and may have survived: look"), "{poisoned}");
+    }
+
+    /// A loop that repeats retryable calls must not append a record twice.
+    #[test]
+    fn a_call_that_has_appended_is_not_repeated_but_waited_for() {
+        for kind in [ErrorKind::NoSpace, ErrorKind::NoFiles, ErrorKind::TooManyWaiters] {
+            let before = Error::new(kind, "lacks something");
+            assert!(before.is_retryable() && !before.to_string().contains("wait_durable"));
+            let after = before.after_append(Lsn::new(64));
+            let text = after.to_string();
+            assert!(!after.is_retryable(), "{text}");
+            assert!(text.contains("LSN 64") && text.ends_with("with wait_durable"), "{text}");
+            assert!(!text.contains("call again"), "{text}");
+        }
+        let truncated = Error::bare(ErrorKind::Truncated).after_append(Lsn::new(64));
+        assert!(!truncated.to_string().contains("do not append"), "{truncated}");
     }
 
     #[test]

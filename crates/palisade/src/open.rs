@@ -12,6 +12,9 @@ impl Wal {
     /// Opens the log in the folder `path` with the default [`Options`]. If there is no log, creates
     /// it and the folder, but not the folder's parents.
     ///
+    /// The log syncs the folder's name in its parent. If you create the parents, sync the folder
+    /// that holds each of them, too: else power loss can take the log with its parent.
+    ///
     /// # Durability
     /// Everything that [`recovery_report`](Wal::recovery_report) counts as recovered survives power
     /// loss when this returns.

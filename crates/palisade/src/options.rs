@@ -53,7 +53,8 @@ impl Options {
     }
 
     /// Sets where a log begins that is created: its first record gets the first LSN at or above
-    /// `lsn` at which a segment can begin. Default 0. Has no effect on a log that exists.
+    /// `lsn` at which a segment can begin. Default 0, at most 2^59. Has no effect
+    /// on a log that exists.
     ///
     /// For an engine whose pages have LSNs: if it creates its log anew, for example after a restore
     /// of its pages, the new LSNs must be above those that the pages have.

@@ -21,10 +21,11 @@ use crate::{Lsn, Records, RecoveryReport, Result, Wal};
 /// println!("{} torn bytes removed", recovery.report().torn_bytes);
 /// let mut balances = Vec::new();
 /// let mut records = recovery.records(ReplayFrom::Checkpoint)?;
+/// let from = records.position();
+/// let all = recovery.end().bytes_since(from);
 /// while let Some(record) = records.next()? {
 ///     balances.push(record.data().to_vec());
-///     let (done, all) = (record.next_lsn(), recovery.end()); // for a progress bar
-///     assert!(done <= all);
+///     println!("{} of {all} bytes", record.next_lsn().bytes_since(from));
 /// }
 /// let wal = recovery.start();
 /// assert_eq!(balances, [b"balance 7"]);
@@ -79,10 +80,11 @@ impl Recovery {
         self.0.checkpoint_lsn()
     }
 
-    /// Returns the end of the log. Appends continue there.
+    /// Returns the end of the recovered records. Appends continue at
+    /// [`RecoveryReport::base`], which is higher after a crash.
     #[must_use]
     pub fn end(&self) -> Lsn {
-        self.0.reserved_lsn()
+        self.report().end
     }
 
     /// Returns the recovered records from `from` on, in LSN order. May be called more than once.

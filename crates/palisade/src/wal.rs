@@ -52,34 +52,6 @@ impl Wal {
         self.0.close()
     }
 
-    /// Ends the log as the death of the process would, and frees its lock: for tests of crashes in
-    /// one process.
-    ///
-    /// Writes nothing. What was only appended is there after the next open if the log buffer
-    /// outlives the process ([`Stats::appends_survive_kill`]), else it is lost. Every call on
-    /// another handle returns `Poisoned` from then on. Waits for a write or sync that is in
-    /// progress, and for callbacks that are due.
-    ///
-    /// ```
-    /// # fn main() -> palisade::Result<()> {
-    /// # let folder = std::env::temp_dir().join(format!("palisade-abandon-{}", std::process::id()));
-    /// # let _ = std::fs::remove_dir_all(&folder);
-    /// use palisade::Wal;
-    ///
-    /// let wal = Wal::open(&folder)?;
-    /// let lsn = wal.commit(b"acknowledged")?;
-    /// wal.abandon();
-    /// let wal = Wal::open(&folder)?;
-    /// assert!(!wal.recovery_report().clean);
-    /// assert_eq!(wal.get(lsn)?.data(), b"acknowledged");
-    /// # wal.close()?;
-    /// # std::fs::remove_dir_all(&folder).unwrap();
-    /// # Ok(()) }
-    /// ```
-    pub fn abandon(self) {
-        self.0.abandon();
-    }
-
     /// Returns the end of the last reservation. An append below it may not have returned yet.
     #[must_use]
     pub fn reserved_lsn(&self) -> Lsn {

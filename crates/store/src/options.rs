@@ -12,6 +12,8 @@ pub const DEFAULT_SEGMENT_BYTES: u64 = 64 << 20;
 /// Smallest segment that a log on files may have: 64 KiB.
 pub const MIN_FILE_BYTES: u64 = 64 << 10;
 
+/// Half of all LSNs are left for a log that begins there.
+const MAX_FIRST_LSN: Lsn = Lsn::new(Lsn::LIMIT.as_u64() / 2);
 /// What this process needs of its own files.
 const OWNER_MODE: u32 = 0o600;
 
@@ -120,9 +122,8 @@ impl FileOptions {
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
         self.segment_bytes.map_or(Ok(()), |bytes| check_segment_bytes(bytes, at_least))?;
-        let segment_bytes = self.new_segment_bytes();
-        if self.begin().plus(segment_bytes) > Lsn::LIMIT {
-            let text = "first_lsn leaves no room for a segment below Lsn::LIMIT";
+        if self.first_lsn > MAX_FIRST_LSN {
+            let text = format!("first_lsn is {}; it is at most {MAX_FIRST_LSN}", self.first_lsn);
             return Err(Error::new(ErrorKind::InvalidArgument, text).at_lsn(self.first_lsn));
         }
         Ok(())

@@ -69,7 +69,7 @@ impl Wal {
         R: AsRef<[u8]>,
     {
         let records = records.into_iter();
-        let (count, payload_bytes) = measure(records.clone())?;
+        let (count, payload_bytes) = measure(records.clone(), self.max_record_bytes())?;
         let frame_bytes = self.check_len(payload_bytes)?;
         let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
         let mut reserved = self.occupy(granted);
@@ -93,7 +93,8 @@ impl Wal {
         R: AsRef<[u8]>,
     {
         let records = records.into_iter();
-        let (count, frames_bytes) = measure(records.clone())?;
+        let most = self.max_record_bytes() + HEADER_BYTES;
+        let (count, frames_bytes) = measure(records.clone(), most)?;
         // The frames take the place of the payload of one record.
         self.check_len(frames_bytes - HEADER_BYTES)?;
         let granted = self.reserve(frames_bytes as u64, WhenFull::Wait)?;
@@ -113,14 +114,21 @@ impl Wal {
     }
 }
 
-/// Returns the number of the records and the bytes of their frames.
-fn measure<R: AsRef<[u8]>>(records: impl Iterator<Item = (u16, R)>) -> Result<(usize, usize)> {
+/// Returns the number of the records and the bytes of their frames. Stops above `most` bytes: an
+/// iterator may have no end.
+fn measure<R: AsRef<[u8]>>(
+    records: impl Iterator<Item = (u16, R)>,
+    most: usize,
+) -> Result<(usize, usize)> {
     let (mut count, mut bytes) = (0, 0_u64);
     for (_, record) in records {
         let len = record.as_ref().len();
         let is_short = u32::try_from(len).is_ok();
         bytes = bytes.saturating_add(if is_short { framed_bytes(len) } else { u64::MAX });
         count += 1;
+        if bytes > most as u64 {
+            break;
+        }
     }
     if count == 0 {
         return Err(Error::new(ErrorKind::InvalidArgument, "a batch has at least one record"));

@@ -180,20 +180,6 @@ impl Wal {
         Ok(())
     }
 
-    /// Ends the log as the death of the process would.
-    pub fn abandon(self) {
-        let log = &self.handle.log;
-        if log.check_process().is_err() {
-            return;
-        }
-        // With leadership and the write lock no write and no sync is in progress. None begins
-        // after the failure is set.
-        let abandoned = || log.poison(Error::new(ErrorKind::Poisoned, "the log was abandoned"));
-        let _ = log.with_leadership(|_| abandoned());
-        log.stop_background_threads();
-        log.store.close();
-    }
-
     /// Waits until all records that were reserved before the call survive power loss.
     pub fn sync(&self) -> Result<()> {
         self.handle.log.wait(self.reserved_lsn(), None).map(drop)

@@ -74,21 +74,21 @@ impl Wal {
     pub fn last_record(&self) -> Result<Option<RecordBuf>> {
         let end = self.reserved_lsn();
         self.flush_until(end)?;
-        // The last written reservation has the last record, unless it is padding or a mark.
-        let hint = self.handle.log.last_written();
-        let segment_bytes = self.handle.state.lock().segment_bytes;
+        // Unless the last reservation that was written is padding or a mark, it has the record.
+        let mut from = self.handle.log.last_written().min(end);
         let mut to = end;
-        let mut from = hint.min(end);
+        let segment_bytes = self.handle.state.lock().segment_bytes;
         loop {
-            let from_head = from.max(self.head_lsn());
-            if let Some(last) = self.last_in(from_head, to)? {
-                return Ok(Some(last));
+            let head = self.head_lsn();
+            match self.last_in(from.max(head), to) {
+                // A truncation of the prefix came between: look again from the new head.
+                Err(error) if error.kind() == ErrorKind::Truncated && head < self.head_lsn() => {}
+                Ok(None) if from > head => {
+                    to = from;
+                    from = Lsn::new(to.as_u64() - 1).segment_start(segment_bytes);
+                }
+                found => return found,
             }
-            if from_head == self.head_lsn() {
-                return Ok(None);
-            }
-            to = from_head;
-            from = Lsn::new(to.as_u64() - 1).segment_start(segment_bytes);
         }
     }
 

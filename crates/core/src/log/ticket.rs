@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::commit::Key;
 use crate::frame::ALIGN_BYTES;
 use crate::sync::Instant;
-use crate::{Error, Lsn, Result, Wal};
+use crate::{Error, ErrorKind, Lsn, Result, Wal};
 
 /// A handle of an appended record or batch, to wait until it is durable.
 ///
@@ -104,10 +104,14 @@ impl<'w> Ticket<'w> {
     /// the last ones. The ticket of a [`barrier`](Wal::barrier) has no record.
     fn check_not_truncated(&self) -> Result<()> {
         if self.is_barrier() {
-            return Ok(());
+            return self.wal().commit_state().check_process();
         }
+        self.wal().check_not_truncated(self.lsn)?;
         let last_bytes = Lsn::new(self.end.as_u64() - ALIGN_BYTES);
-        self.wal().check_not_truncated(last_bytes).map_err(|error| error.at_lsn(self.lsn))
+        self.wal().check_not_truncated(last_bytes).map_err(|_| {
+            let text = "a truncation removed the last ones of the records that were appended";
+            Error::new(ErrorKind::Truncated, text).at_lsn(self.lsn)
+        })
     }
 
     fn is_barrier(&self) -> bool {

@@ -298,14 +298,22 @@ impl Records {
 
 /// The records of a [`Records`], each with bytes of its own: an ordinary [`Iterator`].
 #[derive(Debug)]
-pub struct OwnedRecords(Records);
+pub struct OwnedRecords {
+    records: Records,
+    has_failed: bool,
+}
 
 impl Iterator for OwnedRecords {
     type Item = Result<RecordBuf>;
 
     /// Returns the next record. After an error there is none.
     fn next(&mut self) -> Option<Result<RecordBuf>> {
-        self.0.next().map(|found| found.map(RecordBuf::from)).transpose()
+        if self.has_failed {
+            return None;
+        }
+        let found = self.records.next().map(|found| found.map(RecordBuf::from)).transpose();
+        self.has_failed = matches!(found, Some(Err(_)));
+        found
     }
 }
 
@@ -317,7 +325,7 @@ impl IntoIterator for Records {
     type IntoIter = OwnedRecords;
 
     fn into_iter(self) -> OwnedRecords {
-        OwnedRecords(self)
+        OwnedRecords { records: self, has_failed: false }
     }
 }
 

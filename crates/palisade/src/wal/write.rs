@@ -98,7 +98,9 @@ impl Wal {
 
     /// Appends `records` as one batch: recovered all together or not at all.
     ///
-    /// The ticket has the LSN of each record. The records are read twice, first for their sizes.
+    /// The ticket has the LSN of each record. The records are read twice, first for their sizes:
+    /// collect those of an iterator that is not `Clone` into a `Vec`. The iterator must not call the
+    /// log, and should not be slow: all other threads wait for it.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -141,7 +143,7 @@ impl Wal {
 
     /// Appends `records` one after the other, with no other record between them, for the cost of
     /// one reservation. Recovery keeps each on its own: after a crash the first ones may be there
-    /// without the last ones.
+    /// without the last ones. The iterator must not call the log, and should not be slow.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {

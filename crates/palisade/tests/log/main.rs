@@ -53,7 +53,6 @@ mod failures {
 }
 
 mod processes {
-    mod abandoned;
     #[cfg(unix)]
     mod folders;
     #[cfg(target_os = "linux")]

@@ -71,7 +71,7 @@ fn opens_without_records_do_not_let_the_folder_grow() {
 #[test]
 fn a_log_begins_at_the_lsn_that_its_engine_asked_for() {
     let segment_bytes = 1 << 16;
-    for first in [0, 1, segment_bytes, (1 << 50) + 17, Lsn::LIMIT.as_u64() - segment_bytes] {
+    for first in [0, 1, segment_bytes, (1 << 50) + 17, 1 << 59] {
         let (_dir, path) = folder();
         let options = small().segment_bytes(segment_bytes).first_lsn(Lsn::new(first));
         let begin = Lsn::new(first.next_multiple_of(segment_bytes));
@@ -93,7 +93,9 @@ fn a_log_begins_at_the_lsn_that_its_engine_asked_for() {
         assert_eq!((verdict.head, verdict.records), (begin, 1));
     }
     let (_dir, path) = folder();
-    let error = small().first_lsn(Lsn::LIMIT).open(&path).unwrap_err();
-    assert_eq!((error.kind(), error.lsn()), (ErrorKind::InvalidArgument, Some(Lsn::LIMIT)));
+    for far in [Lsn::new((1 << 59) + 1), Lsn::LIMIT, Lsn::new(u64::MAX)] {
+        let error = small().first_lsn(far).open(&path).unwrap_err();
+        assert_eq!((error.kind(), error.lsn()), (ErrorKind::InvalidArgument, Some(far)));
+    }
     assert!(!path.exists(), "nothing was created");
 }

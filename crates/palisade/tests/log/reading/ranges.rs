@@ -4,7 +4,7 @@ use palisade::sim::{CallKind, Effect, Target};
 use palisade::{ErrorKind, Lsn, MemStore, Options, RecordBuf, Result, Wal};
 
 use crate::faulty::{WRITE, log_and_store};
-use crate::folder::contents;
+use crate::folder::{contents, copy_as_killed, folder, small};
 use crate::hole::with_a_hole;
 use crate::watchdog::watched;
 
@@ -182,4 +182,34 @@ fn an_iterator_whose_rest_cannot_be_written_gives_the_error_once_at_that_place()
         assert!(records.next().unwrap().is_none(), "once");
         store.set(WRITE, Effect::Pass);
     }
+}
+
+#[test]
+fn an_empty_log_is_empty_whatever_was_in_it() {
+    let (_dir, path) = folder();
+    let check = |wal: &Wal, records: usize| {
+        assert_eq!(wal.is_empty().unwrap(), records == 0);
+        let bytes: u64 =
+            contents(wal).iter().map(|(_, data)| palisade::framed_bytes(data.len())).sum();
+        assert!(wal.live_bytes() >= bytes, "{} of {bytes}", wal.live_bytes());
+        assert!(records > 0 || wal.live_bytes() <= 24, "at most a mark: {}", wal.live_bytes());
+    };
+    let wal = small().open(&path).unwrap();
+    check(&wal, 0);
+    let kept = wal.append(&[1; 1000]).unwrap().lsn();
+    wal.append(&[2; 1000]).unwrap();
+    check(&wal, 2);
+    wal.truncate_after(kept).unwrap();
+    check(&wal, 1);
+    assert_eq!(wal.live_bytes(), palisade::framed_bytes(1000));
+    wal.truncate_before(wal.reserved_lsn()).unwrap();
+    check(&wal, 0);
+    wal.close().unwrap();
+    let wal = small().open(&path).unwrap();
+    check(&wal, 0);
+    let (_copy, path) = copy_as_killed(&path);
+    let wal = small().open(&path).unwrap();
+    check(&wal, 0);
+    wal.commit(b"one").unwrap();
+    check(&wal, 1);
 }

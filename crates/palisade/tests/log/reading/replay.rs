@@ -46,9 +46,10 @@ fn every_record_is_replayed_once_in_order_after_a_kill_and_after_a_close() {
             assert_eq!(recovery.report().clean, closed);
             assert_eq!(replayed(&recovery, records[from].0), records[from..]);
             assert_eq!(replayed(&recovery, ReplayFrom::Head), records);
-            let end = recovery.end();
+            assert_eq!(recovery.end(), recovery.report().end);
+            let base = recovery.report().base;
             let wal = recovery.start();
-            assert_eq!(wal.commit(b"and on").unwrap(), end);
+            assert_eq!(wal.commit(b"and on").unwrap(), base);
         }
     }
 }

@@ -30,7 +30,7 @@ fn nearly_full_segment() -> (FaultyLog, Wal, Entries) {
 
 fn is_full(error: &Error) -> bool {
     let says_what_to_do = error.to_string().contains("free space");
-    error.kind() == ErrorKind::NoSpace && error.is_retryable() && says_what_to_do
+    error.kind() == ErrorKind::NoSpace && error.is_shortage() && says_what_to_do
 }
 
 /// Appends until the buffer refuses; returns what it refused with.

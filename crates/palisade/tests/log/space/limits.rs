@@ -49,7 +49,7 @@ fn a_lack_of_file_descriptors_poisons_nothing_and_ends_with_the_lack() {
         let before = lower(Resource::Nofile, 0);
         let (refused, error) = commit_until_refused(&wal, next);
         assert_eq!(error.kind(), ErrorKind::NoFiles, "{error}");
-        assert!(error.is_retryable() && !error.is_fatal(), "{error}");
+        assert!(error.is_shortage() && !error.is_fatal(), "{error}");
         assert_eq!(wal.sync().unwrap_err().kind(), ErrorKind::NoFiles);
         setrlimit(Resource::Nofile, before).unwrap();
         // A commit that failed may have appended its record.
