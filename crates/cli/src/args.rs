@@ -17,6 +17,7 @@ Examples:
   palisade info ./log                  what the log is and where it begins and ends
   palisade dump ./log --limit 10       its first ten records
   palisade dump ./log --json | jq .    all of them, one JSON object a line
+  palisade dump ./log --follow         and those that a running writer adds
   palisade verify ./log                check every checksum
   palisade verify --deep ./log         the same in parallel, and go on behind damage
   palisade salvage ./log               print all that still validates
@@ -83,11 +84,17 @@ Examples:
   palisade dump ./log
   palisade dump ./log --from 65536 --limit 5 --hex
   palisade dump ./log --json | jq -r .hex | xxd -r -p
+  palisade dump ./log --follow --json
 
 Without --json or --hex: LSN, tag, length and the first bytes, one record a line. Records that a
 running writer has not handed to the operating system yet are not shown. Reads only. It ends at the
 first place without a valid record, and says so if that is damage; `palisade salvage` goes on
 behind.
+
+With --follow it waits at the end for the records that a writer adds, and prints each once the
+writer has handed it to the operating system. It ends on Ctrl-C and when nobody reads its output any
+more. If the writer truncates what was to be printed next, or what was printed, a note on standard
+error names the range, and the output continues with the next record of the log.
 
 Exit codes: 0 done, 2 wrong usage, 3 input or output failed, 4 durable records are damaged or
 missing.";
@@ -316,6 +323,13 @@ pub(crate) struct DumpArgs {
     /// All bytes of each record, sixteen a line.
     #[arg(long)]
     pub(crate) hex: bool,
+    /// Wait for the records that a writer adds, and print them, too.
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// How long --follow waits between two looks at the files, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 100, requires = "follow")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    pub(crate) poll_ms: u64,
 }
 
 #[derive(Args, Debug)]

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::args::DumpArgs;
 use crate::exit::Failure;
+use crate::follow;
 use crate::json;
 
 /// How much of a record the short form shows.
@@ -22,11 +23,10 @@ const HEX_BYTES_PER_LINE: usize = 16;
 /// # Errors
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let print = match (args.json, args.hex) {
-        (true, _) => print_json,
-        (_, true) => print_hex,
-        _ => print_line,
-    };
+    let print = print_as(args);
+    if args.follow {
+        return follow::run(args, print, out);
+    }
     let log = open(&args.dir)?;
     let state = log.state()?;
     let mut records = log.records(args.from)?;
@@ -50,6 +50,18 @@ pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> 
     may_end_at(records.position(), &log, &state)
 }
 
+/// Prints one record.
+pub(crate) type Print<W> = fn(&mut W, &Record<'_>) -> io::Result<()>;
+
+/// The form that the arguments ask for.
+fn print_as<W: Write>(args: &DumpArgs) -> Print<W> {
+    match (args.json, args.hex) {
+        (true, _) => print_json,
+        (_, true) => print_hex,
+        _ => print_line,
+    }
+}
+
 /// A view of the log in `dir`. If its state was rebuilt, standard error says so.
 pub(crate) fn open(dir: &Path) -> Result<Inspector, Failure> {
     let log = Inspector::open(dir)?;
@@ -64,7 +76,7 @@ pub(crate) fn open(dir: &Path) -> Result<Inspector, Failure> {
 /// Refuses an end below what was durable once: records are damaged or missing. After an unclean end
 /// only the records behind can prove that, so the log is verified. Beside a writer it says nothing,
 /// because what was to be read may have been recycled.
-fn may_end_at(end: Lsn, log: &Inspector, before: &State) -> Result<(), Failure> {
+pub(crate) fn may_end_at(end: Lsn, log: &Inspector, before: &State) -> Result<(), Failure> {
     let floor = before.head.max(before.checkpoint).max(before.clean_end).max(before.epoch_base);
     if before.clean && end >= floor || log.has_writer()? || log.state()? != *before {
         return Ok(());
@@ -82,7 +94,7 @@ fn may_end_at(end: Lsn, log: &Inspector, before: &State) -> Result<(), Failure> 
 }
 
 /// Refuses an LSN at which no record begins: what is printed must be what was asked for.
-fn begins_at(wanted: Option<Lsn>, found: Option<Lsn>) -> Result<(), Failure> {
+pub(crate) fn begins_at(wanted: Option<Lsn>, found: Option<Lsn>) -> Result<(), Failure> {
     match (wanted, found) {
         (Some(wanted), Some(found)) if wanted != found => Err(Failure::Usage(format!(
             "no record begins at LSN {wanted}; the next one begins at LSN {found}"

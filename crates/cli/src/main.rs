@@ -10,6 +10,7 @@ mod device_oracle;
 mod doctor;
 mod dump;
 mod exit;
+mod follow;
 mod info;
 mod json;
 mod repair;

@@ -1,5 +1,6 @@
 //! `info`, `dump` and `verify` on logs in every state that they can be found in.
 
+mod follow;
 mod info;
 mod json;
 
