@@ -8,6 +8,7 @@ use palisade::{Lsn, Options};
 
 use crate::demo::content;
 use crate::device_oracle::OracleArgs;
+use crate::map::{self, MapArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -15,6 +16,7 @@ Examples:
   palisade demo --rounds 20            the same, twenty times on one log
   palisade demo --promise append       an append that returned must survive the kill
   palisade info ./log                  what the log is and where it begins and ends
+  palisade map ./log                   its segments, what they hold, and what is missing
   palisade dump ./log --limit 10       its first ten records
   palisade dump ./log --json | jq .    all of them, one JSON object a line
   palisade dump ./log --follow         and those that a running writer adds
@@ -193,6 +195,9 @@ pub(crate) enum Command {
     /// Shows what a log is: format, sizes, segments, where it begins and ends, clean or not.
     #[command(after_help = INFO_EXAMPLES)]
     Info(InfoArgs),
+    /// Shows which segment holds which LSNs, and what it is to the log.
+    #[command(after_help = map::EXAMPLES)]
+    Map(MapArgs),
     /// Prints records.
     #[command(after_help = DUMP_EXAMPLES)]
     Dump(DumpArgs),

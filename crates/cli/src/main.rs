@@ -1,6 +1,6 @@
 //! The `palisade` command: shows that the log keeps its promise, and looks into logs.
 //!
-//! `demo` kills a writing process and checks what comes back; `info`, `dump`, `verify` and
+//! `demo` kills a writing process and checks what comes back; `info`, `map`, `dump`, `verify` and
 //! `salvage` read a log without changing it, beside a running writer, too; `repair` copies what
 //! lies below damage into a new log; `doctor` measures what a sync costs in a folder.
 
@@ -13,6 +13,8 @@ mod exit;
 mod follow;
 mod info;
 mod json;
+mod layout;
+mod map;
 mod repair;
 mod salvage;
 mod units;
@@ -50,6 +52,7 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::DeviceOracle(args) => device_oracle::run(args, &mut out),
         Command::Info(args) => info::run(args, &mut out).map(|()| Exit::Success),
         Command::Dump(args) => dump::run(args, &mut out).map(|()| Exit::Success),
+        Command::Map(args) => map::run(args, &mut out).map(|()| Exit::Success),
         Command::Verify(args) => verify::run(args, &mut out),
         Command::Salvage(args) => salvage::run(args, &mut out),
         Command::Repair(args) => repair::run(args, &mut out).map(|()| Exit::Success),

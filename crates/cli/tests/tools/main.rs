@@ -3,6 +3,7 @@
 mod follow;
 mod info;
 mod json;
+mod map;
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -16,6 +17,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const RECORDS: usize = 100;
+/// The tools that only look at a log.
+const READERS: [&[&str]; 5] =
+    [&["verify"], &["info"], &["map"], &["dump"], &["dump", "--follow", "--limit", "50"]];
 /// A segment's header lies before its log bytes.
 const SEGMENT_HEADER_BYTES: u64 = 4096;
 
@@ -172,7 +176,7 @@ fn tools_beside_a_writer_that_recycles_raise_no_alarm() {
     let is_over = AtomicBool::new(false);
     let looks = || {
         for _ in 0..12 {
-            for tool in [&["verify"][..], &["verify", "--deep"], &["dump"], &["info"]] {
+            for tool in [&["verify"][..], &["verify", "--deep"], &["dump"], &["info"], &["map"]] {
                 let output = palisade(folder.path(), tool);
                 assert_eq!(code(&output), 0, "{tool:?}: {}", text(&output.stderr));
             }
@@ -305,9 +309,9 @@ fn tools_change_nothing() {
     let lsns = write(folder.path());
     damage(folder.path(), lsns[50].plus(25));
     let before = content(folder.path());
-    for tool in ["verify", "info", "dump"] {
-        palisade(folder.path(), &[tool]);
-        assert!(before == content(folder.path()), "{tool} changed the log");
+    for tool in READERS {
+        palisade(folder.path(), tool);
+        assert!(before == content(folder.path()), "{tool:?} changed the log");
     }
 }
 
@@ -315,14 +319,52 @@ fn tools_change_nothing() {
 fn no_log_is_an_io_failure_that_names_the_path() {
     let folder = folder();
     fs::write(folder.path().join("letter"), "not a log").unwrap();
-    for tool in ["verify", "info", "dump"] {
-        let foreign = palisade(folder.path(), &[tool]);
+    for tool in READERS {
+        let foreign = palisade(folder.path(), tool);
         assert_eq!(code(&foreign), 3, "{foreign:?}");
-        let missing = palisade(&folder.path().join("nowhere"), &[tool]);
+        let missing = palisade(&folder.path().join("nowhere"), tool);
         assert_eq!(code(&missing), 3, "{missing:?}");
         assert!(text(&missing.stderr).contains("nowhere"), "{missing:?}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_log_without_any_header_is_damaged_beyond_reading() {
+    let folder = folder();
+    write(folder.path());
+    for name in ["meta".into(), format!("segment-{:020}", 0)] {
+        let path = folder.path().join(name);
+        let mut bytes = fs::read(&path).unwrap();
+        // Both copies of the state, and the header of the only segment.
+        [100, 16_384 + 100].into_iter().for_each(|at| bytes[at] ^= 1);
+        fs::write(path, bytes).unwrap();
+    }
+    for tool in READERS {
+        let output = palisade(folder.path(), tool);
+        assert_eq!(code(&output), 4, "{tool:?}: {output:?}");
+        assert!(text(&output.stderr).starts_with("palisade: "), "{output:?}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_log_that_this_user_may_not_read_is_refused_with_what_to_do() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = folder();
+    let log = folder.path().join("log");
+    write(&log);
+    let set = |mode| fs::set_permissions(&log, fs::Permissions::from_mode(mode)).unwrap();
+    set(0o000);
+    let is_refused = fs::read_dir(&log).is_err();
+    let outputs = READERS.map(|tool| palisade(&log, tool));
+    set(0o700);
+    for output in outputs.iter().filter(|_| is_refused) {
+        // Permissions do not bind root.
+        assert_eq!(code(output), 3, "{output:?}");
+        assert!(text(&output.stderr).contains("grant this user access"), "{output:?}");
+    }
 }
 
 #[test]
@@ -382,7 +424,7 @@ fn messages_and_help_name_nothing_of_the_library() {
     }
     outputs.push(demo(folder.path(), &["--buffer-bytes", "65536", "--record-bytes", "40000"]));
     assert!(outputs.iter().all(|output| code(output) >= 2), "{outputs:?}");
-    for command in ["demo", "info", "dump", "verify", "salvage", "repair", "doctor"] {
+    for command in ["demo", "info", "map", "dump", "verify", "salvage", "repair", "doctor"] {
         outputs.push(palisade(Path::new("--help"), &[command]));
     }
     for output in outputs {
@@ -404,6 +446,7 @@ fn help_of_every_command_has_examples() {
         vec!["--help"],
         vec!["demo", "--help"],
         vec!["info", "-h"],
+        vec!["map", "-h"],
         vec!["dump", "-h"],
         vec!["verify", "-h"],
         vec!["salvage", "-h"],

@@ -1,0 +1,185 @@
+//! `palisade map`: which segment holds which LSNs, and what it is to the log.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use palisade::Lsn;
+use serde::Serialize;
+
+use crate::dump;
+use crate::exit::Failure;
+use crate::json;
+use crate::layout::{Break, Layout, Part, Standing};
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  palisade map ./log
+  palisade map --json ./log | jq '.segment_list[] | select(.state == \"missing\")'
+
+Prints a line for each segment: its number, its LSNs (from, and exclusive to), its epoch, the bytes
+in its file, and its state. Reads headers and the end of the log only; works beside a running
+writer. `palisade verify` checks the records.
+
+States:
+  before the head   truncated; the log no longer needs the file
+  live              holds records, or takes the next one
+  beyond the end    prepared for later records
+  between epochs    without records: the writer truncated them, or a crash left the range
+  missing           must be there, and is not
+  damaged header    is there, and its header does not validate
+  stray             has a segment's name and is no part of the log
+
+A range without records between two epochs has a line of its own.
+
+Fields of --json; all but dir, state and error are numbers or lists:
+  dir                    text
+  segment_bytes          bytes of log in a segment
+  head, end              LSNs; the end of a log that is not closed is that of its last valid record
+  segment_list           an object for each line: number, count (of segments; more than 1 for a run
+                         of missing ones), from, to, epoch, state, file_bytes, error (null, or why
+                         the header does not validate)
+  ranges                 an object for each range: from, to, epoch_before, epoch_after
+
+Exit codes: 0 done, 2 wrong usage, 3 input or output failed, or there is no log, 4 nothing of the
+log's state validates.";
+
+#[derive(Args, Debug)]
+pub(crate) struct MapArgs {
+    /// Folder of the log.
+    dir: PathBuf,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the segments and the ranges between epochs.
+///
+/// # Errors
+/// Those of reading the log and of `out`.
+pub(crate) fn run(args: &MapArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let layout = Layout::of(&dump::open(&args.dir)?, &args.dir)?;
+    let printed = match args.json {
+        true => json::print(out, &JsonMap::of(&args.dir, &layout)),
+        false => print(out, &layout),
+    };
+    printed.map_err(Failure::output)
+}
+
+/// The words for a state; the help explains them.
+fn word(standing: Standing) -> &'static str {
+    match standing {
+        Standing::BeforeHead => "before the head",
+        Standing::Live => "live",
+        Standing::BeyondEnd => "beyond the end",
+        Standing::BetweenEpochs => "between epochs",
+        Standing::Stray => "stray",
+        Standing::Missing => "missing",
+        Standing::DamagedHeader => "damaged header",
+    }
+}
+
+fn print(out: &mut impl Write, layout: &Layout) -> io::Result<()> {
+    writeln!(out, "head  LSN {}", layout.state.head)?;
+    writeln!(out, "end   LSN {}\n", layout.end)?;
+    row(out, ["segment", "from LSN", "to LSN", "epoch", "file bytes", "state"])?;
+    let mut breaks = layout.breaks.iter().peekable();
+    for part in &layout.segments {
+        let (from, _) = layout.range_of(part);
+        while let Some(range) = breaks.next_if(|range| range.from < from) {
+            print_break(out, range)?;
+        }
+        print_part(out, layout, part)?;
+    }
+    breaks.try_for_each(|range| print_break(out, range))
+}
+
+fn print_part(out: &mut impl Write, layout: &Layout, part: &Part) -> io::Result<()> {
+    let (from, to) = layout.range_of(part);
+    let number = match part.count {
+        1 => part.number.to_string(),
+        count => format!("{}-{}", part.number, part.number + count - 1),
+    };
+    let or_dash = |number: Option<u64>| number.map_or("-".into(), |number| number.to_string());
+    let epoch = or_dash(part.header.map(|header| header.epoch));
+    let state = match &part.error {
+        Some(why) => format!("{}: {why}", word(part.standing)),
+        None => word(part.standing).into(),
+    };
+    let (from, to, bytes) = (from.to_string(), to.to_string(), or_dash(part.file_bytes));
+    row(out, [&number, &from, &to, &epoch, &bytes, &state])
+}
+
+fn print_break(out: &mut impl Write, range: &Break) -> io::Result<()> {
+    let (from, to) = (range.from.to_string(), range.to.to_string());
+    let epochs = format!("{}-{}", range.epoch_before, range.epoch_after);
+    row(out, ["-", &from, &to, &epochs, "-", "no records: truncated, or left by a crash"])
+}
+
+fn row(out: &mut impl Write, cells: [&str; 6]) -> io::Result<()> {
+    let [number, from, to, epoch, bytes, state] = cells;
+    writeln!(out, "{number:>10}  {from:>16}  {to:>16}  {epoch:>7}  {bytes:>12}  {state}")
+}
+
+/// The object of `--json`. Its help documents the names: they stay.
+#[derive(Serialize)]
+struct JsonMap<'a> {
+    dir: String,
+    segment_bytes: u64,
+    head: u64,
+    end: u64,
+    segment_list: Vec<JsonPart<'a>>,
+    ranges: Vec<JsonBreak>,
+}
+
+#[derive(Serialize)]
+struct JsonPart<'a> {
+    number: u64,
+    count: u64,
+    from: u64,
+    to: u64,
+    epoch: Option<u64>,
+    state: &'static str,
+    file_bytes: Option<u64>,
+    error: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct JsonBreak {
+    from: u64,
+    to: u64,
+    epoch_before: u64,
+    epoch_after: u64,
+}
+
+impl<'a> JsonMap<'a> {
+    fn of(dir: &Path, layout: &'a Layout) -> JsonMap<'a> {
+        let part = |part: &'a Part| {
+            let (from, to) = layout.range_of(part);
+            JsonPart {
+                number: part.number,
+                count: part.count,
+                from: from.as_u64(),
+                to: to.as_u64(),
+                epoch: part.header.map(|header| header.epoch),
+                state: word(part.standing),
+                file_bytes: part.file_bytes,
+                error: part.error.as_deref(),
+            }
+        };
+        let range = |range: &Break| JsonBreak {
+            from: Lsn::as_u64(range.from),
+            to: Lsn::as_u64(range.to),
+            epoch_before: range.epoch_before,
+            epoch_after: range.epoch_after,
+        };
+        JsonMap {
+            dir: dir.display().to_string(),
+            segment_bytes: layout.state.segment_bytes,
+            head: layout.state.head.as_u64(),
+            end: layout.end.as_u64(),
+            segment_list: layout.segments.iter().map(part).collect(),
+            ranges: layout.breaks.iter().map(range).collect(),
+        }
+    }
+}
