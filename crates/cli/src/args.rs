@@ -9,6 +9,7 @@ use palisade::{Lsn, Options};
 use crate::demo::content;
 use crate::device_oracle::OracleArgs;
 use crate::map::{self, MapArgs};
+use crate::stat::{self, StatArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,6 +18,7 @@ Examples:
   palisade demo --promise append       an append that returned must survive the kill
   palisade info ./log                  what the log is and where it begins and ends
   palisade map ./log                   its segments, what they hold, and what is missing
+  palisade stat ./log                  its space, and its records by tag and length
   palisade dump ./log --limit 10       its first ten records
   palisade dump ./log --json | jq .    all of them, one JSON object a line
   palisade dump ./log --follow         and those that a running writer adds
@@ -198,6 +200,9 @@ pub(crate) enum Command {
     /// Shows which segment holds which LSNs, and what it is to the log.
     #[command(after_help = map::EXAMPLES)]
     Map(MapArgs),
+    /// Shows the space that a log takes, and how many records it has of which tag and length.
+    #[command(after_help = stat::EXAMPLES)]
+    Stat(StatArgs),
     /// Prints records.
     #[command(after_help = DUMP_EXAMPLES)]
     Dump(DumpArgs),

@@ -88,6 +88,25 @@ impl Layout {
         Ok(layout)
     }
 
+    /// Returns the bytes of log from the head to the end, without the ranges that hold no records.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        let State { head, .. } = self.state;
+        let dead = self.breaks.iter().map(|range| {
+            let (from, to) = (range.from.clamp(head, self.end), range.to.clamp(head, self.end));
+            to.bytes_since(from)
+        });
+        self.end.bytes_since(head).saturating_sub(dead.sum())
+    }
+
+    /// Returns where each epoch of the live segments begins, and its number, ascending.
+    pub(crate) fn epoch_bases(&self) -> Vec<(Lsn, u64)> {
+        let live = self.segments.iter().filter(|part| part.standing == Standing::Live);
+        let bases = live.filter_map(|part| part.header.map(|header| (header.base, header.epoch)));
+        let mut bases: Vec<(Lsn, u64)> = bases.collect();
+        bases.dedup_by_key(|(_, epoch)| *epoch);
+        bases
+    }
+
     /// Returns the first and the exclusive last LSN of a part.
     pub(crate) fn range_of(&self, part: &Part) -> (Lsn, Lsn) {
         let from = self.base_of(part.number);

@@ -1,8 +1,8 @@
 //! The `palisade` command: shows that the log keeps its promise, and looks into logs.
 //!
-//! `demo` kills a writing process and checks what comes back; `info`, `map`, `dump`, `verify` and
-//! `salvage` read a log without changing it, beside a running writer, too; `repair` copies what
-//! lies below damage into a new log; `doctor` measures what a sync costs in a folder.
+//! `demo` kills a writing process and checks what comes back; `info`, `map`, `stat`, `dump`,
+//! `verify` and `salvage` read a log without changing it, beside a running writer, too; `repair`
+//! copies what lies below damage into a new log; `doctor` measures what a sync costs in a folder.
 
 mod args;
 mod demo;
@@ -17,6 +17,7 @@ mod layout;
 mod map;
 mod repair;
 mod salvage;
+mod stat;
 mod units;
 mod verify;
 
@@ -53,6 +54,7 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Info(args) => info::run(args, &mut out).map(|()| Exit::Success),
         Command::Dump(args) => dump::run(args, &mut out).map(|()| Exit::Success),
         Command::Map(args) => map::run(args, &mut out).map(|()| Exit::Success),
+        Command::Stat(args) => stat::run(args, &mut out).map(|()| Exit::Success),
         Command::Verify(args) => verify::run(args, &mut out),
         Command::Salvage(args) => salvage::run(args, &mut out),
         Command::Repair(args) => repair::run(args, &mut out).map(|()| Exit::Success),

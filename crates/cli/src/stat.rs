@@ -1,0 +1,330 @@
+//! `palisade stat`: the space that a log takes, and what its records are like.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use palisade::Lsn;
+use palisade::inspect::Inspector;
+use serde::Serialize;
+
+use crate::dump;
+use crate::exit::Failure;
+use crate::json;
+use crate::layout::Layout;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  palisade stat ./log
+  palisade stat --json ./log | jq '.tags[] | select(.tag == 7).records'
+
+Prints the space that the log takes, how many records it has with each tag, how long they are, and
+in how many epochs they lie. Reads and checks every record that was there at the start; works beside
+a running writer. Records that only the log buffer holds are not counted.
+
+Fields of --json; all but dir are numbers or lists:
+  dir                    text
+  files, file_bytes      all files of the log
+  segments, segment_file_bytes
+  spares, spare_bytes    files that are prepared to become segments
+  reserve_bytes          space that is kept for an open on a full disk
+  head, end, live_bytes  LSNs, and the bytes of log between them, without ranges of no epoch
+  records, payload_bytes
+  smallest, median, largest
+                         bytes of a record without its header, or null; the median is the lower one
+  epochs                 the numbers of the epochs with records
+  tags                   an object for each tag, with tag, records and payload_bytes
+
+Exit codes: 0 done, 2 wrong usage, 3 input or output failed, or there is no log, 4 durable records
+are damaged or missing; what was read before is printed.";
+
+/// The progress bar comes after this time.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How many tags the screen shows: those with the most records.
+const SHOWN_TAGS: usize = 12;
+
+#[derive(Args, Debug)]
+pub(crate) struct StatArgs {
+    /// Folder of the log.
+    dir: PathBuf,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the log's space and what its records are like.
+///
+/// # Errors
+/// Those of reading the log and of `out`.
+pub(crate) fn run(args: &StatArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let log = dump::open(&args.dir)?;
+    let layout = Layout::of(&log, &args.dir)?;
+    let space = Space::of(&args.dir)?;
+    let (records, end) = Records::count(&log, &layout)?;
+    let printed = match args.json {
+        true => json::print(out, &JsonStat::of(&args.dir, &layout, &space, &records)),
+        false => print(out, &args.dir, &layout, &space, &records),
+    };
+    printed.and_then(|()| out.flush()).map_err(Failure::output)?;
+    let Some(end) = end else { return Ok(()) };
+    if !log.has_rebuilt_state() {
+        dump::may_end_at(end, &log, &layout.state)?;
+    }
+    let why = "the writer truncated what follows, or a crash left a torn tail";
+    // Where standard error is gone, `verify` still says it.
+    let _ = writeln!(io::stderr(), "note: counted up to LSN {end}: {why}");
+    Ok(())
+}
+
+/// Files, and the bytes in them.
+#[derive(Clone, Copy, Default)]
+struct Files {
+    count: u64,
+    bytes: u64,
+}
+
+impl Files {
+    fn add(&mut self, bytes: u64) {
+        self.count += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// What the log's files take.
+#[derive(Default)]
+struct Space {
+    all: Files,
+    segments: Files,
+    spares: Files,
+    reserve: Files,
+}
+
+impl Space {
+    fn of(dir: &Path) -> Result<Space, Failure> {
+        let failure = |source| Failure::io(format!("could not list {}", dir.display()), source);
+        let mut space = Space::default();
+        for entry in fs::read_dir(dir).map_err(failure)? {
+            let entry = entry.map_err(failure)?;
+            let bytes = match entry.metadata() {
+                Ok(file) => file.len(),
+                // The writer removed it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(failure(error)),
+            };
+            let name = entry.file_name();
+            let files = match name.to_str().unwrap_or_default() {
+                "lock" | "meta" | "meta.tmp" => None,
+                "reserve" => Some(&mut space.reserve),
+                name if is_numbered(name, "segment-") => Some(&mut space.segments),
+                name if is_numbered(name, "spare-") => Some(&mut space.spares),
+                _ => continue,
+            };
+            if let Some(files) = files {
+                files.add(bytes);
+            }
+            space.all.add(bytes);
+        }
+        Ok(space)
+    }
+}
+
+fn is_numbered(name: &str, prefix: &str) -> bool {
+    let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|it| it.is_ascii_digit());
+    name.strip_prefix(prefix).is_some_and(is_number)
+}
+
+/// What the records are like.
+#[derive(Default)]
+struct Records {
+    tags: BTreeMap<u16, Files>,
+    /// How many records have each length.
+    lengths: BTreeMap<usize, u64>,
+    epochs: Vec<u64>,
+    count: u64,
+    payload_bytes: u64,
+}
+
+impl Records {
+    /// Reads the records up to the end that `layout` knows. Returns where they end if that is
+    /// lower.
+    fn count(log: &Inspector, layout: &Layout) -> Result<(Records, Option<Lsn>), Failure> {
+        let mut counted = Records::default();
+        let mut records = log.records(Some(layout.state.head))?;
+        let mut progress = Progress::new(layout);
+        let mut bases = layout.epoch_bases().into_iter().peekable();
+        while let Some(record) = records.next()? {
+            if record.lsn() >= layout.end {
+                return Ok((counted, None));
+            }
+            let mut epoch = None;
+            while let Some((_, number)) = bases.next_if(|(base, _)| *base <= record.lsn()) {
+                epoch = Some(number);
+            }
+            counted.epochs.extend(epoch);
+            counted.add(record.tag(), record.data().len());
+            progress.show(counted.count, record.lsn());
+        }
+        Ok((counted, Some(records.position()).filter(|end| *end < layout.end)))
+    }
+
+    fn add(&mut self, tag: u16, bytes: usize) {
+        self.tags.entry(tag).or_default().add(bytes as u64);
+        *self.lengths.entry(bytes).or_default() += 1;
+        self.count += 1;
+        self.payload_bytes += bytes as u64;
+    }
+
+    /// Returns the smallest, the median and the largest length.
+    fn lengths(&self) -> Option<[usize; 3]> {
+        let (smallest, largest) = (self.lengths.keys().next()?, self.lengths.keys().next_back()?);
+        let mut left = (self.count - 1) / 2;
+        let median = self.lengths.iter().find(|(_, count)| {
+            let is_here = left < **count;
+            left = left.saturating_sub(**count);
+            is_here
+        })?;
+        Some([*smallest, *median.0, *largest])
+    }
+}
+
+/// A bar on standard error, if that is a terminal and it takes long enough.
+struct Progress {
+    started: Instant,
+    head: Lsn,
+    bytes: u64,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    fn new(layout: &Layout) -> Progress {
+        let head = layout.state.head;
+        let bytes = layout.end.bytes_since(head);
+        Progress { started: Instant::now(), head, bytes, bar: None }
+    }
+
+    fn show(&mut self, records: u64, at: Lsn) {
+        // The clock costs more than a short record.
+        if !records.is_multiple_of(1024) || self.started.elapsed() < PATIENCE {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let style = ProgressStyle::with_template("{bar:30} {percent}% {eta}");
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::new(self.bytes).with_style(style)
+        });
+        bar.set_position(at.bytes_since(self.head));
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn print(
+    out: &mut impl Write,
+    dir: &Path,
+    layout: &Layout,
+    space: &Space,
+    records: &Records,
+) -> io::Result<()> {
+    writeln!(out, "log       {}", dir.display())?;
+    let mut files = |name: &str, Files { count, bytes }: Files| {
+        writeln!(out, "{name:<9} {count}, {bytes} bytes")
+    };
+    files("files", space.all)?;
+    files("segments", space.segments)?;
+    files("spares", space.spares)?;
+    writeln!(out, "reserve   {} bytes", space.reserve.bytes)?;
+    let (head, end) = (layout.state.head, layout.end);
+    writeln!(out, "live      {} bytes, LSN {head} to {end}", layout.live_bytes())?;
+    let epochs: Vec<String> = records.epochs.iter().map(u64::to_string).collect();
+    match &epochs[..] {
+        [] => writeln!(out, "epochs    none with records")?,
+        [one] => writeln!(out, "epochs    1, number {one}")?,
+        [first, .., last] => {
+            writeln!(out, "epochs    {}, numbers {first} to {last}", epochs.len())?;
+        }
+    }
+    writeln!(out, "records   {}, {} bytes", records.count, records.payload_bytes)?;
+    if let Some([smallest, median, largest]) = records.lengths() {
+        writeln!(out, "bytes     smallest {smallest}, median {median}, largest {largest}")?;
+    }
+    let mut tags: Vec<(&u16, &Files)> = records.tags.iter().collect();
+    tags.sort_by_key(|(_, files)| std::cmp::Reverse(files.count));
+    for (tag, files) in tags.iter().take(SHOWN_TAGS) {
+        writeln!(out, "tag {tag:<5} {} records, {} bytes", files.count, files.bytes)?;
+    }
+    if let Some(more) = tags.len().checked_sub(SHOWN_TAGS).filter(|more| *more > 0) {
+        writeln!(out, "and {more} more tags, which --json lists")?;
+    }
+    Ok(())
+}
+
+/// The object of `--json`. Its help documents the names: they stay.
+#[derive(Serialize)]
+struct JsonStat<'a> {
+    dir: String,
+    files: u64,
+    file_bytes: u64,
+    segments: u64,
+    segment_file_bytes: u64,
+    spares: u64,
+    spare_bytes: u64,
+    reserve_bytes: u64,
+    head: u64,
+    end: u64,
+    live_bytes: u64,
+    records: u64,
+    payload_bytes: u64,
+    smallest: Option<usize>,
+    median: Option<usize>,
+    largest: Option<usize>,
+    epochs: &'a [u64],
+    tags: Vec<JsonTag>,
+}
+
+#[derive(Serialize)]
+struct JsonTag {
+    tag: u16,
+    records: u64,
+    payload_bytes: u64,
+}
+
+impl<'a> JsonStat<'a> {
+    fn of(dir: &Path, layout: &Layout, space: &Space, records: &'a Records) -> JsonStat<'a> {
+        let length = |index: usize| records.lengths().map(|lengths| lengths[index]);
+        let tag = |(tag, files): (&u16, &Files)| JsonTag {
+            tag: *tag,
+            records: files.count,
+            payload_bytes: files.bytes,
+        };
+        JsonStat {
+            dir: dir.display().to_string(),
+            files: space.all.count,
+            file_bytes: space.all.bytes,
+            segments: space.segments.count,
+            segment_file_bytes: space.segments.bytes,
+            spares: space.spares.count,
+            spare_bytes: space.spares.bytes,
+            reserve_bytes: space.reserve.bytes,
+            head: layout.state.head.as_u64(),
+            end: layout.end.as_u64(),
+            live_bytes: layout.live_bytes(),
+            records: records.count,
+            payload_bytes: records.payload_bytes,
+            smallest: length(0),
+            median: length(1),
+            largest: length(2),
+            epochs: &records.epochs,
+            tags: records.tags.iter().map(tag).collect(),
+        }
+    }
+}
