@@ -8,6 +8,7 @@ use palisade::{Lsn, Options};
 
 use crate::demo::content;
 use crate::device_oracle::OracleArgs;
+use crate::manual::{self, CompletionsArgs, ManArgs};
 use crate::map::{self, MapArgs};
 use crate::stat::{self, StatArgs};
 
@@ -218,6 +219,12 @@ pub(crate) enum Command {
     /// Measures what a sync costs in a folder, and says what that means for a log there.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Prints the script by which a shell completes commands and options.
+    #[command(after_help = manual::COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Prints the manual page.
+    #[command(after_help = manual::MAN_EXAMPLES)]
+    Man(ManArgs),
     /// The process that `demo` starts and kills.
     #[command(hide = true)]
     DemoChild(ChildArgs),

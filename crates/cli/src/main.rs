@@ -3,6 +3,7 @@
 //! `demo` kills a writing process and checks what comes back; `info`, `map`, `stat`, `dump`,
 //! `verify` and `salvage` read a log without changing it, beside a running writer, too; `repair`
 //! copies what lies below damage into a new log; `doctor` measures what a sync costs in a folder.
+//! `completions` and `man` print what a shell and `man` read.
 
 mod args;
 mod demo;
@@ -14,6 +15,7 @@ mod follow;
 mod info;
 mod json;
 mod layout;
+mod manual;
 mod map;
 mod repair;
 mod salvage;
@@ -59,6 +61,8 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Salvage(args) => salvage::run(args, &mut out),
         Command::Repair(args) => repair::run(args, &mut out).map(|()| Exit::Success),
         Command::Doctor(args) => doctor::run(args, &mut out).map(|()| Exit::Success),
+        Command::Completions(args) => manual::completions(args, &mut out).map(|()| Exit::Success),
+        Command::Man(args) => manual::man(args, &mut out).map(|()| Exit::Success),
     }?;
     out.flush().map_err(Failure::output)?;
     Ok(exit)

@@ -390,6 +390,9 @@ fn help_of_every_command_has_examples() {
         vec!["verify", "-h"],
         vec!["salvage", "-h"],
         vec!["repair", "-h"],
+        vec!["doctor", "-h"],
+        vec!["completions", "-h"],
+        vec!["man", "-h"],
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_palisade")).args(&args).output().unwrap();
         assert_eq!(code(&output), 0);

@@ -1,0 +1,76 @@
+//! `completions` and `man`: what they print names every command and no hidden one.
+
+use std::process::{Command, Output};
+
+const COMMANDS: [&str; 11] = [
+    "demo",
+    "info",
+    "map",
+    "stat",
+    "dump",
+    "verify",
+    "salvage",
+    "repair",
+    "doctor",
+    "completions",
+    "man",
+];
+
+fn palisade(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_palisade")).args(args).output().unwrap()
+}
+
+fn printed(args: &[&str]) -> String {
+    let output = palisade(args);
+    assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]), "{args:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn each_shell_gets_completions_of_all_commands_and_options() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = printed(&["completions", shell]);
+        for word in COMMANDS.into_iter().chain(["poll-ms", "dry-run"]) {
+            assert!(script.contains(word), "{word} is not in the completions for {shell}");
+        }
+        for hidden in ["demo-child", "demo-fill", "device-oracle"] {
+            assert!(!script.contains(hidden), "{hidden} is in the completions for {shell}");
+        }
+    }
+}
+
+#[test]
+fn bash_accepts_its_completions() {
+    let check = "complete -p palisade && _palisade palisade sal palisade";
+    let script = format!(
+        "{}\nCOMP_WORDS=(palisade sal) COMP_CWORD=1\n{check}\necho ${{COMPREPLY[@]}}",
+        printed(&["completions", "bash"])
+    );
+    let Ok(output) = Command::new("bash").args(["--norc", "-c", &script]).output() else {
+        return; // No bash here.
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.ends_with("salvage\n"), "{text}");
+}
+
+#[test]
+fn the_manual_has_a_page_for_all_and_one_for_each_command() {
+    let all = printed(&["man"]);
+    assert!(all.contains(".TH palisade 1"), "{all}");
+    for command in COMMANDS {
+        assert!(all.contains(&format!("palisade\\-{command}(1)")), "{command}: {all}");
+        let page = printed(&["man", command]);
+        assert!(page.contains(&format!(".TH palisade-{command} 1")), "{page}");
+        assert!(page.contains("Exit codes:"), "{page}");
+    }
+    assert!(!all.contains("device"), "{all}");
+}
+
+#[test]
+fn an_unknown_shell_or_command_is_wrong_usage() {
+    for args in [["completions", "tcsh"], ["man", "device-oracle"], ["man", "nonsense"]] {
+        let output = palisade(&args);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{output:?}");
+    }
+}
