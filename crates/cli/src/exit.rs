@@ -76,6 +76,35 @@ impl Failure {
         Failure::Io { what: what.into(), source }
     }
 
+    /// What happened, without what to do about it. One line, but for a check's list.
+    fn finding(&self) -> String {
+        match self {
+            Failure::Log(error) => finding_of(error).replace('\n', " "),
+            Failure::Io { what, source } => format!("{what}: {source}").replace('\n', " "),
+            Failure::Usage(text) => text.replace('\n', " "),
+            Failure::Check(_) | Failure::OutputClosed => self.to_string(),
+        }
+    }
+
+    /// What to do about it with this command line.
+    fn advice(&self) -> &'static str {
+        match self {
+            Failure::Log(error) => advice_of(error).unwrap_or(match self.exit() {
+                Exit::Usage => HELP_ADVICE,
+                _ => ANY_ADVICE,
+            }),
+            Failure::Io { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => "check that the path is right and its disk is mounted",
+                io::ErrorKind::PermissionDenied => "grant this user access, or name another path",
+                io::ErrorKind::StorageFull => "free space, then run the command again",
+                _ => ANY_ADVICE,
+            },
+            Failure::Usage(_) => HELP_ADVICE,
+            Failure::Check(_) => "keep the log's folder: it shows what went wrong",
+            Failure::OutputClosed => "nothing: the output has no reader",
+        }
+    }
+
     /// The exit code that this failure calls for.
     pub(crate) fn exit(&self) -> Exit {
         match self {
@@ -102,16 +131,37 @@ fn exit_of(kind: ErrorKind) -> Exit {
 
 /// Says an error of the log in the words of this command line: its user has no program to change.
 fn text_of(error: &palisade::Error) -> String {
-    let finding = error.finding();
-    let finding = match finding.as_str() {
+    let finding = finding_of(error);
+    advice_of(error).map_or(finding.clone(), |advice| format!("{finding}; {advice}"))
+}
+
+fn finding_of(error: &palisade::Error) -> String {
+    match error.finding().as_str() {
         "" => format!("the log failed ({:?})", error.kind()),
         text => text
             .replace("segment_bytes", "--segment-bytes")
             .replace("buffer_bytes", "--buffer-bytes"),
-    };
-    let advice = error.advice_of_cause().or_else(|| advice(error.kind()));
-    advice.map_or(finding.clone(), |advice| format!("{finding}; {advice}"))
+    }
 }
+
+fn advice_of(error: &palisade::Error) -> Option<&'static str> {
+    error.advice_of_cause().or_else(|| advice(error.kind()))
+}
+
+/// Says an error to a person at a terminal: what happened, and in a line of its own what to do.
+pub(crate) fn for_terminal(error: &anyhow::Error) -> String {
+    let Some(failure) = error.downcast_ref::<Failure>() else {
+        return format!("palisade: {error:#}\nwhat to do: {ANY_ADVICE}");
+    };
+    let contexts = error.chain().take_while(|cause| !cause.is::<Failure>());
+    let mut what: Vec<String> = contexts.map(ToString::to_string).collect();
+    what.push(failure.finding());
+    format!("palisade: {}\nwhat to do: {}", what.join(": "), failure.advice())
+}
+
+const HELP_ADVICE: &str = "see the examples that `--help` behind the command prints";
+const ANY_ADVICE: &str =
+    "the messages of the system may tell more (`dmesg`); run the command again";
 
 /// What to do about an error of this kind with this command line.
 fn advice(kind: ErrorKind) -> Option<&'static str> {
@@ -164,5 +214,44 @@ impl StdError for Failure {
 impl From<palisade::Error> for Failure {
     fn from(error: palisade::Error) -> Failure {
         Failure::Log(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn at_a_terminal_each_failure_is_one_line_what_and_one_line_what_to_do() {
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let failures = [
+            Failure::Usage("first\nsecond".into()),
+            Failure::Io { what: "could not list ./log".into(), source: denied },
+            Failure::io("could not write", full),
+            Failure::io("could not wait", io::Error::other("two\nlines")),
+            Failure::Log(palisade::Error::new(ErrorKind::Locked, "another process has it")),
+            Failure::Log(palisade::Error::new(ErrorKind::Io, "the read failed")),
+            Failure::Log(palisade::Error::new(ErrorKind::InvalidArgument, "no such size")),
+            Failure::Check("record 7 is missing".into()),
+        ];
+        for failure in failures {
+            let text = for_terminal(&failure.into());
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!(lines.len(), 2, "{text}");
+            assert!(lines[0].starts_with("palisade: "), "{text}");
+            assert!(lines[1].starts_with("what to do: "), "{text}");
+        }
+    }
+
+    #[test]
+    fn at_a_terminal_an_error_names_its_contexts_and_its_advice_once() {
+        let failure = Failure::Log(palisade::Error::new(ErrorKind::Locked, "it is in use"));
+        let failed: Result<(), Failure> = Err(failure);
+        let text = for_terminal(&failed.context("the demo").unwrap_err());
+        let advice = advice(ErrorKind::Locked).unwrap();
+        assert_eq!(text, format!("palisade: the demo: it is in use\nwhat to do: {advice}"));
     }
 }

@@ -23,7 +23,7 @@ mod stat;
 mod units;
 mod verify;
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -72,8 +72,12 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
 fn report(error: &anyhow::Error) -> Exit {
     let exit = error.downcast_ref::<Failure>().map_or(Exit::Io, Failure::exit);
     if exit != Exit::Success {
+        let text = match io::stderr().is_terminal() {
+            true => exit::for_terminal(error),
+            false => format!("palisade: {error:#}"),
+        };
         // Where standard error is gone, too, the exit code still says it.
-        let _ = writeln!(io::stderr(), "palisade: {error:#}");
+        let _ = writeln!(io::stderr(), "{text}");
     }
     exit
 }

@@ -6,6 +6,8 @@ mod json;
 mod map;
 mod refusals;
 mod stat;
+#[cfg(target_os = "linux")]
+mod terminal;
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
