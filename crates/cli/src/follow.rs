@@ -18,8 +18,8 @@ use crate::exit::Failure;
 /// Headers that contradict each other count as damage after this time. A writer that truncates
 /// passes through such a state.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// After so many polls without a record, a look at what lies above is worth its reads.
-const IDLE_POLLS: u32 = 8;
+/// After this time without a record, a look at what lies above is worth its reads.
+const IDLE_TIME: Duration = Duration::from_secs(1);
 /// Every record begins at a multiple of this.
 const ALIGN_BYTES: u64 = 8;
 /// A writer may write a record between two reads of one look at the files.
@@ -45,13 +45,14 @@ pub(crate) fn run<W: Write>(args: &DumpArgs, print: Print<W>, out: &mut W) -> Re
         print,
         out,
         idle: 0,
+        idle_since: Instant::now(),
         failing_since: None,
         noted: None,
         checked: None,
     };
     while follow.left > 0 {
         if follow.print_new()? {
-            follow.idle = 0;
+            (follow.idle, follow.idle_since) = (0, Instant::now());
         } else {
             follow.idle = follow.idle.saturating_add(1);
             follow.check_idle()?;
@@ -77,6 +78,7 @@ struct Follow<'a, W> {
     left: u64,
     /// Polls without a record since the last one with a record.
     idle: u32,
+    idle_since: Instant,
     failing_since: Option<Instant>,
     /// The place of the last note on what follows.
     noted: Option<Lsn>,
@@ -173,7 +175,7 @@ impl<W: Write> Follow<'_, W> {
     /// writer that is held up in the middle of a write.
     fn note_what_follows(&mut self) -> Result<(), Failure> {
         let next = self.next;
-        if self.idle < IDLE_POLLS || self.noted == Some(next) {
+        if self.idle_since.elapsed() < IDLE_TIME || self.noted == Some(next) {
             return Ok(());
         }
         if let Some(found) = record_above_gap(&self.log, next)? {

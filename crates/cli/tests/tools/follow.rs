@@ -249,3 +249,34 @@ fn a_follower_beside_a_writer_says_that_a_record_does_not_validate() {
     let note = follow.note();
     assert!(note.contains(&expected), "{note}");
 }
+
+#[test]
+fn a_follower_of_a_writer_that_recycles_prints_whole_records_in_order() {
+    let folder = folder();
+    let wal = small().open(folder.path()).unwrap();
+    let is_over = AtomicBool::new(false);
+    let flags = ["dump", "--follow", "--poll-ms", "1", "--json", "--limit", "8000"];
+    let follow = || palisade(folder.path(), &flags);
+    let output = thread::scope(|scope| {
+        scope.spawn(|| recycle(wal, &is_over));
+        let output = std::panic::catch_unwind(AssertUnwindSafe(follow));
+        is_over.store(true, Ordering::Relaxed);
+        output.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    let mut last = None;
+    for line in text(&output.stdout).lines() {
+        let object: Value = serde_json::from_str(line).unwrap();
+        let lsn = object["lsn"].as_u64();
+        assert!(lsn > last, "{lsn:?} after {last:?}");
+        last = lsn;
+        let hex = object["hex"].as_str().unwrap();
+        assert_eq!(hex, hex[..8].repeat(200), "a record that the writer never wrote");
+    }
+    let notes = text(&output.stderr);
+    let is_of_truncation = |note: &str| {
+        note.starts_with("note: the writer truncated ")
+            || note.starts_with("note: the log has no records from ")
+    };
+    assert!(notes.lines().all(is_of_truncation), "{notes}");
+}
