@@ -91,15 +91,18 @@ fn a_map_tells_what_was_truncated_at_both_ends() {
     let folder = folder();
     let wal = small().open(folder.path()).unwrap();
     let lsns = fill(&wal);
+    let path = |number: u64| folder.path().join(format!("segment-{number:020}"));
+    let within = lsns[101].as_u64() / SEGMENT + 1;
+    let released = [0, within].map(|number| (number, fs::read(path(number)).unwrap()));
     wal.truncate_after(lsns[100]).unwrap();
     let next = wal.commit(b"next").unwrap();
-    let below = fs::read(folder.path().join(format!("segment-{:020}", 0))).unwrap();
     wal.truncate_before(lsns[60]).unwrap();
     wal.close().unwrap();
-    // A crash can leave a file that a truncation had released.
-    fs::write(folder.path().join(format!("segment-{:020}", 0)), below).unwrap();
+    // A crash can leave files that a truncation has released.
+    released.into_iter().for_each(|(number, bytes)| fs::write(path(number), bytes).unwrap());
     let found = map(folder.path());
     assert_eq!(state_of(&found, 0), "before the head");
+    assert_eq!(state_of(&found, within), "between epochs");
     assert_eq!(found["head"], lsns[60].as_u64());
     let ranges = found["ranges"].as_array().unwrap();
     assert_eq!(ranges.len(), 1, "{found}");
