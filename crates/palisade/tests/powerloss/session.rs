@@ -14,7 +14,7 @@ use palisade_store::FileOptions;
 use crate::device::{Failures, has_bytes, new_disk};
 use crate::held::assert_truncated;
 use crate::kept::Kept;
-use crate::oracle::{Crash, Oracle};
+use crate::oracle::{Crash, Oracle, contents_until};
 
 /// Far above what a sync takes on a loaded machine; it only bounds a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -451,9 +451,11 @@ impl Session {
     /// The running log shows what was appended, no more and no less.
     pub(crate) fn read(&mut self, wal: &Wal) -> Result<()> {
         self.working_on = "read";
-        // Reading brings everything to the operating system first, which may fail.
-        let Some(last) = self.oracle.entries().last() else { return Ok(()) };
-        wal.flush_to_os(last.lsn)?;
+        // Reading hands the rest to the operating system, also a mark above the last record. That
+        // may fail.
+        if let (_, Some(error)) = contents_until(wal) {
+            return Err(error);
+        }
         if !self.disk.is_dead() {
             self.check_running(wal);
         }
