@@ -26,7 +26,7 @@ impl Wal {
     fn tail_at(&self, from: Option<Lsn>) -> Result<Tail> {
         let records = self.records_until(from, Lsn::ZERO, self.handle.read_ahead_bytes)?;
         let given_to = records.position();
-        Ok(Tail { wal: self.clone(), records, given_to, is_durable_only: true })
+        Ok(Tail { wal: self.clone(), records, given_to, last_given: None, is_durable_only: true })
     }
 }
 
@@ -40,6 +40,8 @@ pub struct Tail {
     // The end of the last record that the tail returned. The position may be above it, after
     // padding and marks, whose truncation does not matter.
     given_to: Lsn,
+    // The last record that it returned.
+    last_given: Option<Lsn>,
     is_durable_only: bool,
 }
 
@@ -68,6 +70,7 @@ impl Tail {
             match self.records.advance() {
                 Ok(Some(found)) => {
                     self.given_to = self.records.position();
+                    self.last_given = Some(found.0);
                     return Ok(Some(self.records.record(found)));
                 }
                 Ok(None) => {}
@@ -89,7 +92,9 @@ impl Tail {
     /// it returned.
     fn leave_truncated(&mut self) -> Result<Lsn> {
         let epochs = &self.wal.handle.epochs;
-        if epochs.is_inside_discarded(self.given_to) {
+        // A record that ends where the next epoch begins ends in no discarded range.
+        let is_gone = self.last_given.is_some_and(|lsn| epochs.is_discarded(lsn));
+        if is_gone || epochs.is_inside_discarded(self.given_to) {
             return Err(self.records.end_with(truncated_error(self.given_to)));
         }
         let at = self.records.position();

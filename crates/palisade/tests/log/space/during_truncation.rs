@@ -231,3 +231,22 @@ fn an_overtaken_truncation_of_the_head_succeeds() {
         assert_eq!(wal.head_lsn(), entries[45].0, "round {round}");
     }
 }
+
+/// The last record of a segment ends where the next epoch begins.
+#[test]
+fn a_tail_that_gave_the_last_record_of_a_segment_says_that_it_was_truncated() {
+    let _watch = watched();
+    let (wal, _) = new_log(SEGMENT_BYTES, options());
+    let kept = wal.append(b"kept").unwrap().lsn();
+    let mut tail = wal.tail().unwrap();
+    while wal.reserved_lsn().as_u64() < SEGMENT_BYTES {
+        let room = SEGMENT_BYTES - wal.reserved_lsn().as_u64();
+        wal.append(&vec![1; room.min(1024) as usize - 24]).unwrap();
+    }
+    wal.sync().unwrap();
+    assert_eq!(wal.reserved_lsn().as_u64(), SEGMENT_BYTES);
+    while tail.next(Duration::ZERO).unwrap().is_some() {}
+    wal.truncate_after(kept).unwrap();
+    wal.commit(b"later").unwrap();
+    assert!(is_truncated(tail.next(Duration::ZERO)));
+}
