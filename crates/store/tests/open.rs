@@ -1,5 +1,5 @@
-//! What an open of a folder finds there, refuses and changes. The tests of the crate `palisade` have
-//! the refusals that users meet.
+//! What an open of a folder finds there, refuses and changes. The tests of the crate `palisade`
+//! have the refusals that users meet.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -98,8 +98,8 @@ impl Wal {
 
     /// Appends `records` as one batch: recovered all together or not at all.
     ///
-    /// The ticket has the LSN of each record. The records are read twice, first for their sizes:
-    /// collect those of an iterator that is not `Clone` into a `Vec`. The iterator must not call the
+    /// The ticket has the LSN of each record. The records are read twice, first for their sizes. If
+    /// an iterator is not `Clone`, collect its records into a `Vec`. The iterator must not call the
     /// log, and should not be slow: all other threads wait for it.
     ///
     /// ```

@@ -95,7 +95,7 @@ impl FaultKind {
 /// A fault that waits for its calls; give it to [`SimDisk::fail`](super::SimDisk::fail).
 ///
 /// ```
-/// use palisade_store::sim::{CallKind, Fault, FaultKind};
+/// use palisade::sim::{CallKind, Fault, FaultKind};
 /// let third_write = Fault::nth(CallKind::Write, 2, FaultKind::Eio);
 /// let now_and_then = Fault::rate(100, FaultKind::Interrupted);
 /// let full = Fault::all(CallKind::Create, FaultKind::NoSpace).times(5);

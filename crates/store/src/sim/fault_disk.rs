@@ -153,15 +153,14 @@ impl Gate {
 /// [`SimDisk`](super::SimDisk) for losses of power.
 ///
 /// ```
-/// use palisade_core::{ErrorKind, Options, Wal};
-/// use palisade_store::FileOptions;
-/// use palisade_store::disk::MemDisk;
-/// use palisade_store::sim::{CallKind, Effect, FaultDisk, Target};
+/// use palisade::disk::MemDisk;
+/// use palisade::sim::{CallKind, Effect, FaultDisk, Target};
+/// use palisade::{ErrorKind, Options, Wal};
 /// use std::sync::Arc;
 ///
-/// # fn main() -> palisade_core::Result<()> {
+/// # fn main() -> palisade::Result<()> {
 /// let disk = FaultDisk::new(Arc::new(MemDisk::new()));
-/// let log = Wal::with_store(disk.open(&FileOptions::new())?, &Options::new())?;
+/// let log = Wal::with_store(&disk, Options::new())?;
 /// disk.set((CallKind::Write, Target::Segment), Effect::NoSpace);
 /// assert_eq!(log.commit(b"record").unwrap_err().kind(), ErrorKind::NoSpace);
 /// disk.set((CallKind::Write, Target::Segment), Effect::Pass);

@@ -64,7 +64,9 @@ fn a_truncation_between_many_records_shows_in_their_ticket() {
     let wal = log();
     let ticket = wal.append_many(["stays", "goes", "goes"]).unwrap();
     wal.truncate_after(ticket.lsns()[0]).unwrap();
-    assert_eq!(ticket.wait().unwrap_err().kind(), ErrorKind::Truncated);
+    let error = ticket.wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Truncated);
+    assert!(error.to_string().contains("the last ones of the records"), "{error}");
     assert!(!ticket.is_durable());
     assert_eq!(wal.get(ticket.lsns()[0]).unwrap().data(), b"stays");
 }
@@ -103,6 +105,7 @@ fn records_that_change_while_they_are_appended_leave_padding() {
 
 #[test]
 fn too_many_bytes_or_no_record_are_refused_and_reserve_nothing() {
+    let _watch = watched();
     let wal = log();
     let before = wal.reserved_lsn();
     let max = wal.max_record_bytes();
@@ -112,6 +115,9 @@ fn too_many_bytes_or_no_record_are_refused_and_reserve_nothing() {
         assert_eq!(wal.append_batch(&records).unwrap_err().kind(), kind);
         assert_eq!(wal.append_many(&records).unwrap_err().kind(), kind);
     }
+    let endless = std::iter::repeat("an iterator without an end");
+    assert_eq!(wal.append_batch(endless.clone()).unwrap_err().kind(), ErrorKind::TooLarge);
+    assert_eq!(wal.append_many(endless).unwrap_err().kind(), ErrorKind::TooLarge);
     assert_eq!(wal.reserved_lsn(), before);
     wal.append_many([vec![0; max]]).unwrap();
 }
