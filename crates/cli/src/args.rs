@@ -32,7 +32,7 @@ Examples:
 
 Exit codes:
   0  done; for demo: the check held; for verify: every record is whole
-  1  demo: the check did not hold; verify: a crash left a torn tail, which the next open cuts off
+  1  demo: the check did not hold; verify: a crash left a torn tail, which the next open removes
   2  wrong usage
   3  input or output failed, the log is in use, or there is no log that can be read
   4  acknowledged data is damaged or missing; salvage: there are gaps";
@@ -128,12 +128,12 @@ Fields of --json; all but dir, outcome and why are numbers or hold numbers:
   segments               segments at or above the head
   records, bytes         what was read and validates
   head, end, floor       LSNs: the first, where the valid part ends, and the floor
-  torn_bytes             bytes of recognisable records behind the end
+  torn_bytes             bytes of recognisable records above the end
   bad_places             a list of objects with lsn and segment
   strays                 numbers of files that have a segment's name and are no part of the log
 
 Exit codes: 0 whole (closed or not), 1 a torn tail or an unfinished segment, which the next open
-cuts off, 2 wrong usage, 3 input or output failed, 4 corrupt.";
+removes, 2 wrong usage, 3 input or output failed, 4 corrupt.";
 
 const SALVAGE_EXAMPLES: &str = "\
 Examples:

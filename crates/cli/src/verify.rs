@@ -146,9 +146,9 @@ fn advise(out: &mut impl Write, dir: &Path, verdict: &Verdict, log: &Inspector) 
                 .into()
         }
         (Outcome::TornTail, _) if has_buffer && verdict.torn_bytes > 0 => {
-            "an open completes the torn tail from the log buffer, or cuts it off".into()
+            "an open completes the torn tail from the log buffer, or removes it".into()
         }
-        (Outcome::TornTail, _) if verdict.torn_bytes > 0 => "an open cuts the torn tail off".into(),
+        (Outcome::TornTail, _) if verdict.torn_bytes > 0 => "an open removes the torn tail".into(),
         (Outcome::Unclean | Outcome::TornTail, _) => "an open recovers".into(),
         (Outcome::Corrupt, _) if log.has_rebuilt_state() => format!(
             "nothing was changed; put the file `meta` back from a backup, or read the records with \

@@ -139,7 +139,7 @@ impl Memory {
     /// Tells the processor that the `len` bytes from `position % len()` on will be written soon.
     #[inline]
     pub(crate) fn fetch_ahead(&self, position: u64, len: usize) {
-        // Where the range wraps, what lies behind the memory's end is asked for in vain.
+        // Where the range wraps, this prefetches bytes above the memory's end, which does nothing.
         let (offset, _) = self.split(position, 0);
         for line in 0..len.div_ceil(LINE_BYTES) {
             self.bytes.fetch_ahead(offset.wrapping_add(line * LINE_BYTES));

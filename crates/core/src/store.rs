@@ -209,7 +209,7 @@ pub trait ReadStore: Send + Sync + fmt::Debug + 'static {
 /// `palisade-store` has implementations in memory and on files. All calls take `&self`: the
 /// module's table says which run beside each other.
 pub trait Store: ReadStore {
-    /// Writes `pieces`, one behind the other, at `at`. The range may cross segment ends; all of
+    /// Writes `pieces`, one after the other, at `at`. The range may cross segment ends; all of
     /// it lies below [`prepared`](Store::prepared).
     ///
     /// After `Ok` the bytes survive the death of the process, but not of the operating system.
@@ -245,9 +245,9 @@ pub trait Store: ReadStore {
     /// call can be made again. Any other kind poisons the log.
     fn prepare(&self, to: Lsn) -> Result<()>;
 
-    /// A hint that the tail has come to `tail`: the store may get space ready behind the
-    /// caller's back, eight segments ahead at most. Never fails; what goes wrong shows in
-    /// `prepare`. It does not block, but on a simulated disk, which may do the work at once.
+    /// A hint that the tail has come to `tail`: the store may prepare space in the
+    /// background, at most eight segments ahead. Never fails: `prepare` returns what went wrong.
+    /// Does not block, except on a simulated disk, which may do the work at once.
     fn prepare_ahead(&self, tail: Lsn);
 
     /// Saves the state: when this returns, the new one survives power loss; if it is
@@ -338,9 +338,9 @@ pub trait Store: ReadStore {
     /// 64 random bits, for salts.
     fn random(&self) -> u64;
 
-    /// Whether a thread of the log may write complete pieces behind the appenders' backs. A
-    /// store whose runs are to be repeated says no: then the append that completes a piece
-    /// writes it. Threads that futures, callbacks and an interval need are started in any case.
+    /// Whether a background thread of the log may write complete pieces. A store whose runs are
+    /// repeated says no: then the append that completes a piece writes it. Threads that futures,
+    /// callbacks and an interval need are started in any case.
     fn writes_behind(&self) -> bool {
         true
     }

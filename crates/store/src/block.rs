@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_formats_are_told_apart_from_damage() {
+    fn unknown_formats_are_not_reported_as_damage() {
         let block = Writer::new(MAGIC).seal();
         let newer = with_version(block, 2);
         assert_eq!(Reader::open(&newer, MAGIC).unwrap_err(), Fault::Version(2));

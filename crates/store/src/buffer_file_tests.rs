@@ -88,7 +88,7 @@ fn the_buffer_of_a_log_in_another_folder_is_not_taken() {
 }
 
 #[test]
-fn a_mark_that_was_cut_short_leaves_the_one_before() {
+fn a_mark_that_is_too_short_leaves_the_one_before() {
     let (temp, memory) = memory();
     let (mut buffer, _ring) = BufferFile::create(&memory, HEADER, NAME, Lsn::new(8)).unwrap();
     buffer.note_durable(Lsn::new(16)).unwrap();

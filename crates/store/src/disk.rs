@@ -466,7 +466,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cut_takes_the_asked_bytes_across_pieces() {
+    fn a_range_of_pieces_has_the_asked_bytes() {
         let pieces = [IoSlice::new(b"abc"), IoSlice::new(b""), IoSlice::new(b"defgh")];
         for skip in 0..8 {
             for len in 0..=8 - skip {

@@ -92,7 +92,7 @@ fn segments_are_listed_with_their_headers() {
 }
 
 #[test]
-fn a_damaged_header_is_told_and_does_not_stop_the_listing() {
+fn a_damaged_header_is_reported_and_does_not_stop_the_listing() {
     let temp = temp();
     drop(begun(temp.path(), &small(), 2));
     let path = segment_path(temp.path(), 1);

@@ -85,7 +85,7 @@ fn read(pipe: impl Read, mut round: Round, count: &AtomicU64) -> Result<Round, F
     let mut bytes = [0; ACK_BYTES];
     loop {
         match pipe.read_exact(&mut bytes) {
-            // A report that the kill cut off was not made.
+            // A report that the kill tore was not made.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(round),
             read => read.map_err(|source| Failure::io("could not read the reports", source))?,
         }

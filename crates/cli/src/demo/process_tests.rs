@@ -8,7 +8,7 @@ fn ack(thread: u32, seq: u64) -> [u8; ACK_BYTES] {
 }
 
 #[test]
-fn a_report_that_the_kill_cut_off_does_not_count() {
+fn a_report_that_the_kill_tore_does_not_count() {
     let acks = [ack(0, 0), ack(1, 0), ack(0, 1)];
     let bytes = acks.as_flattened();
     let count = AtomicU64::new(0);

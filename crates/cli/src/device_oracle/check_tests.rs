@@ -92,7 +92,7 @@ fn below_the_head_nothing_is_owed_as_far_as_a_truncation_was_asked_for() {
     let mut ledger = ledger(&folder);
     let text = compare(&ledger, 100, &ALL[2..]).unwrap_err();
     assert!(text.starts_with("the log begins at 100"), "{text}");
-    ledger.cut(Lsn::new(100)).unwrap();
+    ledger.may_truncate(Lsn::new(100)).unwrap();
     compare(&ledger, 100, &ALL[2..]).unwrap();
     compare(&ledger, 0, &ALL).unwrap();
 }
@@ -108,12 +108,12 @@ fn a_ledger_that_is_read_again_is_the_same() {
     before.begin_session().unwrap();
     before.note((0, 0), Lsn::new(4096), false).unwrap();
     before.durable(Lsn::new(4097)).unwrap();
-    before.cut(Lsn::new(50)).unwrap();
+    before.may_truncate(Lsn::new(50)).unwrap();
     let again = Ledger::open(&folder.path().join("ledger")).unwrap();
     let owed = |known: &Known| -> Vec<(u64, Entry)> {
         known.records.iter().map(|(lsn, entry)| (lsn.as_u64(), *entry)).collect()
     };
-    assert_eq!((again.cut, again.session()), (Lsn::new(50), 2));
+    assert_eq!((again.head_may_be, again.session()), (Lsn::new(50), 2));
     assert!(again.sessions[&1].is_settled && !again.sessions[&2].is_settled);
     assert_eq!(owed(&again.sessions[&2]), owed(&before.sessions[&2]));
     assert!(again.sessions[&2].records[&Lsn::new(4096)].is_owed);

@@ -65,7 +65,7 @@ pub(super) struct Ledger {
     file: File,
     pub(super) sessions: BTreeMap<Session, Known>,
     /// The highest LSN that a truncation was asked for.
-    pub(super) cut: Lsn,
+    pub(super) head_may_be: Lsn,
 }
 
 impl Ledger {
@@ -76,7 +76,7 @@ impl Ledger {
     pub(super) fn open(path: &Path) -> io::Result<Ledger> {
         let file = OpenOptions::new().append(true).create(true).open(path)?;
         let text = std::fs::read_to_string(path)?;
-        let mut ledger = Ledger { file, sessions: BTreeMap::new(), cut: Lsn::ZERO };
+        let mut ledger = Ledger { file, sessions: BTreeMap::new(), head_may_be: Lsn::ZERO };
         // The process died while it wrote a line without an end.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         for line in whole.lines() {
@@ -125,7 +125,7 @@ impl Ledger {
     }
 
     /// Notes that a truncation is about to be asked for.
-    pub(super) fn cut(&mut self, lsn: Lsn) -> io::Result<()> {
+    pub(super) fn may_truncate(&mut self, lsn: Lsn) -> io::Result<()> {
         self.write(&format!("c {}\n", lsn.as_u64()))
     }
 
@@ -178,7 +178,7 @@ impl Ledger {
                 let records = running.get_mut().records.range_mut(..lsn(below)?);
                 records.for_each(|(_, entry)| entry.is_owed = true);
             }
-            ["c", at] => self.cut = self.cut.max(lsn(at)?),
+            ["c", at] => self.head_may_be = self.head_may_be.max(lsn(at)?),
             ["u", number, thread, seq, at] => {
                 let known = self.sessions.get_mut(&number.parse().ok()?)?;
                 known.note((thread.parse().ok()?, seq.parse().ok()?), lsn(at)?, true);

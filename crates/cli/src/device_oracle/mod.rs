@@ -224,7 +224,7 @@ impl Oracle<'_> {
         let Some(lsn) = ledger.owed_at(percent, writer.log.head()) else {
             return Ok(Answer::Ok("nothing to truncate".into()));
         };
-        ledger.cut(lsn).map_err(unledgered)?;
+        ledger.may_truncate(lsn).map_err(unledgered)?;
         drop(ledger);
         answer_to(writer.log.truncate_before(lsn).map_err(Stop::Log), &format!("head={lsn}"))
     }

@@ -145,7 +145,7 @@ fn tools_work_beside_a_running_writer() {
     wal.close().unwrap();
 }
 
-/// Appends, cuts both ends and goes on, until `is_over`: files go around all the time.
+/// Appends, truncates both ends and goes on, until `is_over`: files go around all the time.
 fn recycle(wal: Wal, is_over: &AtomicBool) {
     let mut lsns = Vec::new();
     for number in 0_u32.. {
@@ -196,7 +196,7 @@ fn tools_beside_a_writer_that_recycles_raise_no_alarm() {
 }
 
 #[test]
-fn a_torn_tail_is_told_from_corruption() {
+fn a_torn_tail_is_not_reported_as_corruption() {
     let folder = folder();
     let wal = options().open(folder.path()).unwrap();
     let durable = wal.commit(b"durable").unwrap();

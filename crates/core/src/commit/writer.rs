@@ -87,42 +87,37 @@ impl Commit {
         result.map_err(|error| if error.is_shortage() { error } else { self.poison(error) })
     }
 
+    #[expect(unsafe_code, reason = "the write lock's holder reads what others published")]
     fn write_until(&self, cursor: &mut WriteCursor, until: Lsn) -> Result<Lsn> {
         while cursor.written < until {
             let run = cursor.collect(&self.buffer, self.write_bytes, until);
             if run.reservations == 0 {
                 break;
             }
-            self.write_run(cursor, &run)?;
+            self.check()?;
+            self.filled.publish(run.end.max(self.filled.peek()));
+            if self.store.prepared() < run.end {
+                self.store.prepare(run.end)?;
+            }
+            let from = cursor.written;
+            let write = |pieces: &[IoSlice<'_>; 2]| {
+                let used = if pieces[1].is_empty() { 1 } else { 2 };
+                self.store.write(from, &pieces[..used])
+            };
+            // SAFETY:
+            // - write lock: `from` comes out of the cursor, whose lock the caller holds, and equals
+            //   *written*, which is published together with it.
+            // - published: `run` comes out of `collect`, which followed `walk_from`.
+            unsafe { self.buffer.read(from, run.end, write) }?;
+            // Relaxed: a hint, for `last_written`.
+            self.last_written.store(run.last.as_u64(), Ordering::Relaxed);
+            self.counters.writes.add(1);
+            self.counters.appends.add(run.reservations);
+            self.counters.appended_bytes.add(run.end.bytes_since(from));
+            cursor.written = run.end;
+            self.buffer.written.publish(run.end);
         }
         self.store.prepare_ahead(until);
         Ok(cursor.written)
-    }
-
-    #[expect(unsafe_code, reason = "the write lock's holder reads what others published")]
-    fn write_run(&self, cursor: &mut WriteCursor, run: &Run) -> Result<()> {
-        self.check()?;
-        self.filled.publish(run.end.max(self.filled.peek()));
-        if self.store.prepared() < run.end {
-            self.store.prepare(run.end)?;
-        }
-        let from = cursor.written;
-        let write = |pieces: &[IoSlice<'_>; 2]| {
-            let used = if pieces[1].is_empty() { 1 } else { 2 };
-            self.store.write(from, &pieces[..used])
-        };
-        // SAFETY:
-        // - write lock: `from` comes out of the cursor, whose lock the caller holds, and equals
-        //   *written*, which is published together with it.
-        // - published: `run` comes out of `collect`, which followed `walk_from`.
-        unsafe { self.buffer.read(from, run.end, write) }?;
-        // Relaxed: a hint, for `last_written`.
-        self.last_written.store(run.last.as_u64(), Ordering::Relaxed);
-        self.counters.writes.add(1);
-        self.counters.appends.add(run.reservations);
-        self.counters.appended_bytes.add(run.end.bytes_since(from));
-        cursor.written = run.end;
-        self.buffer.written.publish(run.end);
-        Ok(())
     }
 }

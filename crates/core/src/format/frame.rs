@@ -137,7 +137,7 @@ pub struct Header {
     pub is_member: bool,
     /// The user's tag.
     pub tag: u16,
-    /// Bytes of the payload. In a padding, the bytes that it skips behind the header.
+    /// Bytes of the payload. In a padding, the bytes after the header that it skips.
     pub payload_bytes: u32,
     /// CRC-32C of the payload.
     pub payload_checksum: u32,

@@ -20,7 +20,7 @@
 //!
 //! # Checked by
 //! `a_truncated_record_is_never_acknowledged_afterwards`,
-//! `a_head_beyond_a_cut_acknowledges_nothing`.
+//! `a_head_above_a_truncation_acknowledges_nothing`.
 
 use crate::reader::EpochSpan;
 use crate::store::EpochExtent;
@@ -53,8 +53,8 @@ struct LsnRange {
 impl EpochList {
     /// Returns the range of the truncation that `lsn` lies in.
     fn truncation_around(&self, lsn: Lsn) -> Option<LsnRange> {
-        let behind = self.truncations.partition_point(|range| range.from <= lsn);
-        let range = *self.truncations.get(behind.checked_sub(1)?)?;
+        let above = self.truncations.partition_point(|range| range.from <= lsn);
+        let range = *self.truncations.get(above.checked_sub(1)?)?;
         (lsn < range.to).then_some(range)
     }
 

@@ -134,7 +134,7 @@ fn exactly_one_crosser_pads() {
         }
         log.wal.commit_state().write_filled().unwrap();
         // [24, 56) is a record; [56, 88) crosses: 8 bytes of padding before the segment's end
-        // and 24 behind it; the crosser's record begins behind them.
+        // and 24 after it; the crosser's record begins there.
         let is_padding = |kind| kind == Kind::Padding;
         let frames = log.store.frames();
         let paddings: Vec<_> = frames.iter().filter(|frame| is_padding(frame.kind)).collect();

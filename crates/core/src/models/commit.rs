@@ -185,7 +185,7 @@ fn poison(fault: Fault) {
     assert_eq!(log.wal.durable_lsn(), Lsn::ZERO, "nothing is acknowledged");
     assert_poisoned(&log, 4);
     let refused = log.wal.append(&large(5)).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Poisoned, "nothing is reserved behind a failure");
+    assert_eq!(refused.kind(), ErrorKind::Poisoned, "nothing is reserved after a failure");
 }
 
 #[test]

@@ -50,7 +50,7 @@ struct Media {
     is_syncing: bool,
     refused: bool,
     is_clean: bool,
-    // The epochs behind the first.
+    // The epochs after the first.
     later: Vec<(Lsn, EpochSeed)>,
 }
 

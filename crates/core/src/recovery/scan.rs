@@ -313,7 +313,7 @@ fn reason(cause: EndCause, end: Lsn, followers: u64) -> Option<String> {
     match cause {
         EndCause::TornRecord => Some(format!("the record at LSN {end} is incomplete")),
         EndCause::Gap => {
-            Some(format!("no valid record at LSN {end}, {followers} valid ones behind it"))
+            Some(format!("no valid record at LSN {end}, {followers} valid ones above it"))
         }
         EndCause::CleanClose | EndCause::NothingFollows | EndCause::Damage => None,
     }

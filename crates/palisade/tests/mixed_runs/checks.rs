@@ -30,7 +30,7 @@ impl Run {
         assert!(ck <= m.ckpt_hi, "checkpoint {ck} above {}", m.ckpt_hi);
         let between = m.recs.iter().any(|r| ck < r.end && r.lsn < m.ckpt_lo);
         assert!(
-            ck >= m.ckpt_lo || !between || m.cut.is_some(),
+            ck >= m.ckpt_lo || !between || m.new_end_may_be.is_some(),
             "checkpoint {ck} below {}",
             m.ckpt_lo
         );
@@ -98,7 +98,7 @@ impl Run {
             });
             assert!(same, "tool gives {}, want {:?}", r.lsn(), w.map(|w| (w.lsn, w.end)));
         }
-        if m.cut.is_none()
+        if m.new_end_may_be.is_none()
             && let Some(missing) = want.next()
         {
             assert!(missing.end > promised, "tool: {} missing, promised {promised}", missing.lsn);
@@ -123,7 +123,10 @@ impl Run {
                 true
             }
             ErrorKind::Poisoned => {
-                assert!(self.faults || self.cut_on_full, "poisoned for no reason: {what}: {e}");
+                assert!(
+                    self.faults || self.truncates_on_full,
+                    "poisoned for no reason: {what}: {e}"
+                );
                 let again = wal.append(b"x").map(drop).expect_err("append on poisoned");
                 assert_eq!(again.kind(), ErrorKind::Poisoned);
                 assert_eq!(again.to_string(), wal.append(b"y").map(drop).unwrap_err().to_string());
@@ -136,7 +139,7 @@ impl Run {
 
     /// What the watermarks and the callbacks promise.
     pub(crate) fn note(&mut self, wal: &Wal) {
-        if self.model.cut.is_some() {
+        if self.model.new_end_may_be.is_some() {
             return;
         }
         self.model.is_durable(wal.durable_lsn().as_u64().min(self.model.top));

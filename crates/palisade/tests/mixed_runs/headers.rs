@@ -71,7 +71,7 @@ impl Run {
         (self.disk, self.kept) = (mine, kept);
     }
 
-    /// Flipped, zeroed, some segment's, perhaps its own, or cut off.
+    /// Flipped, zeroed, some segment's, perhaps its own, or shortened.
     fn damage(&mut self, names: &[String], name: &str, whole: Vec<u8>) {
         let mut bytes = whole;
         let kind = self.dice.below(4);

@@ -16,7 +16,6 @@
 mod appends;
 mod background;
 mod checks;
-mod cuts;
 #[path = "../common/device.rs"]
 mod device;
 #[path = "../common/dice.rs"]
@@ -38,6 +37,7 @@ mod run;
 mod seeds;
 mod steps;
 mod threads;
+mod truncations;
 
 use crate::run::Run;
 

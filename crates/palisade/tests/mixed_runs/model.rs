@@ -28,8 +28,8 @@ pub(crate) struct Model {
     /// A truncation of the head that failed leaves either head.
     pub(crate) head_lo: u64,
     pub(crate) head_hi: u64,
-    /// Where a truncation of the suffix, whose outcome is not known, would have cut.
-    pub(crate) cut: Option<u64>,
+    /// Where a truncation of the suffix, whose outcome is not known, would have ended the log.
+    pub(crate) new_end_may_be: Option<u64>,
     /// LSNs below were given out; those below `top_durable` are not given again in any case.
     pub(crate) top: u64,
     pub(crate) top_durable: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Model {
     pub(crate) ckpt_lo: u64,
     pub(crate) ckpt_hi: u64,
     /// Truncations of the suffix so far.
-    pub(crate) cuts: u64,
+    pub(crate) truncations: u64,
     /// Payloads so far: each one begins with its number.
     pub(crate) count: u64,
 }
@@ -88,18 +88,18 @@ impl Model {
         self.gone.extend(self.recs.drain(..k));
     }
 
-    pub(crate) fn cut_at(&mut self, end: u64) {
+    pub(crate) fn truncate_at(&mut self, end: u64) {
         self.recs.retain(|r| r.end <= end);
         self.durable = self.durable.min(end);
         self.os = self.os.min(end);
         self.kill = self.kill.min(end);
         self.ckpt_lo = self.ckpt_lo.min(end);
         self.is_durable(end);
-        self.cuts += 1;
-        self.cut = None;
+        self.truncations += 1;
+        self.new_end_may_be = None;
     }
 
-    /// All that was appended and not cut off, in LSN order.
+    /// All that was appended and not truncated, in LSN order.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Rec> {
         self.gone.iter().chain(&self.recs)
     }
@@ -121,7 +121,7 @@ impl Model {
     pub(crate) fn found(&mut self, n: usize, crash: Crash) {
         let promised = self.promised(crash);
         if let Some(missing) = self.recs.get(n) {
-            if self.cut != Some(self.end_of(n)) {
+            if self.new_end_may_be != Some(self.end_of(n)) {
                 assert!(missing.end > promised, "G1: {} missing, promised {promised}", missing.lsn);
             }
             let split = n > 0 && self.recs[n - 1].end == missing.end;
@@ -130,7 +130,7 @@ impl Model {
         self.recs.truncate(n);
         let end = self.end_of(n);
         (self.durable, self.os, self.kill) = (end, end, end);
-        self.cut = None;
+        self.new_end_may_be = None;
     }
 }
 

@@ -13,8 +13,8 @@ pub(crate) struct Follower {
     /// No record below has to come any more.
     from: u64,
     is_written: bool,
-    /// The cuts of the log when it was opened.
-    cuts: u64,
+    /// The truncations of the log when it was opened.
+    truncations: u64,
 }
 
 impl Run {
@@ -45,7 +45,12 @@ impl Run {
                 None => (wal.tail()?, wal.head_lsn().as_u64()),
             };
             let tail = if is_written { tail.written() } else { tail };
-            self.tails.push(Follower { tail, from, is_written, cuts: self.model.cuts });
+            self.tails.push(Follower {
+                tail,
+                from,
+                is_written,
+                truncations: self.model.truncations,
+            });
         }
         for mut follower in std::mem::take(&mut self.tails) {
             let steps = self.dice.below(6);
@@ -70,7 +75,7 @@ impl Run {
                 }
                 Err(e) => {
                     let fits = match e.kind() {
-                        ErrorKind::Truncated => self.model.cuts > follower.cuts,
+                        ErrorKind::Truncated => self.model.truncations > follower.truncations,
                         ErrorKind::Poisoned | ErrorKind::Io => self.faults || self.disk.is_dead(),
                         _ => self.disk.is_dead() || self.is_unreadable(&e),
                     };
@@ -95,7 +100,7 @@ impl Run {
 
     fn check_nothing_left_out(&self, wal: &Wal, follower: &Follower) {
         let to = if follower.is_written { wal.written_lsn() } else { wal.durable_lsn() };
-        if follower.cuts == self.model.cuts && !self.faults && !self.disk.is_dead() {
+        if follower.truncations == self.model.truncations && !self.faults && !self.disk.is_dead() {
             let next = self.model.all().find(|w| w.lsn >= follower.from);
             assert!(next.is_none_or(|w| w.end > to.as_u64()), "tail leaves out {next:?}");
         }
@@ -113,7 +118,7 @@ impl Run {
         let r = t.wait();
         match &r {
             Ok(l) => {
-                assert!(is_there && l.as_u64() == lsn, "a cut record acknowledged");
+                assert!(is_there && l.as_u64() == lsn, "a truncated record acknowledged");
                 self.model.is_durable(t.end_lsn().as_u64().min(self.model.top));
             }
             Err(e) if e.kind() == ErrorKind::Truncated => assert!(!is_there, "{e}"),

@@ -45,7 +45,7 @@ pub(crate) struct Run {
     /// One more than the greatest LSN of which a callback said that it is durable.
     pub(crate) acked: Arc<AtomicU64>,
     /// A truncation of the suffix met a full disk that copies on write: it may poison.
-    pub(crate) cut_on_full: bool,
+    pub(crate) truncates_on_full: bool,
 }
 
 impl Seeded for Run {
@@ -70,7 +70,7 @@ impl Seeded for Run {
             tails: Vec::new(),
             tickets: Vec::new(),
             acked: Arc::default(),
-            cut_on_full: false,
+            truncates_on_full: false,
         }
     }
 
@@ -78,7 +78,7 @@ impl Seeded for Run {
         let mut crash = Crash::Kill;
         for _ in 0..if self.fixed.closes { CLOSING_RUNS } else { RUNS } {
             let wal = self.recover(crash);
-            self.cut_on_full = false;
+            self.truncates_on_full = false;
             if !self.fixed.closes || self.dice.once_in(3) {
                 self.trouble();
             }
@@ -140,13 +140,13 @@ impl Run {
         self.what = "close".into();
         match wal.close() {
             Ok(()) => {
-                if self.model.cut.is_none() {
+                if self.model.new_end_may_be.is_none() {
                     self.model.is_durable(self.model.top);
                 }
                 self.clean = !self.disk.is_dead() && !self.fixed.threads;
             }
             Err(e) => {
-                let fits = self.faults || self.disk.is_dead() || self.cut_on_full;
+                let fits = self.faults || self.disk.is_dead() || self.truncates_on_full;
                 assert!(fits, "close: {e}");
                 if e.kind() != ErrorKind::Poisoned && !self.disk.is_dead() {
                     self.ring_has_all = false;
@@ -164,7 +164,7 @@ impl Run {
             self.ring_has_all = false;
         }
         drop(wal);
-        let is_in_doubt = self.model.cut.is_some() || self.cut_on_full;
+        let is_in_doubt = self.model.new_end_may_be.is_some() || self.truncates_on_full;
         let may_fail = is_poisoned || is_in_doubt || self.faults || self.disk.is_dead();
         if !may_fail && !self.fixed.threads {
             self.model.is_os(self.model.top);

@@ -34,7 +34,7 @@ impl Run {
                 self.look_meanwhile(wal);
                 Ok(())
             }
-            27..=30 => self.threads_against_a_cut(wal),
+            27..=30 => self.threads_against_a_truncation(wal),
             31..=33 => self.threads_against_a_full_disk(wal),
             _ => self.get(wal),
         };

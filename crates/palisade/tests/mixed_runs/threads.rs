@@ -1,4 +1,4 @@
-//! Threads that append at the same time, beside a cut or a full disk, too.
+//! Threads that append at the same time, beside a truncation or a full disk, too.
 
 use palisade::sim::SimDisk;
 use palisade::{Error, ErrorKind, Lsn, Result, Wal, framed_bytes};
@@ -38,9 +38,9 @@ impl Run {
         bad.map_or(Ok(()), Err)
     }
 
-    /// Threads append while this one cuts the log.
-    pub(crate) fn threads_against_a_cut(&mut self, wal: &Wal) -> Result<()> {
-        self.what += " threads+cut";
+    /// Threads append while this one truncates the log.
+    pub(crate) fn threads_against_a_truncation(&mut self, wal: &Wal) -> Result<()> {
+        self.what += " threads+truncation";
         let Some(kept) = self.some_last_rec() else { return Ok(()) };
         let promises = self.kills_take_no_append(wal);
         let plans = self.plans(wal, 12);
@@ -48,7 +48,7 @@ impl Run {
         self.dice.below(4);
         let spins = self.dice.below(3000);
         let checkpoint = self.model.ckpt_lo;
-        self.model.cut = Some(kept.end);
+        self.model.new_end_may_be = Some(kept.end);
         self.model.ckpt_lo = checkpoint.min(kept.end);
         let mut cut = Ok(());
         let results = append_all(wal, &self.disk, plans, true, || {
@@ -58,13 +58,13 @@ impl Run {
         let (all, mut bad) = placed(results, is_mild);
         match &cut {
             Ok(()) => {
-                self.model.cut_at(kept.end);
-                let failed = self.keep_what_the_cut_left(wal, all);
+                self.model.truncate_at(kept.end);
+                let failed = self.keep_what_the_truncation_left(wal, all);
                 bad = failed.or(bad);
             }
             Err(e) => {
                 if !self.disk.is_dead() && e.kind() != ErrorKind::Poisoned {
-                    self.model.cut = None;
+                    self.model.new_end_may_be = None;
                     self.model.ckpt_lo = checkpoint;
                 }
                 for append in all {
@@ -145,16 +145,16 @@ impl Run {
         }
     }
 
-    /// What lay behind the cut is gone: its LSNs are below those of all that came later. Gives the
-    /// last failure to ask the log.
-    fn keep_what_the_cut_left(&mut self, wal: &Wal, all: Vec<Placed>) -> Option<Error> {
+    /// What lay above the new end is gone: its LSNs are below those of all that came later. Gives
+    /// the last failure to ask the log.
+    fn keep_what_the_truncation_left(&mut self, wal: &Wal, all: Vec<Placed>) -> Option<Error> {
         let mut bad = None;
         let mut kept = 0;
         for append in all {
             let (lsn, end) = (append.lsn, append.end());
             let asked = wal.wait_durable(Lsn::new(lsn));
             if asked.as_ref().is_err_and(|e| e.kind() == ErrorKind::Truncated) {
-                assert_eq!(kept, 0, "{lsn} is cut off, behind one that is not");
+                assert_eq!(kept, 0, "{lsn} is truncated, behind one that is not");
                 assert!(lsn >= self.model.top);
                 self.model.top = end;
                 continue;

@@ -1,5 +1,5 @@
-//! What a caller holds on to while the log is cut, released and closed: tickets, iterators and
-//! followers of the tail, each with what the oracle says that it has to give.
+//! What a caller holds on to while the log is truncated, released and closed: tickets, iterators
+//! and followers of the tail, each with what the oracle says that it has to give.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -33,8 +33,8 @@ struct Reader {
     last: Option<Lsn>,
     /// Its next record lies at or above.
     from: Lsn,
-    /// How often records had been cut off when it began.
-    cuts: u64,
+    /// How often records had been truncated when it began.
+    truncations: u64,
 }
 
 /// Everything that is held in one run.
@@ -70,7 +70,7 @@ impl Held {
             (_, None) => Source::Written(wal.tail()?.written()),
         };
         let from = from.unwrap_or(wal.head_lsn());
-        self.readers.push(Reader { source, last: None, from, cuts: oracle.cuts });
+        self.readers.push(Reader { source, last: None, from, truncations: oracle.truncations });
         Ok(())
     }
 
@@ -109,19 +109,19 @@ impl Held {
 fn check_now(ticket: &mut Ticket<'static>, session: &mut Session, polls: bool) {
     let (lsn, end) = (ticket.lsn(), ticket.end_lsn());
     let is_durable = ticket.is_durable();
-    let is_cut = session.oracle.is_cut_off(lsn);
-    assert!(!(is_cut && is_durable), "the record at {lsn} is cut off, and durable");
+    let is_truncated = session.oracle.is_truncated(lsn);
+    assert!(!(is_truncated && is_durable), "the record at {lsn} is truncated, and durable");
     let waited = ticket.wait_timeout(Duration::ZERO);
-    if is_cut {
+    if is_truncated {
         assert_truncated(lsn, waited.map(drop));
     } else {
         assert!(!is_durable || waited.is_ok_and(|waited| waited), "{lsn} was durable before");
     }
-    if polls && (is_cut || is_durable) {
+    if polls && (is_truncated || is_durable) {
         match Pin::new(&mut *ticket).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(polled) if is_cut => assert_truncated(lsn, polled.map(drop)),
+            Poll::Ready(polled) if is_truncated => assert_truncated(lsn, polled.map(drop)),
             Poll::Ready(polled) => assert_eq!(polled.ok(), Some(lsn), "it was durable before"),
-            Poll::Pending => panic!("the record at {lsn} is cut off or durable, and waited for"),
+            Poll::Pending => panic!("the record at {lsn} is truncated or durable, and waited for"),
         }
     }
     if is_durable && !session.oracle.is_in_doubt() {
@@ -132,7 +132,7 @@ fn check_now(ticket: &mut Ticket<'static>, session: &mut Session, polls: bool) {
 fn check_wait(ticket: &Ticket<'static>, session: &mut Session) -> Result<()> {
     let (lsn, end) = (ticket.lsn(), ticket.end_lsn());
     let waited = ticket.wait();
-    if session.oracle.is_cut_off(lsn) {
+    if session.oracle.is_truncated(lsn) {
         assert_truncated(lsn, waited.map(drop));
         return Ok(());
     }
@@ -143,10 +143,10 @@ fn check_wait(ticket: &Ticket<'static>, session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// The record at `lsn` is cut off: nothing but `Truncated` may be said of it.
+/// The record at `lsn` is truncated: nothing but `Truncated` may be said of it.
 pub(crate) fn assert_truncated(lsn: Lsn, said: Result<()>) {
     let kind = said.as_ref().err().map(palisade::Error::kind);
-    assert_eq!(kind, Some(ErrorKind::Truncated), "the record at {lsn} is cut off");
+    assert_eq!(kind, Some(ErrorKind::Truncated), "the record at {lsn} is truncated");
 }
 
 impl Reader {
@@ -188,9 +188,9 @@ impl Reader {
         format!("{kind}, which has given {:?} and comes to {}", self.last, self.from)
     }
 
-    /// Whether what it gave last is cut off, or what it was to begin with.
-    fn has_given_what_is_cut(&self, oracle: &Oracle) -> bool {
-        oracle.is_cut_off(self.last.unwrap_or(self.from))
+    /// Whether what it gave last is truncated, or what it was to begin with.
+    fn has_given_truncated_records(&self, oracle: &Oracle) -> bool {
+        oracle.is_truncated(self.last.unwrap_or(self.from))
     }
 
     /// Where the records end that it has to give: there are none at or above.
@@ -203,9 +203,12 @@ impl Reader {
     }
 
     fn check_given(&mut self, oracle: &Oracle, wal: &Wal, lsn: Lsn, data: &[u8]) {
-        assert!(!oracle.is_cut_off(lsn), "a reader gives the record at {lsn}, which is cut off");
-        let goes_beyond = self.last.is_some() && self.has_given_what_is_cut(oracle);
-        assert!(!goes_beyond, "{} goes on beyond a cut, at {lsn}", self.name());
+        assert!(
+            !oracle.is_truncated(lsn),
+            "a reader gives the record at {lsn}, which is truncated"
+        );
+        let goes_beyond = self.last.is_some() && self.has_given_truncated_records(oracle);
+        assert!(!goes_beyond, "{} goes on beyond a truncation, at {lsn}", self.name());
         let expected = oracle.next_from(self.from).map(|entry| (entry.lsn, &entry.data[..]));
         assert_eq!(Some((lsn, data)), expected, "{} gives another record", self.name());
         let end = oracle.next_from(self.from).map(|entry| entry.end);
@@ -215,20 +218,20 @@ impl Reader {
 
     fn check_has_all(&self, oracle: &Oracle, wal: &Wal) {
         let is_at_its_end = matches!(self.source, Source::Iterator(..)) || self.last.is_none();
-        let is_cut = self.has_given_what_is_cut(oracle);
-        assert!(is_at_its_end || !is_cut, "{} says nothing of a cut", self.name());
+        let is_truncated = self.has_given_truncated_records(oracle);
+        assert!(is_at_its_end || !is_truncated, "{} says nothing of a truncation", self.name());
         let missing = oracle.next_from(self.from).filter(|entry| entry.end <= self.end(wal));
         assert!(missing.is_none(), "{} leaves out {missing:?}", self.name());
     }
 
     fn check_ended(&self, session: &Session, error: &Error) {
         let oracle = &session.oracle;
-        let is_cut = match self.source {
-            Source::Iterator(..) => oracle.cuts > self.cuts,
-            _ => self.has_given_what_is_cut(oracle),
+        let is_truncated = match self.source {
+            Source::Iterator(..) => oracle.truncations > self.truncations,
+            _ => self.has_given_truncated_records(oracle),
         };
         let fits = match error.kind() {
-            ErrorKind::Truncated => is_cut,
+            ErrorKind::Truncated => is_truncated,
             ErrorKind::NoSpace => matches!(self.source, Source::Iterator(..)),
             ErrorKind::Closed | ErrorKind::Poisoned => true,
             ErrorKind::Io => session.disk.is_shut_down(),

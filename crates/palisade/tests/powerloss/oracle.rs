@@ -2,13 +2,13 @@
 //! of G1 to G5 against what a recovery found.
 //!
 //! The list holds what *may* be there. What comes back has to be a prefix of it, with whole
-//! batches, that has everything that was promised. Then the list is cut to it: what is gone has
-//! to stay gone, and what was reported is promised from then on.
+//! batches, that has everything that was promised. Then the list is shortened to it: what is gone
+//! has to stay gone, and what was reported is promised from then on.
 //!
 //! # Words
-//! *Evident*: below the end that an open has reported, a cut or a checkpoint: something on the
-//! medium proves that it was durable, so damage to it has to be found and may not be passed over.
-//! *Cut off*: given up by a `truncate_after` that returned, or by a repair.
+//! *Evident*: below the end that an open has reported, a truncation or a checkpoint: something on
+//! the medium proves that it was durable, so damage to it has to be found and may not be passed
+//! over. *Cut off*: given up by a `truncate_after` that returned, or by a repair.
 
 use std::collections::BTreeSet;
 
@@ -46,15 +46,15 @@ pub(crate) struct Oracle {
     is_all_in_ring: bool,
     pub(crate) head: Lsn,
     head_may_be: Lsn,
-    may_be_cut: Option<Lsn>,
+    new_end_may_be: Option<Lsn>,
     pub(crate) highest: Lsn,
     highest_durable: Lsn,
     checkpoint: Lsn,
     checkpoint_may_be: Lsn,
     pub(crate) evident: Lsn,
-    /// The records that are cut off, by their LSNs, and how often records were.
-    pub(crate) cut_off: BTreeSet<Lsn>,
-    pub(crate) cuts: u64,
+    /// The records that are truncated, by their LSNs, and how often records were.
+    pub(crate) truncated_lsns: BTreeSet<Lsn>,
+    pub(crate) truncations: u64,
     appended: u64,
 }
 
@@ -109,9 +109,9 @@ impl Oracle {
     }
 
     /// `truncate_after` was called with the record that ends at `end`: until it returns, the log
-    /// may be cut there or be as it was.
-    pub(crate) fn may_cut(&mut self, end: Lsn) {
-        self.may_be_cut = Some(end);
+    /// may end there or be as it was.
+    pub(crate) fn may_truncate_above(&mut self, end: Lsn) {
+        self.new_end_may_be = Some(end);
         self.checkpoint = self.checkpoint.min(end);
         self.evident = self.evident.min(end);
     }
@@ -128,14 +128,14 @@ impl Oracle {
     }
 
     /// `truncate_after` changed nothing.
-    pub(crate) fn not_cut(&mut self) {
-        self.may_be_cut = None;
+    pub(crate) fn not_truncated(&mut self) {
+        self.new_end_may_be = None;
     }
 
-    /// `truncate_after` returned: what was cut must not come back.
-    pub(crate) fn cut(&mut self, end: Lsn) {
-        self.may_be_cut = None;
-        if self.cut_off_beyond(end) {
+    /// `truncate_after` returned: what was truncated must not come back.
+    pub(crate) fn truncated_after(&mut self, end: Lsn) {
+        self.new_end_may_be = None;
+        if self.remove_above(end) {
             // The next epoch's header says so.
             self.evident = end;
         }
@@ -144,13 +144,13 @@ impl Oracle {
         self.promise(end);
     }
 
-    /// Whether there was anything to cut off.
-    fn cut_off_beyond(&mut self, end: Lsn) -> bool {
+    /// Whether there was anything to truncate.
+    fn remove_above(&mut self, end: Lsn) -> bool {
         let before = self.entries.len();
-        let is_cut = |entry: &&Entry| entry.end > end;
-        self.cut_off.extend(self.entries.iter().filter(is_cut).map(|entry| entry.lsn));
+        let is_truncated = |entry: &&Entry| entry.end > end;
+        self.truncated_lsns.extend(self.entries.iter().filter(is_truncated).map(|entry| entry.lsn));
         self.entries.retain(|entry| entry.end <= end);
-        self.cuts += 1;
+        self.truncations += 1;
         self.entries.len() < before
     }
 
@@ -175,9 +175,9 @@ impl Oracle {
 
     /// Everything from `named` on was given up: all that lies below was durable and stays.
     pub(crate) fn lost(&mut self, named: Lsn, wal: &Wal, segment_bytes: u64) {
-        self.may_be_cut = None;
+        self.new_end_may_be = None;
         self.checkpoint_may_be = self.checkpoint_may_be.max(self.checkpoint).min(named);
-        self.cut_off_beyond(named);
+        self.remove_above(named);
         let end = self.entries.last().map_or(self.head, |last| last.end);
         (self.durable, self.survives_kill) = (end, end);
         // A head between two epochs moves up; a log of which nothing is left begins anew, above.
@@ -200,9 +200,9 @@ impl Oracle {
     }
 
     /// Whether all of the entry at `index` was acknowledged and certainly lies above the head, with
-    /// all of its batch, and below any cut; and whether it is evident, too.
+    /// all of its batch, and below any truncation; and whether it is evident, too.
     pub(crate) fn is_durable(&self, index: usize) -> bool {
-        let is_certain = self.may_be_cut.is_none() && self.head_may_be <= self.head;
+        let is_certain = self.new_end_may_be.is_none() && self.head_may_be <= self.head;
         let entry = &self.entries[index];
         is_certain && !self.is_split(entry) && entry.end <= self.durable
     }
@@ -218,13 +218,13 @@ impl Oracle {
         self.entries[index].end <= self.evident
     }
 
-    /// Whether a `truncate_after` has failed, and only the next open can tell whether it cut.
+    /// Whether a `truncate_after` has failed, and only the next open can tell whether it did.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.may_be_cut.is_some()
+        self.new_end_may_be.is_some()
     }
 
-    pub(crate) fn is_cut_off(&self, lsn: Lsn) -> bool {
-        self.cut_off.contains(&lsn)
+    pub(crate) fn is_truncated(&self, lsn: Lsn) -> bool {
+        self.truncated_lsns.contains(&lsn)
     }
 
     /// The first record at or above `lsn`, for a reader that keeps what the head has passed.
@@ -303,7 +303,7 @@ impl Oracle {
         };
         let end = count.checked_sub(1).map_or(self.head, |last| self.entries[last].end);
         if let Some(missing) = self.entries.get(count)
-            && self.may_be_cut != Some(end)
+            && self.new_end_may_be != Some(end)
         {
             assert!(
                 missing.end > promised,
@@ -322,7 +322,7 @@ impl Oracle {
         (self.durable, self.survives_kill) = (end, end);
         // The new epoch's header, or the clean end, says so.
         self.evident = end;
-        self.may_be_cut = None;
+        self.new_end_may_be = None;
     }
 
     fn settle(&mut self, count: usize, crash: Crash, tail: Lsn) {

@@ -400,17 +400,17 @@ impl Session {
         };
         let last = self.oracle.entries().iter().rfind(|entry| entry.end == end);
         let lsn = last.map_or(end, |last| last.lsn);
-        self.oracle.may_cut(end);
-        let cut = wal.truncate_after(lsn);
-        match &cut {
-            Ok(()) => self.oracle.cut(end),
+        self.oracle.may_truncate_above(end);
+        let truncated = wal.truncate_after(lsn);
+        match &truncated {
+            Ok(()) => self.oracle.truncated_after(end),
             // Nothing was changed.
             Err(error) if error.kind() == ErrorKind::NoSpace || self.is_unreadable(error) => {
-                self.oracle.not_cut();
+                self.oracle.not_truncated();
             }
             Err(_) => {}
         }
-        cut
+        truncated
     }
 
     pub(crate) fn checkpoint(&mut self, wal: &Wal, index: usize) -> Result<()> {
@@ -425,14 +425,14 @@ impl Session {
         Ok(())
     }
 
-    /// A look at the record at `index`, one that is there or one that was cut off.
+    /// A look at the record at `index`, one that is there or one that was truncated.
     pub(crate) fn look(&mut self, wal: &Wal, index: usize, at_cut: bool) -> Result<()> {
         self.working_on = "get";
         if at_cut {
-            let cut_off = &self.oracle.cut_off;
-            if let Some(&lsn) = cut_off.iter().nth(index % cut_off.len().max(1)) {
+            let truncated_lsns = &self.oracle.truncated_lsns;
+            if let Some(&lsn) = truncated_lsns.iter().nth(index % truncated_lsns.len().max(1)) {
                 assert_truncated(lsn, wal.get(lsn).map(drop));
-                // Below the head nothing tells what an earlier run cut off from what is gone.
+                // Below the head nothing tells what an earlier run truncated from what is gone.
                 if lsn >= wal.head_lsn() {
                     assert_truncated(lsn, wal.wait_durable(lsn));
                     assert_truncated(lsn, wal.flush_to_os(lsn));

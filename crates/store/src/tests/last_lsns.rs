@@ -44,7 +44,7 @@ fn near_the_limit(segments: u64) -> MemStore {
 }
 
 #[test]
-fn a_cut_that_leaves_no_lsn_is_refused_and_the_log_stays_as_it_is() {
+fn a_truncation_that_leaves_no_lsn_is_refused_and_changes_nothing() {
     let store = near_the_limit(4);
     let wal = Wal::with_store(store.open().unwrap(), &options()).unwrap();
     let kept = wal.append(b"kept").unwrap().lsn();
@@ -115,7 +115,7 @@ impl Store for SaysMoreIsPrepared {
 }
 
 #[test]
-fn a_cut_does_not_wait_for_ever_for_a_store_that_always_has_something_prepared() {
+fn a_truncation_does_not_wait_for_ever_for_a_store_that_always_has_something_prepared() {
     let mem = MemStore::new(SEGMENT_BYTES).without_threads();
     let wal =
         Wal::with_store(SaysMoreIsPrepared(mem.open().unwrap(), Mutex::new(true)), &options())

@@ -111,10 +111,10 @@ fn names_of_segments_that_a_dead_run_left_are_never_lost() {
     }
 }
 
-/// Protection: a save that failed may be on the medium. A cut below the head that it names would be
-/// refused by the next open, so that state is settled first.
+/// Protection: a save that failed may be on the medium. A truncation below the head that it names
+/// would be refused by the next open, so that state is settled first.
 #[test]
-fn a_cut_below_the_head_of_a_save_that_failed_is_opened_again_after_a_crash_at_any_call() {
+fn a_truncation_below_the_head_of_a_save_that_failed_opens_after_a_crash_at_any_call() {
     let _watch = watched();
     for failing in 0..2 {
         for call in 0.. {
@@ -128,8 +128,8 @@ fn a_cut_below_the_head_of_a_save_that_failed_is_opened_again_after_a_crash_at_a
             disk.heal();
             assert_eq!(wal.head_lsn(), Lsn::ZERO);
             disk.crash_at(disk.calls() + call);
-            let cut = wal.truncate_after(places[3]);
-            let is_cut = cut.is_ok() && !disk.is_dead();
+            let truncated = wal.truncate_after(places[3]);
+            let is_truncated = truncated.is_ok() && !disk.is_dead();
             end_process(&disk, wal);
             let again = disk.fork(call);
             again.restart();
@@ -137,9 +137,9 @@ fn a_cut_below_the_head_of_a_save_that_failed_is_opened_again_after_a_crash_at_a
             for disk in [disk, again] {
                 let found = numbers(&open(&disk));
                 let is_before = found == all(9) || found == [6, 7, 8];
-                assert!(found == all(4) || (!is_cut && is_before), "call {call}: {found:?}");
+                assert!(found == all(4) || (!is_truncated && is_before), "call {call}: {found:?}");
             }
-            if is_cut {
+            if is_truncated {
                 assert!(call > 5, "{call} calls");
                 break;
             }

@@ -18,7 +18,7 @@ fn open(store: &FaultyLog, buffer_bytes: usize, pads: bool) -> Wal {
 }
 
 /// Commits and appends from several threads, some of the records larger than what is left of a
-/// block; cuts both ends meanwhile.
+/// block; truncates both ends meanwhile.
 fn work(wal: &Wal, rounds: u32) {
     thread::scope(|scope| {
         for thread in 0..3_u32 {

@@ -26,7 +26,7 @@ fn open(disk: &SimDisk) -> Wal {
 #[test]
 fn what_the_page_cache_lost_ends_the_log_and_is_no_hole() {
     let _watch = watched();
-    let mut cut = 0;
+    let mut shortened = 0;
     for seed in 0..300 {
         let disk = SimDisk::new(seed);
         let wal = open(&disk);
@@ -48,9 +48,9 @@ fn what_the_page_cache_lost_ends_the_log_and_is_no_hole() {
         assert_eq!(found, all(count), "seed {seed}");
         assert!((SYNCED..=RECORDS).contains(&count), "seed {seed}: {count}");
         assert_eq!(wal.recovery_report().holes_padded, 0, "seed {seed}");
-        cut += u64::from(count < RECORDS);
+        shortened += u64::from(count < RECORDS);
     }
-    assert!(cut > 50, "the page cache was lost in {cut} of 300 runs only");
+    assert!(shortened > 50, "the page cache was lost in {shortened} of 300 runs only");
 }
 
 /// Protection: a sync fails, the process drops its poisoned log and ends, and the system drops the

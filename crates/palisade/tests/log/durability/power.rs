@@ -200,8 +200,9 @@ fn an_epoch_whose_header_is_lost_and_its_records_kept_never_lends_its_number() {
     assert_eq!(numbers(&open(&disk)), [50]);
 }
 
-/// Protection: a cut stands in the new epoch's header, and frames are sealed with their epoch. The
-/// short records lie where a careless log would have left the long one's rest behind them.
+/// Protection: a truncation stands in the new epoch's header, and frames are sealed with their
+/// epoch. The short records lie where a careless log would have left the long one's rest behind
+/// them.
 #[test]
 fn truncate_after_a_long_record_then_shorter_ones_then_a_crash_brings_nothing_back() {
     let _watch = watched();
@@ -233,7 +234,7 @@ fn truncate_after_a_long_record_then_shorter_ones_then_a_crash_brings_nothing_ba
 
 /// Protection: the state names the running epoch, whose first segment has to be there.
 #[test]
-fn the_header_of_a_truncations_epoch_rots_and_the_cut_records_stay_gone() {
+fn truncated_records_stay_gone_if_the_new_epochs_header_rots() {
     let _watch = watched();
     let disk = SimDisk::new(8);
     let wal = open(&disk);

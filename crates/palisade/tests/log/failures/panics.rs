@@ -136,8 +136,8 @@ fn a_store_that_panics_in_save_state_or_release_poisons_nothing() {
         }
         let head = wal.commit(b"kept").unwrap();
         store.set(op, Effect::Panic);
-        let cut = catch_unwind(AssertUnwindSafe(|| wal.truncate_before(head)));
-        assert!(cut.is_err(), "{op:?}");
+        let truncated = catch_unwind(AssertUnwindSafe(|| wal.truncate_before(head)));
+        assert!(truncated.is_err(), "{op:?}");
         wal.commit(b"goes on").unwrap();
         store.set(op, Effect::Pass);
         wal.truncate_before(head).unwrap();

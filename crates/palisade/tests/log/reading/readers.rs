@@ -77,7 +77,7 @@ fn a_tail_beside_truncations_goes_on_or_says_truncated() {
 }
 
 #[test]
-fn a_follower_that_has_only_passed_a_mark_is_not_hurt_by_a_cut_before_it() {
+fn a_tail_that_has_only_passed_a_mark_survives_a_truncation_below_the_mark() {
     let _watch = watched();
     for is_written in [false, true] {
         let wal = log();
@@ -99,6 +99,6 @@ fn a_follower_that_has_only_passed_a_mark_is_not_hurt_by_a_cut_before_it() {
         assert_eq!(tail.next(Duration::ZERO).unwrap().unwrap().lsn(), behind);
         wal.truncate_after(kept).unwrap();
         let error = tail.next(Duration::ZERO).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Truncated, "it has given what is cut off");
+        assert_eq!(error.kind(), ErrorKind::Truncated, "it has given what is truncated");
     }
 }

@@ -145,9 +145,9 @@ fn full_verification_tools_and_unclean_opens_read_all_headers() {
 fn the_header_at_the_clean_end_and_segments_that_are_missing_are_refused_by_the_open() {
     let (_dir, path, lsns) = closed_log();
     let wal = small().open(&path).unwrap();
-    let cut = lsns.iter().position(|lsn| lsn.segment(SEGMENT_BYTES) == 6).unwrap();
-    wal.truncate_after(lsns[cut + 3]).unwrap();
-    wal.truncate_before(lsns[cut / 3]).unwrap();
+    let kept = lsns.iter().position(|lsn| lsn.segment(SEGMENT_BYTES) == 6).unwrap();
+    wal.truncate_after(lsns[kept + 3]).unwrap();
+    wal.truncate_before(lsns[kept / 3]).unwrap();
     let first = wal.append(&[1; 1000]).unwrap().lsn();
     let end = (0..200).fold(first, |_, _| wal.append(&[2; 1000]).unwrap().lsn());
     let head = wal.head_lsn();
@@ -169,7 +169,7 @@ fn the_header_at_the_clean_end_and_segments_that_are_missing_are_refused_by_the_
         fs::remove_file(segment(&copy, number)).unwrap();
         refused(&copy, number);
     }
-    assert_eq!(contents(&small().open(&path).unwrap()).len(), cut + 4 - cut / 3 + 201);
+    assert_eq!(contents(&small().open(&path).unwrap()).len(), kept + 4 - kept / 3 + 201);
 }
 
 fn read(mut records: palisade::Records) -> Vec<Lsn> {

@@ -68,7 +68,7 @@ fn damage_below_the_floor_is_refused_with_its_segment_and_lsn_and_nothing_is_cha
 }
 
 #[test]
-fn a_torn_tail_above_the_floor_is_cut_off_and_reported() {
+fn a_torn_tail_above_the_floor_is_removed_and_reported() {
     let (_dir, path, _) = killed_log();
     let records = Inspector::open(&path).unwrap();
     let mut records = records.records(None).unwrap();

@@ -118,7 +118,7 @@ fn a_named_segment_with_a_torn_header_over_old_records_adds_none() {
 }
 
 /// Protection: the same where half a header has the right number over the fields of an earlier run:
-/// the header's checksum. Taken for one, it would say that all before it was cut off.
+/// the header's checksum. Taken for one, it would say that all before it was truncated.
 #[test]
 fn a_named_segment_with_half_a_header_over_an_earlier_run_adds_none() {
     let _watch = watched();

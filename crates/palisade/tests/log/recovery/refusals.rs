@@ -168,7 +168,7 @@ fn a_zero_length_segment_is_refused() {
 
 /// Protection: what is missing at a segment's end reads as missing, not as the end of the log.
 #[test]
-fn a_segment_that_was_cut_short_below_the_floor_is_refused() {
+fn a_segment_that_is_too_short_below_the_floor_is_refused() {
     let (_dir, path) = killed_log();
     refused_as_corrupt(&path, 3, |copy| {
         let file = fs::File::options().write(true).open(segment(copy, 3)).unwrap();

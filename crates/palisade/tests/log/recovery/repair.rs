@@ -206,7 +206,7 @@ fn a_log_without_its_first_segment_keeps_nothing() {
 }
 
 #[test]
-fn a_log_whose_heads_segment_is_damaged_keeps_what_can_be_told() {
+fn a_log_whose_heads_segment_is_damaged_keeps_what_is_certain() {
     for what in ["header", "record", "gone"] {
         let (_dir, path, records) = log(false);
         let wal = small().open(&path).unwrap();
@@ -258,7 +258,7 @@ fn a_head_at_the_end_of_an_epoch_moves_up_to_the_next() {
 }
 
 /// Where an epoch ended is known from the header of the next one alone: without it, records that a
-/// truncation cut off could not be told from the log's own.
+/// truncation removed could not be told from the log's own.
 #[test]
 fn without_the_header_that_says_where_an_epoch_ended_nothing_below_is_kept() {
     let (_dir, path, wal) = log_on_files(small());
@@ -343,7 +343,7 @@ fn a_place_below_the_head_and_one_within_a_batch_are_refused() {
     assert_eq!(report.records, 2);
     let wal = full().open(&into).unwrap();
     assert_eq!((wal.head_lsn(), contents(&wal)[0].0), (second, second));
-    // What lies below the head in its segment was copied: a cut looks for the batch there.
+    // What lies below the head in its segment was copied: a truncation looks for the batch there.
     wal.truncate_after(second.plus(palisade::framed_bytes(50))).unwrap();
 }
 

@@ -61,7 +61,7 @@ fn assert_kept_from(archive: &Path, expected: &Entries) {
 }
 
 #[test]
-fn released_segments_are_read_from_the_archive_across_runs_and_cuts() {
+fn released_segments_are_read_from_the_archive_across_runs_and_truncations() {
     let _watch = watched();
     let (dir, path) = folder();
     let archive = dir.path().join("archive");
@@ -70,7 +70,7 @@ fn released_segments_are_read_from_the_archive_across_runs_and_cuts() {
         let wal = archiving(&archive).open(&path).unwrap();
         expected.extend(append(&wal, run * 50, run * 50 + 40));
         if run % 2 == 0 {
-            // What is cut is in no archive.
+            // What is truncated is in no archive.
             let kept = expected.len() - 10;
             wal.truncate_after(expected[kept].0).unwrap();
             expected.truncate(kept + 1);
@@ -345,15 +345,15 @@ fn an_archive_may_lie_in_the_logs_folder() {
 }
 
 #[test]
-fn what_was_cut_is_in_no_archive_though_the_header_that_says_so_rots() {
+fn truncated_records_are_in_no_archive_though_the_header_that_says_so_rots() {
     // In the run that began the epoch, and in one that found it.
     for reopens in [false, true] {
         let _watch = watched();
-        cut_then_rot(reopens);
+        truncate_then_rot(reopens);
     }
 }
 
-fn cut_then_rot(reopens: bool) {
+fn truncate_then_rot(reopens: bool) {
     let (dir, path) = folder();
     let archive = dir.path().join("archive");
     let mut wal = archiving(&archive).open(&path).unwrap();

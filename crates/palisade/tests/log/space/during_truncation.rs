@@ -1,4 +1,4 @@
-//! Who is in the log while its suffix is truncated: appends land behind the cut, waiters and
+//! Who is in the log while its suffix is truncated: appends continue above it, waiters and
 //! readers get an error, and no call returns `Ok` for a record that is gone.
 
 use std::sync::mpsc::channel;
@@ -16,12 +16,12 @@ use crate::hole::with_a_hole;
 use crate::watchdog::{until, watched};
 
 #[test]
-fn nobody_gets_ok_for_what_was_cut() {
+fn no_waiter_gets_ok_for_a_truncated_record() {
     let _watch = watched();
     let (wal, _) = new_log(SEGMENT_BYTES, options());
     let kept = wal.append(b"kept").unwrap();
-    let waited = wal.append(b"cut").unwrap();
-    let awaited = wal.append(b"cut, too").unwrap();
+    let waited = wal.append(b"truncated").unwrap();
+    let awaited = wal.append(b"truncated, too").unwrap();
     let lsn = awaited.lsn();
     let unwritten = wal.records().unwrap();
     wal.flush_to_os(lsn).unwrap();
@@ -54,13 +54,13 @@ fn nobody_gets_ok_for_what_was_cut() {
 }
 
 #[test]
-fn a_head_beyond_a_cut_acknowledges_nothing() {
+fn a_head_above_a_truncation_acknowledges_nothing() {
     let _watch = watched();
-    // One cut; two in a row; one that takes back an earlier one's epoch.
+    // One truncation; two in a row; one that takes back an earlier one's epoch.
     for kept in [&[0][..], &[0, 3], &[3, 0]] {
         let (wal, _) = new_log(SEGMENT_BYTES, options());
         let first = wal.append(b"first").unwrap().lsn();
-        let mut cut = Vec::new();
+        let mut truncated = Vec::new();
         for &kept in kept {
             let mut lsn = first;
             for n in 0..6 {
@@ -68,14 +68,14 @@ fn a_head_beyond_a_cut_acknowledges_nothing() {
                 if n < kept {
                     lsn = ticket.lsn();
                 } else {
-                    cut.push(ticket);
+                    truncated.push(ticket);
                 }
             }
             wal.truncate_after(lsn).unwrap();
         }
         let behind = wal.append(b"behind").unwrap().lsn();
         wal.truncate_before(behind).unwrap();
-        for ticket in cut {
+        for ticket in truncated {
             let lsn = ticket.lsn();
             assert!(!ticket.is_durable());
             assert!(is_truncated(ticket.wait()));
@@ -90,7 +90,7 @@ fn a_head_beyond_a_cut_acknowledges_nothing() {
 }
 
 #[test]
-fn readers_under_way_are_told_of_a_cut_that_the_head_has_passed() {
+fn readers_under_way_get_truncated_if_the_head_has_passed_the_truncation() {
     let _watch = watched();
     let (wal, _) = new_log(SEGMENT_BYTES, options());
     let kept = wal.append(b"kept").unwrap().lsn();
@@ -112,7 +112,7 @@ fn readers_under_way_are_told_of_a_cut_that_the_head_has_passed() {
 }
 
 #[test]
-fn a_follower_gets_what_is_kept_before_a_cut_that_the_head_has_passed() {
+fn a_tail_gets_what_is_kept_below_a_truncation_that_the_head_has_passed() {
     let _watch = watched();
     let (wal, _) = new_log(SEGMENT_BYTES, options());
     let first = wal.commit(b"first").unwrap();
@@ -120,7 +120,7 @@ fn a_follower_gets_what_is_kept_before_a_cut_that_the_head_has_passed() {
     assert_eq!(tail.next(Duration::ZERO).unwrap().unwrap().lsn(), first);
     assert!(tail.next(Duration::ZERO).unwrap().is_none());
     let kept = append(&wal, 0, 5, 100);
-    wal.append(b"cut").unwrap();
+    wal.append(b"truncated").unwrap();
     wal.truncate_after(kept[4].0).unwrap();
     let behind = wal.commit(b"behind").unwrap();
     wal.truncate_before(behind).unwrap();
@@ -131,7 +131,7 @@ fn a_follower_gets_what_is_kept_before_a_cut_that_the_head_has_passed() {
 }
 
 #[test]
-fn appends_wait_while_the_log_is_cut_and_land_behind_the_cut() {
+fn appends_wait_during_a_truncation_and_continue_above_it() {
     let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
     let mut expected = append(&wal, 0, 5, 100);
@@ -165,7 +165,7 @@ fn appends_wait_while_the_log_is_cut_and_land_behind_the_cut() {
 }
 
 #[test]
-fn owners_beyond_the_cut_finish_and_their_waiters_are_served() {
+fn owners_above_the_new_end_finish_and_their_waiters_are_served() {
     let _watch = watched();
     let (wal, _) = new_log(SEGMENT_BYTES, options());
     let kept = wal.append(b"kept").unwrap().lsn();
@@ -182,7 +182,10 @@ fn owners_beyond_the_cut_finish_and_their_waiters_are_served() {
             fill_it();
             cutter.join().unwrap().unwrap();
             let served = waiter.join().unwrap();
-            assert!(served.is_ok() || is_truncated(served), "served before the cut, or cut");
+            assert!(
+                served.is_ok() || is_truncated(served),
+                "served before the truncation, or truncated"
+            );
         });
     });
     let called = receiver.recv().unwrap();

@@ -117,7 +117,7 @@ fn a_future_gets_no_space_and_can_be_polled_again() {
 }
 
 #[test]
-fn everyone_who_waits_on_a_full_disk_is_told_and_may_wait_again() {
+fn all_waiters_on_a_full_disk_get_the_error_and_may_wait_again() {
     let _watch = watched();
     let (store, wal, _) = nearly_full_segment();
     store.set(WRITE, Effect::Hold);

@@ -77,9 +77,9 @@ fn a_truncation_that_lacks_a_file_descriptor_changes_nothing() {
     // One more each time, until there are enough.
     for limit in 0.. {
         let before = lower(Resource::Nofile, limit);
-        let cut = wal.truncate_after(kept);
+        let truncated = wal.truncate_after(kept);
         setrlimit(Resource::Nofile, before).unwrap();
-        let Err(error) = cut else { break };
+        let Err(error) = truncated else { break };
         assert_eq!(error.kind(), ErrorKind::NoFiles, "{limit}: {error}");
         assert_eq!(numbers(&wal), [0, 1], "{limit}");
         wal.sync().unwrap();

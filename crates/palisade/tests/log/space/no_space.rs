@@ -16,7 +16,7 @@ const SECTOR_RECORD: usize = 512 - 24;
 /// What was done to a log.
 #[derive(Debug, Default)]
 struct Done {
-    /// The records that were appended and not cut off, with their numbers.
+    /// The records that were appended and not truncated off, with their numbers.
     records: Vec<(Lsn, u64)>,
     /// Those of them that have to be there whatever happens next.
     certain: Range<usize>,
@@ -45,7 +45,7 @@ impl Done {
         Ok(())
     }
 
-    /// Rotates, recycles, moves the head and the checkpoint, cuts, and goes on.
+    /// Rotates, recycles, moves the head and the checkpoint, truncates the suffix, and goes on.
     fn work(&mut self, wal: &Wal) -> Result<()> {
         for _ in 0..2 {
             self.append(wal, 12)?;
@@ -117,8 +117,8 @@ fn run_without_space_at(call: u64, disk: &SimDisk) -> Option<(String, bool)> {
 
 /// Protection: lack of space poisons nothing, and every call goes on once there is space. But for
 /// what is no lack of space that a caller can wait for: in the sync of records, which has lost
-/// them; in the sync line, whose block is written already; in a cut whose segment may have its
-/// name.
+/// them; in the sync line, whose block is written already; in a truncation whose segment may have
+/// its name.
 #[test]
 fn no_space_at_any_call_then_space_again_loses_nothing_and_the_log_goes_on() {
     let _watch = watched();

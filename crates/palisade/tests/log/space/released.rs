@@ -159,7 +159,7 @@ fn an_open_calls_no_callback_and_the_next_truncation_does() {
 
 /// Neither when they are freed, nor when some are left below a later head.
 #[test]
-fn the_callback_gets_no_segment_that_was_cut_off() {
+fn the_callback_gets_no_truncated_segment() {
     let _watch = watched();
     let (_dir, path, noted, wal, lsns) = with_ten_segments();
     let dead = fs::read(segment(&path, 7)).unwrap();
@@ -173,8 +173,11 @@ fn the_callback_gets_no_segment_that_was_cut_off() {
     wal.truncate_before(first_of(&more, first + 1)).unwrap();
     assert_eq!(noted.numbers(), [0, 1, 2, 3, 4, first]);
     assert!(!segment(&path, 7).exists());
-    let cut = noted.got.lock().unwrap()[4].1.len();
-    assert!((4096 + 4000..4096 + 2 * 4096).contains(&cut), "one record, and no cut one: {cut}");
+    let length = noted.got.lock().unwrap()[4].1.len();
+    assert!(
+        (4096 + 4000..4096 + 2 * 4096).contains(&length),
+        "one record, and no truncated one: {length}"
+    );
 }
 
 /// The dead range of a killed log is freed by the open that finds it.

@@ -1,5 +1,5 @@
-//! Truncation of the suffix, for Raft: what is cut stays gone, what is kept stays there, in every
-//! later run and whatever fails on the way.
+//! Truncation of the suffix, for Raft: what is truncated stays gone, what is kept stays there, in
+//! every later run and whatever fails on the way.
 
 use std::thread;
 
@@ -33,13 +33,13 @@ pub(crate) fn is_truncated<T: std::fmt::Debug>(result: Result<T, Error>) -> bool
 }
 
 #[test]
-fn what_is_cut_is_gone_and_what_is_kept_is_there_in_every_later_run() {
+fn truncated_records_are_gone_and_kept_ones_are_there_in_every_later_run() {
     let _watch = watched();
-    // From a cut in the first segment to one that leaves the last record but one.
+    // From a truncation in the first segment to one that leaves the last record but one.
     for kept in [0, 3, 35, 38, 77, 98] {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
         let mut expected = append(&wal, 0, 100, 180);
-        let cut = expected.split_off(kept + 1);
+        let gone = expected.split_off(kept + 1);
         let highest = wal.reserved_lsn();
         wal.truncate_after(expected[kept].0).unwrap();
         assert_eq!(contents(&wal), expected);
@@ -52,7 +52,7 @@ fn what_is_cut_is_gone_and_what_is_kept_is_there_in_every_later_run() {
         for _ in 0..3 {
             let wal = open(&store);
             assert_eq!(contents(&wal), expected);
-            for (lsn, _) in &cut {
+            for (lsn, _) in &gone {
                 assert!(is_truncated(wal.get(*lsn)) && is_truncated(wal.wait_durable(*lsn)));
                 let first = wal.records_from(*lsn).unwrap().next().unwrap().map(|next| next.lsn());
                 assert_eq!(first, Some(expected[kept + 1].0));
@@ -63,7 +63,7 @@ fn what_is_cut_is_gone_and_what_is_kept_is_there_in_every_later_run() {
 }
 
 #[test]
-fn a_cut_behind_the_last_record_changes_nothing() {
+fn a_truncation_above_the_last_record_changes_nothing() {
     let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
     let expected = append(&wal, 0, 5, 100);
@@ -116,7 +116,7 @@ fn what_is_no_record_to_keep_is_refused_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_checkpoint_is_lowered_to_the_cut() {
+fn a_checkpoint_is_lowered_to_the_new_end() {
     let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
     let entries = append(&wal, 0, 10, 100);
@@ -180,13 +180,13 @@ fn a_failure_after_the_new_epoch_may_have_begun_poisons_and_nobody_hangs() {
 }
 
 #[test]
-fn who_has_replayed_all_that_a_crash_or_a_cut_left_may_give_all_of_it_up() {
+fn all_records_that_a_crash_or_a_truncation_left_may_be_truncated() {
     let _watch = watched();
-    for is_cut in [false, true] {
+    for is_truncated in [false, true] {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
         let kept = append(&wal, 0, 10, 180);
         wal.sync().unwrap();
-        let (wal, store) = if is_cut {
+        let (wal, store) = if is_truncated {
             wal.append(&[99; 180]).unwrap();
             wal.truncate_after(kept[9].0).unwrap();
             (wal, store)

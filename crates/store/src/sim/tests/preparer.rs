@@ -70,7 +70,7 @@ fn a_failure_of_the_preparer_at_a_drop_leaves_the_ring() {
 /// A write of zeros that fails poisons, as any other write: the next call that needs the log says
 /// so.
 #[test]
-fn a_failed_write_of_zeros_is_told_to_the_next_call() {
+fn the_next_call_gets_the_error_of_a_failed_write_of_zeros() {
     let mut met = 0;
     for (seed, write) in (0..SEEDS).flat_map(|seed| (0..SYNCS).map(move |write| (seed, write))) {
         let disk = SimDisk::new(seed);

@@ -15,22 +15,22 @@ impl Run {
                 return Err(e);
             }
         }
-        let (was, lo) = (self.model.cut, self.model.ckpt_lo);
-        self.model.cut = Some(last.end);
+        let (was, lo) = (self.model.new_end_may_be, self.model.ckpt_lo);
+        self.model.new_end_may_be = Some(last.end);
         self.model.ckpt_lo = lo.min(last.end);
         let result = wal.truncate_after(last.at());
         match &result {
             Ok(()) => {
-                self.model.cut_at(last.end);
+                self.model.truncate_at(last.end);
                 let tail = wal.reserved_lsn().as_u64();
                 assert!(tail >= self.model.top);
             }
             Err(e) if self.disk.is_dead() || e.kind() == ErrorKind::Poisoned => {
                 if self.capped && !self.fixed.in_place {
-                    self.cut_on_full = true;
+                    self.truncates_on_full = true;
                 }
             }
-            Err(_) => (self.model.cut, self.model.ckpt_lo) = (was, lo),
+            Err(_) => (self.model.new_end_may_be, self.model.ckpt_lo) = (was, lo),
         }
         result
     }
@@ -65,7 +65,7 @@ impl Run {
         result
     }
 
-    /// Several cuts with something between, then the head.
+    /// Several truncations with something between, then the head.
     pub(crate) fn truncate_at_both_ends(&mut self, wal: &Wal) -> Result<()> {
         for _ in 0..1 + self.dice.below(4) {
             self.truncate_after(wal)?;
