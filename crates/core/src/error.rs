@@ -72,8 +72,8 @@ pub enum ErrorKind {
     /// The LSN is above the end of the log, or no LSN is left below `Lsn::LIMIT`. A call that waits
     /// for a record returns this kind for the end of the log, too.
     OutOfRange,
-    /// The record at the LSN was truncated: it is below the head of the log, or a crash or
-    /// `truncate_after` removed it.
+    /// The record at the LSN was truncated: it is below the head of the log, or a crash or a
+    /// truncation of the suffix removed it.
     Truncated,
     /// The folder or a file in it may not be written by this process.
     PermissionDenied,
@@ -377,8 +377,8 @@ impl ErrorKind {
             ErrorKind::NotARecord => "use an LSN that the log returned for a record",
             ErrorKind::OutOfRange => "use an LSN below the end of the log",
             ErrorKind::Truncated => {
-                "the record is gone for good: it lies below head_lsn(), or truncate_after or a \
-                 crash removed it"
+                "the record is gone for good: it lies below head_lsn(), or a truncation or a crash \
+                 removed it"
             }
             ErrorKind::PermissionDenied => {
                 "grant this process access to the folder and the files in it: to read them for a \

@@ -12,9 +12,9 @@
 //! | `prepare_ahead` | the same, after each write | never |
 //! | `sync`, `mark_durable` | the leader, one at a time | yes |
 //! | `save_state`, `release` | truncation, `checkpoint`, `close`, `open`, one at a time | yes |
-//! | `begin_epoch` | `open`, before any append; `truncate_after`, while nothing is appended | yes |
+//! | `begin_epoch` | `open`, before any append; truncation of the suffix, while nothing is appended | yes |
 //! | `old_buffer`, `renew_buffer`, `move_tail` | `open`, before any append | yes |
-//! | `pass_buffer_on`, `discard` | `truncate_after`; no write or sync beside the first | yes |
+//! | `pass_buffer_on`, `discard` | truncation of the suffix; no write or sync beside the first | yes |
 //!
 //! `write` runs beside `sync`, `read`, `save_state` and `release`; the store must allow it.
 
@@ -265,7 +265,7 @@ pub trait Store: ReadStore {
     /// freed stay and are freed by a later call.
     fn release(&self, from: Lsn, to: Lsn) -> Result<()>;
 
-    /// Frees every segment that lies wholly in `[from, to)`, whose records were cut off: they are
+    /// Frees every segment that lies wholly in `[from, to)`, whose records were truncated: they are
     /// never read again. A thread of the store may have been at work in them.
     ///
     /// # Errors
@@ -274,14 +274,15 @@ pub trait Store: ReadStore {
         self.release(from, to)
     }
 
-    /// Begins an epoch: makes its first segment durable, header first, name second. The
-    /// segments that `prepare` makes later belong to this epoch.
+    /// Begins an epoch: makes its first segment durable, first the header and the bytes `first`,
+    /// then the name. The log's bytes of the segment begin with `first`. The segments that
+    /// `prepare` makes later belong to this epoch.
     ///
     /// # Errors
     /// `NoSpace`, `NoFiles`: the epoch has not begun, and will not have at the next open.
     /// `OutOfRange`: as `NoSpace`; the base lies below [`prepared`](Store::prepared). Any other
     /// kind: only the next open shows whether it has begun.
-    fn begin_epoch(&self, epoch: &Epoch) -> Result<()>;
+    fn begin_epoch(&self, epoch: &Epoch, first: &[u8]) -> Result<()>;
 
     /// Goes on in the epoch that `epoch` names, from `from` on: `prepared()` becomes the end of
     /// the run of segments that begins with `from`'s, or the start of that segment if it is

@@ -94,7 +94,8 @@ impl Recovery {
     pub fn records(&self, from: impl Into<ReplayFrom>) -> Result<Records> {
         match from.into() {
             ReplayFrom::Head => self.0.records(),
-            ReplayFrom::Checkpoint => self.0.records_from(self.checkpoint().max(self.head())),
+            ReplayFrom::Checkpoint if self.checkpoint() <= self.head() => self.0.records(),
+            ReplayFrom::Checkpoint => self.0.records_from(self.checkpoint()),
             ReplayFrom::Lsn(lsn) => self.0.records_from(lsn),
         }
     }

@@ -308,13 +308,13 @@ impl Store for FileStore {
         self.segments.discard(from, to)
     }
 
-    fn begin_epoch(&self, epoch: &Epoch) -> Result<()> {
+    fn begin_epoch(&self, epoch: &Epoch, first: &[u8]) -> Result<()> {
         self.segments.check_process()?;
         let is_running = self.segments.has_epoch();
         if !is_running {
             self.arrive()?;
         }
-        self.segments.begin(epoch, is_running)
+        self.segments.begin(epoch, first, is_running)
     }
 
     fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()> {

@@ -29,7 +29,7 @@ fn small() -> FileOptions {
 
 fn begun(folder: &Path, options: &FileOptions, segments: u64) -> FileStore {
     let store = FileStore::open(folder, options).unwrap();
-    store.begin_epoch(&EPOCH).unwrap();
+    store.begin_epoch(&EPOCH, &[]).unwrap();
     store.prepare(Lsn::new(segments * SEGMENT_BYTES)).unwrap();
     store
 }

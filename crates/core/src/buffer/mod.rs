@@ -193,6 +193,11 @@ impl Buffer {
         self.block_bytes > 1
     }
 
+    /// Returns the bytes of the blocks with which syncs end; 1 without `pad_to_block`.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        self.block_bytes
+    }
+
     /// Returns whether this process opened the log; false in a forked child.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {

@@ -112,6 +112,11 @@ impl Epochs {
         list.spans.iter().find(|span| span.base <= lsn && lsn < span.end).copied()
     }
 
+    /// Returns the last epoch that begins below `base`.
+    pub(crate) fn before(&self, base: Lsn) -> Option<EpochSpan> {
+        self.list.read().spans.iter().rfind(|span| span.base < base).copied()
+    }
+
     /// Returns whether `lsn` lies in a discarded range.
     pub(crate) fn is_discarded(&self, lsn: Lsn) -> bool {
         self.list.read().discarded_around(lsn).is_some()
@@ -125,6 +130,13 @@ impl Epochs {
     /// Returns the first LSN at or above `lsn` that is in no discarded range.
     pub(crate) fn skip_discarded(&self, lsn: Lsn) -> Lsn {
         self.list.read().discarded_around(lsn).map_or(lsn, |discarded| discarded.to)
+    }
+
+    /// Returns the first LSN at or above `lsn` that is in an epoch.
+    pub(crate) fn skip_unused(&self, lsn: Lsn) -> Lsn {
+        let list = self.list.read();
+        let is_above = |span: &&EpochSpan| lsn < span.end;
+        list.spans.iter().find(is_above).map_or(lsn, |span| span.base.max(lsn))
     }
 
     /// Returns the base of the next epoch if an epoch ended at `lsn`, because there are no records

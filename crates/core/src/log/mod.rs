@@ -9,6 +9,7 @@
 mod append;
 mod batch;
 mod epochs;
+mod first_records;
 #[cfg(all(test, loom))]
 mod model;
 mod pins;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::Wal;
+use super::first_records::FirstRecords;
+use super::truncate_after::Place;
 use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
 use crate::recovery::Recovered;
@@ -10,9 +12,10 @@ use crate::store::{State, Store};
 use crate::{Lsn, Memory, Options, RecoveryReport, Result, Uuid};
 
 impl Wal {
-    /// Truncates after the record at `lsn`, which ends at `new_end`.
-    pub(crate) fn truncate_above(&self, lsn: Lsn, new_end: Lsn) -> Result<()> {
-        self.handle.truncate_above(lsn, new_end)
+    /// Truncates after the record at `record`, which ends at `new_end`.
+    pub(crate) fn truncate_above(&self, record: Lsn, new_end: Lsn) -> Result<()> {
+        let place = Place { record, new_end };
+        self.handle.truncate_above(place, FirstRecords::default()).map(drop)
     }
 
     /// Creates a log that begins at `base` with `memory` as its log buffer.

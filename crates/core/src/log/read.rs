@@ -134,14 +134,28 @@ impl Wal {
         }
     }
 
-    /// Refuses an LSN at which no record begins, except for the end of the log and the LSNs in a
-    /// discarded range.
+    /// Returns where a reader continues that stopped at `lsn`.
+    pub fn resume_lsn(&self, lsn: Lsn) -> Result<Lsn> {
+        let lsn = lsn.max(self.head_lsn());
+        self.check_readable(lsn)?;
+        Ok(self.handle.epochs.skip_unused(lsn))
+    }
+
+    /// Refuses an LSN at which no reader can begin. Allowed are records, the head, and the end of
+    /// the log or of an epoch.
     pub(super) fn check_begin(&self, lsn: Lsn) -> Result<()> {
         self.check_readable(lsn)?;
-        if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {
-            self.frame_at(lsn)?;
+        if lsn == self.reserved_lsn() || lsn == self.head_lsn() {
+            return Ok(());
         }
-        Ok(())
+        if self.span_of(lsn).is_some() {
+            return self.frame_at(lsn).map(drop);
+        }
+        if self.handle.epochs.skip_end_of_epoch(lsn) > lsn {
+            return Ok(());
+        }
+        let advice = "Wal::resume_lsn returns where the log continues";
+        Err(truncated_error(lsn).with_advice(advice))
     }
 
     /// Reads the header of the frame at `lsn` from the store, after a write of the frame if only

@@ -12,19 +12,23 @@ impl Handle {
     pub(super) fn save_clean_end(&self) -> Result<()> {
         // No release is in progress when the store is closed, and none begins.
         let _releasing = self.releasing.lock();
-        self.change_state(Lsn::ZERO, |state| {
+        self.change_state(None, |state| {
             state.clean = true;
             state.clean_end = self.log.buffer.reserved();
             state.epochs = self.epochs.extents(state.head, state.clean_end);
         })
     }
 
-    /// Saves a changed state that refers to `lsn`, then makes it visible. Readers of the state do
-    /// not wait for the device.
-    pub(super) fn change_state(&self, lsn: Lsn, change: impl FnOnce(&mut State)) -> Result<()> {
+    /// Saves a changed state, then makes it visible. Refuses it if the record at `named`, which the
+    /// state names, was truncated. Readers of the state do not wait for the device.
+    pub(super) fn change_state(
+        &self,
+        named: Option<Lsn>,
+        change: impl FnOnce(&mut State),
+    ) -> Result<()> {
         let mut saving = self.saving.lock();
         // No truncation comes between this check and the save.
-        self.epochs.check_not_truncated(lsn)?;
+        named.map_or(Ok(()), |lsn| self.epochs.check_not_truncated(lsn))?;
         let before = self.state.lock().clone();
         if before.clean {
             return Err(Error::bare(ErrorKind::Closed));

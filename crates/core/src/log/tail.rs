@@ -25,8 +25,13 @@ impl Wal {
 
     fn tail_at(&self, from: Option<Lsn>) -> Result<Tail> {
         let records = self.records_until(from, Lsn::ZERO, self.handle.read_ahead_bytes)?;
-        let given_to = records.position();
-        Ok(Tail { wal: self.clone(), records, given_to, last_given: None, is_durable_only: true })
+        Ok(Tail {
+            wal: self.clone(),
+            given_to: from.map(|_| records.position()),
+            records,
+            last_given: None,
+            is_durable_only: true,
+        })
     }
 }
 
@@ -37,9 +42,10 @@ impl Wal {
 pub struct Tail {
     wal: Wal,
     records: Records,
-    // The end of the last record that the tail returned. The position may be above it, after
-    // padding and marks, whose truncation does not matter.
-    given_to: Lsn,
+    // The end of the last record that the tail returned, or where it was to begin. The position may
+    // be above it, after padding and marks, whose truncation does not matter. `None` if the tail
+    // was to begin with whatever comes first, and has returned nothing.
+    given_to: Option<Lsn>,
     // The last record that it returned.
     last_given: Option<Lsn>,
     is_durable_only: bool,
@@ -54,12 +60,19 @@ impl Tail {
         self
     }
 
+    /// Returns where the tail continues: the end of the last record that it returned, or where it
+    /// began. A consumer saves this LSN and continues with [`tail_from`](Wal::tail_from).
+    #[must_use]
+    pub fn position(&self) -> Lsn {
+        self.given_to.unwrap_or_else(|| self.records.position())
+    }
+
     /// Returns the next record, or `None` if there was none within `timeout`.
     ///
     /// # Errors
-    /// `Corrupt`, `Unsupported`, `Io`: as [`Records::next`]. `Truncated`:
-    /// [`truncate_after`](Wal::truncate_after) removed a record that the tail has returned, or the
-    /// record that it was to begin with. `Closed`, `Poisoned`: after the last record of the log.
+    /// `Corrupt`, `Unsupported`, `Io`: as [`Records::next`]. `Truncated`: a
+    /// truncation of the suffix removed a record that the tail has returned, or one below its
+    /// start. `Closed`, `Poisoned`: after the last record of the log.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Record<'_>>> {
         self.wal.handle.log.check_process()?;
         let deadline = Instant::now().checked_add(timeout);
@@ -69,7 +82,7 @@ impl Tail {
             }
             match self.records.advance() {
                 Ok(Some(found)) => {
-                    self.given_to = self.records.position();
+                    self.given_to = Some(self.records.position());
                     self.last_given = Some(found.0);
                     return Ok(Some(self.records.record(found)));
                 }
@@ -80,7 +93,8 @@ impl Tail {
             }
             let end = self.end();
             let at = self.leave_truncated()?;
-            if end > at {
+            // A truncation has ended the iterator.
+            if end > at || self.records.is_finished() {
                 self.records.extend_to(self.wal.spans_until(end));
             } else if !self.wait_beyond(at, deadline)? {
                 return Ok(None);
@@ -94,14 +108,19 @@ impl Tail {
         let epochs = &self.wal.handle.epochs;
         // A record that ends where the next epoch begins ends in no discarded range.
         let is_gone = self.last_given.is_some_and(|lsn| epochs.is_discarded(lsn));
-        if is_gone || epochs.is_inside_discarded(self.given_to) {
-            return Err(self.records.end_with(truncated_error(self.given_to)));
+        if let Some(given_to) = self.given_to
+            && (is_gone || epochs.is_inside_discarded(given_to))
+        {
+            return Err(self.records.end_with(truncated_error(given_to)));
         }
         let at = self.records.position();
-        if epochs.is_inside_discarded(at) {
-            self.records.resume_from(self.given_to);
+        if epochs.is_inside_discarded(at)
+            && let Some(given_to) = self.given_to
+        {
+            self.records.resume_from(given_to);
         }
-        Ok(self.records.position())
+        // Between two epochs there is nothing to wait for.
+        Ok(epochs.skip_unused(self.records.position()))
     }
 
     fn end(&self) -> Lsn {

@@ -10,13 +10,13 @@
 //! 4. Take leadership, then the locks of the write cursor and of the saved state. If the last save
 //!    of the state failed, save it again. Check the head and the record again.
 //! 5. Create the new epoch's first segment. Its header names the new end as the end of the epoch
-//!    before. First the header becomes durable, then the name. From here on the log is truncated,
-//!    whatever happens.
+//!    before. Its log begins with the records of `replace_from`. First the header and the records
+//!    become durable, then the name. From here on the log is truncated, whatever happens.
 //! 6. Move the durable mark in the log buffer, then write the log buffer's block, which assigns the
 //!    log buffer to the new epoch.
 //! 7. Save the state.
-//! 8. In memory, change the list of epochs. Then the seed, the tail and the watermarks move to the
-//!    new epoch, and the flag is cleared.
+//! 8. In memory, change the list of epochs. Then the seed, the tail and the watermarks move into
+//!    the new epoch, above its first records, and the flag is cleared.
 //! 9. Release the locks and leadership, serve observers, free the discarded segments.
 //!
 //! Before the segment of step 5 may have a name, a failure changes nothing: space, file descriptors
@@ -29,17 +29,34 @@
 //! so recovery does not read it. The mark moves before the block, because recovery would take a
 //! mark below the epoch for damage.
 
-use std::sync::Arc;
-
 use super::epochs::truncated_error;
+use super::first_records::FirstRecords;
 use super::truncate_before::below_head;
 use super::{Handle, LastSave, Wal};
 use crate::buffer::Stop;
-use crate::frame::{EpochSeed, Header, Kind};
+use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::reader::EpochSpan;
 use crate::recovery::no_lsn_left;
-use crate::store::{Epoch, Predecessor, State, Store};
+use crate::store::{Epoch, Predecessor, State};
 use crate::{Error, ErrorKind, Lsn, Result};
+
+/// Where the log ends after a truncation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The last record that stays, or the first one that goes. It must still be in the log when
+    /// the truncation begins.
+    pub(crate) record: Lsn,
+    /// The end of the last frame that stays.
+    pub(crate) new_end: Lsn,
+}
+
+/// An epoch that has begun.
+struct Begun {
+    base: Lsn,
+    seed: EpochSeed,
+    /// The end of the epoch before.
+    new_end: Lsn,
+}
 
 /// Why the new epoch did not begin.
 enum Failed {
@@ -53,8 +70,27 @@ impl Wal {
     /// Truncates all records above the one at `lsn`, which becomes the last record.
     pub fn truncate_after(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
-        let new_end = self.end_of_kept(lsn)?;
-        self.handle.truncate_above(lsn, new_end)
+        let place = Place { record: lsn, new_end: self.end_of_kept(lsn)? };
+        self.handle.truncate_above(place, FirstRecords::default()).map(drop)
+    }
+
+    /// Truncates the record at `lsn` and all records above it.
+    pub fn truncate_from(&self, lsn: Lsn) -> Result<()> {
+        self.check_open()?;
+        let place = self.before_removed(lsn)?;
+        self.handle.truncate_above(place, FirstRecords::default()).map(drop)
+    }
+
+    /// Truncates the record at `lsn` and all records above it, and appends `records`, each with its
+    /// tag, in the same step. Returns their LSNs.
+    pub fn replace_from<I, R>(&self, lsn: Lsn, records: I) -> Result<Vec<Lsn>>
+    where
+        I: IntoIterator<Item = (u16, R)>,
+        R: AsRef<[u8]>,
+    {
+        self.check_open()?;
+        let first = FirstRecords::copy(records, self.max_record_bytes())?;
+        self.handle.truncate_above(self.before_removed(lsn)?, first)
     }
 
     /// Returns the end of the record at `lsn`. If the record is in a batch, it must be the last of
@@ -70,6 +106,26 @@ impl Wal {
             return Ok(end);
         }
         let text = format!("the record is not the last of its batch, which ends at LSN {end}");
+        Err(Error::new(ErrorKind::InvalidArgument, text).at_lsn(lsn))
+    }
+
+    /// Returns where the log ends without the record at `lsn`. If the record is in a batch, it must
+    /// be the first of the batch. The end of the log is allowed, too.
+    fn before_removed(&self, lsn: Lsn) -> Result<Place> {
+        let lsn = self.handle.epochs.skip_end_of_epoch(lsn);
+        let whole = Place { record: lsn, new_end: lsn };
+        if lsn == self.reserved_lsn() {
+            return Ok(whole);
+        }
+        self.get(lsn)?;
+        if !self.frame_at(lsn)?.is_member {
+            return Ok(whole);
+        }
+        let (batch, _) = self.batch_around(lsn)?;
+        if lsn == batch.plus(HEADER_BYTES as u64) {
+            return Ok(Place { new_end: batch, ..whole });
+        }
+        let text = "the record is not the first of its batch, whose records stay or go together";
         Err(Error::new(ErrorKind::InvalidArgument, text).at_lsn(lsn))
     }
 
@@ -95,18 +151,18 @@ impl Wal {
 }
 
 impl Handle {
-    /// Runs steps 2 to 9 for the record at `lsn`, which ends at `new_end`. If no record follows it,
-    /// only waits until it is durable.
-    pub(super) fn truncate_above(&self, lsn: Lsn, new_end: Lsn) -> Result<()> {
+    /// Runs steps 2 to 9, and returns the LSNs of the `first` records. If there is nothing to
+    /// truncate and nothing to append, only waits until the log is durable up to the new end.
+    pub(super) fn truncate_above(&self, place: Place, mut first: FirstRecords) -> Result<Vec<Lsn>> {
         let log = &*self.log;
-        if self.is_end_of_log(new_end) {
-            return log.wait(new_end, None).map(drop);
+        if first.is_empty() && self.is_end_of_log(place.new_end) {
+            return log.wait(place.new_end, None).map(|_| Vec::new());
         }
         let end = log.fix_end(Stop::Paused)?;
-        match log.poison_on_panic(|| self.begin_epoch(lsn, new_end, end)) {
-            Ok(base) => {
-                self.discard(new_end, base);
-                Ok(())
+        match log.poison_on_panic(|| self.begin_epoch(place, end, &mut first)) {
+            Ok(begun) => {
+                self.discard(begun.new_end, begun.base);
+                Ok(first.lsns(begun.base))
             }
             Err(Failed::Unchanged(error)) => {
                 log.buffer.resume(end, log.buffer.seed());
@@ -123,15 +179,20 @@ impl Handle {
         new_end == reserved || (is_empty && self.epochs.skip_discarded(new_end) == reserved)
     }
 
-    /// Runs steps 3 to 8, and releases the locks and leadership. Returns the new epoch's base.
-    fn begin_epoch(&self, lsn: Lsn, new_end: Lsn, end: Lsn) -> std::result::Result<Lsn, Failed> {
+    /// Runs steps 3 to 8, and releases the locks and leadership.
+    fn begin_epoch(
+        &self,
+        place: Place,
+        end: Lsn,
+        first: &mut FirstRecords,
+    ) -> std::result::Result<Begun, Failed> {
         self.log.wait(end, None).map_err(Failed::Unchanged)?;
         let switched = self.log.with_leadership(|cursor| {
             let mut saving = self.saving.lock();
             self.save_state_again(&mut saving).map_err(Failed::Unchanged)?;
-            let (base, seed) = self.store_epoch(lsn, new_end, end)?;
-            self.log.jump(cursor, base, seed);
-            Ok(base)
+            let begun = self.store_epoch(place, end, first)?;
+            self.log.jump(cursor, first.end(begun.base), begun.seed);
+            Ok(begun)
         });
         switched.map_err(Failed::Unchanged)?
     }
@@ -148,19 +209,18 @@ impl Handle {
     }
 
     /// Runs the check of step 4, steps 5 to 7, and changes the list of epochs (step 8). The caller
-    /// holds the lock of the saved state. Returns the new epoch's base and seed.
+    /// holds the lock of the saved state.
     fn store_epoch(
         &self,
-        lsn: Lsn,
-        new_end: Lsn,
+        place: Place,
         end: Lsn,
-    ) -> std::result::Result<(Lsn, EpochSeed), Failed> {
+        first: &mut FirstRecords,
+    ) -> std::result::Result<Begun, Failed> {
         let before = self.state.lock().clone();
-        self.check_may_truncate(&before, lsn).map_err(Failed::Unchanged)?;
-        let kept = self.epochs.find(lsn).ok_or_else(|| Failed::Unchanged(truncated_error(lsn)))?;
-        let predecessor = Predecessor { epoch: kept.epoch, end: new_end };
-        let store = &self.log.store;
-        let epoch = create_first_segment(store, &before, predecessor, end)?;
+        self.check_may_truncate(&before, place.record).map_err(Failed::Unchanged)?;
+        let predecessor = self.predecessor(place).map_err(Failed::Unchanged)?;
+        let new_end = predecessor.end;
+        let epoch = self.create_first_segment(&before, predecessor, end, first)?;
         let (number, salt, base) = (epoch.number, epoch.salt, epoch.base);
         let state = State {
             epoch: number,
@@ -169,15 +229,79 @@ impl Handle {
             checkpoint: before.checkpoint.min(new_end),
             ..before
         };
+        let store = &self.log.store;
         store
-            .mark_durable(base)
+            .mark_durable(first.end(base))
             .and_then(|()| store.pass_buffer_on(number))
             .and_then(|()| store.save_state(&state))
             .map_err(Failed::Unknown)?;
         let running = EpochSpan::open_ended(state.uuid, number, salt, base);
         self.set_state(state);
         self.epochs.truncate(new_end, running);
-        Ok((base, running.seed))
+        Ok(Begun { base, seed: running.seed, new_end })
+    }
+
+    /// Returns the epoch that the new one follows, and its new end.
+    ///
+    /// An epoch of which no frame stays leaves no trace. Its own predecessor takes its place. If
+    /// this process does not know that epoch, because all of its records are below the head, the
+    /// header of the first segment names it. If the header names none, the segment is a later one
+    /// of its epoch, whose first records are below the head.
+    fn predecessor(&self, place: Place) -> Result<Predecessor> {
+        let Place { record, new_end } = place;
+        let around = self.epochs.find(record).ok_or_else(|| truncated_error(record))?;
+        if around.base < new_end {
+            return Ok(Predecessor { epoch: around.epoch, end: new_end });
+        }
+        if let Some(before) = self.epochs.before(around.base) {
+            return Ok(Predecessor { epoch: before.epoch, end: before.end });
+        }
+        let number = around.base.segment(self.state.lock().segment_bytes);
+        let (_, segments) = self.log.store.segments_from(number)?;
+        let first = segments.into_iter().next().filter(|segment| segment.number == number);
+        let Some(header) = first.and_then(|segment| segment.header.ok()) else {
+            let text = "the header of the segment does not validate";
+            return Err(Error::new(ErrorKind::Corrupt, text).at_segment(number));
+        };
+        Ok(header.predecessor.unwrap_or(Predecessor { epoch: around.epoch, end: new_end }))
+    }
+
+    /// Runs step 5. The base is the first segment start at or above the end of every reservation
+    /// and of every segment that was prepared for the epoch before.
+    ///
+    /// The store may be preparing one more segment meanwhile and then refuses the base. So this
+    /// tries again with a higher base, at most up to the last LSN.
+    fn create_first_segment(
+        &self,
+        before: &State,
+        predecessor: Predecessor,
+        end: Lsn,
+        first: &mut FirstRecords,
+    ) -> std::result::Result<Epoch, Failed> {
+        let store = &self.log.store;
+        let (uuid, segment_bytes) = (before.uuid, before.segment_bytes);
+        let number = before.epoch + 1;
+        loop {
+            let base = end.max(store.prepared()).segment_start_at_or_above(segment_bytes);
+            if base.plus(segment_bytes) > Lsn::LIMIT {
+                return Err(Failed::Unchanged(no_lsn_left(base)));
+            }
+            let epoch = Epoch { number, salt: store.random(), base, predecessor };
+            let seed = EpochSeed::new(uuid, number, epoch.salt);
+            let bytes = first.encode(seed, base, self.log.buffer.block_bytes());
+            match store.begin_epoch(&epoch, bytes) {
+                Ok(()) => return Ok(epoch),
+                Err(error) if error.kind() == ErrorKind::OutOfRange => {
+                    if store.prepared() <= base {
+                        return Err(Failed::Unchanged(error));
+                    }
+                }
+                Err(error) if error.is_shortage() => {
+                    return Err(Failed::Unchanged(error));
+                }
+                Err(error) => return Err(Failed::Unknown(error)),
+            }
+        }
     }
 
     /// Checks again that the log is open and holds the record at `lsn`. The caller's lock keeps the
@@ -190,38 +314,5 @@ impl Handle {
             return Err(below_head(lsn, state.head));
         }
         self.log.check()
-    }
-}
-
-/// Runs step 5. The base is the first segment start at or above the end of every reservation and of
-/// every segment that was prepared for the epoch before.
-///
-/// The store may be preparing one more segment meanwhile and then refuses the base. So this tries
-/// again with a higher base, at most up to the last LSN.
-fn create_first_segment(
-    store: &Arc<dyn Store>,
-    before: &State,
-    predecessor: Predecessor,
-    end: Lsn,
-) -> std::result::Result<Epoch, Failed> {
-    let segment_bytes = before.segment_bytes;
-    loop {
-        let base = end.max(store.prepared()).segment_start_at_or_above(segment_bytes);
-        if base.plus(segment_bytes) > Lsn::LIMIT {
-            return Err(Failed::Unchanged(no_lsn_left(base)));
-        }
-        let epoch = Epoch { number: before.epoch + 1, salt: store.random(), base, predecessor };
-        match store.begin_epoch(&epoch) {
-            Ok(()) => return Ok(epoch),
-            Err(error) if error.kind() == ErrorKind::OutOfRange => {
-                if store.prepared() <= base {
-                    return Err(Failed::Unchanged(error));
-                }
-            }
-            Err(error) if error.is_shortage() => {
-                return Err(Failed::Unchanged(error));
-            }
-            Err(error) => return Err(Failed::Unknown(error)),
-        }
     }
 }

@@ -18,7 +18,7 @@ impl Wal {
             checked => {
                 checked?;
                 self.handle.log.wait(lsn, None)?;
-                self.handle.change_state(lsn, |state| state.head = state.head.max(lsn))?;
+                self.handle.change_state(Some(lsn), |state| state.head = state.head.max(lsn))?;
             }
         }
         self.handle.release_unpinned()
@@ -37,7 +37,7 @@ impl Wal {
         self.handle.log.wait(lsn, None)?;
         let mark_end = self.append_mark()?;
         self.handle.log.wait(mark_end, None)?;
-        self.handle.change_state(lsn, |state| state.checkpoint = state.checkpoint.max(lsn))
+        self.handle.change_state(Some(lsn), |state| state.checkpoint = state.checkpoint.max(lsn))
     }
 
     /// Refuses an LSN at which neither a record begins nor the log ends.

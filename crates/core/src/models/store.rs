@@ -244,19 +244,21 @@ impl Store for ModelStore {
         Ok(())
     }
 
-    fn begin_epoch(&self, epoch: &Epoch) -> Result<()> {
+    fn begin_epoch(&self, epoch: &Epoch, first: &[u8]) -> Result<()> {
         let mut media = self.media();
         assert_eq!(media.synced, media.held.len(), "all of the epoch before is durable");
         let end = self.base.plus(media.held.len() as u64);
         assert!(epoch.base >= end && epoch.predecessor.end <= end);
         let bytes = epoch.base.bytes_since(self.base) as usize;
         media.held.resize(bytes, 0);
-        media.synced = bytes;
+        media.held.extend_from_slice(first);
+        media.synced = media.held.len();
         media.later.push((epoch.base, EpochSeed::new(Uuid::default(), epoch.number, epoch.salt)));
         drop(media);
+        let end = epoch.base.plus(first.len() as u64);
         // Relaxed, both: as in `write`.
-        self.held_end.store(epoch.base.as_u64(), Ordering::Relaxed);
-        self.synced_end.store(epoch.base.as_u64(), Ordering::Relaxed);
+        self.held_end.store(end.as_u64(), Ordering::Relaxed);
+        self.synced_end.store(end.as_u64(), Ordering::Relaxed);
         Ok(())
     }
 

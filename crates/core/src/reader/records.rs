@@ -264,8 +264,8 @@ impl Records {
     fn current_span(&mut self) -> Option<EpochSpan> {
         loop {
             let span = *self.spans.get(self.span)?;
-            self.at = self.at.max(span.base);
-            if self.at < span.end {
+            if self.at.max(span.base) < span.end {
+                self.at = self.at.max(span.base);
                 return Some(span);
             }
             self.span += 1;

@@ -90,7 +90,10 @@ impl Layout {
         }
         layout.list_epochs(store)?;
         layout.check_the_running_epoch(store)?;
-        layout.check_what_lies_below(store)?;
+        let head = layout.state.head;
+        // A truncation from the first record on removes the head's segment, too.
+        let has_head = !discarded.cover(head.segment_start(segment_bytes), head);
+        layout.check_what_lies_below(store, has_head)?;
         Ok(layout)
     }
 
@@ -220,13 +223,15 @@ impl Layout {
     }
 
     /// Refuses a log in which a segment below the newest epoch's base is missing: all of it was
-    /// durable.
-    fn check_what_lies_below(&self, store: &dyn ReadStore) -> Result<()> {
+    /// durable. The segment of the head must be there if the log still `has_head`.
+    fn check_what_lies_below(&self, store: &dyn ReadStore, has_head: bool) -> Result<()> {
         let place = store.place();
         let head = self.state.head;
         let Some((newest, older)) = self.spans.split_last() else { return Ok(()) };
         // A head within a segment proves that the segment was there and durable.
-        self.check_present(head.segment_start(self.state.segment_bytes), head, &place)?;
+        if has_head {
+            self.check_present(head.segment_start(self.state.segment_bytes), head, &place)?;
+        }
         for span in older {
             self.check_present(span.base.max(head), span.end, &place)?;
         }

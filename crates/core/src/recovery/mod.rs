@@ -161,7 +161,7 @@ fn begin_anew(
     };
     let uuid = layout.state.uuid;
     spans.push(EpochSpan::open_ended(uuid, epoch.number, epoch.salt, epoch.base));
-    store.begin_epoch(&epoch)?;
+    store.begin_epoch(&epoch, &[])?;
     let memory = store.renew_buffer(epoch.number, options.buffer_bytes, epoch.base)?;
     let state = State {
         checkpoint: lowered(layout.state.checkpoint, &spans, &epoch),

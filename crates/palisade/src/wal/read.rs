@@ -37,15 +37,43 @@ impl Wal {
     /// the call first hands it to the operating system. The iterator does the rest, as that of
     /// [`records`](Wal::records).
     ///
-    /// If a crash or [`truncate_after`](Wal::truncate_after) removed the record at `lsn`, the
-    /// iterator begins at the next record. At the end of the log it is empty.
+    /// `lsn` can also be the end of the log, and the LSN after the last record that a crash or a
+    /// truncation of the suffix left: the iterator continues with the record after it, if any.
     ///
     /// # Errors
-    /// `NotARecord`: no record begins at `lsn`. `Truncated`: `lsn` is below the head.
+    /// `NotARecord`: no record begins at `lsn`. `Truncated`: `lsn` is below the head, or a crash or
+    /// a truncation removed it; [`resume_lsn`](Wal::resume_lsn) returns where the log continues.
     /// `OutOfRange`: `lsn` is above the end. `Io`: the header could not be read. `NoSpace`,
     /// `NoFiles`, `Poisoned`: the record could not be handed to the operating system. `Forked`.
     pub fn records_from(&self, lsn: Lsn) -> Result<Records> {
         self.0.records_from(lsn)
+    }
+
+    /// Returns where a reader continues that stopped at `lsn`, for example a consumer that saved its
+    /// position: `lsn` itself; the head if `lsn` is below it; or the LSN where the log continues, if
+    /// a crash or a truncation of the suffix removed what was at `lsn`.
+    ///
+    /// If a consumer saves the end of the last record that it processed
+    /// ([`Record::next_lsn`](crate::Record::next_lsn)), an LSN below the result means that the
+    /// consumer may have processed records that are gone. A consumer of durable records has
+    /// processed such records only if the log was truncated.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
+    /// let kept = wal.append(b"kept")?.lsn();
+    /// let saved = wal.append(b"overruled")?.lsn();
+    /// wal.truncate_after(kept)?;
+    /// let next = wal.append(b"agreed")?.lsn();
+    /// assert_eq!(wal.resume_lsn(saved)?, next);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `OutOfRange`: `lsn` is above the end. `Forked`.
+    pub fn resume_lsn(&self, lsn: Lsn) -> Result<Lsn> {
+        self.0.resume_lsn(lsn)
     }
 
     /// Returns the records that begin in `range`, in LSN order. The call reads the header of the
@@ -105,7 +133,7 @@ impl Wal {
     ///
     /// # Errors
     /// `NotARecord`: no record begins at `lsn`, or `lsn` is the end of the log. `Truncated`: the
-    /// record is below the head, or a crash or [`truncate_after`](Wal::truncate_after) removed it.
+    /// record is below the head, or a crash or a truncation of the suffix removed it.
     /// `Corrupt`: the record does not validate. Else as [`records_from`](Wal::records_from).
     pub fn get(&self, lsn: Lsn) -> Result<RecordBuf> {
         self.0.get(lsn)

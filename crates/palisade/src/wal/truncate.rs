@@ -21,8 +21,8 @@ impl Wal {
     ///
     /// # Errors
     /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`:
-    /// `lsn` is above the end. `Truncated`: `lsn` is in a range that a crash or
-    /// [`truncate_after`](Wal::truncate_after) removed. `NoSpace`, `Io`, and the errors of a
+    /// `lsn` is above the end. `Truncated`: `lsn` is in a range that a crash or a truncation of
+    /// the suffix removed. `NoSpace`, `Io`, and the errors of a
     /// callback for released segments: the head may have moved, and nothing else is lost; call
     /// again. `Corrupt`, `Unsupported`: also if the header of a segment that the callback is to get
     /// does not validate; that segment and all above stay. `Closed`, `Poisoned`.
@@ -36,7 +36,7 @@ impl Wal {
     /// Waits until everything below `lsn` is durable, and writes a mark that proves it. An `lsn` at
     /// or below the last checkpoint changes nothing. A checkpoint does not free space:
     /// [`truncate_before`](Wal::truncate_before) does. A later
-    /// [`truncate_after`](Wal::truncate_after) below the checkpoint lowers it to the new end.
+    /// truncation of the suffix below the checkpoint lowers it to the new end.
     ///
     /// # Errors
     /// As [`truncate_before`](Wal::truncate_before).
@@ -46,6 +46,8 @@ impl Wal {
 
     /// Truncates all records above the one at `lsn`, which becomes the last. For example, a Raft
     /// follower calls it when the Raft leader overrules entries that the follower has appended.
+    /// [`truncate_from`](Wal::truncate_from) also removes the record at `lsn`, and
+    /// [`replace_from`](Wal::replace_from) appends others in the same step.
     ///
     /// Concurrent appends wait ([`try_append`](Wal::try_append) returns `NoRoom`) and continue
     /// after the new end. Their LSNs are greater than all before: no LSN is used twice. Every use
@@ -77,5 +79,65 @@ impl Wal {
     /// changed. `Poisoned`: the next open shows whether the log was truncated.
     pub fn truncate_after(&self, lsn: Lsn) -> Result<()> {
         self.0.truncate_after(lsn)
+    }
+
+    /// Truncates the record at `lsn` and all records above it, as
+    /// [`truncate_after`](Wal::truncate_after) does above it. `lsn` can be the first record of the
+    /// log: then the log is empty. At the end of the log there is nothing to remove.
+    ///
+    /// # Durability
+    /// All records below `lsn` survive power loss when this returns, and the truncated records never
+    /// come back. A crash in between leaves the log as it was, or truncated.
+    ///
+    /// # Errors
+    /// As [`truncate_after`](Wal::truncate_after). `InvalidArgument`: the record is in a batch and
+    /// is not its first. `Corrupt`, `Io`: the header of a segment, which is read if no record is
+    /// left in it.
+    pub fn truncate_from(&self, lsn: Lsn) -> Result<()> {
+        self.0.truncate_from(lsn)
+    }
+
+    /// Truncates the record at `lsn` and all records above it, and appends `records` in their
+    /// place, in one step: after a crash the log is as it was, or it has exactly the records below
+    /// `lsn` and all of `records`. Returns the LSNs of `records`, which are greater than all before.
+    ///
+    /// All records above `lsn` go. So an engine that also keeps other records in the log, such as
+    /// the votes of a Raft node, passes the newest of those that must stay.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
+    /// let entry = wal.append(b"entry 1 of term 1")?.lsn();
+    /// wal.append(b"vote in term 2")?;
+    /// let replaced = wal.replace_from(entry, ["vote in term 2", "entry 1 of term 2"])?;
+    /// assert_eq!(wal.get(replaced[1])?.data(), b"entry 1 of term 2");
+    /// assert_eq!(wal.records()?.into_iter().count(), 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Durability
+    /// The records below `lsn`, and `records`, survive power loss when this returns.
+    ///
+    /// # Errors
+    /// As [`truncate_from`](Wal::truncate_from). `TooLarge`: the frames of `records` together are
+    /// larger than [`max_record_bytes`](Wal::max_record_bytes); append the rest afterwards.
+    pub fn replace_from<I>(&self, lsn: Lsn, records: I) -> Result<Vec<Lsn>>
+    where
+        I: IntoIterator<Item: AsRef<[u8]>>,
+    {
+        self.0.replace_from(lsn, records.into_iter().map(|record| (0, record)))
+    }
+
+    /// Replaces records as [`replace_from`](Wal::replace_from) does, each new one with its tag.
+    ///
+    /// # Errors
+    /// As [`replace_from`](Wal::replace_from).
+    pub fn replace_from_tagged<I, R>(&self, lsn: Lsn, records: I) -> Result<Vec<Lsn>>
+    where
+        I: IntoIterator<Item = (u16, R)>,
+        R: AsRef<[u8]>,
+    {
+        self.0.replace_from(lsn, records)
     }
 }

@@ -97,6 +97,7 @@ mod space {
     mod limits;
     mod no_space;
     mod released;
+    mod replacements;
     mod truncations;
 }
 

@@ -55,9 +55,10 @@ impl Run {
         self.ring_has_all = true;
     }
 
-    pub(crate) fn note_ring(&mut self, wal: &Wal) {
+    /// Notes what the ring has, with `more` bytes to come.
+    pub(crate) fn note_ring(&mut self, wal: &Wal, more: u64) {
         let unsynced = wal.reserved_lsn().as_u64() - wal.durable_lsn().as_u64();
-        let fits = unsynced <= self.opening.buffer_bytes as u64;
+        let fits = unsynced + more <= self.opening.buffer_bytes as u64;
         self.ring_has_all = fits && wal.stats().appends_survive_kill;
     }
 

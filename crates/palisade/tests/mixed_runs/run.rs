@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use palisade::sim::{Fault, FaultKind, SimDisk};
-use palisade::{ErrorKind, Lsn, Ticket, Wal};
+use palisade::{ErrorKind, Lsn, Ticket, Wal, framed_bytes};
 
 use crate::device::{Device, Failures};
 use crate::dice::Dice;
@@ -88,7 +88,7 @@ impl Seeded for Run {
                 }
             }
             self.note(&wal);
-            self.note_ring(&wal);
+            self.note_ring(&wal, 0);
             self.tails.clear();
             self.tickets.clear();
             match self.dice.below(4) {
@@ -138,6 +138,10 @@ impl Run {
 
     fn end_by_close(&mut self, wal: Wal) {
         self.what = "close".into();
+        // A close appends a mark. If the sync fails then, the ring lacks what the mark took.
+        let has_all = self.ring_has_all;
+        self.note_ring(&wal, framed_bytes(0));
+        self.ring_has_all &= has_all;
         match wal.close() {
             Ok(()) => {
                 if self.model.new_end_may_be.is_none() {

@@ -22,7 +22,8 @@ impl Run {
             // So that there are segments between those that an open looks at.
             13..=17 if self.fixed.closes && !self.dice.once_in(4) => self.append_any(wal),
             13..=14 => self.truncate_before(wal),
-            15..=16 => self.truncate_after(wal),
+            15 => self.truncate_after(wal),
+            16 => self.truncate_from(wal),
             17 => self.truncate_at_both_ends(wal),
             18 => self.checkpoint(wal),
             19 => self.read(wal),

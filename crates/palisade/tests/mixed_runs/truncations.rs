@@ -2,6 +2,7 @@
 
 use palisade::{ErrorKind, Lsn, Result, Wal};
 
+use crate::model::Rec;
 use crate::run::Run;
 
 impl Run {
@@ -15,13 +16,36 @@ impl Run {
                 return Err(e);
             }
         }
+        self.truncate_above(wal, last.end, |wal| wal.truncate_after(last.at()))
+    }
+
+    pub(crate) fn truncate_from(&mut self, wal: &Wal) -> Result<()> {
+        let Some(rec) = self.some_rec() else { return Ok(()) };
+        let first = self.model.recs.iter().position(|r| r.end == rec.end).unwrap();
+        let lsn = self.model.recs[first].at();
+        self.what += &format!(" truncate_from {lsn}");
+        let splits = |r: &&Rec| r.end == rec.end;
+        if self.model.gone.iter().rev().take(1).any(|r| splits(&r)) {
+            // The first record of its batch lies below the head.
+            return Ok(());
+        }
+        let end = first.checked_sub(1).map_or(self.model.head_lo, |i| self.model.recs[i].end);
+        self.truncate_above(wal, end, |wal| wal.truncate_from(lsn))
+    }
+
+    fn truncate_above(
+        &mut self,
+        wal: &Wal,
+        end: u64,
+        truncate: impl FnOnce(&Wal) -> Result<()>,
+    ) -> Result<()> {
         let (was, lo) = (self.model.new_end_may_be, self.model.ckpt_lo);
-        self.model.new_end_may_be = Some(last.end);
-        self.model.ckpt_lo = lo.min(last.end);
-        let result = wal.truncate_after(last.at());
+        self.model.new_end_may_be = Some(end);
+        self.model.ckpt_lo = lo.min(end);
+        let result = truncate(wal);
         match &result {
             Ok(()) => {
-                self.model.truncate_at(last.end);
+                self.model.truncate_at(end);
                 let tail = wal.reserved_lsn().as_u64();
                 assert!(tail >= self.model.top);
             }
@@ -68,7 +92,11 @@ impl Run {
     /// Several truncations with something between, then the head.
     pub(crate) fn truncate_at_both_ends(&mut self, wal: &Wal) -> Result<()> {
         for _ in 0..1 + self.dice.below(4) {
-            self.truncate_after(wal)?;
+            if self.dice.once_in(3) {
+                self.truncate_from(wal)?;
+            } else {
+                self.truncate_after(wal)?;
+            }
             if self.dice.once_in(2) {
                 self.append_any(wal)?;
             }

@@ -88,6 +88,27 @@ const SCENARIOS: &[Scenario] = &[
         },
     ),
     scenario(
+        "truncate_from",
+        |session, wal| (0..6).try_for_each(|_| session.commit(wal, 1200)),
+        |session, wal| {
+            session.truncate_from(&wal, 2)?;
+            session.commit(&wal, 100)?;
+            session.truncate_from(&wal, 2)?;
+            session.truncate_from(&wal, 0)?;
+            session.commit(&wal, 10)
+        },
+    ),
+    scenario(
+        "replace_from",
+        |session, wal| (0..6).try_for_each(|_| session.commit(wal, 1200)),
+        |session, wal| {
+            session.replace_from(&wal, 2, &[100, 0, 700])?;
+            session.append(&wal, 100)?;
+            session.replace_from(&wal, 0, &[50])?;
+            session.commit(&wal, 10)
+        },
+    ),
+    scenario(
         "checkpoint",
         |session, wal| (0..3).try_for_each(|_| session.append(wal, 700)),
         |session, wal| {
@@ -164,6 +185,15 @@ const SMALL_SCENARIOS: &[Scenario] = &[
             session.append(&wal, 50)?;
             session.truncate_after(&wal, 2)?;
             session.commit(&wal, 10)
+        },
+    ),
+    scenario(
+        "small replace_from",
+        |session, wal| (0..4).try_for_each(|_| session.commit(wal, 1200)),
+        |session, wal| {
+            session.replace_from(&wal, 1, &[100, 10])?;
+            session.append(&wal, 50)?;
+            session.replace_from(&wal, 0, &[20, 30])
         },
     ),
     scenario(

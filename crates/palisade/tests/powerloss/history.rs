@@ -318,7 +318,8 @@ impl History {
             11 => self.session.truncate_before(wal, index),
             12 => self.session.checkpoint(wal, index),
             13 => self.session.read(wal),
-            14 | 17 => self.session.truncate_after(wal, index),
+            14 => self.session.truncate_after(wal, index),
+            17 => self.truncate_from(wal, index),
             18 => self.held.read(&self.session, wal, &mut self.dice),
             19..=20 => self.held.ask(&mut self.session, wal, &mut self.dice),
             21 => {
@@ -327,6 +328,15 @@ impl History {
             }
             _ => self.fill_the_disk(wal),
         }
+    }
+
+    fn truncate_from(&mut self, wal: &Wal, index: usize) -> Result<()> {
+        if self.dice.once_in(2) {
+            return self.session.truncate_from(wal, index);
+        }
+        let count = 1 + self.dice.below(3);
+        let lens: Vec<usize> = (0..count).map(|_| self.dice.below(120) as usize).collect();
+        self.session.replace_from(wal, index, &lens)
     }
 
     /// G7: the disk is full for a while; nothing is lost, and it goes on without a reopen.

@@ -26,3 +26,4 @@ mod history;
 mod oracle;
 mod session;
 mod sweep;
+mod truncations;

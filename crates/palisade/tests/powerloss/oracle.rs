@@ -8,7 +8,7 @@
 //! # Words
 //! *Evident*: below the end that an open has reported, a truncation or a checkpoint: something on
 //! the medium proves that it was durable, so damage to it has to be found and may not be passed
-//! over. *Cut off*: given up by a `truncate_after` that returned, or by a repair.
+//! over. *Truncated*: removed by a truncation of the suffix that returned, or by a repair.
 
 use std::collections::BTreeSet;
 
@@ -34,6 +34,14 @@ pub(crate) enum Crash {
     PowerLoss,
 }
 
+/// A `replace_from` that has not returned: the log is as it was, or ends with all of this.
+#[derive(Clone, Debug)]
+struct Replacement {
+    /// The end of what stays.
+    end: Lsn,
+    datas: Vec<Vec<u8>>,
+}
+
 /// What was appended and promised.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Oracle {
@@ -47,6 +55,7 @@ pub(crate) struct Oracle {
     pub(crate) head: Lsn,
     head_may_be: Lsn,
     new_end_may_be: Option<Lsn>,
+    replacement: Option<Replacement>,
     pub(crate) highest: Lsn,
     highest_durable: Lsn,
     checkpoint: Lsn,
@@ -114,6 +123,42 @@ impl Oracle {
         self.new_end_may_be = Some(end);
         self.checkpoint = self.checkpoint.min(end);
         self.evident = self.evident.min(end);
+    }
+
+    /// `replace_from` was called for what lies above `end`.
+    pub(crate) fn may_replace(&mut self, end: Lsn, datas: Vec<Vec<u8>>) {
+        self.replacement = Some(Replacement { end, datas });
+        self.checkpoint = self.checkpoint.min(end);
+        self.evident = self.evident.min(end);
+    }
+
+    /// `replace_from` changed nothing.
+    pub(crate) fn not_replaced(&mut self) {
+        self.replacement = None;
+    }
+
+    /// `replace_from` returned, or an open found that it was done.
+    pub(crate) fn replaced(&mut self, lsns: &[Lsn]) {
+        let Some(Replacement { end, datas }) = self.replacement.take() else { return };
+        assert_eq!(lsns.len(), datas.len());
+        self.truncated_after(end);
+        for (&lsn, data) in lsns.iter().zip(datas) {
+            let end = lsn.plus(framed_bytes(data.len()));
+            self.append(lsn, end, vec![data]);
+            self.promise(end);
+        }
+    }
+
+    /// Tells from what an open found whether a `replace_from` was done. One that was has all of its
+    /// records.
+    fn settle_replacement(&mut self, found: &[(Lsn, Vec<u8>)]) {
+        let Some(Replacement { end, datas }) = &self.replacement else { return };
+        let kept = self.entries.iter().take_while(|entry| entry.end <= *end).count();
+        if found.get(kept).is_some_and(|(_, data)| *data == datas[0]) {
+            let lsns: Vec<Lsn> = found[kept..].iter().map(|(lsn, _)| *lsn).collect();
+            self.replaced(&lsns);
+        }
+        self.replacement = None;
     }
 
     /// `checkpoint(lsn)` was called: the checkpoint may lie up to there.
@@ -202,7 +247,7 @@ impl Oracle {
     /// Whether all of the entry at `index` was acknowledged and certainly lies above the head, with
     /// all of its batch, and below any truncation; and whether it is evident, too.
     pub(crate) fn is_durable(&self, index: usize) -> bool {
-        let is_certain = self.new_end_may_be.is_none() && self.head_may_be <= self.head;
+        let is_certain = !self.is_in_doubt() && self.head_may_be <= self.head;
         let entry = &self.entries[index];
         is_certain && !self.is_split(entry) && entry.end <= self.durable
     }
@@ -220,7 +265,7 @@ impl Oracle {
 
     /// Whether a `truncate_after` has failed, and only the next open can tell whether it did.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.new_end_may_be.is_some()
+        self.new_end_may_be.is_some() || self.replacement.is_some()
     }
 
     pub(crate) fn is_truncated(&self, lsn: Lsn) -> bool {
@@ -245,6 +290,8 @@ impl Oracle {
 
     /// G1 to G5 after `crash`; then what is there is the truth.
     pub(crate) fn check_recovered(&mut self, wal: &Wal, crash: Crash) {
+        let found = contents(wal);
+        self.settle_replacement(&found);
         let head = wal.head_lsn();
         assert!(
             self.head <= head && head <= self.head_may_be.max(self.head),
@@ -267,7 +314,6 @@ impl Oracle {
             "the checkpoint is {checkpoint}, was {was} and may be {highest}",
         );
         (self.checkpoint, self.checkpoint_may_be) = (checkpoint, checkpoint);
-        let found = contents(wal);
         assert_same(&found, &self.entries);
         self.check_promised(found.len(), crash);
         self.settle(found.len(), crash, wal.reserved_lsn());

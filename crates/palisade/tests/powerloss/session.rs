@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::sim::{Fate, Loss, SimDisk, WriteBackFailure};
-use palisade::{
-    BufferKind, ErrorKind, Lsn, Options, Result, SyncPolicy, Ticket, Verify, Wal, framed_bytes,
-};
+use palisade::{BufferKind, Lsn, Options, Result, SyncPolicy, Ticket, Verify, Wal, framed_bytes};
 use palisade_store::FileOptions;
 
 use crate::device::{Failures, has_bytes, new_disk};
@@ -369,48 +367,6 @@ impl Session {
             self.oracle.promise_kill(end);
         }
         Ok(())
-    }
-
-    /// `truncate_before` with the entry at `index`, if there is one.
-    pub(crate) fn truncate_before(&mut self, wal: &Wal, index: usize) -> Result<()> {
-        self.working_on = "truncate_before";
-        let Some(lsn) = self.oracle.entries().get(index).map(|entry| entry.lsn) else {
-            return Ok(());
-        };
-        self.oracle.may_truncate(lsn);
-        let truncated = wal.truncate_before(lsn);
-        if !self.disk.is_dead() {
-            // A failure may come before or after the head has moved.
-            let head = wal.head_lsn();
-            assert!(head <= lsn.max(self.oracle.head) && (truncated.is_err() || head >= lsn));
-            self.oracle.truncated(head);
-        }
-        if truncated.is_ok() {
-            self.oracle.promise(lsn);
-            self.oracle.truncated(lsn);
-        }
-        truncated
-    }
-
-    /// `truncate_after` with the entry at `index`, or the last of its batch.
-    pub(crate) fn truncate_after(&mut self, wal: &Wal, index: usize) -> Result<()> {
-        self.working_on = "truncate_after";
-        let Some(end) = self.oracle.entries().get(index).map(|entry| entry.end) else {
-            return Ok(());
-        };
-        let last = self.oracle.entries().iter().rfind(|entry| entry.end == end);
-        let lsn = last.map_or(end, |last| last.lsn);
-        self.oracle.may_truncate_above(end);
-        let truncated = wal.truncate_after(lsn);
-        match &truncated {
-            Ok(()) => self.oracle.truncated_after(end),
-            // Nothing was changed.
-            Err(error) if error.kind() == ErrorKind::NoSpace || self.is_unreadable(error) => {
-                self.oracle.not_truncated();
-            }
-            Err(_) => {}
-        }
-        truncated
     }
 
     pub(crate) fn checkpoint(&mut self, wal: &Wal, index: usize) -> Result<()> {

@@ -30,6 +30,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
 use self::header::HeaderFault;
 use self::segment_file::{LOG_AT, SegmentFile};
+use self::spares::Start;
 use self::spares_to_keep::Demand;
 use self::trust::Trust;
 use crate::block::BLOCK_BYTES;
@@ -278,9 +279,10 @@ impl Segments {
         Ok(made)
     }
 
-    /// Begins `epoch`. Where the one before `is_running`, lack of space is told from an unknown
-    /// outcome: a name that may have reached the disk is not `NoSpace`.
-    pub(crate) fn begin(&self, epoch: &Epoch, is_running: bool) -> Result<()> {
+    /// Begins `epoch` with the log's bytes `first`. If the epoch before `is_running`, `NoSpace`
+    /// means that nothing was changed: it is not the error of a name that may have reached the
+    /// disk.
+    pub(crate) fn begin(&self, epoch: &Epoch, first: &[u8], is_running: bool) -> Result<()> {
         self.check_in_place()?;
         self.check_file_size()?;
         let mut maker = self.maker.lock();
@@ -306,7 +308,8 @@ impl Segments {
             }
         }
         let spare = self.take_spare(&mut maker)?;
-        let file = self.name(&mut maker, epoch, number, Some(epoch.predecessor), spare)?;
+        let start = Start { predecessor: Some(epoch.predecessor), bytes: first };
+        let file = self.name(&mut maker, epoch, number, start, spare)?;
         self.folder.sync().map_err(|error| match error.kind() {
             ErrorKind::NoSpace if is_running => error.with_kind(ErrorKind::Io).at_segment(number),
             _ => error.at_segment(number),
@@ -376,9 +379,9 @@ impl Segments {
         handed_out
     }
 
-    /// Removes the segments that lie wholly in `[from, to)`, which were cut off.
+    /// Removes the segments that lie wholly in `[from, to)`, whose records were truncated.
     ///
-    /// They are not recycled: a cut is rare, and nobody waits for their files.
+    /// They are not recycled: such a truncation is rare, and nobody waits for their files.
     pub(crate) fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
         let _maker = self.maker.lock();
         let mut numbers = self.numbers_to_change()?;

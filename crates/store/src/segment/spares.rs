@@ -12,6 +12,15 @@ use crate::folder::{segment_name, spare_name};
 use crate::segment::header;
 use crate::segment::segment_file::{LOG_AT, SegmentFile};
 
+/// What a segment begins with.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Start<'a> {
+    /// In the first segment of an epoch.
+    pub(super) predecessor: Option<Predecessor>,
+    /// The first bytes of log.
+    pub(super) bytes: &'a [u8],
+}
+
 impl Segments {
     /// Makes a spare if there is none.
     pub(crate) fn keep_a_spare(&self) -> Result<()> {
@@ -36,7 +45,7 @@ impl Segments {
             Some((named, file)) if named == number => file,
             _ => {
                 let spare = self.take_spare(maker)?;
-                self.name(maker, epoch, number, None, spare)?
+                self.name(maker, epoch, number, Start::default(), spare)?
             }
         };
         if let Err(error) = self.folder.sync() {
@@ -52,19 +61,20 @@ impl Segments {
         Ok(())
     }
 
-    /// Puts a header on a spare and gives it the segment's name.
+    /// Writes a header and the first bytes of log to a spare, and gives it the segment's name.
     pub(super) fn name(
         &self,
         maker: &mut Maker,
         epoch: &Epoch,
         number: u64,
-        predecessor: Option<Predecessor>,
+        start: Start<'_>,
         spare: u64,
     ) -> Result<Arc<SegmentFile>> {
         let base = self.start_of(number);
-        let header =
-            SegmentHeader { number, base, epoch: epoch.number, salt: epoch.salt, predecessor };
-        match self.write_header_and_name(spare, &header) {
+        let Epoch { number: epoch, salt, .. } = *epoch;
+        let predecessor = start.predecessor;
+        let header = SegmentHeader { number, base, epoch, salt, predecessor };
+        match self.write_start_and_name(spare, &header, start.bytes) {
             Ok(file) => {
                 maker.demand.take();
                 Ok(file)
@@ -78,10 +88,11 @@ impl Segments {
         }
     }
 
-    pub(super) fn write_header_and_name(
+    fn write_start_and_name(
         &self,
         spare: u64,
         header: &SegmentHeader,
+        first: &[u8],
     ) -> Result<Arc<SegmentFile>> {
         let name = segment_name(header.number);
         if self.folder.open_if_there(&name, Access::Read)?.is_some() {
@@ -89,7 +100,7 @@ impl Segments {
                         make it: move it away, then open the log again";
             return Err(self.located(Error::new(ErrorKind::Io, text), header.number));
         }
-        let file = self.write_header(spare, header)?;
+        let file = self.write_start(spare, header, first)?;
         self.folder.rename(&spare_name(spare), &name)?;
         Ok(file)
     }
@@ -114,16 +125,18 @@ impl Segments {
         spare.is_some_and(|spare| self.remove_spare(&mut maker, spare))
     }
 
-    pub(super) fn write_header(
+    fn write_start(
         &self,
         spare: u64,
         header: &SegmentHeader,
+        first: &[u8],
     ) -> Result<Arc<SegmentFile>> {
         let name = spare_name(spare);
         // It may have been removed by hand: space is all that it stood for.
         let file = self.folder.open(&name, Access::WriteOrCreate)?;
         let block = header::encode(header, self.shape.uuid, self.shape.segment_bytes);
         write_bytes(file.as_ref(), 0, &block)
+            .and_then(|()| write_bytes(file.as_ref(), LOG_AT, first))
             .and_then(|()| file.sync_data())
             .map_err(|error| self.folder.error("write the segment's header", &name, error))?;
         self.wrap(file, header.number)

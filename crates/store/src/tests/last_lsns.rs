@@ -30,7 +30,7 @@ fn near_the_limit(segments: u64) -> MemStore {
     let store = mem.open().unwrap();
     let base = Lsn::new(Lsn::LIMIT.as_u64() - segments * SEGMENT_BYTES);
     let predecessor = Predecessor { epoch: 0, end: base };
-    store.begin_epoch(&Epoch { number: 1, salt: 1, base, predecessor }).unwrap();
+    store.begin_epoch(&Epoch { number: 1, salt: 1, base, predecessor }, &[]).unwrap();
     let state = State {
         epoch: 1,
         epoch_base: base,
@@ -88,11 +88,11 @@ impl ReadStore for SaysMoreIsPrepared {
 }
 
 impl Store for SaysMoreIsPrepared {
-    fn begin_epoch(&self, epoch: &Epoch) -> Result<()> {
+    fn begin_epoch(&self, epoch: &Epoch, first: &[u8]) -> Result<()> {
         if epoch.number > 1 && std::mem::take(&mut *self.1.lock()) {
             return Err(Error::new(ErrorKind::OutOfRange, "more is prepared"));
         }
-        self.0.begin_epoch(epoch)
+        self.0.begin_epoch(epoch, first)
     }
 
     pass_on! {

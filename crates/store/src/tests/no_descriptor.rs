@@ -13,14 +13,14 @@ use super::test_disk::TestDisk;
 fn a_buffer_is_passed_on_without_another_file_descriptor() {
     let disk = TestDisk::new();
     let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
     store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
     let base = store.prepared();
-    store.begin_epoch(&epoch(2, base.as_u64())).unwrap();
+    store.begin_epoch(&epoch(2, base.as_u64()), &[]).unwrap();
     disk.exhaust();
     store.mark_durable(base).unwrap();
     store.pass_buffer_on(2).unwrap();
-    let refused = store.begin_epoch(&epoch(3, 2 * base.as_u64())).unwrap_err();
+    let refused = store.begin_epoch(&epoch(3, 2 * base.as_u64()), &[]).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NoFiles, "{refused}");
 }
 
@@ -51,7 +51,7 @@ fn a_lack_of_a_file_descriptor_at_an_open_hides_no_log_buffer() {
 fn a_lack_of_a_file_descriptor_puts_no_log_buffer_on_the_heap() {
     let disk = TestDisk::new();
     let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
     disk.lack_a_descriptor_after(0);
     let error = store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoFiles, "{error}");

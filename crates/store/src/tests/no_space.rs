@@ -61,7 +61,7 @@ fn a_state_that_lacks_space_gets_the_reserves() {
 fn a_write_that_lacks_space_can_be_made_again() {
     let disk = TestDisk::copying_on_write();
     let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
     let content = [7; 10_000];
     disk.fill(true);
     let error = store.write(Lsn::ZERO, &[IoSlice::new(&content)]).unwrap_err();

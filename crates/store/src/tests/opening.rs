@@ -15,7 +15,7 @@ fn opening_an_empty_log_takes_few_syncs() {
     let disk = TestDisk::new();
     let store = open(&disk);
     let mut state = store.state().unwrap();
-    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
     store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
     (state.epoch, state.clean) = (1, false);
     store.save_state(&state).unwrap();
@@ -87,7 +87,7 @@ fn an_open_removes_the_buffers_of_earlier_process_runs() {
 fn closing_lets_another_store_have_the_log_and_can_be_repeated() {
     let disk = TestDisk::new();
     let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
     store.write(Lsn::ZERO, &[IoSlice::new(b"12345678")]).unwrap();
     store.close();
     store.close();
@@ -103,10 +103,10 @@ fn an_epoch_that_follows_a_running_one_begins_above_all_that_is_prepared() {
     let store = open(&disk);
     begin(&store, 1, 0);
     store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
-    let refused = store.begin_epoch(&epoch(2, 2 * SEGMENT_BYTES)).unwrap_err();
+    let refused = store.begin_epoch(&epoch(2, 2 * SEGMENT_BYTES), &[]).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::OutOfRange, "{refused}");
     let base = store.prepared();
-    store.begin_epoch(&epoch(2, base.as_u64())).unwrap();
+    store.begin_epoch(&epoch(2, base.as_u64()), &[]).unwrap();
     store.mark_durable(base).unwrap();
     store.pass_buffer_on(2).unwrap();
     store.discard(Lsn::new(100), base).unwrap();

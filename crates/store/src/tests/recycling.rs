@@ -13,7 +13,7 @@ use crate::folder::{segment_name, spare_name};
 fn a_disk_that_copies_on_write_gets_no_recycling() {
     let disk = TestDisk::copying_on_write();
     let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
     store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
     let before = disk.spares().len();
     store.release(Lsn::ZERO, Lsn::new(2 * SEGMENT_BYTES)).unwrap();
@@ -48,7 +48,7 @@ fn spares_that_an_unclean_end_left_are_removed_and_those_of_a_clean_one_used() {
     drop(open(&disk));
     leave_a_spare();
     let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
     assert_eq!(disk.spares().len(), 0, "nobody knows whether a sync of them failed");
     assert!(!marked(0));
     drop(store);
@@ -65,11 +65,11 @@ fn spares_that_an_unclean_end_left_are_removed_and_those_of_a_clean_one_used() {
 fn segments_that_an_unclean_end_left_are_not_recycled() {
     let disk = TestDisk::new();
     let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
     store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
     drop(store);
     let store = open(&disk);
-    store.begin_epoch(&epoch(2, 3 * SEGMENT_BYTES)).unwrap();
+    store.begin_epoch(&epoch(2, 3 * SEGMENT_BYTES), &[]).unwrap();
     store.prepare(Lsn::new(5 * SEGMENT_BYTES)).unwrap();
     store.release(Lsn::ZERO, Lsn::new(3 * SEGMENT_BYTES)).unwrap();
     assert_eq!(disk.spares().len(), 0);
@@ -81,7 +81,7 @@ fn segments_that_an_unclean_end_left_are_not_recycled() {
 fn a_tail_that_moves_gets_new_files_with_all_that_lay_below() {
     let disk = TestDisk::new();
     let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
     store.prepare(Lsn::new(2 * SEGMENT_BYTES)).unwrap();
     let old = vec![3; SEGMENT_BYTES as usize + 1000];
     store.write(Lsn::ZERO, &[IoSlice::new(&old)]).unwrap();
@@ -115,7 +115,7 @@ fn a_tail_that_moves_gets_new_files_with_all_that_lay_below() {
 fn a_recycled_file_gets_a_header_and_keeps_its_old_bytes() {
     let disk = TestDisk::new();
     let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0)).unwrap();
+    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
     let content = [7; SEGMENT_BYTES as usize];
     store.prepare(Lsn::new(2 * SEGMENT_BYTES)).unwrap();
     store.write(Lsn::ZERO, &[IoSlice::new(&content), IoSlice::new(&content)]).unwrap();

@@ -65,7 +65,7 @@ pub(super) fn open_with_a_spare(disk: &TestDisk, segment_bytes: u64) -> FileStor
 
 /// Begins `epoch` with a buffer, and saves the state.
 pub(super) fn begin(store: &FileStore, number: u64, base: u64) {
-    store.begin_epoch(&epoch(number, base)).unwrap();
+    store.begin_epoch(&epoch(number, base), &[]).unwrap();
     drop(store.renew_buffer(number, RING_BYTES, Lsn::new(base)).unwrap());
     let mut state = store.state().unwrap();
     (state.epoch, state.epoch_base, state.clean) = (number, Lsn::new(base), false);

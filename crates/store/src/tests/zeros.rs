@@ -69,7 +69,7 @@ fn zeros_that_a_truncation_overtakes_do_not_reach_the_next_epoch() {
     // The log is cut in the segment, goes on in another one, and its head leaves the segment.
     let base = store.prepared();
     let predecessor = Predecessor { epoch: 1, end: Lsn::new(64) };
-    store.begin_epoch(&Epoch { predecessor, ..epoch(2, base.as_u64()) }).unwrap();
+    store.begin_epoch(&Epoch { predecessor, ..epoch(2, base.as_u64()) }, &[]).unwrap();
     store.release(Lsn::ZERO, base).unwrap();
     // Enough of them for every spare.
     let segments = 4;

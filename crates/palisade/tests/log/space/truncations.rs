@@ -41,6 +41,7 @@ fn truncated_records_are_gone_and_kept_ones_are_there_in_every_later_run() {
         let mut expected = append(&wal, 0, 100, 180);
         let gone = expected.split_off(kept + 1);
         let highest = wal.reserved_lsn();
+        let end_of_kept = wal.get(expected[kept].0).unwrap().next_lsn();
         wal.truncate_after(expected[kept].0).unwrap();
         assert_eq!(contents(&wal), expected);
         assert!(wal.reserved_lsn() >= highest && wal.durable_lsn() == wal.reserved_lsn());
@@ -54,8 +55,15 @@ fn truncated_records_are_gone_and_kept_ones_are_there_in_every_later_run() {
             assert_eq!(contents(&wal), expected);
             for (lsn, _) in &gone {
                 assert!(is_truncated(wal.get(*lsn)) && is_truncated(wal.wait_durable(*lsn)));
-                let first = wal.records_from(*lsn).unwrap().next().unwrap().map(|next| next.lsn());
-                assert_eq!(first, Some(expected[kept + 1].0));
+                let resumed = wal.resume_lsn(*lsn).unwrap();
+                let begins_there = *lsn == end_of_kept;
+                assert!(begins_there || is_truncated(wal.records_from(*lsn)));
+                assert!(begins_there || is_truncated(wal.tail_from(*lsn)));
+                for from in [resumed, end_of_kept] {
+                    let mut records = wal.records_from(from).unwrap();
+                    let first = records.next().unwrap().map(|next| next.lsn());
+                    assert_eq!(first, Some(expected[kept + 1].0));
+                }
             }
             store = store.after_power_loss(wal);
         }

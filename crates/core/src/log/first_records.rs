@@ -1,0 +1,79 @@
+//! The records that a new epoch begins with: `replace_from` writes them into the epoch's first
+//! segment before the segment has a name, so the truncation and the records are one step.
+
+use crate::frame::{self, EpochSeed, HEADER_BYTES, Header, Kind, framed_bytes};
+use crate::{Error, ErrorKind, Lsn, Result, crc32c_append};
+
+/// The frames of the first records of an epoch whose base and seed are not known yet.
+#[derive(Debug, Default)]
+pub(super) struct FirstRecords {
+    // The frames without their headers.
+    bytes: Vec<u8>,
+    // Where each frame begins, from the epoch's base on, and its header.
+    frames: Vec<(u64, Header)>,
+}
+
+impl FirstRecords {
+    /// Copies `records`, each with its tag. Their frames may take `most` bytes.
+    pub(super) fn copy<I, R>(records: I, most: usize) -> Result<FirstRecords>
+    where
+        I: IntoIterator<Item = (u16, R)>,
+        R: AsRef<[u8]>,
+    {
+        let mut first = FirstRecords::default();
+        for (tag, record) in records {
+            let record = record.as_ref();
+            let at = first.bytes.len();
+            let room = most - at;
+            let is_short = u32::try_from(record.len()).is_ok();
+            if !is_short || framed_bytes(record.len()) > room as u64 {
+                let text = format!("the records of one call take at most {most} bytes");
+                return Err(Error::new(ErrorKind::TooLarge, text));
+            }
+            let checksum = crc32c_append(0, record);
+            let header = Header::new(Kind::Data, tag, record.len() as u32, checksum);
+            first.bytes.resize(at + HEADER_BYTES, 0);
+            first.bytes.extend_from_slice(record);
+            first.bytes.resize(at + header.frame_bytes as usize, 0);
+            first.frames.push((at as u64, header));
+        }
+        Ok(first)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Returns the bytes of an epoch that begins at `base`: the frames, and padding up to a
+    /// multiple of `block_bytes`.
+    ///
+    /// The frames claim that everything below `base` was durable. This is true as soon as a reader
+    /// can find them.
+    pub(super) fn encode(&mut self, seed: EpochSeed, base: Lsn, block_bytes: u64) -> &[u8] {
+        for (offset, header) in &self.frames {
+            let header = Header { durable_lag: *offset, ..*header };
+            let at = *offset as usize;
+            self.bytes[at..at + HEADER_BYTES]
+                .copy_from_slice(&header.encode(seed, base.plus(*offset)));
+        }
+        let end = self.frames.last().map_or(0, |(offset, header)| offset + header.frame_bytes);
+        self.bytes.truncate(end as usize);
+        let rest = end.next_multiple_of(block_bytes) - end;
+        if rest > 0 {
+            let (head, used) = frame::padding(seed, base.plus(end), rest, end);
+            self.bytes.extend_from_slice(&head[..used]);
+            self.bytes.resize((end + rest) as usize, 0);
+        }
+        &self.bytes
+    }
+
+    /// Returns the end of the bytes of an epoch that begins at `base`, once they are encoded.
+    pub(super) fn end(&self, base: Lsn) -> Lsn {
+        base.plus(self.bytes.len() as u64)
+    }
+
+    /// Returns the LSN of each record in an epoch that begins at `base`.
+    pub(super) fn lsns(&self, base: Lsn) -> Vec<Lsn> {
+        self.frames.iter().map(|(offset, _)| base.plus(*offset)).collect()
+    }
+}
