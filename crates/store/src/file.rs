@@ -84,7 +84,8 @@ impl FileStore {
     ///   [`CreateNew`](crate::OpenMode::CreateNew) was asked for.
     /// - `Foreign`: the path is a file, the folder holds something else, or a name in it stands for
     ///   a link, a FIFO or a folder where the log has a file.
-    /// - `Unsupported`: a later version of Palisade wrote the log.
+    /// - `Unsupported`: a later version of Palisade wrote the log; or [`BufferKind::Mapped`] was
+    ///   asked for, and there is no memory file system.
     /// - `Mismatch`: the log has segments of another size.
     /// - `Corrupt`: neither copy of the state validates.
     /// - `Locked`: the log is open already.
@@ -108,6 +109,10 @@ impl FileStore {
         path: &Path,
         options: &FileOptions,
     ) -> Result<FileStore> {
+        let memory = Folder::memory(&disk)?;
+        if memory.is_none() && options.buffer == BufferKind::Mapped {
+            return Err(no_memory_folder());
+        }
         let Opened { folder, lock, meta } = open::open(disk, path, options)?;
         let in_place = folder.handle().overwrites_in_place();
         let State { uuid, segment_bytes, .. } = *meta.state();
@@ -123,7 +128,7 @@ impl FileStore {
         let home = folder.handle().identity();
         let is_copy = meta.saved_origin().home != home || meta.is_copy();
         Ok(FileStore {
-            memory: Folder::memory(folder.shared_disk())?,
+            memory,
             buffer: Mutex::new(None),
             buffer_kind: options.buffer,
             home,
@@ -150,12 +155,7 @@ impl FileStore {
         header: RingHeader,
         durable: Lsn,
     ) -> Result<Option<(BufferFile, Memory)>> {
-        let Some(memory) = &self.memory else {
-            return match self.buffer_kind {
-                BufferKind::Mapped => Err(no_memory_folder()),
-                _ => Ok(None),
-            };
-        };
+        let Some(memory) = &self.memory else { return Ok(None) };
         let make = |ring_bytes| {
             let name = BufferName(u128::from(self.random()) << 64 | u128::from(self.random()));
             let header = RingHeader { ring_bytes, ..header.clone() };

@@ -50,6 +50,7 @@ impl Wal {
 
     /// Returns the records at `lsns`, in the order of `lsns`.
     pub fn get_batch(&self, lsns: &[Lsn]) -> Result<Vec<RecordBuf>> {
+        self.handle.log.check_process()?;
         let Some(&highest) = lsns.iter().max() else { return Ok(Vec::new()) };
         lsns.iter().try_for_each(|&lsn| self.check_record(lsn).map(drop))?;
         self.flush_until(highest.plus(1))?;
@@ -72,6 +73,7 @@ impl Wal {
 
     /// Returns the last record of the log, or `None` if the log has no record.
     pub fn last_record(&self) -> Result<Option<RecordBuf>> {
+        self.handle.log.check_process()?;
         let end = self.reserved_lsn();
         self.flush_until(end)?;
         // Unless the last reservation that was written is padding or a mark, it has the record.

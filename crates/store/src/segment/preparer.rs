@@ -1,8 +1,10 @@
 //! The preparer: one thread per store that gets space ready ahead of the tail.
 //!
 //! It starts with the first work, and each round does, in this order: segments that are wanted
-//! soon, one spare, zeros ahead of the tail, zeros over the next segment. What fails is tried
-//! again in a later round; who needs it sooner does it in `prepare` and gets the error.
+//! soon, one spare, the file `reserve`, zeros ahead of the tail. If the tail is past half of its
+//! segment, the round also zeroes the next one. After a lack of space or file descriptors, a later
+//! round tries again; a thread that needs a segment sooner makes it in `prepare` and gets the error.
+//! Any other error poisons the log at its next write or sync.
 //!
 //! Where appends come faster than a device writes, zeroing would only take bandwidth from them:
 //! a round that finds such a tail leaves the zeros out.
@@ -152,14 +154,15 @@ impl Shared {
         self.handshake.finish_round(self.next_work_after(tail, is_flood))
     }
 
-    /// What cannot be done now is left to a later round, and to `prepare`.
+    /// Does what is due for `tail`. If space or a file descriptor lacks, a later round and `prepare`
+    /// try again. Any other error poisons the log at its next write or sync.
     fn round(&self, tail: Lsn, is_flood: bool) {
         let prepared = self.segments.prepare(self.wanted(tail)).map(drop);
         let kept = prepared.and_then(|()| self.segments.keep_a_spare());
         let (_, used) = self.segments.split(tail);
         if let Err(error) = kept.and_then(|()| self.segments.keep_reserve(used)) {
-            // A shortage shows to the caller that needs the resource. Of any other error nothing
-            // more is known.
+            // The caller that needs the space gets the shortage. After any other error the file's
+            // content is unknown.
             if !error.is_shortage() {
                 self.segments.fail(error);
             }

@@ -169,19 +169,32 @@ fn refusals(wal: &Wal, ticket: palisade::Ticket<'static>) -> Vec<(&'static str, 
         ("append_vectored", wal.append_vectored(&[IoSlice::new(&data)]).err()),
         ("append_with", wal.append_with(8, |_, _| ()).err()),
         ("append_batch", wal.append_batch(&[&data]).err()),
+        ("append_batch_tagged", wal.append_batch_tagged([(1, &data)]).err()),
+        ("append_many", wal.append_many(&[&data]).err()),
+        ("append_many_tagged", wal.append_many_tagged([(1, &data)]).err()),
         ("try_append", wal.try_append(&data).err()),
         ("commit", wal.commit(&data).err()),
+        ("commit_tagged", wal.commit_tagged(1, &data).err()),
+        ("barrier", wal.barrier().wait().err()),
         ("sync", wal.sync().err()),
         ("wait_durable", wal.wait_durable(first).err()),
         ("on_durable", wal.on_durable(lsn, drop).err()),
         ("flush_to_os", wal.flush_to_os(lsn).err()),
         ("get", wal.get(first).err()),
+        ("get_batch", wal.get_batch(&[first]).err()),
+        ("get_batch of nothing", wal.get_batch(&[]).err()),
+        ("last_record", wal.last_record().err()),
+        ("is_empty", wal.is_empty().err()),
         ("records", wal.records().err()),
+        ("range", wal.range(first..).err()),
+        ("resume_lsn", wal.resume_lsn(first).err()),
         ("records_from", wal.records_from(first).err()),
         ("tail", wal.tail().err()),
         ("tail_from", wal.tail_from(first).err()),
         ("truncate_before", wal.truncate_before(lsn).err()),
         ("truncate_after", wal.truncate_after(first).err()),
+        ("truncate_from", wal.truncate_from(first).err()),
+        ("replace_from", wal.replace_from(first, [&data]).err()),
         ("checkpoint", wal.checkpoint(lsn).err()),
         ("ticket.wait", ticket.wait().err()),
         ("ticket.wait_timeout", ticket.wait_timeout(Duration::ZERO).err()),
@@ -210,6 +223,7 @@ fn a_child_gets_an_error_from_each_call_and_changes_nothing() {
                 let (wal, ticket) = inherited.take().unwrap();
                 let stats = wal.stats();
                 assert_eq!((stats.waiters, wal.reserved_lsn()), (0, ticket.end_lsn()));
+                assert_eq!(wal.live_bytes(), ticket.end_lsn().bytes_since(wal.head_lsn()));
                 let mut results = refusals(&wal, ticket);
                 results.push(("records.next", records.next().err()));
                 results.push(("tail.next", tail.next(Duration::ZERO).err()));

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use palisade::disk::{Access, Disk, MemDisk};
 use palisade::inspect::Inspector;
-use palisade::{Error, ErrorKind, Lsn, Options, crc32c_append};
+use palisade::{BufferKind, Error, ErrorKind, Lsn, Options, crc32c_append};
 use tempfile::TempDir;
 
 use crate::content::{append, numbers, places};
@@ -201,4 +203,36 @@ fn records_copied_from_another_log_are_refused() {
     let mixed = [&own[..HEADER_BLOCK], &strange[HEADER_BLOCK..]].concat();
     let error = refused_as_corrupt(&path, 3, |copy| fs::write(segment(copy, 3), mixed).unwrap());
     assert_eq!(error.lsn(), Some(Lsn::new(3 * SEGMENT_BYTES)), "{error}");
+}
+
+/// The files of a log on a disk in memory, with their bytes.
+fn files_on(disk: &MemDisk) -> Vec<(String, Vec<u8>)> {
+    let folder = disk.open_folder(Path::new("/log"), 0o600).unwrap();
+    let read = |name: String| {
+        let file = folder.open(&name, Access::Read).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(0, &mut bytes).unwrap();
+        (name, bytes)
+    };
+    folder.list().unwrap().into_iter().map(read).collect()
+}
+
+/// Protection: the look for a memory file system comes before recovery moves the end of the log.
+#[test]
+fn a_mapped_buffer_without_a_memory_file_system_is_refused_and_nothing_is_changed() {
+    let mapped = Options::new().segment_bytes(64 << 10).buffer(BufferKind::Mapped);
+    let disk = MemDisk::new().without_buffers().without_threads();
+    let open = || mapped.open_on(Arc::new(disk.clone()), "/log");
+    let error = open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("mount one, or use BufferKind::Auto"), "{error}");
+    assert!(disk.open_folder(Path::new("/log"), 0o600).is_err(), "no log was made");
+    let heap = mapped.clone().buffer(BufferKind::Auto);
+    let wal = heap.open_on(Arc::new(disk.clone()), "/log").unwrap();
+    wal.commit(b"record").unwrap();
+    disk.kill();
+    drop(wal);
+    let before = files_on(&disk);
+    assert_eq!(open().unwrap_err().kind(), ErrorKind::Unsupported);
+    assert!(files_on(&disk) == before, "a log that a crash left is left as it is");
 }
