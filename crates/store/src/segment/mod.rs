@@ -3,8 +3,8 @@
 //! A file gets a segment's name only when it is complete: it is a spare first, gets the header,
 //! is synced, renamed, and the folder is synced. What a spare holds is never read.
 //!
-//! Locks, taken in this order: `maker` (the making and freeing of segments; held over device
-//! calls), `zeroing` (what the preparer is at work in; held over the calls that open, rename or
+//! Locks, taken in this order: `maker` (the making of segments; held over device calls, except
+//! while a release frees files: a commit that needs a segment does not wait for it), `zeroing` (what the preparer is at work in; held over the calls that open, rename or
 //! remove a file), `files` (the open files; never held over one), `last_read`. Under `dead` and
 //! `found` none is taken. The callback for released segments runs under none of them.
 
@@ -96,6 +96,13 @@ struct Maker {
     demand: Demand,
     /// A segment that has its name, but the folder's sync failed for lack of space.
     half_named: Option<(u64, Arc<SegmentFile>)>,
+}
+
+impl Maker {
+    /// Takes a spare that is one more than `keep`.
+    fn take_surplus(&mut self, keep: usize) -> Option<u64> {
+        if self.spares.len() > keep { self.spares.pop_last() } else { None }
+    }
 }
 
 impl Segments {
@@ -365,14 +372,11 @@ impl Segments {
             return handed_out;
         }
         self.check_in_place()?;
-        let mut maker = self.maker.lock();
-        let keep = maker.demand.at_release(self.shape.spare_segments);
+        let keep = self.maker.lock().demand.at_release(self.shape.spare_segments);
         for number in numbers {
-            self.free(&mut maker, number, keep)?;
+            self.free(number, keep)?;
         }
-        while maker.spares.len() > keep
-            && let Some(spare) = maker.spares.pop_last()
-        {
+        while let Some(spare) = self.maker.lock().take_surplus(keep) {
             self.folder.remove_if_there(&spare_name(spare))?;
         }
         self.folder.sync()?;

@@ -153,20 +153,28 @@ impl Segments {
         if durable { self.folder.sync() } else { Ok(()) }
     }
 
-    pub(super) fn free(&self, maker: &mut Maker, number: u64, keep: usize) -> Result<()> {
+    /// Makes a spare of segment `number`, or removes it. At most `keep` spares are kept.
+    pub(super) fn free(&self, number: u64, keep: usize) -> Result<()> {
         let name = segment_name(number);
+        let spare = {
+            let mut maker = self.maker.lock();
+            let is_wanted = maker.spares.len() < keep && maker.trust.may_recycle(number);
+            (is_wanted && self.shape.in_place).then(|| take_number(&mut maker))
+        };
         // Held until the name is gone: nobody begins to zero what is about to be recycled.
         let zeroing = self.zeroing.lock();
-        let is_trusted = maker.trust.may_recycle(number);
-        let may_recycle = self.shape.in_place && is_trusted && *zeroing != Some(number);
-        if may_recycle && maker.spares.len() < keep {
-            let spare = take_number(maker);
-            self.folder.rename(&name, &spare_name(spare))?;
-            maker.spares.insert(spare);
-        } else {
-            self.folder.remove(&name)?;
+        match spare.filter(|_| *zeroing != Some(number)) {
+            Some(spare) => {
+                self.folder.rename(&name, &spare_name(spare))?;
+                self.forget(number);
+                drop(zeroing);
+                self.maker.lock().spares.insert(spare);
+            }
+            None => {
+                self.folder.remove(&name)?;
+                self.forget(number);
+            }
         }
-        self.forget(number);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use palisade::sim::Effect;
 use palisade::{Error, ErrorKind, Lsn, Options, Wal, framed_bytes};
 
 use crate::faulty::{
-    FaultyLog, MAKE_SEGMENT, MARK, NAME_SEGMENT, PASS_BUFFER_ON, SAVE_STATE, new_log,
+    FaultyLog, MAKE_SEGMENT, MARK, NAME_SEGMENT, PASS_BUFFER_ON, RELEASE, SAVE_STATE, new_log,
 };
 use crate::folder::{Entries, contents};
 use crate::watchdog::{until, watched};
@@ -184,6 +184,28 @@ fn a_failure_after_the_new_epoch_may_have_begun_poisons_and_nobody_hangs() {
         let found = contents(&open(&store.after_kill(wal)));
         let whole = if op == MAKE_SEGMENT { 5 } else { 2 };
         assert_eq!(found, expected[..whole], "{op:?}");
+    }
+}
+
+#[test]
+fn a_commit_that_needs_a_segment_does_not_wait_for_a_release() {
+    let _watch = watched();
+    for held in RELEASE {
+        let (wal, store) = new_log(SEGMENT_BYTES, options());
+        // More segments than are kept as spares.
+        let lsns: Vec<Lsn> = (0..1000).map(|_| wal.append(&[1; 180]).unwrap().lsn()).collect();
+        store.set(held, Effect::Hold);
+        thread::scope(|scope| {
+            let release = scope.spawn(|| wal.truncate_before(lsns[990]));
+            until(|| store.is_holding(held));
+            let made = store.count(NAME_SEGMENT);
+            for data in 0..100 {
+                wal.commit(&[data; 180]).unwrap();
+            }
+            assert!(store.count(NAME_SEGMENT) > made && store.is_holding(held));
+            store.set(held, Effect::Pass);
+            release.join().unwrap().unwrap();
+        });
     }
 }
 
