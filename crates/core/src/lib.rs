@@ -4,10 +4,12 @@
 //! record travels through these modules: `log` (the API: [`Wal`], [`Ticket`], [`Tail`]), `format`
 //! ([`Lsn`], [`frame`]), `buffer` (reserve, copy, publish), `commit` (write, sync, wake; leader and
 //! followers), [`store`] (the trait). An open runs `recovery`. Reads go through `reader`.
-//! [`inspect`] and [`repair`] work on a log that is not open.
+//! [`inspect`] and [`repair`] work on a log that is not open. [`copy`] is what a repair, a restore
+//! and a backup have in common.
 
 mod buffer;
 mod commit;
+pub mod copy;
 mod error;
 mod format;
 pub mod inspect;
@@ -30,7 +32,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use format::Lsn;
 pub use format::checksum::crc32c_append;
 pub use format::frame::{self, framed_bytes};
-pub use log::{BatchTicket, Tail, Ticket, Wal};
+pub use log::{Backup, BatchTicket, Hold, Tail, Ticket, Wal};
 pub use memory::{Memory, MemoryKind};
 pub use options::{
     MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES,

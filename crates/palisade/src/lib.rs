@@ -36,9 +36,10 @@ mod repair;
 mod wal;
 
 pub use options::Options;
+pub use palisade_core::copy::CopyReport;
 pub use palisade_core::repair::{RepairProgress, RepairReport, RepairStep};
 pub use palisade_core::{
-    BatchTicket, EndCause, Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, MAX_INTERVAL,
+    BatchTicket, EndCause, Error, ErrorKind, Hold, Lsn, MAX_BUFFER_BYTES, MAX_INTERVAL,
     MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES, Memory, MemoryKind, OwnedRecords,
     Record, RecordBuf, Records, RecoveryPolicy, RecoveryReport, Result, Stats, SyncPolicy, Tail,
     Ticket, Uuid, Verify, crc32c_append, framed_bytes,
@@ -47,7 +48,8 @@ pub use palisade_core::{
 pub use palisade_store::sim;
 pub use palisade_store::{
     Archive, ArchiveReader, BufferKind, DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, IntoStore,
-    MIN_FILE_BYTES, MemStore, OnRelease, OpenMode, ReleasedSegment, Repair, disk, file_system,
+    MIN_FILE_BYTES, MemStore, OnRelease, OpenMode, ReleasedSegment, Repair, Restore, RestoreFrom,
+    disk, file_system,
 };
 pub use recovery::{Recovery, ReplayFrom};
 pub use repair::repair;

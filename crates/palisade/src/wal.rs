@@ -1,5 +1,6 @@
 //! The handle of an open log: its end, and its state.
 
+mod backup;
 mod read;
 mod truncate;
 mod write;

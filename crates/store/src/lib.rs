@@ -15,6 +15,7 @@
 mod archive;
 mod block;
 mod buffer_file;
+mod copy;
 pub mod disk;
 mod file;
 mod folder;
@@ -29,6 +30,7 @@ mod open;
 mod options;
 mod reader;
 mod repair;
+mod restore;
 mod segment;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -37,10 +39,13 @@ pub mod sim;
 mod tests;
 
 pub use archive::{Archive, ArchiveReader};
+#[doc(hidden)]
+pub use copy::{check_apart, write_copy, write_copy_on};
 pub use disk::{DEFAULT_FILE_MODE, file_system};
 pub use file::FileStore;
 pub use mem::{IntoStore, MemStore};
 pub use options::{BufferKind, DEFAULT_SEGMENT_BYTES, FileOptions, MIN_FILE_BYTES, OpenMode};
 pub use reader::{BufferPlace, FileReader};
 pub use repair::Repair;
+pub use restore::{Restore, RestoreFrom};
 pub use segment::{OnRelease, ReleasedSegment};

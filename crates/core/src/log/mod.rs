@@ -7,6 +7,7 @@
 )]
 
 mod append;
+mod backup;
 mod batch;
 mod epochs;
 mod first_records;
@@ -24,8 +25,10 @@ mod truncate_before;
 use std::fmt;
 use std::sync::Arc;
 
+pub use self::backup::Backup;
 pub use self::batch::BatchTicket;
 use self::epochs::{Epochs, truncated_error};
+pub use self::pins::Hold;
 use self::pins::Pins;
 pub use self::tail::Tail;
 pub use self::ticket::Ticket;

@@ -1,6 +1,7 @@
-//! Pins: readers keep the segments that they read.
+//! Pins: readers and holds keep the segments that they read, or that nobody is to free.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use super::truncate_before::below_head;
@@ -98,7 +99,32 @@ impl Drop for Pin {
     }
 }
 
+/// Keeps the log from an LSN on until it is dropped, without reading it: see
+/// [`Wal::hold`]. It also keeps the log open.
+#[must_use = "the log is held only as long as this exists"]
+pub struct Hold(Pin);
+
+impl Hold {
+    /// Returns the LSN from which on the log is held.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        self.0.at
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").field("lsn", &self.lsn()).finish_non_exhaustive()
+    }
+}
+
 impl Wal {
+    /// Keeps the log from `lsn` on.
+    pub fn hold(&self, lsn: Lsn) -> Result<Hold> {
+        self.check_readable(lsn)?;
+        self.pin(Some(lsn)).map(Hold)
+    }
+
     /// Pins the segments from `at` on, or from the head on, for a reader.
     ///
     /// Reads the head and sets the pin under the lock under which a release decides how far it

@@ -91,6 +91,7 @@ mod recovery {
 mod space {
     mod anew;
     mod archive;
+    mod backup;
     mod during_truncation;
     mod full_disk;
     #[cfg(unix)]
@@ -98,6 +99,7 @@ mod space {
     mod no_space;
     mod released;
     mod replacements;
+    mod restore;
     mod truncations;
 }
 

@@ -28,8 +28,8 @@ fn a_block_that_cannot_be_read_is_a_bad_place() {
     assert_eq!(kept.report().records, count);
     let given_up = kept.report().given_up_records;
     assert!(given_up < 600 - count && given_up > 400, "{given_up}");
-    for segment in kept.segments() {
-        kept.copy(&segment, &mut |_, _| Ok(()), &mut |_| {}).unwrap();
+    for segment in kept.copy().segments() {
+        kept.copy().copy_segment(&segment, &mut |_, _| Ok(()), &mut |_| {}).unwrap();
     }
 }
 
@@ -43,7 +43,7 @@ fn a_record_that_rots_between_check_and_copy_ends_the_copy() {
     let plan =
         RepairPlan::new(Arc::new(store.clone()), lsns[90], Lsn::ZERO, 7, &mut |_| {}).unwrap();
     store.damage(lsns[50].plus(30), b"rot").unwrap();
-    let segment = plan.segments()[0];
-    let error = plan.copy(&segment, &mut |_, _| Ok(()), &mut |_| {}).unwrap_err();
+    let segment = plan.copy().segments()[0];
+    let error = plan.copy().copy_segment(&segment, &mut |_, _| Ok(()), &mut |_| {}).unwrap_err();
     assert_eq!((error.kind(), error.lsn()), (ErrorKind::Io, Some(lsns[50])));
 }

@@ -1,0 +1,468 @@
+//! Plans a copy of the first part of a log, for a store to write into an empty place: segments
+//! first, the state last. A repair, a restore and a backup are such copies.
+//!
+//! The copy is a log that was closed. It keeps the log's identity, and its records with their LSNs.
+//! Its last epoch is new and has no records; its first segment names the end of the epoch before.
+//! That epoch begins above every LSN that the source names, so no LSN is used twice, and its salt
+//! keeps the copy's new records and the source's apart.
+//!
+//! # Which records are whole
+//! 1. The plan follows the epochs from the newest one back to the head: the header of an epoch's
+//!    first segment names the epoch before and its end. So truncated records do not come back,
+//!    whatever header is lost. The list of a closed log takes the place of these headers, and an
+//!    open log its own list.
+//! 2. The plan checks each frame from the head on. The first place without a whole frame is the
+//!    first bad place. If an epoch's first header is lost, no header names its base; only frames at
+//!    the head itself can show that they belong to it. The copy of an open log checks only while
+//!    it copies.
+//!
+//! Evidence of durability plays no part: the caller names the end.
+
+mod walk;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use self::walk::Walk;
+use crate::frame::Kind;
+use crate::reader::EpochSpan;
+use crate::recovery::base_above;
+use crate::recovery::listing::{Listing, has_list};
+use crate::repair::{OnProgress, PROGRESS_BYTES, RepairProgress, RepairStep};
+use crate::store::{EpochExtent, Predecessor, ReadStore, Segment, SegmentHeader, State};
+use crate::{Error, ErrorKind, Lsn, Result, Uuid};
+
+/// Bytes that one call hands to the store, if no frame is longer.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// What a copy of a log has: a restored log, or a backup.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CopyReport {
+    /// The identity, which is that of the log that was copied.
+    pub uuid: Uuid,
+    /// Where the copy begins. If the source's head lies between two epochs, this is the base of the
+    /// next one; if nothing is copied, it is `base`.
+    pub head: Lsn,
+    /// Records of the copy.
+    pub records: u64,
+    /// Bytes of log in the copy, including headers and padding.
+    pub bytes: u64,
+    /// Exclusive end of the last record.
+    pub end: Lsn,
+    /// The LSN of the next append: above every LSN that the source names.
+    pub base: Lsn,
+    /// The copy's last epoch, in which appends continue.
+    pub epoch: u64,
+}
+
+/// What was given out above all that a source's state and segments name.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GivenOut {
+    /// No LSN above this one is known.
+    pub lsn: Lsn,
+    /// No greater number of an epoch is known.
+    pub epoch: u64,
+}
+
+/// The plan of a copy: what a store has to write.
+#[derive(Debug)]
+pub struct CopyPlan {
+    store: Arc<dyn ReadStore>,
+    state: State,
+    /// Headers of the source that validate, by segment number.
+    headers: BTreeMap<u64, SegmentHeader>,
+    /// The epochs that are copied, ascending. The last one ends where the copy ends.
+    kept: Vec<EpochSpan>,
+    /// The predecessor of the first epoch above the head, if it is known.
+    below: Predecessor,
+    salt: u64,
+    /// Whether the plan has checked the frames.
+    is_checked: bool,
+    report: CopyReport,
+}
+
+impl CopyPlan {
+    /// Reads the log in `store`, whose copy is to end at `to`. `salt` has 64 random bits.
+    ///
+    /// # Errors
+    /// `OutOfRange`: the first bad place, or the end of the log, lies below `to`; the error names
+    /// it. `NotARecord`: no record begins at `to`. `Truncated`: `to` lies below the head.
+    /// `Corrupt`: the state is damaged, or headers contradict each other. `Unsupported`: a newer
+    /// version wrote a record. `Io`: headers cannot be read.
+    pub fn new(
+        store: Arc<dyn ReadStore>,
+        to: Lsn,
+        given_out: GivenOut,
+        salt: u64,
+        on_progress: OnProgress<'_>,
+    ) -> Result<CopyPlan> {
+        let listing = Listing::read(store.as_ref())?;
+        let head = listing.state.head;
+        if to < head {
+            let text = format!("the log begins at LSN {head}");
+            return Err(Error::new(ErrorKind::Truncated, text).at_path(store.place()).at_lsn(to));
+        }
+        let spans = epochs_back_to_the_head(&listing);
+        let (records, bytes) = check(&store, &listing.state, &spans, to, on_progress)?;
+        let State { checkpoint, clean_end, epoch_base, .. } = listing.state;
+        let named = [checkpoint, clean_end, epoch_base, to];
+        let given_out = GivenOut {
+            lsn: named.into_iter().fold(given_out.lsn, Lsn::max),
+            epoch: largest_epoch(&listing).max(given_out.epoch),
+        };
+        let source = Source { store, state: listing.state, segments: listing.segments };
+        let mut plan = source.plan(spans, to, given_out, salt)?;
+        (plan.report.records, plan.report.bytes, plan.is_checked) = (records, bytes, true);
+        Ok(plan)
+    }
+
+    /// Plans a copy of an open log, which knows its epochs and where they end: `spans`, ascending.
+    /// The frames are checked when they are copied.
+    ///
+    /// # Errors
+    /// `OutOfRange`: the log has come to its last LSN. `Io`: headers cannot be read.
+    pub(crate) fn of_open_log(
+        store: Arc<dyn ReadStore>,
+        state: State,
+        spans: Vec<EpochSpan>,
+        reserved: Lsn,
+        salt: u64,
+    ) -> Result<CopyPlan> {
+        let from = state.head.segment(state.segment_bytes);
+        let (_, segments) = store.segments_from(from)?;
+        let to = spans.last().map_or(state.head, |last| last.end);
+        let given_out = GivenOut { lsn: reserved, epoch: state.epoch };
+        let mut plan = Source { store, state, segments }.plan(spans, to, given_out, salt)?;
+        let bytes = |span: &EpochSpan| span.end.bytes_since(span.base.max(plan.report.head));
+        plan.report.bytes = plan.kept.iter().map(bytes).sum();
+        Ok(plan)
+    }
+
+    /// Returns what the copy has. `records` is 0 as long as no frame was checked.
+    #[must_use]
+    pub fn report(&self) -> &CopyReport {
+        &self.report
+    }
+
+    /// Returns the state of the source.
+    #[must_use]
+    pub fn source(&self) -> &State {
+        &self.state
+    }
+
+    /// Returns the state of the copy.
+    #[must_use]
+    pub fn state(&self) -> State {
+        let CopyReport { head, base, epoch, end, .. } = self.report;
+        let extent = |span: &EpochSpan| EpochExtent {
+            number: span.epoch,
+            salt: span.salt,
+            base: span.base,
+            end: span.end,
+        };
+        let running = EpochExtent { number: epoch, salt: self.salt, base, end: base };
+        State {
+            epoch,
+            epoch_base: base,
+            epoch_salt: self.salt,
+            head,
+            checkpoint: self.state.checkpoint.min(end),
+            clean_end: base,
+            clean: true,
+            epochs: self.kept.iter().map(extent).chain([running]).collect(),
+            ..self.state.clone()
+        }
+    }
+
+    /// Returns the headers of the copy's segments, ascending.
+    #[must_use]
+    pub fn segments(&self) -> Vec<SegmentHeader> {
+        let segment_bytes = self.state.segment_bytes;
+        let mut headers = Vec::new();
+        let mut before = self.below;
+        for span in &self.kept {
+            let first = span.base.max(self.state.head).segment(segment_bytes);
+            // An epoch without records has a segment, too.
+            let behind = span.end.as_u64().div_ceil(segment_bytes).max(first + 1);
+            headers.extend((first..behind).map(|number| self.header(number, span, before)));
+            before = Predecessor { epoch: span.epoch, end: span.end };
+        }
+        let CopyReport { base, epoch, .. } = self.report;
+        let number = base.segment(segment_bytes);
+        let predecessor = Some(before);
+        headers.push(SegmentHeader { number, base, epoch, salt: self.salt, predecessor });
+        headers
+    }
+
+    /// Returns the header of a segment that is copied: the source's, if that validates.
+    fn header(&self, number: u64, span: &EpochSpan, before: Predecessor) -> SegmentHeader {
+        let own = self.headers.get(&number);
+        if let Some(own) = own.filter(|own| (own.epoch, own.salt) == (span.epoch, span.salt)) {
+            return *own;
+        }
+        let base = Lsn::new(number * self.state.segment_bytes);
+        let is_first = base == span.base && base >= self.state.head;
+        let predecessor = is_first.then_some(before);
+        SegmentHeader { number, base, epoch: span.epoch, salt: span.salt, predecessor }
+    }
+
+    /// Passes the log bytes of one of [`segments`](CopyPlan::segments) to `write`, ascending,
+    /// each piece with its LSN. Bytes between the pieces are zeros. Checks every frame from the
+    /// head on, also if the plan has checked it before. Copies what lies below the head in its
+    /// segment without a check: no reader of the log reads it. Returns the number of records.
+    ///
+    /// # Errors
+    /// `Io`: a record does not read as it did when the plan was made. `Corrupt`: a frame of an open
+    /// log does not validate. The error that `write` returns.
+    pub fn copy_segment(
+        &self,
+        segment: &SegmentHeader,
+        write: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
+        on_progress: OnProgress<'_>,
+    ) -> Result<u64> {
+        let kept = self.kept.binary_search_by_key(&segment.epoch, |span| span.epoch);
+        let Ok(span) = kept.map(|index| &self.kept[index]) else { return Ok(0) };
+        let head = self.state.head;
+        let from = segment.base.max(head);
+        let to = segment.base.plus(self.state.segment_bytes).min(span.end);
+        let total = self.report.end.bytes_since(head);
+        let mut walk = Walk::new(&self.store, self.state.segment_bytes);
+        walk.copy_raw(segment.base, from, write)?;
+        let mut piece = Vec::new();
+        let (mut at, mut written, mut records) = (from, from, 0);
+        while at < to {
+            let Some((header, count)) = walk.frame(at, span)? else { return Err(self.gone(at)) };
+            records += count;
+            piece.extend_from_slice(walk.bytes(at, &header)?);
+            at = at.plus(header.frame_bytes);
+            // The body of a padding stays zero.
+            if header.kind == Kind::Padding || piece.len() >= PIECE_BYTES || at >= to {
+                write(written, &piece)?;
+                piece.clear();
+                written = at;
+                let done = at.bytes_since(head);
+                on_progress(RepairProgress { step: RepairStep::Copy, done, total });
+            }
+            piece.resize(at.bytes_since(written) as usize, 0);
+        }
+        Ok(records)
+    }
+
+    fn gone(&self, at: Lsn) -> Error {
+        let error = if self.is_checked {
+            Error::new(ErrorKind::Io, "a record that was checked a moment ago does not validate")
+        } else {
+            Error::new(ErrorKind::Corrupt, "no valid record where one must begin")
+        };
+        error.at_path(self.store.place()).at_lsn(at)
+    }
+}
+
+/// What a plan is made of.
+struct Source {
+    store: Arc<dyn ReadStore>,
+    state: State,
+    segments: Vec<Segment>,
+}
+
+impl Source {
+    /// Plans a copy of the epochs `spans` up to `to`.
+    fn plan(
+        self,
+        spans: Vec<EpochSpan>,
+        to: Lsn,
+        given_out: GivenOut,
+        salt: u64,
+    ) -> Result<CopyPlan> {
+        let Source { store, state, segments } = self;
+        let State { uuid, head, segment_bytes, buffer_bytes, .. } = state;
+        let headers: BTreeMap<u64, SegmentHeader> =
+            valid(&segments).map(|header| (header.number, *header)).collect();
+        let lowest = spans.first().and_then(|span| headers.get(&span.base.segment(segment_bytes)));
+        let below = lowest.and_then(|header| header.predecessor);
+        let below = below.filter(|below| below.end <= head);
+        let below = below.unwrap_or(Predecessor { epoch: 0, end: head });
+        let kept: Vec<EpochSpan> = spans
+            .into_iter()
+            .filter(|span| span.base < to && head < span.end)
+            .map(|span| EpochSpan { end: span.end.min(to), ..span })
+            .collect();
+        let given_out_to = given_out.lsn.max(highest_end(&segments, segment_bytes));
+        let base = base_above(given_out_to.plus(buffer_bytes), segment_bytes)?;
+        let report = CopyReport {
+            uuid,
+            // A head between two epochs moves up to the next: the copy has nothing below.
+            head: kept.first().map_or(base, |first| first.base.max(head)),
+            end: kept.last().map_or(head, |last| last.end),
+            base,
+            epoch: given_out.epoch + 1,
+            ..CopyReport::default()
+        };
+        Ok(CopyPlan { store, state, headers, kept, below, salt, is_checked: false, report })
+    }
+}
+
+/// Returns the end of the highest-numbered segment.
+pub(crate) fn highest_end(segments: &[Segment], segment_bytes: u64) -> Lsn {
+    let behind = segments.last().map_or(0, |last| last.number + 1);
+    Lsn::new(behind.saturating_mul(segment_bytes))
+}
+
+/// Refuses a log of which a header between the head and the newest epoch is missing, so that
+/// nothing tells where an epoch ended. The log's state names no epoch.
+///
+/// # Errors
+/// `Corrupt`: the epoch before some LSN is not known. As [`CopyPlan::new`], of headers.
+pub fn check_epochs(store: &dyn ReadStore) -> Result<()> {
+    let listing = Listing::read(store)?;
+    let head = listing.state.head;
+    let firsts = firsts_of_epochs(&listing.segments);
+    let mut number = largest_epoch(&listing);
+    let mut above = highest_end(&listing.segments, listing.state.segment_bytes);
+    let broken = |text: String, at: Lsn| {
+        Error::new(ErrorKind::Corrupt, text).at_path(store.place()).at_lsn(at)
+    };
+    while number > 0 {
+        let Some(start) = firsts.get(&number) else {
+            let text = format!("no segment of epoch {number} is there, which the one here follows");
+            return Err(broken(text, above));
+        };
+        match start.first {
+            Some((_, before)) if before.end <= head => break,
+            Some((base, Predecessor { epoch: 0, .. })) => {
+                let text = format!("epoch {number} names no epoch that it follows");
+                return Err(broken(text, base));
+            }
+            Some((base, before)) => (number, above) = (before.epoch, base),
+            None if start.lowest <= head => break,
+            None => {
+                let text = format!(
+                    "the first segment of epoch {number} is missing, or its header is damaged"
+                );
+                return Err(broken(text, start.lowest));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the epochs that have records at or above the head, ascending, each with its end. The
+/// range between the head and the first of them is discarded. Returns none if nothing is known.
+fn epochs_back_to_the_head(listing: &Listing) -> Vec<EpochSpan> {
+    let State { uuid, head, segment_bytes, epoch, epoch_base, epoch_salt, .. } = listing.state;
+    if has_list(&listing.state) {
+        let span = |epoch: &EpochExtent| EpochSpan {
+            end: epoch.end,
+            ..EpochSpan::open_ended(uuid, epoch.number, epoch.salt, epoch.base)
+        };
+        return listing.state.epochs.iter().filter(|epoch| head < epoch.end).map(span).collect();
+    }
+    let firsts = firsts_of_epochs(&listing.segments);
+    let mut number = largest_epoch(listing);
+    let mut end = Lsn::LIMIT;
+    let mut spans = Vec::new();
+    while number > 0 && head < end {
+        let of_state = EpochStart { lowest: epoch_base, salt: epoch_salt, first: None };
+        let of_state = (number == epoch).then_some(of_state);
+        // No header of the epoch is left, so what lies below it is not known either.
+        let Some(start) = firsts.get(&number).copied().or(of_state) else { return Vec::new() };
+        let may_begin_at = start.lowest.min(head.segment_start(segment_bytes));
+        let base = start.first.map_or(may_begin_at, |(base, _)| base);
+        spans.push(EpochSpan { end, ..EpochSpan::open_ended(uuid, number, start.salt, base) });
+        let Some((_, before)) = start.first else { break };
+        // Numbers descend: headers that claim otherwise count as damaged.
+        (number, end) = (before.epoch, before.end);
+    }
+    spans.reverse();
+    spans
+}
+
+/// The beginning of an epoch, as its headers name it.
+#[derive(Clone, Copy, Debug)]
+struct EpochStart {
+    /// The base of its lowest header.
+    lowest: Lsn,
+    salt: u64,
+    /// The epoch's base and predecessor, if the header of its first segment validates.
+    first: Option<(Lsn, Predecessor)>,
+}
+
+/// Returns the beginnings of all epochs in one pass over the headers: there may be as many epochs
+/// as headers.
+fn firsts_of_epochs(segments: &[Segment]) -> BTreeMap<u64, EpochStart> {
+    let mut firsts = BTreeMap::new();
+    for header in valid(segments) {
+        let SegmentHeader { base, salt, .. } = *header;
+        let start = EpochStart { lowest: base, salt, first: None };
+        let start = firsts.entry(header.epoch).or_insert(start);
+        let first = header.predecessor.map(|before| (base, before));
+        start.first = start.first.or(first);
+    }
+    firsts
+}
+
+/// Returns the headers that validate.
+fn valid(segments: &[Segment]) -> impl Iterator<Item = &SegmentHeader> {
+    segments.iter().filter_map(|segment| segment.header.as_ref().ok())
+}
+
+fn largest_epoch(listing: &Listing) -> u64 {
+    valid(&listing.segments).map(|header| header.epoch).fold(listing.state.epoch, u64::max)
+}
+
+/// Checks every frame from the head up to `to`. Returns the numbers of records and bytes.
+fn check(
+    store: &Arc<dyn ReadStore>,
+    state: &State,
+    spans: &[EpochSpan],
+    to: Lsn,
+    on_progress: OnProgress<'_>,
+) -> Result<(u64, u64)> {
+    let head = state.head;
+    let (mut records, mut bytes) = (0, 0);
+    let total = to.bytes_since(head);
+    let mut walk = Walk::new(store, state.segment_bytes);
+    let (mut at, mut reported_to) = (head, head);
+    for span in spans.iter().take_while(|span| span.base < to) {
+        at = at.max(span.base);
+        while at < span.end.min(to) {
+            let Some((header, count)) = walk.frame(at, span)? else {
+                return Err(ends_below(store, at, to));
+            };
+            let next = at.plus(header.frame_bytes);
+            if next > to {
+                let text = format!("no record begins here; the one around it begins at LSN {at}");
+                let error = Error::new(ErrorKind::NotARecord, text);
+                return Err(error.at_path(store.place()).at_lsn(to));
+            }
+            records += count;
+            bytes += header.frame_bytes;
+            at = next;
+            if at.bytes_since(reported_to) >= PROGRESS_BYTES {
+                reported_to = at;
+                let done = at.bytes_since(head);
+                on_progress(RepairProgress { step: RepairStep::Check, done, total });
+            }
+        }
+    }
+    let next_base = spans.iter().map(|span| span.base).find(|base| *base >= to);
+    match next_base {
+        _ if at == to => Ok((records, bytes)),
+        Some(base) if base == to => Ok((records, bytes)),
+        Some(base) => {
+            let text = format!("the log holds nothing from LSN {at} to LSN {base}");
+            Err(Error::new(ErrorKind::NotARecord, text).at_path(store.place()).at_lsn(to))
+        }
+        None => Err(ends_below(store, at, to)),
+    }
+}
+
+fn ends_below(store: &Arc<dyn ReadStore>, at: Lsn, to: Lsn) -> Error {
+    let text = format!(
+        "no valid record here: the log ends here, or its first bad place is here, below the LSN \
+         {to} that was named"
+    );
+    let error = Error::new(ErrorKind::OutOfRange, text).at_path(store.place()).at_lsn(at);
+    error.with_advice("name this LSN, or that of a record below it")
+}

@@ -1,0 +1,81 @@
+//! Backups: copies of a log that goes on.
+//!
+//! 1. Sync, and read *durable*: the backup ends there.
+//! 2. Pin the log from the head on: the backup begins there, and its segments stay.
+//! 3. Take the list of epochs. All of what it names below the end is durable, and no append changes
+//!    it. Only a truncation of the suffix does.
+//! 4. Copy. Each frame is checked.
+//! 5. Take the list again. If an epoch ends lower than before, records of the backup were truncated
+//!    meanwhile, and the backup is given up.
+
+use std::sync::Arc;
+
+use super::Wal;
+use super::pins::Pin;
+use crate::copy::CopyPlan;
+use crate::reader::{EpochSpan, Pinned};
+use crate::store::{ReadStore, State};
+use crate::{Error, ErrorKind, Lsn, Result};
+
+/// A plan of a backup of an open log, which stays pinned as long as this exists.
+#[derive(Debug)]
+pub struct Backup {
+    wal: Wal,
+    pin: Pin,
+    end: Lsn,
+    // Where its records lie.
+    spans: Vec<EpochSpan>,
+    plan: CopyPlan,
+}
+
+impl Wal {
+    /// Plans a backup of the log, after a sync of all records that were appended before.
+    pub fn backup(&self) -> Result<Backup> {
+        self.check_open()?;
+        self.sync()?;
+        // Before the list of epochs: a watermark that has jumped shows a truncation.
+        let end = self.durable_lsn();
+        let pin = self.pin(None)?;
+        let spans = self.spans_until(end);
+        let store = Arc::clone(&self.handle.log.store);
+        let state = State { head: pin.at(), ..self.handle.state.lock().clone() };
+        let salt = store.random();
+        let reserved = self.reserved_lsn();
+        let store = store as Arc<dyn ReadStore>;
+        let kept = kept(&spans, pin.at(), end);
+        let plan = CopyPlan::of_open_log(store, state, spans, reserved, salt)?;
+        Ok(Backup { wal: self.clone(), pin, end, spans: kept, plan })
+    }
+}
+
+impl Backup {
+    /// Returns what is to be copied.
+    #[must_use]
+    pub fn plan(&self) -> &CopyPlan {
+        &self.plan
+    }
+
+    /// Returns where the log lies.
+    #[must_use]
+    pub fn place(&self) -> String {
+        self.wal.handle.log.store.place()
+    }
+
+    /// Refuses a backup of which records were truncated since it was planned.
+    pub fn check(&self) -> Result<()> {
+        self.pin.check_process()?;
+        let now = self.wal.handle.epochs.all();
+        if kept(&now, self.pin.at(), self.end) == self.spans {
+            return Ok(());
+        }
+        let text = "truncate_after has removed records of the backup while they were copied";
+        let error = Error::new(ErrorKind::Truncated, text).at_lsn(self.end);
+        Err(error.with_advice("begin the backup anew"))
+    }
+}
+
+/// Returns the parts of `spans` that hold records of `[head, end)`.
+fn kept(spans: &[EpochSpan], head: Lsn, end: Lsn) -> Vec<EpochSpan> {
+    let part = |span: &EpochSpan| EpochSpan { end: span.end.min(end), ..*span };
+    spans.iter().map(part).filter(|span| span.base.max(head) < span.end).collect()
+}

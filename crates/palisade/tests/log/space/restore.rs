@@ -1,0 +1,382 @@
+//! A restore: an archive and what is left of the log become a new log with the same LSNs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use palisade::sim::SimDisk;
+use palisade::{
+    Archive, ArchiveReader, CopyReport, Error, ErrorKind, Lsn, OpenMode, Options, Restore,
+    RestoreFrom, Result, Wal,
+};
+use tempfile::TempDir;
+
+use super::archive::append;
+use crate::folder::{
+    Entries, SEGMENT_BYTES, contents, flip, folder, place_of, segment, small, snapshot,
+};
+use crate::watchdog::watched;
+
+/// A log that was closed, its archive, and all records that were appended to it.
+struct Archived {
+    dir: TempDir,
+    log: PathBuf,
+    archive: PathBuf,
+    records: Entries,
+}
+
+impl Archived {
+    /// Sixty records; the first fifty are truncated, and most of them archived.
+    fn new() -> Archived {
+        let (dir, log) = folder();
+        let archive = dir.path().join("archive");
+        let wal = archiving(&log, &archive);
+        let records = append(&wal, 0, 60);
+        wal.truncate_before(records[50].0).unwrap();
+        wal.close().unwrap();
+        Archived { dir, log, archive, records }
+    }
+
+    fn both(&self) -> RestoreFrom {
+        RestoreFrom::archive(&self.archive).with_log(&self.log)
+    }
+
+    fn target(&self) -> PathBuf {
+        self.dir.path().join("restored")
+    }
+
+    /// Restores into a folder and opens the log there.
+    fn restored(&self, from: RestoreFrom, to: Option<Lsn>) -> Result<(Wal, CopyReport)> {
+        let report = plan(from, to)?.write(self.target(), &mut |_| {})?;
+        Ok((archiving(&self.target(), &self.dir.path().join("archive of the copy")), report))
+    }
+
+    /// The error of a restore that writes nothing.
+    fn refused(&self, from: RestoreFrom, to: Option<Lsn>) -> Error {
+        let before = (snapshot(&self.log), snapshot(&self.archive));
+        let error = plan(from, to).unwrap_err();
+        assert_eq!((snapshot(&self.log), snapshot(&self.archive)), before);
+        error
+    }
+
+    /// The number of records that the archive has.
+    fn count(&self) -> usize {
+        archived(&self.archive).len()
+    }
+}
+
+fn archiving(log: &Path, archive: &Path) -> Wal {
+    small().on_release(Archive::open(archive).unwrap()).open(log).unwrap()
+}
+
+fn archived(archive: &Path) -> Entries {
+    let records = ArchiveReader::open(archive).unwrap().records(None).unwrap();
+    let records = records.into_iter().map(|record| record.unwrap());
+    records.map(|record| (record.lsn(), record.data().to_vec())).collect()
+}
+
+fn plan(from: RestoreFrom, to: Option<Lsn>) -> Result<Restore> {
+    Restore::plan(from, to, &mut |_| {})
+}
+
+#[test]
+fn archive_and_log_are_restored_with_their_lsns_and_no_lsn_is_used_twice() {
+    let _watch = watched();
+    let log = Archived::new();
+    let before = (snapshot(&log.log), snapshot(&log.archive));
+    let uuid = palisade::inspect::Inspector::open(&log.log).unwrap().state().unwrap().uuid;
+    let (wal, report) = log.restored(log.both(), None).unwrap();
+    assert_eq!((snapshot(&log.log), snapshot(&log.archive)), before);
+    assert_eq!(contents(&wal), log.records);
+    assert_eq!((report.records, report.head, report.uuid), (60, Lsn::ZERO, uuid));
+    assert!(wal.recovery_report().clean && wal.uuid() == uuid);
+    let next = wal.commit(b"the engine goes on").unwrap();
+    assert!(next == report.base && next >= Lsn::new(4 * SEGMENT_BYTES));
+    drop(wal);
+    let wal = small().open(log.target()).unwrap();
+    assert_eq!(contents(&wal)[..60], log.records);
+    assert_eq!(wal.get(next).unwrap().data(), b"the engine goes on");
+}
+
+#[test]
+fn a_restore_ends_below_the_lsn_that_the_caller_names() {
+    let _watch = watched();
+    let log = Archived::new();
+    for kept in [0, 1, 16, 17, 40, 50, 59] {
+        let (wal, report) = log.restored(log.both(), Some(log.records[kept].0)).unwrap();
+        assert_eq!(contents(&wal), log.records[..kept]);
+        assert_eq!(report.records as usize, kept);
+        assert!(wal.commit(b"above").unwrap() > log.records[59].0);
+        drop(wal);
+        fs::remove_dir_all(log.target()).unwrap();
+    }
+    let inside = log.refused(log.both(), Some(log.records[20].0.plus(8)));
+    assert_eq!(
+        (inside.kind(), inside.lsn()),
+        (ErrorKind::NotARecord, Some(log.records[20].0.plus(8)))
+    );
+    let end = plan(log.both(), None).unwrap().report().end;
+    let above = log.refused(log.both(), Some(end.plus(4096)));
+    assert_eq!((above.kind(), above.lsn()), (ErrorKind::OutOfRange, Some(end)), "{above}");
+}
+
+#[test]
+fn an_archive_alone_is_restored_and_appends_begin_above_what_the_engine_has_seen() {
+    let _watch = watched();
+    let log = Archived::new();
+    let from = RestoreFrom::archive(&log.archive);
+    let (wal, _) = log.restored(from.clone(), None).unwrap();
+    assert_eq!(contents(&wal), log.records[..log.count()]);
+    assert!(wal.commit(b"above").unwrap() > log.records[59].0);
+    drop(wal);
+    fs::remove_dir_all(log.target()).unwrap();
+    let page = Lsn::new(7 << 40);
+    let (wal, _) = log.restored(from.clone(), Some(log.records[20].0)).unwrap();
+    assert!(wal.commit(b"above").unwrap() < page);
+    drop(wal);
+    fs::remove_dir_all(log.target()).unwrap();
+    let (wal, _) = log.restored(from.above(page), None).unwrap();
+    assert!(wal.commit(b"above").unwrap() > page);
+}
+
+#[test]
+fn a_log_of_many_runs_and_truncations_is_restored_without_what_was_truncated() {
+    let _watch = watched();
+    let (dir, log) = folder();
+    let archive = dir.path().join("archive");
+    let (mut records, mut gone) = (Entries::new(), Entries::new());
+    for run in 0..4_u8 {
+        let wal = archiving(&log, &archive);
+        records.extend(append(&wal, run * 50, run * 50 + 40));
+        if run % 2 == 0 {
+            let kept = records.len() - 10;
+            wal.truncate_after(records[kept].0).unwrap();
+            // The first one began where the kept ones end, up to where a restore can go.
+            gone.extend(records.drain(kept + 1..).skip(1));
+            records.extend(append(&wal, 240, 250));
+        }
+        wal.truncate_before(records[records.len() - 3].0).unwrap();
+        if run == 1 {
+            wal.close().unwrap();
+        }
+    }
+    let log = Archived { dir, log, archive, records };
+    for (lsn, _) in &gone {
+        let error = log.refused(log.both(), Some(*lsn));
+        assert_eq!(error.kind(), ErrorKind::NotARecord, "{error}");
+    }
+    for kept in [log.records.len(), 95, 60, 35] {
+        let to = log.records.get(kept).map(|record| record.0);
+        let (wal, _) = log.restored(log.both(), to).unwrap();
+        assert_eq!(contents(&wal), log.records[..kept]);
+        drop(wal);
+        fs::remove_dir_all(log.target()).unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_frame_of_the_archive_is_named_and_what_lies_below_can_be_restored() {
+    let _watch = watched();
+    let log = Archived::new();
+    let bad = log.records[20].0;
+    let (file, at) = place_of(&log.archive, bad.plus(100), SEGMENT_BYTES);
+    flip(&file, at);
+    let error = log.refused(log.both(), None);
+    assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(bad)), "{error}");
+    assert_eq!((error.segment(), error.path()), (Some(bad.segment(SEGMENT_BYTES)), Some(&*file)));
+    let (wal, _) = log.restored(log.both(), Some(bad)).unwrap();
+    assert_eq!(contents(&wal), log.records[..20]);
+}
+
+#[test]
+fn a_missing_segment_is_named_and_what_lies_below_can_be_restored() {
+    let _watch = watched();
+    let log = Archived::new();
+    // Within the archive, and between the archive and the log.
+    for number in [1, 2] {
+        fs::remove_file(segment(&log.archive, number)).unwrap();
+        let base = Lsn::new(number * SEGMENT_BYTES);
+        let error = log.refused(log.both(), None);
+        assert_eq!(
+            (error.kind(), error.lsn()),
+            (ErrorKind::Corrupt, Some(Lsn::new(SEGMENT_BYTES)))
+        );
+        assert_eq!(error.segment(), Some(1), "{error}");
+        let kept = log.records.iter().filter(|(lsn, _)| *lsn < base).count().min(16);
+        let (wal, _) = log.restored(log.both(), Some(Lsn::new(SEGMENT_BYTES))).unwrap();
+        assert_eq!(contents(&wal), log.records[..kept]);
+        drop(wal);
+        fs::remove_dir_all(log.target()).unwrap();
+    }
+    let above = log.records.iter().find(|(lsn, _)| *lsn >= Lsn::new(3 * SEGMENT_BYTES)).unwrap().0;
+    let error = log.refused(log.both(), Some(above));
+    assert_eq!((error.kind(), error.segment()), (ErrorKind::Corrupt, Some(1)), "{error}");
+}
+
+#[test]
+fn an_epoch_whose_first_segment_is_missing_is_named_and_no_truncated_record_comes_back() {
+    let _watch = watched();
+    let (dir, log) = folder();
+    let archive = dir.path().join("archive");
+    let wal = archiving(&log, &archive);
+    let kept = append(&wal, 0, 40);
+    wal.truncate_after(kept[29].0).unwrap();
+    let more = append(&wal, 100, 160);
+    wal.truncate_before(more[50].0).unwrap();
+    wal.close().unwrap();
+    fs::remove_file(segment(&archive, more[0].0.segment(SEGMENT_BYTES))).unwrap();
+    let log = Archived { dir, log, archive, records: kept };
+    for to in [None, Some(log.records[35].0), Some(log.records[20].0)] {
+        let error = log.refused(log.both(), to);
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains("first segment of epoch"), "{error}");
+    }
+}
+
+#[test]
+fn sources_that_do_not_belong_together_are_refused() {
+    let _watch = watched();
+    let (one, two) = (Archived::new(), Archived::new());
+    let error = one.refused(RestoreFrom::archive(&two.archive).with_log(&one.log), None);
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Mismatch, Some(&*two.archive)), "{error}");
+    let error = one.refused(RestoreFrom::archive(&one.log), None);
+    assert_eq!((error.kind(), error.path()), (ErrorKind::InvalidArgument, Some(&*one.log)));
+    let missing = one.dir.path().join("missing");
+    for from in [RestoreFrom::archive(&missing), one.both().with_log(&missing)] {
+        assert_eq!(one.refused(from, None).kind(), ErrorKind::NotFound);
+    }
+    let wal = small().open(&one.log).unwrap();
+    let error = plan(one.both(), None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Locked);
+    assert!(error.to_string().contains("Wal::backup_to"), "{error}");
+    drop(wal);
+    let restore = plan(one.both(), None).unwrap();
+    assert_eq!(small().open(&one.log).unwrap_err().kind(), ErrorKind::Locked);
+    drop(restore);
+}
+
+/// Two processes went on with copies of one log: neither is the sequence that the other is.
+#[test]
+fn a_log_and_the_archive_of_a_copy_that_went_on_are_refused() {
+    let _watch = watched();
+    let (dir, log) = folder();
+    let (archive, backup) = (dir.path().join("archive"), dir.path().join("backup"));
+    let wal = archiving(&log, &archive);
+    append(&wal, 0, 20);
+    wal.backup_to(&backup).unwrap();
+    let records = append(&wal, 20, 120);
+    wal.truncate_before(records[90].0).unwrap();
+    wal.close().unwrap();
+    let copy = small().open(&backup).unwrap();
+    append(&copy, 200, 220);
+    copy.close().unwrap();
+    let log = Archived { dir, log: backup, archive, records };
+    let error = log.refused(log.both(), None);
+    assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+}
+
+#[test]
+fn a_backup_and_an_archive_that_went_on_are_one_log() {
+    let _watch = watched();
+    let (dir, log) = folder();
+    let (archive, backup) = (dir.path().join("archive"), dir.path().join("backup"));
+    let wal = archiving(&log, &archive);
+    let mut records = append(&wal, 0, 60);
+    wal.truncate_before(records[30].0).unwrap();
+    wal.backup_to(&backup).unwrap();
+    let log = Archived { dir, log: backup, archive, records: records.clone() };
+    let (restored, _) = log.restored(log.both(), None).unwrap();
+    assert_eq!(contents(&restored), records);
+    drop(restored);
+    fs::remove_dir_all(log.target()).unwrap();
+
+    records.extend(append(&wal, 60, 120));
+    wal.truncate_before(records[110].0).unwrap();
+    let (restored, _) = log.restored(log.both(), None).unwrap();
+    let count = log.count();
+    assert!(count > 60);
+    assert_eq!(contents(&restored), records[..count]);
+}
+
+/// The archive of the original goes on as the restored log's: truncated records are no part of it.
+#[test]
+fn a_restored_log_goes_on_with_the_archive_that_it_came_from() {
+    let _watch = watched();
+    let log = Archived::new();
+    let kept = 20;
+    plan(log.both(), Some(log.records[kept].0)).unwrap().write(log.target(), &mut |_| {}).unwrap();
+    let wal = archiving(&log.target(), &log.archive);
+    let mut records = log.records[..kept].to_vec();
+    records.extend(append(&wal, 100, 160));
+    wal.truncate_before(records[60].0).unwrap();
+    let archived = archived(&log.archive);
+    assert!(archived.len() > 40);
+    assert_eq!(archived, records[..archived.len()]);
+}
+
+#[test]
+fn a_folder_that_must_not_take_a_restored_log_is_refused_and_left_as_it_is() {
+    let _watch = watched();
+    let log = Archived::new();
+    let other = log.dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("file"), b"of another program").unwrap();
+    let inside = [log.log.join("restored"), log.archive.join("restored")];
+    for into in inside.iter().chain([&other, &log.log]) {
+        let before = (snapshot(&log.log), snapshot(&log.archive), snapshot(&other));
+        let error = plan(log.both(), None).unwrap().write(into, &mut |_| {}).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert_eq!((snapshot(&log.log), snapshot(&log.archive), snapshot(&other)), before);
+    }
+    let nowhere = log.dir.path().join("missing").join("restored");
+    let error = plan(log.both(), None).unwrap().write(nowhere, &mut |_| {}).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+}
+
+#[test]
+fn a_frame_that_rots_after_the_plan_ends_the_restore_and_leaves_nothing() {
+    let _watch = watched();
+    let log = Archived::new();
+    let restore = plan(log.both(), None).unwrap();
+    let (file, at) = place_of(&log.archive, log.records[20].0.plus(100), SEGMENT_BYTES);
+    flip(&file, at);
+    let error = restore.write(log.target(), &mut |_| {}).unwrap_err();
+    assert_eq!((error.kind(), error.lsn()), (ErrorKind::Io, Some(log.records[20].0)));
+    assert!(!log.target().exists());
+}
+
+#[test]
+fn a_restore_that_loses_power_at_any_call_leaves_no_log_or_a_whole_one() {
+    let _watch = watched();
+    let log = Archived::new();
+    let (mut none, mut whole, mut is_done, mut call) = (0, 0, false, 0);
+    while !is_done {
+        let disk = SimDisk::new(call);
+        disk.crash_at(disk.calls() + call);
+        let written =
+            plan(log.both(), None).unwrap().write_on(disk.as_disk(), "/restored", &mut |_| {});
+        is_done = written.is_ok() && !disk.is_dead();
+        for fate in 0..6 {
+            let disk = disk.fork(fate);
+            disk.lose_power();
+            match open_there(&disk, "/restored") {
+                Ok(wal) => {
+                    assert_eq!(contents(&wal), log.records, "call {call}, fate {fate}");
+                    whole += 1;
+                }
+                Err(error) => {
+                    let is_none = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Foreign);
+                    assert!(is_none && !is_done, "call {call}, fate {fate}: {error}");
+                    none += 1;
+                }
+            }
+        }
+        call += 1;
+    }
+    assert!(none > 60 && whole >= 6, "{none} and {whole}");
+}
+
+pub(super) fn open_there(disk: &SimDisk, path: &str) -> Result<Wal> {
+    let options = Options::new().buffer_bytes(16 << 10).open_mode(OpenMode::MustExist);
+    options.open_on(Arc::clone(&disk.as_disk()), path)
+}

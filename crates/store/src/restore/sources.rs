@@ -1,0 +1,289 @@
+//! The sources of a restore, joined into one log that can be read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use palisade_core::copy::GivenOut;
+use palisade_core::inspect::{Inspector, Outcome};
+use palisade_core::store::{ReadStore, Segment, State};
+use palisade_core::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Result};
+
+use super::{RestoreFrom, broken};
+use crate::disk::DiskFile;
+use crate::folder::{LOCK, META, segment_name};
+use crate::repair::{lock_out_writers, noted_in_the_buffer};
+use crate::{ArchiveReader, FileReader};
+
+const RESTORE_BELOW: &str = "get the segment from another copy, or restore up to this LSN only";
+
+/// An archive and the folder of its log, or one of them, as one log.
+#[derive(Debug)]
+pub(super) struct Sources {
+    archive: Option<ArchiveReader>,
+    log: Option<Log>,
+    paths: Vec<PathBuf>,
+    state: State,
+    segments: BTreeMap<u64, (Origin, Segment)>,
+}
+
+/// The folder of a log.
+#[derive(Debug)]
+struct Log {
+    reader: FileReader,
+    state: State,
+    noted: Lsn,
+    has_lock: bool,
+    /// Segments of the last epoch of a copy that has no records in it, if the archive goes on with
+    /// the epoch before: where that one ended in the copy.
+    dropped: Option<Lsn>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Archive,
+    Log,
+}
+
+impl Sources {
+    /// Reads the states and headers of the sources. Takes the lock of the log's folder, shared.
+    pub(super) fn open(from: &RestoreFrom) -> Result<(Sources, Option<Box<dyn DiskFile>>)> {
+        let archive = from.archive.as_deref().map(open_archive).transpose()?;
+        let (log, lock) = match from.log.as_deref().map(open_log).transpose()? {
+            Some((log, lock)) => (Some(log), lock),
+            None => (None, None),
+        };
+        let paths = [&from.archive, &from.log].into_iter().flatten().cloned().collect();
+        let state = joined_state(archive.as_ref(), log.as_ref())?;
+        let segments = BTreeMap::new();
+        let mut sources = Sources { archive, log, paths, state, segments };
+        sources.join()?;
+        Ok((sources, lock))
+    }
+
+    /// Decides for each segment where it is read from.
+    fn join(&mut self) -> Result<()> {
+        let mut of_log = match &self.log {
+            Some(log) => log.reader.segments()?,
+            None => Vec::new(),
+        };
+        if let Some(archive) = &self.archive {
+            if let Some(log) = &mut self.log {
+                log.dropped = log.drop_empty_epoch(&mut of_log, archive.end()?);
+            }
+            for segment in archive.segments()? {
+                self.segments.insert(segment.number, (Origin::Archive, segment));
+            }
+        }
+        let mut salts = BTreeMap::new();
+        for segment in of_log {
+            let number = segment.number;
+            let archived =
+                self.segments.get(&number).and_then(|(_, found)| found.header.as_ref().ok());
+            if let (Some(archived), Ok(header)) = (archived, &segment.header)
+                && (archived.epoch, archived.salt) != (header.epoch, header.salt)
+            {
+                return Err(self.two_sequences(number));
+            }
+            // An archived segment is complete. The log's may have been copied before it was.
+            if archived.is_none() {
+                self.segments.insert(number, (Origin::Log, segment));
+            }
+        }
+        for (_, segment) in self.segments.values() {
+            let Ok(header) = &segment.header else { continue };
+            if *salts.entry(header.epoch).or_insert(header.salt) != header.salt {
+                return Err(self.two_sequences(segment.number));
+            }
+        }
+        Ok(())
+    }
+
+    fn two_sequences(&self, number: u64) -> Error {
+        let text = "the sources hold two sequences of records that went on apart from each other: \
+                    two processes continued copies of one log";
+        let error = Error::new(ErrorKind::Mismatch, text).at_path(self.place());
+        error.at_segment(number).with_advice("restore from one of them")
+    }
+
+    /// Returns what the lost log may have given out.
+    pub(super) fn given_out(&self, above: Lsn) -> GivenOut {
+        let Some(log) = &self.log else { return GivenOut { lsn: above, epoch: 0 } };
+        let State { checkpoint, clean_end, epoch_base, epoch, segment_bytes, .. } = log.state;
+        let lsns = [checkpoint, clean_end, epoch_base.plus(segment_bytes), log.noted, above];
+        GivenOut { lsn: lsns.into_iter().fold(Lsn::ZERO, Lsn::max), epoch }
+    }
+
+    /// Returns where the records of the sources end.
+    pub(super) fn end(&self) -> Result<Lsn> {
+        let archive = self.archive.as_ref().map_or(Ok(Lsn::ZERO), ArchiveReader::end)?;
+        let log = self.log.as_ref().map_or(Ok(Lsn::ZERO), |log| log.end(self.path_of(Origin::Log)));
+        Ok(archive.max(log?))
+    }
+
+    /// Says why the copy of the sources cannot go as far as the caller asked.
+    pub(super) fn explain(&self, error: Error) -> Error {
+        let (ErrorKind::OutOfRange, Some(at)) = (error.kind(), error.lsn()) else { return error };
+        let State { segment_bytes, .. } = self.state;
+        let number = at.segment(segment_bytes);
+        let Some((origin, _)) = self.segments.get(&number) else {
+            let Some((&next, _)) = self.segments.range(number..).next() else {
+                return self.ends_below(at);
+            };
+            let text = format!(
+                "the segments {number} to {} are missing: no source has the records from LSN {at} \
+                 to LSN {}",
+                next - 1,
+                Lsn::new(next * segment_bytes)
+            );
+            let error = broken(text, at, number).at_path(self.place());
+            return error.with_advice(RESTORE_BELOW);
+        };
+        if self.end().is_ok_and(|end| at >= end) {
+            return self.ends_below(at);
+        }
+        let path = self.path_of(*origin).join(segment_name(number));
+        let what = match origin {
+            Origin::Archive => "an archived segment",
+            Origin::Log => "a segment of the log",
+        };
+        let text = format!("no valid record where one must begin, in {what}");
+        broken(text, at, number).at_path(path).with_advice(RESTORE_BELOW)
+    }
+
+    fn ends_below(&self, end: Lsn) -> Error {
+        let text = format!("the records of the sources end at LSN {end}, below the LSN asked for");
+        let error = Error::new(ErrorKind::OutOfRange, text).at_path(self.place()).at_lsn(end);
+        error.with_advice("name this LSN, or that of a record below it, or none for all records")
+    }
+
+    /// Refuses a log that was written to since it was read.
+    pub(super) fn look_again(&self) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        if !log.has_lock {
+            lock_out_writers(&log.reader)?;
+        }
+        if log.reader.state()? != log.state {
+            let text = "the log was written to while it was copied";
+            let error = Error::new(ErrorKind::Locked, text);
+            return Err(error.at_path(self.path_of(Origin::Log)));
+        }
+        Ok(())
+    }
+
+    /// Returns the folders of the sources.
+    pub(super) fn folders(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    fn path_of(&self, origin: Origin) -> &Path {
+        let index = usize::from(origin == Origin::Log && self.archive.is_some());
+        &self.paths[index]
+    }
+}
+
+impl Log {
+    /// Returns where the records end, without those that only a log buffer holds.
+    fn end(&self, path: &Path) -> Result<Lsn> {
+        if let Some(end) = self.dropped {
+            return Ok(end);
+        }
+        let verdict = Inspector::new(FileReader::open(path)?).verify()?;
+        if verdict.outcome != Outcome::Corrupt {
+            return Ok(verdict.end);
+        }
+        let why = verdict.why.unwrap_or_default();
+        let error = Error::new(ErrorKind::Corrupt, format!("the log is damaged: {why}"));
+        let advice = "name the LSN up to which to restore: this one, or that of a record below it";
+        Err(error.at_path(path).at_lsn(verdict.end).with_advice(advice))
+    }
+
+    /// Removes the segments of the last epoch of a copy from `segments`, if that epoch has no
+    /// records and the archive has records above the end of the epoch before: the original log
+    /// went on with these. Returns where the epoch before ended in the copy.
+    fn drop_empty_epoch(&self, segments: &mut Vec<Segment>, archived_to: Lsn) -> Option<Lsn> {
+        let State { clean, clean_end, epoch, epoch_base, .. } = self.state;
+        let mut headers = segments.iter().filter_map(|segment| segment.header.as_ref().ok());
+        let first = headers.find(|header| header.epoch == epoch && header.base == epoch_base);
+        let end = first?.predecessor?.end;
+        if !clean || clean_end != epoch_base || archived_to <= end {
+            return None;
+        }
+        segments
+            .retain(|segment| segment.header.as_ref().map_or(true, |header| header.epoch != epoch));
+        Some(end)
+    }
+}
+
+fn open_archive(path: &Path) -> Result<ArchiveReader> {
+    if path.join(META).exists() || path.join(LOCK).exists() {
+        let text = "the archive's folder is a log's; expected a folder that an archive wrote";
+        let error = Error::new(ErrorKind::InvalidArgument, text).at_path(path);
+        return Err(error.with_advice("name it as the log"));
+    }
+    ArchiveReader::open(path)
+}
+
+fn open_log(path: &Path) -> Result<(Log, Option<Box<dyn DiskFile>>)> {
+    let reader = FileReader::open(path)?;
+    let lock = lock_out_writers(&reader).map_err(|error| match error.kind() {
+        ErrorKind::Locked => error.with_advice(
+            "stop the process that writes the log, or call Wal::backup_to in that process",
+        ),
+        _ => error,
+    })?;
+    let noted = noted_in_the_buffer(&reader)?;
+    let state = reader.state()?;
+    Ok((Log { reader, state, noted, has_lock: lock.is_some(), dropped: None }, lock))
+}
+
+/// Returns the state of the log that the sources are one log of.
+fn joined_state(archive: Option<&ArchiveReader>, log: Option<&Log>) -> Result<State> {
+    let archived = archive.map(ReadStore::state).transpose()?;
+    let (archived, log) = match (archived, log) {
+        (None, None) => unreachable!("a restore has a source"),
+        (None, Some(log)) => return Ok(log.state.clone()),
+        // The greatest log buffer that the lost log can have had.
+        (Some(state), None) => {
+            return Ok(State { buffer_bytes: MAX_BUFFER_BYTES as u64, ..state });
+        }
+        (Some(archived), Some(log)) => (archived, log),
+    };
+    let State { uuid, segment_bytes, buffer_bytes, head, checkpoint, .. } = log.state;
+    if uuid != archived.uuid || segment_bytes != archived.segment_bytes {
+        let text = format!(
+            "the archive holds segments of log {}, the log {} is {uuid}",
+            archived.uuid,
+            log.reader.place()
+        );
+        let error = Error::new(ErrorKind::Mismatch, text);
+        let error = archive.map(ReadStore::place).map_or(error.clone(), |at| error.at_path(at));
+        return Err(error.with_advice("name the archive of this log"));
+    }
+    // The headers tell the epochs: those that the log's state names may lie below others.
+    let head = head.min(archived.head);
+    Ok(State { buffer_bytes, checkpoint, head, ..archived })
+}
+
+impl ReadStore for Sources {
+    fn state(&self) -> Result<State> {
+        Ok(self.state.clone())
+    }
+
+    fn segments(&self) -> Result<Vec<Segment>> {
+        Ok(self.segments.values().map(|(_, segment)| segment.clone()).collect())
+    }
+
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
+        let number = at.segment(self.state.segment_bytes);
+        match (self.segments.get(&number), &self.archive, &self.log) {
+            (Some((Origin::Archive, _)), Some(archive), _) => archive.read(at, into),
+            (Some((Origin::Log, _)), _, Some(log)) => log.reader.read(at, into),
+            _ => Ok(0),
+        }
+    }
+
+    fn place(&self) -> String {
+        let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
+        paths.join(" and ")
+    }
+}
