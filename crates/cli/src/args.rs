@@ -10,6 +10,7 @@ use crate::demo::content;
 use crate::device_oracle::OracleArgs;
 use crate::manual::{self, CompletionsArgs, ManArgs};
 use crate::map::{self, MapArgs};
+use crate::restore::{self, BackupArgs, RestoreArgs};
 use crate::stat::{self, StatArgs};
 
 const EXAMPLES: &str = "\
@@ -28,6 +29,10 @@ Examples:
   palisade salvage ./log               print all that still validates
   palisade repair ./log --into ./repaired --from 65536
                                        copy what lies below damage into a new log
+  palisade restore --archive ./archive --log ./log --into ./restored
+                                       make a log of an archive and what is left of the log
+  palisade backup ./log --into ./backup
+                                       copy a log that no process has open
   palisade doctor /var/lib/db          what a sync costs there
 
 Exit codes:
@@ -216,6 +221,12 @@ pub(crate) enum Command {
     /// Copies what lies below damage into a new log.
     #[command(after_help = REPAIR_EXAMPLES)]
     Repair(RepairArgs),
+    /// Makes a log of an archive, of what is left of the log, or of both.
+    #[command(after_help = restore::EXAMPLES)]
+    Restore(RestoreArgs),
+    /// Copies a log that no process has open.
+    #[command(after_help = restore::BACKUP_EXAMPLES)]
+    Backup(BackupArgs),
     /// Measures what a sync costs in a folder, and says what that means for a log there.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),

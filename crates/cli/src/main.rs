@@ -2,7 +2,8 @@
 //!
 //! `demo` kills a writing process and checks what comes back; `info`, `map`, `stat`, `dump`,
 //! `verify` and `salvage` read a log without changing it, beside a running writer, too; `repair`
-//! copies what lies below damage into a new log; `doctor` measures what a sync costs in a folder.
+//! copies what lies below damage into a new log; `restore` makes a log of an archive and of what is
+//! left of the log; `backup` copies a log; `doctor` measures what a sync costs in a folder.
 //! `completions` and `man` print what a shell and `man` read.
 
 mod args;
@@ -17,7 +18,9 @@ mod json;
 mod layout;
 mod manual;
 mod map;
+mod progress;
 mod repair;
+mod restore;
 mod salvage;
 mod stat;
 mod units;
@@ -60,6 +63,8 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Verify(args) => verify::run(args, &mut out),
         Command::Salvage(args) => salvage::run(args, &mut out),
         Command::Repair(args) => repair::run(args, &mut out).map(|()| Exit::Success),
+        Command::Restore(args) => restore::restore(args, &mut out).map(|()| Exit::Success),
+        Command::Backup(args) => restore::backup(args, &mut out).map(|()| Exit::Success),
         Command::Doctor(args) => doctor::run(args, &mut out).map(|()| Exit::Success),
         Command::Completions(args) => manual::completions(args, &mut out).map(|()| Exit::Success),
         Command::Man(args) => manual::man(args, &mut out).map(|()| Exit::Success),

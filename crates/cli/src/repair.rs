@@ -1,13 +1,12 @@
 //! `palisade repair`: copies what lies below the damage into a new log.
 
 use std::io::{self, Write};
-use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressStyle};
-use palisade::{Error, ErrorKind, Repair, RepairProgress, RepairReport, RepairStep};
+use palisade::{Repair, RepairReport};
 
 use crate::args::RepairArgs;
 use crate::exit::Failure;
+use crate::progress::{Progress, check_empty};
 
 /// Copies the records below the LSN that the arguments name; the damaged log is not changed.
 ///
@@ -39,19 +38,6 @@ pub(crate) fn run(args: &RepairArgs, out: &mut impl Write) -> Result<(), Failure
     .map_err(Failure::output)
 }
 
-/// Refuses a folder for the copy that is not empty, before the log is read. The copy looks again.
-fn check_empty(into: &Path) -> Result<(), Failure> {
-    match into.read_dir().map(|mut entries| entries.next().is_some()) {
-        Ok(true) => {
-            let text = "the folder for the copy (--into) is not empty";
-            let error = Error::new(ErrorKind::InvalidArgument, text).at_path(into);
-            Err(error.with_advice("name one that is missing or empty").into())
-        }
-        // What is wrong with the path, if anything is, the copy says.
-        _ => Ok(()),
-    }
-}
-
 fn announce(out: &mut impl Write, args: &RepairArgs, report: &RepairReport) -> io::Result<()> {
     let RepairReport { end, from, given_up_to, records, given_up_records, .. } = *report;
     writeln!(out, "log        {}", args.dir.display())?;
@@ -64,32 +50,4 @@ fn announce(out: &mut impl Write, args: &RepairArgs, report: &RepairReport) -> i
         args.dir.display()
     )?;
     out.flush()
-}
-
-/// A bar on standard error, if that is a terminal. It goes away with the step.
-#[derive(Debug)]
-struct Progress(ProgressBar);
-
-impl Progress {
-    fn new() -> Progress {
-        let style = ProgressStyle::with_template("{msg} {bar:30} {bytes} of {total_bytes}");
-        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-        Progress(ProgressBar::no_length().with_style(style))
-    }
-
-    fn show(&self, progress: RepairProgress) {
-        self.0.set_message(match progress.step {
-            RepairStep::Check => "checking",
-            RepairStep::Count => "counting",
-            _ => "copying",
-        });
-        self.0.set_length(progress.total);
-        self.0.set_position(progress.done);
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 13] = [
     "demo",
     "info",
     "map",
@@ -11,6 +11,8 @@ const COMMANDS: [&str; 11] = [
     "verify",
     "salvage",
     "repair",
+    "restore",
+    "backup",
     "doctor",
     "completions",
     "man",

@@ -183,7 +183,7 @@ fn a_folder_that_a_copy_must_not_go_to_is_refused() {
     let orphan = folder.path().join("nowhere").join("repaired");
     let cases = [
         (&full, 2, "not empty"),
-        (&inside, 2, "lies in the log's folder"),
+        (&inside, 2, "lies in the folder that is copied"),
         (&dir, 2, "not empty"),
         (&orphan, 3, "nowhere"),
     ];

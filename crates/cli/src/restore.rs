@@ -1,0 +1,243 @@
+//! `palisade restore` and `palisade backup`: copy a log, or its archive and what is left of it, into
+//! a new log with the same LSNs.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use palisade::inspect::{BufferPlace, Inspector};
+use palisade::{CopyReport, Lsn, Restore, RestoreFrom};
+use serde::Serialize;
+
+use crate::exit::Failure;
+use crate::json;
+use crate::progress::{Progress, check_empty};
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  palisade restore --archive ./archive --log ./log --into ./restored
+  palisade restore --archive ./archive --into ./restored --to 65536
+  palisade restore --archive ./archive --log ./backup --dry-run --json | jq .records
+
+Copies the records of an archive (a folder that `Archive` wrote), of a log's folder, or of both into
+a new log. The log's folder can be a backup, or what a crash has left. Each record keeps its LSN.
+Every record is checked before it is copied, and again while it is copied. The sources are not
+changed.
+
+--to is the first LSN that is not restored: that of a record, or the end of one. Without it, all
+records are restored. If a record is damaged or a segment is missing, the error names the LSN up to
+which a restore is possible.
+
+Stop the process that writes the log first. Records that only the log buffer of a killed process
+holds are not restored: to keep them, open and close the log before.
+
+The restored log has the identity of the original. Appends begin above every LSN that the sources
+name. If the lost part of the log may have used higher ones, name the greatest that the engine knows
+with --above. A restore that was killed leaves a folder without a file `meta`, which opens as no
+log: remove it, and restore again.
+
+Fields of --json; LSNs and sizes are numbers:
+  archive, log, into     paths, or null
+  uuid                   text
+  head, end              where the records begin and end
+  records, bytes         how many there are, and their bytes with headers and padding
+  base, epoch            the LSN and the epoch in which appends begin
+  buffer_file            null; see `palisade backup`
+
+Exit codes: 0 restored (or, with --dry-run, could be), 2 the LSN or the folder does not fit (or
+other wrong usage), 3 the log is in use, a source is missing, or input or output failed, 4 a record
+that is to be restored is damaged or missing.";
+
+pub(crate) const BACKUP_EXAMPLES: &str = "\
+Examples:
+  palisade backup ./log --into ./backup
+  palisade backup ./log --into ./backup --json | jq .end
+
+Copies a log that no process has open, closed or crashed, as far as its records are whole: up to the
+end that the next open would find. The log is not changed. Every record is checked. The backup is a
+closed log with the same identity and LSNs. To use it, open it, or name it as --log of `palisade
+restore`.
+
+A log that a process has open for writing is refused: only that process knows where its records
+end. Let it call `Wal::backup_to`.
+
+Records that only the log buffer of a killed process holds are not in the backup, and a note on
+standard error names the buffer's file. To keep them, open and close the log first.
+
+Fields of --json: those of `palisade restore`. archive is null. buffer_file is the path of the log
+buffer of a killed process, or null.
+
+Exit codes: 0 done, 2 the folder does not fit (or other wrong usage), 3 the log is in use, or input
+or output failed, 4 acknowledged records are damaged: see `palisade repair`.";
+
+#[derive(Args, Debug)]
+#[group(id = "source", required = true, multiple = true, args = ["archive", "log"])]
+pub(crate) struct RestoreArgs {
+    /// Folder of the archive.
+    #[arg(long, value_name = "DIR")]
+    archive: Option<PathBuf>,
+    /// Folder of the log: a backup, or what is left of the log.
+    #[arg(long, value_name = "DIR")]
+    log: Option<PathBuf>,
+    /// Folder for the new log: missing, or empty.
+    #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
+    into: Option<PathBuf>,
+    /// The first LSN that is not restored (decimal, or hexadecimal behind 0x). Default: all are.
+    #[arg(long, value_name = "LSN")]
+    to: Option<Lsn>,
+    /// Let appends begin above this LSN.
+    #[arg(long, value_name = "LSN")]
+    above: Option<Lsn>,
+    /// Say what would be restored, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BackupArgs {
+    /// Folder of the log.
+    dir: PathBuf,
+    /// Folder for the backup: missing, or empty.
+    #[arg(long, value_name = "DIR")]
+    into: PathBuf,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is copied, and where to.
+struct Copy<'a> {
+    archive: Option<&'a Path>,
+    log: Option<&'a Path>,
+    into: Option<&'a Path>,
+    buffer_file: Option<PathBuf>,
+    json: bool,
+}
+
+/// Restores a log.
+///
+/// # Errors
+/// Those of reading the sources, of writing the copy, and of `out`.
+pub(crate) fn restore(args: &RestoreArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let from = match (&args.archive, &args.log) {
+        (Some(archive), Some(log)) => RestoreFrom::archive(archive).with_log(log),
+        (Some(archive), None) => RestoreFrom::archive(archive),
+        (None, Some(log)) => RestoreFrom::log(log),
+        (None, None) => return Err(Failure::Usage("no source: name --archive or --log".into())),
+    };
+    let from = args.above.map_or(from.clone(), |lsn| from.above(lsn));
+    let copy = Copy {
+        archive: args.archive.as_deref(),
+        log: args.log.as_deref(),
+        into: args.into.as_deref().filter(|_| !args.dry_run),
+        buffer_file: None,
+        json: args.json,
+    };
+    copy.run(from, args.to, out)
+}
+
+/// Copies a log that no process has open.
+///
+/// # Errors
+/// As [`restore`].
+pub(crate) fn backup(args: &BackupArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let buffer_file = match Inspector::open(&args.dir)?.buffer() {
+        Ok(BufferPlace::Memory(path)) => Some(path),
+        // What is wrong with the state, if anything is, the copy says.
+        _ => None,
+    };
+    let copy = Copy {
+        archive: None,
+        log: Some(&args.dir),
+        into: Some(&args.into),
+        buffer_file,
+        json: args.json,
+    };
+    copy.run(RestoreFrom::log(&args.dir), None, out)?;
+    if let Some(path) = &copy.buffer_file {
+        let note = "note: the log was not closed; records that only its log buffer has are not in \
+                    the backup";
+        // Where standard error is gone, the copy is there all the same.
+        let _ = writeln!(io::stderr(), "{note}: {}", path.display());
+    }
+    Ok(())
+}
+
+impl Copy<'_> {
+    fn run(&self, from: RestoreFrom, to: Option<Lsn>, out: &mut impl Write) -> Result<(), Failure> {
+        if let Some(into) = self.into {
+            check_empty(into)?;
+        }
+        let progress = Progress::new();
+        let restore = Restore::plan(from, to, &mut |step| progress.show(step));
+        drop(progress);
+        let restore = restore?;
+        let report = match self.into {
+            Some(into) => {
+                let progress = Progress::new();
+                let report = restore.write(into, &mut |step| progress.show(step));
+                drop(progress);
+                report?
+            }
+            None => restore.report().clone(),
+        };
+        self.print(&report, out).map_err(Failure::output)
+    }
+
+    fn print(&self, report: &CopyReport, out: &mut impl Write) -> io::Result<()> {
+        if self.json {
+            return json::print(out, &self.object(report));
+        }
+        let CopyReport { uuid, head, records, bytes, end, base, epoch, .. } = report;
+        for (name, path) in [("archive", self.archive), ("log", self.log)] {
+            if let Some(path) = path {
+                writeln!(out, "{name:<10} {}", path.display())?;
+            }
+        }
+        writeln!(out, "identity   {uuid}")?;
+        writeln!(out, "records    {records} in {bytes} bytes, from LSN {head} to LSN {end}")?;
+        match self.into {
+            Some(into) => {
+                let into = into.display();
+                writeln!(out, "copied     {into}: appends begin at LSN {base}, in epoch {epoch}")
+            }
+            None => writeln!(out, "nothing was written: this was a dry run"),
+        }
+    }
+
+    fn object(&self, report: &CopyReport) -> Object {
+        let text = |path: Option<&Path>| path.map(|path| path.display().to_string());
+        Object {
+            archive: text(self.archive),
+            log: text(self.log),
+            into: text(self.into),
+            uuid: report.uuid.to_string(),
+            head: report.head.as_u64(),
+            end: report.end.as_u64(),
+            records: report.records,
+            bytes: report.bytes,
+            base: report.base.as_u64(),
+            epoch: report.epoch,
+            buffer_file: text(self.buffer_file.as_deref()),
+        }
+    }
+}
+
+/// The fields of --json.
+#[derive(Serialize)]
+struct Object {
+    archive: Option<String>,
+    log: Option<String>,
+    into: Option<String>,
+    uuid: String,
+    head: u64,
+    end: u64,
+    records: u64,
+    bytes: u64,
+    base: u64,
+    epoch: u64,
+    buffer_file: Option<String>,
+}
