@@ -242,8 +242,8 @@ fn log_of(folder: &Path, number: u64) -> Result<Option<(Uuid, u64)>> {
 
 /// The records of the segments in an [`Archive`].
 ///
-/// To restore them, append what [`records`](ArchiveReader::records) gives to a log, in its order.
-/// Their LSNs are those that they had. An archive ends with a segment, at or below the head of the
+/// [`Restore`](crate::Restore) makes a log of them. Their LSNs are those that they had. An archive
+/// ends with a segment, at or below the head of the
 /// log that writes it: the records between are archived when their segment is released.
 ///
 /// An archive breaks where a segment is missing or damaged, and where a [`Repair`](crate::Repair)

@@ -30,11 +30,13 @@ fn a_backup_has_the_records_from_the_head_to_the_end_and_goes_on_above() {
     records.extend(append(&wal, 40, 70));
     wal.checkpoint(records[35].0).unwrap();
     wal.truncate_before(records[10].0).unwrap();
+    // Only the log buffer has these.
+    records.extend(append(&wal, 70, 72));
     let report = wal.backup_to(&backup).unwrap();
-    let after = append(&wal, 70, 80);
+    let after = append(&wal, 72, 80);
     let copy = open(&backup);
     assert_eq!(contents(&copy), records[10..]);
-    assert_eq!((report.records, report.head, report.uuid), (50, records[10].0, wal.uuid()));
+    assert_eq!((report.records, report.head, report.uuid), (52, records[10].0, wal.uuid()));
     assert_eq!((copy.head_lsn(), copy.checkpoint_lsn()), (wal.head_lsn(), wal.checkpoint_lsn()));
     assert!(copy.recovery_report().clean && report.end <= after[0].0);
     let next = copy.commit(b"the copy goes on").unwrap();
