@@ -55,7 +55,8 @@ impl RestoreFrom {
         RestoreFrom { archive: None, log, above: Lsn::ZERO }
     }
 
-    /// Restores what the archive lacks from the log in the folder `path`.
+    /// Restores what the archive lacks from the log in the folder `path`, which may have lost its
+    /// meta file.
     #[must_use]
     pub fn with_log(self, path: impl AsRef<Path>) -> RestoreFrom {
         RestoreFrom { log: Some(path.as_ref().to_path_buf()), ..self }

@@ -52,6 +52,10 @@ impl Sources {
             Some((log, lock)) => (Some(log), lock),
             None => (None, None),
         };
+        if let (None, Some(log)) = (&archive, &log) {
+            // Without the meta file nothing tells what was truncated. An archive has that, too.
+            log.reader.meta()?;
+        }
         let paths = [&from.archive, &from.log].into_iter().flatten().cloned().collect();
         let state = joined_state(archive.as_ref(), log.as_ref())?;
         let segments = BTreeMap::new();
@@ -239,12 +243,13 @@ fn open_log(path: &Path) -> Result<(Log, Option<Box<dyn DiskFile>>)> {
 /// Returns the state of the log that the sources are one log of.
 fn joined_state(archive: Option<&ArchiveReader>, log: Option<&Log>) -> Result<State> {
     let archived = archive.map(ReadStore::state).transpose()?;
+    let unknown = MAX_BUFFER_BYTES as u64;
     let (archived, log) = match (archived, log) {
         (None, None) => unreachable!("a restore has a source"),
         (None, Some(log)) => return Ok(log.state.clone()),
         // The greatest log buffer that the lost log can have had.
         (Some(state), None) => {
-            return Ok(State { buffer_bytes: MAX_BUFFER_BYTES as u64, ..state });
+            return Ok(State { buffer_bytes: unknown, ..state });
         }
         (Some(archived), Some(log)) => (archived, log),
     };
@@ -261,6 +266,7 @@ fn joined_state(archive: Option<&ArchiveReader>, log: Option<&Log>) -> Result<St
     }
     // The headers tell the epochs: those that the log's state names may lie below others.
     let head = head.min(archived.head);
+    let buffer_bytes = if log.reader.has_rebuilt_state() { unknown } else { buffer_bytes };
     Ok(State { buffer_bytes, checkpoint, head, ..archived })
 }
 

@@ -255,6 +255,29 @@ fn sources_that_do_not_belong_together_are_refused() {
     drop(restore);
 }
 
+#[test]
+fn a_log_without_its_meta_file_is_restored_with_its_archive_only() {
+    let _watch = watched();
+    let log = Archived::new();
+    fs::remove_file(log.log.join("meta")).unwrap();
+    let error = log.refused(RestoreFrom::log(&log.log), None);
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    let (wal, report) = log.restored(log.both(), None).unwrap();
+    assert_eq!((contents(&wal), report.records), (log.records.clone(), 60));
+    assert!(wal.commit(b"above").unwrap() > log.records[59].0);
+}
+
+#[test]
+fn a_log_alone_is_restored_from_its_head_on() {
+    let _watch = watched();
+    let log = Archived::new();
+    let from = RestoreFrom::log(&log.log);
+    let (wal, report) = log.restored(from.clone(), None).unwrap();
+    assert_eq!((contents(&wal), report.head), (log.records[50..].to_vec(), log.records[50].0));
+    let below = log.refused(from, Some(log.records[49].0));
+    assert_eq!(below.kind(), ErrorKind::Truncated, "{below}");
+}
+
 /// Two processes went on with copies of one log: neither is the sequence that the other is.
 #[test]
 fn a_log_and_the_archive_of_a_copy_that_went_on_are_refused() {
