@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::truncate_before::below_head;
 use super::{Handle, Wal};
-use crate::reader::Pinned;
+use crate::reader::{Pinned, Records};
 use crate::sync::Mutex;
-use crate::{Error, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The LSNs from which readers need the log, with the number of readers at each.
 #[derive(Debug, Default)]
@@ -44,6 +44,12 @@ pub(super) struct Pin {
 }
 
 impl Pin {
+    /// Pins the segments from `at` on, which another pin keeps meanwhile.
+    fn set(wal: &Wal, at: Lsn) -> Pin {
+        wal.handle.pins.add(at);
+        Pin { wal: wal.clone(), at, segment_end: wal.handle.segment_end(at) }
+    }
+
     pub(super) fn at(&self) -> Lsn {
         self.at
     }
@@ -99,8 +105,7 @@ impl Drop for Pin {
     }
 }
 
-/// Keeps the log from an LSN on until it is dropped, without reading it: see
-/// [`Wal::hold`]. It also keeps the log open.
+/// Keeps the log from an LSN on until it is dropped: see [`Wal::hold`]. It also keeps the log open.
 #[must_use = "the log is held only as long as this exists"]
 pub struct Hold(Pin);
 
@@ -109,6 +114,35 @@ impl Hold {
     #[must_use]
     pub fn lsn(&self) -> Lsn {
         self.0.at
+    }
+
+    /// Returns the records from the one at [`lsn`](Hold::lsn) on, up to the end of the log at the
+    /// time of the call, also if the head is above by now. If a crash or
+    /// [`truncate_after`](Wal::truncate_after) removed the record at `lsn`, begins at the next one.
+    ///
+    /// # Errors
+    /// `NotARecord`: no record begins at `lsn`. Else as `Wal::records_from`.
+    pub fn records(&self) -> Result<Records> {
+        let wal = &self.0.wal;
+        wal.handle.log.check_process()?;
+        let (written, end) = (wal.written_lsn(), wal.reserved_lsn());
+        let spans = wal.spans_until(end);
+        let from = wal.handle.epochs.skip_discarded(self.lsn());
+        // At or above the hold's pin, which keeps the segment until this one is set.
+        let pin = Pin::set(wal, from);
+        let mut reader = wal.frame_reader(wal.handle.read_ahead_bytes);
+        if let Some(span) = spans.iter().find(|span| span.base <= from && from < span.end) {
+            wal.flush_until(from.plus(1))?;
+            let header = reader.header(from, span.seed);
+            wal.check_not_truncated(from)?;
+            if header?.is_none() {
+                let text = "no record begins where the log is held";
+                return Err(Error::new(ErrorKind::NotARecord, text).at_lsn(from));
+            }
+        }
+        reader.forget();
+        let records = Records::new(reader, spans, from).keeping(Box::new(pin));
+        Ok(records.ending_at(end).writing_from(written))
     }
 }
 

@@ -83,11 +83,11 @@ impl Wal {
         unless_truncated(&backup, copied)
     }
 
-    /// Keeps the log from `lsn` on until the result is dropped, without reading it:
+    /// Keeps the log from `lsn` on until the result is dropped:
     /// [`truncate_before`](Wal::truncate_before) moves the head, but frees no segment that has
-    /// bytes at or above `lsn`, and passes none to a callback for released segments. Iterators and
-    /// tails that exist read on without a hold; new ones begin at or above the head nevertheless.
-    /// For example, a program that copies the files of the segments holds the log meanwhile.
+    /// bytes at or above `lsn`, and passes none to a callback for released segments. Reads nothing.
+    /// [`Hold::records`] returns what is held. For example, a replica that is away holds the log
+    /// where it stopped. Iterators and tails need no hold: they keep what they read.
     ///
     /// Any LSN from the head to the end will do. A hold does not keep
     /// [`truncate_after`](Wal::truncate_after) from removing records, and does not outlive the
@@ -97,10 +97,10 @@ impl Wal {
     /// # fn main() -> palisade::Result<()> {
     /// # let store = palisade::MemStore::new(1 << 20);
     /// # let wal = palisade::Wal::with_store(store, Default::default())?;
-    /// let kept = wal.append(b"its file is to be copied")?.lsn();
+    /// let kept = wal.append(b"the replica has not seen this yet")?.lsn();
     /// let hold = wal.hold(kept)?;
     /// wal.truncate_before(wal.reserved_lsn())?; // frees nothing
-    /// assert_eq!(hold.lsn(), kept);
+    /// assert_eq!(hold.records()?.next()?.unwrap().lsn(), kept);
     /// drop(hold); // frees what was truncated
     /// # Ok(()) }
     /// ```

@@ -245,6 +245,31 @@ fn a_hold_keeps_the_segments_from_its_lsn_on_until_it_is_dropped() {
 }
 
 #[test]
+fn a_hold_reads_what_it_keeps_also_below_the_head() {
+    let _watch = watched();
+    let (_dir, _path, wal) = log_on_files(small());
+    let mut records = append(&wal, 0, 60);
+    let held = [0, 20, 55].map(|n| wal.hold(records[n].0).unwrap());
+    let inside = wal.hold(records[20].0.plus(8)).unwrap();
+    wal.truncate_before(records[50].0).unwrap();
+    wal.truncate_after(records[53].0).unwrap();
+    records.truncate(54);
+    records.extend(append(&wal, 60, 70));
+    for (hold, from) in held.iter().zip([0, 20, 54]) {
+        let read = hold.records().unwrap().into_iter().map(|record| record.unwrap());
+        let read: Entries = read.map(|record| (record.lsn(), record.data().to_vec())).collect();
+        assert!(read == records[from..], "{hold:?}");
+    }
+    assert_eq!(inside.records().unwrap_err().kind(), ErrorKind::NotARecord);
+    // The iterator keeps what it reads when the hold is gone.
+    let mut iterator = held[0].records().unwrap();
+    drop((held, inside));
+    for (lsn, _) in &records {
+        assert_eq!(iterator.next().unwrap().unwrap().lsn(), *lsn);
+    }
+}
+
+#[test]
 fn a_hold_outside_of_the_log_is_refused() {
     let _watch = watched();
     let wal = Wal::with_store(MemStore::new(SEGMENT_BYTES), Options::new()).unwrap();
