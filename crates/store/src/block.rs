@@ -59,13 +59,15 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Foreign => f.write_str("does not begin with Palisade's mark"),
+            Fault::Foreign => f.write_str("does not begin with Palisade's magic number"),
             Fault::Damaged => f.write_str("has a checksum that does not match its content"),
             Fault::Version(found) => {
                 write!(f, "has format version {found}, known is {FORMAT_VERSION}")
             }
             Fault::Features(found) => write!(f, "needs the unknown feature bits {found:#x}"),
-            Fault::Reserved(found) => write!(f, "holds {found} in a reserved field, known is 0"),
+            Fault::Reserved(found) => {
+                write!(f, "holds {found} in a reserved field; this version knows 0 and 1")
+            }
         }
     }
 }

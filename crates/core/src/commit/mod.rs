@@ -3,15 +3,15 @@
 //! # Words
 //! *Leader*: the thread that writes and syncs for all; there is at most one. *Committer*: a thread
 //! or future that waits for a sync; an *async waiter* is a future or a callback. *Round*: one write
-//! of all that is filled, one sync, one publication of *durable*. *Hole*: a reservation below
-//! published ones that its owner has not published.
+//! of all that is filled, one sync, one publication of *durable*. *Hole*: a reserved range that its
+//! owner has not filled.
 //!
 //! # States
 //! | what | guarded by | who may change it |
 //! |---|---|---|
 //! | the write cursor, *filled*, *written* | the write lock | its holder |
 //! | *durable* | leadership | the leader |
-//! | which threads wait for what | `WaitGroup`, atomics | each waiter |
+//! | which threads wait for what | `WaitGroup`, atomics | each waiter; a waking thread resets |
 //! | async waiters | their lock | its holder |
 //! | the block end | its lock, never contended | the leader |
 //! | the failure | set once | the first thread that meets it |
@@ -49,21 +49,23 @@
 //! - P4: leadership is taken by a compare-and-swap (Acquire) and freed by a store (Release), which
 //!   orders the leaders. A waiter registers before it tries to take leadership, and a leader frees
 //!   leadership before it looks for candidates. By P3 either the leader finds the registration, or
-//!   the waiter's registration comes later and the waiter finds leadership free.
+//!   the registration comes later. Then the waiter finds leadership free, or a later leader finds
+//!   the registration.
 //! - P5: *written* is read (Acquire) before `sync` begins, so the bytes that become durable were in
 //!   the store when the sync began.
 //!
 //! # Progress
-//! A leader waits for the device and, polling, for the owner of a hole. It may hold leadership
-//! while it polls, because every thread that waits then waits for the same hole: everything below
-//! the hole, or with `pad_to_block` below the last block end, is durable. A leader never holds the
-//! write lock while it waits, so the owner of the hole always gets room. Appenders wait for the
-//! write lock's holder, who waits for the device.
+//! A leader gathers, waits for the write lock and the device, and polls for the owner of a hole. It
+//! may hold leadership while it polls, because every thread that waits then waits for the same
+//! hole: everything below the hole, or with `pad_to_block` below the last block end, is durable. A
+//! leader frees the write lock before it polls for a hole, so the owner of the hole gets room. An
+//! appender without room waits for the holder of the write lock, which can wait for the device.
 //!
 //! # Why not
 //! One mutex around write and sync: nobody could make room while a sync runs. A dedicated sync
-//! thread: two more switches per commit. A condition variable: wakes all waiters. A queue of
-//! waiters that passes leadership on: a thread that does not run may then hold it.
+//! thread: two more switches per commit. One condition variable for all: a sync also wakes the
+//! threads that it does not serve. A queue of waiters that passes leadership on: a thread that does
+//! not run may then hold it.
 //!
 //! # Checked by
 //! `no_wake_up_is_lost`, `the_owner_of_a_hole_need_not_come_back`,
@@ -95,7 +97,7 @@ use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Options, Result};
 
 /// Groups of committers: those of this round, those of the next, and two for threads that are late.
-/// Which group a thread is in is a hint, so the models have fewer, and fewer schedules.
+/// The choice of a group is only a hint. Models have two groups, which gives fewer schedules.
 const GROUPS: usize = if cfg!(loom) { 2 } else { 4 };
 
 /// Everything between a published record and its acknowledgement.
@@ -177,7 +179,8 @@ impl Commit {
                 return Ok(false);
             }
             self.sleep(group, seen, deadline);
-            // Before another registration, which would wake the group once more for nothing.
+            // Look before registering again: a registration for a durable target wakes the group
+            // for nothing.
             if self.durable.read() >= target {
                 return Ok(true);
             }
@@ -201,7 +204,8 @@ impl Commit {
         }
     }
 
-    /// The group of those whom the round that runs serves, or of those who wait for the next.
+    /// Returns the group that the running round serves if `target` is written, else the group of
+    /// the next round.
     fn group_for(&self, target: Lsn) -> &WaitGroup {
         // A hint: a wrong group costs a wake-up for nothing.
         let is_written = target <= self.buffer.written.peek();
@@ -221,8 +225,8 @@ impl Commit {
         self.groups.iter().chain([self.flusher.group()])
     }
 
-    /// Wakes the threads whose target the last publication of *durable* has reached. If leadership
-    /// is free, wakes one thread of each other group first, so that one of them leads.
+    /// Wakes each group with a target that *durable* has reached. If leadership is free, first
+    /// wakes one thread of each group whose targets are all higher, so that one of them leads.
     fn wake_waiters(&self, is_leadership_free: bool) {
         let durable = self.durable.peek();
         let mut reached = [false; GROUPS + 1];
@@ -284,7 +288,7 @@ impl Commit {
         struct Guard<'a>(&'a Commit);
         impl Drop for Guard<'_> {
             fn drop(&mut self) {
-                let message = "the store panicked while it wrote or synced";
+                let message = "the store panicked in a call that changes files";
                 self.0.poison(Error::new(ErrorKind::Poisoned, message));
             }
         }
@@ -294,7 +298,8 @@ impl Commit {
         result
     }
 
-    /// How many threads and async waiters wait; 0 in a forked child.
+    /// Returns the number of sleeping threads, async waiters and due callbacks; 0 in a forked
+    /// child.
     pub(crate) fn waiters(&self) -> u64 {
         if !self.buffer.is_own() {
             return 0;

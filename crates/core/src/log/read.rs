@@ -127,7 +127,7 @@ impl Wal {
     fn record_at(&self, reader: &mut FrameReader, lsn: Lsn) -> Result<RecordBuf> {
         let span = self.check_record(lsn)?;
         let found = reader.record(lsn, span.seed);
-        // After the read: a record that was read from a freed segment was truncated.
+        // Check after the read: a truncation may have freed the segment during the read.
         self.check_not_truncated(lsn)?;
         match found? {
             Lookup::Record(record) => Ok(record),
@@ -168,7 +168,7 @@ impl Wal {
         let pin = self.pin(Some(lsn))?;
         let header = self.frame_reader(SINGLE_READ_BYTES).header(lsn, span.seed);
         drop(pin);
-        // After the read: a record that was read from a freed segment was truncated.
+        // Check after the read: a truncation may have freed the segment during the read.
         self.check_not_truncated(lsn)?;
         header?.ok_or_else(|| self.not_a_record(lsn))
     }

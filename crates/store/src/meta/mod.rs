@@ -20,8 +20,8 @@
 //!    264     32  of each: its number, salt, base and exclusive end
 //! ```
 //!
-//! The list has the epochs of a log that was closed; beside a cleared flag there is none. More than
-//! [`MAX_EPOCHS`] do not fit, and then there is none, either: the open reads the segments' headers.
+//! Only a closed log has a list. A list of more than [`MAX_EPOCHS`] epochs is left out. Without a
+//! list the open reads the segments' headers.
 //!
 //! An earlier build wrote 1 into the reserved field of a log whose commits were direct writes. Such
 //! a log differs from others only in that each sync ended with a block. A value above 1 may stand
@@ -33,9 +33,8 @@
 //! writes the second, syncs: at each moment one of them is whole and on the medium. After a save
 //! that failed the next one writes a new file, too.
 //!
-//! The copies lie so far apart that a medium with larger blocks than the file system's (up to
-//! 16 KiB) does not have both in one. In files of earlier builds, which are 8192 bytes long, the
-//! second one lies right behind the first.
+//! The copies are 16 KiB apart, so a block of the medium of up to 16 KiB never holds both. In files
+//! of earlier builds, which are 8192 bytes long, the second copy directly follows the first.
 
 pub(crate) mod rebuilt;
 
@@ -56,16 +55,16 @@ const RING: u64 = 2;
 const COPY_STRIDE: u64 = 16 << 10;
 /// Bytes of the file.
 pub(crate) const META_BYTES: u64 = COPY_STRIDE + BLOCK_BYTES as u64;
-/// The length of the files in which it lies behind the first.
+/// The length of an earlier build's file, whose second copy directly follows the first.
 const EARLY_BYTES: u64 = 2 * BLOCK_BYTES as u64;
 const LIST_AT: usize = 256;
 /// Epochs that the list has room for.
 const MAX_EPOCHS: usize = (BLOCK_BYTES - LIST_AT - 8) / 32;
-/// How often a reader beside a writer looks again when it finds no whole copy: it may have met
-/// each of them in the middle of a write.
+/// How many times a reader reads both copies before it reports `Corrupt`. In each read a writer may
+/// have been writing one of the copies.
 const LOOKS: usize = 3;
 
-/// What to do about a log whose meta file is missing or damaged.
+/// What to do about a log whose meta file is missing, or has no copy that validates.
 pub(crate) const LOST_META: &str = "nothing was changed; put the file `meta` back from a backup, \
      or read the records with `palisade dump` or `palisade salvage` and append them to a new log, \
      which gives them new LSNs";
@@ -201,11 +200,11 @@ impl MetaFile {
     fn finish_file(&self, file: &dyn DiskFile, block: &Block) -> Result<()> {
         let mut bytes = vec![0; META_BYTES as usize];
         bytes[..BLOCK_BYTES].copy_from_slice(block);
-        // The bytes between are written, too: blocks of a hole would not keep the copies apart.
+        // Write the bytes between, too: in a sparse file the copies could be in adjacent blocks.
         bytes[COPY_STRIDE as usize..].copy_from_slice(block);
         let written = write_bytes(file, 0, &bytes).and_then(|()| file.sync_data());
         if let Err(error) = written {
-            // The first error is the one that matters; the next save removes it, too.
+            // Report the first error only. If this removal fails, the next save removes the file.
             let _ = self.folder.remove_if_there(META_TEMP);
             return Err(self.folder.error("write the meta file", META_TEMP, error));
         }
@@ -238,7 +237,7 @@ fn choose(folder: &Folder, copies: [Copy; 2]) -> Result<Meta> {
         return Ok(meta.clone());
     }
     if faults().all(|fault| *fault == Fault::Foreign) {
-        let text = "the file `meta` is none of Palisade's: it does not begin with its mark";
+        let text = "the file `meta` is not a Palisade meta file: it does not begin with PALIMETA";
         let error = refuse(folder, ErrorKind::Foreign, text);
         let is_log = folder.names()?.iter().any(|name| is_segment_name(name));
         return Err(if is_log { error.with_advice(LOST_META) } else { error });

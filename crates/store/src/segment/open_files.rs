@@ -3,7 +3,7 @@
 //! Files stay open from the first write until what they hold is durable: a failure to write the
 //! page cache back is reported to those that had the file open. Older ones are opened to be
 //! read, the last of them being kept, so that a log may have more segments than a process files.
-//! Where nobody asks for a sync the leader syncs the oldest itself before there are too many.
+//! If more than `MOST_OPEN` are open, the thread that writes syncs and closes the oldest.
 //!
 //! # A file's next life
 //! The leader and the preparer keep apart by claims on one [`SegmentFile`]. A file that is recycled

@@ -1,18 +1,18 @@
 //! The preparer: one thread per store that gets space ready ahead of the tail.
 //!
-//! It starts with the first work, and each round does, in this order: segments that are wanted
-//! soon, one spare, the file `reserve`, zeros ahead of the tail. If the tail is past half of its
-//! segment, the round also zeroes the next one. After a lack of space or file descriptors, a later
-//! round tries again; a thread that needs a segment sooner makes it in `prepare` and gets the error.
-//! Any other error poisons the log at its next write or sync.
+//! The thread starts with the first work. Each round makes the segments that are wanted soon, makes
+//! one spare, extends the file `reserve`, and zeroes ahead of the tail, in this order. If the tail
+//! is past half of its segment, the round also zeroes the next segment. After a lack of space or
+//! file descriptors a later round tries again; a thread that needs a segment sooner makes it in
+//! `prepare` and gets the error. Any other error poisons the log at its next write or sync.
 //!
-//! Where appends come faster than a device writes, zeroing would only take bandwidth from them:
-//! a round that finds such a tail leaves the zeros out.
+//! If the tail moves faster than `FLOOD_BYTES_PER_SECOND`, the round writes no zeros, because they
+//! would take bandwidth from the appends.
 //!
-//! Disks that have to behave the same in every run have no thread: a round that they let run
-//! now runs on the thread that asked for it, without a look at the clock.
+//! Deterministic disks have no thread. The thread that asks runs the round, without the clock, or
+//! the disk puts the round off.
 //!
-//! How leader and preparer tell each other of tails and work: [`handshake`](super::handshake).
+//! [`handshake`](super::handshake) has the protocol of the preparer and the thread that writes.
 
 use std::sync::Arc;
 
@@ -23,15 +23,15 @@ use crate::disk::Background;
 use crate::segment::Segments;
 use crate::segment::handshake::Handshake;
 
-/// Segments that are made ahead at most; it begins with one, and grows each time that a leader
-/// had to make one itself.
+/// The most segments to make ahead. `ahead` begins at one. It grows each time that a thread that
+/// writes had to make a segment itself.
 const MAX_AHEAD: u64 = 4;
-/// A tail that is faster than this is not zeroed ahead of: the zeros would double what the
-/// device has to take, and its commits, if it has any, are large.
+/// Above this speed of the tail, the preparer writes no zeros. Zeros would double the load of the
+/// device, and large commits gain little from them.
 const FLOOD_BYTES_PER_SECOND: f64 = 256e6;
 /// Advances below this say nothing about the tail's speed.
 const FLOOD_LEAST_BYTES: u64 = 256 << 10;
-/// Steps of the preparer between two syncs: 1 MiB.
+/// Steps between two syncs: 1 MiB with the default step of 256 KiB.
 const STEPS_PER_SYNC: usize = 4;
 /// The handle of the thread.
 #[derive(Debug)]
@@ -53,20 +53,20 @@ impl Preparer {
         Preparer { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
-    /// The tail has come to `tail`.
+    /// Notes that the tail is at `tail`, and asks for a round if work is due.
     pub(crate) fn follow(&self, tail: Lsn) {
         if self.shared.handshake.follow(tail) {
             self.ask();
         }
     }
 
-    /// An epoch runs whose tail is at `tail`: looks at once for what is missing.
+    /// Sets the tail at the start of an epoch, and asks for a round.
     pub(crate) fn start(&self, tail: Lsn) {
         self.shared.handshake.set_tail(tail);
         self.ask();
     }
 
-    /// A leader had to make a segment itself.
+    /// Notes that a thread that writes had to make a segment itself.
     pub(crate) fn was_late(&self) {
         // Relaxed: a hint that guards nothing.
         let ahead = self.shared.ahead.load(Ordering::Relaxed);
@@ -84,7 +84,8 @@ impl Preparer {
         }
     }
 
-    /// Where a disk put a round off, its thread may be in that round still.
+    /// Runs a round that the disk put off. On a disk with a thread, such a round can still run when
+    /// `stop` begins.
     fn finish_what_was_put_off(&self) {
         let shared = &self.shared;
         if shared.handshake.is_put_off() && self.background() == Background::Now {
@@ -108,7 +109,7 @@ impl Preparer {
 
     fn ask_thread(&self) {
         self.shared.handshake.ask();
-        // Where `stop` or another call has the handle, the thread is ending or beginning.
+        // If the lock is taken, `stop` is ending the thread, or another call is starting it.
         let Some(mut thread) = self.thread.try_lock() else {
             return;
         };
@@ -116,7 +117,7 @@ impl Preparer {
             let shared = Arc::clone(&self.shared);
             match spawn("palisade-prepare", move || shared.run()) {
                 Ok(handle) => *thread = Some(handle),
-                // Leaders prepare what they need, and the next tail tries again.
+                // Threads that write prepare what they need, and the next tail tries again.
                 Err(_) => self.shared.handshake.put_off(),
             }
         }
@@ -146,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// A round and its consequence; says whether there is work again at once.
+    /// Runs a round, and sets the tail of the next one. Returns whether the tail is already there.
     fn round_for(&self, tail: Lsn, is_flood: bool) -> bool {
         if !self.handshake.is_stopped() {
             self.round(tail, is_flood);
@@ -161,8 +162,8 @@ impl Shared {
         let kept = prepared.and_then(|()| self.segments.keep_a_spare());
         let (_, used) = self.segments.split(tail);
         if let Err(error) = kept.and_then(|()| self.segments.keep_reserve(used)) {
-            // The caller that needs the space gets the shortage. After any other error the file's
-            // content is unknown.
+            // The caller that needs the space or descriptor gets the shortage. After any other
+            // error the content of the file is unknown, so poison the log.
             if !error.is_shortage() {
                 self.segments.fail(error);
             }
@@ -187,7 +188,8 @@ impl Shared {
         self.segments.start_of(number + 1 + if is_late { ahead } else { 0 })
     }
 
-    /// Zeroes segment `number` up to `goal`, as long as the tail stays behind.
+    /// Zeroes segment `number` up to `goal` in steps, and syncs them. Stops if the tail has left
+    /// the segment.
     fn zero(&self, number: u64, goal: u64) {
         let Some(zeroing) = self.segments.begin_zeroing(number) else {
             return;
@@ -245,7 +247,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Whether the tail came here faster than a device writes.
+    /// Returns whether the tail moved faster than `FLOOD_BYTES_PER_SECOND` since the last call.
     fn is_flood(&mut self, tail: Lsn) -> bool {
         let bytes = tail.bytes_since(self.tail);
         let seconds = self.at.elapsed().as_secs_f64();
