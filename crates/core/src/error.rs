@@ -46,10 +46,11 @@ pub enum ErrorKind {
     /// The log was opened by another process, from which this one was forked. Nothing was changed.
     /// Open the log again in this process, after the other one has closed it.
     Forked,
-    /// A write or sync failed earlier; the log accepts no more calls. Everything that was
-    /// acknowledged is safe: drop all handles and open the log again.
+    /// A write or sync failed earlier, so the log writes and syncs nothing more. Everything that
+    /// was acknowledged is safe: drop all handles and open the log again.
     Poisoned,
-    /// `OpenMode::MustExist` was asked for and there is no log, or the path does not exist.
+    /// `OpenMode::MustExist` was asked for and there is no log, or the parent of the log's folder
+    /// is missing. A log whose folder was moved or removed while it was open returns it, too.
     NotFound,
     /// `OpenMode::CreateNew` was asked for and there is a log already.
     AlreadyExists,
@@ -75,7 +76,7 @@ pub enum ErrorKind {
     /// The record at the LSN was truncated: it is below the head of the log, or a crash or a
     /// truncation of the suffix removed it.
     Truncated,
-    /// The folder or a file in it may not be written by this process.
+    /// This process may not use the folder, or a file in it.
     PermissionDenied,
     /// The operating system reported a failure that has no kind of its own.
     Io,

@@ -19,9 +19,9 @@ pub const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 /// When the log syncs to the device without a request.
 ///
 /// `commit`, `sync`, `wait_durable`, `Ticket::wait` and `.await` sync at once under every policy.
-/// The policy decides only what `append` alone does. If 64 segments are unsynced, a store on files
-/// syncs and closes the oldest one under each policy, because the process has only so many
-/// descriptors. That makes no record durable.
+/// The policy decides only what `append` alone does. If more than 64 segments are unsynced, a store
+/// on files syncs and closes the oldest one under each policy, because a process has few
+/// descriptors. That moves no watermark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncPolicy {
@@ -84,11 +84,13 @@ pub struct Options {
     pub buffer_bytes: usize,
     /// When the log syncs without a request. Default [`SyncPolicy::OnCommit`].
     pub sync_policy: SyncPolicy,
-    /// A write to the store begins when this much is filled, without waiting for a commit.
+    /// Bytes of a piece that the log writes without waiting for a commit. An append that passes a
+    /// multiple of it completes a piece. For this the log rounds it up to a power of two, at most
+    /// half the buffer. Under [`SyncPolicy::Always`] and [`SyncPolicy::Os`] each append writes.
     /// Default 1 MiB: large enough to hide the system call, small enough to stay in the cache.
     pub write_bytes: usize,
     /// The number of futures and callbacks that may wait at one time. A callback counts until it
-    /// runs. One more gets [`ErrorKind::InvalidArgument`]. Default 65 536. Threads are not counted.
+    /// runs. One more gets [`ErrorKind::TooManyWaiters`]. Default 65 536. Threads are not counted.
     pub max_waiters: usize,
     /// The leader waits for committers that it has just woken at most this share of a measured
     /// sync, in percent, before it syncs again. Default 50. 0 turns gathering off.

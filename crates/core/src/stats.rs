@@ -34,7 +34,8 @@ pub struct Stats {
     pub durable: Lsn,
     /// The head: everything below was truncated.
     pub head: Lsn,
-    /// Threads and futures that wait at this moment.
+    /// Threads that sleep until a sync, and futures and callbacks that wait. A thread that syncs is
+    /// not counted.
     pub waiters: u64,
     /// Bytes of memory held by the log buffer and its slots.
     pub buffer_memory_bytes: u64,

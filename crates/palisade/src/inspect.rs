@@ -39,19 +39,20 @@ impl Inspector {
     /// [`has_rebuilt_state`](Inspector::has_rebuilt_state).
     ///
     /// # Errors
-    /// `NotFound`, `Foreign`: there is no log. `Corrupt`: no copy of its state and no header of a
-    /// segment validates. `Unsupported`: the format is newer. `Io`, `PermissionDenied`: the log
-    /// cannot be read.
+    /// `InvalidArgument`: the path is empty. `NotFound`, `Foreign`: there is no log. `Corrupt`: no
+    /// copy of its state and no header of a segment validates. `Unsupported`: the format is newer.
+    /// `Io`, `PermissionDenied`, `NoFiles`: the log cannot be read.
     pub fn open(path: impl AsRef<Path>) -> Result<Inspector> {
         let files = FileReader::open(path.as_ref())?;
         let view = palisade_core::inspect::Inspector::new(FileReader::open(path)?);
         Ok(Inspector { files, view })
     }
 
-    /// Returns whether the log's meta file is missing or damaged. Then the view rebuilds the state
-    /// from the headers of the segments: the head is the start of the lowest segment, and there is
-    /// no checkpoint and no clean end. The view may show truncated records, and only the records
-    /// show where the log ended. [`Options::open`](crate::Options::open) refuses such a log.
+    /// Returns whether the log's meta file was missing, or had no copy that validates. Then the
+    /// view rebuilds the state from the headers of the segments: the head is the start of the
+    /// lowest segment, and there is no checkpoint and no clean end. The view may show truncated
+    /// records, and only the records show where the log ended.
+    /// [`Options::open`](crate::Options::open) refuses such a log.
     #[must_use]
     pub fn has_rebuilt_state(&self) -> bool {
         self.files.has_rebuilt_state()
@@ -61,8 +62,8 @@ impl Inspector {
     /// [rebuilt](Inspector::has_rebuilt_state).
     ///
     /// # Errors
-    /// `Corrupt`, `Foreign`: no copy of the state validates any more. `Unsupported`: the format is
-    /// newer. `Io`: the state cannot be read.
+    /// `NotFound`, `Foreign`, `Corrupt`: the state is gone, or no copy of it validates any more.
+    /// `Unsupported`: the format is newer. `Io`, `PermissionDenied`, `NoFiles`: it cannot be read.
     pub fn state(&self) -> Result<State> {
         self.view.state()
     }
@@ -70,7 +71,8 @@ impl Inspector {
     /// Returns all segments that are present, with their headers.
     ///
     /// # Errors
-    /// `Io`: they cannot be listed or read.
+    /// `Foreign`: a segment is a link, a FIFO or a folder. `Unsupported`: a newer version wrote
+    /// one. `Io`, `PermissionDenied`, `NoFiles`: they cannot be listed or read.
     pub fn segments(&self) -> Result<Vec<Segment>> {
         self.view.segments()
     }
@@ -79,7 +81,8 @@ impl Inspector {
     /// at once.
     ///
     /// # Errors
-    /// `Io`: the lock file cannot be read.
+    /// `Foreign`: the file `lock` is a link, a FIFO or a folder. `Io`, `PermissionDenied`,
+    /// `NoFiles`: the file cannot be opened or locked.
     pub fn has_writer(&self) -> Result<bool> {
         self.files.has_writer()
     }
@@ -87,17 +90,19 @@ impl Inspector {
     /// Returns where the log buffer is.
     ///
     /// # Errors
-    /// `NotFound`, `Foreign`, `Corrupt`: the meta file, which alone names the log buffer, is
-    /// missing or damaged. `Unsupported`, `NoFiles`, `PermissionDenied`, `Io`: it cannot be read.
+    /// As [`state`](Inspector::state). A rebuilt state does not help: only the meta file names the
+    /// log buffer.
     pub fn buffer(&self) -> Result<BufferPlace> {
         self.files.buffer()
     }
 
     /// Returns the records from `from` on, or from the head on. A `from` below the head counts as
-    /// the head. The iterator ends without an error at the first frame that does not validate.
+    /// the head. The iterator ends without an error at the first frame that does not validate. So a
+    /// `from` within a record returns no record.
     ///
     /// # Errors
-    /// `Corrupt`: headers contradict each other. `Io`: a file cannot be read.
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Corrupt`: headers
+    /// contradict each other.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
         self.view.records(from)
     }
@@ -107,8 +112,8 @@ impl Inspector {
     /// [`Corrupt`](Outcome::Corrupt).
     ///
     /// # Errors
-    /// `Io`: a file cannot be read. `Unsupported`: a newer version wrote the log or one of its
-    /// records. As [`state`](Inspector::state), if the state cannot be read.
+    /// As [`state`](Inspector::state), [`segments`](Inspector::segments) and
+    /// [`has_writer`](Inspector::has_writer). `Unsupported`: a newer version wrote a record.
     pub fn verify(&self) -> Result<Verdict> {
         self.judge(|view| view.verify())
     }

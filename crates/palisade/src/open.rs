@@ -25,8 +25,12 @@ impl Wal {
         Options::new().open(path)
     }
 
-    /// Opens the log in `store`, for example a [`MemStore`](crate::MemStore), which fixes the size
-    /// of segments itself. All other settings of `options` hold as on files.
+    /// Opens the log in `store`, for example a [`MemStore`](crate::MemStore).
+    ///
+    /// A `MemStore` fixes the segment size and writes no zeros ahead of the tail.
+    /// [`kept_buffer`](crate::MemStore::kept_buffer) sets what [`Auto`](crate::BufferKind::Auto)
+    /// means on it. All other settings hold as on files. A store that was opened before ignores the
+    /// settings of files in `options`.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -42,11 +46,7 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument`: an option or the store's segment size is out of its range. `Mismatch`:
-    /// `options` have another segment size than the store. `Corrupt`:
-    /// acknowledged data is damaged; nothing was changed. (A log that was closed reports damage
-    /// when it is read, or with [`Verify::Full`](crate::Verify::Full).) `NoSpace`, `Io`: nothing is
-    /// lost; open again when the cause is gone.
+    /// As [`Options::open`].
     pub fn with_store(store: impl IntoStore, options: Options) -> Result<Wal> {
         let store = store.into_store(options.validated_files()?)?;
         palisade_core::Wal::with_store(store, options.log()).map(Wal)
@@ -61,12 +61,22 @@ impl Options {
     /// Everything that was recovered survives power loss when this returns.
     ///
     /// # Errors
-    /// The open is refused and nothing is changed: `InvalidArgument`: an option or the path.
-    /// `NotFound`, `AlreadyExists`: by the open mode. `Foreign`: the folder holds something else.
-    /// `Unsupported`: a newer format. `Mismatch`: another segment size. `Locked`: another process
-    /// holds the log. `Corrupt`: acknowledged data is damaged. `Unclean`: the log was not closed,
-    /// and the policy requires that. `PermissionDenied`: the folder may not be written. `NoSpace`,
-    /// `Io`: nothing is lost; open again when the cause is gone.
+    /// These errors change nothing, except that an open makes the file `lock` if it is missing:
+    /// - `InvalidArgument`: an option or the path.
+    /// - `NotFound`: the open mode requires a log, or the parent of the folder is missing.
+    /// - `AlreadyExists`: the open mode requires that there is no log.
+    /// - `Foreign`: the folder holds something else.
+    /// - `Unsupported`: a newer format.
+    /// - `Mismatch`: another segment size.
+    /// - `Locked`: another process or another handle holds the log.
+    /// - `Corrupt`: acknowledged data is damaged. After a close an open reads no records, so only a
+    ///   reader or [`Verify::Full`](crate::Verify::Full) finds damage in them.
+    /// - `Unclean`: the log was not closed, and the policy requires that.
+    ///
+    /// After these errors files may have changed, but nothing is lost:
+    /// - `PermissionDenied`: this process may not use the folder, or a file in it.
+    /// - `OutOfRange`: no LSN is left.
+    /// - `NoSpace`, `NoFiles`, `Io`: open again when the cause is gone.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Wal> {
         self.open_on(Arc::new(OsDisk), path)
     }
@@ -115,13 +125,14 @@ impl Options {
     }
 
     /// Returns what [`open`](Options::open) would find and decide about the log in the folder
-    /// `path`. Holds the log's lock meanwhile. Changes nothing.
+    /// `path`. Holds the log's lock meanwhile. Changes nothing, except that it makes the file
+    /// `lock` if it is missing.
     ///
     /// The log must exist, whatever the [open mode](Options::open_mode) is. In the report `base`,
     /// `epoch` and `appends_survive_kill` are not set.
     ///
     /// # Errors
-    /// As [`open`](Options::open), except those of writing.
+    /// As [`open`](Options::open), except `OutOfRange` and those of writing.
     pub fn dry_run(&self, path: impl AsRef<Path>) -> Result<RecoveryReport> {
         let mut files = self.validated_files()?.clone();
         files.open_mode = OpenMode::MustExist;

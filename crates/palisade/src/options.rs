@@ -45,16 +45,16 @@ impl Options {
     /// Sets the bytes of log in a segment: a multiple of 4096 from 64 KiB to 1 TiB, fixed when the
     /// log is created. Default 64 MiB, or the size that an existing log has.
     ///
-    /// At most 64 unsynced segments have open files. A write that would need more syncs the oldest
-    /// one. This happens with small segments under [`SyncPolicy::Os`], or without commits.
+    /// The log keeps the files of at most 64 unsynced segments open. After a write into one more,
+    /// it syncs and closes the oldest. This happens with small segments under [`SyncPolicy::Os`],
+    /// or without commits.
     pub fn segment_bytes(mut self, bytes: u64) -> Options {
         self.files.segment_bytes = Some(bytes);
         self
     }
 
-    /// Sets where a log begins that is created: its first record gets the first LSN at or above
-    /// `lsn` at which a segment can begin. Default 0, at most 2^59. Has no effect
-    /// on a log that exists.
+    /// Sets the least LSN of a new log. The log rounds it up to the start of a segment. Default 0,
+    /// at most 2^59. Has no effect on a log that exists.
     ///
     /// For an engine whose pages have LSNs: if it creates its log anew, for example after a restore
     /// of its pages, the new LSNs must be above those that the pages have.
@@ -94,13 +94,16 @@ impl Options {
 
     /// Sets the least number of released segments that are kept for reuse. Default 4. If the log
     /// takes more segments between two truncations, it keeps as many as it takes, up to four times
-    /// the option. A separate file `reserve` keeps the space that an open needs on a full disk.
+    /// the option. It keeps none on a file system that may not overwrite in place (others than
+    /// ext4, XFS and tmpfs). A separate file `reserve` keeps the space that an open needs on a full
+    /// disk.
     pub fn spare_segments(mut self, count: usize) -> Options {
         self.files.spare_segments = count;
         self
     }
 
-    /// Sets whether segments are written with zeros ahead of the tail. Default true.
+    /// Sets whether segments are written with zeros ahead of the tail. Default true. Has no effect
+    /// on a file system that may not overwrite in place (others than ext4, XFS and tmpfs).
     pub fn zero_fill(mut self, zero_fill: bool) -> Options {
         self.files.zero_fill = zero_fill;
         self
@@ -171,8 +174,10 @@ impl Options {
         self
     }
 
-    /// Sets how many filled bytes start a write to the operating system without a commit. At least
-    /// 1. Default 1 MiB.
+    /// Sets the bytes of a piece that the log writes to the operating system without a commit. At
+    /// least 1. Default 1 MiB. An append that passes a multiple of it completes a piece. For this
+    /// the log rounds it up to a power of two, at most half the buffer. Under the policies `Always`
+    /// and `Os` each append writes.
     pub fn write_bytes(mut self, bytes: usize) -> Options {
         self.log.write_bytes = bytes;
         self

@@ -30,15 +30,25 @@ use crate::{Lsn, RecoveryReport, Result, Stats, Uuid};
 /// | `commit`, `sync`, `wait_durable`, `Ticket::wait`, `.await` | yes | yes |
 ///
 /// [`Stats::appends_survive_kill`] shows which buffer the log has.
+///
+/// # Errors of all calls
+/// The lists of errors name these kinds only if there is more to say:
+/// - `Closed` after [`close`](Wal::close). Reads still work, and waits for records return `Ok`.
+/// - `Poisoned` after a failed write or sync. Reads of written records still work, and a wait for a
+///   record that is already durable returns `Ok`.
+/// - `Forked` in a forked child.
+/// - `NoFiles`, if the call opens a file. Nothing is lost: close files or raise the limit, then
+///   call again.
 #[derive(Clone)]
 pub struct Wal(pub(crate) palisade_core::Wal);
 
 impl Wal {
     /// Syncs everything and makes a clean end: the next open needs no scan.
     ///
-    /// Later calls on all handles return `Closed`. Records that were appended before are in the
-    /// log. Blocks for a few device syncs. The log can be opened again at once, even if handles of
-    /// this one exist.
+    /// Later calls that change the log return `Closed` on all handles, and so does
+    /// [`on_durable`](Wal::on_durable). Records that were appended before are in the log. Blocks
+    /// for a few device syncs. The log can be opened again at once, even if handles of this one
+    /// exist.
     ///
     /// # Durability
     /// All appended records survive power loss when this returns.
@@ -46,9 +56,9 @@ impl Wal {
     /// # Errors
     /// `NoSpace`: nothing is lost, and no handle can append any more; free space and call again.
     /// With `pad_to_block`, if the full buffer has no room for the padding, handles can append
-    /// until that call. `NoFiles`: as `NoSpace`. `Io`, `NotFound` (the folder was moved):
-    /// everything is durable, but the log has no clean end. `Poisoned`: as from every other call.
-    /// `Closed`: the log has a clean end already.
+    /// until that call. `NoFiles`: as `NoSpace`. `Io`, `PermissionDenied`, `NotFound` (the folder
+    /// was moved): everything is durable, but the log has no clean end. `OutOfRange`: no LSN is
+    /// left for a clean end; nothing was changed. `Closed`: the log has a clean end already.
     pub fn close(&self) -> Result<()> {
         self.0.close()
     }

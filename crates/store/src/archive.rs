@@ -65,7 +65,7 @@ impl Archive {
     /// # Errors
     /// `InvalidArgument`: the path is empty, or the folder is a log's. `NotFound`: there is no
     /// folder to make the folder in. `Foreign`: the path is a file. `PermissionDenied`, `NoSpace`,
-    /// `Io`.
+    /// `NoFiles`, `Io`.
     pub fn open(path: impl AsRef<Path>) -> Result<Archive> {
         let path = path.as_ref();
         if path.as_os_str().is_empty() {
@@ -147,7 +147,7 @@ impl OnRelease for Archive {
     /// # Errors
     /// `Mismatch`: the folder holds another log's segments. `Corrupt`, `Unsupported`: a file in the
     /// folder has the segment's name and cannot be read for which log it is of. `InvalidArgument`:
-    /// the folder is a log's. `NoSpace`, `PermissionDenied`, `Io`.
+    /// the folder is a log's. `NoSpace`, `NoFiles`, `PermissionDenied`, `Io`.
     fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
         self.check_no_log()?;
         self.check_owner(segment)?;
@@ -266,7 +266,7 @@ impl ArchiveReader {
     /// # Errors
     /// `NotFound`: there are none, or no folder. `Corrupt`: the lowest one's header does not
     /// validate.
-    /// `Unsupported`: a later version of Palisade wrote it. `PermissionDenied`, `Io`.
+    /// `Unsupported`: a later version of Palisade wrote it. `PermissionDenied`, `NoFiles`, `Io`.
     pub fn open(path: impl AsRef<Path>) -> Result<ArchiveReader> {
         let folder = path.as_ref();
         if fs::metadata(folder).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
@@ -310,9 +310,10 @@ impl ArchiveReader {
     /// The records from the one at `from`, or from the first archived one on.
     ///
     /// # Errors
-    /// `Corrupt` if headers contradict each other, `Io` if a file cannot be read. The iterator
-    /// gives `Corrupt` at a record that is damaged, or that was in a segment that is missing, and
-    /// where nothing says that the next epoch follows on the one before.
+    /// `Corrupt` if headers contradict each other; `PermissionDenied`, `NoFiles` and `Io` if a file
+    /// cannot be read. The iterator gives `Corrupt` at a record that is damaged, or that was in a
+    /// segment that is missing, and where nothing says that the next epoch follows on the one
+    /// before.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
         Inspector::new(self.clone()).records_until(from, self.end()?)
     }

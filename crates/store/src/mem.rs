@@ -65,7 +65,8 @@ impl MemStore {
     /// Opens the log. A segment gets no zeros before the log comes to it.
     ///
     /// # Errors
-    /// `InvalidArgument`: the segment size. `Locked`: a log runs on a clone.
+    /// As [`FileStore::open`]. `InvalidArgument`: also the segment size. `Locked`: a log runs on a
+    /// clone.
     pub fn open(&self) -> Result<FileStore> {
         self.open_as(&FileOptions::default())
     }
@@ -152,7 +153,8 @@ pub trait IntoStore {
     /// The store.
     type Store: Store;
 
-    /// Opens the store with these settings. A `MemStore` fixes the size of segments itself.
+    /// Opens the store with these settings. A `MemStore` fixes the segment size and the zero fill.
+    /// A store that was opened before ignores the settings.
     ///
     /// # Errors
     /// Those of the store.

@@ -66,11 +66,12 @@ pub struct FileOptions {
     /// than growing a file. Default 4. Where the log takes more between two truncations, as many as
     /// it takes are kept, up to four times the option. The folder never grows by all of this beyond
     /// what the log took itself, one spare, and a file `reserve`, which keeps space for an open on
-    /// a full disk.
+    /// a full disk. On a file system that may not overwrite in place, none is kept.
     pub spare_segments: usize,
     /// Whether space is written with zeros once, ahead of the tail, by a thread of the store, so
     /// that commits touch no metadata of the file system. Default true. Turn it off where each
-    /// byte that is written costs, or where syncs cost little.
+    /// byte that is written costs, or where syncs cost little. Has no effect on a file system that
+    /// may not overwrite in place.
     pub zero_fill: bool,
     /// Permissions of the files that the log makes, on Unix; elsewhere it means nothing. The
     /// owner's read and write bits (`0o600`) have to be among them, and nothing but the nine bits
@@ -85,7 +86,7 @@ pub struct FileOptions {
     /// Gets each segment that [`truncate_before`](palisade_core::Wal::truncate_before) releases,
     /// before the log loses it. Default `None`.
     pub on_release: Option<Arc<dyn OnRelease>>,
-    /// Where a log that is created begins, at the next start of a segment. Default 0.
+    /// The least LSN of a new log, rounded up to the start of a segment. Default 0.
     pub first_lsn: Lsn,
 }
 

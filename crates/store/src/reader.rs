@@ -48,15 +48,15 @@ pub struct FileReader {
 }
 
 impl FileReader {
-    /// Finds the log in the folder `path`. One whose meta file is missing or damaged is read all
-    /// the same, as far as its segments' headers tell its state: see
+    /// Finds the log in the folder `path`. If its meta file is missing, or has no copy that
+    /// validates, the headers of the segments give the state: see
     /// [`has_rebuilt_state`](FileReader::has_rebuilt_state).
     ///
     /// # Errors
     /// `InvalidArgument` if the path is empty, `NotFound` if there is nothing, `Foreign` if
     /// there is something else, `Unsupported` if a later version of Palisade wrote it, `Corrupt`
-    /// if neither copy of the state nor any segment's header validates, `PermissionDenied` and
-    /// `Io`.
+    /// if neither copy of the state nor any segment's header validates, `PermissionDenied`,
+    /// `NoFiles` and `Io`.
     pub fn open(path: impl AsRef<Path>) -> Result<FileReader> {
         FileReader::open_on(Arc::new(OsDisk), path.as_ref())
     }
@@ -82,7 +82,8 @@ impl FileReader {
     /// Whether a process has the log open for writing right now.
     ///
     /// # Errors
-    /// `PermissionDenied` and `Io`.
+    /// `Foreign`: the file `lock` is a link, a FIFO or a folder. `PermissionDenied`, `NoFiles`,
+    /// `Io`.
     pub fn has_writer(&self) -> Result<bool> {
         let Some(lock) = self.folder.open_if_there(LOCK, Access::Read)? else {
             return Ok(false);
@@ -96,7 +97,8 @@ impl FileReader {
     ///
     /// # Errors
     /// `NotFound`, `Foreign`, `Corrupt`: the meta file, which alone names the log buffer, is
-    /// missing or damaged. `Unsupported`, `NoFiles`, `PermissionDenied`, `Io`: it cannot be read.
+    /// missing, or has no copy that validates. `Unsupported`, `NoFiles`, `PermissionDenied`, `Io`:
+    /// it cannot be read.
     pub fn buffer(&self) -> Result<BufferPlace> {
         let meta = self.meta()?;
         if meta.state.clean {

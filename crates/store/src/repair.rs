@@ -57,13 +57,13 @@ impl Repair {
     ///
     /// # Errors
     /// - `OutOfRange`: `from` lies above the first bad place, or above the end; the error's
-    ///   [`lsn`](Error::lsn) is that place.
+    ///   [`lsn`](Error::lsn) is that place. Or no LSN is left for the copy.
     /// - `NotARecord`: no record begins at `from`. `Truncated`: it lies below the head.
     /// - `Locked`: a process has the log open for writing.
     /// - `Corrupt`: the state is damaged, or headers contradict each other: nothing tells what the
     ///   log was.
-    /// - `NotFound`, `Foreign`, `Unsupported`, `PermissionDenied`, `Io`: there is no log that can
-    ///   be read.
+    /// - `InvalidArgument`, `NotFound`, `Foreign`, `Unsupported`, `PermissionDenied`, `NoFiles`,
+    ///   `Io`: there is no log that can be read.
     pub fn plan(
         log: impl AsRef<Path>,
         from: Lsn,
@@ -108,7 +108,7 @@ impl Repair {
     /// - `Foreign`: `into` is no folder. `NotFound`: there is no folder to make it in, or its path
     ///   led to another folder before the copy was complete.
     /// - `Locked`: the damaged log, which has no lock file, was written to meanwhile.
-    /// - `NoSpace`, `PermissionDenied`, `Io`: the copy cannot be written.
+    /// - `NoSpace`, `NoFiles`, `PermissionDenied`, `Io`: the copy cannot be written.
     ///
     /// After an error what was copied is removed again.
     pub fn write(

@@ -109,10 +109,12 @@ impl Inspector {
     }
 
     /// Returns the records from `from` on, or from the head on. A `from` below the head counts as
-    /// the head. The iterator ends without an error at the first frame that does not validate.
+    /// the head. The iterator ends without an error at the first frame that does not validate. So a
+    /// `from` within a record returns no record.
     ///
     /// # Errors
-    /// `Corrupt`: headers contradict each other. `Io`: the store cannot be read.
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Corrupt`: headers
+    /// contradict each other.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
         let layout = self.layout()?;
         let head = layout.state.head;
@@ -128,7 +130,7 @@ impl Inspector {
     /// up. If `from` is within a record, the walk reports a gap up to the next record.
     ///
     /// # Errors
-    /// `Corrupt`: the log's state cannot be read. `Io`: its segments cannot be listed.
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments).
     pub fn salvage(&self, from: Option<Lsn>) -> Result<Salvage> {
         Salvage::new(&self.store, from, SALVAGE_READ_BYTES)
     }

@@ -94,10 +94,7 @@ impl Wal {
     /// returns.
     ///
     /// # Errors
-    /// `InvalidArgument`: an option or the store's segment size is out of its range. `Corrupt`:
-    /// acknowledged data is damaged; nothing was changed. (A log that was closed reports damage
-    /// when it is read, or with [`Verify::Full`](crate::Verify::Full).) `NoSpace`, `Io`: nothing is
-    /// lost; open again when the cause is gone.
+    /// As `Options::open` of the crate `palisade`.
     pub fn with_store(store: impl Store, options: &Options) -> Result<Wal> {
         options.validate()?;
         check_segment_bytes(store.state()?.segment_bytes, MIN_SEGMENT_BYTES)?;

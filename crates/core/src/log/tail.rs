@@ -70,9 +70,9 @@ impl Tail {
     /// Returns the next record, or `None` if there was none within `timeout`.
     ///
     /// # Errors
-    /// `Corrupt`, `Unsupported`, `Io`: as [`Records::next`]. `Truncated`: a
-    /// truncation of the suffix removed a record that the tail has returned, or one below its
-    /// start. `Closed`, `Poisoned`: after the last record of the log.
+    /// `Corrupt`, `Unsupported`, `Io`, `NoFiles`: as [`Records::next`]. `Truncated`: a truncation
+    /// of the suffix removed a record that the tail has returned, or one below its start. `Closed`,
+    /// `Poisoned`: after the last record of the log. `Forked`.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Record<'_>>> {
         self.wal.handle.log.check_process()?;
         let deadline = Instant::now().checked_add(timeout);

@@ -67,9 +67,10 @@ impl<'w> Ticket<'w> {
     /// Blocks for about one device sync, which serves all threads that wait at the time.
     ///
     /// # Errors
-    /// `NoSpace`: the record is still in the log; free space and wait again. `Truncated`:
-    /// [`truncate_after`](Wal::truncate_after) has removed the record. `Poisoned`: drop all handles
-    /// and open the log again, then check whether the record survived.
+    /// `NoSpace`, `NoFiles`: the record is still in the log; free space or files and wait again.
+    /// `Truncated`: a truncation of the suffix has removed the record, or the last ones of several.
+    /// `Poisoned`: drop all handles and open the log again, then check whether the record survived.
+    /// `Closed`, `Forked`.
     pub fn wait(&self) -> Result<Lsn> {
         let waited = self.wal().commit_state().wait(self.end, None);
         waited.and_then(|_| self.check_not_truncated()).map_err(|error| self.amend(error))?;
@@ -100,8 +101,8 @@ impl<'w> Ticket<'w> {
         Ticket { wal: WalRef::Owned(self.wal().clone()), lsn: self.lsn, end: self.end, key }
     }
 
-    /// Refuses a record that was truncated. Of several records, `truncate_after` may have removed
-    /// the last ones. The ticket of a [`barrier`](Wal::barrier) has no record.
+    /// Refuses a record that was truncated. Of several records, a truncation may have removed the
+    /// last ones. The ticket of a [`barrier`](Wal::barrier) has no record.
     fn check_not_truncated(&self) -> Result<()> {
         if self.is_barrier() {
             return self.wal().commit_state().check_process();

@@ -11,9 +11,11 @@ use crate::{Error, ErrorKind, Lsn, Result};
 
 /// An iterator over records in LSN order. Records borrow its buffer, so it has its own `next`.
 ///
-/// It ends where the log ended when it was created. It verifies every record's checksums. After an
-/// error it is at its end. It keeps the segments from its position on, and the log, until it is
-/// dropped.
+/// The iterator of an open log ends at the end of its range, or where the log ended at the call. It
+/// keeps the log, and the segments from its position on, until it is dropped. The iterator of an
+/// `Inspector` keeps nothing, and ends at the first frame that does not validate.
+///
+/// Each iterator verifies every record's checksums. After an error it is at its end.
 ///
 /// ```no_run
 /// # fn show(wal: &palisade_core::Wal) -> palisade_core::Result<()> {
@@ -35,14 +37,14 @@ pub struct Records {
     // The error to report at the end, if the log could not be read up to it.
     at_end: Option<Error>,
     near: Near,
-    // The iterator may read below. Above, the log first has to hand its records to the operating
-    // system.
+    // The store has all records below this LSN. Records above it may be only in the log buffer.
     written: Lsn,
     // Keeps the log and its pins until the iterator is dropped.
     keep: Option<Box<dyn Pinned>>,
 }
 
-/// Up to here frames are like the last one: of the same epoch, in a pinned segment.
+/// Where frames need the fewest checks: below `to` they have the seed `seed`. If the iterator pins
+/// segments, their segment is pinned.
 #[derive(Clone, Copy, Debug)]
 struct Near {
     seed: EpochSeed,
@@ -58,7 +60,8 @@ pub(crate) trait Pinned: Any + Send + Sync {
     /// Refuses a process that was forked from the one that opened the log.
     fn check_process(&self) -> Result<()>;
 
-    /// Unpins everything below `lsn`. Returns from where on it is to be called again.
+    /// Moves the pin up if `lsn` is in a later segment. Returns the end of the pinned segment. A
+    /// call with an `lsn` below that end changes nothing.
     fn advance(&mut self, lsn: Lsn) -> Lsn;
 
     /// Returns whether the record at `lsn` may have been truncated since the reader began. Costs
@@ -69,12 +72,13 @@ pub(crate) trait Pinned: Any + Send + Sync {
     fn check_not_truncated(&self, lsn: Lsn) -> Result<()>;
 
     /// Hands everything below `lsn` to the operating system. Returns the new *written*, and the
-    /// error if that is below `lsn`.
+    /// error of a failed write.
     fn write_until(&self, lsn: Lsn) -> (Lsn, Option<Error>);
 }
 
 impl Records {
-    /// Creates an iterator over `spans`, ascending, from the first record at or above `from`.
+    /// Creates an iterator over ascending `spans` from `from` on. A frame begins at `from`, or
+    /// `from` is in no span. Else the iterator finds no frame there.
     pub(crate) fn new(reader: FrameReader, spans: Vec<EpochSpan>, from: Lsn) -> Records {
         Records {
             reader,
@@ -116,12 +120,13 @@ impl Records {
         self
     }
 
-    /// Returns whether an error ended the iterator for good.
+    /// Returns whether the iterator has ended by an error or, if it is tolerant, at a frame that
+    /// does not validate.
     pub(crate) fn is_finished(&self) -> bool {
         self.is_finished
     }
 
-    /// Continues into `spans`, which hold more than those before.
+    /// Replaces the spans, so that the iterator continues at its position up to the new end.
     pub(crate) fn extend_to(&mut self, spans: Vec<EpochSpan>) {
         self.spans = spans;
         self.span = 0;
@@ -130,7 +135,8 @@ impl Records {
         self.reader.forget();
     }
 
-    /// Moves back to `lsn`, the end of a record or a truncation, to continue from there.
+    /// Moves back to `lsn`, the end of the last record that the tail returned, or where the tail
+    /// began.
     pub(crate) fn resume_from(&mut self, lsn: Lsn) {
         self.at = lsn;
         self.near = Near::NOWHERE;
@@ -152,11 +158,11 @@ impl Records {
     ///
     /// # Errors
     /// `Corrupt`: a record does not validate; the error names its LSN; run `palisade verify`.
-    /// `Truncated`: [`truncate_after`](crate::Wal::truncate_after) removed the records from here on
-    /// since the iterator was created. `Unsupported`: a newer version wrote a kind of record that
-    /// this one does not know. `Io`: the store could not be read. `NoSpace`, `NoFiles` or
-    /// `Poisoned`, once, after the last written record: the log could not write the records that
-    /// only the log buffer has.
+    /// `Truncated`: a truncation of the suffix removed the records from here on since the iterator
+    /// was created. `Unsupported`: a newer version wrote a kind of record that this one does not
+    /// know. `Io`, `NoFiles`: the store could not be read. `NoSpace`, `NoFiles` or `Poisoned` after
+    /// the last written record: the log could not write the records that only the log buffer has.
+    /// `Forked`. After an error there are no more records.
     #[expect(clippy::should_implement_trait, reason = "the record borrows the read buffer")]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
         match self.advance()? {
@@ -214,7 +220,7 @@ impl Records {
             }
             let at = self.at;
             let found = self.valid_frame(at, span);
-            // After the read: a record that was read from a freed segment was truncated.
+            // Check after the read: a truncation may have freed the segment during the read.
             self.check_not_truncated(at)?;
             let Some(header) = found? else {
                 if self.is_tolerant {
@@ -246,7 +252,7 @@ impl Records {
         let Some(keep) = &self.keep else { return true };
         let end = self.spans.last().map_or(self.at, |last| last.end);
         let (written, error) = keep.write_until(end);
-        // What was read ahead above *written* is not what lies there now.
+        // The bytes that were read ahead above the old *written* may be stale now.
         self.reader.forget();
         self.written = if error.is_some() { written } else { Lsn::LIMIT };
         let has_more = self.at < self.written;

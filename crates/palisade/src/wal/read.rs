@@ -49,9 +49,9 @@ impl Wal {
         self.0.records_from(lsn)
     }
 
-    /// Returns where a reader continues that stopped at `lsn`, for example a consumer that saved its
-    /// position: `lsn` itself; the head if `lsn` is below it; or the LSN where the log continues, if
-    /// a crash or a truncation of the suffix removed what was at `lsn`.
+    /// Returns where a reader continues that stopped at `lsn`, for example a consumer that saved
+    /// its position: `lsn` itself; the head if `lsn` is below it; or the LSN where the log
+    /// continues, if a crash or a truncation of the suffix removed what was at `lsn`.
     ///
     /// If a consumer saves the end of the last record that it processed
     /// ([`Record::next_lsn`](crate::Record::next_lsn)), an LSN below the result means that the
@@ -112,7 +112,7 @@ impl Wal {
     /// Returns whether the log has no record. Reads the first one, if there is one.
     ///
     /// # Errors
-    /// As [`records`](Wal::records) and [`Records::next`].
+    /// As [`Records::next`].
     pub fn is_empty(&self) -> Result<bool> {
         self.0.is_empty()
     }

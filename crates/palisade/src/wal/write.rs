@@ -9,8 +9,10 @@ impl Wal {
     /// Appends a record and returns its ticket, which has its LSN and can be waited on.
     ///
     /// A record may be empty. If the log buffer is full of records that were not handed to the
-    /// operating system yet, waits for room. Waits for the device only under the policy `Always`,
-    /// or if it writes a piece that needs a segment which was not prepared.
+    /// operating system yet, waits for room. If it completes a piece
+    /// ([`write_bytes`](crate::Options::write_bytes)) and the flusher is late, cannot start or has
+    /// no core of its own, writes to the operating system. Waits for the device only under the
+    /// policy `Always`, or if it writes a piece that needs a segment which was not prepared.
     ///
     /// # Durability
     /// With a shared log buffer, the record survives the death of the process when this returns;
@@ -18,7 +20,8 @@ impl Wal {
     ///
     /// # Errors
     /// `TooLarge`: nothing was reserved. `NoSpace`: the disk and the log buffer are full; nothing
-    /// was reserved; free space and append again. `Closed`, `Poisoned`: open the log again.
+    /// was reserved; free space and append again. `OutOfRange`: no LSN is left. `Closed`,
+    /// `Poisoned`: open the log again.
     ///
     /// If the error has an [`appended_lsn`](crate::Error::appended_lsn), the record is in the log,
     /// under every policy: a write or sync failed afterwards. Do not append the record again. After
@@ -219,9 +222,9 @@ impl Wal {
     /// Does not check that a record begins there: an `lsn` within a record stands for that record.
     ///
     /// # Errors
-    /// `OutOfRange`: `lsn` is at or above the end of the log. `Truncated`: a crash or
-    /// [`truncate_after`](Wal::truncate_after) removed the record, or no record ever was at `lsn`.
-    /// `NoSpace`, `Poisoned`: as from [`sync`](Wal::sync).
+    /// `OutOfRange`: `lsn` is at or above the end of the log. `Truncated`: a crash or a truncation
+    /// of the suffix removed the record, or no record ever was at `lsn`. `NoSpace`, `Poisoned`: as
+    /// from [`sync`](Wal::sync).
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         self.0.wait_durable(lsn)
     }

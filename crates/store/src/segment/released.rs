@@ -26,16 +26,17 @@ pub trait OnRelease: fmt::Debug + Send + Sync {
     /// The thread that releases calls it: one that truncates, or one that drops the last reader of
     /// the segment. The calls come one at a time, with the segments in ascending order, under no
     /// lock of the store: other threads append, commit and read meanwhile. The callback must not
-    /// call `truncate_before`, `truncate_after` or `close` of the same log; in other threads these
-    /// calls wait for it.
+    /// call `truncate_before`, `close` or a truncation of the suffix of the same log; in other
+    /// threads these calls wait for it.
     ///
-    /// Neither an open nor `truncate_after` calls it: what they free holds no records of the log.
+    /// Neither an open nor a truncation of the suffix calls it: what they free holds no records of
+    /// the log.
     /// After a crash the next truncation releases what is left below the head, so the callback may
     /// get a segment twice.
     ///
     /// # Errors
     /// If it fails, that segment and all above it stay. `truncate_before` returns the error, though
-    /// the head has moved; the next truncation tries again.
+    /// the head has moved. The drop of a reader reports no error. The next truncation tries again.
     fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()>;
 }
 
