@@ -40,5 +40,5 @@ pub use options::{
 };
 pub use reader::{OwnedRecords, Record, RecordBuf, Records};
 pub use recovery::{EndCause, RecoveryReport};
-pub use stats::Stats;
+pub use stats::{Histogram, Stats};
 pub use store::Uuid;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{Commit, WriteCursor, is_over};
 use crate::buffer::Rest;
+use crate::stats::nanos;
 use crate::sync::{AtomicU32, Backoff, CachePadded, Instant, Ordering, StatCell, yield_now};
 use crate::{ErrorKind, Lsn, Result};
 
@@ -60,9 +61,10 @@ impl Gathering {
         }
     }
 
-    pub(super) fn note_arrival(&self) {
+    /// Returns how many waits have begun before.
+    pub(super) fn note_arrival(&self) -> u64 {
         // Relaxed, here and below: hints.
-        self.arrivals.fetch_add(1, Ordering::Relaxed);
+        self.arrivals.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(super) fn round(&self) -> u64 {
@@ -102,7 +104,7 @@ impl Commit {
             if self.durable.peek() >= target {
                 break Ok(true);
             }
-            self.gathering.wait(self.counters.sync_ns.value());
+            self.gathering.wait(self.counters.rounds.smoothed_ns());
             let result = self.round();
             if self.durable.peek() >= target {
                 break Ok(true);
@@ -156,15 +158,15 @@ impl Commit {
 
     fn sync_written(&self) -> Result<()> {
         // Acquire in `read`: all below `to` is in the store before its sync begins [P5].
-        let written = self.buffer.written.read();
+        let (written, appends) = self.counters.writes.appends_at(|| self.buffer.written.read());
         let from = self.durable.peek();
         let to = if self.buffer.pads() { self.block_end_within(written, from) } else { written };
         if to == from {
             return Ok(());
         }
         self.check()?;
-        let appends_before = self.counters.appends.value();
         let start = Instant::now();
+        let running = self.counters.begin_sync(start);
         let sync = || self.store.sync(from, to).and_then(|()| self.store.mark_durable(to));
         match self.poison_on_panic(sync) {
             // Without a descriptor no sync was tried.
@@ -173,10 +175,11 @@ impl Commit {
         }
         // If a write failed meanwhile, the log is poisoned and nothing more is acknowledged.
         self.check()?;
-        let ns = start.elapsed().as_nanos() as u64;
-        let covered = appends_before.saturating_sub(self.counters.synced_appends.value());
-        self.counters.note_sync(ns, covered);
+        let rounds = &self.counters.rounds;
+        let change = rounds.change();
+        rounds.note(&change, nanos(start.elapsed()), appends);
         self.durable.publish(to);
+        drop((running, change));
         Ok(())
     }
 
@@ -228,11 +231,16 @@ mod tests {
     #[test]
     fn a_leader_waits_until_as_many_committers_have_come_as_in_the_last_round() {
         let gathering = Gathering::new(100);
-        (0..3).for_each(|_| gathering.note_arrival());
+        let three_arrive = || {
+            for _ in 0..3 {
+                gathering.note_arrival();
+            }
+        };
+        three_arrive();
         gathering.wait(LONG_SYNC_NS);
         gathering.begin_sync();
         std::thread::scope(|scope| {
-            scope.spawn(|| (0..3).for_each(|_| gathering.note_arrival()));
+            scope.spawn(three_arrive);
             gathering.wait(LONG_SYNC_NS);
         });
         // Relaxed: the threads have been joined.

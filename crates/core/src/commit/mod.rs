@@ -138,7 +138,7 @@ impl Commit {
             store,
             filled: Watermark::new(base),
             durable: Watermark::new(base),
-            counters: Counters::default(),
+            counters: Counters::new(),
             cursor: Mutex::new(WriteCursor::new(base)),
             block_end: Mutex::new(base),
             leadership: Leadership::new(),
@@ -163,7 +163,15 @@ impl Commit {
         if self.durable.read() >= target {
             return Ok(true);
         }
-        self.gathering.note_arrival();
+        let start = self.counters.begin_wait(self.gathering.note_arrival());
+        let waited = self.wait_in_group(target, deadline);
+        if let Ok(true) = waited {
+            self.counters.end_wait(start);
+        }
+        waited
+    }
+
+    fn wait_in_group(&self, target: Lsn, deadline: Option<Instant>) -> Result<bool> {
         loop {
             let group = self.group_for(target);
             let seen = group.look();

@@ -48,10 +48,12 @@ impl Commit {
     /// fixed end of the pause is durable, and the caller leads.
     pub(crate) fn jump(&self, cursor: &mut WriteCursor, base: Lsn, seed: EpochSeed) {
         self.buffer.resume(base, seed);
+        let changes = (self.counters.writes.change(), self.counters.rounds.change());
         self.filled.publish(base);
         cursor.written = base;
         self.buffer.written.publish(base);
         self.durable.publish(base);
+        drop(changes);
         self.store.prepare_ahead(base);
     }
 
@@ -111,11 +113,12 @@ impl Commit {
             unsafe { self.buffer.read(from, run.end, write) }?;
             // Relaxed: a hint, for `last_written`.
             self.last_written.store(run.last.as_u64(), Ordering::Relaxed);
-            self.counters.writes.add(1);
-            self.counters.appends.add(run.reservations);
-            self.counters.appended_bytes.add(run.end.bytes_since(from));
+            let writes = &self.counters.writes;
+            let change = writes.change();
+            writes.note(&change, run.reservations, run.end.bytes_since(from));
             cursor.written = run.end;
             self.buffer.written.publish(run.end);
+            drop(change);
         }
         self.store.prepare_ahead(until);
         Ok(cursor.written)

@@ -36,6 +36,7 @@ use crate::buffer::{Buffer, Stop};
 use crate::commit::Commit;
 use crate::reader::EpochSpan;
 use crate::recovery::{Recovered, dry_run, recover};
+use crate::stats::Gauges;
 use crate::store::{State, Store};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::watermark::Watermark;
@@ -286,12 +287,18 @@ impl Wal {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let log = &self.handle.log;
-        let durable = self.durable_lsn();
-        let written = self.written_lsn();
-        let watermarks =
-            [self.head_lsn(), durable, written, self.filled_lsn(), self.reserved_lsn()];
-        let memory = (log.buffer.memory_bytes(), log.buffer.memory_kind());
-        log.counters.snapshot(watermarks, log.waiters(), memory)
+        log.counters.snapshot(log.buffer.is_own(), || Gauges {
+            watermarks: [
+                self.head_lsn(),
+                self.durable_lsn(),
+                self.written_lsn(),
+                self.filled_lsn(),
+                self.reserved_lsn(),
+            ],
+            waiters: log.waiters(),
+            memory_bytes: log.buffer.memory_bytes(),
+            memory_kind: log.buffer.memory_kind(),
+        })
     }
 
     /// Returns what the open of this log found and did.

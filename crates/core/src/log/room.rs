@@ -28,7 +28,7 @@ impl Commit {
     #[cold]
     pub(super) fn make_room(&self, bytes: u64, when_full: WhenFull) -> Result<()> {
         let mut backoff = Backoff::default();
-        let mut has_waited = false;
+        let mut stall = None;
         loop {
             self.check()?;
             let limit = self.buffer.limit();
@@ -43,6 +43,7 @@ impl Commit {
                 Err(stop) => return Err(self.stopped(stop)),
             };
             if needed <= limit {
+                self.counters.end_stall(stall);
                 return Ok(());
             }
             if needed > Lsn::LIMIT {
@@ -51,9 +52,7 @@ impl Commit {
             if when_full == WhenFull::Refuse {
                 return self.try_make_room(bytes);
             }
-            if !std::mem::replace(&mut has_waited, true) {
-                self.counters.waits_for_room.add(1);
-            }
+            stall.get_or_insert_with(|| self.counters.begin_stall());
             self.write_for_room(&mut backoff)?;
         }
     }
@@ -151,9 +150,11 @@ impl Commit {
     /// be filled, or the log would have a hole.
     fn wait_for_room(&self, claim: &Claim, bytes: u64) -> Result<Granted> {
         let mut backoff = Backoff::default();
+        let mut stall = None;
         loop {
             self.check()?;
             if let Some(granted) = claim.granted(bytes, self.buffer.limit()) {
+                self.counters.end_stall(stall);
                 return Ok(granted);
             }
             if claim.end(bytes) > Lsn::LIMIT {
@@ -161,6 +162,7 @@ impl Commit {
                 // filled.
                 return Err(self.poison(no_lsn_left(claim.end(bytes))));
             }
+            stall.get_or_insert_with(|| self.counters.begin_stall());
             match self.write_for_room(&mut backoff) {
                 Err(error) if error.is_shortage() => backoff.wait(),
                 other => other?,

@@ -77,6 +77,11 @@ macro_rules! atomic {
             }
 
             #[inline]
+            pub fn fetch_max(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_max(value, order)
+            }
+
+            #[inline]
             pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_or(value, order)
             }

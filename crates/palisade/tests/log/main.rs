@@ -36,6 +36,7 @@ mod api {
     mod many;
     mod shapes;
     mod small;
+    mod snapshots;
     mod writers;
 }
 

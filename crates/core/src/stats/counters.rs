@@ -1,0 +1,400 @@
+//! The counters of a running log, and how a snapshot of them is consistent.
+//!
+//! # Words
+//! *Group*: cells and a watermark that one thread at a time changes together. There are two: that
+//! of the writes (the thread holds the write lock; *written*) and that of the rounds (the thread
+//! leads; *durable*). *Change*: the time in which a thread changes a group.
+//!
+//! # Protocol
+//! Each group has a version, odd during a change.
+//! - A change: (1) adds 1 to the version; (2) stores cells and watermark; (3) adds 1 again.
+//! - A snapshot: (1) reads the versions; (2) reads all cells and watermarks; (3) reads the versions
+//!   again. If a version is odd or has changed, it waits a moment and begins again.
+//!
+//! No change waits for a snapshot. A change takes some nanoseconds, and the system call of a write
+//! or a sync lies between two of them.
+//!
+//! Cells outside of both groups, which any thread adds to, are read in an order of their own, see
+//! [`LiveHistogram::record`]. The watermarks *filled* and *reserved* belong to no group: the
+//! snapshot reads them after *written*, so they are at or above it.
+//!
+//! # Ordering pairs
+//! - P11: every store to a cell or watermark in a change (Release) with its load in a snapshot
+//!   (Acquire). A snapshot that sees a store of a change sees the odd version at its step 3. The
+//!   second addition (Release) with step 1 (Acquire): a snapshot that begins with a version sees
+//!   all stores of the changes before it.
+//!
+//! # Why not
+//! A lock: a leader would wait for a thread that takes a snapshot and does not run, and a forked
+//! child for ever. Fences: the stores and loads of a snapshot cost the same on x86, and each order
+//! stands beside its operation.
+//!
+//! # Checked by
+//! `stats::counters::tests`, and `crates/palisade/tests/log/api/snapshots.rs`. The cells are
+//! outside of the loom models.
+
+use super::histogram::{LiveHistogram, add_alone};
+use super::{Histogram, Stats};
+use crate::Lsn;
+use crate::sync::{Backoff, CachePadded, Instant, Mutex, Ordering, StatCell};
+
+/// Of this many waits for a sync, about one is measured: two readings of the clock take a tenth of
+/// a commit in memory.
+pub(crate) const WAITS_PER_SAMPLE: u64 = 16;
+
+/// The counters behind [`Stats`](super::Stats). An append that finds room touches none of them.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    pub(crate) writes: CachePadded<Writes>,
+    pub(crate) rounds: CachePadded<Rounds>,
+    pub(super) waits_for_room: CachePadded<StatCell>,
+    pub(super) append_stall_ns: LiveHistogram,
+    pub(super) commit_latency_ns: LiveHistogram,
+    // An end of the log that a snapshot has seen reserved and not durable, and when.
+    seen: Mutex<Option<(Lsn, Instant)>>,
+    opened: Instant,
+}
+
+/// What the holder of the write lock counts.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    version: Version,
+    pub(super) appends: StatCell,
+    pub(super) bytes: LiveHistogram,
+}
+
+/// What the leader counts.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    version: Version,
+    pub(super) duration_ns: LiveHistogram,
+    pub(super) appends: LiveHistogram,
+    pub(super) smoothed_ns: StatCell,
+    // When the running sync began, in nanoseconds after `Counters::opened`; 0 if none runs.
+    running_since: StatCell,
+}
+
+/// The version of a group: odd while a thread changes the group.
+#[derive(Debug, Default)]
+struct Version(StatCell);
+
+/// A change of a group, until it is dropped.
+#[must_use]
+pub(crate) struct Change<'a>(&'a Version);
+
+impl Version {
+    /// Begins a change. No other thread changes the group meanwhile.
+    fn change(&self) -> Change<'_> {
+        // Relaxed, both: one thread changes the version, and the Release stores that follow publish
+        // the odd one [P11].
+        let version = self.0.load(Ordering::Relaxed);
+        self.0.store(version + 1, Ordering::Relaxed);
+        Change(self)
+    }
+
+    /// Returns the version, or `None` during a change.
+    fn look(&self) -> Option<u64> {
+        // Acquire: pairs with the Release at the end of the change before [P11].
+        let version = self.0.load(Ordering::Acquire);
+        version.is_multiple_of(2).then_some(version)
+    }
+
+    /// Returns whether no change has begun since `look` returned `version`.
+    fn is_still(&self, version: u64) -> bool {
+        // Relaxed: the Acquire loads since `look` keep this load behind them [P11].
+        self.0.load(Ordering::Relaxed) == version
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        // Relaxed: only this thread changes the version.
+        let version = self.0.0.load(Ordering::Relaxed);
+        // Release: pairs with the Acquire in `look` [P11].
+        self.0.0.store(version + 1, Ordering::Release);
+    }
+}
+
+impl Writes {
+    /// Begins a change. The caller holds the write lock and publishes *written* in it.
+    pub(crate) fn change(&self) -> Change<'_> {
+        self.version.change()
+    }
+
+    /// Counts one more write of `bytes` with `appends` reservations.
+    pub(crate) fn note(&self, _change: &Change<'_>, appends: u64, bytes: u64) {
+        add_alone(&self.appends, appends);
+        self.bytes.record_alone(bytes);
+    }
+
+    /// Returns *written*, which `read` reads, and the number of the reservations below it since the
+    /// open.
+    pub(crate) fn appends_at(&self, read: impl Fn() -> Lsn) -> (Lsn, u64) {
+        let mut backoff = Backoff::default();
+        loop {
+            if let Some(version) = self.version.look() {
+                // Acquire, also in `read`: pair with the Releases of a change [P11].
+                let seen = (read(), self.appends.load(Ordering::Acquire));
+                if self.version.is_still(version) {
+                    return seen;
+                }
+            }
+            backoff.wait();
+        }
+    }
+}
+
+impl Rounds {
+    /// Begins a change. The caller leads and publishes *durable* in it.
+    pub(crate) fn change(&self) -> Change<'_> {
+        self.version.change()
+    }
+
+    /// Counts one more sync that took `ns` and covered the first `appends` reservations.
+    pub(crate) fn note(&self, _change: &Change<'_>, ns: u64, appends: u64) {
+        self.duration_ns.record_alone(ns);
+        self.appends.record_alone(appends.saturating_sub(self.appends.sum()));
+        let before = self.smoothed_ns();
+        // One eighth of the newest: follows a change within ten syncs and ignores one outlier.
+        let smoothed = if before == 0 { ns } else { before - before / 8 + ns / 8 };
+        // Release: as all stores of a change [P11].
+        self.smoothed_ns.store(smoothed, Ordering::Release);
+    }
+
+    /// Returns the duration of a sync, smoothed over the last few.
+    pub(crate) fn smoothed_ns(&self) -> u64 {
+        // Acquire: for a snapshot [P11]. The leader, which reads it too, needs no order.
+        self.smoothed_ns.load(Ordering::Acquire)
+    }
+}
+
+/// Shows a sync as running until it is dropped.
+#[must_use]
+pub(crate) struct RunningSync<'a>(&'a StatCell);
+
+impl Drop for RunningSync<'_> {
+    fn drop(&mut self) {
+        // Release: as all stores of a change, in which a sync that succeeds ends [P11].
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+impl Counters {
+    pub(crate) fn new() -> Counters {
+        Counters {
+            writes: CachePadded::default(),
+            rounds: CachePadded::default(),
+            waits_for_room: CachePadded::new(StatCell::new(0)),
+            append_stall_ns: LiveHistogram::default(),
+            commit_latency_ns: LiveHistogram::default(),
+            seen: Mutex::new(None),
+            opened: Instant::now(),
+        }
+    }
+
+    /// Calls `read` until no group changes meanwhile, and returns what it returned. In a forked
+    /// child a change may have begun that nobody ends, so there it calls once.
+    pub(super) fn read_unchanged<R>(&self, is_own: bool, read: impl Fn() -> R) -> R {
+        let (writes, rounds) = (&self.writes.version, &self.rounds.version);
+        let mut backoff = Backoff::default();
+        loop {
+            let versions = (writes.look(), rounds.look());
+            if let (Some(at_writes), Some(at_rounds)) = versions {
+                let seen = read();
+                if writes.is_still(at_writes) && rounds.is_still(at_rounds) {
+                    return seen;
+                }
+            }
+            if !is_own {
+                return read();
+            }
+            backoff.wait();
+        }
+    }
+
+    /// Notes that a sync begins. The caller leads.
+    pub(crate) fn begin_sync(&self, start: Instant) -> RunningSync<'_> {
+        let cell = &self.rounds.running_since;
+        // Relaxed: it publishes nothing. A snapshot sees it a moment later.
+        cell.store(nanos(start - self.opened).max(1), Ordering::Relaxed);
+        RunningSync(cell)
+    }
+
+    /// Returns for how long a sync has been running, 0 if none runs.
+    pub(super) fn running_sync_ns(&self) -> u64 {
+        // Acquire: pairs with the Release in the drop of `RunningSync` [P11].
+        match self.rounds.running_since.load(Ordering::Acquire) {
+            0 => 0,
+            since => nanos(Instant::now() - self.opened).saturating_sub(since).max(1),
+        }
+    }
+
+    /// Returns for how long at least a record has existed that is not durable in `stats`: since an
+    /// earlier snapshot saw it, or since the running sync began. 0 if there is none.
+    pub(super) fn not_durable_ns(&self, stats: &Stats) -> u64 {
+        if stats.durable >= stats.reserved {
+            return 0;
+        }
+        let now = Instant::now();
+        self.seen_ns(stats.durable, stats.reserved, now).max(stats.running_sync_ns)
+    }
+
+    /// Returns the time from the first snapshot that saw a record above `durable` to `now`. There is
+    /// one: the caller has read both LSNs before `now`.
+    fn seen_ns(&self, durable: Lsn, reserved: Lsn, now: Instant) -> u64 {
+        let mut seen = self.seen.lock();
+        match *seen {
+            // What lies between `durable` and the end that was seen was there at that time.
+            Some((end, at)) if durable < end => nanos(now - at),
+            _ => {
+                *seen = Some((reserved, now));
+                0
+            }
+        }
+    }
+
+    /// Returns the time now if the wait number `arrival` is one of those that are measured.
+    ///
+    /// Which ones is spread evenly over each regular part of the waits: over those of one thread of
+    /// eight, for example, or over the first of each round.
+    #[inline]
+    pub(crate) fn begin_wait(&self, arrival: u64) -> Option<Instant> {
+        // Multiples of the golden ratio.
+        let spread = arrival.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (spread < u64::MAX / WAITS_PER_SAMPLE).then(Instant::now)
+    }
+
+    /// Notes that a wait which `begin_wait` measures has ended: its record is durable.
+    pub(crate) fn end_wait(&self, start: Option<Instant>) {
+        if let Some(start) = start {
+            self.commit_latency_ns.record(nanos(start.elapsed()));
+        }
+    }
+
+    /// Notes that an append begins to wait for room.
+    pub(crate) fn begin_stall(&self) -> Instant {
+        // Relaxed: the Release in `end_stall` follows it.
+        self.waits_for_room.fetch_add(1, Ordering::Relaxed);
+        Instant::now()
+    }
+
+    /// Notes that an append has room, and waited for it if there is a `start`.
+    pub(crate) fn end_stall(&self, start: Option<Instant>) {
+        if let Some(start) = start {
+            self.append_stall_ns.record(nanos(start.elapsed()));
+        }
+    }
+
+    /// Returns the waits for room that have begun, and the times of those that have ended.
+    pub(super) fn stalls(&self) -> (u64, Histogram) {
+        // The ended ones first: each has begun before.
+        let ended = self.append_stall_ns.snapshot();
+        // Relaxed: the Acquire loads of the snapshot come before it [P11].
+        (self.waits_for_room.load(Ordering::Relaxed), ended)
+    }
+}
+
+/// The duration in nanoseconds, as long as it has fewer than 584 years.
+pub(crate) fn nanos(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::watermark::Watermark;
+
+    /// A writer and a leader at full speed: what a change changes is never seen in part.
+    #[test]
+    fn a_snapshot_never_sees_part_of_a_change() {
+        const CHANGES: u64 = 200_000;
+        let counters = Counters::new();
+        let written = Watermark::new(Lsn::ZERO);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 1..=CHANGES {
+                    let change = counters.writes.change();
+                    counters.writes.note(&change, 2, 8);
+                    written.publish(Lsn::new(n * 8));
+                }
+            });
+            scope.spawn(|| {
+                for n in 1..=CHANGES {
+                    let change = counters.rounds.change();
+                    counters.rounds.note(&change, 3, n * 5);
+                }
+            });
+            loop {
+                let (appends, bytes, end, rounds, covered) = counters.read_unchanged(true, || {
+                    (
+                        // Acquire: as in a snapshot of the log.
+                        counters.writes.appends.load(Ordering::Acquire),
+                        counters.writes.bytes.snapshot(),
+                        written.read(),
+                        counters.rounds.duration_ns.snapshot(),
+                        counters.rounds.appends.snapshot(),
+                    )
+                });
+                assert_eq!((appends, bytes.sum()), (bytes.count() * 2, bytes.count() * 8));
+                assert_eq!(end.as_u64(), bytes.sum());
+                assert_eq!((rounds.sum(), covered.sum()), (rounds.count() * 3, rounds.count() * 5));
+                assert_eq!(covered.count(), rounds.count());
+                let (end, appends) = counters.writes.appends_at(|| written.read());
+                assert_eq!(appends * 4, end.as_u64());
+                if rounds.count() == CHANGES && bytes.count() == CHANGES {
+                    break;
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn a_child_that_was_forked_during_a_change_gets_a_snapshot() {
+        let counters = Counters::new();
+        let _change = counters.writes.change();
+        assert_eq!(counters.read_unchanged(false, || 7), 7);
+    }
+
+    #[test]
+    fn the_age_counts_from_the_first_snapshot_that_saw_the_record() {
+        let counters = Counters::new();
+        let start = Instant::now();
+        let age = |durable: u64, reserved: u64, seconds: u64| {
+            let now = start + Duration::from_secs(seconds);
+            counters.seen_ns(Lsn::new(durable * 8), Lsn::new(reserved * 8), now) / 1_000_000_000
+        };
+        assert_eq!(age(1, 3, 0), 0, "seen for the first time");
+        assert_eq!(age(1, 9, 10), 10, "still not durable");
+        assert_eq!(age(2, 9, 20), 20, "a part of what was seen is");
+        assert_eq!(age(3, 9, 30), 0, "all of it is; the others are seen for the first time");
+        assert_eq!(age(8, 9, 40), 10);
+        assert_eq!(age(9, 10, 9999), 0, "the time of a log without such records does not count");
+    }
+
+    #[test]
+    fn a_sync_runs_from_its_begin_to_its_end() {
+        let counters = Counters::new();
+        assert_eq!(counters.running_sync_ns(), 0);
+        let running = counters.begin_sync(Instant::now());
+        assert!(counters.running_sync_ns() > 0);
+        drop(running);
+        assert_eq!(counters.running_sync_ns(), 0);
+    }
+
+    /// Of each regular part of the waits about a sixteenth is measured.
+    #[test]
+    fn the_waits_that_are_measured_are_spread_over_all_threads() {
+        let counters = Counters::new();
+        for step in 1..=64 {
+            for first in 0..step {
+                let arrivals = (0..4096).map(|n| first + n * step);
+                let measured =
+                    arrivals.filter(|n| counters.begin_wait(*n).is_some()).count() as u64;
+                let expected = 4096 / WAITS_PER_SAMPLE;
+                assert!((expected / 2..=expected * 2).contains(&measured), "{first} {step}");
+            }
+        }
+    }
+}
