@@ -11,6 +11,7 @@ mod buffer;
 mod commit;
 pub mod copy;
 mod error;
+mod events;
 mod format;
 pub mod inspect;
 mod log;
@@ -29,6 +30,7 @@ pub mod sync;
 mod watermark;
 
 pub use error::{Error, ErrorKind, Result};
+pub use events::Events;
 pub use format::Lsn;
 pub use format::checksum::crc32c_append;
 pub use format::frame::{self, framed_bytes};

@@ -1,8 +1,9 @@
 //! The options of an open: values, apart from the parts they configure.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Events, Result};
 
 /// Smallest buffer that a log can be opened with: 4 KiB.
 pub const MIN_BUFFER_BYTES: usize = 4 << 10;
@@ -109,6 +110,8 @@ pub struct Options {
     /// loss during a write can damage all of the block that is written to, also below the write.
     /// Costs up to 4 KiB of log for each sync. Applies to what is written from this open on.
     pub pad_to_block: bool,
+    /// Gets events of the log. Default: none.
+    pub events: Option<Arc<dyn Events>>,
 }
 
 impl Default for Options {
@@ -124,6 +127,7 @@ impl Default for Options {
             verify: Verify::Tail,
             verify_threads: 0,
             pad_to_block: false,
+            events: None,
         }
     }
 }

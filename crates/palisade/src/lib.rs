@@ -26,20 +26,27 @@
 //!
 //! [`Wal`] has all calls of an open log. [`Options`] has the settings. [`inspect`] reads a log
 //! without opening it. [`disk`] is the seam to the file systems below. The feature `sim` adds
-//! `sim`, a simulated disk that loses power, for tests of engines on the log.
+//! `sim`, a simulated disk that loses power, for tests of engines on the log. The feature `metrics`
+//! publishes [`Stats`], and the feature `tracing` emits spans and events: see
+//! `docs/observability.md`.
 
 pub mod inspect;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod open;
 mod options;
 mod recovery;
 mod repair;
+mod trace;
 mod wal;
 
+#[cfg(feature = "metrics")]
+pub use metrics::MetricsPublisher;
 pub use options::Options;
 pub use palisade_core::copy::CopyReport;
 pub use palisade_core::repair::{RepairProgress, RepairReport, RepairStep};
 pub use palisade_core::{
-    BatchTicket, EndCause, Error, ErrorKind, Hold, Lsn, MAX_BUFFER_BYTES, MAX_INTERVAL,
+    BatchTicket, EndCause, Error, ErrorKind, Histogram, Hold, Lsn, MAX_BUFFER_BYTES, MAX_INTERVAL,
     MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES, Memory, MemoryKind, OwnedRecords,
     Record, RecordBuf, Records, RecoveryPolicy, RecoveryReport, Result, Stats, SyncPolicy, Tail,
     Ticket, Uuid, Verify, crc32c_append, framed_bytes,

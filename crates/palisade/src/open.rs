@@ -6,6 +6,7 @@ use std::sync::Arc;
 use palisade_store::disk::{Disk, OsDisk};
 use palisade_store::{FileStore, IntoStore};
 
+use crate::trace::{self, span};
 use crate::{OpenMode, Options, Recovery, RecoveryReport, Result, Wal};
 
 impl Wal {
@@ -49,7 +50,10 @@ impl Wal {
     /// As [`Options::open`].
     pub fn with_store(store: impl IntoStore, options: Options) -> Result<Wal> {
         let store = store.into_store(options.validated_files()?)?;
-        palisade_core::Wal::with_store(store, options.log()).map(Wal)
+        let wal =
+            palisade_core::Wal::with_store(store, &trace::observed(options.log())).map(Wal)?;
+        trace::recovered(&wal);
+        Ok(wal)
     }
 }
 
@@ -102,6 +106,7 @@ impl Options {
     /// # Errors
     /// As [`open`](Options::open).
     pub fn open_on(&self, disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<Wal> {
+        span!("open", path = %path.as_ref().display());
         let store = FileStore::open_on(disk, path.as_ref(), self.validated_files()?)?;
         Wal::with_store(store, self.clone())
     }

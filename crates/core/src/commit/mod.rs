@@ -90,6 +90,7 @@ use self::leader::{Gathering, Leadership};
 use self::wait_group::{Least, WaitGroup};
 pub(crate) use self::writer::WriteCursor;
 use crate::buffer::{Buffer, Stop};
+use crate::events::Observer;
 use crate::stats::Counters;
 use crate::store::Store;
 use crate::sync::{Instant, Mutex, OnceLock, Ordering, StatCell};
@@ -108,6 +109,7 @@ pub(crate) struct Commit {
     pub(crate) filled: Watermark,
     pub(crate) durable: Watermark,
     pub(crate) counters: Counters,
+    pub(crate) observer: Observer,
     cursor: Mutex<WriteCursor>,
     // With `pad_to_block`: where the next sync ends, or the last one did.
     block_end: Mutex<Lsn>,
@@ -131,6 +133,7 @@ impl Commit {
         buffer: Buffer,
         store: Arc<dyn Store>,
         base: Lsn,
+        observer: Observer,
         options: &Options,
     ) -> Commit {
         Commit {
@@ -139,6 +142,7 @@ impl Commit {
             filled: Watermark::new(base),
             durable: Watermark::new(base),
             counters: Counters::new(),
+            observer,
             cursor: Mutex::new(WriteCursor::new(base)),
             block_end: Mutex::new(base),
             leadership: Leadership::new(),
@@ -284,9 +288,17 @@ impl Commit {
 
     /// Poisons the log: every current and later call that needs it gets the same error.
     pub(crate) fn poison(&self, cause: Error) -> Error {
-        let sticky = self.failure.get_or_init(|| cause.with_kind(ErrorKind::Poisoned)).clone();
+        let mut is_first = false;
+        let failure = self.failure.get_or_init(|| {
+            is_first = true;
+            cause.with_kind(ErrorKind::Poisoned)
+        });
+        let sticky = failure.clone();
         self.buffer.stop(Stop::Poisoned);
         self.wake_everyone();
+        if is_first {
+            self.observer.poisoned(&sticky);
+        }
         sticky
     }
 

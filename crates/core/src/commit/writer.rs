@@ -121,6 +121,7 @@ impl Commit {
             drop(change);
         }
         self.store.prepare_ahead(until);
+        self.observer.written(cursor.written);
         Ok(cursor.written)
     }
 }

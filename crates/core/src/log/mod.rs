@@ -34,6 +34,7 @@ pub use self::tail::Tail;
 pub use self::ticket::Ticket;
 use crate::buffer::{Buffer, Stop};
 use crate::commit::Commit;
+use crate::events::Observer;
 use crate::reader::EpochSpan;
 use crate::recovery::{Recovered, dry_run, recover};
 use crate::stats::Gauges;
@@ -129,6 +130,7 @@ impl Wal {
         let buffer = Buffer::new(memory, base, state.segment_bytes, seed)?;
         let buffer = buffer.padded(options.pad_to_block);
         report.appends_survive_kill = buffer.memory_kind() == crate::MemoryKind::Mapped;
+        let observer = Observer::new(options.events.clone(), state.uuid, state.segment_bytes, base);
         let write_bytes = options.write_bytes.min(options.buffer_bytes / 2).next_power_of_two();
         let handle = Handle {
             policy: options.sync_policy,
@@ -140,7 +142,7 @@ impl Wal {
             max_frame_bytes: buffer.max_reservation_bytes(),
             read_ahead_bytes: options.read_ahead_bytes,
             pins: Arc::default(),
-            log: Arc::new(Commit::new(buffer, store, base, options)),
+            log: Arc::new(Commit::new(buffer, store, base, observer, options)),
             uuid: state.uuid,
             head: Watermark::new(state.head),
             checkpoint: AtomicU64::new(state.checkpoint.as_u64()),

@@ -79,7 +79,9 @@ impl Handle {
         };
         // A reader that follows the log still reads what it pins.
         self.epochs.forget_below(to);
-        self.log.store.release(Lsn::ZERO, to)
+        self.log.store.release(Lsn::ZERO, to)?;
+        self.log.observer.released(to);
+        Ok(())
     }
 
     /// Frees the segments of the discarded range `[new_end, base)`. They are never read. The next

@@ -55,23 +55,26 @@ pub(crate) struct Counters {
     opened: Instant,
 }
 
-/// What the holder of the write lock counts.
+/// What the holder of the write lock counts. A write touches two cache lines: the first, and that
+/// of a bucket.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Writes {
     version: Version,
     pub(super) appends: StatCell,
     pub(super) bytes: LiveHistogram,
 }
 
-/// What the leader counts.
+/// What the leader counts. A round touches four cache lines, those of small groups included.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Rounds {
     version: Version,
-    pub(super) duration_ns: LiveHistogram,
-    pub(super) appends: LiveHistogram,
     pub(super) smoothed_ns: StatCell,
     // When the running sync began, in nanoseconds after `Counters::opened`; 0 if none runs.
     running_since: StatCell,
+    pub(super) duration_ns: LiveHistogram,
+    pub(super) appends: LiveHistogram,
 }
 
 /// The version of a group: odd while a thread changes the group.
@@ -239,8 +242,8 @@ impl Counters {
         self.seen_ns(stats.durable, stats.reserved, now).max(stats.running_sync_ns)
     }
 
-    /// Returns the time from the first snapshot that saw a record above `durable` to `now`. There is
-    /// one: the caller has read both LSNs before `now`.
+    /// Returns the time from the first snapshot that saw a record above `durable` to `now`. There
+    /// is one: the caller has read both LSNs before `now`.
     fn seen_ns(&self, durable: Lsn, reserved: Lsn, now: Instant) -> u64 {
         let mut seen = self.seen.lock();
         match *seen {

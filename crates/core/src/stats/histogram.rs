@@ -1,7 +1,7 @@
 //! Histograms: counts of values in buckets that grow with the values.
 //!
-//! Values below 8 have a bucket each. Above, each doubling has 8 buckets of equal width, so a bucket
-//! is at most an eighth as wide as its first value. Values from 2^36 on share the last bucket.
+//! Values below 8 have a bucket each. Above, each doubling has 8 buckets of equal width, so a
+//! bucket is at most an eighth as wide as its first value. Values from 2^36 on share the last one.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -131,19 +131,23 @@ fn last_of(bucket: usize) -> u64 {
 }
 
 /// The histogram of a running log. Threads add values while others take snapshots.
+///
+/// The fields are in this order in memory, so that sum and maximum share a cache line with what is
+/// before them.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct LiveHistogram {
-    counts: [StatCell; BUCKETS],
     sum: StatCell,
     max: StatCell,
+    counts: [StatCell; BUCKETS],
 }
 
 impl Default for LiveHistogram {
     fn default() -> LiveHistogram {
         LiveHistogram {
-            counts: std::array::from_fn(|_| StatCell::new(0)),
             sum: StatCell::new(0),
             max: StatCell::new(0),
+            counts: std::array::from_fn(|_| StatCell::new(0)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Truncation at both ends, and checkpoints.
 
 use super::Wal;
+use crate::trace::span;
 use crate::{Lsn, Result};
 
 impl Wal {
@@ -27,6 +28,7 @@ impl Wal {
     /// again. `Corrupt`, `Unsupported`: also if the header of a segment that the callback is to get
     /// does not validate; that segment and all above stay. `Closed`, `Poisoned`.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
+        span!("truncate_before", log = %self.uuid(), lsn = lsn.as_u64());
         self.0.truncate_before(lsn)
     }
 
@@ -41,6 +43,7 @@ impl Wal {
     /// # Errors
     /// As [`truncate_before`](Wal::truncate_before).
     pub fn checkpoint(&self, lsn: Lsn) -> Result<()> {
+        span!("checkpoint", log = %self.uuid(), lsn = lsn.as_u64());
         self.0.checkpoint(lsn)
     }
 
@@ -78,6 +81,7 @@ impl Wal {
     /// before. `NoSpace`: free space and call again. `Closed`. With all of these nothing was
     /// changed. `Poisoned`: the next open shows whether the log was truncated.
     pub fn truncate_after(&self, lsn: Lsn) -> Result<()> {
+        span!("truncate_after", log = %self.uuid(), lsn = lsn.as_u64());
         self.0.truncate_after(lsn)
     }
 

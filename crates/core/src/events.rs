@@ -1,0 +1,75 @@
+//! Events of a log for an observer, for example one that writes them to a trace.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::sync::{Ordering, StatCell};
+use crate::{Error, Lsn, Uuid};
+
+/// Gets what happens in a log beside the calls of its user.
+///
+/// The log calls it on the thread on which the event happens, which may hold locks of the log. So
+/// an observer must not call the log.
+pub trait Events: Send + Sync + fmt::Debug + 'static {
+    /// The log `log` was poisoned. Called once.
+    fn poisoned(&self, log: Uuid, cause: &Error);
+
+    /// The log writes to the segment that begins at `base` now. Of several segments that one write
+    /// has filled, only the last is reported.
+    fn rotated(&self, log: Uuid, base: Lsn);
+
+    /// The segments below `to` were freed.
+    fn released(&self, log: Uuid, to: Lsn);
+}
+
+/// The observer of one log, if it has one.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    events: Option<Arc<dyn Events>>,
+    log: Uuid,
+    segment_bytes: u64,
+    // The base of the segment that was reported last.
+    segment: StatCell,
+}
+
+impl Observer {
+    /// Returns the observer of a log whose appends begin at `at`.
+    pub(crate) fn new(
+        events: Option<Arc<dyn Events>>,
+        log: Uuid,
+        segment_bytes: u64,
+        at: Lsn,
+    ) -> Observer {
+        let segment = StatCell::new(at.as_u64() / segment_bytes * segment_bytes);
+        Observer { events, log, segment_bytes, segment }
+    }
+
+    pub(crate) fn poisoned(&self, cause: &Error) {
+        self.call(|events| events.poisoned(self.log, cause));
+    }
+
+    pub(crate) fn released(&self, to: Lsn) {
+        self.call(|events| events.released(self.log, to));
+    }
+
+    /// Notes that the log was written up to `written`.
+    pub(crate) fn written(&self, written: Lsn) {
+        if self.events.is_none() {
+            return;
+        }
+        let last = written.as_u64().saturating_sub(1);
+        let base = last / self.segment_bytes * self.segment_bytes;
+        // Relaxed: each base is reported once, and nothing rests on it.
+        if self.segment.fetch_max(base, Ordering::Relaxed) < base {
+            self.call(|events| events.rotated(self.log, Lsn::new(base)));
+        }
+    }
+
+    /// A panic of an observer must not end a thread that others wait for.
+    fn call(&self, event: impl FnOnce(&dyn Events)) {
+        if let Some(events) = &self.events {
+            let _ = catch_unwind(AssertUnwindSafe(|| event(events.as_ref())));
+        }
+    }
+}
