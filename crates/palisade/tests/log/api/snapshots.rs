@@ -34,18 +34,29 @@ fn check(stats: &Stats) {
     assert!(durable < reserved || stats.oldest_not_durable_ns == 0, "{stats:?}");
 }
 
+/// Ends the threads when it is dropped, also if a check fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        // Relaxed: it only ends the loops.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Runs `work` on two threads and takes snapshots meanwhile.
 fn beside(wal: &Wal, work: impl Fn(&Wal) + Sync, check: impl Fn(&Stats)) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                // Relaxed: it only ends the loop.
+                // Relaxed: as in `End`.
                 while !is_over.load(Ordering::Relaxed) {
                     work(wal);
                 }
             });
         }
+        let _end = End(&is_over);
         let start = Instant::now();
         let mut snapshots = 0;
         let mut before = wal.stats();
@@ -56,8 +67,6 @@ fn beside(wal: &Wal, work: impl Fn(&Wal) + Sync, check: impl Fn(&Stats)) {
             before = stats;
             snapshots += 1;
         }
-        // Relaxed: as above.
-        is_over.store(true, Ordering::Relaxed);
         assert!(snapshots > 100, "writers keep snapshots waiting: {snapshots}");
     });
 }
