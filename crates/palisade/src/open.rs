@@ -70,7 +70,8 @@ impl Options {
     /// - `NotFound`: the open mode requires a log, or the parent of the folder is missing.
     /// - `AlreadyExists`: the open mode requires that there is no log.
     /// - `Foreign`: the folder holds something else.
-    /// - `Unsupported`: a newer format.
+    /// - `Unsupported`: a newer version wrote the log; or [`BufferKind::Mapped`](crate::BufferKind)
+    ///   was asked for, and there is no memory file system at `/dev/shm`.
     /// - `Mismatch`: another segment size.
     /// - `Locked`: another process or another handle holds the log.
     /// - `Corrupt`: acknowledged data is damaged. After a close an open reads no records, so only a
