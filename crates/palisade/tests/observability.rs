@@ -269,6 +269,8 @@ fn the_table_has_each_span_and_event_and_no_other() {
     wal.truncate_before(kept).unwrap();
     drop(wal.append(b"overruled").unwrap());
     wal.truncate_after(kept).unwrap();
+    let lsn = wal.replace_from(wal.reserved_lsn(), ["replaced"]).unwrap()[0];
+    wal.truncate_from(lsn).unwrap();
     wal.close().unwrap();
 
     let wal = open();

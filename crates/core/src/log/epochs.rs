@@ -132,6 +132,17 @@ impl Epochs {
         self.list.read().discarded_around(lsn).map_or(lsn, |discarded| discarded.to)
     }
 
+    /// Returns the end of the epoch before if `lsn` is in no epoch or at the base of one; else `lsn`.
+    /// No record begins between the two. Below the first epoch returns 0.
+    pub(crate) fn leave_discarded(&self, lsn: Lsn) -> Lsn {
+        let list = self.list.read();
+        let above = list.spans.partition_point(|span| span.base < lsn);
+        match above.checked_sub(1) {
+            Some(index) => list.spans[index].end.min(lsn),
+            None => Lsn::ZERO,
+        }
+    }
+
     /// Returns the first LSN at or above `lsn` that is in an epoch.
     pub(crate) fn skip_unused(&self, lsn: Lsn) -> Lsn {
         let list = self.list.read();

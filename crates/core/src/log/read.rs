@@ -9,6 +9,7 @@ use super::truncate_before::below_head;
 use crate::frame::Header;
 use crate::reader::{EpochSpan, FrameReader, Lookup, RecordBuf, Records, damaged};
 use crate::store::ReadStore;
+use crate::sync::yield_now;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The number of bytes that a read of a single record starts with.
@@ -17,13 +18,28 @@ const SINGLE_READ_BYTES: usize = 4096;
 impl Wal {
     /// Returns all records from the head to the end of the log at the time of the call.
     pub fn records(&self) -> Result<Records> {
-        self.records_below(None, self.reserved_lsn())
+        self.up_to_the_end(|end| self.records_below(None, end))
     }
 
     /// Returns the records from the one at `lsn` on.
     pub fn records_from(&self, lsn: Lsn) -> Result<Records> {
         self.check_begin(lsn)?;
-        self.records_below(Some(lsn), self.reserved_lsn())
+        self.up_to_the_end(|end| self.records_below(Some(lsn), end))
+    }
+
+    /// Calls `read` with the end of the log, again if the end moved into a new epoch meanwhile: the
+    /// epochs that `read` saw must be those of the end, or a reader could see a truncation without
+    /// the records of `replace_from`.
+    fn up_to_the_end<T>(&self, read: impl Fn(Lsn) -> Result<T>) -> Result<T> {
+        loop {
+            let end = self.reserved_lsn();
+            let found = read(end)?;
+            let is_current = self.handle.epochs.running_base() <= end;
+            if is_current || self.handle.log.check().is_err() {
+                return Ok(found);
+            }
+            yield_now();
+        }
     }
 
     /// Returns the records that begin in `range`.
@@ -36,16 +52,15 @@ impl Wal {
             }
             Bound::Unbounded => None,
         };
-        let reserved = self.reserved_lsn();
         let to = match range.end_bound() {
             Bound::Included(to) => to.plus(1),
             Bound::Excluded(&to) => to,
-            Bound::Unbounded => reserved,
+            Bound::Unbounded => Lsn::LIMIT,
         };
         if let Some(from) = from {
             self.check_begin(from)?;
         }
-        self.records_below(from, to.min(reserved))
+        self.up_to_the_end(|end| self.records_below(from, to.min(end)))
     }
 
     /// Returns the records at `lsns`, in the order of `lsns`.
@@ -68,13 +83,29 @@ impl Wal {
 
     /// Returns whether the log has no record.
     pub fn is_empty(&self) -> Result<bool> {
-        Ok(self.records()?.next()?.is_none())
+        self.unless_truncated(|| Ok(self.records()?.next()?.is_none()))
+    }
+
+    /// Calls `read` again if a truncation of the suffix came between.
+    fn unless_truncated<T>(&self, read: impl Fn() -> Result<T>) -> Result<T> {
+        loop {
+            let base = self.handle.epochs.running_base();
+            match read() {
+                Err(error)
+                    if error.kind() == ErrorKind::Truncated
+                        && base < self.handle.epochs.running_base() => {}
+                result => return result,
+            }
+        }
     }
 
     /// Returns the last record of the log, or `None` if the log has no record.
     pub fn last_record(&self) -> Result<Option<RecordBuf>> {
         self.handle.log.check_process()?;
-        let end = self.reserved_lsn();
+        self.unless_truncated(|| self.up_to_the_end(|end| self.last_below(end)))
+    }
+
+    fn last_below(&self, end: Lsn) -> Result<Option<RecordBuf>> {
         self.flush_until(end)?;
         // Unless the last reservation that was written is padding or a mark, it has the record.
         let mut from = self.handle.log.last_written().min(end);
@@ -138,9 +169,13 @@ impl Wal {
 
     /// Returns where a reader continues that stopped at `lsn`.
     pub fn resume_lsn(&self, lsn: Lsn) -> Result<Lsn> {
-        let lsn = lsn.max(self.head_lsn());
-        self.check_readable(lsn)?;
-        Ok(self.handle.epochs.skip_unused(lsn))
+        let head = self.head_lsn();
+        self.check_readable(lsn.max(head))?;
+        if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {
+            return Ok(lsn.max(head));
+        }
+        // Not the base of an epoch without records: the next open forgets such an epoch.
+        Ok(self.handle.epochs.leave_discarded(lsn).max(head))
     }
 
     /// Refuses an LSN at which no reader can begin. Allowed are records, the head, and the end of
@@ -156,7 +191,7 @@ impl Wal {
         if self.handle.epochs.skip_end_of_epoch(lsn) > lsn {
             return Ok(());
         }
-        let advice = "Wal::resume_lsn returns where the log continues";
+        let advice = "Wal::resume_lsn returns where to continue";
         Err(truncated_error(lsn).with_advice(advice))
     }
 

@@ -25,13 +25,10 @@ impl Wal {
 
     fn tail_at(&self, from: Option<Lsn>) -> Result<Tail> {
         let records = self.records_until(from, Lsn::ZERO, self.handle.read_ahead_bytes)?;
-        Ok(Tail {
-            wal: self.clone(),
-            given_to: from.map(|_| records.position()),
-            records,
-            last_given: None,
-            is_durable_only: true,
-        })
+        let head = self.head_lsn();
+        let began = from.map_or(head, |from| self.handle.epochs.leave_discarded(from).max(head));
+        let given_to = (began > head).then_some(began);
+        Ok(Tail { wal: self.clone(), began, given_to, records, is_durable_only: true })
     }
 }
 
@@ -42,12 +39,12 @@ impl Wal {
 pub struct Tail {
     wal: Wal,
     records: Records,
-    // The end of the last record that the tail returned, or where it was to begin. The position may
-    // be above it, after padding and marks, whose truncation does not matter. `None` if the tail
-    // was to begin with whatever comes first, and has returned nothing.
+    // Where it was to begin; the end of an epoch rather than the base of the next.
+    began: Lsn,
+    // The end of the last record that the tail returned, or `began`. The position may be above it,
+    // after padding and marks, whose truncation does not matter. `None` if the tail was to begin at
+    // the head and has returned nothing: nothing that it skipped can go.
     given_to: Option<Lsn>,
-    // The last record that it returned.
-    last_given: Option<Lsn>,
     is_durable_only: bool,
 }
 
@@ -64,7 +61,7 @@ impl Tail {
     /// began. A consumer saves this LSN and continues with [`tail_from`](Wal::tail_from).
     #[must_use]
     pub fn position(&self) -> Lsn {
-        self.given_to.unwrap_or_else(|| self.records.position())
+        self.given_to.unwrap_or(self.began)
     }
 
     /// Returns the next record, or `None` if there was none within `timeout`.
@@ -83,7 +80,6 @@ impl Tail {
             match self.records.advance() {
                 Ok(Some(found)) => {
                     self.given_to = Some(self.records.position());
-                    self.last_given = Some(found.0);
                     return Ok(Some(self.records.record(found)));
                 }
                 Ok(None) => {}
@@ -106,10 +102,9 @@ impl Tail {
     /// it returned.
     fn leave_truncated(&mut self) -> Result<Lsn> {
         let epochs = &self.wal.handle.epochs;
-        // A record that ends where the next epoch begins ends in no discarded range.
-        let is_gone = self.last_given.is_some_and(|lsn| epochs.is_discarded(lsn));
+        // A new epoch begins above the end of every record that goes.
         if let Some(given_to) = self.given_to
-            && (is_gone || epochs.is_inside_discarded(given_to))
+            && epochs.is_inside_discarded(given_to)
         {
             return Err(self.records.end_with(truncated_error(given_to)));
         }

@@ -89,7 +89,7 @@ impl Wal {
         R: AsRef<[u8]>,
     {
         self.check_open()?;
-        let first = FirstRecords::copy(records, self.max_record_bytes())?;
+        let first = FirstRecords::copy(records, self.handle.max_frame_bytes as usize)?;
         self.handle.truncate_above(self.before_removed(lsn)?, first)
     }
 
@@ -109,15 +109,19 @@ impl Wal {
         Err(Error::new(ErrorKind::InvalidArgument, text).at_lsn(lsn))
     }
 
-    /// Returns where the log ends without the record at `lsn`. If the record is in a batch, it must
-    /// be the first of the batch. The end of the log is allowed, too.
+    /// Returns where the log ends without the frame at `lsn`. If it is a record in a batch, it must
+    /// be the first of the batch, also if that is below the head. The end of the log is allowed, too, also
+    /// the end of the epoch before an empty one.
     fn before_removed(&self, lsn: Lsn) -> Result<Place> {
-        let lsn = self.handle.epochs.skip_end_of_epoch(lsn);
-        let whole = Place { record: lsn, new_end: lsn };
-        if lsn == self.reserved_lsn() {
-            return Ok(whole);
+        let epochs = &self.handle.epochs;
+        let (base, reserved) = (epochs.running_base(), self.reserved_lsn());
+        // A stale LSN must not name the record that took its place: only an empty epoch is skipped.
+        let is_end = lsn == reserved || (base == reserved && epochs.skip_end_of_epoch(lsn) == base);
+        if is_end {
+            return Ok(Place { record: reserved, new_end: reserved });
         }
-        self.get(lsn)?;
+        let whole = Place { record: lsn, new_end: lsn };
+        self.check_readable(lsn)?;
         if !self.frame_at(lsn)?.is_member {
             return Ok(whole);
         }
@@ -126,7 +130,9 @@ impl Wal {
             return Ok(Place { new_end: batch, ..whole });
         }
         let text = "the record is not the first of its batch, whose records stay or go together";
-        Err(Error::new(ErrorKind::InvalidArgument, text).at_lsn(lsn))
+        let advice = "name the first record of the batch; if that is below the head, \
+                      truncate_before(reserved_lsn()) empties the log";
+        Err(Error::new(ErrorKind::InvalidArgument, text).at_lsn(lsn).with_advice(advice))
     }
 
     /// Returns the batch that holds the member at `lsn`. The search starts where a frame begins: at
@@ -266,8 +272,9 @@ impl Handle {
         Ok(header.predecessor.unwrap_or(Predecessor { epoch: around.epoch, end: new_end }))
     }
 
-    /// Runs step 5. The base is the first segment start at or above the end of every reservation
-    /// and of every segment that was prepared for the epoch before.
+    /// Runs step 5. The base is the first segment start above the end of every reservation, and not
+    /// below the end of every segment that was prepared for the epoch before. It is above the end
+    /// of each record that goes: whoever has that position must find it in a truncated range.
     ///
     /// The store may be preparing one more segment meanwhile and then refuses the base. So this
     /// tries again with a higher base, at most up to the last LSN.
@@ -282,7 +289,8 @@ impl Handle {
         let (uuid, segment_bytes) = (before.uuid, before.segment_bytes);
         let number = before.epoch + 1;
         loop {
-            let base = end.max(store.prepared()).segment_start_at_or_above(segment_bytes);
+            let above = end.plus(1).max(store.prepared());
+            let base = above.segment_start_at_or_above(segment_bytes);
             if base.plus(segment_bytes) > Lsn::LIMIT {
                 return Err(Failed::Unchanged(no_lsn_left(base)));
             }

@@ -85,7 +85,8 @@ impl Analysis {
             report.records_from_buffer = scan.records_from_buffer;
             (report.floor, report.end) = (scan.floor, scan.end);
             if layout.is_empty_epoch(scan.end) {
-                report.end = layout.predecessor.end;
+                // A truncation from the first record on ends the epoch before below the head.
+                report.end = layout.predecessor.end.max(layout.state.head);
             }
         }
         report

@@ -180,7 +180,8 @@ fn begin_anew(
         Err(error) if error.is_shortage() => {}
         released => released?,
     }
-    report.end = predecessor.end;
+    // A truncation from the first record on ends the epoch before below the head.
+    report.end = predecessor.end.max(layout.state.head);
     (report.base, report.epoch) = (epoch.base, epoch.number);
     let (base, report) = (epoch.base, report.clone());
     Ok(Recovered { state, spans, base, memory, report })

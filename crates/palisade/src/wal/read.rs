@@ -41,22 +41,23 @@ impl Wal {
     /// truncation of the suffix left: the iterator continues with the record after it, if any.
     ///
     /// # Errors
-    /// `NotARecord`: no record begins at `lsn`. `Truncated`: `lsn` is below the head, or a crash or
-    /// a truncation removed it; [`resume_lsn`](Wal::resume_lsn) returns where the log continues.
-    /// `OutOfRange`: `lsn` is above the end. `Io`: the header could not be read. `NoSpace`,
-    /// `NoFiles`, `Poisoned`: the record could not be handed to the operating system. `Forked`.
+    /// `NotARecord`: no record begins at `lsn`. `Truncated`: `lsn` is below the head, or above
+    /// the start of a range that a crash or a truncation of the suffix removed;
+    /// [`resume_lsn`](Wal::resume_lsn) returns where to continue. `OutOfRange`: `lsn` is above the
+    /// end. `Io`: the header could not be read. `NoSpace`, `NoFiles`, `Poisoned`: the record could
+    /// not be handed to the operating system. `Forked`.
     pub fn records_from(&self, lsn: Lsn) -> Result<Records> {
         self.0.records_from(lsn)
     }
 
-    /// Returns where a reader continues that stopped at `lsn`, for example a consumer that saved
-    /// its position: `lsn` itself; the head if `lsn` is below it; or the LSN where the log
-    /// continues, if a crash or a truncation of the suffix removed what was at `lsn`.
+    /// Returns where a consumer continues that saved `lsn`, the end of the last record that it has
+    /// applied ([`Record::next_lsn`](crate::Record::next_lsn), [`Tail::position`]).
     ///
-    /// If a consumer saves the end of the last record that it processed
-    /// ([`Record::next_lsn`](crate::Record::next_lsn)), an LSN below the result means that the
-    /// consumer may have processed records that are gone. A consumer of durable records has
-    /// processed such records only if the log was truncated.
+    /// - The result is `lsn`: nothing that the consumer has applied is gone.
+    /// - The result is below `lsn`: a crash or a truncation of the suffix may have removed records
+    ///   that the consumer has applied. The result is the end of those that stay.
+    /// - The result is above `lsn`: it is the head. Records that the consumer has not seen may have
+    ///   been truncated.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -65,8 +66,10 @@ impl Wal {
     /// let kept = wal.append(b"kept")?.lsn();
     /// let saved = wal.append(b"overruled")?.lsn();
     /// wal.truncate_after(kept)?;
-    /// let next = wal.append(b"agreed")?.lsn();
-    /// assert_eq!(wal.resume_lsn(saved)?, next);
+    /// wal.append(b"agreed")?;
+    /// assert!(wal.resume_lsn(saved)? <= saved);
+    /// let mut records = wal.records_from(wal.resume_lsn(saved)?)?;
+    /// assert_eq!(records.next()?.expect("it was appended").data(), b"agreed");
     /// # Ok(()) }
     /// ```
     ///

@@ -87,17 +87,20 @@ impl Wal {
 
     /// Truncates the record at `lsn` and all records above it, as
     /// [`truncate_after`](Wal::truncate_after) does above it. `lsn` can be the first record of the
-    /// log: then the log is empty. At the end of the log there is nothing to remove.
+    /// log: then the log is empty. It can also be the end of a record
+    /// ([`Record::next_lsn`](crate::Record::next_lsn)). At the end of the log there is nothing to
+    /// remove.
     ///
     /// # Durability
     /// All records below `lsn` survive power loss when this returns, and the truncated records never
     /// come back. A crash in between leaves the log as it was, or truncated.
     ///
     /// # Errors
-    /// As [`truncate_after`](Wal::truncate_after). `InvalidArgument`: the record is in a batch and
-    /// is not its first. `Corrupt`, `Io`: the header of a segment, which is read if no record is
-    /// left in it.
+    /// As [`truncate_after`](Wal::truncate_after). `InvalidArgument`: the record is in a batch, and
+    /// is not its first. `Corrupt`, `Io`: the header of the segment at
+    /// `lsn`, which is read if no record of its epoch stays.
     pub fn truncate_from(&self, lsn: Lsn) -> Result<()> {
+        span!("truncate_from", log = %self.uuid(), lsn = lsn.as_u64());
         self.0.truncate_from(lsn)
     }
 
@@ -124,12 +127,14 @@ impl Wal {
     /// The records below `lsn`, and `records`, survive power loss when this returns.
     ///
     /// # Errors
-    /// As [`truncate_from`](Wal::truncate_from). `TooLarge`: the frames of `records` together are
-    /// larger than [`max_record_bytes`](Wal::max_record_bytes); append the rest afterwards.
+    /// As [`truncate_from`](Wal::truncate_from). `TooLarge`: all frames together are larger than the
+    /// largest record with its header ([`max_record_bytes`](Wal::max_record_bytes)); append the rest
+    /// afterwards.
     pub fn replace_from<I>(&self, lsn: Lsn, records: I) -> Result<Vec<Lsn>>
     where
         I: IntoIterator<Item: AsRef<[u8]>>,
     {
+        span!("replace_from", log = %self.uuid(), lsn = lsn.as_u64());
         self.0.replace_from(lsn, records.into_iter().map(|record| (0, record)))
     }
 
@@ -142,6 +147,7 @@ impl Wal {
         I: IntoIterator<Item = (u16, R)>,
         R: AsRef<[u8]>,
     {
+        span!("replace_from", log = %self.uuid(), lsn = lsn.as_u64());
         self.0.replace_from(lsn, records)
     }
 }

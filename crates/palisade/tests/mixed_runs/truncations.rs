@@ -2,7 +2,6 @@
 
 use palisade::{ErrorKind, Lsn, Result, Wal};
 
-use crate::model::Rec;
 use crate::run::Run;
 
 impl Run {
@@ -24,8 +23,7 @@ impl Run {
         let first = self.model.recs.iter().position(|r| r.end == rec.end).unwrap();
         let lsn = self.model.recs[first].at();
         self.what += &format!(" truncate_from {lsn}");
-        let splits = |r: &&Rec| r.end == rec.end;
-        if self.model.gone.iter().rev().take(1).any(|r| splits(&r)) {
+        if self.model.gone.last().is_some_and(|gone| gone.end == rec.end) {
             // The first record of its batch lies below the head.
             return Ok(());
         }

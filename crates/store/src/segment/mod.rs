@@ -363,9 +363,10 @@ impl Segments {
     /// records first; if it fails, its segment and all above stay.
     pub(crate) fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
         let mut numbers = self.numbers_to_change()?;
+        let lowest = numbers.first().copied().unwrap_or_default();
         numbers.retain(|&number| from <= self.start_of(number) && self.start_of(number + 1) <= to);
         // Before the lock: a thread that needs a segment made does not wait for the callback.
-        let handed_out = self.hand_out(&mut numbers);
+        let handed_out = self.hand_out(&mut numbers, lowest);
         // The callback may have forked.
         self.check_process()?;
         if numbers.is_empty() {

@@ -124,12 +124,11 @@ impl Segments {
     }
 
     /// Gives the segments `numbers`, ascending, to the callback. If it fails for one, removes that
-    /// one and all behind it from `numbers`.
-    pub(super) fn hand_out(&self, numbers: &mut Vec<u64>) -> Result<()> {
-        let (Some(callback), Some(&first)) = (&self.on_release, numbers.first()) else {
-            return Ok(());
-        };
-        self.dead.lock().retain(|(_, base)| self.start_of(first) < *base);
+    /// one and all above it from `numbers`. `lowest` is the lowest segment of the log: it and those
+    /// above may be released later, so their dead ranges are kept.
+    pub(super) fn hand_out(&self, numbers: &mut Vec<u64>, lowest: u64) -> Result<()> {
+        let Some(callback) = &self.on_release else { return Ok(()) };
+        self.dead.lock().retain(|(_, base)| self.start_of(lowest) < *base);
         for (index, &number) in numbers.iter().enumerate() {
             if let Err(error) = self.hand_out_one(callback.as_ref(), number) {
                 numbers.truncate(index);

@@ -371,3 +371,28 @@ fn truncate_then_rot(reopens: bool) {
     assert!(file.exists());
     assert_eq!(archived(&archive), kept[..30]);
 }
+
+/// Protection: an open frees the segments of an empty epoch, which lie above others that are still
+/// to be archived.
+#[test]
+fn dead_ranges_below_what_an_open_frees_are_kept() {
+    let _watch = watched();
+    for truncates in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, archive) = (dir.path().join("log"), dir.path().join("archive"));
+        let open = || archiving(&archive).open(&path).unwrap();
+        let wal = open();
+        let stays = wal.append(b"stays").unwrap().lsn();
+        if truncates {
+            let gone = wal.append(b"truncated").unwrap().lsn();
+            wal.truncate_from(gone).unwrap();
+        }
+        drop(wal);
+        let wal = open();
+        let next = wal.append(b"stays, too").unwrap().lsn();
+        drop(wal);
+        drop(open());
+        open().truncate_before(next).unwrap();
+        assert_eq!(archived(&archive), [(stays, b"stays".to_vec())]);
+    }
+}

@@ -116,7 +116,6 @@ fn a_batch_goes_as_a_whole() {
     let cases = [
         (batch[1], ErrorKind::InvalidArgument),
         (batch[0].plus(8), ErrorKind::NotARecord),
-        (Lsn::new(batch[0].as_u64() - 24), ErrorKind::NotARecord),
         (wal.reserved_lsn().plus(8), ErrorKind::OutOfRange),
     ];
     let made = store.count(NAME_SEGMENT);
@@ -129,6 +128,102 @@ fn a_batch_goes_as_a_whole() {
     assert_eq!(store.count(NAME_SEGMENT), made, "no epoch has begun");
     wal.truncate_from(batch[0]).unwrap();
     check_later_runs(wal, &store, &expected);
+}
+
+/// The members below the head are still to be archived. The other end can empty the log.
+#[test]
+fn the_rest_of_a_batch_is_truncated_from_below() {
+    let _watch = watched();
+    let (wal, store) = new_log(SEGMENT_BYTES, options());
+    let batch = wal.append_batch(["below", "head", "above"]).unwrap().lsns().to_vec();
+    wal.truncate_before(batch[1]).unwrap();
+    for lsn in [batch[1], batch[2]] {
+        let error = wal.truncate_from(lsn).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("truncate_before"), "{error}");
+    }
+    wal.truncate_before(wal.reserved_lsn()).unwrap();
+    check_later_runs(wal, &store, &Entries::new());
+}
+
+/// An engine that repeats a call, or comes late, must not remove the records of another.
+#[test]
+fn the_lsn_of_a_truncated_record_names_no_other() {
+    let _watch = watched();
+    let (wal, store) = new_log(SEGMENT_BYTES, options());
+    let mut expected = append(&wal, 0, 2, 100);
+    let first = expected.pop().unwrap().0;
+    let vote = wal.replace_from(first, ["vote"]).unwrap()[0];
+    expected.push((vote, b"vote".to_vec()));
+    assert!(is_truncated(wal.truncate_from(first)));
+    assert!(is_truncated(wal.replace_from(first, ["other"])));
+    let store = store.after_kill(wal);
+    let wal = open(&store);
+    assert!(is_truncated(wal.truncate_from(first)));
+    check_later_runs(wal, &store, &expected);
+}
+
+/// The next epoch could begin where the segment of the truncated record ends.
+#[test]
+fn a_position_at_the_end_of_a_segment_shows_a_truncation_below_it() {
+    let _watch = watched();
+    for replaces in [false, true] {
+        let (wal, store) = new_log(SEGMENT_BYTES, options());
+        // 32 frames fill the segment.
+        let entries = append(&wal, 0, 32, 232);
+        wal.sync().unwrap();
+        let saved = wal.get(entries[31].0).unwrap().next_lsn();
+        assert_eq!(saved.as_u64(), SEGMENT_BYTES);
+        let mut tail = wal.tail_from(saved).unwrap();
+        if replaces {
+            wal.replace_from(entries[31].0, ["other"]).unwrap();
+        } else {
+            wal.truncate_from(entries[31].0).unwrap();
+            wal.commit(b"other").unwrap();
+        }
+        assert!(is_truncated(tail.next(Duration::ZERO)));
+        drop(tail);
+        let wal = open(&store.after_kill(wal));
+        assert!(is_truncated(wal.records_from(saved)) && is_truncated(wal.tail_from(saved)));
+        assert_eq!(wal.resume_lsn(saved).unwrap(), entries[31].0, "below what it has applied");
+    }
+}
+
+/// The end of the last record is a place to truncate from, whatever the log keeps above it.
+#[test]
+fn the_end_of_the_last_record_may_have_padding_or_a_mark() {
+    let _watch = watched();
+    for pads in [false, true] {
+        let (wal, store) = new_log(SEGMENT_BYTES, options().pad_to_block(pads));
+        let lsn = wal.commit(b"stays").unwrap();
+        let end = wal.get(lsn).unwrap().next_lsn();
+        wal.checkpoint(end).unwrap();
+        wal.truncate_from(end).unwrap();
+        assert_eq!(contents(&wal), [(lsn, b"stays".to_vec())]);
+        let max = vec![7; wal.max_record_bytes()];
+        let lsns = wal.replace_from(wal.reserved_lsn(), [&max]).unwrap();
+        assert_eq!(wal.get(lsns[0]).unwrap().data(), max);
+        drop((wal, store));
+    }
+}
+
+/// A reader sees the log before the replacement or after it.
+#[test]
+fn readers_beside_replacements_always_find_a_record() {
+    let _watch = watched();
+    let wal = Wal::with_store(palisade::MemStore::new(SEGMENT_BYTES), options()).unwrap();
+    let mut vote = wal.commit(b"vote").unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for _ in 0..1000 {
+                vote = wal.replace_from(vote, ["vote"]).unwrap()[0];
+            }
+        });
+        while !writer.is_finished() {
+            assert!(!wal.is_empty().unwrap());
+            assert_eq!(wal.last_record().unwrap().unwrap().data(), b"vote");
+        }
+    });
 }
 
 #[test]
@@ -150,8 +245,8 @@ fn records_that_do_not_fit_are_refused_and_nothing_is_changed() {
     let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
     let mut expected = append(&wal, 0, 3, 100);
-    let max = wal.max_record_bytes();
-    let count = max / framed_bytes(100) as usize;
+    let most = framed_bytes(wal.max_record_bytes());
+    let count = (most / framed_bytes(100)) as usize;
     let record = [7; 100];
     let too_many = wal.replace_from(expected[1].0, repeat_n(record, count + 1)).unwrap_err();
     let endless = wal.replace_from(expected[1].0, std::iter::repeat(record)).unwrap_err();
@@ -212,6 +307,7 @@ fn a_tail_that_has_given_none_of_it_goes_on_above() {
     let mut from_first = wal.tail_from(first).unwrap();
     let above = wal.commit(b"above").unwrap();
     let mut from_above = wal.tail_from(above).unwrap();
+    let mut from_end = wal.tail_from(wal.reserved_lsn()).unwrap();
     let mut has_given = wal.tail().unwrap();
     assert_eq!(next(&mut has_given), Some(b"first".to_vec()));
     wal.replace_from(first, ["second"]).unwrap();
@@ -219,11 +315,14 @@ fn a_tail_that_has_given_none_of_it_goes_on_above() {
     assert_eq!(next(&mut from_first), Some(b"second".to_vec()), "it has given nothing");
     assert!(is_truncated(has_given.next(Duration::ZERO)));
     assert!(is_truncated(from_above.next(Duration::ZERO)), "what is below it is gone");
-    // A tail that stands where an epoch begins waits there.
-    let mut at_end = wal.tail_from(wal.reserved_lsn()).unwrap();
-    wal.commit(b"third").unwrap();
-    assert_eq!(next(&mut at_end), Some(b"third".to_vec()));
-    assert_eq!(next(&mut from_head), Some(b"third".to_vec()));
+    assert!(is_truncated(from_end.next(Duration::ZERO)));
+    // A tail that stands where an epoch begins has given nothing of it.
+    let second = wal.records().unwrap().into_iter().next().unwrap().unwrap().lsn();
+    wal.truncate_from(second).unwrap();
+    let third = wal.commit(b"third").unwrap();
+    let mut at_base = wal.tail_from(third).unwrap();
+    wal.replace_from(third, ["fourth"]).unwrap();
+    assert_eq!(next(&mut at_base), Some(b"fourth".to_vec()));
 }
 
 #[test]
@@ -280,11 +379,17 @@ fn a_position_at_the_end_of_the_last_record_is_no_truncated_one() {
         drop(records);
         assert!(wal.records_from(end).unwrap().next().unwrap().is_none());
         assert!(wal.tail_from(end).unwrap().next(Duration::ZERO).unwrap().is_none());
-        assert_eq!(wal.resume_lsn(Lsn::ZERO).unwrap(), entries[0].0);
-        assert_eq!(wal.resume_lsn(end).unwrap(), wal.reserved_lsn());
+        assert_eq!(wal.tail_from(end).unwrap().position(), end);
+        assert_eq!(wal.tail_from(wal.reserved_lsn()).unwrap().position(), end);
+        for lsn in [end, wal.reserved_lsn()] {
+            assert_eq!(wal.resume_lsn(lsn).unwrap(), end, "it holds in each later run");
+        }
         let inside = end.plus(8);
         assert!(is_truncated(wal.records_from(inside)) && is_truncated(wal.tail_from(inside)));
-        assert_eq!(wal.resume_lsn(inside).unwrap(), wal.reserved_lsn());
+        assert_eq!(wal.resume_lsn(inside).unwrap(), end);
+        for (lsn, _) in &entries {
+            assert_eq!(wal.resume_lsn(*lsn).unwrap(), *lsn);
+        }
         let above = wal.resume_lsn(wal.reserved_lsn().plus(8)).unwrap_err();
         assert_eq!(above.kind(), ErrorKind::OutOfRange);
         store = store.after_kill(wal);

@@ -56,6 +56,7 @@ fn truncated_records_are_gone_and_kept_ones_are_there_in_every_later_run() {
             for (lsn, _) in &gone {
                 assert!(is_truncated(wal.get(*lsn)) && is_truncated(wal.wait_durable(*lsn)));
                 let resumed = wal.resume_lsn(*lsn).unwrap();
+                assert_eq!(resumed, end_of_kept);
                 let begins_there = *lsn == end_of_kept;
                 assert!(begins_there || is_truncated(wal.records_from(*lsn)));
                 assert!(begins_there || is_truncated(wal.tail_from(*lsn)));
