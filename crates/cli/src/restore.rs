@@ -1,5 +1,5 @@
-//! `palisade restore` and `palisade backup`: copy a log, or its archive and what is left of it, into
-//! a new log with the same LSNs.
+//! `palisade restore` and `palisade backup`: copy a log, or its archive and what is left of it,
+//! into a new log with the same LSNs.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

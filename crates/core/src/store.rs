@@ -12,9 +12,9 @@
 //! | `prepare_ahead` | the same, after each write | never |
 //! | `sync`, `mark_durable` | the leader, one at a time | yes |
 //! | `save_state`, `release` | truncation, `checkpoint`, `close`, `open`, one at a time | yes |
-//! | `begin_epoch` | `open`, before any append; truncation of the suffix, while nothing is appended | yes |
+//! | `begin_epoch` | `open`, before any append; truncation of the suffix, while appends wait | yes |
 //! | `old_buffer`, `renew_buffer`, `move_tail` | `open`, before any append | yes |
-//! | `pass_buffer_on`, `discard` | truncation of the suffix; no write or sync beside the first | yes |
+//! | `pass_buffer_on`, `discard` | truncation of the suffix; no write beside the first | yes |
 //!
 //! `write` runs beside `sync`, `read`, `save_state` and `release`; the store must allow it.
 

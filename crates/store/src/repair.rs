@@ -145,8 +145,8 @@ impl Repair {
     }
 }
 
-/// Returns the greatest LSN that the marks of the log's buffer tell of; 0 without a buffer or a meta
-/// file that names one.
+/// Returns the greatest LSN that the marks of the log's buffer tell of; 0 without a buffer or a
+/// meta file that names one.
 pub(crate) fn noted_in_the_buffer(source: &FileReader) -> Result<Lsn> {
     if source.has_rebuilt_state() {
         return Ok(Lsn::ZERO);
@@ -158,8 +158,8 @@ pub(crate) fn noted_in_the_buffer(source: &FileReader) -> Result<Lsn> {
     }
 }
 
-/// Takes the lock of the log that is copied, shared. `None` where it has no lock file, which an open would
-/// make.
+/// Takes the lock of the log that is copied, shared. `None` where it has no lock file, which an
+/// open would make.
 pub(crate) fn lock_out_writers(source: &FileReader) -> Result<Option<Box<dyn DiskFile>>> {
     let folder = source.folder();
     let Some(lock) = folder.open_if_there(LOCK, Access::Read)? else { return Ok(None) };

@@ -132,8 +132,8 @@ impl Epochs {
         self.list.read().discarded_around(lsn).map_or(lsn, |discarded| discarded.to)
     }
 
-    /// Returns the end of the epoch before if `lsn` is in no epoch or at the base of one; else `lsn`.
-    /// No record begins between the two. Below the first epoch returns 0.
+    /// Returns the end of the epoch before if `lsn` is in no epoch or at the base of one; else
+    /// `lsn`. No record begins between the two. Below the first epoch returns 0.
     pub(crate) fn leave_discarded(&self, lsn: Lsn) -> Lsn {
         let list = self.list.read();
         let above = list.spans.partition_point(|span| span.base < lsn);

@@ -110,8 +110,8 @@ impl Wal {
     }
 
     /// Returns where the log ends without the frame at `lsn`. If it is a record in a batch, it must
-    /// be the first of the batch, also if that is below the head. The end of the log is allowed, too, also
-    /// the end of the epoch before an empty one.
+    /// be the first of the batch, also if that is below the head. The end of the log is allowed,
+    /// too, also the end of the epoch before an empty one.
     fn before_removed(&self, lsn: Lsn) -> Result<Place> {
         let epochs = &self.handle.epochs;
         let (base, reserved) = (epochs.running_base(), self.reserved_lsn());

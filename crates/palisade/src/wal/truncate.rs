@@ -92,8 +92,8 @@ impl Wal {
     /// remove.
     ///
     /// # Durability
-    /// All records below `lsn` survive power loss when this returns, and the truncated records never
-    /// come back. A crash in between leaves the log as it was, or truncated.
+    /// All records below `lsn` survive power loss when this returns, and the truncated records
+    /// never come back. A crash in between leaves the log as it was, or truncated.
     ///
     /// # Errors
     /// As [`truncate_after`](Wal::truncate_after). `InvalidArgument`: the record is in a batch, and
@@ -106,7 +106,8 @@ impl Wal {
 
     /// Truncates the record at `lsn` and all records above it, and appends `records` in their
     /// place, in one step: after a crash the log is as it was, or it has exactly the records below
-    /// `lsn` and all of `records`. Returns the LSNs of `records`, which are greater than all before.
+    /// `lsn` and all of `records`. Returns the LSNs of `records`, which are greater than all
+    /// before.
     ///
     /// All records above `lsn` go. So an engine that also keeps other records in the log, such as
     /// the votes of a Raft node, passes the newest of those that must stay.
@@ -127,9 +128,9 @@ impl Wal {
     /// The records below `lsn`, and `records`, survive power loss when this returns.
     ///
     /// # Errors
-    /// As [`truncate_from`](Wal::truncate_from). `TooLarge`: all frames together are larger than the
-    /// largest record with its header ([`max_record_bytes`](Wal::max_record_bytes)); append the rest
-    /// afterwards.
+    /// As [`truncate_from`](Wal::truncate_from). `TooLarge`: all frames together are larger than
+    /// the largest record with its header ([`max_record_bytes`](Wal::max_record_bytes)); append the
+    /// rest afterwards.
     pub fn replace_from<I>(&self, lsn: Lsn, records: I) -> Result<Vec<Lsn>>
     where
         I: IntoIterator<Item: AsRef<[u8]>>,

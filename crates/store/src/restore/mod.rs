@@ -199,8 +199,8 @@ impl fmt::Debug for Restore {
 }
 
 const EPOCH_UNKNOWN: &str = "nothing tells where the records before that LSN ended: put the \
-     missing segments back, or move the segments on one side of the break away from a copy of the archive, \
-     and restore the rest";
+     missing segments back, or move the segments on one side of the break away from a copy of the \
+     archive, and restore the rest";
 
 /// Returns the error of a source that is not whole.
 fn broken(text: String, at: Lsn, segment: u64) -> Error {

@@ -4,9 +4,10 @@
 //! is synced, renamed, and the folder is synced. What a spare holds is never read.
 //!
 //! Locks, taken in this order: `maker` (the making of segments; held over device calls, except
-//! while a release frees files: a commit that needs a segment does not wait for it), `zeroing` (what the preparer is at work in; held over the calls that open, rename or
-//! remove a file), `files` (the open files; never held over one), `last_read`. Under `dead` and
-//! `found` none is taken. The callback for released segments runs under none of them.
+//! while a release frees files: a commit that needs a segment does not wait for it), `zeroing`
+//! (what the preparer is at work in; held over the calls that open, rename or remove a file),
+//! `files` (the open files; never held over one), `last_read`. Under `dead` and `found` none is
+//! taken. The callback for released segments runs under none of them.
 
 pub(crate) mod handshake;
 pub(crate) mod header;

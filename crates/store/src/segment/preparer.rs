@@ -155,8 +155,8 @@ impl Shared {
         self.handshake.finish_round(self.next_work_after(tail, is_flood))
     }
 
-    /// Does what is due for `tail`. If space or a file descriptor lacks, a later round and `prepare`
-    /// try again. Any other error poisons the log at its next write or sync.
+    /// Does what is due for `tail`. If space or a file descriptor lacks, a later round and
+    /// `prepare` try again. Any other error poisons the log at its next write or sync.
     fn round(&self, tail: Lsn, is_flood: bool) {
         let prepared = self.segments.prepare(self.wanted(tail)).map(drop);
         let kept = prepared.and_then(|()| self.segments.keep_a_spare());

@@ -20,9 +20,9 @@
 //! removes the segments that it does not trust instead of recycling them.
 //!
 //! A failed write or sync of a segment poisons the log, so its process makes no clean end. If a
-//! spare lacks space or a file descriptor, nothing is poisoned. Any other failure of a spare poisons
-//! the log, too. The log removes a failed spare at once. If that fails, `close` tries again, and
-//! makes no clean end before the spare is gone.
+//! spare lacks space or a file descriptor, nothing is poisoned. Any other failure of a spare
+//! poisons the log, too. The log removes a failed spare at once. If that fails, `close` tries
+//! again, and makes no clean end before the spare is gone.
 //!
 //! The file `reserve` holds the space that the next open needs on a full disk.
 
