@@ -12,7 +12,7 @@
 //! | `prepare_ahead` | the same, after each write | never |
 //! | `sync`, `mark_durable` | the leader, one at a time | yes |
 //! | `save_state`, `release` | truncation, `checkpoint`, `close`, `open`, one at a time | yes |
-//! | `begin_epoch` | `open`, before any append; truncation of the suffix, while appends wait | yes |
+//! | `begin_epoch` | `open`, before any append; truncation of the suffix, appends wait | yes |
 //! | `old_buffer`, `renew_buffer`, `move_tail` | `open`, before any append | yes |
 //! | `pass_buffer_on`, `discard` | truncation of the suffix; no write beside the first | yes |
 //!
