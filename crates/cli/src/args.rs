@@ -49,8 +49,8 @@ Examples:
   palisade demo --rounds 20 --promise append
   palisade demo --dir /mnt/disk/demo --record-bytes 4096
 
-A child process writes records from all threads and reports each one that was acknowledged. The
-parent kills it, opens the log again and checks that every acknowledged record is there with its
+A child process writes records from all threads and reports those that were acknowledged. The
+parent kills it, opens the log again and checks that every reported record is there with its
 content, that nothing is there twice, and that nothing foreign is. The next round goes on with the
 same log. A folder given with --dir stays; without it a folder below ./target is used and removed.
 

@@ -57,13 +57,13 @@ pub enum ErrorKind {
     /// The folder holds something that is not a Palisade log, or one of the log's files is a link,
     /// a FIFO or a folder. Nothing was changed.
     Foreign,
-    /// The log was written in a format that this version does not know. Nothing was changed.
+    /// The log was written in a format that this version does not know. No record is lost.
     Unsupported,
     /// An option differs from what the log was created with. Nothing was changed.
     Mismatch,
     /// Another process, or another handle in this one, holds the log.
     Locked,
-    /// Data that had been acknowledged as durable is damaged or missing. Nothing was changed.
+    /// Data that had been acknowledged as durable is damaged or missing. No other record is lost.
     Corrupt,
     /// The log was not closed cleanly, and the policy is
     /// [`RecoveryPolicy::RequireClean`](crate::RecoveryPolicy::RequireClean). Nothing was changed.

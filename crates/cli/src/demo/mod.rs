@@ -1,7 +1,7 @@
 //! `palisade demo`: writes, is killed, opens again and checks.
 //!
 //! 1. The parent makes the log. It starts this program again as the writing process (`child`),
-//!    which reports each acknowledged record.
+//!    which reports acknowledged records: each commit, or groups of `APPENDS_PER_WRITE` appends.
 //! 2. The parent notes the reports and kills the process (`process`).
 //! 3. The parent opens the log and compares every record with the reports (`content`, `check`).
 //! 4. The next round goes on with the same log.
@@ -30,13 +30,16 @@ use crate::args::{DemoArgs, Promise, log_options};
 use crate::exit::Failure;
 use crate::units::time;
 
-/// How many violations are named before it is enough.
+/// The most violations that an error text names.
 const NAMED_VIOLATIONS: usize = 16;
 
 /// Runs all rounds and prints a line for each.
 ///
 /// # Errors
-/// `Check` if anything acknowledged is missing or anything foreign is there.
+/// `Check`: a reported record is missing or has moved, the log has a foreign record, or the open
+/// refuses the log. Also `Check`: the writing process ended by itself. `Usage`: the folder is not
+/// empty, the records are too large, or appends do not survive a kill. `Io`, `Log`: a file or the
+/// log failed. `OutputClosed`: the output was closed.
 pub(crate) fn run(args: &DemoArgs, out: &mut impl Write) -> Result<(), Failure> {
     let dir = folder(args.dir.as_deref())?;
     let bar = ProgressBar::new((args.seconds * args.rounds).as_millis() as u64);
@@ -53,7 +56,8 @@ pub(crate) fn run(args: &DemoArgs, out: &mut impl Write) -> Result<(), Failure> 
     }
 }
 
-/// The folder that the user named, or one below `./target`; empty.
+/// Returns the folder that the user named, or one below `./target`. Makes it if it is missing, and
+/// refuses it if it is not empty.
 fn folder(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let own = || PathBuf::from(format!("target/palisade-demo/{}", std::process::id()));
     let path = named.map_or_else(own, Path::to_path_buf);
@@ -77,12 +81,12 @@ fn remove(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What goes on from round to round.
+/// The state that all rounds share.
 struct Demo<'a> {
     args: &'a DemoArgs,
     dir: &'a Path,
     seed: u64,
-    /// Those of which records are still in the log.
+    /// The rounds that still have records in the log, oldest first.
     rounds: Vec<Round>,
     /// On standard error, if that is a terminal.
     bar: ProgressBar,
@@ -121,7 +125,7 @@ impl Demo<'_> {
         }
         writeln!(
             out,
-            "\ncheck held: {} kills, {acknowledged} records acknowledged by {}, none missing; \
+            "\ncheck held: {} kills, {acknowledged} records reported after {}, none missing; \
              {} more came back; nothing foreign",
             self.args.rounds,
             promise.word(),
@@ -143,14 +147,15 @@ impl Demo<'_> {
             return Err(Failure::Usage(text));
         }
         if self.args.promise == Promise::Append && !wal.stats().appends_survive_kill {
-            let text = "appends survive a kill only with a log buffer in memory of the operating \
-                        system, which it does not give; use --promise commit";
+            let text = "appends do not survive a kill, because there is no tmpfs at /dev/shm with \
+                        room for a shared log buffer; use --promise commit";
             return Err(Failure::Usage(text.into()));
         }
         Ok(wal.close()?)
     }
 
-    /// Lets the writer run until it is killed; returns what it acknowledged in which time.
+    /// Runs the writing process and kills it. Returns how many records it reported, and for how
+    /// long it wrote.
     fn write(&mut self, number: u32) -> Result<(u64, Duration), Failure> {
         let before = self.args.seconds * (number - 1);
         let tick = |records, ran| {
@@ -166,8 +171,8 @@ impl Demo<'_> {
         Ok((records, ran))
     }
 
-    /// Opens the log after a kill, checks all that is in it and drops what is old. Returns how many
-    /// records of this round came back, and what the open did in which time.
+    /// Opens the log after a kill, checks every record and truncates old rounds. Returns how many
+    /// records of this round came back, the report of the open, and its duration.
     fn recover(&mut self, number: u32) -> Result<(u64, RecoveryReport, Duration), Failure> {
         let start = Instant::now();
         let opened = self.options().open_mode(OpenMode::MustExist).open(self.dir);
@@ -187,7 +192,8 @@ impl Demo<'_> {
         Ok((found, report, elapsed))
     }
 
-    /// Truncates the log so that it keeps the last two rounds and a day of rounds fits the disk.
+    /// Truncates the log so that it keeps the last two rounds. Else a demo of many rounds would
+    /// fill the disk.
     fn forget(&mut self, wal: &Wal) -> Result<(), Failure> {
         let old = self.rounds.len().saturating_sub(2);
         self.rounds.drain(..old);
@@ -206,14 +212,15 @@ fn print_row(out: &mut impl Write, cells: [impl Display; 7]) -> io::Result<()> {
     out.flush()
 }
 
-/// The failure that it is when the log cannot be opened or read after a kill.
+/// Returns the failure for `error`, with which an open or a read after a kill failed.
 fn refused(number: u32, error: palisade::Error) -> Failure {
     use ErrorKind::{Corrupt, Foreign, Mismatch, NotFound, Unsupported};
     let is_violation =
         matches!(error.kind(), Corrupt | Foreign | Mismatch | NotFound | Unsupported);
     match Failure::Log(error) {
         error if is_violation => {
-            Failure::Check(format!("round {number}: after the kill the log is refused: {error}"))
+            let text = "after the kill the log cannot be opened or read";
+            Failure::Check(format!("round {number}: {text}: {error}"))
         }
         error => error,
     }

@@ -1,9 +1,15 @@
 //! Writes filled reservations from the log buffer to the store, in large pieces.
 //!
-//! Only the holder of the write lock (the lock of the [`WriteCursor`]) writes. The holder can be
-//! the leader before a sync, an appender without room, the thread that completes a piece of
-//! `write_bytes`, or a reader, which needs the store to have all records. A writer never waits for
-//! a hole and never syncs.
+//! Only the holder of the write lock (the lock of the [`WriteCursor`]) writes. These threads take
+//! the lock to write:
+//! - the leader, before a sync;
+//! - the flusher, after a piece of `write_bytes` is complete;
+//! - an appender that has no room, or whose complete piece the flusher does not take;
+//! - an appender under the policy `Os`, `flush_to_os`, and a reader of unwritten records;
+//! - the drop of the last handle.
+//!
+//! A writer never waits for a hole and never syncs for a waiter. The store may sync within a write:
+//! it makes a segment, or closes the oldest of too many open files.
 
 use std::io::IoSlice;
 
@@ -44,8 +50,8 @@ impl WriteCursor {
 }
 
 impl Commit {
-    /// Moves every watermark and the tail to `base`, where a new epoch begins. Everything below the
-    /// fixed end of the pause is durable, and the caller leads.
+    /// Moves every watermark and the tail to `base`, the end of the first records of a new epoch.
+    /// Everything below the end that the pause fixed is durable. The caller holds leadership.
     pub(crate) fn jump(&self, cursor: &mut WriteCursor, base: Lsn, seed: EpochSeed) {
         self.buffer.resume(base, seed);
         let changes = (self.counters.writes.change(), self.counters.rounds.change());
@@ -68,7 +74,7 @@ impl Commit {
         self.poison_unless_no_space(self.poison_on_panic(write))
     }
 
-    /// As `write_filled`, unless another thread is writing.
+    /// As `write_filled`, but returns `Ok` at once if another thread holds the write lock.
     pub(crate) fn try_write_filled(&self) -> Result<()> {
         self.check_process()?;
         let until = self.buffer.reserved();
@@ -79,7 +85,8 @@ impl Commit {
         self.poison_unless_no_space(self.poison_on_panic(write))
     }
 
-    /// Returns where the last reservation begins that was handed to the store. 0 if there was none.
+    /// Returns the LSN of the last reservation that was written to the store since the open, or 0
+    /// if there was none.
     pub(crate) fn last_written(&self) -> Lsn {
         // Relaxed: a hint. A reader begins there, or below.
         Lsn::new(self.last_written.load(Ordering::Relaxed))

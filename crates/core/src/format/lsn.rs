@@ -3,13 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A log sequence number: the position, in bytes, of a record's first byte in one endless stream.
+/// A log sequence number: a position in the log, in bytes. The LSN of a record is the position of
+/// its frame.
 ///
-/// LSNs order records, grow by the framed size of the records between them, and are never used
-/// twice in a log, not even after a crash. Segment headers do not count, so the segment of an LSN
-/// is arithmetic: `lsn / segment_bytes`.
+/// LSNs order records. Between two records there can also be padding, marks and, where an epoch
+/// begins, an unused range. No two records of a log get the same LSN, not even after a crash.
+/// Segment headers do not count, so `lsn / segment_bytes` is the number of the segment.
 ///
-/// An LSN is below 2^60 ([`Lsn::LIMIT`]) and every record starts at a multiple of 8.
+/// Every record begins at a multiple of 8 and ends at or below 2^60 ([`Lsn::LIMIT`]).
 ///
 /// ```
 /// # use palisade_core as palisade;
@@ -23,7 +24,7 @@ use std::str::FromStr;
 pub struct Lsn(u64);
 
 impl Lsn {
-    /// The first position of every log.
+    /// Position 0, where a log begins unless `Options::first_lsn` asks for more.
     pub const ZERO: Lsn = Lsn(0);
 
     /// Exclusive upper bound of all LSNs: 2^60. At 10 GB/s a log reaches it after 3.6 years.

@@ -1,16 +1,20 @@
 //! The preparer: one thread per store that gets space ready ahead of the tail.
 //!
-//! The thread starts with the first work. Each round makes the segments that are wanted soon, makes
-//! one spare, extends the file `reserve`, and zeroes ahead of the tail, in this order. If the tail
-//! is past half of its segment, the round also zeroes the next segment. After a lack of space or
-//! file descriptors a later round tries again; a thread that needs a segment sooner makes it in
-//! `prepare` and gets the error. Any other error poisons the log at its next write or sync.
+//! The thread starts with the first work. Each round takes these steps:
+//! 1. Make the segments that are wanted soon.
+//! 2. Make a spare if there is none.
+//! 3. Extend the file `reserve` if it is too small.
+//! 4. Zero ahead of the tail. If the tail is past half of its segment, also zero the next segment.
 //!
-//! If the tail moves faster than `FLOOD_BYTES_PER_SECOND`, the round writes no zeros, because they
-//! would take bandwidth from the appends.
+//! After a lack of space or file descriptors, the round ends and a later round tries again. A
+//! thread that needs a segment sooner makes it in `prepare` and gets the error. Any other error
+//! poisons the log at its next sync, or when a thread that writes needs another segment.
 //!
-//! Deterministic disks have no thread. The thread that asks runs the round, without the clock, or
-//! the disk puts the round off.
+//! If the tail moves faster than `FLOOD_BYTES_PER_SECOND`, the round does not zero ahead of the
+//! tail, because zeros would take bandwidth from the appends. A new spare still gets zeros.
+//!
+//! On a deterministic disk there is no thread. The thread that asks runs the round at once and does
+//! not measure the speed of the tail, or the disk puts the round off.
 //!
 //! [`handshake`](super::handshake) has the protocol of the preparer and the thread that writes.
 
@@ -26,8 +30,8 @@ use crate::segment::handshake::Handshake;
 /// The most segments to make ahead. `ahead` begins at one. It grows each time that a thread that
 /// writes had to make a segment itself.
 const MAX_AHEAD: u64 = 4;
-/// Above this speed of the tail, the preparer writes no zeros. Zeros would double the load of the
-/// device, and large commits gain little from them.
+/// Above this speed of the tail, the preparer does not zero ahead of the tail. Zeros would double
+/// the load of the device, and large commits gain little from them.
 const FLOOD_BYTES_PER_SECOND: f64 = 256e6;
 /// Advances below this say nothing about the tail's speed.
 const FLOOD_LEAST_BYTES: u64 = 256 << 10;
@@ -84,8 +88,8 @@ impl Preparer {
         }
     }
 
-    /// Runs a round that the disk put off. On a disk with a thread, such a round can still run when
-    /// `stop` begins.
+    /// If the disk put a round off, asks the disk again, and runs the round if it answers `Now`.
+    /// This simulates a disk with a thread, on which a round can still run when `stop` begins.
     fn finish_what_was_put_off(&self) {
         let shared = &self.shared;
         if shared.handshake.is_put_off() && self.background() == Background::Now {
@@ -127,8 +131,8 @@ impl Preparer {
 impl Drop for Preparer {
     fn drop(&mut self) {
         if !self.shared.segments.is_own() {
-            // The handle names a thread of the parent: to drop it would detach whichever thread of
-            // this process took its place in memory.
+            // The handle names a thread of the parent. A drop would detach the thread of this
+            // process that has the same identifier by chance.
             std::mem::forget(self.thread.get_mut().take());
         }
     }
@@ -155,8 +159,9 @@ impl Shared {
         self.handshake.finish_round(self.next_work_after(tail, is_flood))
     }
 
-    /// Does what is due for `tail`. If space or a file descriptor lacks, a later round and
-    /// `prepare` try again. Any other error poisons the log at its next write or sync.
+    /// Does what is due for `tail`. After a lack of space or file descriptors, a later round and
+    /// `prepare` try again. Any other error poisons the log at its next sync, or when a thread that
+    /// writes needs another segment.
     fn round(&self, tail: Lsn, is_flood: bool) {
         let prepared = self.segments.prepare(self.wanted(tail)).map(drop);
         let kept = prepared.and_then(|()| self.segments.keep_a_spare());
@@ -219,7 +224,8 @@ impl Shared {
         let (number, used) = segments.split(tail);
         let at_the_next = segments.start_of(number + 1);
         let past_the_half = segments.start_of(number).plus(segment_bytes / 2 + 1);
-        // Whatever a round left undone is not tried again for each record.
+        // If a round left work undone, the next attempt waits until the tail has advanced. An
+        // attempt for each record would cost too much.
         let soonest = tail.plus(self.first_step_bytes().min(segment_bytes / 16));
         let mut next = if used <= segment_bytes / 2 { past_the_half } else { at_the_next };
         if segments.prepared() < self.wanted(tail) {
@@ -248,6 +254,7 @@ struct Pace {
 
 impl Pace {
     /// Returns whether the tail moved faster than `FLOOD_BYTES_PER_SECOND` since the last call.
+    /// Returns false if it advanced by less than `FLOOD_LEAST_BYTES`.
     fn is_flood(&mut self, tail: Lsn) -> bool {
         let bytes = tail.bytes_since(self.tail);
         let seconds = self.at.elapsed().as_secs_f64();
