@@ -11,8 +11,9 @@ use crate::sync::{Ordering, StatCell};
 /// Buckets in a doubling.
 const STEPS: usize = 8;
 const STEPS_LOG2: u32 = STEPS.ilog2();
-/// Values from 2 to the power of this share the last bucket.
-const LARGEST_LOG2: u32 = 36;
+/// Values from 2 to the power of this share the last bucket. (The threads of models have small
+/// stacks.)
+const LARGEST_LOG2: u32 = if cfg!(loom) { 4 } else { 36 };
 const BUCKETS: usize = STEPS * (1 + (LARGEST_LOG2 - STEPS_LOG2) as usize) + 1;
 
 /// How many values of each size there were since the log was opened.
