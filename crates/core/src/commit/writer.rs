@@ -50,17 +50,17 @@ impl WriteCursor {
 }
 
 impl Commit {
-    /// Moves every watermark and the tail to `base`, the end of the first records of a new epoch.
+    /// Moves the tail and every watermark to `tail`, the end of the first records of a new epoch.
     /// Everything below the end that the pause fixed is durable. The caller holds leadership.
-    pub(crate) fn jump(&self, cursor: &mut WriteCursor, base: Lsn, seed: EpochSeed) {
-        self.buffer.resume(base, seed);
+    pub(crate) fn jump(&self, cursor: &mut WriteCursor, tail: Lsn, seed: EpochSeed) {
+        self.buffer.resume(tail, seed);
         let changes = (self.counters.writes.change(), self.counters.rounds.change());
-        self.filled.publish(base);
-        cursor.written = base;
-        self.buffer.written.publish(base);
-        self.durable.publish(base);
+        self.filled.publish(tail);
+        cursor.written = tail;
+        self.buffer.written.publish(tail);
+        self.durable.publish(tail);
         drop(changes);
-        self.store.prepare_ahead(base);
+        self.store.prepare_ahead(tail);
     }
 
     /// Writes everything that is filled to the store and returns the new *written*.

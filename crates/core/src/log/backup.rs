@@ -68,7 +68,8 @@ impl Backup {
         if kept(&now, self.pin.at(), self.end) == self.spans {
             return Ok(());
         }
-        let text = "truncate_after has removed records of the backup while they were copied";
+        let text =
+            "a truncation of the suffix removed records of the backup while they were copied";
         let error = Error::new(ErrorKind::Truncated, text).at_lsn(self.end);
         Err(error.with_advice("begin the backup anew"))
     }

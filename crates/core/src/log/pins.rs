@@ -118,7 +118,7 @@ impl Hold {
 
     /// Returns the records from the one at [`lsn`](Hold::lsn) on, up to the end of the log at the
     /// time of the call, also if the head is above by now. If a crash or
-    /// [`truncate_after`](Wal::truncate_after) removed the record at `lsn`, begins at the next one.
+    /// a truncation of the suffix removed the record at `lsn`, begins at the next one.
     ///
     /// # Errors
     /// `NotARecord`: no record begins at `lsn`. Else as `Wal::records_from`.

@@ -274,7 +274,7 @@ impl Handle {
 
     /// Runs step 5. The base is the first segment start above the end of every reservation, and not
     /// below the end of every segment that was prepared for the epoch before. It is above the end
-    /// of each record that goes: whoever has that position must find it in a truncated range.
+    /// of each record that goes, so a position at that end lies in the truncated range.
     ///
     /// The store may be preparing one more segment meanwhile and then refuses the base. So this
     /// tries again with a higher base, at most up to the last LSN.
