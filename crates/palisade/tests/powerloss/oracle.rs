@@ -150,11 +150,12 @@ impl Oracle {
     }
 
     /// Tells from what an open found whether a `replace_from` was done. One that was has all of its
-    /// records.
+    /// records, and at LSNs that no record had: its bytes may equal those that it replaced.
     fn settle_replacement(&mut self, found: &[(Lsn, Vec<u8>)]) {
-        let Some(Replacement { end, datas }) = &self.replacement else { return };
+        let Some(Replacement { end, .. }) = &self.replacement else { return };
         let kept = self.entries.iter().take_while(|entry| entry.end <= *end).count();
-        if found.get(kept).is_some_and(|(_, data)| *data == datas[0]) {
+        let is_known = |lsn: Lsn| self.entries.iter().any(|entry| entry.lsn == lsn);
+        if found.get(kept).is_some_and(|(lsn, _)| !is_known(*lsn)) {
             let lsns: Vec<Lsn> = found[kept..].iter().map(|(lsn, _)| *lsn).collect();
             self.replaced(&lsns);
         }
