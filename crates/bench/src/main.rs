@@ -21,7 +21,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Sets what the contenders need of the process before it begins.
+/// Starts this program again with the environment variables that the contender `walrus` needs, if
+/// `walrus` may take part and they are not set.
 #[cfg(feature = "peers")]
 fn prepare(args: &Args) -> anyhow::Result<()> {
     use palisade_bench::contenders::peers::walrus;
@@ -30,7 +31,7 @@ fn prepare(args: &Args) -> anyhow::Result<()> {
     if is_asked || is_default { walrus::begin_again(&args.dir) } else { Ok(()) }
 }
 
-/// Does nothing: the contenders without a library need nothing.
+/// Does nothing: without the feature `peers` no contender needs an environment variable.
 #[cfg(not(feature = "peers"))]
 fn prepare(_args: &Args) -> anyhow::Result<()> {
     Ok(())

@@ -31,9 +31,10 @@ pub enum SyncPolicy {
     OnCommit,
     /// Every `append` returns only after its record is durable.
     Always,
-    /// A sync begins at most this long after the oldest unsynced append. At most a day
-    /// ([`MAX_INTERVAL`]); less than 100 microseconds counts as 100. A sync that fails for lack of
-    /// space is repeated after 20 milliseconds at the latest.
+    /// A sync begins at most this long after the oldest unsynced append. If a sync runs at the time
+    /// of that append, the time counts from the end of that sync. At most a day ([`MAX_INTERVAL`]);
+    /// less than 100 microseconds counts as 100. A sync that fails for lack of space is repeated
+    /// after 20 milliseconds at the latest.
     Interval(Duration),
     /// Every `append` returns after its bytes were handed to the operating system, which syncs them
     /// at a time of its own.
@@ -45,18 +46,20 @@ pub const MAX_VERIFY_THREADS: usize = 256;
 
 /// What an open does if the log was not closed cleanly.
 ///
-/// Both policies refuse a log whose durable bytes are damaged ([`ErrorKind::Corrupt`]). A torn tail
-/// is no damage if nothing proves that it was durable once. An open that is refused changes
-/// nothing. [`inspect::Inspector::salvage`](crate::inspect::Inspector::salvage) reads what is left
-/// of a damaged log.
+/// Both policies refuse a log if the open finds damage in durable bytes ([`ErrorKind::Corrupt`]).
+/// [`Options::verify`] sets how much the open checks. If nothing proves that the bytes of a torn
+/// tail were durable once, the torn tail is no damage. An open that is refused changes nothing.
+/// [`inspect::Inspector::salvage`](crate::inspect::Inspector::salvage) reads what is left of a
+/// damaged log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecoveryPolicy {
     /// Recovers the log and truncates a torn tail.
     #[default]
     Strict,
-    /// Requires that the log was closed with [`close`](crate::Wal::close). Refuses every other log
-    /// with [`ErrorKind::Unclean`]. Use it for logs that are moved or archived only after a close.
+    /// Requires that the log was closed with [`close`](crate::Wal::close), or is new. Else an
+    /// open returns [`ErrorKind::Unclean`], or [`ErrorKind::Corrupt`] if it finds damage. Use it
+    /// for logs that are moved or archived only after a close.
     RequireClean,
 }
 
@@ -75,8 +78,7 @@ pub enum Verify {
 
 /// Settings of the log. The settings of its files belong to the store.
 ///
-/// The defaults suit one log on a local disk. [`Options::validate`] checks the values when the log
-/// is opened; setters check nothing.
+/// The defaults suit one log on a local disk. An open checks the values with [`Options::validate`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -93,8 +95,8 @@ pub struct Options {
     /// The number of futures and callbacks that may wait at one time. A callback counts until it
     /// runs. One more gets [`ErrorKind::TooManyWaiters`]. Default 65 536. Threads are not counted.
     pub max_waiters: usize,
-    /// The leader waits for committers that it has just woken at most this share of a measured
-    /// sync, in percent, before it syncs again. Default 50. 0 turns gathering off.
+    /// Before a leader syncs, it waits until as many committers have come as in the last round. It
+    /// waits at most this percentage of the time of a sync. Default 50. 0 turns gathering off.
     pub gather_percent: u32,
     /// Bytes that an iterator reads ahead. Default 256 KiB.
     pub read_ahead_bytes: usize,
@@ -105,10 +107,11 @@ pub struct Options {
     /// Threads of [`Verify::Full`], each with a read buffer of `read_ahead_bytes`; at most 256
     /// ([`MAX_VERIFY_THREADS`]). Default 0: one for each core. 1 starts no thread.
     pub verify_threads: usize,
-    /// Each sync ends with a block of 4096 bytes, the rest of which becomes padding, and no block
-    /// that a sync has covered is written again. Default false. Use it for media on which power
-    /// loss during a write can damage all of the block that is written to, also below the write.
-    /// Costs up to 4 KiB of log for each sync. Applies to what is written from this open on.
+    /// Each sync ends at a multiple of 4096 bytes. The log fills the rest of the last block with
+    /// padding, and never rewrites a block that a sync has covered. Default false. Use it for media
+    /// on which power loss during a write can damage all of the block that is written to, also
+    /// below the write. Costs up to 4 KiB of log for each sync. Applies to what is written from
+    /// this open on.
     pub pad_to_block: bool,
     /// Gets events of the log. Default: none.
     pub events: Option<Arc<dyn Events>>,

@@ -13,8 +13,8 @@ use crate::exit::Failure;
 
 /// Bytes of a report.
 pub(super) const ACK_BYTES: usize = 24;
-/// Appends that are reported together: with a write for each, the pipe would be all that is
-/// measured.
+/// The number of appends that a thread reports with one write to the pipe. If each append had a
+/// write of its own, the demo would measure the pipe, not the log.
 const APPENDS_PER_WRITE: usize = 170;
 
 /// What the child reports over its standard output: the record number `seq` of `thread` was
@@ -41,7 +41,8 @@ impl Ack {
     }
 }
 
-/// Writes until it is killed, or until nobody reads its reports any more.
+/// Writes until it is killed. Ends earlier only if the log fails, a thread cannot be started, or a
+/// report cannot be written, for example because nobody reads the reports any more.
 pub(crate) fn run(args: &ChildArgs) -> Result<Infallible, Failure> {
     let wal =
         log_options(None, args.buffer_bytes).open_mode(OpenMode::MustExist).open(&args.dir)?;
@@ -57,6 +58,8 @@ pub(crate) fn run(args: &ChildArgs) -> Result<Infallible, Failure> {
         let started = thread::Builder::new().spawn(work);
         started.map_err(|source| Failure::io("could not start a writing thread", source))?;
     }
+    // `recv` returns an error only if no sender is left: all threads have panicked.
+    drop(failed);
     let failure = failures.recv();
     Err(failure.unwrap_or_else(|_| Failure::Check("all writing threads ended".into())))
 }

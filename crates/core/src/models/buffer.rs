@@ -62,7 +62,7 @@ fn bytes_below_filled_are_readable() {
             let log = log.clone();
             thread::spawn(move || log.append(mark))
         });
-        // The store checks each frame that it gets, the model each byte that is read.
+        // The store checks each frame that it gets. The checker finds a data race on a byte.
         log.wal.commit_state().write_filled().unwrap();
         log.wal.commit_state().write_filled().unwrap();
         for other in others {
@@ -108,7 +108,8 @@ fn two_appenders_share_the_room_of_one_lap() {
             let log = log.clone();
             thread::spawn(move || log.append(2))
         };
-        // One of them finds the last room, the other has to make some; or both looked first.
+        // One appender gets the last room, and the other has to make room. If both look for room
+        // before either reserves, the second one to reserve waits with its claim.
         log.append(4);
         other.join().unwrap();
         log.wal.commit_state().write_filled().unwrap();
@@ -133,8 +134,8 @@ fn exactly_one_crosser_pads() {
             assert_eq!(lsn.segment(segment_bytes), last.segment(segment_bytes), "it crosses");
         }
         log.wal.commit_state().write_filled().unwrap();
-        // [24, 56) is a record; [56, 88) crosses: 8 bytes of padding before the segment's end
-        // and 24 after it; the crosser's record begins there.
+        // [24, 56) is a record. [56, 88) crosses the segment's end at 64, so it becomes padding:
+        // 8 bytes below the end and 24 above. The crosser's record begins at 88.
         let is_padding = |kind| kind == Kind::Padding;
         let frames = log.store.frames();
         let paddings: Vec<_> = frames.iter().filter(|frame| is_padding(frame.kind)).collect();

@@ -5,11 +5,12 @@ use super::names::NodeId;
 use super::node::Node;
 use super::world::World;
 
-/// Calls between two droppings of pages, on the average.
+/// While a failed write-back has left pages clean, one in this many counted calls drops them.
 const DROPS_ONE_IN: u64 = 24;
 
 impl World {
-    /// Write-back of some file fails in the background, if one has anything to be written back.
+    /// Lets write-back fail in the background for one file that has unsynced bytes. Does nothing if
+    /// there is no such file.
     pub(super) fn fail_some_write_back(&mut self) {
         let nodes = self.nodes.iter_mut().filter(|(_, node)| !node.is_in_memory);
         let dirty = nodes.filter_map(|(id, node)| node.is_dirty().then_some(*id));
@@ -48,13 +49,14 @@ impl World {
         }
     }
 
-    /// Drops the pages of all files whose write-back failed.
+    /// Drops, in all files, the pages that a failed write-back left clean.
     pub(super) fn drop_pages(&mut self) {
         self.nodes.values_mut().for_each(Node::drop_forgotten);
         self.trace.event("the system drops clean pages");
     }
 
-    /// The system drops such pages at any time.
+    /// Drops, by chance, the pages that a failed write-back left clean. A system may do so at any
+    /// time.
     pub(super) fn drop_some_pages(&mut self) {
         if self.nodes.values().any(Node::has_forgotten) && self.memory.is(1, DROPS_ONE_IN) {
             self.drop_pages();
