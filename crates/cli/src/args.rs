@@ -8,8 +8,10 @@ use palisade::{Lsn, Options};
 
 use crate::demo::content;
 use crate::device_oracle::OracleArgs;
+use crate::doctor::{self, DoctorArgs};
 use crate::manual::{self, CompletionsArgs, ManArgs};
 use crate::map::{self, MapArgs};
+use crate::repair::{self, RepairArgs};
 use crate::restore::{self, BackupArgs, RestoreArgs};
 use crate::stat::{self, StatArgs};
 
@@ -53,6 +55,15 @@ A child process writes records from all threads and reports those that were ackn
 parent kills it, opens the log again and checks that every reported record is there with its
 content, that nothing is there twice, and that nothing foreign is. The next round goes on with the
 same log. A folder given with --dir stays; without it a folder below ./target is used and removed.
+
+Fields of --json, which is printed if the check held; all but promise are numbers or lists:
+  threads, record_bytes, promise
+                         what the writer did
+  acknowledged, recovered
+                         records of all rounds that were reported, and that came back
+  rounds                 an object for each, with round, acknowledged, per_s, recovered,
+                         from_buffer (records that the log buffer kept), torn_bytes, holes (ranges
+                         that the open filled), recovery_us (the duration of the open)
 
 Exit codes: 0 the check held, 1 it did not, 2 wrong usage, 3 input or output failed.";
 
@@ -106,6 +117,11 @@ writer has handed it to the operating system. It ends on Ctrl-C and when nobody 
 more. If the writer truncates what was to be printed next, or what was printed, a note on standard
 error names the range, and the output continues with the next record of the log.
 
+Fields of the objects of --json, one a line for each record; all but hex are numbers:
+  lsn, next_lsn          where the record begins, and where the next one can begin
+  tag                    the tag that the writer gave it
+  bytes, hex             how many bytes it has, and these bytes in hexadecimal
+
 Exit codes: 0 done, 2 wrong usage, 3 input or output failed, 4 durable records are damaged or
 missing.";
 
@@ -150,42 +166,9 @@ the gaps between them. Reads only. Records that only the log buffer holds are no
 running writer a gap can be what the writer was at work on: recycled since, or not written yet. If
 --from lies within a record, the rest of that record shows as a gap.
 
+Fields of the objects of --json: those of `palisade dump`: lsn, next_lsn, tag, bytes, hex.
+
 Exit codes: 0 no gap, 2 wrong usage, 3 input or output failed, 4 gaps.";
-
-const REPAIR_EXAMPLES: &str = "\
-Examples:
-  palisade repair ./log --from 65536 --dry-run
-  palisade repair ./log --into ./repaired --from 65536
-
-Copies the records of a damaged log that lie below an LSN into a new log. LSN is the first bad
-place, or the LSN of a record below it. `palisade verify --deep` names the first bad place; so does
-a repair with an LSN above it. Everything from there on is given up, with records that only the log
-buffer holds.
-
-Stop the process that writes the log first. A log that a process has open for writing is refused,
-also with --dry-run; and as long as the repair runs, no process can open the damaged log. Nothing is
-written to it.
-
-The folder of --into must be missing or empty and lie outside of the log. Every record is checked
-before it is copied.
-The new log has the LSNs and the identity of the old one, and never uses an LSN again: move it to
-where the old one lay, and open it. A repair that was killed leaves a folder without a file `meta`,
-which opens as no log: remove it, and repair again.
-
-Exit codes: 0 repaired (or, with --dry-run, could be), 2 the LSN or the folder does not fit (or
-other wrong usage), 3 the log is in use, or input or output failed, 4 the state or headers of the
-log are damaged beyond repair.";
-
-const DOCTOR_EXAMPLES: &str = "\
-Examples:
-  palisade doctor /var/lib/db
-  palisade doctor --seconds 30 --json /mnt/disk
-
-Writes and syncs files of 16 MiB in the folder, one after the other, by each way of making a write
-durable, and says what a log there can expect. Take the figures on an idle machine: whatever else
-uses the device slows them. The files lose their names at once; a log in the folder is not touched.
-
-Exit codes: 0 measured, 2 wrong usage, 3 input or output failed.";
 
 /// Looks into write-ahead logs of Palisade and shows that they keep their promise.
 #[derive(Debug, Parser)]
@@ -219,7 +202,7 @@ pub(crate) enum Command {
     #[command(after_help = SALVAGE_EXAMPLES)]
     Salvage(SalvageArgs),
     /// Copies what lies below damage into a new log.
-    #[command(after_help = REPAIR_EXAMPLES)]
+    #[command(after_help = repair::EXAMPLES)]
     Repair(RepairArgs),
     /// Makes a log of an archive, of what is left of the log, or of both.
     #[command(after_help = restore::EXAMPLES)]
@@ -228,7 +211,7 @@ pub(crate) enum Command {
     #[command(after_help = restore::BACKUP_EXAMPLES)]
     Backup(BackupArgs),
     /// Measures what a sync costs in a folder, and says what that means for a log there.
-    #[command(after_help = DOCTOR_EXAMPLES)]
+    #[command(after_help = doctor::EXAMPLES)]
     Doctor(DoctorArgs),
     /// Prints the script by which a shell completes commands and options.
     #[command(after_help = manual::COMPLETIONS_EXAMPLES)]
@@ -273,6 +256,9 @@ pub(crate) struct DemoArgs {
     /// Which call must have returned for a record to count as acknowledged.
     #[arg(long, value_enum, default_value_t = Promise::Commit)]
     pub(crate) promise: Promise,
+    /// One JSON object instead of the table.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What the demo's writer calls, and so what an acknowledged record must survive.
@@ -388,33 +374,6 @@ pub(crate) struct SalvageArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Args, Debug)]
-pub(crate) struct RepairArgs {
-    /// Folder of the damaged log.
-    pub(crate) dir: PathBuf,
-    /// Folder for the new log: missing, or empty.
-    #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
-    pub(crate) into: Option<PathBuf>,
-    /// The first LSN that is given up (decimal, or hexadecimal behind 0x).
-    #[arg(long, value_name = "LSN")]
-    pub(crate) from: Lsn,
-    /// Say what would be kept and given up, and write nothing.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct DoctorArgs {
-    /// A folder on the disk in question.
-    pub(crate) dir: PathBuf,
-    /// How long to measure, all ways together.
-    #[arg(long, default_value = "4", value_parser = seconds)]
-    pub(crate) seconds: Duration,
-    /// One JSON object instead of the table.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// The options of a log with these sizes; what is not given is the log's.
 pub(crate) fn log_options(segment_bytes: Option<u64>, buffer_bytes: Option<usize>) -> Options {
     let options = match segment_bytes {
@@ -427,7 +386,8 @@ pub(crate) fn log_options(segment_bytes: Option<u64>, buffer_bytes: Option<usize
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// A time in seconds, from 0.05 to a day.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if !(0.05..=86_400.0).contains(&seconds) {
         return Err("must be from 0.05 to 86400".to_owned());

@@ -13,6 +13,7 @@ use crate::args::DumpArgs;
 use crate::exit::Failure;
 use crate::follow;
 use crate::json;
+use crate::progress::{Walk, while_reading};
 
 /// How much of a record the short form shows.
 const SHOWN_BYTES: usize = 48;
@@ -29,6 +30,7 @@ pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> 
     }
     let log = open(&args.dir)?;
     let state = log.state()?;
+    let mut walk = Walk::new(&log, args.from)?;
     let mut records = log.records(args.from)?;
     let mut wanted = args.from;
     let mut left = args.limit.unwrap_or(u64::MAX);
@@ -36,9 +38,11 @@ pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> 
         && let Some(record) = records.next()?
     {
         begins_at(wanted.take(), Some(record.lsn()))?;
+        walk.show(record.lsn());
         print(out, &record).map_err(Failure::output)?;
         left -= 1;
     }
+    drop(walk);
     if left == 0 {
         return Ok(());
     }
@@ -84,7 +88,7 @@ pub(crate) fn may_end_at(end: Lsn, log: &Inspector, before: &State) -> Result<()
     let text = if end < floor {
         format!("no valid record here, though the log was durable up to LSN {floor}")
     } else {
-        let verdict = log.verify()?;
+        let verdict = while_reading(log, || log.verify())?;
         if verdict.outcome != Outcome::Corrupt || verdict.end != end {
             return Ok(());
         }

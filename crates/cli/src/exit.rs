@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use palisade::ErrorKind;
@@ -74,6 +75,12 @@ impl Failure {
     /// A failure of the operating system; `what` is a clause, such as "could not start X".
     pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Failure {
         Failure::Io { what: what.into(), source }
+    }
+
+    /// A path that must be a folder, and is not.
+    pub(crate) fn no_folder(path: &Path) -> Failure {
+        let text = "is no folder; give one on the disk in question";
+        Failure::Usage(format!("{} {text}", path.display()))
     }
 
     /// What happened, without what to do about it. One line, but for a check's list.

@@ -11,6 +11,7 @@ use crate::dump;
 use crate::exit::Failure;
 use crate::json;
 use crate::layout::{Break, Layout, Part, Standing};
+use crate::progress::while_reading;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -58,7 +59,8 @@ pub(crate) struct MapArgs {
 /// # Errors
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &MapArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let layout = Layout::of(&dump::open(&args.dir)?, &args.dir)?;
+    let log = dump::open(&args.dir)?;
+    let layout = while_reading(&log, || Layout::of(&log, &args.dir))?;
     let printed = match args.json {
         true => json::print(out, &JsonMap::of(&args.dir, &layout)),
         false => print(out, &layout),

@@ -1,49 +1,240 @@
-//! What `repair`, `restore` and `backup` show and check while they copy.
+//! Bars on standard error, if that is a terminal, for work that takes longer than a second.
 
-use std::path::Path;
+use std::io::{self, IsTerminal};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use palisade::{Error, ErrorKind, RepairProgress, RepairStep};
+use palisade::inspect::Inspector;
+use palisade::{Lsn, RepairProgress, RepairStep};
 
 use crate::exit::Failure;
 
-/// Refuses a folder for the copy that is not empty, before the log is read. The copy looks again.
-pub(crate) fn check_empty(into: &Path) -> Result<(), Failure> {
-    match into.read_dir().map(|mut entries| entries.next().is_some()) {
-        Ok(true) => {
-            let text = "the folder for the copy (--into) is not empty";
-            let error = Error::new(ErrorKind::InvalidArgument, text).at_path(into);
-            Err(error.with_advice("name one that is missing or empty").into())
-        }
-        // What is wrong with the path, if anything is, the copy says.
-        _ => Ok(()),
-    }
-}
+/// The bar comes after this time.
+const PATIENCE: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(200);
+/// A look at the clock costs more than a short record, so there is one for so many bytes.
+const BYTES_PER_LOOK: u64 = 256 << 10;
 
-/// A bar on standard error, if that is a terminal. It goes away with the step.
+/// A bar that counts bytes. It goes away with this value.
 #[derive(Debug)]
-pub(crate) struct Progress(ProgressBar);
+pub(crate) struct Bar {
+    message: &'static str,
+    total: u64,
+    /// When it comes.
+    due: Instant,
+    /// What is done at the next look at the clock.
+    next_look: u64,
+    bar: Option<ProgressBar>,
+}
 
-impl Progress {
-    pub(crate) fn new() -> Progress {
-        let style = ProgressStyle::with_template("{msg} {bar:30} {bytes} of {total_bytes}");
-        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-        Progress(ProgressBar::no_length().with_style(style))
+impl Bar {
+    /// A bar for work on `total` bytes.
+    pub(crate) fn new(message: &'static str, total: u64) -> Bar {
+        Bar::due_at(Instant::now() + PATIENCE, message, total)
     }
 
-    pub(crate) fn show(&self, progress: RepairProgress) {
-        self.0.set_message(match progress.step {
-            RepairStep::Check => "checking",
-            RepairStep::Count => "counting",
-            _ => "copying",
+    fn due_at(due: Instant, message: &'static str, total: u64) -> Bar {
+        Bar { message, total, due, next_look: 0, bar: None }
+    }
+
+    /// Shows that so many bytes are done.
+    pub(crate) fn show(&mut self, done: u64) {
+        if done < self.next_look {
+            return;
+        }
+        self.next_look = done.saturating_add(BYTES_PER_LOOK);
+        if Instant::now() < self.due {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let style =
+                ProgressStyle::with_template("{msg} {bar:30} {bytes} of {total_bytes}, {eta} left");
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::new(self.total).with_style(style).with_message(self.message)
         });
-        self.0.set_length(progress.total);
-        self.0.set_position(progress.done);
+        bar.set_position(done.min(self.total));
+    }
+
+    /// Prints something to standard error while the bar is away.
+    pub(crate) fn suspend(&self, print: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
     }
 }
 
-impl Drop for Progress {
+impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The bar of a repair, a restore or a backup, with a step after the other.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    /// The user waits for all steps together.
+    due: Instant,
+    step: Option<(RepairStep, Bar)>,
+}
+
+impl Steps {
+    pub(crate) fn new() -> Steps {
+        Steps { due: Instant::now() + PATIENCE, step: None }
+    }
+
+    pub(crate) fn show(&mut self, progress: RepairProgress) {
+        if self.step.as_ref().is_none_or(|(step, _)| *step != progress.step) {
+            let message = match progress.step {
+                RepairStep::Check => "checking",
+                RepairStep::Count => "counting",
+                _ => "copying",
+            };
+            self.step = Some((progress.step, Bar::due_at(self.due, message, progress.total)));
+        }
+        if let Some((_, bar)) = &mut self.step {
+            bar.total = progress.total;
+            bar.show(progress.done);
+        }
+    }
+}
+
+/// The bar of a walk over the records of a log, which go to standard output.
+#[derive(Debug)]
+pub(crate) struct Walk(Option<(Lsn, Bar)>);
+
+impl Walk {
+    /// A walk from `from` on, or from the head on. Shows nothing unless the output is a file:
+    /// records on a terminal, or a reader behind a pipe, show that it goes on.
+    ///
+    /// # Errors
+    /// Those of reading the log's state and its segments.
+    pub(crate) fn new(log: &Inspector, from: Option<Lsn>) -> Result<Walk, Failure> {
+        if !io::stderr().is_terminal() || !goes_to_file() {
+            return Ok(Walk(None));
+        }
+        let state = log.state()?;
+        let from = from.unwrap_or(state.head).max(state.head);
+        let last = log.segments()?.last().map_or(0, |segment| segment.number.saturating_add(1));
+        let end = match state.clean {
+            true => state.clean_end.as_u64(),
+            false => last.saturating_mul(state.segment_bytes),
+        };
+        let total = end.saturating_sub(from.as_u64());
+        Ok(Walk(Some((from, Bar::new("reading", total)))))
+    }
+
+    pub(crate) fn show(&mut self, at: Lsn) {
+        if let Some((from, bar)) = &mut self.0 {
+            bar.show(at.as_u64().saturating_sub(from.as_u64()));
+        }
+    }
+
+    /// Prints something to standard error while the bar is away.
+    pub(crate) fn suspend(&self, print: impl FnOnce()) {
+        match &self.0 {
+            Some((_, bar)) => bar.suspend(print),
+            None => print(),
+        }
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn goes_to_file() -> bool {
+    use rustix::fs::{FileType, fstat};
+
+    let output = fstat(io::stdout());
+    output.is_ok_and(|output| FileType::from_raw_mode(output.st_mode).is_file())
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn goes_to_file() -> bool {
+    false
+}
+
+/// Does work that reads the files of a log and does not say how far it is. The bar shows what this
+/// process has read, or, where the system does not count that, only for how long.
+pub(crate) fn while_reading<T>(log: &Inspector, work: impl FnOnce() -> T) -> T {
+    if !io::stderr().is_terminal() {
+        return work();
+    }
+    // What is wrong with the log, if anything is, the work says.
+    let bytes = log.state().map_or(0, |state| state.segment_bytes);
+    let total = log.segments().map_or(0, |segments| bytes.saturating_mul(segments.len() as u64));
+    let (working, ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || watch(total, &ended));
+        // It ends the watch, also if the work panics.
+        let _working = working;
+        work()
+    })
+}
+
+fn watch(total: u64, ended: &mpsc::Receiver<()>) {
+    let before = bytes_read();
+    if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
+        return;
+    }
+    let spinner = before.is_none().then(|| {
+        let style = ProgressStyle::with_template("reading {spinner} {elapsed}");
+        ProgressBar::no_length()
+            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+    });
+    let mut bar = Bar::due_at(Instant::now(), "reading", total);
+    loop {
+        match (&spinner, before, bytes_read()) {
+            (None, Some(before), Some(now)) => bar.show(now.saturating_sub(before)),
+            (Some(spinner), ..) => spinner.tick(),
+            _ => {}
+        }
+        if ended.recv_timeout(TICK) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+    }
+    if let Some(spinner) = spinner {
+        spinner.finish_and_clear();
+    }
+}
+
+/// What this process has read from files, as far as the system counts it.
+fn bytes_read() -> Option<u64> {
+    let counters = std::fs::read_to_string("/proc/self/io").ok()?;
+    counters.lines().find_map(|line| line.strip_prefix("rchar: "))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_comes_only_when_patience_has_ended() {
+        let total = 10 * BYTES_PER_LOOK;
+        let hour = Duration::from_secs(3600);
+        let mut patient = Bar::due_at(Instant::now() + hour, "reading", total);
+        patient.show(BYTES_PER_LOOK);
+        assert!(patient.bar.is_none());
+        let mut bar = Bar::due_at(Instant::now(), "reading", total);
+        bar.show(BYTES_PER_LOOK);
+        let shown = bar.bar.clone().unwrap();
+        assert_eq!((shown.position(), shown.length()), (BYTES_PER_LOOK, Some(total)));
+        bar.show(BYTES_PER_LOOK + 1);
+        assert_eq!(shown.position(), BYTES_PER_LOOK, "too near to the last look");
+        bar.show(100 * BYTES_PER_LOOK);
+        assert_eq!(shown.position(), total, "more than all is all");
+        drop(bar);
+        assert!(shown.is_finished());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_system_counts_what_a_process_reads() {
+        let file = std::env::current_exe().unwrap();
+        let before = bytes_read().unwrap();
+        let bytes = std::fs::read(file).unwrap().len() as u64;
+        assert!(bytes_read().unwrap() >= before + bytes);
     }
 }

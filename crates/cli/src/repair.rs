@@ -1,41 +1,107 @@
 //! `palisade repair`: copies what lies below the damage into a new log.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
-use palisade::{Repair, RepairReport};
+use clap::Args;
+use palisade::{Error, ErrorKind, Lsn, Repair, RepairReport};
+use serde::Serialize;
 
-use crate::args::RepairArgs;
 use crate::exit::Failure;
-use crate::progress::{Progress, check_empty};
+use crate::json;
+use crate::progress::Steps;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  palisade repair ./log --from 65536 --dry-run
+  palisade repair ./log --into ./repaired --from 65536
+
+Copies the records of a damaged log that lie below an LSN into a new log. LSN is the first bad
+place, or the LSN of a record below it. `palisade verify --deep` names the first bad place; so does
+a repair with an LSN above it. Everything from there on is given up, with records that only the log
+buffer holds.
+
+Stop the process that writes the log first. A log that a process has open for writing is refused,
+also with --dry-run; and as long as the repair runs, no process can open the damaged log. Nothing is
+written to it.
+
+The folder of --into must be missing or empty and lie outside of the log. Every record is checked
+before it is copied.
+The new log has the LSNs and the identity of the old one, and never uses an LSN again: move it to
+where the old one lay, and open it. A repair that was killed leaves a folder without a file `meta`,
+which opens as no log: remove it, and repair again.
+
+Fields of --json; all but log and into are numbers:
+  log, into              paths; into is null with --dry-run
+  head, end              where the kept records begin and end
+  records, bytes         how many are kept, and their bytes with headers and padding
+  from, given_up_to      the LSNs that are given up
+  given_up_records       records among them that still validate
+  base, epoch            the LSN and the epoch in which appends go on
+
+Exit codes: 0 repaired (or, with --dry-run, could be), 2 the LSN or the folder does not fit (or
+other wrong usage), 3 the log is in use, or input or output failed, 4 the state or headers of the
+log are damaged beyond repair.";
+
+#[derive(Args, Debug)]
+pub(crate) struct RepairArgs {
+    /// Folder of the damaged log.
+    dir: PathBuf,
+    /// Folder for the new log: missing, or empty.
+    #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
+    into: Option<PathBuf>,
+    /// The first LSN that is given up (decimal, or hexadecimal behind 0x).
+    #[arg(long, value_name = "LSN")]
+    from: Lsn,
+    /// Say what would be kept and given up, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
 
 /// Copies the records below the LSN that the arguments name; the damaged log is not changed.
 ///
 /// # Errors
 /// Those of reading the log, of writing the copy, and of `out`.
 pub(crate) fn run(args: &RepairArgs, out: &mut impl Write) -> Result<(), Failure> {
-    if let Some(into) = args.into.as_deref().filter(|_| !args.dry_run) {
-        check_empty(into)?;
-    }
-    let progress = Progress::new();
-    let repair = Repair::plan(&args.dir, args.from, &mut |step| progress.show(step));
-    drop(progress);
+    let into = args.into.as_deref().filter(|_| !args.dry_run);
+    into.map_or(Ok(()), check_empty)?;
+    let mut steps = Steps::new();
+    let repair = Repair::plan(&args.dir, args.from, &mut |step| steps.show(step));
+    drop(steps);
     let repair = repair?;
-    announce(out, args, repair.report()).map_err(Failure::output)?;
-    let Some(into) = args.into.as_deref().filter(|_| !args.dry_run) else {
-        return writeln!(out, "nothing was written: this was a dry run").map_err(Failure::output);
+    if !args.json {
+        announce(out, args, repair.report()).map_err(Failure::output)?;
+    }
+    let report = match into {
+        Some(into) => {
+            let mut steps = Steps::new();
+            let report = repair.write(into, &mut |step| steps.show(step));
+            drop(steps);
+            report?
+        }
+        None => repair.report().clone(),
     };
-    let progress = Progress::new();
-    let report = repair.write(into, &mut |step| progress.show(step));
-    drop(progress);
-    let report = report?;
-    writeln!(
-        out,
-        "repaired   {}: the log ends at LSN {}; appends go on at LSN {}",
-        into.display(),
-        report.end,
-        report.base
-    )
-    .map_err(Failure::output)
+    let printed = match args.json {
+        true => json::print(out, &Object::of(&args.dir, into, &report)),
+        false => conclude(out, into, &report),
+    };
+    printed.map_err(Failure::output)
+}
+
+/// Refuses a folder for the copy that is not empty, before the log is read. The copy looks again.
+pub(crate) fn check_empty(into: &Path) -> Result<(), Failure> {
+    match into.read_dir().map(|mut entries| entries.next().is_some()) {
+        Ok(true) => {
+            let text = "the folder for the copy (--into) is not empty";
+            let error = Error::new(ErrorKind::InvalidArgument, text).at_path(into);
+            Err(error.with_advice("name one that is missing or empty").into())
+        }
+        // What is wrong with the path, if anything is, the copy says.
+        _ => Ok(()),
+    }
 }
 
 fn announce(out: &mut impl Write, args: &RepairArgs, report: &RepairReport) -> io::Result<()> {
@@ -50,4 +116,46 @@ fn announce(out: &mut impl Write, args: &RepairArgs, report: &RepairReport) -> i
         args.dir.display()
     )?;
     out.flush()
+}
+
+fn conclude(out: &mut impl Write, into: Option<&Path>, report: &RepairReport) -> io::Result<()> {
+    let Some(into) = into else {
+        return writeln!(out, "nothing was written: this was a dry run");
+    };
+    let (into, RepairReport { end, base, .. }) = (into.display(), report);
+    writeln!(out, "repaired   {into}: the log ends at LSN {end}; appends go on at LSN {base}")
+}
+
+/// The object of `--json`. Its help documents the names: they stay.
+#[derive(Serialize)]
+struct Object {
+    log: String,
+    into: Option<String>,
+    head: u64,
+    end: u64,
+    records: u64,
+    bytes: u64,
+    from: u64,
+    given_up_to: u64,
+    given_up_records: u64,
+    base: u64,
+    epoch: u64,
+}
+
+impl Object {
+    fn of(log: &Path, into: Option<&Path>, report: &RepairReport) -> Object {
+        Object {
+            log: log.display().to_string(),
+            into: into.map(|into| into.display().to_string()),
+            head: report.head.as_u64(),
+            end: report.end.as_u64(),
+            records: report.records,
+            bytes: report.bytes,
+            from: report.from.as_u64(),
+            given_up_to: report.given_up_to.as_u64(),
+            given_up_records: report.given_up_records,
+            base: report.base.as_u64(),
+            epoch: report.epoch,
+        }
+    }
 }

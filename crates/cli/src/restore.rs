@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::json;
-use crate::progress::{Progress, check_empty};
+use crate::progress::Steps;
+use crate::repair::check_empty;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -171,13 +172,13 @@ impl Copy<'_> {
         if let Some(into) = self.into {
             check_empty(into)?;
         }
-        let progress = Progress::new();
+        let mut progress = Steps::new();
         let restore = Restore::plan(from, to, &mut |step| progress.show(step));
         drop(progress);
         let restore = restore?;
         let report = match self.into {
             Some(into) => {
-                let progress = Progress::new();
+                let mut progress = Steps::new();
                 let report = restore.write(into, &mut |step| progress.show(step));
                 drop(progress);
                 report?

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use palisade::Lsn;
 use palisade::inspect::Inspector;
 use serde::Serialize;
@@ -16,6 +14,7 @@ use crate::dump;
 use crate::exit::Failure;
 use crate::json;
 use crate::layout::Layout;
+use crate::progress::{Bar, while_reading};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -42,8 +41,6 @@ Fields of --json; all but dir are numbers or lists:
 Exit codes: 0 done, 2 wrong usage, 3 input or output failed, or there is no log, 4 durable records
 are damaged or missing; what was read before is printed.";
 
-/// The progress bar comes after this time.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// How many tags the screen shows: those with the most records.
 const SHOWN_TAGS: usize = 12;
 
@@ -62,7 +59,7 @@ pub(crate) struct StatArgs {
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &StatArgs, out: &mut impl Write) -> Result<(), Failure> {
     let log = dump::open(&args.dir)?;
-    let layout = Layout::of(&log, &args.dir)?;
+    let layout = while_reading(&log, || Layout::of(&log, &args.dir))?;
     let space = Space::of(&args.dir)?;
     let (records, end) = Records::count(&log, &layout)?;
     let printed = match args.json {
@@ -154,7 +151,8 @@ impl Records {
     fn count(log: &Inspector, layout: &Layout) -> Result<(Records, Option<Lsn>), Failure> {
         let mut counted = Records::default();
         let mut records = log.records(Some(layout.state.head))?;
-        let mut progress = Progress::new(layout);
+        let head = layout.state.head;
+        let mut bar = Bar::new("counting", layout.end.bytes_since(head));
         let mut bases = layout.epoch_bases().into_iter().peekable();
         while let Some(record) = records.next()? {
             if record.lsn() >= layout.end {
@@ -166,7 +164,7 @@ impl Records {
             }
             counted.epochs.extend(epoch);
             counted.add(record.tag(), record.data().len());
-            progress.show(counted.count, record.lsn());
+            bar.show(record.lsn().bytes_since(head));
         }
         Ok((counted, Some(records.position()).filter(|end| *end < layout.end)))
     }
@@ -188,43 +186,6 @@ impl Records {
             is_here
         })?;
         Some([*smallest, *median.0, *largest])
-    }
-}
-
-/// A bar on standard error, if that is a terminal and it takes long enough.
-struct Progress {
-    started: Instant,
-    head: Lsn,
-    bytes: u64,
-    bar: Option<ProgressBar>,
-}
-
-impl Progress {
-    fn new(layout: &Layout) -> Progress {
-        let head = layout.state.head;
-        let bytes = layout.end.bytes_since(head);
-        Progress { started: Instant::now(), head, bytes, bar: None }
-    }
-
-    fn show(&mut self, records: u64, at: Lsn) {
-        // The clock costs more than a short record.
-        if !records.is_multiple_of(1024) || self.started.elapsed() < PATIENCE {
-            return;
-        }
-        let bar = self.bar.get_or_insert_with(|| {
-            let style = ProgressStyle::with_template("{bar:30} {percent}% {eta}");
-            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-            ProgressBar::new(self.bytes).with_style(style)
-        });
-        bar.set_position(at.bytes_since(self.head));
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
     }
 }
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::args::VerifyArgs;
 use crate::exit::{Exit, Failure};
 use crate::json;
+use crate::progress::while_reading;
 
 /// How many bad places are named.
 const NAMED_PLACES: usize = 50;
@@ -19,8 +20,10 @@ const NAMED_PLACES: usize = 50;
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &VerifyArgs, out: &mut impl Write) -> Result<Exit, Failure> {
     let log = Inspector::open(&args.dir)?;
-    let verdict =
-        if args.deep { log.verify_deep(usize::from(args.threads))? } else { log.verify()? };
+    let verdict = while_reading(&log, || match args.deep {
+        true => log.verify_deep(usize::from(args.threads)),
+        false => log.verify(),
+    })?;
     let printed = if args.json {
         json::print(out, &JsonVerdict::of(args, &verdict)).and_then(|()| out.flush())
     } else {

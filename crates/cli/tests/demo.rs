@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 #[test]
@@ -30,6 +31,28 @@ fn demo_holds(promise: &str, rate: &str) {
 
     let verified = palisade(folder.path(), &["verify", "log"]);
     assert_eq!(code(&verified), 0, "{verified:?}");
+}
+
+#[test]
+fn json_is_one_object_with_the_fields_of_the_help() {
+    let folder = folder();
+    let flags = ["demo", "--seconds", "0.1", "--threads", "2", "--rounds", "2", "--json"];
+    let output = palisade(folder.path(), &flags);
+    assert_eq!((code(&output), text(&output.stderr)), (0, String::new()));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let help = text(&palisade(folder.path(), &["demo", "--help"]).stdout);
+    for object in [&report, &report["rounds"][1]] {
+        for name in object.as_object().unwrap().keys() {
+            assert!(help.contains(name), "{name} is not in {help}");
+        }
+    }
+    assert_eq!((&report["threads"], &report["promise"]), (&2.into(), &"commit".into()));
+    assert_eq!((&report["rounds"][1]["round"], &report["record_bytes"]), (&2.into(), &256.into()));
+    for name in ["acknowledged", "recovered"] {
+        let of = |round: usize| report["rounds"][round][name].as_u64().unwrap();
+        assert_eq!(report[name], of(0) + of(1), "{report}");
+        assert!(of(0) > 0 && of(1) > 0, "{report}");
+    }
 }
 
 #[test]

@@ -28,6 +28,13 @@ fn json_is_one_object_and_a_log_in_the_folder_stays_as_it_is() {
     let output = doctor(&log, &["--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["ways"].as_array().unwrap().len(), 5);
+    let help = Command::new(env!("CARGO_BIN_EXE_palisade")).args(["doctor", "--help"]).output();
+    let help = String::from_utf8(help.unwrap().stdout).unwrap();
+    for object in [&report, &report["ways"][0]] {
+        for name in object.as_object().unwrap().keys() {
+            assert!(help.contains(name), "{name} is not in {help}");
+        }
+    }
     assert!(report["ways"][0]["per_s"].as_f64().unwrap() > 0.0, "{report}");
     assert!(!report["verdict"].as_array().unwrap().is_empty());
     assert_eq!(Wal::open(&log).unwrap().get(lsn).unwrap().data(), b"before");

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use palisade::{ErrorKind, Lsn, Options, Verify};
+use serde_json::Value;
 use tempfile::TempDir;
 
 const RECORDS: u32 = 1000;
@@ -138,6 +139,33 @@ fn a_repair_copies_what_lies_below_the_damage_and_changes_nothing_of_the_log() {
     wal.close().unwrap();
     let info = out(&palisade(&["info", text_of(&into)]));
     assert!(info.contains("none: the log was closed"), "{info}");
+}
+
+#[test]
+fn json_is_one_object_with_the_fields_of_the_help() {
+    let (folder, dir, lsns) = log();
+    damage(&dir, lsns[500]);
+    let into = folder.path().join("repaired");
+    let object = |flags: &[&str]| -> Value {
+        let output = repair(&dir, lsns[500], &[flags, &["--json"]].concat());
+        assert_eq!(code(&output), 0, "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let dry = object(&["--dry-run"]);
+    assert!(dry["into"].is_null() && !into.exists(), "{dry}");
+    let done = object(&["--into", text_of(&into)]);
+    assert_eq!(done["into"], text_of(&into));
+    assert_eq!((&done["records"], &done["given_up_records"]), (&500.into(), &499.into()));
+    assert_eq!(done["from"], lsns[500].as_u64());
+    for name in ["log", "head", "end", "bytes", "given_up_to", "base", "epoch"] {
+        assert_eq!(dry[name], done[name], "{name}");
+    }
+    let help = out(&palisade(&["repair", "--help"]));
+    for name in done.as_object().unwrap().keys() {
+        assert!(help.contains(name), "{name} is not in {help}");
+    }
+    let wal = options().open(&into).unwrap();
+    assert_eq!(wal.commit(b"later").unwrap().as_u64(), done["base"].as_u64().unwrap());
 }
 
 #[test]

@@ -24,10 +24,12 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use palisade::{ErrorKind, OpenMode, Options, RecoveryReport, Wal};
+use serde::Serialize;
 
 use self::check::{Check, Round};
 use crate::args::{DemoArgs, Promise, log_options};
 use crate::exit::Failure;
+use crate::json;
 use crate::units::time;
 
 /// The most violations that an error text names.
@@ -94,44 +96,61 @@ struct Demo<'a> {
 
 impl Demo<'_> {
     fn run(mut self, out: &mut impl Write) -> Result<(), Failure> {
-        let DemoArgs { threads, record_bytes, seconds, promise, .. } = *self.args;
         self.make()?;
+        if !self.args.json {
+            self.print_head(out).map_err(Failure::output)?;
+        }
+        let mut results = Vec::new();
+        for number in 1..=self.args.rounds {
+            let (acknowledged, ran) = self.write(number)?;
+            let (recovered, report, elapsed) = self.recover(number)?;
+            let result = RoundResult {
+                round: number,
+                acknowledged,
+                per_s: (acknowledged as f64 / ran.as_secs_f64()).round(),
+                recovered,
+                from_buffer: report.records_from_buffer,
+                torn_bytes: report.torn_bytes,
+                holes: report.holes_padded,
+                recovery_us: elapsed.as_nanos() as f64 / 1e3,
+            };
+            if !self.args.json {
+                let printed = self.bar.suspend(|| result.print(elapsed, out));
+                printed.map_err(Failure::output)?;
+            }
+            results.push(result);
+        }
+        self.conclude(results, out).map_err(Failure::output)
+    }
+
+    fn print_head(&self, out: &mut impl Write) -> io::Result<()> {
+        let DemoArgs { threads, record_bytes, seconds, promise, .. } = *self.args;
         let rate = match promise {
             Promise::Commit => "commits/s",
             Promise::Append => "appends/s",
         };
         let heads = ["round", rate, "recovered", "from buffer", "torn bytes", "holes", "recovery"];
         let life = time(seconds);
-        writeln!(out, "{threads} threads, records of {record_bytes} bytes, killed after {life}\n")
-            .and_then(|()| print_row(out, heads))
-            .map_err(Failure::output)?;
-        let (mut acknowledged, mut recovered) = (0, 0);
-        for number in 1..=self.args.rounds {
-            let (records, ran) = self.write(number)?;
-            let (found, report, elapsed) = self.recover(number)?;
-            acknowledged += records;
-            recovered += found;
-            let cells: [&dyn Display; 7] = [
-                &number,
-                &(records as f64 / ran.as_secs_f64()).round(),
-                &found,
-                &report.records_from_buffer,
-                &report.torn_bytes,
-                &report.holes_padded,
-                &time(elapsed),
-            ];
-            let printed = self.bar.suspend(|| print_row(out, cells.map(|cell| cell.to_string())));
-            printed.map_err(Failure::output)?;
+        writeln!(out, "{threads} threads, records of {record_bytes} bytes, killed after {life}\n")?;
+        print_row(out, heads)
+    }
+
+    fn conclude(&self, rounds: Vec<RoundResult>, out: &mut impl Write) -> io::Result<()> {
+        let DemoArgs { threads, record_bytes, promise, .. } = *self.args;
+        let acknowledged = rounds.iter().map(|round| round.acknowledged).sum();
+        let recovered = rounds.iter().map(|round| round.recovered).sum();
+        let promise = promise.word();
+        if self.args.json {
+            let report = Report { threads, record_bytes, promise, acknowledged, recovered, rounds };
+            return json::print(out, &report);
         }
         writeln!(
             out,
-            "\ncheck held: {} kills, {acknowledged} records reported after {}, none missing; \
-             {} more came back; nothing foreign",
-            self.args.rounds,
-            promise.word(),
+            "\ncheck held: {} kills, {acknowledged} records reported after {promise}, none \
+             missing; {} more came back; nothing foreign",
+            rounds.len(),
             recovered - acknowledged,
         )
-        .map_err(Failure::output)
     }
 
     fn options(&self) -> Options {
@@ -201,6 +220,44 @@ impl Demo<'_> {
             Some(first) if old > 0 => Ok(wal.truncate_before(first)?),
             _ => Ok(()),
         }
+    }
+}
+
+/// The object of `--json`. Its help documents the names: they stay.
+#[derive(Serialize)]
+struct Report {
+    threads: u32,
+    record_bytes: usize,
+    promise: &'static str,
+    acknowledged: u64,
+    recovered: u64,
+    rounds: Vec<RoundResult>,
+}
+
+#[derive(Serialize)]
+struct RoundResult {
+    round: u32,
+    acknowledged: u64,
+    per_s: f64,
+    recovered: u64,
+    from_buffer: u64,
+    torn_bytes: u64,
+    holes: u64,
+    recovery_us: f64,
+}
+
+impl RoundResult {
+    fn print(&self, elapsed: Duration, out: &mut impl Write) -> io::Result<()> {
+        let cells: [&dyn Display; 7] = [
+            &self.round,
+            &self.per_s,
+            &self.recovered,
+            &self.from_buffer,
+            &self.torn_bytes,
+            &self.holes,
+            &time(elapsed),
+        ];
+        print_row(out, cells.map(|cell| cell.to_string()))
     }
 }
 

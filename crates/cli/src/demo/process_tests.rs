@@ -36,6 +36,7 @@ fn a_writer_that_ends_by_itself_is_a_failure_with_its_words() {
         buffer_bytes: None,
         rounds: 1,
         promise: Promise::Commit,
+        json: false,
     };
     let failure = run(&args, Path::new("nowhere"), Round::new(1, 0, 1), |_, _| {}).unwrap_err();
     let text = failure.to_string();

@@ -1,21 +1,52 @@
 //! `palisade doctor`: what a sync costs in a folder, and what that means for a log there.
 
-mod probe;
-mod verdict;
+pub(crate) mod probe;
+pub(crate) mod verdict;
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use palisade::file_system;
 use serde::Serialize;
 
 use self::probe::{Cost, WAYS, Way};
 use self::verdict::Costs;
-use crate::args::DoctorArgs;
+use crate::args;
 use crate::exit::Failure;
 use crate::json;
 use crate::units::time;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  palisade doctor /var/lib/db
+  palisade doctor --seconds 30 --json /mnt/disk
+
+Writes and syncs files of 16 MiB in the folder, one after the other, by each way of making a write
+durable, and says what a log there can expect. Take the figures on an idle machine: whatever else
+uses the device slows them. The files lose their names at once; a log in the folder is not touched.
+
+Fields of --json:
+  dir, file_system       text; file_system is null if it is not known
+  ways                   an object for each way, with way (text), writes, per_s, p50_us and p99_us:
+                         numbers, or null if this system lacks the way
+  verdict                a list of lines
+
+Exit codes: 0 measured, 2 wrong usage, 3 input or output failed.";
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// A folder on the disk in question.
+    dir: PathBuf,
+    /// How long to measure, all ways together.
+    #[arg(long, default_value = "4", value_parser = args::seconds)]
+    seconds: Duration,
+    /// One JSON object instead of the table.
+    #[arg(long)]
+    json: bool,
+}
 
 /// Measures all ways in turn and prints them with the verdict.
 ///
@@ -24,8 +55,7 @@ use crate::units::time;
 /// probe files are gone in any case. Those of `out`.
 pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure> {
     if !args.dir.is_dir() {
-        let text = format!("{} is no folder; give one on the disk in question", args.dir.display());
-        return Err(Failure::Usage(text));
+        return Err(Failure::no_folder(&args.dir));
     }
     let costs = measure(args)?;
     let file_system = file_system(&args.dir);
@@ -83,9 +113,10 @@ fn print(
     verdict.iter().try_for_each(|line| writeln!(out, "- {line}"))
 }
 
+/// The object of `--json`. Its help documents the names: they stay.
 #[derive(Serialize)]
-struct Report<'a> {
-    dir: &'a Path,
+struct Report {
+    dir: String,
     file_system: Option<String>,
     ways: Vec<ReportedWay>,
     verdict: Vec<String>,
@@ -107,7 +138,7 @@ fn print_json(
     costs: &Costs,
     verdict: Vec<String>,
 ) -> Result<(), Failure> {
-    let us = |time: std::time::Duration| time.as_nanos() as f64 / 1e3;
+    let us = |time: Duration| time.as_nanos() as f64 / 1e3;
     let reported = |(way, cost): &(Way, Option<Cost>)| ReportedWay {
         way: way.name(),
         writes: cost.map(|cost| cost.writes),
@@ -116,6 +147,6 @@ fn print_json(
         p99_us: cost.map(|cost| us(cost.p99)),
     };
     let ways = costs.iter().map(reported).collect();
-    let report = Report { dir: &args.dir, file_system, ways, verdict };
+    let report = Report { dir: args.dir.display().to_string(), file_system, ways, verdict };
     json::print(out, &report).map_err(Failure::output)
 }

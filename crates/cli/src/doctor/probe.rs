@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 const FILE_BYTES: u64 = 16 << 20;
 const ZERO_BYTES: usize = 1 << 20;
 /// A record, as the log's figures are quoted for.
-const RECORD_BYTES: usize = 256;
+pub(crate) const RECORD_BYTES: usize = 256;
 
 /// What the file was before a write to it is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ground {
+pub(crate) enum Ground {
     /// Zeros were written and synced there, as a log's segments have it.
     Written,
     /// Blocks were reserved, and not written.
@@ -28,7 +28,7 @@ pub(super) enum Ground {
 
 /// A way of making bytes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// A write of so many bytes, then `fdatasync`.
     DataSync { bytes: usize, ground: Ground },
     /// A write of a record, then `fsync`.
@@ -44,7 +44,7 @@ pub(super) const WAYS: [Way; 5] = [
     Way::FullSync,
 ];
 /// What a log does for one record.
-pub(super) const LOG: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::Written };
+pub(crate) const LOG: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::Written };
 /// What a log would do that lets its file grow.
 pub(super) const GROWING: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::End };
 
@@ -63,7 +63,7 @@ impl Way {
     ///
     /// # Errors
     /// `Unsupported`: this system, or its file system here, has no such way. All else: it failed.
-    pub(super) fn measure(self, folder: &Path, time: Duration) -> io::Result<Cost> {
+    pub(crate) fn measure(self, folder: &Path, time: Duration) -> io::Result<Cost> {
         match self {
             Way::DataSync { bytes, ground } => synced(folder, time, bytes, ground, File::sync_data),
             Way::FullSync => synced(folder, time, RECORD_BYTES, Ground::Written, File::sync_all),
@@ -90,19 +90,20 @@ fn size(bytes: usize) -> String {
 
 /// What the writes of one way took.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Cost {
+pub(crate) struct Cost {
     /// Writes made.
-    pub(super) writes: usize,
+    pub(crate) writes: usize,
     /// Durable writes in a second.
-    pub(super) per_s: f64,
+    pub(crate) per_s: f64,
     /// The median.
-    pub(super) p50: Duration,
+    pub(crate) p50: Duration,
     /// The 99th percentile.
-    pub(super) p99: Duration,
+    pub(crate) p99: Duration,
 }
 
 impl Cost {
-    fn of(mut samples: Vec<Duration>, elapsed: Duration) -> Cost {
+    /// The cost of calls that took so long each, and all together so long.
+    pub(crate) fn of(mut samples: Vec<Duration>, elapsed: Duration) -> Cost {
         samples.sort_unstable();
         let at = |share: f64| {
             let rank = (samples.len() as f64 * share) as usize;

@@ -8,7 +8,7 @@ use crate::units::time;
 /// No device that keeps bytes without power answers so soon over any bus: whoever did not wait.
 const IN_MEMORY: Duration = Duration::from_micros(2);
 /// A cache that outlives the power answers so soon; a disk that has to write does not.
-const CACHED: Duration = Duration::from_micros(20);
+pub(crate) const CACHED: Duration = Duration::from_micros(20);
 /// Rotating disks, and networks.
 const SLOW: Duration = Duration::from_millis(2);
 /// A way has to be better by as much as this before it is called better: runs differ.
@@ -32,7 +32,8 @@ pub(super) fn of(file_system: Option<&str>, costs: &Costs) -> Vec<String> {
     lines
 }
 
-fn honesty(file_system: Option<&str>, sync: Duration) -> String {
+/// Says whether a sync that takes so long can have reached a medium.
+pub(crate) fn honesty(file_system: Option<&str>, sync: Duration) -> String {
     let took = time(sync);
     if let Some(name @ ("tmpfs" | "ramfs")) = file_system {
         return format!(

@@ -1,4 +1,4 @@
-//! `info --json` and `verify --json`: names and values of the fields.
+//! `--json`: every command has it, and the names and values of the fields are those of the help.
 
 use super::*;
 
@@ -76,4 +76,33 @@ fn verify_as_json_has_the_fields_of_its_help_and_the_same_exit_code() {
     let place = [&corrupt["bad_places"][0]["lsn"], &corrupt["bad_places"][0]["segment"]];
     assert_eq!(place, [&at(lsns[50]), &0.into()]);
     assert!(corrupt["why"].as_str().unwrap().contains("LSN"), "{corrupt}");
+}
+
+#[test]
+fn dump_and_salvage_as_json_have_the_fields_of_the_help() {
+    let folder = folder();
+    let lsns = write(folder.path());
+    let objects = |tool: &str| -> Vec<Value> {
+        let output = palisade(folder.path(), &[tool, "--json"]);
+        assert_eq!((code(&output), text(&output.stderr)), (0, String::new()));
+        let lines = text(&output.stdout);
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let dumped = objects("dump");
+    assert_eq!(dumped, objects("salvage"));
+    assert_eq!((dumped.len(), &dumped[99]["lsn"]), (RECORDS, &at(lsns[99])));
+    for tool in ["dump", "salvage"] {
+        is_documented(tool, &dumped[0]);
+    }
+}
+
+#[test]
+fn every_command_whose_output_is_data_has_json_and_names_its_fields() {
+    for tool in [
+        "demo", "info", "map", "stat", "dump", "verify", "salvage", "repair", "restore", "backup",
+        "doctor",
+    ] {
+        let help = text(&palisade(Path::new("--help"), &[tool]).stdout);
+        assert!(help.contains("      --json") && help.contains("\nFields of "), "{tool}: {help}");
+    }
 }

@@ -1,4 +1,5 @@
-//! Errors at a terminal: what happened, and in a line of its own what to do.
+//! At a terminal: errors are what happened, and in a line of its own what to do; measurements have
+//! a bar.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -54,4 +55,16 @@ fn at_a_terminal_damage_and_wrong_usage_say_what_to_do() {
     let (exit, shown) = at_terminal(folder.path(), &["stat"]);
     assert_eq!((exit, shown.lines().count()), (4, 2), "{shown}");
     assert!(shown.contains("\nwhat to do: nothing was changed; `palisade verify"), "{shown}");
+}
+
+#[test]
+fn at_a_terminal_a_measurement_shows_how_far_it_is() {
+    let folder = folder();
+    let (tool, part) = ("doctor", "256 B + fdatasync");
+    let (exit, shown) = at_terminal(folder.path(), &[tool, "--seconds", "0.5"]);
+    assert_eq!(exit, 0, "{shown}");
+    assert!(shown.contains(part), "{tool}: {shown}");
+    // The bar goes away: nothing but control sequences follow its last line.
+    let last = shown.rsplit('\r').next().unwrap();
+    assert!(!last.contains(part), "{tool}: {shown}");
 }
