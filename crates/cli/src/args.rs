@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use palisade::{Lsn, Options};
 
+use crate::bench::place::GuardArgs;
+use crate::bench::{self, BenchArgs};
 use crate::demo::content;
 use crate::device_oracle::OracleArgs;
 use crate::doctor::{self, DoctorArgs};
@@ -36,6 +38,7 @@ Examples:
   palisade backup ./log --into ./backup
                                        copy a log that no process has open
   palisade doctor /var/lib/db          what a sync costs there
+  palisade bench /var/lib/db           what a log there does, against a raw sync
 
 Exit codes:
   0  done; for demo: the check held; for verify: every record is whole
@@ -213,6 +216,9 @@ pub(crate) enum Command {
     /// Measures what a sync costs in a folder, and says what that means for a log there.
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Measures what a log in a folder does, against a raw sync of the same disk.
+    #[command(after_help = bench::EXAMPLES)]
+    Bench(BenchArgs),
     /// Prints the script by which a shell completes commands and options.
     #[command(after_help = manual::COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
@@ -222,6 +228,9 @@ pub(crate) enum Command {
     /// The process that `demo` starts and kills.
     #[command(hide = true)]
     DemoChild(ChildArgs),
+    /// The process that removes what a killed `bench` leaves.
+    #[command(hide = true)]
+    BenchGuard(GuardArgs),
     /// Fills a small disk, frees space and goes on; for `verification/filesystems.sh`.
     #[command(hide = true)]
     DemoFill(FillArgs),

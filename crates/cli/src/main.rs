@@ -3,10 +3,11 @@
 //! `demo` kills a writing process and checks what comes back; `info`, `map`, `stat`, `dump`,
 //! `verify` and `salvage` read a log without changing it, beside a running writer, too; `repair`
 //! copies what lies below damage into a new log; `restore` makes a log of an archive and of what is
-//! left of the log; `backup` copies a log; `doctor` measures what a sync costs in a folder.
-//! `completions` and `man` print what a shell and `man` read.
+//! left of the log; `backup` copies a log; `doctor` measures what a sync costs in a folder, and
+//! `bench` what a log does there. `completions` and `man` print what a shell and `man` read.
 
 mod args;
+mod bench;
 mod demo;
 mod device_oracle;
 mod doctor;
@@ -66,6 +67,8 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Restore(args) => restore::restore(args, &mut out).map(|()| Exit::Success),
         Command::Backup(args) => restore::backup(args, &mut out).map(|()| Exit::Success),
         Command::Doctor(args) => doctor::run(args, &mut out).map(|()| Exit::Success),
+        Command::Bench(args) => bench::run(args, &mut out).map(|()| Exit::Success),
+        Command::BenchGuard(args) => bench::place::guard(args).map(|()| Exit::Success),
         Command::Completions(args) => manual::completions(args, &mut out).map(|()| Exit::Success),
         Command::Man(args) => manual::man(args, &mut out).map(|()| Exit::Success),
     }?;

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "demo",
     "info",
     "map",
@@ -14,6 +14,7 @@ const COMMANDS: [&str; 13] = [
     "restore",
     "backup",
     "doctor",
+    "bench",
     "completions",
     "man",
 ];
@@ -35,7 +36,7 @@ fn each_shell_gets_completions_of_all_commands_and_options() {
         for word in COMMANDS.into_iter().chain(["poll-ms", "dry-run"]) {
             assert!(script.contains(word), "{word} is not in the completions for {shell}");
         }
-        for hidden in ["demo-child", "demo-fill", "device-oracle"] {
+        for hidden in ["bench-guard", "demo-child", "demo-fill", "device-oracle"] {
             assert!(!script.contains(hidden), "{hidden} is in the completions for {shell}");
         }
     }

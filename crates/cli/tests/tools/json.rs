@@ -100,7 +100,7 @@ fn dump_and_salvage_as_json_have_the_fields_of_the_help() {
 fn every_command_whose_output_is_data_has_json_and_names_its_fields() {
     for tool in [
         "demo", "info", "map", "stat", "dump", "verify", "salvage", "repair", "restore", "backup",
-        "doctor",
+        "doctor", "bench",
     ] {
         let help = text(&palisade(Path::new("--help"), &[tool]).stdout);
         assert!(help.contains("      --json") && help.contains("\nFields of "), "{tool}: {help}");

@@ -363,7 +363,8 @@ fn messages_and_help_name_nothing_of_the_library() {
     }
     outputs.push(demo(folder.path(), &["--buffer-bytes", "65536", "--record-bytes", "40000"]));
     assert!(outputs.iter().all(|output| code(output) >= 2), "{outputs:?}");
-    for command in ["demo", "info", "map", "stat", "dump", "verify", "salvage", "repair", "doctor"]
+    for command in
+        ["demo", "info", "map", "stat", "dump", "verify", "salvage", "repair", "doctor", "bench"]
     {
         outputs.push(palisade(Path::new("--help"), &[command]));
     }
@@ -397,6 +398,7 @@ fn help_of_every_command_has_examples() {
         vec!["restore", "-h"],
         vec!["backup", "-h"],
         vec!["doctor", "-h"],
+        vec!["bench", "-h"],
         vec!["completions", "-h"],
         vec!["man", "-h"],
     ] {

@@ -60,11 +60,12 @@ fn at_a_terminal_damage_and_wrong_usage_say_what_to_do() {
 #[test]
 fn at_a_terminal_a_measurement_shows_how_far_it_is() {
     let folder = folder();
-    let (tool, part) = ("doctor", "256 B + fdatasync");
-    let (exit, shown) = at_terminal(folder.path(), &[tool, "--seconds", "0.5"]);
-    assert_eq!(exit, 0, "{shown}");
-    assert!(shown.contains(part), "{tool}: {shown}");
-    // The bar goes away: nothing but control sequences follow its last line.
-    let last = shown.rsplit('\r').next().unwrap();
-    assert!(!last.contains(part), "{tool}: {shown}");
+    for (tool, part) in [("doctor", "256 B + fdatasync"), ("bench", "round ")] {
+        let (exit, shown) = at_terminal(folder.path(), &[tool, "--seconds", "0.5"]);
+        assert_eq!(exit, 0, "{shown}");
+        assert!(shown.contains(part), "{tool}: {shown}");
+        // The bar goes away: nothing but control sequences follow its last line.
+        let last = shown.rsplit('\r').next().unwrap();
+        assert!(!last.contains(part), "{tool}: {shown}");
+    }
 }

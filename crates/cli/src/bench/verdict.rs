@@ -1,0 +1,138 @@
+//! What the figures of the bench mean, in plain words.
+
+use std::time::Duration;
+
+use super::figures::{Figure, Workload};
+use crate::doctor::verdict::{CACHED, honesty};
+
+/// Below this gain many threads commit little more than one.
+const GAIN: f64 = 2.0;
+/// Above this share of raw syncs, a lone commit is as fast as the disk.
+const NEAR: f64 = 0.8;
+/// The rounds of an idle disk differ by less than this.
+const STEADY: f64 = 1.5;
+
+/// What can be said of the figures of all workloads.
+pub(super) fn of(file_system: Option<&str>, figures: &[Figure]) -> Vec<String> {
+    let figure = |workload| figures.iter().find(|figure| figure.workload == workload);
+    let mut lines = Vec::new();
+    let Some(raw) = figure(Workload::RawSync) else { return lines };
+    let sync = raw.p50.unwrap_or_default();
+    lines.push(honesty(file_system, sync));
+    if let (Some(one), Some(many)) = (figure(Workload::Commit(1)), figure(Workload::Commit(64))) {
+        lines.splice(..0, distrust(raw, one, many));
+        lines.extend([group(one, many, sync), alone(one)]);
+    }
+    lines.extend(figure(Workload::Append).map(append));
+    lines
+}
+
+fn gain(one: &Figure, many: &Figure) -> f64 {
+    many.ratio / one.ratio
+}
+
+fn group(one: &Figure, many: &Figure, sync: Duration) -> String {
+    let gain = gain(one, many);
+    let threads = many.workload.threads();
+    if gain >= GAIN {
+        let shared = many.records_per_sync.unwrap_or(1.0);
+        return format!(
+            "group commit gives {gain:.1} times the commits of one thread: {threads} threads make \
+             {:.0}/s, with {shared:.0} records in each sync",
+            many.per_s
+        );
+    }
+    let why = match sync < CACHED {
+        true => "a sync costs no more here than waking a thread",
+        false => "something else uses the processors or the disk",
+    };
+    let little = format!("{threads} threads make {gain:.1} times the commits of one");
+    format!("group commit gives little: {little}; {why}")
+}
+
+fn alone(one: &Figure) -> String {
+    let ratio = one.ratio;
+    let limit = match ratio >= NEAR {
+        true => "the disk is the limit, not the log",
+        false => "the log's own work, or another load, is the limit, not the disk",
+    };
+    format!("one thread alone makes {ratio:.2} commits in the time of a raw sync: {limit}")
+}
+
+fn append(append: &Figure) -> String {
+    let ratio = append.ratio;
+    format!(
+        "one thread appends {ratio:.0} records in the time of one sync: let several records share \
+         a commit where you can"
+    )
+}
+
+/// Says why the figures are those of a machine that is busy, if they are.
+fn distrust(raw: &Figure, one: &Figure, many: &Figure) -> Option<String> {
+    let (gain, threads) = (gain(one, many), many.workload.threads());
+    let why = if gain > threads as f64 {
+        format!("{threads} threads cannot gain {gain:.0} times by sharing syncs")
+    } else if raw.spread > STEADY {
+        format!("raw syncs differed between rounds by {:.1} times", raw.spread)
+    } else {
+        return None;
+    };
+    Some(format!(
+        "do not trust these figures: {why}; something else uses the disk or the processors, so \
+         measure again on an idle machine"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(workload: Workload, per_s: f64, ratio: f64, p50_us: u64) -> Figure {
+        let p50 = Some(Duration::from_micros(p50_us));
+        let records_per_sync = Some(19.4);
+        Figure { workload, per_s, ratio, p50, p99: p50, records_per_sync, spread: 1.1 }
+    }
+
+    fn figures(sync_us: u64, one: f64, many: f64) -> [Figure; 4] {
+        let raw = 1e6 / sync_us as f64;
+        [
+            figure(Workload::RawSync, raw, 1.0, sync_us),
+            figure(Workload::Commit(1), one, one / raw, sync_us),
+            figure(Workload::Commit(64), many, many / raw, sync_us),
+            figure(Workload::Append, 3e6, 3e6 / raw, 1),
+        ]
+    }
+
+    #[test]
+    fn a_usual_disk_gets_its_gain_from_groups() {
+        let lines = of(Some("ext4"), &figures(200, 4900.0, 98_000.0));
+        assert_eq!(lines.len(), 4, "{lines:?}");
+        assert!(lines[0].contains("200.0 µs, as a device that writes"), "{lines:?}");
+        let gain = "gives 20.0 times the commits of one thread: 64 threads make 98000/s, with 19";
+        assert!(lines[1].contains(gain), "{lines:?}");
+        assert!(lines[2].contains("0.98 commits") && lines[2].contains("disk is the limit"));
+        assert!(lines[3].contains("appends 600 records in the time of one sync"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_disk_that_does_not_wait_is_named() {
+        let lines = of(Some("ext4"), &figures(1, 300_000.0, 330_000.0));
+        assert!(lines[0].contains("it reaches no device"), "{lines:?}");
+        assert!(lines[1].contains("little: 64 threads make 1.1 times"), "{lines:?}");
+        assert!(lines[1].contains("no more here than waking a thread"), "{lines:?}");
+        assert!(lines[2].contains("not the disk"), "{lines:?}");
+        let cached = of(None, &figures(10, 90_000.0, 400_000.0));
+        assert!(cached[0].contains("find out which before you trust it"), "{cached:?}");
+    }
+
+    #[test]
+    fn rounds_that_differ_and_groups_without_gain_point_at_another_load() {
+        let mut figures = figures(200, 4900.0, 5000.0);
+        figures[0].spread = 2.26;
+        let lines = of(None, &figures);
+        assert!(lines[0].contains("differed between rounds by 2.3 times"), "{lines:?}");
+        assert!(lines[2].contains("something else uses the processors"), "{lines:?}");
+        let too_good = of(None, &self::figures(200, 300.0, 98_000.0));
+        assert!(too_good[0].contains("64 threads cannot gain 327 times"), "{too_good:?}");
+    }
+}

@@ -1,0 +1,196 @@
+//! `bench`: what it prints, what it refuses, and that it leaves nothing behind.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use palisade::Wal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder of this name is made in the folder that is measured.
+const NAME: &str = "palisade-bench";
+/// How long a process may take for what this file waits for.
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[test]
+fn each_workload_has_a_line_and_the_verdict_follows() {
+    let folder = folder();
+    fs::write(folder.path().join("mine"), "mine").unwrap();
+    let output = bench(folder.path(), &[]);
+    assert_eq!((code(&output), text(&output.stderr)), (0, String::new()));
+    let table = text(&output.stdout);
+    let parts = [
+        "\nraw sync, 1 thread ",
+        "\ncommit, 1 thread ",
+        "\ncommit, 8 threads ",
+        "\ncommit, 64 threads ",
+        "\nappend without a commit, 1 thread ",
+        "\nscan, 1 thread ",
+        "\n- group commit gives ",
+    ];
+    for part in parts {
+        assert!(table.contains(part), "{part} is not in {table}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "something is left");
+}
+
+#[test]
+fn json_is_one_object_with_the_fields_of_the_help() {
+    let folder = folder();
+    let output = bench(folder.path(), &["--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let help = Command::new(env!("CARGO_BIN_EXE_palisade")).args(["bench", "--help"]).output();
+    let help = text(&help.unwrap().stdout);
+    let workloads = report["workloads"].as_array().unwrap();
+    for object in [&report, &workloads[0]] {
+        for name in object.as_object().unwrap().keys() {
+            assert!(help.contains(name), "{name} is not in {help}");
+        }
+    }
+    let of = |workload: &Value| (workload["workload"].clone(), workload["threads"].clone());
+    let expected = [("raw_sync", 1), ("commit", 1), ("commit", 8), ("commit", 64)];
+    let expected = expected.into_iter().chain([("append", 1), ("scan", 1)]);
+    let expected: Vec<_> = expected.map(|(name, threads)| (name.into(), threads.into())).collect();
+    assert_eq!(workloads.iter().map(of).collect::<Vec<(Value, Value)>>(), expected);
+    assert_eq!(workloads[0]["ratio"], 1.0);
+    for workload in workloads {
+        assert!(workload["per_s"].as_f64().unwrap() > 0.0, "{workload}");
+        let is_timed = workload["workload"] == "raw_sync" || workload["workload"] == "commit";
+        assert_eq!(workload["p50_us"].is_f64(), is_timed, "{workload}");
+        let is_commit = workload["workload"] == "commit";
+        assert_eq!(workload["records_per_sync"].is_f64(), is_commit, "{workload}");
+    }
+    assert!(report["verdict"].as_array().unwrap().len() >= 4, "{report}");
+}
+
+/// A kill that no handler sees is the worst case of Ctrl-C.
+#[test]
+fn a_bench_that_is_killed_leaves_nothing() {
+    let folder = folder();
+    let mut bench = running(folder.path());
+    let buffer = log_buffer(&folder.path().join(NAME).join("log"));
+    assert!(buffer.as_ref().is_none_or(|file| Path::new(file).exists()));
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+    wait_until("the folder is removed", || !folder.path().join(NAME).exists());
+    assert!(buffer.as_ref().is_none_or(|file| !Path::new(file).exists()), "{buffer:?}");
+}
+
+#[test]
+fn a_folder_in_which_another_bench_runs_is_refused_and_left_alone() {
+    let folder = folder();
+    let mut first = running(folder.path());
+    let second = bench(folder.path(), &[]);
+    assert_eq!(code(&second), 3, "{second:?}");
+    assert!(text(&second.stderr).contains("another `palisade bench` runs"), "{second:?}");
+    assert!(first.try_wait().unwrap().is_none() && folder.path().join(NAME).exists());
+    first.kill().unwrap();
+    first.wait().unwrap();
+    wait_until("the folder is removed", || !folder.path().join(NAME).exists());
+}
+
+#[test]
+fn the_folder_of_a_log_is_refused_only_as_long_as_a_process_has_it_open() {
+    let folder = folder();
+    let log = folder.path().join("log");
+    let wal = Wal::open(&log).unwrap();
+    let lsn = wal.commit(b"before").unwrap();
+    let refused = bench(&log, &[]);
+    assert_eq!(code(&refused), 3, "{refused:?}");
+    assert!(text(&refused.stderr).contains("has the log in this folder open"), "{refused:?}");
+    assert!(!log.join(NAME).exists());
+    wal.close().unwrap();
+    drop(wal);
+    assert_eq!(code(&bench(&log, &[])), 0);
+    assert_eq!(Wal::open(&log).unwrap().get(lsn).unwrap().data(), b"before");
+}
+
+#[test]
+fn a_path_that_is_no_folder_or_has_no_place_for_one_is_wrong_usage() {
+    let folder = folder();
+    let file = folder.path().join("file");
+    fs::write(&file, "mine").unwrap();
+    for path in [&file, &folder.path().join("missing")] {
+        let output = bench(path, &[]);
+        assert_eq!(code(&output), 2, "{output:?}");
+        assert!(text(&output.stderr).contains("is no folder"), "{output:?}");
+    }
+    let left = folder.path().join(NAME);
+    fs::create_dir(&left).unwrap();
+    let output = bench(folder.path(), &[]);
+    assert_eq!(code(&output), 2, "{output:?}");
+    assert!(text(&output.stderr).contains("if a bench left it that was killed, remove it"));
+    assert!(left.is_dir());
+}
+
+/// The log cannot be made under this limit: a failure after the folder is made.
+#[cfg(unix)]
+#[test]
+fn a_bench_that_fails_leaves_nothing() {
+    let folder = folder();
+    let script = format!(
+        "ulimit -c 0; ulimit -f 40; exec {} bench {}",
+        env!("CARGO_BIN_EXE_palisade"),
+        folder.path().display()
+    );
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!(code(&output), 3, "{output:?}");
+    assert!(text(&output.stderr).contains("RLIMIT_FSIZE"), "{output:?}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+fn bench(dir: &Path, flags: &[&str]) -> Output {
+    command(dir, "0.05").args(flags).output().unwrap()
+}
+
+fn command(dir: &Path, seconds: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+    command.args(["bench", "--seconds", seconds]).arg(dir);
+    command
+}
+
+/// A bench that has its log open and does not end by itself.
+fn running(dir: &Path) -> Child {
+    let mut bench = command(dir, "3000").stdout(Stdio::null()).spawn().unwrap();
+    let log = dir.join(NAME).join("log");
+    wait_until("the bench has its log open", || {
+        assert!(bench.try_wait().unwrap().is_none(), "the bench has ended");
+        info(&log).is_some_and(|info| info["state"] == "open")
+    });
+    bench
+}
+
+fn info(log: &Path) -> Option<Value> {
+    let info =
+        Command::new(env!("CARGO_BIN_EXE_palisade")).args(["info", "--json"]).arg(log).output();
+    serde_json::from_slice(&info.unwrap().stdout).ok()
+}
+
+/// The file of the log buffer, where the system has memory for one.
+fn log_buffer(log: &Path) -> Option<String> {
+    info(log)?["buffer_file"].as_str().map(str::to_owned)
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// On the disk of the build: a sync on tmpfs says nothing.
+fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
