@@ -100,12 +100,16 @@ pub(crate) fn may_end_at(end: Lsn, log: &Inspector, before: &State) -> Result<()
 /// Refuses an LSN at which no record begins: what is printed must be what was asked for.
 pub(crate) fn begins_at(wanted: Option<Lsn>, found: Option<Lsn>) -> Result<(), Failure> {
     match (wanted, found) {
-        (Some(wanted), Some(found)) if wanted != found => Err(Failure::Usage(format!(
+        (Some(wanted), Some(found)) if wanted != found => Err(no_record(format!(
             "no record begins at LSN {wanted}; the next one begins at LSN {found}"
         ))),
-        (Some(wanted), None) => Err(Failure::Usage(format!("no record begins at LSN {wanted}"))),
+        (Some(wanted), None) => Err(no_record(format!("no record begins at LSN {wanted}"))),
         _ => Ok(()),
     }
+}
+
+fn no_record(text: String) -> Failure {
+    Error::new(ErrorKind::NotARecord, text).into()
 }
 
 /// Prints a record in one line, cut short.

@@ -79,8 +79,8 @@ impl Failure {
 
     /// A path that must be a folder, and is not.
     pub(crate) fn no_folder(path: &Path) -> Failure {
-        let text = "is no folder; give one on the disk in question";
-        Failure::Usage(format!("{} {text}", path.display()))
+        let error = palisade::Error::new(ErrorKind::InvalidArgument, "the path is no folder");
+        error.at_path(path).with_advice("name a folder on the disk in question").into()
     }
 
     /// What happened, without what to do about it. One line, but for a check's list.
@@ -96,16 +96,11 @@ impl Failure {
     /// What to do about it with this command line.
     fn advice(&self) -> &'static str {
         match self {
-            Failure::Log(error) => advice_of(error).unwrap_or(match self.exit() {
+            Failure::Log(error) => advice_of(error).unwrap_or_else(|| match self.exit() {
                 Exit::Usage => HELP_ADVICE,
-                _ => ANY_ADVICE,
+                _ => error.io_kind().map_or(ANY_ADVICE, advice_of_io),
             }),
-            Failure::Io { source, .. } => match source.kind() {
-                io::ErrorKind::NotFound => "check that the path is right and its disk is mounted",
-                io::ErrorKind::PermissionDenied => "grant this user access, or name another path",
-                io::ErrorKind::StorageFull => "free space, then run the command again",
-                _ => ANY_ADVICE,
-            },
+            Failure::Io { source, .. } => advice_of_io(source.kind()),
             Failure::Usage(_) => HELP_ADVICE,
             Failure::Check(_) => "keep the log's folder: it shows what went wrong",
             Failure::OutputClosed => "nothing: the output has no reader",
@@ -169,6 +164,36 @@ pub(crate) fn for_terminal(error: &anyhow::Error) -> String {
 const HELP_ADVICE: &str = "see the examples that `--help` behind the command prints";
 const ANY_ADVICE: &str =
     "the messages of the system may tell more (`dmesg`); run the command again";
+
+/// What to do about a failure of the operating system.
+fn advice_of_io(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::NotFound => "check that the path is right and its disk is mounted",
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            "name a folder: the path names a file, or leads through one"
+        }
+        io::ErrorKind::PermissionDenied => "grant this user access, or name another path",
+        io::ErrorKind::StorageFull => "free space, then run the command again",
+        _ => ANY_ADVICE,
+    }
+}
+
+/// Says wrong usage to a person at a terminal. `None`: the text is the help itself.
+pub(crate) fn usage_for_terminal(error: &clap::Error) -> Option<String> {
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return None;
+    }
+    let text = error.to_string();
+    let mut parts = text.split("\n\n").map(one_line);
+    let what = parts.next()?;
+    let what = what.strip_prefix("error: ").unwrap_or(&what);
+    let tip = parts.find_map(|part| part.strip_prefix("tip: ").map(str::to_owned));
+    Some(format!("palisade: {what}\nwhat to do: {}", tip.as_deref().unwrap_or(HELP_ADVICE)))
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
 
 /// What to do about an error of this kind with this command line.
 fn advice(kind: ErrorKind) -> Option<&'static str> {
@@ -251,6 +276,25 @@ mod tests {
             assert!(lines[0].starts_with("palisade: "), "{text}");
             assert!(lines[1].starts_with("what to do: "), "{text}");
         }
+    }
+
+    #[test]
+    fn at_a_terminal_wrong_usage_is_two_lines_too() {
+        use clap::Parser;
+
+        let usage = |args: &str| {
+            let words = std::iter::once("palisade").chain(args.split_whitespace());
+            usage_for_terminal(&crate::args::Cli::try_parse_from(words).unwrap_err())
+        };
+        let missing = usage("repair ./log").unwrap();
+        let what = "the following required arguments were not provided: --from <LSN> --into <DIR>";
+        assert_eq!(missing, format!("palisade: {what}\nwhat to do: {HELP_ADVICE}"));
+        let close = usage("verify --jsn ./log").unwrap();
+        let tip = "what to do: a similar argument exists: '--json'";
+        assert!(close.ends_with(tip) && close.lines().count() == 2, "{close}");
+        let shell = usage("completions tcsh").unwrap();
+        assert!(shell.contains("possible values: bash") && shell.lines().count() == 2, "{shell}");
+        assert_eq!(usage(""), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use palisade::inspect::{Inspector, Salvaged, State};
-use palisade::{ErrorKind, Lsn};
+use palisade::{Error, ErrorKind, Lsn};
 
 use crate::args::DumpArgs;
 use crate::dump::{self, Print};
@@ -201,7 +201,7 @@ impl<W: Write> Follow<'_, W> {
 fn check_from(log: &Inspector, state: &State, from: Lsn) -> Result<(), Failure> {
     if from < state.head {
         let (head, text) = (state.head, "lies below the log, which begins at LSN");
-        return Err(Failure::Usage(format!("LSN {from} {text} {head}")));
+        return Err(Error::new(ErrorKind::Truncated, format!("LSN {from} {text} {head}")).into());
     }
     if !from.as_u64().is_multiple_of(ALIGN_BYTES) {
         return dump::begins_at(Some(from), None);

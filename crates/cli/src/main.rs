@@ -37,8 +37,10 @@ use crate::args::{Cli, Command};
 use crate::exit::{Exit, Failure};
 
 fn main() -> ExitCode {
-    // Wrong usage ends in here, with clap's text and exit code 2.
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error),
+    };
     match run(&cli.command) {
         Ok(exit) => exit.into(),
         Err(error) => report(&error).into(),
@@ -74,6 +76,19 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
     }?;
     out.flush().map_err(Failure::output)?;
     Ok(exit)
+}
+
+/// Says what is wrong with the command line, or prints the help that it asks for.
+fn misused(error: &clap::Error) -> ExitCode {
+    if error.use_stderr()
+        && io::stderr().is_terminal()
+        && let Some(text) = exit::usage_for_terminal(error)
+    {
+        // Where standard error is gone, the exit code still says it.
+        let _ = writeln!(io::stderr(), "{text}");
+        return Exit::Usage.into();
+    }
+    error.exit()
 }
 
 /// Says what went wrong and decides the exit code.

@@ -67,7 +67,7 @@ pub(crate) struct RepairArgs {
 /// Those of reading the log, of writing the copy, and of `out`.
 pub(crate) fn run(args: &RepairArgs, out: &mut impl Write) -> Result<(), Failure> {
     let into = args.into.as_deref().filter(|_| !args.dry_run);
-    into.map_or(Ok(()), check_empty)?;
+    into.map_or(Ok(()), |into| check_into(into, &[&args.dir]))?;
     let mut steps = Steps::new();
     let repair = Repair::plan(&args.dir, args.from, &mut |step| steps.show(step));
     drop(steps);
@@ -91,17 +91,37 @@ pub(crate) fn run(args: &RepairArgs, out: &mut impl Write) -> Result<(), Failure
     printed.map_err(Failure::output)
 }
 
-/// Refuses a folder for the copy that is not empty, before the log is read. The copy looks again.
-pub(crate) fn check_empty(into: &Path) -> Result<(), Failure> {
+/// Refuses a path for the copy that does not fit, before a source is read. The copy looks again.
+pub(crate) fn check_into(into: &Path, sources: &[&Path]) -> Result<(), Failure> {
+    let refused = |text: &str, advice| {
+        let error = Error::new(ErrorKind::InvalidArgument, text).at_path(into);
+        Err(error.with_advice(advice).into())
+    };
+    let missing_or_empty = "name one that is missing or empty";
     match into.read_dir().map(|mut entries| entries.next().is_some()) {
         Ok(true) => {
-            let text = "the folder for the copy (--into) is not empty";
-            let error = Error::new(ErrorKind::InvalidArgument, text).at_path(into);
-            Err(error.with_advice("name one that is missing or empty").into())
+            return refused("the folder for the copy (--into) is not empty", missing_or_empty);
         }
-        // What is wrong with the path, if anything is, the copy says.
-        _ => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            return refused("the path for the copy (--into) is no folder", missing_or_empty);
+        }
+        // What else is wrong with the path, if anything is, the copy says.
+        _ => {}
     }
+    let real = |path: &Path| path.canonicalize().ok();
+    let place = into.ancestors().find_map(|path| match path.as_os_str().is_empty() {
+        true => real(Path::new(".")),
+        false => real(path),
+    });
+    let is_in = |source: &&Path| {
+        let (Some(place), Some(source)) = (&place, real(source)) else { return false };
+        place.starts_with(source)
+    };
+    if sources.iter().any(is_in) {
+        let text = "the folder for the copy (--into) lies in the folder that is copied";
+        return refused(text, "name one outside of it");
+    }
+    Ok(())
 }
 
 fn announce(out: &mut impl Write, args: &RepairArgs, report: &RepairReport) -> io::Result<()> {

@@ -4,15 +4,15 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use palisade::inspect::{BufferPlace, Inspector};
-use palisade::{CopyReport, Lsn, Restore, RestoreFrom};
+use palisade::{CopyReport, ErrorKind, Lsn, Restore, RestoreFrom};
 use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::json;
 use crate::progress::Steps;
-use crate::repair::check_empty;
+use crate::repair::check_into;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -72,7 +72,8 @@ Exit codes: 0 done, 2 the folder does not fit (or other wrong usage), 3 the log 
 or output failed, 4 acknowledged records are damaged: see `palisade repair`.";
 
 #[derive(Args, Debug)]
-#[group(id = "source", required = true, multiple = true, args = ["archive", "log"])]
+#[group(skip)]
+#[command(group = ArgGroup::new("source").required(true).multiple(true).args(["archive", "log"]))]
 pub(crate) struct RestoreArgs {
     /// Folder of the archive.
     #[arg(long, value_name = "DIR")]
@@ -127,7 +128,8 @@ pub(crate) fn restore(args: &RestoreArgs, out: &mut impl Write) -> Result<(), Fa
         (Some(archive), Some(log)) => RestoreFrom::archive(archive).with_log(log),
         (Some(archive), None) => RestoreFrom::archive(archive),
         (None, Some(log)) => RestoreFrom::log(log),
-        (None, None) => return Err(Failure::Usage("no source: name --archive or --log".into())),
+        // The group of arguments requires one.
+        (None, None) => return Err(Failure::Usage("no source was named".into())),
     };
     let from = args.above.map_or(from.clone(), |lsn| from.above(lsn));
     let copy = Copy {
@@ -137,7 +139,14 @@ pub(crate) fn restore(args: &RestoreArgs, out: &mut impl Write) -> Result<(), Fa
         buffer_file: None,
         json: args.json,
     };
-    copy.run(from, args.to, out)
+    copy.run(from, args.to, out).map_err(|failure| match failure {
+        Failure::Log(error) if args.archive.is_none() && copy.has_lost_state(error.kind()) => {
+            let advice = "nothing was changed; name the log's archive, too (--archive), or put the \
+                          file `meta` back from a backup";
+            error.with_advice(advice).into()
+        }
+        failure => failure,
+    })
 }
 
 /// Copies a log that no process has open.
@@ -157,7 +166,14 @@ pub(crate) fn backup(args: &BackupArgs, out: &mut impl Write) -> Result<(), Fail
         buffer_file,
         json: args.json,
     };
-    copy.run(RestoreFrom::log(&args.dir), None, out)?;
+    copy.run(RestoreFrom::log(&args.dir), None, out).map_err(|failure| match failure {
+        Failure::Log(error) if error.kind() == ErrorKind::Corrupt && error.lsn().is_some() => {
+            let advice = "nothing was changed; restore from a replica or an older backup, or copy \
+                          what lies below this LSN with `palisade repair`";
+            error.with_advice(advice).into()
+        }
+        failure => failure,
+    })?;
     if let Some(path) = &copy.buffer_file {
         let note = "note: the log was not closed; records that only its log buffer has are not in \
                     the backup";
@@ -168,9 +184,17 @@ pub(crate) fn backup(args: &BackupArgs, out: &mut impl Write) -> Result<(), Fail
 }
 
 impl Copy<'_> {
+    /// Whether an error of this kind comes from a log without a file `meta` that validates.
+    fn has_lost_state(&self, kind: ErrorKind) -> bool {
+        let log = self.log.and_then(|log| Inspector::open(log).ok());
+        let is_of_state = matches!(kind, ErrorKind::NotFound | ErrorKind::Corrupt);
+        is_of_state && log.is_some_and(|log| log.has_rebuilt_state())
+    }
+
     fn run(&self, from: RestoreFrom, to: Option<Lsn>, out: &mut impl Write) -> Result<(), Failure> {
         if let Some(into) = self.into {
-            check_empty(into)?;
+            let sources: Vec<&Path> = [self.archive, self.log].into_iter().flatten().collect();
+            check_into(into, &sources)?;
         }
         let mut progress = Steps::new();
         let restore = Restore::plan(from, to, &mut |step| progress.show(step));

@@ -207,18 +207,22 @@ fn a_folder_that_a_copy_must_not_go_to_is_refused() {
     let full = folder.path().join("full");
     fs::create_dir(&full).unwrap();
     fs::write(full.join("letter"), "mine").unwrap();
+    let letter = full.join("letter");
     let inside = dir.join("repaired");
     let orphan = folder.path().join("nowhere").join("repaired");
     let cases = [
         (&full, 2, "not empty"),
         (&inside, 2, "lies in the folder that is copied"),
+        (&inside.join("deeper"), 2, "lies in the folder that is copied"),
+        (&letter, 2, "is no folder"),
+        (&letter.join("inside"), 2, "is no folder"),
         (&dir, 2, "not empty"),
         (&orphan, 3, "nowhere"),
     ];
     for (into, exit, part) in cases {
         let output = repair(&dir, lsns[500], &["--into", text_of(into)]);
         refused(&output, exit, part, &dir, &before);
-        let is_early = part == "not empty";
+        let is_early = exit == 2;
         assert_eq!(out(&output).is_empty(), is_early, "what is kept is not announced: {output:?}");
     }
     assert_eq!(fs::read(full.join("letter")).unwrap(), b"mine");

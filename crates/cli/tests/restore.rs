@@ -105,6 +105,8 @@ fn what_cannot_be_restored_is_named() {
     let to = records[20].0.plus(8).to_string();
     assert_eq!(outcome(&palisade("restore", &sources, &["--to", &to])).0, 2);
     assert_eq!(outcome(&palisade("restore", &[("--into", &into)], &[])).0, 2);
+    let unnamed = outcome(&palisade("restore", &[("--into", &into)], &[]));
+    assert!(unnamed.1.contains("<--archive <DIR>|--log <DIR>>"), "{}", unnamed.1);
     fs::remove_file(archive.join(format!("segment-{:020}", 1))).unwrap();
     let (exit, text) = outcome(&palisade("restore", &sources, &[]));
     assert_eq!(exit, 4, "{text}");
@@ -148,4 +150,20 @@ fn a_damaged_log_is_not_backed_up() {
     let (exit, text) = outcome(&palisade("backup", &[("", &log), ("--into", &into)], &[]));
     assert_eq!(exit, 4, "{text}");
     assert!(text.contains(&records[55].0.to_string()) && !into.exists(), "{text}");
+    // There is no LSN that a backup could name.
+    assert!(text.contains("`palisade repair`") && !text.contains("to restore"), "{text}");
+}
+
+#[test]
+fn a_restore_of_a_log_without_its_meta_file_asks_for_the_archive() {
+    let (folder, log, archive, records) = archived();
+    fs::remove_file(log.join("meta")).unwrap();
+    let into = folder.path().join("restored");
+    let sources = [("--log", &*log), ("--into", &*into), ("--archive", &*archive)];
+    let (exit, text) = outcome(&palisade("restore", &sources[..2], &[]));
+    assert_eq!(exit, 3, "{text}");
+    assert!(text.contains("name the log's archive, too (--archive)"), "{text}");
+    assert!(!into.exists());
+    assert_eq!(outcome(&palisade("restore", &sources, &[])).0, 0);
+    assert_eq!(contents(&into), records);
 }

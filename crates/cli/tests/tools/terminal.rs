@@ -11,12 +11,16 @@ use super::*;
 /// Runs a command whose standard error is a terminal, and returns its exit code and what the
 /// terminal shows.
 fn at_terminal(dir: &Path, args: &[&str]) -> (i32, String) {
+    words_at_terminal(&[&[args[0], dir.to_str().unwrap()], &args[1..]].concat())
+}
+
+fn words_at_terminal(words: &[&str]) -> (i32, String) {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
     let terminal = openpt(flags).unwrap();
     unlockpt(&terminal).unwrap();
     let peer: OwnedFd = ioctl_tiocgptpeer(&terminal, flags).unwrap();
-    let mut command = command(dir, args);
-    let mut child = command.stdout(Stdio::null()).stderr(peer).spawn().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+    let mut child = command.args(words).stdout(Stdio::null()).stderr(peer).spawn().unwrap();
     // The last end of the terminal closes with the process, which ends the read.
     drop(command);
     let (mut shown, mut piece) = (Vec::new(), [0; 512]);
@@ -68,4 +72,47 @@ fn at_a_terminal_a_measurement_shows_how_far_it_is() {
         let last = shown.rsplit('\r').next().unwrap();
         assert!(!last.contains(part), "{tool}: {shown}");
     }
+}
+
+#[test]
+fn at_a_terminal_each_command_says_in_two_lines_what_and_what_to_do() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let [log, copy, inside, empty, nowhere, file] =
+        ["log", "copy", "log/copy", "empty", "nowhere", "file"].map(path);
+    let [log, copy, inside, empty] = [&*log, &*copy, &*inside, &*empty];
+    write(Path::new(log));
+    fs::create_dir(empty).unwrap();
+    fs::write(&file, "mine").unwrap();
+    let no_folder = "name a folder on the disk in question";
+    let mount = "check that the path is right and its disk is mounted";
+    let cases: [(&[&str], i32, &str); 18] = [
+        (&["frobnicate"], 2, "--help"),
+        (&["verify", log, "--jsn"], 2, "a similar argument exists: '--json'"),
+        (&["repair", log, "--from", "24"], 2, "--help"),
+        (&["doctor", &file], 2, no_folder),
+        (&["bench", &nowhere], 2, no_folder),
+        (&["info", &file], 3, "name a folder that holds a log"),
+        (&["salvage", empty], 3, mount),
+        (&["backup", empty, "--into", copy], 3, mount),
+        (&["backup", log, "--into", &file], 2, "name one that is missing or empty"),
+        (&["backup", log, "--into", inside], 2, "name one outside of it"),
+        (&["repair", log, "--from", "0", "--into", inside], 2, "name one outside of it"),
+        (&["restore", "--log", log], 2, "--help"),
+        (&["restore", "--dry-run", "--into", copy], 2, "--help"),
+        (&["restore", "--dry-run", "--archive", &file], 3, "names a file"),
+        (&["restore", "--dry-run", "--archive", log], 2, "name it as the log"),
+        (&["dump", log, "--from", "8"], 2, "prints the LSNs of all records"),
+        (&["dump", log, "--follow", "--from", "8"], 2, "prints the LSNs of all records"),
+        (&["man", "nonsense"], 2, "--help"),
+    ];
+    for (words, expected, advice) in cases {
+        let (exit, shown) = words_at_terminal(words);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!((exit, lines.len()), (expected, 2), "{words:?}: {shown}");
+        assert!(lines[0].starts_with("palisade: "), "{words:?}: {shown}");
+        assert!(lines[1].starts_with("what to do: "), "{words:?}: {shown}");
+        assert!(lines[1].contains(advice), "{words:?}: {shown}");
+    }
+    assert!(!Path::new(copy).exists() && !Path::new(inside).exists());
 }
