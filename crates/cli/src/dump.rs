@@ -144,7 +144,7 @@ pub(crate) fn print_json<W: Write>(out: &mut W, record: &Record<'_>) -> io::Resu
         next_lsn: record.next_lsn().as_u64(),
         tag: record.tag(),
         bytes: record.data().len(),
-        hex: Hex(record.data()).to_string(),
+        hex: hex(record.data()),
     };
     json::print(out, &object)
 }
@@ -161,12 +161,12 @@ fn print_hex<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
     Ok(())
 }
 
-struct Hex<'a>(&'a [u8]);
-
-impl fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
+/// All bytes as digits. A dump spends its time here. A formatter for each byte takes over five
+/// times as long.
+fn hex(data: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
+    data.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 struct Spaced<'a>(&'a [u8]);

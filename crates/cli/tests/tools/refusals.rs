@@ -56,6 +56,20 @@ fn a_log_without_any_header_is_damaged_beyond_reading() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_on_a_full_disk_is_an_io_failure_that_says_so() {
+    let folder = folder();
+    write(folder.path());
+    for tool in READERS.iter().chain([&["salvage", "--json"][..], &["dump", "--json"]].iter()) {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command(folder.path(), tool).stdout(full).output().unwrap();
+        assert_eq!(code(&output), 3, "{tool:?}: {output:?}");
+        let told = text(&output.stderr);
+        assert!(told.contains("could not write to standard output"), "{tool:?}: {told}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_log_that_this_user_may_not_read_is_refused_with_what_to_do() {
