@@ -71,3 +71,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../API.md")]
 struct Api;
+
+/// The examples of the guide, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide.md")]
+struct Guide;
