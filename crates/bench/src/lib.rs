@@ -25,3 +25,8 @@ pub mod tally;
 pub mod team;
 pub mod workload;
 pub mod workloads;
+
+/// The functions that copy records from other crates into a log, compiled, and in part run.
+#[cfg(all(doctest, feature = "peers"))]
+#[doc = include_str!("../../../docs/coming-from.md")]
+struct ComingFrom;
