@@ -1,13 +1,12 @@
 //! Runs the workloads of `palisade bench`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use palisade::{Lsn, OpenMode, Options, Wal};
 
 use super::figures::{Round, Sample, Workload};
-use super::place::Place;
 use crate::doctor::probe::{Cost, LOG, RECORD_BYTES};
 use crate::exit::Failure;
 
@@ -28,14 +27,13 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Makes the log.
+    /// Makes the log in `log`. Raw syncs write to a file in `folder`.
     ///
     /// # Errors
     /// Those of the open.
-    pub(super) fn new(place: &Place, time: Duration) -> Result<Load, Failure> {
-        let options = Options::new().open_mode(OpenMode::CreateNew);
-        let wal = options.open(place.log())?;
-        Ok(Load { folder: place.path().to_owned(), wal, time, appended: None })
+    pub(super) fn new(folder: &Path, log: &Path, time: Duration) -> Result<Load, Failure> {
+        let wal = Options::new().open_mode(OpenMode::CreateNew).open(log)?;
+        Ok(Load { folder: folder.to_owned(), wal, time, appended: None })
     }
 
     /// Runs each workload once. `begin` is called before each.

@@ -94,7 +94,7 @@ fn measure(place: &Place, seconds: Duration) -> Result<Vec<figures::Round>, Fail
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let mut rounds = Vec::new();
     let run = |rounds: &mut Vec<_>| -> Result<(), Failure> {
-        let mut load = Load::new(place, seconds / all)?;
+        let mut load = Load::new(place.path(), &place.log(), seconds / all)?;
         for round in 0..=figures::ROUNDS {
             let name = match round {
                 0 => "warming up".into(),
