@@ -1,5 +1,7 @@
 //! `bench`: what it prints, what it refuses, and that it leaves nothing behind.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -8,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use palisade::Wal;
 use serde_json::Value;
-use tempfile::TempDir;
+
+use crate::common::{code, folder, text};
 
 /// A folder of this name is made in the folder that is measured.
 const NAME: &str = "palisade-bench";
@@ -180,17 +183,4 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
         thread::sleep(Duration::from_millis(10));
     }
-}
-
-/// On the disk of the build: a sync on tmpfs says nothing.
-fn folder() -> TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

@@ -1,11 +1,14 @@
 //! The demo as a user runs it: real files, a real kill.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use tempfile::TempDir;
+
+use crate::common::{code, folder, text};
 
 #[test]
 fn what_was_committed_survives_two_kills() {
@@ -112,16 +115,4 @@ fn sizes_that_the_log_refuses_are_wrong_usage_and_leave_nothing() {
 fn palisade(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
     command.current_dir(dir).args(args).output().unwrap()
-}
-
-fn folder() -> TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

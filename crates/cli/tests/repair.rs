@@ -274,9 +274,9 @@ fn a_log_with_a_writer_is_not_repaired() {
     for flags in [&["--into", text_of(&into)][..], &["--dry-run"]] {
         let output = repair(&dir, lsns[10], flags);
         assert_eq!(code(&output), 3, "{output:?}");
-        let told = err(&output);
-        assert!(told.contains("open for writing elsewhere"), "{told}");
-        assert!(told.contains("stop the process that has it open"), "{told}");
+        let printed = err(&output);
+        assert!(printed.contains("open for writing elsewhere"), "{printed}");
+        assert!(printed.contains("stop the process that has it open"), "{printed}");
     }
     assert!(!into.exists());
     drop(wal);

@@ -26,29 +26,29 @@ enum Answer {
     Taken,
 }
 
-/// Books seats. A record of the log is a booking: the seat's number, and the guest's name.
+/// Books seats. A record of the log is a booking: the seat's number, and the customer's name.
 struct Bookings {
     wal: Wal,
-    guests: Mutex<BTreeMap<u32, String>>,
+    names: Mutex<BTreeMap<u32, String>>,
 }
 
 impl Bookings {
     /// Replays the bookings of `recovery` and starts its log.
     fn start(recovery: palisade::Recovery) -> Result<Bookings> {
-        let mut guests = BTreeMap::new();
+        let mut names = BTreeMap::new();
         let mut records = recovery.records(ReplayFrom::Head)?;
         while let Some(record) = records.next()? {
-            if let Some((seat, guest)) = record.data().split_first_chunk() {
-                let guest = String::from_utf8_lossy(guest).into_owned();
-                guests.insert(u32::from_le_bytes(*seat), guest);
+            if let Some((seat, name)) = record.data().split_first_chunk() {
+                let name = String::from_utf8_lossy(name).into_owned();
+                names.insert(u32::from_le_bytes(*seat), name);
             }
         }
-        Ok(Bookings { wal: recovery.start(), guests: Mutex::new(guests) })
+        Ok(Bookings { wal: recovery.start(), names: Mutex::new(names) })
     }
 
     /// Books a seat. The answer is final: power loss does not change it.
-    async fn book(&self, seat: u32, guest: &str) -> Result<Answer> {
-        match self.decide(seat, guest)? {
+    async fn book(&self, seat: u32, name: &str) -> Result<Answer> {
+        match self.decide(seat, name)? {
             Some(ticket) => {
                 // A full disk here loses nothing. The error has the record's `appended_lsn`.
                 ticket.await?;
@@ -63,15 +63,15 @@ impl Bookings {
     }
 
     /// Appends the booking if the seat is free. Waits for no device: `append` copies the record.
-    fn decide(&self, seat: u32, guest: &str) -> Result<Option<Ticket<'_>>> {
-        let mut guests = self.guests.lock().unwrap();
-        if guests.contains_key(&seat) {
+    fn decide(&self, seat: u32, name: &str) -> Result<Option<Ticket<'_>>> {
+        let mut names = self.names.lock().unwrap();
+        if names.contains_key(&seat) {
             return Ok(None);
         }
-        let appended = self.wal.append(&[&seat.to_le_bytes(), guest.as_bytes()].concat());
+        let appended = self.wal.append(&[&seat.to_le_bytes(), name.as_bytes()].concat());
         // With an appended LSN the log has the booking, although the call failed.
         if appended.as_ref().err().is_none_or(|error| error.appended_lsn().is_some()) {
-            guests.insert(seat, guest.to_owned());
+            names.insert(seat, name.to_owned());
         }
         appended.map(Some)
     }
@@ -82,11 +82,11 @@ fn main() -> Result<()> {
     // Each request that waits needs room among the waiters.
     let recovery = Options::new().max_waiters(1000).recover(folder)?;
     let bookings = Arc::new(Bookings::start(recovery)?);
-    println!("{} seats were taken", bookings.guests.lock().unwrap().len());
+    println!("{} seats were taken", bookings.names.lock().unwrap().len());
 
     let requests = (0..1000_u32).map(|number| {
         let bookings = Arc::clone(&bookings);
-        async move { bookings.book(number / 2, &format!("guest {number}")).await }
+        async move { bookings.book(number / 2, &format!("customer {number}")).await }
     });
     let answers = run_all(requests).into_iter().collect::<Result<Vec<_>>>()?;
     let booked = answers.iter().filter(|answer| **answer == Answer::Booked).count();
@@ -157,16 +157,16 @@ mod tests {
         Arc::new(Bookings::start(recovery).unwrap())
     }
 
-    /// Requests of two guests for each of `seats` seats.
+    /// Requests of two customers for each of `seats` seats.
     fn book_all(bookings: &Arc<Bookings>, seats: u32) -> Vec<Result<Answer>> {
         run_all((0..2 * seats).map(|number| {
             let bookings = Arc::clone(bookings);
-            async move { bookings.book(number / 2, &format!("guest {number}")).await }
+            async move { bookings.book(number / 2, &format!("customer {number}")).await }
         }))
     }
 
     #[test]
-    fn a_seat_goes_to_one_guest_also_after_power_loss() {
+    fn a_seat_goes_to_one_customer_also_after_power_loss() {
         let disk = MemDisk::new();
         let bookings = open(disk.clone());
         let answers: Vec<_> = book_all(&bookings, 50).into_iter().map(Result::unwrap).collect();
@@ -177,9 +177,9 @@ mod tests {
         disk.lose_power();
 
         let bookings = open(disk);
-        let guests = bookings.guests.lock().unwrap();
-        assert_eq!(guests.len(), 50);
-        assert!(guests.iter().all(|(seat, guest)| *guest == format!("guest {}", 2 * seat)));
+        let names = bookings.names.lock().unwrap();
+        assert_eq!(names.len(), 50);
+        assert!(names.iter().all(|(seat, name)| *name == format!("customer {}", 2 * seat)));
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
         thread::scope(|scope| {
             let requests = scope.spawn(|| book_all(&bookings, 64));
             // All bookings are in the log before the first sync ends.
-            while bookings.guests.lock().unwrap().len() < 64 || !disk.is_holding(SYNCS) {
+            while bookings.names.lock().unwrap().len() < 64 || !disk.is_holding(SYNCS) {
                 thread::yield_now();
             }
             disk.set(SYNCS, Effect::Pass);
@@ -213,7 +213,7 @@ mod tests {
         }
         disk.set(SYNCS, Effect::Pass);
         drop(bookings);
-        assert_eq!(open(disk).guests.lock().unwrap()[&7], "cancelled");
+        assert_eq!(open(disk).names.lock().unwrap()[&7], "cancelled");
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Consumer {
             Err(error) => return Err(error),
         };
         if wal.resume_lsn(totals.position)? < totals.position {
-            // The log has withdrawn events that the totals contain: begin anew.
+            // The log was truncated below events that the totals contain: begin anew.
             totals = Totals::default();
         }
         if wal.resume_lsn(totals.position)? > totals.position {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_the_log_withdraws_are_not_counted() {
+    fn events_that_a_truncation_removes_are_not_counted() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("totals");
         let wal = open(&MemDisk::new());

@@ -130,8 +130,11 @@ impl Demo<'_> {
             Promise::Append => "appends/s",
         };
         let heads = ["round", rate, "recovered", "from buffer", "torn bytes", "holes", "recovery"];
-        let life = time(seconds);
-        writeln!(out, "{threads} threads, records of {record_bytes} bytes, killed after {life}\n")?;
+        let after = time(seconds);
+        writeln!(
+            out,
+            "{threads} threads, records of {record_bytes} bytes, killed after {after}\n"
+        )?;
         print_row(out, heads)
     }
 

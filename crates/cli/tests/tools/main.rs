@@ -1,5 +1,7 @@
 //! `info`, `dump` and `verify` on logs in every state that they can be found in.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod follow;
 mod info;
 mod json;
@@ -18,7 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use palisade::{Lsn, Options, Wal};
 use serde_json::Value;
-use tempfile::TempDir;
+
+use crate::common::{code, folder, text};
 
 const RECORDS: usize = 100;
 /// A segment's header lies before its log bytes.
@@ -298,8 +301,8 @@ fn a_log_without_its_state_is_named_as_one() {
     for (tool, exit) in expected {
         let output = palisade(folder.path(), &[tool]);
         assert_eq!(code(&output), exit, "{output:?}");
-        let told = [text(&output.stdout), text(&output.stderr)].concat();
-        assert!(told.contains("`meta` is missing or damaged"), "{told}");
+        let printed = [text(&output.stdout), text(&output.stderr)].concat();
+        assert!(printed.contains("`meta` is missing or damaged"), "{printed}");
         if ["dump", "salvage"].contains(&tool) {
             assert!(output.stdout == whole, "{tool} prints all {} records", lsns.len());
         }
@@ -369,11 +372,11 @@ fn messages_and_help_name_nothing_of_the_library() {
         outputs.push(palisade(Path::new("--help"), &[command]));
     }
     for output in outputs {
-        let told = [text(&output.stdout), text(&output.stderr)].concat();
+        let printed = [text(&output.stdout), text(&output.stderr)].concat();
         // A field of `dump --json`.
-        let told = told.replace("next_lsn", "");
+        let printed = printed.replace("next_lsn", "");
         for word in LIBRARY_WORDS {
-            assert!(!told.contains(word), "`{word}` is in {told}");
+            assert!(!printed.contains(word), "`{word}` is in {printed}");
         }
     }
 }
@@ -450,10 +453,6 @@ fn content(dir: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-fn folder() -> TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
 fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
     command.arg(args[0]).arg(dir).args(&args[1..]);
@@ -462,12 +461,4 @@ fn command(dir: &Path, args: &[&str]) -> Command {
 
 fn palisade(dir: &Path, args: &[&str]) -> Output {
     command(dir, args).output().unwrap()
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

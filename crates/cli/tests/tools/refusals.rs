@@ -65,8 +65,8 @@ fn an_output_on_a_full_disk_is_an_io_failure_that_says_so() {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = command(folder.path(), tool).stdout(full).output().unwrap();
         assert_eq!(code(&output), 3, "{tool:?}: {output:?}");
-        let told = text(&output.stderr);
-        assert!(told.contains("could not write to standard output"), "{tool:?}: {told}");
+        let printed = text(&output.stderr);
+        assert!(printed.contains("could not write to standard output"), "{tool:?}: {printed}");
     }
 }
 
