@@ -1,11 +1,13 @@
-//! Futures and callbacks that wait for an LSN: a map under a lock, ordered by LSN.
+//! Futures and callbacks that wait for an LSN: two maps under a lock, ordered by LSN.
 //!
-//! The flusher takes waiters out in LSN order, and the thread that stops it takes out the rest. The
+//! One map holds those for which the flusher leads, the other holds the tails that only watch. The
+//! flusher takes waiters out in LSN order, and the thread that stops it takes out the rest. The
 //! lock is never held over a system call, a wake-up or foreign code: wakers are cloned, woken and
 //! dropped outside of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -19,6 +21,24 @@ pub(crate) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// Names a registration: the target, and a number that no other registration has.
 pub(crate) type Key = (Lsn, u64);
+
+/// What a future asks of the flusher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// To lead until the target is durable.
+    ForSync,
+    /// To wake it when the target is durable, whoever leads.
+    Watch,
+}
+
+/// The lowest targets of the waiters that are left.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Left {
+    /// The flusher leads for it.
+    pub(super) waiting: Option<Lsn>,
+    /// The flusher looks for it after each round of another leader.
+    pub(super) watching: Option<Lsn>,
+}
 
 pub(super) enum AsyncWaiter {
     Task(Waker),
@@ -59,6 +79,7 @@ pub(super) struct AsyncWaiters {
 #[derive(Debug, Default)]
 struct Registrations {
     waiting: BTreeMap<Key, AsyncWaiter>,
+    watching: BTreeMap<Key, AsyncWaiter>,
     registered: u64,
     // For the futures whose registration is gone although their target is not durable.
     last_error: Option<Error>,
@@ -72,12 +93,11 @@ impl AsyncWaiters {
     }
 
     pub(super) fn len(&self) -> u64 {
-        self.state.lock().waiting.len() as u64
+        self.state.lock().len() as u64
     }
 
-    /// Moves the waiters whose target is at or below `durable` into `due`, in LSN order. Returns
-    /// the lowest target that is left.
-    pub(super) fn take_due(&self, durable: Lsn, due: &mut Due) -> Option<Lsn> {
+    /// Moves the waiters whose target is at or below `durable` into `due`, in LSN order.
+    pub(super) fn take_due(&self, durable: Lsn, due: &mut Due) -> Left {
         self.state.lock().take_due(durable, due)
     }
 
@@ -92,9 +112,12 @@ impl AsyncWaiters {
     ) {
         let mut state = self.state.lock();
         // Read under the lock: a callback for a record that was durable at its registration is due.
-        if state.take_due(durable.read(), due).is_some() {
+        state.take_due(durable.read(), due);
+        if state.len() > 0 {
             state.last_error = Some(error.clone());
-            std::mem::take(&mut state.waiting).into_values().for_each(|waiter| failed.push(waiter));
+            let (waiting, watching) =
+                (mem::take(&mut state.waiting), mem::take(&mut state.watching));
+            waiting.into_values().chain(watching.into_values()).for_each(|left| failed.push(left));
         }
     }
 
@@ -109,7 +132,7 @@ impl AsyncWaiters {
         if state.is_closed {
             return Err(Error::bare(ErrorKind::Closed));
         }
-        if state.waiting.len() + queued >= self.max {
+        if state.len() + queued >= self.max {
             let message = format!("{} futures and callbacks wait already", self.max);
             return Err(Error::new(ErrorKind::TooManyWaiters, message));
         }
@@ -118,30 +141,55 @@ impl AsyncWaiters {
 }
 
 impl Registrations {
-    fn take_due(&mut self, durable: Lsn, due: &mut Due) -> Option<Lsn> {
-        while let Some(entry) = self.waiting.first_entry() {
-            if entry.key().0 > durable {
-                return Some(entry.key().0);
-            }
-            due.push(entry.remove());
-        }
-        None
+    fn len(&self) -> usize {
+        self.waiting.len() + self.watching.len()
     }
 
-    fn register(&mut self, target: Lsn, waiter: AsyncWaiter) -> Key {
+    fn of(&mut self, wait: Wait) -> &mut BTreeMap<Key, AsyncWaiter> {
+        match wait {
+            Wait::ForSync => &mut self.waiting,
+            Wait::Watch => &mut self.watching,
+        }
+    }
+
+    fn take_due(&mut self, durable: Lsn, due: &mut Due) -> Left {
+        Left {
+            waiting: take_up_to(&mut self.waiting, durable, due),
+            watching: take_up_to(&mut self.watching, durable, due),
+        }
+    }
+
+    fn register(&mut self, wait: Wait, target: Lsn, waiter: AsyncWaiter) -> Key {
         self.registered += 1;
         let key = (target, self.registered);
-        self.waiting.insert(key, waiter);
+        self.of(wait).insert(key, waiter);
         key
     }
+}
+
+/// Moves the waiters whose target is at or below `durable` into `due`, in LSN order. Returns the
+/// lowest target that is left.
+fn take_up_to(
+    waiters: &mut BTreeMap<Key, AsyncWaiter>,
+    durable: Lsn,
+    due: &mut Due,
+) -> Option<Lsn> {
+    while let Some(entry) = waiters.first_entry() {
+        if entry.key().0 > durable {
+            return Some(entry.key().0);
+        }
+        due.push(entry.remove());
+    }
+    None
 }
 
 impl Commit {
     /// Polls a future that waits for `target`. `key` is its registration, if it has one.
     ///
-    /// Never blocks on the store: the flusher, which the caller has started, leads.
+    /// Never blocks on the store: the flusher, which the caller has started, leads or watches.
     pub(crate) fn poll_wait(
         &self,
+        wait: Wait,
         target: Lsn,
         key: &mut Option<Key>,
         context: &mut Context<'_>,
@@ -153,11 +201,11 @@ impl Commit {
         let _dropped;
         let mut state = self.async_waiters.state.lock();
         if self.durable.read() >= target {
-            _dropped = key.take().and_then(|key| state.waiting.remove(&key));
+            _dropped = key.take().and_then(|key| state.of(wait).remove(&key));
             return Poll::Ready(Ok(()));
         }
         if let Some(known) = *key {
-            if let Some(AsyncWaiter::Task(registered)) = state.waiting.get_mut(&known) {
+            if let Some(AsyncWaiter::Task(registered)) = state.of(wait).get_mut(&known) {
                 std::mem::swap(registered, &mut waker);
                 return Poll::Pending;
             }
@@ -167,19 +215,21 @@ impl Commit {
         }
         self.check()?;
         self.async_waiters.check_room(&state, self.callbacks.len())?;
-        *key = Some(state.register(target, AsyncWaiter::Task(waker)));
+        *key = Some(state.register(wait, target, AsyncWaiter::Task(waker)));
         drop(state);
-        self.gathering.note_arrival();
+        if wait == Wait::ForSync {
+            self.gathering.note_arrival();
+        }
         self.flusher.ask_to_serve();
         Poll::Pending
     }
 
     /// Cancels the wait of a future.
-    pub(crate) fn cancel_wait(&self, key: Key) {
+    pub(crate) fn cancel_wait(&self, wait: Wait, key: Key) {
         if !self.buffer.is_own() {
             return;
         }
-        let cancelled = self.async_waiters.state.lock().waiting.remove(&key);
+        let cancelled = self.async_waiters.state.lock().of(wait).remove(&key);
         // A waker's drop is foreign code: outside of the lock.
         drop(cancelled);
     }
@@ -197,7 +247,7 @@ impl Commit {
             // A callback that is refused is dropped with the caller's frame, outside of the lock.
             let mut state = self.async_waiters.state.lock();
             self.async_waiters.check_room(&state, self.callbacks.len())?;
-            state.register(target, AsyncWaiter::Callback(callback));
+            state.register(Wait::ForSync, target, AsyncWaiter::Callback(callback));
         }
         self.gathering.note_arrival();
         self.flusher.ask_to_serve();

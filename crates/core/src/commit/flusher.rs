@@ -1,5 +1,5 @@
-//! The flusher: a background thread that leads for async waiters, serves them, keeps the interval
-//! policy, and writes complete pieces that appenders have filled.
+//! The flusher: a background thread that leads for async waiters, serves them, wakes the tasks that
+//! poll a tail, keeps the interval policy, and writes complete pieces that appenders have filled.
 //!
 //! The first future, callback or complete piece starts the flusher; under `Interval` the open
 //! starts it. The flusher ends with `close` or the last handle. A thread never needs the flusher:
@@ -10,14 +10,15 @@
 //! The flusher repeats these steps:
 //! 1. Read the word of its wait group.
 //! 2. Take all requests. After WRITE, write all filled records to the store.
-//! 3. Serve the async waiters whose target is durable.
-//! 4. If async waiters are left, or the interval is over, register the target as a thread does.
-//!    Lead if leadership is free. If the interval is over and everything is durable, begin the next
+//! 3. Serve the async waiters whose target is durable. If some are left that only watch, register
+//!    their lowest target as a thread does, then look at *durable* again.
+//! 4. If others are left, or the interval is over, register the target as a thread does. Lead if
+//!    leadership is free. If the interval is over and everything is durable, begin the next
 //!    interval instead.
 //! 5. After STOP, serve once more, refuse new async waiters, give `Closed` to those that are left,
 //!    and end.
-//! 6. Go to 1 at once if 4 led, found its target durable or began the next interval: there may be
-//!    more to do. Else sleep until the word differs from that of 1, or the interval is over.
+//! 6. Go to 1 at once if 3 or 4 found its target durable, or 4 led or began the next interval: there
+//!    may be more to do. Else sleep until the word differs from that of 1, or the interval is over.
 //!
 //! # Ordering pairs
 //! - P6: a request is a bit. A thread registers its async waiter under the lock of the async
@@ -34,7 +35,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::async_waiters::Due;
+use super::async_waiters::{Due, Left};
 use super::background::BackgroundThread;
 use super::wait_group::WaitGroup;
 use super::{Commit, is_over};
@@ -150,15 +151,17 @@ impl Commit {
                 // disk is full, the threads that need room get the error when they write.
                 let _ = survive(|| drop(self.write_filled()));
             }
-            let first = self.serve(&mut due);
+            let left = self.serve(&mut due);
             let must_stop = requests & STOP != 0;
             let is_due = timer.as_ref().is_some_and(|timer| is_over(Some(timer.next)));
-            let mut may_have_more = false;
+            let mut may_have_more = left.watching.is_some_and(|target| self.watch(target));
             if is_due && self.is_all_durable() {
                 timer.iter_mut().for_each(|timer| timer.restart(true));
                 may_have_more = true;
-            } else if let Some(target) = first.or_else(|| is_due.then(|| self.buffer.reserved())) {
-                may_have_more = self.lead_as_flusher(target, &mut due, &mut timer);
+            } else if let Some(target) =
+                left.waiting.or_else(|| is_due.then(|| self.buffer.reserved()))
+            {
+                may_have_more |= self.lead_as_flusher(target, &mut due, &mut timer);
             }
             if must_stop {
                 self.serve(&mut due);
@@ -176,6 +179,13 @@ impl Commit {
 
     fn is_all_durable(&self) -> bool {
         self.durable.read() >= self.buffer.reserved()
+    }
+
+    /// Registers the target of a tail, for which another thread leads. Returns whether it has come
+    /// true meanwhile.
+    fn watch(&self, target: Lsn) -> bool {
+        self.flusher.group.register(target);
+        self.durable.read() >= target
     }
 
     /// Registers the target and leads if leadership is free. Returns whether there may be more to
@@ -201,17 +211,16 @@ impl Commit {
         true
     }
 
-    /// Wakes the async waiters whose target is durable, or all if the log is poisoned. Returns the
-    /// lowest target that is left.
-    fn serve(&self, due: &mut Due) -> Option<Lsn> {
-        let first = self.async_waiters.take_due(self.durable.read(), due);
+    /// Wakes the async waiters whose target is durable, or all if the log is poisoned.
+    fn serve(&self, due: &mut Due) -> Left {
+        let left = self.async_waiters.take_due(self.durable.read(), due);
         self.queue_callbacks(due, &Ok(()));
         wake(due);
         match self.check() {
-            Ok(()) => first,
+            Ok(()) => left,
             Err(error) => {
                 self.fail_async_waiters(&error, due);
-                None
+                Left::default()
             }
         }
     }

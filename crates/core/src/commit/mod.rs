@@ -83,7 +83,7 @@ mod writer;
 use std::sync::Arc;
 
 use self::async_waiters::AsyncWaiters;
-pub(crate) use self::async_waiters::Key;
+pub(crate) use self::async_waiters::{Key, Wait};
 use self::callbacks::CallbackThread;
 use self::flusher::Flusher;
 use self::leader::{Gathering, Leadership};
@@ -200,7 +200,13 @@ impl Commit {
     }
 
     /// Waits like `wait`, but only watches: neither leads nor asks anybody to sync.
-    pub(crate) fn observe(&self, target: Lsn, deadline: Instant) -> Result<bool> {
+    /// Returns false, too, as soon as `is_cancelled` says so: who cancels calls `wake_observers`.
+    pub(crate) fn observe(
+        &self,
+        target: Lsn,
+        deadline: Instant,
+        is_cancelled: impl Fn() -> bool,
+    ) -> Result<bool> {
         self.check_process()?;
         loop {
             let seen = self.observers.look();
@@ -209,7 +215,7 @@ impl Commit {
                 return Ok(true);
             }
             self.check_goes_on(target)?;
-            if is_over(Some(deadline)) {
+            if is_cancelled() || is_over(Some(deadline)) {
                 return Ok(false);
             }
             self.sleep(&self.observers, seen, Some(deadline));
@@ -254,6 +260,11 @@ impl Commit {
         if self.observers.least(durable) == Least::Reached {
             self.observers.wake_all();
         }
+    }
+
+    /// Wakes the threads that observe. Each looks again.
+    pub(crate) fn wake_observers(&self) {
+        self.observers.wake_all();
     }
 
     /// Wakes all threads that wait, so that they see the failure or the end of the log.

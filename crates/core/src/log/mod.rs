@@ -30,7 +30,7 @@ pub use self::batch::BatchTicket;
 use self::epochs::{Epochs, truncated_error};
 pub use self::pins::Hold;
 use self::pins::Pins;
-pub use self::tail::Tail;
+pub use self::tail::{Tail, TailCanceller};
 pub use self::ticket::Ticket;
 use crate::buffer::{Buffer, Stop};
 use crate::commit::Commit;

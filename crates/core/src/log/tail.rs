@@ -1,12 +1,32 @@
 //! Tails: readers that follow the log and return records as they become durable.
+//!
+//! A thread that waits sleeps in the observers' group. A task is woken by the flusher, which watches
+//! *durable* for it (`commit::flusher`). Neither leads.
+//!
+//! # Ordering pairs
+//! A cancellation is set before the observers' word changes, and a tail reads the word before it
+//! looks for a cancellation. P10 makes the sleep return.
+//!
+//! # Checked by
+//! `a_polled_tail_is_woken_by_the_sync_of_another`, `poison_reaches_a_polled_tail`,
+//! `a_cancelled_tail_does_not_sleep_on`.
 
+use std::fmt;
+#[cfg(feature = "stream")]
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::Wal;
 use super::epochs::truncated_error;
+use crate::commit::{Commit, Key, Wait};
+use crate::frame::Header;
+#[cfg(feature = "stream")]
+use crate::reader::RecordBuf;
 use crate::reader::{Record, Records};
-use crate::sync::Instant;
-use crate::{ErrorKind, Lsn, Result};
+use crate::sync::{Instant, OnceLock};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 /// How long an idle tail of written records sleeps at most before it looks again.
 const WRITTEN_POLL: Duration = Duration::from_micros(500);
@@ -28,7 +48,15 @@ impl Wal {
         let head = self.head_lsn();
         let began = from.map_or(head, |from| self.handle.epochs.leave_discarded(from).max(head));
         let given_to = (began > head).then_some(began);
-        Ok(Tail { wal: self.clone(), began, given_to, records, is_durable_only: true })
+        Ok(Tail {
+            wal: self.clone(),
+            records,
+            began,
+            given_to,
+            is_durable_only: true,
+            cancelled: Arc::new(OnceLock::new()),
+            key: None,
+        })
     }
 }
 
@@ -46,11 +74,26 @@ pub struct Tail {
     // the head and has returned nothing: nothing that it skipped can go.
     given_to: Option<Lsn>,
     is_durable_only: bool,
+    cancelled: Arc<OnceLock<()>>,
+    // The registration of a task that has polled.
+    key: Option<Key>,
+}
+
+/// What a tail found without waiting.
+enum Step {
+    Found((Lsn, Header)),
+    /// No record ends above this LSN yet.
+    NothingAbove(Lsn),
+    /// The tail was cancelled, or has returned an error: it returns nothing more.
+    Finished,
 }
 
 impl Tail {
     /// Returns records as soon as they were handed to the operating system, durable or not. A crash
     /// can take back what the tail has returned.
+    ///
+    /// Such a tail looks for records twice a millisecond, because nothing announces a write. It can
+    /// wait in [`next`](Tail::next) only.
     #[must_use]
     pub fn written(mut self) -> Tail {
         self.is_durable_only = false;
@@ -64,23 +107,73 @@ impl Tail {
         self.given_to.unwrap_or(self.began)
     }
 
-    /// Returns the next record, or `None` if there was none within `timeout`.
+    /// Returns the next record, or `None` if there was none within `timeout`, or the tail was
+    /// cancelled. Without a timeout: [`Duration::MAX`].
     ///
     /// # Errors
     /// `Corrupt`, `Unsupported`, `Io`, `NoFiles`: as [`Records::next`]. `Truncated`: a truncation
     /// of the suffix removed a record that the tail has returned, or one below its start. `Closed`,
     /// `Poisoned`: after the last record of the log. `Forked`.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Record<'_>>> {
-        self.wal.handle.log.check_process()?;
         let deadline = Instant::now().checked_add(timeout);
         loop {
-            if self.records.is_finished() {
-                return Ok(None);
+            match self.step()? {
+                Step::Found(found) => return Ok(Some(self.records.record(found))),
+                Step::NothingAbove(at) => {
+                    if !self.wait_beyond(at, deadline)? {
+                        return Ok(None);
+                    }
+                }
+                Step::Finished => return Ok(None),
+            }
+        }
+    }
+
+    /// Polls for the next record, on any runtime or none. `None` if the tail was cancelled, or after
+    /// an error that [`Records::next`] returns, too.
+    ///
+    /// Reads files as [`next`](Tail::next) does, but does not wait for a sync: the flusher thread
+    /// wakes the task when a record is durable, whoever makes it so. A waiting task counts towards
+    /// [`max_waiters`](crate::Options::max_waiters). To stop waiting, drop the tail. With the
+    /// feature `stream` a tail is also a `futures_core::Stream` of owned records.
+    ///
+    /// # Errors
+    /// As [`next`](Tail::next). `TooManyWaiters`: poll again when others have finished. `Io`: the
+    /// flusher thread did not start. `InvalidArgument`: the tail is [`written`](Tail::written),
+    /// which cannot be polled.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Record<'_>>>> {
+        if !self.is_durable_only {
+            let text = "nothing announces written records to a task";
+            let error = Error::new(ErrorKind::InvalidArgument, text);
+            return Poll::Ready(Err(error.with_advice("poll a tail of durable records")));
+        }
+        loop {
+            match self.step()? {
+                Step::Found(found) => return Poll::Ready(Ok(Some(self.records.record(found)))),
+                Step::NothingAbove(at) => ready!(self.poll_beyond(at, context))?,
+                Step::Finished => return Poll::Ready(Ok(None)),
+            }
+        }
+    }
+
+    /// Returns a handle with which another thread ends this tail.
+    #[must_use]
+    pub fn canceller(&self) -> TailCanceller {
+        let log = Arc::clone(&self.wal.handle.log);
+        TailCanceller { log, cancelled: Arc::clone(&self.cancelled) }
+    }
+
+    /// Reads the next record, if there is one.
+    fn step(&mut self) -> Result<Step> {
+        self.wal.handle.log.check_process()?;
+        loop {
+            if self.records.is_finished() || self.cancelled.get().is_some() {
+                return Ok(Step::Finished);
             }
             match self.records.advance() {
                 Ok(Some(found)) => {
                     self.given_to = Some(self.records.position());
-                    return Ok(Some(self.records.record(found)));
+                    return Ok(Step::Found(found));
                 }
                 Ok(None) => {}
                 // The tail has reached a truncation. `leave_truncated` checks what it has returned.
@@ -92,8 +185,8 @@ impl Tail {
             // A truncation has ended the iterator.
             if end > at || self.records.is_finished() {
                 self.records.extend_to(self.wal.spans_until(end));
-            } else if !self.wait_beyond(at, deadline)? {
-                return Ok(None);
+            } else {
+                return Ok(Step::NothingAbove(at));
             }
         }
     }
@@ -130,10 +223,76 @@ impl Tail {
             return Ok(false);
         }
         if self.is_durable_only {
-            return self.wal.commit_state().observe(at.plus(1), deadline);
+            let is_cancelled = || self.cancelled.get().is_some();
+            return self.wal.commit_state().observe(at.plus(1), deadline, is_cancelled);
         }
         self.wal.commit_state().check_goes_on(at.plus(1))?;
         crate::sync::sleep(WRITTEN_POLL.min(deadline - now));
         Ok(true)
+    }
+
+    /// Polls for the end to move beyond `at`.
+    fn poll_beyond(&mut self, at: Lsn, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let (log, target) = (&self.wal.handle.log, at.plus(1));
+        log.check_goes_on(target)?;
+        self.wal.ensure_flusher()?;
+        // A task may be polled before it is woken, and find a record.
+        if let Some(old) = self.key.take_if(|key| key.0 != target) {
+            log.cancel_wait(Wait::Watch, old);
+        }
+        log.poll_wait(Wait::Watch, target, &mut self.key, context)
+    }
+}
+
+/// Copies each record out of the read buffer. The stream ends after an error.
+#[cfg(feature = "stream")]
+impl futures_core::Stream for Tail {
+    type Item = Result<RecordBuf>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let tail = self.get_mut();
+        let found = ready!(Tail::poll_next(tail, context)).map(|found| found.map(RecordBuf::from));
+        if found.is_err() {
+            let _ = tail.cancelled.set(());
+        }
+        Poll::Ready(found.transpose())
+    }
+}
+
+/// Cancels the wait of a task that has polled.
+impl Drop for Tail {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.wal.commit_state().cancel_wait(Wait::Watch, key);
+        }
+    }
+}
+
+/// Ends a [`Tail`] from another thread: a service that stops, for example.
+///
+/// It does not keep the log open.
+#[derive(Clone)]
+pub struct TailCanceller {
+    log: Arc<Commit>,
+    cancelled: Arc<OnceLock<()>>,
+}
+
+impl TailCanceller {
+    /// Lets the tail's [`next`](Tail::next) return `None`: a call that waits soon, later ones at
+    /// once. A task that polls sees it at its next poll.
+    ///
+    /// In a forked child it does nothing.
+    pub fn cancel(&self) {
+        if self.log.check_process().is_ok() {
+            let _ = self.cancelled.set(());
+            self.log.wake_observers();
+        }
+    }
+}
+
+impl fmt::Debug for TailCanceller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_cancelled = self.cancelled.get().is_some();
+        f.debug_struct("TailCanceller").field("is_cancelled", &is_cancelled).finish_non_exhaustive()
     }
 }

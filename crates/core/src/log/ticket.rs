@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::commit::Key;
+use crate::commit::{Key, Wait};
 use crate::frame::ALIGN_BYTES;
 use crate::sync::Instant;
 use crate::{Error, ErrorKind, Lsn, Result, Wal};
@@ -154,7 +154,8 @@ impl Future for Ticket<'_> {
             return Poll::Ready(Err(this.amend(error)));
         }
         let mut key = this.key.take();
-        let polled = this.wal().commit_state().poll_wait(this.end, &mut key, context);
+        let polled =
+            this.wal().commit_state().poll_wait(Wait::ForSync, this.end, &mut key, context);
         this.key = key;
         polled.map(|result| {
             let checked = result.and_then(|()| this.check_not_truncated());
@@ -168,7 +169,7 @@ impl Ticket<'_> {
     #[cold]
     fn give_up(&mut self) {
         if let Some(key) = self.key.take() {
-            self.wal().commit_state().cancel_wait(key);
+            self.wal().commit_state().cancel_wait(Wait::ForSync, key);
         }
     }
 }

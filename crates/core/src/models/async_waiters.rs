@@ -1,7 +1,7 @@
 //! Models of wakers and callbacks, and of the flusher thread that leads for them.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -9,8 +9,9 @@ use loom::thread;
 
 use super::store::{Fault, ModelStore};
 use super::{Bound, LARGE_FRAME, Log, Shape, check, large};
+use crate::commit::{Key, Wait};
 use crate::sync::{AtomicU32, Ordering, WaitWord};
-use crate::{ErrorKind, Lsn, Result, Ticket};
+use crate::{ErrorKind, Lsn, Result};
 
 /// A waker that counts, and wakes the thread that waits for it.
 struct Bell {
@@ -43,14 +44,14 @@ impl Wake for Bell {
     }
 }
 
-/// Polls `ticket` when it is woken and at no other time.
-fn block_on(ticket: Ticket<'_>) -> Result<Lsn> {
+/// Polls `future` when it is woken and at no other time.
+fn block_on<F: Future>(future: F) -> F::Output {
     let bell = Bell::new();
     let waker = Waker::from(Arc::clone(&bell));
-    let mut ticket = pin!(ticket);
+    let mut future = pin!(future);
     let mut heard = 0;
     loop {
-        if let Poll::Ready(result) = ticket.as_mut().poll(&mut Context::from_waker(&waker)) {
+        if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return result;
         }
         bell.wait_for_more_than(heard);
@@ -108,6 +109,51 @@ fn poison_reaches_a_future() {
         let error = block_on(ticket).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Poisoned);
         assert_eq!(leader.join().unwrap().kind(), ErrorKind::Poisoned);
+    });
+}
+
+/// Waits as a tail does that a task polls: another thread leads.
+struct Watch<'w> {
+    log: &'w Log,
+    target: Lsn,
+    key: Option<Key>,
+}
+
+impl Future for Watch<'_> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let Watch { log, target, key } = &mut *self;
+        log.wal.ensure_flusher()?;
+        log.wal.commit_state().poll_wait(Wait::Watch, *target, key, context)
+    }
+}
+
+#[test]
+fn a_polled_tail_is_woken_by_the_sync_of_another() {
+    check("a_polled_tail_is_woken_by_the_sync_of_another", Bound::At(2), || {
+        let log = Log::roomy();
+        let leader = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(1).unwrap())
+        };
+        block_on(Watch { log: &log, target: Lsn::new(1), key: None }).unwrap();
+        log.store.assert_synced_to(Lsn::new(LARGE_FRAME));
+        leader.join().unwrap();
+    });
+}
+
+#[test]
+fn poison_reaches_a_polled_tail() {
+    check("poison_reaches_a_polled_tail", Bound::At(2), || {
+        let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, Fault::Sync));
+        let leader = {
+            let log = log.clone();
+            thread::spawn(move || log.commit(1).unwrap_err())
+        };
+        let watched = block_on(Watch { log: &log, target: Lsn::new(1), key: None });
+        assert_eq!(watched.unwrap_err().kind(), ErrorKind::Poisoned);
+        leader.join().unwrap();
     });
 }
 

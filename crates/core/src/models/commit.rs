@@ -1,12 +1,13 @@
 //! Models of group commit: wake-ups, holes, what durable means, poison.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use loom::thread;
 
 use super::store::{Fault, ModelStore};
 use super::{Bound, LARGE_FRAME, Log, SMALL_FRAME, Shape, check, large, take};
-use crate::sync::Instant;
+use crate::sync::{Instant, OnceLock};
 use crate::{ErrorKind, Lsn};
 
 #[test]
@@ -54,7 +55,7 @@ fn an_observer_is_woken_by_the_sync_of_another() {
             thread::spawn(move || {
                 for count in 1..=2 {
                     let end = Lsn::new(count * LARGE_FRAME);
-                    assert!(log.wal.commit_state().observe(end, far()).unwrap());
+                    assert!(log.wal.commit_state().observe(end, far(), || false).unwrap());
                     log.store.assert_synced_to(end);
                 }
             })
@@ -62,6 +63,24 @@ fn an_observer_is_woken_by_the_sync_of_another() {
         log.commit(1).unwrap();
         log.commit(2).unwrap();
         observer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_cancelled_tail_does_not_sleep_on() {
+    check("a_cancelled_tail_does_not_sleep_on", Bound::None, || {
+        let log = Log::roomy();
+        let cancelled = Arc::new(OnceLock::new());
+        let observer = {
+            let (log, cancelled) = (log.clone(), Arc::clone(&cancelled));
+            thread::spawn(move || {
+                let is_cancelled = || cancelled.get().is_some();
+                log.wal.commit_state().observe(Lsn::new(1), far(), is_cancelled).unwrap()
+            })
+        };
+        assert!(cancelled.set(()).is_ok());
+        log.wal.commit_state().wake_observers();
+        assert!(!observer.join().unwrap(), "nothing is durable");
     });
 }
 
@@ -209,7 +228,7 @@ fn assert_poisoned(log: &Log, mark: u8) {
 }
 
 fn assert_observer_fails(log: &Log, target: Lsn) {
-    let error = log.wal.commit_state().observe(target, far()).unwrap_err();
+    let error = log.wal.commit_state().observe(target, far(), || false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Poisoned);
 }
 

@@ -106,6 +106,7 @@ mod space {
 
 mod waiting {
     mod futures;
+    mod polled_tails;
     mod tickets;
     mod wake_ups;
 }
