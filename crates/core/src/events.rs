@@ -21,6 +21,9 @@ pub trait Events: Send + Sync + fmt::Debug + 'static {
 
     /// The segments below `to` were freed.
     fn released(&self, log: Uuid, to: Lsn);
+
+    /// The files of the log take `bytes`, more than its soft limit. Once, until they take less.
+    fn above_soft_limit(&self, log: Uuid, bytes: u64, limit: u64);
 }
 
 /// The observer of one log, if it has one.
@@ -47,6 +50,14 @@ impl Observer {
 
     pub(crate) fn poisoned(&self, cause: &Error) {
         self.call(|events| events.poisoned(self.log, cause));
+    }
+
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    pub(crate) fn above_soft_limit(&self, bytes: u64, limit: u64) {
+        self.call(|events| events.above_soft_limit(self.log, bytes, limit));
     }
 
     pub(crate) fn released(&self, to: Lsn) {

@@ -29,12 +29,15 @@ pub mod store;
 pub mod sync;
 mod watermark;
 
+pub use commit::SoftLimit;
 pub use error::{Error, ErrorKind, Result};
 pub use events::Events;
 pub use format::Lsn;
 pub use format::checksum::crc32c_append;
 pub use format::frame::{self, framed_bytes};
-pub use log::{Backup, BatchTicket, Hold, Tail, TailCanceller, Ticket, Wal};
+pub use log::{
+    Backup, BatchTicket, Hold, PinKind, Space, SpacePin, Tail, TailCanceller, Ticket, Wal,
+};
 pub use memory::{Memory, MemoryKind};
 pub use options::{
     MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES,

@@ -113,6 +113,8 @@ pub struct Options {
     /// below the write. Costs up to 4 KiB of log for each sync. Applies to what is written from
     /// this open on.
     pub pad_to_block: bool,
+    /// What to call when the log's files pass a limit. Default: nothing.
+    pub soft_limit: Option<crate::SoftLimit>,
     /// Gets events of the log. Default: none.
     pub events: Option<Arc<dyn Events>>,
 }
@@ -130,6 +132,7 @@ impl Default for Options {
             verify: Verify::Tail,
             verify_threads: 0,
             pad_to_block: false,
+            soft_limit: None,
             events: None,
         }
     }

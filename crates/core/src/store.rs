@@ -88,6 +88,19 @@ pub struct EpochExtent {
     pub end: Lsn,
 }
 
+/// The files that a store has for a log's segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilesTaken {
+    /// Files of segments, those that are prepared among them.
+    pub segments: u64,
+    /// Files that are ready to become segments.
+    pub spares: u64,
+    /// The bytes of one of these files at its full length.
+    pub file_bytes: u64,
+    /// The bytes that all may take.
+    pub limit: Option<u64>,
+}
+
 /// Where an epoch's first segment says that the epoch before it ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Predecessor {
@@ -272,6 +285,14 @@ pub trait Store: ReadStore {
     /// As [`release`](Store::release).
     fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
         self.release(from, to)
+    }
+
+    /// The files of segments and spares. The default has none.
+    ///
+    /// # Errors
+    /// `Io` if they cannot be listed.
+    fn files_taken(&self) -> Result<FilesTaken> {
+        Ok(FilesTaken::default())
     }
 
     /// Begins an epoch: makes its first segment durable, first the header and the bytes `first`,

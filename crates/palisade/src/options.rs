@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palisade_core::{RecoveryPolicy, SyncPolicy, Verify};
+use palisade_core::{RecoveryPolicy, SoftLimit, SyncPolicy, Verify};
 use palisade_store::{BufferKind, FileOptions, OnRelease, OpenMode};
 
 use crate::{Lsn, Result};
@@ -171,6 +171,35 @@ impl Options {
     /// ```
     pub fn on_release(mut self, callback: impl OnRelease + 'static) -> Options {
         self.files.on_release = Some(Arc::new(callback));
+        self
+    }
+
+    /// Limits the bytes that the files of segments may take, spares among them; at least four
+    /// segments, each with 4096 bytes more. Default: no limit.
+    ///
+    /// A log that needs more behaves as on a full disk: `commit` and `sync` return `NoSpace`, nothing
+    /// is lost, and the log continues when a truncation has freed a segment. The segments that an
+    /// open or a truncation of the suffix needs are not refused: each may exceed the limit by two.
+    /// [`Wal::space`](crate::Wal::space) shows what the log takes and what keeps it.
+    pub fn max_bytes(mut self, bytes: u64) -> Options {
+        self.files.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Calls `callback` with the bytes of the segments that hold log, as soon as they take more than
+    /// `bytes`. Segments that are only prepared do not count. Calls it again only after a truncation
+    /// has brought them below. Default: no call.
+    ///
+    /// The log looks each time that it comes to another segment. The callback runs on the callback
+    /// thread, as those of [`on_durable`](crate::Wal::on_durable) do: it may call the log, for
+    /// example to truncate it, and delays other callbacks while it runs. Until the call returns,
+    /// the log takes more.
+    pub fn soft_limit(
+        mut self,
+        bytes: u64,
+        callback: impl Fn(u64) + Send + Sync + 'static,
+    ) -> Options {
+        self.log.soft_limit = Some(SoftLimit { bytes, callback: Arc::new(callback) });
         self
     }
 

@@ -55,6 +55,13 @@ mod events {
             );
         }
 
+        fn above_soft_limit(&self, log: Uuid, bytes: u64, limit: u64) {
+            tracing::warn!(
+                name: "above_soft_limit", target: "palisade", %log, bytes, limit,
+                "the log's files take more than the soft limit; truncate the log"
+            );
+        }
+
         fn released(&self, log: Uuid, to: Lsn) {
             tracing::debug!(
                 name: "released", target: "palisade", %log, to = to.as_u64(),

@@ -8,7 +8,7 @@ mod write;
 use std::fmt;
 
 use crate::trace::span;
-use crate::{Lsn, RecoveryReport, Result, Stats, Uuid};
+use crate::{Lsn, RecoveryReport, Result, Space, Stats, Uuid};
 
 /// A write-ahead log.
 ///
@@ -109,6 +109,29 @@ impl Wal {
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         self.0.live_bytes()
+    }
+
+    /// Returns what the log takes on disk, and what keeps it from shrinking: the head, which the
+    /// engine moves with [`truncate_before`](Wal::truncate_before), and each reader, tail and hold
+    /// with its lag. Lists the log's folder; waits for no device.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let options = palisade::Options::new().buffer_bytes(1 << 16);
+    /// # let wal = palisade::Wal::with_store(store, options)?;
+    /// let lsn = wal.commit(b"x")?;
+    /// let hold = wal.hold(lsn)?;
+    /// let space = wal.space()?;
+    /// assert_eq!(space.pins[0].lsn, lsn);
+    /// assert_eq!(space.pins[0].kind, palisade::PinKind::Hold);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `NoFiles`, `Io`: the folder cannot be listed. `Forked`.
+    pub fn space(&self) -> Result<Space> {
+        self.0.space()
     }
 
     /// Returns the identity of the log, drawn at random when it was created.

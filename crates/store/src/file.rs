@@ -6,7 +6,9 @@ use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
-use palisade_core::store::{Epoch, OldBuffer, ReadStore, Segment, State, Store, TailSource};
+use palisade_core::store::{
+    Epoch, FilesTaken, OldBuffer, ReadStore, Segment, State, Store, TailSource,
+};
 use palisade_core::sync::Mutex;
 use palisade_core::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
 
@@ -123,6 +125,7 @@ impl FileStore {
             zero_fill: options.zero_fill,
             spare_segments: options.spare_segments,
             zero_steps: folder.disk().zero_steps(),
+            max_bytes: options.max_bytes,
         };
         let segments = Arc::new(Segments::open(folder.clone(), shape, options.on_release.clone())?);
         let home = folder.handle().identity();
@@ -266,6 +269,11 @@ impl Store for FileStore {
             self.preparer.was_late();
         }
         Ok(())
+    }
+
+    fn files_taken(&self) -> Result<FilesTaken> {
+        self.segments.check_process()?;
+        self.segments.files_taken()
     }
 
     fn prepare_ahead(&self, tail: Lsn) {

@@ -72,8 +72,9 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
     Ok(Opened { folder, lock, meta })
 }
 
-/// Refuses a new log whose segments would be too long.
+/// Refuses a new log whose segments would be too long, or too large for its limit.
 fn check_size_of_a_new_log(disk: &dyn Disk, path: &Path, options: &FileOptions) -> Result<()> {
+    options.check_limit(options.new_segment_bytes())?;
     check_file_size(disk, path, LOG_AT + options.new_segment_bytes())
 }
 
@@ -225,7 +226,7 @@ fn look(folder: &Folder, options: &FileOptions) -> Result<Option<Meta>> {
             let text = format!("the log has segments of {found} bytes, {asked} were asked for");
             Err(Error::new(ErrorKind::Mismatch, text).at_path(folder.path()))
         }
-        _ => Ok(Some(meta)),
+        _ => options.check_limit(found).map(|()| Some(meta)),
     }
 }
 

@@ -6,6 +6,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Result, check_segment_bytes};
 
 use crate::OnRelease;
 use crate::disk::DEFAULT_FILE_MODE;
+use crate::segment::segment_file::LOG_AT;
 
 /// Bytes of log in a segment of a log that is made without saying: 64 MiB.
 pub const DEFAULT_SEGMENT_BYTES: u64 = 64 << 20;
@@ -14,6 +15,9 @@ pub const MIN_FILE_BYTES: u64 = 64 << 10;
 
 /// Half of all LSNs are left for a log that begins there.
 const MAX_FIRST_LSN: Lsn = Lsn::new(Lsn::LIMIT.as_u64() / 2);
+/// So many segments' files a limit has room for: the one that is written, the one that is ready, a
+/// spare, and one to go on while a truncation frees the oldest.
+const MIN_FILES: u64 = 4;
 /// What this process needs of its own files.
 const OWNER_MODE: u32 = 0o600;
 
@@ -86,6 +90,10 @@ pub struct FileOptions {
     /// Gets each segment that [`truncate_before`](palisade_core::Wal::truncate_before) releases,
     /// before the log loses it. Default `None`.
     pub on_release: Option<Arc<dyn OnRelease>>,
+    /// The bytes that the files of segments may take, spares among them. A log that needs more gets
+    /// `NoSpace` as on a full disk, until a truncation frees segments. An open may take two more
+    /// segments. At least four segments' files. Default `None`: no limit.
+    pub max_bytes: Option<u64>,
     /// The least LSN of a new log, rounded up to the start of a segment. Default 0.
     pub first_lsn: Lsn,
 }
@@ -100,6 +108,7 @@ impl Default for FileOptions {
             zero_fill: true,
             file_mode: DEFAULT_FILE_MODE,
             on_release: None,
+            max_bytes: None,
             first_lsn: Lsn::ZERO,
         }
     }
@@ -128,6 +137,18 @@ impl FileOptions {
             return Err(Error::new(ErrorKind::InvalidArgument, text).at_lsn(self.first_lsn));
         }
         Ok(())
+    }
+
+    /// Checks the limit of a log with segments of `segment_bytes`.
+    pub(crate) fn check_limit(&self, segment_bytes: u64) -> Result<()> {
+        let least = (LOG_AT + segment_bytes).saturating_mul(MIN_FILES);
+        match self.max_bytes {
+            Some(limit) if limit < least => {
+                let text = format!("max_bytes is {limit}; the files of four segments take {least}");
+                Err(Error::new(ErrorKind::InvalidArgument, text))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Bytes of log in a segment of a log that is created.

@@ -147,6 +147,7 @@ impl FileReader {
             zero_fill: false,
             spare_segments: 0,
             zero_steps: ZeroSteps::default(),
+            max_bytes: None,
         }
     }
 }

@@ -49,7 +49,8 @@ impl fmt::Debug for CallbackThread {
 }
 
 impl Commit {
-    pub(super) fn start_callback_thread(self: &Arc<Self>) -> Result<()> {
+    /// Starts the callback thread if it does not run.
+    pub(crate) fn start_callback_thread(self: &Arc<Self>) -> Result<()> {
         self.callbacks.thread.start(|| {
             let log = Arc::clone(self);
             move || log.run_callbacks()

@@ -77,6 +77,7 @@ mod background;
 mod callbacks;
 mod flusher;
 mod leader;
+mod space_watch;
 mod wait_group;
 mod writer;
 
@@ -87,6 +88,8 @@ pub(crate) use self::async_waiters::{Key, Wait};
 use self::callbacks::CallbackThread;
 use self::flusher::Flusher;
 use self::leader::{Gathering, Leadership};
+pub use self::space_watch::SoftLimit;
+use self::space_watch::SpaceWatch;
 use self::wait_group::{Least, WaitGroup};
 pub(crate) use self::writer::WriteCursor;
 use crate::buffer::{Buffer, Stop};
@@ -122,6 +125,7 @@ pub(crate) struct Commit {
     async_waiters: AsyncWaiters,
     flusher: Flusher,
     callbacks: CallbackThread,
+    space_watch: SpaceWatch,
     failure: OnceLock<Error>,
     // Where the last reservation begins that was written.
     last_written: StatCell,
@@ -142,7 +146,6 @@ impl Commit {
             filled: Watermark::new(base),
             durable: Watermark::new(base),
             counters: Counters::new(),
-            observer,
             cursor: Mutex::new(WriteCursor::new(base)),
             block_end: Mutex::new(base),
             leadership: Leadership::new(),
@@ -153,8 +156,10 @@ impl Commit {
             async_waiters: AsyncWaiters::new(options.max_waiters),
             flusher: Flusher::new(),
             callbacks: CallbackThread::new(),
+            space_watch: SpaceWatch::new(options.soft_limit.clone(), observer.segment_bytes()),
             failure: OnceLock::new(),
             last_written: StatCell::new(0),
+            observer,
             write_bytes: options.write_bytes as u64,
         }
     }

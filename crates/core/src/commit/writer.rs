@@ -129,6 +129,7 @@ impl Commit {
         }
         self.store.prepare_ahead(until);
         self.observer.written(cursor.written);
+        self.watch_space(cursor.written);
         Ok(cursor.written)
     }
 }

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use super::Wal;
-use super::pins::Pin;
+use super::pins::{Pin, PinKind};
 use crate::copy::CopyPlan;
 use crate::reader::{EpochSpan, Pinned};
 use crate::store::{ReadStore, State};
@@ -35,7 +35,7 @@ impl Wal {
         self.sync()?;
         // Before the list of epochs: a watermark that has jumped shows a truncation.
         let end = self.durable_lsn();
-        let pin = self.pin(None)?;
+        let pin = self.pin(PinKind::Reader, None)?;
         let spans = self.spans_until(end);
         let store = Arc::clone(&self.handle.log.store);
         let state = State { head: pin.at(), ..self.handle.state.lock().clone() };

@@ -16,6 +16,7 @@ mod model;
 mod pins;
 mod read;
 mod room;
+mod space;
 mod state;
 mod tail;
 mod ticket;
@@ -28,8 +29,9 @@ use std::sync::Arc;
 pub use self::backup::Backup;
 pub use self::batch::BatchTicket;
 use self::epochs::{Epochs, truncated_error};
-pub use self::pins::Hold;
 use self::pins::Pins;
+pub use self::pins::{Hold, PinKind};
+pub use self::space::{Space, SpacePin};
 pub use self::tail::{Tail, TailCanceller};
 pub use self::ticket::Ticket;
 use crate::buffer::{Buffer, Stop};
@@ -155,6 +157,9 @@ impl Wal {
         let wal = Wal { handle: Arc::new(handle) };
         if let SyncPolicy::Interval(_) = options.sync_policy {
             wal.ensure_flusher()?;
+        }
+        if options.soft_limit.is_some() {
+            wal.handle.log.start_callback_thread()?;
         }
         Ok(wal)
     }

@@ -10,25 +10,42 @@ use crate::reader::{Pinned, Records};
 use crate::sync::Mutex;
 use crate::{Error, ErrorKind, Lsn, Result};
 
+/// What keeps the log from an LSN on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum PinKind {
+    /// An iterator, a call that reads, or a backup.
+    Reader,
+    /// A [`Tail`](crate::Tail).
+    Tail,
+    /// A [`Hold`].
+    Hold,
+}
+
 /// The LSNs from which readers need the log, with the number of readers at each.
 #[derive(Debug, Default)]
-pub(super) struct Pins(Mutex<BTreeMap<Lsn, usize>>);
+pub(super) struct Pins(Mutex<BTreeMap<(Lsn, PinKind), usize>>);
 
 impl Pins {
     pub(super) fn lowest(&self) -> Option<Lsn> {
-        self.0.lock().keys().next().copied()
+        self.0.lock().keys().next().map(|(at, _)| *at)
     }
 
-    fn add(&self, at: Lsn) {
-        *self.0.lock().entry(at).or_insert(0) += 1;
+    /// Returns all pins, ascending, with the number of readers of each.
+    pub(super) fn all(&self) -> Vec<(Lsn, PinKind, usize)> {
+        self.0.lock().iter().map(|((at, kind), count)| (*at, *kind, *count)).collect()
     }
 
-    fn remove(&self, at: Lsn) {
+    fn add(&self, at: Lsn, kind: PinKind) {
+        *self.0.lock().entry((at, kind)).or_insert(0) += 1;
+    }
+
+    fn remove(&self, at: Lsn, kind: PinKind) {
         let mut pins = self.0.lock();
-        if let Some(count) = pins.get_mut(&at) {
+        if let Some(count) = pins.get_mut(&(at, kind)) {
             *count -= 1;
             if *count == 0 {
-                pins.remove(&at);
+                pins.remove(&(at, kind));
             }
         }
     }
@@ -38,6 +55,7 @@ impl Pins {
 #[derive(Debug)]
 pub(super) struct Pin {
     wal: Wal,
+    kind: PinKind,
     at: Lsn,
     // The end of the pinned segment: the pin moves on when the reader reaches it.
     segment_end: Lsn,
@@ -46,8 +64,9 @@ pub(super) struct Pin {
 impl Pin {
     /// Pins the segments from `at` on, which another pin keeps meanwhile.
     fn set(wal: &Wal, at: Lsn) -> Pin {
-        wal.handle.pins.add(at);
-        Pin { wal: wal.clone(), at, segment_end: wal.handle.segment_end(at) }
+        let kind = PinKind::Reader;
+        wal.handle.pins.add(at, kind);
+        Pin { wal: wal.clone(), kind, at, segment_end: wal.handle.segment_end(at) }
     }
 
     pub(super) fn at(&self) -> Lsn {
@@ -63,8 +82,8 @@ impl Pinned for Pin {
     fn advance(&mut self, lsn: Lsn) -> Lsn {
         if lsn >= self.segment_end {
             let pins = Arc::clone(&self.wal.handle.pins);
-            pins.add(lsn);
-            pins.remove(self.at);
+            pins.add(lsn, self.kind);
+            pins.remove(self.at, self.kind);
             self.at = lsn;
             self.segment_end = self.wal.handle.segment_end(lsn);
         }
@@ -91,7 +110,7 @@ impl Drop for Pin {
         if handle.log.check_process().is_err() {
             return;
         }
-        handle.pins.remove(self.at);
+        handle.pins.remove(self.at, self.kind);
         // A truncation that comes after this look finds the pin gone. If a release is in progress,
         // its callback may take long, and it may be the callback that drops this reader: do not
         // wait for it.
@@ -156,22 +175,22 @@ impl Wal {
     /// Keeps the log from `lsn` on.
     pub fn hold(&self, lsn: Lsn) -> Result<Hold> {
         self.check_readable(lsn)?;
-        self.pin(Some(lsn)).map(Hold)
+        self.pin(PinKind::Hold, Some(lsn)).map(Hold)
     }
 
     /// Pins the segments from `at` on, or from the head on, for a reader.
     ///
     /// Reads the head and sets the pin under the lock under which a release decides how far it
     /// goes, so pinned segments exist.
-    pub(super) fn pin(&self, at: Option<Lsn>) -> Result<Pin> {
+    pub(super) fn pin(&self, kind: PinKind, at: Option<Lsn>) -> Result<Pin> {
         let state = self.handle.state.lock();
         let at = at.unwrap_or(state.head);
         if at < state.head {
             return Err(below_head(at, state.head));
         }
-        self.handle.pins.add(at);
+        self.handle.pins.add(at, kind);
         let segment_end = end_of_segment(at, state.segment_bytes);
-        Ok(Pin { wal: self.clone(), at, segment_end })
+        Ok(Pin { wal: self.clone(), kind, at, segment_end })
     }
 }
 

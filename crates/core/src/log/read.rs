@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Wal;
 use super::epochs::truncated_error;
+use super::pins::PinKind;
 use super::truncate_before::below_head;
 use crate::frame::Header;
 use crate::reader::{EpochSpan, FrameReader, Lookup, RecordBuf, Records, damaged};
@@ -69,7 +70,7 @@ impl Wal {
         let Some(&highest) = lsns.iter().max() else { return Ok(Vec::new()) };
         lsns.iter().try_for_each(|&lsn| self.check_record(lsn).map(drop))?;
         self.flush_until(highest.plus(1))?;
-        let pin = self.pin(lsns.iter().min().copied())?;
+        let pin = self.pin(PinKind::Reader, lsns.iter().min().copied())?;
         let mut reader = self.frame_reader(self.handle.read_ahead_bytes);
         let mut order: Vec<usize> = (0..lsns.len()).collect();
         order.sort_unstable_by_key(|&index| lsns[index]);
@@ -140,7 +141,7 @@ impl Wal {
     pub fn get(&self, lsn: Lsn) -> Result<RecordBuf> {
         self.check_record(lsn)?;
         self.flush_until(lsn.plus(1))?;
-        let pin = self.pin(Some(lsn))?;
+        let pin = self.pin(PinKind::Reader, Some(lsn))?;
         let found = self.record_at(&mut self.frame_reader(SINGLE_READ_BYTES), lsn);
         drop(pin);
         found
@@ -200,7 +201,7 @@ impl Wal {
     pub(super) fn frame_at(&self, lsn: Lsn) -> Result<Header> {
         let Some(span) = self.span_of(lsn) else { return Err(self.not_a_record(lsn)) };
         self.flush_until(lsn.plus(1))?;
-        let pin = self.pin(Some(lsn))?;
+        let pin = self.pin(PinKind::Reader, Some(lsn))?;
         let header = self.frame_reader(SINGLE_READ_BYTES).header(lsn, span.seed);
         drop(pin);
         // Check after the read: a truncation may have freed the segment during the read.
@@ -211,7 +212,8 @@ impl Wal {
     /// Returns the records that begin in `[from, end)`. Without `from`, begins at the head.
     fn records_below(&self, from: Option<Lsn>, end: Lsn) -> Result<Records> {
         let written = self.written_lsn();
-        let records = self.records_until(from, end, self.handle.read_ahead_bytes)?;
+        let records =
+            self.records_until(PinKind::Reader, from, end, self.handle.read_ahead_bytes)?;
         Ok(records.ending_at(end).writing_from(written))
     }
 
@@ -219,6 +221,7 @@ impl Wal {
     /// `spans_until(end)` returns. Reads and writes nothing.
     pub(super) fn records_until(
         &self,
+        kind: PinKind,
         from: Option<Lsn>,
         end: Lsn,
         read_ahead_bytes: usize,
@@ -227,7 +230,7 @@ impl Wal {
         // Before the pin: the pin finds a truncation between the two.
         let spans = self.spans_until(end);
         let from = from.map(|from| self.handle.epochs.skip_discarded(from));
-        let pin = self.pin(from)?;
+        let pin = self.pin(kind, from)?;
         let from = pin.at();
         let reader = self.frame_reader(read_ahead_bytes);
         Ok(Records::new(reader, spans, from).keeping(Box::new(pin)))

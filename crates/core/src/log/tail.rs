@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use super::Wal;
 use super::epochs::truncated_error;
+use super::pins::PinKind;
 use crate::commit::{Commit, Key, Wait};
 use crate::frame::Header;
 #[cfg(feature = "stream")]
@@ -44,7 +45,8 @@ impl Wal {
     }
 
     fn tail_at(&self, from: Option<Lsn>) -> Result<Tail> {
-        let records = self.records_until(from, Lsn::ZERO, self.handle.read_ahead_bytes)?;
+        let records =
+            self.records_until(PinKind::Tail, from, Lsn::ZERO, self.handle.read_ahead_bytes)?;
         let head = self.head_lsn();
         let began = from.map_or(head, |from| self.handle.epochs.leave_discarded(from).max(head));
         let given_to = (began > head).then_some(began);

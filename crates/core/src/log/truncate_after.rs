@@ -31,6 +31,7 @@
 
 use super::epochs::truncated_error;
 use super::first_records::FirstRecords;
+use super::pins::PinKind;
 use super::truncate_before::below_head;
 use super::{Handle, LastSave, Wal};
 use crate::buffer::Stop;
@@ -139,7 +140,7 @@ impl Wal {
     /// the base of the segment, or of the epoch if that is higher.
     fn batch_around(&self, lsn: Lsn) -> Result<(Lsn, Header)> {
         let span = self.handle.epochs.find(lsn).ok_or_else(|| truncated_error(lsn))?;
-        let pin = self.pin(Some(lsn))?;
+        let pin = self.pin(PinKind::Reader, Some(lsn))?;
         let segment_bytes = self.handle.state.lock().segment_bytes;
         let mut reader = self.frame_reader(self.handle.read_ahead_bytes);
         let mut at = Lsn::new(lsn.as_u64() - lsn.as_u64() % segment_bytes).max(span.base);

@@ -51,7 +51,9 @@ impl Wal {
             let text = format!("the log ends at LSN {reserved}");
             return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(lsn));
         }
-        if lsn == reserved {
+        // A write ends with a frame. The next one may be in the log buffer only, and a truncation
+        // that is to free space must not have to write it.
+        if lsn == reserved || lsn == self.written_lsn() {
             return Ok(());
         }
         self.check_not_discarded(lsn)?;
@@ -80,6 +82,7 @@ impl Handle {
         // A reader that follows the log still reads what it pins.
         self.epochs.forget_below(to);
         self.log.store.release(Lsn::ZERO, to)?;
+        self.log.look_at_space();
         self.log.observer.released(to);
         Ok(())
     }
@@ -91,6 +94,7 @@ impl Handle {
         let is_closed = self.state.lock().clean;
         if !is_closed {
             let _ = self.log.store.discard(new_end, base);
+            self.log.look_at_space();
         }
     }
 }

@@ -101,6 +101,7 @@ mod space {
     mod released;
     mod replacements;
     mod restore;
+    mod space_taken;
     mod truncations;
 }
 

@@ -16,6 +16,7 @@ mod open_files;
 pub(crate) mod preparer;
 mod released;
 pub(crate) mod segment_file;
+mod space;
 mod spares;
 mod spares_to_keep;
 mod trust;
@@ -31,7 +32,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
 use self::header::HeaderFault;
 use self::segment_file::{LOG_AT, SegmentFile};
-use self::spares::Start;
+use self::spares::{MayExceed, Start};
 use self::spares_to_keep::Demand;
 use self::trust::Trust;
 use crate::block::BLOCK_BYTES;
@@ -53,12 +54,19 @@ pub(crate) struct Shape {
     pub(crate) spare_segments: usize,
     /// How much is zeroed at a time.
     pub(crate) zero_steps: ZeroSteps,
+    /// The bytes that the files of segments and spares may take.
+    pub(crate) max_bytes: Option<u64>,
 }
 
 impl Shape {
     /// Whether files are written with zeros before the log comes to them.
     pub(crate) fn does_zero(&self) -> bool {
         self.zero_fill && self.in_place
+    }
+
+    /// The bytes of a segment's file.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        LOG_AT + self.segment_bytes
     }
 
     fn first_step_bytes(&self) -> u64 {
@@ -92,6 +100,8 @@ struct Maker {
     epoch: Option<Epoch>,
     /// Complete up to their header, in the order in which they are taken; all of them trusted.
     spares: BTreeSet<u64>,
+    /// Whether the preparer is making one, without the lock.
+    is_making_a_spare: bool,
     next_spare: u64,
     trust: Trust,
     demand: Demand,
@@ -315,7 +325,7 @@ impl Segments {
                 self.folder.sync()?;
             }
         }
-        let spare = self.take_spare(&mut maker)?;
+        let spare = self.take_spare(&mut maker, MayExceed::Yes)?;
         let start = Start { predecessor: Some(epoch.predecessor), bytes: first };
         let file = self.name(&mut maker, epoch, number, start, spare)?;
         self.folder.sync().map_err(|error| match error.kind() {

@@ -177,6 +177,7 @@ mod tests {
             zero_fill: true,
             spare_segments: 1,
             zero_steps: ZeroSteps::default(),
+            max_bytes: None,
         };
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let folder = Folder::at(&disk, temp.path(), 0o600).unwrap();

@@ -12,6 +12,14 @@ use crate::folder::{segment_name, spare_name};
 use crate::segment::header;
 use crate::segment::segment_file::{LOG_AT, SegmentFile};
 
+/// Whether a file may be made beyond `max_bytes`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum MayExceed {
+    /// For an open or a truncation of the suffix, which would leave the log unusable otherwise.
+    Yes,
+    No,
+}
+
 /// What a segment begins with.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Start<'a> {
@@ -26,13 +34,15 @@ impl Segments {
     pub(crate) fn keep_a_spare(&self) -> Result<()> {
         let number = {
             let mut maker = self.maker.lock();
-            if !maker.spares.is_empty() {
+            if !maker.spares.is_empty() || self.check_limit(&maker)?.is_some() {
                 return Ok(());
             }
+            maker.is_making_a_spare = true;
             take_number(&mut maker)
         };
         let made = self.make_spare(number, true);
         let mut maker = self.maker.lock();
+        maker.is_making_a_spare = false;
         match made {
             Ok(()) => drop(maker.spares.insert(number)),
             Err(error) => return Err(self.discard_spare(&mut maker, number, error)),
@@ -44,7 +54,7 @@ impl Segments {
         let file = match maker.half_named.take() {
             Some((named, file)) if named == number => file,
             _ => {
-                let spare = self.take_spare(maker)?;
+                let spare = self.take_spare(maker, MayExceed::No)?;
                 self.name(maker, epoch, number, Start::default(), spare)?
             }
         };
@@ -106,10 +116,15 @@ impl Segments {
     }
 
     /// A file to become a segment.
-    pub(super) fn take_spare(&self, maker: &mut Maker) -> Result<u64> {
+    pub(super) fn take_spare(&self, maker: &mut Maker, may_exceed: MayExceed) -> Result<u64> {
         self.check_file_size()?;
         if let Some(spare) = maker.spares.pop_first() {
             return Ok(spare);
+        }
+        if may_exceed == MayExceed::No
+            && let Some(error) = self.check_limit(maker)?
+        {
+            return Err(error);
         }
         let spare = take_number(maker);
         match self.make_spare(spare, false) {

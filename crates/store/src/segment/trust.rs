@@ -195,6 +195,7 @@ mod tests {
             zero_fill: false,
             spare_segments: 1,
             zero_steps: ZeroSteps::default(),
+            max_bytes: None,
         };
         let test_disk = TestDisk::new();
         test_disk.make_folder("/log");

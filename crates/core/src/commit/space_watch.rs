@@ -1,0 +1,91 @@
+//! The soft limit: the callback thread calls back once when the segments that hold log pass it, and
+//! again only after a truncation has brought them below.
+//!
+//! The thread that writes looks each time that the log comes to another segment, and whoever frees
+//! segments looks afterwards.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Commit;
+use crate::store::FilesTaken;
+use crate::sync::{Ordering, StatCell};
+use crate::{Lsn, Result};
+
+/// Bytes of segments, and what to call when they are passed: see
+/// [`Options::soft_limit`](crate::Options::soft_limit).
+#[derive(Clone)]
+pub struct SoftLimit {
+    /// The limit.
+    pub bytes: u64,
+    /// Gets the bytes that the segments take.
+    pub callback: Arc<dyn Fn(u64) + Send + Sync>,
+}
+
+impl fmt::Debug for SoftLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SoftLimit").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct SpaceWatch {
+    limit: Option<SoftLimit>,
+    segment_bytes: u64,
+    // The number of the segment at which the thread that writes has looked.
+    segment: StatCell,
+    // 1 from the call until the files are below the limit again.
+    is_above: StatCell,
+}
+
+impl SpaceWatch {
+    pub(super) fn new(limit: Option<SoftLimit>, segment_bytes: u64) -> SpaceWatch {
+        let is_above = StatCell::new(0);
+        SpaceWatch { limit, segment_bytes, segment: StatCell::new(u64::MAX), is_above }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.limit.is_some()
+    }
+}
+
+impl Commit {
+    /// Looks at the limit if the log has come to another segment. The caller holds the write lock.
+    pub(super) fn watch_space(&self, written: Lsn) {
+        if !self.space_watch.is_on() {
+            return;
+        }
+        let segment = written.segment(self.space_watch.segment_bytes);
+        // Relaxed: the write lock orders the looks.
+        if self.space_watch.segment.swap(segment, Ordering::Relaxed) != segment {
+            self.look_at_space();
+        }
+    }
+
+    /// Returns how many segments hold log, and all files. The others are prepared for what comes.
+    pub(crate) fn segments_in_use(&self) -> Result<(u64, FilesTaken)> {
+        let segment_bytes = self.space_watch.segment_bytes;
+        // Before the list: what is prepared meanwhile counts as in use.
+        let prepared = self.store.prepared();
+        let used = self.buffer.written.read().segment_start_at_or_above(segment_bytes);
+        let ahead = prepared.as_u64().saturating_sub(used.as_u64()) / segment_bytes;
+        let taken = self.store.files_taken()?;
+        Ok((taken.segments.saturating_sub(ahead), taken))
+    }
+
+    /// Compares the segments that hold log with the limit.
+    pub(crate) fn look_at_space(&self) {
+        let Some(limit) = &self.space_watch.limit else { return };
+        // What fails here fails in the next call that needs the folder.
+        let Ok((segments, taken)) = self.segments_in_use() else { return };
+        let bytes = segments.saturating_mul(taken.file_bytes);
+        let is_above = u64::from(bytes > limit.bytes);
+        // Relaxed: two looks may come in any order; the next segment sets it right.
+        let was_above = self.space_watch.is_above.swap(is_above, Ordering::Relaxed);
+        if is_above > was_above {
+            let callback = Arc::clone(&limit.callback);
+            self.run_soon(Box::new(move |_| callback(bytes)), Ok(()));
+            self.observer.above_soft_limit(bytes, limit.bytes);
+        }
+    }
+}

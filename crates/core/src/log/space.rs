@@ -1,0 +1,71 @@
+//! The space that a log takes, and what keeps it.
+
+use super::{PinKind, Wal};
+use crate::{Lsn, Result};
+
+/// What a log takes on disk, and what keeps it from shrinking: see [`Wal::space`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Space {
+    /// Files of segments that hold log: below the head as long as something keeps them, and up to
+    /// the end of what is written.
+    pub segments: u64,
+    /// Files that are ready to take what is appended next.
+    pub ready: u64,
+    /// The bytes of one of these files. It may take less on disk until the log has filled it.
+    pub file_bytes: u64,
+    /// The bytes that all of them may take (`max_bytes`).
+    pub limit: Option<u64>,
+    /// The bytes of records, with their headers and padding, from the head to the end.
+    pub live_bytes: u64,
+    /// Everything below is truncated.
+    pub head: Lsn,
+    /// Bytes from the head to the end of the last reservation, across epochs: what stays until the
+    /// engine truncates.
+    pub head_lag: u64,
+    /// What else keeps segments, ascending by LSN.
+    pub pins: Vec<SpacePin>,
+}
+
+/// Readers that keep the log from one LSN on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SpacePin {
+    /// What they are.
+    pub kind: PinKind,
+    /// How many there are at this LSN.
+    pub count: usize,
+    /// The log is kept from here on. A reader moves on when it comes to the next segment.
+    pub lsn: Lsn,
+    /// Bytes from there to the end of the last reservation.
+    pub lag: u64,
+}
+
+impl Wal {
+    /// Returns what the log takes on disk, and what keeps it.
+    pub fn space(&self) -> Result<Space> {
+        self.handle.log.check_process()?;
+        let (segments, taken) = self.handle.log.segments_in_use()?;
+        let head = self.head_lsn();
+        let pins = self.handle.pins.all();
+        let live_bytes = self.live_bytes();
+        // Last: no pin is above it.
+        let end = self.reserved_lsn();
+        let pin = |(lsn, kind, count): (Lsn, PinKind, usize)| SpacePin {
+            kind,
+            count,
+            lsn,
+            lag: end.bytes_since(lsn),
+        };
+        Ok(Space {
+            segments,
+            ready: taken.segments + taken.spares - segments,
+            file_bytes: taken.file_bytes,
+            limit: taken.limit,
+            live_bytes,
+            head,
+            head_lag: end.bytes_since(head),
+            pins: pins.into_iter().map(pin).collect(),
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! What the log takes, what keeps it, and what happens at a limit.
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use palisade::{BufferKind, ErrorKind, Lsn, OpenMode, Options, PinKind, Wal};
+
+use crate::folder::{contents, folder, snapshot_at_rest};
+use crate::watchdog::{until, watched};
+
+const SEGMENT_BYTES: u64 = 64 << 10;
+const FILE_BYTES: u64 = SEGMENT_BYTES + 4096;
+
+fn limited(files: u64) -> Options {
+    Options::new()
+        .segment_bytes(SEGMENT_BYTES)
+        .buffer_bytes(16 << 10)
+        .buffer(BufferKind::Heap)
+        .spare_segments(0)
+        .max_bytes(files * FILE_BYTES)
+}
+
+/// Commits records of 1 KiB until one lacks space. Returns their LSNs, and the end of the one that
+/// lacked space.
+fn fill(wal: &Wal) -> (Vec<Lsn>, Lsn) {
+    let mut lsns = Vec::new();
+    loop {
+        match wal.commit(&[7; 1024]) {
+            Ok(lsn) => lsns.push(lsn),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                assert!(error.to_string().contains("max_bytes"), "{error}");
+                return (lsns, error.appended_lsn().expect("it is in the log"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_at_its_limit_lacks_space_until_a_truncation_frees_a_segment() {
+    let _watch = watched();
+    let (_folder, path) = folder();
+    let wal = limited(6).open(&path).unwrap();
+    let (lsns, waiting) = fill(&wal);
+    let space = wal.space().unwrap();
+    assert_eq!((space.segments, space.ready), (6, 0), "the limit is used to the full");
+    assert_eq!((space.file_bytes, space.limit), (FILE_BYTES, Some(6 * FILE_BYTES)));
+    assert_eq!(wal.commit(b"x").unwrap_err().kind(), ErrorKind::NoSpace);
+    // Nothing is lost, and the log is not poisoned.
+    assert!(lsns.iter().all(|lsn| wal.get(*lsn).is_ok()));
+    let second = lsns.iter().find(|lsn| lsn.as_u64() >= SEGMENT_BYTES).unwrap();
+    wal.truncate_before(*second).unwrap();
+    wal.wait_durable(waiting).unwrap();
+    wal.commit(b"y").unwrap();
+    let before = contents(&wal);
+    drop(wal);
+    assert_eq!(contents(&limited(6).open(&path).unwrap()), before);
+}
+
+#[test]
+fn a_log_at_its_limit_can_be_closed_opened_and_truncated() {
+    let _watch = watched();
+    let (_folder, path) = folder();
+    let wal = limited(4).open(&path).unwrap();
+    let (lsns, _) = fill(&wal);
+    drop(wal);
+    // As on a full disk, but the open takes the segments that it needs beyond the limit.
+    for _ in 0..3 {
+        let wal = limited(4).open(&path).unwrap();
+        assert!(lsns.iter().all(|lsn| wal.get(*lsn).is_ok()));
+        fill(&wal);
+    }
+    let wal = limited(4).open(&path).unwrap();
+    let (_, waiting) = fill(&wal);
+    // Only the log buffer has the record there.
+    wal.truncate_before(wal.durable_lsn()).unwrap();
+    wal.wait_durable(waiting).unwrap();
+    wal.commit(b"again").unwrap();
+    wal.close().unwrap();
+}
+
+#[test]
+fn a_limit_that_four_segments_exceed_is_refused_and_nothing_is_changed() {
+    let (_folder, path) = folder();
+    let refuse = |options: Options| {
+        let error = options.open(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains("max_bytes"), "{error}");
+    };
+    refuse(limited(3));
+    refuse(Options::new().max_bytes(100 << 20));
+    assert!(!path.exists(), "no folder was made");
+    limited(4).open(&path).unwrap().close().unwrap();
+    let before = snapshot_at_rest(&path);
+    refuse(Options::new().open_mode(OpenMode::MustExist).max_bytes(3 * FILE_BYTES));
+    assert_eq!(snapshot_at_rest(&path), before);
+}
+
+#[test]
+fn each_reader_tail_and_hold_is_a_pin_with_its_lag() {
+    let (_folder, path) = folder();
+    let wal = limited(16).open(&path).unwrap();
+    let lsns: Vec<Lsn> = (0..100).map(|_| wal.commit(&[7; 1024]).unwrap()).collect();
+    let end = wal.reserved_lsn();
+    assert_eq!(wal.space().unwrap().pins, []);
+    let (hold, _other) = (wal.hold(lsns[1]).unwrap(), wal.hold(lsns[1]).unwrap());
+    let mut tail = wal.tail().unwrap();
+    let records = wal.records_from(lsns[90]).unwrap();
+    let pins = wal.space().unwrap().pins;
+    let seen: Vec<_> = pins.iter().map(|pin| (pin.lsn, pin.kind, pin.count)).collect();
+    let expected = [
+        (Lsn::ZERO, PinKind::Tail, 1),
+        (lsns[1], PinKind::Hold, 2),
+        (lsns[90], PinKind::Reader, 1),
+    ];
+    assert_eq!(seen, expected);
+    assert!(pins.iter().all(|pin| pin.lag == end.as_u64() - pin.lsn.as_u64()));
+    // The tail moves on with the segment that it reads.
+    for _ in 0..100 {
+        tail.next(Duration::ZERO).unwrap().unwrap();
+    }
+    drop((hold, records));
+    let pins = wal.space().unwrap().pins;
+    assert_eq!((pins.len(), pins[0].kind, pins[0].count), (2, PinKind::Hold, 1));
+    assert!(pins[1].kind == PinKind::Tail && pins[1].lsn.as_u64() >= SEGMENT_BYTES);
+    let space = wal.space().unwrap();
+    assert_eq!((space.head, space.head_lag), (Lsn::ZERO, end.as_u64()));
+    assert_eq!(space.live_bytes, wal.live_bytes());
+}
+
+#[test]
+fn a_soft_limit_calls_once_until_the_log_has_shrunk() {
+    let _watch = watched();
+    let (_folder, path) = folder();
+    let (sender, calls) = channel();
+    let limit = 4 * FILE_BYTES;
+    let options = limited(32).soft_limit(limit, move |bytes| sender.send(bytes).unwrap());
+    let wal = options.open(&path).unwrap();
+    let grow = || (0..300).for_each(|_| assert!(wal.commit(&[7; 1024]).is_ok()));
+    for _ in 0..2 {
+        grow();
+        let bytes = calls.recv().unwrap();
+        assert!(bytes > limit && bytes % FILE_BYTES == 0, "{bytes}");
+        grow();
+        assert!(calls.try_recv().is_err(), "it is still above");
+        wal.truncate_before(wal.durable_lsn()).unwrap();
+        assert!(wal.space().unwrap().segments <= 4);
+    }
+}
+
+#[test]
+fn the_callback_of_a_soft_limit_may_truncate_the_log() {
+    let _watch = watched();
+    let (_folder, path) = folder();
+    let (sender, receiver) = channel::<Wal>();
+    let receiver = std::sync::Mutex::new(receiver);
+    let options = limited(8).soft_limit(5 * FILE_BYTES, move |_| {
+        let wal = receiver.lock().unwrap().recv().unwrap();
+        wal.truncate_before(wal.durable_lsn()).unwrap();
+    });
+    let wal = options.open(&path).unwrap();
+    // Dropped before the log: its last handle waits for the callback.
+    let sender = sender;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // More than the hard limit in all: the callback makes room.
+            for _ in 0..1000 {
+                if let Err(error) = wal.commit(&[7; 1024]) {
+                    assert_eq!(error.kind(), ErrorKind::NoSpace);
+                    sender.send(wal.clone()).unwrap();
+                    until(|| wal.space().unwrap().segments <= 5);
+                    wal.wait_durable(error.appended_lsn().unwrap()).unwrap();
+                }
+            }
+        });
+    });
+    drop(sender);
+    assert!(wal.head_lsn() > Lsn::ZERO);
+}

@@ -1,0 +1,36 @@
+//! How much space the files of segments take, and its limit.
+
+use palisade_core::store::FilesTaken;
+use palisade_core::{Error, ErrorKind, Result};
+
+use super::{Maker, Segments};
+use crate::folder::{segments_in, spares_in};
+
+impl Segments {
+    /// The files of segments and spares, and their bytes. Takes no lock: the thread that writes
+    /// asks, while the preparer may hold `maker` over a sync.
+    pub(crate) fn files_taken(&self) -> Result<FilesTaken> {
+        let names = self.folder.names()?;
+        let segments = segments_in(&names, self.shape.segment_bytes).len() as u64;
+        let spares = spares_in(&names).len() as u64;
+        let file_bytes = self.shape.file_bytes();
+        Ok(FilesTaken { segments, spares, file_bytes, limit: self.shape.max_bytes })
+    }
+
+    /// What to say if one more file would pass the limit.
+    pub(super) fn check_limit(&self, maker: &Maker) -> Result<Option<Error>> {
+        let Some(limit) = self.shape.max_bytes else { return Ok(None) };
+        // Also the one that the preparer is making: it may have no name yet.
+        let spares = maker.spares.len() + usize::from(maker.is_making_a_spare);
+        let files = (self.numbers()?.len() + spares) as u64;
+        if (files + 1).saturating_mul(self.shape.file_bytes()) <= limit {
+            return Ok(None);
+        }
+        let text = format!(
+            "the log has {files} files of {} bytes, and may take {limit} bytes (max_bytes)",
+            self.shape.file_bytes()
+        );
+        let advice = "truncate the log, or open it with a higher limit";
+        Ok(Some(Error::new(ErrorKind::NoSpace, text).with_advice(advice)))
+    }
+}
