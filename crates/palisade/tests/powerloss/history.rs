@@ -182,8 +182,10 @@ impl History {
     fn roll_opening(&mut self) {
         let verify = if self.dice.once_in(3) { Verify::Full } else { Verify::Tail };
         let verify_threads = 1 + self.dice.below(2) as usize;
-        let has_interval = matches!(self.session.shape.policy, SyncPolicy::Interval(_));
-        let is_idle = has_interval && self.dice.once_in(2);
+        let Shape { policy, max_files, .. } = self.session.shape;
+        // At a limit nothing syncs.
+        let may_idle = matches!(policy, SyncPolicy::Interval(_)) && max_files.is_none();
+        let is_idle = may_idle && self.dice.once_in(2);
         let policy = is_idle.then_some(SyncPolicy::Interval(IDLE));
         self.session.opening = Opening { verify, verify_threads, policy };
     }
@@ -445,6 +447,7 @@ fn roll_shape(dice: &mut Dice) -> Shape {
         powersafe: !dice.once_in(5),
         keeps_released: dice.once_in(4),
         first_lsn: if dice.once_in(4) { (1 << 40) + dice.below(1 << 20) } else { 0 },
+        max_files: dice.once_in(4).then(|| 4 + dice.below(4)),
         failure: WriteBackFailure::default(),
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Shape {
     pub(crate) powersafe: bool,
     pub(crate) keeps_released: bool,
     pub(crate) first_lsn: u64,
+    /// The limit of the log's files, in files.
+    pub(crate) max_files: Option<u64>,
     pub(crate) failure: WriteBackFailure,
 }
 
@@ -56,6 +58,7 @@ impl Shape {
             powersafe: true,
             keeps_released: false,
             first_lsn: 0,
+            max_files: None,
             failure: WriteBackFailure::default(),
         }
     }
@@ -71,6 +74,7 @@ impl Shape {
         files.zero_fill = self.zero_fill;
         files.spare_segments = self.spares;
         files.first_lsn = Lsn::new(self.first_lsn);
+        files.max_bytes = self.max_files.map(|files| files * (4096 + self.segment_bytes));
         files
     }
 
