@@ -27,6 +27,8 @@ mod stats;
 pub mod store;
 #[doc(hidden)]
 pub mod sync;
+#[cfg(feature = "serde")]
+mod typed;
 mod watermark;
 
 pub use commit::SoftLimit;

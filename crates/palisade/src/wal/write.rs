@@ -83,6 +83,57 @@ impl Wal {
         self.0.commit_tagged(tag, data)
     }
 
+    /// Appends `value` as a record with `tag`, in the format of [postcard]. [`Record::decode`] reads
+    /// it back. Feature `serde`.
+    ///
+    /// Writes the value into a buffer that the thread keeps, and the record from there, so after
+    /// the first calls nothing is allocated. The format does not name types or fields: give each
+    /// type a tag of its own, add variants at the end of an enum, and make a new type rather than
+    /// change the fields of one that is in a log.
+    ///
+    /// [postcard]: https://postcard.jamesmunns.com/wire-format
+    /// [`Record::decode`]: crate::Record::decode
+    ///
+    /// ```
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    /// struct Put<'a> {
+    ///     key: u64,
+    ///     value: &'a str,
+    /// }
+    ///
+    /// # fn show(wal: &palisade::Wal) -> palisade::Result<()> {
+    /// const PUT: u16 = 1;
+    /// let put = Put { key: 7, value: "seven" };
+    /// let lsn = wal.append_typed(PUT, &put)?.wait()?;
+    /// assert_eq!(wal.get(lsn)?.decode::<Put>()?, put);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the value cannot be written, for example a sequence of unknown length.
+    /// `TooLarge`: it takes more than [`max_record_bytes`](Wal::max_record_bytes). In both cases
+    /// nothing is reserved. Else as [`append`](Wal::append).
+    #[cfg(feature = "serde")]
+    pub fn append_typed<T: serde::Serialize + ?Sized>(
+        &self,
+        tag: u16,
+        value: &T,
+    ) -> Result<Ticket<'_>> {
+        self.0.append_typed(tag, value)
+    }
+
+    /// Appends `value` as [`append_typed`](Wal::append_typed) does, and waits until it survives
+    /// power loss.
+    ///
+    /// # Errors
+    /// As [`append_typed`](Wal::append_typed) and [`commit`](Wal::commit).
+    #[cfg(feature = "serde")]
+    pub fn commit_typed<T: serde::Serialize + ?Sized>(&self, tag: u16, value: &T) -> Result<Lsn> {
+        self.0.commit_typed(tag, value)
+    }
+
     /// Appends a record of `len` bytes that `fill` writes in place. `fill` gets the record's LSN.
     ///
     /// The bytes are zero when `fill` gets them. If `fill` panics, the range becomes padding and

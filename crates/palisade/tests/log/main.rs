@@ -37,6 +37,7 @@ mod api {
     mod shapes;
     mod small;
     mod snapshots;
+    mod typed;
     mod writers;
 }
 

@@ -1,0 +1,121 @@
+//! Typed records: values that serde writes into records, in the format of postcard.
+//!
+//! A value is written into a buffer of its thread, which the next value uses again, and then
+//! appended as any record. The buffer never grows beyond the largest record.
+
+#![expect(clippy::missing_errors_doc, reason = "the crate `palisade` documents each call")]
+
+use std::any::type_name;
+use std::cell::Cell;
+
+use postcard::ser_flavors::Flavor;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, ErrorKind, Lsn, Record, RecordBuf, Result, Ticket, Wal};
+
+/// A buffer that one large value has made longer is not kept.
+const KEPT_BYTES: usize = 1 << 20;
+
+thread_local! {
+    // Empty while a value is written: its `Serialize` may append, too.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Takes at most so many bytes.
+struct Bounded {
+    bytes: Vec<u8>,
+    most: usize,
+}
+
+impl Flavor for Bounded {
+    type Output = Vec<u8>;
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.try_extend(&[byte])
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        if bytes.len() > self.most - self.bytes.len() {
+            return Err(postcard::Error::SerializeBufferFull);
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<Vec<u8>> {
+        Ok(self.bytes)
+    }
+}
+
+impl Wal {
+    /// Appends `value` as a record with a tag.
+    pub fn append_typed<T: Serialize + ?Sized>(&self, tag: u16, value: &T) -> Result<Ticket<'_>> {
+        self.with_bytes(value, |bytes| self.append_tagged(tag, bytes))
+    }
+
+    /// Appends `value` as a record with a tag and waits until it survives power loss.
+    pub fn commit_typed<T: Serialize + ?Sized>(&self, tag: u16, value: &T) -> Result<Lsn> {
+        self.with_bytes(value, |bytes| self.commit_tagged(tag, bytes))
+    }
+
+    fn with_bytes<T: Serialize + ?Sized, R>(
+        &self,
+        value: &T,
+        append: impl FnOnce(&[u8]) -> Result<R>,
+    ) -> Result<R> {
+        let mut bytes = BUFFER.take();
+        bytes.clear();
+        let most = self.max_record_bytes();
+        let written = postcard::serialize_with_flavor(value, Bounded { bytes, most });
+        let bytes = written.map_err(|error| match error {
+            postcard::Error::SerializeBufferFull => {
+                let text = format!("a value of {} takes more than {most} bytes", type_name::<T>());
+                Error::new(ErrorKind::TooLarge, text)
+            }
+            error => {
+                let text = format!("a value of {} has no record: {error}", type_name::<T>());
+                Error::new(ErrorKind::InvalidArgument, text)
+            }
+        })?;
+        let appended = append(&bytes);
+        if bytes.capacity() <= KEPT_BYTES {
+            BUFFER.set(bytes);
+        }
+        appended
+    }
+}
+
+impl<'a> Record<'a> {
+    /// Returns the value that `append_typed` wrote. It may borrow from the record: a field `&str`
+    /// is not copied.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the bytes are no value of `T`, or one with further bytes behind it. Use
+    /// tags to tell types apart: postcard's format does not name them, so bytes of one type can be
+    /// a value of another.
+    pub fn decode<T: Deserialize<'a>>(&self) -> Result<T> {
+        decode(self.lsn(), self.data())
+    }
+}
+
+impl RecordBuf {
+    /// As [`Record::decode`].
+    ///
+    /// # Errors
+    /// As [`Record::decode`].
+    pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> Result<T> {
+        decode(self.lsn(), self.data())
+    }
+}
+
+fn decode<'a, T: Deserialize<'a>>(lsn: Lsn, data: &'a [u8]) -> Result<T> {
+    let refuse = |text: String| {
+        let text = format!("the record is no value of {}: {text}", type_name::<T>());
+        Error::new(ErrorKind::InvalidArgument, text).at_lsn(lsn)
+    };
+    match postcard::take_from_bytes(data) {
+        Ok((value, [])) => Ok(value),
+        Ok((_, rest)) => Err(refuse(format!("{} bytes are left", rest.len()))),
+        Err(error) => Err(refuse(error.to_string())),
+    }
+}
