@@ -1,5 +1,7 @@
 //! Values as records.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use palisade::{ErrorKind, Wal};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Serialize, Serializer};
@@ -57,6 +59,29 @@ fn a_value_that_is_too_large_appends_nothing() {
     let (fits, length) = (&fits[..most - 3], 3);
     let lsn = wal.commit_typed(0, fits).unwrap();
     assert!(wal.get(lsn).unwrap().data().len() <= fits.len() + length);
+}
+
+/// A sequence that counts how much of it was asked for.
+struct Counted<'c>(&'c AtomicUsize);
+
+impl Serialize for Counted<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut sequence = serializer.serialize_seq(Some(1 << 20))?;
+        for byte in std::iter::repeat_n(7_u8, 1 << 20) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            sequence.serialize_element(&byte)?;
+        }
+        sequence.end()
+    }
+}
+
+#[test]
+fn a_value_that_is_too_large_is_not_written_to_its_end() {
+    let (_folder, _, wal) = log_on_files(small());
+    let count = AtomicUsize::new(0);
+    let error = wal.append_typed(0, &Counted(&count)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(count.into_inner() <= wal.max_record_bytes());
 }
 
 /// A sequence that does not know its length, which the format cannot hold.
