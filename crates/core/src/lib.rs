@@ -38,7 +38,7 @@ pub use format::Lsn;
 pub use format::checksum::crc32c_append;
 pub use format::frame::{self, framed_bytes};
 pub use log::{
-    Backup, BatchTicket, Hold, PinKind, Space, SpacePin, Tail, TailCanceller, Ticket, Wal,
+    Backup, BatchTicket, Hold, PinKind, Release, Space, SpacePin, Tail, TailCanceller, Ticket, Wal,
 };
 pub use memory::{Memory, MemoryKind};
 pub use options::{

@@ -48,8 +48,9 @@ pub use palisade_core::repair::{RepairProgress, RepairReport, RepairStep};
 pub use palisade_core::{
     BatchTicket, EndCause, Error, ErrorKind, Histogram, Hold, Lsn, MAX_BUFFER_BYTES, MAX_INTERVAL,
     MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES, Memory, MemoryKind, OwnedRecords,
-    PinKind, Record, RecordBuf, Records, RecoveryPolicy, RecoveryReport, Result, Space, SpacePin,
-    Stats, SyncPolicy, Tail, TailCanceller, Ticket, Uuid, Verify, crc32c_append, framed_bytes,
+    PinKind, Record, RecordBuf, Records, RecoveryPolicy, RecoveryReport, Release, Result, Space,
+    SpacePin, Stats, SyncPolicy, Tail, TailCanceller, Ticket, Uuid, Verify, crc32c_append,
+    framed_bytes,
 };
 #[cfg(feature = "sim")]
 pub use palisade_store::sim;

@@ -242,7 +242,7 @@ impl Commit {
         callback: Callback,
     ) -> Result<()> {
         self.check()?;
-        self.start_callback_thread()?;
+        self.start_worker(|log| &log.callbacks)?;
         {
             // A callback that is refused is dropped with the caller's frame, outside of the lock.
             let mut state = self.async_waiters.state.lock();

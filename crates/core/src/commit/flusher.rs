@@ -128,15 +128,16 @@ impl Commit {
         self.flusher.ask(WRITE)
     }
 
-    /// Ends the flusher and the callback thread, after the callbacks that are due have run. Waits
-    /// for both, unless one of them is the caller.
+    /// Ends the flusher and the workers, after the jobs that are due have run. Waits for all of
+    /// them, except for the caller.
     pub(crate) fn stop_background_threads(&self) {
         self.flusher.ask(STOP);
         self.flusher.thread.join();
         // If the flusher was never started, no thread has done this yet.
         self.async_waiters.close();
         self.fail_async_waiters(&Error::bare(ErrorKind::Closed), &mut Due::default());
-        self.stop_callback_thread();
+        self.callbacks.stop();
+        self.releases.stop();
     }
 
     fn run_flusher(&self, interval: Option<Duration>) {
@@ -238,7 +239,9 @@ impl Commit {
     /// Gives callbacks to their thread. This comes before any waker runs: a waker may drop the last
     /// handle, which ends that thread.
     fn queue_callbacks(&self, due: &mut Due, result: &Result<()>) {
-        due.callbacks.drain(..).for_each(|callback| self.run_soon(callback, result.clone()));
+        due.callbacks
+            .drain(..)
+            .for_each(|callback| self.callbacks.run_soon(callback, result.clone()));
     }
 }
 

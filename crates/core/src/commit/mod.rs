@@ -74,23 +74,23 @@
 
 mod async_waiters;
 mod background;
-mod callbacks;
 mod flusher;
 mod leader;
 mod space_watch;
 mod wait_group;
+mod workers;
 mod writer;
 
 use std::sync::Arc;
 
 use self::async_waiters::AsyncWaiters;
 pub(crate) use self::async_waiters::{Key, Wait};
-use self::callbacks::CallbackThread;
 use self::flusher::Flusher;
 use self::leader::{Gathering, Leadership};
 pub use self::space_watch::SoftLimit;
 use self::space_watch::SpaceWatch;
 use self::wait_group::{Least, WaitGroup};
+use self::workers::Worker;
 pub(crate) use self::writer::WriteCursor;
 use crate::buffer::{Buffer, Stop};
 use crate::events::Observer;
@@ -124,7 +124,8 @@ pub(crate) struct Commit {
     asleep: StatCell,
     async_waiters: AsyncWaiters,
     flusher: Flusher,
-    callbacks: CallbackThread,
+    pub(crate) callbacks: Worker,
+    releases: Worker,
     space_watch: SpaceWatch,
     failure: OnceLock<Error>,
     // Where the last reservation begins that was written.
@@ -155,7 +156,8 @@ impl Commit {
             asleep: StatCell::new(0),
             async_waiters: AsyncWaiters::new(options.max_waiters),
             flusher: Flusher::new(),
-            callbacks: CallbackThread::new(),
+            callbacks: Worker::new("palisade-callbacks"),
+            releases: Worker::new("palisade-releases"),
             space_watch: SpaceWatch::new(options.soft_limit.clone(), observer.segment_bytes()),
             failure: OnceLock::new(),
             last_written: StatCell::new(0),

@@ -84,7 +84,7 @@ impl Commit {
         let was_above = self.space_watch.is_above.swap(is_above, Ordering::Relaxed);
         if is_above > was_above {
             let callback = Arc::clone(&limit.callback);
-            self.run_soon(Box::new(move |_| callback(bytes)), Ok(()));
+            self.callbacks.run_soon(Box::new(move |_| callback(bytes)), Ok(()));
             self.observer.above_soft_limit(bytes, limit.bytes);
         }
     }

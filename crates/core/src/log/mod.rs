@@ -15,6 +15,7 @@ mod first_records;
 mod model;
 mod pins;
 mod read;
+mod release;
 mod room;
 mod space;
 mod state;
@@ -31,6 +32,7 @@ pub use self::batch::BatchTicket;
 use self::epochs::{Epochs, truncated_error};
 use self::pins::Pins;
 pub use self::pins::{Hold, PinKind};
+pub use self::release::Release;
 pub use self::space::{Space, SpacePin};
 pub use self::tail::{Tail, TailCanceller};
 pub use self::ticket::Ticket;
@@ -159,7 +161,7 @@ impl Wal {
             wal.ensure_flusher()?;
         }
         if options.soft_limit.is_some() {
-            wal.handle.log.start_callback_thread()?;
+            wal.handle.log.start_worker(|log| &log.callbacks)?;
         }
         Ok(wal)
     }

@@ -6,22 +6,27 @@ use crate::{Error, ErrorKind, Lsn, Result};
 impl Wal {
     /// Truncates all records below `lsn`; the record at `lsn` stays.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
+        self.move_head(lsn)?;
+        // Segments that an earlier call or a reader left are freed all the same.
+        self.handle.release_unpinned()
+    }
+
+    /// Moves the head up to `lsn`, durably. Does nothing if it is there already, or above.
+    pub(super) fn move_head(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         let lsn = self.handle.epochs.skip_end_of_epoch(lsn);
         if lsn <= self.head_lsn() {
-            // Segments that an earlier call or a reader left are freed all the same.
-            return self.handle.release_unpinned();
+            return Ok(());
         }
         match self.check_boundary(lsn) {
             // Another call has truncated more: the log begins above already.
-            Err(error) if error.kind() == ErrorKind::Truncated && lsn <= self.head_lsn() => {}
+            Err(error) if error.kind() == ErrorKind::Truncated && lsn <= self.head_lsn() => Ok(()),
             checked => {
                 checked?;
                 self.handle.log.wait(lsn, None)?;
-                self.handle.change_state(Some(lsn), |state| state.head = state.head.max(lsn))?;
+                self.handle.change_state(Some(lsn), |state| state.head = state.head.max(lsn))
             }
         }
-        self.handle.release_unpinned()
     }
 
     /// Records durably that everything below `lsn` has been applied elsewhere, and that it was
@@ -63,7 +68,7 @@ impl Wal {
 
 impl Handle {
     /// Frees the segments below the head that no reader pins.
-    fn release_unpinned(&self) -> Result<()> {
+    pub(super) fn release_unpinned(&self) -> Result<()> {
         let _releasing = self.releasing.lock();
         self.release_alone()
     }

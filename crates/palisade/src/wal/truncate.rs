@@ -2,7 +2,7 @@
 
 use super::Wal;
 use crate::trace::span;
-use crate::{Lsn, Result};
+use crate::{Lsn, Release, Result};
 
 impl Wal {
     /// Truncates all records below `lsn`; the record at `lsn` stays. Whole segments are freed and
@@ -30,6 +30,34 @@ impl Wal {
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
         span!("truncate_before", log = %self.uuid(), lsn = lsn.as_u64());
         self.0.truncate_before(lsn)
+    }
+
+    /// Truncates all records below `lsn` as [`truncate_before`](Wal::truncate_before) does, but frees
+    /// the segments in the background. The head has moved durably when this returns, after about
+    /// two device syncs. The [`Release`] says when the files are freed, to a thread or a task.
+    ///
+    /// One thread frees segments, in the order of the calls; the first call starts it. Callbacks
+    /// for released segments run on it, so an upload delays no commit and no other callback. While
+    /// it works it counts as a handle: the log may be open for a moment after the last handle was
+    /// dropped. A `close` waits for the release that runs; those that have not begun return
+    /// `Closed`, and the next open frees their segments.
+    ///
+    /// ```
+    /// # fn show(wal: &palisade::Wal) -> palisade::Result<()> {
+    /// let applied = wal.durable_lsn();
+    /// let release = wal.truncate_before_in_background(applied)?;
+    /// assert_eq!(wal.head_lsn(), applied);
+    /// // Later, if anybody wants to know:
+    /// release.wait()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`truncate_before`](Wal::truncate_before); those of the release come from
+    /// [`Release::wait`]. `Io`: the thread did not start; the head has moved.
+    pub fn truncate_before_in_background(&self, lsn: Lsn) -> Result<Release> {
+        span!("truncate_before_in_background", log = %self.uuid(), lsn = lsn.as_u64());
+        self.0.truncate_before_in_background(lsn)
     }
 
     /// Records durably that everything below `lsn` has been applied elsewhere, and that it was

@@ -93,6 +93,7 @@ mod recovery {
 mod space {
     mod anew;
     mod archive;
+    mod background_release;
     mod backup;
     mod during_truncation;
     mod full_disk;

@@ -1,0 +1,100 @@
+//! Workers: threads that run jobs one at a time, in the order in which they come.
+//!
+//! The callback thread runs the callbacks of `on_durable`, in LSN order, and of the soft limit. A
+//! callback may wait for the log in any way: the flusher continues meanwhile. The release thread
+//! frees segments for `truncate_before_in_background`, so that no callback waits for files. The
+//! first job starts a worker. It ends with `close` or the last handle, when its queue is empty.
+//!
+//! # Ordering pairs
+//! The queue's lock orders a job before the thread's look. P10: the word changes after that.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use super::Commit;
+use super::async_waiters::Callback;
+use super::background::BackgroundThread;
+use super::flusher::survive;
+use crate::Result;
+use crate::sync::{Mutex, WaitWord};
+
+pub(crate) struct Worker {
+    queue: Mutex<Queue>,
+    word: WaitWord,
+    thread: BackgroundThread,
+}
+
+#[derive(Default)]
+struct Queue {
+    due: VecDeque<(Callback, Result<()>)>,
+    must_stop: bool,
+}
+
+/// Which worker of a log.
+pub(crate) type WhichWorker = fn(&Commit) -> &Worker;
+
+impl Worker {
+    pub(super) fn new(name: &'static str) -> Worker {
+        let thread = BackgroundThread::new(name);
+        Worker { queue: Mutex::default(), word: WaitWord::default(), thread }
+    }
+
+    /// How many jobs are due and have not begun.
+    pub(super) fn len(&self) -> usize {
+        self.queue.lock().due.len()
+    }
+
+    /// Lets the thread call `job` with `result`.
+    pub(super) fn run_soon(&self, job: Callback, result: Result<()>) {
+        self.queue.lock().due.push_back((job, result));
+        self.word.wake_all();
+    }
+
+    /// Ends the thread when its queue is empty, and waits for it, unless it is the caller.
+    pub(super) fn stop(&self) {
+        self.queue.lock().must_stop = true;
+        self.word.wake_all();
+        self.thread.join();
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("thread", &self.thread).finish_non_exhaustive()
+    }
+}
+
+impl Commit {
+    /// Starts the worker if it does not run.
+    pub(crate) fn start_worker(self: &Arc<Self>, which: WhichWorker) -> Result<()> {
+        which(self).thread.start(|| {
+            let log = Arc::clone(self);
+            move || log.run_worker(which)
+        })
+    }
+
+    /// Lets the release thread run `job`.
+    pub(crate) fn release_soon(self: &Arc<Self>, job: Callback) -> Result<()> {
+        self.start_worker(|log| &log.releases)?;
+        self.releases.run_soon(job, Ok(()));
+        Ok(())
+    }
+
+    fn run_worker(&self, which: WhichWorker) {
+        let worker = which(self);
+        // If a job forks the process, the child runs this thread, too.
+        while self.check_process().is_ok() {
+            let seen = worker.word.look();
+            let (next, must_stop) = {
+                let mut queue = worker.queue.lock();
+                (queue.due.pop_front(), queue.must_stop)
+            };
+            match next {
+                Some((job, result)) => drop(survive(|| job(result))),
+                None if must_stop => return,
+                None => worker.word.sleep(seen, None),
+            }
+        }
+    }
+}

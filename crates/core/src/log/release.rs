@@ -1,0 +1,159 @@
+//! Releases in the background: a truncation of the prefix whose files nobody waits for.
+//!
+//! # Protocol
+//! The caller moves the head, then queues a job. The release thread frees segments as any truncation
+//! does, puts the result into the slot, then wakes the threads and the task that wait for it.
+//!
+//! # Ordering pairs
+//! The slot's lock orders the result before a look that finds it. A thread reads the word before it
+//! looks: P10. A task leaves its waker under the same lock.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::{Handle, Wal};
+use crate::commit::Commit;
+use crate::sync::{Instant, Mutex, WaitWord};
+use crate::{Error, ErrorKind, Lsn, Result};
+
+/// The files of a truncation, freed in the background: see `Wal::truncate_before_in_background`.
+///
+/// Dropping it changes nothing. It does not keep the log open.
+#[must_use = "only this says whether the files were freed"]
+pub struct Release {
+    log: Arc<Commit>,
+    slot: Arc<Slot>,
+}
+
+#[derive(Default)]
+struct Slot {
+    state: Mutex<SlotState>,
+    word: WaitWord,
+}
+
+#[derive(Default)]
+struct SlotState {
+    result: Option<Result<()>>,
+    waker: Option<Waker>,
+}
+
+impl Slot {
+    fn finish(&self, result: Result<()>) {
+        let waker = {
+            let mut state = self.state.lock();
+            state.result = Some(result);
+            state.waker.take()
+        };
+        self.word.wake_all();
+        // A waker is foreign code: outside of the lock.
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn result(&self) -> Option<Result<()>> {
+        self.state.lock().result.clone()
+    }
+}
+
+/// Gives `Closed` to those who wait if the log ends before the job has run, or the job panics.
+struct Job {
+    slot: Arc<Slot>,
+    result: Option<Result<()>>,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.slot.finish(self.result.take().unwrap_or(Err(Error::bare(ErrorKind::Closed))));
+    }
+}
+
+impl Wal {
+    /// Truncates all records below `lsn`, and frees their segments in the background.
+    pub fn truncate_before_in_background(&self, lsn: Lsn) -> Result<Release> {
+        self.move_head(lsn)?;
+        let slot = Arc::new(Slot::default());
+        let job = Job { slot: Arc::clone(&slot), result: None };
+        let handle = Arc::downgrade(&self.handle);
+        self.handle.log.release_soon(Box::new(move |_| {
+            let mut job = job;
+            job.result = Some(release(&handle));
+        }))?;
+        Ok(Release { log: Arc::clone(&self.handle.log), slot })
+    }
+}
+
+fn release(handle: &Weak<Handle>) -> Result<()> {
+    // While it runs, this is a handle, too: if the others go, the log ends on this thread.
+    let handle = handle.upgrade().ok_or(Error::bare(ErrorKind::Closed))?;
+    if handle.state.lock().clean {
+        return Err(Error::bare(ErrorKind::Closed));
+    }
+    handle.release_unpinned()
+}
+
+impl Release {
+    /// Returns whether the release has ended, well or not. Never blocks.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.log.check_process().is_ok() && self.slot.result().is_some()
+    }
+
+    /// Waits until the files are freed.
+    ///
+    /// # Errors
+    /// What a truncation returns that frees files, for example the error of a callback: a later
+    /// truncation tries again. `Closed`: the log was closed before; the next open frees them.
+    /// `Forked`.
+    pub fn wait(&self) -> Result<()> {
+        self.wait_until(None).map(drop)
+    }
+
+    /// Waits at most `timeout`. Returns false if the files are not freed by then.
+    ///
+    /// # Errors
+    /// As [`wait`](Release::wait).
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.wait_until(Instant::now().checked_add(timeout))
+    }
+
+    fn wait_until(&self, deadline: Option<Instant>) -> Result<bool> {
+        self.log.check_process()?;
+        loop {
+            let seen = self.slot.word.look();
+            if let Some(result) = self.slot.result() {
+                return result.map(|()| true);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(false);
+            }
+            self.slot.word.sleep(seen, deadline);
+        }
+    }
+}
+
+/// Completes when the files are freed. Polling never blocks.
+impl Future for Release {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.log.check_process()?;
+        // Foreign code clones and drops wakers: outside of the lock.
+        let waker = context.waker().clone();
+        let _dropped;
+        let mut state = self.slot.state.lock();
+        if let Some(result) = &state.result {
+            return Poll::Ready(result.clone());
+        }
+        _dropped = state.waker.replace(waker);
+        Poll::Pending
+    }
+}
+
+impl fmt::Debug for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Release").field("is_done", &self.is_done()).finish_non_exhaustive()
+    }
+}

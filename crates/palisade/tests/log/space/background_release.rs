@@ -1,0 +1,146 @@
+//! Truncations whose segments another thread frees.
+
+use std::pin::Pin;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use palisade::{Error, ErrorKind, Lsn, OnRelease, Release, ReleasedSegment, Result, Wal};
+
+use crate::executor::{Count, block_on};
+use crate::folder::{SEGMENT_BYTES, contents, folder, segment, small};
+use crate::watchdog::{until, watched};
+
+/// A callback that waits for its results: one for each segment.
+#[derive(Debug)]
+struct Held {
+    results: Mutex<Receiver<Result<()>>>,
+    begun: Sender<u64>,
+}
+
+impl OnRelease for Held {
+    fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
+        self.begun.send(segment.header.number).unwrap();
+        self.results.lock().unwrap().recv().unwrap()
+    }
+}
+
+fn held() -> (Held, Sender<Result<()>>, Receiver<u64>) {
+    let ((results, waits), (begun, begins)) = (channel(), channel());
+    (Held { results: Mutex::new(waits), begun }, results, begins)
+}
+
+/// Fills three segments. Returns the first records of the second and the third.
+fn fill(wal: &Wal) -> [Lsn; 2] {
+    let mut firsts = Vec::new();
+    while firsts.len() < 3 {
+        let lsn = wal.append(&[7; 1000]).unwrap().lsn();
+        if lsn.as_u64() / SEGMENT_BYTES == firsts.len() as u64 {
+            firsts.push(lsn);
+        }
+    }
+    wal.sync().unwrap();
+    [firsts[1], firsts[2]]
+}
+
+fn poll(release: &mut Release, waker: &Waker) -> Poll<Result<()>> {
+    Pin::new(release).poll(&mut Context::from_waker(waker))
+}
+
+#[test]
+fn the_head_moves_at_once_and_nobody_waits_for_the_files() {
+    let _watch = watched();
+    let (_folder, path) = folder();
+    let (callback, results, begins) = held();
+    let wal = small().on_release(callback).open(&path).unwrap();
+    let [second, third] = fill(&wal);
+    let mut release = wal.truncate_before_in_background(second).unwrap();
+    assert_eq!(wal.head_lsn(), second);
+    assert_eq!(begins.recv().unwrap(), 0, "another thread runs the callback");
+    assert!(!release.is_done() && !release.wait_timeout(Duration::ZERO).unwrap());
+    let bell = Arc::new(Count::default());
+    assert!(poll(&mut release, &Waker::from(Arc::clone(&bell))).is_pending());
+    // Commits and other callbacks go on meanwhile.
+    let lsn = wal.commit(b"beside").unwrap();
+    let (sender, durable) = channel();
+    wal.on_durable(lsn, move |result| sender.send(result).unwrap()).unwrap();
+    durable.recv().unwrap().unwrap();
+    let last = wal.truncate_before_in_background(third).unwrap();
+    assert_eq!((wal.head_lsn(), bell.woken()), (third, 0));
+    assert!(segment(&path, 0).exists());
+    results.send(Ok(())).unwrap();
+    until(|| bell.woken() == 1);
+    assert!(poll(&mut release, Waker::noop()).is_ready());
+    release.wait().unwrap();
+    assert!(!segment(&path, 0).exists() && segment(&path, 1).exists());
+    results.send(Ok(())).unwrap();
+    block_on(last).unwrap();
+    assert!(!segment(&path, 1).exists() && segment(&path, 2).exists());
+}
+
+#[test]
+fn the_head_survives_a_kill_before_the_files_are_freed() {
+    let _watch = watched();
+    let (_folder, path) = folder();
+    let (callback, results, begins) = held();
+    let wal = small().on_release(callback).open(&path).unwrap();
+    let [second, _] = fill(&wal);
+    let before = contents(&wal);
+    let _release = wal.truncate_before_in_background(second).unwrap();
+    begins.recv().unwrap();
+    let (_other, copy) = crate::folder::copy_as_killed(&path);
+    let again = small().open(&copy).unwrap();
+    assert_eq!(again.head_lsn(), second);
+    let kept: Vec<_> = before.into_iter().filter(|(lsn, _)| *lsn >= second).collect();
+    assert_eq!(contents(&again), kept);
+    results.send(Ok(())).unwrap();
+}
+
+#[test]
+fn an_error_of_a_release_reaches_who_waits_and_a_later_truncation_tries_again() {
+    let _watch = watched();
+    let (_folder, path) = folder();
+    let (callback, results, _begins) = held();
+    let wal = small().on_release(callback).open(&path).unwrap();
+    let [second, _] = fill(&wal);
+    results.send(Err(Error::new(ErrorKind::Locked, "the bucket is busy"))).unwrap();
+    let release = wal.truncate_before_in_background(second).unwrap();
+    let error = release.wait().unwrap_err();
+    assert!(error.to_string().contains("the bucket is busy"), "{error}");
+    assert_eq!(release.wait().unwrap_err().kind(), error.kind(), "it stays");
+    assert!(segment(&path, 0).exists());
+    results.send(Ok(())).unwrap();
+    wal.truncate_before_in_background(second).unwrap().wait().unwrap();
+    assert!(!segment(&path, 0).exists());
+}
+
+#[test]
+fn what_has_not_begun_when_the_log_ends_is_closed_and_the_next_open_frees_it() {
+    let _watch = watched();
+    let (_folder, path) = folder();
+    let (callback, results, begins) = held();
+    let wal = small().on_release(callback).open(&path).unwrap();
+    let [second, third] = fill(&wal);
+    let first = wal.truncate_before_in_background(second).unwrap();
+    begins.recv().unwrap();
+    let last = wal.truncate_before_in_background(third).unwrap();
+    drop(wal);
+    results.send(Ok(())).unwrap();
+    first.wait().unwrap();
+    assert_eq!(last.wait().unwrap_err().kind(), ErrorKind::Closed);
+    // Its thread was the last handle.
+    until(|| small().open(&path).is_ok());
+    let wal = small().open(&path).unwrap();
+    wal.truncate_before(third).unwrap();
+    assert!(!segment(&path, 1).exists());
+}
+
+#[test]
+fn an_lsn_that_is_no_record_is_refused_and_the_head_stays() {
+    let (_folder, path) = folder();
+    let wal = small().open(&path).unwrap();
+    let [second, _] = fill(&wal);
+    let error = wal.truncate_before_in_background(second.plus(8)).unwrap_err();
+    assert_eq!((error.kind(), wal.head_lsn()), (ErrorKind::NotARecord, Lsn::ZERO));
+}
