@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs each target of fuzz/ for a while, from the committed corpus on. Needs a nightly toolchain
 # and cargo-fuzz; says so and skips without them. Not part of .ci/run: the same bodies run over
-# the corpus and over inputs made from it in `cargo test -p palisade-store fuzzing`.
+# the corpus and over inputs made from it in `cargo test -p palisade-store fuzzing` and
+# `cargo test -p palisade --test log stored_bytes`.
 #
 #   verification/fuzz.sh             60 seconds for each target
 #   verification/fuzz.sh SECONDS     as long as that for each
@@ -28,7 +29,7 @@ if ! cargo +nightly fuzz --version >/dev/null 2>&1; then
 fi
 
 failed=0
-for target in frame_decode segment_header open_folder; do
+for target in frame_decode segment_header open_folder stored_bytes; do
     printf '\n== %s, %s s\n' "$target" "$seconds"
     new=target/fuzz-corpus/$target
     mkdir -p "$new"

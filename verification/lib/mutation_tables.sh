@@ -42,6 +42,7 @@ target_of_letter() {
         w) echo "palisade --test powerloss" ;;
         b) echo "palisade --test bit_flips" ;;
         m) echo "palisade --test many_segments" ;;
+        a) echo "palisade --test allocations" ;;
         s) echo "palisade-store --lib" ;;
         c) echo "palisade-core --lib" ;;
     esac
@@ -103,7 +104,7 @@ tests_of_row() {
     read -ra words <<<"$1"
     for ((index = 0; index < ${#words[@]}; index++)); do
         word=${words[index]%,}
-        if [[ $word == [lwscbm] && ${words[index + 1]:-} == \`* ]]; then
+        if [[ $word == [lwscbma] && ${words[index + 1]:-} == \`* ]]; then
             letter=$word
         elif [[ $word == \`*\` ]]; then
             echo "$(target_of_letter "$letter") ${word//\`/}"

@@ -83,6 +83,8 @@ Fields of --json; LSNs and sizes are numbers:
   format_version         number
   state                  `open` (a writer is running), `closed`, `unclean` (not closed; the next
                          open recovers) or `lost` (the file `meta` is missing or damaged)
+  codec                  the name of the codec that encodes the records, or null
+  codec_key              the identifier of its key in hexadecimal digits (zeros: no key), or null
   segment_bytes, buffer_bytes
   buffer                 where the log buffer lies: `memory` (appends survive the death of the
                          process), `heap` (they do not), `none` (the log was closed), `gone` (its
@@ -109,6 +111,9 @@ Examples:
   palisade dump ./log --from 65536 --limit 5 --hex
   palisade dump ./log --json | jq -r .hex | xxd -r -p
   palisade dump ./log --follow --json
+
+If the log has a codec, `encoded` marks the bytes of a record that it has encoded: the stored bytes,
+which only the program with the codec can decode.
 
 Without --json or --hex: LSN, tag, length and the first bytes, one record a line. Records that a
 running writer has not handed to the operating system yet are not shown. Reads only. It ends at the

@@ -119,12 +119,18 @@ pub(crate) fn print_line<W: Write>(out: &mut W, record: &Record<'_>) -> io::Resu
     let more = if shown.len() < data.len() { "..." } else { "" };
     writeln!(
         out,
-        "{:>16}  tag {:>5}  {:>8} bytes  {}{more}",
+        "{:>16}  tag {:>5}  {:>8} {}  {}{more}",
         record.lsn(),
         record.tag(),
         data.len(),
+        unit(record),
         shown.escape_ascii()
     )
+}
+
+/// Without the codec, the bytes of a record are those that the log stores.
+fn unit(record: &Record<'_>) -> &'static str {
+    if record.is_encoded() { "encoded bytes" } else { "bytes" }
 }
 
 /// A record as one JSON object.
@@ -134,6 +140,7 @@ struct JsonRecord {
     next_lsn: u64,
     tag: u16,
     bytes: usize,
+    encoded: bool,
     hex: String,
 }
 
@@ -144,6 +151,7 @@ pub(crate) fn print_json<W: Write>(out: &mut W, record: &Record<'_>) -> io::Resu
         next_lsn: record.next_lsn().as_u64(),
         tag: record.tag(),
         bytes: record.data().len(),
+        encoded: record.is_encoded(),
         hex: hex(record.data()),
     };
     json::print(out, &object)
@@ -151,7 +159,8 @@ pub(crate) fn print_json<W: Write>(out: &mut W, record: &Record<'_>) -> io::Resu
 
 fn print_hex<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
     let data = record.data();
-    writeln!(out, "LSN {}  tag {}  {} bytes", record.lsn(), record.tag(), data.len())?;
+    let (lsn, tag, unit) = (record.lsn(), record.tag(), unit(record));
+    writeln!(out, "LSN {lsn}  tag {tag}  {} {unit}", data.len())?;
     for (index, line) in data.chunks(HEX_BYTES_PER_LINE).enumerate() {
         let at = index * HEX_BYTES_PER_LINE;
         let (left, right) = line.split_at(line.len().min(HEX_BYTES_PER_LINE / 2));
@@ -163,7 +172,7 @@ fn print_hex<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
 
 /// All bytes as digits. A dump spends its time here. A formatter for each byte takes over five
 /// times as long.
-fn hex(data: &[u8]) -> String {
+pub(crate) fn hex(data: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
     data.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()

@@ -8,6 +8,7 @@ use palisade::inspect::{Segment, State};
 use serde::Serialize;
 
 use crate::args::InfoArgs;
+use crate::dump::hex;
 use crate::exit::Failure;
 use crate::json;
 
@@ -85,6 +86,9 @@ impl Info {
         writeln!(out, "format      version {FORMAT_VERSION}")?;
         writeln!(out, "uuid        {}", state.uuid)?;
         writeln!(out, "state       {standing}")?;
+        if let Some(codec) = &state.codec {
+            writeln!(out, "codec       {codec}")?;
+        }
         writeln!(out, "segment     {} bytes", state.segment_bytes)?;
         writeln!(out, "buffer      {} bytes, {}", state.buffer_bytes, place(self.buffer.as_ref()))?;
         writeln!(out, "epoch       {}, begins at LSN {}", state.epoch, state.epoch_base)?;
@@ -113,6 +117,8 @@ impl Info {
             format_version: FORMAT_VERSION,
             uuid: self.state.uuid.to_string(),
             state: self.standing,
+            codec: self.state.codec.map(|codec| codec.name().into()),
+            codec_key: self.state.codec.map(|codec| hex(codec.key_id())),
             segment_bytes,
             buffer_bytes,
             buffer,
@@ -158,6 +164,8 @@ struct JsonInfo {
     format_version: u32,
     uuid: String,
     state: Standing,
+    codec: Option<String>,
+    codec_key: Option<String>,
     segment_bytes: u64,
     buffer_bytes: u64,
     buffer: &'static str,

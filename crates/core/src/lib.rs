@@ -2,12 +2,13 @@
 //!
 //! Users depend on the crate `palisade`, which joins this one with stores and re-exports its API. A
 //! record travels through these modules: `log` (the API: [`Wal`], [`Ticket`], [`Tail`]), `format`
-//! ([`Lsn`], [`frame`]), `buffer` (reserve, copy, publish), `commit` (write, sync, wake; leader and
-//! followers), [`store`] (the trait). An open runs `recovery`. Reads go through `reader`.
-//! [`inspect`] and [`repair`] work on a log that is not open. [`copy`] is what a repair, a restore
-//! and a backup have in common.
+//! ([`Lsn`], [`frame`]), `codec` (if the log has one), `buffer` (reserve, copy, publish), `commit`
+//! (write, sync, wake; leader and followers), [`store`] (the trait). An open runs `recovery`. Reads
+//! go through `reader`. [`inspect`] and [`repair`] work on a log that is not open. [`copy`] is what
+//! a repair, a restore and a backup have in common.
 
 mod buffer;
+mod codec;
 mod commit;
 pub mod copy;
 mod error;
@@ -31,6 +32,7 @@ pub mod sync;
 mod typed;
 mod watermark;
 
+pub use codec::{Codec, CodecId, KEY_ID_BYTES, MAX_CODEC_NAME_BYTES, check_codec};
 pub use commit::SoftLimit;
 pub use error::{Error, ErrorKind, Result};
 pub use events::Events;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Error, ErrorKind, Events, Result};
+use crate::{Codec, CodecId, Error, ErrorKind, Events, Result};
 
 /// Smallest buffer that a log can be opened with: 4 KiB.
 pub const MIN_BUFFER_BYTES: usize = 4 << 10;
@@ -117,6 +117,8 @@ pub struct Options {
     pub soft_limit: Option<crate::SoftLimit>,
     /// Gets events of the log. Default: none.
     pub events: Option<Arc<dyn Events>>,
+    /// The codec of the records, fixed when the log is created. Default: none.
+    pub codec: Option<Arc<dyn Codec>>,
 }
 
 impl Default for Options {
@@ -134,6 +136,7 @@ impl Default for Options {
             pad_to_block: false,
             soft_limit: None,
             events: None,
+            codec: None,
         }
     }
 }
@@ -162,6 +165,7 @@ impl Options {
         check((4096..=1 << 30).contains(&self.read_ahead_bytes), || {
             format!("read_ahead_bytes is {}; it must be from 4 KiB to 1 GiB", self.read_ahead_bytes)
         })?;
+        self.codec.as_deref().map(CodecId::of).transpose()?;
         let threads = self.verify_threads;
         check(threads <= MAX_VERIFY_THREADS, || {
             format!("verify_threads is {threads}; it must be at most {MAX_VERIFY_THREADS}")

@@ -22,7 +22,7 @@ use std::fmt;
 use std::io::IoSlice;
 
 use crate::memory::Memory;
-use crate::{Lsn, Result};
+use crate::{CodecId, Lsn, Result};
 
 /// The identity of a log: 128 random bits, drawn once when it is created.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -73,6 +73,8 @@ pub struct State {
     /// the running one last, which ends at `clean_end`. An open believes it only where `clean` is
     /// set. Empty where nobody knows them: an open reads the headers of all segments then.
     pub epochs: Vec<EpochExtent>,
+    /// The codec of the records; fixed when the log is created.
+    pub codec: Option<CodecId>,
 }
 
 /// Where the records of one epoch lie, and what its frames' checksums begin with.

@@ -28,8 +28,10 @@
 //! without opening it. [`disk`] is the seam to the file systems below. The feature `sim` adds
 //! `sim`, a simulated disk that loses power, for tests of engines on the log. The feature `metrics`
 //! publishes [`Stats`], and the feature `tracing` emits spans and events: see
-//! `docs/observability.md`.
+//! `docs/observability.md`. The features `lz4` and `zstd` add codecs that compress records; a
+//! [`Codec`] of your own can encrypt them.
 
+mod codec;
 pub mod inspect;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -40,17 +42,21 @@ mod repair;
 mod trace;
 mod wal;
 
+#[cfg(feature = "lz4")]
+pub use codec::Lz4;
+#[cfg(feature = "zstd")]
+pub use codec::Zstd;
 #[cfg(feature = "metrics")]
 pub use metrics::MetricsPublisher;
 pub use options::Options;
 pub use palisade_core::copy::CopyReport;
 pub use palisade_core::repair::{RepairProgress, RepairReport, RepairStep};
 pub use palisade_core::{
-    BatchTicket, EndCause, Error, ErrorKind, Histogram, Hold, Lsn, MAX_BUFFER_BYTES, MAX_INTERVAL,
-    MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES, Memory, MemoryKind, OwnedRecords,
-    PinKind, Record, RecordBuf, Records, RecoveryPolicy, RecoveryReport, Release, Result, Space,
-    SpacePin, Stats, SyncPolicy, Tail, TailCanceller, Ticket, Uuid, Verify, crc32c_append,
-    framed_bytes,
+    BatchTicket, Codec, CodecId, EndCause, Error, ErrorKind, Histogram, Hold, Lsn,
+    MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES,
+    Memory, MemoryKind, OwnedRecords, PinKind, Record, RecordBuf, Records, RecoveryPolicy,
+    RecoveryReport, Release, Result, Space, SpacePin, Stats, SyncPolicy, Tail, TailCanceller,
+    Ticket, Uuid, Verify, crc32c_append, framed_bytes,
 };
 #[cfg(feature = "sim")]
 pub use palisade_store::sim;

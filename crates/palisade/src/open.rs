@@ -72,7 +72,7 @@ impl Options {
     /// - `Foreign`: the folder holds something else.
     /// - `Unsupported`: a newer version wrote the log; or [`BufferKind::Mapped`](crate::BufferKind)
     ///   was asked for, and there is no memory file system at `/dev/shm`.
-    /// - `Mismatch`: another segment size.
+    /// - `Mismatch`: another segment size, another [codec](Options::codec), or another key.
     /// - `Locked`: another process or another handle holds the log.
     /// - `Corrupt`: acknowledged data is damaged. After a close an open reads no records, so only a
     ///   reader or [`Verify::Full`](crate::Verify::Full) finds damage in them.

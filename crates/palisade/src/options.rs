@@ -5,7 +5,7 @@ use std::sync::Arc;
 use palisade_core::{RecoveryPolicy, SoftLimit, SyncPolicy, Verify};
 use palisade_store::{BufferKind, FileOptions, OnRelease, OpenMode};
 
-use crate::{Lsn, Result};
+use crate::{Codec, CodecId, Lsn, Result};
 
 /// Settings of a log on files: those of the log and those of its folder.
 ///
@@ -256,6 +256,40 @@ impl Options {
     /// can damage all of the block that is written to. Costs up to 4 KiB of log for each sync.
     pub fn pad_to_block(mut self, pads: bool) -> Options {
         self.log.pad_to_block = pads;
+        self
+    }
+
+    /// Sets the codec of the records: `Lz4` or `Zstd` (features `lz4` and `zstd`), or a [`Codec`]
+    /// of your own, for example an encryption. Default: none.
+    ///
+    /// A new log gets the codec and keeps it. The meta file and the header of each segment name it,
+    /// with the identifier of its key. An open with another codec or another key, with a codec that
+    /// the log does not have, or without the one that it has, returns `Mismatch` and changes
+    /// nothing. Versions of Palisade without codecs refuse a log with a codec.
+    ///
+    /// Each record is encoded on the thread that appends it, before its reservation, and decoded
+    /// by each reader. Verification, recovery, repair, archive, backup and restore work on stored
+    /// bytes and need no codec; the readers of [`inspect`](crate::inspect) return stored bytes
+    /// ([`Record::is_encoded`](crate::Record::is_encoded)). The distance of two LSNs is that of
+    /// stored bytes.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// use palisade::{ErrorKind, Lz4, MemStore, Options, Wal};
+    ///
+    /// let store = MemStore::new(1 << 20);
+    /// let wal = Wal::with_store(store.clone(), Options::new().codec(Lz4::new()))?;
+    /// wal.commit(&[7; 1000])?;
+    /// drop(wal);
+    /// let refused = Wal::with_store(store, Options::new()).unwrap_err();
+    /// assert_eq!(refused.kind(), ErrorKind::Mismatch);
+    /// assert!(refused.to_string().contains("`lz4`"));
+    /// # Ok(()) }
+    /// ```
+    pub fn codec(mut self, codec: impl Codec) -> Options {
+        // A name that is not valid is refused by the log's options.
+        self.files.codec = CodecId::of(&codec).ok();
+        self.log.codec = Some(Arc::new(codec));
         self
     }
 

@@ -141,7 +141,7 @@ impl Wal {
     }
 
     /// Returns the size of the largest record: half the log buffer or half a segment, whichever is
-    /// less, minus the header.
+    /// less, minus the header. If the log's codec makes a record longer, its encoded form must fit.
     #[must_use]
     pub fn max_record_bytes(&self) -> usize {
         self.0.max_record_bytes()

@@ -4,6 +4,9 @@
 //! A counting allocator stands in for the system's in this test program. It counts for those
 //! threads only that ask for it, so that the log's background threads may do as they like.
 
+#[path = "common/stored_bytes.rs"]
+mod stored_bytes;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -12,7 +15,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use palisade::inspect::Outcome;
-use palisade::{MemStore, Options, Result, Verify, Wal};
+use palisade::{Codec, ErrorKind, Lz4, MemStore, Options, Result, Verify, Wal, Zstd};
 use palisade_core::frame::{EpochSeed, Header, Kind};
 use palisade_core::store::{ReadStore, State};
 use std::io::IoSlice;
@@ -84,10 +87,13 @@ const WINDOWS: usize = 20;
 
 /// A log whose segment is large enough for a whole test.
 fn log() -> (TempDir, Wal) {
+    log_with(Options::new())
+}
+
+fn log_with(options: Options) -> (TempDir, Wal) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path: PathBuf = dir.path().join("log");
-    let options = Options::new().segment_bytes(64 << 20).buffer_bytes(1 << 20);
-    (dir, options.open(path).unwrap())
+    (dir, options.segment_bytes(64 << 20).buffer_bytes(1 << 20).open(path).unwrap())
 }
 
 fn assert_none_in_some_window(what: &str, mut window: impl FnMut()) {
@@ -186,6 +192,49 @@ fn an_append_allocates_nothing() -> Result<()> {
         }
     });
     wal.close()
+}
+
+fn check_appends_and_reads(codec: impl Codec) -> Result<()> {
+    let (_dir, wal) = log_with(Options::new().codec(codec));
+    let data = [7; 1000];
+    let parts = [IoSlice::new(&data[..400]), IoSlice::new(&data[400..])];
+    assert_none_in_some_window("append", || {
+        for _ in 0..500 {
+            drop(wal.append(&data).unwrap());
+            drop(wal.append_vectored(&parts).unwrap());
+            drop(wal.append(b"too short to be encoded").unwrap());
+        }
+    });
+    let batch = [&data; 3];
+    let counts = (0..WINDOWS).map(|_| allocations_of(|| drop(wal.append_batch(batch).unwrap())));
+    assert!(counts.min() <= Some(1), "append_batch");
+    wal.sync()?;
+    let mut records = wal.records()?;
+    assert_none_in_some_window("Records::next", || {
+        for _ in 0..1000 {
+            records.next().unwrap().expect("there are more");
+        }
+    });
+    wal.close()
+}
+
+#[test]
+fn neither_an_append_nor_a_reader_allocates_for_a_codec() -> Result<()> {
+    check_appends_and_reads(Lz4::new())?;
+    check_appends_and_reads(Zstd::new())
+}
+
+/// The log takes less than the length that is claimed.
+#[test]
+fn a_decoded_length_that_lies_costs_no_memory_though_the_checksum_holds() {
+    for which in [0, 1] {
+        let stored = [&[which; 100][..], &(64_u32 << 20).to_le_bytes()].concat();
+        let bytes = largest_of(|| {
+            let error = stored_bytes::read_stored_bytes(&stored).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        });
+        assert!(bytes <= 1 << 20, "{bytes} bytes at once");
+    }
 }
 
 #[test]

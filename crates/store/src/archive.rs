@@ -20,7 +20,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Records, Result, Uuid};
 
 use crate::block::BLOCK_BYTES;
 use crate::folder::{LOCK, segment_name};
-use crate::segment::header;
+use crate::segment::header::{self, LogOf};
 use crate::segment::segment_file::LOG_AT;
 use crate::segment::{OnRelease, ReleasedSegment};
 
@@ -117,7 +117,7 @@ impl Archive {
         // A damaged file tells nothing. It keeps its own number only.
         let known = |number: &u64| log_of(&self.folder, *number).ok().flatten();
         let found = segment_numbers(&self.folder)?.iter().find_map(known);
-        Ok(*self.owner.get_or_init(|| found.map_or(newcomer, |(uuid, _)| uuid)))
+        Ok(*self.owner.get_or_init(|| found.map_or(newcomer, |of| of.uuid)))
     }
 
     /// Refuses a segment of another log than the archive's.
@@ -125,7 +125,7 @@ impl Archive {
         let uuid = segment.uuid;
         let owner = self.owner_or(uuid)?;
         // Two logs may have begun with the same empty folder.
-        let replaced = log_of(&self.folder, segment.header.number)?.map_or(uuid, |(of, _)| of);
+        let replaced = log_of(&self.folder, segment.header.number)?.map_or(uuid, |of| of.uuid);
         if owner == uuid && replaced == uuid {
             return Ok(());
         }
@@ -227,9 +227,8 @@ fn read(folder: &Path, number: u64, offset: u64, into: &mut [u8]) -> Result<Opti
     }
 }
 
-/// The log that archived segment `number` belongs to, and the bytes of its segments; `None` if
-/// there is no such segment.
-fn log_of(folder: &Path, number: u64) -> Result<Option<(Uuid, u64)>> {
+/// The log that archived segment `number` belongs to; `None` if there is no such segment.
+fn log_of(folder: &Path, number: u64) -> Result<Option<LogOf>> {
     let mut block = [0; BLOCK_BYTES];
     let Some(len) = read(folder, number, 0, &mut block)? else { return Ok(None) };
     header::log_of(&block[..len]).map(Some).map_err(|fault| {
@@ -274,7 +273,8 @@ impl ArchiveReader {
             return Err(Error::new(ErrorKind::NotFound, text).at_path(folder));
         }
         let lowest = segment_numbers(folder)?.first().copied().ok_or_else(|| none(folder))?;
-        let (uuid, segment_bytes) = log_of(folder, lowest)?.ok_or_else(|| none(folder))?;
+        let found = log_of(folder, lowest)?.ok_or_else(|| none(folder))?;
+        let LogOf { uuid, segment_bytes, codec } = found;
         let state = State {
             uuid,
             segment_bytes,
@@ -287,6 +287,7 @@ impl ArchiveReader {
             clean_end: Lsn::ZERO,
             clean: false,
             epochs: Vec::new(),
+            codec,
         };
         Ok(ArchiveReader { folder: folder.to_path_buf(), state })
     }

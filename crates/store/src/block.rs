@@ -5,7 +5,7 @@
 //!      0      8  magic: which kind of block
 //!      8      4  checksum: CRC-32C of bytes 12..4096
 //!     12      4  format version
-//!     16      4  feature bits that a reader has to know (incompatible)
+//!     16      4  feature bits that a reader has to know (incompatible): bit 0, the log has a codec
 //!     20      4  feature bits that a reader may ignore (compatible)
 //!     24      …  the fields of the kind, then zeros
 //! ```
@@ -15,14 +15,19 @@
 
 use std::fmt;
 
-use palisade_core::crc32c_append;
+use palisade_core::{CodecId, KEY_ID_BYTES, MAX_CODEC_NAME_BYTES, crc32c_append};
 
 /// Bytes of a sealed block.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 /// The format version that this crate writes, and the only one that it reads.
 pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The incompatible feature bit of a log with a codec.
+const CODEC_FEATURE: u32 = 1;
 /// The incompatible feature bits that this crate knows.
-const KNOWN_FEATURES: u32 = 0;
+const KNOWN_FEATURES: u32 = CODEC_FEATURE;
+
+/// Bytes of the name and the key identifier of a codec.
+const CODEC_BYTES: usize = MAX_CODEC_NAME_BYTES + KEY_ID_BYTES;
 
 const CHECKSUM_AT: usize = 8;
 const VERSION_AT: usize = 12;
@@ -108,6 +113,13 @@ impl Writer {
         self.u64(u64::from(value))
     }
 
+    /// Name and key identifier of the log's codec, and the feature bit. Without a codec, zeros.
+    pub(crate) fn codec(mut self, codec: Option<&CodecId>) -> Writer {
+        let Some(id) = codec else { return self.bytes(&[0; CODEC_BYTES]) };
+        self.block[FEATURES_AT..FEATURES_AT + 4].copy_from_slice(&CODEC_FEATURE.to_le_bytes());
+        self.bytes(id.name_bytes()).bytes(id.key_id())
+    }
+
     pub(crate) fn seal(mut self) -> Block {
         seal(&mut self.block);
         self.block
@@ -118,6 +130,7 @@ impl Writer {
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     fields: &'a [u8],
+    features: u32,
 }
 
 impl<'a> Reader<'a> {
@@ -133,11 +146,12 @@ impl<'a> Reader<'a> {
         if version != FORMAT_VERSION {
             return Err(Fault::Version(version));
         }
-        let unknown = number_at(block, FEATURES_AT) & !KNOWN_FEATURES;
+        let features = number_at(block, FEATURES_AT);
+        let unknown = features & !KNOWN_FEATURES;
         if unknown != 0 {
             return Err(Fault::Features(unknown));
         }
-        Ok(Reader { fields: &block[FIELDS_AT..] })
+        Ok(Reader { fields: &block[FIELDS_AT..], features })
     }
 
     pub(crate) fn array<const N: usize>(&mut self) -> [u8; N] {
@@ -161,6 +175,15 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn flag(&mut self) -> bool {
         self.u64() != 0
+    }
+
+    /// Name and key identifier of the log's codec, if the log has one.
+    pub(crate) fn codec(&mut self) -> Result<Option<CodecId>, Fault> {
+        let (name, key) = (self.array(), self.array());
+        if self.features & CODEC_FEATURE == 0 {
+            return Ok(None);
+        }
+        CodecId::from_bytes(name, key).map(Some).ok_or(Fault::Damaged)
     }
 }
 

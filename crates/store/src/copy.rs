@@ -27,7 +27,7 @@ use crate::folder::{Folder, META, META_TEMP, check_file_size, segment_name};
 use crate::meta::{MetaFile, Origin};
 use crate::open::{self, Place};
 use crate::options::OpenMode;
-use crate::segment::header;
+use crate::segment::header::{self, LogOf};
 use crate::segment::segment_file::LOG_AT;
 
 /// A callback that gets the progress of a copy.
@@ -115,8 +115,8 @@ impl Copy {
         let name = segment_name(segment.number);
         let file = self.make(&name)?;
         let failed = |error| self.folder.error("write the segment", &name, error);
-        let State { uuid, segment_bytes, .. } = *plan.source();
-        let block = header::encode(segment, uuid, segment_bytes);
+        let State { uuid, segment_bytes, codec, .. } = *plan.source();
+        let block = header::encode(segment, &LogOf { uuid, segment_bytes, codec });
         write_bytes(file.as_ref(), 0, &block).map_err(failed)?;
         let mut write = |at: Lsn, bytes: &[u8]| {
             let offset = LOG_AT + at.bytes_since(segment.base);

@@ -88,7 +88,7 @@ impl FileStore {
     ///   a link, a FIFO or a folder where the log has a file.
     /// - `Unsupported`: a later version of Palisade wrote the log; or [`BufferKind::Mapped`] was
     ///   asked for, and there is no memory file system.
-    /// - `Mismatch`: the log has segments of another size.
+    /// - `Mismatch`: the log has segments of another size, or another codec or key.
     /// - `Corrupt`: neither copy of the state validates.
     /// - `Locked`: the log is open already.
     /// - `PermissionDenied`, `NoSpace`, `NoFiles`, `Io`: what the operating system said.
@@ -117,10 +117,11 @@ impl FileStore {
         }
         let Opened { folder, lock, meta } = open::open(disk, path, options)?;
         let in_place = folder.handle().overwrites_in_place();
-        let State { uuid, segment_bytes, .. } = *meta.state();
+        let State { uuid, segment_bytes, codec, .. } = *meta.state();
         let shape = Shape {
             uuid,
             segment_bytes,
+            codec,
             in_place,
             zero_fill: options.zero_fill,
             spare_segments: options.spare_segments,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::store::State;
-use palisade_core::{Error, ErrorKind, Result, Uuid};
+use palisade_core::{Error, ErrorKind, Result, Uuid, check_codec};
 
 use crate::disk::DEFAULT_FILE_MODE;
 use crate::disk::{Access, Disk, DiskFile, DiskFolder, Kind};
@@ -53,6 +53,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
     let origin = Origin { home: folder.handle().identity(), ..Origin::default() };
     let meta = match look(&folder, options)? {
         Some(meta) => {
+            check_codec_of(&folder, &meta, options)?;
             if meta.state.epoch == 0 {
                 // Its maker died before the first epoch, perhaps before a sync of these names. A
                 // later sync must not keep a spare's name and lose the meta file's.
@@ -82,7 +83,7 @@ fn check_size_of_a_new_log(disk: &dyn Disk, path: &Path, options: &FileOptions) 
 /// the second look tells.
 fn look_before_the_lock(folder: &Folder, options: &FileOptions) -> Result<()> {
     match look(folder, options) {
-        Ok(Some(_)) => Ok(()),
+        Ok(Some(meta)) => check_codec_of(folder, &meta, options),
         Ok(None) => check_size_of_a_new_log(folder.disk(), folder.path(), options),
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             let may_be_busy = folder.open_if_there(LOCK, Access::Read)?.is_some();
@@ -90,6 +91,12 @@ fn look_before_the_lock(folder: &Folder, options: &FileOptions) -> Result<()> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// Refuses a log with another codec than that of the options. Tools that only read have none.
+fn check_codec_of(folder: &Folder, meta: &Meta, options: &FileOptions) -> Result<()> {
+    let checked = check_codec(meta.state.codec.as_ref(), options.codec.as_ref());
+    checked.map_err(|error| error.at_path(folder.path()))
 }
 
 /// Finds a log that is there, for reading beside its writer. The state of one that has lost its
@@ -268,5 +275,6 @@ fn fresh_state(disk: &dyn Disk, options: &FileOptions) -> Result<State> {
         clean_end: options.begin(),
         clean: true,
         epochs: Vec::new(),
+        codec: options.codec,
     })
 }

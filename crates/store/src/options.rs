@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palisade_core::{Error, ErrorKind, Lsn, Result, check_segment_bytes};
+use palisade_core::{CodecId, Error, ErrorKind, Lsn, Result, check_segment_bytes};
 
 use crate::OnRelease;
 use crate::disk::DEFAULT_FILE_MODE;
@@ -96,6 +96,8 @@ pub struct FileOptions {
     pub max_bytes: Option<u64>,
     /// The least LSN of a new log, rounded up to the start of a segment. Default 0.
     pub first_lsn: Lsn,
+    /// The codec of the records. A log that exists must have the same. Default `None`.
+    pub codec: Option<CodecId>,
 }
 
 impl Default for FileOptions {
@@ -110,6 +112,7 @@ impl Default for FileOptions {
             on_release: None,
             max_bytes: None,
             first_lsn: Lsn::ZERO,
+            codec: None,
         }
     }
 }

@@ -143,6 +143,8 @@ impl FileReader {
         Shape {
             uuid: self.uuid,
             segment_bytes: self.segment_bytes,
+            // Only a writer writes headers.
+            codec: None,
             in_place: false,
             zero_fill: false,
             spare_segments: 0,

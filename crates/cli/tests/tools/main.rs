@@ -2,6 +2,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+
+mod codecs;
 mod follow;
 mod info;
 mod json;

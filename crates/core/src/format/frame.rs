@@ -4,7 +4,8 @@
 //! offset  bytes  field
 //!      0      4  header checksum: CRC-32C of (epoch seed, LSN, bytes 8..24, 4..8, 4 zeros)
 //!      4      1  kind: 1 data, 2 batch, 3 padding, 4 mark, 5 short padding
-//!      5      1  flags: bit 0 member of a batch, bit 7 readers may ignore an unknown kind
+//!      5      1  flags: bit 0 member of a batch, bit 1 encoded by the log's codec, bit 7 readers
+//!                may ignore an unknown kind
 //!      6      2  user tag; in a short padding: its bytes, 8 or 16
 //!      8      4  length of the payload in bytes
 //!     12      4  payload checksum: CRC-32C of the payload; 0 in a padding
@@ -17,7 +18,8 @@
 //! validate. Eight zero bytes are never a valid header. A *short padding* is the first 8 bytes of a
 //! header and nothing else, for gaps in which a header has no room: its checksum covers bytes 4..8.
 //! A batch is one frame whose payload is a run of whole frames with the member flag. Its payload
-//! checksum makes it atomic.
+//! checksum makes it atomic. The payload of an encoded record ends with the record's length in 4
+//! bytes.
 
 use crate::format::checksum::{crc32c_append, crc32c_append_words};
 use crate::{Lsn, Uuid};
@@ -34,7 +36,10 @@ pub const LAG_UNKNOWN: u64 = u64::MAX;
 pub const MAX_FRAME_BYTES: u64 = (crate::MAX_BUFFER_BYTES / 2) as u64;
 
 const SHORT_PADDING_BYTES: usize = 8;
-const FLAG_MEMBER: u8 = 1;
+/// The flag of a frame that lies in a batch.
+pub const FLAG_MEMBER: u8 = 1;
+/// The flag of a frame whose payload is what the log's codec made of a record.
+pub const FLAG_ENCODED: u8 = 2;
 const FLAG_MAY_IGNORE: u8 = 0x80;
 
 /// Returns the bytes that a record of `payload_bytes` takes in the log: header, payload, alignment.
@@ -133,8 +138,10 @@ impl EpochSeed {
 pub struct Header {
     /// The kind of the frame.
     pub kind: Kind,
-    /// Whether the frame lies in a batch.
-    pub is_member: bool,
+    /// [`FLAG_MEMBER`] and [`FLAG_ENCODED`], or none of them.
+    // One byte: with a `bool` for each, the processor stalls at each header, where `Option` stores
+    // them one by one and loads them as a word.
+    pub flags: u8,
     /// The user's tag.
     pub tag: u16,
     /// Bytes of the payload. In a padding, the bytes after the header that it skips.
@@ -153,13 +160,27 @@ impl Header {
     pub fn new(kind: Kind, tag: u16, payload_bytes: u32, payload_checksum: u32) -> Header {
         Header {
             kind,
-            is_member: false,
+            flags: 0,
             tag,
             payload_bytes,
             payload_checksum,
             durable_lag: LAG_UNKNOWN,
             frame_bytes: framed_bytes(payload_bytes as usize),
         }
+    }
+
+    /// Returns the header with the flag of a member of a batch, if it is one.
+    #[inline]
+    #[must_use]
+    pub fn member_if(self, is_member: bool) -> Header {
+        Header { flags: self.flags | if is_member { FLAG_MEMBER } else { 0 }, ..self }
+    }
+
+    /// Returns the header with the flag of an encoded record, if it is one.
+    #[inline]
+    #[must_use]
+    pub fn encoded_if(self, is_encoded: bool) -> Header {
+        Header { flags: self.flags | if is_encoded { FLAG_ENCODED } else { 0 }, ..self }
     }
 
     /// Encodes this header at `at`. A short padding has its own form: [`padding`].
@@ -176,8 +197,7 @@ impl Header {
     #[inline]
     pub(crate) fn encode_words(&self, seed: EpochSeed, at: Lsn) -> [u64; HEADER_BYTES / 8] {
         let may_ignore = matches!(self.kind, Kind::Unknown { may_ignore: true, .. });
-        let flags = if self.is_member { FLAG_MEMBER } else { 0 }
-            | if may_ignore { FLAG_MAY_IGNORE } else { 0 };
+        let flags = self.flags | if may_ignore { FLAG_MAY_IGNORE } else { 0 };
         let first = first_word(self.kind.number(), flags, self.tag);
         let middle = u64::from(self.payload_bytes) | (u64::from(self.payload_checksum) << 32);
         let checksum = seed.checksum(at, first, middle, self.durable_lag);
@@ -231,7 +251,7 @@ impl Header {
         }
         Some(Header {
             kind: Kind::from_number(number, flags),
-            is_member: flags & FLAG_MEMBER != 0,
+            flags: flags & (FLAG_MEMBER | FLAG_ENCODED),
             tag: (first >> 16) as u16,
             payload_bytes,
             payload_checksum: (middle >> 32) as u32,
@@ -254,13 +274,27 @@ impl Header {
         // Lazily: with other lengths, which any payload may have, the difference underflows.
         fits.then(|| Header {
             kind: Kind::Padding,
-            is_member: false,
+            flags: 0,
             tag: 0,
             payload_bytes: u32::from(frame_bytes) - SHORT_PADDING_BYTES as u32,
             payload_checksum: 0,
             durable_lag: LAG_UNKNOWN,
             frame_bytes: u64::from(frame_bytes),
         })
+    }
+
+    /// Returns whether the frame lies in a batch.
+    #[inline]
+    #[must_use]
+    pub fn is_member(&self) -> bool {
+        self.flags & FLAG_MEMBER != 0
+    }
+
+    /// Returns whether the payload is what the log's codec made of a record.
+    #[inline]
+    #[must_use]
+    pub fn is_encoded(&self) -> bool {
+        self.flags & FLAG_ENCODED != 0
     }
 
     /// Returns whether `payload` is this frame's. A padding has none to check.

@@ -144,8 +144,8 @@ impl Salvage {
                     let text = "the record changed while it was read";
                     return Err(Error::new(ErrorKind::Io, text).at_lsn(lsn));
                 };
-                let end = lsn.plus(header.frame_bytes);
-                Some(Salvaged::Record(Record::new(lsn, end, header.tag, payload)))
+                let (next, tag) = (lsn.plus(header.frame_bytes), header.tag);
+                Some(Salvaged::Record(Record::new(lsn, next, tag, header.is_encoded(), payload)))
             }
         })
     }

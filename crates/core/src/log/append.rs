@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use super::Wal;
 use super::room::WhenFull;
 use crate::buffer::{Granted, Reserved};
+use crate::codec::{self, Codec, Scratch};
 use crate::frame::{HEADER_BYTES, Header, Kind, framed_bytes};
 use crate::{Error, ErrorKind, Lsn, Result, SyncPolicy, Ticket, crc32c_append};
 
@@ -25,6 +26,14 @@ impl Wal {
     pub fn append_vectored(&self, parts: &[IoSlice<'_>]) -> Result<Ticket<'_>> {
         let len = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
         let frame_bytes = self.check_len(len)?;
+        if let Some(codec) = self.codec() {
+            return Scratch::with(|scratch| {
+                let Scratch { joined, encoded, .. } = scratch;
+                joined.clear();
+                parts.iter().for_each(|part| joined.extend_from_slice(part));
+                self.append_encoded(codec, 0, joined, encoded, WhenFull::Wait)
+            });
+        }
         let checksum = parts.iter().fold(0, |crc, part| crc32c_append(crc, part));
         let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
         let mut reserved = self.occupy(granted);
@@ -58,7 +67,10 @@ impl Wal {
     /// Appends a record with a tag and waits until it survives power loss.
     #[inline]
     pub fn commit_tagged(&self, tag: u16, data: &[u8]) -> Result<Lsn> {
-        let lsn = self.append_frame(tag, data, WhenFull::Wait)?;
+        if let Some(codec) = self.codec() {
+            return self.append_with_codec(codec, tag, data, WhenFull::Wait)?.wait();
+        }
+        let lsn = self.append_frame::<false>(tag, data, WhenFull::Wait)?;
         let end = lsn.plus(framed_bytes(data.len()));
         let waited = self.handle.log.wait(end, None).and_then(|_| self.check_not_truncated(lsn));
         waited.map(|()| lsn).map_err(|error| error.after_append(lsn))
@@ -67,6 +79,9 @@ impl Wal {
     /// Appends a record of `len` bytes that `fill` writes in place.
     pub fn append_with(&self, len: usize, fill: impl FnOnce(Lsn, &mut [u8])) -> Result<Ticket<'_>> {
         let frame_bytes = self.check_len(len)?;
+        if !codec::may_store_raw(self.codec()) {
+            return Err(not_in_place());
+        }
         let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
         let mut reserved = self.occupy(granted);
         let lsn = reserved.lsn();
@@ -107,13 +122,53 @@ impl Wal {
 
     #[inline]
     fn append_slice(&self, tag: u16, data: &[u8], when_full: WhenFull) -> Result<Ticket<'_>> {
-        let lsn = self.append_frame(tag, data, when_full)?;
+        if let Some(codec) = self.codec() {
+            return self.append_with_codec(codec, tag, data, when_full);
+        }
+        let lsn = self.append_frame::<false>(tag, data, when_full)?;
         Ok(Ticket::new(self, lsn, lsn.plus(framed_bytes(data.len()))))
+    }
+
+    /// Appends a record to a log with a codec. Encodes before the reservation: other threads would
+    /// wait for it.
+    #[inline(never)]
+    fn append_with_codec(
+        &self,
+        codec: &dyn Codec,
+        tag: u16,
+        data: &[u8],
+        when_full: WhenFull,
+    ) -> Result<Ticket<'_>> {
+        self.check_len(data.len())?;
+        Scratch::with(|scratch| {
+            self.append_encoded(codec, tag, data, &mut scratch.encoded, when_full)
+        })
+    }
+
+    fn append_encoded(
+        &self,
+        codec: &dyn Codec,
+        tag: u16,
+        data: &[u8],
+        encoded: &mut Vec<u8>,
+        when_full: WhenFull,
+    ) -> Result<Ticket<'_>> {
+        let (lsn, payload) = if codec::encode(codec, tag, data, encoded)? {
+            (self.append_frame::<true>(tag, encoded, when_full)?, &encoded[..])
+        } else {
+            (self.append_frame::<false>(tag, data, when_full)?, data)
+        };
+        Ok(Ticket::new(self, lsn, lsn.plus(framed_bytes(payload.len()))))
     }
 
     /// Appends one frame, the common case. The result fits into two registers: a ticket returned
     /// through memory costs as much as the reservation.
-    fn append_frame(&self, tag: u16, data: &[u8], when_full: WhenFull) -> Result<Lsn> {
+    fn append_frame<const IS_ENCODED: bool>(
+        &self,
+        tag: u16,
+        data: &[u8],
+        when_full: WhenFull,
+    ) -> Result<Lsn> {
         let frame_bytes = self.check_len(data.len())?;
         self.handle.log.buffer.fetch_ahead(frame_bytes);
         let checksum = crc32c_append(0, data);
@@ -121,7 +176,7 @@ impl Wal {
         let mut reserved = self.occupy(granted);
         let lsn = reserved.lsn();
         let header = Header::new(Kind::Data, tag, data.len() as u32, checksum);
-        let head = self.encode(&reserved, 0, header);
+        let head = self.encode(&reserved, 0, header.encoded_if(IS_ENCODED));
         reserved.place(0, head, data, frame_bytes);
         self.finish(reserved, lsn)?;
         Ok(lsn)
@@ -130,10 +185,7 @@ impl Wal {
     /// Returns the bytes of the frame for a payload of `len` bytes, if it is within the limit.
     #[inline]
     pub(super) fn check_len(&self, len: usize) -> Result<u64> {
-        let max = self.max_record_bytes();
-        if len > max {
-            return Err(too_large(len, max));
-        }
+        codec::check_record_len(len, self.max_record_bytes())?;
         Ok(framed_bytes(len))
     }
 
@@ -223,7 +275,7 @@ pub(super) fn zero_the_rest(reserved: &mut Reserved<'_>, len: usize) {
 }
 
 #[cold]
-fn too_large(len: usize, max: usize) -> Error {
-    let text = format!("a record or batch of {len} bytes; at most {max} fit into this log");
-    Error::new(ErrorKind::TooLarge, text)
+fn not_in_place() -> Error {
+    let text = "the log's codec encodes every record, and append_with writes a record in place";
+    Error::new(ErrorKind::InvalidArgument, text).with_advice("call append")
 }

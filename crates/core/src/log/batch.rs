@@ -11,6 +11,7 @@ use super::append::write_head;
 use super::room::WhenFull;
 use super::ticket::Ticket;
 use crate::buffer::Reserved;
+use crate::codec::Scratch;
 use crate::frame::{HEADER_BYTES, Header, Kind, framed_bytes};
 use crate::{Error, ErrorKind, Lsn, Result, crc32c_append};
 
@@ -68,14 +69,27 @@ impl Wal {
         I::IntoIter: Clone,
         R: AsRef<[u8]>,
     {
-        let records = records.into_iter();
-        let (count, payload_bytes) = measure(records.clone(), self.max_record_bytes())?;
+        let Some(codec) = self.codec() else {
+            return self.append_batch_of(records.into_iter().map(as_it_is));
+        };
+        Scratch::with(|scratch| {
+            scratch.join(codec, records.into_iter(), self.handle.max_frame_bytes as usize)?;
+            self.append_batch_of(scratch.payloads())
+        })
+    }
+
+    /// Appends payloads, each with its tag and whether it is encoded, as one batch.
+    fn append_batch_of<R: AsRef<[u8]>>(
+        &self,
+        payloads: impl Iterator<Item = (u16, bool, R)> + Clone,
+    ) -> Result<BatchTicket<'_>> {
+        let (count, payload_bytes) = measure(payloads.clone(), self.max_record_bytes())?;
         let frame_bytes = self.check_len(payload_bytes)?;
         let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
         let mut reserved = self.occupy(granted);
         let mut run = Run::new(HEADER_BYTES as u64, true, count);
-        for (tag, record) in records {
-            run.write(self, &mut reserved, tag, record.as_ref());
+        for (tag, is_encoded, payload) in payloads {
+            run.write(self, &mut reserved, tag, is_encoded, payload.as_ref());
         }
         run.check_is_whole(&reserved);
         let header = Header::new(Kind::Batch, 0, payload_bytes as u32, run.checksum);
@@ -92,16 +106,29 @@ impl Wal {
         I::IntoIter: Clone,
         R: AsRef<[u8]>,
     {
-        let records = records.into_iter();
+        let Some(codec) = self.codec() else {
+            return self.append_many_of(records.into_iter().map(as_it_is));
+        };
+        Scratch::with(|scratch| {
+            scratch.join(codec, records.into_iter(), self.handle.max_frame_bytes as usize)?;
+            self.append_many_of(scratch.payloads())
+        })
+    }
+
+    /// Appends payloads, each with its tag and whether it is encoded, one after the other.
+    fn append_many_of<R: AsRef<[u8]>>(
+        &self,
+        payloads: impl Iterator<Item = (u16, bool, R)> + Clone,
+    ) -> Result<BatchTicket<'_>> {
         let most = self.max_record_bytes() + HEADER_BYTES;
-        let (count, frames_bytes) = measure(records.clone(), most)?;
+        let (count, frames_bytes) = measure(payloads.clone(), most)?;
         // The frames take the place of the payload of one record.
         self.check_len(frames_bytes - HEADER_BYTES)?;
         let granted = self.reserve(frames_bytes as u64, WhenFull::Wait)?;
         let mut reserved = self.occupy(granted);
         let mut run = Run::new(0, false, count);
-        for (tag, record) in records {
-            run.write(self, &mut reserved, tag, record.as_ref());
+        for (tag, is_encoded, payload) in payloads {
+            run.write(self, &mut reserved, tag, is_encoded, payload.as_ref());
         }
         run.check_is_whole(&reserved);
         self.finish_run(reserved, run)
@@ -114,14 +141,19 @@ impl Wal {
     }
 }
 
+/// Returns a record as the payload of a log without a codec.
+fn as_it_is<R>((tag, record): (u16, R)) -> (u16, bool, R) {
+    (tag, false, record)
+}
+
 /// Returns the number of the records and the bytes of their frames. Stops above `most` bytes: an
 /// iterator may have no end.
 fn measure<R: AsRef<[u8]>>(
-    records: impl Iterator<Item = (u16, R)>,
+    records: impl Iterator<Item = (u16, bool, R)>,
     most: usize,
 ) -> Result<(usize, usize)> {
     let (mut count, mut bytes) = (0, 0_u64);
-    for (_, record) in records {
+    for (_, _, record) in records {
         let len = record.as_ref().len();
         let is_short = u32::try_from(len).is_ok();
         bytes = bytes.saturating_add(if is_short { framed_bytes(len) } else { u64::MAX });
@@ -157,11 +189,16 @@ impl Run {
         assert!(is_whole, "the records changed while they were appended");
     }
 
-    fn write(&mut self, wal: &Wal, reserved: &mut Reserved<'_>, tag: u16, record: &[u8]) {
-        let header = Header {
-            is_member: self.are_members,
-            ..Header::new(Kind::Data, tag, record.len() as u32, crc32c_append(0, record))
-        };
+    fn write(
+        &mut self,
+        wal: &Wal,
+        reserved: &mut Reserved<'_>,
+        tag: u16,
+        is_encoded: bool,
+        record: &[u8],
+    ) {
+        let header = Header::new(Kind::Data, tag, record.len() as u32, crc32c_append(0, record));
+        let header = header.member_if(self.are_members).encoded_if(is_encoded);
         let head = wal.encode(reserved, self.at, header);
         let frame_bytes = framed_bytes(record.len());
         reserved.place(self.at, head, record, frame_bytes);

@@ -1,6 +1,7 @@
 //! The records that a new epoch begins with: `replace_from` writes them into the epoch's first
 //! segment before the segment has a name, so the truncation and the records are one step.
 
+use crate::codec::{self, Codec};
 use crate::frame::{self, EpochSeed, HEADER_BYTES, Header, Kind, framed_bytes};
 use crate::{Error, ErrorKind, Lsn, Result, crc32c_append};
 
@@ -14,26 +15,35 @@ pub(super) struct FirstRecords {
 }
 
 impl FirstRecords {
-    /// Copies `records`, each with its tag. Their frames may take `most` bytes.
-    pub(super) fn copy<I, R>(records: I, most: usize) -> Result<FirstRecords>
+    /// Copies `records`, each with its tag, as they are stored. Their frames may take `most` bytes.
+    pub(super) fn copy<I, R>(
+        records: I,
+        codec: Option<&dyn Codec>,
+        most: usize,
+    ) -> Result<FirstRecords>
     where
         I: IntoIterator<Item = (u16, R)>,
         R: AsRef<[u8]>,
     {
         let mut first = FirstRecords::default();
+        let mut encoded = Vec::new();
         for (tag, record) in records {
             let record = record.as_ref();
+            codec::check_record_len(record.len(), most - HEADER_BYTES)?;
+            let is_encoded =
+                codec.map_or(Ok(false), |codec| codec::encode(codec, tag, record, &mut encoded))?;
+            let payload = if is_encoded { &encoded } else { record };
             let at = first.bytes.len();
             let room = most - at;
-            let is_short = u32::try_from(record.len()).is_ok();
-            if !is_short || framed_bytes(record.len()) > room as u64 {
+            if framed_bytes(payload.len()) > room as u64 {
                 let text = format!("the records of one call take at most {most} bytes");
                 return Err(Error::new(ErrorKind::TooLarge, text));
             }
-            let checksum = crc32c_append(0, record);
-            let header = Header::new(Kind::Data, tag, record.len() as u32, checksum);
+            let checksum = crc32c_append(0, payload);
+            let header = Header::new(Kind::Data, tag, payload.len() as u32, checksum);
+            let header = header.encoded_if(is_encoded);
             first.bytes.resize(at + HEADER_BYTES, 0);
-            first.bytes.extend_from_slice(record);
+            first.bytes.extend_from_slice(payload);
             first.bytes.resize(at + header.frame_bytes as usize, 0);
             first.frames.push((at as u64, header));
         }

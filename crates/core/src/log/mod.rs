@@ -45,6 +45,7 @@ use crate::stats::Gauges;
 use crate::store::{State, Store};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::watermark::Watermark;
+use crate::{Codec, codec};
 use crate::{Error, ErrorKind, Lsn, Options, RecoveryReport, Result, Stats, SyncPolicy, Uuid};
 use crate::{MIN_SEGMENT_BYTES, check_segment_bytes};
 
@@ -75,6 +76,8 @@ struct Handle {
     // Whether the flusher thread writes complete pieces, rather than the append that completes one.
     writes_behind: bool,
     max_frame_bytes: u64,
+    codec: Option<Arc<dyn Codec>>,
+    segment_bytes: u64,
     read_ahead_bytes: usize,
     uuid: Uuid,
     // Never held during a call of the store.
@@ -102,8 +105,7 @@ impl Wal {
     /// # Errors
     /// As `Options::open` of the crate `palisade`.
     pub fn with_store(store: impl Store, options: &Options) -> Result<Wal> {
-        options.validate()?;
-        check_segment_bytes(store.state()?.segment_bytes, MIN_SEGMENT_BYTES)?;
+        check_store(&store, options)?;
         Wal::open_store(Arc::new(store), options)
     }
 
@@ -114,8 +116,7 @@ impl Wal {
     /// # Errors
     /// As [`with_store`](Wal::with_store), except those of writing.
     pub fn dry_run(store: impl Store, options: &Options) -> Result<RecoveryReport> {
-        options.validate()?;
-        check_segment_bytes(store.state()?.segment_bytes, MIN_SEGMENT_BYTES)?;
+        check_store(&store, options)?;
         let store: Arc<dyn Store> = Arc::new(store);
         let predicted = dry_run(&store, options);
         store.close();
@@ -144,6 +145,8 @@ impl Wal {
             },
             writes_behind: crate::sync::has_two_cores() && store.writes_behind(),
             max_frame_bytes: buffer.max_reservation_bytes(),
+            codec: options.codec.clone(),
+            segment_bytes: state.segment_bytes,
             read_ahead_bytes: options.read_ahead_bytes,
             pins: Arc::default(),
             log: Arc::new(Commit::new(buffer, store, base, observer, options)),
@@ -316,6 +319,11 @@ impl Wal {
         &self.handle.report
     }
 
+    #[inline]
+    fn codec(&self) -> Option<&dyn Codec> {
+        self.handle.codec.as_deref()
+    }
+
     pub(crate) fn commit_state(&self) -> &Commit {
         &self.handle.log
     }
@@ -377,6 +385,14 @@ impl Wal {
         }
         Ok(())
     }
+}
+
+/// Refuses options with a bad value, and a store that does not fit them, before anything is read.
+fn check_store(store: &impl Store, options: &Options) -> Result<()> {
+    options.validate()?;
+    let state = store.state()?;
+    check_segment_bytes(state.segment_bytes, MIN_SEGMENT_BYTES)?;
+    codec::check_state(&state, options.codec.as_deref())
 }
 
 /// Shows where the log stands, without a lock.

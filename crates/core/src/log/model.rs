@@ -39,6 +39,7 @@ impl Wal {
             clean_end: base,
             clean: false,
             epochs: Vec::new(),
+            codec: None,
         };
         let spans = vec![EpochSpan { epoch: 1, salt: 0, seed, base, end: Lsn::LIMIT }];
         let report = RecoveryReport::default();

@@ -160,8 +160,8 @@ impl Hold {
             }
         }
         reader.forget();
-        let records = Records::new(reader, spans, from).keeping(Box::new(pin));
-        Ok(records.ending_at(end).writing_from(written))
+        let records = Records::new(reader, spans, from).decoding(wal.decoder());
+        Ok(records.keeping(Box::new(pin)).ending_at(end).writing_from(written))
     }
 }
 

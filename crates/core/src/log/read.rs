@@ -7,6 +7,7 @@ use super::Wal;
 use super::epochs::truncated_error;
 use super::pins::PinKind;
 use super::truncate_before::below_head;
+use crate::codec::Decoder;
 use crate::frame::Header;
 use crate::reader::{EpochSpan, FrameReader, Lookup, RecordBuf, Records, damaged};
 use crate::store::ReadStore;
@@ -72,11 +73,13 @@ impl Wal {
         self.flush_until(highest.plus(1))?;
         let pin = self.pin(PinKind::Reader, lsns.iter().min().copied())?;
         let mut reader = self.frame_reader(self.handle.read_ahead_bytes);
+        let mut decoder = self.decoder();
         let mut order: Vec<usize> = (0..lsns.len()).collect();
         order.sort_unstable_by_key(|&index| lsns[index]);
         let mut found: Vec<Option<RecordBuf>> = vec![None; lsns.len()];
         for index in order {
-            found[index] = Some(self.record_at(&mut reader, lsns[index])?);
+            let stored = self.stored_at(&mut reader, lsns[index])?;
+            found[index] = Some(decoder.decode_buf(stored)?);
         }
         drop(pin);
         Ok(found.into_iter().flatten().collect())
@@ -139,10 +142,16 @@ impl Wal {
 
     /// Returns the record at `lsn`, copied out of the store.
     pub fn get(&self, lsn: Lsn) -> Result<RecordBuf> {
+        let stored = self.get_stored(lsn)?;
+        self.decoder().decode_buf(stored)
+    }
+
+    /// Returns the record at `lsn` as it is stored.
+    pub(super) fn get_stored(&self, lsn: Lsn) -> Result<RecordBuf> {
         self.check_record(lsn)?;
         self.flush_until(lsn.plus(1))?;
         let pin = self.pin(PinKind::Reader, Some(lsn))?;
-        let found = self.record_at(&mut self.frame_reader(SINGLE_READ_BYTES), lsn);
+        let found = self.stored_at(&mut self.frame_reader(SINGLE_READ_BYTES), lsn);
         drop(pin);
         found
     }
@@ -155,8 +164,8 @@ impl Wal {
         span.ok_or_else(|| self.not_a_record(lsn))
     }
 
-    /// Reads the record at `lsn`, which is written and pinned.
-    fn record_at(&self, reader: &mut FrameReader, lsn: Lsn) -> Result<RecordBuf> {
+    /// Reads the record at `lsn`, which is written and pinned, as it is stored.
+    fn stored_at(&self, reader: &mut FrameReader, lsn: Lsn) -> Result<RecordBuf> {
         let span = self.check_record(lsn)?;
         let found = reader.record(lsn, span.seed);
         // Check after the read: a truncation may have freed the segment during the read.
@@ -233,7 +242,8 @@ impl Wal {
         let pin = self.pin(kind, from)?;
         let from = pin.at();
         let reader = self.frame_reader(read_ahead_bytes);
-        Ok(Records::new(reader, spans, from).keeping(Box::new(pin)))
+        let records = Records::new(reader, spans, from).decoding(self.decoder());
+        Ok(records.keeping(Box::new(pin)))
     }
 
     /// Returns all epochs. The running epoch ends at `end`, or at its base if `end` is below it.
@@ -249,6 +259,11 @@ impl Wal {
         let store = Arc::clone(&self.handle.log.store) as Arc<dyn ReadStore>;
         let segment_bytes = self.handle.state.lock().segment_bytes;
         FrameReader::new(store, segment_bytes, read_ahead_bytes).starting_small()
+    }
+
+    /// Returns what makes the records of a reader the ones that were appended.
+    pub(super) fn decoder(&self) -> Decoder {
+        Decoder::new(self.handle.codec.clone(), self.handle.segment_bytes)
     }
 
     /// Refuses an LSN below the head or above the end.

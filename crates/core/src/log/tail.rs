@@ -120,7 +120,9 @@ impl Tail {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             match self.step()? {
-                Step::Found(found) => return Ok(Some(self.records.record(found))),
+                Step::Found(found) => {
+                    return take(&mut self.records, &mut self.given_to, found).map(Some);
+                }
                 Step::NothingAbove(at) => {
                     if !self.wait_beyond(at, deadline)? {
                         return Ok(None);
@@ -151,7 +153,10 @@ impl Tail {
         }
         loop {
             match self.step()? {
-                Step::Found(found) => return Poll::Ready(Ok(Some(self.records.record(found)))),
+                Step::Found(found) => {
+                    let record = take(&mut self.records, &mut self.given_to, found);
+                    return Poll::Ready(record.map(Some));
+                }
                 Step::NothingAbove(at) => ready!(self.poll_beyond(at, context))?,
                 Step::Finished => return Poll::Ready(Ok(None)),
             }
@@ -174,7 +179,6 @@ impl Tail {
             }
             match self.records.advance() {
                 Ok(Some(found)) => {
-                    self.given_to = Some(self.records.position());
                     return Ok(Step::Found(found));
                 }
                 Ok(None) => {}
@@ -244,6 +248,17 @@ impl Tail {
         }
         log.poll_wait(Wait::Watch, target, &mut self.key, context)
     }
+}
+
+/// Returns the record that was found, and notes its end.
+fn take<'r>(
+    records: &'r mut Records,
+    given_to: &mut Option<Lsn>,
+    found: (Lsn, Header),
+) -> Result<Record<'r>> {
+    let record = records.record(found)?;
+    *given_to = Some(record.next_lsn());
+    Ok(record)
 }
 
 /// Copies each record out of the read buffer. The stream ends after an error.

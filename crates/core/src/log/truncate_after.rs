@@ -90,15 +90,17 @@ impl Wal {
         R: AsRef<[u8]>,
     {
         self.check_open()?;
-        let first = FirstRecords::copy(records, self.handle.max_frame_bytes as usize)?;
+        let most = self.handle.max_frame_bytes as usize;
+        let first = FirstRecords::copy(records, self.codec(), most)?;
         self.handle.truncate_above(self.before_removed(lsn)?, first)
     }
 
     /// Returns the end of the record at `lsn`. If the record is in a batch, it must be the last of
     /// the batch, and both have the same end.
     fn end_of_kept(&self, lsn: Lsn) -> Result<Lsn> {
-        let record = self.get(lsn)?;
-        if !self.frame_at(lsn)?.is_member {
+        // Where it ends does not depend on the codec.
+        let record = self.get_stored(lsn)?;
+        if !self.frame_at(lsn)?.is_member() {
             return Ok(record.next_lsn());
         }
         let (batch, header) = self.batch_around(lsn)?;
@@ -123,7 +125,7 @@ impl Wal {
         }
         let whole = Place { record: lsn, new_end: lsn };
         self.check_readable(lsn)?;
-        if !self.frame_at(lsn)?.is_member {
+        if !self.frame_at(lsn)?.is_member() {
             return Ok(whole);
         }
         let (batch, _) = self.batch_around(lsn)?;

@@ -100,14 +100,15 @@ impl FrameReader {
         }
     }
 
-    /// Returns the record at `at`, copied out of the buffer.
+    /// Returns the record at `at`, copied out of the buffer as it is stored.
     pub(crate) fn record(&mut self, at: Lsn, seed: EpochSeed) -> Result<Lookup> {
         match self.frame_with_payload(at, seed, Payload::Verify)? {
             Some(header) if header.kind == Kind::Data => {
                 let begin = at.plus(HEADER_BYTES as u64);
                 let data = self.slice(begin..begin.plus(u64::from(header.payload_bytes)));
-                let next = at.plus(header.frame_bytes);
-                Ok(Lookup::Record(Record::new(at, next, header.tag, data).into()))
+                let (next, tag) = (at.plus(header.frame_bytes), header.tag);
+                let record = Record::new(at, next, tag, header.is_encoded(), data);
+                Ok(Lookup::Record(record.into()))
             }
             Some(_) => Ok(Lookup::NotARecord),
             None => match self.header(at, seed)? {
@@ -250,7 +251,7 @@ impl FrameReader {
             for seed in seeds {
                 let header = self.header(at, *seed)?;
                 let Some(header) = header.filter(|header| header.fits_at(at)) else { continue };
-                if !header.is_member && self.frame(at, *seed)?.is_some() {
+                if !header.is_member() && self.frame(at, *seed)?.is_some() {
                     return Ok(Some((at, header)));
                 }
                 claimed = claimed.max(header.frame_bytes);

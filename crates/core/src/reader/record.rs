@@ -10,12 +10,26 @@ pub struct Record<'a> {
     lsn: Lsn,
     next_lsn: Lsn,
     tag: u16,
+    is_encoded: bool,
     data: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    pub(crate) fn new(lsn: Lsn, next_lsn: Lsn, tag: u16, data: &'a [u8]) -> Record<'a> {
-        Record { lsn, next_lsn, tag, data }
+    /// Creates a record whose payload is `data`.
+    #[inline]
+    pub(crate) fn new(
+        lsn: Lsn,
+        next_lsn: Lsn,
+        tag: u16,
+        is_encoded: bool,
+        data: &'a [u8],
+    ) -> Record<'a> {
+        Record { lsn, next_lsn, tag, is_encoded, data }
+    }
+
+    /// Returns the record with `data`, which its codec made of its stored bytes.
+    pub(crate) fn decoded(self, data: &'a [u8]) -> Record<'a> {
+        Record { data, is_encoded: false, ..self }
     }
 
     /// Returns the LSN that `append` returned for it.
@@ -41,6 +55,14 @@ impl<'a> Record<'a> {
     pub fn tag(&self) -> u16 {
         self.tag
     }
+
+    /// Returns whether [`data`](Record::data) are stored bytes, which the log's codec has encoded.
+    /// Only readers without the codec return such a record: those of an `Inspector`, a salvage and
+    /// an archive. The last 4 of the bytes are the length of the record that was appended.
+    #[must_use]
+    pub fn is_encoded(&self) -> bool {
+        self.is_encoded
+    }
 }
 
 impl fmt::Debug for Record<'_> {
@@ -59,6 +81,7 @@ pub struct RecordBuf {
     lsn: Lsn,
     next_lsn: Lsn,
     tag: u16,
+    is_encoded: bool,
     data: Vec<u8>,
 }
 
@@ -87,6 +110,17 @@ impl RecordBuf {
         self.tag
     }
 
+    /// Returns whether [`data`](RecordBuf::data) are stored bytes: see [`Record::is_encoded`].
+    #[must_use]
+    pub fn is_encoded(&self) -> bool {
+        self.is_encoded
+    }
+
+    pub(crate) fn as_record(&self) -> Record<'_> {
+        let RecordBuf { lsn, next_lsn, tag, is_encoded, .. } = *self;
+        Record { lsn, next_lsn, tag, is_encoded, data: &self.data }
+    }
+
     /// Returns the bytes without a copy.
     #[must_use]
     pub fn into_data(self) -> Vec<u8> {
@@ -100,6 +134,7 @@ impl From<Record<'_>> for RecordBuf {
             lsn: record.lsn,
             next_lsn: record.next_lsn,
             tag: record.tag,
+            is_encoded: record.is_encoded,
             data: record.data.to_vec(),
         }
     }

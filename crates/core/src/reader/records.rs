@@ -6,6 +6,7 @@ use std::fmt;
 use super::epoch_span::EpochSpan;
 use super::frame_reader::{FrameReader, Payload};
 use super::record::{Record, RecordBuf};
+use crate::codec::Decoder;
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -39,6 +40,10 @@ pub struct Records {
     near: Near,
     // The store has all records below this LSN. Records above it may be only in the log buffer.
     written: Lsn,
+    // `None`: the records are returned as they are stored.
+    decoder: Option<Decoder>,
+    // Whether a record that is not encoded needs no look at the decoder.
+    takes_plain: bool,
     // Keeps the log and its pins until the iterator is dropped.
     keep: Option<Box<dyn Pinned>>,
 }
@@ -91,12 +96,21 @@ impl Records {
             at_end: None,
             near: Near::NOWHERE,
             written: Lsn::LIMIT,
+            decoder: None,
+            takes_plain: true,
             keep: None,
         }
     }
 
     pub(crate) fn keeping(mut self, keep: Box<dyn Pinned>) -> Records {
         self.keep = Some(keep);
+        self
+    }
+
+    /// Makes the iterator return the bytes that were appended rather than those that are stored.
+    pub(crate) fn decoding(mut self, decoder: Decoder) -> Records {
+        self.takes_plain = decoder.takes_plain();
+        self.decoder = Some(decoder);
         self
     }
 
@@ -157,7 +171,9 @@ impl Records {
     /// Returns the next record, or `None` at the end.
     ///
     /// # Errors
-    /// `Corrupt`: a record does not validate; the error names its LSN; run `palisade verify`.
+    /// `Corrupt`: a record does not validate; the error names its LSN; run `palisade verify`. Or
+    /// the log's codec cannot decode the record; [`position`](Records::position) is the LSN after
+    /// it.
     /// `Truncated`: a truncation of the suffix removed the records from here on since the iterator
     /// was created. `Unsupported`: a newer version wrote a kind of record that this one does not
     /// know. `Io`, `NoFiles`: the store could not be read. `NoSpace`, `NoFiles` or `Poisoned` after
@@ -166,7 +182,8 @@ impl Records {
     #[expect(clippy::should_implement_trait, reason = "the record borrows the read buffer")]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
         match self.advance()? {
-            Some(found) => Ok(Some(self.record(found))),
+            Some(found) if self.is_plain(&found) => Ok(Some(self.plain_record(found))),
+            Some(found) => self.record(found).map(Some),
             None => self.at_end.take().map_or(Ok(None), Err),
         }
     }
@@ -201,13 +218,42 @@ impl Records {
         if at < self.verified_to { Payload::IsVerified } else { Payload::Verify }
     }
 
-    /// Returns the record that `advance` has just found.
+    /// Returns the record that `advance` has just found. An error ends the iterator.
     #[inline]
-    pub(crate) fn record(&self, (lsn, header): (Lsn, Header)) -> Record<'_> {
-        let data_at = lsn.plus(HEADER_BYTES as u64);
-        let data_end = data_at.plus(u64::from(header.payload_bytes));
-        let data = self.reader.slice(data_at..data_end);
-        Record::new(lsn, self.at, header.tag, data)
+    pub(crate) fn record(&mut self, found: (Lsn, Header)) -> Result<Record<'_>> {
+        if self.is_plain(&found) {
+            return Ok(self.plain_record(found));
+        }
+        let (lsn, header) = found;
+        self.decoded_record(lsn, header.tag, header.is_encoded(), header.payload_bytes)
+    }
+
+    /// Returns whether the payload of the frame is a record that needs no look at the codec.
+    #[inline]
+    fn is_plain(&self, (_, header): &(Lsn, Header)) -> bool {
+        self.takes_plain && !header.is_encoded()
+    }
+
+    #[inline]
+    fn plain_record(&self, (lsn, header): (Lsn, Header)) -> Record<'_> {
+        let data = payload(&self.reader, lsn, header.payload_bytes);
+        Record::new(lsn, self.at, header.tag, false, data)
+    }
+
+    #[inline(never)]
+    fn decoded_record(
+        &mut self,
+        lsn: Lsn,
+        tag: u16,
+        is_encoded: bool,
+        payload_bytes: u32,
+    ) -> Result<Record<'_>> {
+        let data = payload(&self.reader, lsn, payload_bytes);
+        let record = Record::new(lsn, self.at, tag, is_encoded, data);
+        let Some(decoder) = &mut self.decoder else { return Ok(record) };
+        decoder.decode(record).inspect_err(|_| {
+            (self.is_finished, self.near) = (true, Near::NOWHERE);
+        })
     }
 
     /// Advances to the next data frame and loads the whole frame into the reader's buffer.
@@ -300,6 +346,13 @@ impl Records {
         self.is_finished = true;
         self.near = Near::NOWHERE;
     }
+}
+
+/// Returns the payload of the frame at `lsn`, which is in the reader's buffer.
+#[inline]
+fn payload(reader: &FrameReader, lsn: Lsn, payload_bytes: u32) -> &[u8] {
+    let data_at = lsn.plus(HEADER_BYTES as u64);
+    reader.slice(data_at..data_at.plus(u64::from(payload_bytes)))
 }
 
 /// The records of a [`Records`], each with bytes of its own: an ordinary [`Iterator`].

@@ -46,6 +46,7 @@ impl Forged {
             clean_end: Lsn::ZERO,
             clean: false,
             epochs: Vec::new(),
+            codec: None,
         };
         let (listings, bytes_read) = (Mutex::new(0), Mutex::new(0));
         Forged { state, segments: BTreeMap::new(), listings, bytes_read }
@@ -112,7 +113,7 @@ fn forged(at: Lsn, len: usize, seed: EpochSeed, lie: Lie) -> Vec<u8> {
         let checksum = crate::crc32c_append(0, &bytes[behind..behind + payload]);
         let checksum = if is_member { checksum } else { !checksum };
         let header = Header::new(Kind::Data, 0, payload as u32, checksum);
-        let header = Header { is_member, durable_lag: 0, ..header };
+        let header = Header { flags: u8::from(is_member), durable_lag: 0, ..header };
         let header = header.encode(seed, at.plus(offset as u64));
         bytes[offset..behind].copy_from_slice(&header);
     }

@@ -73,7 +73,7 @@ impl OldLogBuffer {
                 seed,
             ) {
                 let here = from.plus((offset + next) as u64);
-                if !header.is_member && self.whole_frame(here, seed).is_some() {
+                if !header.is_member() && self.whole_frame(here, seed).is_some() {
                     return Some((here, header));
                 }
                 offset += next.saturating_add(in_memory(header.frame_bytes));

@@ -139,10 +139,13 @@ impl Wal {
     /// The bytes are zero when `fill` gets them. If `fill` panics, the range becomes padding and
     /// the panic continues. `fill` must not call the log: all other threads wait for it.
     ///
+    /// The log's [codec](crate::Options::codec), if there is one, would need the bytes before the
+    /// record has an LSN. So it does not encode such a record.
+    ///
     /// # Errors
-    /// As [`append`](Wal::append). If the error has no
-    /// [`appended_lsn`](crate::Error::appended_lsn), `fill` was not called, except in this case:
-    /// `Forked` in a child process that `fill` itself forked.
+    /// `InvalidArgument`: the log's codec encodes every record. Else as [`append`](Wal::append). If
+    /// the error has no [`appended_lsn`](crate::Error::appended_lsn), `fill` was not called, except
+    /// in this case: `Forked` in a child process that `fill` itself forked.
     ///
     /// # Panics
     /// If `fill` does.

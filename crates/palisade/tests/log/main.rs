@@ -23,8 +23,12 @@ mod faulty;
 mod folder;
 #[path = "../common/hole.rs"]
 mod hole;
+#[path = "../common/masked.rs"]
+mod masked;
 #[path = "../common/on_disk.rs"]
 mod on_disk;
+#[path = "../common/stored_bytes.rs"]
+mod stored_bytes;
 #[path = "../common/two_epochs.rs"]
 mod two_epochs;
 #[path = "../common/watchdog.rs"]
@@ -39,6 +43,14 @@ mod api {
     mod snapshots;
     mod typed;
     mod writers;
+}
+
+mod codecs {
+    mod opening;
+    mod readers;
+    mod stored_bytes;
+    mod tools;
+    mod undecodable;
 }
 
 mod durability {

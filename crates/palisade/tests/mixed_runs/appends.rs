@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use palisade::{ErrorKind, Result, SyncPolicy, Ticket, Wal, framed_bytes};
+use palisade::{ErrorKind, Result, SyncPolicy, Ticket, Wal};
 
 use crate::run::Run;
 
@@ -20,13 +20,19 @@ impl Run {
             Ok((lsn, end)) => (lsn, end, Ok(())),
             Err(e) => match e.appended_lsn() {
                 Some(lsn) => {
-                    let bytes: u64 = datas.iter().map(|d| framed_bytes(d.len())).sum();
+                    let framed = |d: &Vec<u8>| self.fixed.codec.framed(tag, d);
+                    let bytes: u64 = datas.iter().map(framed).sum();
                     (lsn.as_u64(), lsn.as_u64() + bytes, Err(e))
                 }
                 None => return Err(e),
             },
         };
         self.model.add(lsn, end, tag, datas);
+        self.promised(wal, end, result)
+    }
+
+    /// What the return of an append whose records end at `end` promises.
+    fn promised(&mut self, wal: &Wal, end: u64, result: Result<()>) -> Result<()> {
         if !self.disk.is_dead() {
             if wal.stats().appends_survive_kill {
                 self.model.kill = self.model.kill.max(end);
@@ -43,7 +49,7 @@ impl Run {
 
     /// A length, more often than not a short one.
     pub(crate) fn len(&mut self, wal: &Wal) -> usize {
-        let max = wal.max_record_bytes() as u64;
+        let max = (wal.max_record_bytes() - self.fixed.codec.overhead_bytes()) as u64;
         let d = &mut self.dice;
         (match d.below(16) {
             0 => 0,
@@ -105,6 +111,10 @@ impl Run {
 
     /// The closure may kill the process, or panic: the range becomes padding.
     fn append_with(&mut self, wal: &Wal, data: Vec<u8>) -> Result<()> {
+        if self.fixed.codec.encodes_all() {
+            let got = wal.append(&data).map(|t| (t.lsn().as_u64(), t.end_lsn().as_u64()));
+            return self.noted(wal, got, 0, vec![data]);
+        }
         self.what += " with";
         let how = self.dice.below(8);
         let (disk, len) = (self.disk.clone(), data.len());
@@ -118,11 +128,14 @@ impl Run {
                 }
                 bytes[len / 2..].copy_from_slice(&data[len / 2..]);
             });
-            appended.map(|t| (t.lsn().as_u64(), t.end_lsn().as_u64()))
+            appended.map(|t| t.lsn().as_u64())
         }));
-        match got {
-            Ok(got) if how != 0 => self.noted(wal, got, 0, vec![data]),
-            _ => Ok(()),
-        }
+        let (lsn, result) = match got {
+            Ok(Ok(lsn)) if how != 0 => (lsn, Ok(())),
+            Ok(Err(e)) if how != 0 => (e.appended_lsn().ok_or_else(|| e.clone())?.as_u64(), Err(e)),
+            _ => return Ok(()),
+        };
+        self.model.add_in_place(lsn, data);
+        self.promised(wal, self.model.top, result)
     }
 }

@@ -75,7 +75,7 @@ impl Run {
 
     /// Whether the record is in the log's files, or in a released segment that was kept.
     pub(crate) fn has_bytes(&self, r: &Rec) -> bool {
-        device::has_bytes(&self.disk, &self.kept, self.fixed.segment_bytes, r.lsn, &r.data)
+        device::has_bytes(&self.disk, &self.kept, self.fixed.segment_bytes, r.lsn, &r.stored)
     }
 
     /// What a tool sees that reads the files.
@@ -94,7 +94,7 @@ impl Run {
         while let Some(r) = records.next().unwrap_or_else(|e| panic!("tool: {e}")) {
             let w = want.next();
             let same = w.is_some_and(|w| {
-                (w.lsn, w.tag, &w.data[..]) == (r.lsn().as_u64(), r.tag(), r.data())
+                (w.lsn, w.tag, &w.stored[..]) == (r.lsn().as_u64(), r.tag(), r.data())
             });
             assert!(same, "tool gives {}, want {:?}", r.lsn(), w.map(|w| (w.lsn, w.end)));
         }

@@ -16,6 +16,8 @@
 mod appends;
 mod background;
 mod checks;
+#[path = "../common/codecs.rs"]
+mod codecs;
 #[path = "../common/device.rs"]
 mod device;
 #[path = "../common/dice.rs"]
@@ -26,6 +28,8 @@ mod faults;
 mod headers;
 #[path = "../common/kept.rs"]
 mod kept;
+#[path = "../common/masked.rs"]
+mod masked;
 mod model;
 #[path = "../common/numbered.rs"]
 mod numbered;

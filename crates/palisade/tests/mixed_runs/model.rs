@@ -2,6 +2,7 @@
 
 use palisade::{Lsn, framed_bytes};
 
+use crate::codecs::Chosen;
 use crate::numbered::data;
 
 /// A record, alone or in a batch.
@@ -12,11 +13,14 @@ pub(crate) struct Rec {
     pub(crate) end: u64,
     pub(crate) tag: u16,
     pub(crate) data: Vec<u8>,
+    /// The payload of its frame.
+    pub(crate) stored: Vec<u8>,
 }
 
 /// What was appended, and what was promised about it.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
+    pub(crate) codec: Chosen,
     /// All records from the head on.
     pub(crate) recs: Vec<Rec>,
     /// Those below the head.
@@ -61,13 +65,25 @@ impl Model {
     pub(crate) fn add(&mut self, lsn: u64, end: u64, tag: u16, datas: Vec<Vec<u8>>) {
         let mut at = lsn;
         for data in datas {
-            assert!(at >= self.top, "LSN {at} given out twice, top {}", self.top);
-            let next = at + framed_bytes(data.len());
-            self.recs.push(Rec { lsn: at, end, tag, data });
-            at = next;
+            let stored = self.codec.stored(tag, &data);
+            at = self.add_rec(Rec { lsn: at, end, tag, data, stored });
         }
         assert!(end >= at);
         self.top = end;
+    }
+
+    /// A record that was written in place, and not encoded.
+    pub(crate) fn add_in_place(&mut self, lsn: u64, data: Vec<u8>) {
+        let end = lsn + framed_bytes(data.len());
+        self.top = self.add_rec(Rec { lsn, end, tag: 0, stored: data.clone(), data });
+    }
+
+    /// Gives the end of the record itself.
+    fn add_rec(&mut self, rec: Rec) -> u64 {
+        assert!(rec.lsn >= self.top, "LSN {} given out twice, top {}", rec.lsn, self.top);
+        let end = rec.lsn + framed_bytes(rec.stored.len());
+        self.recs.push(rec);
+        end
     }
 
     pub(crate) fn is_durable(&mut self, to: u64) {

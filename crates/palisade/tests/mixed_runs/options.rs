@@ -7,6 +7,7 @@ use palisade::sim::{SimDisk, WriteBackFailure};
 use palisade::{BufferKind, Options, RecoveryPolicy, Result, SyncPolicy, Verify, Wal};
 use palisade_store::FileOptions;
 
+use crate::codecs::Chosen;
 use crate::device::new_disk;
 use crate::dice::Dice;
 use crate::run::Run;
@@ -27,6 +28,7 @@ pub(crate) struct Fixed {
     /// buffer.
     pub(crate) closes: bool,
     pub(crate) failure: WriteBackFailure,
+    pub(crate) codec: Chosen,
 }
 
 /// The options of one open.
@@ -56,6 +58,7 @@ impl Fixed {
             // With dice of its own: a log that is not closed so often has the run that it had.
             closes: Dice::new(seed ^ 0xc105_e000).once_in(one_in_unless("PALISADE_CLOSES", 3)),
             failure,
+            codec: Chosen::of_seed(seed),
         }
     }
 
@@ -141,6 +144,7 @@ impl Run {
         files.buffer = o.buffer;
         files.zero_fill = o.zero_fill;
         files.spare_segments = o.spares;
+        self.fixed.codec.set_in_files(&mut files);
         if self.fixed.keeps_released {
             files.on_release = Some(Arc::new(self.kept.clone()));
         }
@@ -149,7 +153,7 @@ impl Run {
 
     pub(crate) fn log(&self) -> Options {
         let o = &self.opening;
-        Options::new()
+        let options = Options::new()
             .buffer_bytes(o.buffer_bytes)
             .sync_policy(o.policy)
             .pad_to_block(o.pad)
@@ -158,17 +162,19 @@ impl Run {
             .verify(o.verify)
             .verify_threads(1)
             .read_ahead_bytes(o.read_ahead)
-            .recovery(o.recovery)
+            .recovery(o.recovery);
+        self.fixed.codec.set_in(options)
     }
 }
 
 /// What `dry_run` needs of them.
-pub(crate) fn core_options(o: &Opening) -> palisade_core::Options {
+pub(crate) fn core_options(o: &Opening, codec: Chosen) -> palisade_core::Options {
     let mut c = palisade_core::Options::new();
     c.buffer_bytes = o.buffer_bytes;
     c.pad_to_block = o.pad;
     c.recovery = o.recovery;
     c.read_ahead_bytes = o.read_ahead;
     c.verify = o.verify;
+    c.codec = codec.codec();
     c
 }

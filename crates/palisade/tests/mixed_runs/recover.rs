@@ -131,7 +131,8 @@ impl Run {
         let before = snapshot(&self.disk);
         let may_drop_pages = may_drop_pages(&self.disk);
         let store = self.disk.open(&self.files()).unwrap_or_else(|e| panic!("dry_run: {e}"));
-        let seen = palisade_core::Wal::dry_run(store, &core_options(&self.opening));
+        let seen =
+            palisade_core::Wal::dry_run(store, &core_options(&self.opening, self.fixed.codec));
         let seen = seen.unwrap_or_else(|e| panic!("dry_run: {e}"));
         same_files(&before, &snapshot(&self.disk), "dry_run");
         let wal = self.open()?;

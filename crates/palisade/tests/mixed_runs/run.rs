@@ -56,9 +56,9 @@ impl Seeded for Run {
         Run {
             dice,
             disk: fixed.disk(seed),
+            model: Model { codec: fixed.codec, ..Model::default() },
             fixed,
             kept: Kept::default(),
-            model: Model::default(),
             opening: Opening::plain(),
             device,
             failures: Failures::default(),

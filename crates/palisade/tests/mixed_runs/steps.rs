@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use palisade::{Result, Wal, framed_bytes};
+use palisade::{Result, Wal};
 
 use crate::model::Rec;
 use crate::run::Run;
@@ -64,7 +64,8 @@ impl Run {
         let len = self.len(wal);
         let data = self.model.data(len);
         let got = wal.commit(&data);
-        let both = got.map(|lsn| (lsn.as_u64(), lsn.as_u64() + framed_bytes(len)));
+        let bytes = self.fixed.codec.framed(0, &data);
+        let both = got.map(|lsn| (lsn.as_u64(), lsn.as_u64() + bytes));
         self.noted(wal, both, 0, vec![data])?;
         self.model.is_durable(self.model.top);
         Ok(())

@@ -1,8 +1,9 @@
 //! Threads that append at the same time, beside a truncation or a full disk, too.
 
 use palisade::sim::SimDisk;
-use palisade::{Error, ErrorKind, Lsn, Result, Wal, framed_bytes};
+use palisade::{Error, ErrorKind, Lsn, Result, Wal};
 
+use crate::codecs::Chosen;
 use crate::run::Run;
 
 /// What one thread appends: how, and which bytes.
@@ -135,7 +136,7 @@ impl Run {
     }
 
     fn keep(&mut self, append: Placed, promises: bool) {
-        let end = append.end();
+        let end = append.end(self.fixed.codec);
         self.model.add(append.lsn, end, 0, vec![append.data]);
         if append.acked {
             self.model.is_durable(end);
@@ -151,7 +152,7 @@ impl Run {
         let mut bad = None;
         let mut kept = 0;
         for append in all {
-            let (lsn, end) = (append.lsn, append.end());
+            let (lsn, end) = (append.lsn, append.end(self.fixed.codec));
             let asked = wal.wait_durable(Lsn::new(lsn));
             if asked.as_ref().is_err_and(|e| e.kind() == ErrorKind::Truncated) {
                 assert_eq!(kept, 0, "{lsn} is truncated, behind one that is not");
@@ -172,8 +173,8 @@ impl Run {
 }
 
 impl Placed {
-    fn end(&self) -> u64 {
-        self.lsn + framed_bytes(self.data.len())
+    fn end(&self, codec: Chosen) -> u64 {
+        self.lsn + codec.framed(0, &self.data)
     }
 }
 

@@ -95,9 +95,9 @@ impl Session {
         let entry = &self.oracle.entries()[index];
         let (number, at) = place_of(entry.lsn.as_u64(), self.shape.segment_bytes);
         let name = format!("segment-{number:020}");
-        let data = at + FRAME_HEADER_BYTES..at + FRAME_HEADER_BYTES + entry.data.len();
+        let data = at + FRAME_HEADER_BYTES..at + FRAME_HEADER_BYTES + entry.stored.len();
         let Some(mut bytes) = self.disk.file(&name) else { return false };
-        if entry.data.is_empty() || bytes.get(data.clone()) != Some(&entry.data[..]) {
+        if entry.stored.is_empty() || bytes.get(data.clone()) != Some(&entry.stored[..]) {
             return false;
         }
         let bit = dice.below(8 * (data.end - at) as u64);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use palisade::sim::{CallKind, Fault, FaultKind, WriteBackFailure};
 use palisade::{Error, ErrorKind, Lsn, Result, SyncPolicy, Verify, Wal, framed_bytes};
 
+use crate::codecs::Chosen;
 use crate::device::{Device, may_drop_pages};
 use crate::dice::Dice;
 use crate::ends::End;
@@ -36,7 +37,8 @@ impl Seeded for History {
     fn new(seed: u64) -> History {
         let mut dice = Dice::new(seed);
         let (device, failure) = Device::new(seed);
-        let shape = Shape { failure, ..roll_shape(&mut dice) };
+        let codec = Chosen::of_seed(seed);
+        let shape = Shape { failure, codec, ..roll_shape(&mut dice) };
         let session = Session::new(shape, dice.next());
         History { dice, device, held: Held::default(), is_poisoned: false, session }
     }
@@ -225,12 +227,13 @@ impl History {
     fn idle(&mut self, wal: Wal) {
         self.plan_trouble(30);
         let shape = &self.session.shape;
+        let codec = shape.codec;
         let piece_bytes = shape.segment_bytes.min(shape.buffer_bytes as u64 / 2);
         for _ in 0..self.dice.below(6) {
             let len = self.dice.below(200) as usize;
             let start = wal.reserved_lsn();
-            let fits =
-                start.segment(piece_bytes) == start.plus(framed_bytes(len)).segment(piece_bytes);
+            let end = start.plus(framed_bytes(len + codec.overhead_bytes()));
+            let fits = start.segment(piece_bytes) == end.segment(piece_bytes);
             if !fits || self.session.disk.is_dead() {
                 break;
             }
@@ -416,7 +419,7 @@ impl History {
     }
 
     fn roll_len(&mut self, wal: &Wal) -> usize {
-        let max = wal.max_record_bytes() as u64;
+        let max = (wal.max_record_bytes() - self.session.shape.codec.overhead_bytes()) as u64;
         let len = match self.dice.below(20) {
             0 => 0,
             1 => max,
@@ -449,5 +452,6 @@ fn roll_shape(dice: &mut Dice) -> Shape {
         first_lsn: if dice.once_in(4) { (1 << 40) + dice.below(1 << 20) } else { 0 },
         max_files: dice.once_in(4).then(|| 4 + dice.below(4)),
         failure: WriteBackFailure::default(),
+        codec: Chosen::None,
     }
 }

@@ -5,12 +5,16 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "progress and figures of long runs")]
 
+#[path = "../common/codecs.rs"]
+mod codecs;
 #[path = "../common/device.rs"]
 mod device;
 #[path = "../common/dice.rs"]
 mod dice;
 #[path = "../common/kept.rs"]
 mod kept;
+#[path = "../common/masked.rs"]
+mod masked;
 #[path = "../common/numbered.rs"]
 mod numbered;
 #[path = "../common/seeds.rs"]

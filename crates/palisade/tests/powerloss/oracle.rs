@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 
 use palisade::{Error, Lsn, Wal, framed_bytes};
 
+use crate::codecs::Chosen;
 use crate::numbered::data;
 
 /// A record that may be in the log.
@@ -23,6 +24,8 @@ pub(crate) struct Entry {
     /// End of the record, or of its batch: entries with one end are there together or not at all.
     pub(crate) end: Lsn,
     pub(crate) data: Vec<u8>,
+    /// The payload of its frame.
+    pub(crate) stored: Vec<u8>,
 }
 
 /// What a crash leaves standing of what was promised.
@@ -45,6 +48,7 @@ struct Replacement {
 /// What was appended and promised.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Oracle {
+    codec: Chosen,
     entries: Vec<Entry>,
     /// Below the head: in the log's files, or in the released segments that were kept.
     pub(crate) gone: Vec<Entry>,
@@ -69,8 +73,14 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     /// Of a log that begins at `begin`.
-    pub(crate) fn beginning_at(begin: Lsn) -> Oracle {
-        Oracle { head: begin, checkpoint: begin, checkpoint_may_be: begin, ..Oracle::default() }
+    pub(crate) fn beginning_at(begin: Lsn, codec: Chosen) -> Oracle {
+        let (head, checkpoint, checkpoint_may_be) = (begin, begin, begin);
+        Oracle { codec, head, checkpoint, checkpoint_may_be, ..Oracle::default() }
+    }
+
+    /// The bytes of the frames of `datas`.
+    pub(crate) fn framed(&self, datas: &[Vec<u8>]) -> u64 {
+        datas.iter().map(|data| self.codec.framed(0, data)).sum()
     }
 
     /// Bytes that no other record has: they begin with a count, as far as there is room.
@@ -83,14 +93,26 @@ impl Oracle {
     pub(crate) fn append(&mut self, lsn: Lsn, end: Lsn, datas: Vec<Vec<u8>>) {
         let mut at = lsn;
         for data in datas {
-            assert!(at >= self.highest, "G2: LSN {at} was given out before");
-            let next = at.plus(framed_bytes(data.len()));
-            self.entries.push(Entry { lsn: at, end, data });
-            self.highest = next;
-            at = next;
+            let stored = self.codec.stored(0, &data);
+            at = self.add(Entry { lsn: at, end, data, stored });
         }
         assert!(end >= self.highest, "a ticket's end lies below its records");
         self.highest = end;
+    }
+
+    /// A record that was written in place, and not encoded.
+    pub(crate) fn append_in_place(&mut self, lsn: Lsn, data: Vec<u8>) {
+        let end = lsn.plus(framed_bytes(data.len()));
+        self.add(Entry { lsn, end, stored: data.clone(), data });
+    }
+
+    /// Gives the end of the entry itself.
+    fn add(&mut self, entry: Entry) -> Lsn {
+        assert!(entry.lsn >= self.highest, "G2: LSN {} was given out before", entry.lsn);
+        let end = entry.lsn.plus(framed_bytes(entry.stored.len()));
+        self.entries.push(entry);
+        self.highest = end;
+        end
     }
 
     /// Everything that was appended survives the death of the process.
@@ -143,7 +165,7 @@ impl Oracle {
         assert_eq!(lsns.len(), datas.len());
         self.truncated_after(end);
         for (&lsn, data) in lsns.iter().zip(datas) {
-            let end = lsn.plus(framed_bytes(data.len()));
+            let end = lsn.plus(self.codec.framed(0, &data));
             self.append(lsn, end, vec![data]);
             self.promise(end);
         }

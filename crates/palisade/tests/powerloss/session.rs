@@ -9,6 +9,7 @@ use palisade::sim::{Fate, Loss, SimDisk, WriteBackFailure};
 use palisade::{BufferKind, Lsn, Options, Result, SyncPolicy, Ticket, Verify, Wal, framed_bytes};
 use palisade_store::FileOptions;
 
+use crate::codecs::Chosen;
 use crate::device::{Failures, has_bytes, new_disk};
 use crate::held::assert_truncated;
 use crate::kept::Kept;
@@ -33,6 +34,7 @@ pub(crate) struct Shape {
     /// The limit of the log's files, in files.
     pub(crate) max_files: Option<u64>,
     pub(crate) failure: WriteBackFailure,
+    pub(crate) codec: Chosen,
 }
 
 /// What may differ from open to open.
@@ -60,6 +62,7 @@ impl Shape {
             first_lsn: 0,
             max_files: None,
             failure: WriteBackFailure::default(),
+            codec: Chosen::None,
         }
     }
 
@@ -75,16 +78,18 @@ impl Shape {
         files.spare_segments = self.spares;
         files.first_lsn = Lsn::new(self.first_lsn);
         files.max_bytes = self.max_files.map(|files| files * (4096 + self.segment_bytes));
+        self.codec.set_in_files(&mut files);
         files
     }
 
     fn log(&self, opening: &Opening) -> Options {
-        Options::new()
+        let options = Options::new()
             .buffer_bytes(self.buffer_bytes)
             .sync_policy(opening.policy.unwrap_or(self.policy))
             .pad_to_block(!self.powersafe)
             .verify(opening.verify)
-            .verify_threads(opening.verify_threads)
+            .verify_threads(opening.verify_threads);
+        self.codec.set_in(options)
     }
 }
 
@@ -109,10 +114,10 @@ impl Session {
         let disk = shape.disk(seed);
         let begin = shape.first_lsn.next_multiple_of(shape.segment_bytes);
         Session {
+            oracle: Oracle::beginning_at(Lsn::new(begin), shape.codec),
             shape,
             disk,
             kept: Kept::default(),
-            oracle: Oracle::beginning_at(Lsn::new(begin)),
             opening: Opening::default(),
             failures: Failures::default(),
             crash_points: BTreeSet::new(),
@@ -168,7 +173,7 @@ impl Session {
         let segment_bytes = self.shape.segment_bytes;
         for gone in &self.oracle.gone {
             let lsn = gone.lsn.as_u64();
-            let is_there = has_bytes(&self.disk, &self.kept, segment_bytes, lsn, &gone.data);
+            let is_there = has_bytes(&self.disk, &self.kept, segment_bytes, lsn, &gone.stored);
             assert!(is_there, "the record at {} is neither in the log nor kept", gone.lsn);
         }
     }
@@ -298,7 +303,8 @@ impl Session {
     pub(crate) fn commit(&mut self, wal: &Wal, len: usize) -> Result<()> {
         self.working_on = "commit";
         let data = self.oracle.data(len);
-        let end = |lsn: Lsn| lsn.plus(framed_bytes(len));
+        let bytes = self.shape.codec.framed(0, &data);
+        let end = |lsn: Lsn| lsn.plus(bytes);
         let committed = wal.commit(&data);
         let appended = committed.as_ref().map(|&lsn| (lsn, end(lsn))).map_err(Clone::clone);
         self.note(wal, appended, vec![data])?;
@@ -308,6 +314,9 @@ impl Session {
 
     /// Appends in place; the process may die in the middle of it, between reserve and publish.
     pub(crate) fn append_in_place(&mut self, wal: &Wal, len: usize, dies: bool) -> Result<()> {
+        if self.shape.codec.encodes_all() {
+            return self.append(wal, len);
+        }
         self.working_on = "append_with";
         let data = self.oracle.data(len);
         let half = len / 2;
@@ -323,8 +332,12 @@ impl Session {
             // It was never published: it must not come back.
             return Ok(());
         }
-        let appended = appended.map(|ticket| (ticket.lsn(), ticket.end_lsn()));
-        self.note(wal, appended, vec![data])
+        let (lsn, result) = match appended {
+            Ok(ticket) => (ticket.lsn(), Ok(())),
+            Err(error) => (error.appended_lsn().ok_or_else(|| error.clone())?, Err(error)),
+        };
+        self.oracle.append_in_place(lsn, data);
+        self.note_promises(wal, lsn.plus(framed_bytes(len)), result)
     }
 
     pub(crate) fn append_batch(&mut self, wal: &Wal, lens: &[usize]) -> Result<()> {
@@ -345,7 +358,7 @@ impl Session {
             Err(error) => error.appended_lsn().ok_or_else(|| error.clone())?,
         };
         for data in datas {
-            let end = at.plus(framed_bytes(data.len()));
+            let end = at.plus(self.shape.codec.framed(0, &data));
             let one = appended.clone().map(|_| (at, end)).map_err(|error| error.after_append(at));
             // All of them are noted, also if one failed.
             let _ = self.note(wal, one, vec![data]);
@@ -434,14 +447,16 @@ impl Session {
         let (lsn, end, result) = match appended {
             Ok((lsn, end)) => (lsn, end, Ok(())),
             Err(error) => match error.appended_lsn() {
-                Some(lsn) => {
-                    let bytes = datas.iter().map(|data| framed_bytes(data.len())).sum();
-                    (lsn, lsn.plus(bytes), Err(error))
-                }
+                Some(lsn) => (lsn, lsn.plus(self.oracle.framed(&datas)), Err(error)),
                 None => return Err(error),
             },
         };
         self.oracle.append(lsn, end, datas);
+        self.note_promises(wal, end, result)
+    }
+
+    /// What the return of an append whose records end at `end` promises.
+    fn note_promises(&mut self, wal: &Wal, end: Lsn, result: Result<()>) -> Result<()> {
         if !self.disk.is_dead() {
             let in_buffer = wal.stats().appends_survive_kill;
             self.oracle.promise_kill(if in_buffer { end } else { wal.written_lsn().min(end) });

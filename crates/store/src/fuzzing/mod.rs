@@ -26,7 +26,7 @@ pub use self::mutate::mutate;
 use crate::block::BLOCK_BYTES;
 use crate::file::FileStore;
 use crate::reader::FileReader;
-use crate::segment::header;
+use crate::segment::header::{self, LogOf};
 use crate::{FileOptions, OpenMode, Repair, meta};
 
 /// Far above what an open of a small folder takes; it only bounds a loop that does not end.
@@ -81,7 +81,7 @@ fn round_trip(bytes: &[u8], seed: EpochSeed, at: Lsn) {
     };
     let (sizes, lag) = (number_at(bytes, 8), number_at(bytes, 16));
     let header = Header {
-        is_member: member & 1 != 0,
+        flags: member & 3,
         durable_lag: lag,
         ..Header::new(kind, number_at(bytes, 2) as u16, sizes as u32, (sizes >> 32) as u32)
     };
@@ -119,7 +119,12 @@ fn block(bytes: &[u8]) {
     uuid.0.copy_from_slice(bytes.get(24..40).unwrap_or(&[0; 16]));
     let (number, segment_bytes) = (number_at(bytes, 40), number_at(bytes, 56));
     if let Ok(found) = header::decode(bytes, uuid, segment_bytes, number) {
-        let again = header::encode(&found, uuid, segment_bytes);
+        let codec = header::log_of(bytes).ok().and_then(|log| log.codec);
+        let log = LogOf { uuid, segment_bytes, codec };
+        let again = header::encode(&found, &log);
+        if codec.is_some() {
+            assert_eq!(header::log_of(&again), Ok(log));
+        }
         assert_eq!(header::decode(&again, uuid, segment_bytes, number), Ok(found));
         assert!(header::decode(&again, Uuid([0x55; 16]), segment_bytes, number).is_err());
         assert!(header::decode(&again, uuid, segment_bytes, number ^ 1).is_err());

@@ -16,9 +16,12 @@
 //!    152      8  device        160  8  inode        168  8  birth time of the log's folder
 //!    176      8  the log buffer: 0 none, 1 marks only, 2 with a ring
 //!    184     16  the number in its file's name
+//!    200     32  name of the codec, then zeros    232 16  its key identifier
 //!    256      8  number of epochs in the list that follows; 0: there is no list
 //!    264     32  of each: its number, salt, base and exclusive end
 //! ```
+//!
+//! The feature bit of the codec is set if the log has one; else the two fields are zero.
 //!
 //! Only a closed log has a list. A list of more than [`MAX_EPOCHS`] epochs is left out. Without a
 //! list the open reads the segments' headers.
@@ -278,6 +281,7 @@ pub(crate) fn encode(meta: &Meta) -> Block {
         .u64(origin.home.born)
         .u64(buffer)
         .bytes(&name.to_le_bytes())
+        .codec(state.codec.as_ref())
         .skip_to(LIST_AT)
         .u64(epochs.len() as u64);
     let with_epoch = |block: Writer, epoch: &EpochExtent| {
@@ -301,6 +305,7 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
         clean_end: Lsn::new(fields.u64()),
         clean: fields.flag(),
         epochs: Vec::new(),
+        codec: None,
     };
     // Everything divides by it: a size that no log can have must not get further than here.
     check_segment_bytes(state.segment_bytes, MIN_SEGMENT_BYTES).map_err(|_| Fault::Damaged)?;
@@ -317,6 +322,7 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
         MARKS | RING => Some(BufferRef { name, has_ring: kind == RING }),
         _ => None,
     };
+    state.codec = fields.codec()?;
     let origin = Origin { file: has_file.then_some(file), home, buffer };
     fields.skip_to(LIST_AT);
     let count = fields.u64();

@@ -7,15 +7,15 @@
 use std::collections::BTreeMap;
 
 use palisade_core::store::{SegmentHeader, State};
-use palisade_core::{Lsn, Result, Uuid};
+use palisade_core::{CodecId, Lsn, Result, Uuid};
 
 use crate::block::BLOCK_BYTES;
 use crate::disk::{Access, read_full};
 use crate::folder::{Folder, segment_name};
-use crate::segment::header;
+use crate::segment::header::{self, LogOf};
 
-/// Identity of a log, and the bytes of its segments.
-type Log = ([u8; 16], u64);
+/// Identity of a log, the bytes of its segments, and its codec.
+type Log = ([u8; 16], u64, Option<CodecId>);
 
 /// The state of the log in `folder`; `None` where no segment has a header that says whose it is.
 ///
@@ -30,7 +30,7 @@ pub(crate) fn state_of(folder: &Folder) -> Result<Option<State>> {
         }
     }
     let most = logs.into_iter().max_by_key(|(_, (_, count))| *count);
-    Ok(most.map(|((uuid, segment_bytes), (lowest, _))| State {
+    Ok(most.map(|((uuid, segment_bytes, codec), (lowest, _))| State {
         uuid: Uuid(uuid),
         segment_bytes,
         buffer_bytes: 0,
@@ -42,6 +42,7 @@ pub(crate) fn state_of(folder: &Folder) -> Result<Option<State>> {
         clean_end: Lsn::ZERO,
         clean: false,
         epochs: Vec::new(),
+        codec,
     }))
 }
 
@@ -64,7 +65,7 @@ fn header_of(folder: &Folder, number: u64) -> Result<Option<(Log, SegmentHeader)
     let len = read_full(file.as_ref(), 0, &mut block)
         .map_err(|error| folder.error("read the segment's header", &name, error))?;
     let block = &block[..len];
-    let Ok((uuid, segment_bytes)) = header::log_of(block) else { return Ok(None) };
+    let Ok(LogOf { uuid, segment_bytes, codec }) = header::log_of(block) else { return Ok(None) };
     let header = header::decode(block, uuid, segment_bytes, number).ok();
-    Ok(header.map(|header| ((uuid.0, segment_bytes), header)))
+    Ok(header.map(|header| ((uuid.0, segment_bytes, codec), header)))
 }

@@ -4,8 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use palisade_core::CodecId;
+
 use super::*;
-use crate::block::with_version;
+use crate::block::{with_features, with_version};
 use crate::disk::Disk;
 use crate::disk::OsDisk;
 
@@ -24,6 +26,7 @@ fn sample(head: u64) -> State {
         clean_end: Lsn::new(8),
         clean: true,
         epochs: vec![extent(1, 0, 64), extent(2, 65_536, 65_600)],
+        codec: None,
     }
 }
 
@@ -177,6 +180,42 @@ fn a_list_of_epochs_comes_back_as_long_as_it_fits_into_the_block() {
         let state = State { epochs, ..sample(0) };
         let expected = if count <= MAX_EPOCHS as u64 { state.epochs.clone() } else { vec![] };
         assert_eq!(decoded(&state), State { epochs: expected, ..state }, "{count} epochs");
+    }
+}
+
+fn codec(name: &[u8]) -> Option<CodecId> {
+    let mut padded = [0; 32];
+    padded[..name.len()].copy_from_slice(name);
+    CodecId::from_bytes(padded, [9; 16])
+}
+
+/// The offsets of docs/format.md.
+#[test]
+fn a_codec_comes_back_and_has_its_place_in_the_block_and_its_feature_bit() {
+    for name in [&b"lz4"[..], &[b'x'; 32]] {
+        let state = State { codec: codec(name), ..sample(0) };
+        assert!(state.codec.is_some());
+        assert_eq!(decoded(&state), state);
+        let block = encode(&meta(state, 1));
+        assert_eq!(
+            (block[16..20].to_vec(), &block[200..200 + name.len()]),
+            (vec![1, 0, 0, 0], name)
+        );
+        assert_eq!(block[232..248], [9; 16]);
+    }
+    assert_eq!(block(0, 1)[16..20], [0; 4]);
+}
+
+/// Neither an empty name, nor one with a zero byte, nor one that is no UTF-8.
+#[test]
+fn a_name_that_no_codec_has_counts_as_damage() {
+    let whole = encode(&meta(State { codec: codec(b"lz4"), ..sample(0) }, 1));
+    for name in [[0, 0, 0], [b'a', 0, b'b'], [0xff, b'a', b'b']] {
+        assert_eq!(codec(&name), None);
+        let mut damaged = whole;
+        damaged[200..203].copy_from_slice(&name);
+        let sealed = with_features(damaged, 1);
+        assert_eq!(decode(&sealed), Err(Fault::Damaged), "{name:?}");
     }
 }
 

@@ -12,31 +12,46 @@
 //!     80      8  1 in an epoch's first segment, else 0
 //!     88      8  number of the epoch before
 //!     96      8  exclusive end of the epoch before
+//!    104     32  name of the log's codec, then zeros    136 16  its key identifier
 //! ```
+//!
+//! The feature bit of the codec is set if the log has one. An archive has nothing but segments: it
+//! knows the codec from here.
 //!
 //! The log's bytes follow behind the block.
 
 use palisade_core::store::{Predecessor, SegmentHeader};
-use palisade_core::{Lsn, MIN_SEGMENT_BYTES, Uuid, check_segment_bytes};
+use palisade_core::{CodecId, Lsn, MIN_SEGMENT_BYTES, Uuid, check_segment_bytes};
 
 use crate::block::{Block, Fault, Magic, Reader, Writer};
 
 const MAGIC: Magic = *b"PALISEGM";
+const CODEC_AT: usize = 104;
 
-/// The block that says `header`.
-pub(crate) fn encode(header: &SegmentHeader, uuid: Uuid, segment_bytes: u64) -> Block {
+/// The block that says `header`, of a segment of `log`.
+pub(crate) fn encode(header: &SegmentHeader, log: &LogOf) -> Block {
     let predecessor = header.predecessor.unwrap_or_default();
     Writer::new(MAGIC)
-        .bytes(&uuid.0)
+        .bytes(&log.uuid.0)
         .u64(header.number)
         .u64(header.base.as_u64())
-        .u64(segment_bytes)
+        .u64(log.segment_bytes)
         .u64(header.epoch)
         .u64(header.salt)
         .flag(header.predecessor.is_some())
         .u64(predecessor.epoch)
         .u64(predecessor.end.as_u64())
+        .codec(log.codec.as_ref())
         .seal()
+}
+
+/// What a header says of its log as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogOf {
+    pub(crate) uuid: Uuid,
+    /// Bytes of log in a segment.
+    pub(crate) segment_bytes: u64,
+    pub(crate) codec: Option<CodecId>,
 }
 
 /// Why a header is none of the segment that it was read for.
@@ -89,15 +104,16 @@ pub(crate) fn decode(
     Ok(SegmentHeader { number, base, epoch, salt, predecessor })
 }
 
-/// The identity of the log that a header belongs to, and the bytes of its segments.
-pub(crate) fn log_of(block: &[u8]) -> Result<(Uuid, u64), Fault> {
+/// The log that a header belongs to.
+pub(crate) fn log_of(block: &[u8]) -> Result<LogOf, Fault> {
     let mut fields = Reader::open(block, MAGIC)?;
     let uuid = Uuid(fields.array());
     let (_number, _base) = (fields.u64(), fields.u64());
     let segment_bytes = fields.u64();
     // Everything divides by it.
     check_segment_bytes(segment_bytes, MIN_SEGMENT_BYTES).map_err(|_| Fault::Damaged)?;
-    Ok((uuid, segment_bytes))
+    fields.skip_to(CODEC_AT);
+    Ok(LogOf { uuid, segment_bytes, codec: fields.codec()? })
 }
 
 fn misplaced<T>(text: String) -> Result<T, HeaderFault> {
@@ -111,6 +127,7 @@ mod tests {
 
     const UUID: Uuid = Uuid([7; 16]);
     const SEGMENT_BYTES: u64 = 65_536;
+    const LOG: LogOf = LogOf { uuid: UUID, segment_bytes: SEGMENT_BYTES, codec: None };
 
     fn sample(predecessor: Option<Predecessor>) -> SegmentHeader {
         SegmentHeader {
@@ -125,14 +142,14 @@ mod tests {
     #[test]
     fn headers_come_back_as_they_were() {
         for predecessor in [None, Some(Predecessor { epoch: 8, end: Lsn::new(72) })] {
-            let block = encode(&sample(predecessor), UUID, SEGMENT_BYTES);
+            let block = encode(&sample(predecessor), &LOG);
             assert_eq!(decode(&block, UUID, SEGMENT_BYTES, 3), Ok(sample(predecessor)));
         }
     }
 
     #[test]
     fn each_flipped_bit_is_found() {
-        let block = encode(&sample(None), UUID, SEGMENT_BYTES);
+        let block = encode(&sample(None), &LOG);
         for bit in 0..BLOCK_BYTES * 8 {
             let mut flipped = block;
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -142,7 +159,7 @@ mod tests {
 
     #[test]
     fn headers_of_other_logs_places_and_versions_are_named() {
-        let block = encode(&sample(None), UUID, SEGMENT_BYTES);
+        let block = encode(&sample(None), &LOG);
         let text =
             |uuid, bytes, number| decode(&block, uuid, bytes, number).unwrap_err().to_string();
         assert!(text(Uuid([8; 16]), SEGMENT_BYTES, 3).contains("log 0707"));

@@ -28,9 +28,9 @@ use std::sync::Arc;
 
 use palisade_core::store::{Epoch, Segment};
 use palisade_core::sync::{AtomicU64, Mutex, OnceLock, Ordering, ProcessMark, RwLock};
-use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
+use palisade_core::{CodecId, Error, ErrorKind, Lsn, Result, Uuid};
 
-use self::header::HeaderFault;
+use self::header::{HeaderFault, LogOf};
 use self::segment_file::{LOG_AT, SegmentFile};
 use self::spares::{MayExceed, Start};
 use self::spares_to_keep::Demand;
@@ -46,6 +46,7 @@ pub use self::released::{OnRelease, ReleasedSegment};
 pub(crate) struct Shape {
     pub(crate) uuid: Uuid,
     pub(crate) segment_bytes: u64,
+    pub(crate) codec: Option<CodecId>,
     /// Whether a written block stays in its place; only then are files recycled.
     pub(crate) in_place: bool,
     /// Whether files are written with zeros ahead of the tail.
@@ -59,6 +60,11 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// What the headers of segments say of the log.
+    pub(crate) fn log(&self) -> LogOf {
+        LogOf { uuid: self.uuid, segment_bytes: self.segment_bytes, codec: self.codec }
+    }
+
     /// Whether files are written with zeros before the log comes to them.
     pub(crate) fn does_zero(&self) -> bool {
         self.zero_fill && self.in_place

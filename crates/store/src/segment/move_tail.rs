@@ -101,7 +101,7 @@ impl Segments {
             let (number, salt) = (part.number, epoch.salt);
             let header =
                 SegmentHeader { number, base, epoch: epoch.number, salt, predecessor: None };
-            let block = header::encode(&header, self.shape.uuid, self.shape.segment_bytes);
+            let block = header::encode(&header, &self.shape.log());
             return write_bytes(file, 0, &block).map_err(unwritten);
         };
         let unread = |error| self.named("read the segment", part.number, error);

@@ -173,6 +173,7 @@ mod tests {
         let shape = Shape {
             uuid: Uuid([1; 16]),
             segment_bytes: 1 << 16,
+            codec: None,
             in_place: true,
             zero_fill: true,
             spare_segments: 1,

@@ -149,7 +149,7 @@ impl Segments {
         let name = spare_name(spare);
         // It may have been removed by hand: space is all that it stood for.
         let file = self.folder.open(&name, Access::WriteOrCreate)?;
-        let block = header::encode(header, self.shape.uuid, self.shape.segment_bytes);
+        let block = header::encode(header, &self.shape.log());
         write_bytes(file.as_ref(), 0, &block)
             .and_then(|()| write_bytes(file.as_ref(), LOG_AT, first))
             .and_then(|()| file.sync_data())

@@ -191,6 +191,7 @@ mod tests {
         let shape = Shape {
             uuid: Uuid([1; 16]),
             segment_bytes: 1 << 20,
+            codec: None,
             in_place: true,
             zero_fill: false,
             spare_segments: 1,

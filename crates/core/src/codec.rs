@@ -1,0 +1,371 @@
+//! Codecs: how a record's bytes become stored bytes before the reservation, and back when they are
+//! read. [`encode`] is the only place that encodes, and [`Decoder`] the only one that decodes.
+//!
+//! The payload of an encoded record is what the codec made, then the length of the record (4
+//! bytes, little-endian). The frame has a flag. Checksums cover the payload, so only an append and
+//! a reader of an open log need the codec.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::frame::{HEADER_BYTES, MAX_FRAME_BYTES, framed_bytes};
+use crate::store::State;
+use crate::{Error, ErrorKind, Lsn, Record, RecordBuf, Result};
+
+/// Longest name of a codec, in bytes of UTF-8.
+pub const MAX_CODEC_NAME_BYTES: usize = 32;
+/// Bytes of a key identifier.
+pub const KEY_ID_BYTES: usize = 16;
+
+/// The length of the record, behind what the codec made.
+const LENGTH_BYTES: usize = 4;
+/// A thread keeps buffers up to this length between its calls.
+const MOST_KEPT_BYTES: usize = 1 << 20;
+
+const OPEN_WITH_ITS_CODEC: &str = "nothing was changed; open with Options::codec and the codec and \
+     key that the log was created with; a log never changes its codec: copy the records into a new \
+     log to use another one";
+const READ_STORED_BYTES: &str = "the checksum holds, so these bytes were stored: check the version \
+     of the codec; inspect::Inspector returns the stored bytes of this record, and a reader can \
+     begin at the record after it";
+
+/// Turns the bytes of records into the bytes that the log stores, and back: a compression or an
+/// encryption.
+///
+/// A log has the codec with which it was created. An open with another codec, or another key, is
+/// refused. The log calls a codec on the threads that append and read, from several at once, and
+/// holds no lock meanwhile.
+///
+/// A codec may call no method of the log.
+pub trait Codec: fmt::Debug + Send + Sync + 'static {
+    /// Returns the name of the format of the encoded bytes, which the log keeps: 1 to 32 bytes of
+    /// UTF-8. It must not change, and a codec whose format differs has another name.
+    fn name(&self) -> &str;
+
+    /// Returns what identifies the key, and does not disclose it, for example the start of a hash.
+    /// The log keeps it. Zeros, the default, stand for a codec without a key.
+    fn key_id(&self) -> [u8; KEY_ID_BYTES] {
+        [0; KEY_ID_BYTES]
+    }
+
+    /// Returns the length below which records are stored as they are. If the encoded bytes are not
+    /// shorter than the record, the record is stored as it is, too.
+    ///
+    /// `None`, the default, means that every record is encoded, as an encryption needs. A reader
+    /// then refuses a record that is not encoded.
+    fn threshold(&self) -> Option<usize> {
+        None
+    }
+
+    /// Appends the encoded form of `data` to `into`, which is empty and keeps its capacity from one
+    /// call to the next. `tag` is the tag of the record, which the log stores as it is.
+    ///
+    /// # Errors
+    /// Any: the append returns it, and the log is unchanged.
+    fn encode(&self, tag: u16, data: &[u8], into: &mut Vec<u8>) -> Result<()>;
+
+    /// Writes the record of which `stored` is the encoded form into `into`, and returns its length.
+    /// `into` has the length of the record, and holds any bytes. `stored` can be any bytes, too:
+    /// the checksum shows only that they were stored.
+    ///
+    /// # Errors
+    /// Any, if `stored` is not the encoded form of a record with this tag, or if the record is
+    /// longer than `into`. The reader returns it as `Corrupt`, with the LSN of the record.
+    fn decode(&self, tag: u16, stored: &[u8], into: &mut [u8]) -> Result<usize>;
+}
+
+impl<C: Codec + ?Sized> Codec for Arc<C> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn key_id(&self) -> [u8; KEY_ID_BYTES] {
+        (**self).key_id()
+    }
+
+    fn threshold(&self) -> Option<usize> {
+        (**self).threshold()
+    }
+
+    fn encode(&self, tag: u16, data: &[u8], into: &mut Vec<u8>) -> Result<()> {
+        (**self).encode(tag, data, into)
+    }
+
+    fn decode(&self, tag: u16, stored: &[u8], into: &mut [u8]) -> Result<usize> {
+        (**self).decode(tag, stored, into)
+    }
+}
+
+/// What a log keeps of its codec: the name and the key identifier.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CodecId {
+    // UTF-8, then zeros.
+    name: [u8; MAX_CODEC_NAME_BYTES],
+    key: [u8; KEY_ID_BYTES],
+}
+
+impl CodecId {
+    /// Returns the name and the key identifier of `codec`.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the name is empty, is longer than 32 bytes, or has a zero byte.
+    pub fn of(codec: &dyn Codec) -> Result<CodecId> {
+        let name = codec.name();
+        let mut padded = [0; MAX_CODEC_NAME_BYTES];
+        if name.len() <= padded.len() {
+            padded[..name.len()].copy_from_slice(name.as_bytes());
+        }
+        let id = CodecId::from_bytes(padded, codec.key_id());
+        id.filter(|id| id.name() == name).ok_or_else(|| {
+            let text = format!(
+                "the codec's name is {name:?}; it must have 1 to {MAX_CODEC_NAME_BYTES} bytes, \
+                 none of which is zero"
+            );
+            Error::new(ErrorKind::InvalidArgument, text)
+        })
+    }
+
+    /// Returns the identity with this name, padded with zeros, and this key identifier, or `None`
+    /// if the name is empty or no UTF-8.
+    #[must_use]
+    pub fn from_bytes(
+        name: [u8; MAX_CODEC_NAME_BYTES],
+        key: [u8; KEY_ID_BYTES],
+    ) -> Option<CodecId> {
+        let text = std::str::from_utf8(&name).ok()?.trim_end_matches('\0');
+        let is_name = !text.is_empty() && !text.contains('\0');
+        is_name.then_some(CodecId { name, key })
+    }
+
+    /// Returns the name of the codec.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        std::str::from_utf8(&self.name).unwrap_or_default().trim_end_matches('\0')
+    }
+
+    /// Returns the name, padded with zeros.
+    #[must_use]
+    pub fn name_bytes(&self) -> &[u8; MAX_CODEC_NAME_BYTES] {
+        &self.name
+    }
+
+    /// Returns the key identifier; zeros stand for no key.
+    #[must_use]
+    pub fn key_id(&self) -> &[u8; KEY_ID_BYTES] {
+        &self.key
+    }
+}
+
+/// The name, and the key identifier in hexadecimal digits if there is one.
+impl fmt::Display for CodecId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.name())?;
+        if self.key == [0; KEY_ID_BYTES] {
+            return Ok(());
+        }
+        f.write_str(" with the key identifier ")?;
+        self.key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for CodecId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Refuses a log that has the codec `found` and is opened with the codec `given`.
+///
+/// # Errors
+/// `Mismatch` names both.
+pub fn check_codec(found: Option<&CodecId>, given: Option<&CodecId>) -> Result<()> {
+    if found == given {
+        return Ok(());
+    }
+    let name = |id: Option<&CodecId>| id.map_or_else(|| "no codec".into(), CodecId::to_string);
+    let text = format!("the log has {}; it was opened with {}", name(found), name(given));
+    Err(Error::new(ErrorKind::Mismatch, text).with_advice(OPEN_WITH_ITS_CODEC))
+}
+
+/// Encodes `data` into `into`. Returns false if the record is stored as it is.
+#[inline]
+pub(crate) fn encode(codec: &dyn Codec, tag: u16, data: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+    into.clear();
+    let threshold = codec.threshold();
+    if threshold.is_some_and(|least| data.len() < least) {
+        return Ok(false);
+    }
+    codec.encode(tag, data, into)?;
+    // No record is longer than a frame, whose length has 4 bytes.
+    into.extend_from_slice(&(data.len() as u32).to_le_bytes());
+    Ok(threshold.is_none() || into.len() < data.len())
+}
+
+/// Returns whether a record may be stored as it is. Without a codec, each is.
+pub(crate) fn may_store_raw(codec: Option<&dyn Codec>) -> bool {
+    codec.is_none_or(|codec| codec.threshold().is_some())
+}
+
+/// The buffers of a thread that appends with a codec.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// One encoded payload.
+    pub(crate) encoded: Vec<u8>,
+    /// The payloads of several records, or the parts of one.
+    pub(crate) joined: Vec<u8>,
+    // Of each payload in `joined`: tag, whether it is encoded, and where it ends.
+    payloads: Vec<(u16, bool, usize)>,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+impl Scratch {
+    /// Runs `f` with the buffers of this thread. A call within `f` gets other ones.
+    pub(crate) fn with<T>(f: impl FnOnce(&mut Scratch) -> T) -> T {
+        let taken = SCRATCH.try_with(Cell::take);
+        let mut scratch = taken.unwrap_or_default().unwrap_or_default();
+        let result = f(&mut scratch);
+        if scratch.encoded.capacity().max(scratch.joined.capacity()) <= MOST_KEPT_BYTES {
+            // A thread that is ending has no place for them.
+            let _ = SCRATCH.try_with(|kept| kept.set(Some(scratch)));
+        }
+        result
+    }
+
+    /// Encodes `records`, each with its tag, into `joined`. Stops when their frames take more than
+    /// `most` bytes: an iterator may have no end.
+    pub(crate) fn join<R: AsRef<[u8]>>(
+        &mut self,
+        codec: &dyn Codec,
+        records: impl Iterator<Item = (u16, R)>,
+        most: usize,
+    ) -> Result<()> {
+        self.joined.clear();
+        self.payloads.clear();
+        let mut bytes = 0;
+        for (tag, record) in records {
+            let record = record.as_ref();
+            check_record_len(record.len(), most - HEADER_BYTES)?;
+            let is_encoded = encode(codec, tag, record, &mut self.encoded)?;
+            let payload = if is_encoded { &self.encoded } else { record };
+            self.joined.extend_from_slice(payload);
+            self.payloads.push((tag, is_encoded, self.joined.len()));
+            bytes += framed_bytes(payload.len());
+            if bytes > most as u64 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns tag, whether it is encoded, and payload of each of the joined records.
+    pub(crate) fn payloads(&self) -> impl Iterator<Item = (u16, bool, &[u8])> + Clone {
+        let mut from = 0;
+        self.payloads.iter().map(move |&(tag, is_encoded, to)| {
+            let payload = &self.joined[from..to];
+            from = to;
+            (tag, is_encoded, payload)
+        })
+    }
+}
+
+/// Refuses a record of `len` bytes if it has more than `most`, encoded or not.
+#[inline]
+pub(crate) fn check_record_len(len: usize, most: usize) -> Result<()> {
+    if len <= most { Ok(()) } else { Err(too_large(len, most)) }
+}
+
+#[cold]
+fn too_large(len: usize, most: usize) -> Error {
+    let text = format!("a record or batch of {len} bytes; at most {most} fit into this log");
+    Error::new(ErrorKind::TooLarge, text)
+}
+
+/// Decodes the records that a reader of an open log has found.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    codec: Option<Arc<dyn Codec>>,
+    // No log with these segments can have taken a longer record.
+    max_record_bytes: usize,
+    buffer: Vec<u8>,
+}
+
+impl Decoder {
+    pub(crate) fn new(codec: Option<Arc<dyn Codec>>, segment_bytes: u64) -> Decoder {
+        let longest = MAX_FRAME_BYTES.min(segment_bytes / 2) as usize;
+        Decoder { codec, max_record_bytes: longest - HEADER_BYTES, buffer: Vec::new() }
+    }
+
+    /// Returns whether a record that is not encoded is returned as it is.
+    pub(crate) fn takes_plain(&self) -> bool {
+        may_store_raw(self.codec.as_deref())
+    }
+
+    /// Returns `record` with the bytes that were appended.
+    pub(crate) fn decode<'a>(&'a mut self, record: Record<'a>) -> Result<Record<'a>> {
+        if record.is_encoded() {
+            return decode(self.codec.as_deref(), self.max_record_bytes, &mut self.buffer, record);
+        }
+        if self.takes_plain() {
+            return Ok(record);
+        }
+        Err(undecodable(record.lsn(), "the record is not encoded, and each must be"))
+    }
+
+    /// Returns `record` with the bytes that were appended.
+    pub(crate) fn decode_buf(&mut self, record: RecordBuf) -> Result<RecordBuf> {
+        if !record.is_encoded() && self.takes_plain() {
+            return Ok(record);
+        }
+        self.decode(record.as_record()).map(RecordBuf::from)
+    }
+}
+
+fn decode<'a>(
+    codec: Option<&dyn Codec>,
+    most: usize,
+    buffer: &'a mut Vec<u8>,
+    record: Record<'a>,
+) -> Result<Record<'a>> {
+    let Some(codec) = codec else {
+        return Err(undecodable(record.lsn(), "the record is encoded, and the log has no codec"));
+    };
+    let Some((stored, len)) = record.data().split_last_chunk::<LENGTH_BYTES>() else {
+        return Err(undecodable(record.lsn(), "the encoded record has no length"));
+    };
+    let len = u32::from_le_bytes(*len) as usize;
+    // Before memory is taken: the length is not trusted.
+    if len > most {
+        let text = format!("the encoded record claims {len} bytes; at most {most} are possible");
+        return Err(undecodable(record.lsn(), &text));
+    }
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    let name = codec.name();
+    match codec.decode(record.tag(), stored, &mut buffer[..len]) {
+        Ok(found) if found == len => Ok(record.decoded(&buffer[..len])),
+        Ok(found) => {
+            let text = format!("the codec `{name}` decoded {found} bytes; {len} were appended");
+            Err(undecodable(record.lsn(), &text))
+        }
+        Err(error) => {
+            let text = format!("the codec `{name}` cannot decode the record: {}", error.finding());
+            Err(undecodable(record.lsn(), &text))
+        }
+    }
+}
+
+#[cold]
+fn undecodable(lsn: Lsn, text: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, text).at_lsn(lsn).with_advice(READ_STORED_BYTES)
+}
+
+/// Refuses a log whose `state` names another codec than `codec`, before anything else is read.
+pub(crate) fn check_state(state: &State, codec: Option<&dyn Codec>) -> Result<()> {
+    let given = codec.map(CodecId::of).transpose()?;
+    check_codec(state.codec.as_ref(), given.as_ref())
+}

@@ -1,0 +1,113 @@
+//! Stored bytes with the right checksum that cannot be decoded: the reader names the record, and
+//! everything else can be read.
+
+use std::time::Duration;
+
+use palisade::{ErrorKind, Lsn, Lz4, MemStore, Options, Wal};
+
+use crate::masked::{Masked, OVERHEAD_BYTES};
+use crate::stored_bytes::{forge, new_store};
+use crate::watchdog::watched;
+
+fn options() -> Options {
+    Options::new().buffer_bytes(1 << 14)
+}
+
+/// Three records of 100 bytes; the stored form of the second becomes `payload`.
+fn log(options: Options, is_encoded: bool, payload: &[u8]) -> (Wal, [Lsn; 3]) {
+    let store: MemStore = new_store();
+    let wal = Wal::with_store(store.clone(), options).unwrap();
+    let lsns = [1, 2, 3].map(|byte| wal.commit(&[byte; 100]).unwrap());
+    let len = lsns[1].bytes_since(lsns[0]) - 24;
+    assert_eq!((payload.len() as u64).next_multiple_of(8), len, "the frame is as long");
+    forge(&store, lsns[1], is_encoded, payload);
+    (wal, lsns)
+}
+
+/// Every reader returns the error at the record, and the records around it.
+fn assert_undecodable(wal: &Wal, lsns: [Lsn; 3], text: &str) {
+    let mut errors = vec![wal.get(lsns[1]).unwrap_err(), wal.get_batch(&lsns).unwrap_err()];
+    let mut records = wal.records().unwrap();
+    assert_eq!(records.next().unwrap().unwrap().data(), [1; 100]);
+    errors.push(records.next().unwrap_err());
+    assert!(records.next().unwrap().is_none());
+    assert_eq!(records.position(), lsns[2], "a reader can go on behind the record");
+    let mut tail = wal.tail().unwrap();
+    let mut next = || tail.next(Duration::from_secs(60)).map(|record| record.map(|r| r.lsn()));
+    assert_eq!(next().unwrap(), Some(lsns[0]));
+    errors.push(next().unwrap_err());
+    assert_eq!(tail.position(), lsns[1], "a tail has not returned the record");
+    for error in errors {
+        assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(lsns[1])), "{error}");
+        assert!(error.to_string().contains(text), "`{text}` is not in {error}");
+    }
+    assert_eq!(wal.records_from(lsns[2]).unwrap().next().unwrap().unwrap().data(), [3; 100]);
+    assert_eq!(wal.last_record().unwrap().unwrap().data(), [3; 100]);
+}
+
+fn masked(tag: u16, data: &[u8], len: u32) -> Vec<u8> {
+    let data: Vec<u8> = data.iter().map(|byte| byte ^ 0x5a).collect();
+    [&tag.to_le_bytes(), &data[..], &len.to_le_bytes()].concat()
+}
+
+#[test]
+fn a_record_that_the_codec_refuses_is_named() {
+    let _watch = watched();
+    let payload = masked(9, &[2; 100], 100);
+    let (wal, lsns) = log(options().codec(Masked(0x5a)), true, &payload);
+    assert_undecodable(&wal, lsns, "the record had another tag");
+}
+
+/// Protection: a record has the length that its stored bytes claim.
+#[test]
+fn a_record_that_is_shorter_than_its_length_claims_is_named() {
+    let payload = masked(0, &[2; 100], 101);
+    let (wal, lsns) = log(options().codec(Masked(0x5a)), true, &payload);
+    assert_undecodable(&wal, lsns, "decoded 100 bytes; 101");
+}
+
+/// Protection: a length is compared with that of the longest record before memory is taken.
+#[test]
+fn a_length_beyond_that_of_any_record_is_refused() {
+    let payload = masked(0, &[2; 100], 32_745);
+    let (wal, lsns) = log(options().codec(Masked(0x5a)), true, &payload);
+    assert_undecodable(&wal, lsns, "claims 32745 bytes; at most 32744");
+}
+
+#[test]
+fn stored_bytes_without_a_length_are_named() {
+    let store = new_store();
+    let wal = Wal::with_store(store.clone(), options().codec(Lz4::new())).unwrap();
+    let lsn = wal.commit(b"abc").unwrap();
+    forge(&store, lsn, true, b"abc");
+    let error = wal.get(lsn).unwrap_err();
+    assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(lsn)), "{error}");
+    assert!(error.to_string().contains("no length"), "{error}");
+}
+
+/// Protection: who can write to the files cannot pass off a record that was not encrypted.
+#[test]
+fn a_record_that_is_not_encoded_is_refused_where_each_must_be() {
+    let payload = [2; 100 + OVERHEAD_BYTES];
+    let (wal, lsns) = log(options().codec(Masked(0x5a)), false, &payload);
+    assert_undecodable(&wal, lsns, "the record is not encoded");
+}
+
+/// Protection: stored bytes are never returned for a record.
+#[test]
+fn an_encoded_record_in_a_log_without_a_codec_is_refused() {
+    let payload = [2; 104];
+    let (wal, lsns) = log(options(), true, &payload);
+    assert_undecodable(&wal, lsns, "the log has no codec");
+}
+
+/// Where a record ends does not depend on its codec.
+#[test]
+fn a_log_can_be_truncated_at_a_record_that_cannot_be_decoded() {
+    let payload = masked(9, &[2; 100], 100);
+    let (wal, lsns) = log(options().codec(Masked(0x5a)), true, &payload);
+    wal.truncate_after(lsns[1]).unwrap();
+    assert_eq!(wal.get(lsns[2]).unwrap_err().kind(), ErrorKind::Truncated);
+    wal.truncate_from(lsns[1]).unwrap();
+    assert_eq!(wal.last_record().unwrap().unwrap().data(), [1; 100]);
+}
