@@ -74,10 +74,21 @@ impl Commit {
         })
     }
 
-    /// Lets the release thread run `job`.
+    /// Lets the release thread run `job`. If the thread is to end, drops the job.
     pub(crate) fn release_soon(self: &Arc<Self>, job: Callback) -> Result<()> {
         self.start_worker(|log| &log.releases)?;
-        self.releases.run_soon(job, Ok(()));
+        let refused = {
+            let mut queue = self.releases.queue.lock();
+            if queue.must_stop {
+                // It may find its queue empty, and nobody would take the job out.
+                Some(job)
+            } else {
+                queue.due.push_back((job, Ok(())));
+                None
+            }
+        };
+        drop(refused);
+        self.releases.word.wake_all();
         Ok(())
     }
 

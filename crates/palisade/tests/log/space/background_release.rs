@@ -136,6 +136,29 @@ fn what_has_not_begun_when_the_log_ends_is_closed_and_the_next_open_frees_it() {
     assert!(!segment(&path, 1).exists());
 }
 
+#[derive(Debug)]
+struct Panics;
+
+impl OnRelease for Panics {
+    fn released(&self, _: &ReleasedSegment<'_>) -> Result<()> {
+        panic!("the callback panics")
+    }
+}
+
+#[test]
+fn a_callback_that_panics_leaves_nobody_waiting() {
+    let _watch = watched();
+    let (_folder, path) = folder();
+    let wal = small().on_release(Panics).open(&path).unwrap();
+    let [second, third] = fill(&wal);
+    let release = wal.truncate_before_in_background(second).unwrap();
+    assert_eq!(release.wait().unwrap_err().kind(), ErrorKind::Closed);
+    // The thread goes on.
+    let release = wal.truncate_before_in_background(third).unwrap();
+    assert!(release.wait().is_err());
+    wal.commit(b"x").unwrap();
+}
+
 #[test]
 fn an_lsn_that_is_no_record_is_refused_and_the_head_stays() {
     let (_folder, path) = folder();
