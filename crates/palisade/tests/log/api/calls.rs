@@ -70,13 +70,14 @@ fn truncation_frees_segments_and_survives_a_reopen() -> Result<()> {
         lsns.push(wal.append(&[n as u8; 200])?.lsn());
     }
     wal.sync()?;
-    let count = |path| Inspector::open(path).unwrap().segments().unwrap().len();
-    let before = count(&path);
+    // Not their count: the next segment is named ahead, at any moment.
+    let first = |path| Inspector::open(path).unwrap().segments().unwrap()[0].number;
+    let before = first(&path);
     let pinned = wal.records()?;
     wal.truncate_before(lsns[2000])?;
-    assert_eq!(count(&path), before, "an iterator pins its segments");
+    assert_eq!(first(&path), before, "an iterator pins its segments");
     drop(pinned);
-    assert!(count(&path) < before);
+    assert!(first(&path) > before);
     wal.checkpoint(lsns[2500])?;
     drop(wal);
     let wal = small().open(&path)?;
