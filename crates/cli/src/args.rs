@@ -125,10 +125,11 @@ writer has handed it to the operating system. It ends on Ctrl-C and when nobody 
 more. If the writer truncates what was to be printed next, or what was printed, a note on standard
 error names the range, and the output continues with the next record of the log.
 
-Fields of the objects of --json, one a line for each record; all but hex are numbers:
+Fields of the objects of --json, one a line for each record; all but hex and encoded are numbers:
   lsn, next_lsn          where the record begins, and where the next one can begin
   tag                    the tag that the writer gave it
-  bytes, hex             how many bytes it has, and these bytes in hexadecimal
+  bytes, hex             how many bytes are stored, and these bytes in hexadecimal
+  encoded                true if the log's codec has encoded these bytes
 
 Exit codes: 0 done, 2 wrong usage, 3 input or output failed, 4 durable records are damaged or
 missing.";
@@ -174,7 +175,8 @@ the gaps between them. Reads only. Records that only the log buffer holds are no
 running writer a gap can be what the writer was at work on: recycled since, or not written yet. If
 --from lies within a record, the rest of that record shows as a gap.
 
-Fields of the objects of --json: those of `palisade dump`: lsn, next_lsn, tag, bytes, hex.
+Fields of the objects of --json: those of `palisade dump`: lsn, next_lsn, tag, bytes, hex,
+encoded.
 
 Exit codes: 0 no gap, 2 wrong usage, 3 input or output failed, 4 gaps.";
 
