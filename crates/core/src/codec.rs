@@ -228,7 +228,10 @@ impl Scratch {
         let taken = SCRATCH.try_with(Cell::take);
         let mut scratch = taken.unwrap_or_default().unwrap_or_default();
         let result = f(&mut scratch);
-        if scratch.encoded.capacity().max(scratch.joined.capacity()) <= MOST_KEPT_BYTES {
+        let payloads = scratch.payloads.capacity() * size_of::<(u16, bool, usize)>();
+        if scratch.encoded.capacity().max(scratch.joined.capacity()).max(payloads)
+            <= MOST_KEPT_BYTES
+        {
             // A thread that is ending has no place for them.
             let _ = SCRATCH.try_with(|kept| kept.set(Some(scratch)));
         }

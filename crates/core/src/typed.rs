@@ -63,7 +63,8 @@ impl Wal {
         value: &T,
         append: impl FnOnce(&[u8]) -> Result<R>,
     ) -> Result<R> {
-        let mut bytes = BUFFER.take();
+        // A thread that is ending has no place for buffers.
+        let mut bytes = BUFFER.try_with(Cell::take).unwrap_or_default();
         bytes.clear();
         let most = self.max_record_bytes();
         let written = postcard::serialize_with_flavor(value, Bounded { bytes, most });
@@ -79,7 +80,7 @@ impl Wal {
         })?;
         let appended = append(&bytes);
         if bytes.capacity() <= KEPT_BYTES {
-            BUFFER.set(bytes);
+            let _ = BUFFER.try_with(|kept| kept.set(bytes));
         }
         appended
     }

@@ -178,8 +178,10 @@ impl Options {
     /// segments, each with 4096 bytes more. Default: no limit.
     ///
     /// A log that needs more behaves as on a full disk: `commit` and `sync` return `NoSpace`, nothing
-    /// is lost, and the log continues when a truncation has freed a segment. The segments that an
-    /// open or a truncation of the suffix needs are not refused: each may exceed the limit by two.
+    /// is lost, and the log continues when a truncation has freed a segment. Each open, and each
+    /// truncation of the suffix, may exceed the limit by two segments: a process that ends at the
+    /// limit and is started again and again takes more each time, unless it truncates. A truncation
+    /// of the suffix first makes all appends durable, so it can get `NoSpace`, too.
     /// [`Wal::space`](crate::Wal::space) shows what the log takes and what keeps it.
     pub fn max_bytes(mut self, bytes: u64) -> Options {
         self.files.max_bytes = Some(bytes);

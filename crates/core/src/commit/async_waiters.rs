@@ -101,10 +101,11 @@ impl AsyncWaiters {
         self.state.lock().take_due(durable, due)
     }
 
-    /// Moves the waiters whose target is durable into `due`, and all others into `failed`. The
-    /// futures among the others find `error` when they are polled.
+    /// Moves the waiters whose target is durable into `due`, and all others that `of` names into
+    /// `failed`. The futures among the others find `error` when they are polled.
     pub(super) fn take_all(
         &self,
+        of: &[Wait],
         durable: &Watermark,
         error: &Error,
         due: &mut Due,
@@ -115,9 +116,9 @@ impl AsyncWaiters {
         state.take_due(durable.read(), due);
         if state.len() > 0 {
             state.last_error = Some(error.clone());
-            let (waiting, watching) =
-                (mem::take(&mut state.waiting), mem::take(&mut state.watching));
-            waiting.into_values().chain(watching.into_values()).for_each(|left| failed.push(left));
+            for &wait in of {
+                mem::take(state.of(wait)).into_values().for_each(|left| failed.push(left));
+            }
         }
     }
 

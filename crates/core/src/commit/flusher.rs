@@ -35,7 +35,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::async_waiters::{Due, Left};
+use super::async_waiters::{Due, Left, Wait};
 use super::background::BackgroundThread;
 use super::wait_group::WaitGroup;
 use super::{Commit, is_over};
@@ -55,6 +55,9 @@ const SERVE: u32 = 1;
 const WRITE: u32 = 2;
 /// The last handle is gone, or the log is closed.
 const STOP: u32 = 4;
+
+/// All async waiters.
+const ALL: &[Wait] = &[Wait::ForSync, Wait::Watch];
 
 #[derive(Debug)]
 pub(super) struct Flusher {
@@ -135,7 +138,10 @@ impl Commit {
         self.flusher.thread.join();
         // If the flusher was never started, no thread has done this yet.
         self.async_waiters.close();
-        self.fail_async_waiters(&Error::bare(ErrorKind::Closed), &mut Due::default());
+        let closed = Error::bare(ErrorKind::Closed);
+        self.fail_async_waiters(ALL, &closed, &mut Due::default());
+        // First: a callback may wait for a release that has not begun.
+        self.releases.refuse();
         self.callbacks.stop();
         self.releases.stop();
     }
@@ -167,7 +173,7 @@ impl Commit {
             if must_stop {
                 self.serve(&mut due);
                 self.async_waiters.close();
-                self.fail_async_waiters(&Error::bare(ErrorKind::Closed), &mut due);
+                self.fail_async_waiters(ALL, &Error::bare(ErrorKind::Closed), &mut due);
                 return;
             }
             if !may_have_more {
@@ -206,7 +212,8 @@ impl Commit {
         }
         let led = survive(|| self.lead(target, Some(Instant::now() + LEAD_SLICE)));
         if let Some(Err(error)) = &led {
-            self.fail_async_waiters(error, due);
+            // A lack of space is not an error of a tail. If the log is poisoned, `serve` fails all.
+            self.fail_async_waiters(&[Wait::ForSync], error, due);
         }
         timer.iter_mut().for_each(|timer| timer.restart(matches!(led, Some(Ok(true)))));
         true
@@ -220,16 +227,16 @@ impl Commit {
         match self.check() {
             Ok(()) => left,
             Err(error) => {
-                self.fail_async_waiters(&error, due);
+                self.fail_async_waiters(ALL, &error, due);
                 Left::default()
             }
         }
     }
 
-    /// Gives `error` to all async waiters but those whose target is durable.
-    fn fail_async_waiters(&self, error: &Error, due: &mut Due) {
+    /// Gives `error` to the async waiters that `of` names, but those whose target is durable.
+    fn fail_async_waiters(&self, of: &[Wait], error: &Error, due: &mut Due) {
         let mut failed = Due::default();
-        self.async_waiters.take_all(&self.durable, error, due, &mut failed);
+        self.async_waiters.take_all(of, &self.durable, error, due, &mut failed);
         self.queue_callbacks(due, &Ok(()));
         self.queue_callbacks(&mut failed, &Err(error.clone()));
         wake(due);

@@ -51,6 +51,17 @@ impl Worker {
         self.word.wake_all();
     }
 
+    /// Drops the jobs that have not begun, and lets the thread end.
+    pub(super) fn refuse(&self) {
+        let dropped = {
+            let mut queue = self.queue.lock();
+            queue.must_stop = true;
+            std::mem::take(&mut queue.due)
+        };
+        // A job is foreign code: outside of the lock.
+        drop(dropped);
+    }
+
     /// Ends the thread when its queue is empty, and waits for it, unless it is the caller.
     pub(super) fn stop(&self) {
         self.queue.lock().must_stop = true;

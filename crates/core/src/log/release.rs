@@ -11,7 +11,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -78,16 +78,17 @@ impl Wal {
         let job = Job { slot: Arc::clone(&slot), result: None };
         let handle = Arc::downgrade(&self.handle);
         self.handle.log.release_soon(Box::new(move |_| {
+            // While it runs, this is a handle, too: if the others go, the log ends on this thread.
+            let handle = handle.upgrade();
+            // Dropped before the handle: a callback that waits for it keeps the log from ending.
             let mut job = job;
-            job.result = Some(release(&handle));
+            job.result = handle.as_deref().map(release);
         }))?;
         Ok(Release { log: Arc::clone(&self.handle.log), slot })
     }
 }
 
-fn release(handle: &Weak<Handle>) -> Result<()> {
-    // While it runs, this is a handle, too: if the others go, the log ends on this thread.
-    let handle = handle.upgrade().ok_or(Error::bare(ErrorKind::Closed))?;
+fn release(handle: &Handle) -> Result<()> {
     if handle.state.lock().clean {
         return Err(Error::bare(ErrorKind::Closed));
     }
@@ -105,8 +106,8 @@ impl Release {
     ///
     /// # Errors
     /// What a truncation returns that frees files, for example the error of a callback: a later
-    /// truncation tries again. `Closed`: the log was closed before; the next open frees them.
-    /// `Forked`.
+    /// truncation tries again. `Closed`: the log was closed before, and the next open frees them; or
+    /// a callback panicked, and a later truncation frees them. `Forked`.
     pub fn wait(&self) -> Result<()> {
         self.wait_until(None).map(drop)
     }

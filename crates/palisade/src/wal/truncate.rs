@@ -39,8 +39,9 @@ impl Wal {
     /// One thread frees segments, in the order of the calls; the first call starts it. Callbacks
     /// for released segments run on it, so an upload delays no commit and no other callback. While
     /// it works it counts as a handle: the log may be open for a moment after the last handle was
-    /// dropped. A `close` waits for the release that runs; those that have not begun return
-    /// `Closed`, and the next open frees their segments.
+    /// dropped. A `close`, a `truncate_before` and a truncation of the suffix wait for the release
+    /// that runs. Releases that have not begun when the log is closed return `Closed`, and the next
+    /// open frees their segments.
     ///
     /// ```
     /// # fn show(wal: &palisade::Wal) -> palisade::Result<()> {

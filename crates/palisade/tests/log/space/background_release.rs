@@ -136,6 +136,33 @@ fn what_has_not_begun_when_the_log_ends_is_closed_and_the_next_open_frees_it() {
     assert!(!segment(&path, 1).exists());
 }
 
+/// The last handle goes while callbacks wait for the release that runs, and for one that has not
+/// begun.
+#[test]
+fn a_callback_may_wait_for_a_release_when_the_last_handle_goes() {
+    let _watch = watched();
+    let (_folder, path) = folder();
+    let (callback, results, begins) = held();
+    let wal = small().on_release(callback).open(&path).unwrap();
+    let [second, third] = fill(&wal);
+    let first = wal.truncate_before_in_background(second).unwrap();
+    begins.recv().unwrap();
+    let last = wal.truncate_before_in_background(third).unwrap();
+    let ((running, runs), (ended, ends)) = (channel(), channel());
+    wal.on_durable(third, move |_| {
+        running.send(()).unwrap();
+        ended.send((first.wait(), last.wait())).unwrap();
+    })
+    .unwrap();
+    runs.recv().unwrap();
+    drop(wal);
+    results.send(Ok(())).unwrap();
+    let (first, last) = ends.recv().unwrap();
+    first.unwrap();
+    assert_eq!(last.unwrap_err().kind(), ErrorKind::Closed);
+    until(|| small().open(&path).is_ok());
+}
+
 #[derive(Debug)]
 struct Panics;
 

@@ -11,8 +11,10 @@ use palisade::{ErrorKind, Lsn, Options, RecordBuf, Result, Tail, Wal};
 
 use crate::executor::{Count, block_on, run_all};
 use crate::faulty::{FaultyLog, SYNC, log_and_store};
-use crate::folder::{log_on_files, small};
+use crate::folder::{SEGMENT_BYTES, log_on_files, small};
 use crate::watchdog::{until, watched};
+
+const FILE_BYTES: u64 = SEGMENT_BYTES + 4096;
 
 async fn next(tail: &mut Tail) -> Result<Option<RecordBuf>> {
     poll_fn(|context| tail.poll_next(context).map_ok(|found| found.map(RecordBuf::from))).await
@@ -246,4 +248,27 @@ fn a_tail_is_a_stream_of_owned_records() {
     let Poll::Ready(Some(Err(error))) = next(Waker::noop()) else { panic!("the log is poisoned") };
     assert_eq!(error.kind(), ErrorKind::Poisoned);
     assert!(matches!(next(Waker::noop()), Poll::Ready(None)), "a stream ends after an error");
+}
+
+/// A lack of space is the error of those who wait for a sync. A tail waits on.
+#[test]
+fn a_polled_tail_does_not_get_the_lack_of_space_of_another_task() {
+    let _watch = watched();
+    let (_folder, _, wal) = log_on_files(small().spare_segments(0).max_bytes(4 * FILE_BYTES));
+    let mut committed = 0;
+    while wal.commit(&[7; 1024]).is_ok() {
+        committed += 1;
+    }
+    let mut tail = wal.tail().unwrap();
+    let waker = Waker::noop();
+    for _ in 0..committed {
+        assert!(poll(&mut tail, waker).unwrap().is_some());
+    }
+    assert_pending(&mut tail, waker);
+    let error = block_on(wal.barrier()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    assert_pending(&mut tail, waker);
+    wal.truncate_before(wal.durable_lsn()).unwrap();
+    wal.sync().unwrap();
+    assert!(poll(&mut tail, waker).unwrap().is_some());
 }
