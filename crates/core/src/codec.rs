@@ -18,7 +18,7 @@ pub const MAX_CODEC_NAME_BYTES: usize = 32;
 /// Bytes of a key identifier.
 pub const KEY_ID_BYTES: usize = 16;
 
-/// The length of the record, behind what the codec made.
+/// The length of the record, after what the codec made.
 const LENGTH_BYTES: usize = 4;
 /// A thread keeps buffers up to this length between its calls.
 const MOST_KEPT_BYTES: usize = 1 << 20;

@@ -91,7 +91,7 @@ impl<'a> Record<'a> {
     /// is not copied.
     ///
     /// # Errors
-    /// `InvalidArgument`: the bytes are no value of `T`, or one with further bytes behind it. Use
+    /// `InvalidArgument`: the bytes are no value of `T`, or one with further bytes after it. Use
     /// tags to tell types apart: postcard's format does not name them, so bytes of one type can be
     /// a value of another.
     pub fn decode<T: Deserialize<'a>>(&self) -> Result<T> {

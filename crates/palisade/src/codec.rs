@@ -1,4 +1,4 @@
-//! The codecs that the crate brings: LZ4 and Zstd, each behind a feature of its name.
+//! The codecs that the crate brings: LZ4 and Zstd, each with a feature of its name.
 
 #[cfg(feature = "lz4")]
 mod lz4;

@@ -177,20 +177,20 @@ impl Options {
     /// Limits the bytes that the files of segments may take, spares among them; at least four
     /// segments, each with 4096 bytes more. Default: no limit.
     ///
-    /// A log that needs more behaves as on a full disk: `commit` and `sync` return `NoSpace`, nothing
-    /// is lost, and the log continues when a truncation has freed a segment. Each open, and each
-    /// truncation of the suffix, may exceed the limit by two segments: a process that ends at the
-    /// limit and is started again and again takes more each time, unless it truncates. A truncation
-    /// of the suffix first makes all appends durable, so it can get `NoSpace`, too.
+    /// A log that needs more behaves as on a full disk: `commit` and `sync` return `NoSpace`,
+    /// nothing is lost, and the log continues when a truncation has freed a segment. Each open, and
+    /// each truncation of the suffix, may exceed the limit by two segments: a process that ends at
+    /// the limit and is started again and again takes more each time, unless it truncates. A
+    /// truncation of the suffix first makes all appends durable, so it can get `NoSpace`, too.
     /// [`Wal::space`](crate::Wal::space) shows what the log takes and what keeps it.
     pub fn max_bytes(mut self, bytes: u64) -> Options {
         self.files.max_bytes = Some(bytes);
         self
     }
 
-    /// Calls `callback` with the bytes of the segments that hold log, as soon as they take more than
-    /// `bytes`. Segments that are only prepared do not count. Calls it again only after a truncation
-    /// has brought them below. Default: no call.
+    /// Calls `callback` with the bytes of the segments that hold log, as soon as they take more
+    /// than `bytes`. Segments that are only prepared do not count. Calls it again only after a
+    /// truncation has brought them below. Default: no call.
     ///
     /// The log looks each time that it comes to another segment. The callback runs on the callback
     /// thread, as those of [`on_durable`](crate::Wal::on_durable) do: it may call the log, for

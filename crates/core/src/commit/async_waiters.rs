@@ -27,7 +27,7 @@ pub(crate) type Key = (Lsn, u64);
 pub(crate) enum Wait {
     /// To lead until the target is durable.
     ForSync,
-    /// To wake it when the target is durable, whoever leads.
+    /// To wake it when the target is durable. Another thread leads.
     Watch,
 }
 

@@ -17,8 +17,9 @@
 //!    interval instead.
 //! 5. After STOP, serve once more, refuse new async waiters, give `Closed` to those that are left,
 //!    and end.
-//! 6. Go to 1 at once if 3 or 4 found its target durable, or 4 led or began the next interval: there
-//!    may be more to do. Else sleep until the word differs from that of 1, or the interval is over.
+//! 6. Go to 1 at once if 3 or 4 found its target durable, or 4 led or began the next interval.
+//!    There may be more to do. Else sleep until the word differs from that of 1, or the interval is
+//!    over.
 //!
 //! # Ordering pairs
 //! - P6: a request is a bit. A thread registers its async waiter under the lock of the async
@@ -131,8 +132,8 @@ impl Commit {
         self.flusher.ask(WRITE)
     }
 
-    /// Ends the flusher and the workers, after the jobs that are due have run. Waits for all of
-    /// them, except for the caller.
+    /// Ends the flusher and the workers. Waits for all of them, except for the caller. The
+    /// callbacks that are due run before; releases that have not begun are dropped.
     pub(crate) fn stop_background_threads(&self) {
         self.flusher.ask(STOP);
         self.flusher.thread.join();

@@ -1,8 +1,8 @@
 //! The soft limit: the callback thread calls back once when the segments that hold log pass it, and
 //! again only after a truncation has brought them below.
 //!
-//! The thread that writes looks each time that the log comes to another segment, and whoever frees
-//! segments looks afterwards.
+//! The thread that writes looks each time that the log comes to another segment. A thread that
+//! frees segments looks afterwards.
 
 use std::fmt;
 use std::sync::Arc;
@@ -80,7 +80,8 @@ impl Commit {
         let Ok((segments, taken)) = self.segments_in_use() else { return };
         let bytes = segments.saturating_mul(taken.file_bytes);
         let is_above = u64::from(bytes > limit.bytes);
-        // Relaxed: two looks may come in any order; the next segment sets it right.
+        // Relaxed: the value alone counts. Two looks at a time may store in any order. Then a call
+        // can name bytes that were just freed, or come only when the log is above at a later look.
         let was_above = self.space_watch.is_above.swap(is_above, Ordering::Relaxed);
         if is_above > was_above {
             let callback = Arc::clone(&limit.callback);

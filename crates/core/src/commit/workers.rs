@@ -3,7 +3,9 @@
 //! The callback thread runs the callbacks of `on_durable`, in LSN order, and of the soft limit. A
 //! callback may wait for the log in any way: the flusher continues meanwhile. The release thread
 //! frees segments for `truncate_before_in_background`, so that no callback waits for files. The
-//! first job starts a worker. It ends with `close` or the last handle, when its queue is empty.
+//! first job starts a worker. `close` or the last handle ends it when its queue is empty. The
+//! release thread's queue is emptied before that: a callback may wait for a release that has not
+//! begun.
 //!
 //! # Ordering pairs
 //! The queue's lock orders a job before the thread's look. P10: the word changes after that.

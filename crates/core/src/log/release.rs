@@ -1,8 +1,10 @@
 //! Releases in the background: a truncation of the prefix whose files nobody waits for.
 //!
 //! # Protocol
-//! The caller moves the head, then queues a job. The release thread frees segments as any truncation
-//! does, puts the result into the slot, then wakes the threads and the task that wait for it.
+//! The caller moves the head, then queues a job. The release thread makes itself a handle, frees
+//! segments as any truncation does, puts the result into the slot, and wakes the threads and the
+//! task that wait for it. Its handle goes last: if it is the last one, its drop waits for
+//! callbacks, and one of them may wait for this release.
 //!
 //! # Ordering pairs
 //! The slot's lock orders the result before a look that finds it. A thread reads the word before it
@@ -106,8 +108,8 @@ impl Release {
     ///
     /// # Errors
     /// What a truncation returns that frees files, for example the error of a callback: a later
-    /// truncation tries again. `Closed`: the log was closed before, and the next open frees them; or
-    /// a callback panicked, and a later truncation frees them. `Forked`.
+    /// truncation tries again. `Closed`: the log was closed before, and the next open frees them;
+    /// or a callback panicked, and a later truncation frees them. `Forked`.
     pub fn wait(&self) -> Result<()> {
         self.wait_until(None).map(drop)
     }

@@ -1,7 +1,7 @@
 //! Tails: readers that follow the log and return records as they become durable.
 //!
-//! A thread that waits sleeps in the observers' group. A task is woken by the flusher, which watches
-//! *durable* for it (`commit::flusher`). Neither leads.
+//! A thread that waits sleeps in the observers' group. The flusher watches *durable* for a task,
+//! and wakes it (`commit::flusher`). Neither leads.
 //!
 //! # Ordering pairs
 //! A cancellation is set before the observers' word changes, and a tail reads the word before it
@@ -133,13 +133,13 @@ impl Tail {
         }
     }
 
-    /// Polls for the next record, on any runtime or none. `None` if the tail was cancelled, or after
-    /// an error that [`Records::next`] returns, too.
+    /// Polls for the next record, on any runtime or none. `None` if the tail was cancelled, or
+    /// after an error that [`Records::next`] returns, too.
     ///
     /// Reads files as [`next`](Tail::next) does, but does not wait for a sync: the flusher thread
-    /// wakes the task when a record is durable, whoever makes it so. A waiting task counts towards
-    /// [`max_waiters`](crate::Options::max_waiters). To stop waiting, drop the tail. With the
-    /// feature `stream` a tail is also a `futures_core::Stream` of owned records.
+    /// wakes the task when a record is durable, no matter which thread synced it. A waiting task
+    /// counts towards [`max_waiters`](crate::Options::max_waiters). To stop waiting, drop the tail.
+    /// With the feature `stream` a tail is also a `futures_core::Stream` of owned records.
     ///
     /// # Errors
     /// As [`next`](Tail::next). `TooManyWaiters`: poll again when others have finished. `Io`: the

@@ -32,15 +32,16 @@ impl Wal {
         self.0.truncate_before(lsn)
     }
 
-    /// Truncates all records below `lsn` as [`truncate_before`](Wal::truncate_before) does, but frees
-    /// the segments in the background. The head has moved durably when this returns, after about
-    /// two device syncs. The [`Release`] says when the files are freed, to a thread or a task.
+    /// Truncates all records below `lsn` as [`truncate_before`](Wal::truncate_before) does, but
+    /// frees the segments in the background. The head has moved durably when this returns, after
+    /// about two device syncs. The [`Release`] says when the files are freed, to a thread or a
+    /// task.
     ///
     /// One thread frees segments, in the order of the calls; the first call starts it. Callbacks
     /// for released segments run on it, so an upload delays no commit and no other callback. While
     /// it works it counts as a handle: the log may be open for a moment after the last handle was
     /// dropped. A `close`, a `truncate_before` and a truncation of the suffix wait for the release
-    /// that runs. Releases that have not begun when the log is closed return `Closed`, and the next
+    /// that runs. Releases that have not begun when the close ends return `Closed`, and the next
     /// open frees their segments.
     ///
     /// ```

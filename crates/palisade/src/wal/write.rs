@@ -83,8 +83,8 @@ impl Wal {
         self.0.commit_tagged(tag, data)
     }
 
-    /// Appends `value` as a record with `tag`, in the format of [postcard]. [`Record::decode`] reads
-    /// it back. Feature `serde`.
+    /// Appends `value` as a record with `tag`, in the format of [postcard]. [`Record::decode`]
+    /// reads it back. Feature `serde`.
     ///
     /// Writes the value into a buffer that the thread keeps, and the record from there, so after
     /// the first calls nothing is allocated. The format does not name types or fields: give each

@@ -34,7 +34,7 @@ fn a_value_comes_back_from_every_reader() {
 #[test]
 fn bytes_that_are_no_value_are_refused_with_their_lsn() {
     let (_folder, _, wal) = log_on_files(small());
-    // A length of 2^63 with nothing behind it; a truncated value; a value and one byte more.
+    // A length of 2^63 with nothing after it; a truncated value; a value and one byte more.
     let lies = [&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f][..], &[5, 1], &[1, 7, 0]];
     for lie in lies {
         let lsn = wal.commit(lie).unwrap();

@@ -23,7 +23,7 @@ fn corpus() -> Vec<Vec<u8>> {
     inputs
 }
 
-/// What the log stores of `data`, behind the byte that stands for the codec.
+/// What the log stores of `data`, after the byte that stands for the codec.
 fn input(which: u8, data: &[u8]) -> Vec<u8> {
     let mut stored = Vec::new();
     match which {

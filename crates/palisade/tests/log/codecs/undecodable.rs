@@ -31,7 +31,7 @@ fn assert_undecodable(wal: &Wal, lsns: [Lsn; 3], text: &str) {
     assert_eq!(records.next().unwrap().unwrap().data(), [1; 100]);
     errors.push(records.next().unwrap_err());
     assert!(records.next().unwrap().is_none());
-    assert_eq!(records.position(), lsns[2], "a reader can go on behind the record");
+    assert_eq!(records.position(), lsns[2], "a reader can continue after the record");
     let mut tail = wal.tail().unwrap();
     let mut next = || tail.next(Duration::from_secs(60)).map(|record| record.map(|r| r.lsn()));
     assert_eq!(next().unwrap(), Some(lsns[0]));

@@ -1,4 +1,5 @@
-//! Tails that tasks poll: woken by whoever syncs, never the cause of a sync; and their end.
+//! Tails that tasks poll: woken by the sync of another thread, never the cause of one; and their
+//! end.
 
 use std::future::poll_fn;
 use std::sync::Arc;
