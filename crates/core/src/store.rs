@@ -14,6 +14,7 @@
 //! | `save_state`, `release` | truncation, `checkpoint`, `close`, `open`, one at a time | yes |
 //! | `begin_epoch` | `open`, before any append; truncation of the suffix, appends wait | yes |
 //! | `old_buffer`, `renew_buffer`, `move_tail` | `open`, before any append | yes |
+//! | `exceed_limit_below` | truncation of the suffix | never |
 //! | `pass_buffer_on`, `discard` | truncation of the suffix; no write beside the first | yes |
 //!
 //! `write` runs beside `sync`, `read`, `save_state` and `release`; the store must allow it.
@@ -259,6 +260,13 @@ pub trait Store: ReadStore {
     /// `NoSpace` if space is lacking, `NoFiles` if a file descriptor is; nothing is lost and the
     /// call can be made again. Any other kind poisons the log.
     fn prepare(&self, to: Lsn) -> Result<()>;
+
+    /// Lets `prepare` make the segments that begin below `to` although they pass a limit to the
+    /// space: a truncation of the suffix waits for the bytes below `to`, and frees space
+    /// afterwards. The default has no limit.
+    fn exceed_limit_below(&self, to: Lsn) {
+        let _ = to;
+    }
 
     /// A hint that the tail has come to `tail`: the store may prepare space in the
     /// background, at most eight segments ahead. Never fails: `prepare` returns what went wrong.

@@ -181,7 +181,8 @@ impl Options {
     /// nothing is lost, and the log continues when a truncation has freed a segment. Each open, and
     /// each truncation of the suffix, may exceed the limit by two segments: a process that ends at
     /// the limit and is started again and again takes more each time, unless it truncates. A
-    /// truncation of the suffix first makes all appends durable, so it can get `NoSpace`, too.
+    /// truncation of the suffix may also exceed it by the segments that the log buffer's records
+    /// need, which it makes durable first.
     /// [`Wal::space`](crate::Wal::space) shows what the log takes and what keeps it.
     pub fn max_bytes(mut self, bytes: u64) -> Options {
         self.files.max_bytes = Some(bytes);

@@ -277,6 +277,10 @@ impl Store for FileStore {
         self.segments.files_taken()
     }
 
+    fn exceed_limit_below(&self, to: Lsn) {
+        self.segments.exceed_limit_below(to);
+    }
+
     fn prepare_ahead(&self, tail: Lsn) {
         if self.segments.is_own() {
             self.preparer.follow(tail);

@@ -6,7 +6,8 @@
 //! 2. Pause the tail: set a flag that fixes the end of the log. Appends wait, or return `NoRoom`.
 //!    With `pad_to_block` the pause first waits for room for the padding of the last block.
 //! 3. Wait until everything below the fixed end is durable. The owners of reservations finish and
-//!    waiters return, so no thread waits for a record that will be truncated.
+//!    waiters return, so no thread waits for a record that will be truncated. Segments that this
+//!    needs may pass `max_bytes`, as that of step 5 may: the truncation frees space.
 //! 4. Take leadership, then the locks of the write cursor and of the saved state. If the last save
 //!    of the state failed, save it again. Check the head and the record again.
 //! 5. Create the new epoch's first segment. Its header names the new end as the end of the epoch
@@ -70,14 +71,14 @@ enum Failed {
 impl Wal {
     /// Truncates all records above the one at `lsn`, which becomes the last record.
     pub fn truncate_after(&self, lsn: Lsn) -> Result<()> {
-        self.check_open()?;
+        self.begin_to_truncate(lsn)?;
         let place = Place { record: lsn, new_end: self.end_of_kept(lsn)? };
         self.handle.truncate_above(place, FirstRecords::default()).map(drop)
     }
 
     /// Truncates the record at `lsn` and all records above it.
     pub fn truncate_from(&self, lsn: Lsn) -> Result<()> {
-        self.check_open()?;
+        self.begin_to_truncate(lsn)?;
         let place = self.before_removed(lsn)?;
         self.handle.truncate_above(place, FirstRecords::default()).map(drop)
     }
@@ -89,10 +90,21 @@ impl Wal {
         I: IntoIterator<Item = (u16, R)>,
         R: AsRef<[u8]>,
     {
-        self.check_open()?;
+        self.begin_to_truncate(lsn)?;
         let most = self.handle.max_frame_bytes as usize;
         let first = FirstRecords::copy(records, self.codec(), most)?;
         self.handle.truncate_above(self.before_removed(lsn)?, first)
+    }
+
+    /// Checks that the log is open. If only the log buffer holds the record at `lsn`, step 1 has to
+    /// write it, also at `max_bytes`.
+    fn begin_to_truncate(&self, lsn: Lsn) -> Result<()> {
+        self.check_open()?;
+        let end = self.reserved_lsn();
+        if self.written_lsn() <= lsn && lsn < end {
+            self.handle.log.store.exceed_limit_below(end);
+        }
+        Ok(())
     }
 
     /// Returns the end of the record at `lsn`. If the record is in a batch, it must be the last of
@@ -168,6 +180,7 @@ impl Handle {
             return log.wait(place.new_end, None).map(|_| Vec::new());
         }
         let end = log.fix_end(Stop::Paused)?;
+        log.store.exceed_limit_below(end);
         match log.poison_on_panic(|| self.begin_epoch(place, end, &mut first)) {
             Ok(begun) => {
                 self.discard(begun.new_end, begun.base);

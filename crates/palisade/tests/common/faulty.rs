@@ -82,6 +82,14 @@ impl FaultyLog {
         FaultyLog::with_buffer(segment_bytes, BufferKind::Auto)
     }
 
+    /// The same, whose segments may take `files` files.
+    pub(crate) fn limited(segment_bytes: u64, files: u64) -> FaultyLog {
+        let mut log = FaultyLog::new(segment_bytes);
+        log.files.max_bytes = Some(files * (segment_bytes + 4096));
+        log.files.spare_segments = 0;
+        log
+    }
+
     pub(crate) fn with_buffer(segment_bytes: u64, buffer: BufferKind) -> FaultyLog {
         let mut files = FileOptions::new();
         files.segment_bytes = Some(segment_bytes);

@@ -27,7 +27,7 @@ use std::io;
 use std::sync::Arc;
 
 use palisade_core::store::{Epoch, Segment};
-use palisade_core::sync::{AtomicU64, Mutex, OnceLock, Ordering, ProcessMark, RwLock};
+use palisade_core::sync::{AtomicU64, Mutex, OnceLock, Ordering, ProcessMark, RwLock, StatCell};
 use palisade_core::{CodecId, Error, ErrorKind, Lsn, Result, Uuid};
 
 use self::header::{HeaderFault, LogOf};
@@ -97,6 +97,8 @@ pub(crate) struct Segments {
     /// The segment that the preparer is zeroing.
     zeroing: Mutex<Option<u64>>,
     prepared: AtomicU64,
+    /// Segments that begin below may pass `max_bytes`.
+    unlimited_below: StatCell,
     /// What failed behind the leader's back, and poisons the log once the leader comes.
     failure: OnceLock<Error>,
 }
@@ -153,6 +155,7 @@ impl Segments {
             maker: Mutex::new(maker),
             zeroing: Mutex::default(),
             prepared: AtomicU64::new(0),
+            unlimited_below: StatCell::new(0),
             failure: OnceLock::new(),
         };
         segments.note_all_dead()?;

@@ -1,8 +1,10 @@
 //! How much space the files of segments take, and its limit.
 
 use palisade_core::store::FilesTaken;
-use palisade_core::{Error, ErrorKind, Result};
+use palisade_core::sync::Ordering;
+use palisade_core::{Error, ErrorKind, Lsn, Result};
 
+use super::spares::MayExceed;
 use super::{Maker, Segments};
 use crate::folder::{segments_in, spares_in};
 
@@ -15,6 +17,19 @@ impl Segments {
         let spares = spares_in(&names).len() as u64;
         let file_bytes = self.shape.file_bytes();
         Ok(FilesTaken { segments, spares, file_bytes, limit: self.shape.max_bytes })
+    }
+
+    /// Lets segments that begin below `to` pass the limit, from now on.
+    pub(crate) fn exceed_limit_below(&self, to: Lsn) {
+        // Relaxed: the value alone counts. The truncating thread itself makes what it waits for.
+        self.unlimited_below.fetch_max(to.as_u64(), Ordering::Relaxed);
+    }
+
+    /// Whether segment `number` of the running epoch may pass the limit.
+    pub(super) fn may_exceed(&self, number: u64) -> MayExceed {
+        // Relaxed: as above.
+        let below = Lsn::new(self.unlimited_below.load(Ordering::Relaxed));
+        if self.start_of(number) < below { MayExceed::Yes } else { MayExceed::No }
     }
 
     /// What to say if one more file would pass the limit.

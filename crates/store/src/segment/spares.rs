@@ -15,7 +15,8 @@ use crate::segment::segment_file::{LOG_AT, SegmentFile};
 /// Whether a file may be made beyond `max_bytes`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum MayExceed {
-    /// For an open or a truncation of the suffix, which would leave the log unusable otherwise.
+    /// For an open or a truncation of the suffix, which would leave the log unusable otherwise,
+    /// and for the appends that such a truncation waits for.
     Yes,
     No,
 }
@@ -54,7 +55,7 @@ impl Segments {
         let file = match maker.half_named.take() {
             Some((named, file)) if named == number => file,
             _ => {
-                let spare = self.take_spare(maker, MayExceed::No)?;
+                let spare = self.take_spare(maker, self.may_exceed(number))?;
                 self.name(maker, epoch, number, Start::default(), spare)?
             }
         };

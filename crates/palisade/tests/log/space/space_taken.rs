@@ -4,8 +4,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use palisade::sim::{CallKind, Calls, Effect, Target};
 use palisade::{BufferKind, ErrorKind, Lsn, OpenMode, Options, PinKind, Wal};
 
+use crate::faulty::FaultyLog;
 use crate::folder::{contents, folder, snapshot_at_rest};
 use crate::watchdog::{until, watched};
 
@@ -78,6 +80,50 @@ fn a_log_at_its_limit_can_be_closed_opened_and_truncated() {
     wal.wait_durable(waiting).unwrap();
     wal.commit(b"again").unwrap();
     wal.close().unwrap();
+}
+
+/// A Raft follower at its limit, the last record of which has no segment yet: removes records from
+/// that one on, from the middle on, and from the second on.
+#[test]
+fn a_truncation_of_the_suffix_at_the_limit_makes_the_segments_that_it_waits_for() {
+    let _watch = watched();
+    for (pads, part) in [(false, 1), (false, 2), (false, 80), (true, 1), (true, 2)] {
+        let (_folder, path) = folder();
+        let wal = limited(4).pad_to_block(pads).open(&path).unwrap();
+        let (mut lsns, waiting) = fill(&wal);
+        lsns.push(waiting);
+        let nothing = wal.truncate_from(wal.reserved_lsn());
+        assert_eq!(nothing.unwrap_err().kind(), ErrorKind::NoSpace, "it frees nothing");
+        let removed = (lsns.len() - 1) / part;
+        wal.replace_from(lsns[removed], ["new"]).unwrap();
+        assert_eq!(contents(&wal).len(), removed + 1);
+        wal.truncate_after(lsns[0]).unwrap();
+        assert_eq!(contents(&wal), [(lsns[0], vec![7; 1024])]);
+        assert!(wal.space().unwrap().segments <= 4);
+        assert!(!fill(&wal).0.is_empty(), "the space is free again");
+    }
+}
+
+#[test]
+fn an_append_beside_a_truncation_at_the_limit_does_not_make_it_fail() {
+    const READ: Calls = (CallKind::Read, Target::Segment);
+    let _watch = watched();
+    let store = FaultyLog::limited(8 << 10, 4);
+    let wal = store.open(Options::new().buffer_bytes(8 << 10));
+    let kept = wal.commit(&[7; 500]).unwrap();
+    while wal.reserved_lsn().as_u64() < (32 << 10) - 1000 {
+        wal.commit(&[7; 500]).unwrap();
+    }
+    store.set(READ, Effect::Hold);
+    thread::scope(|scope| {
+        let truncating = scope.spawn(|| wal.truncate_after(kept));
+        until(|| store.is_holding(READ));
+        while wal.append(&[7; 500]).unwrap().lsn().as_u64() < 32 << 10 {}
+        store.set(READ, Effect::Pass);
+        truncating.join().unwrap().unwrap();
+    });
+    assert_eq!(contents(&wal).len(), 1);
+    wal.commit(b"goes on").unwrap();
 }
 
 #[test]
