@@ -23,7 +23,7 @@ use std::fmt;
 use std::io::IoSlice;
 
 use crate::memory::Memory;
-use crate::{CodecId, Lsn, Result};
+use crate::{CodecId, Error, ErrorKind, Lsn, Result};
 
 /// The identity of a log: 128 random bits, drawn once when it is created.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -102,6 +102,27 @@ pub struct FilesTaken {
     pub file_bytes: u64,
     /// The bytes that all may take.
     pub limit: Option<u64>,
+}
+
+impl FilesTaken {
+    /// Refuses `more` files if they would pass the limit.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub fn check_limit(&self, more: u64) -> Result<()> {
+        let files = self.segments + self.spares;
+        match self.limit {
+            Some(limit) if (files + more).saturating_mul(self.file_bytes) > limit => {
+                let text = format!(
+                    "the log has {files} files of {} bytes, and may take {limit} bytes (max_bytes)",
+                    self.file_bytes
+                );
+                let advice = "truncate the log, or open it with a higher limit";
+                Err(Error::new(ErrorKind::NoSpace, text).with_advice(advice))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Where an epoch's first segment says that the epoch before it ended.

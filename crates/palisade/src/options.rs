@@ -178,12 +178,12 @@ impl Options {
     /// segments, each with 4096 bytes more. Default: no limit.
     ///
     /// A log that needs more behaves as on a full disk: `commit` and `sync` return `NoSpace`,
-    /// nothing is lost, and the log continues when a truncation has freed a segment. Each open, and
-    /// each truncation of the suffix, may exceed the limit by two segments: a process that ends at
-    /// the limit and is started again and again takes more each time, unless it truncates. A
-    /// truncation of the suffix may also exceed it by the segments that the log buffer's records
-    /// need, which it makes durable first.
-    /// [`Wal::space`](crate::Wal::space) shows what the log takes and what keeps it.
+    /// nothing is lost, and the log continues when a truncation has freed a segment. An open and a
+    /// truncation of the suffix may exceed the limit by one segment, and by those that the records
+    /// in the log buffer need, usually one. A log that an open finds or brings above its limit, and
+    /// whose end is the start of a segment, takes no records: `append` returns `NoSpace` until
+    /// a truncation has brought the segments to the limit. So a process that is started again and
+    /// again at the limit takes this space once. [`Wal::space`](crate::Wal::space) shows what the log takes and what keeps it.
     pub fn max_bytes(mut self, bytes: u64) -> Options {
         self.files.max_bytes = Some(bytes);
         self

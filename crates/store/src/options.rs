@@ -91,8 +91,8 @@ pub struct FileOptions {
     /// before the log loses it. Default `None`.
     pub on_release: Option<Arc<dyn OnRelease>>,
     /// The bytes that the files of segments may take, spares among them. A log that needs more gets
-    /// `NoSpace` as on a full disk, until a truncation frees segments. An open may take two more
-    /// segments. At least four segments' files. Default `None`: no limit.
+    /// `NoSpace` as on a full disk, until a truncation frees segments. An open may take more. At
+    /// least four segments' files. Default `None`: no limit.
     pub max_bytes: Option<u64>,
     /// The least LSN of a new log, rounded up to the start of a segment. Default 0.
     pub first_lsn: Lsn,

@@ -105,7 +105,8 @@ const FLAGS: u64 = FLAG_CLOSED | FLAG_POISONED | FLAG_PAUSED;
 pub(crate) enum Stop {
     Closed,
     Poisoned,
-    /// The suffix is being truncated; reservations continue in a moment.
+    /// The suffix is being truncated, and reservations continue in a moment; or the log was opened
+    /// above `max_bytes`.
     Paused,
     /// This process is a child of the one that opened the log. Not a flag of the tail.
     Forked,

@@ -127,6 +127,8 @@ pub(crate) struct Commit {
     pub(crate) callbacks: Worker,
     releases: Worker,
     space_watch: SpaceWatch,
+    // 1 while a log that was opened above `max_bytes` takes no records: the tail is paused.
+    pub(crate) refuses: StatCell,
     failure: OnceLock<Error>,
     // Where the last reservation begins that was written.
     last_written: StatCell,
@@ -159,6 +161,7 @@ impl Commit {
             callbacks: Worker::new("palisade-callbacks"),
             releases: Worker::new("palisade-releases"),
             space_watch: SpaceWatch::new(options.soft_limit.clone(), observer.segment_bytes()),
+            refuses: StatCell::new(0),
             failure: OnceLock::new(),
             last_written: StatCell::new(0),
             observer,

@@ -131,6 +131,7 @@ impl Wal {
     /// Allows reservations, the last step of an open.
     fn begin(store: Arc<dyn Store>, recovered: Recovered, options: &Options) -> Result<Wal> {
         let Recovered { state, spans, base, memory, mut report } = recovered;
+        let is_empty_epoch = base == state.epoch_base;
         let seed = spans.last().expect("a recovered log has a running epoch").seed;
         let buffer = Buffer::new(memory, base, state.segment_bytes, seed)?;
         let buffer = buffer.padded(options.pad_to_block);
@@ -160,6 +161,9 @@ impl Wal {
             report,
         };
         let wal = Wal { handle: Arc::new(handle) };
+        if is_empty_epoch {
+            wal.handle.log.refuse_above_limit();
+        }
         if let SyncPolicy::Interval(_) = options.sync_policy {
             wal.ensure_flusher()?;
         }

@@ -1,9 +1,10 @@
-//! Room in the log buffer: what an append does when the buffer is full or its range crosses a
-//! segment end, and how the end of the log is fixed.
+//! Room in the log buffer: what an append does when the buffer is full, its range crosses a segment
+//! end or the log was opened above its limit, and how the end of the log is fixed.
 
 use crate::buffer::{Claim, Granted, NotFixed, Rest, Stop};
 use crate::commit::Commit;
-use crate::sync::Backoff;
+use crate::store::FilesTaken;
+use crate::sync::{Backoff, Ordering};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// What an append does when the buffer is full.
@@ -24,6 +25,40 @@ impl Commit {
         }
     }
 
+    /// Lets the log take no records if its segments pass `max_bytes`: appends get `NoSpace`, and
+    /// nothing is reserved. The open of a log whose running epoch is empty calls it. The next
+    /// open frees the segment of an empty epoch, so opens at the limit take space once.
+    pub(super) fn refuse_above_limit(&self) {
+        if self.check_limit().is_err() {
+            self.buffer.stop(Stop::Paused);
+            // Relaxed: no other thread has the log.
+            self.refuses.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Checks that the segments do not pass `max_bytes`. Spares do not count: no truncation frees
+    /// them.
+    fn check_limit(&self) -> Result<()> {
+        FilesTaken { spares: 0, ..self.store.files_taken()? }.check_limit(0)
+    }
+
+    /// Lets a log that was opened above `max_bytes` take records again, if the segments do not pass
+    /// it any more, or `anyway`. Returns whether this call did.
+    fn end_refusal(&self, anyway: bool) -> Result<bool> {
+        // Relaxed, both: one swap returns 1, and the tail publishes the end of the pause.
+        if self.refuses.load(Ordering::Relaxed) == 0 {
+            return Ok(false);
+        }
+        if !anyway {
+            self.check_limit()?;
+        }
+        let ends_it = self.refuses.swap(0, Ordering::Relaxed) == 1;
+        if ends_it {
+            self.buffer.resume(self.buffer.reserved(), self.buffer.seed());
+        }
+        Ok(ends_it)
+    }
+
     /// Waits for room before anything is reserved.
     #[cold]
     pub(super) fn make_room(&self, bytes: u64, when_full: WhenFull) -> Result<()> {
@@ -34,6 +69,7 @@ impl Commit {
             let limit = self.buffer.limit();
             let needed = match self.buffer.tail() {
                 Ok(tail) => tail.plus(bytes),
+                Err(Stop::Paused) if self.end_refusal(false)? => continue,
                 Err(Stop::Paused) if when_full == WhenFull::Wait => {
                     // Nothing is reserved. The truncating thread sends no wake-up, and neither does
                     // the owner of a hole, so poll.
@@ -132,6 +168,8 @@ impl Commit {
             match self.buffer.stop_at_block(stop) {
                 Ok((end, rest)) => return self.fill_rest(rest).map(|()| end),
                 Err(NotFixed::NoRoom(bytes)) => self.make_room(bytes, WhenFull::Wait)?,
+                // A close and a truncation of the suffix take no space, or more than the limit.
+                Err(NotFixed::Stopped(Stop::Paused)) if self.end_refusal(true)? => {}
                 Err(NotFixed::Stopped(Stop::Paused)) => backoff.wait(),
                 Err(NotFixed::Stopped(stop)) => return Err(self.stopped(stop)),
             }

@@ -2,7 +2,7 @@
 
 use palisade_core::store::FilesTaken;
 use palisade_core::sync::Ordering;
-use palisade_core::{Error, ErrorKind, Lsn, Result};
+use palisade_core::{Lsn, Result};
 
 use super::spares::MayExceed;
 use super::{Maker, Segments};
@@ -32,20 +32,16 @@ impl Segments {
         if self.start_of(number) < below { MayExceed::Yes } else { MayExceed::No }
     }
 
-    /// What to say if one more file would pass the limit.
-    pub(super) fn check_limit(&self, maker: &Maker) -> Result<Option<Error>> {
-        let Some(limit) = self.shape.max_bytes else { return Ok(None) };
-        // Also the one that the preparer is making: it may have no name yet.
-        let spares = maker.spares.len() + usize::from(maker.is_making_a_spare);
-        let files = (self.numbers()?.len() + spares) as u64;
-        if (files + 1).saturating_mul(self.shape.file_bytes()) <= limit {
-            return Ok(None);
+    /// Refuses one more file if it would pass the limit.
+    pub(super) fn check_limit(&self, maker: &Maker) -> Result<()> {
+        let limit = self.shape.max_bytes;
+        if limit.is_none() {
+            return Ok(());
         }
-        let text = format!(
-            "the log has {files} files of {} bytes, and may take {limit} bytes (max_bytes)",
-            self.shape.file_bytes()
-        );
-        let advice = "truncate the log, or open it with a higher limit";
-        Ok(Some(Error::new(ErrorKind::NoSpace, text).with_advice(advice)))
+        let segments = self.numbers()?.len() as u64;
+        // Also the one that the preparer is making: it may have no name yet.
+        let spares = (maker.spares.len() + usize::from(maker.is_making_a_spare)) as u64;
+        let file_bytes = self.shape.file_bytes();
+        FilesTaken { segments, spares, file_bytes, limit }.check_limit(1)
     }
 }

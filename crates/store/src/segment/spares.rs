@@ -35,8 +35,12 @@ impl Segments {
     pub(crate) fn keep_a_spare(&self) -> Result<()> {
         let number = {
             let mut maker = self.maker.lock();
-            if !maker.spares.is_empty() || self.check_limit(&maker)?.is_some() {
+            if !maker.spares.is_empty() {
                 return Ok(());
+            }
+            match self.check_limit(&maker) {
+                Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(()),
+                checked => checked?,
             }
             maker.is_making_a_spare = true;
             take_number(&mut maker)
@@ -122,10 +126,8 @@ impl Segments {
         if let Some(spare) = maker.spares.pop_first() {
             return Ok(spare);
         }
-        if may_exceed == MayExceed::No
-            && let Some(error) = self.check_limit(maker)?
-        {
-            return Err(error);
+        if may_exceed == MayExceed::No {
+            self.check_limit(maker)?;
         }
         let spare = take_number(maker);
         match self.make_spare(spare, false) {

@@ -71,15 +71,68 @@ fn a_log_at_its_limit_can_be_closed_opened_and_truncated() {
     for _ in 0..3 {
         let wal = limited(4).open(&path).unwrap();
         assert!(lsns.iter().all(|lsn| wal.get(*lsn).is_ok()));
-        fill(&wal);
     }
     let wal = limited(4).open(&path).unwrap();
+    wal.truncate_before(wal.durable_lsn()).unwrap();
     let (_, waiting) = fill(&wal);
     // Only the log buffer has the record there.
     wal.truncate_before(wal.durable_lsn()).unwrap();
     wal.wait_durable(waiting).unwrap();
     wal.commit(b"again").unwrap();
     wal.close().unwrap();
+}
+
+/// Whether `call` got `NoSpace` before anything was appended.
+fn is_refused<T>(call: palisade::Result<T>) -> bool {
+    call.is_err_and(|error| {
+        let says_why = error.to_string().contains("max_bytes");
+        error.kind() == ErrorKind::NoSpace && error.appended_lsn().is_none() && says_why
+    })
+}
+
+#[test]
+fn a_log_that_is_started_again_and_again_at_its_limit_takes_two_segments_more_once() {
+    let _watch = watched();
+    for buffer in [BufferKind::Auto, BufferKind::Heap] {
+        let (_folder, path) = folder();
+        let open = || limited(4).buffer(buffer).open(&path).unwrap();
+        let files = |wal: &Wal| wal.space().unwrap().segments + wal.space().unwrap().ready;
+        let (lsns, _) = fill(&open());
+        for closes in [false, false, true, false, true, true] {
+            let wal = open();
+            assert!(files(&wal) <= 6, "{}", files(&wal));
+            let end = wal.reserved_lsn();
+            assert!(is_refused(wal.append(b"x")) && is_refused(wal.commit(b"x")));
+            assert!(is_refused(wal.try_append(b"x")) && is_refused(wal.append_batch(&[b"x"])));
+            assert_eq!(wal.reserved_lsn(), end);
+            assert!(lsns.iter().all(|lsn| wal.get(*lsn).is_ok()));
+            wal.sync().unwrap();
+            if closes {
+                wal.close().unwrap();
+            }
+        }
+        // Until the log is within its limit.
+        let wal = open();
+        for number in 1..=2 {
+            let first = lsns.iter().find(|lsn| lsn.segment(SEGMENT_BYTES) == number).unwrap();
+            wal.truncate_before(*first).unwrap();
+            assert_eq!(is_refused(wal.try_append(b"x")), files(&wal) > 4);
+        }
+        assert!(files(&wal) <= 4);
+        fill(&wal);
+    }
+}
+
+#[test]
+fn a_log_that_was_opened_above_its_limit_can_be_truncated_at_its_end() {
+    let _watch = watched();
+    let (_folder, path) = folder();
+    let (lsns, _) = fill(&limited(4).open(&path).unwrap());
+    let wal = limited(4).open(&path).unwrap();
+    assert!(is_refused(wal.append(b"x")));
+    wal.truncate_after(lsns[0]).unwrap();
+    wal.commit(b"x").unwrap();
+    assert_eq!(contents(&wal).len(), 2);
 }
 
 /// A Raft follower at its limit, the last record of which has no segment yet: removes records from
