@@ -90,6 +90,8 @@ struct Handle {
     saving: Mutex<LastSave>,
     // Serializes releases, whose callback may take long. Taken before `saving`.
     releasing: Mutex<()>,
+    // The ranges that truncations of the suffix have discarded, and whose segments are still there.
+    discarded: Mutex<Vec<(Lsn, Lsn)>>,
     epochs: Arc<Epochs>,
     pins: Arc<Pins>,
     report: RecoveryReport,
@@ -157,6 +159,7 @@ impl Wal {
             state: Mutex::new(state),
             saving: Mutex::new(LastSave::Done),
             releasing: Mutex::new(()),
+            discarded: Mutex::default(),
             epochs: Arc::new(Epochs::new(spans)),
             report,
         };

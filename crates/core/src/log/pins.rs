@@ -115,10 +115,12 @@ impl Drop for Pin {
         // its callback may take long, and it may be the callback that drops this reader: do not
         // wait for it.
         if self.at < self.wal.head_lsn()
-            && let Some(_releasing) = handle.releasing.try_lock()
+            && let Some(releasing) = handle.releasing.try_lock()
         {
             // A failure cannot be reported.
             let _ = handle.release_alone();
+            drop(releasing);
+            handle.discard_left();
         }
         // The next truncation releases what was not released here.
     }

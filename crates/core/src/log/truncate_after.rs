@@ -18,7 +18,8 @@
 //! 7. Save the state.
 //! 8. In memory, change the list of epochs. Then the seed, the tail and the watermarks move into
 //!    the new epoch, above its first records, and the flag is cleared.
-//! 9. Release the locks and leadership, serve observers, free the discarded segments.
+//! 9. Release the locks and leadership, serve observers, free the discarded segments. If a thread
+//!    frees segments below the head, that thread frees these, too: its callback may take long.
 //!
 //! Before the segment of step 5 may have a name, a failure changes nothing: space, file descriptors
 //! or LSNs run out, the wait of step 3 fails, or a check of step 4 fails. The pause then ends at

@@ -69,8 +69,12 @@ impl Wal {
 impl Handle {
     /// Frees the segments below the head that no reader pins.
     pub(super) fn release_unpinned(&self) -> Result<()> {
-        let _releasing = self.releasing.lock();
-        self.release_alone()
+        let released = {
+            let _releasing = self.releasing.lock();
+            self.release_alone()
+        };
+        self.discard_left();
+        released
     }
 
     /// Frees the segments below the head that no reader pins. The caller holds the lock
@@ -92,15 +96,36 @@ impl Handle {
         Ok(())
     }
 
-    /// Frees the segments of the discarded range `[new_end, base)`. They are never read. The next
-    /// open frees those that are left.
+    /// Frees the segments of the discarded range `[new_end, base)`. They are never read.
+    ///
+    /// If a release is in progress, whose callback may take long, the thread that releases frees
+    /// them afterwards. What is left after a failure or a crash goes with the segments below a
+    /// later head.
     pub(super) fn discard(&self, new_end: Lsn, base: Lsn) {
-        let _releasing = self.releasing.lock();
-        let is_closed = self.state.lock().clean;
-        if !is_closed {
-            let _ = self.log.store.discard(new_end, base);
+        self.discarded.lock().push((new_end, base));
+        self.discard_left();
+    }
+
+    /// Frees the segments of all discarded ranges, unless a release is in progress. A thread that
+    /// has released looks after that: a range that comes before its look is freed there, and one
+    /// that comes later finds the lock `releasing` free.
+    pub(super) fn discard_left(&self) {
+        while self.has_discarded()
+            && let Some(_releasing) = self.releasing.try_lock()
+        {
+            let ranges = std::mem::take(&mut *self.discarded.lock());
+            if self.state.lock().clean {
+                return;
+            }
+            for (new_end, base) in ranges {
+                let _ = self.log.store.discard(new_end, base);
+            }
             self.log.look_at_space();
         }
+    }
+
+    fn has_discarded(&self) -> bool {
+        !self.discarded.lock().is_empty()
     }
 }
 

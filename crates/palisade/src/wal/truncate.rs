@@ -40,9 +40,9 @@ impl Wal {
     /// One thread frees segments, in the order of the calls; the first call starts it. Callbacks
     /// for released segments run on it, so an upload delays no commit and no other callback. While
     /// it works it counts as a handle: the log may be open for a moment after the last handle was
-    /// dropped. A `close`, a `truncate_before` and a truncation of the suffix wait for the release
-    /// that runs. Releases that have not begun when the close ends return `Closed`, and the next
-    /// open frees their segments.
+    /// dropped. A `close` and a `truncate_before` wait for the release that runs. A truncation of
+    /// the suffix does not: the release frees its segments, too. Releases that have not begun when
+    /// the close ends return `Closed`, and the next open frees their segments.
     ///
     /// ```
     /// # fn show(wal: &palisade::Wal) -> palisade::Result<()> {

@@ -25,9 +25,9 @@ pub trait OnRelease: fmt::Debug + Send + Sync {
     ///
     /// The thread that releases calls it: one that truncates, or one that drops the last reader of
     /// the segment. The calls come one at a time, with the segments in ascending order, under no
-    /// lock of the store: other threads append, commit and read meanwhile. The callback must not
-    /// call `truncate_before`, `close` or a truncation of the suffix of the same log; in other
-    /// threads these calls wait for it.
+    /// lock of the store: other threads append, commit, read and truncate the suffix meanwhile. The
+    /// callback must not call `truncate_before` or `close` of the same log; in other threads these
+    /// calls wait for it.
     ///
     /// Neither an open nor a truncation of the suffix calls it: what they free holds no records of
     /// the log.

@@ -79,6 +79,30 @@ fn the_head_moves_at_once_and_nobody_waits_for_the_files() {
     assert!(!segment(&path, 1).exists() && segment(&path, 2).exists());
 }
 
+/// The thread that runs the callback frees what is truncated meanwhile.
+#[test]
+fn a_truncation_of_the_suffix_does_not_wait_for_a_callback() {
+    let _watch = watched();
+    let (_folder, path) = folder();
+    let (callback, results, begins) = held();
+    let wal = small().on_release(callback).open(&path).unwrap();
+    let [second, third] = fill(&wal);
+    let release = wal.truncate_before_in_background(second).unwrap();
+    begins.recv().unwrap();
+    wal.truncate_after(second).unwrap();
+    let next = wal.commit(b"next").unwrap();
+    wal.truncate_from(next).unwrap();
+    assert_eq!(contents(&wal), [(second, vec![7; 1000])]);
+    let truncated = [third, next].map(|lsn| segment(&path, lsn.segment(SEGMENT_BYTES)));
+    assert!(truncated.iter().all(|file| file.exists()), "the thread that frees them is busy");
+    results.send(Ok(())).unwrap();
+    release.wait().unwrap();
+    assert!(truncated.iter().all(|file| !file.exists()));
+    wal.commit(b"last").unwrap();
+    wal.close().unwrap();
+    assert_eq!(contents(&small().open(&path).unwrap()).len(), 2);
+}
+
 #[test]
 fn the_head_survives_a_kill_before_the_files_are_freed() {
     let _watch = watched();
