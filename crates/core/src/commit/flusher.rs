@@ -261,7 +261,7 @@ fn wake(due: &mut Due) {
 
 /// Calls `run`, and returns `None` if it panics. A panic of a waker, a callback or a store must not
 /// end the thread that others need. The panic hook has reported it.
-pub(super) fn survive<R>(run: impl FnOnce() -> R) -> Option<R> {
+pub(crate) fn survive<R>(run: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => Some(result),
         Err(payload) => {

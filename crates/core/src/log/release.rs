@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::{Handle, Wal};
-use crate::commit::Commit;
+use crate::commit::{Commit, survive};
 use crate::sync::{Instant, Mutex, WaitWord};
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -60,7 +60,7 @@ impl Slot {
     }
 }
 
-/// Gives `Closed` to those who wait if the log ends before the job has run, or the job panics.
+/// Gives `Closed` to those who wait if the log ends before the job has run.
 struct Job {
     slot: Arc<Slot>,
     result: Option<Result<()>>,
@@ -94,7 +94,13 @@ fn release(handle: &Handle) -> Result<()> {
     if handle.state.lock().clean {
         return Err(Error::bare(ErrorKind::Closed));
     }
-    handle.release_unpinned()
+    survive(|| handle.release_unpinned()).unwrap_or_else(|| {
+        handle.discard_left();
+        let text = "the callback for released segments, or the disk, panicked";
+        let advice = "the head has moved: correct the cause, then truncate again, also at the same \
+                      LSN, which frees the segments";
+        Err(Error::new(ErrorKind::Io, text).with_advice(advice))
+    })
 }
 
 impl Release {
@@ -108,8 +114,8 @@ impl Release {
     ///
     /// # Errors
     /// What a truncation returns that frees files, for example the error of a callback: a later
-    /// truncation tries again. `Closed`: the log was closed before, and the next open frees them;
-    /// or a callback panicked, and a later truncation frees them. `Forked`.
+    /// truncation tries again. `Io`: also if a callback panicked. `Closed`: the log was closed
+    /// before, and the next open frees them. `Forked`.
     pub fn wait(&self) -> Result<()> {
         self.wait_until(None).map(drop)
     }

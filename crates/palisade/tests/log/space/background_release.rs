@@ -187,26 +187,49 @@ fn a_callback_may_wait_for_a_release_when_the_last_handle_goes() {
     until(|| small().open(&path).is_ok());
 }
 
+/// A callback that panics when it gets a result.
 #[derive(Debug)]
-struct Panics;
+struct Panics(Held);
 
 impl OnRelease for Panics {
-    fn released(&self, _: &ReleasedSegment<'_>) -> Result<()> {
+    fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
+        self.0.released(segment)?;
         panic!("the callback panics")
     }
 }
 
+/// A thread, a task and a callback wait when the panic comes.
 #[test]
-fn a_callback_that_panics_leaves_nobody_waiting() {
+fn a_callback_that_panics_is_the_error_of_those_who_wait() {
     let _watch = watched();
     let (_folder, path) = folder();
-    let wal = small().on_release(Panics).open(&path).unwrap();
+    let (callback, results, begins) = held();
+    let wal = small().on_release(Panics(callback)).open(&path).unwrap();
     let [second, third] = fill(&wal);
-    let release = wal.truncate_before_in_background(second).unwrap();
-    assert_eq!(release.wait().unwrap_err().kind(), ErrorKind::Closed);
+    let panicked = |result: Result<()>| {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        assert!(error.to_string().contains("panicked") && !error.is_fatal(), "{error}");
+    };
+    let mut release = wal.truncate_before_in_background(second).unwrap();
+    begins.recv().unwrap();
+    let bell = Arc::new(Count::default());
+    assert!(poll(&mut release, &Waker::from(Arc::clone(&bell))).is_pending());
+    let ((running, runs), (ended, ends)) = (channel(), channel());
+    wal.on_durable(second, move |_| {
+        running.send(()).unwrap();
+        ended.send((release.wait(), release)).unwrap();
+    })
+    .unwrap();
+    runs.recv().unwrap();
+    results.send(Ok(())).unwrap();
+    let (waited, mut release) = ends.recv().unwrap();
+    panicked(waited);
+    until(|| bell.woken() == 1);
+    assert!(matches!(poll(&mut release, Waker::noop()), Poll::Ready(Err(_))));
     // The thread goes on.
-    let release = wal.truncate_before_in_background(third).unwrap();
-    assert!(release.wait().is_err());
+    results.send(Ok(())).unwrap();
+    panicked(wal.truncate_before_in_background(third).unwrap().wait());
     wal.commit(b"x").unwrap();
 }
 
