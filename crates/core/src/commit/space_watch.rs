@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::Commit;
 use crate::store::FilesTaken;
-use crate::sync::{Ordering, StatCell};
+use crate::sync::{Mutex, Ordering, StatCell};
 use crate::{Lsn, Result};
 
 /// Bytes of segments, and what to call when they are passed: see
@@ -34,14 +34,14 @@ pub(super) struct SpaceWatch {
     segment_bytes: u64,
     // The number of the segment at which the thread that writes has looked.
     segment: StatCell,
-    // 1 from the call until the files are below the limit again.
-    is_above: StatCell,
+    // True from the call until the files are below the limit again. Held during a look.
+    is_above: Mutex<bool>,
 }
 
 impl SpaceWatch {
     pub(super) fn new(limit: Option<SoftLimit>, segment_bytes: u64) -> SpaceWatch {
-        let is_above = StatCell::new(0);
-        SpaceWatch { limit, segment_bytes, segment: StatCell::new(u64::MAX), is_above }
+        let segment = StatCell::new(u64::MAX);
+        SpaceWatch { limit, segment_bytes, segment, is_above: Mutex::new(false) }
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -73,17 +73,16 @@ impl Commit {
         Ok((taken.segments.saturating_sub(ahead), taken))
     }
 
-    /// Compares the segments that hold log with the limit.
+    /// Compares the segments that hold log with the limit. One thread at a time: a list that is
+    /// older than that of another look would report the log above the limit a second time.
     pub(crate) fn look_at_space(&self) {
         let Some(limit) = &self.space_watch.limit else { return };
+        let mut is_above = self.space_watch.is_above.lock();
         // What fails here fails in the next call that needs the folder.
         let Ok((segments, taken)) = self.segments_in_use() else { return };
         let bytes = segments.saturating_mul(taken.file_bytes);
-        let is_above = u64::from(bytes > limit.bytes);
-        // Relaxed: the value alone counts. Two looks at a time may store in any order. Then a call
-        // can name bytes that were just freed, or come only when the log is above at a later look.
-        let was_above = self.space_watch.is_above.swap(is_above, Ordering::Relaxed);
-        if is_above > was_above {
+        let was_above = std::mem::replace(&mut *is_above, bytes > limit.bytes);
+        if *is_above && !was_above {
             let callback = Arc::clone(&limit.callback);
             self.callbacks.run_soon(Box::new(move |_| callback(bytes)), Ok(()));
             self.observer.above_soft_limit(bytes, limit.bytes);

@@ -10,6 +10,7 @@ mod buffer;
 mod commit;
 mod leadership;
 mod room;
+mod space_watch;
 mod store;
 mod truncate_after;
 
@@ -52,9 +53,12 @@ struct Log {
 
 impl Log {
     fn new(shape: Shape, store: ModelStore) -> Log {
+        Log::with_options(shape, store, Options::default())
+    }
+
+    fn with_options(shape: Shape, store: ModelStore, options: Options) -> Log {
         let store = Arc::new(store);
-        let options =
-            Options { gather_percent: 0, pad_to_block: store.pads(), ..Options::default() };
+        let options = Options { gather_percent: 0, pad_to_block: store.pads(), ..options };
         let memory = Memory::heap(shape.ring_bytes as usize);
         let kept = Arc::clone(&store) as Arc<dyn Store>;
         let wal = Wal::model(kept, memory, shape.base, shape.segment_bytes, seed(), &options);
