@@ -27,12 +27,13 @@ impl Wal {
         let len = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
         let frame_bytes = self.check_len(len)?;
         if let Some(codec) = self.codec() {
-            return Scratch::with(|scratch| {
+            let (lsn, end) = Scratch::with(|scratch| {
                 let Scratch { joined, encoded, .. } = scratch;
                 joined.clear();
                 parts.iter().for_each(|part| joined.extend_from_slice(part));
                 self.append_encoded(codec, 0, joined, encoded, WhenFull::Wait)
-            });
+            })?;
+            return Ok(Ticket::new(self, lsn, end));
         }
         let checksum = parts.iter().fold(0, |crc, part| crc32c_append(crc, part));
         let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
@@ -68,7 +69,8 @@ impl Wal {
     #[inline]
     pub fn commit_tagged(&self, tag: u16, data: &[u8]) -> Result<Lsn> {
         if let Some(codec) = self.codec() {
-            return self.append_with_codec(codec, tag, data, WhenFull::Wait)?.wait();
+            let (lsn, end) = self.append_with_codec(codec, tag, data, WhenFull::Wait)?;
+            return Ticket::new(self, lsn, end).wait();
         }
         let lsn = self.append_frame::<false>(tag, data, WhenFull::Wait)?;
         let end = lsn.plus(framed_bytes(data.len()));
@@ -122,15 +124,19 @@ impl Wal {
 
     #[inline]
     fn append_slice(&self, tag: u16, data: &[u8], when_full: WhenFull) -> Result<Ticket<'_>> {
-        if let Some(codec) = self.codec() {
-            return self.append_with_codec(codec, tag, data, when_full);
-        }
-        let lsn = self.append_frame::<false>(tag, data, when_full)?;
-        Ok(Ticket::new(self, lsn, lsn.plus(framed_bytes(data.len()))))
+        // One ticket for both: with two of them the common one goes through memory.
+        let (lsn, end) = if let Some(codec) = self.codec() {
+            self.append_with_codec(codec, tag, data, when_full)?
+        } else {
+            let lsn = self.append_frame::<false>(tag, data, when_full)?;
+            (lsn, lsn.plus(framed_bytes(data.len())))
+        };
+        Ok(Ticket::new(self, lsn, end))
     }
 
-    /// Appends a record to a log with a codec. Encodes before the reservation: other threads would
-    /// wait for it.
+    /// Appends a record to a log with a codec, and returns where it begins and ends. Encodes before
+    /// the reservation: other threads would wait for it.
+    #[cold]
     #[inline(never)]
     fn append_with_codec(
         &self,
@@ -138,7 +144,7 @@ impl Wal {
         tag: u16,
         data: &[u8],
         when_full: WhenFull,
-    ) -> Result<Ticket<'_>> {
+    ) -> Result<(Lsn, Lsn)> {
         self.check_len(data.len())?;
         Scratch::with(|scratch| {
             self.append_encoded(codec, tag, data, &mut scratch.encoded, when_full)
@@ -152,13 +158,13 @@ impl Wal {
         data: &[u8],
         encoded: &mut Vec<u8>,
         when_full: WhenFull,
-    ) -> Result<Ticket<'_>> {
+    ) -> Result<(Lsn, Lsn)> {
         let (lsn, payload) = if codec::encode(codec, tag, data, encoded)? {
             (self.append_frame::<true>(tag, encoded, when_full)?, &encoded[..])
         } else {
             (self.append_frame::<false>(tag, data, when_full)?, data)
         };
-        Ok(Ticket::new(self, lsn, lsn.plus(framed_bytes(payload.len()))))
+        Ok((lsn, lsn.plus(framed_bytes(payload.len()))))
     }
 
     /// Appends one frame, the common case. The result fits into two registers: a ticket returned
