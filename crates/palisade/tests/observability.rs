@@ -259,6 +259,7 @@ fn the_table_has_each_span_and_event_and_no_other() {
     tracing::subscriber::set_global_default(trace.clone()).unwrap();
     let disk = FaultDisk::new(Arc::new(MemDisk::new()));
     let options = Options::new().segment_bytes(1 << 16).buffer_bytes(1 << 16);
+    let options = options.soft_limit(1, drop);
     let open = || options.open_on(Arc::new(disk.clone()), "/log").unwrap();
     let wal = open();
     let mut kept = wal.commit(b"first").unwrap();
@@ -267,6 +268,7 @@ fn the_table_has_each_span_and_event_and_no_other() {
     }
     wal.checkpoint(kept).unwrap();
     wal.truncate_before(kept).unwrap();
+    wal.truncate_before_in_background(kept).unwrap().wait().unwrap();
     drop(wal.append(b"overruled").unwrap());
     wal.truncate_after(kept).unwrap();
     let lsn = wal.replace_from(wal.reserved_lsn(), ["replaced"]).unwrap()[0];

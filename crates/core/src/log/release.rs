@@ -115,7 +115,7 @@ impl Release {
     /// # Errors
     /// What a truncation returns that frees files, for example the error of a callback: a later
     /// truncation tries again. `Io`: also if a callback panicked. `Closed`: the log was closed
-    /// before, and the next open frees them. `Forked`.
+    /// before, and the next truncation frees them. `Forked`.
     pub fn wait(&self) -> Result<()> {
         self.wait_until(None).map(drop)
     }

@@ -42,7 +42,7 @@ impl Wal {
     /// it works it counts as a handle: the log may be open for a moment after the last handle was
     /// dropped. A `close` and a `truncate_before` wait for the release that runs. A truncation of
     /// the suffix does not: the release frees its segments, too. Releases that have not begun when
-    /// the close ends return `Closed`, and the next open frees their segments.
+    /// the close ends return `Closed`, and the next truncation frees their segments.
     ///
     /// ```
     /// # fn show(wal: &palisade::Wal) -> palisade::Result<()> {
