@@ -52,18 +52,16 @@ pub use options::Options;
 pub use palisade_core::copy::CopyReport;
 pub use palisade_core::repair::{RepairProgress, RepairReport, RepairStep};
 pub use palisade_core::{
-    BatchTicket, Codec, CodecId, EndCause, Error, ErrorKind, Histogram, Hold, Lsn,
-    MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES,
-    Memory, MemoryKind, OwnedRecords, PinKind, Record, RecordBuf, Records, RecoveryPolicy,
-    RecoveryReport, Release, Result, Space, SpacePin, Stats, SyncPolicy, Tail, TailCanceller,
-    Ticket, Uuid, Verify, crc32c_append, framed_bytes,
+    BatchTicket, Codec, CodecId, EndCause, Error, ErrorKind, Histogram, Hold, Lsn, Memory,
+    MemoryKind, OwnedRecords, PinKind, Record, RecordBuf, Records, RecoveryPolicy, RecoveryReport,
+    Release, Result, Space, SpacePin, Stats, SyncPolicy, Tail, TailCanceller, Ticket, Uuid, Verify,
+    crc32c_append, framed_bytes,
 };
 #[cfg(feature = "sim")]
 pub use palisade_store::sim;
 pub use palisade_store::{
-    Archive, ArchiveReader, BufferKind, DEFAULT_FILE_MODE, DEFAULT_SEGMENT_BYTES, IntoStore,
-    MIN_FILE_BYTES, MemStore, OnRelease, OpenMode, ReleasedSegment, Repair, Restore, RestoreFrom,
-    disk, file_system,
+    Archive, ArchiveReader, BufferKind, DEFAULT_FILE_MODE, IntoStore, MemStore, OnRelease,
+    OpenMode, ReleasedSegment, Repair, Restore, RestoreFrom, disk, file_system,
 };
 pub use recovery::{Recovery, ReplayFrom};
 pub use repair::repair;
