@@ -170,17 +170,18 @@ fn a_follower_goes_on_after_the_death_and_recovery_of_the_writer() {
     assert!(note.starts_with("note: the log has no records from LSN "), "{note}");
 }
 
+/// As Ctrl-C does, which a shell may have its background jobs ignore.
 #[cfg(target_os = "linux")]
 #[test]
-fn ctrl_c_ends_a_follower_that_has_printed_whole_lines() {
+fn a_signal_ends_a_follower_that_has_printed_whole_lines() {
     use std::os::unix::process::ExitStatusExt;
 
     let folder = folder();
     let lsns = write(folder.path());
     let mut follow = Following::start(folder.path(), &["--json"]);
     follow.prints(&lsns);
-    follow.signal(rustix::process::Signal::INT);
-    assert_eq!(follow.ends().signal(), Some(rustix::process::Signal::INT.as_raw()));
+    follow.signal(rustix::process::Signal::TERM);
+    assert_eq!(follow.ends().signal(), Some(rustix::process::Signal::TERM.as_raw()));
     assert!(follow.out.recv().is_err() && follow.notes.recv().is_err());
 }
 
