@@ -180,10 +180,11 @@ impl Options {
     /// A log that needs more behaves as on a full disk: `commit` and `sync` return `NoSpace`,
     /// nothing is lost, and the log continues when a truncation has freed a segment. An open and a
     /// truncation of the suffix may exceed the limit by one segment, and by those that the records
-    /// in the log buffer need, usually one. A log that an open finds or brings above its limit, and
-    /// whose end is the start of a segment, takes no records: `append` returns `NoSpace` until
-    /// a truncation has brought the segments to the limit. So a process that is started again and
-    /// again at the limit takes this space once. [`Wal::space`](crate::Wal::space) shows what the log takes and what keeps it.
+    /// in the log buffer need, usually one. If the log is above its limit after an open that begins
+    /// an epoch, or resumes one without records, `append` returns `NoSpace` until a truncation has
+    /// brought the segments to the limit. So a process that is started again and again at the limit
+    /// takes this space once. [`Wal::space`](crate::Wal::space) shows what the log takes and what
+    /// keeps it.
     pub fn max_bytes(mut self, bytes: u64) -> Options {
         self.files.max_bytes = Some(bytes);
         self

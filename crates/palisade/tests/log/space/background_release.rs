@@ -44,6 +44,14 @@ fn fill(wal: &Wal) -> [Lsn; 2] {
     [firsts[1], firsts[2]]
 }
 
+/// Begins two releases. Returns the new head, the release that runs, and the one that waits.
+fn two_releases(wal: &Wal, begins: &Receiver<u64>) -> (Lsn, Release, Release) {
+    let [second, third] = fill(wal);
+    let first = wal.truncate_before_in_background(second).unwrap();
+    begins.recv().unwrap();
+    (third, first, wal.truncate_before_in_background(third).unwrap())
+}
+
 fn poll(release: &mut Release, waker: &Waker) -> Poll<Result<()>> {
     Pin::new(release).poll(&mut Context::from_waker(waker))
 }
@@ -140,15 +148,12 @@ fn an_error_of_a_release_reaches_who_waits_and_a_later_truncation_tries_again() 
 }
 
 #[test]
-fn what_has_not_begun_when_the_log_ends_is_closed_and_the_next_open_frees_it() {
+fn what_has_not_begun_when_the_log_ends_is_closed_and_the_next_truncation_frees_it() {
     let _watch = watched();
     let (_folder, path) = folder();
     let (callback, results, begins) = held();
     let wal = small().on_release(callback).open(&path).unwrap();
-    let [second, third] = fill(&wal);
-    let first = wal.truncate_before_in_background(second).unwrap();
-    begins.recv().unwrap();
-    let last = wal.truncate_before_in_background(third).unwrap();
+    let (third, first, last) = two_releases(&wal, &begins);
     drop(wal);
     results.send(Ok(())).unwrap();
     first.wait().unwrap();
@@ -168,10 +173,7 @@ fn a_callback_may_wait_for_a_release_when_the_last_handle_goes() {
     let (_folder, path) = folder();
     let (callback, results, begins) = held();
     let wal = small().on_release(callback).open(&path).unwrap();
-    let [second, third] = fill(&wal);
-    let first = wal.truncate_before_in_background(second).unwrap();
-    begins.recv().unwrap();
-    let last = wal.truncate_before_in_background(third).unwrap();
+    let (third, first, last) = two_releases(&wal, &begins);
     let ((running, runs), (ended, ends)) = (channel(), channel());
     wal.on_durable(third, move |_| {
         running.send(()).unwrap();
