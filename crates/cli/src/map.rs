@@ -31,7 +31,8 @@ States:
   damaged header    is there, and its header does not validate
   stray             has a segment's name and is no part of the log
 
-A range without records between two epochs has a line of its own.
+A range without records between two epochs has a line of its own. After the state the line names
+the cursors that are saved in the segment: `palisade stat` says which of them keep the log.
 
 Fields of --json; all but dir, state and error are numbers or lists:
   dir                    text
@@ -39,7 +40,7 @@ Fields of --json; all but dir, state and error are numbers or lists:
   head, end              LSNs; the end of a log that is not closed is that of its last valid record
   segment_list           an object for each line: number, count (of segments; more than 1 for a run
                          of missing ones), from, to, epoch, state, file_bytes, error (null, or why
-                         the header does not validate)
+                         the header does not validate), cursors (names)
   ranges                 an object for each range: from, to, epoch_before, epoch_after
 
 Exit codes: 0 done, 2 wrong usage, 3 input or output failed, or there is no log, 4 nothing of the
@@ -108,8 +109,20 @@ fn print_part(out: &mut impl Write, layout: &Layout, part: &Part) -> io::Result<
         Some(why) => format!("{}: {why}", word(part.standing)),
         None => word(part.standing).into(),
     };
+    let state = match &cursors_in(layout, part)[..] {
+        [] => state,
+        names => format!("{state}; cursors {}", names.join(", ").escape_debug()),
+    };
     let (from, to, bytes) = (from.to_string(), to.to_string(), or_dash(part.file_bytes));
     row(out, [&number, &from, &to, &epoch, &bytes, &state])
+}
+
+/// Returns the names of the cursors that are saved in a part.
+fn cursors_in<'a>(layout: &'a Layout, part: &Part) -> Vec<&'a str> {
+    let (from, to) = layout.range_of(part);
+    let cursors = layout.state.cursors.iter();
+    let within = cursors.filter(|cursor| from <= cursor.position && cursor.position < to);
+    within.map(|cursor| &cursor.name[..]).collect()
 }
 
 fn print_break(out: &mut impl Write, range: &Break) -> io::Result<()> {
@@ -144,6 +157,7 @@ struct JsonPart<'a> {
     state: &'static str,
     file_bytes: Option<u64>,
     error: Option<&'a str>,
+    cursors: Vec<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -167,6 +181,7 @@ impl<'a> JsonMap<'a> {
                 state: word(part.standing),
                 file_bytes: part.file_bytes,
                 error: part.error.as_deref(),
+                cursors: cursors_in(layout, part),
             }
         };
         let range = |range: &Break| JsonBreak {

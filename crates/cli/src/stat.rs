@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use palisade::Lsn;
-use palisade::inspect::Inspector;
+use palisade::inspect::{Inspector, SavedCursor};
 use serde::Serialize;
 
 use crate::dump;
@@ -22,8 +22,9 @@ Examples:
   palisade stat --json ./log | jq '.tags[] | select(.tag == 7).records'
 
 Prints the space that the log takes, how many records it has with each tag, how long they are, and
-in how many epochs they lie. Reads and checks every record that was there at the start; works beside
-a running writer. Records that only the log buffer holds are not counted.
+in how many epochs they lie, and where its cursors were saved. Reads and checks every record that
+was there at the start; works beside a running writer. Records that only the log buffer holds are
+not counted.
 
 Fields of --json; all but dir are numbers or lists:
   dir                    text
@@ -37,6 +38,8 @@ Fields of --json; all but dir are numbers or lists:
                          bytes of a record without its header, or null; the median is the lower one
   epochs                 the numbers of the epochs with records
   tags                   an object for each tag, with tag, records and payload_bytes
+  cursors                an object for each cursor: name (text), position (an LSN), lag and max_lag
+                         (bytes), keeps_the_log (true or false)
 
 Exit codes: 0 done, 2 wrong usage, 3 input or output failed, or there is no log, 4 durable records
 are damaged or missing; what was read before is printed.";
@@ -214,6 +217,11 @@ fn print(
             writeln!(out, "epochs    {}, numbers {first} to {last}", epochs.len())?;
         }
     }
+    for cursor in &layout.state.cursors {
+        let (name, lag) = (cursor.name.escape_debug(), layout.end.bytes_since(cursor.position));
+        let keeps = if cursor.keeps(layout.end) { "keeps the log" } else { "keeps nothing" };
+        writeln!(out, "cursor    {name}, LSN {}, lag {lag} bytes, {keeps}", cursor.position)?;
+    }
     writeln!(out, "records   {}, {} bytes", records.count, records.payload_bytes)?;
     if let Some([smallest, median, largest]) = records.lengths() {
         writeln!(out, "bytes     smallest {smallest}, median {median}, largest {largest}")?;
@@ -250,6 +258,16 @@ struct JsonStat<'a> {
     largest: Option<usize>,
     epochs: &'a [u64],
     tags: Vec<JsonTag>,
+    cursors: Vec<JsonCursor<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonCursor<'a> {
+    name: &'a str,
+    position: u64,
+    lag: u64,
+    max_lag: u64,
+    keeps_the_log: bool,
 }
 
 #[derive(Serialize)]
@@ -260,12 +278,19 @@ struct JsonTag {
 }
 
 impl<'a> JsonStat<'a> {
-    fn of(dir: &Path, layout: &Layout, space: &Space, records: &'a Records) -> JsonStat<'a> {
+    fn of(dir: &Path, layout: &'a Layout, space: &Space, records: &'a Records) -> JsonStat<'a> {
         let length = |index: usize| records.lengths().map(|lengths| lengths[index]);
         let tag = |(tag, files): (&u16, &Files)| JsonTag {
             tag: *tag,
             records: files.count,
             payload_bytes: files.bytes,
+        };
+        let cursor = |cursor: &'a SavedCursor| JsonCursor {
+            name: &cursor.name,
+            position: cursor.position.as_u64(),
+            lag: layout.end.bytes_since(cursor.position),
+            max_lag: cursor.max_lag,
+            keeps_the_log: cursor.keeps(layout.end),
         };
         JsonStat {
             dir: dir.display().to_string(),
@@ -286,6 +311,7 @@ impl<'a> JsonStat<'a> {
             largest: length(2),
             epochs: &records.epochs,
             tags: records.tags.iter().map(tag).collect(),
+            cursors: layout.state.cursors.iter().map(cursor).collect(),
         }
     }
 }

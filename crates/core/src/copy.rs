@@ -106,7 +106,7 @@ impl CopyPlan {
         let spans = epochs_back_to_the_head(&listing);
         let (records, bytes) = check(&store, &listing.state, &spans, to, on_progress)?;
         let State { checkpoint, clean_end, epoch_base, .. } = listing.state;
-        let named = [checkpoint, clean_end, epoch_base, to];
+        let named = [checkpoint, clean_end, epoch_base, to, listing.state.highest_cursor()];
         let given_out = GivenOut {
             lsn: named.into_iter().fold(given_out.lsn, Lsn::max),
             epoch: largest_epoch(&listing).max(given_out.epoch),
@@ -162,7 +162,7 @@ impl CopyPlan {
             end: span.end,
         };
         let running = EpochExtent { number: epoch, salt: self.salt, base, end: base };
-        State {
+        let mut state = State {
             epoch,
             epoch_base: base,
             epoch_salt: self.salt,
@@ -171,8 +171,14 @@ impl CopyPlan {
             clean_end: base,
             clean: true,
             epochs: self.kept.iter().map(extent).chain([running]).collect(),
+            // One above the end names records that the copy does not have: it is below the new
+            // epoch, so its reader gets `Truncated`.
+            cursors: self.state.cursors.clone(),
             ..self.state.clone()
-        }
+        };
+        state.note_base(self.state.end_before_head(), head);
+        state.note_base(end, base);
+        state
     }
 
     /// Returns the headers of the copy's segments, ascending.

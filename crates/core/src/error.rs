@@ -76,6 +76,9 @@ pub enum ErrorKind {
     /// The record at the LSN was truncated: it is below the head of the log, or a crash or a
     /// truncation of the suffix removed it.
     Truncated,
+    /// The log was truncated above the position of a cursor, which did not keep it or lagged too
+    /// much. Continue elsewhere with `Cursor::seek`.
+    Lagged,
     /// This process may not use the folder, or a file in it.
     PermissionDenied,
     /// The operating system reported a failure that has no kind of its own.
@@ -381,6 +384,7 @@ impl ErrorKind {
                 "the record is gone for good: it lies below head_lsn(), or a truncation or a crash \
                  removed it"
             }
+            ErrorKind::Lagged => "continue elsewhere with Cursor::seek, for example at the head",
             ErrorKind::PermissionDenied => {
                 "grant this process access to the folder and the files in it: to read them for a \
                  tool that only looks, to write them, too, for an open"
@@ -445,7 +449,9 @@ impl From<Error> for io::Error {
             ErrorKind::NoRoom | ErrorKind::TooManyWaiters => io::ErrorKind::WouldBlock,
             ErrorKind::NoSpace => io::ErrorKind::StorageFull,
             ErrorKind::NotFound | ErrorKind::NotARecord => io::ErrorKind::NotFound,
-            ErrorKind::OutOfRange | ErrorKind::Truncated => io::ErrorKind::NotFound,
+            ErrorKind::OutOfRange | ErrorKind::Truncated | ErrorKind::Lagged => {
+                io::ErrorKind::NotFound
+            }
             ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
             ErrorKind::Unsupported => io::ErrorKind::Unsupported,
             ErrorKind::Corrupt | ErrorKind::Foreign => io::ErrorKind::InvalidData,

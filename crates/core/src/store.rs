@@ -76,6 +76,91 @@ pub struct State {
     pub epochs: Vec<EpochExtent>,
     /// The codec of the records; fixed when the log is created.
     pub codec: Option<CodecId>,
+    /// The cursors, ascending by name, at most [`MAX_CURSORS`].
+    pub cursors: Vec<SavedCursor>,
+    /// The bases of epochs that may have stayed empty, and the head if it is the base of an epoch:
+    /// in the order in which they were noted, at most [`MAX_BASES`].
+    pub bases: Vec<EpochBase>,
+}
+
+/// Where an epoch began, and where the one before ended: between the two there is no record.
+///
+/// An open forgets an epoch without records. Its base stays a position at which a reader may begin,
+/// as long as the epoch before ends where it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochBase {
+    /// The exclusive end of the epoch before.
+    pub end_before: Lsn,
+    /// The base.
+    pub base: Lsn,
+}
+
+/// The bases that a state can have. With more opens in a row that append nothing, the oldest is
+/// forgotten.
+pub const MAX_BASES: usize = 16;
+
+impl State {
+    /// Returns the highest position of a cursor, or 0. It may be truncated by now, but everything
+    /// below it was durable once.
+    pub(crate) fn highest_cursor(&self) -> Lsn {
+        self.cursors.iter().map(|cursor| cursor.position).fold(Lsn::ZERO, Lsn::max)
+    }
+
+    /// Returns where the epoch before the head ended, if the head is the base of an epoch.
+    pub(crate) fn end_before_head(&self) -> Lsn {
+        let at_head = self.bases.iter().find(|known| known.base == self.head);
+        at_head.map_or(self.head, |known| known.end_before)
+    }
+
+    /// Notes the base of an epoch, which may stay empty, or is the head.
+    pub(crate) fn note_base(&mut self, end_before: Lsn, base: Lsn) {
+        if base <= end_before {
+            return;
+        }
+        let (head, end_before_head) = (self.head, self.end_before_head());
+        // Also one below the head, if there is no record between the two.
+        let counts = |known: &EpochBase| known.base >= head || known.end_before >= end_before_head;
+        self.bases.retain(|known| counts(known) && known.base != base);
+        if self.bases.len() == MAX_BASES {
+            let oldest = self.bases.iter().position(|known| known.base != head);
+            self.bases.remove(oldest.unwrap_or(0));
+        }
+        self.bases.push(EpochBase { end_before, base });
+    }
+}
+
+/// The cursors that a log can have.
+pub const MAX_CURSORS: usize = 64;
+
+/// The bytes that the name of a cursor can have.
+pub const MAX_CURSOR_NAME_BYTES: usize = 32;
+
+/// How far a named reader has come, as the state keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedCursor {
+    /// 1 to [`MAX_CURSOR_NAME_BYTES`] bytes, none of which is zero.
+    pub name: String,
+    /// The records below were processed. It was durable, and at most the end of an epoch: it is
+    /// never the base of an epoch that follows another one.
+    pub position: Lsn,
+    /// A truncation of the prefix keeps the log from `position` on if the log ends at most this
+    /// many bytes above it. With 0 the cursor keeps nothing.
+    pub max_lag: u64,
+}
+
+impl SavedCursor {
+    /// Returns whether the name is one that a cursor can have.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        let bytes = self.name.as_bytes();
+        (1..=MAX_CURSOR_NAME_BYTES).contains(&bytes.len()) && !bytes.contains(&0)
+    }
+
+    /// Returns whether the cursor keeps a log that ends at `end`.
+    #[must_use]
+    pub fn keeps(&self, end: Lsn) -> bool {
+        self.max_lag > 0 && end.bytes_since(self.position) <= self.max_lag
+    }
 }
 
 /// Where the records of one epoch lie, and what its frames' checksums begin with.

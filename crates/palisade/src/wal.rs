@@ -1,6 +1,7 @@
 //! The handle of an open log: its end, and its state.
 
 mod backup;
+mod cursor;
 mod read;
 mod truncate;
 mod write;

@@ -288,6 +288,8 @@ impl ArchiveReader {
             clean: false,
             epochs: Vec::new(),
             codec,
+            cursors: Vec::new(),
+            bases: Vec::new(),
         };
         Ok(ArchiveReader { folder: folder.to_path_buf(), state })
     }

@@ -15,7 +15,8 @@
 
 use std::fmt;
 
-use palisade_core::{CodecId, KEY_ID_BYTES, MAX_CODEC_NAME_BYTES, crc32c_append};
+use palisade_core::store::{MAX_CURSOR_NAME_BYTES, MAX_CURSORS, SavedCursor};
+use palisade_core::{CodecId, KEY_ID_BYTES, Lsn, MAX_CODEC_NAME_BYTES, crc32c_append};
 
 /// Bytes of a sealed block.
 pub(crate) const BLOCK_BYTES: usize = 4096;
@@ -23,11 +24,15 @@ pub(crate) const BLOCK_BYTES: usize = 4096;
 pub(crate) const FORMAT_VERSION: u32 = 1;
 /// The incompatible feature bit of a log with a codec.
 const CODEC_FEATURE: u32 = 1;
+/// The incompatible feature bit of a meta file with cursors.
+const CURSORS_FEATURE: u32 = 2;
 /// The incompatible feature bits that this crate knows.
-const KNOWN_FEATURES: u32 = CODEC_FEATURE;
+const KNOWN_FEATURES: u32 = CODEC_FEATURE | CURSORS_FEATURE;
 
 /// Bytes of the name and the key identifier of a codec.
 const CODEC_BYTES: usize = MAX_CODEC_NAME_BYTES + KEY_ID_BYTES;
+/// Bytes of a cursor: name, position, greatest lag.
+pub(crate) const CURSOR_BYTES: usize = MAX_CURSOR_NAME_BYTES + 16;
 
 const CHECKSUM_AT: usize = 8;
 const VERSION_AT: usize = 12;
@@ -116,8 +121,25 @@ impl Writer {
     /// Name and key identifier of the log's codec, and the feature bit. Without a codec, zeros.
     pub(crate) fn codec(mut self, codec: Option<&CodecId>) -> Writer {
         let Some(id) = codec else { return self.bytes(&[0; CODEC_BYTES]) };
-        self.block[FEATURES_AT..FEATURES_AT + 4].copy_from_slice(&CODEC_FEATURE.to_le_bytes());
+        self.add_feature(CODEC_FEATURE);
         self.bytes(id.name_bytes()).bytes(id.key_id())
+    }
+
+    /// The cursors, and the feature bit if there are any.
+    pub(crate) fn cursors(mut self, cursors: &[SavedCursor]) -> Writer {
+        if !cursors.is_empty() {
+            self.add_feature(CURSORS_FEATURE);
+        }
+        cursors.iter().fold(self.u64(cursors.len() as u64), |block, cursor| {
+            let mut name = [0; MAX_CURSOR_NAME_BYTES];
+            name[..cursor.name.len()].copy_from_slice(cursor.name.as_bytes());
+            block.bytes(&name).u64(cursor.position.as_u64()).u64(cursor.max_lag)
+        })
+    }
+
+    fn add_feature(&mut self, feature: u32) {
+        let features = number_at(&self.block, FEATURES_AT) | feature;
+        self.block[FEATURES_AT..FEATURES_AT + 4].copy_from_slice(&features.to_le_bytes());
     }
 
     pub(crate) fn seal(mut self) -> Block {
@@ -184,6 +206,27 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         CodecId::from_bytes(name, key).map(Some).ok_or(Fault::Damaged)
+    }
+
+    /// The cursors, if there are any.
+    pub(crate) fn cursors(&mut self) -> Result<Vec<SavedCursor>, Fault> {
+        if self.features & CURSORS_FEATURE == 0 {
+            return Ok(Vec::new());
+        }
+        let count = self.u64();
+        let has_room =
+            count <= MAX_CURSORS as u64 && self.fields.len() as u64 >= count * CURSOR_BYTES as u64;
+        let cursors = (0..if has_room { count } else { 0 }).map(|_| {
+            let name: [u8; MAX_CURSOR_NAME_BYTES] = self.array();
+            let name = std::str::from_utf8(&name).map_err(|_| Fault::Damaged)?;
+            let name = name.trim_end_matches('\0').to_owned();
+            let (position, max_lag) = (Lsn::new(self.u64()), self.u64());
+            Ok(SavedCursor { name, position, max_lag })
+        });
+        let cursors: Vec<SavedCursor> = cursors.collect::<Result<_, Fault>>()?;
+        let are_ascending = cursors.is_sorted_by(|one, next| one.name < next.name);
+        let are_valid = has_room && are_ascending && cursors.iter().all(SavedCursor::is_valid);
+        if are_valid { Ok(cursors) } else { Err(Fault::Damaged) }
     }
 }
 

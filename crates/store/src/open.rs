@@ -276,5 +276,7 @@ fn fresh_state(disk: &dyn Disk, options: &FileOptions) -> Result<State> {
         clean: true,
         epochs: Vec::new(),
         codec: options.codec,
+        cursors: Vec::new(),
+        bases: Vec::new(),
     })
 }

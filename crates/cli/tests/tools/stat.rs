@@ -47,6 +47,28 @@ fn stat_counts_records_by_tag_and_length() {
 }
 
 #[test]
+fn stat_and_map_show_the_cursors() {
+    let folder = folder();
+    let wal = options().open(folder.path()).unwrap();
+    let lsns: Vec<Lsn> = (0..3).map(|_| wal.commit(&[7; 100]).unwrap()).collect();
+    for (name, from, max_lag) in [("far", 0, 100), ("near", 2, u64::MAX)] {
+        drop(wal.create_cursor(name, Some(lsns[from]), max_lag).unwrap());
+    }
+    let (_, found) = stat(folder.path());
+    let cursors = found["cursors"].as_array().unwrap();
+    let numbers = |cursor| numbers(cursor, ["position", "lag", "max_lag"]);
+    assert_eq!(numbers(&cursors[0]), [0, 384, 100]);
+    assert_eq!(numbers(&cursors[1]), [lsns[2].as_u64(), 128, u64::MAX]);
+    let shown = text(&palisade(folder.path(), &["stat"]).stdout);
+    assert!(shown.contains("cursor    far, LSN 0, lag 384 bytes, keeps nothing\n"), "{shown}");
+    assert!(shown.contains("cursor    near, LSN 256, lag 128 bytes, keeps the log\n"), "{shown}");
+    let help = text(&palisade(Path::new("--help"), &["stat"]).stdout);
+    cursors[0].as_object().unwrap().keys().for_each(|name| assert!(help.contains(name), "{name}"));
+    let map = text(&palisade(folder.path(), &["map"]).stdout);
+    assert!(map.contains("live; cursors far, near\n"), "{map}");
+}
+
+#[test]
 fn stat_measures_the_files_and_what_lies_between_head_and_end() {
     let folder = folder();
     let small = options().segment_bytes(64 << 10).buffer_bytes(16 << 10);

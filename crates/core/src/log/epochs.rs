@@ -22,8 +22,10 @@
 //! `a_truncated_record_is_never_acknowledged_afterwards`,
 //! `a_head_above_a_truncation_acknowledges_nothing`.
 
+use std::iter;
+
 use crate::reader::EpochSpan;
-use crate::store::EpochExtent;
+use crate::store::{EpochBase, EpochExtent};
 use crate::sync::{AtomicU64, Ordering, RwLock};
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -40,8 +42,12 @@ pub(crate) struct Epochs {
 struct EpochList {
     // The epochs that may be read, ascending. The running epoch is last and ends at `LIMIT`.
     spans: Vec<EpochSpan>,
+    // Where the epoch ended that the list has forgotten last, or else the head at the open.
+    end_before: Lsn,
     // From each truncation of this process to the base of the next epoch: ascending, no two touch.
     truncations: Vec<LsnRange>,
+    // The bases of epochs of which some may have stayed empty.
+    bases: Vec<EpochBase>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,10 +66,17 @@ impl EpochList {
 
     /// Returns the discarded range that `lsn` lies in, whether of a truncation or of a crash.
     fn discarded_around(&self, lsn: Lsn) -> Option<LsnRange> {
-        let range = |pair: &[EpochSpan]| LsnRange { from: pair[0].end, to: pair[1].base };
-        let mut ranges = self.spans.windows(2).map(range);
+        let ends = iter::once(self.end_before).chain(self.spans.iter().map(|span| span.end));
+        let mut ranges = ends.zip(&self.spans).map(|(from, next)| LsnRange { from, to: next.base });
         let found = ranges.find(|discarded| discarded.from <= lsn && lsn < discarded.to);
         found.or_else(|| self.truncation_around(lsn))
+    }
+
+    /// Returns whether no record lies between the start of a discarded range and `lsn` in it, and
+    /// none ever did.
+    fn is_start(&self, discarded: LsnRange, lsn: Lsn) -> bool {
+        let is_it = |known: &EpochBase| known.base == lsn && known.end_before <= discarded.from;
+        discarded.from == lsn || self.bases.iter().any(is_it)
     }
 
     /// Notes that nothing is left in `[from, to)`, and that the running epoch begins at `to`.
@@ -77,8 +90,8 @@ impl EpochList {
 }
 
 impl Epochs {
-    pub(crate) fn new(spans: Vec<EpochSpan>) -> Epochs {
-        let list = EpochList { spans, truncations: Vec::new() };
+    pub(crate) fn new(end_before: Lsn, spans: Vec<EpochSpan>, bases: Vec<EpochBase>) -> Epochs {
+        let list = EpochList { spans, end_before, truncations: Vec::new(), bases };
         Epochs { list: RwLock::new(list), lowest_truncation: AtomicU64::new(u64::MAX) }
     }
 
@@ -106,6 +119,13 @@ impl Epochs {
         self.list.read().spans.last().map_or(Lsn::ZERO, |running| running.base)
     }
 
+    /// Returns where the epoch before ended, if an epoch begins at `base`.
+    pub(crate) fn end_before(&self, base: Lsn) -> Option<Lsn> {
+        let list = self.list.read();
+        let index = list.spans.iter().position(|span| span.base == base)?;
+        Some(index.checked_sub(1).map_or(list.end_before, |before| list.spans[before].end))
+    }
+
     /// Returns the epoch whose records lie around `lsn`.
     pub(crate) fn find(&self, lsn: Lsn) -> Option<EpochSpan> {
         let list = self.list.read();
@@ -122,9 +142,11 @@ impl Epochs {
         self.list.read().discarded_around(lsn).is_some()
     }
 
-    /// Returns whether `lsn` lies in a discarded range, above its start.
+    /// Returns whether `lsn` lies in a discarded range, and is neither its start nor the base of an
+    /// epoch that stayed empty.
     pub(crate) fn is_inside_discarded(&self, lsn: Lsn) -> bool {
-        self.list.read().discarded_around(lsn).is_some_and(|discarded| discarded.from < lsn)
+        let list = self.list.read();
+        list.discarded_around(lsn).is_some_and(|discarded| !list.is_start(discarded, lsn))
     }
 
     /// Returns the first LSN at or above `lsn` that is in no discarded range.
@@ -150,11 +172,13 @@ impl Epochs {
         list.spans.iter().find(is_above).map_or(lsn, |span| span.base.max(lsn))
     }
 
-    /// Returns the base of the next epoch if an epoch ended at `lsn`, because there are no records
-    /// between, else `lsn`.
+    /// Returns the base of the next epoch if an epoch ended at `lsn`, or an epoch that stayed empty
+    /// began there, because there are no records between, else `lsn`.
     pub(crate) fn skip_end_of_epoch(&self, lsn: Lsn) -> Lsn {
-        let discarded = self.list.read().discarded_around(lsn);
-        discarded.filter(|discarded| discarded.from == lsn).map_or(lsn, |discarded| discarded.to)
+        let list = self.list.read();
+        let discarded = list.discarded_around(lsn);
+        let started = discarded.filter(|discarded| list.is_start(*discarded, lsn));
+        started.map_or(lsn, |discarded| discarded.to)
     }
 
     /// Refuses the LSN of a record that this process has truncated. The caller has read the
@@ -183,6 +207,7 @@ impl Epochs {
             kept.end = kept.end.min(new_end);
         }
         list.note_truncation(new_end, running.base);
+        list.bases.push(EpochBase { end_before: new_end, base: running.base });
         list.spans.push(running);
         // Relaxed: the watermarks that are published next carry it [P2]. The lock keeps other
         // threads from storing.
@@ -196,7 +221,10 @@ impl Epochs {
         let mut list = self.list.write();
         let running = list.spans.len() - 1;
         let gone = list.spans[..running].iter().take_while(|span| span.end <= to).count();
-        list.spans.drain(..gone);
+        let last_gone = list.spans.drain(..gone).next_back();
+        list.end_before = last_gone.map_or(list.end_before, |last| last.end);
+        let end_before = list.end_before;
+        list.bases.retain(|known| known.base >= to || end_before <= known.end_before);
     }
 }
 

@@ -9,11 +9,13 @@
 mod append;
 mod backup;
 mod batch;
+mod cursor;
 mod epochs;
 mod first_records;
 #[cfg(all(test, loom))]
 mod model;
 mod pins;
+mod positions;
 mod read;
 mod release;
 mod room;
@@ -29,9 +31,12 @@ use std::sync::Arc;
 
 pub use self::backup::Backup;
 pub use self::batch::BatchTicket;
+pub use self::cursor::Cursor;
 use self::epochs::{Epochs, truncated_error};
 use self::pins::Pins;
 pub use self::pins::{Hold, PinKind};
+use self::positions::Confirmations;
+pub use self::positions::CursorStatus;
 pub use self::release::Release;
 pub use self::space::{Space, SpacePin};
 pub use self::tail::{Tail, TailCanceller};
@@ -94,6 +99,7 @@ struct Handle {
     discarded: Mutex<Vec<(Lsn, Lsn)>>,
     epochs: Arc<Epochs>,
     pins: Arc<Pins>,
+    confirmations: Confirmations,
     report: RecoveryReport,
 }
 
@@ -140,6 +146,7 @@ impl Wal {
         report.appends_survive_kill = buffer.memory_kind() == crate::MemoryKind::Mapped;
         let observer = Observer::new(options.events.clone(), state.uuid, state.segment_bytes, base);
         let write_bytes = options.write_bytes.min(options.buffer_bytes / 2).next_power_of_two();
+        let epochs = Arc::new(Epochs::new(state.end_before_head(), spans, state.bases.clone()));
         let handle = Handle {
             policy: options.sync_policy,
             act_mask: match options.sync_policy {
@@ -152,6 +159,7 @@ impl Wal {
             segment_bytes: state.segment_bytes,
             read_ahead_bytes: options.read_ahead_bytes,
             pins: Arc::default(),
+            confirmations: Confirmations::default(),
             log: Arc::new(Commit::new(buffer, store, base, observer, options)),
             uuid: state.uuid,
             head: Watermark::new(state.head),
@@ -160,7 +168,7 @@ impl Wal {
             saving: Mutex::new(LastSave::Done),
             releasing: Mutex::new(()),
             discarded: Mutex::default(),
-            epochs: Arc::new(Epochs::new(spans)),
+            epochs,
             report,
         };
         let wal = Wal { handle: Arc::new(handle) };

@@ -40,6 +40,8 @@ impl Wal {
             clean: false,
             epochs: Vec::new(),
             codec: None,
+            cursors: Vec::new(),
+            bases: Vec::new(),
         };
         let spans = vec![EpochSpan { epoch: 1, salt: 0, seed, base, end: Lsn::LIMIT }];
         let report = RecoveryReport::default();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::truncate_before::below_head;
 use super::{Handle, Wal};
 use crate::reader::{Pinned, Records};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, OnceLock};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// What keeps the log from an LSN on.
@@ -20,34 +20,96 @@ pub enum PinKind {
     Tail,
     /// A [`Hold`].
     Hold,
+    /// A [`Cursor`](crate::Cursor) that does not lag too much: where it was saved, and where an
+    /// open one reads.
+    Cursor,
 }
 
-/// The LSNs from which readers need the log, with the number of readers at each.
+/// The LSNs from which readers need the log.
 #[derive(Debug, Default)]
-pub(super) struct Pins(Mutex<BTreeMap<(Lsn, PinKind), usize>>);
+pub(super) struct Pins(Mutex<PinTable>);
+
+#[derive(Debug, Default)]
+struct PinTable {
+    // Ascending by LSN. The number tells pins at one LSN apart.
+    pins: BTreeMap<(Lsn, u64), Entry>,
+    added: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    kind: PinKind,
+    lease: Option<Arc<Lease>>,
+}
+
+/// What lets a pin be lost: its reader may lag at most so many bytes.
+///
+/// A release sets `is_lost` before it frees any file, and the reader looks after it has read. So
+/// what it read before it found `is_lost` unset is from files that were kept.
+#[derive(Debug, Default)]
+pub(super) struct Lease {
+    max_lag: u64,
+    is_lost: OnceLock<()>,
+}
+
+impl Lease {
+    pub(super) fn new(max_lag: u64) -> Lease {
+        Lease { max_lag, is_lost: OnceLock::new() }
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost.get().is_some()
+    }
+}
 
 impl Pins {
-    pub(super) fn lowest(&self) -> Option<Lsn> {
-        self.0.lock().keys().next().map(|(at, _)| *at)
+    /// Returns the lowest pin below `head`. A pin that keeps a segment below that of the head is
+    /// lost if its reader lags too much: `end` is the end of the log.
+    pub(super) fn lowest_below(&self, head: Lsn, end: Lsn, segment_bytes: u64) -> Option<Lsn> {
+        let mut table = self.0.lock();
+        while let Some(first) = table.pins.first_entry() {
+            let at = first.key().0;
+            if at >= head {
+                return None;
+            }
+            let keeps_more = at.segment(segment_bytes) < head.segment(segment_bytes);
+            let lease = first.get().lease.as_ref();
+            let too_far = lease.filter(|lease| end.bytes_since(at) > lease.max_lag);
+            let Some(lease) = too_far.filter(|_| keeps_more) else { return Some(at) };
+            let _ = lease.is_lost.set(());
+            first.remove();
+        }
+        None
     }
 
     /// Returns all pins, ascending, with the number of readers of each.
     pub(super) fn all(&self) -> Vec<(Lsn, PinKind, usize)> {
-        self.0.lock().iter().map(|((at, kind), count)| (*at, *kind, *count)).collect()
-    }
-
-    fn add(&self, at: Lsn, kind: PinKind) {
-        *self.0.lock().entry((at, kind)).or_insert(0) += 1;
-    }
-
-    fn remove(&self, at: Lsn, kind: PinKind) {
-        let mut pins = self.0.lock();
-        if let Some(count) = pins.get_mut(&(at, kind)) {
-            *count -= 1;
-            if *count == 0 {
-                pins.remove(&(at, kind));
-            }
+        let mut counts = BTreeMap::new();
+        for ((at, _), entry) in &self.0.lock().pins {
+            *counts.entry((*at, entry.kind)).or_insert(0) += 1;
         }
+        counts.into_iter().map(|((at, kind), count)| (at, kind, count)).collect()
+    }
+
+    fn add(&self, at: Lsn, kind: PinKind, lease: Option<Arc<Lease>>) -> (Lsn, u64) {
+        let mut table = self.0.lock();
+        table.added += 1;
+        let key = (at, table.added);
+        table.pins.insert(key, Entry { kind, lease });
+        key
+    }
+
+    /// Moves a pin up, unless it is lost.
+    fn raise(&self, key: &mut (Lsn, u64), to: Lsn) {
+        let mut table = self.0.lock();
+        if let Some(entry) = table.pins.remove(key) {
+            key.0 = to;
+            table.pins.insert(*key, entry);
+        }
+    }
+
+    fn remove(&self, key: &(Lsn, u64)) {
+        self.0.lock().pins.remove(key);
     }
 }
 
@@ -55,8 +117,7 @@ impl Pins {
 #[derive(Debug)]
 pub(super) struct Pin {
     wal: Wal,
-    kind: PinKind,
-    at: Lsn,
+    key: (Lsn, u64),
     // The end of the pinned segment: the pin moves on when the reader reaches it.
     segment_end: Lsn,
 }
@@ -64,13 +125,12 @@ pub(super) struct Pin {
 impl Pin {
     /// Pins the segments from `at` on, which another pin keeps meanwhile.
     fn set(wal: &Wal, at: Lsn) -> Pin {
-        let kind = PinKind::Reader;
-        wal.handle.pins.add(at, kind);
-        Pin { wal: wal.clone(), kind, at, segment_end: wal.handle.segment_end(at) }
+        let key = wal.handle.pins.add(at, PinKind::Reader, None);
+        Pin { wal: wal.clone(), key, segment_end: wal.handle.segment_end(at) }
     }
 
     pub(super) fn at(&self) -> Lsn {
-        self.at
+        self.key.0
     }
 }
 
@@ -81,10 +141,7 @@ impl Pinned for Pin {
 
     fn advance(&mut self, lsn: Lsn) -> Lsn {
         if lsn >= self.segment_end {
-            let pins = Arc::clone(&self.wal.handle.pins);
-            pins.add(lsn, self.kind);
-            pins.remove(self.at, self.kind);
-            self.at = lsn;
+            self.wal.handle.pins.raise(&mut self.key, lsn);
             self.segment_end = self.wal.handle.segment_end(lsn);
         }
         self.segment_end
@@ -110,11 +167,11 @@ impl Drop for Pin {
         if handle.log.check_process().is_err() {
             return;
         }
-        handle.pins.remove(self.at, self.kind);
+        handle.pins.remove(&self.key);
         // A truncation that comes after this look finds the pin gone. If a release is in progress,
         // its callback may take long, and it may be the callback that drops this reader: do not
         // wait for it.
-        if self.at < self.wal.head_lsn()
+        if self.at() < self.wal.head_lsn()
             && let Some(releasing) = handle.releasing.try_lock()
         {
             // A failure cannot be reported.
@@ -134,7 +191,7 @@ impl Hold {
     /// Returns the LSN from which on the log is held.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
-        self.0.at
+        self.0.at()
     }
 
     /// Returns the records from the one at [`lsn`](Hold::lsn) on, up to the end of the log at the
@@ -185,14 +242,24 @@ impl Wal {
     /// Reads the head and sets the pin under the lock under which a release decides how far it
     /// goes, so pinned segments exist.
     pub(super) fn pin(&self, kind: PinKind, at: Option<Lsn>) -> Result<Pin> {
+        self.leased_pin(kind, at, None)
+    }
+
+    /// As [`pin`](Wal::pin); with a lease the pin can be lost.
+    pub(super) fn leased_pin(
+        &self,
+        kind: PinKind,
+        at: Option<Lsn>,
+        lease: Option<Arc<Lease>>,
+    ) -> Result<Pin> {
         let state = self.handle.state.lock();
         let at = at.unwrap_or(state.head);
         if at < state.head {
             return Err(below_head(at, state.head));
         }
-        self.handle.pins.add(at, kind);
+        let key = self.handle.pins.add(at, kind, lease);
         let segment_end = end_of_segment(at, state.segment_bytes);
-        Ok(Pin { wal: self.clone(), kind, at, segment_end })
+        Ok(Pin { wal: self.clone(), key, segment_end })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Wal;
 use super::epochs::truncated_error;
-use super::pins::PinKind;
+use super::pins::{Pin, PinKind};
 use super::truncate_before::below_head;
 use crate::codec::Decoder;
 use crate::frame::Header;
@@ -181,6 +181,9 @@ impl Wal {
     pub fn resume_lsn(&self, lsn: Lsn) -> Result<Lsn> {
         let head = self.head_lsn();
         self.check_readable(lsn.max(head))?;
+        if self.is_at_head(lsn) {
+            return Ok(lsn);
+        }
         if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {
             return Ok(lsn.max(head));
         }
@@ -191,8 +194,12 @@ impl Wal {
     /// Refuses an LSN at which no reader can begin. Allowed are records, the head, and the end of
     /// the log or of an epoch.
     pub(super) fn check_begin(&self, lsn: Lsn) -> Result<()> {
+        self.handle.log.check_process()?;
+        if self.is_at_head(lsn) {
+            return Ok(());
+        }
         self.check_readable(lsn)?;
-        if lsn == self.reserved_lsn() || lsn == self.head_lsn() {
+        if lsn == self.reserved_lsn() {
             return Ok(());
         }
         if self.span_of(lsn).is_some() {
@@ -203,6 +210,12 @@ impl Wal {
         }
         let advice = "Wal::resume_lsn returns where to continue";
         Err(truncated_error(lsn).with_advice(advice))
+    }
+
+    /// Returns whether `lsn` is the head, or no record was ever between the two.
+    pub(super) fn is_at_head(&self, lsn: Lsn) -> bool {
+        let head = self.head_lsn();
+        lsn == head || (lsn < head && head <= self.handle.epochs.skip_end_of_epoch(lsn))
     }
 
     /// Reads the header of the frame at `lsn` from the store, after a write of the frame if only
@@ -221,27 +234,25 @@ impl Wal {
     /// Returns the records that begin in `[from, end)`. Without `from`, begins at the head.
     fn records_below(&self, from: Option<Lsn>, end: Lsn) -> Result<Records> {
         let written = self.written_lsn();
-        let records =
-            self.records_until(PinKind::Reader, from, end, self.handle.read_ahead_bytes)?;
+        let records = self.records_until(from, end, |from| self.pin(PinKind::Reader, from))?;
         Ok(records.ending_at(end).writing_from(written))
     }
 
     /// Returns the records from `from` on, or from the head on, in the epochs that
-    /// `spans_until(end)` returns. Reads and writes nothing.
+    /// `spans_until(end)` returns. Reads and writes nothing. `pin` pins what it is given.
     pub(super) fn records_until(
         &self,
-        kind: PinKind,
         from: Option<Lsn>,
         end: Lsn,
-        read_ahead_bytes: usize,
+        pin: impl FnOnce(Option<Lsn>) -> Result<Pin>,
     ) -> Result<Records> {
         self.handle.log.check_process()?;
         // Before the pin: the pin finds a truncation between the two.
         let spans = self.spans_until(end);
         let from = from.map(|from| self.handle.epochs.skip_discarded(from));
-        let pin = self.pin(kind, from)?;
+        let pin = pin(from)?;
         let from = pin.at();
-        let reader = self.frame_reader(read_ahead_bytes);
+        let reader = self.frame_reader(self.handle.read_ahead_bytes);
         let records = Records::new(reader, spans, from).decoding(self.decoder());
         Ok(records.keeping(Box::new(pin)))
     }

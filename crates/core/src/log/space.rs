@@ -1,5 +1,7 @@
 //! The space that a log takes, and what keeps it.
 
+use std::collections::BTreeMap;
+
 use super::{PinKind, Wal};
 use crate::{Lsn, Result};
 
@@ -48,10 +50,19 @@ impl Wal {
         let (segments, taken) = self.handle.log.segments_in_use()?;
         let head = self.head_lsn();
         let pins = self.handle.pins.all();
+        let kept = self.cursors()?.into_iter().filter(|cursor| cursor.keeps_the_log);
+        let mut counts = BTreeMap::new();
+        for cursor in kept {
+            *counts.entry((cursor.position, PinKind::Cursor)).or_insert(0) += 1;
+        }
+        // A cursor that reads where it was saved counts once.
+        for (lsn, kind, count) in pins {
+            counts.entry((lsn, kind)).or_insert(count);
+        }
         let live_bytes = self.live_bytes();
         // Last: no pin is above it.
         let end = self.reserved_lsn();
-        let pin = |(lsn, kind, count): (Lsn, PinKind, usize)| SpacePin {
+        let pin = |((lsn, kind), count): ((Lsn, PinKind), usize)| SpacePin {
             kind,
             count,
             lsn,
@@ -65,7 +76,7 @@ impl Wal {
             live_bytes,
             head,
             head_lag: end.bytes_since(head),
-            pins: pins.into_iter().map(pin).collect(),
+            pins: counts.into_iter().map(pin).collect(),
         })
     }
 }

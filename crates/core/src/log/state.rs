@@ -35,13 +35,16 @@ impl Handle {
         }
         self.log.check()?;
         let mut next = before.clone();
+        self.confirmations.note_in(&mut next);
         change(&mut next);
-        if next != before {
+        // A save that failed may have reached the disk.
+        if next != before || *saving == LastSave::Failed {
             *saving = LastSave::Failed;
             self.log.store.save_state(&next)?;
             *saving = LastSave::Done;
-            self.set_state(next);
+            self.set_state(next.clone());
         }
+        self.confirmations.forget_saved(&next);
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::Wal;
 use super::epochs::truncated_error;
-use super::pins::PinKind;
+use super::pins::{Lease, Pin as LogPin, PinKind};
 use crate::commit::{Commit, Key, Wait};
 use crate::frame::Header;
 #[cfg(feature = "stream")]
@@ -44,11 +44,28 @@ impl Wal {
         self.tail_at(Some(lsn))
     }
 
+    /// Returns a tail whose pin can be lost.
+    pub(super) fn leased_tail(&self, lsn: Lsn, lease: Arc<Lease>) -> Result<Tail> {
+        self.check_begin(lsn)?;
+        self.tail_with(Some(lsn), |from| self.leased_pin(PinKind::Cursor, from, Some(lease)))
+    }
+
     fn tail_at(&self, from: Option<Lsn>) -> Result<Tail> {
-        let records =
-            self.records_until(PinKind::Tail, from, Lsn::ZERO, self.handle.read_ahead_bytes)?;
+        self.tail_with(from, |from| self.pin(PinKind::Tail, from))
+    }
+
+    fn tail_with(
+        &self,
+        from: Option<Lsn>,
+        pin: impl FnOnce(Option<Lsn>) -> Result<LogPin>,
+    ) -> Result<Tail> {
+        let records = self.records_until(from, Lsn::ZERO, pin)?;
         let head = self.head_lsn();
-        let began = from.map_or(head, |from| self.handle.epochs.leave_discarded(from).max(head));
+        let began = match from {
+            Some(at_head) if at_head < head => at_head,
+            Some(from) => self.handle.epochs.leave_discarded(from).max(head),
+            None => head,
+        };
         let given_to = (began > head).then_some(began);
         Ok(Tail {
             wal: self.clone(),
@@ -81,9 +98,12 @@ pub struct Tail {
     key: Option<Key>,
 }
 
+/// A record that a tail has found, and not returned yet.
+pub(super) type Found = (Lsn, Header);
+
 /// What a tail found without waiting.
 enum Step {
-    Found((Lsn, Header)),
+    Found(Found),
     /// No record ends above this LSN yet.
     NothingAbove(Lsn),
     /// The tail was cancelled, or has returned an error: it returns nothing more.
@@ -109,6 +129,11 @@ impl Tail {
         self.given_to.unwrap_or(self.began)
     }
 
+    /// Returns the LSN below which the tail has read everything.
+    pub(super) fn has_read_up_to(&self) -> Lsn {
+        self.records.position()
+    }
+
     /// Returns the next record, or `None` if there was none within `timeout`, or the tail was
     /// cancelled. Without a timeout: [`Duration::MAX`].
     ///
@@ -117,12 +142,18 @@ impl Tail {
     /// of the suffix removed a record that the tail has returned, or one below its start. `Closed`,
     /// `Poisoned`: after the last record of the log. `Forked`.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Record<'_>>> {
+        match self.find(timeout)? {
+            Some(found) => self.take(found, || Ok(true)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Finds the next record. The caller takes it before the next one is looked for.
+    pub(super) fn find(&mut self, timeout: Duration) -> Result<Option<Found>> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             match self.step()? {
-                Step::Found(found) => {
-                    return take(&mut self.records, &mut self.given_to, found).map(Some);
-                }
+                Step::Found(found) => return Ok(Some(found)),
                 Step::NothingAbove(at) => {
                     if !self.wait_beyond(at, deadline)? {
                         return Ok(None);
@@ -131,6 +162,19 @@ impl Tail {
                 Step::Finished => return Ok(None),
             }
         }
+    }
+
+    /// Returns the record that was found, and notes its end if `is_taken` says so after the read.
+    pub(super) fn take(
+        &mut self,
+        found: Found,
+        is_taken: impl FnOnce() -> Result<bool>,
+    ) -> Result<Record<'_>> {
+        let record = self.records.record(found)?;
+        if is_taken()? {
+            self.given_to = Some(record.next_lsn());
+        }
+        Ok(record)
     }
 
     /// Polls for the next record, on any runtime or none. `None` if the tail was cancelled, or
@@ -146,6 +190,12 @@ impl Tail {
     /// flusher thread did not start. `InvalidArgument`: the tail is [`written`](Tail::written),
     /// which cannot be polled.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Record<'_>>>> {
+        let found = ready!(self.poll_find(context))?;
+        Poll::Ready(found.map(|found| self.take(found, || Ok(true))).transpose())
+    }
+
+    /// Polls for what [`find`](Tail::find) finds.
+    pub(super) fn poll_find(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Found>>> {
         if !self.is_durable_only {
             let text = "nothing announces written records to a task";
             let error = Error::new(ErrorKind::InvalidArgument, text);
@@ -153,10 +203,7 @@ impl Tail {
         }
         loop {
             match self.step()? {
-                Step::Found(found) => {
-                    let record = take(&mut self.records, &mut self.given_to, found);
-                    return Poll::Ready(record.map(Some));
-                }
+                Step::Found(found) => return Poll::Ready(Ok(Some(found))),
                 Step::NothingAbove(at) => ready!(self.poll_beyond(at, context))?,
                 Step::Finished => return Poll::Ready(Ok(None)),
             }
@@ -166,8 +213,13 @@ impl Tail {
     /// Returns a handle with which another thread ends this tail.
     #[must_use]
     pub fn canceller(&self) -> TailCanceller {
-        let log = Arc::clone(&self.wal.handle.log);
-        TailCanceller { log, cancelled: Arc::clone(&self.cancelled) }
+        TailCanceller::new(&self.wal, &self.cancelled)
+    }
+
+    /// Lets the handles that another tail has given out end this one, too.
+    pub(super) fn cancelled_by(mut self, cancelled: &Arc<OnceLock<()>>) -> Tail {
+        self.cancelled = Arc::clone(cancelled);
+        self
     }
 
     /// Reads the next record, if there is one.
@@ -250,17 +302,6 @@ impl Tail {
     }
 }
 
-/// Returns the record that was found, and notes its end.
-fn take<'r>(
-    records: &'r mut Records,
-    given_to: &mut Option<Lsn>,
-    found: (Lsn, Header),
-) -> Result<Record<'r>> {
-    let record = records.record(found)?;
-    *given_to = Some(record.next_lsn());
-    Ok(record)
-}
-
 /// Copies each record out of the read buffer. The stream ends after an error.
 #[cfg(feature = "stream")]
 impl futures_core::Stream for Tail {
@@ -295,6 +336,11 @@ pub struct TailCanceller {
 }
 
 impl TailCanceller {
+    pub(super) fn new(wal: &Wal, cancelled: &Arc<OnceLock<()>>) -> TailCanceller {
+        let log = Arc::clone(&wal.handle.log);
+        TailCanceller { log, cancelled: Arc::clone(cancelled) }
+    }
+
     /// Lets the tail's [`next`](Tail::next) return `None`: a call that waits soon, later ones at
     /// once. A task that polls sees it at its next poll.
     ///

@@ -245,13 +245,14 @@ impl Handle {
         let new_end = predecessor.end;
         let epoch = self.create_first_segment(&before, predecessor, end, first)?;
         let (number, salt, base) = (epoch.number, epoch.salt, epoch.base);
-        let state = State {
+        let mut state = State {
             epoch: number,
             epoch_base: base,
             epoch_salt: salt,
             checkpoint: before.checkpoint.min(new_end),
             ..before
         };
+        state.note_base(new_end, base);
         let store = &self.log.store;
         store
             .mark_durable(first.end(base))

@@ -24,7 +24,12 @@ impl Wal {
             checked => {
                 checked?;
                 self.handle.log.wait(lsn, None)?;
-                self.handle.change_state(Some(lsn), |state| state.head = state.head.max(lsn))
+                self.handle.change_state(Some(lsn), |state| {
+                    state.head = self.handle.head_towards(lsn, state);
+                    if let Some(end_before) = self.handle.epochs.end_before(state.head) {
+                        state.note_base(end_before, state.head);
+                    }
+                })
             }
         }
     }
@@ -86,7 +91,8 @@ impl Handle {
                 return Ok(());
             }
             // Under the state's lock: a pin that is set later lies at or above this head.
-            self.pins.lowest().map_or(state.head, |pin| pin.min(state.head))
+            let end = self.log.buffer.reserved();
+            self.pins.lowest_below(state.head, end, state.segment_bytes).unwrap_or(state.head)
         };
         // A reader that follows the log still reads what it pins.
         self.epochs.forget_below(to);

@@ -47,6 +47,8 @@ impl Forged {
             clean: false,
             epochs: Vec::new(),
             codec: None,
+            cursors: Vec::new(),
+            bases: Vec::new(),
         };
         let (listings, bytes_read) = (Mutex::new(0), Mutex::new(0));
         Forged { state, segments: BTreeMap::new(), listings, bytes_read }

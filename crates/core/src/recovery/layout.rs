@@ -114,7 +114,10 @@ impl Layout {
     /// Returns the floor that the state and headers prove: everything below it was durable once.
     pub(crate) fn floor(&self) -> Lsn {
         let base = self.newest().map_or(Lsn::ZERO, |newest| newest.base);
-        self.state.head.max(self.state.checkpoint).max(self.state.clean_end).max(base)
+        let state = &self.state;
+        // A cursor that a truncation of the suffix has left above the end is below the base.
+        let cursor = state.highest_cursor();
+        state.head.max(state.checkpoint).max(state.clean_end).max(base).max(cursor)
     }
 
     /// Returns the numbers of the newest epoch's segments, ascending, including those with damaged

@@ -16,7 +16,7 @@
 use super::discarded::DiscardedRanges;
 use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
-use crate::store::{Predecessor, ReadStore, Segment, SegmentHeader, State};
+use crate::store::{EpochBase, Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Result};
 
 /// No log begins so many epochs. A larger number is damage.
@@ -190,8 +190,11 @@ pub(super) fn first_stray(state: &State, found: &[Segment]) -> usize {
 /// Refuses a state whose numbers no log can have, even though its checksum holds.
 pub(super) fn check_state(state: &State, place: &str) -> Result<()> {
     crate::check_segment_bytes(state.segment_bytes, crate::MIN_SEGMENT_BYTES)?;
-    let lsns = [state.head, state.checkpoint, state.clean_end, state.epoch_base];
+    let cursor = state.highest_cursor();
+    let lsns = [state.head, state.checkpoint, state.clean_end, state.epoch_base, cursor];
+    let is_base = |known: &EpochBase| known.end_before < known.base && known.base < Lsn::LIMIT;
     let is_sane = lsns.iter().all(|lsn| *lsn < Lsn::LIMIT)
+        && state.bases.iter().all(is_base)
         && state.epoch_base.as_u64().is_multiple_of(state.segment_bytes)
         && state.buffer_bytes <= MAX_BUFFER_BYTES as u64
         && state.epoch < MAX_EPOCH;

@@ -163,7 +163,7 @@ fn begin_anew(
     spans.push(EpochSpan::open_ended(uuid, epoch.number, epoch.salt, epoch.base));
     store.begin_epoch(&epoch, &[])?;
     let memory = store.renew_buffer(epoch.number, options.buffer_bytes, epoch.base)?;
-    let state = State {
+    let mut state = State {
         checkpoint: lowered(layout.state.checkpoint, &spans, &epoch),
         epoch: epoch.number,
         epoch_base: epoch.base,
@@ -173,6 +173,10 @@ fn begin_anew(
         epochs: Vec::new(),
         ..layout.state.clone()
     };
+    // An epoch that has records does not need a note, unless the head is where it begins.
+    let (head, is_known) = (state.head, |base| spans.iter().any(|span| span.base == base));
+    state.bases.retain(|known| known.base == head || !is_known(known.base));
+    state.note_base(predecessor.end, epoch.base);
     store.save_state(&state)?;
     // The next truncation of the prefix releases the segments below the head.
     match store.release(predecessor.end, epoch.base) {

@@ -216,6 +216,12 @@ pub struct OnceLock<T> {
     value: std::sync::OnceLock<T>,
 }
 
+impl<T> Default for OnceLock<T> {
+    fn default() -> OnceLock<T> {
+        OnceLock::new()
+    }
+}
+
 impl<T> OnceLock<T> {
     pub fn new() -> OnceLock<T> {
         OnceLock { is_set: AtomicU32::new(0), value: std::sync::OnceLock::new() }
@@ -284,6 +290,10 @@ impl Instant {
 
     pub fn checked_add(self, time: Duration) -> Option<Instant> {
         self.0.checked_add(time).map(Instant)
+    }
+
+    pub fn saturating_duration_since(self, earlier: Instant) -> Duration {
+        self.0.saturating_sub(earlier.0)
     }
 }
 

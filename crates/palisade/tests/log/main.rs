@@ -75,6 +75,9 @@ mod processes {
 }
 
 mod reading {
+    mod cursor_faults;
+    mod cursors;
+    mod positions;
     mod ranges;
     mod readers;
     mod replay;

@@ -74,6 +74,7 @@ impl Session {
         self.disk.restart();
         let wal = self.open().unwrap_or_else(|error| panic!("open a repaired log: {error}"));
         assert!(wal.recovery_report().clean, "a repaired log was closed");
+        self.cursors.repaired_from = wal.head_lsn();
         assert!(wal.reserved_lsn() >= self.oracle.evident, "G2: an LSN could be given out again");
         self.oracle.lost(named, &wal, self.shape.segment_bytes);
         self.check_recovered(&wal, crash);

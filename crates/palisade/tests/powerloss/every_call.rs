@@ -109,6 +109,31 @@ const SCENARIOS: &[Scenario] = &[
         },
     ),
     scenario(
+        "cursors",
+        |session, wal| (0..6).try_for_each(|_| session.commit(wal, 1200)),
+        |session, wal| {
+            let mut slow = session.create_cursor(&wal, "slow", u64::MAX)?;
+            let mut fast = session.create_cursor(&wal, "fast", 0)?;
+            session.process(&mut slow, 2)?;
+            session.save_cursor(&slow)?;
+            session.process(&mut slow, 1)?;
+            session.process(&mut fast, 5)?;
+            session.truncate_before(&wal, 5)?;
+            session.process(&mut slow, 2)?;
+            session.truncate_after(&wal, 0)?;
+            session.commit(&wal, 100)?;
+            drop((slow, fast));
+            session.remove_cursor(&wal, "fast")?;
+            session.close(wal)?;
+            let wal = session.open()?;
+            // What it returned last is truncated.
+            let mut slow = wal.cursor("slow")?;
+            session.seek_cursor(&mut slow, wal.head_lsn())?;
+            session.process(&mut slow, 9)?;
+            session.save_cursor(&slow)
+        },
+    ),
+    scenario(
         "checkpoint",
         |session, wal| (0..3).try_for_each(|_| session.append(wal, 700)),
         |session, wal| {

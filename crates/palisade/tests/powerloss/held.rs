@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use palisade::{Error, ErrorKind, Lsn, Records, Result, Tail, Ticket, Wal};
+use palisade::{Cursor, Error, ErrorKind, Lsn, Records, Result, Tail, Ticket, Wal};
 
 use crate::dice::Dice;
 use crate::oracle::Oracle;
@@ -42,6 +42,7 @@ struct Reader {
 pub(crate) struct Held {
     tickets: Vec<Ticket<'static>>,
     readers: Vec<Reader>,
+    pub(crate) cursors: Vec<Cursor>,
 }
 
 impl Held {
@@ -49,6 +50,7 @@ impl Held {
     pub(crate) fn clear(&mut self) {
         self.tickets.clear();
         self.readers.clear();
+        self.cursors.clear();
     }
 
     pub(crate) fn keep(&mut self, ticket: Ticket<'static>) {

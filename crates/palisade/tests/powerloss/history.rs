@@ -290,7 +290,7 @@ impl History {
 
     fn step(&mut self, wal: &Wal) -> Result<()> {
         let index = self.dice.below(self.session.oracle.entries().len().max(1) as u64) as usize;
-        match self.dice.below(22) {
+        match self.dice.below(26) {
             0..=3 => {
                 let len = self.roll_len(wal);
                 self.session.append(wal, len)
@@ -327,6 +327,14 @@ impl History {
             17 => self.truncate_from(wal, index),
             18 => self.held.read(&self.session, wal, &mut self.dice),
             19..=20 => self.held.ask(&mut self.session, wal, &mut self.dice),
+            22 => {
+                self.session.note_watermark(wal);
+                Ok(())
+            }
+            23..=25 => {
+                let open = &mut self.held.cursors;
+                self.session.step_cursors(wal, open, &mut self.dice)
+            }
             21 => {
                 let at_cut = self.dice.once_in(2);
                 self.session.look(wal, index, at_cut)

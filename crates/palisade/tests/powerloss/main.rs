@@ -20,6 +20,7 @@ mod numbered;
 #[path = "../common/seeds.rs"]
 mod seeds;
 
+mod cursors;
 mod damage;
 mod ends;
 mod every_call;

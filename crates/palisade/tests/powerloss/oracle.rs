@@ -391,7 +391,8 @@ impl Oracle {
         (self.durable, self.survives_kill) = (end, end);
         // The new epoch's header, or the clean end, says so.
         self.evident = end;
-        self.new_end_may_be = None;
+        // It may have been done.
+        self.truncations += u64::from(self.new_end_may_be.take().is_some());
     }
 
     fn settle(&mut self, count: usize, crash: Crash, tail: Lsn) {

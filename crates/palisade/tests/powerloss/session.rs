@@ -10,6 +10,7 @@ use palisade::{BufferKind, Lsn, Options, Result, SyncPolicy, Ticket, Verify, Wal
 use palisade_store::FileOptions;
 
 use crate::codecs::Chosen;
+use crate::cursors::Cursors;
 use crate::device::{Failures, has_bytes, new_disk};
 use crate::held::assert_truncated;
 use crate::kept::Kept;
@@ -101,6 +102,7 @@ pub(crate) struct Session {
     /// The released segments, if the shape keeps them.
     kept: Kept,
     pub(crate) oracle: Oracle,
+    pub(crate) cursors: Cursors,
     /// How the log is opened next.
     pub(crate) opening: Opening,
     pub(crate) failures: Failures,
@@ -118,6 +120,7 @@ impl Session {
             shape,
             disk,
             kept: Kept::default(),
+            cursors: Cursors::default(),
             opening: Opening::default(),
             failures: Failures::default(),
             crash_points: BTreeSet::new(),
@@ -151,6 +154,7 @@ impl Session {
             None => self.oracle.check_all(&wal),
         }
         self.check_released();
+        self.note_watermark(&wal);
         wal
     }
 
@@ -158,6 +162,7 @@ impl Session {
     pub(crate) fn check_recovered(&mut self, wal: &Wal, crash: Crash) {
         self.forget_failed_pages();
         self.oracle.check_recovered(wal, crash);
+        self.check_cursors(wal);
         self.failures.has_opened();
         let report = wal.recovery_report();
         assert_eq!(report.verified, self.opening.verify == Verify::Full);
@@ -264,6 +269,7 @@ impl Session {
             disk: self.disk.fork(seed),
             kept: self.kept.fork(),
             oracle: self.oracle.clone(),
+            cursors: self.cursors.clone(),
             opening: self.opening,
             failures: self.failures,
             crash_points: BTreeSet::new(),

@@ -16,12 +16,14 @@ impl Session {
         if !self.disk.is_dead() {
             // A failure may come before or after the head has moved.
             let head = wal.head_lsn();
-            assert!(head <= lsn.max(self.oracle.head) && (truncated.is_err() || head >= lsn));
+            assert!(head <= lsn.max(self.oracle.head));
+            if truncated.is_ok() {
+                self.check_kept(wal, lsn);
+            }
             self.oracle.truncated(head);
         }
         if truncated.is_ok() {
             self.oracle.promise(lsn);
-            self.oracle.truncated(lsn);
         }
         truncated
     }

@@ -19,11 +19,16 @@
 //!    200     32  name of the codec, then zeros    232 16  its key identifier
 //!    256      8  number of epochs in the list that follows; 0: there is no list
 //!    264     32  of each: its number, salt, base and exclusive end
+//!      -      8  number of cursors in the list that follows, directly after the epochs
+//!      -     48  of each: name, then zeros (32), position (8), greatest lag (8)
+//!   3832      8  number of bases in the list that follows
+//!   3840     16  of each: exclusive end of the epoch before, base
 //! ```
 //!
-//! The feature bit of the codec is set if the log has one; else the two fields are zero.
+//! The feature bit of the codec is set if the log has one; else the two fields are zero. The
+//! feature bit of the cursors is set if there are any.
 //!
-//! Only a closed log has a list. A list of more than [`MAX_EPOCHS`] epochs is left out. Without a
+//! Only a closed log has a list of epochs. A list for which there is no room is left out. Without a
 //! list the open reads the segments' headers.
 //!
 //! An earlier build wrote 1 into the reserved field of a log whose commits were direct writes. Such
@@ -41,10 +46,10 @@
 
 pub(crate) mod rebuilt;
 
-use palisade_core::store::{EpochExtent, State};
+use palisade_core::store::{EpochBase, EpochExtent, MAX_BASES, MAX_CURSORS, State};
 use palisade_core::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result, Uuid, check_segment_bytes};
 
-use crate::block::{BLOCK_BYTES, Block, Fault, Magic, Reader, Writer};
+use crate::block::{BLOCK_BYTES, Block, CURSOR_BYTES, Fault, Magic, Reader, Writer};
 use crate::buffer_file::BufferName;
 use crate::disk::{Access, DiskFile, FileIdentity, FolderIdentity, read_full, write_bytes};
 use crate::folder::{Folder, META, META_TEMP, is_segment_name};
@@ -61,8 +66,16 @@ pub(crate) const META_BYTES: u64 = COPY_STRIDE + BLOCK_BYTES as u64;
 /// The length of an earlier build's file, whose second copy directly follows the first.
 const EARLY_BYTES: u64 = 2 * BLOCK_BYTES as u64;
 const LIST_AT: usize = 256;
-/// Epochs that the list has room for.
-const MAX_EPOCHS: usize = (BLOCK_BYTES - LIST_AT - 8) / 32;
+const BASES_AT: usize = BLOCK_BYTES - 8 - MAX_BASES * 16;
+/// Bytes for the lists of epochs and cursors, without their counts.
+const LISTS_BYTES: usize = BASES_AT - LIST_AT - 16;
+const _: () = assert!(MAX_CURSORS * CURSOR_BYTES <= LISTS_BYTES);
+const EPOCH_BYTES: usize = 32;
+/// Epochs that the list has room for if there are no cursors.
+#[cfg(test)]
+const MAX_EPOCHS: usize = LISTS_BYTES / EPOCH_BYTES;
+/// Epochs in a list of an earlier build, which reached up to the end of the block.
+const MOST_EPOCHS: usize = (BLOCK_BYTES - LIST_AT - 8) / EPOCH_BYTES;
 /// How many times a reader reads both copies before it reports `Corrupt`. In each read a writer may
 /// have been writing one of the copies.
 const LOOKS: usize = 3;
@@ -258,7 +271,8 @@ pub(crate) fn encode(meta: &Meta) -> Block {
     let file = origin.file.unwrap_or_default();
     let buffer = origin.buffer.map_or(0, |buffer| if buffer.has_ring { RING } else { MARKS });
     let name = origin.buffer.map_or(0, |buffer| buffer.name.0);
-    let fits = state.clean && state.epochs.len() <= MAX_EPOCHS;
+    let list_bytes = state.epochs.len() * EPOCH_BYTES + state.cursors.len() * CURSOR_BYTES;
+    let fits = state.clean && list_bytes <= LISTS_BYTES;
     let epochs = if fits { &state.epochs[..] } else { &[] };
     let block = Writer::new(MAGIC)
         .u64(*generation)
@@ -287,7 +301,12 @@ pub(crate) fn encode(meta: &Meta) -> Block {
     let with_epoch = |block: Writer, epoch: &EpochExtent| {
         block.u64(epoch.number).u64(epoch.salt).u64(epoch.base.as_u64()).u64(epoch.end.as_u64())
     };
-    epochs.iter().fold(block, with_epoch).seal()
+    let block = epochs.iter().fold(block, with_epoch).cursors(&state.cursors);
+    let block = block.skip_to(BASES_AT).u64(state.bases.len() as u64);
+    let with_base = |block: Writer, base: &EpochBase| {
+        block.u64(base.end_before.as_u64()).u64(base.base.as_u64())
+    };
+    state.bases.iter().fold(block, with_base).seal()
 }
 
 pub(crate) fn decode(block: &[u8]) -> Copy {
@@ -306,6 +325,8 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
         clean: fields.flag(),
         epochs: Vec::new(),
         codec: None,
+        cursors: Vec::new(),
+        bases: Vec::new(),
     };
     // Everything divides by it: a size that no log can have must not get further than here.
     check_segment_bytes(state.segment_bytes, MIN_SEGMENT_BYTES).map_err(|_| Fault::Damaged)?;
@@ -326,7 +347,7 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
     let origin = Origin { file: has_file.then_some(file), home, buffer };
     fields.skip_to(LIST_AT);
     let count = fields.u64();
-    if count > MAX_EPOCHS as u64 {
+    if count > MOST_EPOCHS as u64 {
         return Err(Fault::Damaged);
     }
     if state.clean {
@@ -337,6 +358,23 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
             end: Lsn::new(fields.u64()),
         };
         state.epochs = (0..count).map(|_| extent()).collect();
+    }
+    let epochs_end = LIST_AT + 8 + count as usize * EPOCH_BYTES;
+    fields.skip_to(epochs_end);
+    state.cursors = fields.cursors()?;
+    let cursors_end = epochs_end + 8 + state.cursors.len() * CURSOR_BYTES;
+    if !state.cursors.is_empty() && cursors_end > BASES_AT {
+        return Err(Fault::Damaged);
+    }
+    if epochs_end <= BASES_AT {
+        fields.skip_to(BASES_AT);
+        let count = fields.u64();
+        if count > MAX_BASES as u64 {
+            return Err(Fault::Damaged);
+        }
+        let mut base =
+            || EpochBase { end_before: Lsn::new(fields.u64()), base: Lsn::new(fields.u64()) };
+        state.bases = (0..count).map(|_| base()).collect();
     }
     Ok(Meta { state, origin, generation, is_copy: false })
 }

@@ -43,6 +43,8 @@ pub(crate) fn state_of(folder: &Folder) -> Result<Option<State>> {
         clean: false,
         epochs: Vec::new(),
         codec,
+        cursors: Vec::new(),
+        bases: Vec::new(),
     }))
 }
 

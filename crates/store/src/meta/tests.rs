@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use palisade_core::CodecId;
+use palisade_core::store::SavedCursor;
 
 use super::*;
 use crate::block::{with_features, with_version};
@@ -27,6 +28,8 @@ fn sample(head: u64) -> State {
         clean: true,
         epochs: vec![extent(1, 0, 64), extent(2, 65_536, 65_600)],
         codec: None,
+        cursors: Vec::new(),
+        bases: Vec::new(),
     }
 }
 
@@ -173,6 +176,96 @@ fn decoded(state: &State) -> State {
     decode(&encode(&meta(state.clone(), 1))).unwrap().state
 }
 
+fn cursors(count: u64) -> Vec<SavedCursor> {
+    let cursor = |n: u64| SavedCursor {
+        name: format!("{n:0>32}"),
+        position: Lsn::new(n * 64),
+        max_lag: u64::MAX - n,
+    };
+    (0..count).map(cursor).collect()
+}
+
+#[test]
+fn cursors_come_back_and_leave_the_rest_of_the_block_to_the_epochs() {
+    for (cursor_count, epochs_fit) in [(0, MAX_EPOCHS as u64), (1, 109), (MAX_CURSORS as u64, 15)] {
+        for (epoch_count, is_kept) in [(0, true), (epochs_fit, true), (epochs_fit + 1, false)] {
+            let epochs = (1..=epoch_count).map(|n| extent(n, n * 65_536, n * 65_536 + 8)).collect();
+            let state = State { epochs, cursors: cursors(cursor_count), ..sample(0) };
+            let expected = if is_kept { state.epochs.clone() } else { vec![] };
+            assert_eq!(decoded(&state), State { epochs: expected, ..state }, "{cursor_count}");
+        }
+    }
+}
+
+#[test]
+fn cursors_have_their_place_in_the_block_and_their_feature_bit() {
+    let block = encode(&meta(State { cursors: cursors(2), ..sample(0) }, 1));
+    let field = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
+    assert_eq!(block[16], 2, "the feature bit");
+    // After the two epochs.
+    assert_eq!(field(328), 2);
+    assert_eq!(&block[336..368], cursors(1)[0].name.as_bytes());
+    assert_eq!([416, 424].map(field), [64, u64::MAX - 1]);
+    assert_eq!(encode(&meta(sample(0), 1))[16], 0);
+}
+
+#[test]
+fn bases_come_back_from_the_end_of_the_block() {
+    let base = |n: u64| EpochBase { end_before: Lsn::new(n), base: Lsn::new(n * 65_536) };
+    for count in [0, 1, MAX_BASES as u64] {
+        let bases = (1..=count).map(base).collect();
+        let state = State { bases, cursors: cursors(MAX_CURSORS as u64), ..sample(0) };
+        assert_eq!(decoded(&state), state);
+        let block = encode(&meta(state, 1));
+        assert_eq!(block[3832..3840], count.to_le_bytes());
+        let mut damaged = block;
+        damaged[3832] = MAX_BASES as u8 + 1;
+        assert_eq!(decode(&with_features(damaged, 2)), Err(Fault::Damaged));
+    }
+}
+
+#[test]
+fn cursors_that_reach_over_the_bases_count_as_damage() {
+    let block = encode(&meta(sample(0), 1));
+    let list = (1..=100).map(|n| extent(n, n * 65_536, n * 65_536 + 8));
+    let long = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).u64(100);
+    let long = list.fold(long, |block, epoch| {
+        block.u64(epoch.number).u64(epoch.salt).u64(epoch.base.as_u64()).u64(epoch.end.as_u64())
+    });
+    assert_eq!(decode(&long.cursors(&cursors(12)).seal()), Err(Fault::Damaged));
+}
+
+/// Up to the end of the block, where a later build has bases.
+#[test]
+fn the_longest_list_of_an_earlier_build_is_read() {
+    let block = encode(&meta(sample(0), 1));
+    let list = (1..=MOST_EPOCHS as u64).map(|n| extent(n, n * 65_536, n * 65_536 + 8));
+    let longest = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).u64(MOST_EPOCHS as u64);
+    let longest = list.fold(longest, |block, epoch| {
+        block.u64(epoch.number).u64(epoch.salt).u64(epoch.base.as_u64()).u64(epoch.end.as_u64())
+    });
+    let state = decode(&longest.seal()).unwrap().state;
+    assert_eq!((state.epochs.len(), state.bases.len()), (119, 0));
+}
+
+#[test]
+fn cursors_that_no_log_can_have_count_as_damage() {
+    let two = cursors(2);
+    let named = |name: &str| SavedCursor { name: name.into(), ..two[0].clone() };
+    let swapped = vec![two[1].clone(), two[0].clone()];
+    let twice = vec![two[0].clone(), two[0].clone()];
+    for bad in [swapped, twice, vec![named("")], vec![named("a\0b")]] {
+        let block = encode(&meta(State { cursors: bad.clone(), ..sample(0) }, 1));
+        assert_eq!(decode(&block), Err(Fault::Damaged), "{bad:?}");
+    }
+    let whole = encode(&meta(State { cursors: two, ..sample(0) }, 1));
+    for (at, bytes) in [(328, u64::MAX.to_le_bytes()), (336, [0xff; 8])] {
+        let mut damaged = whole;
+        damaged[at..at + 8].copy_from_slice(&bytes);
+        assert_eq!(decode(&with_features(damaged, 2)), Err(Fault::Damaged), "{at}");
+    }
+}
+
 #[test]
 fn a_list_of_epochs_comes_back_as_long_as_it_fits_into_the_block() {
     for count in [0, 1, MAX_EPOCHS as u64, MAX_EPOCHS as u64 + 1] {
@@ -235,7 +328,7 @@ fn the_list_has_its_place_in_the_block_and_zeros_there_are_none() {
     assert_eq!((field(256), [296, 304, 312, 320].map(field)), (2, second));
     let old = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).seal();
     assert_eq!(decode(&old).unwrap().state.epochs, []);
-    let endless = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).u64(MAX_EPOCHS as u64 + 1);
+    let endless = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).u64(MOST_EPOCHS as u64 + 1);
     assert_eq!(decode(&endless.seal()), Err(Fault::Damaged));
 }
 

@@ -1,0 +1,281 @@
+//! Cursors: tails whose positions have names and survive restarts.
+//!
+//! A cursor pins what it reads as long as it does not lag too much: its pin can be lost
+//! ([`Lease`]). `positions` saves where it is.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use super::pins::Lease;
+use super::tail::Found;
+use super::{Tail, TailCanceller, Wal};
+use crate::reader::Record;
+use crate::sync::{Instant, OnceLock};
+use crate::{Error, ErrorKind, Lsn, Result};
+
+const SEEK: &str = "Cursor::seek continues elsewhere: at the head, or where Wal::resume_lsn says";
+
+impl Wal {
+    /// Opens the cursor with this name.
+    pub fn cursor(&self, name: &str) -> Result<Cursor> {
+        self.check_open()?;
+        let (begin, max_lag) = self.handle.enter_cursor(name)?;
+        // From here on the drop of the cursor closes it.
+        let mut cursor = Cursor {
+            wal: self.clone(),
+            name: name.into(),
+            max_lag,
+            begin,
+            lease: Arc::default(),
+            tail: Err(Error::bare(ErrorKind::Closed)),
+            cancelled: Arc::default(),
+            found: None,
+        };
+        match cursor.begin_at(begin) {
+            // `next` returns the error, so that `seek` can repair it.
+            Err(error) if !is_gone(&error) => Err(error),
+            _ => Ok(cursor),
+        }
+    }
+}
+
+/// A tail whose position has a name and survives restarts: see `Wal::cursor`.
+///
+/// It keeps the log open. When it is dropped, what was confirmed waits for the next save of the
+/// log's state.
+pub struct Cursor {
+    wal: Wal,
+    name: String,
+    max_lag: u64,
+    // Where `tail` began, or was to begin.
+    begin: Lsn,
+    lease: Arc<Lease>,
+    // The error: why the log cannot be read from `begin` on.
+    tail: Result<Tail>,
+    cancelled: Arc<OnceLock<()>>,
+    // The record that the next call returns.
+    found: Option<Found>,
+}
+
+impl Cursor {
+    /// Returns the cursor's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns where the cursor continues: the end of the last record that it returned, or where it
+    /// began.
+    #[must_use]
+    pub fn position(&self) -> Lsn {
+        self.tail.as_ref().map_or(self.begin, Tail::position)
+    }
+
+    /// Returns the next durable record, or `None` if there was none within `timeout`, or the cursor
+    /// was cancelled. The record counts as processed only after [`confirm`](Cursor::confirm) or
+    /// [`save`](Cursor::save).
+    ///
+    /// # Errors
+    /// `Lagged`: the cursor kept nothing, or lagged too much, and the head has moved above the
+    /// position, perhaps over marks only. `Truncated`: a truncation of the suffix removed a record
+    /// that the cursor has returned. After both, [`seek`](Cursor::seek). Else as [`Tail::next`].
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<Record<'_>>> {
+        match self.find(timeout)? {
+            Some(found) => self.take(found, true).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the record that [`next`](Cursor::next) will return, and does not move on.
+    ///
+    /// # Errors
+    /// As [`next`](Cursor::next).
+    pub fn peek(&mut self, timeout: Duration) -> Result<Option<Record<'_>>> {
+        match self.find(timeout)? {
+            Some(found) => self.take(found, false).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Polls for the next record, as [`Tail::poll_next`].
+    ///
+    /// # Errors
+    /// As [`next`](Cursor::next) and [`Tail::poll_next`].
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Record<'_>>>> {
+        while self.found.is_none() {
+            let found = ready!(self.tail()?.poll_find(context));
+            match self.check_pin(found) {
+                Ok(None) => {}
+                Ok(Some(None)) => return Poll::Ready(Ok(None)),
+                Ok(Some(found)) => self.found = found,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(self.found.map(|found| self.take(found, true)).transpose())
+    }
+
+    /// Notes that everything which the cursor has returned is processed. The next save of the
+    /// log's state makes it durable: [`save`](Cursor::save) of this or another cursor,
+    /// `truncate_before`, `checkpoint`, `close`. Does not wait.
+    pub fn confirm(&self) {
+        if self.tail.is_ok() && self.wal.handle.log.check_process().is_ok() {
+            self.wal.handle.confirmations.confirm(&self.name, self.processed());
+        }
+    }
+
+    /// Confirms, and waits until the position survives power loss: about two device syncs.
+    ///
+    /// # Errors
+    /// `Lagged`, `Truncated`: as [`next`](Cursor::next), and nothing is saved. `NoSpace`, `Io`: the
+    /// state could not be saved; call again. `Closed`, `Poisoned`, `Forked`.
+    pub fn save(&self) -> Result<()> {
+        self.wal.handle.log.check_process()?;
+        self.tail.as_ref().map_err(Clone::clone)?;
+        let (at, head) = (self.processed(), self.wal.head_lsn());
+        if self.is_below_head(at) && !self.wal.is_at_head(at) {
+            return Err(self.lagged());
+        }
+        self.confirm();
+        // No record that the cursor has returned begins above the head.
+        let named = (at != head).then(|| self.wal.handle.epochs.skip_end_of_epoch(at));
+        self.wal.handle.change_state(named, |_| {})
+    }
+
+    /// Continues at `lsn`, a position as for `Wal::tail_from`, and [saves](Cursor::save) it.
+    ///
+    /// # Errors
+    /// As `Wal::tail_from`, and the cursor stays where it was. As [`save`](Cursor::save), and the
+    /// cursor has moved.
+    pub fn seek(&mut self, lsn: Lsn) -> Result<()> {
+        let (tail, lease) = self.tail_at(lsn)?;
+        self.wal.handle.log.wait(tail.position(), None)?;
+        (self.tail, self.lease, self.begin, self.found) = (Ok(tail), lease, lsn, None);
+        self.save()
+    }
+
+    /// Returns a handle with which another thread ends this cursor.
+    #[must_use]
+    pub fn canceller(&self) -> TailCanceller {
+        TailCanceller::new(&self.wal, &self.cancelled)
+    }
+
+    fn begin_at(&mut self, begin: Lsn) -> Result<()> {
+        (self.begin, self.found) = (begin, None);
+        let begun = self.tail_at(begin).map_err(|error| match error.kind() {
+            ErrorKind::Truncated if self.is_below_head(begin) => self.lagged(),
+            ErrorKind::Truncated => error.with_advice(SEEK),
+            _ => error,
+        });
+        let result = begun.as_ref().map(drop).map_err(Clone::clone);
+        self.tail = begun.map(|(tail, lease)| {
+            self.lease = lease;
+            tail
+        });
+        result
+    }
+
+    /// Returns the position, or the head if the cursor has read up to there and found only marks.
+    fn processed(&self) -> Lsn {
+        let (position, head) = (self.position(), self.wal.head_lsn());
+        let has_read = |tail: &Tail| tail.has_read_up_to() >= head && !self.lease.is_lost();
+        let is_past = position < head && self.found.is_none();
+        if is_past && self.tail.as_ref().is_ok_and(has_read) { head } else { position }
+    }
+
+    /// Returns whether the log was truncated above `position`, and not at or below it.
+    fn is_below_head(&self, position: Lsn) -> bool {
+        let epochs = &self.wal.handle.epochs;
+        position < self.wal.head_lsn() && !epochs.is_inside_discarded(position)
+    }
+
+    fn tail_at(&self, lsn: Lsn) -> Result<(Tail, Arc<Lease>)> {
+        let lease = Arc::new(Lease::new(self.max_lag));
+        let tail = self.wal.leased_tail(lsn, Arc::clone(&lease))?;
+        Ok((tail.cancelled_by(&self.cancelled), lease))
+    }
+
+    fn tail(&mut self) -> Result<&mut Tail> {
+        if self.tail.as_ref().is_err_and(|error| !is_gone(error)) {
+            // It may have passed.
+            self.begin_at(self.begin)?;
+        }
+        self.tail.as_mut().map_err(|error| error.clone())
+    }
+
+    fn find(&mut self, timeout: Duration) -> Result<Option<Found>> {
+        let deadline = Instant::now().checked_add(timeout);
+        while self.found.is_none() {
+            let now = Instant::now();
+            let left = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(now));
+            let found = self.tail()?.find(left);
+            match self.check_pin(found)? {
+                Some(None) => break,
+                Some(found) => self.found = found,
+                None => {}
+            }
+        }
+        Ok(self.found)
+    }
+
+    /// Returns what was found, or `None` if the pin was lost before and is set again: a file that
+    /// was freed reads as damage. A pin stays at the segment that was read last, so it can be lost
+    /// although the log has the position.
+    fn check_pin(&mut self, found: Result<Option<Found>>) -> Result<Option<Option<Found>>> {
+        if self.lease.is_lost() {
+            return self.begin_at(self.position()).map(|()| None);
+        }
+        if let Err(error) = &found
+            && is_gone(error)
+        {
+            self.begin = self.position();
+            self.tail = Err(error.clone().with_advice(SEEK));
+        }
+        found.map(Some)
+    }
+
+    /// Returns the record that was found, and moves on if it `is_taken`.
+    fn take(&mut self, found: Found, is_taken: bool) -> Result<Record<'_>> {
+        self.found = (!is_taken).then_some(found);
+        let (name, lease) = (&self.name, &self.lease);
+        let tail = self.tail.as_mut().map_err(|error| error.clone())?;
+        // After the read, which may have been of a freed file. The pin was at the record's segment,
+        // so the head is above the record.
+        let check = || if lease.is_lost() { Err(lagged(name)) } else { Ok(is_taken) };
+        let record = tail.take(found, check);
+        record.map_err(|error| if lease.is_lost() { lagged(name) } else { error })
+    }
+
+    fn lagged(&self) -> Error {
+        lagged(&self.name).at_lsn(self.position())
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        if self.wal.handle.log.check_process().is_ok() {
+            self.wal.handle.confirmations.leave(&self.name);
+        }
+    }
+}
+
+impl fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cursor")
+            .field("name", &self.name)
+            .field("position", &self.position())
+            .field("max_lag", &self.max_lag)
+            .finish_non_exhaustive()
+    }
+}
+
+fn lagged(name: &str) -> Error {
+    let text = format!("the log was truncated above the position of the cursor {name:?}");
+    Error::new(ErrorKind::Lagged, text).with_advice(SEEK)
+}
+
+/// Returns whether the log does not have the position any more.
+fn is_gone(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Lagged | ErrorKind::Truncated)
+}

@@ -1,0 +1,197 @@
+//! The positions of cursors: how they are saved, and how they keep the log.
+//!
+//! The saved state has the position of each cursor. An open cursor notes in memory how far its
+//! reader has confirmed; each save of the state takes that over, whichever call saves. So a crash
+//! can only take a position back: each record is returned at least once.
+//!
+//! # What a cursor keeps
+//! A truncation of the prefix moves the head at most to the lowest position of the cursors that do
+//! not lag too much, in the state that it saves. So the records that a reader gets again after a
+//! crash are there. A cursor that lags too much keeps nothing.
+//!
+//! # Positions
+//! A position is the begin or the end of a record, or the head. At the end of an epoch it is that
+//! end rather than the base of the next: an open forgets an epoch without records. All that is
+//! below was durable when the position was saved.
+
+use std::collections::BTreeMap;
+
+use super::{Cursor, Handle, Wal};
+use crate::store::{MAX_CURSOR_NAME_BYTES, MAX_CURSORS, SavedCursor, State};
+use crate::sync::Mutex;
+use crate::{Error, ErrorKind, Lsn, Result};
+
+/// What the readers of cursors have confirmed, by name, and which of the cursors are open.
+#[derive(Debug, Default)]
+pub(super) struct Confirmations(Mutex<BTreeMap<String, Confirmation>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Confirmation {
+    position: Lsn,
+    /// Whether the cursor is open. If not, the position waits for a save.
+    is_open: bool,
+}
+
+impl Confirmations {
+    /// Puts what was confirmed into a state that is to be saved.
+    pub(super) fn note_in(&self, state: &mut State) {
+        let known = self.0.lock();
+        for cursor in &mut state.cursors {
+            if let Some(confirmation) = known.get(&cursor.name) {
+                cursor.position = confirmation.position;
+            }
+        }
+    }
+
+    /// Forgets the cursors that `state`, which is saved, does not have, and the closed ones whose
+    /// positions are in it.
+    pub(super) fn forget_saved(&self, state: &State) {
+        let saved = |name: &str| state.cursors.iter().find(|cursor| cursor.name == name);
+        self.0.lock().retain(|name, confirmation| {
+            let saved = saved(name);
+            saved.is_some_and(|saved| {
+                confirmation.is_open || confirmation.position != saved.position
+            })
+        });
+    }
+
+    pub(super) fn confirm(&self, name: &str, position: Lsn) {
+        if let Some(confirmation) = self.0.lock().get_mut(name) {
+            confirmation.position = position;
+        }
+    }
+
+    /// Marks a cursor as closed.
+    pub(super) fn leave(&self, name: &str) {
+        if let Some(confirmation) = self.0.lock().get_mut(name) {
+            confirmation.is_open = false;
+        }
+    }
+}
+
+/// How far a cursor has come: see `Wal::cursors`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CursorStatus {
+    /// Its name.
+    pub name: String,
+    /// The saved position: a crash makes the cursor continue here.
+    pub position: Lsn,
+    /// Bytes from the position to the end of the last reservation.
+    pub lag: u64,
+    /// The log is kept from the position on as long as the lag is at most this. 0: never.
+    pub max_lag: u64,
+    /// Whether the log is kept from the position on, or from the first record above it.
+    pub keeps_the_log: bool,
+    /// Whether this process has it open.
+    pub is_open: bool,
+}
+
+impl Wal {
+    /// Makes a cursor that begins at `from`, or at the head, and opens it.
+    pub fn create_cursor(&self, name: &str, from: Option<Lsn>, max_lag: u64) -> Result<Cursor> {
+        self.check_open()?;
+        let mut cursor = SavedCursor { name: name.into(), position: Lsn::ZERO, max_lag };
+        if !cursor.is_valid() {
+            let text = format!(
+                "the cursor's name is {name:?}; it must have 1 to {MAX_CURSOR_NAME_BYTES} bytes, \
+                 none of which is zero"
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
+        if let Some(from) = from {
+            self.check_begin(from)?;
+            self.handle.log.wait(from, None)?;
+        }
+        let mut refusal = None;
+        self.handle.change_state(from, |state| {
+            let at = match state.cursors.binary_search_by(|known| known.name.as_str().cmp(name)) {
+                Ok(_) => return refusal = Some(exists(name)),
+                Err(_) if state.cursors.len() >= MAX_CURSORS => return refusal = Some(too_many()),
+                Err(at) => at,
+            };
+            let begin = self.handle.epochs.leave_discarded(from.unwrap_or(state.head));
+            cursor.position = begin.max(state.head);
+            state.cursors.insert(at, cursor);
+        })?;
+        refusal.map_or(Ok(()), Err)?;
+        self.cursor(name)
+    }
+
+    /// Removes a cursor that is not open.
+    pub fn remove_cursor(&self, name: &str) -> Result<()> {
+        self.check_open()?;
+        // No other thread opens it meanwhile.
+        self.handle.enter_cursor(name)?;
+        let removed = self.handle.change_state(None, |state| {
+            state.cursors.retain(|cursor| cursor.name != name);
+        });
+        // The save has forgotten the cursor.
+        removed.inspect_err(|_| self.handle.confirmations.leave(name))
+    }
+
+    /// Returns all cursors, by name.
+    pub fn cursors(&self) -> Result<Vec<CursorStatus>> {
+        self.handle.log.check_process()?;
+        let cursors = self.handle.state.lock().cursors.clone();
+        let known = self.handle.confirmations.0.lock();
+        // After the positions: none is above it.
+        let end = self.reserved_lsn();
+        let status = |cursor: SavedCursor| CursorStatus {
+            is_open: known.get(&cursor.name).is_some_and(|confirmation| confirmation.is_open),
+            lag: end.bytes_since(cursor.position),
+            max_lag: cursor.max_lag,
+            keeps_the_log: cursor.keeps(end),
+            position: cursor.position,
+            name: cursor.name,
+        };
+        Ok(cursors.into_iter().map(status).collect())
+    }
+}
+
+impl Handle {
+    /// Marks a cursor as open. Returns where it continues, and how much it may lag.
+    pub(super) fn enter_cursor(&self, name: &str) -> Result<(Lsn, u64)> {
+        let mut known = self.confirmations.0.lock();
+        // Under the lock: a confirmation is forgotten after the state with it is visible.
+        let state = self.state.lock();
+        let saved = state.cursors.iter().find(|cursor| cursor.name == name);
+        let Some(SavedCursor { position, max_lag, .. }) = saved.cloned() else {
+            return Err(unknown(name));
+        };
+        let new = Confirmation { position, is_open: false };
+        let confirmation = known.entry(name.into()).or_insert(new);
+        if confirmation.is_open {
+            let text = format!("the cursor {name:?} is open already");
+            return Err(Error::new(ErrorKind::Locked, text)
+                .with_advice("drop the other handle of the cursor, or use another cursor"));
+        }
+        confirmation.is_open = true;
+        Ok((confirmation.position, max_lag))
+    }
+
+    /// Returns how far the head of `state` may move towards `to`: at most to the first record above
+    /// the positions of the cursors that do not lag too much.
+    pub(super) fn head_towards(&self, to: Lsn, state: &State) -> Lsn {
+        let (epochs, end) = (&self.epochs, self.log.buffer.reserved());
+        let kept = state.cursors.iter().filter(|cursor| cursor.keeps(end));
+        let next_record = |position| epochs.skip_unused(epochs.leave_discarded(position));
+        let lowest = kept.map(|cursor| next_record(cursor.position)).min();
+        lowest.map_or(to, |lowest| to.min(lowest)).max(state.head)
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("the log has no cursor {name:?}"))
+        .with_advice("Wal::create_cursor makes one; Wal::cursors lists those that the log has")
+}
+
+fn exists(name: &str) -> Error {
+    Error::new(ErrorKind::AlreadyExists, format!("the log has a cursor {name:?} already"))
+        .with_advice("Wal::cursor opens it")
+}
+
+fn too_many() -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("the log has {MAX_CURSORS} cursors already"))
+        .with_advice("Wal::remove_cursor removes one that has no reader any more")
+}
