@@ -66,6 +66,35 @@ impl Wal {
         self.0.close()
     }
 
+    /// Ends the log on all handles as the death of the process would, so that a test of recovery
+    /// can open it again in the same process.
+    ///
+    /// Flushes nothing. The next open finds what a kill would leave: with a log buffer that
+    /// survives the process all appended records, else those that were handed to the operating
+    /// system. Later calls return `Poisoned`. Waits for a write, sync or callback for released
+    /// segments that is running; do not call it in such a callback. In a forked child it does
+    /// nothing.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("log");
+    /// use palisade::Wal;
+    ///
+    /// let wal = Wal::open(&path)?;
+    /// let lsn = wal.commit(b"put 7")?;
+    /// wal.abandon(); // clones of it may still exist
+    ///
+    /// let wal = Wal::open(&path)?;
+    /// assert!(!wal.recovery_report().clean);
+    /// assert_eq!(wal.get(lsn)?.data(), b"put 7");
+    /// # Ok(()) }
+    /// ```
+    pub fn abandon(self) {
+        span!("abandon", log = %self.uuid());
+        self.0.abandon();
+    }
+
     /// Returns the end of the last reservation. An append below it may not have returned yet.
     #[must_use]
     pub fn reserved_lsn(&self) -> Lsn {

@@ -131,9 +131,21 @@ impl Commit {
             self.check()?;
             backoff.wait();
         }
-        let result = run(&mut self.cursor.lock());
+        let result = self.check().map(|()| run(&mut self.cursor.lock()));
         self.leave();
-        Ok(result)
+        result
+    }
+
+    /// Calls `run` in a poisoned log when no thread writes or syncs any more.
+    pub(crate) fn after_rounds(&self, run: impl FnOnce()) {
+        let mut backoff = Backoff::default();
+        while !self.leadership.try_take() {
+            backoff.wait();
+        }
+        let writing = self.cursor.lock();
+        run();
+        drop(writing);
+        self.leave();
     }
 
     fn leave(&self) {

@@ -10,6 +10,7 @@ mod append;
 mod backup;
 mod batch;
 mod cursor;
+mod end;
 mod epochs;
 mod first_records;
 #[cfg(all(test, loom))]
@@ -182,31 +183,6 @@ impl Wal {
             wal.handle.log.start_worker(|log| &log.callbacks)?;
         }
         Ok(wal)
-    }
-
-    /// Syncs everything and makes a clean end: the next open needs no scan.
-    pub fn close(&self) -> Result<()> {
-        let log = &self.handle.log;
-        log.check()?;
-        // The mark is evidence for the records before it. If there is no space for the mark, the
-        // log ends without one. If an earlier call of `close` failed, it may have written the mark.
-        match self.append_mark() {
-            Err(error) if !error.is_shortage() && error.kind() != ErrorKind::Closed => {
-                return Err(error);
-            }
-            _ => {}
-        }
-        let end = match log.fix_end(Stop::Closed) {
-            Err(error) if error.kind() == ErrorKind::Closed => self.reserved_lsn(),
-            fixed => fixed?,
-        };
-        log.wait(end, None)?;
-        // Everything is durable. Observers wait for records that will not come, so wake them.
-        log.wake_everyone();
-        self.handle.save_clean_end()?;
-        log.stop_background_threads();
-        log.store.close();
-        Ok(())
     }
 
     /// Waits until all records that were reserved before the call survive power loss.
@@ -421,25 +397,5 @@ impl fmt::Debug for Wal {
             .field("reserved", &self.reserved_lsn())
             .field("failure", &self.handle.log.check().err())
             .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        if self.log.check_process().is_err() {
-            // The log and its threads belong to the parent.
-            return;
-        }
-        // No other thread appends: all reservations are filled. A failure cannot be reported. A log
-        // buffer that outlives the process keeps the bytes, and recovery replays them.
-        let is_all_written =
-            self.log.write_filled().is_ok_and(|written| written >= self.log.buffer.reserved());
-        self.log.stop_background_threads();
-        // After a failed write or sync the operating system may drop the written bytes. The log
-        // buffer still has them, so keep it.
-        if is_all_written && self.log.check().is_ok() {
-            self.log.store.empty_buffer();
-        }
-        self.log.store.close();
     }
 }

@@ -18,6 +18,16 @@ impl Wal {
         self.handle.truncate_above(place, FirstRecords::default()).map(drop)
     }
 
+    /// Saves `checkpoint` with the state.
+    pub(crate) fn save_checkpoint(&self, checkpoint: Lsn) -> Result<()> {
+        self.handle.change_state(None, |state| state.checkpoint = checkpoint)
+    }
+
+    /// Frees the segments below the head.
+    pub(crate) fn release(&self) -> Result<()> {
+        self.handle.release_unpinned()
+    }
+
     /// Creates a log that begins at `base` with `memory` as its log buffer.
     pub(crate) fn model(
         store: Arc<dyn Store>,

@@ -29,11 +29,11 @@ impl Handle {
         let mut saving = self.saving.lock();
         // No truncation comes between this check and the save.
         named.map_or(Ok(()), |lsn| self.epochs.check_not_truncated(lsn))?;
+        self.log.check()?;
         let before = self.state.lock().clone();
         if before.clean {
             return Err(Error::bare(ErrorKind::Closed));
         }
-        self.log.check()?;
         let mut next = before.clone();
         self.confirmations.note_in(&mut next);
         change(&mut next);

@@ -5,6 +5,7 @@
 //! preemption bound. A deadlock, an endless wait, a data race on a byte of the ring and a broken
 //! assertion all fail it. `verification/README.md` lists what is not checked.
 
+mod abandon;
 mod async_waiters;
 mod buffer;
 mod commit;

@@ -28,6 +28,8 @@ pub(super) enum Fault {
     Sync,
     /// The first `prepare` finds no space.
     Space,
+    /// The first save of the state fails.
+    Save,
 }
 
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub(super) struct ModelStore {
     marked_end: AtomicU64,
     // The files of segments, where a model sets them.
     files: AtomicU64,
+    // Where a model abandons its log: lets the checker try each change before and after `close`.
+    close: Option<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +56,7 @@ struct Media {
     is_syncing: bool,
     refused: bool,
     is_clean: bool,
+    is_closed: bool,
     // The epochs after the first.
     later: Vec<(Lsn, EpochSeed)>,
 }
@@ -81,12 +86,18 @@ impl ModelStore {
             synced_end: AtomicU64::new(base.as_u64()),
             marked_end: AtomicU64::new(base.as_u64()),
             files: AtomicU64::new(1),
+            close: None,
         }
     }
 
     /// The same store, of a log with `pad_to_block`.
     pub(super) fn padded(self) -> ModelStore {
         ModelStore { pads: true, ..self }
+    }
+
+    /// The same store, of a log that is abandoned.
+    pub(super) fn abandoned(self) -> ModelStore {
+        ModelStore { close: Some(AtomicU64::new(0)), ..self }
     }
 
     pub(super) fn pads(&self) -> bool {
@@ -144,6 +155,15 @@ impl ModelStore {
     fn media(&self) -> MutexGuard<'_, Media> {
         self.media.lock().expect("no model goes on after a panic")
     }
+
+    /// As `media`, for a call that changes files: another open may have them after `close`.
+    fn change(&self) -> MutexGuard<'_, Media> {
+        // Relaxed: not used.
+        self.close.as_ref().map(|close| close.load(Ordering::Relaxed));
+        let media = self.media();
+        assert!(!media.is_closed, "a closed store is not changed");
+        media
+    }
 }
 
 impl Media {
@@ -178,7 +198,7 @@ impl Store for ModelStore {
         if self.fault == Fault::Write {
             return Err(Error::new(ErrorKind::Io, "the model's write fails"));
         }
-        let mut media = self.media();
+        let mut media = self.change();
         let from = media.held.len();
         assert_eq!(at, self.base.plus(from as u64), "writes follow each other without a gap");
         for piece in pieces {
@@ -198,7 +218,7 @@ impl Store for ModelStore {
         assert!(held_end >= to.as_u64(), "what is to be synced was written before");
         assert!(!self.pads || to.is_multiple_of(BLOCK_BYTES), "a padded sync ends with a block");
         let held = {
-            let mut media = self.media();
+            let mut media = self.change();
             assert!(!std::mem::replace(&mut media.is_syncing, true), "one leader at a time");
             let durable = self.base.plus(media.synced as u64);
             assert_eq!(from, durable, "a leader knows how far the one before it has come");
@@ -212,7 +232,7 @@ impl Store for ModelStore {
             self.media().is_syncing = false;
             return Err(Error::new(ErrorKind::Io, "the model's sync fails"));
         }
-        let mut media = self.media();
+        let mut media = self.change();
         media.is_syncing = false;
         media.synced = held;
         drop(media);
@@ -223,7 +243,7 @@ impl Store for ModelStore {
 
     fn mark_durable(&self, durable: Lsn) -> Result<()> {
         let bytes = durable.bytes_since(self.base) as usize;
-        assert!(self.media().synced >= bytes, "the durable mark follows the sync");
+        assert!(self.change().synced >= bytes, "the durable mark follows the sync");
         // Relaxed: as in `write`.
         self.marked_end.store(durable.as_u64(), Ordering::Relaxed);
         Ok(())
@@ -238,18 +258,23 @@ impl Store for ModelStore {
     }
 
     fn prepare(&self, _to: Lsn) -> Result<()> {
-        self.media().refused = true;
+        self.change().refused = true;
         Err(Error::bare(ErrorKind::NoSpace))
     }
 
     fn prepare_ahead(&self, _tail: Lsn) {}
 
     fn save_state(&self, state: &State) -> Result<()> {
-        self.media().is_clean = state.clean;
+        let mut media = self.change();
+        if self.fault == Fault::Save && !std::mem::replace(&mut media.refused, true) {
+            return Err(Error::new(ErrorKind::Io, "the model's save fails"));
+        }
+        media.is_clean = state.clean;
         Ok(())
     }
 
     fn release(&self, _from: Lsn, _to: Lsn) -> Result<()> {
+        drop(self.change());
         Ok(())
     }
 
@@ -262,7 +287,7 @@ impl Store for ModelStore {
     }
 
     fn begin_epoch(&self, epoch: &Epoch, first: &[u8]) -> Result<()> {
-        let mut media = self.media();
+        let mut media = self.change();
         assert_eq!(media.synced, media.held.len(), "all of the epoch before is durable");
         let end = self.base.plus(media.held.len() as u64);
         assert!(epoch.base >= end && epoch.predecessor.end <= end);
@@ -302,6 +327,7 @@ impl Store for ModelStore {
     }
 
     fn pass_buffer_on(&self, _epoch: u64) -> Result<()> {
+        drop(self.change());
         Ok(())
     }
 
@@ -309,7 +335,13 @@ impl Store for ModelStore {
         9
     }
 
-    fn close(&self) {}
+    fn close(&self) {
+        self.media().is_closed = true;
+        // Relaxed: not used.
+        if let Some(close) = &self.close {
+            close.store(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl ReadStore for ModelStore {

@@ -87,6 +87,7 @@ mod reading {
 }
 
 mod recovery {
+    mod abandoned;
     mod closed;
     mod damage;
     mod forgeries;

@@ -1,0 +1,71 @@
+//! How a log ends: it is closed, abandoned, or its last handle is dropped.
+
+use super::{Handle, Wal};
+use crate::buffer::Stop;
+use crate::{Error, ErrorKind, Result};
+
+impl Wal {
+    /// Syncs everything and makes a clean end: the next open needs no scan.
+    pub fn close(&self) -> Result<()> {
+        let log = &self.handle.log;
+        log.check()?;
+        // The mark is evidence for the records before it. If there is no space for the mark, the
+        // log ends without one. If an earlier call of `close` failed, it may have written the mark.
+        match self.append_mark() {
+            Err(error) if !error.is_shortage() && error.kind() != ErrorKind::Closed => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        let end = match log.fix_end(Stop::Closed) {
+            Err(error) if error.kind() == ErrorKind::Closed => self.reserved_lsn(),
+            fixed => fixed?,
+        };
+        log.wait(end, None)?;
+        // Everything is durable. Observers wait for records that will not come, so wake them.
+        log.wake_everyone();
+        self.handle.save_clean_end()?;
+        log.stop_background_threads();
+        log.store.close();
+        Ok(())
+    }
+
+    /// Ends the log on all handles as the death of the process would, and lets it be opened again.
+    pub fn abandon(self) {
+        let log = &self.handle.log;
+        if log.check_process().is_err() {
+            // The log belongs to the parent.
+            return;
+        }
+        log.poison(Error::new(ErrorKind::Poisoned, "the log was abandoned"));
+        // A round, release or save that is running ends first: the next open has these files. A
+        // later one finds the log poisoned, or that its state is one of a closed log.
+        log.after_rounds(|| {
+            let _releasing = self.handle.releasing.lock();
+            let _saving = self.handle.saving.lock();
+            self.handle.state.lock().clean = true;
+            log.store.close();
+        });
+        log.stop_background_threads();
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.log.check_process().is_err() {
+            // The log and its threads belong to the parent.
+            return;
+        }
+        // No other thread appends: all reservations are filled. A failure cannot be reported. A log
+        // buffer that outlives the process keeps the bytes, and recovery replays them.
+        let is_all_written =
+            self.log.write_filled().is_ok_and(|written| written >= self.log.buffer.reserved());
+        self.log.stop_background_threads();
+        // After a failed write or sync the operating system may drop the written bytes. The log
+        // buffer still has them, so keep it.
+        if is_all_written && self.log.check().is_ok() {
+            self.log.store.empty_buffer();
+        }
+        self.log.store.close();
+    }
+}

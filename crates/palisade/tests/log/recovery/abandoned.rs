@@ -1,0 +1,163 @@
+//! Logs that are abandoned, and opened again while the old handles exist.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use palisade::sim::Effect;
+use palisade::{ErrorKind, Lsn, OnRelease, Options, ReleasedSegment, Result, Wal};
+
+use crate::faulty::{SAVE_STATE, SYNC, WRITE, log_and_store};
+use crate::folder::{SEGMENT_BYTES, contents, folder, heap, log_on_files, small, snapshot};
+use crate::watchdog::{until, watched};
+
+#[test]
+fn the_next_open_finds_what_a_kill_leaves() {
+    let (_dir, path, wal) = log_on_files(small());
+    let committed = wal.commit(b"committed").unwrap();
+    let appended = wal.append(b"appended").unwrap().lsn();
+    let other = wal.clone();
+    wal.abandon();
+    let next = small().open(&path).unwrap();
+    assert!(!next.recovery_report().clean);
+    let both = [(committed, b"committed".to_vec()), (appended, b"appended".to_vec())];
+    assert_eq!(contents(&next), both);
+    assert_eq!(other.append(b"late").unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(other.close().unwrap_err().kind(), ErrorKind::Poisoned);
+    // Abandoned twice: nothing more happens, and the next one's lock stays.
+    other.abandon();
+    assert_eq!(small().open(&path).unwrap_err().kind(), ErrorKind::Locked);
+}
+
+#[test]
+fn with_a_heap_buffer_records_that_were_not_written_are_gone() {
+    let (_dir, path, wal) = log_on_files(heap());
+    let committed = wal.commit(b"committed").unwrap();
+    wal.append(b"appended").unwrap();
+    wal.abandon();
+    let next = heap().open(&path).unwrap();
+    assert_eq!(contents(&next), [(committed, b"committed".to_vec())]);
+}
+
+/// A reader that goes would free the segments below the head.
+#[test]
+fn the_old_handles_change_no_file_afterwards() {
+    let (_dir, path, wal) = log_on_files(small());
+    let mut tail = wal.tail_from(wal.head_lsn()).unwrap();
+    while wal.reserved_lsn().as_u64() < 4 * SEGMENT_BYTES {
+        wal.append(&[7; 1000]).unwrap();
+    }
+    let last = wal.commit(b"last").unwrap();
+    assert!(tail.next(Duration::ZERO).unwrap().is_some());
+    wal.truncate_before(last).unwrap();
+    let cursor = wal.create_cursor("one", None, 0).unwrap();
+    wal.append(b"unwritten").unwrap();
+    let other = wal.clone();
+    wal.abandon();
+    let before = snapshot(&path);
+    assert_eq!(cursor.save().unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(other.flush_to_os(last).map_err(|error| error.kind()), Ok(()));
+    assert_eq!(other.checkpoint(last).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(other.truncate_after(last).unwrap_err().kind(), ErrorKind::Poisoned);
+    drop((tail, cursor, other));
+    assert!(snapshot(&path) == before, "a handle of an abandoned log has changed a file");
+    assert_eq!(small().open(&path).unwrap().last_record().unwrap().unwrap().data(), b"unwritten");
+}
+
+/// Abandons the log on another thread. Checks that no open gets it before `release` was called.
+fn check_that_it_waits(wal: &Wal, open: impl Fn() -> Result<Wal>, release: impl FnOnce()) {
+    thread::scope(|scope| {
+        let abandoned = wal.clone();
+        let abandoning = scope.spawn(|| abandoned.abandon());
+        until(|| wal.checkpoint(Lsn::ZERO).is_err());
+        assert_eq!(open().unwrap_err().kind(), ErrorKind::Locked);
+        release();
+        abandoning.join().unwrap();
+    });
+    drop(open().unwrap());
+}
+
+#[test]
+fn a_sync_a_write_and_a_save_that_run_end_before_the_log_is_free() {
+    let _watch = watched();
+    let commit: fn(&Wal) -> Result<()> = |wal| wal.commit(b"record").map(drop);
+    let flush: fn(&Wal) -> Result<()> = |wal| wal.flush_to_os(wal.append(b"record")?.lsn());
+    let save: fn(&Wal) -> Result<()> = |wal| wal.create_cursor("one", None, 0).map(drop);
+    for (held, call) in [(SYNC, commit), (WRITE, flush), (SAVE_STATE, save)] {
+        let (wal, store) = log_and_store();
+        wal.commit(b"first").unwrap();
+        store.set(held, Effect::Hold);
+        thread::scope(|scope| {
+            let caller = scope.spawn(|| call(&wal));
+            until(|| store.is_holding(held));
+            let open = || store.try_open(Options::new());
+            check_that_it_waits(&wal, open, || store.set(held, Effect::Pass));
+            let result = caller.join().unwrap().map_err(|error| error.kind());
+            assert!(result.is_ok_and(|()| held != SYNC) || result == Err(ErrorKind::Poisoned));
+        });
+    }
+}
+
+#[derive(Debug)]
+struct Held {
+    begun: Sender<()>,
+    end: Mutex<Receiver<()>>,
+}
+
+impl OnRelease for Held {
+    fn released(&self, _segment: &ReleasedSegment<'_>) -> Result<()> {
+        self.begun.send(()).unwrap();
+        // The test has ended the wait if it has dropped the sender.
+        let _ = self.end.lock().unwrap().recv();
+        Ok(())
+    }
+}
+
+#[test]
+fn a_callback_for_a_released_segment_ends_before_the_log_is_free() {
+    let _watch = watched();
+    let (_dir, path) = folder();
+    let ((begun, begins), (ends, end)) = (channel(), channel());
+    let wal = small().on_release(Held { begun, end: Mutex::new(end) }).open(&path).unwrap();
+    while wal.append(&[7; 1000]).unwrap().lsn().as_u64() < 2 * SEGMENT_BYTES {}
+    let last = wal.commit(b"last").unwrap();
+    let release = wal.truncate_before_in_background(last).unwrap();
+    begins.recv().unwrap();
+    check_that_it_waits(&wal, || small().open(&path), || drop(ends));
+    drop(release);
+}
+
+/// In many rounds: whatever the threads do at that moment, all that they were promised is there.
+#[test]
+fn nothing_acknowledged_is_missing_after_an_abandonment_beside_committers() {
+    let _watch = watched();
+    let (_dir, path) = folder();
+    let mut wal = small().open(&path).unwrap();
+    let mut promised = Vec::new();
+    for round in 0..20_u8 {
+        let (sender, acknowledged) = channel();
+        thread::scope(|scope| {
+            for thread in 0..4_u8 {
+                let (wal, sender) = (wal.clone(), sender.clone());
+                scope.spawn(move || {
+                    let mut data = [round, thread, 0];
+                    while let Ok(lsn) = wal.commit(&data) {
+                        sender.send((lsn, data.to_vec())).unwrap();
+                        data[2] = data[2].wrapping_add(1);
+                    }
+                });
+            }
+            promised.extend(acknowledged.iter().take(100));
+            wal.clone().abandon();
+            // The threads may be in their last calls still.
+            wal = small().open(&path).unwrap();
+        });
+        drop(sender);
+        promised.extend(acknowledged);
+        let found: BTreeMap<_, _> = contents(&wal).into_iter().collect();
+        let is_there = |(lsn, data): &(Lsn, Vec<u8>)| found.get(lsn) == Some(data);
+        assert!(promised.iter().all(is_there), "round {round}");
+    }
+}
