@@ -18,7 +18,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
-use palisade::{Options, ReplayFrom, Result, Ticket, Wal};
+use palisade::{ErrorKind, Options, ReplayFrom, Result, Ticket, Wal};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Answer {
@@ -48,27 +48,33 @@ impl Bookings {
 
     /// Books a seat. The answer is final: power loss does not change it.
     async fn book(&self, seat: u32, name: &str) -> Result<Answer> {
-        match self.decide(seat, name)? {
-            Some(ticket) => {
-                // A full disk here loses nothing. The error has the record's `appended_lsn`.
-                ticket.await?;
-                Ok(Answer::Booked)
-            }
-            None => {
-                // The seat may be taken by a booking whose sync is not done.
-                self.wal.barrier().await?;
-                Ok(Answer::Taken)
+        loop {
+            match self.decide(seat, name) {
+                Ok(Some(ticket)) => {
+                    // A full disk here loses nothing. The error has the record's `appended_lsn`.
+                    ticket.await?;
+                    return Ok(Answer::Booked);
+                }
+                Ok(None) => {
+                    // The seat may be taken by a booking whose sync is not done.
+                    self.wal.barrier().await?;
+                    return Ok(Answer::Taken);
+                }
+                // The log buffer is full, and a sync makes room.
+                Err(error) if error.kind() == ErrorKind::NoRoom => drop(self.wal.barrier().await?),
+                Err(error) => return Err(error),
             }
         }
     }
 
-    /// Appends the booking if the seat is free. Waits for no device: `append` copies the record.
+    /// Appends the booking if the seat is free. `append` would block the thread, and so the other
+    /// tasks, if the log buffer were full.
     fn decide(&self, seat: u32, name: &str) -> Result<Option<Ticket<'_>>> {
         let mut names = self.names.lock().unwrap();
         if names.contains_key(&seat) {
             return Ok(None);
         }
-        let appended = self.wal.append(&[&seat.to_le_bytes(), name.as_bytes()].concat());
+        let appended = self.wal.try_append(&[&seat.to_le_bytes(), name.as_bytes()].concat());
         // With an appended LSN the log has the booking, although the call failed.
         if appended.as_ref().err().is_none_or(|error| error.appended_lsn().is_some()) {
             names.insert(seat, name.to_owned());
