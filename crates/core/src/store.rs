@@ -432,7 +432,8 @@ pub trait Store: ReadStore {
     /// What an earlier process run left in the log buffer.
     ///
     /// # Errors
-    /// `NoFiles` if a file descriptor is lacking, `Io` if it is there and cannot be read.
+    /// `NoFiles` if a file descriptor is lacking, `PermissionDenied` if it belongs to another user,
+    /// `Io` if it is there and cannot be read.
     fn old_buffer(&self) -> Result<OldBuffer>;
 
     /// Makes a buffer of `buffer_bytes` for `epoch` in place of the old one, with `durable` as its

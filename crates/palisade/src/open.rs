@@ -79,7 +79,8 @@ impl Options {
     /// - `Unclean`: the log was not closed, and the policy requires that.
     ///
     /// After these errors files may have changed, but nothing is lost:
-    /// - `PermissionDenied`: this process may not use the folder, or a file in it.
+    /// - `PermissionDenied`: this process may not use the folder, or a file in it; or the log buffer
+    ///   belongs to another user.
     /// - `OutOfRange`: no LSN is left.
     /// - `NoSpace`, `NoFiles`, `Io`: open again when the cause is gone.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Wal> {

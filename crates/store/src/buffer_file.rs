@@ -37,6 +37,8 @@ const SLOT_BYTES: usize = 28;
 const RING_AT: usize = 2 * BLOCK_BYTES;
 const PREFIX: &str = "palisade-";
 const MAX_PATH_BYTES: usize = 3072;
+const OF_ANOTHER_USER: &str = "open the log as the user who owns the file, or remove the file; \
+     records that only the log buffer held are lost with it";
 /// How many files of other logs an open looks at.
 const MOST_LOOKS: usize = 100;
 
@@ -161,15 +163,21 @@ impl BufferFile {
     }
 }
 
-/// What an earlier process run of the log `uuid` in the folder `home` left in the buffer `name`.
+/// What an earlier process run of the log `uuid` in the folder `home` left in the buffer `name`,
+/// whose ring has at most `most_bytes`.
+///
+/// # Errors
+/// `PermissionDenied`: the file belongs to another user. It may have records that the segments
+/// lack, so it is not passed over; its owner can forge and shorten it, so it is not read.
 pub(crate) fn read_old(
     memory: &Folder,
     uuid: Uuid,
     home: FolderIdentity,
     name: BufferName,
+    most_bytes: u64,
 ) -> Result<OldBuffer> {
     let name = file_name(uuid, name);
-    let Some(file) = memory.open_if_there(&name, Access::Write)? else {
+    let Some(file) = open_own(memory, &name)? else {
         return Ok(OldBuffer::Missing);
     };
     let mut blocks = [0; RING_AT];
@@ -191,6 +199,10 @@ pub(crate) fn read_old(
     let Some(mark) = newest_mark(&blocks[MARKS_AT..len.max(MARKS_AT)]) else {
         return Ok(OldBuffer::Invalid("the log buffer's marks do not validate".into()));
     };
+    // Before blocks are allocated for it.
+    if header.ring_bytes as u64 > most_bytes {
+        return Ok(OldBuffer::Invalid("its ring is larger than the log's buffer".into()));
+    }
     match map_old_ring(file.as_ref(), header.ring_bytes) {
         Ok(memory) => {
             let Mark { durable, written } = mark;
@@ -206,9 +218,29 @@ pub(crate) fn read_old(
     }
 }
 
+/// Opens the file `name`, if it is there. Refuses the file of another user, also if this process
+/// runs as root: SIGBUS asks for no permission.
+fn open_own(memory: &Folder, name: &str) -> Result<Option<Box<dyn DiskFile>>> {
+    let opened = memory.open_if_there(name, Access::Write).map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied => error.with_advice(OF_ANOTHER_USER),
+        _ => error,
+    });
+    let Some(file) = opened? else { return Ok(None) };
+    match file.is_own() {
+        Ok(true) => Ok(Some(file)),
+        Ok(false) => {
+            let text = "the log buffer's file belongs to another user";
+            let error = Error::new(ErrorKind::PermissionDenied, text);
+            Err(error.at_path(memory.path().join(name)).with_advice(OF_ANOTHER_USER))
+        }
+        Err(error) => Err(memory.error("look at the log buffer's file", name, error)),
+    }
+}
+
 /// Removes files that nobody uses and nobody will: those of this log that are not `kept`, which a
 /// process that died while it opened the log left; and of other logs those without a ring, if there
-/// is no folder any more where theirs was. Of many it looks at some.
+/// is no folder any more where theirs was. Of many it looks at some. It passes over those of other
+/// users, and those that cannot be removed: what stays takes memory only.
 pub(crate) fn remove_others(memory: &Folder, kept: &BufferFile) -> Result<()> {
     let own = file_name(kept.header.uuid, kept.name);
     let prefix = format!("{PREFIX}{}-", kept.header.uuid);
@@ -221,28 +253,23 @@ pub(crate) fn remove_others(memory: &Folder, kept: &BufferFile) -> Result<()> {
         others.truncate(MOST_LOOKS);
     }
     for name in same_log {
-        remove_if(memory, &name, |header| header.home == kept.header.home)?;
+        remove_if(memory, &name, |header| header.home == kept.header.home);
     }
     for name in others {
-        remove_if(memory, &name, |header| header.ring_bytes == 0 && is_gone(memory, &header.path))?;
+        remove_if(memory, &name, |header| header.ring_bytes == 0 && is_gone(memory, &header.path));
     }
     Ok(())
 }
 
 /// Removes the file `name` if its header is `unneeded`, and nobody uses it.
-fn remove_if(
-    memory: &Folder,
-    name: &str,
-    unneeded: impl FnOnce(&RingHeader) -> bool,
-) -> Result<()> {
-    let Ok(Some(file)) = memory.open_if_there(name, Access::Write) else { return Ok(()) };
+fn remove_if(memory: &Folder, name: &str, unneeded: impl FnOnce(&RingHeader) -> bool) {
+    let Ok(Some(file)) = open_own(memory, name) else { return };
     let mut block = [0; BLOCK_BYTES];
     let is_unneeded = read_full(file.as_ref(), 0, &mut block)
         .is_ok_and(|len| decode_header(&block[..len]).is_ok_and(|header| unneeded(&header)));
     if is_unneeded && file.try_lock(false).is_ok_and(|taken| taken) {
-        memory.remove_if_there(name)?;
+        let _ = memory.remove_if_there(name);
     }
-    Ok(())
 }
 
 /// Whether nothing is at `path`, for certain.
@@ -343,7 +370,7 @@ pub(crate) fn noted(memory: &Folder, uuid: Uuid, name: BufferName) -> Result<Lsn
 }
 
 /// Whether the buffer `name` can be that of the log `uuid` in the folder `home`: not if the file is
-/// missing, or names another folder. A file that this process may not read can be. Changes nothing.
+/// missing, or names another folder. A file of another user can be. Changes nothing.
 pub(crate) fn may_be_of(
     memory: &Folder,
     uuid: Uuid,
@@ -357,6 +384,10 @@ pub(crate) fn may_be_of(
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(true),
         Err(error) => return Err(error),
     };
+    if matches!(file.is_own(), Ok(false)) {
+        // An open refuses it, whatever it holds.
+        return Ok(true);
+    }
     let mut block = [0; BLOCK_BYTES];
     let len = read_full(file.as_ref(), 0, &mut block)
         .map_err(|error| memory.error("read the log buffer's file", &name, error))?;

@@ -8,8 +8,8 @@ use palisade_core::MemoryKind;
 use tempfile::TempDir;
 
 use super::*;
-use crate::disk::Disk;
-use crate::disk::OsDisk;
+use crate::disk::{Disk, MemDisk, OsDisk};
+use crate::sim::{CallKind, FaultDisk};
 
 const HOME: FolderIdentity = FolderIdentity { device: 3, inode: 7, born: 11 };
 const HEADER: RingHeader = RingHeader {
@@ -33,7 +33,7 @@ fn path_of(temp: &TempDir, name: BufferName) -> std::path::PathBuf {
 }
 
 fn old(memory: &Folder) -> OldBuffer {
-    read_old(memory, HEADER.uuid, HOME, NAME).unwrap()
+    read_old(memory, HEADER.uuid, HOME, NAME, HEADER.ring_bytes as u64).unwrap()
 }
 
 fn marks(memory: &Folder) -> (u64, Lsn, Lsn) {
@@ -82,7 +82,7 @@ fn the_buffer_of_a_log_in_another_folder_is_not_taken() {
         FolderIdentity { inode: 8, ..HOME },
         FolderIdentity { born: 12, ..HOME },
     ] {
-        let found = read_old(&memory, HEADER.uuid, home, NAME).unwrap();
+        let found = read_old(&memory, HEADER.uuid, home, NAME, 8192).unwrap();
         assert!(matches!(found, OldBuffer::Invalid(text) if text.contains("another folder")));
     }
 }
@@ -133,6 +133,20 @@ fn an_emptied_buffer_keeps_its_marks() {
     assert!(bytes.len() == RING_AT + 8192 && bytes[RING_AT..].iter().all(|&byte| byte == 0));
 }
 
+/// A header that somebody wrote must not make the open allocate what no log buffer of the log had.
+#[test]
+fn a_ring_that_is_larger_than_the_state_says_gets_no_memory() {
+    let (temp, memory) = memory();
+    drop(BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap());
+    let larger = RingHeader { ring_bytes: 8193, ..HEADER };
+    change(&path_of(&temp, NAME), |bytes| {
+        bytes[..BLOCK_BYTES].copy_from_slice(&encode_header(&larger));
+        bytes.truncate(RING_AT);
+        bytes.resize(RING_AT + 8193, 0);
+    });
+    assert!(is_invalid(&memory, "larger than the log's buffer"));
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn holes_in_an_old_ring_get_blocks_before_it_is_mapped() {
@@ -161,6 +175,26 @@ fn of_other_buffers_those_of_the_same_folder_that_nobody_uses_are_removed() {
     let are_there = names.map(|name| path_of(&temp, name).exists());
     assert_eq!((are_there, foreign.exists()), ([true, false, true, true], true));
     drop(in_use);
+}
+
+/// In a folder like `/dev/shm`, whose files only their owners can remove.
+#[test]
+fn a_buffer_that_cannot_be_removed_keeps_no_other() {
+    let faults = FaultDisk::new(Arc::new(MemDisk::new()));
+    let disk: Arc<dyn Disk> = Arc::new(faults.clone());
+    let memory = Folder::memory(&disk).unwrap().unwrap();
+    let make =
+        |number| BufferFile::create(&memory, HEADER, BufferName(number), Lsn::ZERO).unwrap().0;
+    let kept = make(1);
+    (2..5).for_each(|number| drop(make(number)));
+    let stuck = file_name(HEADER.uuid, BufferName(2));
+    let name = stuck.clone();
+    faults.watch(move |call| match call.kind {
+        CallKind::Remove if call.name == name => Err(io::ErrorKind::PermissionDenied.into()),
+        _ => Ok(()),
+    });
+    remove_others(&memory, &kept).unwrap();
+    assert_eq!(memory.names().unwrap(), [file_name(HEADER.uuid, kept.name), stuck]);
 }
 
 #[test]

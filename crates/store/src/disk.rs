@@ -343,6 +343,15 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         Ok(FileIdentity::default())
     }
 
+    /// Returns whether the file belongs to the effective user of this process. Another owner can
+    /// shorten a mapped file, so that touching it raises SIGBUS. Default: true.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    fn is_own(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+
     /// Maps `len` bytes from `offset` on, shared and writable. Only files in a
     /// [memory folder](Disk::memory_folder) are mapped. Default: `Unsupported`.
     ///

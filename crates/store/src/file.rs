@@ -337,10 +337,12 @@ impl Store for FileStore {
     }
 
     fn old_buffer(&self) -> Result<OldBuffer> {
-        let saved = *self.meta.lock().saved_origin();
+        let meta = self.meta.lock();
+        let (saved, most_bytes) = (*meta.saved_origin(), meta.state().buffer_bytes);
+        drop(meta);
         match (&self.memory, saved.buffer) {
             (Some(memory), Some(buffer)) => {
-                buffer_file::read_old(memory, self.uuid, self.home, buffer.name)
+                buffer_file::read_old(memory, self.uuid, self.home, buffer.name, most_bytes)
             }
             _ => Ok(OldBuffer::Missing),
         }

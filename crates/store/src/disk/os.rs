@@ -115,6 +115,10 @@ impl DiskFile for OsFile {
         Ok(folder::identity_of_file(&self.file.metadata()?))
     }
 
+    fn is_own(&self) -> io::Result<bool> {
+        Ok(platform::is_own(&self.file.metadata()?))
+    }
+
     #[expect(unsafe_code, reason = "knows what the file lies on")]
     fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {
         let end = offset + len;
@@ -124,8 +128,9 @@ impl DiskFile for OsFile {
         let map: MmapRaw = MmapOptions::new().len(end).map_raw(&self.file)?;
         // SAFETY:
         // - readable and writable: only files of log buffers are mapped. They lie in a memory file
-        //   system with all of their blocks allocated, nobody shortens them, and this one is long
-        //   enough.
+        //   system with all of their blocks allocated, this one is long enough, and nobody shortens
+        //   it: it belongs to the user of this process, and the file of another user is refused
+        //   before it is mapped.
         // - reached through this memory only: the file is made by one process, which locks it, or,
         //   while a log is opened, was left by one that has ended.
         let memory = unsafe { Memory::mapped(map, offset, len) };
@@ -148,9 +153,9 @@ impl DiskFile for OsFile {
 
 #[cfg(unix)]
 mod platform {
-    use std::fs::{DirBuilder, File};
+    use std::fs::{DirBuilder, File, Metadata};
     use std::io::{self, IoSlice};
-    use std::os::unix::fs::{DirBuilderExt, FileExt};
+    use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
     use std::path::Path;
 
     use rustix::fs::OFlags;
@@ -173,6 +178,10 @@ mod platform {
             return Ok(0);
         };
         FileExt::write_at(file, piece, offset)
+    }
+
+    pub(super) fn is_own(found: &Metadata) -> bool {
+        found.uid() == rustix::process::geteuid().as_raw()
     }
 
     pub(super) fn largest_file() -> u64 {
@@ -275,7 +284,7 @@ mod platform {
 
 #[cfg(windows)]
 mod platform {
-    use std::fs::File;
+    use std::fs::{File, Metadata};
     use std::io::{self, IoSlice};
     use std::os::windows::fs::FileExt;
     use std::path::Path;
@@ -289,6 +298,11 @@ mod platform {
             return Ok(0);
         };
         file.seek_write(piece, offset)
+    }
+
+    // Windows lets nobody shorten a mapped file.
+    pub(super) fn is_own(_found: &Metadata) -> bool {
+        true
     }
 
     pub(super) fn largest_file() -> u64 {
@@ -336,6 +350,19 @@ mod tests {
         let tells_holes = ["ext4", "xfs", "tmpfs"].map(str::to_owned).map(Some);
         if tells_holes.contains(&file_system(dir.path())) {
             assert!(!platform::has_no_hole_below(&written, 2 << 20));
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_not_own() {
+        let temp = tempfile::NamedTempFile::new().unwrap();
+        let is_own = |path: &Path| OsFile::new(File::open(path).unwrap()).is_own().unwrap();
+        assert!(is_own(temp.path()));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(temp.path(), Some(65534), None).unwrap();
+            assert!(!is_own(temp.path()));
+        } else {
+            assert!(!is_own(Path::new("/proc/version")));
         }
     }
 

@@ -97,6 +97,8 @@ struct CallState {
 struct FaultPlan {
     states: BTreeMap<Calls, CallState>,
     watch: Option<Watch>,
+    /// Whether the log buffers belong to another user.
+    is_disowned: bool,
 }
 
 impl FaultPlan {
@@ -227,6 +229,11 @@ impl FaultDisk {
     /// Shows each call to `watch` before it is made. An error from `watch` is the call's.
     pub fn watch(&self, watch: impl Fn(&Call<'_>) -> io::Result<()> + Send + Sync + 'static) {
         self.gate.plan.lock().watch = Some(Arc::new(watch));
+    }
+
+    /// Lets all log buffers belong to another user from now on.
+    pub fn disown_buffers(&self) {
+        self.gate.plan.lock().is_disowned = true;
     }
 
     fn folder(&self, below: Arc<dyn DiskFolder>, is_memory: bool) -> Arc<dyn DiskFolder> {
@@ -465,6 +472,11 @@ impl DiskFile for FaultFile {
 
     fn identity(&self) -> io::Result<FileIdentity> {
         self.below.identity()
+    }
+
+    fn is_own(&self) -> io::Result<bool> {
+        let is_disowned = self.is_memory && self.gate.plan.lock().is_disowned;
+        Ok(!is_disowned && self.below.is_own()?)
     }
 
     fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {

@@ -9,6 +9,7 @@ use palisade_core::{ErrorKind, Lsn, MemoryKind};
 
 use super::support::{RING_BYTES, SEGMENT_BYTES, begin, epoch, open, options};
 use super::test_disk::TestDisk;
+use crate::sim::{CallKind, Target};
 
 #[test]
 fn opening_an_empty_log_takes_few_syncs() {
@@ -58,6 +59,27 @@ fn a_kill_leaves_the_buffer_and_its_marks() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// Its owner could shorten it under the open, which raises SIGBUS, or forge it; and it may have
+/// records that no segment has.
+#[test]
+fn a_buffer_of_another_user_is_neither_read_nor_passed_over() {
+    let disk = TestDisk::new();
+    let store = open(&disk);
+    begin(&store, 1, 0);
+    drop(store);
+    disk.faults.disown_buffers();
+    let store = open(&disk);
+    let maps = disk.faults.count((CallKind::Map, Target::Buffer));
+    let error = store.old_buffer().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    let name = disk.buffers().pop().unwrap();
+    assert!(error.path().unwrap().ends_with(name) && error.to_string().contains("remove the file"));
+    assert_eq!(disk.faults.count((CallKind::Map, Target::Buffer)), maps);
+    // Nor is it removed: nobody knows what it is.
+    begin(&store, 2, SEGMENT_BYTES);
+    assert_eq!(disk.buffers().len(), 2);
 }
 
 #[test]

@@ -69,6 +69,7 @@ pub(super) fn begin(store: &FileStore, number: u64, base: u64) {
     drop(store.renew_buffer(number, RING_BYTES, Lsn::new(base)).unwrap());
     let mut state = store.state().unwrap();
     (state.epoch, state.epoch_base, state.clean) = (number, Lsn::new(base), false);
+    state.buffer_bytes = RING_BYTES as u64;
     store.save_state(&state).unwrap();
 }
 
