@@ -89,9 +89,9 @@ impl Wal {
         let mut reserved = self.occupy(granted);
         let mut run = Run::new(HEADER_BYTES as u64, true, count);
         for (tag, is_encoded, payload) in payloads {
-            run.write(self, &mut reserved, tag, is_encoded, payload.as_ref());
+            run.write(self, &mut reserved, tag, is_encoded, payload.as_ref())?;
         }
-        run.check_is_whole(&reserved);
+        run.check_is_whole(self, &reserved)?;
         let header = Header::new(Kind::Batch, 0, payload_bytes as u32, run.checksum);
         let head = self.encode(&reserved, 0, header);
         write_head(&mut reserved, head);
@@ -128,9 +128,9 @@ impl Wal {
         let mut reserved = self.occupy(granted);
         let mut run = Run::new(0, false, count);
         for (tag, is_encoded, payload) in payloads {
-            run.write(self, &mut reserved, tag, is_encoded, payload.as_ref());
+            run.write(self, &mut reserved, tag, is_encoded, payload.as_ref())?;
         }
-        run.check_is_whole(&reserved);
+        run.check_is_whole(self, &reserved)?;
         self.finish_run(reserved, run)
     }
 
@@ -184,9 +184,12 @@ impl Run {
 
     /// Ends an append whose records got shorter after they were measured. A record that got longer
     /// panics when it is written. Either way the range becomes padding.
-    fn check_is_whole(&self, reserved: &Reserved<'_>) {
+    fn check_is_whole(&self, wal: &Wal, reserved: &Reserved<'_>) -> Result<()> {
+        // In a child that the iterator forked, the range belongs to the parent.
+        wal.handle.log.check_process()?;
         let is_whole = reserved.lsn().plus(self.at) == reserved.end();
         assert!(is_whole, "the records changed while they were appended");
+        Ok(())
     }
 
     fn write(
@@ -196,7 +199,9 @@ impl Run {
         tag: u16,
         is_encoded: bool,
         record: &[u8],
-    ) {
+    ) -> Result<()> {
+        // In a child that the record forked, the range belongs to the parent.
+        wal.handle.log.check_process()?;
         let header = Header::new(Kind::Data, tag, record.len() as u32, crc32c_append(0, record));
         let header = header.member_if(self.are_members).encoded_if(is_encoded);
         let head = wal.encode(reserved, self.at, header);
@@ -211,5 +216,6 @@ impl Run {
         }
         self.lsns.push(reserved.lsn().plus(self.at));
         self.at += frame_bytes;
+        Ok(())
     }
 }

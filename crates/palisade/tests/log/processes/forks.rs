@@ -4,8 +4,10 @@
 //! of its own no other test holds a lock at that moment. There it opens a log, forks, and checks
 //! what the child reports through a pipe.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io::{BufRead, BufReader, IoSlice, PipeReader, PipeWriter, Read, Write, pipe};
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
@@ -284,6 +286,93 @@ fn a_child_forked_in_the_middle_of_an_append_writes_nothing() {
             }
             appended.unwrap();
             goes_on(wal, path, &[0, 1, 2]);
+        },
+    );
+}
+
+/// A fork in the middle of an append, by code that the log calls.
+struct Fork<'a> {
+    path: &'a Path,
+    wal: &'a Wal,
+    /// In the child, which goes on behind the fork.
+    parent: Cell<Option<PipeWriter>>,
+}
+
+impl Fork<'_> {
+    /// Forks. The parent waits for what the child says, and looks what it has written.
+    fn fork(&self) {
+        let before = all_files(self.path, self.wal).1;
+        let (from_child, to_parent) = pipe().unwrap();
+        if is_child_of_fork() {
+            alarm(CHILD_SECONDS);
+            self.parent.set(Some(to_parent));
+            return;
+        }
+        drop(to_parent);
+        let mut line = String::new();
+        BufReader::new(from_child).read_line(&mut line).unwrap();
+        assert_eq!(line, "Err(Forked)\n");
+        let is_untouched = all_files(self.path, self.wal).1 == before;
+        assert!(is_untouched, "the child has written into the range");
+    }
+
+    /// Ends the child, which reports the `result` of the append to its parent.
+    fn end<T>(&self, result: palisade::Result<T>) {
+        if let Some(mut parent) = self.parent.take() {
+            let result = result.map(drop).map_err(|error| error.kind());
+            let written = writeln!(parent, "{result:?}");
+            _exit(i32::from(written.is_err()));
+        }
+        result.unwrap();
+    }
+}
+
+/// A record that forks the second time it is asked for its bytes: the first time it is measured.
+struct ForkingRecord<'a> {
+    fork: &'a Fork<'a>,
+    asked: Cell<u32>,
+    bytes: Vec<u8>,
+}
+
+impl AsRef<[u8]> for ForkingRecord<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.asked.set(self.asked.get() + 1);
+        if self.asked.get() == 2 {
+            self.fork.fork();
+        }
+        &self.bytes
+    }
+}
+
+/// Protection: as above, where the records of a batch, or their iterator, fork.
+#[test]
+fn a_child_forked_in_the_middle_of_a_batch_writes_nothing() {
+    in_a_process(
+        "processes::forks::a_child_forked_in_the_middle_of_a_batch_writes_nothing",
+        |path| {
+            let wal = open(path);
+            wal.commit(&record(0, 100)).unwrap();
+            let fork = Fork { path, wal: &wal, parent: Cell::new(None) };
+            let forking = |number| ForkingRecord {
+                fork: &fork,
+                asked: Cell::new(0),
+                bytes: record(number, 100),
+            };
+            fork.end(wal.append_batch([&forking(1)]));
+            fork.end(wal.append_many([&forking(2)]));
+            // The end of the iterator: the second one comes behind the last record.
+            let ends = Cell::new(0);
+            let end = || {
+                ends.set(ends.get() + 1);
+                if ends.get() % 2 == 0 {
+                    fork.fork();
+                }
+                None
+            };
+            let records = |number| [record(number, 100)].into_iter().chain(iter::from_fn(end));
+            fork.end(wal.append_batch(records(3)));
+            fork.end(wal.append_many(records(4)));
+            goes_on(wal, path, &[0, 1, 2, 3, 4, 5]);
         },
     );
 }
