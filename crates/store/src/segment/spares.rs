@@ -7,7 +7,7 @@ use palisade_core::store::{Epoch, Predecessor, SegmentHeader};
 use palisade_core::{Error, ErrorKind, Result};
 
 use super::{Maker, Segments};
-use crate::disk::{Access, write_bytes, write_zeros};
+use crate::disk::{Access, DiskFile, write_bytes, write_zeros};
 use crate::folder::{segment_name, spare_name};
 use crate::segment::header;
 use crate::segment::segment_file::{LOG_AT, SegmentFile};
@@ -76,7 +76,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Writes a header and the first bytes of log to a spare, and gives it the segment's name.
+    /// Writes a header and the first bytes of log to a spare, and gives it the segment's name. If
+    /// the spare cannot be opened for lack of a descriptor, it stays a spare.
     pub(super) fn name(
         &self,
         maker: &mut Maker,
@@ -89,42 +90,58 @@ impl Segments {
         let Epoch { number: epoch, salt, .. } = *epoch;
         let predecessor = start.predecessor;
         let header = SegmentHeader { number, base, epoch, salt, predecessor };
-        match self.write_start_and_name(spare, &header, start.bytes) {
+        let opened = match self.open_spare(spare, number) {
+            // Nothing was written to it. One that was made just now is not among the spares: no
+            // sync has covered it.
+            Err(error) if error.kind() == ErrorKind::NoFiles && maker.spares.contains(&spare) => {
+                return Err(error.at_segment(number));
+            }
+            opened => opened,
+        };
+        maker.spares.remove(&spare);
+        match opened.and_then(|file| self.write_start_and_name(file, spare, &header, start.bytes)) {
             Ok(file) => {
                 maker.demand.take();
                 Ok(file)
-            }
-            // Nothing was written to it: no file was opened.
-            Err(error) if error.kind() == ErrorKind::NoFiles => {
-                maker.spares.insert(spare);
-                Err(error.at_segment(number))
             }
             Err(error) => Err(self.discard_spare(maker, spare, error.at_segment(number))),
         }
     }
 
+    /// Opens a spare that is to become segment `number`, if that name is free.
+    fn open_spare(&self, spare: u64, number: u64) -> Result<Box<dyn DiskFile>> {
+        if self.folder.open_if_there(&segment_name(number), Access::Read)?.is_some() {
+            let text = "a file has the name of the segment that is to be made, and the log did not \
+                        make it: move it away, then open the log again";
+            return Err(self.located(Error::new(ErrorKind::Io, text), number));
+        }
+        // It may have been removed by hand: space is all that it stood for.
+        self.folder.open(&spare_name(spare), Access::WriteOrCreate)
+    }
+
     fn write_start_and_name(
         &self,
+        file: Box<dyn DiskFile>,
         spare: u64,
         header: &SegmentHeader,
         first: &[u8],
     ) -> Result<Arc<SegmentFile>> {
-        let name = segment_name(header.number);
-        if self.folder.open_if_there(&name, Access::Read)?.is_some() {
-            let text = "a file has the name of the segment that is to be made, and the log did not \
-                        make it: move it away, then open the log again";
-            return Err(self.located(Error::new(ErrorKind::Io, text), header.number));
-        }
-        let file = self.write_start(spare, header, first)?;
-        self.folder.rename(&spare_name(spare), &name)?;
+        let name = spare_name(spare);
+        let block = header::encode(header, &self.shape.log());
+        write_bytes(file.as_ref(), 0, &block)
+            .and_then(|()| write_bytes(file.as_ref(), LOG_AT, first))
+            .and_then(|()| file.sync_data())
+            .map_err(|error| self.folder.error("write the segment's header", &name, error))?;
+        let file = self.wrap(file, header.number)?;
+        self.folder.rename(&name, &segment_name(header.number))?;
         Ok(file)
     }
 
-    /// A file to become a segment.
+    /// A file to become a segment, which `name` takes from the spares.
     pub(super) fn take_spare(&self, maker: &mut Maker, may_exceed: MayExceed) -> Result<u64> {
         self.check_file_size()?;
-        if let Some(spare) = maker.spares.pop_first() {
-            return Ok(spare);
+        if let Some(spare) = maker.spares.first() {
+            return Ok(*spare);
         }
         if may_exceed == MayExceed::No {
             self.check_limit(maker)?;
@@ -141,23 +158,6 @@ impl Segments {
         let mut maker = self.maker.lock();
         let spare = maker.spares.pop_last();
         spare.is_some_and(|spare| self.remove_spare(&mut maker, spare))
-    }
-
-    fn write_start(
-        &self,
-        spare: u64,
-        header: &SegmentHeader,
-        first: &[u8],
-    ) -> Result<Arc<SegmentFile>> {
-        let name = spare_name(spare);
-        // It may have been removed by hand: space is all that it stood for.
-        let file = self.folder.open(&name, Access::WriteOrCreate)?;
-        let block = header::encode(header, &self.shape.log());
-        write_bytes(file.as_ref(), 0, &block)
-            .and_then(|()| write_bytes(file.as_ref(), LOG_AT, first))
-            .and_then(|()| file.sync_data())
-            .map_err(|error| self.folder.error("write the segment's header", &name, error))?;
-        self.wrap(file, header.number)
     }
 
     pub(super) fn make_spare(&self, number: u64, durable: bool) -> Result<()> {

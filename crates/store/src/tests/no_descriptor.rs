@@ -1,12 +1,15 @@
 //! What the store does without a free file descriptor.
 
+use std::io;
+
 use palisade_core::store::{OldBuffer, Store};
 use palisade_core::{ErrorKind, Lsn, MemoryKind};
 
 use super::support::{
     RING_BYTES, SEGMENT_BYTES, begin, epoch, has_spare, open, open_with_a_spare, options,
 };
-use super::test_disk::TestDisk;
+use super::test_disk::{NO_DESCRIPTOR, TestDisk};
+use crate::sim::{CallKind, Target};
 
 /// Once an epoch has begun, a truncation needs nothing more that could be lacking.
 #[test]
@@ -74,4 +77,37 @@ fn a_lack_of_a_file_descriptor_takes_no_spare() {
     }
     store.prepare(to).unwrap();
     assert!(!has_spare(&disk), "the segment is made of it");
+}
+
+/// No sync has covered it, and a later clean end would vouch for it.
+#[test]
+fn a_spare_that_was_made_just_now_is_not_kept_for_lack_of_a_file_descriptor() {
+    let disk = TestDisk::new();
+    let store = open(&disk);
+    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
+    let to = store.prepared().plus(1);
+    // Behind the making of the spare: for the look whether the name is free, and for the header.
+    for opens in 1..3 {
+        disk.lack_a_descriptor_after(opens);
+        assert_eq!(store.prepare(to).unwrap_err().kind(), ErrorKind::NoFiles);
+        assert_eq!(disk.spares(), Vec::<String>::new(), "{opens}");
+    }
+    store.prepare(to).unwrap();
+}
+
+/// After a sync that failed with EMFILE, nobody knows what is on the medium.
+#[test]
+fn a_spare_is_removed_after_a_failed_sync_whatever_its_error() {
+    let disk = TestDisk::new();
+    let store = open_with_a_spare(&disk, 4 << 20);
+    store.close();
+    let to = store.prepared().plus(1);
+    disk.faults.watch(|call| match (call.kind, call.target) {
+        (CallKind::Sync, Target::Spare) => Err(io::Error::from_raw_os_error(NO_DESCRIPTOR)),
+        _ => Ok(()),
+    });
+    assert_eq!(store.prepare(to).unwrap_err().kind(), ErrorKind::NoFiles);
+    assert!(!has_spare(&disk), "its bytes are not trusted");
+    disk.faults.watch(|_| Ok(()));
+    store.prepare(to).unwrap();
 }

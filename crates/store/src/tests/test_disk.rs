@@ -13,10 +13,10 @@ use crate::{FileOptions, FileStore};
 
 /// EMFILE.
 #[cfg(unix)]
-const NO_DESCRIPTOR: i32 = 24;
+pub(super) const NO_DESCRIPTOR: i32 = 24;
 /// ERROR_TOO_MANY_OPEN_FILES.
 #[cfg(windows)]
-const NO_DESCRIPTOR: i32 = 4;
+pub(super) const NO_DESCRIPTOR: i32 = 4;
 
 const FOLDER: &str = "/log";
 
