@@ -226,6 +226,17 @@ pub trait DiskFolder: Send + Sync + fmt::Debug {
     /// lost then.
     fn sync(&self) -> io::Result<()>;
 
+    /// Takes the folder's lock, shared or exclusive, and returns true, if no other open folder holds
+    /// it in the way. Does not wait. It holds also if the name of the lock file is removed. Default:
+    /// true, as where folders have no lock.
+    fn try_lock(&self, shared: bool) -> bool {
+        let _ = shared;
+        true
+    }
+
+    /// Frees the folder's lock, which the drop frees, too. Default: does nothing.
+    fn unlock(&self) {}
+
     /// Fails if this process may not make files in the folder; changes nothing. Default: `Ok`.
     ///
     /// # Errors
@@ -471,19 +482,4 @@ fn cut<'a>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_of_pieces_has_the_asked_bytes() {
-        let pieces = [IoSlice::new(b"abc"), IoSlice::new(b""), IoSlice::new(b"defgh")];
-        for skip in 0..8 {
-            for len in 0..=8 - skip {
-                let mut window = [IoSlice::new(&[]); 4];
-                let used = cut(&pieces, skip, len, &mut window);
-                let taken: Vec<u8> = window[..used].iter().flat_map(|cut| cut.to_vec()).collect();
-                assert_eq!(taken, b"abcdefgh"[skip..skip + len], "skip {skip}, len {len}");
-            }
-        }
-    }
-}
+mod tests;

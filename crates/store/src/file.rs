@@ -414,7 +414,8 @@ impl Store for FileStore {
             let _ = buffer.remove();
         }
         if let Some(lock) = self.lock.lock().take() {
-            // A forked child may have the descriptor, too: to close this one would not be enough.
+            // A forked child may have the descriptors, too: to close these would not be enough.
+            self.folder.handle().unlock();
             let _ = lock.unlock();
         }
     }

@@ -241,6 +241,8 @@ fn no_log(folder: &Folder) -> Error {
     Error::new(ErrorKind::NotFound, "the folder is empty; expected a log").at_path(folder.path())
 }
 
+/// Takes the lock of the file `lock`, and that of the folder, which holds also if the file is
+/// removed.
 fn take_lock(folder: &Folder) -> Result<Box<dyn DiskFile>> {
     let lock = folder.open(LOCK, Access::WriteOrCreate)?;
     for attempt in 0..LOCK_TRIES {
@@ -248,7 +250,8 @@ fn take_lock(folder: &Folder) -> Result<Box<dyn DiskFile>> {
             folder.disk().pause(LOCK_PAUSE);
         }
         let taken = lock.try_lock(false);
-        if taken.map_err(|error| folder.error("lock the log", LOCK, error))? {
+        let taken = taken.map_err(|error| folder.error("lock the log", LOCK, error))?;
+        if taken && folder.handle().try_lock(false) {
             return Ok(lock);
         }
     }

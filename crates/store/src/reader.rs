@@ -85,6 +85,12 @@ impl FileReader {
     /// `Foreign`: the file `lock` is a link, a FIFO or a folder. `PermissionDenied`, `NoFiles`,
     /// `Io`.
     pub fn has_writer(&self) -> Result<bool> {
+        let folder = self.folder.handle();
+        let is_free = folder.try_lock(true);
+        folder.unlock();
+        if !is_free {
+            return Ok(true);
+        }
         let Some(lock) = self.folder.open_if_there(LOCK, Access::Read)? else {
             return Ok(false);
         };

@@ -158,10 +158,13 @@ pub(crate) fn noted_in_the_buffer(source: &FileReader) -> Result<Lsn> {
     }
 }
 
-/// Takes the lock of the log that is copied, shared. `None` where it has no lock file, which an
-/// open would make.
+/// Takes the locks of the log that is copied, shared; that of its folder for as long as `source`
+/// lives. `None` where it has no lock file, which an open would make.
 pub(crate) fn lock_out_writers(source: &FileReader) -> Result<Option<Box<dyn DiskFile>>> {
     let folder = source.folder();
+    if !folder.handle().try_lock(true) {
+        return Err(written_meanwhile(source));
+    }
     let Some(lock) = folder.open_if_there(LOCK, Access::Read)? else { return Ok(None) };
     let taken = lock.try_lock(true);
     match taken.map_err(|error| folder.error("lock the log", LOCK, error))? {

@@ -385,6 +385,14 @@ impl DiskFolder for FaultFolder {
         self.below.sync()
     }
 
+    fn try_lock(&self, shared: bool) -> bool {
+        self.below.try_lock(shared)
+    }
+
+    fn unlock(&self) {
+        self.below.unlock();
+    }
+
     fn check_writable(&self) -> io::Result<()> {
         self.below.check_writable()
     }

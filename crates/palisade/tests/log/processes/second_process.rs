@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use palisade::inspect::{Inspector, Outcome};
-use palisade::{ErrorKind, Wal};
+use palisade::{ErrorKind, Repair, Wal};
 
 use crate::again::{Other, given_folder, say};
 use crate::content::{numbers, record};
@@ -83,4 +83,26 @@ fn a_log_that_another_process_holds_is_refused_until_that_process_dies() {
     let wal = open(&path).unwrap();
     assert!(!wal.recovery_report().clean);
     assert_eq!(numbers(&wal), [0]);
+}
+
+/// Protection: the lock of the folder, which no other name can take the place of.
+#[test]
+fn a_log_whose_lock_file_was_removed_stays_locked() {
+    let _watch = watched();
+    let (_dir, path) = folder();
+    let wal = open(&path).unwrap();
+    wal.commit(&record(0, 100)).unwrap();
+    std::fs::remove_file(path.join("lock")).unwrap();
+    assert!(Inspector::open(&path).unwrap().has_writer().unwrap());
+    let repaired = Repair::plan(&path, wal.durable_lsn(), &mut |_| ()).unwrap_err();
+    assert_eq!(repaired.kind(), ErrorKind::Locked, "{repaired}");
+    // The first open makes a lock file, and the second finds it.
+    for _ in 0..2 {
+        assert_eq!(first_word(&mut start(&path)), "Locked");
+        assert_eq!(open(&path).unwrap_err().kind(), ErrorKind::Locked);
+    }
+    wal.commit(&record(1, 100)).unwrap();
+    drop(wal);
+    assert!(!Inspector::open(&path).unwrap().has_writer().unwrap());
+    assert_eq!(first_word(&mut start(&path)), "open");
 }

@@ -36,7 +36,7 @@ pub(super) fn identity_of_file(found: &Metadata) -> FileIdentity {
 
 #[cfg(unix)]
 mod unix {
-    use std::fs::File;
+    use std::fs::{File, TryLockError};
     use std::os::unix::fs::MetadataExt;
 
     use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
@@ -125,6 +125,17 @@ mod unix {
 
         fn sync(&self) -> io::Result<()> {
             self.folder.sync_all()
+        }
+
+        fn try_lock(&self, shared: bool) -> bool {
+            let folder = &self.folder;
+            let taken = if shared { folder.try_lock_shared() } else { folder.try_lock() };
+            // NFS locks no folder: the lock file alone counts there.
+            !matches!(taken, Err(TryLockError::WouldBlock))
+        }
+
+        fn unlock(&self) {
+            let _ = self.folder.unlock();
         }
 
         fn overwrites_in_place(&self) -> bool {
