@@ -257,6 +257,21 @@ fn what_a_log_makes_is_its_users_own_unless_the_options_say_more() {
     }
 }
 
+/// Protection: an open for writing takes the rights away that an older build gave. Who may read the
+/// lock file can lock it, and so keep the log from being opened.
+#[test]
+fn a_lock_file_that_others_may_read_becomes_its_users_own() {
+    let (_dir, path, wal) = log_on_files(small());
+    wal.close().unwrap();
+    let lock = path.join("lock");
+    for (before, after) in [(0o644, 0o600), (0o400, 0o400)] {
+        fs::set_permissions(&lock, fs::Permissions::from_mode(before)).unwrap();
+        let opened = small().open(&path);
+        assert_eq!(mode(&lock), after);
+        drop(opened);
+    }
+}
+
 #[test]
 fn permissions_without_the_owner_or_with_other_bits_are_refused() {
     for mode in [0o000, 0o400, 0o200, 0o077, 0o1600, 0o4600, u32::MAX] {

@@ -108,6 +108,13 @@ mod unix {
                 return Err(not_a_file(special(found).unwrap_or("something else")));
             }
             rustix::fs::fcntl_setfl(&file, kept)?;
+            // The lock file of an older build may let other users read, and so lock it. A file that
+            // this user may not change stays as it is.
+            let extra = found.mode() & 0o777 & !self.file_mode;
+            if access == Access::WriteOrCreate && extra != 0 {
+                let mode = Mode::from_raw_mode((found.mode() & 0o777 & self.file_mode) as _);
+                let _ = rustix::fs::fchmod(&file, mode);
+            }
             // Not with the open: what is no file of ours is not emptied.
             if access == Access::Fresh && found.len() > 0 {
                 file.set_len(0)?;
