@@ -363,6 +363,15 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         Ok(true)
     }
 
+    /// Returns whether the file has names besides the one by which it was opened (hard links).
+    /// Default: false.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    fn has_other_names(&self) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Maps `len` bytes from `offset` on, shared and writable. Only files in a
     /// [memory folder](Disk::memory_folder) are mapped. Default: `Unsupported`.
     ///

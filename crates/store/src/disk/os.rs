@@ -119,6 +119,10 @@ impl DiskFile for OsFile {
         Ok(platform::is_own(&self.file.metadata()?))
     }
 
+    fn has_other_names(&self) -> io::Result<bool> {
+        Ok(platform::has_other_names(&self.file.metadata()?))
+    }
+
     #[expect(unsafe_code, reason = "knows what the file lies on")]
     fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {
         let end = offset + len;
@@ -182,6 +186,10 @@ mod platform {
 
     pub(super) fn is_own(found: &Metadata) -> bool {
         found.uid() == rustix::process::geteuid().as_raw()
+    }
+
+    pub(super) fn has_other_names(found: &Metadata) -> bool {
+        found.nlink() > 1
     }
 
     pub(super) fn largest_file() -> u64 {
@@ -303,6 +311,11 @@ mod platform {
     // Windows lets nobody shorten a mapped file.
     pub(super) fn is_own(_found: &Metadata) -> bool {
         true
+    }
+
+    // No file is recycled here.
+    pub(super) fn has_other_names(_found: &Metadata) -> bool {
+        false
     }
 
     pub(super) fn largest_file() -> u64 {

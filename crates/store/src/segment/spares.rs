@@ -49,7 +49,7 @@ impl Segments {
         let mut maker = self.maker.lock();
         maker.is_making_a_spare = false;
         match made {
-            Ok(()) => drop(maker.spares.insert(number)),
+            Ok(_) => drop(maker.spares.insert(number)),
             Err(error) => return Err(self.discard_spare(&mut maker, number, error)),
         }
         Ok(())
@@ -127,6 +127,7 @@ impl Segments {
         first: &[u8],
     ) -> Result<Arc<SegmentFile>> {
         let name = spare_name(spare);
+        let file = self.alone(file, spare)?;
         let block = header::encode(header, &self.shape.log());
         write_bytes(file.as_ref(), 0, &block)
             .and_then(|()| write_bytes(file.as_ref(), LOG_AT, first))
@@ -135,6 +136,18 @@ impl Segments {
         let file = self.wrap(file, header.number)?;
         self.folder.rename(&name, &segment_name(header.number))?;
         Ok(file)
+    }
+
+    /// The spare's file, or a new one in its place if it has other names: a backup of hard links
+    /// has the segment that it was.
+    fn alone(&self, file: Box<dyn DiskFile>, spare: u64) -> Result<Box<dyn DiskFile>> {
+        let name = spare_name(spare);
+        let is_linked = file.has_other_names();
+        if !is_linked.map_err(|error| self.folder.error("look at the file", &name, error))? {
+            return Ok(file);
+        }
+        self.folder.remove(&name)?;
+        self.make_spare(spare, false)
     }
 
     /// A file to become a segment, which `name` takes from the spares.
@@ -148,7 +161,7 @@ impl Segments {
         }
         let spare = take_number(maker);
         match self.make_spare(spare, false) {
-            Ok(()) => Ok(spare),
+            Ok(_) => Ok(spare),
             Err(error) => Err(self.discard_spare(maker, spare, error)),
         }
     }
@@ -160,7 +173,7 @@ impl Segments {
         spare.is_some_and(|spare| self.remove_spare(&mut maker, spare))
     }
 
-    pub(super) fn make_spare(&self, number: u64, durable: bool) -> Result<()> {
+    pub(super) fn make_spare(&self, number: u64, durable: bool) -> Result<Box<dyn DiskFile>> {
         self.check_in_place()?;
         self.check_file_size()?;
         let name = spare_name(number);
@@ -168,7 +181,10 @@ impl Segments {
         write_zeros(file.as_ref(), 0, LOG_AT + self.shape.first_step_bytes())
             .and_then(|()| if durable { file.sync_data() } else { Ok(()) })
             .map_err(|error| self.folder.error("make a spare segment", &name, error))?;
-        if durable { self.folder.sync() } else { Ok(()) }
+        if durable {
+            self.folder.sync()?;
+        }
+        Ok(file)
     }
 
     /// Makes a spare of segment `number`, or removes it. At most `keep` spares are kept.

@@ -487,6 +487,10 @@ impl DiskFile for FaultFile {
         Ok(!is_disowned && self.below.is_own()?)
     }
 
+    fn has_other_names(&self) -> io::Result<bool> {
+        self.below.has_other_names()
+    }
+
     fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {
         self.begin(CallKind::Map, 0, 0, &[])?;
         self.below.map(offset, len)

@@ -257,6 +257,26 @@ fn what_a_log_makes_is_its_users_own_unless_the_options_say_more() {
     }
 }
 
+/// Protection: a file that has other names is not recycled.
+#[test]
+fn a_backup_of_hard_links_keeps_its_records() {
+    let (_dir, path, wal) = log_on_files(small());
+    append(&wal, 0..600, 240);
+    wal.close().unwrap();
+    let (_backup, backup) = folder();
+    fs::create_dir(&backup).unwrap();
+    for name in snapshot(&path).keys() {
+        fs::hard_link(path.join(name), backup.join(name)).unwrap();
+    }
+    let wal = small().open(&path).unwrap();
+    wal.truncate_before(wal.durable_lsn()).unwrap();
+    append(&wal, 600..2000, 240);
+    wal.close().unwrap();
+    let (_copy, copy) = copy_as_killed(&backup);
+    // The last segment, which both have, shows later records, too.
+    assert!(numbers(&small().open(&copy).unwrap()).starts_with(&all(600)));
+}
+
 /// Protection: an open for writing takes the rights away that an older build gave. Who may read the
 /// lock file can lock it, and so keep the log from being opened.
 #[test]
