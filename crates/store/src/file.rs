@@ -31,7 +31,7 @@ use crate::segment::{Segments, Shape};
 ///
 /// | file | what it is |
 /// |---|---|
-/// | `lock` | empty; locked as long as the log is open for writing |
+/// | `lock` | empty; locked as long as the log is open for writing, as the folder is |
 /// | `meta` | the log's [`State`], in two checksummed copies |
 /// | `segment-<number>` | a header block of 4096 bytes, then the log's bytes |
 /// | `spare-<number>` | a file that becomes a segment; what it holds is never read |
@@ -246,12 +246,7 @@ impl Store for FileStore {
 
     fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
         self.segments.check_process()?;
-        // G6: lack of space that shows this late has lost bytes of the page cache.
-        let poisoning = |error: Error| match error.kind() {
-            ErrorKind::NoSpace => error.with_kind(ErrorKind::Io),
-            _ => error,
-        };
-        self.segments.sync(from, to).map_err(poisoning)
+        self.segments.sync(from, to)
     }
 
     fn mark_durable(&self, durable: Lsn) -> Result<()> {

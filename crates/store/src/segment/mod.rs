@@ -234,7 +234,7 @@ impl Segments {
             let Some(file) = self.file(number)? else {
                 continue;
             };
-            file.sync().map_err(|error| self.named("sync the segment", number, error))?;
+            file.sync().map_err(|error| self.sync_failed(number, error))?;
             // Here, not at the end: there may be more segments than a process may open files.
             self.forget_below(number);
         }
@@ -442,6 +442,12 @@ impl Segments {
         let file = SegmentFile::new(file, self.shape.segment_bytes);
         let file = file.map(|file| file.stepping(self.shape.zero_steps.step_bytes));
         file.map(Arc::new).map_err(|error| self.named("look at the segment", number, error))
+    }
+
+    /// The error of a failed sync. It poisons (G6), whatever the system calls it: a lack of space
+    /// that shows this late has lost bytes of the page cache, and no later sync would fail.
+    fn sync_failed(&self, number: u64, error: io::Error) -> Error {
+        self.named("sync the segment", number, error).with_kind(ErrorKind::Io)
     }
 
     fn named(&self, what: &str, number: u64, error: io::Error) -> Error {

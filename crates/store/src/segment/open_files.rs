@@ -22,7 +22,7 @@
 
 use std::sync::Arc;
 
-use palisade_core::{ErrorKind, Result};
+use palisade_core::Result;
 
 use super::Segments;
 use crate::disk::Access;
@@ -57,8 +57,8 @@ impl Zeroing<'_> {
     /// Syncs the file, and keeps a failure for the leader.
     pub(crate) fn sync(&self) -> bool {
         let synced = self.file.sync();
-        let named = |error| self.segments.named("sync the segment", self.number, error);
-        synced.map_err(|error| self.segments.fail(named(error))).is_ok()
+        let failed = |error| self.segments.fail(self.segments.sync_failed(self.number, error));
+        synced.map_err(failed).is_ok()
     }
 }
 
@@ -124,9 +124,8 @@ impl Segments {
             let Some((oldest, file)) = oldest.filter(|(oldest, _)| *oldest < number) else {
                 return Ok(());
             };
-            // G6: lack of space that shows this late has lost bytes of the page cache.
             file.sync().map_err(|error| {
-                let error = self.named("sync the segment", oldest, error).with_kind(ErrorKind::Io);
+                let error = self.sync_failed(oldest, error);
                 self.fail(error.clone());
                 error
             })?;
@@ -159,7 +158,7 @@ mod tests {
     use std::io;
     use std::sync::Arc;
 
-    use palisade_core::{Error, Lsn, Uuid};
+    use palisade_core::{Error, ErrorKind, Lsn, Uuid};
 
     use super::*;
     use crate::disk::OsDisk;

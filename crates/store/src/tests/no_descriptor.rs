@@ -1,6 +1,6 @@
 //! What the store does without a free file descriptor.
 
-use std::io;
+use std::io::{self, IoSlice};
 
 use palisade_core::store::{OldBuffer, Store};
 use palisade_core::{ErrorKind, Lsn, MemoryKind};
@@ -110,4 +110,19 @@ fn a_spare_is_removed_after_a_failed_sync_whatever_its_error() {
     assert!(!has_spare(&disk), "its bytes are not trusted");
     disk.faults.watch(|_| Ok(()));
     store.prepare(to).unwrap();
+}
+
+/// A lack of a descriptor passes, and a failed sync does not: the next one could succeed although
+/// bytes are lost.
+#[test]
+fn a_sync_that_fails_for_lack_of_a_file_descriptor_is_no_lack_that_passes() {
+    let disk = TestDisk::new();
+    let store = open(&disk);
+    begin(&store, 1, 0);
+    store.write(Lsn::ZERO, &[IoSlice::new(&[1; 8])]).unwrap();
+    disk.faults.watch(|call| match (call.kind, call.target) {
+        (CallKind::Sync, Target::Segment) => Err(io::Error::from_raw_os_error(NO_DESCRIPTOR)),
+        _ => Ok(()),
+    });
+    assert_eq!(store.sync(Lsn::ZERO, Lsn::new(8)).unwrap_err().kind(), ErrorKind::Io);
 }
