@@ -161,7 +161,7 @@ fn find_empty(disk: &Arc<dyn Disk>, into: &Path) -> Result<Folder> {
     }
     let folder = Folder::at(disk, &path, DEFAULT_FILE_MODE)?;
     check_holds_only(&folder, &[])?;
-    open::sync_parent(disk, &path)?;
+    open::sync_parent(&folder)?;
     Ok(folder)
 }
 

@@ -202,6 +202,7 @@ impl FileStore {
     fn arrive(&self) -> Result<()> {
         if self.is_copy {
             self.segments.sync_all()?;
+            open::sync_parent(&self.folder)?;
         }
         Ok(())
     }

@@ -57,7 +57,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
             if meta.state.epoch == 0 {
                 // Its maker died before the first epoch, perhaps before a sync of these names. A
                 // later sync must not keep a spare's name and lose the meta file's.
-                sync_parent(&disk, path)?;
+                sync_parent(&folder)?;
                 folder.sync()?;
             }
             MetaFile::open(&folder, meta, origin)
@@ -65,7 +65,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
         None => {
             // The folder that this open has made is synced.
             if is_there {
-                sync_parent(&disk, path)?;
+                sync_parent(&folder)?;
             }
             MetaFile::create(&folder, fresh?, origin)?
         }
@@ -170,12 +170,13 @@ pub(crate) fn make_folder(disk: &Arc<dyn Disk>, path: &Path, file_mode: u32) -> 
     Ok(folder)
 }
 
-/// Makes the name of the folder at `path` durable, whichever process made it.
+/// Makes the name of `folder` durable, whichever process made it.
 ///
 /// Where this process may not read the parent, that is not its business: `make_folder` makes none
 /// there, so that who made this one has rights that this process lacks, and synced the name or not.
-pub(crate) fn sync_parent(disk: &Arc<dyn Disk>, path: &Path) -> Result<()> {
-    match open_parent(disk, path) {
+pub(crate) fn sync_parent(folder: &Folder) -> Result<()> {
+    let path = folder.path();
+    match open_parent(folder.shared_disk(), path) {
         Ok(parent) => sync(parent.as_ref(), path),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         Err(error) => Err(Error::io(SYNC_PARENT, error).at_path(parent_of(path))),

@@ -55,6 +55,7 @@ mod codecs {
 
 mod durability {
     mod clean_kills;
+    mod copies;
     mod leftovers;
     mod padding;
     mod page_cache;

@@ -1,0 +1,62 @@
+//! A folder that was copied file by file, as `cp -r` does: nobody knows what of the copy is on the
+//! medium before the first open of it.
+
+use std::io::IoSlice;
+use std::path::Path;
+
+use palisade::disk::Access;
+use palisade::sim::SimDisk;
+use palisade::{Lsn, OpenMode, Result, Wal};
+
+use crate::content::{all, append, numbers, record};
+use crate::folder::small;
+use crate::watchdog::watched;
+
+const RECORDS: u64 = 200;
+
+/// Opens the log in `folder`, which must be there.
+fn open(disk: &SimDisk, folder: &str) -> Result<Wal> {
+    small().open_mode(OpenMode::MustExist).open_on(disk.as_disk(), folder)
+}
+
+/// A closed log, and a copy of its folder in `/copy` that nobody has synced; and where its records
+/// begin. Another process comes next.
+fn copied_log(seed: u64) -> (SimDisk, Vec<Lsn>) {
+    let disk = SimDisk::new(seed);
+    let wal = small().open_on(disk.as_disk(), "/log").unwrap();
+    let places = append(&wal, 0..RECORDS, 1000);
+    wal.close().unwrap();
+    copy(&disk, "/log", "/copy");
+    disk.restart();
+    (disk, places)
+}
+
+fn copy(disk: &SimDisk, from: &str, to: &str) {
+    let disk = disk.as_disk();
+    disk.create_folder(Path::new(to), 0o600).unwrap();
+    let folder = |path| disk.open_folder(Path::new(path), 0o600).unwrap();
+    let (from, to) = (folder(from), folder(to));
+    for name in from.list().unwrap() {
+        let old = from.open(&name, Access::Read).unwrap();
+        let new = to.open(&name, Access::Fresh).unwrap();
+        let mut bytes = vec![0; old.len().unwrap() as usize];
+        assert_eq!(old.read_at(0, &mut bytes).unwrap(), bytes.len());
+        assert_eq!(new.write_at(0, &[IoSlice::new(&bytes)]).unwrap(), bytes.len());
+    }
+}
+
+/// Protection: the open of a copy syncs its files, their names, and the name of the folder.
+#[test]
+fn what_a_copied_log_reports_and_acknowledges_survives_power_loss() {
+    let _watch = watched();
+    for seed in 0..20 {
+        let (disk, _) = copied_log(seed);
+        let wal = open(&disk, "/copy").unwrap();
+        assert_eq!(numbers(&wal), all(RECORDS));
+        wal.commit(&record(RECORDS, 1000)).unwrap();
+        disk.lose_power();
+        drop(wal);
+        let wal = open(&disk, "/copy").unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_eq!(numbers(&wal), all(RECORDS + 1), "seed {seed}");
+    }
+}
