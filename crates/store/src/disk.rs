@@ -237,6 +237,17 @@ pub trait DiskFolder: Send + Sync + fmt::Debug {
     /// Frees the folder's lock, which the drop frees, too. Default: does nothing.
     fn unlock(&self) {}
 
+    /// Opens the folder that holds this one, wherever both lie now. To make a folder's own name
+    /// survive power loss the store syncs this one and the parent of the path by which the folder
+    /// was opened: if the path ends with a link or `..`, they differ. Default: `None`, for a disk
+    /// without both.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    fn parent(&self) -> io::Result<Option<Arc<dyn DiskFolder>>> {
+        Ok(None)
+    }
+
     /// Fails if this process may not make files in the folder; changes nothing. Default: `Ok`.
     ///
     /// # Errors

@@ -170,17 +170,21 @@ pub(crate) fn make_folder(disk: &Arc<dyn Disk>, path: &Path, file_mode: u32) -> 
     Ok(folder)
 }
 
-/// Makes the name of `folder` durable, whichever process made it.
+/// Makes the name of `folder` durable, whichever process made it: in the folder that holds it, and
+/// in the parent of its path. They differ if the path ends with a link or `..`.
 ///
 /// Where this process may not read the parent, that is not its business: `make_folder` makes none
 /// there, so that who made this one has rights that this process lacks, and synced the name or not.
 pub(crate) fn sync_parent(folder: &Folder) -> Result<()> {
     let path = folder.path();
-    match open_parent(folder.shared_disk(), path) {
-        Ok(parent) => sync(parent.as_ref(), path),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        Err(error) => Err(Error::io(SYNC_PARENT, error).at_path(parent_of(path))),
+    for parent in [open_parent(folder.shared_disk(), path).map(Some), folder.handle().parent()] {
+        match parent {
+            Ok(parent) => parent.map_or(Ok(()), |parent| sync(parent.as_ref(), path))?,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => return Err(Error::io(SYNC_PARENT, error).at_path(parent_of(path))),
+        }
     }
+    Ok(())
 }
 
 fn open_parent(disk: &Arc<dyn Disk>, path: &Path) -> io::Result<Arc<dyn DiskFolder>> {

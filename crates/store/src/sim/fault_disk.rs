@@ -236,15 +236,6 @@ impl FaultDisk {
         self.gate.plan.lock().is_disowned = true;
     }
 
-    fn folder(&self, below: Arc<dyn DiskFolder>, is_memory: bool) -> Arc<dyn DiskFolder> {
-        Arc::new(FaultFolder {
-            below,
-            is_memory,
-            names: Mutex::default(),
-            gate: Arc::clone(&self.gate),
-        })
-    }
-
     fn begin_open(&self, path: &Path) -> io::Result<()> {
         let name = path.to_string_lossy();
         self.gate.begin(&call(CallKind::Open, Target::Folder, &name))
@@ -276,7 +267,8 @@ impl Disk for FaultDisk {
 
     fn open_folder(&self, path: &Path, file_mode: u32) -> io::Result<Arc<dyn DiskFolder>> {
         self.begin_open(path)?;
-        Ok(self.folder(self.below.open_folder(path, file_mode)?, false))
+        let below = self.below.open_folder(path, file_mode)?;
+        Ok(folder(below, path, false, &self.gate))
     }
 
     fn kind(&self, path: &Path) -> io::Result<Kind> {
@@ -284,9 +276,10 @@ impl Disk for FaultDisk {
     }
 
     fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>> {
-        let Some((path, folder)) = self.below.memory_folder()? else { return Ok(None) };
+        let Some((path, below)) = self.below.memory_folder()? else { return Ok(None) };
         self.begin_open(&path)?;
-        Ok(Some((path, self.folder(folder, true))))
+        let folder = folder(below, &path, true, &self.gate);
+        Ok(Some((path, folder)))
     }
 
     fn largest_file(&self) -> u64 {
@@ -314,8 +307,19 @@ impl Disk for FaultDisk {
     }
 }
 
+fn folder(
+    below: Arc<dyn DiskFolder>,
+    path: &Path,
+    is_memory: bool,
+    gate: &Arc<Gate>,
+) -> Arc<dyn DiskFolder> {
+    let (path, names, gate) = (path.to_path_buf(), Mutex::default(), Arc::clone(gate));
+    Arc::new(FaultFolder { below, path, is_memory, names, gate })
+}
+
 struct FaultFolder {
     below: Arc<dyn DiskFolder>,
+    path: PathBuf,
     is_memory: bool,
     /// Of the open files: a rename changes the names of those, too.
     names: Mutex<Vec<Weak<Mutex<String>>>>,
@@ -337,6 +341,11 @@ impl FaultFolder {
     fn begin(&self, kind: CallKind, name: &str) -> io::Result<()> {
         self.gate.begin(&call(kind, target(self.is_memory, name), name))
     }
+
+    /// A call to the folder itself.
+    fn begin_own(&self, kind: CallKind) -> io::Result<()> {
+        self.gate.begin(&call(kind, Target::Folder, &self.path.to_string_lossy()))
+    }
 }
 
 impl fmt::Debug for FaultFolder {
@@ -347,7 +356,7 @@ impl fmt::Debug for FaultFolder {
 
 impl DiskFolder for FaultFolder {
     fn list(&self) -> io::Result<Vec<String>> {
-        self.gate.begin(&call(CallKind::Read, Target::Folder, ""))?;
+        self.begin_own(CallKind::Read)?;
         self.below.list()
     }
 
@@ -381,7 +390,7 @@ impl DiskFolder for FaultFolder {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.gate.begin(&call(CallKind::SyncFolder, Target::Folder, ""))?;
+        self.begin_own(CallKind::SyncFolder)?;
         self.below.sync()
     }
 
@@ -391,6 +400,12 @@ impl DiskFolder for FaultFolder {
 
     fn unlock(&self) {
         self.below.unlock();
+    }
+
+    fn parent(&self) -> io::Result<Option<Arc<dyn DiskFolder>>> {
+        let Some(below) = self.below.parent()? else { return Ok(None) };
+        let parent = folder(below, &self.path.join(".."), self.is_memory, &self.gate);
+        Ok(Some(parent))
     }
 
     fn check_writable(&self) -> io::Result<()> {

@@ -1,12 +1,15 @@
 //! What others do to a log's folder: it is moved, replaced or removed while the log is open; names
 //! in it stand for something else than files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
+use palisade::disk::OsDisk;
 use palisade::inspect::Inspector;
+use palisade::sim::{CallKind, FaultDisk};
 use palisade::{Error, ErrorKind, Options, Wal};
 
 use crate::content::{all, append, numbers, record};
@@ -224,6 +227,32 @@ fn a_truncation_in_a_replaced_folder_frees_nothing_of_the_other_log() {
     assert!(snapshot(&path) == before, "the other log was changed");
     drop(wal);
     holds(&moved, 1200);
+}
+
+/// Protection: the folder that holds the log's is opened relative to it.
+#[test]
+fn a_new_log_behind_a_link_makes_the_names_of_its_folder_and_of_the_link_durable() {
+    let (dir, link) = folder();
+    let dir = fs::canonicalize(dir.path()).unwrap();
+    let real = dir.join("real/log");
+    fs::create_dir_all(&real).unwrap();
+    symlink(&real, &link).unwrap();
+    let parents = BTreeSet::from([dir.clone(), dir.join("real")]);
+    assert!(synced_by_an_open(&link).is_superset(&parents));
+}
+
+/// The folders that the open of the log at `path` syncs.
+fn synced_by_an_open(path: &Path) -> BTreeSet<PathBuf> {
+    let (disk, synced) = (FaultDisk::new(Arc::new(OsDisk)), Arc::<Mutex<BTreeSet<_>>>::default());
+    let noted = Arc::clone(&synced);
+    disk.watch(move |call| {
+        if call.kind == CallKind::SyncFolder {
+            noted.lock().unwrap().insert(fs::canonicalize(call.name).unwrap());
+        }
+        Ok(())
+    });
+    drop(small().open_on(Arc::new(disk), path).unwrap());
+    synced.lock().unwrap().clone()
 }
 
 fn mode(path: &Path) -> u32 {

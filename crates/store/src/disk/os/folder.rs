@@ -37,7 +37,9 @@ pub(super) fn identity_of_file(found: &Metadata) -> FileIdentity {
 #[cfg(unix)]
 mod unix {
     use std::fs::{File, TryLockError};
+    use std::os::fd::{AsFd, BorrowedFd};
     use std::os::unix::fs::MetadataExt;
+    use std::sync::Arc;
 
     use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
     use rustix::io::{Errno, retry_on_intr};
@@ -55,8 +57,12 @@ mod unix {
 
     impl OsFolder {
         pub(in crate::disk::os) fn open(path: &Path, file_mode: u32) -> io::Result<OsFolder> {
+            OsFolder::open_at(CWD, path, file_mode)
+        }
+
+        fn open_at(from: BorrowedFd<'_>, path: &Path, file_mode: u32) -> io::Result<OsFolder> {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder = retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))?;
+            let folder = retry_on_intr(|| rustix::fs::openat(from, path, flags, Mode::empty()))?;
             let folder = File::from(folder);
             let identity = identity(&folder.metadata()?);
             Ok(OsFolder { folder, identity, file_mode })
@@ -81,6 +87,11 @@ mod unix {
                 }
             }
             Ok(names)
+        }
+
+        fn parent(&self) -> io::Result<Option<Arc<dyn DiskFolder>>> {
+            let parent = OsFolder::open_at(self.folder.as_fd(), Path::new(".."), self.file_mode)?;
+            Ok(Some(Arc::new(parent)))
         }
 
         fn check_writable(&self) -> io::Result<()> {
