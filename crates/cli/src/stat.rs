@@ -117,7 +117,7 @@ impl Space {
             };
             let name = entry.file_name();
             let files = match name.to_str().unwrap_or_default() {
-                "lock" | "meta" | "meta.tmp" => None,
+                "lock" | "meta" | "meta.tmp" | "meta.unsynced" => None,
                 "reserve" => Some(&mut space.reserve),
                 name if is_numbered(name, "segment-") => Some(&mut space.segments),
                 name if is_numbered(name, "spare-") => Some(&mut space.spares),

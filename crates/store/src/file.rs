@@ -33,6 +33,7 @@ use crate::segment::{Segments, Shape};
 /// |---|---|
 /// | `lock` | empty; locked as long as the log is open for writing, as the folder is |
 /// | `meta` | the log's [`State`], in two checksummed copies |
+/// | `meta.unsynced` | the meta file of a copy that could not be synced: opens refuse the folder |
 /// | `segment-<number>` | a header block of 4096 bytes, then the log's bytes |
 /// | `spare-<number>` | a file that becomes a segment; what it holds is never read |
 ///

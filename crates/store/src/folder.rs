@@ -11,6 +11,8 @@ use crate::disk::{Access, Disk, DiskFile, DiskFolder, found_instead};
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const META: &str = "meta";
 pub(crate) const META_TEMP: &str = "meta.tmp";
+/// The meta file of a copy of a log in which a sync failed.
+pub(crate) const META_UNSYNCED: &str = "meta.unsynced";
 /// Space for an open on a full disk; what the file holds is never read.
 pub(crate) const RESERVE: &str = "reserve";
 

@@ -13,10 +13,13 @@ use palisade_core::{Error, ErrorKind, Result, Uuid, check_codec};
 
 use crate::disk::DEFAULT_FILE_MODE;
 use crate::disk::{Access, Disk, DiskFile, DiskFolder, Kind};
-use crate::folder::{Folder, LOCK, META, META_TEMP, check_file_size, is_segment_name};
+use crate::folder::{
+    Folder, LOCK, META, META_TEMP, META_UNSYNCED, check_file_size, is_segment_name,
+};
 use crate::meta::rebuilt;
 use crate::meta::{self, Meta, MetaFile, Origin};
 use crate::options::{FileOptions, OpenMode};
+use crate::segment::COPY_AGAIN;
 use crate::segment::segment_file::LOG_AT;
 
 /// Tools beside a writer hold the lock for an instant to see whether there is one; trying this
@@ -41,6 +44,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
     let fresh = fresh_state(disk.as_ref(), options);
     let folder = if is_there {
         let folder = Folder::at(&disk, path, file_mode)?;
+        check_synced(&folder)?;
         look_before_the_lock(&folder, options)?;
         folder
     } else {
@@ -91,6 +95,18 @@ fn look_before_the_lock(folder: &Folder, options: &FileOptions) -> Result<()> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// Refuses a copy of a log in which a sync failed, also if its state was copied again: the segments
+/// may be the same files.
+fn check_synced(folder: &Folder) -> Result<()> {
+    if folder.open_if_there(META_UNSYNCED, Access::Read)?.is_none() {
+        return Ok(());
+    }
+    let text = "the folder is a copy of a log, or lies on another device than before, and an open \
+                could not sync it; what reads right may be in the page cache only";
+    let error = Error::new(ErrorKind::Foreign, text).at_path(folder.path());
+    Err(error.with_advice(COPY_AGAIN))
 }
 
 /// Refuses a log with another codec than that of the options. Tools that only read have none.

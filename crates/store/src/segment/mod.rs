@@ -37,9 +37,18 @@ use self::spares_to_keep::Demand;
 use self::trust::Trust;
 use crate::block::BLOCK_BYTES;
 use crate::disk::{Access, ZeroSteps};
-use crate::folder::{Folder, META_TEMP, RESERVE, segment_name, segments_in, spare_name, spares_in};
+use crate::folder::{
+    Folder, META, META_TEMP, META_UNSYNCED, RESERVE, segment_name, segments_in, spare_name,
+    spares_in,
+};
 
 pub use self::released::{OnRelease, ReleasedSegment};
+
+/// What to do about a copy of a log in which a sync failed. The folder is a copy also for an open
+/// that finds the log's own folder on a device with another number.
+pub(crate) const COPY_AGAIN: &str = "remove the folder of the copy, then copy the log again; if the \
+     log was not copied, but its device has another number now: mount it again, then rename \
+     `meta.unsynced` to `meta`";
 
 /// What does not change while the store is open.
 #[derive(Clone, Debug)]
@@ -355,11 +364,16 @@ impl Segments {
     /// Makes every segment, and the names, survive power loss: the folder is a copy of another one,
     /// and nobody knows whether it was synced.
     pub(crate) fn sync_all(&self) -> Result<()> {
-        // The error is reported once: the next open would not get it.
-        let what = "sync the segment of a log that was copied (copy it again before the next open)";
         for number in self.numbers()? {
-            if let Some(file) = self.file_to_read(number)? {
-                file.sync().map_err(|error| self.named(what, number, error))?;
+            if let Some(file) = self.file_to_read(number)?
+                && let Err(error) = file.sync()
+            {
+                // The system reports the error once, so a sync by the next open would succeed. That
+                // open refuses the new name. Power loss may undo the rename, and takes the page
+                // cache: what is read then is on the medium.
+                let _ = self.folder.rename(META, META_UNSYNCED);
+                let error = self.named("sync the segment of a log that was copied", number, error);
+                return Err(error.with_advice(COPY_AGAIN));
             }
         }
         self.folder.sync()

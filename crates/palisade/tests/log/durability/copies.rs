@@ -5,10 +5,10 @@ use std::io::IoSlice;
 use std::path::Path;
 
 use palisade::disk::Access;
-use palisade::sim::SimDisk;
-use palisade::{Lsn, OpenMode, Result, Wal};
+use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
+use palisade::{ErrorKind, Lsn, OpenMode, Result, Wal};
 
-use crate::content::{all, append, numbers, record};
+use crate::content::{all, append, number_of, numbers, record};
 use crate::folder::small;
 use crate::watchdog::watched;
 
@@ -59,4 +59,60 @@ fn what_a_copied_log_reports_and_acknowledges_survives_power_loss() {
         let wal = open(&disk, "/copy").unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert_eq!(numbers(&wal), all(RECORDS + 1), "seed {seed}");
     }
+}
+
+/// Protection: an open that cannot sync a copy takes the state's name away. The system reports the
+/// error once, and the bytes read right until the power is lost.
+#[test]
+fn a_copy_that_could_not_be_synced_is_refused_in_the_same_boot_and_says_what_power_loss_took() {
+    let _watch = watched();
+    let mut damaged = 0;
+    for seed in 0..20 {
+        let (disk, places) = copied_log(seed);
+        // All but the segments is on the medium.
+        let folder = |path| disk.as_disk().open_folder(Path::new(path), 0o600).unwrap();
+        folder("/").sync().unwrap();
+        folder("/copy").sync().unwrap();
+        folder("/copy").open("meta", Access::Read).unwrap().sync_data().unwrap();
+        disk.fail(Fault::nth(CallKind::Sync, seed % 4, FaultKind::Eio));
+        let error = open(&disk, "/copy").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        assert!(error.to_string().contains("copy the log again"), "{error}");
+        disk.heal();
+        disk.restart();
+        let error = open(&disk, "/copy").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
+        assert!(error.to_string().contains("copy the log again"), "{error}");
+        disk.lose_power();
+        // As the advice says where it is the only copy. The log was closed: all records are there,
+        // or an error says which one is not.
+        let _ = folder("/copy").rename("meta.unsynced", "meta");
+        let wal = match open(&disk, "/copy") {
+            Ok(wal) => wal,
+            Err(error) => {
+                assert!(is_damage(&error), "seed {seed}: {error}");
+                continue;
+            }
+        };
+        let is_whole = places.iter().all(|lsn| wal.get(*lsn).is_ok());
+        let mut records = wal.records().unwrap();
+        let mut found = 0;
+        let end = loop {
+            match records.next() {
+                Ok(Some(record)) => found += u64::from(number_of(record.data()) == Some(found)),
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        match end {
+            Some(error) => assert!(is_damage(&error), "seed {seed}: {error}"),
+            None => assert!(is_whole && found == RECORDS, "seed {seed}: {found} records"),
+        }
+        damaged += u64::from(!is_whole);
+    }
+    assert!(damaged > 0, "no power loss took a record and left the end");
+}
+
+fn is_damage(error: &palisade::Error) -> bool {
+    error.kind() == ErrorKind::Corrupt
 }
