@@ -364,6 +364,8 @@ impl Segments {
     /// Makes every segment, and the names, survive power loss: the folder is a copy of another one,
     /// and nobody knows whether it was synced.
     pub(crate) fn sync_all(&self) -> Result<()> {
+        // Who copied the spares may know that a write failed: this process does not.
+        self.distrust_what_was_found(&mut self.maker.lock(), u64::MAX)?;
         for number in self.numbers()? {
             if let Some(file) = self.file_to_read(number)?
                 && let Err(error) = file.sync()

@@ -14,6 +14,7 @@
 //! | found after a clean end: a spare, or a segment of the epoch that goes on | the same |
 //! | found after a clean end: a segment of an earlier epoch | never |
 //! | found after any other end | never |
+//! | a spare found in a copy of the log's folder | never |
 //!
 //! A clean end continues the epoch. So each earlier process of the epoch made, synced and closed
 //! its files without a failure. The open removes the spares that it does not trust. A truncation
@@ -89,9 +90,9 @@ impl Segments {
         Ok(())
     }
 
-    /// Distrusts the files that the open found, because the log was not closed. Only segments from
-    /// `first` on, which this process makes, may be recycled. Removes the spares, and the file
-    /// `reserve`, because the open needs its space.
+    /// Distrusts the files that the open found, because the log was not closed or is a copy. Only
+    /// segments from `first` on, which this process makes, may be recycled. Removes the spares, and
+    /// the file `reserve`, because the open needs its space.
     pub(super) fn distrust_what_was_found(&self, maker: &mut Maker, first: u64) -> Result<()> {
         maker.trust.first_recyclable = first;
         while let Some(number) = maker.trust.found_spares.last().copied() {

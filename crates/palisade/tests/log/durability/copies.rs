@@ -116,3 +116,21 @@ fn a_copy_that_could_not_be_synced_is_refused_in_the_same_boot_and_says_what_pow
 fn is_damage(error: &palisade::Error) -> bool {
     error.kind() == ErrorKind::Corrupt
 }
+
+/// Protection: nobody knows whether a spare of a copy is on the medium, or a write to it failed.
+#[test]
+fn spares_of_a_copied_log_are_not_used() {
+    let (disk, _) = copied_log(1);
+    let folder = disk.as_disk().open_folder(Path::new("/copy"), 0o600).unwrap();
+    let spare = folder.open("spare-000077", Access::New).unwrap();
+    spare.write_at(0, &[IoSlice::new(&vec![0; 80 << 10])]).unwrap();
+    drop(spare);
+    let spares = || {
+        let names = folder.list().unwrap().into_iter();
+        names.filter(|name| name.starts_with("spare-")).collect::<Vec<_>>()
+    };
+    let copied = spares();
+    open(&disk, "/copy").unwrap().close().unwrap();
+    let kept = spares();
+    assert!(copied.iter().all(|spare| !kept.contains(spare)), "{copied:?}, now {kept:?}");
+}
