@@ -98,6 +98,21 @@ fn a_saved_state_survives_damage_of_either_copy() {
     }
 }
 
+/// A block of a medium can hold several of the file system's, wherever the file begins in it.
+#[test]
+fn a_saved_state_survives_the_loss_of_any_block_of_16_kib() {
+    let temp = tempfile::tempdir().unwrap();
+    let (folder, path) = (folder(temp.path()), temp.path().join(META));
+    drop(create(&folder, 64));
+    let whole = fs::read(&path).unwrap();
+    for end in (BLOCK_BYTES..whole.len() + (16 << 10)).step_by(BLOCK_BYTES) {
+        let mut bytes = whole.clone();
+        bytes[end.saturating_sub(16 << 10)..end.min(whole.len())].fill(0);
+        fs::write(&path, bytes).unwrap();
+        assert_eq!(found(&folder).state, sample(64), "without the block that ends at {end}");
+    }
+}
+
 #[test]
 fn the_greater_generation_counts() {
     let temp = tempfile::tempdir().unwrap();
