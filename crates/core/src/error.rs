@@ -50,7 +50,8 @@ pub enum ErrorKind {
     /// was acknowledged is safe: drop all handles and open the log again.
     Poisoned,
     /// `OpenMode::MustExist` was asked for and there is no log, or the parent of the log's folder
-    /// is missing. A log whose folder was moved or removed while it was open returns it, too.
+    /// is missing. A log whose folder was moved, removed or replaced during an open or afterwards
+    /// returns it, too.
     NotFound,
     /// `OpenMode::CreateNew` was asked for and there is a log already.
     AlreadyExists,

@@ -82,7 +82,8 @@ impl FileStore {
     /// # Errors
     /// - `InvalidArgument`: the path is empty, or an option is out of its range.
     /// - `NotFound`: the folder or, with [`MustExist`](crate::OpenMode::MustExist), the log is
-    ///   missing; or there is no folder to make the folder in.
+    ///   missing; or there is no folder to make the folder in. Calls of the store return it, too,
+    ///   once the folder was moved, removed or replaced.
     /// - `AlreadyExists`: there is a log, and
     ///   [`CreateNew`](crate::OpenMode::CreateNew) was asked for.
     /// - `Foreign`: the path is a file, the folder holds something else, or a name in it stands for

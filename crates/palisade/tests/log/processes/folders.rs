@@ -146,6 +146,28 @@ fn is_noticed(path: &Path, replace: impl FnOnce()) -> u64 {
     acknowledged
 }
 
+/// The kind is that of a log that is missing; the text tells them apart.
+#[test]
+fn a_folder_that_is_moved_during_an_open_keeps_its_records() {
+    let (dir, path) = folder();
+    let wal = options().open(&path).unwrap();
+    append(&wal, 0..10, 240);
+    wal.sync().unwrap();
+    drop(wal);
+    let (from, moved) = (path.clone(), dir.path().join("moved"));
+    let (disk, to) = (FaultDisk::new(Arc::new(OsDisk)), moved.clone());
+    disk.watch(move |call| {
+        if call.kind == CallKind::Rename && !to.exists() {
+            fs::rename(&from, &to).unwrap();
+        }
+        Ok(())
+    });
+    let error = options().open_on(Arc::new(disk), &path).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::NotFound, Some(&*path)), "{error}");
+    assert!(error.to_string().contains("moved, removed or replaced"), "{error}");
+    holds(&moved, 10);
+}
+
 /// Another log with records of its own, closed.
 fn make_other(path: &Path) {
     let wal = options().open(path).unwrap();
