@@ -63,10 +63,10 @@
 //! # What is not modelled
 //! Syncs that lie (M2). Sectors that change without a write to their block. Holes and shared
 //! blocks; metadata of the file system that runs full or rots. Links, permissions, other users.
-//! Failed folder syncs that forget: the names stay unsynced, a later sync covers them. Write-back
-//! in the background that succeeds is not an event of its own: whatever it could have done by the
-//! time of a power loss is among the fates. An error that each open file reports: the first sync of
-//! any of them takes it. Time: nothing sleeps, and a [slow
+//! Failed folder syncs that forget (M4): the names stay unsynced, a later sync covers them.
+//! Write-back in the background that succeeds is not an event of its own: whatever it could have
+//! done by the time of a power loss is among the fates. An error that each open file reports: the
+//! first sync of any of them takes it. Time: nothing sleeps, and a [slow
 //! sync](FaultKind::SlowSync) only lets other threads run.
 //!
 //! # Determinism
