@@ -156,8 +156,10 @@ Fields of --json; all but dir, outcome and why are numbers or hold numbers:
                          (a writer is running) or `corrupt`
   why                    text, or null
   segments               segments at or above the head
-  records, bytes         what was read and validates
-  head, end, floor       LSNs: the first, where the valid part ends, and the floor
+  records, bytes         what was read and validates; if corrupt, below the first bad place; with
+                         --deep, records counts all that `palisade salvage` prints
+  head, end, floor       LSNs: the first, where the valid part ends (if corrupt, the LSN for
+                         `palisade repair --from`), and the floor
   torn_bytes             bytes of recognisable records above the end
   bad_places             a list of objects with lsn and segment
   strays                 numbers of files that have a segment's name and are no part of the log

@@ -16,10 +16,11 @@ Examples:
   palisade repair ./log --from 65536 --dry-run
   palisade repair ./log --into ./repaired --from 65536
 
-Copies the records of a damaged log that lie below an LSN into a new log. LSN is the first bad
-place, or the LSN of a record below it. `palisade verify --deep` names the first bad place; so does
-a repair with an LSN above it. Everything from there on is given up, with records that only the log
-buffer holds.
+Copies the records of a damaged log that lie below an LSN into a new log. LSN is the first place
+without a whole record, or the LSN of a record below it. `palisade verify --deep` prints that place
+as `end` and in `next`; a repair with an LSN above it names the same place. It can be above a `bad`
+place: if only the header of a segment is damaged, its records are whole. Everything from LSN on is
+given up, with records that only the log buffer holds.
 
 Stop the process that writes the log first. A log that a process has open for writing is refused,
 also with --dry-run; and as long as the repair runs, no process can open the damaged log. Nothing is

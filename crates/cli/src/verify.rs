@@ -27,7 +27,7 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut impl Write) -> Result<Exit, Failu
     let printed = if args.json {
         json::print(out, &JsonVerdict::of(args, &verdict)).and_then(|()| out.flush())
     } else {
-        print(out, &verdict).and_then(|()| advise(out, &args.dir, &verdict, &log))
+        print(out, &verdict, args.deep).and_then(|()| advise(out, &args.dir, &verdict, &log))
     };
     match printed {
         // The verdict counts, whether anybody reads it or not.
@@ -110,13 +110,22 @@ fn headline(verdict: &Verdict) -> &'static str {
     }
 }
 
-fn print(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
+fn print(out: &mut impl Write, verdict: &Verdict, is_deep: bool) -> io::Result<()> {
     writeln!(out, "{}", headline(verdict))?;
     if let Some(why) = &verdict.why {
         writeln!(out, "why        {why}")?;
     }
     writeln!(out, "segments   {}", verdict.segments)?;
-    writeln!(out, "records    {} ({} bytes)", verdict.records, verdict.bytes)?;
+    let Verdict { records, bytes, .. } = verdict;
+    match (verdict.outcome, is_deep) {
+        (Outcome::Corrupt, true) => {
+            writeln!(out, "records    {records} still validate: `palisade salvage` prints them")?
+        }
+        (Outcome::Corrupt, false) => {
+            writeln!(out, "records    {records} below the first bad place ({bytes} bytes)")?;
+        }
+        _ => writeln!(out, "records    {records} ({bytes} bytes)")?,
+    }
     writeln!(out, "head       LSN {}", verdict.head)?;
     writeln!(out, "end        LSN {}", verdict.end)?;
     let proof = match verdict.floor > verdict.head {
@@ -159,12 +168,13 @@ fn advise(out: &mut impl Write, dir: &Path, verdict: &Verdict, log: &Inspector) 
              gives them new LSNs; if the folder is an archive, it needs no `meta`: read it with \
              `palisade dump {dir}`"
         ),
-        (Outcome::Corrupt, Some(bad)) => format!(
+        (Outcome::Corrupt, Some(_)) if verdict.end > verdict.head => format!(
             "restore the log from a replica or backup; or see what a repair would keep: `palisade \
              repair {dir} --from {} --dry-run`",
-            bad.lsn
+            verdict.end
         ),
-        (Outcome::Corrupt, None) => format!(
+        // A repair would keep no record.
+        (Outcome::Corrupt, _) => format!(
             "restore the log from a replica or backup; `palisade salvage {dir}` prints what still \
              validates"
         ),

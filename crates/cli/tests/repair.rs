@@ -101,10 +101,30 @@ fn deep_verification_names_each_damaged_segment_and_changes_nothing() {
         for index in [100, 500, 900] {
             assert!(text.contains(&format!("bad        LSN {} ", lsns[index])), "{text}");
         }
+        assert!(text.contains("records    996 still validate: `palisade salvage`"), "{text}");
     }
     assert!(snapshot(&dir) == before);
     let shallow = palisade(&["verify", text_of(&dir)]);
     assert_eq!(code(&shallow), 4);
+    assert!(out(&shallow).contains("records    100 below the first bad place ("), "{shallow:?}");
+}
+
+#[test]
+fn verification_of_a_damaged_header_proposes_a_repair_that_keeps_every_record() {
+    let (_folder, dir, lsns) = log();
+    let name = dir.join(format!("segment-{:020}", lsns[500].as_u64() / SEGMENT_BYTES));
+    let mut bytes = fs::read(&name).unwrap();
+    bytes[50] ^= 1;
+    fs::write(name, bytes).unwrap();
+    let text = out(&palisade(&["verify", "--deep", text_of(&dir)]));
+    assert!(
+        text.starts_with("corrupt") && text.contains("records    1000 still validate:"),
+        "{text}"
+    );
+    let from = text.split("--from ").nth(1).and_then(|text| text.split(' ').next()).unwrap();
+    let dry = repair(&dir, Lsn::new(from.parse().unwrap()), &["--dry-run"]);
+    assert!(out(&dry).contains("kept       1000 records"), "{}", out(&dry));
+    assert!(out(&dry).contains("of these   0 records still validate"), "{}", out(&dry));
 }
 
 #[test]

@@ -18,17 +18,19 @@
 //!
 //! Evidence of durability plays no part: the caller names the end.
 
+mod check;
 mod walk;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use self::check::{check, walk_to};
 use self::walk::Walk;
 use crate::frame::Kind;
 use crate::reader::EpochSpan;
 use crate::recovery::base_above;
 use crate::recovery::listing::{Listing, has_list};
-use crate::repair::{OnProgress, PROGRESS_BYTES, RepairProgress, RepairStep};
+use crate::repair::{OnProgress, RepairProgress, RepairStep};
 use crate::store::{EpochExtent, Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 
@@ -417,58 +419,18 @@ fn largest_epoch(listing: &Listing) -> u64 {
     valid(&listing.segments).map(|header| header.epoch).fold(listing.state.epoch, u64::max)
 }
 
-/// Checks every frame from the head up to `to`. Returns the numbers of records and bytes.
-fn check(
-    store: &Arc<dyn ReadStore>,
-    state: &State,
-    spans: &[EpochSpan],
-    to: Lsn,
-    on_progress: OnProgress<'_>,
-) -> Result<(u64, u64)> {
-    let head = state.head;
-    let (mut records, mut bytes) = (0, 0);
-    let total = to.bytes_since(head);
-    let mut walk = Walk::new(store, state.segment_bytes);
-    let (mut at, mut reported_to) = (head, head);
-    for span in spans.iter().take_while(|span| span.base < to) {
-        at = at.max(span.base);
-        while at < span.end.min(to) {
-            let Some((header, count)) = walk.frame(at, span)? else {
-                return Err(ends_below(store, at, to));
-            };
-            let next = at.plus(header.frame_bytes);
-            if next > to {
-                let text = format!("no record begins here; the one around it begins at LSN {at}");
-                let error = Error::new(ErrorKind::NotARecord, text);
-                return Err(error.at_path(store.place()).at_lsn(to));
-            }
-            records += count;
-            bytes += header.frame_bytes;
-            at = next;
-            if at.bytes_since(reported_to) >= PROGRESS_BYTES {
-                reported_to = at;
-                let done = at.bytes_since(head);
-                on_progress(RepairProgress { step: RepairStep::Check, done, total });
-            }
-        }
+/// Returns the end of what a repair can keep: the first LSN at or above the head at which no whole
+/// frame begins. A repair keeps every record below it, and refuses a higher LSN.
+///
+/// # Errors
+/// As [`CopyPlan::new`], of the state and the headers.
+pub(crate) fn end_of_whole_frames(store: &Arc<dyn ReadStore>) -> Result<Lsn> {
+    let listing = Listing::read(store.as_ref())?;
+    let spans = epochs_back_to_the_head(&listing);
+    match walk_to(store, &listing.state, &spans, Lsn::LIMIT, &mut |_| {}) {
+        Ok(walked) => Ok(walked.at),
+        // A newer version wrote this frame, so a repair can keep what is below it.
+        Err(error) if error.kind() == ErrorKind::Unsupported => error.lsn().ok_or(error),
+        Err(error) => Err(error),
     }
-    let next_base = spans.iter().map(|span| span.base).find(|base| *base >= to);
-    match next_base {
-        _ if at == to => Ok((records, bytes)),
-        Some(base) if base == to => Ok((records, bytes)),
-        Some(base) => {
-            let text = format!("the log holds nothing from LSN {at} to LSN {base}");
-            Err(Error::new(ErrorKind::NotARecord, text).at_path(store.place()).at_lsn(to))
-        }
-        None => Err(ends_below(store, at, to)),
-    }
-}
-
-fn ends_below(store: &Arc<dyn ReadStore>, at: Lsn, to: Lsn) -> Error {
-    let text = format!(
-        "no valid record here: the log ends here, or its first bad place is here, below the LSN \
-         {to} that was named"
-    );
-    let error = Error::new(ErrorKind::OutOfRange, text).at_path(store.place()).at_lsn(at);
-    error.with_advice("name this LSN, or that of a record below it")
 }

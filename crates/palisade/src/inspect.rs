@@ -122,7 +122,8 @@ impl Inspector {
 
     /// Verifies with `threads` threads (0: one for each core), and continues above damage. The
     /// verdict names the first bad place of each damaged segment. If segments are missing, it names
-    /// the first of each gap.
+    /// the first of each gap. If the log is corrupt, [`Verdict::end`] is the LSN to pass to
+    /// [`Repair::plan`](crate::Repair::plan).
     ///
     /// # Errors
     /// As [`verify`](Inspector::verify).

@@ -7,9 +7,11 @@ use crate::{Lsn, Repair, RepairReport, Result};
 /// Copies the records below `from` of the damaged log in the folder `log` into a new log
 /// in the folder `into`, which is missing or empty. The damaged log is never changed.
 ///
-/// `from` is the first LSN that is given up: the first bad place, or the LSN of a record below it.
-/// [`Error::lsn`](crate::Error::lsn) of an `OutOfRange` error names the first bad place, as does
-/// [`Inspector::verify_deep`](crate::inspect::Inspector::verify_deep).
+/// `from` is the first LSN that is given up: the first place without a whole record, or the LSN of
+/// a record below it. The field [`end`](crate::inspect::Verdict::end) of
+/// [`Inspector::verify_deep`](crate::inspect::Inspector::verify_deep) is that place, and so is
+/// [`Error::lsn`](crate::Error::lsn) of an `OutOfRange` error. The entries of `bad_places` are not:
+/// if only the header of a segment is damaged, its records are whole, and a repair keeps them.
 ///
 /// Repair checks every frame that it keeps. The new log has the identity of the old one, its
 /// records with their LSNs, and a clean end. Appends continue above every LSN that the old log can

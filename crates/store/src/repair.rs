@@ -50,14 +50,15 @@ pub struct Repair {
 
 impl Repair {
     /// Reads the log in the folder `log`, checks every frame below `from`, and counts what of the
-    /// rest validates. `from` is the first LSN that is given up: the first bad place, or the LSN of
-    /// a record below it. `on_progress` is called after each few MiB.
+    /// rest validates. `from` is the first LSN that is given up: the first place without a whole
+    /// record, or the LSN of a record below it. `on_progress` is called after each few MiB.
     ///
     /// Changes nothing. While the plan exists, an open of the log gives `Locked`.
     ///
     /// # Errors
-    /// - `OutOfRange`: `from` lies above the first bad place, or above the end; the error's
-    ///   [`lsn`](Error::lsn) is that place. Or no LSN is left for the copy.
+    /// - `OutOfRange`: `from` lies above the first place without a whole record; the error's
+    ///   [`lsn`](Error::lsn) is that place, as is the `end` of a verification of the damaged log.
+    ///   Or no LSN is left for the copy.
     /// - `NotARecord`: no record begins at `from`. `Truncated`: it lies below the head.
     /// - `Locked`: a process has the log open for writing.
     /// - `Corrupt`: the state is damaged, or headers contradict each other: nothing tells what the

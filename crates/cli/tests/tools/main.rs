@@ -289,7 +289,7 @@ fn damage_to_what_was_acknowledged_is_corruption() {
     let verdict = text(&verified.stdout);
     assert!(verdict.starts_with("corrupt") && verdict.contains("why "), "{verdict}");
     // What was read before the damage counts.
-    let found = format!("records    50 ({} bytes)", lsns[50]);
+    let found = format!("records    50 below the first bad place ({} bytes)", lsns[50]);
     assert!(verdict.contains("segments   1\n") && verdict.contains(&found), "{verdict}");
 }
 

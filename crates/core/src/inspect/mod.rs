@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use self::salvage::{Gap, Salvage, Salvaged};
+use crate::copy;
 use crate::reader::{EpochSpan, FrameReader, Records};
 use crate::recovery::layout::Layout;
 use crate::recovery::listing::Listing;
@@ -60,14 +61,20 @@ pub struct Verdict {
     pub outcome: Outcome,
     /// Segments at or above the head, or 0 if the headers of the segments contradict each other.
     pub segments: u64,
-    /// Records that were read and validate. `verify` reads up to the first bad place of the log,
-    /// `verify_deep` up to the first bad place of each segment.
+    /// Records that validate. In a corrupt log, `verify` counts those below the first bad place, or
+    /// none if `segments` is 0. `verify_deep` counts all that [`salvage`](Inspector::salvage)
+    /// returns.
     pub records: u64,
-    /// Bytes that were read and validate, headers and padding included.
+    /// Bytes that validate, headers and padding included. In a corrupt log, at most those below the
+    /// first bad place of each segment.
     pub bytes: u64,
     /// The head, where the log begins.
     pub head: Lsn,
-    /// Where the valid part ends. In a corrupt log, the first bad place.
+    /// Where the valid part ends. In a corrupt log, the LSN for a
+    /// [`Repair`](crate::repair::RepairReport): the highest that a repair accepts, so it gives up
+    /// nothing that it can keep. This LSN is usually the first bad place. If only the header of a
+    /// segment is damaged, it can be above: the records of the segment are whole. It can be below
+    /// if that header alone said which records were truncated.
     pub end: Lsn,
     /// Everything below this LSN was certainly durable.
     pub floor: Lsn,
@@ -187,7 +194,7 @@ impl Inspector {
         let mut restarts = 0;
         loop {
             let before = self.store.state()?;
-            let verdict = self.verify_once(deep)?;
+            let mut verdict = self.verify_once(deep)?;
             if verdict.outcome != Outcome::Corrupt {
                 return Ok(verdict);
             }
@@ -199,8 +206,34 @@ impl Inspector {
             }
             attempts += 1;
             if attempts == ATTEMPTS {
+                self.set_repair_place(&mut verdict)?;
+                if deep.is_some() {
+                    verdict.records = self.count_all(verdict.head)?;
+                }
                 return Ok(verdict);
             }
+        }
+    }
+
+    /// Ends the verdict on a corrupt log where a repair ends it. That can be above a bad place: the
+    /// header of a segment can be damaged, and each of its frames whole. It can be below, if the
+    /// damaged header alone says where truncated records begin.
+    fn set_repair_place(&self, verdict: &mut Verdict) -> Result<()> {
+        match copy::end_of_whole_frames(&self.store) {
+            Ok(end) => verdict.end = end,
+            // The state is damaged: a repair refuses the log.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Returns the number of records that validate, also above damage. The state may be damaged, and
+    /// a search needs its numbers: then the number is 0.
+    fn count_all(&self, head: Lsn) -> Result<u64> {
+        match self.salvage(Some(head)).and_then(|salvage| salvage.count(|_| {})) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(0),
+            counted => counted.map(|(records, _)| records),
         }
     }
 
@@ -210,12 +243,11 @@ impl Inspector {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 let mut verdict = corrupt_verdict(&self.store.state()?, &error);
                 if deep.is_some() {
-                    let counted = self.add_bad_places_above(verdict.head, &mut verdict.bad_places);
-                    verdict.records = match counted {
+                    match self.add_bad_places_above(verdict.head, &mut verdict.bad_places) {
                         // The state is damaged, and a search needs its numbers.
-                        Err(error) if error.kind() == ErrorKind::Corrupt => 0,
-                        counted => counted?,
-                    };
+                        Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                        added => added?,
+                    }
                 }
                 return Ok(verdict);
             }
@@ -250,19 +282,18 @@ impl Inspector {
         Ok(())
     }
 
-    /// Adds the first bad place at or above `from` of each segment that has none yet. Returns the
-    /// number of records at or above `from` that validate.
-    fn add_bad_places_above(&self, from: Lsn, bad: &mut Vec<BadPlace>) -> Result<u64> {
+    /// Adds the first bad place at or above `from` of each segment that has none yet.
+    fn add_bad_places_above(&self, from: Lsn, bad: &mut Vec<BadPlace>) -> Result<()> {
         let segment_bytes = self.store.state()?.segment_bytes;
         let mut known: BTreeSet<u64> = bad.iter().map(|bad| bad.segment).collect();
-        let (records, _) = self.salvage(Some(from))?.count(|lsn| {
+        self.salvage(Some(from))?.count(|lsn| {
             let segment = lsn.segment(segment_bytes);
             if known.insert(segment) {
                 bad.push(BadPlace { lsn, segment });
             }
         })?;
         bad.sort_unstable_by_key(|bad| bad.lsn);
-        Ok(records)
+        Ok(())
     }
 
     /// Decides the end of the newest epoch as recovery does, without the log buffer. The verdict

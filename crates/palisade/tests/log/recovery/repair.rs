@@ -38,10 +38,16 @@ fn refused_repair(path: &Path, from: Lsn, kind: ErrorKind) -> Error {
     error
 }
 
-/// The first bad place, which a repair from any place above names.
+/// The first bad place, which a repair from any place above names. A verification proposes it.
 #[track_caller]
 fn first_bad(path: &Path, above: Lsn) -> Lsn {
-    refused_repair(path, above, ErrorKind::OutOfRange).lsn().unwrap()
+    let first = refused_repair(path, above, ErrorKind::OutOfRange).lsn().unwrap();
+    let log = Inspector::open(path).unwrap();
+    for verdict in [log.verify().unwrap(), log.verify_deep(0).unwrap()] {
+        let is_proposed = verdict.outcome != Outcome::Corrupt || verdict.end == first;
+        assert!(is_proposed, "a repair keeps the log up to LSN {first}: {verdict:?}");
+    }
+    first
 }
 
 fn lsns_of(wal: &Wal) -> Vec<Lsn> {
@@ -283,6 +289,20 @@ fn without_the_header_that_says_where_an_epoch_ended_nothing_below_is_kept() {
     assert_eq!(lsns_of(&full().open(&into).unwrap()), []);
     let (found, _) = salvage(&path, None);
     assert!(found.len() >= 121, "salvage reads all of it");
+}
+
+/// The header's own place would give up all records of its segment and above.
+#[test]
+fn verification_of_a_damaged_header_proposes_the_lsn_that_keeps_every_record() {
+    for closed in [false, true] {
+        let (_dir, path, records) = log(closed);
+        damage_header(&path, records[1000].0);
+        let verdict = Inspector::open(&path).unwrap().verify_deep(0).unwrap();
+        assert!(verdict.bad_places[0].lsn <= records[1000].0 && records[1399].0 < verdict.end);
+        let (_dir, into, report) = repaired(&path, verdict.end);
+        assert_eq!((report.records, report.given_up_records), (1400, 0));
+        assert_eq!(contents(&full().open(&into).unwrap()), records);
+    }
 }
 
 /// The list of a closed log says what the header said.
