@@ -47,7 +47,13 @@ pub enum ErrorKind {
     /// Open the log again in this process, after the other one has closed it.
     Forked,
     /// A write or sync failed earlier, so the log writes and syncs nothing more. Everything that
-    /// was acknowledged is safe: drop all handles and open the log again.
+    /// was acknowledged is safe: drop all handles and open the log again, with `MustExist`. Then
+    /// compare [`uuid`](crate::Wal::uuid), and call [`wait_durable`](crate::Wal::wait_durable) with
+    /// the last acknowledged LSN.
+    ///
+    /// If [`Error::io_kind`] is `NotFound`, the folder was moved, removed or replaced while the log
+    /// was open. The acknowledged records are in that folder only. Another open of the path would
+    /// make an empty log, unless it has `MustExist`.
     Poisoned,
     /// `OpenMode::MustExist` was asked for and there is no log, or the parent of the log's folder
     /// is missing. A log whose folder was moved, removed or replaced during an open or afterwards
@@ -358,7 +364,8 @@ impl ErrorKind {
             }
             ErrorKind::Poisoned => {
                 "the log accepts nothing more; what was acknowledged is safe: drop all handles \
-                 and open it again"
+                 and open it again with OpenMode::MustExist, then compare uuid(), and call \
+                 wait_durable with the last acknowledged LSN"
             }
             ErrorKind::NotFound => "check that the path is right and its disk is mounted",
             ErrorKind::AlreadyExists => {

@@ -141,10 +141,14 @@ impl Folder {
         if !matches!(self.handle.still_at(&self.path), Ok(false)) {
             return Ok(());
         }
-        let text = "this path does not lead to the log's folder any more: the folder was moved, \
-                    removed or replaced while the log was open; what was acknowledged is in the \
-                    folder that the log was opened in, and in no other";
-        Err(Error::new(ErrorKind::NotFound, text).at_path(&self.path))
+        // By its kind a program tells this failure of a poisoned log from all others.
+        let cause = io::Error::new(
+            io::ErrorKind::NotFound,
+            "the folder was moved, removed or replaced while the log was open; what was \
+             acknowledged is in the folder that the log was opened in, and in no other",
+        );
+        let text = "this path does not lead to the log's folder any more";
+        Err(Error::new(ErrorKind::NotFound, text).at_path(&self.path).with_source(cause))
     }
 
     /// Refuses files of `len` bytes where this process may not make them so long.

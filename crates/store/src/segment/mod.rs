@@ -270,8 +270,10 @@ impl Segments {
     pub(crate) fn check_in_place(&self) -> Result<()> {
         let advise = |error: Error| {
             error.with_advice(
-                "drop all handles and open the folder where it lies now, with OpenMode::MustExist: \
-                 an open of the old path would make an empty log",
+                "drop all handles; if the folder was moved, open it where it is now; if it was \
+                 removed, restore a backup; open with OpenMode::MustExist, because another open \
+                 of this path makes an empty log, then compare uuid(), and call wait_durable with \
+                 the last acknowledged LSN",
             )
         };
         self.folder.check_in_place().map_err(advise).inspect_err(|error| self.fail(error.clone()))

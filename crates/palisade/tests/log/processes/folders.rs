@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -131,7 +132,7 @@ fn options() -> Options {
 }
 
 /// Lets `replace` do something to the folder of an open log, which has to be noticed before the
-/// next segment is made, for good.
+/// next segment is made, for good. Returns how many records were acknowledged.
 fn is_noticed(path: &Path, replace: impl FnOnce()) -> u64 {
     let wal = options().open(path).unwrap();
     wal.commit(&record(0, 240)).unwrap();
@@ -139,7 +140,12 @@ fn is_noticed(path: &Path, replace: impl FnOnce()) -> u64 {
     let (acknowledged, error) = commit_until_refused(&wal, 1);
     assert_eq!((error.kind(), error.path()), (ErrorKind::Poisoned, Some(path)), "{error}");
     assert!(error.to_string().contains("moved, removed or replaced"), "{error}");
-    assert!(error.to_string().contains("where it lies now, with OpenMode::MustExist"), "{error}");
+    // A program can tell this failure from those of a device, after which it opens the log again.
+    assert_eq!(error.io_kind(), Some(io::ErrorKind::NotFound), "{error}");
+    let advice = error.advice_of_cause().unwrap();
+    for part in ["was moved", "was removed, restore", "OpenMode::MustExist", "uuid()"] {
+        assert!(advice.contains(part) && error.to_string().contains(advice), "{error}");
+    }
     let again = wal.append(&record(0, 240)).unwrap_err();
     // The first one also names the record that the failed commit had appended.
     assert!(error.to_string().starts_with(&again.to_string()), "it is for good: {again}");
