@@ -379,8 +379,8 @@ impl ErrorKind {
                  ticket are handles, too), then open again"
             }
             ErrorKind::Corrupt => {
-                "nothing was changed; `palisade verify --deep` names what is damaged: restore from \
-                 a replica or backup, or copy with `palisade repair` what lies below the damage"
+                "`palisade verify --deep` names what is damaged or missing: restore from a replica \
+                 or backup, or copy with `palisade repair` what is below the damage"
             }
             ErrorKind::Unclean => {
                 "nothing was changed; open with RecoveryPolicy::Strict, which recovers, or \

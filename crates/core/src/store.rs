@@ -324,6 +324,12 @@ pub trait ReadStore: Send + Sync + fmt::Debug + 'static {
 
     /// Where the log lies, for error texts: a path, or a word such as `memory`.
     fn place(&self) -> String;
+
+    /// Where segment `number` lies or must lie, for error texts. The default is the log's place.
+    fn segment_place(&self, number: u64) -> String {
+        let _ = number;
+        self.place()
+    }
 }
 
 /// What keeps a log's bytes.

@@ -15,7 +15,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
 use crate::buffer_file::{self, BufferFile, BufferName, RingHeader};
 use crate::disk::OsDisk;
 use crate::disk::{Disk, DiskFile, FolderIdentity};
-use crate::folder::{Folder, LOCK};
+use crate::folder::{Folder, LOCK, segment_name};
 use crate::meta::{BufferRef, MetaFile};
 use crate::open::{self, Opened};
 use crate::options::{BufferKind, FileOptions, MIN_FILE_BYTES};
@@ -235,6 +235,10 @@ impl ReadStore for FileStore {
 
     fn place(&self) -> String {
         self.folder.path().display().to_string()
+    }
+
+    fn segment_place(&self, number: u64) -> String {
+        self.folder.path().join(segment_name(number)).display().to_string()
     }
 }
 

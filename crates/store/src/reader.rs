@@ -203,4 +203,8 @@ impl ReadStore for FileReader {
     fn place(&self) -> String {
         self.folder.path().display().to_string()
     }
+
+    fn segment_place(&self, number: u64) -> String {
+        self.folder.path().join(segment_name(number)).display().to_string()
+    }
 }

@@ -228,8 +228,8 @@ impl Inspector {
         Ok(())
     }
 
-    /// Returns the number of records that validate, also above damage. The state may be damaged, and
-    /// a search needs its numbers: then the number is 0.
+    /// Returns the number of records that validate, also above damage. Returns 0 if the state is
+    /// damaged, because a search needs its numbers.
     fn count_all(&self, head: Lsn) -> Result<u64> {
         match self.salvage(Some(head)).and_then(|salvage| salvage.count(|_| {})) {
             Err(error) if error.kind() == ErrorKind::Corrupt => Ok(0),

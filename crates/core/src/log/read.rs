@@ -9,7 +9,7 @@ use super::pins::{Pin, PinKind};
 use super::truncate_before::below_head;
 use crate::codec::Decoder;
 use crate::frame::Header;
-use crate::reader::{EpochSpan, FrameReader, Lookup, RecordBuf, Records, damaged};
+use crate::reader::{EpochSpan, FrameReader, Lookup, RecordBuf, Records, damaged, missing_segment};
 use crate::store::ReadStore;
 use crate::sync::yield_now;
 use crate::{Error, ErrorKind, Lsn, Result};
@@ -79,7 +79,8 @@ impl Wal {
         let mut found: Vec<Option<RecordBuf>> = vec![None; lsns.len()];
         for index in order {
             let stored = self.stored_at(&mut reader, lsns[index])?;
-            found[index] = Some(decoder.decode_buf(stored)?);
+            let decoded = decoder.decode_buf(stored);
+            found[index] = Some(decoded.map_err(|error| reader.located(error, lsns[index]))?);
         }
         drop(pin);
         Ok(found.into_iter().flatten().collect())
@@ -143,7 +144,8 @@ impl Wal {
     /// Returns the record at `lsn`, copied out of the store.
     pub fn get(&self, lsn: Lsn) -> Result<RecordBuf> {
         let stored = self.get_stored(lsn)?;
-        self.decoder().decode_buf(stored)
+        let decoded = self.decoder().decode_buf(stored);
+        decoded.map_err(|error| self.frame_reader(SINGLE_READ_BYTES).located(error, lsn))
     }
 
     /// Returns the record at `lsn` as it is stored.
@@ -172,7 +174,7 @@ impl Wal {
         self.check_not_truncated(lsn)?;
         match found? {
             Lookup::Record(record) => Ok(record),
-            Lookup::Damaged => Err(damaged(lsn, span, None)),
+            Lookup::Damaged => Err(reader.damaged(lsn, damaged(span, None))),
             Lookup::NotARecord => Err(self.not_a_record(lsn)),
         }
     }
@@ -296,7 +298,19 @@ impl Wal {
     fn not_a_record(&self, lsn: Lsn) -> Error {
         let none = || Error::new(ErrorKind::NotARecord, "no record begins here").at_lsn(lsn);
         let discarded = || self.span_of(lsn).is_none().then(|| truncated_error(lsn));
-        self.check_readable(lsn).err().or_else(discarded).unwrap_or_else(none)
+        let truncated = || self.check_readable(lsn).err().or_else(discarded);
+        if let Some(error) = truncated() {
+            return error;
+        }
+        if lsn >= self.written_lsn() {
+            return none();
+        }
+        let segment_bytes = self.handle.state.lock().segment_bytes;
+        match missing_segment(self.handle.log.store.as_ref(), segment_bytes, lsn) {
+            // Check after the look: a truncation may have freed the segment before it.
+            Some(missing) => truncated().unwrap_or(missing),
+            None => none(),
+        }
     }
 
     pub(super) fn span_of(&self, lsn: Lsn) -> Option<EpochSpan> {

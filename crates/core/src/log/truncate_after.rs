@@ -168,7 +168,7 @@ impl Wal {
             at = at.plus(header.frame_bytes);
         }
         let text = "no batch holds a record with the member flag";
-        Err(Error::new(ErrorKind::Corrupt, text).at_lsn(at))
+        Err(reader.located(Error::new(ErrorKind::Corrupt, text), at))
     }
 }
 
@@ -285,7 +285,8 @@ impl Handle {
         let first = segments.into_iter().next().filter(|segment| segment.number == number);
         let Some(header) = first.and_then(|segment| segment.header.ok()) else {
             let text = "the header of the segment does not validate";
-            return Err(Error::new(ErrorKind::Corrupt, text).at_segment(number));
+            let place = self.log.store.segment_place(number);
+            return Err(Error::new(ErrorKind::Corrupt, text).at_path(place).at_segment(number));
         };
         Ok(header.predecessor.unwrap_or(Predecessor { epoch: around.epoch, end: new_end }))
     }

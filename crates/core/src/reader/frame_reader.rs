@@ -11,7 +11,7 @@ use crate::format::checksum::crc32c_append;
 use crate::format::in_memory;
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME_BYTES};
 use crate::store::ReadStore;
-use crate::{Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The first read of an iterator.
 const FIRST_READ_BYTES: usize = 4096;
@@ -285,6 +285,19 @@ impl FrameReader {
         at.plus(end as u64)
     }
 
+    /// Returns `error`, which is about the record at `at`, with the file that holds the record.
+    pub(crate) fn located(&self, error: Error, at: Lsn) -> Error {
+        located(self.store.as_ref(), self.segment_bytes, error, at)
+    }
+
+    /// Returns the error for `at`, where a record must begin and none validates: `text`, or that
+    /// the segment is missing.
+    #[cold]
+    pub(crate) fn damaged(&self, at: Lsn, text: String) -> Error {
+        missing_segment(self.store.as_ref(), self.segment_bytes, at)
+            .unwrap_or_else(|| self.located(Error::new(ErrorKind::Corrupt, text), at))
+    }
+
     /// Returns the number of bytes from `at` to the end of its segment.
     fn room(&self, at: Lsn) -> u64 {
         self.segment_bytes - at.as_u64() % self.segment_bytes
@@ -367,6 +380,20 @@ impl FrameReader {
         }
         Ok(())
     }
+}
+
+fn located(store: &dyn ReadStore, segment_bytes: u64, error: Error, at: Lsn) -> Error {
+    let number = at.segment(segment_bytes);
+    error.at_path(store.segment_place(number)).at_segment(number).at_lsn(at)
+}
+
+/// Returns an error if the segment that must hold `at` is missing. Lists the segments.
+#[cold]
+pub(crate) fn missing_segment(store: &dyn ReadStore, segment_bytes: u64, at: Lsn) -> Option<Error> {
+    let (numbers, _) = store.segments_from(u64::MAX).ok()?;
+    let is_missing = !numbers.contains(&at.segment(segment_bytes));
+    let error = || Error::new(ErrorKind::Corrupt, "the file of the segment is missing");
+    is_missing.then(|| located(store, segment_bytes, error(), at))
 }
 
 /// Returns how many bytes from the start of `bytes` on, in whole words, cannot hold the begin of a

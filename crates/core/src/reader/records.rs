@@ -251,8 +251,9 @@ impl Records {
         let data = payload(&self.reader, lsn, payload_bytes);
         let record = Record::new(lsn, self.at, tag, is_encoded, data);
         let Some(decoder) = &mut self.decoder else { return Ok(record) };
-        decoder.decode(record).inspect_err(|_| {
+        decoder.decode(record).map_err(|error| {
             (self.is_finished, self.near) = (true, Near::NOWHERE);
+            self.reader.located(error, lsn)
         })
     }
 
@@ -273,7 +274,8 @@ impl Records {
                     self.finish();
                     return Ok(None);
                 }
-                return Err(damaged(at, span, self.spans.get(self.span + 1)));
+                let text = damaged(span, self.spans.get(self.span + 1));
+                return Err(self.reader.damaged(at, text));
             };
             let end = at.plus(header.frame_bytes);
             match header.kind {
@@ -394,13 +396,13 @@ impl fmt::Debug for Records {
     }
 }
 
-/// Returns the error for a place where a record must begin and none validates.
-pub(crate) fn damaged(at: Lsn, span: EpochSpan, next: Option<&EpochSpan>) -> Error {
+/// Returns the text for a place where a record must begin and none validates.
+pub(crate) fn damaged(span: EpochSpan, next: Option<&EpochSpan>) -> String {
     let mut message = format!("no valid record of epoch {} where one must begin", span.epoch);
     if let Some(next) = next {
         message += &format!("; epoch {} begins at LSN {}", next.epoch, next.base);
     }
-    Error::new(ErrorKind::Corrupt, message).at_lsn(at)
+    message
 }
 
 fn unknown(at: Lsn, number: u8) -> Error {

@@ -19,6 +19,11 @@ use crate::reader::EpochSpan;
 use crate::store::{EpochBase, Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Result};
 
+/// The advice of an open or a tool that refuses a damaged log.
+pub(super) const REFUSED: &str = "nothing was changed; `palisade verify --deep` names what is \
+                                  damaged: restore from a replica or backup, or copy with \
+                                  `palisade repair` what is below the damage";
+
 /// No log begins so many epochs. A larger number is damage.
 const MAX_EPOCH: u64 = 1 << 60;
 
@@ -218,5 +223,5 @@ pub(super) fn distrust(segment: &mut Segment) {
 }
 
 pub(crate) fn corrupt(text: String, place: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, text).at_path(place)
+    Error::new(ErrorKind::Corrupt, text).at_path(place).with_advice(REFUSED)
 }

@@ -305,7 +305,7 @@ impl Scanner {
              was durable"
         );
         let segment = at.segment(self.layout.state.segment_bytes);
-        Error::new(ErrorKind::Corrupt, text).at_path(&self.place).at_segment(segment).at_lsn(at)
+        corrupt(text, &self.place).at_segment(segment).at_lsn(at)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Bits that rot under an open log: every read checks every checksum every time.
 
+use std::fs;
 use std::time::Duration;
 
-use palisade::{ErrorKind, Lsn, Wal};
+use palisade::{Error, ErrorKind, Lsn, Wal};
 
 use crate::folder::{SEGMENT_BYTES, flip, log_on_files, place_of, small};
 
@@ -15,6 +16,14 @@ fn read_up_to(wal: &Wal, rotten: Lsn) {
     }
     let error = records.next().unwrap_err();
     assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(rotten)));
+    assert_names_the_file(&error);
+}
+
+/// The open and earlier calls may have changed the log.
+fn assert_names_the_file(error: &Error) {
+    let text = error.to_string();
+    let file = "/segment-00000000000000000000] (segment 0) (LSN ";
+    assert!(text.contains(file) && !text.contains("nothing was changed"), "{text}");
 }
 
 fn follow_up_to(wal: &Wal, rotten: Lsn) {
@@ -39,6 +48,7 @@ fn a_bit_that_rots_under_an_open_log_is_found_by_every_kind_of_read() {
         flip(&file, at);
         let error = wal.get(rotten).unwrap_err();
         assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(rotten)));
+        assert_names_the_file(&error);
         read_up_to(&wal, rotten);
         follow_up_to(&wal, rotten);
         let mut behind = wal.records_from(lsns[ROTTEN + 1]).unwrap();
@@ -51,4 +61,22 @@ fn a_bit_that_rots_under_an_open_log_is_found_by_every_kind_of_read() {
     assert_eq!(wal.get(rotten).unwrap_err().kind(), ErrorKind::NotARecord);
     read_up_to(&wal, rotten);
     follow_up_to(&wal, rotten);
+}
+
+#[test]
+fn a_read_of_a_segment_that_is_missing_names_its_file() {
+    let (_dir, path, wal) = log_on_files(small());
+    let lsns: Vec<Lsn> = (0..300).map(|_| wal.append(&[7; 1000]).unwrap().lsn()).collect();
+    wal.sync().unwrap();
+    let (file, _) = place_of(&path, lsns[0], SEGMENT_BYTES);
+    fs::remove_file(&file).unwrap();
+    let replayed = wal.records().unwrap().next().map(drop).unwrap_err();
+    for error in [wal.get(lsns[0]).unwrap_err(), wal.get_batch(&lsns).unwrap_err(), replayed] {
+        let found = (error.kind(), error.path(), error.segment(), error.lsn());
+        assert_eq!(found, (ErrorKind::Corrupt, Some(&*file), Some(0), Some(lsns[0])), "{error}");
+        assert!(error.to_string().starts_with("the file of the segment is missing ["), "{error}");
+    }
+    assert_eq!(wal.get(lsns[299]).unwrap().data(), [7; 1000]);
+    // Without the file, no LSN of the segment can be told to be no record.
+    assert_eq!(wal.get(lsns[0].plus(8)).unwrap_err().kind(), ErrorKind::Corrupt);
 }
