@@ -15,6 +15,9 @@ const NO_FILES: &[i32] = &[24, 23];
 #[cfg(windows)]
 const NO_FILES: &[i32] = &[4];
 
+const READ_ONLY: &str = "the file system is read-only, as the system makes it after a device error \
+                         (`dmesg`): repair it and mount it for writing, then open the log again";
+
 /// The result of every fallible call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -160,7 +163,8 @@ impl Error {
     ///
     /// A full disk or quota, or a file at the length limit of the system, becomes
     /// [`ErrorKind::NoSpace`]. A lack of file descriptors becomes [`ErrorKind::NoFiles`], a refusal
-    /// [`ErrorKind::PermissionDenied`], everything else [`ErrorKind::Io`].
+    /// or a read-only file system [`ErrorKind::PermissionDenied`], everything else
+    /// [`ErrorKind::Io`].
     #[must_use]
     pub fn io(what: &str, source: io::Error) -> Error {
         let kind = match source.kind() {
@@ -175,7 +179,9 @@ impl Error {
             }
             _ => ErrorKind::Io,
         };
-        Error::new(kind, format!("could not {what}")).with_source(source)
+        let is_read_only = source.kind() == io::ErrorKind::ReadOnlyFilesystem;
+        let error = Error::new(kind, format!("could not {what}")).with_source(source);
+        if is_read_only { error.with_advice(READ_ONLY) } else { error }
     }
 
     /// Names the file or folder that the error is about.
@@ -408,15 +414,16 @@ impl fmt::Display for Error {
             return f.write_str(self.kind.advice());
         };
         detail.write_finding(f)?;
+        let advice = detail.advice.unwrap_or_else(|| self.kind.advice());
         if let Some(lsn) = detail.appended.filter(|_| self.is_about_the_wait_only()) {
-            let first = self.kind.advice().trim_end_matches(", then call again");
+            let first = advice.trim_end_matches(", then call again");
             return write!(
                 f,
                 "; the record is in the log at LSN {lsn}: {first}, then wait for it with \
                  wait_durable"
             );
         }
-        write!(f, "; {}", detail.advice.unwrap_or_else(|| self.kind.advice()))?;
+        write!(f, "; {advice}")?;
         match detail.appended {
             None => Ok(()),
             // It is gone, so the caller may append it again.

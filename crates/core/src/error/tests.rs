@@ -50,6 +50,24 @@ fn an_advice_of_its_own_takes_the_place_of_the_kinds() {
 }
 
 #[test]
+fn the_advice_of_the_cause_is_also_in_the_text_of_a_call_that_has_appended() {
+    let text = "the log may take 4096 bytes (max_bytes)";
+    let error = Error::new(ErrorKind::NoSpace, text).with_advice("truncate the log");
+    assert_eq!(error.to_string(), format!("{text}; truncate the log"));
+    let after = error.after_append(Lsn::new(64)).to_string();
+    assert!(after.contains("LSN 64: truncate the log, then wait for it"), "{after}");
+}
+
+#[test]
+fn a_read_only_file_system_is_to_be_repaired_and_no_access_is_to_be_granted() {
+    let cause = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
+    let error = Error::io("sync the segment", cause).with_kind(ErrorKind::Poisoned);
+    let text = error.to_string();
+    assert!(text.contains("read-only") && text.contains("mount it for writing"), "{text}");
+    assert!(!text.contains("grant"), "{text}");
+}
+
+#[test]
 fn an_io_error_has_the_systems_kind_and_the_logs_error() {
     let cause = io::Error::from(io::ErrorKind::StorageFull);
     let error = Error::io("write segment", cause).with_kind(ErrorKind::Poisoned);

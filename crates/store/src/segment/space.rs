@@ -42,6 +42,7 @@ impl Segments {
         // Also the one that the preparer is making: it may have no name yet.
         let spares = (maker.spares.len() + usize::from(maker.is_making_a_spare)) as u64;
         let file_bytes = self.shape.file_bytes();
-        FilesTaken { segments, spares, file_bytes, limit }.check_limit(1)
+        let taken = FilesTaken { segments, spares, file_bytes, limit };
+        taken.check_limit(1).map_err(|error| error.at_path(self.folder.path()))
     }
 }

@@ -32,7 +32,9 @@ fn fill(wal: &Wal) -> (Vec<Lsn>, Lsn) {
             Ok(lsn) => lsns.push(lsn),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
-                assert!(error.to_string().contains("max_bytes"), "{error}");
+                let text = error.to_string();
+                assert!(text.contains("max_bytes") && error.path().is_some(), "{error}");
+                assert!(text.contains("truncate the log, or open it with a higher"), "{error}");
                 return (lsns, error.appended_lsn().expect("it is in the log"));
             }
         }
