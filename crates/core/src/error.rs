@@ -46,8 +46,8 @@ pub enum ErrorKind {
     NoFiles,
     /// The log was closed through another handle. Open it again.
     Closed,
-    /// The log was opened by another process, from which this one was forked. Nothing was changed.
-    /// Open the log again in this process, after the other one has closed it.
+    /// This process was forked from the one that opened the log. Nothing was changed. After the
+    /// other process has closed the log, open it in this one.
     Forked,
     /// A write or sync failed earlier, so the log writes and syncs nothing more. Everything that
     /// was acknowledged is safe: drop all handles and open the log again, with `MustExist`. Then
@@ -71,7 +71,8 @@ pub enum ErrorKind {
     Unsupported,
     /// An option differs from what the log was created with. Nothing was changed.
     Mismatch,
-    /// Another process, or another handle in this one, holds the log.
+    /// Another process, another handle in this one, or a child that was forked while the log was
+    /// open holds the log.
     Locked,
     /// Data that had been acknowledged as durable is damaged or missing. No other record is lost.
     Corrupt,
@@ -365,8 +366,8 @@ impl ErrorKind {
             }
             ErrorKind::Closed => "the log was closed; open it again",
             ErrorKind::Forked => {
-                "the log was opened by another process: open it again in this one, after that one \
-                 has closed it"
+                "this process was forked from the one that opened the log: after that one has \
+                 closed the log, open it here"
             }
             ErrorKind::Poisoned => {
                 "the log accepts nothing more; what was acknowledged is safe: drop all handles \
@@ -382,7 +383,8 @@ impl ErrorKind {
             ErrorKind::Mismatch => "open with the values that the log was created with",
             ErrorKind::Locked => {
                 "close the other process, or the other handle (an iterator, a tail and a detached \
-                 ticket are handles, too), then open again"
+                 ticket are handles, too), or end a child that was forked while the log was open; \
+                 then open again"
             }
             ErrorKind::Corrupt => {
                 "`palisade verify --deep` names what is damaged or missing: restore from a replica \

@@ -134,7 +134,9 @@ impl AsyncWaiters {
             return Err(Error::bare(ErrorKind::Closed));
         }
         if state.len() + queued >= self.max {
-            let message = format!("{} futures and callbacks wait already", self.max);
+            let max = self.max;
+            let message =
+                format!("as many futures and callbacks wait as max_waiters allows: {max}");
             return Err(Error::new(ErrorKind::TooManyWaiters, message));
         }
         Ok(())

@@ -288,7 +288,15 @@ impl Commit {
     /// the child would wait for ever.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
-        if self.buffer.is_own() { Ok(()) } else { Err(Error::bare(ErrorKind::Forked)) }
+        if self.buffer.is_own() { Ok(()) } else { Err(self.forked()) }
+    }
+
+    /// Returns the error of each call in a forked child.
+    #[cold]
+    pub(crate) fn forked(&self) -> Error {
+        let text = "this process was forked from the one that opened the log";
+        let error = Error::new(ErrorKind::Forked, text).at_path(self.store.place());
+        error.with_advice("after that process has closed the log, open it in this one")
     }
 
     /// Refuses a forked child, and gives the failure that poisoned the log, if one did.

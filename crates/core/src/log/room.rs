@@ -21,7 +21,7 @@ impl Commit {
             (Stop::Closed, Ok(())) => Error::bare(ErrorKind::Closed),
             (Stop::Poisoned, Ok(())) => Error::bare(ErrorKind::Poisoned),
             (Stop::Paused, Ok(())) => Error::bare(ErrorKind::NoRoom),
-            (Stop::Forked, Ok(())) => Error::bare(ErrorKind::Forked),
+            (Stop::Forked, Ok(())) => self.forked(),
         }
     }
 
@@ -39,7 +39,8 @@ impl Commit {
     /// Checks that the segments do not pass `max_bytes`. Spares do not count: no truncation frees
     /// them.
     fn check_limit(&self) -> Result<()> {
-        FilesTaken { spares: 0, ..self.store.files_taken()? }.check_limit(0)
+        let taken = FilesTaken { spares: 0, ..self.store.files_taken()? };
+        taken.check_limit(0).map_err(|error| error.at_path(self.store.place()))
     }
 
     /// Lets a log that was opened above `max_bytes` take records again, if the segments do not pass

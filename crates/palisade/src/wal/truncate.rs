@@ -46,7 +46,9 @@ impl Wal {
     ///
     /// ```
     /// # fn show(wal: &palisade::Wal) -> palisade::Result<()> {
-    /// let applied = wal.durable_lsn();
+    /// let ticket = wal.append(b"the last record that the engine's snapshot has")?;
+    /// let applied = ticket.end_lsn();
+    /// ticket.wait()?; // then the engine writes the snapshot
     /// let release = wal.truncate_before_in_background(applied)?;
     /// assert_eq!(wal.head_lsn(), applied);
     /// // Later, if anybody wants to know:
