@@ -405,7 +405,9 @@ impl ErrorKind {
                 "grant this process access to the folder and the files in it: to read them for a \
                  tool that only looks, to write them, too, for an open"
             }
-            ErrorKind::Io => "see the cause reported by the operating system",
+            ErrorKind::Io => {
+                "call once more; if it fails again, stop and look at the device (`dmesg`)"
+            }
         }
     }
 }
