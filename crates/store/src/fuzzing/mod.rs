@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade_core::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
-use palisade_core::inspect::Inspector;
+use palisade_core::inspect::{Inspector, Outcome};
 use palisade_core::{ErrorKind, Lsn, Options, Uuid, Wal, crc32c_append};
 
 use self::disk::{FuzzDisk, memory_of};
@@ -187,6 +187,13 @@ fn repair(folder: &Path, image: &Image) {
     // It names the first bad place, if there is a log at all.
     let Err(error) = plan(Lsn::new(Lsn::LIMIT.as_u64() - 8)) else { return };
     let Some(bad) = error.lsn().filter(|_| error.kind() == ErrorKind::OutOfRange) else { return };
+    if let Ok(verdict) = FileReader::open(folder).and_then(|log| Inspector::new(log).verify_deep(1))
+        && verdict.outcome == Outcome::Corrupt
+        // Else no LSN is left for the copy.
+        && bad < Lsn::LIMIT
+    {
+        assert_eq!(verdict.end, bad, "a verification proposes another LSN: {verdict:?}");
+    }
     let Ok(planned) = plan(bad) else { return };
     // Its log buffer lies beside it, and not beside the damaged log's.
     let mut name = folder.file_stem().unwrap_or_default().to_owned();
