@@ -76,9 +76,6 @@ pub enum ErrorKind {
     Locked,
     /// Data that had been acknowledged as durable is damaged or missing. No other record is lost.
     Corrupt,
-    /// The log was not closed cleanly, and the policy is
-    /// [`RecoveryPolicy::RequireClean`](crate::RecoveryPolicy::RequireClean). Nothing was changed.
-    Unclean,
     /// No record begins at the given LSN.
     NotARecord,
     /// The LSN is above the end of the log, or no LSN is left below `Lsn::LIMIT`. A call that waits
@@ -389,10 +386,6 @@ impl ErrorKind {
             ErrorKind::Corrupt => {
                 "`palisade verify --deep` names what is damaged or missing: restore from a replica \
                  or backup, or copy with `palisade repair` what is below the damage"
-            }
-            ErrorKind::Unclean => {
-                "nothing was changed; open with RecoveryPolicy::Strict, which recovers, or \
-                 restore a log that was closed"
             }
             ErrorKind::NotARecord => "use an LSN that the log returned for a record",
             ErrorKind::OutOfRange => "use an LSN below the end of the log",

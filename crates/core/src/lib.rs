@@ -46,7 +46,7 @@ pub use log::{
 pub use memory::{Memory, MemoryKind};
 pub use options::{
     MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES,
-    MIN_SEGMENT_BYTES, Options, RecoveryPolicy, SyncPolicy, Verify, check_segment_bytes,
+    MIN_SEGMENT_BYTES, Options, SyncPolicy, Verify, check_segment_bytes,
 };
 pub use reader::{OwnedRecords, Record, RecordBuf, Records};
 pub use recovery::{EndCause, RecoveryReport};

@@ -44,25 +44,6 @@ pub enum SyncPolicy {
 /// The largest value of [`Options::verify_threads`].
 pub const MAX_VERIFY_THREADS: usize = 256;
 
-/// What an open does if the log was not closed cleanly.
-///
-/// Both policies refuse a log if the open finds damage in durable bytes ([`ErrorKind::Corrupt`]).
-/// [`Options::verify`] sets how much the open checks. If nothing proves that the bytes of a torn
-/// tail were durable once, the torn tail is no damage. An open that is refused changes nothing.
-/// [`inspect::Inspector::salvage`](crate::inspect::Inspector::salvage) reads what is left of a
-/// damaged log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RecoveryPolicy {
-    /// Recovers the log and truncates a torn tail.
-    #[default]
-    Strict,
-    /// Requires that the log was closed with [`close`](crate::Wal::close), or is new. Else an
-    /// open returns [`ErrorKind::Unclean`], or [`ErrorKind::Corrupt`] if it finds damage. Use it
-    /// for logs that are moved or archived only after a close.
-    RequireClean,
-}
-
 /// How much of the log an open checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -100,8 +81,6 @@ pub struct Options {
     pub gather_percent: u32,
     /// Bytes that an iterator reads ahead. Default 256 KiB.
     pub read_ahead_bytes: usize,
-    /// What an open does if the log was not closed cleanly. Default [`RecoveryPolicy::Strict`].
-    pub recovery: RecoveryPolicy,
     /// How much of the log an open checks. Default [`Verify::Tail`].
     pub verify: Verify,
     /// Threads of [`Verify::Full`], each with a read buffer of `read_ahead_bytes`; at most 256
@@ -130,7 +109,6 @@ impl Default for Options {
             max_waiters: 65_536,
             gather_percent: 50,
             read_ahead_bytes: 256 << 10,
-            recovery: RecoveryPolicy::Strict,
             verify: Verify::Tail,
             verify_threads: 0,
             pad_to_block: false,

@@ -76,7 +76,6 @@ impl Options {
     /// - `Locked`: another process or another handle holds the log.
     /// - `Corrupt`: acknowledged data is damaged. After a close an open reads no records, so only a
     ///   reader or [`Verify::Full`](crate::Verify::Full) finds damage in them.
-    /// - `Unclean`: the log was not closed, and the policy requires that.
     ///
     /// After these errors files may have changed, but nothing is lost:
     /// - `NotFound` whose text says so: the folder was moved, removed or replaced during the open.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palisade_core::{RecoveryPolicy, SoftLimit, SyncPolicy, Verify};
+use palisade_core::{SoftLimit, SyncPolicy, Verify};
 use palisade_store::{BufferKind, FileOptions, OnRelease, OpenMode};
 
 use crate::{Codec, CodecId, Lsn, Result};
@@ -233,13 +233,6 @@ impl Options {
     /// Sets how many bytes an iterator reads ahead, from 4 KiB to 1 GiB. Default 256 KiB.
     pub fn read_ahead_bytes(mut self, bytes: usize) -> Options {
         self.log.read_ahead_bytes = bytes;
-        self
-    }
-
-    /// Sets what an open does if the log was not closed cleanly. Default
-    /// [`RecoveryPolicy::Strict`].
-    pub fn recovery(mut self, policy: RecoveryPolicy) -> Options {
-        self.log.recovery = policy;
         self
     }
 

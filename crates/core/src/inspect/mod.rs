@@ -18,7 +18,7 @@ pub use crate::recovery::verify::BadPlace;
 use crate::recovery::verify::{self, Effort};
 use crate::recovery::{EndCause, Scanner};
 use crate::store::{ReadStore, Segment, State};
-use crate::{Error, ErrorKind, Lsn, RecoveryPolicy, Result};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 const READ_AHEAD_BYTES: usize = 1 << 20;
 /// The read size of a salvage. A failed read costs the records that it would have returned.
@@ -314,8 +314,7 @@ impl Inspector {
             strays: layout.strays.keys().copied().collect(),
             why: None,
         };
-        let (store, policy) = (&self.store, RecoveryPolicy::Strict);
-        let Some(mut scanner) = Scanner::new(store, layout, None, policy, READ_AHEAD_BYTES) else {
+        let Some(mut scanner) = Scanner::new(&self.store, layout, None, READ_AHEAD_BYTES) else {
             return Ok(verdict);
         };
         let scan = match scanner.run() {

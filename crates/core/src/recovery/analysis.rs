@@ -13,7 +13,7 @@ use crate::buffer::BLOCK_BYTES;
 use crate::store::{OldBuffer, ReadStore, State, Store};
 use crate::{ErrorKind, Lsn, Options, Result, Verify};
 
-/// The result of analysis: what the store holds. The policy allows this log to be opened.
+/// The result of analysis: what the store holds. The log may be opened.
 #[derive(Debug)]
 pub(crate) struct Analysis {
     pub(crate) layout: Arc<Layout>,
@@ -93,10 +93,10 @@ impl Analysis {
     }
 }
 
-/// Analyzes the log in `store` and decides by the policy of `options` whether it may be opened.
+/// Analyzes the log in `store` and decides whether it may be opened.
 ///
 /// # Errors
-/// `Corrupt`, `Unclean`: the policy refuses the log.
+/// `Corrupt`: acknowledged data is damaged.
 pub(crate) fn analyze(store: &Arc<dyn Store>, options: &Options) -> Result<Analysis> {
     let as_reader: Arc<dyn ReadStore> = Arc::clone(store) as Arc<dyn ReadStore>;
     if let Some(analysis) = analyze_closed(&as_reader, options)? {
@@ -109,8 +109,8 @@ pub(crate) fn analyze(store: &Arc<dyn Store>, options: &Options) -> Result<Analy
         analysis = analysis.at_clean_end();
     } else {
         let leftover = leftover(store, &mut analysis)?;
-        let (policy, bytes) = (options.recovery, options.read_ahead_bytes);
-        if let Some(mut scanner) = Scanner::new(&as_reader, &layout, leftover, policy, bytes) {
+        let bytes = options.read_ahead_bytes;
+        if let Some(mut scanner) = Scanner::new(&as_reader, &layout, leftover, bytes) {
             let scan = scanner.run()?;
             checked_to = scan.start;
             analysis.scanned = Some((scanner, scan));

@@ -1,6 +1,4 @@
-//! The decision at the first bad place, as a table of all inputs.
-
-use crate::RecoveryPolicy;
+//! The decision at the first bad place, for all inputs.
 
 /// The position of the first place without a whole frame, relative to the floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,105 +45,53 @@ pub(crate) enum Decision {
     End(EndCause),
     /// Refuse: acknowledged data is damaged. Nothing may be changed.
     Refuse,
-    /// Refuse: the policy requires a clean end. Nothing may be changed.
-    RefuseUnclean,
 }
 
-/// One row: the inputs it is for, with `None` for "either", and the decision.
-type Row = (RecoveryPolicy, Standing, Option<bool>, Option<bool>, Decision);
-
-use Decision::{End, Refuse, RefuseUnclean};
+use Decision::{End, Refuse};
 use EndCause::{Gap, NothingFollows, TornRecord};
-use RecoveryPolicy::{RequireClean, Strict};
 use Standing::{AboveFloor, BelowFloor};
 
-const YES: Option<bool> = Some(true);
-const NO: Option<bool> = Some(false);
-
-#[rustfmt::skip]
-const TABLE: [Row; 6] = [
-    // policy,     place,      broken, followers, decision
-    (Strict,       AboveFloor, YES,  None, End(TornRecord)),
-    (Strict,       AboveFloor, NO,   YES,  End(Gap)),
-    (Strict,       AboveFloor, NO,   NO,   End(NothingFollows)),
-    (Strict,       BelowFloor, None, None, Refuse),
-
-    (RequireClean, AboveFloor, None, None, RefuseUnclean),
-    (RequireClean, BelowFloor, None, None, Refuse),
-];
-
-pub(crate) fn decide(policy: RecoveryPolicy, ending: Ending) -> Decision {
-    let row = TABLE.iter().find(|row| is_for(row, policy, ending));
-    // The test shows that every input has a row.
-    row.map_or(Refuse, |(.., decision)| *decision)
-}
-
-fn is_for(row: &Row, policy: RecoveryPolicy, ending: Ending) -> bool {
-    let (of, standing, broken, followers, _) = row;
-    let fits = |wanted: Option<bool>, is: bool| wanted.is_none_or(|wanted| wanted == is);
-    *of == policy
-        && *standing == ending.standing
-        && fits(*broken, ending.has_broken_frame)
-        && fits(*followers, ending.has_followers)
+pub(crate) fn decide(ending: Ending) -> Decision {
+    match (ending.standing, ending.has_broken_frame, ending.has_followers) {
+        (BelowFloor, _, _) => Refuse,
+        (AboveFloor, true, _) => End(TornRecord),
+        (AboveFloor, false, true) => End(Gap),
+        (AboveFloor, false, false) => End(NothingFollows),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const STANDINGS: [Standing; 2] = [AboveFloor, BelowFloor];
-
-    fn all() -> impl Iterator<Item = (RecoveryPolicy, Ending)> {
-        let endings = STANDINGS.into_iter().flat_map(|standing| {
+    fn all() -> impl Iterator<Item = Ending> {
+        [AboveFloor, BelowFloor].into_iter().flat_map(|standing| {
             (0..4_u8).map(move |bits| Ending {
                 standing,
                 has_broken_frame: bits & 1 != 0,
                 has_followers: bits & 2 != 0,
             })
-        });
-        endings.flat_map(|ending| [Strict, RequireClean].map(|policy| (policy, ending)))
+        })
     }
 
     #[test]
-    fn every_input_has_exactly_one_row_and_every_row_an_input() {
-        assert_eq!(all().count(), 16);
-        for (policy, ending) in all() {
-            let rows = TABLE.iter().filter(|row| is_for(row, policy, ending));
-            assert_eq!(rows.count(), 1, "{policy:?} {ending:?}");
-        }
-        for row in &TABLE {
-            assert!(all().any(|(policy, ending)| is_for(row, policy, ending)), "{row:?}");
-        }
-    }
-
-    #[test]
-    fn damage_below_the_floor_ends_no_log() {
-        for (policy, ending) in all().filter(|(_, ending)| ending.standing == BelowFloor) {
-            assert_eq!(decide(policy, ending), Refuse, "{policy:?} {ending:?}");
-        }
-    }
-
-    #[test]
-    fn a_torn_tail_is_truncated_unless_a_clean_end_is_required() {
-        for (policy, ending) in all().filter(|(_, ending)| ending.standing == AboveFloor) {
-            let decision = decide(policy, ending);
-            match policy {
-                RequireClean => assert_eq!(decision, RefuseUnclean),
-                Strict => assert!(matches!(decision, End(_)), "{ending:?}"),
-            }
+    fn damage_below_the_floor_is_refused_and_a_bad_place_above_it_ends_the_log() {
+        for ending in all() {
+            let is_refused = decide(ending) == Refuse;
+            assert_eq!(is_refused, ending.standing == BelowFloor, "{ending:?}");
         }
     }
 
     #[test]
     fn the_cause_of_a_torn_tail_follows_from_what_was_found() {
-        for (policy, ending) in all() {
-            let End(cause) = decide(policy, ending) else { continue };
+        for ending in all() {
+            let End(cause) = decide(ending) else { continue };
             let broken = ending.has_broken_frame;
-            assert!(cause != TornRecord || broken, "{policy:?} {ending:?}");
-            assert!(cause != Gap || (ending.has_followers && !broken), "{policy:?} {ending:?}");
+            assert!(cause != TornRecord || broken, "{ending:?}");
+            assert!(cause != Gap || (ending.has_followers && !broken), "{ending:?}");
             assert_ne!(cause, EndCause::CleanClose, "no clean end gets here");
             let has_nothing = !broken && !ending.has_followers;
-            assert!(cause != NothingFollows || has_nothing, "{policy:?} {ending:?}");
+            assert!(cause != NothingFollows || has_nothing, "{ending:?}");
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::inspect::{Inspector, Outcome, Salvage};
 use crate::reader::FrameReader;
 use crate::store::{Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::sync::Mutex;
-use crate::{ErrorKind, Lsn, Memory, RecoveryPolicy, Uuid};
+use crate::{ErrorKind, Lsn, Memory, Uuid};
 
 const READ_AHEAD_BYTES: usize = 4096;
 const UUID: Uuid = Uuid([5; 16]);
@@ -190,8 +190,7 @@ fn records_in_a_stray_file_count_though_its_header_does_not() {
         assert_eq!(layout.strays.keys().copied().collect::<Vec<_>>(), [FAR_ABOVE]);
         assert_eq!(layout.highest_end, Lsn::new(BYTES));
         let bytes = READ_AHEAD_BYTES;
-        let mut scanner =
-            Scanner::new(&store, &layout, None, RecoveryPolicy::Strict, bytes).unwrap();
+        let mut scanner = Scanner::new(&store, &layout, None, bytes).unwrap();
         scanner.run().map(|scan| scan.end.plus(scan.torn_bytes))
     };
     let end = Lsn::new(HEADER_BYTES as u64);
@@ -284,8 +283,7 @@ fn work_on(store: Forged) -> [u64; 3] {
     if let Ok(layout) = Layout::read(store.as_ref()) {
         let layout = Arc::new(layout);
         let bytes = READ_AHEAD_BYTES;
-        let mut scanner =
-            Scanner::new(&as_reader, &layout, None, RecoveryPolicy::Strict, bytes).unwrap();
+        let mut scanner = Scanner::new(&as_reader, &layout, None, bytes).unwrap();
         // Whatever it is taken for.
         let _ = scanner.run();
         let effort = Effort { read_ahead_bytes: bytes, threads: 1 };

@@ -10,7 +10,7 @@ use super::old_buffer::OldLogBuffer;
 use crate::frame::{ALIGN_BYTES, HEADER_BYTES, Header, Kind};
 use crate::reader::{EpochSpan, FrameReader};
 use crate::store::ReadStore;
-use crate::{Error, ErrorKind, Lsn, RecoveryPolicy, Result};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The log buffer of the last process run, which the operating system kept in memory.
 #[derive(Debug)]
@@ -53,7 +53,6 @@ pub(crate) enum Source {
 #[derive(Debug)]
 pub(crate) struct Scanner {
     pub(super) layout: Arc<Layout>,
-    policy: RecoveryPolicy,
     pub(super) newest: EpochSpan,
     pub(crate) reader: FrameReader,
     pub(crate) leftover: Option<Leftover>,
@@ -75,12 +74,10 @@ impl Scanner {
         store: &Arc<dyn ReadStore>,
         layout: &Arc<Layout>,
         leftover: Option<Leftover>,
-        policy: RecoveryPolicy,
         read_ahead_bytes: usize,
     ) -> Option<Scanner> {
         Some(Scanner {
             layout: Arc::clone(layout),
-            policy,
             newest: layout.newest()?,
             reader: reader_of(store, layout, read_ahead_bytes),
             leftover,
@@ -100,8 +97,7 @@ impl Scanner {
     /// Finds the end of the log.
     ///
     /// # Errors
-    /// `Corrupt`: the log ends below what was durable once. `Unclean`: the policy requires a clean
-    /// end.
+    /// `Corrupt`: the log ends below what was durable once.
     pub(crate) fn run(&mut self) -> Result<Scan> {
         let noted_durable = self.leftover.as_ref().map(|leftover| leftover.durable);
         let floor = self.layout.floor().max(noted_durable.unwrap_or(Lsn::ZERO));
@@ -265,21 +261,15 @@ impl Scanner {
             has_followers: followers > 0,
         };
         self.floor = scan.floor;
-        match decide(self.policy, ending) {
+        match decide(ending) {
             Decision::End(cause) => {
                 scan.cause = cause;
                 scan.torn_bytes = last_valid.bytes_since(scan.end);
                 scan.torn_reason = reason(cause, scan.end, followers);
                 Ok(())
             }
-            Decision::RefuseUnclean => Err(self.unclean(scan.end)),
             Decision::Refuse => Err(self.refuse(scan.end, scan.floor)),
         }
-    }
-
-    fn unclean(&self, end: Lsn) -> Error {
-        let text = format!("the log was not closed cleanly; its records end at LSN {end}");
-        Error::new(ErrorKind::Unclean, text).at_path(&self.place).at_lsn(end)
     }
 
     fn count_records(&mut self, at: Lsn, header: &Header, source: Source) -> u64 {

@@ -92,6 +92,7 @@ mod recovery {
     mod closed;
     mod damage;
     mod forgeries;
+    mod full_verification;
     mod holes;
     mod hostile;
     mod kills;
@@ -99,7 +100,6 @@ mod recovery {
     mod move_tail;
     mod next_boot;
     mod old_bytes;
-    mod policies;
     mod refusals;
     mod repair;
     mod repair_from_a_store;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::sim::{SimDisk, WriteBackFailure};
-use palisade::{BufferKind, Options, RecoveryPolicy, Result, SyncPolicy, Verify, Wal};
+use palisade::{BufferKind, Options, Result, SyncPolicy, Verify, Wal};
 use palisade_store::FileOptions;
 
 use crate::codecs::Chosen;
@@ -44,7 +44,6 @@ pub(crate) struct Opening {
     pub(crate) gather: u32,
     pub(crate) verify: Verify,
     pub(crate) read_ahead: usize,
-    pub(crate) recovery: RecoveryPolicy,
 }
 
 impl Fixed {
@@ -86,7 +85,6 @@ impl Opening {
             gather: 0,
             verify: Verify::Tail,
             read_ahead: 4096,
-            recovery: RecoveryPolicy::Strict,
         }
     }
 }
@@ -124,7 +122,6 @@ impl Run {
             gather: d.pick(&[0, 25, 100]),
             verify: d.pick(&[Verify::Tail, Verify::Full]),
             read_ahead: d.pick(&[4096, 5000, 65_536]),
-            recovery: RecoveryPolicy::Strict,
         };
         if keeps_buffer {
             let Opening { buffer, buffer_bytes, pad, .. } = before;
@@ -161,8 +158,7 @@ impl Run {
             .gather_percent(o.gather)
             .verify(o.verify)
             .verify_threads(1)
-            .read_ahead_bytes(o.read_ahead)
-            .recovery(o.recovery);
+            .read_ahead_bytes(o.read_ahead);
         self.fixed.codec.set_in(options)
     }
 }
@@ -172,7 +168,6 @@ pub(crate) fn core_options(o: &Opening, codec: Chosen) -> palisade_core::Options
     let mut c = palisade_core::Options::new();
     c.buffer_bytes = o.buffer_bytes;
     c.pad_to_block = o.pad;
-    c.recovery = o.recovery;
     c.read_ahead_bytes = o.read_ahead;
     c.verify = o.verify;
     c.codec = codec.codec();

@@ -1,6 +1,6 @@
 //! The way back from a crash: opens that fail, are refused or die, then one that has to succeed.
 
-use palisade::{ErrorKind, RecoveryPolicy, Result, Wal};
+use palisade::{ErrorKind, Result, Wal};
 
 use crate::checks::same_files;
 use crate::device::{is_report, may_drop_pages, snapshot};
@@ -23,10 +23,6 @@ impl Run {
                 1 | 2 => {
                     self.arm_fault(30);
                     self.arm_write_back(30);
-                }
-                3 => {
-                    self.open_requiring_clean(crash);
-                    continue;
                 }
                 _ => {
                     self.open_with_another_segment_size();
@@ -53,28 +49,6 @@ impl Run {
         self.check_open(&wal, crash);
         self.clean = false;
         wal
-    }
-
-    /// `RequireClean` refuses an unclean log and leaves it; nothing else changes.
-    fn open_requiring_clean(&mut self, crash: Crash) {
-        let unreported = self.disk.unreported_failures();
-        let before = snapshot(&self.disk);
-        self.opening.recovery = RecoveryPolicy::RequireClean;
-        match self.open() {
-            Ok(wal) => {
-                let may_open = wal.recovery_report().clean || self.model.count == 0;
-                assert!(may_open, "require clean");
-                self.check_open(&wal, crash);
-                self.clean = false;
-                drop(wal);
-            }
-            Err(e) if is_report(&self.disk, &e, unreported) => self.clean = false,
-            Err(e) => {
-                assert!(!self.clean, "{e}");
-                assert_eq!(e.kind(), ErrorKind::Unclean, "require clean: {e}");
-                same_files(&before, &snapshot(&self.disk), "require clean");
-            }
-        }
     }
 
     /// Refused, and nothing is changed.

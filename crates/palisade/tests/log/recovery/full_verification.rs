@@ -1,26 +1,9 @@
-//! What an open does about damage and about an end that is not clean, as the caller chose.
+//! What `Verify::Full` refuses, and what an open that checks the tail alone does not find.
 
-use palisade::{EndCause, ErrorKind, RecoveryPolicy};
+use palisade::ErrorKind;
 
-use crate::folder::{SEGMENT_BYTES, copy_as_killed, folder, small};
+use crate::folder::{SEGMENT_BYTES, copy_as_killed, small};
 use crate::two_epochs::{damage, full, log, refused};
-
-#[test]
-fn require_clean_refuses_every_end_but_a_clean_one_and_changes_nothing() {
-    let require_clean = small().recovery(RecoveryPolicy::RequireClean);
-    let (_dir, path, _) = log(false);
-    let error = refused(&require_clean, &path, ErrorKind::Unclean);
-    assert!(error.to_string().contains("RecoveryPolicy::Strict"), "{error}");
-    let wal = small().open(&path).unwrap();
-    wal.close().unwrap();
-    let wal = require_clean.open(&path).unwrap();
-    assert_eq!(wal.recovery_report().end_cause, EndCause::CleanClose);
-    drop(wal);
-    refused(&require_clean, &path, ErrorKind::Unclean);
-    let (_dir, fresh) = folder();
-    require_clean.open(&fresh).unwrap().close().unwrap();
-    require_clean.open(&fresh).unwrap();
-}
 
 #[test]
 fn full_verification_refuses_damage_anywhere_and_the_tail_alone_does_not_see_it() {
