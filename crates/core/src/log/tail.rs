@@ -27,10 +27,7 @@ use crate::frame::Header;
 use crate::reader::RecordBuf;
 use crate::reader::{Record, Records};
 use crate::sync::{Instant, OnceLock};
-use crate::{Error, ErrorKind, Lsn, Result};
-
-/// How long an idle tail of written records sleeps at most before it looks again.
-const WRITTEN_POLL: Duration = Duration::from_micros(500);
+use crate::{ErrorKind, Lsn, Result};
 
 impl Wal {
     /// Returns a tail that follows the log from the head on.
@@ -72,7 +69,6 @@ impl Wal {
             records,
             began,
             given_to,
-            is_durable_only: true,
             cancelled: Arc::new(OnceLock::new()),
             key: None,
         })
@@ -92,7 +88,6 @@ pub struct Tail {
     // after padding and marks, whose truncation does not matter. `None` if the tail was to begin at
     // the head and has returned nothing: nothing that it skipped can go.
     given_to: Option<Lsn>,
-    is_durable_only: bool,
     cancelled: Arc<OnceLock<()>>,
     // The registration of a task that has polled.
     key: Option<Key>,
@@ -111,17 +106,6 @@ enum Step {
 }
 
 impl Tail {
-    /// Returns records as soon as they were handed to the operating system, durable or not. A crash
-    /// can take back what the tail has returned.
-    ///
-    /// Such a tail looks for records twice a millisecond, because nothing announces a write. It can
-    /// wait in [`next`](Tail::next) only.
-    #[must_use]
-    pub fn written(mut self) -> Tail {
-        self.is_durable_only = false;
-        self
-    }
-
     /// Returns where the tail continues: the end of the last record that it returned, or where it
     /// began. A consumer saves this LSN and continues with [`tail_from`](Wal::tail_from).
     #[must_use]
@@ -187,8 +171,7 @@ impl Tail {
     ///
     /// # Errors
     /// As [`next`](Tail::next). `TooManyWaiters`: poll again when others have finished. `Io`: the
-    /// flusher thread did not start. `InvalidArgument`: the tail is [`written`](Tail::written),
-    /// which cannot be polled.
+    /// flusher thread did not start.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Record<'_>>>> {
         let found = ready!(self.poll_find(context))?;
         Poll::Ready(found.map(|found| self.take(found, || Ok(true))).transpose())
@@ -196,11 +179,6 @@ impl Tail {
 
     /// Polls for what [`find`](Tail::find) finds.
     pub(super) fn poll_find(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Found>>> {
-        if !self.is_durable_only {
-            let text = "nothing announces written records to a task";
-            let error = Error::new(ErrorKind::InvalidArgument, text);
-            return Poll::Ready(Err(error.with_advice("poll a tail of durable records")));
-        }
         loop {
             match self.step()? {
                 Step::Found(found) => return Poll::Ready(Ok(Some(found))),
@@ -238,7 +216,7 @@ impl Tail {
                 Err(error) if error.kind() == ErrorKind::Truncated => {}
                 Err(error) => return Err(error),
             }
-            let end = self.end();
+            let end = self.wal.durable_lsn();
             let at = self.leave_truncated()?;
             // A truncation has ended the iterator.
             if end > at || self.records.is_finished() {
@@ -269,27 +247,18 @@ impl Tail {
         Ok(epochs.skip_unused(self.records.position()))
     }
 
-    fn end(&self) -> Lsn {
-        if self.is_durable_only { self.wal.durable_lsn() } else { self.wal.written_lsn() }
-    }
-
-    /// Waits for the end to move beyond `at`. Returns false if the deadline came first.
+    /// Waits for *durable* to move beyond `at`. Returns false if the deadline came first.
     fn wait_beyond(&self, at: Lsn, deadline: Option<Instant>) -> Result<bool> {
         let now = Instant::now();
         let deadline = deadline.unwrap_or(now + Duration::from_secs(1 << 30));
         if now >= deadline {
             return Ok(false);
         }
-        if self.is_durable_only {
-            let is_cancelled = || self.cancelled.get().is_some();
-            return self.wal.commit_state().observe(at.plus(1), deadline, is_cancelled);
-        }
-        self.wal.commit_state().check_goes_on(at.plus(1))?;
-        crate::sync::sleep(WRITTEN_POLL.min(deadline - now));
-        Ok(true)
+        let is_cancelled = || self.cancelled.get().is_some();
+        self.wal.commit_state().observe(at.plus(1), deadline, is_cancelled)
     }
 
-    /// Polls for the end to move beyond `at`.
+    /// Polls for *durable* to move beyond `at`.
     fn poll_beyond(&mut self, at: Lsn, context: &mut Context<'_>) -> Poll<Result<()>> {
         let (log, target) = (&self.wal.handle.log, at.plus(1));
         log.check_goes_on(target)?;

@@ -12,7 +12,6 @@ pub(crate) struct Follower {
     tail: Tail,
     /// No record below has to come any more.
     from: u64,
-    is_written: bool,
     /// The truncations of the log when it was opened.
     truncations: u64,
 }
@@ -39,18 +38,11 @@ impl Run {
     pub(crate) fn step_tails(&mut self, wal: &Wal) -> Result<()> {
         self.what += " tail";
         if self.tails.len() < 2 && self.dice.once_in(2) {
-            let is_written = self.dice.once_in(2);
             let (tail, from) = match self.some_rec() {
                 Some(r) => (wal.tail_from(r.at())?, r.lsn),
                 None => (wal.tail()?, wal.head_lsn().as_u64()),
             };
-            let tail = if is_written { tail.written() } else { tail };
-            self.tails.push(Follower {
-                tail,
-                from,
-                is_written,
-                truncations: self.model.truncations,
-            });
+            self.tails.push(Follower { tail, from, truncations: self.model.truncations });
         }
         for mut follower in std::mem::take(&mut self.tails) {
             let steps = self.dice.below(6);
@@ -66,8 +58,7 @@ impl Run {
         for _ in 0..steps {
             match follower.tail.next(Duration::ZERO) {
                 Ok(Some(r)) => {
-                    let Follower { from, is_written, .. } = *follower;
-                    follower.from = self.check_followed(wal, from, is_written, &r);
+                    follower.from = self.check_followed(wal, follower.from, &r);
                 }
                 Ok(None) => {
                     self.check_nothing_left_out(wal, follower);
@@ -88,18 +79,16 @@ impl Run {
     }
 
     /// The record has to be the next one; gives the place behind it.
-    fn check_followed(&self, wal: &Wal, from: u64, is_written: bool, r: &Record<'_>) -> u64 {
+    fn check_followed(&self, wal: &Wal, from: u64, r: &Record<'_>) -> u64 {
         let next = self.model.all().find(|w| w.lsn >= from);
         let w = next.unwrap_or_else(|| panic!("tail gives {}, nothing there", r.lsn()));
         assert_eq!((w.lsn, &w.data[..]), (r.lsn().as_u64(), r.data()), "tail");
-        if !is_written {
-            assert!(w.end <= wal.durable_lsn().as_u64(), "tail gives undurable");
-        }
+        assert!(w.end <= wal.durable_lsn().as_u64(), "tail gives undurable");
         w.lsn + 1
     }
 
     fn check_nothing_left_out(&self, wal: &Wal, follower: &Follower) {
-        let to = if follower.is_written { wal.written_lsn() } else { wal.durable_lsn() };
+        let to = wal.durable_lsn();
         if follower.truncations == self.model.truncations && !self.faults && !self.disk.is_dead() {
             let next = self.model.all().find(|w| w.lsn >= follower.from);
             assert!(next.is_none_or(|w| w.end > to.as_u64()), "tail leaves out {next:?}");

@@ -19,10 +19,7 @@ const MOST_READ: u64 = 12;
 enum Source {
     /// Ends at the end that the log had then.
     Iterator(Records, Lsn),
-    /// What is durable.
-    Durable(Tail),
-    /// What is with the operating system.
-    Written(Tail),
+    Tail(Tail),
 }
 
 /// A reader, and where it is.
@@ -66,10 +63,8 @@ impl Held {
         let source = match (dice.below(3), from) {
             (0, Some(from)) => Source::Iterator(wal.records_from(from)?, wal.reserved_lsn()),
             (0, None) => Source::Iterator(wal.records()?, wal.reserved_lsn()),
-            (1, Some(from)) => Source::Durable(wal.tail_from(from)?),
-            (1, None) => Source::Durable(wal.tail()?),
-            (_, Some(from)) => Source::Written(wal.tail_from(from)?.written()),
-            (_, None) => Source::Written(wal.tail()?.written()),
+            (_, Some(from)) => Source::Tail(wal.tail_from(from)?),
+            (_, None) => Source::Tail(wal.tail()?),
         };
         let from = from.unwrap_or(wal.head_lsn());
         self.readers.push(Reader { source, last: None, from, truncations: oracle.truncations });
@@ -158,7 +153,7 @@ impl Reader {
         for _ in 0..count {
             let found = match &mut self.source {
                 Source::Iterator(records, _) => records.next(),
-                Source::Durable(tail) | Source::Written(tail) => tail.next(Duration::ZERO),
+                Source::Tail(tail) => tail.next(Duration::ZERO),
             };
             let found =
                 found.map(|found| found.map(|record| (record.lsn(), record.data().to_vec())));
@@ -184,8 +179,7 @@ impl Reader {
     fn name(&self) -> String {
         let kind = match self.source {
             Source::Iterator(..) => "an iterator",
-            Source::Durable(_) => "a follower of what is durable",
-            Source::Written(_) => "a follower of what is written",
+            Source::Tail(_) => "a tail",
         };
         format!("{kind}, which has given {:?} and comes to {}", self.last, self.from)
     }
@@ -199,8 +193,7 @@ impl Reader {
     fn end(&self, wal: &Wal) -> Lsn {
         match &self.source {
             Source::Iterator(_, end) => *end,
-            Source::Durable(_) => wal.durable_lsn(),
-            Source::Written(_) => wal.written_lsn(),
+            Source::Tail(_) => wal.durable_lsn(),
         }
     }
 

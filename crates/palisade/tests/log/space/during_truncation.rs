@@ -26,12 +26,6 @@ fn no_waiter_gets_ok_for_a_truncated_record() {
     let unwritten = wal.records().unwrap();
     wal.flush_to_os(lsn).unwrap();
     let old_records = wal.records().unwrap();
-    let mut behind = wal.tail().unwrap().written();
-    let mut beyond = wal.tail().unwrap().written();
-    for _ in 0..3 {
-        beyond.next(Duration::ZERO).unwrap().unwrap();
-    }
-    assert_eq!(behind.next(Duration::ZERO).unwrap().unwrap().lsn(), kept.lsn());
     wal.truncate_after(kept.lsn()).unwrap();
     assert!(!waited.is_durable() && kept.is_durable());
     assert!(is_truncated(waited.wait()));
@@ -46,9 +40,7 @@ fn no_waiter_gets_ok_for_a_truncated_record() {
         assert!(is_truncated(records.next()));
         assert!(records.next().unwrap().is_none(), "an iterator is at its end after an error");
     }
-    assert!(is_truncated(beyond.next(Duration::ZERO)));
     let next = wal.commit(b"next").unwrap();
-    assert_eq!(behind.next(Duration::ZERO).unwrap().unwrap().lsn(), next);
     wal.checkpoint(next).unwrap();
     assert!(is_truncated(wal.checkpoint(lsn)), "also below a later checkpoint");
 }

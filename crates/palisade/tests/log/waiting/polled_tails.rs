@@ -194,17 +194,6 @@ fn a_truncation_reaches_a_polled_tail() {
 }
 
 #[test]
-fn a_tail_of_written_records_cannot_be_polled() {
-    let (wal, _store) = log_and_store();
-    let mut tail = wal.tail().unwrap().written();
-    let error = poll(&mut tail, Waker::noop()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    let lsn = wal.append(b"x").unwrap().lsn();
-    wal.flush_to_os(lsn).unwrap();
-    assert_eq!(tail.next(Duration::MAX).unwrap().unwrap().data(), b"x");
-}
-
-#[test]
 fn a_cancelled_tail_returns_at_once_and_for_good() {
     let _watch = watched();
     let (_folder, path, wal) = log_on_files(small());
