@@ -79,15 +79,6 @@ pub struct Stats {
     pub write_size_bytes: Histogram,
 }
 
-impl Stats {
-    /// Returns the average number of reservations that one device sync has covered; 0 before the
-    /// first.
-    #[must_use]
-    pub fn records_per_sync(&self) -> f64 {
-        self.group_size.mean()
-    }
-}
-
 /// The gauges that the log itself reads for a snapshot.
 pub(crate) struct Gauges {
     /// *head*, *durable*, *written*, *filled* and *reserved*, read in this order: each one is at

@@ -105,12 +105,6 @@ impl Wal {
         self.0.reserved_lsn()
     }
 
-    /// Returns the end of the longest prefix that was seen complete in the log buffer.
-    #[must_use]
-    pub fn filled_lsn(&self) -> Lsn {
-        self.0.filled_lsn()
-    }
-
     /// Returns the end of the prefix that was handed to the operating system.
     #[must_use]
     pub fn written_lsn(&self) -> Lsn {

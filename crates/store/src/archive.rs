@@ -247,9 +247,7 @@ fn log_of(folder: &Path, number: u64) -> Result<Option<LogOf>> {
 ///
 /// An archive breaks where a segment is missing or damaged, and where a [`Repair`](crate::Repair)
 /// kept nothing of the log: what the head's segment held below the head is in no archive then. The
-/// error at such a place names it;
-/// [`segments`](ArchiveReader::segments) shows where the records go on, and `records` reads on from
-/// there.
+/// error at such a place names it, and `records` reads on from an LSN above.
 ///
 /// The state that it gives as a [`ReadStore`] is made up from the segments: their log's identity
 /// and geometry, and as the head the first byte of the lowest one.
@@ -294,22 +292,6 @@ impl ArchiveReader {
         Ok(ArchiveReader { folder: folder.to_path_buf(), state })
     }
 
-    /// All archived segments, with their headers.
-    ///
-    /// # Errors
-    /// `Io` if they cannot be listed or read.
-    pub fn segments(&self) -> Result<Vec<Segment>> {
-        let State { uuid, segment_bytes, .. } = self.state;
-        let mut segments = Vec::new();
-        for number in self.numbers()? {
-            let mut block = [0; BLOCK_BYTES];
-            let Some(len) = read(&self.folder, number, 0, &mut block)? else { continue };
-            let header = header::decode(&block[..len], uuid, segment_bytes, number);
-            segments.push(Segment { number, header: header.map_err(|fault| fault.to_string()) });
-        }
-        Ok(segments)
-    }
-
     /// The records from the one at `from`, or from the first archived one on.
     ///
     /// # Errors
@@ -325,7 +307,7 @@ impl ArchiveReader {
     ///
     /// # Errors
     /// `NotFound` if the segments have been removed, `PermissionDenied` and `Io`.
-    pub fn end(&self) -> Result<Lsn> {
+    pub(crate) fn end(&self) -> Result<Lsn> {
         let number = self.numbers()?.pop().ok_or_else(|| none(&self.folder))?;
         let path = self.folder.join(segment_name(number));
         let file = fs::metadata(&path)
@@ -352,7 +334,15 @@ impl ReadStore for ArchiveReader {
     }
 
     fn segments(&self) -> Result<Vec<Segment>> {
-        self.segments()
+        let State { uuid, segment_bytes, .. } = self.state;
+        let mut segments = Vec::new();
+        for number in self.numbers()? {
+            let mut block = [0; BLOCK_BYTES];
+            let Some(len) = read(&self.folder, number, 0, &mut block)? else { continue };
+            let header = header::decode(&block[..len], uuid, segment_bytes, number);
+            segments.push(Segment { number, header: header.map_err(|fault| fault.to_string()) });
+        }
+        Ok(segments)
     }
 
     fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {

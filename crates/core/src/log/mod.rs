@@ -231,8 +231,7 @@ impl Wal {
     }
 
     /// Returns the end of the longest prefix that was seen complete in the log buffer.
-    #[must_use]
-    pub fn filled_lsn(&self) -> Lsn {
+    pub(crate) fn filled_lsn(&self) -> Lsn {
         self.handle.log.filled.read()
     }
 

@@ -104,12 +104,6 @@ fn release(handle: &Handle) -> Result<()> {
 }
 
 impl Release {
-    /// Returns whether the release has ended, well or not. Never blocks.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        self.log.check_process().is_ok() && self.slot.result().is_some()
-    }
-
     /// Waits until the files are freed.
     ///
     /// # Errors
@@ -120,7 +114,8 @@ impl Release {
         self.wait_until(None).map(drop)
     }
 
-    /// Waits at most `timeout`. Returns false if the files are not freed by then.
+    /// Waits at most `timeout`. Returns false if the files are not freed by then. A timeout of zero
+    /// never blocks.
     ///
     /// # Errors
     /// As [`wait`](Release::wait).
@@ -163,6 +158,8 @@ impl Future for Release {
 
 impl fmt::Debug for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Release").field("is_done", &self.is_done()).finish_non_exhaustive()
+        // A forked child may find the lock of the result held.
+        let is_done = self.log.check_process().is_ok() && self.slot.result().is_some();
+        f.debug_struct("Release").field("is_done", &is_done).finish_non_exhaustive()
     }
 }

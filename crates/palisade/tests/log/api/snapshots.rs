@@ -86,7 +86,7 @@ fn counters_and_watermarks_of_a_snapshot_belong_together() {
     });
     let stats = wal.stats();
     assert!(stats.commit_latency_ns.count() > 0 && stats.commit_latency_ns.max() > 0);
-    assert!(stats.syncs > 0 && stats.records_per_sync() > 1.0);
+    assert!(stats.syncs > 0 && stats.group_size.mean() > 1.0);
 }
 
 #[test]
