@@ -38,7 +38,6 @@ mod metrics;
 mod open;
 mod options;
 mod recovery;
-mod repair;
 mod trace;
 mod wal;
 
@@ -64,7 +63,6 @@ pub use palisade_store::{
     OpenMode, ReleasedSegment, Repair, Restore, RestoreFrom, disk, file_system,
 };
 pub use recovery::{Recovery, ReplayFrom};
-pub use repair::repair;
 pub use wal::Wal;
 
 /// The example in the README, compiled and run.

@@ -21,6 +21,9 @@ use crate::reader::FileReader;
 /// The repair of a damaged log: reads it, and copies the records below some LSN into a new log. The
 /// damaged log is never changed.
 ///
+/// The records that only the log buffer of a killed process holds are given up: they lie above the
+/// damage.
+///
 /// ```
 /// # fn main() -> palisade::Result<()> {
 /// # let temp = tempfile::tempdir().unwrap();

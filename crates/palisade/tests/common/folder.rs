@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use palisade::{BufferKind, Lsn, Options, Wal};
+use palisade::{BufferKind, Lsn, Options, Repair, RepairReport, Result, Wal};
 use tempfile::TempDir;
 
 /// Every file of a folder with its bytes, by name.
@@ -39,6 +39,11 @@ pub(crate) fn log_on_files(options: Options) -> (TempDir, PathBuf, Wal) {
     let (dir, path) = folder();
     let wal = options.open(&path).unwrap();
     (dir, path, wal)
+}
+
+/// Copies the records below `from` of the log in `path` into a new log in `into`.
+pub(crate) fn repair(path: &Path, into: &Path, from: Lsn) -> Result<RepairReport> {
+    Repair::plan(path, from, &mut |_| {})?.write(into, &mut |_| {})
 }
 
 /// The file of segment `number`.

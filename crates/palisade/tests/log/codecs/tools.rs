@@ -5,12 +5,12 @@ use std::path::Path;
 
 use palisade::inspect::{Inspector, Outcome, Salvaged};
 use palisade::{
-    Archive, ArchiveReader, ErrorKind, Lsn, Options, Restore, RestoreFrom, Verify, Wal, repair,
+    Archive, ArchiveReader, ErrorKind, Lsn, Options, Restore, RestoreFrom, Verify, Wal,
 };
 
 use crate::folder::{
     Entries, SEGMENT_BYTES, contents, copy_as_killed, flip, folder, heap, log_on_files, place_of,
-    small,
+    repair, small,
 };
 use crate::masked::Masked;
 

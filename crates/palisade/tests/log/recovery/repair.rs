@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use palisade::inspect::{BufferPlace, Inspector, Outcome};
 use palisade::{
     BufferKind, EndCause, Error, ErrorKind, Lsn, Options, Repair, RepairReport, RepairStep, Wal,
-    repair,
 };
 use tempfile::TempDir;
 
 use crate::epoch_list;
 use crate::folder::{
-    SEGMENT_BYTES, contents, copy_as_killed, flip, folder, log_on_files, place_of, small, snapshot,
+    SEGMENT_BYTES, contents, copy_as_killed, flip, folder, log_on_files, place_of, repair, small,
+    snapshot,
 };
 use crate::two_epochs::{damage, damage_header, full, log, refused, salvage};
 

@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::Path;
 
-use palisade::{Archive, ArchiveReader, ErrorKind, Lsn, Verify, repair};
+use palisade::{Archive, ArchiveReader, ErrorKind, Lsn, Verify};
 
 use super::archive::append;
-use crate::folder::{Entries, SEGMENT_BYTES, contents, flip, folder, place_of, small};
+use crate::folder::{Entries, SEGMENT_BYTES, contents, flip, folder, place_of, repair, small};
 
 fn base_of(lsn: Lsn) -> Lsn {
     Lsn::new(lsn.as_u64() - lsn.as_u64() % SEGMENT_BYTES)
