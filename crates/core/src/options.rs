@@ -185,13 +185,14 @@ mod tests {
 
     #[test]
     fn each_bad_value_is_named() {
-        let cases: [(&str, Options); 6] = [
+        let cases: [(&str, Options); 7] = [
             (
                 "a day",
                 Options { sync_policy: SyncPolicy::Interval(Duration::MAX), ..Options::default() },
             ),
             ("buffer_bytes", Options { buffer_bytes: 5000, ..Options::default() }),
             ("max_waiters", Options { max_waiters: 0, ..Options::default() }),
+            ("read_ahead_bytes", Options { read_ahead_bytes: 4095, ..Options::default() }),
             ("verify_threads", Options { verify_threads: 257, ..Options::default() }),
             ("gather_percent", Options { gather_percent: 101, ..Options::default() }),
             (

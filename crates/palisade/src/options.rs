@@ -230,21 +230,10 @@ impl Options {
         self
     }
 
-    /// Sets how many bytes an iterator reads ahead, from 4 KiB to 1 GiB. Default 256 KiB.
-    pub fn read_ahead_bytes(mut self, bytes: usize) -> Options {
-        self.log.read_ahead_bytes = bytes;
-        self
-    }
-
-    /// Sets how much of the log an open checks. Default [`Verify::Tail`].
+    /// Sets how much of the log an open checks. Default [`Verify::Tail`]. [`Verify::Full`] reads with
+    /// one thread for each core.
     pub fn verify(mut self, verify: Verify) -> Options {
         self.log.verify = verify;
-        self
-    }
-
-    /// Sets the number of threads of [`Verify::Full`], at most 256. Default 0: one for each core.
-    pub fn verify_threads(mut self, count: usize) -> Options {
-        self.log.verify_threads = count;
         self
     }
 
@@ -287,6 +276,13 @@ impl Options {
         // A name that is not valid is refused by the log's options.
         self.files.codec = CodecId::of(&codec).ok();
         self.log.codec = Some(Arc::new(codec));
+        self
+    }
+
+    /// Sets options of the core that no user needs, for tests.
+    #[doc(hidden)]
+    pub fn with_core(mut self, set: impl FnOnce(&mut palisade_core::Options)) -> Options {
+        set(&mut self.log);
         self
     }
 

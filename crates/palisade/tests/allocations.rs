@@ -110,8 +110,8 @@ fn the_allocator_counts() {
 
 /// Everything is verified by this thread, so that its allocations are counted.
 fn frugal() -> Options {
-    let options = Options::new().buffer_bytes(1 << 14).read_ahead_bytes(1 << 16);
-    options.verify(Verify::Full).verify_threads(1)
+    let options = Options::new().buffer_bytes(1 << 14).verify(Verify::Full);
+    options.with_core(|log| (log.read_ahead_bytes, log.verify_threads) = (1 << 16, 1))
 }
 
 #[test]

@@ -157,8 +157,7 @@ impl Run {
             .write_bytes(o.write_bytes)
             .gather_percent(o.gather)
             .verify(o.verify)
-            .verify_threads(1)
-            .read_ahead_bytes(o.read_ahead);
+            .with_core(|log| (log.read_ahead_bytes, log.verify_threads) = (o.read_ahead, 1));
         self.fixed.codec.set_in(options)
     }
 }

@@ -89,7 +89,7 @@ impl Shape {
             .sync_policy(opening.policy.unwrap_or(self.policy))
             .pad_to_block(!self.powersafe)
             .verify(opening.verify)
-            .verify_threads(opening.verify_threads);
+            .with_core(|log| log.verify_threads = opening.verify_threads);
         self.codec.set_in(options)
     }
 }

@@ -132,7 +132,6 @@ fn each_option_out_of_its_range_is_named_with_its_value() {
         ("write_bytes", "0", small().write_bytes(0)),
         ("max_waiters", "0", small().max_waiters(0)),
         ("gather_percent", "101", small().gather_percent(101)),
-        ("read_ahead_bytes", "4095", small().read_ahead_bytes(4095)),
         ("sync_policy", "0", small().sync_policy(SyncPolicy::Interval(Duration::ZERO))),
     ];
     for (name, value, options) in cases {
