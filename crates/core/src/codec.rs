@@ -128,6 +128,7 @@ impl CodecId {
 
     /// Returns the identity with this name, padded with zeros, and this key identifier, or `None`
     /// if the name is empty or no UTF-8.
+    #[doc(hidden)]
     #[must_use]
     pub fn from_bytes(
         name: [u8; MAX_CODEC_NAME_BYTES],
@@ -145,6 +146,7 @@ impl CodecId {
     }
 
     /// Returns the name, padded with zeros.
+    #[doc(hidden)]
     #[must_use]
     pub fn name_bytes(&self) -> &[u8; MAX_CODEC_NAME_BYTES] {
         &self.name

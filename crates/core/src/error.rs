@@ -189,6 +189,7 @@ impl Error {
     }
 
     /// Names the segment that the error is about.
+    #[doc(hidden)]
     #[must_use]
     pub fn at_segment(self, segment: u64) -> Error {
         self.amend(|detail| detail.segment = Some(segment))

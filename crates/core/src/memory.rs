@@ -48,6 +48,7 @@ impl Memory {
     ///
     /// # Panics
     /// If `len` is neither a power of two nor 0.
+    #[doc(hidden)]
     #[must_use]
     pub fn kept(len: usize) -> Memory {
         assert!(is_ring_len(len), "a ring's length is a power of two");
@@ -73,18 +74,21 @@ impl Memory {
     }
 
     /// How many bytes there are.
+    #[doc(hidden)]
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
     /// Whether there are none.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// What the bytes lie on.
+    #[doc(hidden)]
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
         self.kind
@@ -96,7 +100,7 @@ impl Memory {
     /// - `from` is no longer than the memory.
     /// - No other thread reads or writes the range during the call.
     #[expect(unsafe_code, reason = "the ring's bytes have many owners, one per range")]
-    pub unsafe fn write(&self, position: u64, from: &[u8]) {
+    pub(crate) unsafe fn write(&self, position: u64, from: &[u8]) {
         let (offset, before_end) = self.split(position, from.len());
         let (head, wrapped) = from.split_at(before_end);
         // SAFETY: `split` keeps `offset + before_end` within the memory; the caller owns it.
@@ -116,7 +120,7 @@ impl Memory {
     /// - No other thread reads or writes the `len` bytes during the call.
     #[inline]
     #[expect(unsafe_code, reason = "the ring's bytes have many owners, one per range")]
-    pub unsafe fn place(&self, position: u64, head: [u64; 3], body: &[u8], len: usize) {
+    pub(crate) unsafe fn place(&self, position: u64, head: [u64; 3], body: &[u8], len: usize) {
         let (offset, before_end) = self.split(position, len);
         if before_end == len {
             // SAFETY: the range does not wrap, so it lies in the memory; the caller owns it and
@@ -154,7 +158,7 @@ impl Memory {
     /// - No thread writes the range during the call, and every earlier write to it happened
     ///   before.
     #[expect(unsafe_code, reason = "the ring's bytes have many owners, one per range")]
-    pub unsafe fn read<R>(
+    pub(crate) unsafe fn read<R>(
         &self,
         position: u64,
         len: usize,
@@ -173,7 +177,7 @@ impl Memory {
     /// - `len` is no more than the memory's length.
     /// - No other thread reads or writes the range during the call.
     #[expect(unsafe_code, reason = "the ring's bytes have many owners, one per range")]
-    pub unsafe fn fill<R>(
+    pub(crate) unsafe fn fill<R>(
         &self,
         position: u64,
         len: usize,

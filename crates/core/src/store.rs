@@ -61,6 +61,7 @@ pub struct State {
     /// Where the running epoch begins: the start of its first segment.
     pub epoch_base: Lsn,
     /// The running epoch's random salt.
+    #[doc(hidden)]
     pub epoch_salt: u64,
     /// Everything below was truncated.
     pub head: Lsn,
@@ -73,6 +74,7 @@ pub struct State {
     /// The epochs of a log that was closed, ascending: those with records at or above the head, and
     /// the running one last, which ends at `clean_end`. An open believes it only where `clean` is
     /// set. Empty where nobody knows them: an open reads the headers of all segments then.
+    #[doc(hidden)]
     pub epochs: Vec<EpochExtent>,
     /// The codec of the records; fixed when the log is created.
     pub codec: Option<CodecId>,
@@ -229,6 +231,7 @@ pub struct SegmentHeader {
     /// The epoch that the segment belongs to.
     pub epoch: u64,
     /// The epoch's random salt.
+    #[doc(hidden)]
     pub salt: u64,
     /// Present in an epoch's first segment only.
     pub predecessor: Option<Predecessor>,

@@ -6,9 +6,7 @@
 use std::path::Path;
 
 pub use palisade_core::inspect::{BadPlace, Gap, Outcome, Salvage, Salvaged, Verdict};
-pub use palisade_core::store::{
-    EpochExtent, Predecessor, SavedCursor, Segment, SegmentHeader, State,
-};
+pub use palisade_core::store::{Predecessor, SavedCursor, Segment, SegmentHeader, State};
 pub use palisade_store::BufferPlace;
 use palisade_store::FileReader;
 

@@ -52,8 +52,8 @@ pub use palisade_core::copy::CopyReport;
 pub use palisade_core::repair::{RepairProgress, RepairReport, RepairStep};
 pub use palisade_core::{
     BatchTicket, Codec, CodecId, Cursor, CursorStatus, EndCause, Error, ErrorKind, Histogram, Hold,
-    Lsn, Memory, MemoryKind, OwnedRecords, PinKind, Record, RecordBuf, Records, RecoveryReport,
-    Release, Result, Space, SpacePin, Stats, SyncPolicy, Tail, TailCanceller, Ticket, Uuid, Verify,
+    Lsn, Memory, OwnedRecords, PinKind, Record, RecordBuf, Records, RecoveryReport, Release,
+    Result, Space, SpacePin, Stats, SyncPolicy, Tail, TailCanceller, Ticket, Uuid, Verify,
     crc32c_append, framed_bytes,
 };
 #[cfg(feature = "sim")]

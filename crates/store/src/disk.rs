@@ -200,8 +200,7 @@ pub trait DiskFolder: Send + Sync + fmt::Debug {
     /// Those of the disk.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Opens the file `name`. Anything but a regular file is refused with [`not_a_file`]; a link is
-    /// not followed.
+    /// Opens the file `name`. Anything but a regular file is refused; a link is not followed.
     ///
     /// # Errors
     /// `NotFound`, `AlreadyExists`: see [`Access`]. Those of the disk.
@@ -451,7 +450,7 @@ pub(crate) fn write_pieces(
 /// Returns the error for a name that stands for something else than a regular file: `found`, such
 /// as "a link".
 #[must_use]
-pub fn not_a_file(found: &'static str) -> io::Error {
+pub(crate) fn not_a_file(found: &'static str) -> io::Error {
     io::Error::other(NotAFile(found))
 }
 

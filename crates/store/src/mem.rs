@@ -56,6 +56,7 @@ impl MemStore {
     }
 
     /// Lets the store start no thread: see [`MemDisk::without_threads`].
+    #[doc(hidden)]
     #[must_use]
     pub fn without_threads(mut self) -> MemStore {
         self.disk = self.disk.without_threads();
@@ -67,6 +68,7 @@ impl MemStore {
     /// # Errors
     /// As [`FileStore::open`]. `InvalidArgument`: also the segment size. `Locked`: a log runs on a
     /// clone.
+    #[doc(hidden)]
     pub fn open(&self) -> Result<FileStore> {
         self.open_as(&FileOptions::default())
     }
@@ -91,11 +93,13 @@ impl MemStore {
     ///
     /// # Errors
     /// `NotFound`: no log was opened on the store yet.
+    #[doc(hidden)]
     pub fn reader(&self) -> Result<FileReader> {
         FileReader::open_on(Arc::new(self.disk.clone()), Path::new(FOLDER))
     }
 
     /// The disk, on which the log has the folder `/log`.
+    #[doc(hidden)]
     #[must_use]
     pub fn disk(&self) -> &MemDisk {
         &self.disk
@@ -106,6 +110,7 @@ impl MemStore {
     ///
     /// # Errors
     /// `Io`: there is no such segment.
+    #[doc(hidden)]
     pub fn damage(&self, at: Lsn, bytes: &[u8]) -> Result<()> {
         let name = segment_name(at.as_u64() / self.segment_bytes);
         let write = || {
@@ -151,6 +156,7 @@ impl ReadStore for MemStore {
 /// What a log can be opened on beside a folder: a [`MemStore`], or a simulated disk.
 pub trait IntoStore {
     /// The store.
+    #[doc(hidden)]
     type Store: Store;
 
     /// Opens the store with these settings. A `MemStore` fixes the segment size and the zero fill.
@@ -158,6 +164,7 @@ pub trait IntoStore {
     ///
     /// # Errors
     /// Those of the store.
+    #[doc(hidden)]
     fn into_store(self, files: &FileOptions) -> Result<Self::Store>;
 }
 

@@ -70,6 +70,7 @@ impl Lsn {
     }
 
     /// Returns the first segment start at or above this LSN.
+    #[doc(hidden)]
     #[must_use]
     pub const fn segment_start_at_or_above(self, segment_bytes: u64) -> Lsn {
         Lsn(self.0.div_ceil(segment_bytes) * segment_bytes)

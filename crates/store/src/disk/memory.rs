@@ -61,6 +61,7 @@ impl MemDisk {
     }
 
     /// Removes the folder for log buffers: a buffer then lies on the heap and dies with its log.
+    #[doc(hidden)]
     #[must_use]
     pub fn without_buffers(mut self) -> MemDisk {
         self.has_buffers = false;
@@ -69,6 +70,7 @@ impl MemDisk {
 
     /// Lets the store start no thread: the thread that needs space makes it. A test with one thread
     /// then makes the same calls in every run.
+    #[doc(hidden)]
     #[must_use]
     pub fn without_threads(mut self) -> MemDisk {
         self.background = Background::Later;

@@ -50,8 +50,7 @@ pub enum CallKind {
 
 impl CallKind {
     /// Whether calls of this kind have an index, because they change something or sync.
-    #[must_use]
-    pub fn is_counted(self) -> bool {
+    pub(super) fn is_counted(self) -> bool {
         !matches!(self, CallKind::Read | CallKind::Open | CallKind::Map)
     }
 }

@@ -76,8 +76,10 @@ pub struct Call<'a> {
     /// What a write writes.
     pub pieces: &'a [IoSlice<'a>],
     /// Whether it makes the file longer.
+    #[doc(hidden)]
     pub grows: bool,
     /// Whether the store's own thread makes it.
+    #[doc(hidden)]
     pub is_background: bool,
 }
 
@@ -195,6 +197,7 @@ impl FaultDisk {
     ///
     /// # Errors
     /// As [`FileStore::open`].
+    #[doc(hidden)]
     pub fn open(&self, options: &FileOptions) -> Result<FileStore> {
         options.validate(MIN_SEGMENT_BYTES)?;
         FileStore::open_on_any(Arc::new(self.clone()), Path::new(FOLDER), options)

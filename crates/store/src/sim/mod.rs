@@ -42,8 +42,8 @@
 //!   Names made, renamed or removed since the folder's last sync are each kept or not; a rename
 //!   is atomic; a file's own sync covers no name. Then there is another boot.
 //! - *The log buffer* lies in a memory file system without a device: its bytes outlive the process
-//!   and each mount, and no boot. Of the faults only one at [`CallKind::Map`] meets it; its space
-//!   is that of [`set_memory_capacity`](SimDisk::set_memory_capacity); its calls have no index.
+//!   and each mount, and no boot. Of the faults only one at [`CallKind::Map`] meets it. Its
+//!   space has no limit, and its calls have no index.
 //! - *Mounts in the same boot* ([`remount`](SimDisk::remount),
 //!   [`crash_file_system`](SimDisk::crash_file_system)): the page cache is another one, in good
 //!   order or as after a power loss.
@@ -158,8 +158,8 @@ impl SimDisk {
     }
 
     /// The seed of [`new`](SimDisk::new) or [`fork`](SimDisk::fork).
-    #[must_use]
-    pub fn seed(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
 
@@ -169,6 +169,7 @@ impl SimDisk {
     ///
     /// # Errors
     /// As [`FileStore::open`]; `Io` when the process is dead: [`restart`](SimDisk::restart) first.
+    #[doc(hidden)]
     pub fn open(&self, options: &FileOptions) -> Result<FileStore> {
         options.validate(MIN_SEGMENT_BYTES)?;
         FileStore::open_on_any(self.as_disk(), Path::new(FOLDER), options)
@@ -178,6 +179,7 @@ impl SimDisk {
     ///
     /// # Errors
     /// As [`FileReader::open`].
+    #[doc(hidden)]
     pub fn reader(&self) -> Result<FileReader> {
         FileReader::open_on(self.as_disk(), Path::new(FOLDER))
     }
@@ -348,12 +350,6 @@ impl SimDisk {
     pub fn fill(&self) {
         let mut world = self.world.lock();
         world.capacity = Some(world.used());
-    }
-
-    /// Lets no file of the memory file system have more than `bytes` bytes; `None`, as in the
-    /// beginning, for no limit.
-    pub fn set_memory_capacity(&self, bytes: Option<u64>) {
-        self.world.lock().memory_capacity = bytes;
     }
 
     /// The last calls and events, a line each, calls with their indexes.

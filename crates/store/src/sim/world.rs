@@ -53,8 +53,6 @@ pub(super) struct World {
     pub(super) crash_at: Option<u64>,
     pub(super) faults: Vec<Fault>,
     pub(super) capacity: Option<u64>,
-    /// Bytes that a file in memory may have at most.
-    pub(super) memory_capacity: Option<u64>,
     /// Whether the last read or write was interrupted.
     was_interrupted: bool,
     /// Decides fates and faults.
@@ -91,7 +89,6 @@ impl World {
             crash_at: None,
             faults: Vec::new(),
             capacity: None,
-            memory_capacity: None,
             was_interrupted: false,
             chance: root.branch(1),
             entropy: root.branch(2),
@@ -118,7 +115,6 @@ impl World {
             crash_at: None,
             faults: Vec::new(),
             capacity: self.capacity,
-            memory_capacity: self.memory_capacity,
             was_interrupted: false,
             chance: self.chance.branch(seed),
             entropy: self.entropy.branch(seed),
@@ -364,9 +360,6 @@ impl World {
     pub(super) fn allocate(&mut self, run: u64, id: NodeId, len: usize) -> io::Result<()> {
         if self.node(id).is_in_memory {
             self.check_alive(run)?;
-            if self.memory_capacity.is_some_and(|capacity| len as u64 > capacity) {
-                return Err(full());
-            }
             self.node(id).allocate(len);
             return Ok(());
         }
