@@ -230,8 +230,8 @@ impl Options {
         self
     }
 
-    /// Sets how much of the log an open checks. Default [`Verify::Tail`]. [`Verify::Full`] reads with
-    /// one thread for each core.
+    /// Sets how much of the log an open checks. Default [`Verify::Tail`]. [`Verify::Full`] reads
+    /// with one thread for each core.
     pub fn verify(mut self, verify: Verify) -> Options {
         self.log.verify = verify;
         self
