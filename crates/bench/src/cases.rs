@@ -52,8 +52,24 @@ impl Groups {
             };
             contenders.iter().filter_map(enter).collect()
         };
-        Groups { groups: cases(workload, args, &threads).into_iter().map(group).collect(), notes }
+        let groups = cases(workload, args, &threads).into_iter().map(group);
+        let groups = if workload.forms_take_turns() { joined(groups) } else { groups.collect() };
+        Groups { groups, notes }
     }
+}
+
+/// Puts the groups together that differ in their form alone.
+fn joined(groups: impl Iterator<Item = Vec<Entry>>) -> Vec<Vec<Entry>> {
+    let mut joined: Vec<Vec<Entry>> = Vec::new();
+    let plain =
+        |group: &[Entry]| group.first().map(|(_, case)| Case { form: Form::Plain, ..*case });
+    for group in groups {
+        match joined.iter_mut().find(|other| plain(other) == plain(&group)) {
+            Some(other) => other.extend(group),
+            None => joined.push(group),
+        }
+    }
+    joined
 }
 
 fn contenders(workload: Workload, args: &Args) -> (Vec<Contender>, Vec<String>) {
@@ -146,6 +162,18 @@ mod tests {
         let with_floor = |bytes| vec![("raw", 1, bytes), ("palisade", 1, bytes)];
         let alone = |bytes| vec![("palisade", 8, bytes)];
         assert_eq!(shape, [alone(100), with_floor(100), alone(256), with_floor(256)]);
+    }
+
+    #[test]
+    fn forms_that_are_compared_take_turns() {
+        let groups = groups("x release --contenders palisade --threads 2,8 --records 10").groups;
+        let shape: Vec<_> = groups
+            .iter()
+            .map(|group| group.iter().map(|(_, case)| (case.threads, case.form)))
+            .map(Vec::from_iter)
+            .collect();
+        let forms = [Form::Alone, Form::Release, Form::Background];
+        assert_eq!(shape, [2, 8].map(|threads| forms.map(|form| (threads, form)).to_vec()));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct Args {
     /// own [default: 1000, 100]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: Vec<u32>,
-    /// Records in a log that is read or opened, each count measured on its own
+    /// Records in a log that is read, opened or released, each count measured on its own
     /// [default: see `list`]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..))]
     pub records: Vec<u64>,

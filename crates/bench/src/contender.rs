@@ -90,6 +90,11 @@ pub(crate) fn lacks_options(workload: Workload) -> Option<&'static str> {
         Workload::Tasks => Some("it has no futures"),
         Workload::Policies => Some("it has no such policies"),
         Workload::Rotation => Some("it does not report which append comes first in a segment"),
+        Workload::Release
+        | Workload::Opens
+        | Workload::Range
+        | Workload::Suffix
+        | Workload::Tail => Some("only Palisade's calls are measured"),
         _ => None,
     }
 }

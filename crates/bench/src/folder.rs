@@ -71,6 +71,33 @@ impl Folder {
     }
 }
 
+/// Bytes that the files of a folder take on the device.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn disk_bytes(path: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        let of_entry =
+            if metadata.is_dir() { disk_bytes(&entry.path())? } else { taken(&metadata) };
+        bytes += of_entry;
+    }
+    Ok(bytes)
+}
+
+#[cfg(unix)]
+fn taken(file: &fs::Metadata) -> u64 {
+    // Blocks of 512 bytes, whatever the file system has.
+    std::os::unix::fs::MetadataExt::blocks(file) * 512
+}
+
+#[cfg(not(unix))]
+fn taken(file: &fs::Metadata) -> u64 {
+    file.len()
+}
+
 /// Waits until the device has what was written before, so that one contender does not pay for
 /// another's writes. Best effort: where it cannot be done, figures get noisier, not wrong.
 #[cfg(target_os = "linux")]
@@ -100,6 +127,18 @@ mod tests {
         assert!(dir.path().join("mine").is_dir());
         assert!(dir.path().join("palisade-bench-notes").is_file());
         assert!(!dir.path().join("palisade-bench-naive").exists());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_hole_takes_nothing_on_the_device() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("deep")).unwrap();
+        fs::write(dir.path().join("deep/bytes"), [1; 100]).unwrap();
+        File::create(dir.path().join("hole")).unwrap().set_len(1 << 20).unwrap();
+        settle(dir.path());
+        let bytes = disk_bytes(dir.path()).unwrap();
+        assert!((100..1 << 20).contains(&bytes), "{bytes}");
     }
 
     #[test]

@@ -33,6 +33,32 @@ pub enum Form {
     Unsynced(u64),
     /// `recover`: the open checks every record.
     FullCheck,
+    /// `release` and `tail`: commits with nothing beside them.
+    Alone,
+    /// `release`: a thread waits in `truncate_before`.
+    Release,
+    /// `release`: `truncate_before_in_background`.
+    Background,
+    /// `opens`: the open that makes a log.
+    NewLog,
+    /// `opens`: the close.
+    Close,
+    /// `opens`: the open after the close.
+    CleanReopen,
+    /// `opens`: the open of a copy that was taken while the log was open.
+    UncleanReopen,
+    /// `range`: a range of records; true: beside a thread that appends.
+    Range(bool),
+    /// `range`: `get_batch`; true: beside a thread that appends.
+    GetBatch(bool),
+    /// `suffix`: `truncate_after`.
+    TruncateAfter,
+    /// `suffix`: `replace_from`.
+    ReplaceFrom,
+    /// `tail`: commits that a tail follows.
+    Followed,
+    /// `tail`: from the end of a commit to the return of the tail.
+    Delivery,
 }
 
 /// A segment that a burst does not fill: no rotation.
@@ -81,6 +107,14 @@ impl Form {
         Form::Dirty(10 << 20),
     ];
 
+    /// Steps that `opens` times.
+    pub(crate) const STEPS: [Form; 4] =
+        [Form::NewLog, Form::Close, Form::CleanReopen, Form::UncleanReopen];
+
+    /// Calls that `range` compares.
+    pub(crate) const READS: [Form; 4] =
+        [Form::Range(false), Form::Range(true), Form::GetBatch(false), Form::GetBatch(true)];
+
     /// The name by which `--forms` asks for it.
     #[must_use]
     pub fn name(self) -> String {
@@ -110,25 +144,44 @@ impl fmt::Display for Form {
             Form::Segments(count) => write!(f, "{count} segments"),
             Form::Unsynced(bytes) => write!(f, "{} MiB unsynced", bytes >> 20),
             Form::FullCheck => write!(f, "full check"),
+            Form::Alone => write!(f, "alone"),
+            Form::Release => write!(f, "release"),
+            Form::Background => write!(f, "background"),
+            Form::NewLog => write!(f, "new"),
+            Form::Close => write!(f, "close"),
+            Form::CleanReopen => write!(f, "clean reopen"),
+            Form::UncleanReopen => write!(f, "unclean reopen"),
+            Form::Range(is_busy) => write!(f, "range, {}", company(*is_busy)),
+            Form::GetBatch(is_busy) => write!(f, "get_batch, {}", company(*is_busy)),
+            Form::TruncateAfter => write!(f, "truncate_after"),
+            Form::ReplaceFrom => write!(f, "replace_from"),
+            Form::Followed => write!(f, "followed"),
+            Form::Delivery => write!(f, "delivery"),
         }
     }
+}
+
+fn company(is_busy: bool) -> &'static str {
+    if is_busy { "busy" } else { "idle" }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Workload;
 
     #[test]
     fn each_form_of_a_workload_has_a_name_of_its_own() {
-        let all: [&[Form]; 5] =
-            [&Form::SHARES, &Form::POLICIES, &Form::SEGMENTS, &Form::DIRTY, &Form::LEFT];
-        let names: Vec<String> = all.concat().into_iter().map(Form::name).collect();
-        for (place, name) in names.iter().enumerate() {
-            assert!(!name.is_empty() && !names[..place].contains(name), "{name}");
+        for workload in Workload::ALL {
+            let names: Vec<String> = workload.forms().iter().map(|form| form.name()).collect();
+            for (place, name) in names.iter().enumerate() {
+                assert!(!name.is_empty() && !names[..place].contains(name), "{name}");
+            }
         }
         assert_eq!(Form::Plain.to_string(), "");
         assert_eq!(Form::Torn(64 << 10).name(), "64-KiB-torn");
         assert_eq!(Form::Share(20).name(), "20-percent-load");
         assert_eq!(Form::RawSegment(4 << 20).name(), "4-MiB-no-zeros");
+        assert_eq!(Form::GetBatch(true).name(), "get_batch-busy");
     }
 }

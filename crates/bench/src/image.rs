@@ -25,7 +25,7 @@ pub fn killed(
 ) -> Result<PathBuf> {
     let image = folder.with_extension("image");
     let mut files = Vec::new();
-    copy_folder(folder, &image, &mut files)?;
+    copy(folder, &image, &mut files)?;
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let last = files.iter().filter(|path| is_segment(&name(path))).max();
     let last = last.context("the log has no segment")?;
@@ -33,13 +33,21 @@ pub fn killed(
     Ok(image)
 }
 
-fn copy_folder(from: &Path, to: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+/// Copies a log's folder. No thread of the log may append, make or rename files meanwhile.
+///
+/// # Errors
+/// If it cannot be copied.
+pub fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    copy(from, to, &mut Vec::new())
+}
+
+fn copy(from: &Path, to: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     fs::create_dir(to).with_context(|| format!("creating {}", to.display()))?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
-            copy_folder(&entry.path(), &target, files)?;
+            copy(&entry.path(), &target, files)?;
         } else {
             fs::copy(entry.path(), &target)
                 .with_context(|| format!("copying to {}", target.display()))?;

@@ -75,6 +75,11 @@ pub struct Measurement {
     pub records: Option<u64>,
     /// When the run began, in seconds since 1970. Contenders of one run took turns.
     pub began: Option<u64>,
+    /// The median latency in multiples of an overwrite and a sync of the same disk, in `opens` and
+    /// `suffix`.
+    pub in_raw_syncs: Option<f64>,
+    /// Bytes that a new log takes on the device, in `opens`.
+    pub disk_bytes: Option<u64>,
     /// Instructions of a record; counted by another tool, the driver leaves it out.
     pub instructions: Option<f64>,
     /// What happened when in the last round, in `rotation`.
@@ -96,14 +101,17 @@ impl Measurement {
         self.p99_us = quantile(1);
         self.p999_us = quantile(2);
         self.p9999_us = quantile(3);
-        self.syncs_per_s = median(rounds.iter().filter_map(|round| round.syncs_per_s));
-        self.records_per_sync = median(rounds.iter().filter_map(|round| round.records_per_sync));
+        let middle = |field: fn(&Outcome) -> Option<f64>| median(rounds.iter().filter_map(field));
+        self.syncs_per_s = middle(|round| round.syncs_per_s);
+        self.records_per_sync = middle(|round| round.records_per_sync);
         let opened = || rounds.iter().filter_map(|round| round.opened);
         self.open_ms = median(opened().map(|opened: Opened| opened.open_ms));
         let size = opened().next_back().and_then(|opened| opened.size);
         (self.log_bytes, self.segments) = size.unzip();
-        self.offered_per_s = median(rounds.iter().filter_map(|round| round.offered_per_s));
-        self.rotation_us = median(rounds.iter().filter_map(|round| round.rotation_us));
+        self.offered_per_s = middle(|round| round.offered_per_s);
+        self.rotation_us = middle(|round| round.rotation_us);
+        self.in_raw_syncs = middle(|round| round.in_raw_syncs);
+        self.disk_bytes = rounds.last().and_then(|round| round.disk_bytes);
         self.timeline = rounds.last().map(|round| round.timeline.clone()).unwrap_or_default();
         self
     }
@@ -159,7 +167,8 @@ pub(crate) mod tests {
         let line = serde_json::to_string(&result("naive", 1, &[1.0])).unwrap();
         for name in "workload contender version threads record_bytes batch records_per_s mib_per_s \
                      p50_us p99_us p999_us syncs_per_s records_per_sync seconds rounds dir_fs cpu \
-                     cores commit records_per_s_min records_per_s_max p9999_us variant"
+                     cores commit records_per_s_min records_per_s_max p9999_us variant \
+                     in_raw_syncs disk_bytes"
             .split_whitespace()
         {
             assert!(line.contains(&format!("\"{name}\":")), "{name}: {line}");

@@ -12,6 +12,8 @@ pub const BURST_BYTES: u64 = 256 << 20;
 /// Bytes of a segment in `reopen`: the least that Palisade takes. More segments make an open look
 /// at more.
 const REOPEN_SEGMENT_BYTES: u64 = 64 << 10;
+/// Bytes of a segment in `release`.
+pub(crate) const RELEASE_SEGMENT_BYTES: u64 = 1 << 20;
 
 /// What one contender is measured with in one round.
 #[derive(Clone, Debug)]
@@ -55,6 +57,7 @@ impl Plan {
     pub fn segment_bytes(&self, workload: Workload, frame_bytes: u64) -> Option<u64> {
         match (workload, self.form) {
             (Workload::Reopen, _) => Some(REOPEN_SEGMENT_BYTES),
+            (Workload::Release, _) => Some(RELEASE_SEGMENT_BYTES),
             // A segment may end before the frame that no longer fits.
             (_, Form::Segments(count)) => {
                 Some((self.records * frame_bytes).div_ceil(u64::from(count)) + frame_bytes)

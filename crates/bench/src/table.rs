@@ -18,7 +18,7 @@ const COLUMNS: &str = "\
     workload,contender,version,threads,record_bytes,batch,records_per_s,mib_per_s,p50_us,p99_us,\
     p999_us,syncs_per_s,records_per_sync,seconds,rounds,dir_fs,cpu,cores,commit,records_per_s_min,\
     records_per_s_max,open_ms,log_bytes,segments,p9999_us,variant,tasks,offered_per_s,rotation_us,\
-    records,began,instructions";
+    records,began,instructions,in_raw_syncs,disk_bytes";
 
 impl Csv {
     /// Begins the file anew.
@@ -54,16 +54,19 @@ fn cell(value: Option<&Value>) -> String {
     }
 }
 
-/// The results of one workload as an aligned table, with ratios against the first contender.
+/// The results of one workload as an aligned table, with ratios against the first contender. What
+/// no result has gets no column.
 #[must_use]
 pub fn table(results: &[Measurement]) -> String {
     let mut rows = vec![header(results)];
     rows.extend(results.iter().map(|result| row(result, ratio(result, results))));
+    let has_cells = |column: &usize| rows[1..].iter().any(|row| row[*column] != NONE);
+    let columns: Vec<usize> = (0..rows[0].len()).filter(has_cells).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
     let mut text = String::new();
     for row in &rows {
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+        for &column in &columns {
+            let (cell, width) = (&row[column], width(column));
             // Writing to a string cannot fail.
             let _ = match column {
                 0 => write!(text, "{cell:width$}"),
@@ -76,7 +79,9 @@ pub fn table(results: &[Measurement]) -> String {
 }
 
 const HEADER: &str = "form,threads,bytes,records/s,min,max,MiB/s,p50 us,p99 us,p99.9 us,p99.99 us,\
-                      syncs/s,rec/sync,open ms,ratio";
+                      syncs/s,rec/sync,open ms,raw syncs,disk KiB,ratio";
+/// Where a result has no value.
+const NONE: &str = "-";
 
 fn header(results: &[Measurement]) -> Vec<String> {
     let workload = results.first().map_or("", |result| &result.workload);
@@ -85,10 +90,10 @@ fn header(results: &[Measurement]) -> Vec<String> {
 
 fn row(result: &Measurement, ratio: Option<f64>) -> Vec<String> {
     let optional =
-        |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{value:.1}"));
+        |value: Option<f64>| value.map_or_else(|| NONE.into(), |value| format!("{value:.1}"));
     vec![
         result.contender.clone(),
-        result.variant.clone().unwrap_or_else(|| "-".into()),
+        result.variant.clone().unwrap_or_else(|| NONE.into()),
         result.threads.to_string(),
         result.record_bytes.to_string(),
         rate(result.records_per_s),
@@ -99,10 +104,12 @@ fn row(result: &Measurement, ratio: Option<f64>) -> Vec<String> {
         optional(result.p99_us),
         optional(result.p999_us),
         optional(result.p9999_us),
-        result.syncs_per_s.map_or_else(|| "-".into(), rate),
+        result.syncs_per_s.map_or_else(|| NONE.into(), rate),
         optional(result.records_per_sync),
         optional(result.open_ms),
-        ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}x")),
+        optional(result.in_raw_syncs),
+        result.disk_bytes.map_or_else(|| NONE.into(), |bytes| (bytes >> 10).to_string()),
+        ratio.map_or_else(|| NONE.into(), |ratio| format!("{ratio:.2}x")),
     ]
 }
 
@@ -173,5 +180,14 @@ mod tests {
         let results = [result("raw", 1, &[10.0]), result("palisade", 8, &[80.0])];
         assert_eq!(ratio(&results[1], &results), Some(8.0));
         assert!(table(&results).contains("8.00x"));
+    }
+
+    #[test]
+    fn a_column_that_no_result_has_a_value_for_is_left_out() {
+        let mut results = [result("naive", 1, &[10.0]), result("palisade", 1, &[20.0])];
+        assert!(!table(&results).contains("raw syncs"));
+        results[1].in_raw_syncs = Some(2.0);
+        let text = table(&results);
+        assert!(text.lines().next().unwrap().contains("raw syncs"), "{text}");
     }
 }

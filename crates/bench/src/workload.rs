@@ -2,15 +2,20 @@
 
 use std::str::FromStr;
 
+use palisade::framed_bytes;
+
 use self::Workload::{
-    Append, Atomic, Batch, Commit, Get, OpenLoop, Policies, Recover, Reopen, Rotation, Scan, Sync,
-    Tasks,
+    Append, Atomic, Batch, Commit, Get, OpenLoop, Opens, Policies, Range, Recover, Release, Reopen,
+    Rotation, Scan, Suffix, Sync, Tail, Tasks,
 };
 use crate::form::Form;
+use crate::plan::RELEASE_SEGMENT_BYTES;
 
 const SCAN_BYTES: u64 = 256 << 20;
 /// As many records of 256 bytes as a thousand of the smallest segments hold.
 const REOPEN_RECORDS: u64 = 240_000;
+/// Segments that `release` frees.
+const RELEASE_SEGMENTS: u64 = 1000;
 
 /// Something to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +46,23 @@ pub enum Workload {
     Sync,
     /// Threads commit at a fixed rate.
     OpenLoop,
+    /// Threads commit while segments are freed.
+    Release,
+    /// Small logs are made, closed and opened.
+    Opens,
+    /// A few records are read together.
+    Range,
+    /// The last record is truncated.
+    Suffix,
+    /// A tail follows commits.
+    Tail,
 }
 
 impl Workload {
     /// All, in the order in which `all` measures them.
-    pub const ALL: [Workload; 13] = [
+    pub const ALL: [Workload; 18] = [
         Append, Commit, Tasks, Batch, Atomic, Scan, Get, Recover, Reopen, Policies, Rotation, Sync,
-        OpenLoop,
+        OpenLoop, Release, Opens, Range, Suffix, Tail,
     ];
 
     /// The name on the command line and in results.
@@ -66,6 +81,11 @@ impl Workload {
             Rotation => "rotation",
             Sync => "sync",
             OpenLoop => "open-loop",
+            Release => "release",
+            Opens => "opens",
+            Range => "range",
+            Suffix => "suffix",
+            Tail => "tail",
         }
     }
 
@@ -92,25 +112,36 @@ impl Workload {
             Rotation => "append across segments of several sizes, each call timed",
             Sync => "append some bytes, then sync; latency of the sync alone",
             OpenLoop => "commits due at a fixed rate; latency from when each was due",
+            Release => "commit while segments of 1 MiB are freed; latency of these commits",
+            Opens => "make, close and open a small log; medians in syncs of the same disk",
+            Range => "read 10 records by one call, alone and beside a thread that appends",
+            Suffix => "truncate or replace the last record; latency also in syncs of the same disk",
+            Tail => "commit with and without a tail; latency until the tail returns the record",
         }
     }
 
     /// Whether it reads or opens a log that was filled before.
     #[must_use]
     pub fn reads(self) -> bool {
-        matches!(self, Scan | Get | Recover | Reopen)
+        matches!(self, Scan | Get | Recover | Reopen | Range)
     }
 
     /// Whether it is about durability, which tmpfs does not have.
     #[must_use]
     pub fn needs_a_disk(self) -> bool {
-        matches!(self, Commit | Tasks | Batch | Atomic | Policies | Sync | OpenLoop)
+        !matches!(self, Append | Scan | Get | Recover | Reopen | Rotation | Range)
     }
 
     /// Whether several threads can do it at the same time.
     #[must_use]
     pub fn has_threads(self) -> bool {
-        !matches!(self, Recover | Reopen | Rotation)
+        !matches!(self, Recover | Reopen | Rotation | Opens | Suffix | Tail)
+    }
+
+    /// Whether its forms take turns with each other round by round, because they are compared.
+    #[must_use]
+    pub fn forms_take_turns(self) -> bool {
+        matches!(self, Release | Opens | Range | Suffix | Tail)
     }
 
     /// Thread counts that are measured without `--threads`.
@@ -120,7 +151,7 @@ impl Workload {
             Append | Commit | Batch => &[1, 2, 8],
             Atomic => &[1, 8],
             Tasks => &[2],
-            OpenLoop => &[8],
+            OpenLoop | Release => &[8],
             _ => &[1],
         }
     }
@@ -150,8 +181,12 @@ impl Workload {
     pub fn default_records(self, record_bytes: u32) -> Option<u64> {
         match self {
             Scan => Some(SCAN_BYTES.div_ceil(u64::from(record_bytes))),
-            Recover | Get => Some(10_000),
+            Recover | Get | Range => Some(10_000),
             Reopen => Some(REOPEN_RECORDS),
+            Release => {
+                let frames = RELEASE_SEGMENT_BYTES / framed_bytes(record_bytes as usize);
+                Some(RELEASE_SEGMENTS * frames.max(1))
+            }
             _ => None,
         }
     }
@@ -166,6 +201,11 @@ impl Workload {
             Policies => &Form::POLICIES,
             Rotation => &Form::SEGMENTS,
             Sync => &Form::DIRTY,
+            Release => &[Form::Alone, Form::Release, Form::Background],
+            Opens => &Form::STEPS,
+            Range => &Form::READS,
+            Suffix => &[Form::TruncateAfter, Form::ReplaceFrom],
+            Tail => &[Form::Alone, Form::Followed, Form::Delivery],
             _ => &[Form::Plain],
         }
     }

@@ -136,9 +136,11 @@ fn words(result: &Measurement) -> String {
 fn value(result: &Measurement) -> Option<(f64, &'static str)> {
     let (value, unit) = match result.workload.as_str() {
         "recover" | "reopen" => (result.open_ms, "ms"),
-        "sync" => (result.p50_us, "us (p50)"),
+        "sync" | "range" | "tail" => (result.p50_us, "us (p50)"),
+        "suffix" => (result.p50_us.map(|us| us / 1e3), "ms"),
+        "opens" => (result.in_raw_syncs, "syncs"),
         "open-loop" => (result.p99_us, "us (p99)"),
-        "rotation" => (result.p999_us, "us (p99.9)"),
+        "rotation" | "release" => (result.p999_us, "us (p99.9)"),
         _ => (Some(result.records_per_s), "/s"),
     };
     value.filter(|value| *value > 0.0).map(|value| (value, unit))

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use palisade_bench::contender::Contender;
-use palisade_bench::contenders::{self, HEAP, WAKE};
+use palisade_bench::contenders::{self, HEAP, PALISADE, WAKE};
 use palisade_bench::form::Form;
 use palisade_bench::outcome::Outcome;
 use palisade_bench::plan::Plan;
@@ -14,16 +14,18 @@ use palisade_bench::workloads;
 use serde_json::Value;
 
 fn measure(contender: Contender, workload: Workload, form: Form, threads: usize) -> Outcome {
+    measure_with(contender, workload, Plan { threads, form, ..small() })
+}
+
+/// A plan that is over soon.
+fn small() -> Plan {
+    let time = Duration::from_millis(10);
+    Plan { batch: 10, records: 500, time, ..Plan::at("its folder".as_ref(), 1, 300) }
+}
+
+fn measure_with(contender: Contender, workload: Workload, plan: Plan) -> Outcome {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let plan = Plan {
-        dir: dir.path().into(),
-        threads,
-        record_bytes: 300,
-        batch: 10,
-        records: 500,
-        form,
-        time: Duration::from_millis(10),
-    };
+    let plan = Plan { dir: dir.path().into(), ..plan };
     workloads::measure(workload, &contender, &plan).unwrap()
 }
 
@@ -39,8 +41,9 @@ fn each_supported(check: impl Fn(Contender, Workload, Form, &Outcome)) {
                 let has_one = (contender.has_one_thread)(workload) || !workload.has_threads();
                 let mut forms = workload.forms().to_vec();
                 forms.retain(|&form| (contender.lacks_form)(form).is_none());
-                // Its files are those of Palisade.
-                if workload == Workload::Recover && contender.name == HEAP.name {
+                // But for the log buffer, it does what Palisade does.
+                let is_alike = workload == Workload::Recover || workload.forms_take_turns();
+                if is_alike && contender.name == HEAP.name {
                     forms.truncate(1);
                 }
                 for form in forms {
@@ -69,11 +72,49 @@ fn each_contender_has_a_result_for_each_workload_that_it_supports() {
         assert_eq!(outcome.opened.is_some(), opens, "{name}");
         let has_size = outcome.opened.is_some_and(|opened| opened.size.is_some());
         assert_eq!(has_size, opens && contender.name.starts_with("palisade"), "{name}");
+        let in_syncs = matches!(workload, Workload::Opens | Workload::Suffix);
+        assert_eq!(outcome.in_raw_syncs.is_some(), in_syncs, "{name}");
+        assert_eq!(outcome.disk_bytes.is_some(), form == Form::NewLog, "{name}");
         assert_eq!(outcome.kept.is_some(), !contender.is_floor || workload.reads(), "{name}");
         if let Some(kept) = outcome.kept {
             assert!(!kept.is_short(), "{name}: {kept:?}");
         }
     });
+}
+
+#[test]
+fn a_release_frees_the_segments_of_the_fill_and_loses_no_commit() {
+    for form in [Form::Release, Form::Background] {
+        // Six segments. The workload counts those that are left.
+        let plan = Plan { form, threads: 2, records: 20_000, ..small() };
+        let outcome = measure_with(PALISADE, Workload::Release, plan);
+        assert!(!outcome.kept.unwrap().is_short(), "{form}");
+    }
+}
+
+#[test]
+fn the_list_has_each_workload_with_its_forms() {
+    let list = Command::new(env!("CARGO_BIN_EXE_palisade-bench")).args(["list", "--json"]).output();
+    let text = String::from_utf8(list.unwrap().stdout).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), Workload::ALL.len());
+    for (line, workload) in lines.iter().zip(Workload::ALL) {
+        assert_eq!(line["workload"], workload.name());
+        let names: Vec<String> = workload.forms().iter().map(|form| form.name()).collect();
+        assert_eq!(line["form_names"], serde_json::json!(names));
+    }
+}
+
+#[test]
+fn the_document_has_each_workload() {
+    let document = include_str!("../../../BENCHMARKS.md");
+    for workload in Workload::ALL {
+        let is_named = |line: &str| {
+            let first = line.split('|').nth(1).unwrap_or_default();
+            first.contains(&format!("`{}`", workload.name()))
+        };
+        assert!(document.lines().any(is_named), "{}", workload.name());
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod wake;
 use crate::contender::Contender;
 
 pub use self::naive::NAIVE;
+pub(crate) use self::palisade::lsns;
 pub use self::palisade::{HEAP, PALISADE};
 pub use self::raw::RAW;
 pub use self::wake::WAKE;

@@ -28,9 +28,13 @@ pub const PALISADE: Contender = Contender {
 pub(super) const MEMORY: Contender = Contender {
     name: "palisade-mem",
     lacks: |workload| match workload {
-        Workload::Reopen | Workload::Rotation | Workload::Policies | Workload::Sync => {
-            Some("it has no files")
-        }
+        Workload::Reopen
+        | Workload::Rotation
+        | Workload::Policies
+        | Workload::Sync
+        | Workload::Release
+        | Workload::Opens
+        | Workload::Suffix => Some("it has no files"),
         _ => None,
     },
     lacks_form: |form| match form {
@@ -170,10 +174,7 @@ impl Log for PalisadeLog {
     }
 
     fn index(&mut self) -> Result<()> {
-        let mut records = self.wal.records()?;
-        while let Some(record) = records.next()? {
-            self.lsns.push(record.lsn());
-        }
+        self.lsns = lsns(&self.wal)?;
         Ok(())
     }
 
@@ -202,6 +203,16 @@ impl Log for PalisadeLog {
         }
         Ok(Some(Box::new(move || Ok(Box::new(PalisadeLog::open(place, segment_bytes)?)))))
     }
+}
+
+/// Where each record of the log is.
+pub(crate) fn lsns(wal: &Wal) -> Result<Vec<Lsn>> {
+    let mut lsns = Vec::new();
+    let mut records = wal.records()?;
+    while let Some(record) = records.next()? {
+        lsns.push(record.lsn());
+    }
+    Ok(lsns)
 }
 
 fn tear(folder: &Path, end: Lsn, segment_bytes: u64, bytes: u64) -> Result<()> {

@@ -204,7 +204,7 @@ impl Round<'_> {
 
 /// Ends the log without a clean close, opens what is left, and counts its records; `None` for a
 /// floor, which keeps none.
-fn read_back(log: Box<dyn Log>) -> Result<Option<u64>> {
+pub(super) fn read_back(log: Box<dyn Log>) -> Result<Option<u64>> {
     let Some(opening) = log.end(End::Dropped)? else { return Ok(None) };
     let log = opening()?;
     // On a thread of its own: some contenders keep the block that a thread has read last.

@@ -17,34 +17,45 @@ use crate::team::together;
 pub(super) fn measure(mut log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
     log.index()?;
     let kept = check(&*log, plan)?;
-    let (elapsed, reads) = together(plan.threads, |thread| read(&*log, thread, plan));
+    let get = |random: &mut Random, tally: &mut Tally<'_>| {
+        log.get(random.next_u64() % plan.records, tally)
+    };
+    Ok(Outcome { kept: Some(kept), ..reads(plan, 1, || true, get)? })
+}
+
+/// Makes calls that read `records_a_call` records, over and over while `goes_on` and until the time
+/// is over.
+pub(super) fn reads(
+    plan: &Plan,
+    records_a_call: u64,
+    goes_on: impl Fn() -> bool + Sync,
+    call: impl Fn(&mut Random, &mut Tally<'_>) -> Result<()> + Sync,
+) -> Result<Outcome> {
+    let (elapsed, reads) = together(plan.threads, |thread| {
+        let begin = Instant::now();
+        let mut latencies = Latencies::default();
+        let mut random = Random::new(thread as u64 + 1);
+        let mut tally = Tally::new();
+        let mut calls = 0;
+        while calls == 0 || begin.elapsed() < plan.time && goes_on() {
+            latencies.time(|| call(&mut random, &mut tally))?;
+            calls += 1;
+        }
+        let (found, due) = (tally.records(), calls * records_a_call);
+        ensure!(found == due, "{calls} calls found {found} records, not {due}");
+        tally.must_have_bytes_of(plan.record_bytes)?;
+        Ok((found, latencies))
+    });
     let mut latencies = Latencies::default();
     let mut records = 0;
-    for read in reads {
-        let (count, of_thread) = read?;
+    for of_thread in reads {
+        let (count, of_thread) = of_thread?;
         records += count;
         latencies.merge(&of_thread);
     }
     Ok(Outcome {
         records_per_s: records as f64 / elapsed.as_secs_f64(),
         quantiles_us: latencies.quantiles_us(),
-        kept: Some(kept),
         ..Outcome::default()
     })
-}
-
-fn read(log: &dyn Log, thread: usize, plan: &Plan) -> Result<(u64, Latencies)> {
-    let begin = Instant::now();
-    let mut latencies = Latencies::default();
-    let mut random = Random::new(thread as u64 + 1);
-    let mut tally = Tally::new();
-    let mut reads = 0;
-    while reads == 0 || begin.elapsed() < plan.time {
-        let number = random.next_u64() % plan.records;
-        latencies.time(|| log.get(number, &mut tally))?;
-        reads += 1;
-    }
-    ensure!(tally.records() == reads, "{reads} reads found {} records", tally.records());
-    tally.must_have_bytes_of(plan.record_bytes)?;
-    Ok((reads, latencies))
 }

@@ -3,11 +3,17 @@
 mod burst;
 mod get;
 mod open_loop;
+mod opens;
 mod policies;
+mod range;
+mod raw_syncs;
 mod recover;
+mod release;
 mod rotation;
 mod scan;
+mod suffix;
 mod sync;
+mod tail;
 mod tasks;
 
 use anyhow::Result;
@@ -44,5 +50,10 @@ pub fn measure(workload: Workload, contender: &Contender, plan: &Plan) -> Result
         Workload::Rotation => rotation::measure(create()?, plan),
         Workload::Sync => sync::measure(create()?, plan),
         Workload::OpenLoop => open_loop::measure(create()?, plan),
+        Workload::Release => release::measure(create()?, plan),
+        Workload::Opens => opens::measure(contender, plan),
+        Workload::Range => range::measure(&*fill()?, plan),
+        Workload::Suffix => suffix::measure(create()?, plan),
+        Workload::Tail => tail::measure(create()?, plan),
     }
 }

@@ -1,0 +1,45 @@
+//! Overwrites and syncs of the same disk, in turns with what is measured in multiples of them.
+
+use anyhow::{Context, Result};
+
+use crate::contenders::RAW;
+use crate::latency::Latencies;
+use crate::log::Log;
+use crate::outcome::Outcome;
+use crate::plan::Plan;
+use crate::workload::Workload;
+
+/// They take turns with each call.
+const AT_A_TIME: u32 = 8;
+
+/// A file that was written before, and how long it took to overwrite and sync some of it.
+pub(super) struct RawSyncs {
+    file: Box<dyn Log>,
+    record: Vec<u8>,
+    latencies: Latencies,
+}
+
+impl RawSyncs {
+    pub(super) fn create(plan: &Plan) -> Result<RawSyncs> {
+        let file = RAW.create(Workload::Commit, plan)?;
+        Ok(RawSyncs { file, record: plan.record(), latencies: Latencies::default() })
+    }
+
+    /// Overwrites and syncs a few times.
+    pub(super) fn take_turn(&mut self) -> Result<()> {
+        let RawSyncs { file, record, latencies } = self;
+        (0..AT_A_TIME).try_for_each(|_| latencies.time(|| file.commit(0, record)))
+    }
+
+    /// What these calls give, beside the overwrites and syncs.
+    pub(super) fn outcome(&self, calls: &Latencies) -> Result<Outcome> {
+        let quantiles_us = calls.quantiles_us().context("no call was timed")?;
+        let [raw_us, ..] = self.latencies.quantiles_us().context("no sync was timed")?;
+        Ok(Outcome {
+            records_per_s: 1e6 / quantiles_us[0],
+            quantiles_us: Some(quantiles_us),
+            in_raw_syncs: Some(quantiles_us[0] / raw_us),
+            ..Outcome::default()
+        })
+    }
+}

@@ -1,0 +1,67 @@
+//! Commits that a tail follows on another thread: what the tail costs them, and how late it is.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::burst::{Round, Worker};
+use crate::form::Form;
+use crate::log::Log;
+use crate::outcome::Outcome;
+use crate::plan::Plan;
+
+/// The follower gives up when a record does not come for so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Measures one thread's commits, or how long after each of them the tail returns its record.
+pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
+    let (sender, receiver) = mpsc::channel();
+    let receiver = Mutex::new(receiver);
+    let work = |worker: &mut Worker<'_>| match worker.thread {
+        0 => commit(worker, plan.form, &sender),
+        _ => follow(worker, plan.form, &receiver),
+    };
+    let threads = if plan.form == Form::Alone { 1 } else { 2 };
+    let plan = Plan { threads, ..plan.clone() };
+    let round = Round { plan: &plan, records_a_turn: 1, work: &work };
+    round.warm_up(&*log)?;
+    round.measure(log)
+}
+
+/// Commits, and sends the time at which each commit ended.
+fn commit(worker: &mut Worker<'_>, form: Form, ends: &Sender<Instant>) -> Result<u64> {
+    let mut records = 0;
+    while worker.next_turn().is_some() {
+        let begin = Instant::now();
+        worker.log.commit(worker.thread, worker.record)?;
+        let end = Instant::now();
+        if form != Form::Delivery {
+            worker.latencies.record(end - begin);
+        }
+        if form != Form::Alone {
+            ends.send(end)?;
+        }
+        records += 1;
+    }
+    // An empty record says to the follower that no other one comes.
+    worker.log.commit(worker.thread, &[])?;
+    Ok(records)
+}
+
+/// Follows the log from its first record to an empty one.
+fn follow(worker: &mut Worker<'_>, form: Form, ends: &Mutex<Receiver<Instant>>) -> Result<u64> {
+    let ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut tail = worker.log.wal().context("the contender has no tail")?.tail()?;
+    while !tail.next(PATIENCE)?.context("the tail found no record")?.data().is_empty() {
+        let returned = Instant::now();
+        // The tail may be first: a record is durable before its commit returns.
+        let late = returned.saturating_duration_since(ends.recv_timeout(PATIENCE)?);
+        if form == Form::Delivery {
+            // 0 would read as not measured.
+            worker.latencies.record(late.max(Duration::from_nanos(1)));
+        }
+    }
+    Ok(0)
+}
