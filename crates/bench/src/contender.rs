@@ -90,6 +90,7 @@ pub(crate) fn lacks_options(workload: Workload) -> Option<&'static str> {
         Workload::Tasks => Some("it has no futures"),
         Workload::Policies => Some("it has no such policies"),
         Workload::Rotation => Some("it does not report which append comes first in a segment"),
+        Workload::Codec => Some("it has no compression"),
         Workload::Release
         | Workload::Opens
         | Workload::Range

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use palisade::SyncPolicy;
 
+use crate::payload::Payload;
+
 /// One of several forms of a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Form {
@@ -33,6 +35,8 @@ pub enum Form {
     Unsynced(u64),
     /// `recover`: the open checks every record.
     FullCheck,
+    /// `codec`: how records are stored, and what they hold.
+    Coded(Compression, Payload),
     /// `release` and `tail`: commits with nothing beside them.
     Alone,
     /// `release`: a thread waits in `truncate_before`.
@@ -59,6 +63,17 @@ pub enum Form {
     Followed,
     /// `tail`: from the end of a commit to the return of the tail.
     Delivery,
+}
+
+/// How a log stores records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// As they are.
+    None,
+    /// Compressed with LZ4.
+    Lz4,
+    /// Compressed with Zstandard.
+    Zstd,
 }
 
 /// A segment that a burst does not fill: no rotation.
@@ -107,6 +122,16 @@ impl Form {
         Form::Dirty(10 << 20),
     ];
 
+    /// Codecs and records that `codec` compares.
+    pub(crate) const CODED: [Form; 6] = [
+        Form::Coded(Compression::None, Payload::Json),
+        Form::Coded(Compression::Lz4, Payload::Json),
+        Form::Coded(Compression::Zstd, Payload::Json),
+        Form::Coded(Compression::None, Payload::Random),
+        Form::Coded(Compression::Lz4, Payload::Random),
+        Form::Coded(Compression::Zstd, Payload::Random),
+    ];
+
     /// Steps that `opens` times.
     pub(crate) const STEPS: [Form; 4] =
         [Form::NewLog, Form::Close, Form::CleanReopen, Form::UncleanReopen];
@@ -144,6 +169,9 @@ impl fmt::Display for Form {
             Form::Segments(count) => write!(f, "{count} segments"),
             Form::Unsynced(bytes) => write!(f, "{} MiB unsynced", bytes >> 20),
             Form::FullCheck => write!(f, "full check"),
+            Form::Coded(compression, payload) => {
+                write!(f, "{}, {}", lower_case(compression), lower_case(payload))
+            }
             Form::Alone => write!(f, "alone"),
             Form::Release => write!(f, "release"),
             Form::Background => write!(f, "background"),
@@ -159,6 +187,10 @@ impl fmt::Display for Form {
             Form::Delivery => write!(f, "delivery"),
         }
     }
+}
+
+fn lower_case(name: &impl fmt::Debug) -> String {
+    format!("{name:?}").to_lowercase()
 }
 
 fn company(is_busy: bool) -> &'static str {
@@ -182,6 +214,7 @@ mod tests {
         assert_eq!(Form::Torn(64 << 10).name(), "64-KiB-torn");
         assert_eq!(Form::Share(20).name(), "20-percent-load");
         assert_eq!(Form::RawSegment(4 << 20).name(), "4-MiB-no-zeros");
+        assert_eq!(Form::Coded(Compression::Lz4, Payload::Json).name(), "lz4-json");
         assert_eq!(Form::GetBatch(true).name(), "get_batch-busy");
     }
 }

@@ -16,6 +16,7 @@ pub mod latency;
 pub mod log;
 pub mod measurement;
 pub mod outcome;
+pub mod payload;
 pub mod plan;
 pub mod plot;
 mod random;

@@ -75,6 +75,10 @@ pub struct Measurement {
     pub records: Option<u64>,
     /// When the run began, in seconds since 1970. Contenders of one run took turns.
     pub began: Option<u64>,
+    /// Records a second that a scan read, in `codec`, where `records_per_s` are appends.
+    pub scan_records_per_s: Option<f64>,
+    /// Bytes that the log stores for each byte of a record, framing included, in `codec`.
+    pub stored_ratio: Option<f64>,
     /// The median latency in multiples of an overwrite and a sync of the same disk, in `opens` and
     /// `suffix`.
     pub in_raw_syncs: Option<f64>,
@@ -110,6 +114,8 @@ impl Measurement {
         (self.log_bytes, self.segments) = size.unzip();
         self.offered_per_s = middle(|round| round.offered_per_s);
         self.rotation_us = middle(|round| round.rotation_us);
+        self.scan_records_per_s = middle(|round| round.scan_records_per_s);
+        self.stored_ratio = middle(|round| round.stored_ratio);
         self.in_raw_syncs = middle(|round| round.in_raw_syncs);
         self.disk_bytes = rounds.last().and_then(|round| round.disk_bytes);
         self.timeline = rounds.last().map(|round| round.timeline.clone()).unwrap_or_default();
@@ -168,7 +174,7 @@ pub(crate) mod tests {
         for name in "workload contender version threads record_bytes batch records_per_s mib_per_s \
                      p50_us p99_us p999_us syncs_per_s records_per_sync seconds rounds dir_fs cpu \
                      cores commit records_per_s_min records_per_s_max p9999_us variant \
-                     in_raw_syncs disk_bytes"
+                     scan_records_per_s stored_ratio in_raw_syncs disk_bytes"
             .split_whitespace()
         {
             assert!(line.contains(&format!("\"{name}\":")), "{name}: {line}");

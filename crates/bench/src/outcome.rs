@@ -21,6 +21,10 @@ pub struct Outcome {
     pub offered_per_s: Option<f64>,
     /// Microseconds of an append that came first in its segment, in `rotation`.
     pub rotation_us: Option<f64>,
+    /// Records a second that a scan read, in `codec`.
+    pub scan_records_per_s: Option<f64>,
+    /// Bytes that the log stores for each byte of a record, in `codec`.
+    pub stored_ratio: Option<f64>,
     /// The median latency in multiples of an overwrite and a sync, in `opens` and `suffix`.
     pub in_raw_syncs: Option<f64>,
     /// Bytes that a new log takes on the device, in `opens`.

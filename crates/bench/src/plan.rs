@@ -71,6 +71,16 @@ impl Plan {
     pub fn record(&self) -> Vec<u8> {
         (0..self.record_bytes).map(|i| (i * 7) as u8 | 1).collect()
     }
+
+    /// The records of a log that was filled, in turn: if the form names no payload, all are
+    /// [`record`](Plan::record).
+    #[must_use]
+    pub fn records(&self) -> Vec<Vec<u8>> {
+        match self.form {
+            Form::Coded(_, payload) => payload.records(self.record_bytes),
+            _ => vec![self.record()],
+        }
+    }
 }
 
 #[cfg(test)]

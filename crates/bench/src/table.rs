@@ -18,7 +18,7 @@ const COLUMNS: &str = "\
     workload,contender,version,threads,record_bytes,batch,records_per_s,mib_per_s,p50_us,p99_us,\
     p999_us,syncs_per_s,records_per_sync,seconds,rounds,dir_fs,cpu,cores,commit,records_per_s_min,\
     records_per_s_max,open_ms,log_bytes,segments,p9999_us,variant,tasks,offered_per_s,rotation_us,\
-    records,began,instructions,in_raw_syncs,disk_bytes";
+    records,began,instructions,scan_records_per_s,stored_ratio,in_raw_syncs,disk_bytes";
 
 impl Csv {
     /// Begins the file anew.
@@ -79,7 +79,7 @@ pub fn table(results: &[Measurement]) -> String {
 }
 
 const HEADER: &str = "form,threads,bytes,records/s,min,max,MiB/s,p50 us,p99 us,p99.9 us,p99.99 us,\
-                      syncs/s,rec/sync,open ms,raw syncs,disk KiB,ratio";
+                      syncs/s,rec/sync,open ms,scan/s,stored,raw syncs,disk KiB,ratio";
 /// Where a result has no value.
 const NONE: &str = "-";
 
@@ -91,6 +91,8 @@ fn header(results: &[Measurement]) -> Vec<String> {
 fn row(result: &Measurement, ratio: Option<f64>) -> Vec<String> {
     let optional =
         |value: Option<f64>| value.map_or_else(|| NONE.into(), |value| format!("{value:.1}"));
+    let optional_rate = |value: Option<f64>| value.map_or_else(|| NONE.into(), rate);
+    let stored = |ratio: f64| format!("{ratio:.3}x");
     vec![
         result.contender.clone(),
         result.variant.clone().unwrap_or_else(|| NONE.into()),
@@ -104,9 +106,11 @@ fn row(result: &Measurement, ratio: Option<f64>) -> Vec<String> {
         optional(result.p99_us),
         optional(result.p999_us),
         optional(result.p9999_us),
-        result.syncs_per_s.map_or_else(|| NONE.into(), rate),
+        optional_rate(result.syncs_per_s),
         optional(result.records_per_sync),
         optional(result.open_ms),
+        optional_rate(result.scan_records_per_s),
+        result.stored_ratio.map_or_else(|| NONE.into(), stored),
         optional(result.in_raw_syncs),
         result.disk_bytes.map_or_else(|| NONE.into(), |bytes| (bytes >> 10).to_string()),
         ratio.map_or_else(|| NONE.into(), |ratio| format!("{ratio:.2}x")),

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use palisade::framed_bytes;
 
 use self::Workload::{
-    Append, Atomic, Batch, Commit, Get, OpenLoop, Opens, Policies, Range, Recover, Release, Reopen,
-    Rotation, Scan, Suffix, Sync, Tail, Tasks,
+    Append, Atomic, Batch, Codec, Commit, Get, OpenLoop, Opens, Policies, Range, Recover, Release,
+    Reopen, Rotation, Scan, Suffix, Sync, Tail, Tasks,
 };
 use crate::form::Form;
 use crate::plan::RELEASE_SEGMENT_BYTES;
@@ -14,6 +14,7 @@ use crate::plan::RELEASE_SEGMENT_BYTES;
 const SCAN_BYTES: u64 = 256 << 20;
 /// As many records of 256 bytes as a thousand of the smallest segments hold.
 const REOPEN_RECORDS: u64 = 240_000;
+const CODEC_BYTES: u64 = 64 << 20;
 /// Segments that `release` frees.
 const RELEASE_SEGMENTS: u64 = 1000;
 
@@ -46,6 +47,8 @@ pub enum Workload {
     Sync,
     /// Threads commit at a fixed rate.
     OpenLoop,
+    /// Records are stored with and without compression, and read.
+    Codec,
     /// Threads commit while segments are freed.
     Release,
     /// Small logs are made, closed and opened.
@@ -60,9 +63,9 @@ pub enum Workload {
 
 impl Workload {
     /// All, in the order in which `all` measures them.
-    pub const ALL: [Workload; 18] = [
+    pub const ALL: [Workload; 19] = [
         Append, Commit, Tasks, Batch, Atomic, Scan, Get, Recover, Reopen, Policies, Rotation, Sync,
-        OpenLoop, Release, Opens, Range, Suffix, Tail,
+        OpenLoop, Codec, Release, Opens, Range, Suffix, Tail,
     ];
 
     /// The name on the command line and in results.
@@ -81,6 +84,7 @@ impl Workload {
             Rotation => "rotation",
             Sync => "sync",
             OpenLoop => "open-loop",
+            Codec => "codec",
             Release => "release",
             Opens => "opens",
             Range => "range",
@@ -112,6 +116,7 @@ impl Workload {
             Rotation => "append across segments of several sizes, each call timed",
             Sync => "append some bytes, then sync; latency of the sync alone",
             OpenLoop => "commits due at a fixed rate; latency from when each was due",
+            Codec => "append records with and without compression, then scan them; bytes stored",
             Release => "commit while segments of 1 MiB are freed; latency of these commits",
             Opens => "make, close and open a small log; medians in syncs of the same disk",
             Range => "read 10 records by one call, alone and beside a thread that appends",
@@ -123,25 +128,25 @@ impl Workload {
     /// Whether it reads or opens a log that was filled before.
     #[must_use]
     pub fn reads(self) -> bool {
-        matches!(self, Scan | Get | Recover | Reopen | Range)
+        matches!(self, Scan | Get | Recover | Reopen | Codec | Range)
     }
 
     /// Whether it is about durability, which tmpfs does not have.
     #[must_use]
     pub fn needs_a_disk(self) -> bool {
-        !matches!(self, Append | Scan | Get | Recover | Reopen | Rotation | Range)
+        !matches!(self, Append | Scan | Get | Recover | Reopen | Rotation | Codec | Range)
     }
 
     /// Whether several threads can do it at the same time.
     #[must_use]
     pub fn has_threads(self) -> bool {
-        !matches!(self, Recover | Reopen | Rotation | Opens | Suffix | Tail)
+        !matches!(self, Recover | Reopen | Rotation | Codec | Opens | Suffix | Tail)
     }
 
     /// Whether its forms take turns with each other round by round, because they are compared.
     #[must_use]
     pub fn forms_take_turns(self) -> bool {
-        matches!(self, Release | Opens | Range | Suffix | Tail)
+        matches!(self, Codec | Release | Opens | Range | Suffix | Tail)
     }
 
     /// Thread counts that are measured without `--threads`.
@@ -160,7 +165,7 @@ impl Workload {
     #[must_use]
     pub fn default_record_bytes(self) -> u32 {
         match self {
-            Scan | Policies => 1024,
+            Scan | Policies | Codec => 1024,
             Get => 128,
             _ => 256,
         }
@@ -183,6 +188,7 @@ impl Workload {
             Scan => Some(SCAN_BYTES.div_ceil(u64::from(record_bytes))),
             Recover | Get | Range => Some(10_000),
             Reopen => Some(REOPEN_RECORDS),
+            Codec => Some(CODEC_BYTES.div_ceil(u64::from(record_bytes))),
             Release => {
                 let frames = RELEASE_SEGMENT_BYTES / framed_bytes(record_bytes as usize);
                 Some(RELEASE_SEGMENTS * frames.max(1))
@@ -201,6 +207,7 @@ impl Workload {
             Policies => &Form::POLICIES,
             Rotation => &Form::SEGMENTS,
             Sync => &Form::DIRTY,
+            Codec => &Form::CODED,
             Release => &[Form::Alone, Form::Release, Form::Background],
             Opens => &Form::STEPS,
             Range => &Form::READS,

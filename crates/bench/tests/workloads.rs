@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use palisade_bench::contender::Contender;
 use palisade_bench::contenders::{self, HEAP, PALISADE, WAKE};
-use palisade_bench::form::Form;
+use palisade_bench::form::{Compression, Form};
 use palisade_bench::outcome::Outcome;
+use palisade_bench::payload::Payload;
 use palisade_bench::plan::Plan;
 use palisade_bench::workload::Workload;
 use palisade_bench::workloads;
@@ -56,7 +57,7 @@ fn each_supported(check: impl Fn(Contender, Workload, Form, &Outcome)) {
 }
 
 fn has_latency(workload: Workload) -> bool {
-    !matches!(workload, Workload::Scan | Workload::Recover | Workload::Reopen)
+    !matches!(workload, Workload::Scan | Workload::Recover | Workload::Reopen | Workload::Codec)
 }
 
 #[test]
@@ -72,6 +73,9 @@ fn each_contender_has_a_result_for_each_workload_that_it_supports() {
         assert_eq!(outcome.opened.is_some(), opens, "{name}");
         let has_size = outcome.opened.is_some_and(|opened| opened.size.is_some());
         assert_eq!(has_size, opens && contender.name.starts_with("palisade"), "{name}");
+        let codec = workload == Workload::Codec;
+        assert_eq!(outcome.scan_records_per_s.is_some(), codec, "{name}");
+        assert_eq!(outcome.stored_ratio.is_some(), codec, "{name}");
         let in_syncs = matches!(workload, Workload::Opens | Workload::Suffix);
         assert_eq!(outcome.in_raw_syncs.is_some(), in_syncs, "{name}");
         assert_eq!(outcome.disk_bytes.is_some(), form == Form::NewLog, "{name}");
@@ -90,6 +94,19 @@ fn a_release_frees_the_segments_of_the_fill_and_loses_no_commit() {
         let outcome = measure_with(PALISADE, Workload::Release, plan);
         assert!(!outcome.kept.unwrap().is_short(), "{form}");
     }
+}
+
+#[test]
+fn json_is_stored_in_fewer_bytes_with_a_codec_and_random_bytes_are_not() {
+    let ratio = |compression, payload| {
+        let form = Form::Coded(compression, payload);
+        let plan = Plan { form, record_bytes: 1024, ..small() };
+        measure_with(PALISADE, Workload::Codec, plan).stored_ratio.unwrap()
+    };
+    let [none, lz4, zstd] = [Compression::None, Compression::Lz4, Compression::Zstd]
+        .map(|compression| [Payload::Json, Payload::Random].map(|kind| ratio(compression, kind)));
+    assert!(none[0] > 1.0 && lz4[0] < 0.8 && zstd[0] < lz4[0], "{none:?} {lz4:?} {zstd:?}");
+    assert!(lz4[1] >= 1.0 && zstd[1] >= 1.0, "{lz4:?} {zstd:?}");
 }
 
 #[test]

@@ -6,10 +6,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use palisade::{BufferKind, Lsn, MemStore, Options, Verify, Wal, framed_bytes};
+use palisade::{BufferKind, Lsn, Lz4, MemStore, Options, Verify, Wal, Zstd, framed_bytes};
 
 use crate::contender::Contender;
-use crate::form::Form;
+use crate::form::{Compression, Form};
 use crate::image::write_garbage;
 use crate::log::{End, Log, Opening};
 use crate::plan::Plan;
@@ -92,6 +92,8 @@ impl PalisadeLog {
             Form::Policy(policy) => options.sync_policy(policy),
             Form::RawSegment(_) => options.zero_fill(false),
             Form::FullCheck => options.verify(Verify::Full),
+            Form::Coded(Compression::Lz4, _) => options.codec(Lz4::new()),
+            Form::Coded(Compression::Zstd, _) => options.codec(Zstd::new()),
             _ => options,
         };
         let folder = plan.dir.join("log");

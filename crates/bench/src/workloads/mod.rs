@@ -1,6 +1,7 @@
 //! How each workload is measured.
 
 mod burst;
+mod codec;
 mod get;
 mod open_loop;
 mod opens;
@@ -50,6 +51,7 @@ pub fn measure(workload: Workload, contender: &Contender, plan: &Plan) -> Result
         Workload::Rotation => rotation::measure(create()?, plan),
         Workload::Sync => sync::measure(create()?, plan),
         Workload::OpenLoop => open_loop::measure(create()?, plan),
+        Workload::Codec => codec::measure(&*create()?, plan),
         Workload::Release => release::measure(create()?, plan),
         Workload::Opens => opens::measure(contender, plan),
         Workload::Range => range::measure(&*fill()?, plan),

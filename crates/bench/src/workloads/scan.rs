@@ -22,10 +22,10 @@ pub(super) fn measure(log: &dyn Log, plan: &Plan) -> Result<Outcome> {
 
 /// Reads the log once, untimed, and compares each of its records with what was appended.
 pub(super) fn check(log: &dyn Log, plan: &Plan) -> Result<Kept> {
-    let record = plan.record();
+    let records = plan.records();
     // On a thread of its own: some contenders keep what a thread has read last.
     let (_, mut whole) = together(1, |_| -> Result<u64> {
-        let mut tally = Tally::comparing(&record);
+        let mut tally = Tally::comparing(&records);
         log.scan(&mut tally)?;
         tally.must_have_bytes_of(plan.record_bytes)?;
         Ok(tally.whole_records())

@@ -17,6 +17,8 @@
 //! `Wal::iter`, a single record `Wal::get`: both verify the checksum and allocate each record. In
 //! the segment that is written to, `get` walks over all records before the one it returns. So for
 //! `get` the last record begins another segment, and all others lie in a sealed one.
+//! Its LZ4 (feature `compression`) is not built in: it needs a second version of `lz4_flex`.
+//!
 //! Records that are read or opened were appended with `Async` and then synced by the driver. An
 //! open repairs the last segment alone.
 
@@ -24,7 +26,7 @@ use anyhow::{Context, Result};
 use ironwal::{ReadStrategy, SyncMode, Wal, WalOptions};
 
 use crate::contender::{Contender, NO_SYNC, lacks_full_check, lacks_options};
-use crate::form::Form;
+use crate::form::{Compression, Form};
 use crate::image::killed;
 use crate::log::{End, Log, Opening};
 use crate::plan::Plan;
@@ -36,10 +38,14 @@ pub(super) const IRONWAL: Contender = Contender {
     version: Some("0.6.9"),
     lacks: |workload| match workload {
         Workload::Sync => Some(NO_SYNC),
+        Workload::Codec => None,
         other => lacks_options(other),
     },
     lacks_form: |form| match form {
         Form::Unsynced(_) => Some(NO_SYNC),
+        Form::Coded(Compression::Lz4 | Compression::Zstd, _) => {
+            Some("its compression is not built in")
+        }
         other => lacks_full_check(other),
     },
     create: |workload, plan| Ok(Box::new(IronWal::open(options(workload, plan))?)),

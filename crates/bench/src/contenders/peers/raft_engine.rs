@@ -13,8 +13,9 @@
 //! write of an empty batch returns before it syncs.
 //!
 //! Concurrent writes share a `fdatasync`. Files are filled with zeros ahead of their use and
-//! recycled; compression is off, because no other contender compresses. Batches have a CRC-32. The
-//! entry is a protobuf message that the crate has already generated.
+//! recycled. Compression (LZ4) is off but for a form of `codec`, because most other contenders have
+//! none. Batches have a CRC-32. The entry is a protobuf message that the crate has already
+//! generated. `codec` counts the up to 2 MiB that the engine allocates ahead in a file.
 //!
 //! A scan is `Engine::fetch_entries_to` in pieces of 10 000 entries, a single record
 //! `Engine::get_entry`: both verify the batch's checksum and allocate each entry. Records that are
@@ -30,6 +31,7 @@ use protobuf::descriptor::UninterpretedOption;
 use raft_engine::{Config, Engine, LogBatch, MessageExt, ReadableSize};
 
 use crate::contender::{Contender, lacks_full_check, lacks_options};
+use crate::form::{Compression, Form};
 use crate::image::killed;
 use crate::log::{End, Log, Opening};
 use crate::plan::Plan;
@@ -41,9 +43,13 @@ pub(super) const RAFT_ENGINE: Contender = Contender {
     version: Some("0.4.2"),
     lacks: |workload| match workload {
         Workload::Sync => Some("its sync does nothing"),
+        Workload::Codec => None,
         other => lacks_options(other),
     },
-    lacks_form: lacks_full_check,
+    lacks_form: |form| match form {
+        Form::Coded(Compression::Zstd, _) => Some("it compresses with LZ4 alone"),
+        other => lacks_full_check(other),
+    },
     create: |workload, plan| Ok(Box::new(RaftEngine::open(config(workload, plan)?, plan.threads)?)),
     ..Contender::BASE
 };
@@ -116,10 +122,12 @@ impl RaftEngine {
 
 fn config(workload: Workload, plan: &Plan) -> Result<Config> {
     let file_bytes = plan.segment_bytes(workload, plan.record_bytes as u64 + FRAMING_BYTES);
+    // From this many bytes of a batch on; 0: never.
+    let is_compressed = matches!(plan.form, Form::Coded(Compression::Lz4, _));
     let config = Config {
         dir: utf8(&plan.dir.join("log"))?,
         target_file_size: ReadableSize(file_bytes.unwrap_or(FILE_BYTES)),
-        batch_compression_threshold: ReadableSize(0),
+        batch_compression_threshold: ReadableSize(u64::from(is_compressed)),
         ..Config::default()
     };
     if workload.reads() {
