@@ -10,7 +10,7 @@ use super::old_buffer::OldLogBuffer;
 use crate::frame::{ALIGN_BYTES, HEADER_BYTES, Header, Kind};
 use crate::reader::{EpochSpan, FrameReader};
 use crate::store::ReadStore;
-use crate::{Error, ErrorKind, Lsn, Result};
+use crate::{Error, Lsn, Result};
 
 /// The log buffer of the last process run, which the operating system kept in memory.
 #[derive(Debug)]
