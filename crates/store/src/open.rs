@@ -208,7 +208,12 @@ fn open_parent(disk: &Arc<dyn Disk>, path: &Path) -> io::Result<Arc<dyn DiskFold
 }
 
 fn sync(parent: &dyn DiskFolder, path: &Path) -> Result<()> {
-    parent.sync().map_err(|error| Error::io(SYNC_PARENT, error).at_path(parent_of(path)))
+    match parent.sync() {
+        // Its file system can sync no folder, as a read-only image under a mount point. If the
+        // log's folder were on it, too, the sync of that would fail next.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced.map_err(|error| Error::io(SYNC_PARENT, error).at_path(parent_of(path))),
+    }
 }
 
 fn parent_of(path: &Path) -> &Path {

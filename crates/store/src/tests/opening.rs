@@ -1,15 +1,16 @@
 //! What an open, a close and a kill leave behind.
 
-use std::io::IoSlice;
-
+use std::io::{self, IoSlice};
 use std::path::Path;
+use std::sync::Arc;
 
 use palisade_core::store::{OldBuffer, ReadStore, Store};
 use palisade_core::{ErrorKind, Lsn, MemoryKind};
 
 use super::support::{RING_BYTES, SEGMENT_BYTES, begin, epoch, open, options};
 use super::test_disk::TestDisk;
-use crate::sim::{CallKind, Target};
+use crate::disk::MemDisk;
+use crate::sim::{CallKind, FaultDisk, Target};
 
 #[test]
 fn opening_an_empty_log_takes_few_syncs() {
@@ -38,6 +39,17 @@ fn no_folder_is_made_where_its_name_cannot_be_synced() {
     // Who made a folder there could sync its name: it is no business of the log's.
     disk.make_folder("/log");
     drop(open().unwrap());
+}
+
+/// The log's folder is a mount point in a file system that has no sync of folders.
+#[test]
+fn a_parent_that_can_never_be_synced_stops_no_open() {
+    let disk = FaultDisk::new(Arc::new(MemDisk::new()));
+    disk.watch(|call| match (call.kind, call.name) {
+        (CallKind::SyncFolder, "/") => Err(io::ErrorKind::InvalidInput.into()),
+        _ => Ok(()),
+    });
+    drop(disk.open(&options(SEGMENT_BYTES)).unwrap());
 }
 
 #[test]
