@@ -79,7 +79,7 @@ impl Options {
     ///
     /// After these errors files may have changed, but nothing is lost:
     /// - `NotFound` whose text says so: the folder was moved, removed or replaced during the open.
-    /// - `PermissionDenied`: this process may not use the folder, or a file in it; or the log buffer
+    /// - `PermissionDenied`: this process may not use the folder or a file in it, or the log buffer
     ///   belongs to another user.
     /// - `OutOfRange`: no LSN is left.
     /// - `NoSpace`, `NoFiles`, `Io`: open again when the cause is gone.

@@ -154,8 +154,7 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
         Ok(None)
     }
 
-    /// Returns the greatest length in bytes that this process may give to a file. The store writes
-    /// and allocates nothing beyond it. Default: no limit.
+    /// Returns the greatest length in bytes that this process may give to a file. Default: no limit.
     fn largest_file(&self) -> u64 {
         u64::MAX
     }
@@ -173,9 +172,8 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
         sync::sleep(time);
     }
 
-    /// Returns whether a thread of the log may write complete pieces behind the appenders. Default:
-    /// true. On a disk that answers false the append that completes a piece writes it, so that one
-    /// thread makes the same calls in every run.
+    /// Returns whether a thread of the log may write complete pieces. Default: true. Else the append
+    /// that completes a piece writes it, so that one thread makes the same calls in every run.
     fn writes_behind(&self) -> bool {
         true
     }
@@ -225,9 +223,8 @@ pub trait DiskFolder: Send + Sync + fmt::Debug {
     /// lost then.
     fn sync(&self) -> io::Result<()>;
 
-    /// Takes the folder's lock, shared or exclusive, and returns true, if no other open folder holds
-    /// it in the way. Does not wait. It holds also if the name of the lock file is removed. Default:
-    /// true, as where folders have no lock.
+    /// Takes the folder's lock, shared or exclusive, and returns true, if no other open folder has
+    /// it. Does not wait. Default: true, as where folders have no lock.
     fn try_lock(&self, shared: bool) -> bool {
         let _ = shared;
         true
@@ -236,10 +233,9 @@ pub trait DiskFolder: Send + Sync + fmt::Debug {
     /// Frees the folder's lock, which the drop frees, too. Default: does nothing.
     fn unlock(&self) {}
 
-    /// Opens the folder that holds this one, wherever both lie now. To make a folder's own name
-    /// survive power loss the store syncs this one and the parent of the path by which the folder
-    /// was opened: if the path ends with a link or `..`, they differ. Default: `None`, for a disk
-    /// without both.
+    /// Opens the folder that holds this one. To make its name survive power loss the store syncs
+    /// that folder and the parent of its path, which differ if the path ends with a link or `..`.
+    /// Default: `None`, for a disk without both.
     ///
     /// # Errors
     /// Those of the disk.

@@ -46,8 +46,8 @@ pub use self::released::{OnRelease, ReleasedSegment};
 
 /// What to do about a copy of a log in which a sync failed. The folder is a copy also for an open
 /// that finds the log's own folder on a device with another number.
-pub(crate) const COPY_AGAIN: &str = "remove the folder of the copy, then copy the log again; if the \
-     log was not copied, but its device has another number now: mount it again, then rename \
+pub(crate) const COPY_AGAIN: &str = "remove the folder of the copy, then copy the log again; if it \
+     was not copied, but its device has another number now: mount it again, then rename \
      `meta.unsynced` to `meta`";
 
 /// What does not change while the store is open.

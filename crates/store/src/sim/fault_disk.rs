@@ -8,11 +8,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use palisade_core::sync::{Condvar, Mutex};
-use palisade_core::{MIN_SEGMENT_BYTES, Memory, Result};
+use palisade_core::{MIN_SEGMENT_BYTES, Result};
 
+use super::fault_file::FaultFile;
 use super::{CallKind, FOLDER};
 use crate::disk::{
-    Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
+    Access, Background, Disk, DiskFile, DiskFolder, FolderIdentity, Kind, ZeroSteps,
 };
 use crate::folder::{META, META_TEMP, is_segment_name, is_spare_name};
 use crate::{FileOptions, FileStore, IntoStore};
@@ -110,13 +111,17 @@ impl FaultPlan {
 }
 
 #[derive(Default)]
-struct Gate {
+pub(super) struct Gate {
     plan: Mutex<FaultPlan>,
     changed: Condvar,
 }
 
 impl Gate {
-    fn begin(&self, call: &Call<'_>) -> io::Result<()> {
+    pub(super) fn is_disowned(&self) -> bool {
+        self.plan.lock().is_disowned
+    }
+
+    pub(super) fn begin(&self, call: &Call<'_>) -> io::Result<()> {
         let calls = (call.kind, call.target);
         let mut plan = self.plan.lock();
         plan.of(calls).count += 1;
@@ -246,7 +251,7 @@ impl FaultDisk {
 }
 
 /// A call that writes nothing.
-fn call(kind: CallKind, target: Target, name: &str) -> Call<'_> {
+pub(super) fn call(kind: CallKind, target: Target, name: &str) -> Call<'_> {
     let is_background = std::thread::current().name() == Some("palisade-prepare");
     let is_zeros = is_background
         && target == Target::Segment
@@ -330,7 +335,7 @@ struct FaultFolder {
 }
 
 /// What a call to the file `name` is made to.
-fn target(is_memory: bool, name: &str) -> Target {
+pub(super) fn target(is_memory: bool, name: &str) -> Target {
     match name {
         _ if is_memory => Target::Buffer,
         META | META_TEMP => Target::Meta,
@@ -425,92 +430,5 @@ impl DiskFolder for FaultFolder {
 
     fn identity_of(&self, path: &Path) -> io::Result<Option<FolderIdentity>> {
         self.below.identity_of(path)
-    }
-}
-
-struct FaultFile {
-    below: Box<dyn DiskFile>,
-    is_memory: bool,
-    name: Arc<Mutex<String>>,
-    gate: Arc<Gate>,
-}
-
-impl FaultFile {
-    fn begin(
-        &self,
-        kind: CallKind,
-        offset: u64,
-        len: u64,
-        pieces: &[IoSlice<'_>],
-    ) -> io::Result<()> {
-        let name = self.name.lock().clone();
-        let is_mark = self.is_memory && kind == CallKind::Write && offset > 0;
-        let target = if is_mark { Target::Marks } else { target(self.is_memory, &name) };
-        let can_grow = matches!(kind, CallKind::Write | CallKind::Allocate);
-        let grows = can_grow && offset + len > self.below.len()?;
-        self.gate.begin(&Call { offset, len, pieces, grows, ..call(kind, target, &name) })
-    }
-}
-
-impl fmt::Debug for FaultFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("FaultFile").field(&self.below).finish()
-    }
-}
-
-impl DiskFile for FaultFile {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        self.begin(CallKind::Read, offset, into.len() as u64, &[])?;
-        self.below.read_at(offset, into)
-    }
-
-    fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-        self.begin(CallKind::Write, offset, len as u64, pieces)?;
-        self.below.write_at(offset, pieces)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.begin(CallKind::Sync, 0, 0, &[])?;
-        self.below.sync_data()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.below.len()
-    }
-
-    fn try_lock(&self, shared: bool) -> io::Result<bool> {
-        self.below.try_lock(shared)
-    }
-
-    fn unlock(&self) -> io::Result<()> {
-        self.below.unlock()
-    }
-
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.begin(CallKind::Allocate, 0, len, &[])?;
-        self.below.allocate(len)
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.below.discard(offset, len)
-    }
-
-    fn identity(&self) -> io::Result<FileIdentity> {
-        self.below.identity()
-    }
-
-    fn is_own(&self) -> io::Result<bool> {
-        let is_disowned = self.is_memory && self.gate.plan.lock().is_disowned;
-        Ok(!is_disowned && self.below.is_own()?)
-    }
-
-    fn has_other_names(&self) -> io::Result<bool> {
-        self.below.has_other_names()
-    }
-
-    fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {
-        self.begin(CallKind::Map, 0, 0, &[])?;
-        self.below.map(offset, len)
     }
 }

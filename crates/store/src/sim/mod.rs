@@ -80,6 +80,7 @@
 mod chance;
 mod fault;
 mod fault_disk;
+mod fault_file;
 mod loss;
 mod names;
 mod node;

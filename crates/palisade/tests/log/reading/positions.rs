@@ -1,4 +1,4 @@
-//! Positions that the log has returned, and that a consumer saves: which of them later opens accept.
+//! Positions that the log has returned and a consumer saves: which of them later opens accept.
 
 use std::path::Path;
 
