@@ -486,15 +486,14 @@ pub trait Store: ReadStore {
     /// 64 random bits, for salts.
     fn random(&self) -> u64;
 
-    /// Whether a background thread of the log may write complete pieces. A store whose runs are
-    /// repeated says no: then the append that completes a piece writes it. Threads that futures,
-    /// callbacks and an interval need are started in any case.
+    /// Whether a background thread of the log may write complete pieces. Otherwise the append that
+    /// completes a piece writes it, so that runs can be repeated.
     fn writes_behind(&self) -> bool {
         true
     }
 
-    /// Ends background work and lets another process have the log. The log does not call it in a
-    /// forked child; a store whose drop does the same checks for itself. Only `state`, `segments`,
-    /// `read` and `place` are called afterwards.
+    /// Ends background work and lets another open have the log. Not called in a forked child; a
+    /// store whose drop does the same checks for itself. Afterwards only reads, `place`,
+    /// `prepare_ahead` and this call are made.
     fn close(&self);
 }

@@ -154,7 +154,7 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
         Ok(None)
     }
 
-    /// Returns the greatest length in bytes that this process may give to a file. Default: no limit.
+    /// Returns the greatest length in bytes that a file may have. Default: no limit.
     fn largest_file(&self) -> u64 {
         u64::MAX
     }
@@ -172,8 +172,8 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
         sync::sleep(time);
     }
 
-    /// Returns whether a thread of the log may write complete pieces. Default: true. Else the append
-    /// that completes a piece writes it, so that one thread makes the same calls in every run.
+    /// Returns whether a thread of the log may write complete pieces. Default: true. Otherwise the
+    /// append that completes a piece writes it, so each run makes the same calls.
     fn writes_behind(&self) -> bool {
         true
     }
@@ -224,7 +224,7 @@ pub trait DiskFolder: Send + Sync + fmt::Debug {
     fn sync(&self) -> io::Result<()>;
 
     /// Takes the folder's lock, shared or exclusive, and returns true, if no other open folder has
-    /// it. Does not wait. Default: true, as where folders have no lock.
+    /// it. Does not wait. Default: true.
     fn try_lock(&self, shared: bool) -> bool {
         let _ = shared;
         true
@@ -234,8 +234,7 @@ pub trait DiskFolder: Send + Sync + fmt::Debug {
     fn unlock(&self) {}
 
     /// Opens the folder that holds this one. To make its name survive power loss the store syncs
-    /// that folder and the parent of its path, which differ if the path ends with a link or `..`.
-    /// Default: `None`, for a disk without both.
+    /// that folder and the parent of its path, which differ after a link or `..`. Default: `None`.
     ///
     /// # Errors
     /// Those of the disk.

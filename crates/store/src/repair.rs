@@ -162,8 +162,8 @@ pub(crate) fn noted_in_the_buffer(source: &FileReader) -> Result<Lsn> {
     }
 }
 
-/// Takes the locks of the log that is copied, shared; that of its folder for as long as `source`
-/// lives. `None` where it has no lock file, which an open would make.
+/// Takes the locks of the log that is copied, shared; that of its folder as long as `source`
+/// exists. `None` where it has no lock file, which an open would make.
 pub(crate) fn lock_out_writers(source: &FileReader) -> Result<Option<Box<dyn DiskFile>>> {
     let folder = source.folder();
     if !folder.handle().try_lock(true) {

@@ -38,8 +38,8 @@ impl Wal {
             return;
         }
         log.poison(Error::new(ErrorKind::Poisoned, "the log was abandoned"));
-        // A round, release or save that is running ends first: the next open has these files. A
-        // later one finds the log poisoned, or that its state is one of a closed log.
+        // A round, release or save that is running ends first, because the next open changes the
+        // same files. A later one finds a poisoned log with the state of a closed one.
         log.after_rounds(|| {
             let _releasing = self.handle.releasing.lock();
             let _saving = self.handle.saving.lock();

@@ -54,8 +54,8 @@ impl Wal {
     /// piece and the policies `Always` and `Os` take as long as in `append`.
     ///
     /// # Errors
-    /// `NoRoom`: nothing was reserved; try again. In a task, await a [`barrier`](Wal::barrier) first,
-    /// which makes room. Else as [`append`](Wal::append).
+    /// `NoRoom`: nothing was reserved; try again. In a task, await a [`barrier`](Wal::barrier)
+    /// first, which makes room. Else as [`append`](Wal::append).
     #[inline]
     pub fn try_append(&self, data: &[u8]) -> Result<Ticket<'_>> {
         self.0.try_append(data)
