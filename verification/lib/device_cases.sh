@@ -4,7 +4,7 @@
 # devices.sh makes a fresh device for each case and reads `verdict` when the case returns. After the
 # first failure `ask` of device.sh does nothing.
 
-case_names=(A1 A2 A3 B C D1 D2 E1 E2 F1 F2 G1 G2 G3 H1 H2 H3 H4 J1 J2)
+case_names=(A1 A2 A3 B C D1 D2 D3 E1 E2 F1 F2 G1 G2 G3 H1 H2 H3 H4 J1 J2)
 
 case_titles() {
     cat <<'END'
@@ -15,6 +15,7 @@ B  Recovery rewrites in place what a sync failed to write.
 C  Write-back fails and pages are reclaimed while records are in the log buffer only.
 D1 The folder of the open log is moved, and another log takes its path.
 D2 The path of the open log is a symbolic link, which is changed to another log.
+D3 The folder comes from the image of a container: overlayfs copies it at the first change.
 E1 The log's files share their blocks with a reflink copy, and the file system is full.
 E2 The file system is shut down under an open log.
 F1 An image of the device is mounted in the same boot.
@@ -210,6 +211,27 @@ case_D2() {
     mkdir "$work/mnt/first" "$work/mnt/second"
     ln -s first "$log"
     two_logs turn_link "$work/mnt/first" "$work/mnt/second"
+}
+
+case_D3() {
+    local layers=$work/mnt name
+    mkdir -p "$layers"/{lower/empty,upper,work} "$work/merged"
+    log=$layers/lower/log start log 64 64
+    must log open
+    must log "commit 500"
+    must log close
+    oracle_kill log
+    mount -t overlay overlay "$work/merged" \
+        -o "lowerdir=$layers/lower,upperdir=$layers/upper,workdir=$layers/work" || return
+    for name in log empty; do
+        log=$work/merged/$name start "$name" 64 64
+        must "$name" open
+        must "$name" "commit 500"
+        must "$name" "append 50"
+        oracle_kill "$name"
+        log=$work/merged/$name check_after "a kill" "$name" 64 64
+    done
+    umount "$work/merged"
 }
 
 # --- E: SIGBUS ---------------------------------------------------------------------------------

@@ -115,6 +115,8 @@ run_mutants() {
     export CARGO_TARGET_DIR=${MUTATIONS_TARGET_DIR:-$root/target/mutations/$kind/build}
     lock_tree
     copy_tree
+    # The builds run offline, so that they leave the copy's lock file as it is.
+    (cd "$root" && cargo fetch --quiet --locked)
     for patch in "${patches[@]}"; do
         name=$(basename "$patch" .patch) began=$SECONDS rc=0 details=
         if change_tree "$patch"; then

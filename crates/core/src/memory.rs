@@ -43,18 +43,6 @@ impl Memory {
         Memory { bytes: bytes::Bytes::heap(len), kind: MemoryKind::Heap }
     }
 
-    /// `len` zero bytes on the heap that pass for a mapping: for stores that keep them across a
-    /// simulated death of the process.
-    ///
-    /// # Panics
-    /// If `len` is neither a power of two nor 0.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn kept(len: usize) -> Memory {
-        assert!(is_ring_len(len), "a ring's length is a power of two");
-        Memory { bytes: bytes::Bytes::heap(len), kind: MemoryKind::Mapped }
-    }
-
     /// `len` bytes of the mapping `map`, from `offset` on; `None` if it is shorter, or if `len`
     /// is neither a power of two nor 0.
     ///

@@ -262,7 +262,6 @@ pub struct Epoch {
 /// What an earlier process run left in the log buffer.
 ///
 /// A buffer that is found was written since the operating system was started: it lies in memory.
-#[derive(Debug)]
 pub enum OldBuffer {
     /// There is none: a new log, another boot, or a store without one.
     Missing,
@@ -276,9 +275,26 @@ pub enum OldBuffer {
         durable: Lsn,
         /// Everything below was handed to the operating system with `write`.
         written: Lsn,
-        /// The buffer's bytes: position `lsn % len`. Empty if the buffer was on the heap.
-        memory: Memory,
+        /// A copy of the buffer's bytes: position `lsn % len`. Empty if the buffer was on the heap.
+        ring: Vec<u8>,
     },
+}
+
+// By hand: the bytes of the ring help no reader.
+impl fmt::Debug for OldBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OldBuffer::Missing => f.write_str("Missing"),
+            OldBuffer::Invalid(text) => f.debug_tuple("Invalid").field(text).finish(),
+            OldBuffer::Found { epoch, durable, written, ring } => f
+                .debug_struct("Found")
+                .field("epoch", epoch)
+                .field("durable", durable)
+                .field("written", written)
+                .field("ring_bytes", &ring.len())
+                .finish(),
+        }
+    }
 }
 
 /// Appends log bytes to the vector: those from the first LSN on, at most up to the second, a

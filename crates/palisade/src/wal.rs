@@ -76,8 +76,9 @@ impl Wal {
     /// Flushes nothing. The next open finds what a kill would leave: with a log buffer that
     /// survives the process all appended records, else those that were handed to the operating
     /// system. Later calls return `Poisoned`. Waits for a write, sync or callback for released
-    /// segments that is running; do not call it in such a callback. In a forked child it does
-    /// nothing.
+    /// segments that is running; do not call it in such a callback. It does not wait for appends
+    /// that run on other threads: the next open finds their records or not, also if they then
+    /// return `Ok`. In a forked child it does nothing.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {

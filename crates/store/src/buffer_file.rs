@@ -97,7 +97,10 @@ impl BufferFile {
             .allocate((RING_AT + header.ring_bytes) as u64)
             .and_then(|()| write_bytes(file.as_ref(), 0, &blocks))
             .and_then(|()| file.try_lock(false))
-            .and_then(|_| map_ring(file.as_ref(), header.ring_bytes));
+            .and_then(|_| match header.ring_bytes {
+                0 => Ok(Memory::heap(0)),
+                len => file.map(RING_AT, len),
+            });
         match made {
             Ok(ring) => {
                 let memory = memory.clone();
@@ -135,7 +138,7 @@ impl BufferFile {
     }
 
     /// Gives the ring's memory back: all that it held was written. The marks stay. The file says
-    /// first that it has no ring: to touch one without blocks raises SIGBUS when memory is full.
+    /// first that it has no ring, so that the next open reads no zeros.
     pub(crate) fn empty(&mut self) {
         let len = self.header.ring_bytes as u64;
         self.header.ring_bytes = 0;
@@ -168,7 +171,7 @@ impl BufferFile {
 ///
 /// # Errors
 /// `PermissionDenied`: the file belongs to another user. It may have records that the segments
-/// lack, so it is not passed over; its owner can forge and shorten it, so it is not read.
+/// lack, so it is not passed over; its owner can forge it, so it is not read.
 pub(crate) fn read_old(
     memory: &Folder,
     uuid: Uuid,
@@ -199,27 +202,37 @@ pub(crate) fn read_old(
     let Some(mark) = newest_mark(&blocks[MARKS_AT..len.max(MARKS_AT)]) else {
         return Ok(OldBuffer::Invalid("the log buffer's marks do not validate".into()));
     };
-    // Before blocks are allocated for it.
+    // Before memory is allocated for it.
     if header.ring_bytes as u64 > most_bytes {
         return Ok(OldBuffer::Invalid("its ring is larger than the log's buffer".into()));
     }
-    match map_old_ring(file.as_ref(), header.ring_bytes) {
-        Ok(memory) => {
-            let Mark { durable, written } = mark;
-            Ok(OldBuffer::Found { epoch: header.epoch, durable, written, memory })
+    // Not mapped: after `abandon`, a thread of this process may still fill a record in its mapping.
+    // The system copies the bytes, so there is no data race, and the checksums decide.
+    let mut ring = Vec::new();
+    let read = match ring.try_reserve_exact(header.ring_bytes) {
+        Ok(()) => {
+            ring.resize(header.ring_bytes, 0);
+            read_full(file.as_ref(), RING_AT as u64, &mut ring)
         }
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+        Err(_) => Err(io::ErrorKind::OutOfMemory.into()),
+    };
+    match read {
+        Ok(len) if len < ring.len() => {
             let text = format!("it is too short for its ring of {} bytes", header.ring_bytes);
             Ok(OldBuffer::Invalid(text))
         }
+        Ok(_) => {
+            let Mark { durable, written } = mark;
+            Ok(OldBuffer::Found { epoch: header.epoch, durable, written, ring })
+        }
         // The ring may have what the segments lack: that it cannot be read now is no reason to
         // go on without it.
-        Err(error) => Err(memory.error("map the log buffer's file", &name, error)),
+        Err(error) => Err(memory.error("read the log buffer's file", &name, error)),
     }
 }
 
 /// Opens the file `name`, if it is there. Refuses the file of another user, also if this process
-/// runs as root: SIGBUS asks for no permission.
+/// runs as root.
 fn open_own(memory: &Folder, name: &str) -> Result<Option<Box<dyn DiskFile>>> {
     let opened = memory.open_if_there(name, Access::Write).map_err(|error| match error.kind() {
         ErrorKind::PermissionDenied => error.with_advice(OF_ANOTHER_USER),
@@ -289,21 +302,6 @@ pub(crate) fn adopt(bytes: &mut [u8], home: FolderIdentity) {
 
 pub(crate) fn file_name(uuid: Uuid, name: BufferName) -> String {
     format!("{PREFIX}{uuid}-{:032x}", name.0)
-}
-
-fn map_ring(file: &dyn DiskFile, ring_bytes: usize) -> io::Result<Memory> {
-    if ring_bytes == 0 { Ok(Memory::heap(0)) } else { file.map(RING_AT, ring_bytes) }
-}
-
-/// Maps the ring of an earlier process run, after it got the blocks that it may lack: a file that
-/// was copied or written by somebody else has holes.
-fn map_old_ring(file: &dyn DiskFile, ring_bytes: usize) -> io::Result<Memory> {
-    let end = (RING_AT + ring_bytes) as u64;
-    if file.len()? < end {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    file.allocate(end)?;
-    map_ring(file, ring_bytes)
 }
 
 fn encode_header(header: &RingHeader) -> Block {

@@ -360,7 +360,7 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     }
 
     /// Returns whether the file belongs to the effective user of this process. Another owner can
-    /// shorten a mapped file, so that touching it raises SIGBUS. Default: true.
+    /// forge its content. Default: true.
     ///
     /// # Errors
     /// Those of the disk.

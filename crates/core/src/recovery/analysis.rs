@@ -206,9 +206,9 @@ fn leftover(store: &Arc<dyn Store>, analysis: &mut Analysis) -> Result<Option<Le
     match store.old_buffer()? {
         OldBuffer::Missing => analysis.buffer_note = Some("there is no buffer file".into()),
         OldBuffer::Invalid(text) => analysis.buffer_note = Some(text),
-        OldBuffer::Found { epoch, durable, written, memory } => {
+        OldBuffer::Found { epoch, durable, written, ring } => {
             if epoch == newest.epoch && durable < Lsn::LIMIT {
-                let buffer = OldLogBuffer::new(memory, segment_bytes);
+                let buffer = OldLogBuffer::new(ring, segment_bytes);
                 analysis.noted_durable = Some(durable);
                 return Ok(Some(Leftover { buffer, durable, written }));
             }

@@ -2,10 +2,10 @@
 //!
 //! The buffer holds the last frames of that run. Some of them never reached the segments.
 
+use crate::Lsn;
 use crate::format::in_memory;
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::reader::headless_bytes;
-use crate::{Lsn, Memory};
 
 /// Bytes of the buffer that a search reads at a time.
 const WINDOW_BYTES: usize = 64 << 10;
@@ -13,33 +13,33 @@ const WINDOW_BYTES: usize = 64 << 10;
 /// The old log buffer of the newest epoch, a ring.
 #[derive(Debug)]
 pub(crate) struct OldLogBuffer {
-    memory: Memory,
+    ring: Vec<u8>,
     segment_bytes: u64,
     scratch: Vec<u8>,
-    /// Counts the bytes that were copied out of the ring.
+    /// Counts the bytes that were asked for.
     #[cfg(test)]
-    pub(super) copied: u64,
+    pub(super) asked: u64,
 }
 
 impl OldLogBuffer {
-    pub(crate) fn new(memory: Memory, segment_bytes: u64) -> OldLogBuffer {
+    pub(crate) fn new(ring: Vec<u8>, segment_bytes: u64) -> OldLogBuffer {
         OldLogBuffer {
-            memory,
+            ring,
             segment_bytes,
             scratch: Vec::new(),
             #[cfg(test)]
-            copied: 0,
+            asked: 0,
         }
     }
 
     pub(crate) fn ring_bytes(&self) -> u64 {
-        self.memory.len() as u64
+        self.ring.len() as u64
     }
 
     /// Returns the header of a whole frame at `at`, if the ring still holds one. Padding has no
     /// payload checksum, so its header alone makes it whole.
     pub(crate) fn whole_frame(&mut self, at: Lsn, seed: EpochSeed) -> Option<Header> {
-        if self.memory.is_empty() {
+        if self.ring.is_empty() {
             return None;
         }
         let room = self.room(at);
@@ -59,7 +59,7 @@ impl OldLogBuffer {
     /// of that frame, as in [`FrameReader::find`](crate::reader::FrameReader::find).
     pub(crate) fn find_after(&mut self, at: Lsn, seed: EpochSeed) -> Option<(Lsn, Header)> {
         let end = at.plus(self.ring_bytes());
-        let longest = WINDOW_BYTES.min(self.memory.len().saturating_sub(HEADER_BYTES));
+        let longest = WINDOW_BYTES.min(self.ring.len().saturating_sub(HEADER_BYTES));
         let mut window = Vec::new();
         let mut from = at.plus(ALIGN_BYTES);
         while from < end && longest > 0 {
@@ -110,26 +110,21 @@ impl OldLogBuffer {
         room.min(self.ring_bytes())
     }
 
-    /// Copies the `len` bytes at `at`, or the whole ring if `len` is greater, into a scratch
-    /// buffer. Returns that buffer.
-    #[expect(unsafe_code, reason = "reads the shared bytes of a buffer that nobody uses")]
+    /// Returns the `len` bytes at `at`, or the whole ring if `len` is greater.
     pub(crate) fn bytes(&mut self, at: Lsn, len: usize) -> &[u8] {
-        self.scratch.clear();
-        let len = len.min(self.memory.len());
+        let len = len.min(self.ring.len());
         #[cfg(test)]
         {
-            self.copied += len as u64;
+            self.asked += len as u64;
         }
-        let scratch = &mut self.scratch;
-        // SAFETY:
-        // - length: limited to the memory's above.
-        // - no writer: the store returns an old buffer to one recovery, before any thread has a
-        //   buffer to append to; the process that wrote the old buffer no longer uses it.
-        unsafe {
-            self.memory.read(at.as_u64(), len, |pieces| {
-                pieces.iter().for_each(|piece| scratch.extend_from_slice(piece));
-            });
+        let offset = in_memory(at.as_u64() % self.ring_bytes().max(1));
+        let end = offset + len;
+        if end <= self.ring.len() {
+            return &self.ring[offset..end];
         }
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&self.ring[offset..]);
+        self.scratch.extend_from_slice(&self.ring[..end - self.ring.len()]);
         &self.scratch
     }
 }

@@ -11,7 +11,10 @@ use std::sync::Arc;
 use palisade_core::Memory;
 use palisade_core::sync::{AtomicU64, Mutex, Ordering, RwLock, RwLockWriteGuard};
 
-use super::{Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind};
+use super::os::{OsFile, memory_file};
+use super::{
+    Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, read_full,
+};
 
 /// The folder of the log buffers. No log lies there.
 const BUFFERS: &str = "/buffers";
@@ -292,8 +295,15 @@ struct Content {
     /// Disjoint, ascending ranges of `bytes` that were written since the last sync.
     unsynced: Vec<Range<usize>>,
     can_lose: bool,
-    /// The mapped range, by its offset. Its bytes are reached through the mapping only.
-    mapped: Option<(usize, Memory)>,
+    mapped: Option<Mapped>,
+}
+
+/// The mapped range. Its bytes lie in a file of the operating system, which can copy them while a
+/// thread writes them.
+struct Mapped {
+    at: usize,
+    len: usize,
+    file: OsFile,
 }
 
 impl Content {
@@ -342,13 +352,19 @@ impl Content {
         }
     }
 
-    fn read(&self, offset: usize, into: &mut [u8]) -> usize {
+    fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<usize> {
         let len = into.len().min(self.len.saturating_sub(offset));
         let there = self.bytes.get(offset..).unwrap_or(&[]);
         let (from_bytes, zeros) = into[..len].split_at_mut(there.len().min(len));
         from_bytes.copy_from_slice(&there[..from_bytes.len()]);
         zeros.fill(0);
-        len
+        if let Some(Mapped { at, len: mapped, file }) = &self.mapped {
+            let (from, to) = (offset.max(*at), (offset + len).min(at + mapped));
+            if from < to {
+                read_full(file, (from - at) as u64, &mut into[from - offset..to - offset])?;
+            }
+        }
+        Ok(len)
     }
 }
 
@@ -398,7 +414,7 @@ fn index(position: u64) -> io::Result<usize> {
 
 impl DiskFile for OpenFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        Ok(self.file.content.read().read(index(offset)?, into))
+        self.file.content.read().read(index(offset)?, into)
     }
 
     fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -454,7 +470,7 @@ impl DiskFile for OpenFile {
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let mut content = self.change()?;
         let (start, end) = (index(offset)?, index(offset.saturating_add(len))?);
-        content.mapped.take_if(|(at, _)| *at == start);
+        content.mapped.take_if(|mapped| mapped.at == start);
         let there = content.bytes.len();
         content.bytes[start.min(there)..end.min(there)].fill(0);
         Ok(())
@@ -469,11 +485,13 @@ impl DiskFile for OpenFile {
         if content.len < offset.saturating_add(len) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let (at, memory) = content.mapped.get_or_insert_with(|| (offset, Memory::kept(len)));
-        if *at != offset || memory.len() != len {
+        if content.mapped.is_some() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        Ok(memory.clone())
+        let file = memory_file(len)?;
+        let memory = file.map(0, len)?;
+        content.mapped = Some(Mapped { at: offset, len, file });
+        Ok(memory)
     }
 }
 

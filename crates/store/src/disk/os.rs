@@ -26,6 +26,16 @@ pub fn file_system(folder: &Path) -> Option<String> {
 /// Where Linux has its memory file system.
 const MEMORY_FOLDER: &str = "/dev/shm";
 
+/// Makes a file of `len` zero bytes in memory, which has no name and can be mapped.
+///
+/// # Errors
+/// `Unsupported` where the operating system is not Linux.
+pub(crate) fn memory_file(len: usize) -> io::Result<OsFile> {
+    let file = platform::memory_file()?;
+    file.set_len(len as u64)?;
+    Ok(OsFile::new(file))
+}
+
 /// The file system of this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct OsDisk;
@@ -131,12 +141,11 @@ impl DiskFile for OsFile {
         }
         let map: MmapRaw = MmapOptions::new().len(end).map_raw(&self.file)?;
         // SAFETY:
-        // - readable and writable: only files of log buffers are mapped. They lie in a memory file
-        //   system with all of their blocks allocated, this one is long enough, and nobody shortens
-        //   it: it belongs to the user of this process, and the file of another user is refused
-        //   before it is mapped.
-        // - reached through this memory only: the file is made by one process, which locks it, or,
-        //   while a log is opened, was left by one that has ended.
+        // - readable and writable: only files of log buffers are mapped, by the process that made
+        //   them. They lie in a memory file system with all of their blocks allocated, or in memory
+        //   without a limit; this one is long enough, and nobody shortens it.
+        // - reached through this memory only: the process maps a file once, after it made it, and
+        //   locks it. An open does not map what it finds.
         let memory = unsafe { Memory::mapped(map, offset, len) };
         memory.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
@@ -263,6 +272,12 @@ mod platform {
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn memory_file() -> io::Result<File> {
+        use rustix::fs::{MemfdFlags, memfd_create};
+        Ok(memfd_create("palisade", MemfdFlags::CLOEXEC)?.into())
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
     fn name_of(magic: u32) -> Option<String> {
         let name = match magic {
             0xef53 => "ext4",
@@ -288,6 +303,11 @@ mod platform {
     pub(super) fn file_system_of(_folder: &File) -> Option<String> {
         None
     }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(super) fn memory_file() -> io::Result<File> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 #[cfg(windows)]
@@ -296,6 +316,10 @@ mod platform {
     use std::io::{self, IoSlice};
     use std::os::windows::fs::FileExt;
     use std::path::Path;
+
+    pub(super) fn memory_file() -> io::Result<File> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     pub(super) fn read_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         file.seek_read(into, offset)

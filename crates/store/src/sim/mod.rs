@@ -42,8 +42,8 @@
 //!   Names made, renamed or removed since the folder's last sync are each kept or not; a rename
 //!   is atomic; a file's own sync covers no name. Then there is another boot.
 //! - *The log buffer* lies in a memory file system without a device: its bytes outlive the process
-//!   and each mount, and no boot. Of the faults only one at [`CallKind::Map`] meets it. Its
-//!   space has no limit, and its calls have no index.
+//!   and each mount, and no boot. Of the faults only those at [`CallKind::Read`] and
+//!   [`CallKind::Map`] meet it. Its space has no limit, and its calls have no index.
 //! - *Mounts in the same boot* ([`remount`](SimDisk::remount),
 //!   [`crash_file_system`](SimDisk::crash_file_system)): the page cache is another one, in good
 //!   order or as after a power loss.

@@ -21,7 +21,6 @@
 //! reaches nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 
@@ -297,9 +296,7 @@ impl Node {
         self.absorb();
         let mapping = match self.mapping.take() {
             Some(mapping) => mapping,
-            None => {
-                Mapping { backing: OsFile::new(backing()?), range: offset..end, backing_len: 0 }
-            }
+            None => Mapping { backing: backing()?, range: offset..end, backing_len: 0 },
         };
         let (from, range) = (mapping.backing_len, &mapping.range);
         let range = range.start.min(offset)..range.end.max(end);
@@ -451,12 +448,11 @@ fn memory_file<T>(done: io::Result<T>) -> T {
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn backing() -> io::Result<File> {
-    use rustix::fs::{MemfdFlags, memfd_create};
-    Ok(memfd_create("palisade-sim", MemfdFlags::CLOEXEC)?.into())
+fn backing() -> io::Result<OsFile> {
+    crate::disk::os::memory_file(0)
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn backing() -> io::Result<File> {
-    tempfile::tempfile()
+fn backing() -> io::Result<OsFile> {
+    tempfile::tempfile().map(OsFile::new)
 }

@@ -211,7 +211,7 @@ impl OpenFile {
 impl DiskFile for OpenFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let mut world = self.world();
-        if world.node(self.node).is_in_memory {
+        if world.node(self.node).is_in_memory && world.faults.is_empty() {
             world.check_alive(self.run())?;
             return Ok(world.node(self.node).read(offset as usize, into));
         }

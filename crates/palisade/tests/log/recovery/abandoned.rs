@@ -31,6 +31,39 @@ fn the_next_open_finds_what_a_kill_leaves() {
     assert_eq!(small().open(&path).unwrap_err().kind(), ErrorKind::Locked);
 }
 
+/// The next open reads the buffer while the old handle still writes to it.
+#[test]
+fn a_record_that_is_being_filled_does_not_hold_up_the_next_open() {
+    let _watch = watched();
+    let (_dir, path, wal) = log_on_files(small());
+    let committed = wal.commit(b"committed").unwrap();
+    let (filling, fills) = channel();
+    let (go_on, may_end) = channel::<()>();
+    let next = thread::scope(|scope| {
+        let filler = wal.clone();
+        scope.spawn(move || {
+            let filled = filler.append_with(1000, |_, bytes| {
+                bytes[..500].fill(1);
+                filling.send(()).unwrap();
+                may_end.recv().unwrap();
+                bytes[500..].fill(1);
+            });
+            drop(filled);
+        });
+        fills.recv().unwrap();
+        wal.clone().abandon();
+        let next = small().open(&path).unwrap();
+        assert_eq!(contents(&next), [(committed, b"committed".to_vec())]);
+        go_on.send(()).unwrap();
+        next
+    });
+    let later = next.commit(b"later").unwrap();
+    let both = [(committed, b"committed".to_vec()), (later, b"later".to_vec())];
+    assert_eq!(contents(&next), both);
+    next.abandon();
+    assert_eq!(contents(&small().open(&path).unwrap()), both);
+}
+
 #[test]
 fn with_a_heap_buffer_records_that_were_not_written_are_gone() {
     let (_dir, path, wal) = log_on_files(heap());

@@ -97,7 +97,12 @@ mod unix {
         fn check_writable(&self) -> io::Result<()> {
             use rustix::fs::Access;
             let wanted = Access::WRITE_OK | Access::EXEC_OK;
-            Ok(rustix::fs::accessat(&self.folder, ".", wanted, AtFlags::EACCESS)?)
+            match rustix::fs::accessat(&self.folder, ".", wanted, AtFlags::EACCESS) {
+                Err(error @ (Errno::ACCESS | Errno::ROFS)) => Err(error.into()),
+                // The system may not know the call, or a filter of system calls may refuse it. The
+                // first file that is made tells.
+                _ => Ok(()),
+            }
         }
 
         fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>> {
@@ -162,8 +167,10 @@ mod unix {
             matches!(name.as_deref(), Some("ext4" | "xfs" | "tmpfs"))
         }
 
+        /// As it is now: overlayfs copies a folder of an image when a file in it is first changed,
+        /// and the copy has a birth time of its own.
         fn identity(&self) -> FolderIdentity {
-            self.identity
+            self.folder.metadata().map_or(self.identity, |found| identity(&found))
         }
 
         fn identity_of(&self, path: &Path) -> io::Result<Option<FolderIdentity>> {
