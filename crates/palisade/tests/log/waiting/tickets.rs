@@ -39,6 +39,9 @@ fn a_leader_that_gives_up_above_a_hole_leaves_it_to_a_thread_that_waits() {
     let _watch = watched();
     let (wal, _store) = log_and_store();
     with_a_hole(&wal, 8, |fill_it| {
+        // Nobody else is there to lead. Below, another thread may lead first.
+        let alone = wal.append(b"alone").unwrap();
+        assert!(!alone.wait_timeout(Duration::from_millis(1)).unwrap());
         thread::scope(|scope| {
             let wal = &wal;
             let leader = scope.spawn(|| {
