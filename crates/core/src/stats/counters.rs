@@ -304,6 +304,7 @@ pub(crate) fn nanos(time: std::time::Duration) -> u64 {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::cell::Cell;
     use std::time::Duration;
 
     use super::*;
@@ -314,6 +315,16 @@ mod tests {
     fn a_snapshot_never_sees_part_of_a_change() {
         const CHANGES: u64 = 200_000;
         let counters = Counters::new();
+        let reads = Cell::new(0);
+        counters.read_unchanged(true, || {
+            reads.set(reads.get() + 1);
+            match reads.get() {
+                1 => drop(counters.writes.change()),
+                2 => drop(counters.rounds.change()),
+                _ => {}
+            }
+        });
+        assert_eq!(reads.get(), 3, "each of the two changes makes the snapshot begin again");
         let written = Watermark::new(Lsn::ZERO);
         std::thread::scope(|scope| {
             scope.spawn(|| {
