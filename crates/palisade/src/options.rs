@@ -128,8 +128,8 @@ impl Options {
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
-    /// # let folder = std::env::temp_dir().join(format!("palisade-release-{}",
-    /// std::process::id()));
+    /// # let name = format!("palisade-release-{}", std::process::id());
+    /// # let folder = std::env::temp_dir().join(name);
     /// # let _ = std::fs::remove_dir_all(&folder);
     /// use palisade::{Error, OnRelease, Options, ReleasedSegment, Result};
     /// use std::collections::BTreeMap;

@@ -321,8 +321,9 @@ impl SimDisk {
     }
 
     /// Another disk in the same state, whose process has died at this moment, and with chances of
-    /// its own that `seed` and this disk's past fix. It has this disk's capacity and none of its
-    /// faults.
+    /// its own that `seed` and this disk's past fix. With the same `seed`, the same losses often
+    /// get the same fate at whichever call the process died, so use another one for each call. The
+    /// copy has this disk's capacity and none of its faults.
     #[must_use]
     pub fn fork(&self, seed: u64) -> SimDisk {
         let world = self.world.lock().fork(seed);
