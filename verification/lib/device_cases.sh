@@ -231,7 +231,8 @@ case_D3() {
         oracle_kill "$name"
         log=$work/merged/$name check_after "a kill" "$name" 64 64
     done
-    umount "$work/merged"
+    # A process that was just killed may keep it busy for a moment.
+    umount "$work/merged" 2>/dev/null || umount --lazy "$work/merged"
 }
 
 # --- E: SIGBUS ---------------------------------------------------------------------------------

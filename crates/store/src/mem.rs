@@ -48,7 +48,7 @@ impl MemStore {
     }
 
     /// Sets whether the log buffer outlives the log that ran on it ([`BufferKind::Auto`]), or its
-    /// marks only ([`BufferKind::Heap`]). Default true.
+    /// marks only ([`BufferKind::Heap`]). Default true. Only on Linux it can outlive the log.
     #[must_use]
     pub fn kept_buffer(mut self, kept: bool) -> MemStore {
         self.buffer = if kept { BufferKind::Auto } else { BufferKind::Heap };

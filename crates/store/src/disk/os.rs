@@ -29,10 +29,18 @@ const MEMORY_FOLDER: &str = "/dev/shm";
 /// Makes a file of `len` zero bytes in memory, which has no name and can be mapped.
 ///
 /// # Errors
-/// `Unsupported` where the operating system is not Linux.
+/// `Unsupported` where the operating system is not Linux; `StorageFull` above the limit to the
+/// length of files, or for lack of memory.
 pub(crate) fn memory_file(len: usize) -> io::Result<OsFile> {
+    // Beyond the limit the system would end the process.
+    if len as u64 > platform::largest_file() {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
     let file = platform::memory_file()?;
-    file.set_len(len as u64)?;
+    if len > 0 {
+        file.set_len(len as u64)?;
+        platform::allocate(&file, len as u64)?;
+    }
     Ok(OsFile::new(file))
 }
 
@@ -142,10 +150,10 @@ impl DiskFile for OsFile {
         let map: MmapRaw = MmapOptions::new().len(end).map_raw(&self.file)?;
         // SAFETY:
         // - readable and writable: only files of log buffers are mapped, by the process that made
-        //   them. They lie in a memory file system with all of their blocks allocated, or in memory
-        //   without a limit; this one is long enough, and nobody shortens it.
+        //   them. They lie in a memory file system, all of their blocks are allocated, this one is
+        //   long enough, and nobody shortens it.
         // - reached through this memory only: the process maps a file once, after it made it, and
-        //   locks it. An open does not map what it finds.
+        //   locks it if it has a name. An open does not map what it finds.
         let memory = unsafe { Memory::mapped(map, offset, len) };
         memory.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
@@ -332,7 +340,6 @@ mod platform {
         file.seek_write(piece, offset)
     }
 
-    // Windows lets nobody shorten a mapped file.
     pub(super) fn is_own(_found: &Metadata) -> bool {
         true
     }

@@ -2,8 +2,10 @@
 //! runs a part of itself in a process of its own, which lowers its limits.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use palisade::disk::MemDisk;
 use palisade::{BufferKind, ErrorKind, Options, Wal};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -139,8 +141,11 @@ fn a_limit_to_the_length_of_files_keeps_the_buffer_and_the_reserve_below_it() {
     let error = options.clone().buffer(BufferKind::Mapped).open(&path).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     assert!(error.to_string().contains("RLIMIT_FSIZE"), "{error}");
+    let in_memory = options.open_on(Arc::new(MemDisk::new()), "/log").unwrap();
     let wal = options.open(&path).unwrap();
-    assert!(!wal.stats().appends_survive_kill, "the ring is on the heap");
+    for wal in [&in_memory, &wal] {
+        assert!(!wal.stats().appends_survive_kill, "the ring is on the heap");
+    }
     // The thread of the store reserves space and fills segments with zeros meanwhile.
     let reserved = || std::fs::metadata(path.join("reserve")).map_or(0, |found| found.len());
     let start = Instant::now();

@@ -98,10 +98,10 @@ mod unix {
             use rustix::fs::Access;
             let wanted = Access::WRITE_OK | Access::EXEC_OK;
             match rustix::fs::accessat(&self.folder, ".", wanted, AtFlags::EACCESS) {
-                Err(error @ (Errno::ACCESS | Errno::ROFS)) => Err(error.into()),
-                // The system may not know the call, or a filter of system calls may refuse it. The
-                // first file that is made tells.
-                _ => Ok(()),
+                // A filter of system calls may refuse this one, or the system may not know it. The
+                // first file that is made tells, also in an immutable folder.
+                Err(Errno::PERM | Errno::NOSYS) => Ok(()),
+                checked => Ok(checked?),
             }
         }
 
