@@ -217,7 +217,7 @@ fn readers_beside_replacements_always_find_a_record() {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // More threads than cores: some pause between their reads of the end and of the epochs.
-        for _ in 0..4 {
+        for _ in 0..8 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     assert!(!wal.is_empty().unwrap());
@@ -225,7 +225,7 @@ fn readers_beside_replacements_always_find_a_record() {
                 }
             });
         }
-        for _ in 0..3000 {
+        for _ in 0..10_000 {
             vote = wal.replace_from(vote, ["vote"]).unwrap()[0];
         }
         is_over.store(true, Ordering::Relaxed);
