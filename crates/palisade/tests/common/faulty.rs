@@ -82,11 +82,11 @@ impl FaultyLog {
         FaultyLog::with_buffer(segment_bytes, BufferKind::Auto)
     }
 
-    /// The same, whose segments may take `files` files.
-    pub(crate) fn limited(segment_bytes: u64, files: u64) -> FaultyLog {
+    /// The same, whose segments may take `files` files, and which keeps at least `spares` of them.
+    pub(crate) fn limited(segment_bytes: u64, files: u64, spares: usize) -> FaultyLog {
         let mut log = FaultyLog::new(segment_bytes);
         log.files.max_bytes = Some(files * (segment_bytes + 4096));
-        log.files.spare_segments = 0;
+        log.files.spare_segments = spares;
         log
     }
 

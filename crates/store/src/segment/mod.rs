@@ -117,20 +117,16 @@ struct Maker {
     epoch: Option<Epoch>,
     /// Complete up to their header, in the order in which they are taken; all of them trusted.
     spares: BTreeSet<u64>,
-    /// Whether the preparer is making one, without the lock.
-    is_making_a_spare: bool,
+    /// The spare that the preparer is making without the lock. It may have no name yet.
+    making: Option<u64>,
+    /// The segment that a release gives the name of a spare without the lock, and the spare. One
+    /// release runs at a time.
+    recycling: Option<(u64, u64)>,
     next_spare: u64,
     trust: Trust,
     demand: Demand,
     /// A segment that has its name, but the folder's sync failed for lack of space.
     half_named: Option<(u64, Arc<SegmentFile>)>,
-}
-
-impl Maker {
-    /// Takes a spare that is one more than `keep`.
-    fn take_surplus(&mut self, keep: usize) -> Option<u64> {
-        if self.spares.len() > keep { self.spares.pop_last() } else { None }
-    }
 }
 
 impl Segments {
@@ -415,9 +411,7 @@ impl Segments {
         for number in numbers {
             self.free(number, keep)?;
         }
-        while let Some(spare) = self.maker.lock().take_surplus(keep) {
-            self.folder.remove_if_there(&spare_name(spare))?;
-        }
+        self.remove_surplus(keep)?;
         self.folder.sync()?;
         handed_out
     }

@@ -1,5 +1,7 @@
 //! How much space the files of segments take, and its limit.
 
+use std::collections::BTreeSet;
+
 use palisade_core::store::FilesTaken;
 use palisade_core::sync::Ordering;
 use palisade_core::{Lsn, Result};
@@ -38,11 +40,40 @@ impl Segments {
         if limit.is_none() {
             return Ok(());
         }
-        let segments = self.numbers()?.len() as u64;
-        // Also the one that the preparer is making: it may have no name yet.
-        let spares = (maker.spares.len() + usize::from(maker.is_making_a_spare)) as u64;
+        let (segments, spares) = count(&self.folder.names()?, maker, self.shape.segment_bytes);
         let file_bytes = self.shape.file_bytes();
         let taken = FilesTaken { segments, spares, file_bytes, limit };
         taken.check_limit(1).map_err(|error| error.at_path(self.folder.path()))
+    }
+}
+
+/// Counts the segments and the spares. `names` has a spare that is being removed until it is gone.
+/// It may have neither name of a file that gets another one while the folder is listed, or both.
+fn count(names: &[String], maker: &Maker, segment_bytes: u64) -> (u64, u64) {
+    let mut segments = segments_in(names, segment_bytes);
+    let mut spares: BTreeSet<u64> = spares_in(names).into_iter().collect();
+    spares.extend(maker.spares.iter().chain(&maker.making));
+    if let Some((segment, spare)) = maker.recycling {
+        segments.retain(|number| *number != segment);
+        spares.insert(spare);
+    }
+    (segments.len() as u64, spares.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::{segment_name, spare_name};
+
+    #[test]
+    fn a_file_that_gets_another_name_while_the_folder_is_listed_counts_once() {
+        let mut maker = Maker { recycling: Some((3, 8)), ..Maker::default() };
+        maker.spares.insert(7);
+        for listed in [vec![], vec![segment_name(3)], vec![spare_name(8)]] {
+            let names = [vec![segment_name(4), spare_name(7)], listed].concat();
+            assert_eq!(count(&names, &maker, 4096), (1, 2), "{names:?}");
+        }
+        let both = [segment_name(3), segment_name(4), spare_name(7), spare_name(8)];
+        assert_eq!(count(&both, &maker, 4096), (1, 2));
     }
 }

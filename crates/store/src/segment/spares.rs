@@ -42,12 +42,13 @@ impl Segments {
                 Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(()),
                 checked => checked?,
             }
-            maker.is_making_a_spare = true;
-            take_number(&mut maker)
+            let number = take_number(&mut maker);
+            maker.making = Some(number);
+            number
         };
         let made = self.make_spare(number, true);
         let mut maker = self.maker.lock();
-        maker.is_making_a_spare = false;
+        maker.making = None;
         match made {
             Ok(_) => drop(maker.spares.insert(number)),
             Err(error) => return Err(self.discard_spare(&mut maker, number, error)),
@@ -189,27 +190,48 @@ impl Segments {
 
     /// Makes a spare of segment `number`, or removes it. At most `keep` spares are kept.
     pub(super) fn free(&self, number: u64, keep: usize) -> Result<()> {
-        let name = segment_name(number);
         let spare = {
             let mut maker = self.maker.lock();
             let is_wanted = maker.spares.len() < keep && maker.trust.may_recycle(number);
-            (is_wanted && self.shape.in_place).then(|| take_number(&mut maker))
+            let spare = (is_wanted && self.shape.in_place).then(|| take_number(&mut maker));
+            maker.recycling = spare.map(|spare| (number, spare));
+            spare
         };
+        let recycled = self.recycle_or_remove(number, spare);
+        let mut maker = self.maker.lock();
+        maker.recycling = None;
+        maker.spares.extend(recycled?);
+        Ok(())
+    }
+
+    /// Gives segment `number` the name of `spare`, or removes it. Returns the spare that it became.
+    fn recycle_or_remove(&self, number: u64, spare: Option<u64>) -> Result<Option<u64>> {
+        let name = segment_name(number);
         // Held until the name is gone: nobody begins to zero what is about to be recycled.
         let zeroing = self.zeroing.lock();
-        match spare.filter(|_| *zeroing != Some(number)) {
-            Some(spare) => {
-                self.folder.rename(&name, &spare_name(spare))?;
-                self.forget(number);
-                drop(zeroing);
+        let spare = spare.filter(|_| *zeroing != Some(number));
+        match spare {
+            Some(spare) => self.folder.rename(&name, &spare_name(spare))?,
+            None => self.folder.remove(&name)?,
+        }
+        self.forget(number);
+        Ok(spare)
+    }
+
+    /// Removes all spares but `keep`.
+    pub(super) fn remove_surplus(&self, keep: usize) -> Result<()> {
+        loop {
+            let mut maker = self.maker.lock();
+            let surplus = if maker.spares.len() > keep { maker.spares.pop_last() } else { None };
+            drop(maker);
+            let Some(spare) = surplus else { return Ok(()) };
+            let removed = self.folder.remove_if_there(&spare_name(spare));
+            if removed.is_err() {
+                // For a later release.
                 self.maker.lock().spares.insert(spare);
             }
-            None => {
-                self.folder.remove(&name)?;
-                self.forget(number);
-            }
+            removed?;
         }
-        Ok(())
     }
 }
 

@@ -58,6 +58,9 @@ pub enum Effect {
     Panic,
     /// A wait until the calls have another effect, which this one has then.
     Hold,
+    /// For a rename or a removal: the disk below, and then a wait until the calls have another
+    /// effect. Other calls pass.
+    HoldDone,
 }
 
 /// A call, as a [watch](FaultDisk::watch) sees it before it is made.
@@ -121,7 +124,7 @@ impl Gate {
         self.plan.lock().is_disowned
     }
 
-    pub(super) fn begin(&self, call: &Call<'_>) -> io::Result<()> {
+    pub(super) fn begin(&self, call: &Call<'_>) -> io::Result<Effect> {
         let calls = (call.kind, call.target);
         let mut plan = self.plan.lock();
         plan.of(calls).count += 1;
@@ -131,7 +134,7 @@ impl Gate {
             watch(call)?;
         }
         match self.pass(calls) {
-            Effect::Pass | Effect::Hold => Ok(()),
+            effect @ (Effect::Pass | Effect::Hold | Effect::HoldDone) => Ok(effect),
             Effect::Eio => Err(io::Error::from_raw_os_error(5)),
             Effect::NoSpace => Err(io::ErrorKind::StorageFull.into()),
             Effect::Panic => panic!("the disk panics, as the test wants it"),
@@ -146,8 +149,15 @@ impl Gate {
             state.skipped -= 1;
             return Effect::Pass;
         }
-        state.held += 1;
-        while plan.of(calls).effect == Effect::Hold {
+        drop(plan);
+        self.wait_while(Effect::Hold, calls)
+    }
+
+    /// Waits while `calls` have this effect, and returns the one that they have then.
+    fn wait_while(&self, effect: Effect, calls: Calls) -> Effect {
+        let mut plan = self.plan.lock();
+        plan.of(calls).held += 1;
+        while plan.of(calls).effect == effect {
             plan = self.changed.wait(plan, None);
         }
         let state = plan.of(calls);
@@ -246,7 +256,7 @@ impl FaultDisk {
 
     fn begin_open(&self, path: &Path) -> io::Result<()> {
         let name = path.to_string_lossy();
-        self.gate.begin(&call(CallKind::Open, Target::Folder, &name))
+        self.gate.begin(&call(CallKind::Open, Target::Folder, &name)).map(drop)
     }
 }
 
@@ -347,12 +357,28 @@ pub(super) fn target(is_memory: bool, name: &str) -> Target {
 
 impl FaultFolder {
     fn begin(&self, kind: CallKind, name: &str) -> io::Result<()> {
-        self.gate.begin(&call(kind, target(self.is_memory, name), name))
+        self.gate.begin(&call(kind, target(self.is_memory, name), name)).map(drop)
+    }
+
+    /// Makes a call that can be held when it is done.
+    fn make(
+        &self,
+        kind: CallKind,
+        name: &str,
+        make: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let target = target(self.is_memory, name);
+        let effect = self.gate.begin(&call(kind, target, name))?;
+        make()?;
+        if effect == Effect::HoldDone {
+            self.gate.wait_while(effect, (kind, target));
+        }
+        Ok(())
     }
 
     /// A call to the folder itself.
     fn begin_own(&self, kind: CallKind) -> io::Result<()> {
-        self.gate.begin(&call(kind, Target::Folder, &self.path.to_string_lossy()))
+        self.gate.begin(&call(kind, Target::Folder, &self.path.to_string_lossy())).map(drop)
     }
 }
 
@@ -381,20 +407,20 @@ impl DiskFolder for FaultFolder {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.begin(CallKind::Rename, to)?;
-        self.below.rename(from, to)?;
-        for name in self.names.lock().iter().filter_map(Weak::upgrade) {
-            let mut name = name.lock();
-            if *name == from {
-                to.clone_into(&mut name);
+        self.make(CallKind::Rename, to, || {
+            self.below.rename(from, to)?;
+            for name in self.names.lock().iter().filter_map(Weak::upgrade) {
+                let mut name = name.lock();
+                if *name == from {
+                    to.clone_into(&mut name);
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.begin(CallKind::Remove, name)?;
-        self.below.remove(name)
+        self.make(CallKind::Remove, name, || self.below.remove(name))
     }
 
     fn sync(&self) -> io::Result<()> {

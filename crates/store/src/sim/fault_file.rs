@@ -31,7 +31,7 @@ impl FaultFile {
         let target = if is_mark { Target::Marks } else { target(self.is_memory, &name) };
         let can_grow = matches!(kind, CallKind::Write | CallKind::Allocate);
         let grows = can_grow && offset + len > self.below.len()?;
-        self.gate.begin(&Call { offset, len, pieces, grows, ..call(kind, target, &name) })
+        self.gate.begin(&Call { offset, len, pieces, grows, ..call(kind, target, &name) }).map(drop)
     }
 }
 

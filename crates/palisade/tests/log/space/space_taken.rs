@@ -1,10 +1,12 @@
 //! What the log takes, what keeps it, and what happens at a limit.
 
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use palisade::sim::{CallKind, Calls, Effect, Target};
+use palisade::disk::MemDisk;
+use palisade::sim::{CallKind, Calls, Effect, FaultDisk, Target};
 use palisade::{BufferKind, ErrorKind, Lsn, OpenMode, Options, PinKind, Wal};
 
 use crate::faulty::FaultyLog;
@@ -163,7 +165,7 @@ fn a_truncation_of_the_suffix_at_the_limit_makes_the_segments_that_it_waits_for(
 fn an_append_beside_a_truncation_at_the_limit_does_not_make_it_fail() {
     const READ: Calls = (CallKind::Read, Target::Segment);
     let _watch = watched();
-    let store = FaultyLog::limited(8 << 10, 4);
+    let store = FaultyLog::limited(8 << 10, 4, 0);
     let wal = store.open(Options::new().buffer_bytes(8 << 10));
     let kept = wal.commit(&[7; 500]).unwrap();
     while wal.reserved_lsn().as_u64() < (32 << 10) - 1000 {
@@ -179,6 +181,93 @@ fn an_append_beside_a_truncation_at_the_limit_does_not_make_it_fail() {
     });
     assert_eq!(contents(&wal).len(), 1);
     wal.commit(b"goes on").unwrap();
+}
+
+#[test]
+fn a_file_that_a_release_renames_or_removes_counts_meanwhile() {
+    const BECOMES_A_SPARE: Calls = (CallKind::Rename, Target::Spare);
+    const REMOVE_A_SPARE: Calls = (CallKind::Remove, Target::Spare);
+    let _watch = watched();
+    let store = FaultyLog::limited(8 << 10, 40, 8);
+    let wal = store.open(Options::new().buffer_bytes(8 << 10));
+    let files = || wal.space().map(|space| space.segments + space.ready).unwrap();
+    let (lsns, waiting) = fill(&wal);
+    let second = lsns.iter().find(|lsn| lsn.segment(8 << 10) == 1).unwrap();
+    store.set(BECOMES_A_SPARE, Effect::HoldDone);
+    thread::scope(|scope| {
+        let truncating = scope.spawn(|| wal.truncate_before(*second));
+        until(|| store.is_holding(BECOMES_A_SPARE));
+        let meanwhile = (wal.commit(b"x").map_err(|error| error.kind()), files());
+        store.set(BECOMES_A_SPARE, Effect::Pass);
+        truncating.join().unwrap().unwrap();
+        assert_eq!(meanwhile, (Err(ErrorKind::NoSpace), 40));
+    });
+    wal.wait_durable(waiting).unwrap();
+    wal.truncate_before(wal.durable_lsn()).unwrap();
+    store.set(REMOVE_A_SPARE, Effect::Hold);
+    thread::scope(|scope| {
+        // The log takes one segment between two releases, and each keeps a tenth fewer spares.
+        let truncating = scope.spawn(|| {
+            while store.count(REMOVE_A_SPARE) == 0 {
+                (0..8).for_each(|_| assert!(wal.commit(&[7; 1024]).is_ok()));
+                wal.truncate_before(wal.durable_lsn()).unwrap();
+            }
+        });
+        until(|| store.is_holding(REMOVE_A_SPARE));
+        fill(&wal);
+        let meanwhile = files();
+        store.set(REMOVE_A_SPARE, Effect::Pass);
+        truncating.join().unwrap();
+        assert_eq!(meanwhile, 40);
+    });
+}
+
+#[test]
+fn a_spare_that_could_not_be_removed_goes_with_a_later_release() {
+    const REMOVE_A_SPARE: Calls = (CallKind::Remove, Target::Spare);
+    let _watch = watched();
+    let store = FaultyLog::limited(8 << 10, 40, 8);
+    let wal = store.open(Options::new().buffer_bytes(8 << 10));
+    fill(&wal);
+    wal.truncate_before(wal.durable_lsn()).unwrap();
+    let release = || {
+        (0..8).for_each(|_| assert!(wal.commit(&[7; 1024]).is_ok()));
+        wal.truncate_before(wal.durable_lsn())
+    };
+    store.set(REMOVE_A_SPARE, Effect::Eio);
+    let failed = (0..100).find_map(|_| release().err());
+    assert_eq!(failed.expect("fewer and fewer are kept").kind(), ErrorKind::Io);
+    store.set(REMOVE_A_SPARE, Effect::Pass);
+    (0..100).for_each(|_| release().unwrap());
+    assert_eq!(wal.space().unwrap().ready, 8);
+}
+
+#[test]
+fn a_spare_that_the_preparer_is_making_counts() {
+    let _watch = watched();
+    let disk = FaultDisk::new(Arc::new(MemDisk::new()));
+    let (begun, begins) = channel();
+    let (end, ends) = channel::<()>();
+    let ends = Mutex::new(ends);
+    disk.watch(move |call| {
+        if call.is_background && (call.kind, call.target) == (CallKind::Create, Target::Spare) {
+            // Either end may be gone once the test has seen what it wants.
+            let _ = begun.send(());
+            let _ = ends.lock().unwrap().recv();
+        }
+        Ok(())
+    });
+    let options = Options::new().segment_bytes(8 << 10).buffer_bytes(8 << 10).spare_segments(0);
+    let wal = Wal::with_store(&disk, options.max_bytes(4 * (12 << 10))).unwrap();
+    let files = || wal.space().map(|space| space.segments + space.ready).unwrap();
+    begins.recv().unwrap();
+    fill(&wal);
+    let meanwhile = files();
+    drop(end);
+    assert_eq!(meanwhile, 3, "the fourth is not made yet");
+    until(|| files() == 4);
+    fill(&wal);
+    assert_eq!(files(), 4);
 }
 
 #[test]
@@ -255,7 +344,7 @@ fn the_callback_of_a_soft_limit_may_truncate_the_log() {
     let _watch = watched();
     let (_folder, path) = folder();
     let (sender, receiver) = channel::<Wal>();
-    let receiver = std::sync::Mutex::new(receiver);
+    let receiver = Mutex::new(receiver);
     let options = limited(8).soft_limit(5 * FILE_BYTES, move |_| {
         let wal = receiver.lock().unwrap().recv().unwrap();
         wal.truncate_before(wal.durable_lsn()).unwrap();
