@@ -43,6 +43,13 @@ impl<'w> std::ops::Deref for BatchTicket<'w> {
     }
 }
 
+/// The ticket of all records, for example to keep it beside those of single records.
+impl<'w> From<BatchTicket<'w>> for Ticket<'w> {
+    fn from(batch: BatchTicket<'w>) -> Ticket<'w> {
+        batch.ticket
+    }
+}
+
 /// Completes as the [`Ticket`] of the records does.
 impl Future for BatchTicket<'_> {
     type Output = Result<Lsn>;

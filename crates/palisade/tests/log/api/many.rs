@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 
 use palisade::sim::Effect;
-use palisade::{BufferKind, ErrorKind, MemStore, Options, Wal};
+use palisade::{BufferKind, ErrorKind, MemStore, Options, Ticket, Wal};
 
 use crate::executor::{block_on, poll_once};
 use crate::faulty::{FaultyLog, SYNC, log_and_store};
@@ -69,6 +69,19 @@ fn a_truncation_between_many_records_shows_in_their_ticket() {
     assert!(error.to_string().contains("the last ones of the records"), "{error}");
     assert!(!ticket.is_durable());
     assert_eq!(wal.get(ticket.lsns()[0]).unwrap().data(), b"stays");
+}
+
+#[test]
+fn the_ticket_of_a_batch_can_be_kept_beside_those_of_records() {
+    let wal = log();
+    let batch = wal.append_batch(["one", "two"]).unwrap();
+    let lsns = batch.lsns().to_vec();
+    let tickets: Vec<Ticket> = vec![batch.into(), wal.append(b"three").unwrap()];
+    for ticket in &tickets {
+        ticket.wait().unwrap();
+    }
+    assert_eq!(tickets[0].lsn(), lsns[0]);
+    assert_eq!(tickets[0].end_lsn(), tickets[1].lsn());
 }
 
 /// A record whose length changes between two looks at it.
