@@ -181,10 +181,10 @@ impl Options {
     /// nothing is lost, and the log continues when a truncation has freed a segment. An open and a
     /// truncation of the suffix may exceed the limit by one segment, and by those that the records
     /// in the log buffer need, usually one. If the log is above its limit after an open that begins
-    /// an epoch, or resumes one without records, `append` returns `NoSpace` until a truncation has
-    /// brought the segments to the limit. So a process that is started again and again at the limit
-    /// takes this space once. [`Wal::space`](crate::Wal::space) shows what the log takes and what
-    /// keeps it.
+    /// an epoch, or resumes one without records, `append` and `checkpoint` return `NoSpace` until a
+    /// truncation has brought the segments to the limit. So a process that is started again and
+    /// again at the limit takes this space once. [`Wal::space`](crate::Wal::space) shows what the
+    /// log takes and what keeps it.
     pub fn max_bytes(mut self, bytes: u64) -> Options {
         self.files.max_bytes = Some(bytes);
         self

@@ -112,7 +112,9 @@ impl Wal {
         self.0.written_lsn()
     }
 
-    /// Returns the end of the prefix that survives power loss.
+    /// Returns the end of the prefix that survives power loss. No record and no batch crosses it:
+    /// [`truncate_before`](Wal::truncate_before) and [`checkpoint`](Wal::checkpoint) accept it,
+    /// unless another thread has truncated what it ends.
     #[must_use]
     pub fn durable_lsn(&self) -> Lsn {
         self.0.durable_lsn()

@@ -1,6 +1,7 @@
 //! Truncation of the suffix, for Raft: what is truncated stays gone, what is kept stays there, in
 //! every later run and whatever fails on the way.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use palisade::sim::Effect;
@@ -186,6 +187,36 @@ fn a_failure_after_the_new_epoch_may_have_begun_poisons_and_nobody_hangs() {
         let whole = if op == MAKE_SEGMENT { 5 } else { 2 };
         assert_eq!(found, expected[..whole], "{op:?}");
     }
+}
+
+#[test]
+fn the_end_of_what_is_durable_is_a_place_to_truncate_at() {
+    let _watch = watched();
+    let (wal, store) = new_log(SEGMENT_BYTES, options());
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    wal.append(&[1; 180]).unwrap();
+                    wal.append_batch([[2; 90]; 3]).unwrap();
+                    wal.append_many([[3; 30]; 5]).unwrap();
+                    wal.append_batch([[4; 7]; 4]).unwrap().wait().unwrap();
+                }
+            });
+        }
+        for _ in 0..100 {
+            let end = wal.durable_lsn();
+            let cut = wal.checkpoint(end).and_then(|()| wal.truncate_before(end));
+            // A failure ends the threads, too.
+            is_over.fetch_or(cut.is_err(), Ordering::Relaxed);
+            cut.unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let found = contents(&wal);
+    assert!(found.iter().filter(|(_, data)| data[0] == 4).count() % 4 == 0, "no batch is divided");
+    assert_eq!(contents(&open(&store.after_kill(wal))), found);
 }
 
 #[test]
