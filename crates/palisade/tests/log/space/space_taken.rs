@@ -108,6 +108,7 @@ fn a_log_that_is_started_again_and_again_at_its_limit_takes_two_segments_more_on
             let end = wal.reserved_lsn();
             assert!(is_refused(wal.append(b"x")) && is_refused(wal.commit(b"x")));
             assert!(is_refused(wal.try_append(b"x")) && is_refused(wal.append_batch(&[b"x"])));
+            assert!(is_refused(wal.checkpoint(*lsns.last().unwrap())));
             assert_eq!(wal.reserved_lsn(), end);
             assert!(lsns.iter().all(|lsn| wal.get(*lsn).is_ok()));
             wal.sync().unwrap();
