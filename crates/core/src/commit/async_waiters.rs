@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -20,7 +21,12 @@ use crate::{Error, ErrorKind, Lsn, Result};
 pub(crate) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// Names a registration: the target, and a number that no other registration has.
-pub(crate) type Key = (Lsn, u64);
+///
+/// The number is not zero, so `None` is one word. A ticket has an `Option<Key>`: with a separate
+/// tag the compiler wrote it in pieces and read it as a whole, which stalled each append.
+pub(crate) type Key = (Lsn, NonZeroU64);
+
+const _: () = assert!(size_of::<Option<Key>>() == size_of::<Key>());
 
 /// What a future asks of the flusher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,8 +169,8 @@ impl Registrations {
     }
 
     fn register(&mut self, wait: Wait, target: Lsn, waiter: AsyncWaiter) -> Key {
+        let key = (target, NonZeroU64::MIN.saturating_add(self.registered));
         self.registered += 1;
-        let key = (target, self.registered);
         self.of(wait).insert(key, waiter);
         key
     }

@@ -22,17 +22,18 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// A segment was taken into use.
+    /// Counts a segment that was taken into use.
     pub(crate) fn take(&mut self) {
         self.taken += 1;
     }
 
-    /// Segments are released: how many spares to keep, where `asked` are to be kept at least.
+    /// Returns how many spares to keep after a release, at least `asked`. Rounds up: a log that
+    /// takes four segments and a half takes five every other time, and would make the fifth anew.
     pub(crate) fn at_release(&mut self, asked: usize) -> usize {
         let taken = std::mem::take(&mut self.taken) * DECAY;
         let slow = self.estimate - self.estimate / DECAY + taken / DECAY;
         self.estimate = taken.max(slow);
-        let wanted = (self.estimate / DECAY) as usize;
+        let wanted = self.estimate.div_ceil(DECAY) as usize;
         wanted.clamp(asked, asked.saturating_mul(MOST_TIMES))
     }
 }
@@ -54,6 +55,14 @@ mod tests {
         let next = release_after(&mut demand, 0);
         assert!((15..20).contains(&next), "{next}");
         assert_eq!((0..100).map(|_| release_after(&mut demand, 2)).last(), Some(8));
+    }
+
+    #[test]
+    fn a_log_that_takes_half_a_segment_more_keeps_a_whole_one() {
+        let mut demand = Demand::default();
+        assert_eq!(release_after(&mut demand, 10), 10);
+        assert_eq!(release_after(&mut demand, 9), 10, "the next burst may take ten again");
+        assert_eq!(release_after(&mut demand, 10), 10);
     }
 
     #[test]
