@@ -18,7 +18,8 @@
 //!
 //! # Protocol
 //! A waiter:
-//! 1. Returns if *durable* covers its target.
+//! 1. Returns if *durable* covers its target. The first time, takes leadership if it is free, and
+//!    leads: a leader that has not registered wakes nobody for itself.
 //! 2. Registers in a group (`wait_group`), then looks again at *durable* and at the failure.
 //! 3. Takes leadership if it is free, and leads.
 //! 4. Else returns if its deadline has passed, or sleeps and begins again at 1.
@@ -47,8 +48,8 @@
 //! # Ordering pairs
 //! P1, P2 (`buffer`, `watermark`), P3 (`wait_group`), P6 (`flusher`).
 //! - P4: leadership is taken by a compare-and-swap (Acquire) and freed by a store (Release), which
-//!   orders the leaders. A waiter registers before it tries to take leadership, and a leader frees
-//!   leadership before it looks for candidates. By P3 either the leader finds the registration, or
+//!   orders the leaders. A waiter registers before its last try to take leadership, and a leader
+//!   frees leadership before it looks for candidates. By P3 either the leader finds the registration, or
 //!   the registration comes later. Then the waiter finds leadership free, or a later leader finds
 //!   the registration.
 //! - P5: *written* is read (Acquire) before `sync` begins, so the bytes that become durable were in
@@ -178,8 +179,14 @@ impl Commit {
         if self.durable.read() >= target {
             return Ok(true);
         }
+        self.check()?;
         let start = self.counters.begin_wait(self.gathering.note_arrival());
-        let waited = self.wait_in_group(target, deadline);
+        // Unregistered: the leader would wake its own group with a system call.
+        let waited = if self.leadership.try_take() {
+            self.lead(target, deadline)
+        } else {
+            self.wait_in_group(target, deadline)
+        };
         if let Ok(true) = waited {
             self.counters.end_wait(start);
         }

@@ -9,9 +9,9 @@
 //! value that is too small costs a wake-up, nothing else.
 //!
 //! # Protocol
-//! Waiter: (1) `register`: read the word, then lower `least` to the target. (2) Look at *durable*
-//! and at the failure. (3) Try to take leadership. (4) Sleep, if the word has not changed since 1.
-//! Begin again at 1.
+//! Waiter, if leadership was held: (1) `register`: read the word, then lower `least` to the target.
+//! (2) Look at *durable* and at the failure. (3) Try to take leadership. (4) Sleep, if the word has
+//! not changed since 1. Begin again at 1.
 //! Leader: (1) Publish *durable*. (2) If its own target is durable, free leadership. (3) Read
 //! `least` of each group. If `least` is above *durable* and leadership is free, change the word and
 //! wake one thread, the candidate. (4) For each group whose `least` is at or below *durable*: reset
