@@ -6,7 +6,7 @@ use std::time::Duration;
 use palisade::sim::{CallKind, Calls, Effect, Target};
 use palisade::{Cursor, ErrorKind, Lsn, Options, Wal};
 
-use crate::faulty::{SAVE_STATE, log_and_store};
+use crate::faulty::{SAVE_STATE, SYNC, log_and_store};
 use crate::folder::{SEGMENT_BYTES, contents, copy_as_killed, flip, folder, heap, place_of, small};
 use crate::watchdog::{until, watched};
 
@@ -29,6 +29,30 @@ fn fill(wal: &Wal, numbers: std::ops::Range<u64>) -> Vec<Lsn> {
     let lsns = numbers.map(|number| wal.append(&record(number)).unwrap().lsn()).collect();
     wal.sync().unwrap();
     lsns
+}
+
+/// Protection: a consumer's loop ends with the log, also if it does not wait.
+#[test]
+fn a_consumer_that_never_waits_learns_that_the_log_has_ended() {
+    for end in [ErrorKind::Closed, ErrorKind::Poisoned] {
+        let (wal, store) = log_and_store();
+        let (mut tail, mut cursor) =
+            (wal.tail().unwrap(), wal.create_cursor("one", None, 0).unwrap());
+        fill(&wal, 0..3);
+        assert_eq!(numbers(&mut cursor, 9), [0, 1, 2]);
+        while tail.next(Duration::ZERO).unwrap().is_some() {}
+        if end == ErrorKind::Closed {
+            wal.close().unwrap();
+        } else {
+            store.set(SYNC, Effect::Eio);
+            wal.commit(b"not durable").unwrap_err();
+        }
+        for _ in 0..2 {
+            assert_eq!(cursor.peek(Duration::ZERO).unwrap_err().kind(), end);
+            assert_eq!(cursor.next(Duration::ZERO).unwrap_err().kind(), end);
+            assert_eq!(tail.next(Duration::ZERO).unwrap_err().kind(), end);
+        }
+    }
 }
 
 #[test]
