@@ -82,7 +82,8 @@ Fields of --json; LSNs and sizes are numbers:
   dir, uuid              text
   format_version         number
   state                  `open` (a writer is running), `closed`, `unclean` (not closed; the next
-                         open recovers) or `lost` (the file `meta` is missing or damaged)
+                         open recovers), `unsynced` (a copy that an open could not sync) or
+                         `lost` (the file `meta` is missing or damaged)
   codec                  the name of the codec that encodes the records, or null
   codec_key              the identifier of its key in hexadecimal digits (zeros: no key), or null
   segment_bytes, buffer_bytes

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use palisade::Lsn;
 use palisade::inspect::{BufferPlace, Inspector};
 use palisade::inspect::{Segment, State};
+use palisade::{ErrorKind, Lsn};
 use serde::Serialize;
 
 use crate::args::InfoArgs;
@@ -41,19 +41,22 @@ enum Standing {
     Open,
     Closed,
     Unclean,
+    Unsynced,
     Lost,
 }
 
 impl Info {
     fn of(log: &Inspector) -> Result<Info, Failure> {
         let (state, has_writer) = (log.state()?, log.has_writer()?);
-        let standing = match (log.has_rebuilt_state(), has_writer, state.clean) {
-            (true, ..) => Standing::Lost,
-            (_, true, _) => Standing::Open,
-            (_, _, true) => Standing::Closed,
+        let standing = match (log.check_synced(), log.has_rebuilt_state(), has_writer) {
+            (Err(error), ..) if error.kind() == ErrorKind::Foreign => Standing::Unsynced,
+            (Err(error), ..) => return Err(error.into()),
+            (_, true, _) => Standing::Lost,
+            (_, _, true) => Standing::Open,
+            _ if state.clean => Standing::Closed,
             _ => Standing::Unclean,
         };
-        let buffer = if standing == Standing::Lost { None } else { Some(log.buffer()?) };
+        let buffer = if log.has_rebuilt_state() { None } else { Some(log.buffer()?) };
         Ok(Info { state, standing, buffer, segments: log.segments()? })
     }
 
@@ -78,6 +81,9 @@ impl Info {
             Standing::Open => "open: a writer is running",
             Standing::Closed => "closed cleanly",
             Standing::Unclean => "not closed cleanly: the next open recovers",
+            Standing::Unsynced => {
+                "not synced: an open could not sync this copy of a log; run `palisade verify`"
+            }
             Standing::Lost => "lost: `meta` is missing or damaged; read from the segments' headers",
         };
         let lsn = |lsn: Option<Lsn>, or: &str| lsn.map_or(or.into(), |lsn| format!("LSN {lsn}"));

@@ -150,6 +150,7 @@ fn print(out: &mut impl Write, verdict: &Verdict, is_deep: bool) -> io::Result<(
 fn advise(out: &mut impl Write, dir: &Path, verdict: &Verdict, log: &Inspector) -> io::Result<()> {
     let dir = dir.display();
     let has_buffer = matches!(log.buffer(), Ok(BufferPlace::Memory(_)));
+    let unsynced = log.check_synced().err().and_then(|error| error.advice_of_cause());
     let text = match (verdict.outcome, verdict.bad_places.first()) {
         (Outcome::Clean | Outcome::Unfinished, _) => return out.flush(),
         (Outcome::Unclean, _) if has_buffer => {
@@ -162,6 +163,7 @@ fn advise(out: &mut impl Write, dir: &Path, verdict: &Verdict, log: &Inspector) 
         }
         (Outcome::TornTail, _) if verdict.torn_bytes > 0 => "an open removes the torn tail".into(),
         (Outcome::Unclean | Outcome::TornTail, _) => "an open recovers".into(),
+        (Outcome::Corrupt, _) if unsynced.is_some() => unsynced.unwrap_or_default().into(),
         (Outcome::Corrupt, _) if log.has_rebuilt_state() => format!(
             "nothing was changed; put the file `meta` back from a backup, or read the records with \
              `palisade dump {dir}` or `palisade salvage {dir}` and append them to a new log, which \

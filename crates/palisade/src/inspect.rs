@@ -10,7 +10,7 @@ pub use palisade_core::store::{Predecessor, SavedCursor, Segment, SegmentHeader,
 pub use palisade_store::BufferPlace;
 use palisade_store::FileReader;
 
-use crate::{Lsn, Records, Result};
+use crate::{ErrorKind, Lsn, Records, Result};
 
 /// A read-only view of the log in a folder.
 ///
@@ -56,6 +56,17 @@ impl Inspector {
     #[must_use]
     pub fn has_rebuilt_state(&self) -> bool {
         self.files.has_rebuilt_state()
+    }
+
+    /// Returns an error if the folder is a copy of a log that an open could not sync. What reads
+    /// right may be in the page cache only, so [`Options::open`](crate::Options::open) refuses the
+    /// folder, and the outcome of [`verify`](Inspector::verify) is [`Corrupt`](Outcome::Corrupt).
+    ///
+    /// # Errors
+    /// `Foreign`: it is such a copy; remove it, then copy the log again. `Io`, `PermissionDenied`,
+    /// `NoFiles`: the folder cannot be read.
+    pub fn check_synced(&self) -> Result<()> {
+        self.files.check_synced()
     }
 
     /// Returns the log's state as it was last saved, or as it was
@@ -109,7 +120,8 @@ impl Inspector {
 
     /// Decides where the log ends, as recovery would, and checks every record up to there. Damage
     /// is an outcome, not an error. A log without its meta file is always
-    /// [`Corrupt`](Outcome::Corrupt).
+    /// [`Corrupt`](Outcome::Corrupt), and so is a [copy](Inspector::check_synced) that an open could
+    /// not sync.
     ///
     /// # Errors
     /// As [`state`](Inspector::state), [`segments`](Inspector::segments) and
@@ -175,7 +187,13 @@ impl Inspector {
         if is_open && (had_writer || self.has_writer()?) {
             verdict.outcome = Outcome::Unfinished;
         }
-        if self.has_rebuilt_state() {
+        if let Err(error) = self.check_synced() {
+            if error.kind() != ErrorKind::Foreign {
+                return Err(error);
+            }
+            verdict.why = Some(error.finding());
+            verdict.outcome = Outcome::Corrupt;
+        } else if self.has_rebuilt_state() {
             let what = match verdict.outcome {
                 Outcome::Corrupt => "and there is more damage",
                 _ => "and no other damage was found",

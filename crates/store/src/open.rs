@@ -99,7 +99,7 @@ fn look_before_the_lock(folder: &Folder, options: &FileOptions) -> Result<()> {
 
 /// Refuses a copy of a log in which a sync failed, also if its state was copied again: the segments
 /// may be the same files.
-fn check_synced(folder: &Folder) -> Result<()> {
+pub(crate) fn check_synced(folder: &Folder) -> Result<()> {
     if folder.open_if_there(META_UNSYNCED, Access::Read)?.is_none() {
         return Ok(());
     }

@@ -79,6 +79,14 @@ impl FileReader {
         self.is_rebuilt
     }
 
+    /// Refuses a copy of a log that an open could not sync. Opens refuse it, too.
+    ///
+    /// # Errors
+    /// `Foreign`: it is such a copy. `PermissionDenied`, `NoFiles`, `Io`.
+    pub fn check_synced(&self) -> Result<()> {
+        open::check_synced(&self.folder)
+    }
+
     /// Whether a process has the log open for writing right now.
     ///
     /// # Errors

@@ -45,6 +45,20 @@ fn info_as_json_has_the_fields_of_its_help() {
     assert_eq!((exit, &lost["state"], &lost["buffer"]), (0, &"lost".into(), &"unknown".into()));
 }
 
+#[test]
+fn a_copy_that_could_not_be_synced_is_called_so() {
+    let folder = folder();
+    write(folder.path());
+    fs::copy(folder.path().join("meta"), folder.path().join("meta.unsynced")).unwrap();
+    assert_eq!(json(folder.path(), &["info"]).1["state"], "unsynced");
+    let (exit, verdict) = json(folder.path(), &["verify"]);
+    assert_eq!((exit, &verdict["outcome"]), (4, &"corrupt".into()));
+    assert!(verdict["why"].to_string().contains("could not sync"), "{verdict}");
+    let told = text(&palisade(folder.path(), &["verify"]).stdout);
+    assert!(told.contains("copy the log again") && !told.contains("repair"), "{told}");
+    assert!(text(&palisade(folder.path(), &["info"]).stdout).contains("could not sync"));
+}
+
 fn at(lsn: Lsn) -> Value {
     lsn.as_u64().into()
 }

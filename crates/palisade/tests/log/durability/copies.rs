@@ -1,15 +1,17 @@
 //! A folder that was copied file by file, as `cp -r` does: nobody knows what of the copy is on the
 //! medium before the first open of it.
 
+use std::fs;
 use std::io::IoSlice;
 use std::path::Path;
 
 use palisade::disk::Access;
+use palisade::inspect::{Inspector, Outcome};
 use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
 use palisade::{ErrorKind, Lsn, OpenMode, Result, Wal};
 
 use crate::content::{all, append, number_of, numbers, record};
-use crate::folder::small;
+use crate::folder::{folder, heap, small};
 use crate::watchdog::watched;
 
 const RECORDS: u64 = 200;
@@ -111,6 +113,32 @@ fn a_copy_that_could_not_be_synced_is_refused_in_the_same_boot_and_says_what_pow
         damaged += u64::from(!is_whole);
     }
     assert!(damaged > 0, "no power loss took a record and left the end");
+}
+
+/// Protection: tools call no log whole that opens refuse.
+#[test]
+fn a_copy_that_could_not_be_synced_is_no_whole_log_to_a_tool() {
+    let (_dir, path) = folder();
+    let wal = heap().open(&path).unwrap();
+    append(&wal, 0..10, 100);
+    wal.close().unwrap();
+    let verdict = || Inspector::open(&path).unwrap().verify().unwrap();
+    assert_eq!(verdict().outcome, Outcome::Clean);
+    Inspector::open(&path).unwrap().check_synced().unwrap();
+    // `rsync` may put the state back beside the same segments.
+    for state_is_back in [true, false] {
+        fs::rename(path.join("meta"), path.join("meta.unsynced")).unwrap();
+        if state_is_back {
+            fs::copy(path.join("meta.unsynced"), path.join("meta")).unwrap();
+        }
+        let error = Inspector::open(&path).unwrap().check_synced().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
+        let refused = heap().open(&path).unwrap_err();
+        assert_eq!(refused.to_string(), error.to_string());
+        let verdict = verdict();
+        assert_eq!((verdict.outcome, verdict.records), (Outcome::Corrupt, 10));
+        assert!(verdict.why.unwrap().contains("could not sync"));
+    }
 }
 
 fn is_damage(error: &palisade::Error) -> bool {
