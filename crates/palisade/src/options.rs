@@ -93,7 +93,7 @@ impl Options {
     }
 
     /// Sets the least number of released segments that are kept for reuse. Default 4. If the log
-    /// takes more segments between two truncations, it keeps as many as it takes, up to four times
+    /// takes more segments between two truncations, it keeps about as many, up to four times
     /// the option. It keeps none on a file system that may not overwrite in place (others than
     /// ext4, XFS and tmpfs). A separate file `reserve` keeps the space that an open needs on a full
     /// disk.

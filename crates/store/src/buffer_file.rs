@@ -274,6 +274,15 @@ pub(crate) fn remove_others(memory: &Folder, kept: &BufferFile) -> Result<()> {
     Ok(())
 }
 
+/// Removes all buffers of the log `uuid` in the folder `home` that nobody uses: a memory file system
+/// may lack space for another one beside them.
+pub(crate) fn remove_all(memory: &Folder, uuid: Uuid, home: FolderIdentity) -> Result<()> {
+    let prefix = format!("{PREFIX}{uuid}-");
+    let names = memory.names()?.into_iter().filter(|name| name.starts_with(&prefix));
+    names.for_each(|name| remove_if(memory, &name, |header| header.home == home));
+    Ok(())
+}
+
 /// Removes the file `name` if its header is `unneeded`, and nobody uses it.
 fn remove_if(memory: &Folder, name: &str, unneeded: impl FnOnce(&RingHeader) -> bool) {
     let Ok(Some(file)) = open_own(memory, name) else { return };

@@ -167,6 +167,14 @@ impl FileStore {
             let header = RingHeader { ring_bytes, ..header.clone() };
             BufferFile::create(memory, header, name, durable)
         };
+        // By now a synced segment has all that an old buffer holds.
+        let make = |ring_bytes| match make(ring_bytes) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                buffer_file::remove_all(memory, header.uuid, header.home)?;
+                make(ring_bytes)
+            }
+            made => made,
+        };
         // A lack of file descriptors passes soon: it must not decide how this process run ends.
         let unless_impossible = |made: Result<_>| match made {
             Err(error) if error.kind() != ErrorKind::NoFiles => Ok(None),
@@ -409,10 +417,10 @@ impl Store for FileStore {
             return;
         }
         self.preparer.stop();
-        if self.meta.lock().state().clean
-            && let Some(buffer) = self.buffer.lock().as_ref()
-        {
-            // A log that was closed needs none. One that stays takes memory until the next open.
+        // A log that was closed needs none, and one whose open failed has put nothing into it.
+        let is_unneeded = self.meta.lock().state().clean || self.begins_at.lock().is_some();
+        if is_unneeded && let Some(buffer) = self.buffer.lock().as_ref() {
+            // One that stays takes memory until the next open.
             let _ = buffer.remove();
         }
         if let Some(lock) = self.lock.lock().take() {

@@ -67,8 +67,8 @@ pub struct FileOptions {
     /// Whether an open creates the log. Default [`OpenMode::CreateIfMissing`].
     pub open_mode: OpenMode,
     /// Released segments that are kept at least, to be used again: overwriting blocks syncs faster
-    /// than growing a file. Default 4. Where the log takes more between two truncations, as many as
-    /// it takes are kept, up to four times the option. The folder never grows by all of this beyond
+    /// than growing a file. Default 4. Where the log takes more between two truncations, about as
+    /// many are kept, up to four times the option. The folder never grows by all of this beyond
     /// what the log took itself, one spare, and a file `reserve`, which keeps space for an open on
     /// a full disk. On a file system that may not overwrite in place, none is kept.
     pub spare_segments: usize,

@@ -28,8 +28,8 @@
 //!
 //! A crash before the name of step 5 is durable leaves the log as it was. A crash after that leaves
 //! a truncated log. Until step 6 the log buffer belongs to an older epoch than the newest segment,
-//! so recovery does not read it. The mark moves before the block, because recovery would take a
-//! mark below the epoch for damage.
+//! so recovery does not read it. The mark moves before the buffer gets the new epoch's number: a
+//! buffer of the running epoch has no mark below the epoch's base.
 
 use super::epochs::truncated_error;
 use super::first_records::FirstRecords;

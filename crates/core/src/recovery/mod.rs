@@ -4,14 +4,14 @@
 //! 1. Analysis (`analysis`): read the store and decide. Nothing is changed before the decision.
 //! 2. Redo (`redo`): make `[floor, end)` durable. An earlier write or sync of it may have failed,
 //!    so the bytes move into new files, even if they read correctly.
-//! 3. Create the new epoch's first segment: header durable, then name durable.
-//! 4. Create the file of the log buffer.
+//! 3. Create the file of the log buffer.
+//! 4. Create the new epoch's first segment: header durable, then name durable.
 //! 5. Save the state.
 //! 6. Release the discarded segments.
 //! 7. Allow reservations.
 //!
 //! After a crash in any step the next open starts again at 1. After a clean close the open skips
-//! steps 2 and 3 and continues the same epoch. The list of epochs in the state then replaces most
+//! step 2, and continues the same epoch instead of step 4 (see `may_resume`). The list of epochs in the state then replaces most
 //! segment headers (`listing`).
 //!
 //! # Words
@@ -161,8 +161,9 @@ fn begin_anew(
     };
     let uuid = layout.state.uuid;
     spans.push(EpochSpan::open_ended(uuid, epoch.number, epoch.salt, epoch.base));
-    store.begin_epoch(&epoch, &[])?;
+    // First the buffer: an open that gets none leaves no segment.
     let memory = store.renew_buffer(epoch.number, options.buffer_bytes, epoch.base)?;
+    store.begin_epoch(&epoch, &[])?;
     let mut state = State {
         checkpoint: lowered(layout.state.checkpoint, &spans, &epoch),
         epoch: epoch.number,

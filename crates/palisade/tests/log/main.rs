@@ -120,6 +120,7 @@ mod space {
     mod released;
     mod replacements;
     mod restore;
+    mod small_memory;
     mod space_taken;
     mod truncations;
 }

@@ -41,14 +41,15 @@ pub(crate) struct Zeroing<'a> {
 }
 
 impl Zeroing<'_> {
-    /// Zeroes one step; says whether there was anything to do. Keeps a failure for the leader: a
-    /// lack of space is none.
+    /// Zeroes one step. Returns whether there was anything to do. Keeps a failure for the leader. A
+    /// lack of space is none, but a part of the step may be written, so it is synced.
     pub(crate) fn step(&self, from: u64, goal: u64) -> bool {
         let stepped = self.file.zero_step(from, goal);
         stepped.unwrap_or_else(|error| {
             let error = self.segments.named("zero the segment", self.number, error);
-            if !error.is_shortage() {
-                self.segments.fail(error);
+            match error.is_shortage() {
+                true => drop(self.sync()),
+                false => self.segments.fail(error),
             }
             false
         })

@@ -1,4 +1,5 @@
-//! How many released segments are worth keeping: as many as the log takes between two releases.
+//! How many released segments are worth keeping: as many as the log takes between two releases,
+//! or took lately.
 //!
 //! An engine lets go of its log in bursts, at each checkpoint, and then takes as many segments
 //! again. Keeping them costs no space that the log did not take a moment ago, and spares the next
@@ -7,7 +8,7 @@
 //! slowly, as PostgreSQL's for its recycled segments does (`CheckPointDistanceEstimate`,
 //! <https://www.postgresql.org/docs/current/wal-configuration.html>).
 
-/// A smaller demand takes this share of the way down at each release.
+/// A smaller demand takes one part in this many of the way down at each release.
 const DECAY: u64 = 10;
 
 /// So many times the asked number of spares are kept for the log at most.
@@ -31,7 +32,8 @@ impl Demand {
     /// takes four segments and a half takes five every other time, and would make the fifth anew.
     pub(crate) fn at_release(&mut self, asked: usize) -> usize {
         let taken = std::mem::take(&mut self.taken) * DECAY;
-        let slow = self.estimate - self.estimate / DECAY + taken / DECAY;
+        // Rounded up, or an estimate a little above the demand would stay there for ever.
+        let slow = self.estimate - self.estimate.div_ceil(DECAY) + taken / DECAY;
         self.estimate = taken.max(slow);
         let wanted = self.estimate.div_ceil(DECAY) as usize;
         wanted.clamp(asked, asked.saturating_mul(MOST_TIMES))
@@ -63,6 +65,7 @@ mod tests {
         assert_eq!(release_after(&mut demand, 10), 10);
         assert_eq!(release_after(&mut demand, 9), 10, "the next burst may take ten again");
         assert_eq!(release_after(&mut demand, 10), 10);
+        assert_eq!((0..20).map(|_| release_after(&mut demand, 9)).last(), Some(9), "and no more");
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! | found after a clean end: a segment of an earlier epoch | never |
 //! | found after any other end | never |
 //! | a spare found in a copy of the log's folder | never |
+//! | a segment found in a copy | as in the original: the first open has synced it |
 //!
 //! A clean end continues the epoch. So each earlier process of the epoch made, synced and closed
 //! its files without a failure. The open removes the spares that it does not trust. A truncation

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 
-use palisade_core::store::{OldBuffer, Store};
+use palisade_core::store::{OldBuffer, ReadStore, State, Store};
 use palisade_core::{ErrorKind, Lsn, MemoryKind};
 
 use super::support::{
@@ -110,6 +110,27 @@ fn a_spare_is_removed_after_a_failed_sync_whatever_its_error() {
     assert!(!has_spare(&disk), "its bytes are not trusted");
     disk.faults.watch(|_| Ok(()));
     store.prepare(to).unwrap();
+}
+
+/// The next process trusts the spares that a clean end leaves.
+#[test]
+fn no_clean_end_leaves_a_spare_whose_sync_failed() {
+    let disk = TestDisk::new();
+    let store = open_with_a_spare(&disk, 4 << 20);
+    store.close();
+    disk.faults.watch(|call| match (call.kind, call.target) {
+        (CallKind::Sync, Target::Spare) => Err(io::Error::from_raw_os_error(NO_DESCRIPTOR)),
+        (CallKind::Remove, Target::Spare) => Err(io::ErrorKind::Other.into()),
+        _ => Ok(()),
+    });
+    let refused = store.prepare(store.prepared().plus(1)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NoFiles);
+    let clean = State { clean: true, ..store.state().unwrap() };
+    assert_eq!(store.save_state(&clean).unwrap_err().kind(), ErrorKind::Io);
+    assert!(!store.state().unwrap().clean);
+    disk.faults.watch(|_| Ok(()));
+    store.save_state(&clean).unwrap();
+    assert!(!has_spare(&disk));
 }
 
 /// A lack of a descriptor passes, and a failed sync does not: the next one could succeed although

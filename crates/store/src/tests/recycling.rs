@@ -78,6 +78,25 @@ fn segments_that_an_unclean_end_left_are_not_recycled() {
 }
 
 #[test]
+fn segments_of_an_earlier_epoch_are_not_recycled_after_a_clean_end() {
+    let disk = TestDisk::new();
+    let store = open(&disk);
+    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
+    store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
+    drop(store);
+    let store = open(&disk);
+    store.begin_epoch(&epoch(2, 3 * SEGMENT_BYTES), &[]).unwrap();
+    store.prepare(Lsn::new(5 * SEGMENT_BYTES)).unwrap();
+    drop(store);
+    let store = open(&disk);
+    store.resume_epoch(&epoch(2, 3 * SEGMENT_BYTES), Lsn::new(4 * SEGMENT_BYTES)).unwrap();
+    store.release(Lsn::ZERO, Lsn::new(3 * SEGMENT_BYTES)).unwrap();
+    assert_eq!(disk.spares().len(), 0, "the process that made them had no clean end");
+    store.release(Lsn::ZERO, Lsn::new(4 * SEGMENT_BYTES)).unwrap();
+    assert_eq!(disk.spares().len(), 1);
+}
+
+#[test]
 fn a_tail_that_moves_gets_new_files_with_all_that_lay_below() {
     let disk = TestDisk::new();
     let store = open(&disk);

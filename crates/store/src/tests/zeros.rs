@@ -55,6 +55,25 @@ fn the_preparer_keeps_zeros_and_a_segment_ahead_of_the_tail() {
     wait_until("the next segment is made", || store.prepared() >= Lsn::new(2 * LARGE));
 }
 
+/// A clean end vouches for what it leaves, so nothing may be left unsynced.
+#[test]
+fn zeros_that_lack_space_are_synced_as_far_as_they_were_written() {
+    const LARGE: u64 = 8 << 20;
+    let disk = TestDisk::new();
+    let store = open_with_a_spare(&disk, LARGE);
+    let counts = || [WRITE_ZEROS, SYNC_ZEROS].map(|calls| disk.faults.count(calls));
+    disk.faults.set(WRITE_ZEROS, Effect::NoSpace);
+    let [writes, syncs] = counts();
+    let mut tail = 1 << 20;
+    wait_until("zeros lack space", || {
+        pause_below_a_flood();
+        store.prepare_ahead(Lsn::new(tail));
+        tail += 64 << 10;
+        counts()[0] > writes
+    });
+    wait_until("what was written is synced", || counts()[1] > syncs);
+}
+
 #[test]
 fn zeros_that_a_truncation_overtakes_do_not_reach_the_next_epoch() {
     const LARGE: u64 = 2 << 20;
