@@ -120,8 +120,8 @@ impl Inspector {
 
     /// Decides where the log ends, as recovery would, and checks every record up to there. Damage
     /// is an outcome, not an error. A log without its meta file is always
-    /// [`Corrupt`](Outcome::Corrupt), and so is a [copy](Inspector::check_synced) that an open could
-    /// not sync.
+    /// [`Corrupt`](Outcome::Corrupt). So is a copy that an open could not sync: see
+    /// [`check_synced`](Inspector::check_synced).
     ///
     /// # Errors
     /// As [`state`](Inspector::state), [`segments`](Inspector::segments) and

@@ -274,8 +274,8 @@ pub(crate) fn remove_others(memory: &Folder, kept: &BufferFile) -> Result<()> {
     Ok(())
 }
 
-/// Removes all buffers of the log `uuid` in the folder `home` that nobody uses: a memory file system
-/// may lack space for another one beside them.
+/// Removes all buffers of the log `uuid` in the folder `home` that nobody uses: a memory file
+/// system may lack space for another one beside them.
 pub(crate) fn remove_all(memory: &Folder, uuid: Uuid, home: FolderIdentity) -> Result<()> {
     let prefix = format!("{PREFIX}{uuid}-");
     let names = memory.names()?.into_iter().filter(|name| name.starts_with(&prefix));

@@ -49,9 +49,9 @@
 //! P1, P2 (`buffer`, `watermark`), P3 (`wait_group`), P6 (`flusher`).
 //! - P4: leadership is taken by a compare-and-swap (Acquire) and freed by a store (Release), which
 //!   orders the leaders. A waiter registers before its last try to take leadership, and a leader
-//!   frees leadership before it looks for candidates. By P3 either the leader finds the registration, or
-//!   the registration comes later. Then the waiter finds leadership free, or a later leader finds
-//!   the registration.
+//!   frees leadership before it looks for candidates. By P3 either the leader finds the
+//!   registration, or the registration comes later. Then the waiter finds leadership free, or a
+//!   later leader finds the registration.
 //! - P5: *written* is read (Acquire) before `sync` begins, so the bytes that become durable were in
 //!   the store when the sync began.
 //!

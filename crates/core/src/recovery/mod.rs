@@ -11,8 +11,8 @@
 //! 7. Allow reservations.
 //!
 //! After a crash in any step the next open starts again at 1. After a clean close the open skips
-//! step 2, and continues the same epoch instead of step 4 (see `may_resume`). The list of epochs in the state then replaces most
-//! segment headers (`listing`).
+//! step 2, and continues the same epoch instead of step 4 (see `may_resume`). The list of epochs in
+//! the state then replaces most segment headers (`listing`).
 //!
 //! # Words
 //! *Evidence* proves that the bytes below some LSN were durable once. The *floor* is the greatest

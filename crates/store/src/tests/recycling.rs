@@ -7,6 +7,7 @@ use palisade_core::store::{ReadStore, Store};
 
 use super::support::{SEGMENT_BYTES, begin, epoch, open};
 use super::test_disk::TestDisk;
+use crate::FileStore;
 use crate::folder::{segment_name, spare_name};
 
 #[test]
@@ -61,16 +62,22 @@ fn spares_that_an_unclean_end_left_are_removed_and_those_of_a_clean_one_used() {
     assert!(marked(1));
 }
 
-#[test]
-fn segments_that_an_unclean_end_left_are_not_recycled() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
+/// A log with three segments of an epoch that ended uncleanly, and two of the next.
+fn two_epochs(disk: &TestDisk) -> FileStore {
+    let store = open(disk);
     store.begin_epoch(&epoch(1, 0), &[]).unwrap();
     store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
     drop(store);
-    let store = open(&disk);
+    let store = open(disk);
     store.begin_epoch(&epoch(2, 3 * SEGMENT_BYTES), &[]).unwrap();
     store.prepare(Lsn::new(5 * SEGMENT_BYTES)).unwrap();
+    store
+}
+
+#[test]
+fn segments_that_an_unclean_end_left_are_not_recycled() {
+    let disk = TestDisk::new();
+    let store = two_epochs(&disk);
     store.release(Lsn::ZERO, Lsn::new(3 * SEGMENT_BYTES)).unwrap();
     assert_eq!(disk.spares().len(), 0);
     store.release(Lsn::ZERO, Lsn::new(4 * SEGMENT_BYTES)).unwrap();
@@ -80,14 +87,7 @@ fn segments_that_an_unclean_end_left_are_not_recycled() {
 #[test]
 fn segments_of_an_earlier_epoch_are_not_recycled_after_a_clean_end() {
     let disk = TestDisk::new();
-    let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
-    store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
-    drop(store);
-    let store = open(&disk);
-    store.begin_epoch(&epoch(2, 3 * SEGMENT_BYTES), &[]).unwrap();
-    store.prepare(Lsn::new(5 * SEGMENT_BYTES)).unwrap();
-    drop(store);
+    drop(two_epochs(&disk));
     let store = open(&disk);
     store.resume_epoch(&epoch(2, 3 * SEGMENT_BYTES), Lsn::new(4 * SEGMENT_BYTES)).unwrap();
     store.release(Lsn::ZERO, Lsn::new(3 * SEGMENT_BYTES)).unwrap();

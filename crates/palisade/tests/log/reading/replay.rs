@@ -80,6 +80,33 @@ fn a_replay_from_the_checkpoint_begins_there_or_at_the_head() {
     assert_eq!(replayed(&recovery, ReplayFrom::Checkpoint), []);
 }
 
+/// Protection: an engine replays from the LSN of its snapshot as it is, and learns that it has an
+/// old one.
+#[test]
+fn a_replay_from_a_snapshot_tells_an_old_one() {
+    let (_dir, path, wal) = log_on_files(small());
+    let append = |wal: &palisade::Wal| wal.append(b"record").unwrap().end_lsn();
+    let old = append(&wal);
+    let newest = append(&wal);
+    wal.sync().unwrap();
+    wal.truncate_before(newest).unwrap();
+    wal.abandon();
+    for crash in 0..20 {
+        let recovery = small().recover(&path).unwrap();
+        assert!(replayed(&recovery, newest).is_empty(), "crash {crash}");
+        let refused = recovery.records(ReplayFrom::Lsn(old)).map(drop).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Truncated, "crash {crash}");
+        let ahead = Lsn::new(1 << 40);
+        let refused = recovery.records(ReplayFrom::Lsn(ahead)).map(drop).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::OutOfRange, "crash {crash}");
+        let wal = recovery.start();
+        wal.truncate_before(newest).unwrap();
+        wal.checkpoint(newest).unwrap();
+        assert!(wal.head_lsn() > newest && wal.checkpoint_lsn() == wal.head_lsn());
+        wal.abandon();
+    }
+}
+
 #[test]
 fn a_replay_may_begin_at_the_end_and_finds_nothing_there() {
     let (_dir, path, _) = log();
