@@ -98,6 +98,15 @@ impl Layout {
         self.end.bytes_since(head).saturating_sub(dead.sum())
     }
 
+    /// Returns how far a cursor at `position` lags, as `Wal::cursors` does: the bytes from the first
+    /// LSN at or above it that can have a record.
+    pub(crate) fn lag(&self, position: Lsn) -> u64 {
+        let has_lost = position < self.state.end_before_head();
+        let is_around = |range: &&Break| range.from <= position && position < range.to;
+        let next = self.breaks.iter().find(is_around).map_or(position, |range| range.to);
+        self.end.bytes_since(if has_lost { position } else { next.max(self.state.head) })
+    }
+
     /// Returns where each epoch of the live segments begins, and its number, ascending.
     pub(crate) fn epoch_bases(&self) -> Vec<(Lsn, u64)> {
         let live = self.segments.iter().filter(|part| part.standing == Standing::Live);

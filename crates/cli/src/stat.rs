@@ -218,8 +218,8 @@ fn print(
         }
     }
     for cursor in &layout.state.cursors {
-        let (name, lag) = (cursor.name.escape_debug(), layout.end.bytes_since(cursor.position));
-        let keeps = if cursor.keeps(layout.end) { "keeps the log" } else { "keeps nothing" };
+        let (name, lag) = (cursor.name.escape_debug(), layout.lag(cursor.position));
+        let keeps = if cursor.keeps(lag) { "keeps the log" } else { "keeps nothing" };
         writeln!(out, "cursor    {name}, LSN {}, lag {lag} bytes, {keeps}", cursor.position)?;
     }
     writeln!(out, "records   {}, {} bytes", records.count, records.payload_bytes)?;
@@ -288,9 +288,9 @@ impl<'a> JsonStat<'a> {
         let cursor = |cursor: &'a SavedCursor| JsonCursor {
             name: &cursor.name,
             position: cursor.position.as_u64(),
-            lag: layout.end.bytes_since(cursor.position),
+            lag: layout.lag(cursor.position),
             max_lag: cursor.max_lag,
-            keeps_the_log: cursor.keeps(layout.end),
+            keeps_the_log: cursor.keeps(layout.lag(cursor.position)),
         };
         JsonStat {
             dir: dir.display().to_string(),

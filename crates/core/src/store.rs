@@ -112,7 +112,8 @@ impl State {
     }
 
     /// Returns where the epoch before the head ended, if the head is the base of an epoch.
-    pub(crate) fn end_before_head(&self) -> Lsn {
+    #[must_use]
+    pub fn end_before_head(&self) -> Lsn {
         let at_head = self.bases.iter().find(|known| known.base == self.head);
         at_head.map_or(self.head, |known| known.end_before)
     }
@@ -148,8 +149,8 @@ pub struct SavedCursor {
     /// The records below were processed. It was durable, and at most the end of an epoch: it is
     /// never the base of an epoch that follows another one.
     pub position: Lsn,
-    /// A truncation of the prefix keeps the log from `position` on if the log ends at most this
-    /// many bytes above it. With 0 the cursor keeps nothing.
+    /// A truncation of the prefix keeps the log from `position` on if the cursor lags at most this
+    /// many bytes. With 0 the cursor keeps nothing.
     pub max_lag: u64,
 }
 
@@ -161,10 +162,10 @@ impl SavedCursor {
         (1..=MAX_CURSOR_NAME_BYTES).contains(&bytes.len()) && !bytes.contains(&0)
     }
 
-    /// Returns whether the cursor keeps a log that ends at `end`.
+    /// Returns whether the cursor keeps the log if it lags `lag` bytes.
     #[must_use]
-    pub fn keeps(&self, end: Lsn) -> bool {
-        self.max_lag > 0 && end.bytes_since(self.position) <= self.max_lag
+    pub fn keeps(&self, lag: u64) -> bool {
+        self.max_lag > 0 && lag <= self.max_lag
     }
 }
 

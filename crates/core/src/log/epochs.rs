@@ -172,6 +172,14 @@ impl Epochs {
         list.spans.iter().find(is_above).map_or(lsn, |span| span.base.max(lsn))
     }
 
+    /// Returns how far a reader at `position` lags in a log that ends at `end`: the bytes from the
+    /// first LSN at or above `position` that can have a record. If the list has forgotten records
+    /// above `position`, they count, too.
+    pub(crate) fn lag(&self, position: Lsn, end: Lsn) -> u64 {
+        let has_lost = position < self.list.read().end_before;
+        end.bytes_since(if has_lost { position } else { self.skip_unused(position) })
+    }
+
     /// Returns the base of the next epoch if an epoch ended at `lsn`, or an epoch that stayed empty
     /// began there, because there are no records between, else `lsn`.
     pub(crate) fn skip_end_of_epoch(&self, lsn: Lsn) -> Lsn {

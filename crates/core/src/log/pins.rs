@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::truncate_before::below_head;
 use super::{Handle, Wal};
 use crate::reader::{Pinned, Records};
+use crate::store::State;
 use crate::sync::{Mutex, OnceLock};
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -63,9 +64,10 @@ impl Lease {
 }
 
 impl Pins {
-    /// Returns the lowest pin below `head`. A pin that keeps a segment below that of the head is
-    /// lost if its reader lags too much: `end` is the end of the log.
-    pub(super) fn lowest_below(&self, head: Lsn, end: Lsn, segment_bytes: u64) -> Option<Lsn> {
+    /// Returns the lowest pin below the head. A pin that keeps a segment below that of the head is
+    /// lost if its reader lags too much: `lag` says how far a reader at an LSN lags.
+    pub(super) fn lowest_below(&self, state: &State, lag: impl Fn(Lsn) -> u64) -> Option<Lsn> {
+        let State { head, segment_bytes, .. } = *state;
         let mut table = self.0.lock();
         while let Some(first) = table.pins.first_entry() {
             let at = first.key().0;
@@ -74,7 +76,7 @@ impl Pins {
             }
             let keeps_more = at.segment(segment_bytes) < head.segment(segment_bytes);
             let lease = first.get().lease.as_ref();
-            let too_far = lease.filter(|lease| end.bytes_since(at) > lease.max_lag);
+            let too_far = lease.filter(|lease| lag(at) > lease.max_lag);
             let Some(lease) = too_far.filter(|_| keeps_more) else { return Some(at) };
             let _ = lease.is_lost.set(());
             first.remove();

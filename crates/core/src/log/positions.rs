@@ -77,7 +77,8 @@ pub struct CursorStatus {
     pub name: String,
     /// The saved position: a crash makes the cursor continue here.
     pub position: Lsn,
-    /// Bytes from the position to the end of the last reservation.
+    /// Bytes from the first record above the position, or from where it will be, to the end of the
+    /// last reservation.
     pub lag: u64,
     /// The log is kept from the position on as long as the lag is at most this. 0: never.
     pub max_lag: u64,
@@ -137,15 +138,17 @@ impl Wal {
         let known = self.handle.confirmations.0.lock();
         // After the positions: none is above it.
         let end = self.reserved_lsn();
-        let status = |cursor: SavedCursor| CursorStatus {
+        let status = |(lag, cursor): (u64, SavedCursor)| CursorStatus {
             is_open: known.get(&cursor.name).is_some_and(|confirmation| confirmation.is_open),
-            lag: end.bytes_since(cursor.position),
+            lag,
             max_lag: cursor.max_lag,
-            keeps_the_log: cursor.keeps(end),
+            keeps_the_log: cursor.keeps(lag),
             position: cursor.position,
             name: cursor.name,
         };
-        Ok(cursors.into_iter().map(status).collect())
+        let lags = cursors.iter().map(|cursor| self.handle.epochs.lag(cursor.position, end));
+        let lags: Vec<u64> = lags.collect();
+        Ok(lags.into_iter().zip(cursors).map(status).collect())
     }
 }
 
@@ -174,9 +177,9 @@ impl Handle {
     /// the positions of the cursors that do not lag too much.
     pub(super) fn head_towards(&self, to: Lsn, state: &State) -> Lsn {
         let (epochs, end) = (&self.epochs, self.log.buffer.reserved());
-        let kept = state.cursors.iter().filter(|cursor| cursor.keeps(end));
-        let next_record = |position| epochs.skip_unused(epochs.leave_discarded(position));
-        let lowest = kept.map(|cursor| next_record(cursor.position)).min();
+        let keeps = |cursor: &&SavedCursor| cursor.keeps(epochs.lag(cursor.position, end));
+        let kept = state.cursors.iter().filter(keeps);
+        let lowest = kept.map(|cursor| epochs.skip_unused(cursor.position)).min();
         lowest.map_or(to, |lowest| to.min(lowest)).max(state.head)
     }
 }

@@ -39,7 +39,8 @@ pub struct SpacePin {
     pub count: usize,
     /// The log is kept from here on. A reader moves on when it comes to the next segment.
     pub lsn: Lsn,
-    /// Bytes from there to the end of the last reservation.
+    /// Bytes from the first record there or above, or from where it will be, to the end of the last
+    /// reservation.
     pub lag: u64,
 }
 
@@ -66,7 +67,7 @@ impl Wal {
             kind,
             count,
             lsn,
-            lag: end.bytes_since(lsn),
+            lag: self.handle.epochs.lag(lsn, end),
         };
         Ok(Space {
             segments,

@@ -92,7 +92,8 @@ impl Handle {
             }
             // Under the state's lock: a pin that is set later lies at or above this head.
             let end = self.log.buffer.reserved();
-            self.pins.lowest_below(state.head, end, state.segment_bytes).unwrap_or(state.head)
+            let lag = |at| self.epochs.lag(at, end);
+            self.pins.lowest_below(&state, lag).unwrap_or(state.head)
         };
         // A reader that follows the log still reads what it pins.
         self.epochs.forget_below(to);

@@ -111,6 +111,54 @@ fn a_cursor_keeps_the_log_until_it_lags_too_much() {
     assert_eq!(numbers(&mut kept, 1), [101]);
 }
 
+/// Protection: a cursor lags by records, and a crash leaves none between two epochs.
+#[test]
+fn a_cursor_that_has_all_records_does_not_lag_after_idle_crashes() {
+    let (_folder, path) = folder();
+    let wal = small().open(&path).unwrap();
+    fill(&wal, 0..10);
+    let mut cursor = wal.create_cursor("one", None, SEGMENT_BYTES / 2).unwrap();
+    assert_eq!(numbers(&mut cursor, 99).len(), 10);
+    cursor.save().unwrap();
+    drop(cursor);
+    wal.abandon();
+    for _ in 0..9 {
+        small().open(&path).unwrap().abandon();
+    }
+    let wal = small().open(&path).unwrap();
+    let status = wal.cursors().unwrap().remove(0);
+    assert!(wal.reserved_lsn().bytes_since(status.position) > status.max_lag);
+    assert!(status.keeps_the_log);
+    assert_eq!(status.lag, 0);
+    // The pin of an open cursor counts in the same way.
+    let mut cursor = wal.cursor("one").unwrap();
+    assert_eq!(numbers(&mut cursor, 1), []);
+    assert_eq!(wal.space().unwrap().pins[0].lag, 0);
+    let record = fill(&wal, 10..11)[0];
+    wal.truncate_before(wal.reserved_lsn()).unwrap();
+    assert_eq!(wal.head_lsn(), record);
+    assert_eq!(numbers(&mut cursor, 9), [10]);
+}
+
+/// Protection: a cursor that has lost records lags by them, also when no record is left above it.
+#[test]
+fn a_cursor_that_lost_records_to_a_truncation_lags_also_in_later_epochs() {
+    let (_folder, path) = folder();
+    let wal = small().open(&path).unwrap();
+    drop(wal.create_cursor("one", None, SEGMENT_BYTES / 2).unwrap());
+    fill(&wal, 0..2 * RECORDS_PER_SEGMENT);
+    wal.abandon();
+    let wal = small().open(&path).unwrap();
+    wal.truncate_before(wal.reserved_lsn()).unwrap();
+    wal.abandon();
+    let wal = small().open(&path).unwrap();
+    let status = wal.cursors().unwrap().remove(0);
+    assert_eq!(status.lag, wal.reserved_lsn().bytes_since(status.position));
+    assert!(!status.keeps_the_log);
+    let error = wal.cursor("one").unwrap().next(Duration::ZERO).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lagged);
+}
+
 #[test]
 fn a_cursor_that_keeps_nothing_reads_on_as_long_as_the_head_is_not_above_it() {
     let (_folder, path) = folder();
