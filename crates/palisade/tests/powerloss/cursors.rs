@@ -83,14 +83,23 @@ impl Session {
             let (before, after) = (known.confirmed, status.position);
             let is_past = next(&self.oracle, before) == next(&self.oracle, after);
             let at = if is_past { before.max(after) } else { before };
-            (known.max_lag > 0 && end.bytes_since(at) <= known.max_lag).then_some(at)
+            (known.max_lag > 0).then_some((known.max_lag, at))
         };
-        let lowest = there.iter().filter_map(confirmed).map(|at| next(&self.oracle, at)).min();
+        // A cursor lags at most from its position on. It lags at least from its next record on:
+        // the oracle does not know where between the two an epoch begins.
+        let of_next = |at| end.bytes_since(next(&self.oracle, at));
+        let confirmed: Vec<(u64, Lsn)> = there.iter().filter_map(confirmed).collect();
+        let lowest = |keeps: &dyn Fn(u64, Lsn) -> bool| {
+            let kept = confirmed.iter().filter(|&&(max_lag, at)| keeps(max_lag, at));
+            kept.map(|&(_, at)| next(&self.oracle, at)).min()
+        };
         let at_head = next(&self.oracle, head);
-        let has_moved = head >= to || lowest.is_some_and(|lowest| lowest <= at_head);
+        let may_keep = lowest(&|max_lag, at| of_next(at) <= max_lag);
+        let has_moved = head >= to || may_keep.is_some_and(|lowest| lowest <= at_head);
         assert!(has_moved, "the head is {head}, and nothing keeps it below {to}: {there:?}");
         // A cursor that had lost what it kept may be below the head.
         let has_stayed = head == self.oracle.head;
+        let lowest = lowest(&|max_lag, at| end.bytes_since(at) <= max_lag);
         let is_kept = has_stayed || lowest.is_none_or(|lowest| at_head <= lowest);
         assert!(is_kept, "the head {head} passed a cursor at {lowest:?}: {there:?}");
     }
