@@ -76,7 +76,7 @@ mod reservation;
 use std::fmt;
 use std::io::IoSlice;
 
-pub(crate) use self::reservation::{Claim, Granted, Reserved, Rest};
+pub(crate) use self::reservation::{Claim, Reserved, Rest};
 use crate::frame::{self, EpochSeed};
 use crate::memory::Memory;
 use crate::prefetch;

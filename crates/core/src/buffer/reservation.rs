@@ -1,7 +1,7 @@
-//! The stages of a reservation: claim, grant, reserved range, published range.
+//! The stages of a reservation: claim, reserved range, published range.
 //!
-//! A [`Claim`] becomes [`Granted`] when its bytes are free. A grant becomes a [`Reserved`] range,
-//! which its owner fills and publishes. The head of the module `buffer` has the protocol.
+//! A [`Claim`] becomes a [`Reserved`] range when its bytes are free. Its owner fills and publishes
+//! the range. The head of the module `buffer` has the protocol.
 
 use super::Buffer;
 use crate::Lsn;
@@ -26,11 +26,22 @@ impl Claim {
         Lsn::new(self.at + bytes)
     }
 
-    /// Returns the same range with the right to write its `bytes`, if its end is within the
-    /// buffer's `limit`.
-    #[inline]
-    pub(crate) fn granted(&self, bytes: u64, limit: Lsn) -> Option<Granted> {
-        (self.end(bytes) <= limit).then_some(Granted { at: self.at, bytes: bytes as u32 })
+    /// Returns the range with the right to write its `bytes`, if its end is within the buffer's
+    /// `limit`.
+    #[inline(always)]
+    pub(crate) fn occupy<'a>(
+        &self,
+        buffer: &'a Buffer,
+        bytes: u64,
+        limit: Lsn,
+        durable: Lsn,
+    ) -> Option<Reserved<'a>> {
+        let end = self.end(bytes);
+        if end > limit {
+            return None;
+        }
+        let durable_lag = self.at.saturating_sub(durable.as_u64());
+        Some(Reserved { buffer, at: self.at, end: end.as_u64(), durable_lag })
     }
 }
 
@@ -40,24 +51,6 @@ impl Claim {
 pub(crate) struct Rest {
     pub(crate) claim: Claim,
     pub(crate) bytes: u64,
-}
-
-/// A claim whose bytes are free. It becomes a [`Reserved`] at once.
-#[derive(Debug)]
-#[must_use = "a grant that is let go of leaves a hole"]
-pub(crate) struct Granted {
-    at: u64,
-    // A reservation is at most half a ring, and a ring at most 1 GiB.
-    bytes: u32,
-}
-
-impl Granted {
-    #[inline]
-    pub(crate) fn occupy(self, buffer: &Buffer, durable: Lsn) -> Reserved<'_> {
-        let (at, bytes) = (self.at, u64::from(self.bytes));
-        let durable_lag = at.saturating_sub(durable.as_u64());
-        Reserved { buffer, at, end: at + bytes, durable_lag }
-    }
 }
 
 /// A range of the log whose bytes this thread may write, until it publishes it.

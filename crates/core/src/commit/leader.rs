@@ -25,7 +25,8 @@ impl Leadership {
     /// Takes leadership if it is free.
     #[must_use]
     pub(super) fn try_take(&self) -> bool {
-        // Acquire: the work of the leader before. Relaxed for a failure: see P4.
+        // Acquire: shows this leader the work of the last one; pairs with the Release in `free`
+        // [P4]. Relaxed: a failed exchange guards nothing.
         self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -38,13 +39,14 @@ impl Leadership {
 
 /// How many committers come back after a round, so that the next leader can wait for them.
 ///
-/// All of it is hints: a wrong one costs time, nothing else.
+/// All fields are hints: a wrong value only costs time.
 #[derive(Debug)]
 pub(super) struct Gathering {
     percent: u64,
-    // Waits that have begun. A thread that observes or a flusher that leads is none.
+    // The waits that have begun: threads, futures and callbacks that want a sync. Observers and the
+    // flusher do not count.
     arrivals: CachePadded<StatCell>,
-    // `arrivals` when the last round wrote, and how many there were in the round before.
+    // `arrivals` when the last round had gathered, and how many committers that round had.
     arrivals_before: StatCell,
     group: StatCell,
     rounds: StatCell,
@@ -71,7 +73,8 @@ impl Gathering {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Waits until as many committers have come as in the last round, at most a part of a sync.
+    /// Waits until as many committers have come as in the last round. Waits at most `percent`
+    /// percent of the time of a sync.
     fn wait(&self, sync_ns: u64) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let arrived = || self.arrivals.load(Ordering::Relaxed) - before;
@@ -86,7 +89,7 @@ impl Gathering {
         self.group.store(arrived(), Ordering::Relaxed);
     }
 
-    /// The round has written what it will sync: those who come from now on wait for the next.
+    /// Begins the count of the next round, after this round has written what it will sync.
     fn begin_sync(&self) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let group = self.group.load(Ordering::Relaxed);
@@ -115,7 +118,8 @@ impl Commit {
             if is_over(deadline) {
                 break Ok(false);
             }
-            // There is a hole below the target. Its owner sends no wake-up.
+            // There is a hole below the target, or with `pad_to_block` the last block end is below
+            // it. The thread that fills a hole sends no wake-up, so poll.
             self.wake_waiters(false);
             backoff.wait();
         };
@@ -123,8 +127,8 @@ impl Commit {
         result
     }
 
-    /// Calls `run` with leadership and the write lock, as soon as nobody waits for a sync: all
-    /// that is reserved is durable, and nothing more is reserved meanwhile.
+    /// Takes leadership and the write lock, then calls `run`. The caller has stopped the tail and
+    /// has waited until everything below its end is durable.
     pub(crate) fn with_leadership<R>(&self, run: impl FnOnce(&mut WriteCursor) -> R) -> Result<R> {
         let mut backoff = Backoff::default();
         while !self.leadership.try_take() {
@@ -136,7 +140,8 @@ impl Commit {
         result
     }
 
-    /// Calls `run` in a poisoned log when no thread writes or syncs any more.
+    /// Takes leadership and the write lock of a poisoned log, then calls `run`: no thread writes or
+    /// syncs any more.
     pub(crate) fn after_rounds(&self, run: impl FnOnce()) {
         let mut backoff = Backoff::default();
         while !self.leadership.try_take() {
@@ -153,7 +158,7 @@ impl Commit {
         self.wake_waiters(true);
     }
 
-    /// One write of all that is filled, one sync, one publication of *durable*.
+    /// Runs one round: writes everything that is filled, syncs it, and publishes *durable*.
     fn round(&self) -> Result<()> {
         self.check()?;
         if self.buffer.pads() {
@@ -165,23 +170,19 @@ impl Commit {
             return wrote;
         }
         // Even if the disk is full now, the bytes that were written before become durable.
-        self.sync_written().and(wrote)
-    }
-
-    fn sync_written(&self) -> Result<()> {
-        // Acquire in `read`: all below `to` is in the store before its sync begins [P5].
+        // Acquire in `read`: everything below `to` is in the store before the sync begins [P5].
         let (written, appends) = self.counters.writes.appends_at(|| self.buffer.written.read());
         let from = self.durable.peek();
         let to = if self.buffer.pads() { self.block_end_within(written, from) } else { written };
         if to == from {
-            return Ok(());
+            return wrote;
         }
         self.check()?;
         let start = Instant::now();
         let running = self.counters.begin_sync(start);
         let sync = || self.store.sync(from, to).and_then(|()| self.store.mark_durable(to));
         match self.poison_on_panic(sync) {
-            // Without a descriptor no sync was tried.
+            // No sync has failed: the store could not open a file. Do not poison.
             Err(error) if error.kind() == ErrorKind::NoFiles => return Err(error),
             other => other.map_err(|error| self.poison(error))?,
         }
@@ -192,12 +193,12 @@ impl Commit {
         rounds.note(&change, nanos(start.elapsed()), appends);
         self.durable.publish(to);
         drop((running, change));
-        Ok(())
+        wrote
     }
 
-    /// Chooses where the next sync ends: at the end of the block of the last reservation, whose
-    /// rest becomes padding. The choice stays while it is above *durable*, or if there is no room
-    /// for the padding. The next write makes room.
+    /// Moves the block end, where the next sync ends, to the end of the tail's block, and pads that
+    /// block. Keeps the last block end while it is above *durable*, and if there is no room for the
+    /// padding. The next write makes room.
     fn choose_block_end(&self) {
         let mut block_end = self.block_end.lock();
         if *block_end > self.durable.peek() {
@@ -205,8 +206,8 @@ impl Commit {
         }
         if let Some(Rest { claim, bytes }) = self.buffer.reserve_rest() {
             let end = claim.end(bytes);
-            let Some(granted) = claim.granted(bytes, self.buffer.limit()) else { return };
-            granted.occupy(&self.buffer, self.durable.peek()).pad();
+            let Some(rest) = self.occupy(&claim, bytes, self.buffer.limit()) else { return };
+            rest.pad();
             *block_end = end;
             return;
         }
@@ -216,7 +217,8 @@ impl Commit {
         }
     }
 
-    /// The block end, if all below it is written; else nothing is to be synced.
+    /// Returns the block end if everything below it is written, else `durable`: there is nothing to
+    /// sync.
     fn block_end_within(&self, written: Lsn, durable: Lsn) -> Lsn {
         let block_end = *self.block_end.lock();
         if block_end <= written { block_end.max(durable) } else { durable }

@@ -94,7 +94,7 @@ use self::space_watch::SpaceWatch;
 use self::wait_group::{Least, WaitGroup};
 use self::workers::Worker;
 pub(crate) use self::writer::WriteCursor;
-use crate::buffer::{Buffer, Stop};
+use crate::buffer::{Buffer, Claim, Reserved, Stop};
 use crate::events::Observer;
 use crate::stats::Counters;
 use crate::store::Store;
@@ -288,6 +288,12 @@ impl Commit {
     /// Wakes all threads that wait, so that they see the failure or the end of the log.
     pub(crate) fn wake_everyone(&self) {
         self.groups().chain([&self.observers]).for_each(WaitGroup::wake_all);
+    }
+
+    /// Returns the range of `claim` if its end is within the buffer's `limit`.
+    #[inline(always)]
+    pub(crate) fn occupy(&self, claim: &Claim, bytes: u64, limit: Lsn) -> Option<Reserved<'_>> {
+        claim.occupy(&self.buffer, bytes, limit, self.durable.peek())
     }
 
     /// Refuses a process that was forked from the one that opened the log. Every call makes this

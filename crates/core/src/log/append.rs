@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use super::Wal;
 use super::room::WhenFull;
-use crate::buffer::{Granted, Reserved};
+use crate::buffer::Reserved;
 use crate::codec::{self, Codec, Scratch};
 use crate::frame::{HEADER_BYTES, Header, Kind, framed_bytes};
 use crate::{Error, ErrorKind, Lsn, Result, SyncPolicy, Ticket, crc32c_append};
@@ -36,8 +36,7 @@ impl Wal {
             return Ok(Ticket::new(self, lsn, end));
         }
         let checksum = parts.iter().fold(0, |crc, part| crc32c_append(crc, part));
-        let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
-        let mut reserved = self.occupy(granted);
+        let mut reserved = self.reserve(frame_bytes, WhenFull::Wait)?;
         let lsn = reserved.lsn();
         let header = Header::new(Kind::Data, 0, len as u32, checksum);
         let head = self.encode(&reserved, 0, header);
@@ -84,8 +83,7 @@ impl Wal {
         if !codec::may_store_raw(self.codec()) {
             return Err(not_in_place());
         }
-        let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
-        let mut reserved = self.occupy(granted);
+        let mut reserved = self.reserve(frame_bytes, WhenFull::Wait)?;
         let lsn = reserved.lsn();
         let mut fill = Some(fill);
         let mut run = |bytes: &mut [u8]| {
@@ -113,8 +111,7 @@ impl Wal {
 
     /// Appends a mark, a frame that readers skip and that recovery uses as evidence.
     pub(super) fn append_mark(&self) -> Result<Lsn> {
-        let granted = self.reserve(HEADER_BYTES as u64, WhenFull::Wait)?;
-        let mut reserved = self.occupy(granted);
+        let mut reserved = self.reserve(HEADER_BYTES as u64, WhenFull::Wait)?;
         let head = self.encode(&reserved, 0, Header::new(Kind::Mark, 0, 0, 0));
         reserved.place(0, head, &[], HEADER_BYTES as u64);
         let end = reserved.end();
@@ -178,8 +175,7 @@ impl Wal {
         let frame_bytes = self.check_len(data.len())?;
         self.handle.log.buffer.fetch_ahead(frame_bytes);
         let checksum = crc32c_append(0, data);
-        let granted = self.reserve(frame_bytes, when_full)?;
-        let mut reserved = self.occupy(granted);
+        let mut reserved = self.reserve(frame_bytes, when_full)?;
         let lsn = reserved.lsn();
         let header = Header::new(Kind::Data, tag, data.len() as u32, checksum);
         let head = self.encode(&reserved, 0, header.encoded_if(IS_ENCODED));
@@ -195,28 +191,24 @@ impl Wal {
         Ok(framed_bytes(len))
     }
 
-    /// Reserves a range in one segment whose bytes may be written.
+    /// Reserves a range in one segment.
     #[inline(always)]
-    pub(super) fn reserve(&self, bytes: u64, when_full: WhenFull) -> Result<Granted> {
+    pub(super) fn reserve(&self, bytes: u64, when_full: WhenFull) -> Result<Reserved<'_>> {
         let log = &*self.handle.log;
         let limit = log.buffer.limit();
         let has_room = log.buffer.tail().is_ok_and(|tail| tail.plus(bytes) <= limit);
         if !has_room {
             log.make_room(bytes, when_full)?;
         }
-        let claim = match log.buffer.reserve(bytes) {
-            Ok(claim) => claim,
-            Err(_) => return log.reserve_again(bytes, when_full),
+        let Ok(claim) = log.buffer.reserve(bytes) else {
+            return log.reserve_again(bytes, when_full);
         };
-        match claim.granted(bytes, limit) {
-            Some(granted) if !log.buffer.crosses(&claim, bytes) => Ok(granted),
-            _ => log.make_fit(claim, bytes, when_full),
+        if !log.buffer.crosses(&claim, bytes)
+            && let Some(reserved) = log.occupy(&claim, bytes, limit)
+        {
+            return Ok(reserved);
         }
-    }
-
-    #[inline(always)]
-    pub(super) fn occupy(&self, granted: Granted) -> Reserved<'_> {
-        granted.occupy(&self.handle.log.buffer, self.handle.log.durable.peek())
+        log.make_fit(claim, bytes, when_full)
     }
 
     #[inline]

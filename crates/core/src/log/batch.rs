@@ -92,8 +92,7 @@ impl Wal {
     ) -> Result<BatchTicket<'_>> {
         let (count, payload_bytes) = measure(payloads.clone(), self.max_record_bytes())?;
         let frame_bytes = self.check_len(payload_bytes)?;
-        let granted = self.reserve(frame_bytes, WhenFull::Wait)?;
-        let mut reserved = self.occupy(granted);
+        let mut reserved = self.reserve(frame_bytes, WhenFull::Wait)?;
         let mut run = Run::new(HEADER_BYTES as u64, true, count);
         for (tag, is_encoded, payload) in payloads {
             run.write(self, &mut reserved, tag, is_encoded, payload.as_ref())?;
@@ -131,8 +130,7 @@ impl Wal {
         let (count, frames_bytes) = measure(payloads.clone(), most)?;
         // The frames take the place of the payload of one record.
         self.check_len(frames_bytes - HEADER_BYTES)?;
-        let granted = self.reserve(frames_bytes as u64, WhenFull::Wait)?;
-        let mut reserved = self.occupy(granted);
+        let mut reserved = self.reserve(frames_bytes as u64, WhenFull::Wait)?;
         let mut run = Run::new(0, false, count);
         for (tag, is_encoded, payload) in payloads {
             run.write(self, &mut reserved, tag, is_encoded, payload.as_ref())?;

@@ -1,7 +1,7 @@
 //! Room in the log buffer: what an append does when the buffer is full, its range crosses a segment
 //! end or the log was opened above its limit, and how the end of the log is fixed.
 
-use crate::buffer::{Claim, Granted, NotFixed, Rest, Stop};
+use crate::buffer::{Claim, NotFixed, Reserved, Rest, Stop};
 use crate::commit::Commit;
 use crate::store::FilesTaken;
 use crate::sync::{Backoff, Ordering};
@@ -109,28 +109,28 @@ impl Commit {
         Ok(())
     }
 
-    /// Turns `claim`, which lacks room or crosses a segment end, into a grant in one segment.
+    /// Turns `claim`, which lacks room or crosses a segment end, into a range in one segment.
     #[cold]
     pub(super) fn make_fit(
         &self,
         claim: Claim,
         bytes: u64,
         when_full: WhenFull,
-    ) -> Result<Granted> {
+    ) -> Result<Reserved<'_>> {
         let mut claim = claim;
         loop {
-            let granted = self.wait_for_room(&claim, bytes)?;
+            let reserved = self.wait_for_room(&claim, bytes)?;
             if !self.buffer.crosses(&claim, bytes) {
-                return Ok(granted);
+                return Ok(reserved);
             }
-            granted.occupy(&self.buffer, self.durable.peek()).pad();
+            reserved.pad();
             claim = self.claim(bytes, when_full)?;
         }
     }
 
     /// Reserves after an addition that returned a flag. A pause ends; the other flags stay.
     #[cold]
-    pub(super) fn reserve_again(&self, bytes: u64, when_full: WhenFull) -> Result<Granted> {
+    pub(super) fn reserve_again(&self, bytes: u64, when_full: WhenFull) -> Result<Reserved<'_>> {
         let claim = self.claim(bytes, when_full)?;
         self.make_fit(claim, bytes, when_full)
     }
@@ -180,21 +180,19 @@ impl Commit {
     /// Pads the rest of a block, for which there is room.
     fn fill_rest(&self, rest: Option<Rest>) -> Result<()> {
         let Some(Rest { claim, bytes }) = rest else { return Ok(()) };
-        let granted = self.wait_for_room(&claim, bytes)?;
-        granted.occupy(&self.buffer, self.durable.peek()).pad();
-        Ok(())
+        self.wait_for_room(&claim, bytes).map(Reserved::pad)
     }
 
     /// Waits until the bytes of `claim` are free. Does not give up on a full disk: the range has to
     /// be filled, or the log would have a hole.
-    fn wait_for_room(&self, claim: &Claim, bytes: u64) -> Result<Granted> {
+    fn wait_for_room(&self, claim: &Claim, bytes: u64) -> Result<Reserved<'_>> {
         let mut backoff = Backoff::default();
         let mut stall = None;
         loop {
             self.check()?;
-            if let Some(granted) = claim.granted(bytes, self.buffer.limit()) {
+            if let Some(reserved) = self.occupy(claim, bytes, self.buffer.limit()) {
                 self.counters.end_stall(stall);
-                return Ok(granted);
+                return Ok(reserved);
             }
             if claim.end(bytes) > Lsn::LIMIT {
                 // Other threads reserved after this thread had looked. Its range can never be

@@ -90,8 +90,8 @@ impl Log {
 /// Reserves `bytes`, for which the ring has room. Returns `None` once a flag is set.
 fn take(buffer: &Buffer, bytes: u64) -> Option<Reserved<'_>> {
     let claim = buffer.reserve(bytes).ok()?;
-    let granted = claim.granted(bytes, buffer.limit()).expect("the ring has room");
-    Some(granted.occupy(buffer, Lsn::ZERO))
+    let reserved = claim.occupy(buffer, bytes, buffer.limit(), Lsn::ZERO);
+    Some(reserved.expect("the ring has room"))
 }
 
 fn large(mark: u8) -> [u8; 8] {
