@@ -86,11 +86,13 @@ fn a_log_at_its_limit_can_be_closed_opened_and_truncated() {
     wal.close().unwrap();
 }
 
-/// Whether `call` got `NoSpace` before anything was appended.
+/// Returns whether `call` got `NoSpace` before anything was appended.
 fn is_refused<T>(call: palisade::Result<T>) -> bool {
     call.is_err_and(|error| {
         let says_why = error.to_string().contains("max_bytes");
-        error.kind() == ErrorKind::NoSpace && error.appended_lsn().is_none() && says_why
+        let is_it = error.kind() == ErrorKind::NoSpace && error.appended_lsn().is_none();
+        assert!(says_why && is_it, "{error}");
+        true
     })
 }
 
