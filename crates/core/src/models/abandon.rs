@@ -1,10 +1,8 @@
 //! Models of a log that is abandoned beside a thread that changes its files. The store refuses each
 //! change after it was closed.
 
-use loom::thread;
-
 use super::store::{Fault, ModelStore};
-use super::{Bound, LARGE_FRAME, Log, SMALL_FRAME, Shape, check};
+use super::{Bound, LARGE_FRAME, Log, SMALL_FRAME, Shape, check, spawn};
 use crate::{ErrorKind, Lsn, Result};
 
 /// Abandons the log beside `call`.
@@ -12,8 +10,7 @@ fn check_beside(name: &str, fault: Fault, call: fn(&Log) -> Result<()>) {
     check(name, Bound::At(3), move || {
         let store = ModelStore::with_fault(Shape::ROOMY.base, fault).abandoned();
         let log = Log::new(Shape::ROOMY, store);
-        let other = log.clone();
-        let caller = thread::spawn(move || call(&other).map_err(|error| error.kind()));
+        let caller = spawn(&log, move |log| call(log).map_err(|error| error.kind()));
         log.wal.clone().abandon();
         let result = caller.join().unwrap();
         assert!(matches!(result, Ok(()) | Err(ErrorKind::Poisoned | ErrorKind::Closed)));

@@ -5,10 +5,8 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use loom::thread;
-
 use super::store::{Fault, ModelStore};
-use super::{Bound, LARGE_FRAME, Log, Shape, check, large};
+use super::{Bound, LARGE_FRAME, Log, Shape, check, large, spawn};
 use crate::commit::{Key, Wait};
 use crate::sync::{AtomicU32, Ordering, WaitWord};
 use crate::{ErrorKind, Lsn, Result};
@@ -63,10 +61,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 fn a_waker_is_woken_or_sees_completion() {
     check("a_waker_is_woken_or_sees_completion", Bound::At(2), || {
         let log = Log::roomy();
-        let leader = {
-            let log = log.clone();
-            thread::spawn(move || log.commit(1).unwrap())
-        };
+        let leader = spawn(&log, move |log| log.commit(1).unwrap());
         let lsn = block_on(log.wal.append(&large(2)).unwrap()).unwrap();
         log.store.assert_synced(lsn, 2);
         leader.join().unwrap();
@@ -87,10 +82,8 @@ fn a_leader_that_leaves_wakes_the_flusher() {
     check("a_leader_that_leaves_wakes_the_flusher", Bound::At(3), || {
         let log = Log::roomy();
         let ticket = log.wal.append(&large(1)).unwrap();
-        let leader = {
-            let log = log.clone();
-            thread::spawn(move || log.wal.commit_state().with_leadership(|_| ()).unwrap())
-        };
+        let leader =
+            spawn(&log, move |log| log.wal.commit_state().with_leadership(|_| ()).unwrap());
         let lsn = block_on(ticket).unwrap();
         log.store.assert_synced(lsn, 1);
         leader.join().unwrap();
@@ -102,10 +95,7 @@ fn poison_reaches_a_future() {
     check("poison_reaches_a_future", Bound::At(2), || {
         let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, Fault::Sync));
         let ticket = log.wal.append(&large(2)).unwrap();
-        let leader = {
-            let log = log.clone();
-            thread::spawn(move || log.commit(1).unwrap_err())
-        };
+        let leader = spawn(&log, move |log| log.commit(1).unwrap_err());
         let error = block_on(ticket).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Poisoned);
         assert_eq!(leader.join().unwrap().kind(), ErrorKind::Poisoned);
@@ -133,10 +123,7 @@ impl Future for Watch<'_> {
 fn a_polled_tail_is_woken_by_the_sync_of_another() {
     check("a_polled_tail_is_woken_by_the_sync_of_another", Bound::At(2), || {
         let log = Log::roomy();
-        let leader = {
-            let log = log.clone();
-            thread::spawn(move || log.commit(1).unwrap())
-        };
+        let leader = spawn(&log, move |log| log.commit(1).unwrap());
         block_on(Watch { log: &log, target: Lsn::new(1), key: None }).unwrap();
         log.store.assert_synced_to(Lsn::new(LARGE_FRAME));
         leader.join().unwrap();
@@ -147,10 +134,7 @@ fn a_polled_tail_is_woken_by_the_sync_of_another() {
 fn poison_reaches_a_polled_tail() {
     check("poison_reaches_a_polled_tail", Bound::At(2), || {
         let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, Fault::Sync));
-        let leader = {
-            let log = log.clone();
-            thread::spawn(move || log.commit(1).unwrap_err())
-        };
+        let leader = spawn(&log, move |log| log.commit(1).unwrap_err());
         let watched = block_on(Watch { log: &log, target: Lsn::new(1), key: None });
         assert_eq!(watched.unwrap_err().kind(), ErrorKind::Poisoned);
         leader.join().unwrap();
@@ -161,10 +145,7 @@ fn poison_reaches_a_polled_tail() {
 fn a_dropped_future_keeps_nobody_waiting() {
     check("a_dropped_future_keeps_nobody_waiting", Bound::At(2), || {
         let log = Log::roomy();
-        let waiter = {
-            let log = log.clone();
-            thread::spawn(move || log.commit(1).unwrap())
-        };
+        let waiter = spawn(&log, move |log| log.commit(1).unwrap());
         {
             let bell = Bell::new();
             let waker = Waker::from(bell);

@@ -2,19 +2,11 @@
 
 use std::sync::Arc;
 
-use loom::thread;
-
 use super::store::ModelStore;
-use super::{Bound, LARGE_FRAME, LONG_SEGMENT, Log, RING, SMALL_FRAME, Shape, check, seed, take};
+use super::{Bound, LARGE_FRAME, Log, RING, SMALL_FRAME, Shape, bare_buffer, check, spawn, take};
 use crate::buffer::{Buffer, Stop};
 use crate::frame::Kind;
-use crate::{ErrorKind, Lsn, Memory};
-
-fn bare_buffer() -> Arc<Buffer> {
-    let memory = Memory::heap(4 * RING as usize);
-    let buffer = Buffer::new(memory, Lsn::ZERO, LONG_SEGMENT, seed());
-    Arc::new(buffer.expect("a model has memory"))
-}
+use crate::{ErrorKind, Lsn};
 
 /// Reserves each of `sizes`, publishes padding there, and returns the ranges that it got.
 fn reserve_and_pad(buffer: &Buffer, sizes: &[u64]) -> Vec<(Lsn, Lsn)> {
@@ -42,10 +34,8 @@ fn assert_cover(mut ranges: Vec<(Lsn, Lsn)>, end: Lsn) {
 fn reservations_never_overlap() {
     check("reservations_never_overlap", Bound::None, || {
         let buffer = bare_buffer();
-        let others: [_; 2] = std::array::from_fn(|_| {
-            let buffer = Arc::clone(&buffer);
-            thread::spawn(move || reserve_and_pad(&buffer, &[SMALL_FRAME, LARGE_FRAME]))
-        });
+        let reserve = |buffer: &Arc<Buffer>| reserve_and_pad(buffer, &[SMALL_FRAME, LARGE_FRAME]);
+        let others = [spawn(&buffer, reserve), spawn(&buffer, reserve)];
         let mut ranges = reserve_and_pad(&buffer, &[LARGE_FRAME]);
         for other in others {
             ranges.extend(other.join().unwrap());
@@ -58,17 +48,14 @@ fn reservations_never_overlap() {
 fn bytes_below_filled_are_readable() {
     check("bytes_below_filled_are_readable", Bound::At(3), || {
         let log = Log::roomy();
-        let others = [1, 2].map(|mark| {
-            let log = log.clone();
-            thread::spawn(move || log.append(mark))
-        });
+        let others = [1, 2].map(|mark| spawn(&log, move |log| log.append(mark)));
         // The store checks each frame that it gets. The checker finds a data race on a byte.
-        log.wal.commit_state().write_filled().unwrap();
-        log.wal.commit_state().write_filled().unwrap();
+        log.write_filled();
+        log.write_filled();
         for other in others {
             other.join().unwrap();
         }
-        let end = log.wal.commit_state().write_filled().unwrap();
+        let end = log.write_filled();
         assert_eq!(end, Lsn::new(2 * LARGE_FRAME));
         assert_eq!(log.store.marks().iter().sum::<u8>(), 3, "both records were written");
     });
@@ -82,19 +69,13 @@ fn ring_wrap_never_overwrites_unwritten_bytes() {
         let log = Log::new(shape, ModelStore::new(shape.base));
         log.append(1);
         log.append(2);
-        let writer = {
-            let log = log.clone();
-            thread::spawn(move || log.wal.commit_state().write_filled().unwrap())
-        };
-        let appender = {
-            let log = log.clone();
-            thread::spawn(move || {
-                log.append(3);
-            })
-        };
+        let writer = spawn(&log, move |log| log.write_filled());
+        let appender = spawn(&log, move |log| {
+            log.append(3);
+        });
         writer.join().unwrap();
         appender.join().unwrap();
-        log.wal.commit_state().write_filled().unwrap();
+        log.write_filled();
         assert_eq!(log.store.marks(), [1, 2, 3]);
     });
 }
@@ -104,15 +85,12 @@ fn two_appenders_share_the_room_of_one_lap() {
     check("two_appenders_share_the_room_of_one_lap", Bound::None, || {
         let log = Log::tiny();
         log.append(1);
-        let other = {
-            let log = log.clone();
-            thread::spawn(move || log.append(2))
-        };
+        let other = spawn(&log, move |log| log.append(2));
         // One appender gets the last room, and the other has to make room. If both look for room
         // before either reserves, the second one to reserve waits with its claim.
         log.append(4);
         other.join().unwrap();
-        log.wal.commit_state().write_filled().unwrap();
+        log.write_filled();
         assert_eq!(log.store.marks().iter().sum::<u8>(), 7);
     });
 }
@@ -124,16 +102,13 @@ fn exactly_one_crosser_pads() {
         let shape = Shape { segment_bytes, ..Shape::ROOMY };
         let log = Log::new(shape, ModelStore::new(shape.base));
         drop(log.wal.append(&[]).unwrap());
-        let others = [1, 2].map(|mark| {
-            let log = log.clone();
-            thread::spawn(move || log.append(mark))
-        });
+        let others = [1, 2].map(|mark| spawn(&log, move |log| log.append(mark)));
         for other in others {
             let lsn = other.join().unwrap();
             let last = lsn.plus(LARGE_FRAME - 1);
             assert_eq!(lsn.segment(segment_bytes), last.segment(segment_bytes), "it crosses");
         }
-        log.wal.commit_state().write_filled().unwrap();
+        log.write_filled();
         // [24, 56) is a record. [56, 88) crosses the segment's end at 64, so it becomes padding:
         // 8 bytes below the end and 24 above. The crosser's record begins at 88.
         let is_padding = |kind| kind == Kind::Padding;
@@ -150,14 +125,9 @@ fn exactly_one_crosser_pads() {
 fn a_flag_fixes_the_end() {
     check("a_flag_fixes_the_end", Bound::None, || {
         let buffer = bare_buffer();
-        let owner = {
-            let buffer = Arc::clone(&buffer);
-            thread::spawn(move || reserve_and_pad(&buffer, &[SMALL_FRAME, LARGE_FRAME]))
-        };
-        let closer = {
-            let buffer = Arc::clone(&buffer);
-            thread::spawn(move || buffer.stop(Stop::Closed))
-        };
+        let owner =
+            spawn(&buffer, move |buffer| reserve_and_pad(buffer, &[SMALL_FRAME, LARGE_FRAME]));
+        let closer = spawn(&buffer, move |buffer| buffer.stop(Stop::Closed));
         let seen = buffer.reserved();
         let end = buffer.stop(Stop::Poisoned);
         let ranges = owner.join().unwrap();
@@ -172,16 +142,13 @@ fn a_flag_fixes_the_end() {
 fn a_close_keeps_every_append_that_returned() {
     check("a_close_keeps_every_append_that_returned", Bound::At(4), || {
         let log = Log::roomy();
-        let appender = {
-            let log = log.clone();
-            thread::spawn(move || match log.wal.append(&super::large(1)) {
-                Ok(ticket) => Some(ticket.lsn()),
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::Closed);
-                    None
-                }
-            })
-        };
+        let appender = spawn(&log, move |log| match log.wal.append(&super::large(1)) {
+            Ok(ticket) => Some(ticket.lsn()),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Closed);
+                None
+            }
+        });
         log.wal.clone().close().unwrap();
         assert!(log.store.is_clean());
         if let Some(lsn) = appender.join().unwrap() {
@@ -194,17 +161,14 @@ fn a_close_keeps_every_append_that_returned() {
 fn a_dropped_reservation_leaves_no_hole() {
     check("a_dropped_reservation_leaves_no_hole", Bound::None, || {
         let log = Log::roomy();
-        let quitter = {
-            let log = log.clone();
-            thread::spawn(move || {
-                let buffer = &log.wal.commit_state().buffer;
-                drop(take(buffer, SMALL_FRAME).expect("the log is open"));
-            })
-        };
+        let quitter = spawn(&log, move |log| {
+            let buffer = &log.wal.commit_state().buffer;
+            drop(take(buffer, SMALL_FRAME).expect("the log is open"));
+        });
         // Hangs if the range below stays a hole.
         log.commit(1).unwrap();
         quitter.join().unwrap();
-        log.wal.commit_state().write_filled().unwrap();
+        log.write_filled();
         let bytes: u64 =
             log.store.frames().iter().map(|frame| frame.end.bytes_since(frame.lsn)).sum();
         assert_eq!(bytes, SMALL_FRAME + LARGE_FRAME, "the range is padding");

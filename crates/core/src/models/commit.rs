@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use loom::thread;
-
 use super::store::{Fault, ModelStore};
-use super::{Bound, LARGE_FRAME, Log, SMALL_FRAME, Shape, check, large, take};
+use super::{Bound, LARGE_FRAME, Log, SMALL_FRAME, Shape, check, large, spawn, take};
 use crate::sync::{Instant, OnceLock};
 use crate::{ErrorKind, Lsn};
 
@@ -14,10 +12,7 @@ use crate::{ErrorKind, Lsn};
 fn no_wake_up_is_lost() {
     check("no_wake_up_is_lost", Bound::At(3), || {
         let log = Log::roomy();
-        let other = {
-            let log = log.clone();
-            thread::spawn(move || log.commit(1).unwrap())
-        };
+        let other = spawn(&log, move |log| log.commit(1).unwrap());
         log.commit(2).unwrap();
         other.join().unwrap();
     });
@@ -29,17 +24,11 @@ fn no_wake_up_of_three_is_lost() {
         let log = Log::roomy();
         // All three wait; one of them may come with its record after the others' sync began.
         let lsn = log.append(1);
-        let waiter = {
-            let log = log.clone();
-            thread::spawn(move || {
-                log.wal.wait_durable(lsn).unwrap();
-                log.store.assert_synced(lsn, 1);
-            })
-        };
-        let committer = {
-            let log = log.clone();
-            thread::spawn(move || log.commit(2).unwrap())
-        };
+        let waiter = spawn(&log, move |log| {
+            log.wal.wait_durable(lsn).unwrap();
+            log.store.assert_synced(lsn, 1);
+        });
+        let committer = spawn(&log, move |log| log.commit(2).unwrap());
         log.wal.wait_durable(lsn).unwrap();
         waiter.join().unwrap();
         committer.join().unwrap();
@@ -50,16 +39,13 @@ fn no_wake_up_of_three_is_lost() {
 fn an_observer_is_woken_by_the_sync_of_another() {
     check("an_observer_is_woken_by_the_sync_of_another", Bound::At(3), || {
         let log = Log::roomy();
-        let observer = {
-            let log = log.clone();
-            thread::spawn(move || {
-                for count in 1..=2 {
-                    let end = Lsn::new(count * LARGE_FRAME);
-                    assert!(log.wal.commit_state().observe(end, far(), || false).unwrap());
-                    log.store.assert_synced_to(end);
-                }
-            })
-        };
+        let observer = spawn(&log, move |log| {
+            for count in 1..=2 {
+                let end = Lsn::new(count * LARGE_FRAME);
+                assert!(log.wal.commit_state().observe(end, far(), || false).unwrap());
+                log.store.assert_synced_to(end);
+            }
+        });
         log.commit(1).unwrap();
         log.commit(2).unwrap();
         observer.join().unwrap();
@@ -71,13 +57,11 @@ fn a_cancelled_tail_does_not_sleep_on() {
     check("a_cancelled_tail_does_not_sleep_on", Bound::None, || {
         let log = Log::roomy();
         let cancelled = Arc::new(OnceLock::new());
-        let observer = {
-            let (log, cancelled) = (log.clone(), Arc::clone(&cancelled));
-            thread::spawn(move || {
-                let is_cancelled = || cancelled.get().is_some();
-                log.wal.commit_state().observe(Lsn::new(1), far(), is_cancelled).unwrap()
-            })
-        };
+        let seen = Arc::clone(&cancelled);
+        let observer = spawn(&log, move |log| {
+            let is_cancelled = || seen.get().is_some();
+            log.wal.commit_state().observe(Lsn::new(1), far(), is_cancelled).unwrap()
+        });
         assert!(cancelled.set(()).is_ok());
         log.wal.commit_state().wake_observers();
         assert!(!observer.join().unwrap(), "nothing is durable");
@@ -90,10 +74,7 @@ fn the_owner_of_a_hole_need_not_come_back() {
         let log = Log::roomy();
         let buffer = &log.wal.commit_state().buffer;
         let hole = take(buffer, SMALL_FRAME).expect("the log is open");
-        let waiter = {
-            let log = log.clone();
-            thread::spawn(move || log.commit(1).unwrap())
-        };
+        let waiter = spawn(&log, move |log| log.commit(1).unwrap());
         // Publishes, and never calls the log again.
         hole.pad();
         waiter.join().unwrap();
@@ -107,10 +88,7 @@ fn a_hole_keeps_nobody_below_it() {
         let buffer = &log.wal.commit_state().buffer;
         let below = log.append(1);
         let hole = take(buffer, SMALL_FRAME).expect("the log is open");
-        let waiter = {
-            let log = log.clone();
-            thread::spawn(move || log.commit(2).unwrap())
-        };
+        let waiter = spawn(&log, move |log| log.commit(2).unwrap());
         // The owner of the hole commits what lies below before it publishes: the leader above
         // may hold leadership meanwhile, and has to serve it.
         log.wal.wait_durable(below).unwrap();
@@ -124,19 +102,13 @@ fn a_hole_keeps_nobody_below_it() {
 fn durable_is_never_ahead_of_the_sync() {
     check("durable_is_never_ahead_of_the_sync", Bound::At(3), || {
         let log = Log::roomy();
-        let committer = {
-            let log = log.clone();
-            thread::spawn(move || log.commit(1).unwrap())
-        };
-        let writer = {
-            let log = log.clone();
-            thread::spawn(move || {
-                let lsn = log.append(2);
-                log.wal.commit_state().write_filled().unwrap();
-                log.store.assert_held_to(log.wal.written_lsn());
-                lsn
-            })
-        };
+        let committer = spawn(&log, move |log| log.commit(1).unwrap());
+        let writer = spawn(&log, move |log| {
+            let lsn = log.append(2);
+            log.write_filled();
+            log.store.assert_held_to(log.wal.written_lsn());
+            lsn
+        });
         log.store.assert_synced_to(log.wal.durable_lsn());
         committer.join().unwrap();
         writer.join().unwrap();
@@ -148,10 +120,7 @@ fn durable_is_never_ahead_of_the_sync() {
 fn a_padded_sync_ends_with_a_block() {
     check("a_padded_sync_ends_with_a_block", Bound::At(2), || {
         let log = Log::new(Shape::ROOMY, ModelStore::new(Lsn::ZERO).padded());
-        let other = {
-            let log = log.clone();
-            thread::spawn(move || log.commit(1).unwrap())
-        };
+        let other = spawn(&log, move |log| log.commit(1).unwrap());
         log.commit(2).unwrap();
         other.join().unwrap();
     });
@@ -161,10 +130,7 @@ fn a_padded_sync_ends_with_a_block() {
 fn watermarks_are_in_their_order() {
     check("watermarks_are_in_their_order", Bound::None, || {
         let log = Log::roomy();
-        let committer = {
-            let log = log.clone();
-            thread::spawn(move || log.commit(1).unwrap())
-        };
+        let committer = spawn(&log, move |log| log.commit(1).unwrap());
         let durable = log.wal.durable_lsn();
         let written = log.wal.written_lsn();
         let filled = log.wal.filled_lsn();
@@ -189,14 +155,8 @@ fn poison_of_a_write_reaches_every_waiter() {
 fn poison(fault: Fault) {
     let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, fault));
     let lsn = log.append(1);
-    let observer = {
-        let log = log.clone();
-        thread::spawn(move || assert_observer_fails(&log, lsn.plus(1)))
-    };
-    let other = {
-        let log = log.clone();
-        thread::spawn(move || assert_poisoned(&log, 2))
-    };
+    let observer = spawn(&log, move |log| assert_observer_fails(log, lsn.plus(1)));
+    let other = spawn(&log, move |log| assert_poisoned(log, 2));
     let error = log.wal.wait_durable(lsn).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Poisoned);
     other.join().unwrap();
@@ -211,10 +171,7 @@ fn poison(fault: Fault) {
 fn poison_by_an_appender_reaches_an_observer() {
     check("poison_by_an_appender_reaches_an_observer", Bound::At(4), || {
         let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, Fault::Write));
-        let observer = {
-            let log = log.clone();
-            thread::spawn(move || assert_observer_fails(&log, Lsn::new(1)))
-        };
+        let observer = spawn(&log, move |log| assert_observer_fails(log, Lsn::new(1)));
         log.append(1);
         // No leader is there to find the failure.
         log.wal.commit_state().write_filled().unwrap_err();

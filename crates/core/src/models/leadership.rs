@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use loom::thread;
-
-use super::{Bound, LARGE_FRAME, Log, SMALL_FRAME, check, take};
+use super::{Bound, LARGE_FRAME, Log, SMALL_FRAME, check, spawn, take};
 
 #[test]
 fn a_waiter_that_timed_out_leaves_leadership_free() {
@@ -15,19 +13,13 @@ fn a_waiter_that_timed_out_leaves_leadership_free() {
         let hole = take(&log.wal.commit_state().buffer, SMALL_FRAME).expect("the log is open");
         let middle = log.append(2);
         let top = log.append(4);
-        let hasty = {
-            let log = log.clone();
-            // Its deadline has passed from the start: it registers at most, and may be woken as
-            // a candidate while it leaves.
-            thread::spawn(move || wait_in_passing(&log, middle.plus(LARGE_FRAME)))
-        };
-        let patient = {
-            let log = log.clone();
-            thread::spawn(move || {
-                log.wal.wait_durable(top).unwrap();
-                log.store.assert_synced(top, 4);
-            })
-        };
+        // Its deadline has passed from the start: it registers at most, and may be woken as
+        // a candidate while it leaves.
+        let hasty = spawn(&log, move |log| wait_in_passing(log, middle.plus(LARGE_FRAME)));
+        let patient = spawn(&log, move |log| {
+            log.wal.wait_durable(top).unwrap();
+            log.store.assert_synced(top, 4);
+        });
         log.wal.wait_durable(below).unwrap();
         hole.pad();
         hasty.join().unwrap();

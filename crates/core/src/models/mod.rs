@@ -82,9 +82,29 @@ impl Log {
         Ok(())
     }
 
+    /// Writes all records that are filled, and returns their end.
+    fn write_filled(&self) -> Lsn {
+        self.wal.commit_state().write_filled().unwrap()
+    }
+
     fn append(&self, mark: u8) -> Lsn {
         self.wal.append(&large(mark)).expect("the log takes it").lsn()
     }
+}
+
+/// Runs `body` with a clone of `shared` on a thread of its own.
+fn spawn<S: Clone + 'static, T: 'static>(
+    shared: &S,
+    body: impl FnOnce(&S) -> T + 'static,
+) -> loom::thread::JoinHandle<T> {
+    let shared = shared.clone();
+    loom::thread::spawn(move || body(&shared))
+}
+
+fn bare_buffer() -> Arc<Buffer> {
+    let memory = Memory::heap(4 * RING as usize);
+    let buffer = Buffer::new(memory, Lsn::ZERO, LONG_SEGMENT, seed());
+    Arc::new(buffer.expect("a model has memory"))
 }
 
 /// Reserves `bytes`, for which the ring has room. Returns `None` once a flag is set.

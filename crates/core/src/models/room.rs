@@ -1,10 +1,8 @@
 //! Models of a full log buffer and of a full disk: which thread makes room, and which gets an
 //! error.
 
-use loom::thread;
-
 use super::store::{Fault, ModelStore};
-use super::{Bound, Log, Shape, check, large};
+use super::{Bound, Log, Shape, check, large, spawn};
 use crate::{ErrorKind, Lsn};
 
 #[test]
@@ -15,7 +13,7 @@ fn a_full_ring_needs_no_other_thread() {
         for mark in 1..=5 {
             log.append(mark);
         }
-        log.wal.commit_state().write_filled().unwrap();
+        log.write_filled();
         assert_eq!(log.store.marks(), [1, 2, 3, 4, 5]);
     });
 }
@@ -26,13 +24,10 @@ fn two_threads_make_room_for_each_other() {
         let log = Log::tiny();
         log.append(1);
         log.append(2);
-        let other = {
-            let log = log.clone();
-            thread::spawn(move || log.append(4))
-        };
+        let other = spawn(&log, move |log| log.append(4));
         log.append(8);
         other.join().unwrap();
-        log.wal.commit_state().write_filled().unwrap();
+        log.write_filled();
         assert_eq!(log.store.marks().iter().sum::<u8>(), 15);
     });
 }
@@ -42,13 +37,10 @@ fn a_full_ring_does_not_stop_a_sync() {
     check("a_full_ring_does_not_stop_a_sync", Bound::At(3), || {
         let log = Log::tiny();
         log.append(1);
-        let committer = {
-            let log = log.clone();
-            thread::spawn(move || log.commit(2).unwrap())
-        };
+        let committer = spawn(&log, move |log| log.commit(2).unwrap());
         log.append(4);
         committer.join().unwrap();
-        log.wal.commit_state().write_filled().unwrap();
+        log.write_filled();
         assert_eq!(log.store.marks().iter().sum::<u8>(), 7);
     });
 }
@@ -57,10 +49,7 @@ fn a_full_ring_does_not_stop_a_sync() {
 fn a_full_disk_reaches_every_waiter_and_poisons_nobody() {
     check("a_full_disk_reaches_every_waiter_and_poisons_nobody", Bound::At(3), || {
         let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, Fault::Space));
-        let other = {
-            let log = log.clone();
-            thread::spawn(move || commit_again(&log, 1))
-        };
+        let other = spawn(&log, move |log| commit_again(log, 1));
         // This thread does not come back: the other may not depend on it.
         if let Err(error) = log.wal.commit(&large(2)) {
             assert_eq!(error.kind(), ErrorKind::NoSpace);

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use loom::thread;
-
 use super::store::ModelStore;
-use super::{Bound, Log, Shape, check};
+use super::{Bound, Log, Shape, check, spawn};
 use crate::events::Events;
 use crate::sync::{Ordering, StatCell};
 use crate::{Error, Lsn, Options, SoftLimit, Uuid};
@@ -45,10 +43,7 @@ fn a_soft_limit_is_reported_once_until_the_log_has_shrunk() {
         };
         // One of the files is prepared for what comes.
         assert_eq!(look(Some(4)), 1);
-        let writer = {
-            let log = log.clone();
-            thread::spawn(move || log.wal.commit_state().look_at_space())
-        };
+        let writer = spawn(&log, move |log| log.wal.commit_state().look_at_space());
         look(Some(1));
         writer.join().unwrap();
         assert_eq!(look(None), 1, "it was above once");

@@ -1,26 +1,19 @@
 //! Models of the truncation of the suffix: the pause of the tail, and the watermarks.
 
-use std::sync::Arc;
-
-use loom::thread;
-
 use super::store::ModelStore;
-use super::{Bound, LARGE_FRAME, LONG_SEGMENT, Log, RING, SMALL_FRAME, Shape, check, seed, take};
+use super::{
+    Bound, LARGE_FRAME, LONG_SEGMENT, Log, RING, SMALL_FRAME, Shape, bare_buffer, check, seed,
+    spawn, take,
+};
 use crate::buffer::{Buffer, NotFixed, Stop};
 use crate::frame::EpochSeed;
 use crate::sync::yield_now;
-use crate::{ErrorKind, Lsn, Memory, Uuid};
+use crate::{ErrorKind, Lsn, Uuid};
 
 /// The base of a log's second epoch.
 const BASE: Lsn = Lsn::new(LONG_SEGMENT);
 /// The base of a bare buffer's second epoch, within the room that the buffer has.
 const BUFFER_BASE: Lsn = Lsn::new(2 * RING);
-
-fn bare_buffer() -> Arc<Buffer> {
-    let memory = Memory::heap(4 * RING as usize);
-    let buffer = Buffer::new(memory, Lsn::ZERO, LONG_SEGMENT, seed());
-    Arc::new(buffer.expect("a model has memory"))
-}
 
 fn second_seed() -> EpochSeed {
     EpochSeed::new(Uuid([7; 16]), 2, 3)
@@ -42,18 +35,15 @@ fn wait_until_filled(buffer: &Buffer, end: Lsn) {
 fn a_reservation_knows_the_seed_of_its_epoch() {
     check("a_reservation_knows_the_seed_of_its_epoch", Bound::None, || {
         let buffer = bare_buffer();
-        let owner = {
-            let buffer = Arc::clone(&buffer);
-            thread::spawn(move || {
-                for _ in 0..2 {
-                    let Some(reserved) = take(&buffer, SMALL_FRAME) else { continue };
-                    let is_second = reserved.lsn() >= BUFFER_BASE;
-                    let expected = if is_second { second_seed() } else { seed() };
-                    assert_eq!(buffer.seed(), expected, "at {}", reserved.lsn());
-                    reserved.pad();
-                }
-            })
-        };
+        let owner = spawn(&buffer, move |buffer| {
+            for _ in 0..2 {
+                let Some(reserved) = take(buffer, SMALL_FRAME) else { continue };
+                let is_second = reserved.lsn() >= BUFFER_BASE;
+                let expected = if is_second { second_seed() } else { seed() };
+                assert_eq!(buffer.seed(), expected, "at {}", reserved.lsn());
+                reserved.pad();
+            }
+        });
         let paused = buffer.stop_at_block(Stop::Paused);
         let (end, _) = paused.expect("nobody else sets a flag");
         wait_until_filled(&buffer, end);
@@ -67,18 +57,12 @@ fn a_reservation_knows_the_seed_of_its_epoch() {
 fn a_flag_that_comes_during_a_pause_stays() {
     check("a_flag_that_comes_during_a_pause_stays", Bound::None, || {
         let buffer = bare_buffer();
-        let closer = {
-            let buffer = Arc::clone(&buffer);
-            thread::spawn(move || buffer.stop(Stop::Closed))
-        };
-        let owner = {
-            let buffer = Arc::clone(&buffer);
-            thread::spawn(move || {
-                if let Some(reserved) = take(&buffer, SMALL_FRAME) {
-                    reserved.pad();
-                }
-            })
-        };
+        let closer = spawn(&buffer, move |buffer| buffer.stop(Stop::Closed));
+        let owner = spawn(&buffer, move |buffer| {
+            if let Some(reserved) = take(buffer, SMALL_FRAME) {
+                reserved.pad();
+            }
+        });
         match buffer.stop_at_block(Stop::Paused) {
             Ok((end, _)) => {
                 wait_until_filled(&buffer, end);
@@ -97,13 +81,10 @@ fn a_pause_loses_no_append_and_places_none_twice() {
     check("a_pause_loses_no_append_and_places_none_twice", Bound::At(4), || {
         let log = Log::new(Shape { ring_bytes: 4 * RING, ..Shape::ROOMY }, store());
         let kept = log.append(1);
-        let appender = {
-            let log = log.clone();
-            thread::spawn(move || log.append(2))
-        };
+        let appender = spawn(&log, move |log| log.append(2));
         log.wal.truncate_above(kept, kept.plus(LARGE_FRAME)).unwrap();
         let lsn = appender.join().unwrap();
-        log.wal.commit_state().write_filled().unwrap();
+        log.write_filled();
         let is_there = |frame: &&super::store::Frame| frame.mark == 2;
         let frames = log.store.frames();
         let places: Vec<Lsn> = frames.iter().filter(is_there).map(|frame| frame.lsn).collect();
@@ -118,19 +99,16 @@ fn a_truncated_record_is_never_acknowledged_afterwards() {
         let log = Log::new(Shape::ROOMY, store());
         let kept = log.append(1);
         let truncated = log.append(2);
-        let waiter = {
-            let log = log.clone();
-            thread::spawn(move || {
-                let has_jumped = log.wal.durable_lsn() >= BASE;
-                match log.wal.wait_durable(truncated) {
-                    Ok(()) => {
-                        assert!(!has_jumped, "the watermark stands for what is gone");
-                        log.store.assert_synced(truncated, 2);
-                    }
-                    Err(error) => assert_eq!(error.kind(), ErrorKind::Truncated),
+        let waiter = spawn(&log, move |log| {
+            let has_jumped = log.wal.durable_lsn() >= BASE;
+            match log.wal.wait_durable(truncated) {
+                Ok(()) => {
+                    assert!(!has_jumped, "the watermark stands for what is gone");
+                    log.store.assert_synced(truncated, 2);
                 }
-            })
-        };
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Truncated),
+            }
+        });
         log.wal.truncate_above(kept, kept.plus(LARGE_FRAME)).unwrap();
         let error = log.wal.wait_durable(truncated).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Truncated);
