@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub use self::salvage::{Gap, Salvage, Salvaged};
 use crate::copy;
-use crate::reader::{EpochSpan, FrameReader, Records};
+use crate::reader::{FrameReader, Records};
 use crate::recovery::layout::Layout;
 use crate::recovery::listing::Listing;
 pub use crate::recovery::verify::BadPlace;
@@ -23,6 +23,9 @@ use crate::{Error, ErrorKind, Lsn, Result};
 const READ_AHEAD_BYTES: usize = 1 << 20;
 /// The read size of a salvage. A failed read costs the records that it would have returned.
 pub(crate) const SALVAGE_READ_BYTES: usize = 64 << 10;
+/// A verification that ends at the first bad place.
+const TO_FIRST_BAD: Effort =
+    Effort { read_ahead_bytes: READ_AHEAD_BYTES, threads: 1, ends_at_first: true };
 /// A verification reports damage when it has found it this many times. A finding during which the
 /// log's state changed does not count.
 const ATTEMPTS: usize = 5;
@@ -186,7 +189,8 @@ impl Inspector {
     /// As `verify`.
     pub fn verify_deep(&self, threads: usize) -> Result<Verdict> {
         let threads = threads.min(crate::MAX_VERIFY_THREADS);
-        self.verify_with(Some(Effort { read_ahead_bytes: READ_AHEAD_BYTES, threads }))
+        let ends_at_first = false;
+        self.verify_with(Some(Effort { threads, ends_at_first, ..TO_FIRST_BAD }))
     }
 
     fn verify_with(&self, deep: Option<Effort>) -> Result<Verdict> {
@@ -208,7 +212,7 @@ impl Inspector {
             if attempts == ATTEMPTS {
                 self.set_repair_place(&mut verdict)?;
                 if deep.is_some() {
-                    verdict.records = self.count_all(verdict.head)?;
+                    verdict.records = self.count_above(verdict.head, |_| {})?;
                 }
                 return Ok(verdict);
             }
@@ -228,65 +232,56 @@ impl Inspector {
         Ok(())
     }
 
-    /// Returns the number of records that validate, also above damage. Returns 0 if the state is
-    /// damaged, because a search needs its numbers.
-    fn count_all(&self, head: Lsn) -> Result<u64> {
-        match self.salvage(Some(head)).and_then(|salvage| salvage.count(|_| {})) {
-            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(0),
-            counted => counted.map(|(records, _)| records),
-        }
-    }
-
     fn verify_once(&self, deep: Option<Effort>) -> Result<Verdict> {
         let layout = match Layout::read(self.store.as_ref()) {
             Ok(layout) => Arc::new(layout),
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                let mut verdict = corrupt_verdict(&self.store.state()?, &error);
+                let state = self.store.state()?;
+                let mut verdict = Verdict::of_state(&state).corrupt(&state, &error);
                 if deep.is_some() {
-                    match self.add_bad_places_above(verdict.head, &mut verdict.bad_places) {
-                        // The state is damaged, and a search needs its numbers.
-                        Err(error) if error.kind() == ErrorKind::Corrupt => {}
-                        added => added?,
-                    }
+                    self.add_bad_places_above(verdict.head, &mut verdict.bad_places)?;
                 }
                 return Ok(verdict);
             }
             Err(error) => return Err(error),
         };
         let mut verdict = self.find_end(&layout)?;
-        match deep {
-            Some(effort) => self.check_all(&layout, effort, &mut verdict)?,
-            None => self.read_all(&layout, &mut verdict)?,
-        }
+        self.check_all(&layout, deep, &mut verdict)?;
         Ok(verdict)
     }
 
-    /// Checks all segments below the verdict's end, and names the bad places.
-    fn check_all(&self, layout: &Layout, effort: Effort, verdict: &mut Verdict) -> Result<()> {
-        let checked = verify::check(&self.store, layout, verdict.end, effort)?;
+    /// Checks all segments below the verdict's end, and names the bad places. Without `deep`, ends
+    /// at the first one.
+    fn check_all(
+        &self,
+        layout: &Layout,
+        deep: Option<Effort>,
+        verdict: &mut Verdict,
+    ) -> Result<()> {
+        let checked =
+            verify::check(&self.store, layout, verdict.end, deep.unwrap_or(TO_FIRST_BAD))?;
         (verdict.records, verdict.bytes) = (checked.records, checked.bytes);
-        verdict.segments = layout.present();
-        let mut bad = checked.bad;
-        if let Some(tail) = verdict.bad_places.first().copied() {
-            bad.push(tail);
-            self.add_bad_places_above(tail.lsn, &mut bad)?;
-        }
-        if let Some(first) = bad.first().filter(|_| verdict.outcome != Outcome::Corrupt) {
+        let tail = verdict.bad_places.first().copied();
+        if let Some(first) = checked.bad.first() {
             let text = "no valid record here, though one must begin";
             let error = Error::new(ErrorKind::Corrupt, text).at_path(self.store.place());
-            verdict.why = Some(error.at_segment(first.segment).at_lsn(first.lsn).finding());
-            (verdict.outcome, verdict.end_cause) = (Outcome::Corrupt, EndCause::Damage);
+            let error = error.at_segment(first.segment).at_lsn(first.lsn);
+            *verdict = verdict.clone().corrupt(&layout.state, &error);
+            verdict.bad_places = checked.bad;
+            verdict.bad_places.extend(tail.filter(|_| deep.is_some()));
         }
-        verdict.end = bad.first().map_or(verdict.end, |first| first.lsn.min(verdict.end));
-        verdict.bad_places = bad;
+        if let Some(tail) = tail.filter(|_| deep.is_some()) {
+            self.add_bad_places_above(tail.lsn, &mut verdict.bad_places)?;
+        }
         Ok(())
     }
 
-    /// Adds the first bad place at or above `from` of each segment that has none yet.
+    /// Adds the first bad place at or above `from` of each segment that has none yet. Adds none if
+    /// the state is damaged, because a search needs its numbers.
     fn add_bad_places_above(&self, from: Lsn, bad: &mut Vec<BadPlace>) -> Result<()> {
         let segment_bytes = self.store.state()?.segment_bytes;
         let mut known: BTreeSet<u64> = bad.iter().map(|bad| bad.segment).collect();
-        self.salvage(Some(from))?.count(|lsn| {
+        self.count_above(from, |lsn| {
             let segment = lsn.segment(segment_bytes);
             if known.insert(segment) {
                 bad.push(BadPlace { lsn, segment });
@@ -296,32 +291,31 @@ impl Inspector {
         Ok(())
     }
 
+    /// Returns the number of records at or above `from` that validate, also above damage, and
+    /// passes the bad places to `on_bad`. Finds nothing if the state is damaged.
+    fn count_above(&self, from: Lsn, on_bad: impl FnMut(Lsn)) -> Result<u64> {
+        match self.salvage(Some(from)).and_then(|salvage| salvage.count(on_bad)) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(0),
+            counted => counted,
+        }
+    }
+
     /// Decides the end of the newest epoch as recovery does, without the log buffer. The verdict
     /// counts no records yet.
     fn find_end(&self, layout: &Arc<Layout>) -> Result<Verdict> {
         let state = &layout.state;
         let mut verdict = Verdict {
-            outcome: if state.clean { Outcome::Clean } else { Outcome::Unclean },
             segments: layout.present(),
-            records: 0,
-            bytes: 0,
-            head: state.head,
-            end: state.head,
             floor: layout.floor(),
-            torn_bytes: 0,
-            end_cause: EndCause::NothingFollows,
-            bad_places: Vec::new(),
             strays: layout.strays.keys().copied().collect(),
-            why: None,
+            ..Verdict::of_state(state)
         };
         let Some(mut scanner) = Scanner::new(&self.store, layout, None, READ_AHEAD_BYTES) else {
             return Ok(verdict);
         };
         let scan = match scanner.run() {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                let Verdict { segments, .. } = verdict;
-                let floor = scanner.floor;
-                return Ok(Verdict { segments, floor, ..corrupt_verdict(state, &error) });
+                return Ok(Verdict { floor: scanner.floor, ..verdict.corrupt(state, &error) });
             }
             scan => scan?,
         };
@@ -348,35 +342,6 @@ impl Inspector {
         Ok(verdict)
     }
 
-    /// Reads all records below the verdict's end and counts them.
-    fn read_all(&self, layout: &Layout, verdict: &mut Verdict) -> Result<()> {
-        let mut spans: Vec<EpochSpan> = layout.spans.clone();
-        for span in &mut spans {
-            span.end = span.end.min(verdict.end.max(span.base));
-        }
-        let head = layout.state.head;
-        let bytes_of =
-            |span: &EpochSpan, end: Lsn| span.end.min(end).bytes_since(span.base.max(head));
-        let bytes_to = |end| layout.spans.iter().map(|span| bytes_of(span, end)).sum::<u64>();
-        verdict.bytes = bytes_to(verdict.end);
-        let mut records = Records::new(self.reader(layout), spans, layout.state.head);
-        loop {
-            match records.next() {
-                Ok(Some(_)) => verdict.records += 1,
-                Ok(None) => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    let found = corrupt_verdict(&layout.state, &error);
-                    let (segments, records) = (verdict.segments, verdict.records);
-                    let (bytes, strays) = (bytes_to(found.end), verdict.strays.split_off(0));
-                    let floor = verdict.floor;
-                    *verdict = Verdict { segments, records, bytes, strays, floor, ..found };
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
     fn layout(&self) -> Result<Layout> {
         let mut layout = Layout::read(self.store.as_ref());
         for _ in 1..ATTEMPTS {
@@ -394,23 +359,38 @@ impl Inspector {
     }
 }
 
-/// Returns the verdict on a log that cannot be read past the place that `error` names.
-fn corrupt_verdict(state: &State, error: &Error) -> Verdict {
-    let base = error.segment().map(|number| Lsn::new(number.saturating_mul(state.segment_bytes)));
-    let place = error.lsn().or(base).map(|lsn| lsn.max(state.head));
-    let bad = |lsn: Lsn| BadPlace { lsn, segment: lsn.segment(state.segment_bytes) };
-    Verdict {
-        outcome: Outcome::Corrupt,
-        segments: 0,
-        records: 0,
-        bytes: 0,
-        head: state.head,
-        end: place.unwrap_or(state.head),
-        floor: state.head.max(state.checkpoint).max(state.clean_end).max(state.epoch_base),
-        torn_bytes: 0,
-        end_cause: EndCause::Damage,
-        bad_places: place.map(bad).into_iter().collect(),
-        strays: Vec::new(),
-        why: Some(error.finding()),
+impl Verdict {
+    /// Returns the verdict on an empty log with this state.
+    fn of_state(state: &State) -> Verdict {
+        Verdict {
+            outcome: if state.clean { Outcome::Clean } else { Outcome::Unclean },
+            segments: 0,
+            records: 0,
+            bytes: 0,
+            head: state.head,
+            end: state.head,
+            floor: state.head.max(state.checkpoint).max(state.clean_end).max(state.epoch_base),
+            torn_bytes: 0,
+            end_cause: EndCause::NothingFollows,
+            bad_places: Vec::new(),
+            strays: Vec::new(),
+            why: None,
+        }
+    }
+
+    /// Returns the verdict on a log that cannot be read past the place that `error` names.
+    fn corrupt(self, state: &State, error: &Error) -> Verdict {
+        let base = error.segment().map(|number| number.saturating_mul(state.segment_bytes));
+        let place = error.lsn().or(base.map(Lsn::new)).map(|lsn| lsn.max(state.head));
+        let bad = |lsn: Lsn| BadPlace { lsn, segment: lsn.segment(state.segment_bytes) };
+        Verdict {
+            outcome: Outcome::Corrupt,
+            end: place.unwrap_or(state.head),
+            torn_bytes: 0,
+            end_cause: EndCause::Damage,
+            bad_places: place.map(bad).into_iter().collect(),
+            why: Some(error.finding()),
+            ..self
+        }
     }
 }

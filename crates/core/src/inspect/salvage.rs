@@ -150,13 +150,13 @@ impl Salvage {
         })
     }
 
-    /// Returns the number of records and the end of the last one. Passes to `on_bad` the start of
+    /// Returns the number of records. Passes to `on_bad` the start of
     /// each gap, and the start of each segment that is present within the gap.
-    pub(crate) fn count(mut self, mut on_bad: impl FnMut(Lsn)) -> Result<(u64, Lsn)> {
-        let (mut records, mut end) = (0, Lsn::ZERO);
+    pub(crate) fn count(mut self, mut on_bad: impl FnMut(Lsn)) -> Result<u64> {
+        let mut records = 0;
         while let Some(step) = self.step()? {
             match step {
-                Step::Record(..) => (records, end) = (records + 1, self.at),
+                Step::Record(..) => records += 1,
                 Step::Gap(gap) => {
                     on_bad(gap.from);
                     // Only segments that are present: a damaged state can make a gap so long that
@@ -167,7 +167,7 @@ impl Salvage {
                 }
             }
         }
-        Ok((records, end))
+        Ok(records)
     }
 
     fn step(&mut self) -> Result<Option<Step>> {

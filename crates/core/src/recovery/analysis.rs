@@ -156,8 +156,11 @@ fn check_up_to(
     options: &Options,
     to: Lsn,
 ) -> Result<Checked> {
-    let effort =
-        Effort { read_ahead_bytes: options.read_ahead_bytes, threads: options.verify_threads };
+    let effort = Effort {
+        read_ahead_bytes: options.read_ahead_bytes,
+        threads: options.verify_threads,
+        ends_at_first: false,
+    };
     let checked = verify::check(store, layout, to, effort)?;
     let Some(bad) = checked.bad.first() else { return Ok(checked) };
     let text = match checked.bad.len() {

@@ -1,24 +1,5 @@
 //! The decision at the first bad place, for all inputs.
 
-/// The position of the first place without a whole frame, relative to the floor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Nothing proves that bytes at or above the place were durable once.
-    AboveFloor,
-    /// Evidence proves that bytes above the place were durable once: acknowledged data is damaged.
-    BelowFloor,
-}
-
-/// What is known about the first place without a whole frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ending {
-    pub(crate) standing: Standing,
-    /// The place has a valid header, but its payload does not validate.
-    pub(crate) has_broken_frame: bool,
-    /// There are whole frames of the same epoch above the place.
-    pub(crate) has_followers: bool,
-}
-
 /// Why the log ends where it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -38,25 +19,21 @@ pub enum EndCause {
     Damage,
 }
 
-/// What to do at the first bad place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
-    /// The log ends here: the tail is torn, or nothing follows.
-    End(EndCause),
-    /// Refuse: acknowledged data is damaged. Nothing may be changed.
-    Refuse,
-}
-
-use Decision::{End, Refuse};
-use EndCause::{Gap, NothingFollows, TornRecord};
-use Standing::{AboveFloor, BelowFloor};
-
-pub(crate) fn decide(ending: Ending) -> Decision {
-    match (ending.standing, ending.has_broken_frame, ending.has_followers) {
-        (BelowFloor, _, _) => Refuse,
-        (AboveFloor, true, _) => End(TornRecord),
-        (AboveFloor, false, true) => End(Gap),
-        (AboveFloor, false, false) => End(NothingFollows),
+/// Returns why the log ends at the first place without a whole frame. Returns `None` if the place
+/// is below the floor: acknowledged data is damaged, and nothing may be changed.
+///
+/// The place has a broken frame if its header validates and its payload does not. It has followers
+/// if there are whole frames of the same epoch above it.
+pub(crate) fn decide(
+    is_below_floor: bool,
+    has_broken_frame: bool,
+    has_followers: bool,
+) -> Option<EndCause> {
+    match (is_below_floor, has_broken_frame, has_followers) {
+        (true, _, _) => None,
+        (false, true, _) => Some(EndCause::TornRecord),
+        (false, false, true) => Some(EndCause::Gap),
+        (false, false, false) => Some(EndCause::NothingFollows),
     }
 }
 
@@ -64,34 +41,16 @@ pub(crate) fn decide(ending: Ending) -> Decision {
 mod tests {
     use super::*;
 
-    fn all() -> impl Iterator<Item = Ending> {
-        [AboveFloor, BelowFloor].into_iter().flat_map(|standing| {
-            (0..4_u8).map(move |bits| Ending {
-                standing,
-                has_broken_frame: bits & 1 != 0,
-                has_followers: bits & 2 != 0,
-            })
-        })
-    }
-
     #[test]
-    fn damage_below_the_floor_is_refused_and_a_bad_place_above_it_ends_the_log() {
-        for ending in all() {
-            let is_refused = decide(ending) == Refuse;
-            assert_eq!(is_refused, ending.standing == BelowFloor, "{ending:?}");
-        }
-    }
-
-    #[test]
-    fn the_cause_of_a_torn_tail_follows_from_what_was_found() {
-        for ending in all() {
-            let End(cause) = decide(ending) else { continue };
-            let broken = ending.has_broken_frame;
-            assert!(cause != TornRecord || broken, "{ending:?}");
-            assert!(cause != Gap || (ending.has_followers && !broken), "{ending:?}");
-            assert_ne!(cause, EndCause::CleanClose, "no clean end gets here");
-            let has_nothing = !broken && !ending.has_followers;
-            assert!(cause != NothingFollows || has_nothing, "{ending:?}");
+    fn a_bad_place_below_the_floor_is_refused_and_one_above_ends_the_log_with_its_cause() {
+        for (has_broken_frame, has_followers, cause) in [
+            (true, true, EndCause::TornRecord),
+            (true, false, EndCause::TornRecord),
+            (false, true, EndCause::Gap),
+            (false, false, EndCause::NothingFollows),
+        ] {
+            assert_eq!(decide(false, has_broken_frame, has_followers), Some(cause));
+            assert_eq!(decide(true, has_broken_frame, has_followers), None);
         }
     }
 }

@@ -279,7 +279,7 @@ fn work_on(store: Forged) -> [u64; 3] {
         let mut scanner = Scanner::new(&as_reader, &layout, None, bytes).unwrap();
         // Whatever it is taken for.
         let _ = scanner.run();
-        let effort = Effort { read_ahead_bytes: bytes, threads: 1 };
+        let effort = Effort { read_ahead_bytes: bytes, threads: 1, ends_at_first: false };
         let end = layout.newest().unwrap().base;
         verify::check(&as_reader, &layout, end, effort).unwrap();
     }

@@ -77,14 +77,13 @@ pub(crate) fn recover(store: &Arc<dyn Store>, options: &Options) -> Result<Recov
             Err(error) => return Err(error),
         }
     };
-    let mut report = analysis.report();
-    let recovered = if analysis.is_clean && may_resume(&analysis.layout.state, options) {
-        resume(store, options, analysis, &mut report)?
+    let mut recovered = if analysis.is_clean && may_resume(&analysis.layout.state, options) {
+        resume(store, options, &analysis)?
     } else {
-        begin_anew(store, options, analysis, &mut report)?
+        begin_anew(store, options, analysis)?
     };
-    report.elapsed = start.elapsed();
-    Ok(Recovered { report, ..recovered })
+    recovered.report.elapsed = start.elapsed();
+    Ok(recovered)
 }
 
 /// Returns what `recover` would find and decide. Changes nothing.
@@ -95,13 +94,8 @@ pub(crate) fn dry_run(store: &Arc<dyn Store>, options: &Options) -> Result<Recov
 }
 
 /// Resumes the epoch of a log that was closed cleanly.
-fn resume(
-    store: &Arc<dyn Store>,
-    options: &Options,
-    analysis: Analysis,
-    report: &mut RecoveryReport,
-) -> Result<Recovered> {
-    let layout = analysis.layout;
+fn resume(store: &Arc<dyn Store>, options: &Options, analysis: &Analysis) -> Result<Recovered> {
+    let layout = &analysis.layout;
     let end = layout.state.clean_end;
     let epoch = Epoch {
         number: layout.state.epoch,
@@ -115,18 +109,13 @@ fn resume(
     let epochs = Vec::new();
     let state = State { clean: false, epochs, buffer_bytes, ..layout.state.clone() };
     store.save_state(&state)?;
-    (report.base, report.epoch) = (end, epoch.number);
-    let (spans, report) = (layout.spans.clone(), report.clone());
-    Ok(Recovered { state, spans, base: end, memory, report })
+    let report = RecoveryReport { base: end, epoch: epoch.number, ..analysis.report() };
+    Ok(Recovered { state, spans: layout.spans.clone(), base: end, memory, report })
 }
 
 /// Begins a new epoch after an unclean end, or in a new log: steps 3 to 6.
-fn begin_anew(
-    store: &Arc<dyn Store>,
-    options: &Options,
-    analysis: Analysis,
-    report: &mut RecoveryReport,
-) -> Result<Recovered> {
+fn begin_anew(store: &Arc<dyn Store>, options: &Options, analysis: Analysis) -> Result<Recovered> {
+    let mut report = analysis.report();
     let layout = Arc::clone(&analysis.layout);
     let mut spans = layout.spans.clone();
     let mut predecessor = layout.predecessor;
@@ -188,8 +177,7 @@ fn begin_anew(
     // A truncation from the first record on ends the epoch before below the head.
     report.end = predecessor.end.max(layout.state.head);
     (report.base, report.epoch) = (epoch.base, epoch.number);
-    let (base, report) = (epoch.base, report.clone());
-    Ok(Recovered { state, spans, base, memory, report })
+    Ok(Recovered { state, spans, base: epoch.base, memory, report })
 }
 
 /// Returns the checkpoint of a log that continues in `epoch`, the last of `spans`.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::decision::{Decision, EndCause, Ending, Standing, decide};
+use super::decision::{EndCause, decide};
 use super::layout::{Layout, floor_of_segments, reader_of};
 use super::listing::corrupt;
 use super::old_buffer::OldLogBuffer;
@@ -23,7 +23,7 @@ pub(crate) struct Leftover {
 }
 
 /// The result of a scan: where the newest epoch ends, and what the scan found on the way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Scan {
     pub(crate) floor: Lsn,
     /// The LSN where the scan began. The scan checks nothing below it.
@@ -106,19 +106,7 @@ impl Scanner {
         let start = self.start(floor);
         let base = self.newest.base.max(self.layout.state.head);
         self.layout.check_present(base, start, &self.place)?;
-        let mut scan = Scan {
-            floor,
-            start,
-            end: start,
-            cause: EndCause::default(),
-            records: 0,
-            records_from_buffer: 0,
-            bytes: 0,
-            torn_bytes: 0,
-            torn_reason: None,
-            holes: Vec::new(),
-            redo_from: start,
-        };
+        let mut scan = Scan { floor, start, end: start, redo_from: start, ..Scan::default() };
         loop {
             self.walk(&mut scan)?;
             if !self.pad_hole(&mut scan)? {
@@ -254,22 +242,15 @@ impl Scanner {
                 followers += 1;
             }
         }
-        let is_below_floor = scan.end < scan.floor;
-        let ending = Ending {
-            standing: if is_below_floor { Standing::BelowFloor } else { Standing::AboveFloor },
-            has_broken_frame: broken.is_some(),
-            has_followers: followers > 0,
-        };
         self.floor = scan.floor;
-        match decide(ending) {
-            Decision::End(cause) => {
-                scan.cause = cause;
-                scan.torn_bytes = last_valid.bytes_since(scan.end);
-                scan.torn_reason = reason(cause, scan.end, followers);
-                Ok(())
-            }
-            Decision::Refuse => Err(self.refuse(scan.end, scan.floor)),
-        }
+        let is_below_floor = scan.end < scan.floor;
+        let Some(cause) = decide(is_below_floor, broken.is_some(), followers > 0) else {
+            return Err(self.refuse(scan.end, scan.floor));
+        };
+        scan.cause = cause;
+        scan.torn_bytes = last_valid.bytes_since(scan.end);
+        scan.torn_reason = reason(cause, scan.end, followers);
+        Ok(())
     }
 
     fn count_records(&mut self, at: Lsn, header: &Header, source: Source) -> u64 {

@@ -37,6 +37,8 @@ pub(crate) struct Effort {
     pub(crate) read_ahead_bytes: usize,
     /// 0 stands for one thread for each core.
     pub(crate) threads: usize,
+    /// Whether a thread ends its work at the first bad place that it finds.
+    pub(crate) ends_at_first: bool,
 }
 
 /// The frames of one segment.
@@ -66,6 +68,9 @@ pub(crate) fn check(
         let mut part = Checked::default();
         for job in jobs.iter().skip(worker).step_by(workers) {
             check_one(&mut reader, job, &mut part)?;
+            if effort.ends_at_first && !part.bad.is_empty() {
+                break;
+            }
         }
         Ok::<Checked, Error>(part)
     });
