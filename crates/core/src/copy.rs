@@ -29,7 +29,7 @@ use self::walk::Walk;
 use crate::frame::Kind;
 use crate::reader::EpochSpan;
 use crate::recovery::base_above;
-use crate::recovery::listing::{Listing, has_list};
+use crate::recovery::listing::{Listing, has_list, valid};
 use crate::repair::{OnProgress, RepairProgress, RepairStep};
 use crate::store::{EpochExtent, Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
@@ -157,12 +157,6 @@ impl CopyPlan {
     #[must_use]
     pub fn state(&self) -> State {
         let CopyReport { head, base, epoch, end, .. } = self.report;
-        let extent = |span: &EpochSpan| EpochExtent {
-            number: span.epoch,
-            salt: span.salt,
-            base: span.base,
-            end: span.end,
-        };
         let running = EpochExtent { number: epoch, salt: self.salt, base, end: base };
         let mut state = State {
             epoch,
@@ -172,7 +166,7 @@ impl CopyPlan {
             checkpoint: self.state.checkpoint.min(end),
             clean_end: base,
             clean: true,
-            epochs: self.kept.iter().map(extent).chain([running]).collect(),
+            epochs: self.kept.iter().map(EpochSpan::extent).chain([running]).collect(),
             // One above the end names records that the copy does not have: it is below the new
             // epoch, so its reader gets `Truncated`.
             cursors: self.state.cursors.clone(),
@@ -294,7 +288,7 @@ impl Source {
         let kept: Vec<EpochSpan> = spans
             .into_iter()
             .filter(|span| span.base < to && head < span.end)
-            .map(|span| EpochSpan { end: span.end.min(to), ..span })
+            .map(|span| span.up_to(to))
             .collect();
         let given_out_to = given_out.lsn.max(highest_end(&segments, segment_bytes));
         let base = base_above(given_out_to.plus(buffer_bytes), segment_bytes)?;
@@ -408,11 +402,6 @@ fn firsts_of_epochs(segments: &[Segment]) -> BTreeMap<u64, EpochStart> {
         start.first = start.first.or(first);
     }
     firsts
-}
-
-/// Returns the headers that validate.
-fn valid(segments: &[Segment]) -> impl Iterator<Item = &SegmentHeader> {
-    segments.iter().filter_map(|segment| segment.header.as_ref().ok())
 }
 
 fn largest_epoch(listing: &Listing) -> u64 {

@@ -206,29 +206,22 @@ mod bytes {
     use std::ptr::NonNull;
     use std::sync::Arc;
 
-    use memmap2::MmapRaw;
+    use memmap2::{MmapMut, MmapRaw};
 
     use super::HEAD_BYTES;
     use crate::prefetch;
-    use crate::sync::SharedBytes;
 
     #[derive(Clone)]
     pub(super) struct Bytes {
-        // Cached: the append path must not chase the pointers of `_backing`.
+        // Cached: the append path must not chase the pointers of `_map`.
         base: NonNull<u8>,
         len: usize,
-        _backing: Backing,
-    }
-
-    #[derive(Clone)]
-    #[expect(dead_code, reason = "owns the bytes that `base` points to")]
-    enum Backing {
-        Heap(Arc<SharedBytes>),
-        Mapped(Arc<MmapRaw>),
+        // Owns the bytes that `base` points to.
+        _map: Arc<MmapRaw>,
     }
 
     // SAFETY:
-    // - `base` points into `_backing`, which is shared by reference count and moves with it.
+    // - `base` points into `_map`, which is shared by reference count and moves with it.
     // - Accesses are raw copies; their callers vouch for the absence of races.
     unsafe impl Send for Bytes {}
     // SAFETY: as for `Send`: a shared reference gives access only through `unsafe` calls.
@@ -236,10 +229,8 @@ mod bytes {
 
     impl Bytes {
         pub(super) fn heap(len: usize) -> Bytes {
-            #[expect(clippy::arc_with_non_send_sync, reason = "`Bytes` vouches for both, below")]
-            let backing = Arc::new(SharedBytes::zeroed(len));
-            let base = NonNull::new(backing.as_ptr()).unwrap_or(NonNull::dangling());
-            Bytes { base, len, _backing: Backing::Heap(backing) }
+            let map = MmapMut::map_anon(len).expect("the system has memory for a log buffer");
+            Bytes::mapped(Arc::new(map.into()), 0, len).expect("the mapping is as long as asked")
         }
 
         pub(super) fn mapped(map: Arc<MmapRaw>, offset: usize, len: usize) -> Option<Bytes> {
@@ -247,7 +238,7 @@ mod bytes {
                 return None;
             }
             let base = NonNull::new(map.as_mut_ptr().wrapping_add(offset))?;
-            Some(Bytes { base, len, _backing: Backing::Mapped(map) })
+            Some(Bytes { base, len, _map: map })
         }
 
         pub(super) fn len(&self) -> usize {

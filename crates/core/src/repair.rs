@@ -87,7 +87,7 @@ impl RepairPlan {
         let given_out = GivenOut { lsn: noted, epoch: 0 };
         let copy = CopyPlan::new(Arc::clone(&store), from, given_out, salt, on_progress)?;
         let CopyReport { head, records, bytes, end, base, epoch, .. } = *copy.report();
-        let given_up = count_given_up(&store, from, on_progress)?;
+        let (given_up_records, given_up_to) = count_given_up(&store, from, on_progress)?;
         let State { checkpoint, clean_end, .. } = *copy.source();
         let report = RepairReport {
             head,
@@ -95,8 +95,8 @@ impl RepairPlan {
             bytes,
             end,
             from,
-            given_up_to: given_up.to.max(checkpoint).max(clean_end).max(noted),
-            given_up_records: given_up.records,
+            given_up_to: given_up_to.max(checkpoint).max(clean_end).max(noted),
+            given_up_records,
             base,
             epoch,
         };
@@ -116,18 +116,13 @@ impl RepairPlan {
     }
 }
 
-/// What a repair gives up.
-struct GivenUp {
-    records: u64,
-    to: Lsn,
-}
-
-/// Counts the records at or above `from` that validate. Skips what cannot be read.
+/// Returns the number of records at or above `from` that validate, and where the log ends that is
+/// given up. Skips what cannot be read.
 fn count_given_up(
     store: &Arc<dyn ReadStore>,
     from: Lsn,
     on_progress: OnProgress<'_>,
-) -> Result<GivenUp> {
+) -> Result<(u64, Lsn)> {
     let highest_end = highest_end(&store.segments()?, store.state()?.segment_bytes);
     let total = highest_end.bytes_since(from.min(highest_end));
     let mut records = 0;
@@ -150,5 +145,5 @@ fn count_given_up(
             on_progress(RepairProgress { step: RepairStep::Count, done, total });
         }
     }
-    Ok(GivenUp { records, to: end })
+    Ok((records, end))
 }

@@ -7,7 +7,7 @@ use crate::format::in_memory;
 use crate::frame::{HEADER_BYTES, Header, Kind};
 use crate::reader::{EpochSpan, FrameReader};
 use crate::store::ReadStore;
-use crate::{Error, ErrorKind, Lsn, Result};
+use crate::{ErrorKind, Lsn, Result};
 
 const READ_AHEAD_BYTES: usize = 1 << 20;
 
@@ -39,10 +39,7 @@ impl Walk {
         let Some(header) = found.filter(|header| at.plus(header.frame_bytes) <= span.end) else {
             return Ok(None);
         };
-        if let Kind::Unknown { number, may_ignore: false } = header.kind {
-            let text = format!("a record of kind {number}, which this version does not know");
-            return Err(Error::new(ErrorKind::Unsupported, text).at_lsn(at));
-        }
+        header.check_known(at)?;
         let records = self.reader.records_in(at, &header, span.seed)?;
         Ok(Some((header, records)))
     }

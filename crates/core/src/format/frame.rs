@@ -22,7 +22,7 @@
 //! bytes.
 
 use crate::format::checksum::{crc32c_append, crc32c_append_words};
-use crate::{Lsn, Uuid};
+use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 24;
@@ -281,6 +281,13 @@ impl Header {
             durable_lag: LAG_UNKNOWN,
             frame_bytes: u64::from(frame_bytes),
         })
+    }
+
+    /// Refuses the frame at `at` if it is of a kind that readers must know, and do not.
+    pub(crate) fn check_known(&self, at: Lsn) -> Result<()> {
+        let Kind::Unknown { number, may_ignore: false } = self.kind else { return Ok(()) };
+        let text = format!("a record of kind {number}, which this version does not know");
+        Err(Error::new(ErrorKind::Unsupported, text).at_lsn(at))
     }
 
     /// Returns whether the frame lies in a batch.

@@ -128,7 +128,7 @@ impl Inspector {
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
         let layout = self.layout()?;
         let head = layout.state.head;
-        let reader = self.reader(&layout);
+        let reader = self.reader(layout.state.segment_bytes);
         let from = from.unwrap_or(head).max(head);
         Ok(Records::new(reader, layout.spans, from).tolerant())
     }
@@ -162,9 +162,7 @@ impl Inspector {
             newest.end = end.max(newest.base);
         }
         let State { head, segment_bytes, .. } = listing.state;
-        let store = Arc::clone(&self.store);
-        let reader = FrameReader::new(store, segment_bytes, READ_AHEAD_BYTES);
-        Ok(Records::new(reader, spans, from.unwrap_or(head).max(head)))
+        Ok(Records::new(self.reader(segment_bytes), spans, from.unwrap_or(head).max(head)))
     }
 
     /// Decides where the log ends, as recovery would, and checks every record up to there.
@@ -307,7 +305,7 @@ impl Inspector {
         let mut verdict = Verdict {
             segments: layout.present(),
             floor: layout.floor(),
-            strays: layout.strays.keys().copied().collect(),
+            strays: layout.strays.clone(),
             ..Verdict::of_state(state)
         };
         let Some(mut scanner) = Scanner::new(&self.store, layout, None, READ_AHEAD_BYTES) else {
@@ -353,9 +351,8 @@ impl Inspector {
         layout
     }
 
-    fn reader(&self, layout: &Layout) -> FrameReader {
-        let store = Arc::clone(&self.store);
-        FrameReader::new(store, layout.state.segment_bytes, READ_AHEAD_BYTES)
+    fn reader(&self, segment_bytes: u64) -> FrameReader {
+        FrameReader::new(Arc::clone(&self.store), segment_bytes, READ_AHEAD_BYTES)
     }
 }
 

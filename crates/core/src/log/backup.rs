@@ -77,6 +77,5 @@ impl Backup {
 
 /// Returns the parts of `spans` that hold records of `[head, end)`.
 fn kept(spans: &[EpochSpan], head: Lsn, end: Lsn) -> Vec<EpochSpan> {
-    let part = |span: &EpochSpan| EpochSpan { end: span.end.min(end), ..*span };
-    spans.iter().map(part).filter(|span| span.base.max(head) < span.end).collect()
+    spans.iter().map(|span| span.up_to(end)).filter(|span| span.base.max(head) < span.end).collect()
 }

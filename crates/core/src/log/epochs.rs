@@ -101,13 +101,7 @@ impl Epochs {
     pub(crate) fn extents(&self, head: Lsn, end: Lsn) -> Vec<EpochExtent> {
         let list = self.list.read();
         let alive = list.spans.iter().filter(|span| head <= span.end);
-        let extent = |span: &EpochSpan| EpochExtent {
-            number: span.epoch,
-            salt: span.salt,
-            base: span.base,
-            end: span.end.min(end),
-        };
-        alive.map(extent).collect()
+        alive.map(|span| span.up_to(end).extent()).collect()
     }
 
     pub(crate) fn all(&self) -> Vec<EpochSpan> {

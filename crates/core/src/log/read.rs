@@ -115,7 +115,6 @@ impl Wal {
         // Unless the last reservation that was written is padding or a mark, it has the record.
         let mut from = self.handle.log.last_written().min(end);
         let mut to = end;
-        let segment_bytes = self.handle.state.lock().segment_bytes;
         loop {
             let head = self.head_lsn();
             match self.last_in(from.max(head), to) {
@@ -123,7 +122,7 @@ impl Wal {
                 Err(error) if error.kind() == ErrorKind::Truncated && head < self.head_lsn() => {}
                 Ok(None) if from > head => {
                     to = from;
-                    from = Lsn::new(to.as_u64() - 1).segment_start(segment_bytes);
+                    from = Lsn::new(to.as_u64() - 1).segment_start(self.handle.segment_bytes);
                 }
                 found => return found,
             }
@@ -270,8 +269,7 @@ impl Wal {
 
     pub(super) fn frame_reader(&self, read_ahead_bytes: usize) -> FrameReader {
         let store = Arc::clone(&self.handle.log.store) as Arc<dyn ReadStore>;
-        let segment_bytes = self.handle.state.lock().segment_bytes;
-        FrameReader::new(store, segment_bytes, read_ahead_bytes).starting_small()
+        FrameReader::new(store, self.handle.segment_bytes, read_ahead_bytes).starting_small()
     }
 
     /// Returns what makes the records of a reader the ones that were appended.
@@ -305,8 +303,8 @@ impl Wal {
         if lsn >= self.written_lsn() {
             return none();
         }
-        let segment_bytes = self.handle.state.lock().segment_bytes;
-        match missing_segment(self.handle.log.store.as_ref(), segment_bytes, lsn) {
+        let store = self.handle.log.store.as_ref();
+        match missing_segment(store, self.handle.segment_bytes, lsn) {
             // Check after the look: a truncation may have freed the segment before it.
             Some(missing) => truncated().unwrap_or(missing),
             None => none(),

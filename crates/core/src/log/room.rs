@@ -3,6 +3,7 @@
 
 use crate::buffer::{Claim, NotFixed, Reserved, Rest, Stop};
 use crate::commit::Commit;
+use crate::recovery::no_lsn_left;
 use crate::store::FilesTaken;
 use crate::sync::{Backoff, Ordering};
 use crate::{Error, ErrorKind, Lsn, Result};
@@ -206,8 +207,4 @@ impl Commit {
             }
         }
     }
-}
-
-fn no_lsn_left(at: Lsn) -> Error {
-    Error::new(ErrorKind::OutOfRange, "the log has used up all of its LSNs").at_lsn(at)
 }

@@ -156,9 +156,8 @@ impl Wal {
     fn batch_around(&self, lsn: Lsn) -> Result<(Lsn, Header)> {
         let span = self.handle.epochs.find(lsn).ok_or_else(|| truncated_error(lsn))?;
         let pin = self.pin(PinKind::Reader, Some(lsn))?;
-        let segment_bytes = self.handle.state.lock().segment_bytes;
         let mut reader = self.frame_reader(self.handle.read_ahead_bytes);
-        let mut at = Lsn::new(lsn.as_u64() - lsn.as_u64() % segment_bytes).max(span.base);
+        let mut at = lsn.segment_start(self.handle.segment_bytes).max(span.base);
         while at < lsn {
             let Some(header) = reader.header(at, span.seed)? else { break };
             if header.kind == Kind::Batch && lsn < at.plus(header.frame_bytes) {
@@ -280,7 +279,7 @@ impl Handle {
         if let Some(before) = self.epochs.before(around.base) {
             return Ok(Predecessor { epoch: before.epoch, end: before.end });
         }
-        let number = around.base.segment(self.state.lock().segment_bytes);
+        let number = around.base.segment(self.segment_bytes);
         let (_, segments) = self.log.store.segments_from(number)?;
         let first = segments.into_iter().next().filter(|segment| segment.number == number);
         let Some(header) = first.and_then(|segment| segment.header.ok()) else {

@@ -56,14 +56,10 @@ impl Wal {
         if lsn == self.handle.epochs.running_base() {
             return Ok(());
         }
-        let reserved = self.reserved_lsn();
-        if lsn > reserved {
-            let text = format!("the log ends at LSN {reserved}");
-            return Err(Error::new(ErrorKind::OutOfRange, text).at_lsn(lsn));
-        }
+        self.check_readable(lsn)?;
         // A write ends with a frame. The next one may be in the log buffer only, and a truncation
         // that is to free space must not have to write it.
-        if lsn == reserved || lsn == self.written_lsn() {
+        if lsn == self.reserved_lsn() || lsn == self.written_lsn() {
             return Ok(());
         }
         self.check_not_discarded(lsn)?;

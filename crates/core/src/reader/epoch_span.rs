@@ -1,6 +1,7 @@
 //! Where the records of one epoch lie.
 
 use crate::frame::EpochSeed;
+use crate::store::EpochExtent;
 use crate::{Lsn, Uuid};
 
 /// One epoch as readers need it: where its records lie and which seed their checksums have.
@@ -17,5 +18,15 @@ impl EpochSpan {
     /// Creates the span of an epoch of the log `uuid` whose end is not known.
     pub(crate) fn open_ended(uuid: Uuid, epoch: u64, salt: u64, base: Lsn) -> EpochSpan {
         EpochSpan { epoch, salt, seed: EpochSeed::new(uuid, epoch, salt), base, end: Lsn::LIMIT }
+    }
+
+    /// Returns the span as the state names it.
+    pub(crate) fn extent(&self) -> EpochExtent {
+        EpochExtent { number: self.epoch, salt: self.salt, base: self.base, end: self.end }
+    }
+
+    /// Returns the part of the span that ends at `end`.
+    pub(crate) fn up_to(self, end: Lsn) -> EpochSpan {
+        EpochSpan { end: self.end.min(end), ..self }
     }
 }

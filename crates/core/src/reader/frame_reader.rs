@@ -398,7 +398,7 @@ pub(crate) fn missing_segment(store: &dyn ReadStore, segment_bytes: u64, at: Lsn
 
 /// Returns how many bytes from the start of `bytes` on, in whole words, cannot hold the begin of a
 /// header that fits into `room` bytes, whatever its seed is.
-pub(crate) fn headless_bytes(bytes: &[u8], room: u64) -> usize {
+fn headless_bytes(bytes: &[u8], room: u64) -> usize {
     let (words, _) = bytes.as_chunks::<{ size_of::<Word>() }>();
     let word = |index: usize| words.get(index).map_or(0, |word| u64::from_le_bytes(*word));
     let mut index = 0;

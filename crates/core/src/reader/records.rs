@@ -8,7 +8,7 @@ use super::frame_reader::{FrameReader, Payload};
 use super::record::{Record, RecordBuf};
 use crate::codec::Decoder;
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
-use crate::{Error, ErrorKind, Lsn, Result};
+use crate::{Error, Lsn, Result};
 
 /// An iterator over records in LSN order. Records borrow its buffer, so it has its own `next`.
 ///
@@ -277,18 +277,16 @@ impl Records {
                 let text = damaged(span, self.spans.get(self.span + 1));
                 return Err(self.reader.damaged(at, text));
             };
+            header.check_known(at)?;
             let end = at.plus(header.frame_bytes);
+            self.at = end;
             match header.kind {
                 Kind::Batch => {
                     self.verified_to = end;
                     self.at = at.plus(HEADER_BYTES as u64);
-                    continue;
                 }
-                Kind::Unknown { number, may_ignore: false } => return Err(unknown(at, number)),
-                _ => self.at = end,
-            }
-            if header.kind == Kind::Data {
-                return Ok(Some((at, header)));
+                Kind::Data => return Ok(Some((at, header))),
+                _ => {}
             }
         }
         Ok(None)
@@ -403,9 +401,4 @@ pub(crate) fn damaged(span: EpochSpan, next: Option<&EpochSpan>) -> String {
         message += &format!("; epoch {} begins at LSN {}", next.epoch, next.base);
     }
     message
-}
-
-fn unknown(at: Lsn, number: u8) -> Error {
-    let message = format!("a record of kind {number}, which this version does not know");
-    Error::new(ErrorKind::Unsupported, message).at_lsn(at)
 }

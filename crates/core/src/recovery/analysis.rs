@@ -69,7 +69,7 @@ impl Analysis {
             bytes: checked.map_or(0, |checked| checked.bytes),
             end_cause: self.cause,
             buffer_note: self.buffer_note.clone(),
-            strays: layout.strays.keys().copied().collect(),
+            strays: layout.strays.clone(),
             ..RecoveryReport::default()
         };
         if self.is_clean {
@@ -108,8 +108,8 @@ pub(crate) fn analyze(store: &Arc<dyn Store>, options: &Options) -> Result<Analy
     if ended_cleanly(&as_reader, &layout, options)? {
         analysis = analysis.at_clean_end();
     } else {
-        let leftover = leftover(store, &mut analysis)?;
         let bytes = options.read_ahead_bytes;
+        let leftover = leftover(store, &mut analysis, bytes)?;
         if let Some(mut scanner) = Scanner::new(&as_reader, &layout, leftover, bytes) {
             let scan = scanner.run()?;
             checked_to = scan.start;
@@ -203,7 +203,11 @@ fn ended_cleanly(store: &Arc<dyn ReadStore>, layout: &Layout, options: &Options)
 }
 
 /// Returns the old log buffer, if it belongs to the newest epoch.
-fn leftover(store: &Arc<dyn Store>, analysis: &mut Analysis) -> Result<Option<Leftover>> {
+fn leftover(
+    store: &Arc<dyn Store>,
+    analysis: &mut Analysis,
+    read_ahead_bytes: usize,
+) -> Result<Option<Leftover>> {
     let Some(newest) = analysis.layout.newest() else { return Ok(None) };
     let segment_bytes = analysis.layout.state.segment_bytes;
     match store.old_buffer()? {
@@ -211,7 +215,7 @@ fn leftover(store: &Arc<dyn Store>, analysis: &mut Analysis) -> Result<Option<Le
         OldBuffer::Invalid(text) => analysis.buffer_note = Some(text),
         OldBuffer::Found { epoch, durable, written, ring } => {
             if epoch == newest.epoch && durable < Lsn::LIMIT {
-                let buffer = OldLogBuffer::new(ring, segment_bytes);
+                let buffer = OldLogBuffer::new(ring, segment_bytes, read_ahead_bytes);
                 analysis.noted_durable = Some(durable);
                 return Ok(Some(Leftover { buffer, durable, written }));
             }

@@ -123,19 +123,25 @@ fn forged(at: Lsn, len: usize, seed: EpochSeed, lie: Lie) -> Vec<u8> {
 const LIES: [Lie; 5] =
     [Lie::ToTheEnd, Lie::Claims(0), Lie::Claims(100), Lie::Claims(3000), Lie::Member];
 
+/// The bytes of a forged segment.
+const BYTES: u64 = 256 << 10;
+
+/// Returns a store with one segment of forged headers, and a reader of it.
+fn forged_segment(seed: EpochSeed, lie: Lie) -> (Arc<Forged>, FrameReader) {
+    let mut store = Forged::new(2 * BYTES);
+    let header = SegmentHeader { number: 0, base: Lsn::ZERO, epoch: 1, salt: 9, predecessor: None };
+    store.segments.insert(0, (Ok(header), forged(Lsn::ZERO, BYTES as usize, seed, lie)));
+    let store = Arc::new(store);
+    let as_reader = Arc::clone(&store) as Arc<dyn ReadStore>;
+    (store, FrameReader::new(as_reader, 2 * BYTES, READ_AHEAD_BYTES))
+}
+
 /// Each header in a segment claims a long frame, whose checksum does not hold.
 #[test]
 fn a_search_through_forged_frame_headers_reads_each_byte_a_few_times() {
-    const BYTES: u64 = 256 << 10;
     let seed = EpochSeed::new(UUID, 1, 9);
     for lie in LIES {
-        let mut store = Forged::new(2 * BYTES);
-        let header =
-            SegmentHeader { number: 0, base: Lsn::ZERO, epoch: 1, salt: 9, predecessor: None };
-        store.segments.insert(0, (Ok(header), forged(Lsn::ZERO, BYTES as usize, seed, lie)));
-        let store = Arc::new(store);
-        let as_reader = Arc::clone(&store) as Arc<dyn ReadStore>;
-        let mut reader = FrameReader::new(as_reader, 2 * BYTES, READ_AHEAD_BYTES);
+        let (store, mut reader) = forged_segment(seed, lie);
         assert_eq!(reader.find(Lsn::new(8), Lsn::new(BYTES), &[seed]).unwrap(), None);
         let read = *store.bytes_read.lock();
         assert!(read <= 3 * BYTES, "{lie:?}: {read} bytes were read, there are {BYTES}");
@@ -145,12 +151,13 @@ fn a_search_through_forged_frame_headers_reads_each_byte_a_few_times() {
 /// The same in the log buffer.
 #[test]
 fn a_search_through_a_forged_ring_looks_at_each_byte_a_few_times() {
-    const BYTES: usize = 256 << 10;
     let seed = EpochSeed::new(UUID, 1, 9);
     for lie in LIES {
-        let mut buffer = OldLogBuffer::new(forged(Lsn::ZERO, BYTES, seed, lie), 1 << 20);
-        assert!(buffer.find_after(Lsn::ZERO, seed).is_none(), "{lie:?}");
-        assert!(buffer.asked <= 4 * BYTES as u64, "{lie:?}: {} bytes were read", buffer.asked);
+        let (store, reader) = forged_segment(seed, lie);
+        let mut buffer = OldLogBuffer { reader, ring_bytes: BYTES, segment_bytes: 2 * BYTES };
+        assert_eq!(buffer.find_after(Lsn::ZERO, seed).unwrap(), None, "{lie:?}");
+        let read = *store.bytes_read.lock();
+        assert!(read <= 4 * BYTES, "{lie:?}: {read} bytes were read, there are {BYTES}");
     }
 }
 
@@ -180,7 +187,7 @@ fn records_in_a_stray_file_count_though_its_header_does_not() {
         store.segments.insert(FAR_ABOVE, (Err("it is empty".into()), stray(base)));
         let store: Arc<dyn ReadStore> = Arc::new(store);
         let layout = Arc::new(Layout::read(store.as_ref()).unwrap());
-        assert_eq!(layout.strays.keys().copied().collect::<Vec<_>>(), [FAR_ABOVE]);
+        assert_eq!(layout.strays, [FAR_ABOVE]);
         assert_eq!(layout.highest_end, Lsn::new(BYTES));
         let bytes = READ_AHEAD_BYTES;
         let mut scanner = Scanner::new(&store, &layout, None, bytes).unwrap();

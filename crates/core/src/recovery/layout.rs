@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::listing::{Listing, corrupt, first_stray};
+use super::listing::{Listing, corrupt, first_stray, spans_of, valid};
 use crate::reader::{EpochSpan, FrameReader};
 use crate::store::{Predecessor, ReadStore, SegmentHeader, State};
 use crate::{Lsn, Result};
@@ -24,16 +24,14 @@ pub(crate) struct Layout {
     /// The epoch before the newest one, and its end, as the newest epoch's first segment names
     /// them.
     pub(crate) predecessor: Predecessor,
-    /// The newest epoch's salt.
-    pub(crate) salt: u64,
     /// The largest epoch number seen in any header.
     pub(crate) largest_epoch: u64,
     /// End of the highest-numbered segment present, in a discarded range or not. Stray files do not
     /// count.
     pub(crate) highest_end: Lsn,
-    /// Stray files, and why they count as such: they have a segment's name, no valid header, and a
-    /// number so far above the log that it cannot have made them.
-    pub(crate) strays: BTreeMap<u64, String>,
+    /// Stray files: they have a segment's name, no valid header, and a number so far above the log
+    /// that it cannot have made them.
+    pub(crate) strays: Vec<u64>,
 }
 
 impl Layout {
@@ -59,19 +57,13 @@ impl Layout {
         let (found, strays) = found.split_at(first_stray);
         let highest_end =
             found.last().map_or(Lsn::ZERO, |last| Lsn::new((last.number + 1) * segment_bytes));
-        let strays = strays.iter().filter_map(|stray| {
-            let text = stray.header.as_ref().err()?;
-            Some((stray.number, text.clone()))
-        });
-        let strays = strays.collect();
-        let valid = found.iter().filter_map(|segment| segment.header.as_ref().ok());
-        let largest_epoch = valid.map(|header| header.epoch).max().unwrap_or(0).max(state.epoch);
+        let strays = strays.iter().map(|stray| stray.number).collect();
+        let largest_epoch = valid(found).map(|header| header.epoch).fold(state.epoch, u64::max);
         let mut layout = Layout {
             segments: BTreeMap::new(),
             damaged: BTreeMap::new(),
             spans: Vec::new(),
             predecessor: Predecessor::default(),
-            salt: state.epoch_salt,
             largest_epoch,
             highest_end,
             strays,
@@ -159,39 +151,26 @@ impl Layout {
     }
 
     fn list_epochs(&mut self, store: &dyn ReadStore) -> Result<()> {
-        let mut newest: Option<SegmentHeader> = None;
-        for header in self.segments.values() {
-            let is_next = newest.is_none_or(|last| header.epoch > last.epoch);
-            if newest.is_some_and(|last| header.epoch < last.epoch) {
-                let text = format!("epoch {} follows a later one", header.epoch);
-                return Err(corrupt(text, &store.place()).at_segment(header.number));
-            }
-            if !is_next {
-                continue;
-            }
-            match (self.spans.last_mut(), header.predecessor) {
-                (Some(span), Some(before)) if span.epoch == before.epoch => span.end = before.end,
-                (Some(_), before) => {
-                    let missing = before.map_or(header.epoch, |before| before.epoch);
-                    let before = newest.map_or(0, |last| last.number);
-                    let damaged = self.damaged.range(before..header.number).next();
-                    let (number, text) = match damaged {
-                        Some((number, text)) => (*number, format!("does not validate: {text}")),
-                        None => (header.number, "is missing".into()),
-                    };
-                    let text = format!("the first segment of epoch {missing} {text}");
-                    return Err(corrupt(text, &store.place()).at_segment(number));
-                }
-                (None, _) => {}
-            }
-            let uuid = self.state.uuid;
-            let span = EpochSpan::open_ended(uuid, header.epoch, header.salt, header.base);
-            self.spans.push(span);
-            self.predecessor = header.predecessor.unwrap_or_default();
-            self.salt = header.salt;
-            newest = Some(*header);
-        }
-        if self.spans.is_empty() && self.state.epoch > 0 {
+        let place = store.place();
+        let headers = self.segments.values();
+        let spans = spans_of(headers, self.state.uuid, &place, |last, header| {
+            let missing = match header.predecessor {
+                Some(before) if before.epoch == last.epoch => return Ok(before.end),
+                before => before.map_or(header.epoch, |before| before.epoch),
+            };
+            let damaged = self.damaged.range(last.number..header.number).next();
+            let (number, text) = match damaged {
+                Some((number, text)) => (*number, format!("does not validate: {text}")),
+                None => (header.number, "is missing".into()),
+            };
+            let text = format!("the first segment of epoch {missing} {text}");
+            Err(corrupt(text, &place).at_segment(number))
+        });
+        self.spans = spans?;
+        if let Some(newest) = self.newest() {
+            let first = &self.segments[&newest.base.segment(self.state.segment_bytes)];
+            self.predecessor = first.predecessor.unwrap_or_default();
+        } else if self.state.epoch > 0 {
             self.spans.push(self.epoch_of_state());
         }
         Ok(())

@@ -17,7 +17,7 @@ use super::discarded::DiscardedRanges;
 use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
 use crate::store::{EpochBase, Predecessor, ReadStore, Segment, SegmentHeader, State};
-use crate::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Result};
+use crate::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Result, Uuid};
 
 /// The advice of an open or a tool that refuses a damaged log.
 pub(super) const REFUSED: &str = "nothing was changed; `palisade verify --deep` names what is \
@@ -65,7 +65,7 @@ impl Listing {
 
     /// Returns the ranges between the end of one epoch and the base of the next.
     pub(crate) fn discarded_ranges(&self) -> DiscardedRanges {
-        DiscardedRanges::of(self.segments.iter().filter_map(|segment| segment.header.as_ref().ok()))
+        DiscardedRanges::of(valid(&self.segments))
     }
 
     /// Returns the epochs that headers name, ascending. The newest has no end. An epoch ends where
@@ -80,23 +80,11 @@ impl Listing {
         let discarded = self.discarded_ranges();
         let is_discarded =
             |header: &SegmentHeader| discarded.cover(header.base, header.base.plus(segment_bytes));
-        let valid = self.segments.iter().filter_map(|segment| segment.header.as_ref().ok());
-        let mut spans: Vec<EpochSpan> = Vec::new();
-        for header in valid.filter(|header| !is_discarded(header)) {
-            if let Some(last) = spans.last_mut() {
-                if header.epoch < last.epoch {
-                    let text = format!("epoch {} follows a later one", header.epoch);
-                    return Err(corrupt(text, place).at_segment(header.number));
-                }
-                if header.epoch == last.epoch {
-                    continue;
-                }
-                let follows = header.predecessor.filter(|before| before.epoch == last.epoch);
-                last.end = follows.map_or(header.base, |before| before.end);
-            }
-            spans.push(EpochSpan::open_ended(uuid, header.epoch, header.salt, header.base));
-        }
-        Ok(spans)
+        let headers = valid(&self.segments).filter(|header| !is_discarded(header));
+        spans_of(headers, uuid, place, |last, header| {
+            let follows = header.predecessor.filter(|before| before.epoch == last.epoch);
+            Ok(follows.map_or(header.base, |before| before.end))
+        })
     }
 
     /// Returns the seeds to try for each segment. For a damaged header these are the seeds of the
@@ -132,6 +120,41 @@ impl Listing {
         }
         seeds
     }
+}
+
+/// Returns the epochs of `headers`, ascending. The newest has no end. `end_of` returns the end of an
+/// epoch, from its first header and that of the next one.
+///
+/// # Errors
+/// `Corrupt` if an epoch is above a later one. The error that `end_of` returns.
+pub(super) fn spans_of<'a>(
+    headers: impl Iterator<Item = &'a SegmentHeader>,
+    uuid: Uuid,
+    place: &str,
+    end_of: impl Fn(&SegmentHeader, &SegmentHeader) -> Result<Lsn>,
+) -> Result<Vec<EpochSpan>> {
+    let mut spans: Vec<EpochSpan> = Vec::new();
+    let mut first = None;
+    for header in headers {
+        if let (Some(last), Some(first)) = (spans.last_mut(), first) {
+            if header.epoch < last.epoch {
+                let text = format!("epoch {} follows a later one", header.epoch);
+                return Err(corrupt(text, place).at_segment(header.number));
+            }
+            if header.epoch == last.epoch {
+                continue;
+            }
+            last.end = end_of(first, header)?;
+        }
+        spans.push(EpochSpan::open_ended(uuid, header.epoch, header.salt, header.base));
+        first = Some(header);
+    }
+    Ok(spans)
+}
+
+/// Returns the headers that validate.
+pub(crate) fn valid(segments: &[Segment]) -> impl Iterator<Item = &SegmentHeader> {
+    segments.iter().filter_map(|segment| segment.header.as_ref().ok())
 }
 
 /// Returns whether the log was closed with a list of epochs that fits this state.

@@ -212,8 +212,8 @@ pub(crate) fn base_above(lsn: Lsn, segment_bytes: u64) -> Result<Lsn> {
     if base.plus(segment_bytes) <= Lsn::LIMIT { Ok(base) } else { Err(no_lsn_left(base)) }
 }
 
-/// Returns the error for an epoch whose first segment would be above the last LSN.
-pub(crate) fn no_lsn_left(base: Lsn) -> Error {
+/// Returns the error for a record or a segment at `at` that would be above the last LSN.
+pub(crate) fn no_lsn_left(at: Lsn) -> Error {
     let text = "the log has come to its last LSN: begin another one";
-    Error::new(ErrorKind::OutOfRange, text).at_lsn(base)
+    Error::new(ErrorKind::OutOfRange, text).at_lsn(at)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::analysis::Analysis;
-use super::scan::{Scan, Scanner, Source};
+use super::scan::{Scan, Scanner};
 use crate::frame::padding;
 use crate::store::{Epoch, Store};
 use crate::{Error, ErrorKind, Lsn, Result};
@@ -27,7 +27,7 @@ pub(super) fn make_durable(store: &Arc<dyn Store>, analysis: &mut Analysis) -> R
     let newest = layout.newest().expect("a scan has an epoch");
     let epoch = Epoch {
         number: newest.epoch,
-        salt: layout.salt,
+        salt: newest.salt,
         base: newest.base,
         predecessor: layout.predecessor,
     };
@@ -62,12 +62,7 @@ impl Scanner {
             };
             let len = header.frame_bytes as usize;
             let padded = out.len() + len;
-            match (source, &mut self.leftover) {
-                (Source::LogBuffer, Some(leftover)) => {
-                    out.extend_from_slice(leftover.buffer.bytes(at, len));
-                }
-                _ => out.extend_from_slice(self.reader.raw(at, len)?),
-            }
+            out.extend_from_slice(self.reader_of(source).raw(at, len)?);
             out.resize(padded, 0);
             at = at.plus(header.frame_bytes);
         }

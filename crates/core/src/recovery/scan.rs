@@ -7,7 +7,7 @@ use super::decision::{EndCause, decide};
 use super::layout::{Layout, floor_of_segments, reader_of};
 use super::listing::corrupt;
 use super::old_buffer::OldLogBuffer;
-use crate::frame::{ALIGN_BYTES, HEADER_BYTES, Header, Kind};
+use crate::frame::{ALIGN_BYTES, Header};
 use crate::reader::{EpochSpan, FrameReader};
 use crate::store::ReadStore;
 use crate::{Error, Lsn, Result};
@@ -156,7 +156,8 @@ impl Scanner {
     /// Advances `scan.end` over whole frames.
     fn walk(&mut self, scan: &mut Scan) -> Result<()> {
         while let Some((header, source)) = self.frame_at(scan.end)? {
-            let records = self.count_records(scan.end, &header, source);
+            let seed = self.newest.seed;
+            let records = self.reader_of(source).records_in(scan.end, &header, seed)?;
             scan.records += records;
             scan.records_from_buffer += if source == Source::LogBuffer { records } else { 0 };
             scan.end = scan.end.plus(header.frame_bytes);
@@ -177,10 +178,8 @@ impl Scanner {
         let Some(leftover) = self.leftover.as_mut().filter(|_| at >= self.buffer_floor) else {
             return Ok(None);
         };
-        Ok(leftover
-            .buffer
-            .whole_frame(at, self.newest.seed)
-            .map(|header| (header, Source::LogBuffer)))
+        let header = leftover.buffer.whole_frame(at, self.newest.seed)?;
+        Ok(header.map(|header| (header, Source::LogBuffer)))
     }
 
     /// Returns what `Layout::holds` returns, without a lookup for each record of a segment.
@@ -209,7 +208,7 @@ impl Scanner {
         else {
             return Ok(false);
         };
-        let Some((next, _)) = leftover.buffer.find_after(hole, self.newest.seed) else {
+        let Some(next) = leftover.buffer.find_after(hole, self.newest.seed)? else {
             return Ok(false);
         };
         scan.holes.push((hole, next));
@@ -227,7 +226,7 @@ impl Scanner {
         let mut last_valid = broken.map_or(scan.end, |header| scan.end.plus(header.frame_bytes));
         let mut followers = 0_u64;
         let segment_bytes = self.layout.state.segment_bytes;
-        let strays = self.layout.strays.keys().copied();
+        let strays = self.layout.strays.clone();
         for number in self.layout.newest_segments().into_iter().chain(strays) {
             let base = Lsn::new(number * segment_bytes);
             let end = base.plus(segment_bytes);
@@ -253,21 +252,12 @@ impl Scanner {
         Ok(())
     }
 
-    fn count_records(&mut self, at: Lsn, header: &Header, source: Source) -> u64 {
-        if header.kind != Kind::Batch || source == Source::Segment {
-            return self.reader.records_in(at, header, self.newest.seed).unwrap_or_default();
+    /// Returns the reader of the frames of `source`.
+    pub(super) fn reader_of(&mut self, source: Source) -> &mut FrameReader {
+        match (source, &mut self.leftover) {
+            (Source::LogBuffer, Some(leftover)) => &mut leftover.buffer.reader,
+            _ => &mut self.reader,
         }
-        let (mut member, end) = (at.plus(HEADER_BYTES as u64), at.plus(header.frame_bytes));
-        let mut count = 0;
-        while member < end {
-            let seed = self.newest.seed;
-            let leftover = self.leftover.as_mut();
-            let header = leftover.and_then(|leftover| leftover.buffer.whole_frame(member, seed));
-            let Some(header) = header else { break };
-            count += 1;
-            member = member.plus(header.frame_bytes);
-        }
-        count
     }
 
     fn refuse(&self, at: Lsn, floor: Lsn) -> Error {

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use super::layout::Layout;
-use crate::frame::{EpochSeed, Kind};
+use crate::frame::EpochSeed;
 use crate::reader::FrameReader;
 use crate::store::{ReadStore, SegmentHeader};
-use crate::{Error, ErrorKind, Lsn, Result};
+use crate::{Error, Lsn, Result};
 
 /// A place at which no valid frame begins, though one must.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,10 +109,7 @@ fn check_one(reader: &mut FrameReader, job: &Job, checked: &mut Checked) -> Resu
             checked.bad.push(BadPlace { lsn: at, segment: job.segment });
             break;
         };
-        if let Kind::Unknown { number, may_ignore: false } = header.kind {
-            let text = format!("a record of kind {number}, which this version does not know");
-            return Err(Error::new(ErrorKind::Unsupported, text).at_lsn(at));
-        }
+        header.check_known(at)?;
         checked.records += reader.records_in(at, &header, job.seed)?;
         at = at.plus(header.frame_bytes);
     }

@@ -102,10 +102,21 @@ impl Version {
         version.is_multiple_of(2).then_some(version)
     }
 
-    /// Returns whether no change has begun since `look` returned `version`.
-    fn is_still(&self, version: u64) -> bool {
-        // Relaxed: the Acquire loads since `look` keep this load behind them [P11].
-        self.0.load(Ordering::Relaxed) == version
+    /// Calls `read` until the group does not change meanwhile, and returns what it returned. If
+    /// not `is_own`, calls it once.
+    fn unchanged<R>(&self, is_own: bool, read: impl Fn() -> R) -> R {
+        let mut backoff = Backoff::default();
+        loop {
+            let version = self.look();
+            if version.is_some() || !is_own {
+                let seen = read();
+                // Relaxed: the Acquire loads since `look` keep this load behind them [P11].
+                if !is_own || version == Some(self.0.load(Ordering::Relaxed)) {
+                    return seen;
+                }
+            }
+            backoff.wait();
+        }
     }
 }
 
@@ -133,17 +144,8 @@ impl Writes {
     /// Returns *written*, which `read` reads, and the number of the reservations below it since the
     /// open.
     pub(crate) fn appends_at(&self, read: impl Fn() -> Lsn) -> (Lsn, u64) {
-        let mut backoff = Backoff::default();
-        loop {
-            if let Some(version) = self.version.look() {
-                // Acquire, also in `read`: pair with the Releases of a change [P11].
-                let seen = (read(), self.appends.load(Ordering::Acquire));
-                if self.version.is_still(version) {
-                    return seen;
-                }
-            }
-            backoff.wait();
-        }
+        // Acquire, also in `read`: pair with the Releases of a change [P11].
+        self.version.unchanged(true, || (read(), self.appends.load(Ordering::Acquire)))
     }
 }
 
@@ -199,20 +201,7 @@ impl Counters {
     /// child a change may have begun that nobody ends, so there it calls once.
     pub(super) fn read_unchanged<R>(&self, is_own: bool, read: impl Fn() -> R) -> R {
         let (writes, rounds) = (&self.writes.version, &self.rounds.version);
-        let mut backoff = Backoff::default();
-        loop {
-            let versions = (writes.look(), rounds.look());
-            if let (Some(at_writes), Some(at_rounds)) = versions {
-                let seen = read();
-                if writes.is_still(at_writes) && rounds.is_still(at_rounds) {
-                    return seen;
-                }
-            }
-            if !is_own {
-                return read();
-            }
-            backoff.wait();
-        }
+        writes.unchanged(is_own, || rounds.unchanged(is_own, &read))
     }
 
     /// Notes that a sync begins. The caller leads.

@@ -1,7 +1,6 @@
 //! The door's real side: std, and fresh pages by memmap2.
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "this is the door")]
 
-use std::cell::UnsafeCell;
 use std::io;
 use std::ops::Deref;
 use std::time::Duration;
@@ -215,20 +214,6 @@ impl<T> RwLock<T> {
 
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Heap bytes that threads write through shared references.
-#[derive(Debug)]
-pub struct SharedBytes(Box<[UnsafeCell<u8>]>);
-
-impl SharedBytes {
-    pub fn zeroed(len: usize) -> SharedBytes {
-        SharedBytes((0..len).map(|_| UnsafeCell::new(0)).collect())
-    }
-
-    pub fn as_ptr(&self) -> *mut u8 {
-        UnsafeCell::raw_get(self.0.as_ptr())
     }
 }
 
