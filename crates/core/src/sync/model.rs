@@ -30,8 +30,6 @@ macro_rules! atomic {
             loads: Loads,
         }
 
-        #[expect(clippy::allow_attributes, reason = "not every width uses every operation")]
-        #[allow(dead_code, reason = "not every width uses every operation")]
         impl $name {
             pub fn new(value: $value) -> $name {
                 let inner = loom::sync::atomic::$name::new(value);
@@ -42,46 +40,15 @@ macro_rules! atomic {
                 self.loads.note();
                 self.inner.load(order)
             }
+        }
 
-            pub fn store(&self, value: $value, order: Ordering) {
-                self.loads.conflict();
-                self.inner.store(value, order);
-            }
+        /// Every operation but `load` writes.
+        impl Deref for $name {
+            type Target = loom::sync::atomic::$name;
 
-            pub fn swap(&self, value: $value, order: Ordering) -> $value {
+            fn deref(&self) -> &Self::Target {
                 self.loads.conflict();
-                self.inner.swap(value, order)
-            }
-
-            pub fn compare_exchange(
-                &self,
-                current: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                self.loads.conflict();
-                self.inner.compare_exchange(current, new, success, failure)
-            }
-
-            pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                self.loads.conflict();
-                self.inner.fetch_add(value, order)
-            }
-
-            pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
-                self.loads.conflict();
-                self.inner.fetch_sub(value, order)
-            }
-
-            pub fn fetch_min(&self, value: $value, order: Ordering) -> $value {
-                self.loads.conflict();
-                self.inner.fetch_min(value, order)
-            }
-
-            pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                self.loads.conflict();
-                self.inner.fetch_or(value, order)
+                &self.inner
             }
         }
     };

@@ -19,14 +19,9 @@ pub use self::futex::WaitWord;
 
 #[cfg(all(not(loom), any(target_os = "linux", target_os = "android")))]
 mod futex {
-    #![expect(clippy::disallowed_types, reason = "the system call takes std's atomic")]
-
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use crossbeam_utils::CachePadded;
     use rustix::thread::futex::{Flags, Timespec, wait, wake};
 
-    use crate::sync::Instant;
+    use crate::sync::{AtomicU32, CachePadded, Instant, Ordering};
 
     /// The word. Its bits count wake-ups.
     #[derive(Debug, Default)]
