@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::PIECE_BYTES;
 use crate::format::in_memory;
 use crate::frame::{HEADER_BYTES, Header, Kind};
-use crate::reader::{EpochSpan, FrameReader};
+use crate::reader::{EpochSpan, FrameReader, Payload};
 use crate::store::ReadStore;
 use crate::{ErrorKind, Lsn, Result};
 
@@ -32,7 +32,7 @@ impl Walk {
         if self.careful_to.take_if(|end| at >= *end).is_some() {
             self.reader.read_ahead(READ_AHEAD_BYTES);
         }
-        let found = match self.reader.whole_frame(at, span.seed) {
+        let found = match self.reader.frame_with_payload(at, span.seed, Payload::Verify) {
             Err(error) if error.kind() == ErrorKind::Io => self.read_carefully(at, span)?,
             found => found?,
         };
@@ -49,7 +49,7 @@ impl Walk {
         let segment_end = at.segment_start(self.segment_bytes).plus(self.segment_bytes);
         self.careful_to = Some(segment_end);
         self.reader.read_ahead(HEADER_BYTES);
-        match self.reader.whole_frame(at, span.seed) {
+        match self.reader.frame_with_payload(at, span.seed, Payload::Verify) {
             Err(error) if error.kind() == ErrorKind::Io => Ok(None),
             found => found,
         }

@@ -9,7 +9,7 @@ use super::pins::{Pin, PinKind};
 use super::truncate_before::below_head;
 use crate::codec::Decoder;
 use crate::frame::Header;
-use crate::reader::{EpochSpan, FrameReader, Lookup, RecordBuf, Records, damaged, missing_segment};
+use crate::reader::{EpochSpan, FrameReader, RecordBuf, Records, missing_segment};
 use crate::store::ReadStore;
 use crate::sync::yield_now;
 use crate::{Error, ErrorKind, Lsn, Result};
@@ -71,7 +71,7 @@ impl Wal {
         let Some(&highest) = lsns.iter().max() else { return Ok(Vec::new()) };
         lsns.iter().try_for_each(|&lsn| self.check_record(lsn).map(drop))?;
         self.flush_until(highest.plus(1))?;
-        let pin = self.pin(PinKind::Reader, lsns.iter().min().copied())?;
+        let _pin = self.pin(PinKind::Reader, lsns.iter().min().copied())?;
         let mut reader = self.frame_reader(self.handle.read_ahead_bytes);
         let mut decoder = self.decoder();
         let mut order: Vec<usize> = (0..lsns.len()).collect();
@@ -82,7 +82,6 @@ impl Wal {
             let decoded = decoder.decode_buf(stored);
             found[index] = Some(decoded.map_err(|error| reader.located(error, lsns[index]))?);
         }
-        drop(pin);
         Ok(found.into_iter().flatten().collect())
     }
 
@@ -151,10 +150,8 @@ impl Wal {
     pub(super) fn get_stored(&self, lsn: Lsn) -> Result<RecordBuf> {
         self.check_record(lsn)?;
         self.flush_until(lsn.plus(1))?;
-        let pin = self.pin(PinKind::Reader, Some(lsn))?;
-        let found = self.stored_at(&mut self.frame_reader(SINGLE_READ_BYTES), lsn);
-        drop(pin);
-        found
+        let _pin = self.pin(PinKind::Reader, Some(lsn))?;
+        self.stored_at(&mut self.frame_reader(SINGLE_READ_BYTES), lsn)
     }
 
     /// Returns the epoch of the record at `lsn`. Refuses an LSN below the head, at or above the
@@ -168,14 +165,10 @@ impl Wal {
     /// Reads the record at `lsn`, which is written and pinned, as it is stored.
     fn stored_at(&self, reader: &mut FrameReader, lsn: Lsn) -> Result<RecordBuf> {
         let span = self.check_record(lsn)?;
-        let found = reader.record(lsn, span.seed);
+        let found = reader.record(lsn, span);
         // Check after the read: a truncation may have freed the segment during the read.
         self.check_not_truncated(lsn)?;
-        match found? {
-            Lookup::Record(record) => Ok(record),
-            Lookup::Damaged => Err(reader.damaged(lsn, damaged(span, None))),
-            Lookup::NotARecord => Err(self.not_a_record(lsn)),
-        }
+        found?.ok_or_else(|| self.not_a_record(lsn))
     }
 
     /// Returns where a reader continues that stopped at `lsn`.
@@ -224,9 +217,8 @@ impl Wal {
     pub(super) fn frame_at(&self, lsn: Lsn) -> Result<Header> {
         let Some(span) = self.span_of(lsn) else { return Err(self.not_a_record(lsn)) };
         self.flush_until(lsn.plus(1))?;
-        let pin = self.pin(PinKind::Reader, Some(lsn))?;
+        let _pin = self.pin(PinKind::Reader, Some(lsn))?;
         let header = self.frame_reader(SINGLE_READ_BYTES).header(lsn, span.seed);
-        drop(pin);
         // Check after the read: a truncation may have freed the segment during the read.
         self.check_not_truncated(lsn)?;
         header?.ok_or_else(|| self.not_a_record(lsn))

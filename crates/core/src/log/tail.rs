@@ -208,9 +208,7 @@ impl Tail {
                 return Ok(Step::Finished);
             }
             match self.records.advance() {
-                Ok(Some(found)) => {
-                    return Ok(Step::Found(found));
-                }
+                Ok(Some(found)) => return Ok(Step::Found(found)),
                 Ok(None) => {}
                 // The tail has reached a truncation. `leave_truncated` checks what it has returned.
                 Err(error) if error.kind() == ErrorKind::Truncated => {}

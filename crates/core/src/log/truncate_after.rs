@@ -155,13 +155,12 @@ impl Wal {
     /// the base of the segment, or of the epoch if that is higher.
     fn batch_around(&self, lsn: Lsn) -> Result<(Lsn, Header)> {
         let span = self.handle.epochs.find(lsn).ok_or_else(|| truncated_error(lsn))?;
-        let pin = self.pin(PinKind::Reader, Some(lsn))?;
+        let _pin = self.pin(PinKind::Reader, Some(lsn))?;
         let mut reader = self.frame_reader(self.handle.read_ahead_bytes);
         let mut at = lsn.segment_start(self.handle.segment_bytes).max(span.base);
         while at < lsn {
             let Some(header) = reader.header(at, span.seed)? else { break };
             if header.kind == Kind::Batch && lsn < at.plus(header.frame_bytes) {
-                drop(pin);
                 return Ok((at, header));
             }
             at = at.plus(header.frame_bytes);

@@ -25,6 +25,16 @@ impl EpochSpan {
         EpochExtent { number: self.epoch, salt: self.salt, base: self.base, end: self.end }
     }
 
+    /// Returns the text for a place in the span where a record must begin and none validates.
+    /// `next` is the epoch after it, if it is known.
+    pub(crate) fn without_record(&self, next: Option<&EpochSpan>) -> String {
+        let mut text = format!("no valid record of epoch {} where one must begin", self.epoch);
+        if let Some(next) = next {
+            text += &format!("; epoch {} begins at LSN {}", next.epoch, next.base);
+        }
+        text
+    }
+
     /// Returns the part of the span that ends at `end`.
     pub(crate) fn up_to(self, end: Lsn) -> EpochSpan {
         EpochSpan { end: self.end.min(end), ..self }

@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::epoch_span::EpochSpan;
 use super::record::{Record, RecordBuf};
 use crate::format::checksum::crc32c_append;
 use crate::format::in_memory;
@@ -25,16 +26,6 @@ pub(crate) enum Payload {
     Verify,
     /// It lies in a batch whose checksum, which covers it, was verified.
     IsVerified,
-}
-
-/// What lies at the LSN where the caller looks for a record.
-#[derive(Debug)]
-pub(crate) enum Lookup {
-    Record(RecordBuf),
-    /// A record's header validates, its payload does not.
-    Damaged,
-    /// Nothing validates, or the frame is no record of the user.
-    NotARecord,
 }
 
 /// Reads validated frames from a store through a buffer.
@@ -100,22 +91,24 @@ impl FrameReader {
         }
     }
 
-    /// Returns the record at `at`, copied out of the buffer as it is stored.
-    pub(crate) fn record(&mut self, at: Lsn, seed: EpochSeed) -> Result<Lookup> {
-        match self.frame_with_payload(at, seed, Payload::Verify)? {
-            Some(header) if header.kind == Kind::Data => {
-                let begin = at.plus(HEADER_BYTES as u64);
-                let data = self.slice(begin..begin.plus(u64::from(header.payload_bytes)));
-                let (next, tag) = (at.plus(header.frame_bytes), header.tag);
-                let record = Record::new(at, next, tag, header.is_encoded(), data);
-                Ok(Lookup::Record(record.into()))
-            }
-            Some(_) => Ok(Lookup::NotARecord),
-            None => match self.header(at, seed)? {
-                Some(header) if header.kind == Kind::Data => Ok(Lookup::Damaged),
-                _ => Ok(Lookup::NotARecord),
-            },
+    /// Returns the record at `at`, copied out of the buffer as it is stored. Returns `None` if
+    /// nothing validates there, or if the frame is no record of the user.
+    ///
+    /// # Errors
+    /// `Corrupt`: the header of a record validates, and its payload does not.
+    pub(crate) fn record(&mut self, at: Lsn, span: EpochSpan) -> Result<Option<RecordBuf>> {
+        let found = self.frame_with_payload(at, span.seed, Payload::Verify)?;
+        let header = found.map_or_else(|| self.header(at, span.seed), |header| Ok(Some(header)))?;
+        let Some(header) = header.filter(|header| header.kind == Kind::Data) else {
+            return Ok(None);
+        };
+        if found.is_none() {
+            return Err(self.damaged(at, span.without_record(None)));
         }
+        let begin = at.plus(HEADER_BYTES as u64);
+        let data = self.slice(begin..begin.plus(u64::from(header.payload_bytes)));
+        let next = at.plus(header.frame_bytes);
+        Ok(Some(Record::new(at, next, header.tag, header.is_encoded(), data).into()))
     }
 
     /// Returns the whole frame at `at`, if all of it is in the buffer already: the common case,
@@ -166,7 +159,8 @@ impl FrameReader {
     }
 
     /// Returns what `frame` returns, and loads the payload into the buffer, however long it is.
-    pub(super) fn frame_with_payload(
+    /// `raw` then returns the bytes that were checked.
+    pub(crate) fn frame_with_payload(
         &mut self,
         at: Lsn,
         seed: EpochSeed,
@@ -177,12 +171,6 @@ impl FrameReader {
             return Ok(None);
         }
         Ok(self.buffered_frame(at, seed, payload))
-    }
-
-    /// Returns what `frame` returns, and loads the whole frame into the buffer, however long it is.
-    /// `raw` then returns the bytes that were checked.
-    pub(crate) fn whole_frame(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
-        self.frame_with_payload(at, seed, Payload::Verify)
     }
 
     /// Returns whether a long payload's checksum holds. Reads piece by piece: a scan needs no more

@@ -259,8 +259,8 @@ impl Records {
 
     /// Advances to the next data frame and loads the whole frame into the reader's buffer.
     fn step(&mut self) -> Result<Option<(Lsn, Header)>> {
-        self.keep.as_ref().map_or(Ok(()), |keep| keep.check_process())?;
         while !self.is_finished {
+            self.keep.as_ref().map_or(Ok(()), |keep| keep.check_process())?;
             let Some(span) = self.current_span() else { break };
             if self.at >= self.written && !self.write_rest() {
                 break;
@@ -274,7 +274,7 @@ impl Records {
                     self.finish();
                     return Ok(None);
                 }
-                let text = damaged(span, self.spans.get(self.span + 1));
+                let text = span.without_record(self.spans.get(self.span + 1));
                 return Err(self.reader.damaged(at, text));
             };
             header.check_known(at)?;
@@ -357,22 +357,14 @@ fn payload(reader: &FrameReader, lsn: Lsn, payload_bytes: u32) -> &[u8] {
 
 /// The records of a [`Records`], each with bytes of its own: an ordinary [`Iterator`].
 #[derive(Debug)]
-pub struct OwnedRecords {
-    records: Records,
-    has_failed: bool,
-}
+pub struct OwnedRecords(Records);
 
 impl Iterator for OwnedRecords {
     type Item = Result<RecordBuf>;
 
     /// Returns the next record. After an error there is none.
     fn next(&mut self) -> Option<Result<RecordBuf>> {
-        if self.has_failed {
-            return None;
-        }
-        let found = self.records.next().map(|found| found.map(RecordBuf::from)).transpose();
-        self.has_failed = matches!(found, Some(Err(_)));
-        found
+        self.0.next().map(|found| found.map(RecordBuf::from)).transpose()
     }
 }
 
@@ -384,7 +376,7 @@ impl IntoIterator for Records {
     type IntoIter = OwnedRecords;
 
     fn into_iter(self) -> OwnedRecords {
-        OwnedRecords { records: self, has_failed: false }
+        OwnedRecords(self)
     }
 }
 
@@ -392,13 +384,4 @@ impl fmt::Debug for Records {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Records").field("at", &self.at).finish_non_exhaustive()
     }
-}
-
-/// Returns the text for a place where a record must begin and none validates.
-pub(crate) fn damaged(span: EpochSpan, next: Option<&EpochSpan>) -> String {
-    let mut message = format!("no valid record of epoch {} where one must begin", span.epoch);
-    if let Some(next) = next {
-        message += &format!("; epoch {} begins at LSN {}", next.epoch, next.base);
-    }
-    message
 }
