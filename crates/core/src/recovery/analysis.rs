@@ -7,7 +7,7 @@ use super::layout::{Layout, reader_of};
 use super::listing::{Listing, corrupt};
 use super::old_buffer::OldLogBuffer;
 use super::report::RecoveryReport;
-use super::scan::{Leftover, Scan, Scanner};
+use super::scan::{Scan, Scanner};
 use super::verify::{self, Checked, Effort};
 use crate::buffer::BLOCK_BYTES;
 use crate::store::{OldBuffer, ReadStore, State, Store};
@@ -207,7 +207,7 @@ fn leftover(
     store: &Arc<dyn Store>,
     analysis: &mut Analysis,
     read_ahead_bytes: usize,
-) -> Result<Option<Leftover>> {
+) -> Result<Option<OldLogBuffer>> {
     let Some(newest) = analysis.layout.newest() else { return Ok(None) };
     let segment_bytes = analysis.layout.state.segment_bytes;
     match store.old_buffer()? {
@@ -215,9 +215,10 @@ fn leftover(
         OldBuffer::Invalid(text) => analysis.buffer_note = Some(text),
         OldBuffer::Found { epoch, durable, written, ring } => {
             if epoch == newest.epoch && durable < Lsn::LIMIT {
-                let buffer = OldLogBuffer::new(ring, segment_bytes, read_ahead_bytes);
                 analysis.noted_durable = Some(durable);
-                return Ok(Some(Leftover { buffer, durable, written }));
+                let ends = (durable, written);
+                let buffer = OldLogBuffer::new(ring, ends, segment_bytes, read_ahead_bytes);
+                return Ok(Some(buffer));
             }
             let text = format!("the buffer is of epoch {epoch}, the log of {}", newest.epoch);
             analysis.buffer_note = Some(text);

@@ -154,7 +154,9 @@ fn a_search_through_a_forged_ring_looks_at_each_byte_a_few_times() {
     let seed = EpochSeed::new(UUID, 1, 9);
     for lie in LIES {
         let (store, reader) = forged_segment(seed, lie);
-        let mut buffer = OldLogBuffer { reader, ring_bytes: BYTES, segment_bytes: 2 * BYTES };
+        let (ring_bytes, segment_bytes) = (BYTES, 2 * BYTES);
+        let (durable, written) = (Lsn::ZERO, Lsn::ZERO);
+        let mut buffer = OldLogBuffer { reader, ring_bytes, segment_bytes, durable, written };
         assert_eq!(buffer.find_after(Lsn::ZERO, seed).unwrap(), None, "{lie:?}");
         let read = *store.bytes_read.lock();
         assert!(read <= 4 * BYTES, "{lie:?}: {read} bytes were read, there are {BYTES}");

@@ -17,6 +17,10 @@ pub(crate) struct OldLogBuffer {
     pub(super) reader: FrameReader,
     pub(super) ring_bytes: u64,
     pub(super) segment_bytes: u64,
+    /// The durable watermark of the process run that left the buffer.
+    pub(super) durable: Lsn,
+    /// Everything below this LSN was written to the segments. The hole of a killed thread is above.
+    pub(super) written: Lsn,
 }
 
 /// The bytes of the ring, as a store of which only `read` is called.
@@ -46,18 +50,19 @@ impl ReadStore for Ring {
 }
 
 impl OldLogBuffer {
-    pub(crate) fn new(ring: Vec<u8>, segment_bytes: u64, read_ahead_bytes: usize) -> OldLogBuffer {
+    pub(super) fn new(
+        ring: Vec<u8>,
+        (durable, written): (Lsn, Lsn),
+        segment_bytes: u64,
+        read_ahead_bytes: usize,
+    ) -> OldLogBuffer {
         let ring_bytes = ring.len() as u64;
         let reader = FrameReader::new(Arc::new(Ring(ring)), segment_bytes, read_ahead_bytes);
-        OldLogBuffer { reader, ring_bytes, segment_bytes }
-    }
-
-    pub(crate) fn ring_bytes(&self) -> u64 {
-        self.ring_bytes
+        OldLogBuffer { reader, ring_bytes, segment_bytes, durable, written }
     }
 
     /// Returns the header of a whole frame at `at`, if the ring still holds one.
-    pub(crate) fn whole_frame(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
+    pub(super) fn whole_frame(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
         let found = self.reader.frame(at, seed)?;
         Ok(found.filter(|header| header.frame_bytes <= self.ring_bytes))
     }
@@ -65,7 +70,7 @@ impl OldLogBuffer {
     /// Returns where the first whole frame above `at` begins that is not a member of a batch.
     ///
     /// The search ends one ring length above `at`, because the ring holds no frame above that.
-    pub(crate) fn find_after(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Lsn>> {
+    pub(super) fn find_after(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Lsn>> {
         let end = at.plus(self.ring_bytes);
         let mut from = at.plus(ALIGN_BYTES);
         while from < end {

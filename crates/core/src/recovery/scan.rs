@@ -1,6 +1,5 @@
 //! The scan of the newest epoch: finds where the log ends.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::decision::{EndCause, decide};
@@ -11,16 +10,6 @@ use crate::frame::{ALIGN_BYTES, Header};
 use crate::reader::{EpochSpan, FrameReader};
 use crate::store::ReadStore;
 use crate::{Error, Lsn, Result};
-
-/// The log buffer of the last process run, which the operating system kept in memory.
-#[derive(Debug)]
-pub(crate) struct Leftover {
-    pub(crate) buffer: OldLogBuffer,
-    /// The durable watermark of that run.
-    pub(crate) durable: Lsn,
-    /// Everything below this LSN was written to the segments. The hole of a killed thread is above.
-    pub(crate) written: Lsn,
-}
 
 /// The result of a scan: where the newest epoch ends, and what the scan found on the way.
 #[derive(Debug, Default)]
@@ -55,14 +44,12 @@ pub(crate) struct Scanner {
     pub(super) layout: Arc<Layout>,
     pub(super) newest: EpochSpan,
     pub(crate) reader: FrameReader,
-    pub(crate) leftover: Option<Leftover>,
+    pub(super) leftover: Option<OldLogBuffer>,
     // Everything below this LSN was durable in the segments. A bad place there is corruption, even
     // if the old log buffer still has the bytes.
     buffer_floor: Lsn,
     /// The greatest evidence that `run` has found. It is set even if `run` refuses the log.
     pub(crate) floor: Lsn,
-    // The segment that the last call of `holds` found in the newest epoch.
-    held: Range<Lsn>,
     /// Whether a record that the scan found did not validate when redo copied it.
     pub(crate) has_changed: bool,
     pub(super) place: String,
@@ -73,7 +60,7 @@ impl Scanner {
     pub(crate) fn new(
         store: &Arc<dyn ReadStore>,
         layout: &Arc<Layout>,
-        leftover: Option<Leftover>,
+        leftover: Option<OldLogBuffer>,
         read_ahead_bytes: usize,
     ) -> Option<Scanner> {
         Some(Scanner {
@@ -83,7 +70,6 @@ impl Scanner {
             leftover,
             buffer_floor: Lsn::ZERO,
             floor: layout.floor(),
-            held: Lsn::ZERO..Lsn::ZERO,
             has_changed: false,
             place: store.place(),
         })
@@ -91,7 +77,7 @@ impl Scanner {
 
     /// Returns the size of the old log buffer, 0 without one.
     pub(crate) fn ring_bytes(&self) -> u64 {
-        self.leftover.as_ref().map_or(0, |leftover| leftover.buffer.ring_bytes())
+        self.leftover.as_ref().map_or(0, |leftover| leftover.ring_bytes)
     }
 
     /// Finds the end of the log.
@@ -170,7 +156,7 @@ impl Scanner {
 
     /// Returns the whole frame at `at`. Tries the segment first, then the old log buffer.
     pub(crate) fn frame_at(&mut self, at: Lsn) -> Result<Option<(Header, Source)>> {
-        if self.holds(at)
+        if self.layout.holds(at)
             && let Some(header) = self.reader.frame(at, self.newest.seed)?
         {
             return Ok(Some((header, Source::Segment)));
@@ -178,22 +164,8 @@ impl Scanner {
         let Some(leftover) = self.leftover.as_mut().filter(|_| at >= self.buffer_floor) else {
             return Ok(None);
         };
-        let header = leftover.buffer.whole_frame(at, self.newest.seed)?;
+        let header = leftover.whole_frame(at, self.newest.seed)?;
         Ok(header.map(|header| (header, Source::LogBuffer)))
-    }
-
-    /// Returns what `Layout::holds` returns, without a lookup for each record of a segment.
-    fn holds(&mut self, at: Lsn) -> bool {
-        if self.held.contains(&at) {
-            return true;
-        }
-        let holds = self.layout.holds(at);
-        if holds {
-            let segment_bytes = self.layout.state.segment_bytes;
-            let base = at.segment_start(segment_bytes);
-            self.held = base..base.plus(segment_bytes);
-        }
-        holds
     }
 
     /// Skips a hole, the range of a thread that died between reserving and publishing. The hole
@@ -208,7 +180,7 @@ impl Scanner {
         else {
             return Ok(false);
         };
-        let Some(next) = leftover.buffer.find_after(hole, self.newest.seed)? else {
+        let Some(next) = leftover.find_after(hole, self.newest.seed)? else {
             return Ok(false);
         };
         scan.holes.push((hole, next));
@@ -255,7 +227,7 @@ impl Scanner {
     /// Returns the reader of the frames of `source`.
     pub(super) fn reader_of(&mut self, source: Source) -> &mut FrameReader {
         match (source, &mut self.leftover) {
-            (Source::LogBuffer, Some(leftover)) => &mut leftover.buffer.reader,
+            (Source::LogBuffer, Some(leftover)) => &mut leftover.reader,
             _ => &mut self.reader,
         }
     }
