@@ -15,6 +15,8 @@
 mod archive;
 mod block;
 mod buffer_file;
+#[cfg(any(test, feature = "fuzzing", feature = "sim"))]
+mod chance;
 mod copy;
 pub mod disk;
 mod file;

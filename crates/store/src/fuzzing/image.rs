@@ -17,9 +17,9 @@ use std::path::Path;
 use palisade_core::crc32c_append;
 
 use super::disk::memory_of;
-use super::random::Random;
 use crate::block::BLOCK_BYTES;
 use crate::buffer_file;
+use crate::chance::Chance;
 use crate::disk::OsDisk;
 use crate::disk::{Disk, FolderIdentity};
 use crate::meta::{self, Meta};
@@ -232,7 +232,7 @@ pub(super) fn seal_if_whole(bytes: &mut [u8], change: impl FnOnce(&mut [u8])) ->
 pub(super) fn record(number: u64, len: usize) -> Vec<u8> {
     let mut data = vec![0; len.max(8)];
     data[..8].copy_from_slice(&number.to_le_bytes());
-    Random::new(number ^ 0x7061_6c69_7361_6465).fill(&mut data[8..]);
+    Chance::new(number ^ 0x7061_6c69_7361_6465).fill(&mut data[8..]);
     data
 }
 

@@ -10,7 +10,6 @@
 mod disk;
 mod image;
 mod mutate;
-mod random;
 
 use std::path::Path;
 use std::sync::Arc;

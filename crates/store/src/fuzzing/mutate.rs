@@ -1,17 +1,17 @@
 //! One step away from a valid folder: what damage, mishandling and crashes do to files.
 
 use super::image::{Image, seal_if_whole};
-use super::random::Random;
 use crate::block::BLOCK_BYTES;
+use crate::chance::Chance;
 
 /// Changes the image a little; the same seed makes the same change.
 pub fn mutate(image: &mut Image, seed: u64) {
-    let mut random = Random::new(seed);
+    let mut random = Chance::new(seed);
     if image.files.is_empty() {
         return;
     }
-    let file = random.below(image.files.len());
-    match random.below(20) {
+    let file = random.index(image.files.len());
+    match random.index(20) {
         0..=6 => flip(&mut image.files[file].1, &mut random),
         7 => cut(&mut image.files[file].1, &mut random),
         8 => drop(image.files.remove(file)),
@@ -27,45 +27,45 @@ pub fn mutate(image: &mut Image, seed: u64) {
 }
 
 /// Flips a bit, mostly one that means something.
-fn flip(bytes: &mut [u8], random: &mut Random) {
-    let mut at = random.below(bytes.len());
-    if random.below(4) > 0 {
+fn flip(bytes: &mut [u8], random: &mut Chance) {
+    let mut at = random.index(bytes.len());
+    if random.index(4) > 0 {
         at += bytes[at..].iter().position(|byte| *byte != 0).unwrap_or(0);
     }
     if let Some(byte) = bytes.get_mut(at) {
-        *byte ^= 1 << random.below(8);
+        *byte ^= 1 << random.index(8);
     }
 }
 
-fn cut(bytes: &mut Vec<u8>, random: &mut Random) {
-    let len = random.below(bytes.len());
-    bytes.truncate(if random.below(2) == 0 { len } else { len & !511 });
+fn cut(bytes: &mut Vec<u8>, random: &mut Chance) {
+    let len = random.index(bytes.len());
+    bytes.truncate(if random.index(2) == 0 { len } else { len & !511 });
 }
 
-fn swap(image: &mut Image, file: usize, random: &mut Random) {
-    let other = random.below(image.files.len());
+fn swap(image: &mut Image, file: usize, random: &mut Chance) {
+    let other = random.index(image.files.len());
     let bytes = std::mem::take(&mut image.files[file].1);
     let bytes = std::mem::replace(&mut image.files[other].1, bytes);
     image.files[file].1 = bytes;
 }
 
 /// Copies a range of one file over another place, in the same file or another.
-fn copy_range(image: &mut Image, file: usize, random: &mut Random) {
-    let from = &image.files[random.below(image.files.len())].1;
-    let start = random.below(from.len()) & !7;
-    let len = random.below((from.len() - start).min(2000)) & !7;
+fn copy_range(image: &mut Image, file: usize, random: &mut Chance) {
+    let from = &image.files[random.index(image.files.len())].1;
+    let start = random.index(from.len()) & !7;
+    let len = random.index((from.len() - start).min(2000)) & !7;
     let range = from[start..start + len].to_vec();
     let bytes = &mut image.files[file].1;
-    let at = random.below(bytes.len()) & !7;
+    let at = random.index(bytes.len()) & !7;
     let len = len.min(bytes.len() - at);
     bytes[at..at + len].copy_from_slice(&range[..len]);
 }
 
 /// Copies a file under another name, over what had it.
-fn copy_file(image: &mut Image, file: usize, random: &mut Random) {
+fn copy_file(image: &mut Image, file: usize, random: &mut Chance) {
     let bytes = image.files[file].1.clone();
-    let number = random.below(12);
-    let name = match random.below(4) {
+    let number = random.index(12);
+    let name = match random.index(4) {
         0 => format!("spare-{number:06}"),
         1 => "buffer".to_owned(),
         _ => format!("segment-{number:020}"),
@@ -76,20 +76,20 @@ fn copy_file(image: &mut Image, file: usize, random: &mut Random) {
 }
 
 /// Zeros or garbage over a range, as a torn write leaves them.
-fn overwrite(bytes: &mut [u8], random: &mut Random, with_zeros: bool) {
-    let start = random.below(bytes.len());
-    let len = random.below((bytes.len() - start).min(1500) + 1);
+fn overwrite(bytes: &mut [u8], random: &mut Chance, with_zeros: bool) {
+    let start = random.index(bytes.len());
+    let len = random.index((bytes.len() - start).min(1500) + 1);
     let range = &mut bytes[start..start + len];
     if with_zeros { range.fill(0) } else { random.fill(range) }
 }
 
-fn copy_block(image: &mut Image, file: usize, random: &mut Random) {
-    let from = &image.files[random.below(image.files.len())].1;
+fn copy_block(image: &mut Image, file: usize, random: &mut Chance) {
+    let from = &image.files[random.index(image.files.len())].1;
     let blocks = from.len() / BLOCK_BYTES;
-    let start = random.below(blocks) * BLOCK_BYTES;
+    let start = random.index(blocks) * BLOCK_BYTES;
     let Some(block) = from.get(start..start + BLOCK_BYTES).map(<[u8]>::to_vec) else { return };
     let bytes = &mut image.files[file].1;
-    let at = random.below(bytes.len() / BLOCK_BYTES) * BLOCK_BYTES;
+    let at = random.index(bytes.len() / BLOCK_BYTES) * BLOCK_BYTES;
     if let Some(to) = bytes.get_mut(at..at + BLOCK_BYTES) {
         to.copy_from_slice(&block);
     }
@@ -97,13 +97,13 @@ fn copy_block(image: &mut Image, file: usize, random: &mut Random) {
 
 /// Changes a field of a sealed block and makes its checksum right: what a writer that lies, or
 /// one that has gone mad, would leave.
-fn reseal(image: &mut Image, file: usize, random: &mut Random) {
+fn reseal(image: &mut Image, file: usize, random: &mut Chance) {
     let (name, bytes) = &mut image.files[file];
-    let field = 24 + 8 * random.below(12);
+    let field = 24 + 8 * random.index(12);
     let values = [0, 1, 7, 4096, 1 << 32, 1 << 59, (1 << 60) - 8, 1 << 60, u64::MAX - 7, u64::MAX];
-    let value = match random.below(values.len() + 2) {
+    let value = match random.index(values.len() + 2) {
         index if index < values.len() => values[index],
-        _ => random.next() >> random.below(64),
+        _ => random.next() >> random.index(64),
     };
     let change = |block: &mut [u8]| block[field..field + 8].copy_from_slice(&value.to_le_bytes());
     let mut changed = seal_if_whole(bytes, change);

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::image::record;
 use super::*;
 use crate::BufferKind;
-use crate::fuzzing::random::Random;
+use crate::chance::Chance;
 use crate::options::FileOptions;
 
 fn corpus(target: &str) -> PathBuf {
@@ -46,18 +46,18 @@ fn frames_of_the_corpus_and_of_mutations_decode_or_do_not() {
     for (name, bytes) in seeds("frame_decode") {
         run(&name, || frame_decode(&bytes));
         for seed in 0..600 {
-            let mut random = Random::new(seed);
+            let mut random = Chance::new(seed);
             let mut mutated = bytes.clone();
-            for _ in 0..=random.below(4) {
-                let at = random.below(mutated.len());
-                match random.below(4) {
+            for _ in 0..=random.index(4) {
+                let at = random.index(mutated.len());
+                match random.index(4) {
                     0 => mutated.truncate(at),
                     1 => {
                         let rest = &mut mutated[at..];
-                        let by = random.below(64) % rest.len();
+                        let by = random.index(64) % rest.len();
                         rest.rotate_left(by);
                     }
-                    _ => mutated[at] ^= 1 << random.below(8),
+                    _ => mutated[at] ^= 1 << random.index(8),
                 }
                 if mutated.is_empty() {
                     break;
@@ -73,14 +73,14 @@ fn blocks_of_the_corpus_and_of_mutations_decode_or_do_not() {
     for (name, bytes) in seeds("segment_header") {
         run(&name, || segment_header(&bytes));
         for seed in 0..300 {
-            let mut random = Random::new(seed);
+            let mut random = Chance::new(seed);
             let mut mutated = bytes.clone();
-            for _ in 0..=random.below(3) {
-                let at = random.below(128).min(mutated.len() - 1);
+            for _ in 0..=random.index(3) {
+                let at = random.index(128).min(mutated.len() - 1);
                 mutated[at] = random.next() as u8;
             }
-            if random.below(8) == 0 {
-                mutated.truncate(random.below(bytes.len()));
+            if random.index(8) == 0 {
+                mutated.truncate(random.index(bytes.len()));
             }
             run(&format!("{name}, seed {seed}"), || segment_header(&mutated));
         }

@@ -1,6 +1,6 @@
 //! Calls that fail on purpose: which, how, and when.
 
-use super::chance::Chance;
+use crate::chance::Chance;
 
 /// What a file system does with the pages that it could not write back.
 ///

@@ -1,13 +1,14 @@
 //! Power loss: what of the unsynced changes is found on the medium afterwards.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::chance::Chance;
 use super::names::name;
 use super::names::{Change, NodeId};
 use super::node::BLOCK;
 use super::node::{Dirty, Node, SECTOR, put};
 use super::world::World;
+use crate::chance::Chance;
 
 /// A change that no sync covered: power loss decides over it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,55 +101,27 @@ pub enum Fate {
     Garble,
 }
 
-/// Where a loss takes place.
-#[derive(Clone, Copy, Debug)]
-enum Site {
-    Name(usize),
-    Growth(NodeId),
-    Cut(NodeId),
-    Sector(NodeId, usize),
-}
-
 impl World {
-    /// Everything that a power loss decides over: names first, then file by file.
-    pub(super) fn losses(&mut self) -> Vec<Loss> {
-        self.sites().into_iter().map(|(_, loss)| loss).collect()
-    }
-
     /// Power is lost, and comes back. `choose` is asked for the fate of each loss.
     pub(super) fn lose_power(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
         self.lose_page_cache(choose);
         self.lose_memory();
         self.collect();
-        self.boot += 1;
         self.trace.event("power is lost, and comes back");
         self.revive();
     }
 
     /// The file system goes, and is mounted again in the same boot.
-    fn remount(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
+    pub(super) fn remount(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
         self.lose_page_cache(choose);
         self.trace.event("the file system is mounted again");
         self.revive();
     }
 
-    /// The system shuts down in good order and starts again.
-    pub(super) fn reboot(&mut self) {
-        self.trace.event("the system shuts down");
-        let mut fate = self.fates_of_an_orderly_end();
-        self.lose_power(&mut fate);
-    }
-
-    /// The file system is unmounted in good order and mounted again in the same boot.
-    pub(super) fn remount_in_order(&mut self) {
-        self.trace.event("the file system is unmounted");
-        let mut fate = self.fates_of_an_orderly_end();
-        self.remount(&mut fate);
-    }
-
-    /// Everything is kept but what a failed write-back has forgotten. A file system that has shut
-    /// down writes nothing more, however orderly the end is.
-    fn fates_of_an_orderly_end(&mut self) -> impl FnMut(Loss) -> Fate + use<> {
+    /// The fates at an orderly end: everything is kept but what a failed write-back has forgotten.
+    /// A file system that has shut down writes nothing more, however orderly the end is.
+    pub(super) fn fates_of_an_orderly_end(&mut self) -> impl FnMut(Loss) -> Fate + use<> {
+        self.trace.event("the system ends in good order");
         let mut temper = self.is_shut_down.then(|| Temper::new(self.chance.next()));
         move |loss| match (&mut temper, &loss) {
             (Some(temper), _) => temper.fate(&loss),
@@ -157,52 +130,43 @@ impl World {
         }
     }
 
+    /// Fates by the generator, of some temper that differs from loss to loss.
+    pub(super) fn fates_by_chance(&mut self) -> impl FnMut(Loss) -> Fate + use<> {
+        let mut temper = Temper::new(self.chance.next());
+        move |loss| temper.fate(&loss)
+    }
+
     /// The process is gone, and the page cache with it. `choose` is asked what of it the medium
     /// has.
     fn lose_page_cache(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
         self.die();
-        let fates: Vec<(Site, Fate)> =
-            self.sites().into_iter().map(|(site, loss)| (site, choose(loss))).collect();
-        let mut chance = self.chance.clone();
-        let mut keeps = vec![false; self.names.pending.len()];
-        for (site, fate) in &fates {
-            if let Site::Name(index) = *site {
-                keeps[index] = *fate == Fate::Keep;
+        let mut keeps = Vec::new();
+        let mut fates = BTreeMap::<NodeId, Vec<(Loss, Fate)>>::new();
+        for (node, loss) in self.losses() {
+            let fate = choose(loss.clone());
+            match node {
+                None => keeps.push(fate == Fate::Keep),
+                Some(id) => fates.entry(id).or_default().push((loss, fate)),
             }
         }
         self.names.lose(&keeps);
-        let is_powersafe = self.medium.is_powersafe;
-        for (&id, node) in self.nodes.iter_mut().filter(|(_, node)| !node.is_in_memory) {
-            let of_node = fates.iter().filter(|(site, _)| site.node() == Some(id));
-            node.lose(of_node.copied().collect(), is_powersafe, &mut chance);
+        let (garbles_blocks, chance) = (self.medium.garbles_blocks, &mut self.chance);
+        for (id, node) in self.nodes.iter_mut().filter(|(_, node)| !node.is_in_memory) {
+            node.lose(&fates.remove(id).unwrap_or_default(), garbles_blocks, chance);
         }
-        self.chance = chance;
         self.is_shut_down = false;
         self.collect();
     }
 
-    /// Fates by the generator, of some temper that differs from loss to loss.
-    pub(super) fn lose_power_by_chance(&mut self) {
-        let mut temper = Temper::new(self.chance.next());
-        self.lose_power(&mut |loss| temper.fate(&loss));
-    }
-
-    /// As a loss of power, of the one file system only.
-    pub(super) fn crash_file_system(&mut self) {
-        self.trace.event("the file system is gone");
-        let mut temper = Temper::new(self.chance.next());
-        self.remount(&mut |loss| temper.fate(&loss));
-    }
-
-    fn sites(&mut self) -> Vec<(Site, Loss)> {
+    /// Everything that a power loss decides over: the pending changes of names first, then file by
+    /// file, with the file.
+    pub(super) fn losses(&mut self) -> Vec<(Option<NodeId>, Loss)> {
         self.nodes.values_mut().for_each(Node::absorb);
-        let mut sites: Vec<(Site, Loss)> = Vec::new();
-        for (index, change) in self.names.pending.iter().enumerate() {
-            sites.push((Site::Name(index), loss_of_name(change)));
-        }
+        let pending = self.names.pending.iter();
+        let mut losses: Vec<_> = pending.map(|change| (None, loss_of_name(change))).collect();
         let mut files: Vec<(&Path, NodeId)> = Vec::new();
-        for &id in self.nodes.keys() {
-            if !self.nodes[&id].is_in_memory
+        for (&id, node) in &self.nodes {
+            if !node.is_in_memory
                 && self.names.can_reach(id)
                 && let Some(path) = self.names.name_of(id)
             {
@@ -211,18 +175,10 @@ impl World {
         }
         files.sort();
         for (path, id) in files {
-            self.nodes[&id].push_sites(id, name(path), &mut sites);
+            let of_node = self.nodes[&id].losses(name(path));
+            losses.extend(of_node.into_iter().map(|loss| (Some(id), loss)));
         }
-        sites
-    }
-}
-
-impl Site {
-    fn node(self) -> Option<NodeId> {
-        match self {
-            Site::Name(_) => None,
-            Site::Growth(node) | Site::Cut(node) | Site::Sector(node, _) => Some(node),
-        }
+        losses
     }
 }
 
@@ -236,43 +192,47 @@ fn loss_of_name(change: &Change) -> Loss {
 }
 
 impl Node {
-    fn push_sites(&self, id: NodeId, name: &str, sites: &mut Vec<(Site, Loss)>) {
+    fn losses(&self, name: &str) -> Vec<Loss> {
         let file = || name.to_owned();
+        let mut losses = Vec::new();
         if self.is_cut() {
-            sites.push((Site::Cut(id), Loss::Truncation { file: file() }));
+            losses.push(Loss::Truncation { file: file() });
         }
         let from = if self.is_cut() { 0 } else { self.stable.len() };
         if self.shown.len() > from {
             let (from, to) = (from as u64, self.shown.len() as u64);
-            sites.push((Site::Growth(id), Loss::Growth { file: file(), from, to }));
+            losses.push(Loss::Growth { file: file(), from, to });
         }
-        for (&sector, dirty) in &self.dirty {
-            let loss = Loss::Sector {
-                file: file(),
-                offset: (sector * SECTOR) as u64,
-                versions: dirty.versions.len(),
-                has_failed: dirty.is_forgotten,
-            };
-            sites.push((Site::Sector(id, sector), loss));
-        }
+        losses.extend(self.dirty.iter().map(|(&sector, dirty)| Loss::Sector {
+            file: file(),
+            offset: (sector * SECTOR) as u64,
+            versions: dirty.versions.len(),
+            has_failed: dirty.is_forgotten,
+        }));
+        losses
     }
 
     /// What the medium has of the file after the power loss becomes the file.
-    fn lose(&mut self, fates: Vec<(Site, Fate)>, is_powersafe: bool, chance: &mut Chance) {
-        let reaches = |site: &Site, fate: &Fate| match (*site, *fate) {
-            (Site::Sector(_, sector), fate) if fate != Fate::Drop => Some(sector),
+    fn lose(&mut self, fates: &[(Loss, Fate)], garbles_blocks: bool, chance: &mut Chance) {
+        let sector_of = |loss: &Loss| match loss {
+            Loss::Sector { offset, .. } => Some(*offset as usize / SECTOR),
             _ => None,
         };
-        let kept = fates.iter().filter_map(|(site, fate)| reaches(site, fate));
-        let placed = self.placed_with(kept.filter(|sector| !self.is_stuck(*sector)));
+        let sectors: Vec<(usize, Fate)> = fates
+            .iter()
+            .filter_map(|(loss, fate)| Some((sector_of(loss)?, *fate)))
+            .filter(|(sector, _)| !self.is_stuck(*sector))
+            .collect();
+        let kept = sectors.iter().filter(|(_, fate)| *fate != Fate::Drop);
+        let placed = self.placed_with(kept.map(|(sector, _)| *sector));
         let mut image = std::mem::take(&mut self.stable);
-        for (site, fate) in &fates {
-            match (site, fate) {
-                (Site::Cut(_), Fate::Keep) => image.clear(),
-                (Site::Growth(_), Fate::Keep) => {
+        for (loss, fate) in fates {
+            match (loss, fate) {
+                (Loss::Truncation { .. }, Fate::Keep) => image.clear(),
+                (Loss::Growth { .. }, Fate::Keep) => {
                     image.resize(image.len().max(self.shown.len()), 0);
                 }
-                (Site::Growth(_), Fate::Tear) => {
+                (Loss::Growth { .. }, Fate::Tear) => {
                     let growth = self.shown.len().saturating_sub(image.len());
                     image.resize(image.len() + chance.index(growth + 1), 0);
                 }
@@ -280,11 +240,7 @@ impl Node {
             }
         }
         let mut garbled = Vec::new();
-        for (site, fate) in fates {
-            let Site::Sector(_, sector) = site else { continue };
-            if self.is_stuck(sector) {
-                continue;
-            }
+        for (sector, fate) in sectors {
             let Some(dirty) = self.dirty.get(&sector) else { continue };
             match fate {
                 Fate::Garble => garbled.push((sector * SECTOR, dirty.from())),
@@ -292,7 +248,7 @@ impl Node {
             }
         }
         for (at, from) in garbled {
-            garble(&mut image, at, from, is_powersafe, chance);
+            garble(&mut image, at, from, garbles_blocks, chance);
         }
         self.begin_again(image, placed);
     }
@@ -316,12 +272,12 @@ fn settle(image: &mut [u8], at: usize, dirty: &Dirty, fate: Fate, chance: &mut C
 }
 
 /// Arbitrary bytes from `from` on in the sector at `at`.
-fn garble(image: &mut [u8], at: usize, from: usize, is_powersafe: bool, chance: &mut Chance) {
+fn garble(image: &mut [u8], at: usize, from: usize, garbles_block: bool, chance: &mut Chance) {
     let block_end = (at / BLOCK + 1) * BLOCK;
-    let (start, end) = match (is_powersafe, chance.is(1, 2)) {
-        (true, true) => (at + from, at + SECTOR),
-        (true, false) => (at + from, block_end),
-        (false, _) => (block_end - BLOCK, block_end),
+    let (start, end) = match (garbles_block, chance.is(1, 2)) {
+        (false, true) => (at + from, at + SECTOR),
+        (false, false) => (at + from, block_end),
+        (true, _) => (block_end - BLOCK, block_end),
     };
     let end = end.min(image.len());
     if start >= end {

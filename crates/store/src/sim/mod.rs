@@ -77,7 +77,6 @@
 //!
 //! [`FileStore`]: crate::FileStore
 
-mod chance;
 mod fault;
 mod fault_disk;
 mod fault_file;
@@ -132,7 +131,7 @@ impl SimDisk {
     /// `pad_to_block` there.
     #[must_use]
     pub fn without_powersafe_overwrite(self) -> SimDisk {
-        self.world.lock().medium.is_powersafe = false;
+        self.world.lock().medium.garbles_blocks = true;
         self
     }
 
@@ -140,7 +139,7 @@ impl SimDisk {
     /// recycled, and every write needs free space.
     #[must_use]
     pub fn copy_on_write(self) -> SimDisk {
-        self.world.lock().medium.is_in_place = false;
+        self.world.lock().medium.copies_on_write = true;
         self
     }
 
@@ -154,7 +153,7 @@ impl SimDisk {
     /// The same disk on a system without a memory file system: the log buffer lies on the heap.
     #[must_use]
     pub fn without_memory(self) -> SimDisk {
-        self.world.lock().medium.has_memory = false;
+        self.world.lock().medium.lacks_memory = true;
         self
     }
 
@@ -246,7 +245,9 @@ impl SimDisk {
 
     /// Power is lost, by the disk's generator, and comes back: another boot, another process.
     pub fn lose_power(&self) {
-        self.world.lock().lose_power_by_chance();
+        let mut world = self.world.lock();
+        let mut fates = world.fates_by_chance();
+        world.lose_power(&mut fates);
     }
 
     /// Power is lost, as `choose` says of each [`Loss`], and comes back: another boot, another
@@ -260,7 +261,9 @@ impl SimDisk {
     /// a [`kill`](SimDisk::kill) if there was none. Everything is on the medium but what a failed
     /// write-back has forgotten. A file system that has shut down loses as with the power.
     pub fn reboot(&self) {
-        self.world.lock().reboot();
+        let mut world = self.world.lock();
+        let mut fates = world.fates_of_an_orderly_end();
+        world.lose_power(&mut fates);
     }
 
     /// The file system is unmounted in good order and mounted again in the same boot; another
@@ -268,13 +271,17 @@ impl SimDisk {
     /// what a failed write-back has forgotten. A file system that has shut down loses as with the
     /// power.
     pub fn remount(&self) {
-        self.world.lock().remount_in_order();
+        let mut world = self.world.lock();
+        let mut fates = world.fates_of_an_orderly_end();
+        world.remount(&mut fates);
     }
 
     /// The file system is lost as with the power, by the disk's generator, and mounted again in the
     /// same boot: it shut down, or its device is an image of the old one. Another process begins.
     pub fn crash_file_system(&self) {
-        self.world.lock().crash_file_system();
+        let mut world = self.world.lock();
+        let mut fates = world.fates_by_chance();
+        world.remount(&mut fates);
     }
 
     /// Whether the file system has shut down ([`WriteBackFailure::ShutsDown`]).
@@ -294,7 +301,7 @@ impl SimDisk {
     /// fails.
     #[must_use]
     pub fn unreported_failures(&self) -> usize {
-        self.world.lock().nodes.values().filter(|node| node.has_unreported()).count()
+        self.world.lock().nodes.values().filter(|node| node.has_unreported).count()
     }
 
     /// Write-back of some file that has unsynced bytes fails in the background.
@@ -311,7 +318,7 @@ impl SimDisk {
     /// What a power loss would decide over, in the order in which it would ask.
     #[must_use]
     pub fn losses(&self) -> Vec<Loss> {
-        self.world.lock().losses()
+        self.world.lock().losses().into_iter().map(|(_, loss)| loss).collect()
     }
 
     /// How many sectors no completed sync covers, those of mapped memory included.
@@ -422,12 +429,7 @@ impl SimDisk {
     /// is dead.
     #[must_use]
     pub fn as_disk(&self) -> Arc<dyn Disk> {
-        Arc::new(self.process())
-    }
-
-    fn process(&self) -> Process {
-        let run = self.world.lock().run;
-        Process::new(Arc::clone(&self.world), run)
+        Arc::new(Process::of(&self.world))
     }
 }
 
@@ -447,7 +449,6 @@ impl fmt::Debug for SimDisk {
             .field("seed", &self.seed)
             .field("calls", &world.calls)
             .field("run", &world.run)
-            .field("boot", &world.boot)
             .field("is_dead", &world.is_dead)
             .finish_non_exhaustive()
     }

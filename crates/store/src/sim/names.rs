@@ -149,6 +149,11 @@ impl Names {
             .or_else(|| last.map(Change::path))
     }
 
+    /// Returns the last part of the name of `node`.
+    pub(super) fn text(&self, node: NodeId) -> String {
+        self.name_of(node).map_or_else(|| "a file without a name".into(), |path| name(path).into())
+    }
+
     /// Power is lost: of the pending changes those are kept that `keeps` says, by their index.
     pub(super) fn lose(&mut self, keeps: &[bool]) {
         let changes = std::mem::take(&mut self.pending);
@@ -221,18 +226,6 @@ impl Names {
 fn key_of(names: &BTreeMap<PathBuf, Entry>, node: NodeId) -> Option<&Path> {
     let mut found = names.iter().filter(|(_, entry)| **entry == Entry::File(node));
     found.next().map(|(path, _)| path.as_path())
-}
-
-impl Names {
-    /// Returns the last part of the name of `node`.
-    pub(super) fn text(&self, node: NodeId) -> String {
-        self.name_of(node).map_or_else(|| "a file without a name".into(), |path| name(path).into())
-    }
-
-    /// The same with the range that a write covers.
-    pub(super) fn write_text(&self, node: NodeId, offset: usize, len: usize) -> String {
-        format!("{} [{offset}, {})", self.text(node), offset + len)
-    }
 }
 
 /// The last part of `path`.

@@ -23,10 +23,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use palisade_core::Memory;
 
-use super::chance::Chance;
+use crate::chance::Chance;
 use crate::disk::os::OsFile;
 use crate::disk::{DiskFile, read_full, write_bytes};
 
@@ -69,16 +70,16 @@ pub(super) struct SyncPoint {
     cuts: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Mapping {
-    backing: OsFile,
+    backing: Arc<OsFile>,
     /// All ranges that were mapped, and what lies between them.
     range: Range<usize>,
     backing_len: usize,
 }
 
 /// A file of the simulated disk.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     pub(super) shown: Vec<u8>,
     pub(super) stable: Vec<u8>,
@@ -88,7 +89,7 @@ pub(super) struct Node {
     /// Blocks that no write reaches any more.
     stuck: BTreeSet<usize>,
     /// Whether write-back in the background failed and no sync has reported it.
-    has_unreported: bool,
+    pub(super) has_unreported: bool,
     /// How often it was emptied, and how often the medium knows of.
     cuts: u64,
     stable_cuts: u64,
@@ -129,7 +130,7 @@ impl Node {
             && offset < mapping.backing_len
         {
             let kept = bytes.len().min(mapping.backing_len - offset);
-            memory_file(write_bytes(&mapping.backing, offset as u64, &bytes[..kept]));
+            memory_file(write_bytes(mapping.backing.as_ref(), offset as u64, &bytes[..kept]));
         }
     }
 
@@ -230,21 +231,6 @@ impl Node {
         self.stuck.extend(missed.difference(&self.placed));
     }
 
-    /// Write-back in the background fails; a later sync reports it, once.
-    pub(super) fn fail_in_background(&mut self, chance: &mut Chance) {
-        self.fail_write_back(chance);
-        self.has_unreported = true;
-    }
-
-    /// Whether a failure of write-back is to be reported; it is not reported again.
-    pub(super) fn take_unreported(&mut self) -> bool {
-        std::mem::take(&mut self.has_unreported)
-    }
-
-    pub(super) fn has_unreported(&self) -> bool {
-        self.has_unreported
-    }
-
     /// Whether anything waits to be written back.
     pub(super) fn is_dirty(&mut self) -> bool {
         self.absorb();
@@ -274,7 +260,7 @@ impl Node {
                 && at < mapping.backing_len
             {
                 let end = end.min(mapping.backing_len);
-                memory_file(write_bytes(&mapping.backing, at as u64, &shown[at..end]));
+                memory_file(write_bytes(mapping.backing.as_ref(), at as u64, &shown[at..end]));
             }
             false
         });
@@ -296,12 +282,15 @@ impl Node {
         self.absorb();
         let mapping = match self.mapping.take() {
             Some(mapping) => mapping,
-            None => Mapping { backing: backing()?, range: offset..end, backing_len: 0 },
+            None => {
+                let backing = Arc::new(backing()?);
+                Mapping { backing, range: offset..end, backing_len: 0 }
+            }
         };
         let (from, range) = (mapping.backing_len, &mapping.range);
         let range = range.start.min(offset)..range.end.max(end);
         if let Some(rest) = self.shown.get(from..) {
-            write_bytes(&mapping.backing, from as u64, rest)?;
+            write_bytes(mapping.backing.as_ref(), from as u64, rest)?;
         }
         let memory = mapping.backing.map(offset, len)?;
         let backing_len = from.max(self.shown.len());
@@ -313,7 +302,7 @@ impl Node {
     #[cfg(test)]
     pub(super) fn store_mapped(&self, at: usize, bytes: &[u8]) {
         let mapping = self.mapping.as_ref().expect("the file is mapped");
-        memory_file(write_bytes(&mapping.backing, at as u64, bytes));
+        memory_file(write_bytes(mapping.backing.as_ref(), at as u64, bytes));
     }
 
     /// Takes over what was stored in mapped memory.
@@ -321,7 +310,7 @@ impl Node {
         let Some(mapping) = &self.mapping else { return };
         let range = mapping.range.clone();
         let mut bytes = vec![0; range.len()];
-        memory_file(read_full(&mapping.backing, range.start as u64, &mut bytes));
+        memory_file(read_full(mapping.backing.as_ref(), range.start as u64, &mut bytes));
         let mut at = range.start;
         while at < range.end {
             let end = (at / SECTOR + 1) * SECTOR;
@@ -358,7 +347,7 @@ impl Node {
     pub(super) fn replace(&mut self, bytes: Vec<u8>) {
         if let Some(mapping) = &self.mapping {
             let kept = bytes.len().min(mapping.backing_len);
-            memory_file(write_bytes(&mapping.backing, 0, &bytes[..kept]));
+            memory_file(write_bytes(mapping.backing.as_ref(), 0, &bytes[..kept]));
         }
         self.mapping.take_if(|mapping| bytes.len() < mapping.range.end);
         self.dirty.clear();
@@ -383,25 +372,6 @@ impl Node {
             return (0..self.stable.len().div_ceil(BLOCK)).collect();
         }
         self.placed.iter().copied().chain(kept.map(block_of)).collect()
-    }
-
-    /// The file as another disk has it that split off here.
-    pub(super) fn fork(&mut self) -> Node {
-        self.absorb();
-        Node {
-            shown: self.shown.clone(),
-            stable: self.stable.clone(),
-            dirty: self.dirty.clone(),
-            placed: self.placed.clone(),
-            stuck: self.stuck.clone(),
-            has_unreported: self.has_unreported,
-            cuts: self.cuts,
-            stable_cuts: self.stable_cuts,
-            serial: self.serial,
-            is_in_memory: self.is_in_memory,
-            allocated: self.allocated,
-            ..Node::default()
-        }
     }
 
     /// Notes that the bytes of `range` are shown and not on the medium.

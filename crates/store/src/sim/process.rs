@@ -4,16 +4,14 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
 use std::time::Duration;
 
 use palisade_core::sync::{Mutex, MutexGuard};
 use palisade_core::{Memory, sync};
 
 use super::fault::CallKind;
-use super::names::NodeId;
-use super::names::{MEMORY, name};
-use super::world::{Step, World, dead, eio};
+use super::names::{MEMORY, Names, NodeId, name};
+use super::world::{Step, World, dead, eio, full};
 use crate::disk::{
     Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
 };
@@ -31,22 +29,16 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(world: Arc<Mutex<World>>, run: u64) -> Process {
-        Process { world, run }
+    /// The process that runs now, or has died.
+    pub(super) fn of(world: &Arc<Mutex<World>>) -> Process {
+        let run = world.lock().run;
+        Process { world: Arc::clone(world), run }
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock()
-    }
-
-    /// A call without an index, which changes nothing.
-    fn look<T>(
-        &self,
-        kind: CallKind,
-        what: &Path,
-        look: impl FnOnce(&mut World) -> io::Result<T>,
-    ) -> io::Result<T> {
-        self.world().change(self.run, kind, || name(what).to_owned(), look)
+    /// The disk, for a call of this run; an error if the process is dead.
+    fn world(&self) -> io::Result<MutexGuard<'_, World>> {
+        let world = self.world.lock();
+        if world.is_dead || world.run != self.run { Err(dead()) } else { Ok(world) }
     }
 }
 
@@ -56,38 +48,9 @@ impl fmt::Debug for Process {
     }
 }
 
-/// Calls by a path.
-impl Process {
-    pub(super) fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
-        self.look(CallKind::Read, folder, |world| {
-            let inside = world.names.shown.keys().filter(|path| path.parent() == Some(folder));
-            Ok(inside.map(|path| name(path).to_owned()).collect())
-        })
-    }
-
-    pub(super) fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
-        let (node, handle) = self.world().open(self.run, path, access)?;
-        let is_writable = access != Access::Read;
-        Ok(Box::new(OpenFile { process: self.clone(), node, handle, is_writable }))
-    }
-
-    pub(super) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.world().rename(self.run, from, to)
-    }
-
-    pub(super) fn remove(&self, path: &Path) -> io::Result<()> {
-        self.world().remove(self.run, path)
-    }
-
-    pub(super) fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        self.world().sync_folder(self.run, folder)
-    }
-}
-
 impl Disk for Process {
     fn kind(&self, path: &Path) -> io::Result<Kind> {
-        let world = self.world();
-        world.check_alive(self.run)?;
+        let world = self.world()?;
         Ok(match (world.names.is_folder(path), world.names.file(path)) {
             (true, _) => Kind::Folder,
             (false, Some(_)) => Kind::Other,
@@ -96,7 +59,7 @@ impl Disk for Process {
     }
 
     fn create_folder(&self, path: &Path, _file_mode: u32) -> io::Result<()> {
-        self.world().create_folder(self.run, path)
+        self.world()?.create_folder(path)
     }
 
     fn open_folder(&self, path: &Path, _file_mode: u32) -> io::Result<Arc<dyn DiskFolder>> {
@@ -109,7 +72,7 @@ impl Disk for Process {
     }
 
     fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>> {
-        if !self.world().medium.has_memory {
+        if self.world.lock().medium.lacks_memory {
             return Ok(None);
         }
         let folder = OpenFolder { process: self.clone(), path: MEMORY.into() };
@@ -117,7 +80,7 @@ impl Disk for Process {
     }
 
     fn random(&self) -> io::Result<u64> {
-        Ok(self.world().entropy.next())
+        Ok(self.world.lock().entropy.next())
     }
 
     fn pause(&self, _time: Duration) {
@@ -130,8 +93,7 @@ impl Disk for Process {
     }
 
     fn background(&self) -> Background {
-        let mut world = self.world();
-        let is_now = world.check_alive(self.run).is_ok() && world.schedule.is(3, 4);
+        let is_now = self.world().is_ok_and(|mut world| world.schedule.is(3, 4));
         if is_now { Background::Now } else { Background::Later }
     }
 
@@ -149,31 +111,42 @@ struct OpenFolder {
 
 impl DiskFolder for OpenFolder {
     fn list(&self) -> io::Result<Vec<String>> {
-        self.process.list(&self.path)
+        let mut world = self.process.world()?;
+        world.change(
+            CallKind::Read,
+            |_| name(&self.path).to_owned(),
+            |world| {
+                let names = world.names.shown.keys();
+                let inside = names.filter(|path| path.parent() == Some(&self.path));
+                Ok(inside.map(|path| name(path).to_owned()).collect())
+            },
+        )
     }
 
     fn check_writable(&self) -> io::Result<()> {
-        self.process.world().check_alive(self.process.run)
+        self.process.world().map(drop)
     }
 
     fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>> {
-        self.process.open(&self.path.join(name), access)
+        let (node, handle) = self.process.world()?.open(&self.path.join(name), access)?;
+        let is_writable = access != Access::Read;
+        Ok(Box::new(OpenFile { process: self.process.clone(), node, handle, is_writable }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.process.rename(&self.path.join(from), &self.path.join(to))
+        self.process.world()?.rename(&self.path.join(from), &self.path.join(to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.process.remove(&self.path.join(name))
+        self.process.world()?.remove(&self.path.join(name))
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.process.sync_folder(&self.path)
+        self.process.world()?.sync_folder(&self.path)
     }
 
     fn overwrites_in_place(&self) -> bool {
-        self.process.world().medium.is_in_place
+        !self.process.world.lock().medium.copies_on_write
     }
 
     fn identity(&self) -> FolderIdentity {
@@ -195,12 +168,8 @@ struct OpenFile {
 }
 
 impl OpenFile {
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn world(&self) -> io::Result<MutexGuard<'_, World>> {
         self.process.world()
-    }
-
-    fn run(&self) -> u64 {
-        self.process.run
     }
 
     fn check_writable(&self) -> io::Result<()> {
@@ -210,38 +179,33 @@ impl OpenFile {
 
 impl DiskFile for OpenFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let mut world = self.world();
-        if world.node(self.node).is_in_memory && world.faults.is_empty() {
-            world.check_alive(self.run())?;
-            return Ok(world.node(self.node).read(offset as usize, into));
-        }
-        // Reads are frequent, and traced only where a fault hits them.
-        let has_faults = !world.faults.is_empty();
-        let what = has_faults.then(|| format!("{} at {offset}", world.names.text(self.node)));
-        match world.begin(self.run(), CallKind::Read, || what.unwrap_or_default())? {
-            Step::Eio => Err(eio()),
-            Step::Short if into.len() > 1 => {
-                let len = 1 + world.chance.index(into.len() - 1);
-                Ok(world.node(self.node).read(offset as usize, &mut into[..len]))
-            }
-            _ => Ok(world.node(self.node).read(offset as usize, into)),
-        }
+        let mut world = self.world()?;
+        let what = |names: &Names| format!("{} at {offset}", names.text(self.node));
+        let step = match world.is_safe(self.node) {
+            true => Step::Go,
+            false => world.begin(CallKind::Read, what)?,
+        };
+        let len = match step {
+            Step::Eio => return Err(eio()),
+            Step::Short if into.len() > 1 => 1 + world.chance.index(into.len() - 1),
+            _ => into.len(),
+        };
+        Ok(world.node(self.node).read(offset as usize, &mut into[..len]))
     }
 
     fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         self.check_writable()?;
         let bytes = pieces.iter().map(|piece| &piece[..]).collect::<Vec<_>>().concat();
-        self.world().write(self.run(), self.node, offset as usize, &bytes)
+        self.world()?.write(self.node, offset as usize, &bytes)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut world = self.world();
-        let what = world.names.text(self.node);
-        let step = world.begin(self.run(), CallKind::Sync, || what)?;
+        let mut world = self.world()?;
+        let step = world.begin(CallKind::Sync, |names| names.text(self.node))?;
         let point = match step {
             Step::Eio | Step::NoSpace => {
                 world.fail_sync(self.node);
-                return Err(if step == Step::Eio { eio() } else { super::world::full() });
+                return Err(if step == Step::Eio { eio() } else { full() });
             }
             Step::Die if world.chance.is(1, 2) => {
                 world.die();
@@ -252,61 +216,49 @@ impl DiskFile for OpenFile {
         if step == Step::Slow {
             drop(world);
             (0..SLOW_YIELDS).for_each(|_| sync::yield_now());
-            world = self.world();
             // A death meanwhile: whether the sync went on is for the power loss to say.
-            world.check_alive(self.run())?;
+            world = self.world()?;
         }
         world.node(self.node).end_sync(point);
         if step == Step::Die {
             world.die();
             return Err(dead());
         }
-        if world.node(self.node).take_unreported() { Err(eio()) } else { Ok(()) }
+        let reported = std::mem::take(&mut world.node(self.node).has_unreported);
+        if reported { Err(eio()) } else { Ok(()) }
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
-        self.world().allocate(self.run(), self.node, len as usize)
+        self.world()?.allocate(self.node, len as usize)
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        let mut world = self.world();
-        world.check_alive(self.run())?;
-        world.node(self.node).discard(offset as usize, len as usize);
+        self.world()?.node(self.node).discard(offset as usize, len as usize);
         Ok(())
     }
 
     fn len(&self) -> io::Result<u64> {
-        let mut world = self.world();
-        world.check_alive(self.run())?;
-        Ok(world.node(self.node).shown.len() as u64)
+        Ok(self.world()?.node(self.node).shown.len() as u64)
     }
 
     fn identity(&self) -> io::Result<FileIdentity> {
-        self.world().check_alive(self.run())?;
         // No number is given twice.
-        Ok(FileIdentity { inode: self.node + 1, born: 0 })
+        self.world().map(|_| FileIdentity { inode: self.node + 1, born: 0 })
     }
 
     fn map(&self, offset: usize, len: usize) -> io::Result<Memory> {
         self.check_writable()?;
-        let mut world = self.world();
-        let what = world.names.text(self.node);
-        if world.node(self.node).is_in_memory && world.faults.is_empty() {
-            world.check_alive(self.run())?;
-            return world.node(self.node).map(offset, len);
+        let mut world = self.world()?;
+        let map = |world: &mut World| world.node(self.node).map(offset, len);
+        match world.is_safe(self.node) {
+            true => map(&mut world),
+            false => world.change(CallKind::Map, |names| names.text(self.node), map),
         }
-        world.change(
-            self.run(),
-            CallKind::Map,
-            || what,
-            |world| world.node(self.node).map(offset, len),
-        )
     }
 
     fn try_lock(&self, shared: bool) -> io::Result<bool> {
-        let mut world = self.world();
-        world.check_alive(self.run())?;
+        let mut world = self.world()?;
         let locks = &mut world.node(self.node).locks;
         let is_free =
             locks.iter().all(|&(handle, other)| handle == self.handle || (shared && other));
@@ -318,17 +270,14 @@ impl DiskFile for OpenFile {
     }
 
     fn unlock(&self) -> io::Result<()> {
-        let mut world = self.world();
-        world.check_alive(self.run())?;
-        world.node(self.node).locks.retain(|&(handle, _)| handle != self.handle);
+        self.world()?.node(self.node).locks.retain(|&(handle, _)| handle != self.handle);
         Ok(())
     }
 }
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        let mut world = self.world();
-        if world.check_alive(self.run()).is_ok() {
+        if let Ok(mut world) = self.world() {
             let node = world.node(self.node);
             node.locks.retain(|&(handle, _)| handle != self.handle);
             node.handles = node.handles.saturating_sub(1);

@@ -7,20 +7,21 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use super::chance::Chance;
 use super::fault::{CallKind, Fault, FaultKind, WriteBackFailure};
 use super::names::{Entry, MEMORY, Names, NodeId, name};
 use super::node::{BLOCK, Node};
 use super::trace::Trace;
+use crate::chance::Chance;
 use crate::disk::Access;
 
-/// What kind of disk it is.
-#[derive(Clone, Copy, Debug)]
+/// What kind of disk it is. By default overwrites are powersafe and in place.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Medium {
-    pub(super) is_powersafe: bool,
-    pub(super) is_in_place: bool,
+    /// Power loss may garble the whole block that a write touched.
+    pub(super) garbles_blocks: bool,
+    pub(super) copies_on_write: bool,
+    pub(super) lacks_memory: bool,
     pub(super) failure: WriteBackFailure,
-    pub(super) has_memory: bool,
 }
 
 /// How a call is to go on.
@@ -36,14 +37,13 @@ pub(super) enum Step {
 }
 
 /// Everything that is simulated.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct World {
     pub(super) medium: Medium,
     pub(super) names: Names,
     pub(super) nodes: BTreeMap<NodeId, Node>,
     next_node: NodeId,
     pub(super) run: u64,
-    pub(super) boot: u64,
     pub(super) is_dead: bool,
     /// Whether the file system gives errors only, until it is mounted again.
     pub(super) is_shut_down: bool,
@@ -71,62 +71,28 @@ impl World {
     pub(super) fn new(seed: u64) -> World {
         let root = Chance::new(seed);
         World {
-            medium: Medium {
-                is_powersafe: true,
-                is_in_place: true,
-                failure: WriteBackFailure::default(),
-                has_memory: true,
-            },
-            names: Names::default(),
-            nodes: BTreeMap::new(),
-            next_node: 0,
-            run: 0,
-            boot: 0,
-            is_dead: false,
-            is_shut_down: false,
-            write_back_failures: 0,
-            calls: 0,
-            crash_at: None,
-            faults: Vec::new(),
-            capacity: None,
-            was_interrupted: false,
             chance: root.branch(1),
             entropy: root.branch(2),
             schedule: root.branch(3),
             memory: root.branch(4),
-            next_handle: 0,
-            trace: Trace::default(),
+            ..World::default()
         }
     }
 
     /// A copy without a living process; its chances are another stream.
-    pub(super) fn fork(&mut self, seed: u64) -> World {
-        World {
-            medium: self.medium,
-            names: self.names.clone(),
-            nodes: self.nodes.iter_mut().map(|(id, node)| (*id, node.fork())).collect(),
-            next_node: self.next_node,
-            run: self.run,
-            boot: self.boot,
-            is_dead: true,
-            is_shut_down: self.is_shut_down,
-            write_back_failures: self.write_back_failures,
-            calls: self.calls,
+    pub(super) fn fork(&self, seed: u64) -> World {
+        let mut fork = World {
             crash_at: None,
             faults: Vec::new(),
-            capacity: self.capacity,
             was_interrupted: false,
             chance: self.chance.branch(seed),
             entropy: self.entropy.branch(seed),
             schedule: self.schedule.branch(seed),
             memory: self.memory.branch(seed),
-            next_handle: self.next_handle,
-            trace: self.trace.clone(),
-        }
-    }
-
-    pub(super) fn check_alive(&self, run: u64) -> io::Result<()> {
-        if self.is_dead || self.run != run { Err(dead()) } else { Ok(()) }
+            ..self.clone()
+        };
+        fork.die();
+        fork
     }
 
     /// The process stops here.
@@ -151,11 +117,9 @@ impl World {
     /// Counts a call, and says how it is to go on.
     pub(super) fn begin(
         &mut self,
-        run: u64,
         kind: CallKind,
-        what: impl FnOnce() -> String,
+        what: impl FnOnce(&Names) -> String,
     ) -> io::Result<Step> {
-        self.check_alive(run)?;
         let index = kind.is_counted().then_some(self.calls);
         self.calls += u64::from(index.is_some());
         let dies = index.is_some() && index == self.crash_at;
@@ -171,7 +135,7 @@ impl World {
             Some(FaultKind::WriteBack) => (Step::Go, ""),
         };
         if index.is_some() || fault.is_some() {
-            self.trace.call(index.unwrap_or(self.calls), kind, &what(), outcome);
+            self.trace.call(index.unwrap_or(self.calls), kind, &what(&self.names), outcome);
         }
         if fault == Some(FaultKind::Interrupted) {
             return Err(io::ErrorKind::Interrupted.into());
@@ -191,12 +155,11 @@ impl World {
     /// A call that does all or nothing.
     pub(super) fn change<T>(
         &mut self,
-        run: u64,
         kind: CallKind,
-        what: impl FnOnce() -> String,
+        what: impl FnOnce(&Names) -> String,
         act: impl FnOnce(&mut World) -> io::Result<T>,
     ) -> io::Result<T> {
-        match self.begin(run, kind, what)? {
+        match self.begin(kind, what)? {
             Step::Go | Step::Short | Step::Slow => act(self),
             Step::Eio => Err(eio()),
             Step::NoSpace => Err(full()),
@@ -211,63 +174,37 @@ impl World {
         }
     }
 
-    /// Opens a file, and says which it is and which handle it got.
-    pub(super) fn open(
-        &mut self,
-        run: u64,
-        path: &Path,
-        access: Access,
-    ) -> io::Result<(NodeId, u64)> {
-        self.check_alive(run)?;
+    /// Opens a file, and says which it is and which handle it got. One in memory is opened as it is,
+    /// or made.
+    pub(super) fn open(&mut self, path: &Path, access: Access) -> io::Result<(NodeId, u64)> {
         if self.names.is_folder(path) {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        if is_in_memory(path) {
-            return self.open_in_memory(path, access);
-        }
+        let is_memory = is_in_memory(path);
+        let what = |_: &Names| name(path).to_owned();
         let node = match (self.names.file(path), access) {
-            (None, Access::Read | Access::Write) => {
-                return Err(io::ErrorKind::NotFound.into());
-            }
+            (None, Access::Read | Access::Write) => return Err(io::ErrorKind::NotFound.into()),
             (Some(_), Access::New) => return Err(io::ErrorKind::AlreadyExists.into()),
-            (Some(node), Access::Fresh) => {
-                let what = || format!("{}, emptied", name(path));
-                self.change(run, CallKind::Create, what, |world| {
-                    world.node(node).cut();
-                    Ok(node)
-                })?
-            }
-            (Some(node), _) => {
-                let what = || name(path).to_owned();
-                self.change(run, CallKind::Open, what, |_| Ok(node))?
-            }
-            (None, _) => {
-                let what = || name(path).to_owned();
-                self.change(run, CallKind::Create, what, |world| world.create(path))?
-            }
-        };
-        Ok(self.new_handle(node))
-    }
-
-    fn open_in_memory(&mut self, path: &Path, access: Access) -> io::Result<(NodeId, u64)> {
-        let node = match (self.names.file(path), access) {
-            (Some(node), Access::Read | Access::Write) => node,
-            (None, Access::New) => {
+            (Some(node), _) if is_memory => node,
+            (None, _) if is_memory => {
                 let node = self.new_node();
                 self.node(node).is_in_memory = true;
                 self.names.settle(path, node);
                 node
             }
-            (Some(_), _) => return Err(io::ErrorKind::AlreadyExists.into()),
-            (None, _) => return Err(io::ErrorKind::NotFound.into()),
+            (Some(node), Access::Fresh) => {
+                let what = |_: &Names| format!("{}, emptied", name(path));
+                self.change(CallKind::Create, what, |world| {
+                    world.node(node).cut();
+                    Ok(node)
+                })?
+            }
+            (Some(node), _) => self.change(CallKind::Open, what, |_| Ok(node))?,
+            (None, _) => self.change(CallKind::Create, what, |world| world.create(path))?,
         };
-        Ok(self.new_handle(node))
-    }
-
-    fn new_handle(&mut self, node: NodeId) -> (NodeId, u64) {
         self.node(node).handles += 1;
         self.next_handle += 1;
-        (node, self.next_handle)
+        Ok((node, self.next_handle))
     }
 
     /// Power is gone: what lay in memory is.
@@ -277,9 +214,9 @@ impl World {
         paths.iter().for_each(|path| self.names.forget(path));
     }
 
-    pub(super) fn create_folder(&mut self, run: u64, path: &Path) -> io::Result<()> {
-        let what = || path.display().to_string();
-        self.change(run, CallKind::CreateFolder, what, |world| {
+    pub(super) fn create_folder(&mut self, path: &Path) -> io::Result<()> {
+        let what = |_: &Names| path.display().to_string();
+        self.change(CallKind::CreateFolder, what, |world| {
             if !world.names.shown.contains_key(path) {
                 world.names.create(path, Entry::Folder);
             }
@@ -287,9 +224,9 @@ impl World {
         })
     }
 
-    pub(super) fn rename(&mut self, run: u64, from: &Path, to: &Path) -> io::Result<()> {
-        let what = || format!("{} to {}", name(from), name(to));
-        self.change(run, CallKind::Rename, what, |world| {
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let what = |_: &Names| format!("{} to {}", name(from), name(to));
+        self.change(CallKind::Rename, what, |world| {
             let node = world.names.file(from).ok_or(io::ErrorKind::NotFound)?;
             world.check_parent(to)?;
             world.names.rename(from, to, node);
@@ -297,25 +234,24 @@ impl World {
         })
     }
 
-    pub(super) fn remove(&mut self, run: u64, path: &Path) -> io::Result<()> {
+    pub(super) fn remove(&mut self, path: &Path) -> io::Result<()> {
         if is_in_memory(path) {
-            self.check_alive(run)?;
             self.names.file(path).ok_or(io::ErrorKind::NotFound)?;
             self.names.forget(path);
             self.collect();
             return Ok(());
         }
-        let what = || name(path).to_owned();
-        self.change(run, CallKind::Remove, what, |world| {
+        let what = |_: &Names| name(path).to_owned();
+        self.change(CallKind::Remove, what, |world| {
             let node = world.names.file(path).ok_or(io::ErrorKind::NotFound)?;
             world.names.remove(path, node);
             Ok(())
         })
     }
 
-    pub(super) fn sync_folder(&mut self, run: u64, folder: &Path) -> io::Result<()> {
-        let what = || folder.display().to_string();
-        self.change(run, CallKind::SyncFolder, what, |world| {
+    pub(super) fn sync_folder(&mut self, folder: &Path) -> io::Result<()> {
+        let what = |_: &Names| folder.display().to_string();
+        self.change(CallKind::SyncFolder, what, |world| {
             world.names.sync(folder);
             world.collect();
             Ok(())
@@ -323,20 +259,14 @@ impl World {
     }
 
     /// Writes some of `bytes`; says how many.
-    pub(super) fn write(
-        &mut self,
-        run: u64,
-        id: NodeId,
-        offset: usize,
-        bytes: &[u8],
-    ) -> io::Result<usize> {
+    pub(super) fn write(&mut self, id: NodeId, offset: usize, bytes: &[u8]) -> io::Result<usize> {
         if self.node(id).is_in_memory {
-            self.check_alive(run)?;
             self.node(id).write(offset, bytes);
             return Ok(bytes.len());
         }
-        let what = self.names.write_text(id, offset, bytes.len());
-        let step = self.begin(run, CallKind::Write, || what)?;
+        let end = offset + bytes.len();
+        let what = |names: &Names| format!("{} [{offset}, {end})", names.text(id));
+        let step = self.begin(CallKind::Write, what)?;
         let asked = bytes.len() as u64;
         let len = match step {
             Step::Short => 1 + self.chance.below(asked.max(1)) as usize,
@@ -357,26 +287,25 @@ impl World {
         }
     }
 
-    pub(super) fn allocate(&mut self, run: u64, id: NodeId, len: usize) -> io::Result<()> {
+    pub(super) fn allocate(&mut self, id: NodeId, len: usize) -> io::Result<()> {
         if self.node(id).is_in_memory {
-            self.check_alive(run)?;
             self.node(id).allocate(len);
             return Ok(());
         }
-        let what = format!("{}, {len} bytes", self.names.text(id));
-        self.change(
-            run,
-            CallKind::Allocate,
-            || what,
-            |world| {
-                let old_len = world.node(id).shown.len();
-                if len > old_len && world.fitting(id, old_len, len - old_len) < len - old_len {
-                    return Err(full());
-                }
-                world.node(id).grow(len);
-                Ok(())
-            },
-        )
+        let what = |names: &Names| format!("{}, {len} bytes", names.text(id));
+        self.change(CallKind::Allocate, what, |world| {
+            let old_len = world.node(id).shown.len();
+            if len > old_len && world.fitting(id, old_len, len - old_len) < len - old_len {
+                return Err(full());
+            }
+            world.node(id).grow(len);
+            Ok(())
+        })
+    }
+
+    /// Whether a look at the file `id` cannot fail: no fault waits, and no device is below it.
+    pub(super) fn is_safe(&mut self, id: NodeId) -> bool {
+        self.faults.is_empty() && self.node(id).is_in_memory
     }
 
     /// The file `id`; a handle or a name of the present run keeps it there.
@@ -433,7 +362,7 @@ impl World {
     fn fitting(&mut self, id: NodeId, offset: usize, len: usize) -> usize {
         let Some(free) = self.free() else { return len };
         let room = (free / BLOCK as u64 * BLOCK as u64) as usize;
-        if !self.medium.is_in_place {
+        if self.medium.copies_on_write {
             // Each write goes to a place of its own.
             return len.min(room);
         }

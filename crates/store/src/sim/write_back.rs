@@ -19,21 +19,20 @@ impl World {
             return;
         }
         let id = dirty[self.memory.index(dirty.len())];
-        let mut chance = self.memory.clone();
-        self.node(id).fail_in_background(&mut chance);
-        self.memory = chance;
+        let node = self.nodes.entry(id).or_default();
+        node.fail_write_back(&mut self.memory);
+        // A later sync reports it, once.
+        node.has_unreported = true;
         self.trace.event(&format!("write-back of {} fails", self.names.text(id)));
         self.after_failed_write_back(id);
     }
 
     /// A sync of the file fails.
     pub(super) fn fail_sync(&mut self, id: NodeId) {
-        let mut chance = self.chance.clone();
-        let node = self.node(id);
-        node.fail_write_back(&mut chance);
+        let node = self.nodes.entry(id).or_default();
+        node.fail_write_back(&mut self.chance);
         // The error of this sync reports what failed before, too.
-        node.take_unreported();
-        self.chance = chance;
+        node.has_unreported = false;
         self.after_failed_write_back(id);
     }
 

@@ -5,8 +5,8 @@ use std::io;
 use super::*;
 
 fn file(disk: &SimDisk) -> Box<dyn DiskFile> {
-    let process = begin(disk);
-    durable_file(&process, "file", &[b'o'; 4096])
+    let log = begin(disk);
+    durable_file(&log, "file", &[b'o'; 4096])
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn faults_of_a_kind_hit_that_kind_as_often_as_they_should() {
     file.sync_data().unwrap();
     assert_eq!(file.sync_data().unwrap_err().kind(), io::ErrorKind::Other);
     file.sync_data().unwrap();
-    let create = || disk.process().open(&path("new"), Access::Fresh).map(drop);
+    let create = || folder(&disk).open("new", Access::Fresh).map(drop);
     for _ in 0..2 {
         assert_eq!(create().unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
@@ -39,7 +39,7 @@ fn faults_of_a_kind_hit_that_kind_as_often_as_they_should() {
     disk.fail(Fault::all(CallKind::Open, FaultKind::Eio));
     disk.fail(Fault::all(CallKind::Map, FaultKind::Eio));
     assert!(file.read_at(0, &mut [0; 8]).is_err() && file.map(0, 4096).is_err());
-    assert!(disk.process().open(&path("file"), Access::Read).is_err());
+    assert!(folder(&disk).open("file", Access::Read).is_err());
     disk.heal();
     assert!(file.read_at(0, &mut [0; 8]).is_ok() && file.map(0, 4096).is_ok());
 }
@@ -83,14 +83,14 @@ fn a_full_disk_takes_overwrites_and_nothing_that_grows() {
         |done: io::Result<()>| assert_eq!(done.unwrap_err().kind(), io::ErrorKind::StorageFull);
     full(write_bytes(file.as_ref(), 3 * 4096, &[3]));
     full(file.allocate(3 * 4096 + 1));
-    full(disk.process().open(&path("new"), Access::Fresh).map(drop));
+    full(folder(&disk).open("new", Access::Fresh).map(drop));
     write_bytes(file.as_ref(), 0, &[4; 3 * 4096]).unwrap();
     file.sync_data().unwrap();
     // The space of a removed file comes back when nobody has it open.
-    disk.process().remove(&path("file")).unwrap();
-    full(disk.process().open(&path("new"), Access::Fresh).map(drop));
+    folder(&disk).remove("file").unwrap();
+    full(folder(&disk).open("new", Access::Fresh).map(drop));
     drop(file);
-    disk.process().open(&path("new"), Access::Fresh).unwrap();
+    folder(&disk).open("new", Access::Fresh).unwrap();
     disk.set_capacity(None);
 }
 
@@ -98,7 +98,7 @@ fn a_full_disk_takes_overwrites_and_nothing_that_grows() {
 fn where_writes_are_copied_overwrites_need_space_too() {
     let disk = SimDisk::new(1).copy_on_write();
     let file = file(&disk);
-    assert!(!disk.process().open_folder(&path(""), 0o600).unwrap().overwrites_in_place());
+    assert!(!folder(&disk).overwrites_in_place());
     disk.set_capacity(Some(4096));
     let written = write_bytes(file.as_ref(), 0, &[1; 10]);
     assert_eq!(written.unwrap_err().kind(), io::ErrorKind::StorageFull);
@@ -120,8 +120,8 @@ fn a_slow_sync_lets_other_threads_write() {
 #[test]
 fn a_failure_of_write_back_is_counted_and_reported_once() {
     let disk = SimDisk::new(3);
-    let process = begin(&disk);
-    let file = durable_file(&process, "file", &[b'o'; 512]);
+    let log = begin(&disk);
+    let file = durable_file(&log, "file", &[b'o'; 512]);
     disk.fail_write_back();
     assert_eq!((disk.write_back_failures(), disk.unreported_failures()), (0, 0), "all is clean");
     write_bytes(file.as_ref(), 0, &[b'n'; 512]).unwrap();

@@ -139,15 +139,15 @@ fn what_an_open_reports_of_a_log_restored_into_its_own_folder_survives_power_los
         let appended = work(&disk);
         open(&disk).close().unwrap();
         disk.restart();
-        let process = disk.process();
+        let log = folder(&disk);
         let backup = disk.files().into_iter().map(|name| (disk.file(&name).unwrap(), name));
         let backup: Vec<_> = backup.collect();
         for (_, name) in &backup {
-            process.remove(&path(name)).unwrap();
+            log.remove(name).unwrap();
         }
-        process.sync_folder(&path("")).unwrap();
+        log.sync().unwrap();
         for (bytes, name) in &backup {
-            let file = process.open(&path(name), Access::Fresh).unwrap();
+            let file = log.open(name, Access::Fresh).unwrap();
             write_bytes(file.as_ref(), 0, bytes).unwrap();
         }
         disk.restart();

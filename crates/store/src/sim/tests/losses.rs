@@ -4,8 +4,8 @@ use super::*;
 
 /// A file of three blocks of `o`, whose second one has `n` from 5000 to 5100, unsynced.
 fn overwritten(disk: &SimDisk) -> Box<dyn DiskFile> {
-    let process = begin(disk);
-    let file = durable_file(&process, "file", &[b'o'; 3 * 4096]);
+    let log = begin(disk);
+    let file = durable_file(&log, "file", &[b'o'; 3 * 4096]);
     write_bytes(file.as_ref(), 5000, &[b'n'; 100]).unwrap();
     file
 }
@@ -90,8 +90,8 @@ fn a_stale_sector_has_the_bytes_of_an_earlier_write() {
 #[test]
 fn sectors_have_fates_of_their_own() {
     let disk = SimDisk::new(3);
-    let process = begin(&disk);
-    let file = durable_file(&process, "file", &[b'o'; 2048]);
+    let log = begin(&disk);
+    let file = durable_file(&log, "file", &[b'o'; 2048]);
     write_bytes(file.as_ref(), 0, &[b'n'; 2048]).unwrap();
     disk.lose_power_choosing(&mut |loss| match loss {
         Loss::Sector { offset: 512 | 1536, .. } => Fate::Keep,
@@ -105,8 +105,8 @@ fn sectors_have_fates_of_their_own() {
 fn growth_is_lost_or_kept_in_part_or_reads_as_zeros() {
     let grown = |seed| {
         let disk = SimDisk::new(seed);
-        let process = begin(&disk);
-        let file = durable_file(&process, "file", &[b'o'; 1000]);
+        let log = begin(&disk);
+        let file = durable_file(&log, "file", &[b'o'; 1000]);
         write_bytes(file.as_ref(), 1000, &[b'n'; 3000]).unwrap();
         disk
     };
@@ -126,9 +126,9 @@ fn growth_is_lost_or_kept_in_part_or_reads_as_zeros() {
 fn a_dropped_truncation_brings_the_old_bytes_back() {
     let truncated = |fate: Fate| {
         let disk = SimDisk::new(5);
-        let process = begin(&disk);
-        drop(durable_file(&process, "file", &[b'o'; 2000]));
-        let file = process.open(&path("file"), Access::Fresh).unwrap();
+        let log = begin(&disk);
+        drop(durable_file(&log, "file", &[b'o'; 2000]));
+        let file = log.open("file", Access::Fresh).unwrap();
         write_bytes(file.as_ref(), 0, &[b'n'; 100]).unwrap();
         assert_eq!(disk.file("file").unwrap(), [b'n'; 100]);
         disk.lose_power_choosing(&mut |loss| match loss {
@@ -144,9 +144,9 @@ fn a_dropped_truncation_brings_the_old_bytes_back() {
 #[test]
 fn a_sync_covers_the_bytes_the_length_and_the_truncation() {
     let disk = SimDisk::new(5);
-    let process = begin(&disk);
-    drop(durable_file(&process, "file", &[b'o'; 2000]));
-    let file = process.open(&path("file"), Access::Fresh).unwrap();
+    let log = begin(&disk);
+    drop(durable_file(&log, "file", &[b'o'; 2000]));
+    let file = log.open("file", Access::Fresh).unwrap();
     write_bytes(file.as_ref(), 600, b"new").unwrap();
     file.sync_data().unwrap();
     assert_eq!(disk.losses(), []);
@@ -159,8 +159,8 @@ fn after_a_failed_sync_bytes_read_back_at_first_and_vanish_with_the_power() {
     let mut reached = 0;
     for seed in 0..100 {
         let disk = SimDisk::new(seed);
-        let process = begin(&disk);
-        let file = durable_file(&process, "file", &[b'o'; 8 * 512]);
+        let log = begin(&disk);
+        let file = durable_file(&log, "file", &[b'o'; 8 * 512]);
         write_bytes(file.as_ref(), 0, &[b'n'; 8 * 512]).unwrap();
         disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
         file.sync_data().unwrap_err();
@@ -180,8 +180,8 @@ fn after_a_failed_sync_bytes_read_back_at_first_and_vanish_with_the_power() {
 #[test]
 fn an_orderly_shutdown_does_not_write_what_a_failed_sync_forgot() {
     let disk = SimDisk::new(4);
-    let process = begin(&disk);
-    let file = durable_file(&process, "file", &[b'o'; 2048]);
+    let log = begin(&disk);
+    let file = durable_file(&log, "file", &[b'o'; 2048]);
     write_bytes(file.as_ref(), 0, &[b'n'; 1024]).unwrap();
     disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
     file.sync_data().unwrap_err();
@@ -196,8 +196,8 @@ fn an_orderly_shutdown_does_not_write_what_a_failed_sync_forgot() {
 #[test]
 fn what_is_written_again_after_a_failed_sync_can_be_synced() {
     let disk = SimDisk::new(4);
-    let process = begin(&disk);
-    let file = durable_file(&process, "file", &[b'o'; 1024]);
+    let log = begin(&disk);
+    let file = durable_file(&log, "file", &[b'o'; 1024]);
     write_bytes(file.as_ref(), 0, &[b'n'; 1024]).unwrap();
     disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
     file.sync_data().unwrap_err();

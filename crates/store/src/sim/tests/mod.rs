@@ -9,29 +9,28 @@ mod process_runs;
 mod repair;
 
 use std::io::IoSlice;
-use std::path::PathBuf;
 
 use super::*;
-use crate::disk::{Access, Disk, DiskFile, read_full, write_bytes};
+use crate::disk::{Access, DiskFile, DiskFolder, read_full, write_bytes};
 
 /// The log's folder, made and synced.
-fn begin(disk: &SimDisk) -> Process {
-    let process = disk.process();
-    process.create_folder(&path(""), 0o600).unwrap();
-    process.sync_folder(std::path::Path::new("/")).unwrap();
-    process
+fn begin(disk: &SimDisk) -> Arc<dyn DiskFolder> {
+    disk.as_disk().create_folder(&absolute(FOLDER), 0o600).unwrap();
+    disk.as_disk().open_folder(Path::new("/"), 0o600).unwrap().sync().unwrap();
+    folder(disk)
 }
 
-fn path(name: &str) -> PathBuf {
-    in_folder(name)
+/// The log's folder, for the process that runs now.
+fn folder(disk: &SimDisk) -> Arc<dyn DiskFolder> {
+    disk.as_disk().open_folder(&absolute(FOLDER), 0o600).unwrap()
 }
 
 /// A file with the bytes `content`, which, and its name, are on the medium.
-fn durable_file(process: &Process, name: &str, content: &[u8]) -> Box<dyn DiskFile> {
-    let file = process.open(&path(name), Access::Fresh).unwrap();
+fn durable_file(folder: &Arc<dyn DiskFolder>, name: &str, content: &[u8]) -> Box<dyn DiskFile> {
+    let file = folder.open(name, Access::Fresh).unwrap();
     write_bytes(file.as_ref(), 0, content).unwrap();
     file.sync_data().unwrap();
-    process.sync_folder(&path("")).unwrap();
+    folder.sync().unwrap();
     file
 }
 

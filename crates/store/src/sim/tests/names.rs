@@ -38,22 +38,22 @@ fn named(name: &str, content: &[u8]) -> (String, Vec<u8>) {
 #[test]
 fn the_sync_of_a_file_does_not_cover_its_name() {
     let disk = SimDisk::new(1);
-    let process = begin(&disk);
-    let file = process.open(&path("file"), Access::Fresh).unwrap();
+    let log = begin(&disk);
+    let file = log.open("file", Access::Fresh).unwrap();
     write_bytes(file.as_ref(), 0, b"bytes").unwrap();
     file.sync_data().unwrap();
     let left = every_subset(&disk);
     assert_eq!(left, [vec![], vec![named("file", b"bytes")]].into());
-    process.sync_folder(&path("")).unwrap();
+    log.sync().unwrap();
     assert_eq!(disk.losses(), []);
 }
 
 #[test]
 fn a_renamed_file_has_the_old_or_the_new_name() {
     let disk = SimDisk::new(1);
-    let process = begin(&disk);
-    drop(durable_file(&process, "old", b"bytes"));
-    process.rename(&path("old"), &path("new")).unwrap();
+    let log = begin(&disk);
+    drop(durable_file(&log, "old", b"bytes"));
+    log.rename("old", "new").unwrap();
     let left = every_subset(&disk);
     assert_eq!(left, [vec![named("old", b"bytes")], vec![named("new", b"bytes")]].into());
 }
@@ -61,10 +61,10 @@ fn a_renamed_file_has_the_old_or_the_new_name() {
 #[test]
 fn a_rename_over_a_file_leaves_one_of_the_two() {
     let disk = SimDisk::new(1);
-    let process = begin(&disk);
-    drop(durable_file(&process, "meta", b"old"));
-    drop(durable_file(&process, "meta.tmp", b"new"));
-    process.rename(&path("meta.tmp"), &path("meta")).unwrap();
+    let log = begin(&disk);
+    drop(durable_file(&log, "meta", b"old"));
+    drop(durable_file(&log, "meta.tmp", b"new"));
+    log.rename("meta.tmp", "meta").unwrap();
     let both = vec![named("meta", b"old"), named("meta.tmp", b"new")];
     assert_eq!(every_subset(&disk), [both, vec![named("meta", b"new")]].into());
 }
@@ -72,13 +72,13 @@ fn a_rename_over_a_file_leaves_one_of_the_two() {
 #[test]
 fn a_file_that_was_named_durably_is_never_without_a_name() {
     let disk = SimDisk::new(1);
-    let process = begin(&disk);
-    drop(durable_file(&process, "a", b"first"));
-    drop(durable_file(&process, "b", b"second"));
-    process.rename(&path("a"), &path("c")).unwrap();
-    process.rename(&path("b"), &path("a")).unwrap();
-    process.rename(&path("c"), &path("b")).unwrap();
-    let file = process.open(&path("c"), Access::Fresh).unwrap();
+    let log = begin(&disk);
+    drop(durable_file(&log, "a", b"first"));
+    drop(durable_file(&log, "b", b"second"));
+    log.rename("a", "c").unwrap();
+    log.rename("b", "a").unwrap();
+    log.rename("c", "b").unwrap();
+    let file = log.open("c", Access::Fresh).unwrap();
     write_bytes(file.as_ref(), 0, b"third").unwrap();
     let left = every_subset(&disk);
     for files in &left {
@@ -94,9 +94,9 @@ fn a_file_that_was_named_durably_is_never_without_a_name() {
 #[test]
 fn a_removed_file_is_there_or_not() {
     let disk = SimDisk::new(1);
-    let process = begin(&disk);
-    drop(durable_file(&process, "file", b"bytes"));
-    process.remove(&path("file")).unwrap();
+    let log = begin(&disk);
+    drop(durable_file(&log, "file", b"bytes"));
+    log.remove("file").unwrap();
     assert_eq!(disk.files(), [""; 0]);
     assert_eq!(every_subset(&disk), [vec![], vec![named("file", b"bytes")]].into());
 }
@@ -104,10 +104,10 @@ fn a_removed_file_is_there_or_not() {
 #[test]
 fn a_folder_that_was_not_synced_takes_its_files_along() {
     let disk = SimDisk::new(1);
-    let process = disk.process();
-    process.create_folder(&path(""), 0o600).unwrap();
-    drop(durable_file(&process, "file", b"bytes"));
+    disk.as_disk().create_folder(&absolute(FOLDER), 0o600).unwrap();
+    let log = folder(&disk);
+    drop(durable_file(&log, "file", b"bytes"));
     disk.lose_power_choosing(&mut |_| Fate::Drop);
     assert_eq!(disk.files(), [""; 0]);
-    assert!(disk.process().open(&path("file"), Access::Fresh).is_err());
+    assert!(disk.as_disk().open_folder(&absolute(FOLDER), 0o600).is_err());
 }

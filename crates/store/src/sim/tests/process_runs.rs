@@ -7,15 +7,15 @@ use super::*;
 /// Stores `bytes` into the mapped memory of the file `name`, as an append does.
 fn store(disk: &SimDisk, name: &str, at: usize, bytes: &[u8]) {
     let mut world = disk.world.lock();
-    let node = world.names.file(&path(name)).unwrap();
+    let node = world.names.file(&in_folder(name)).unwrap();
     world.node(node).store_mapped(at, bytes);
 }
 
 #[test]
 fn the_dead_change_nothing() {
     let disk = SimDisk::new(1);
-    let process = begin(&disk);
-    let file = durable_file(&process, "file", b"bytes");
+    let (log, process) = (begin(&disk), disk.as_disk());
+    let file = durable_file(&log, "file", b"bytes");
     disk.kill();
     assert!(disk.is_dead());
     let calls = disk.calls();
@@ -24,11 +24,11 @@ fn the_dead_change_nothing() {
         assert!(file.sync_data().is_err() && file.allocate(100).is_err() && file.len().is_err());
         assert!(file.read_at(0, &mut [0; 5]).is_err() && file.map(0, 4).is_err());
         assert!(file.try_lock(false).is_err() && file.unlock().is_err());
-        assert!(process.open(&path("new"), Access::Fresh).is_err());
-        assert!(process.rename(&path("file"), &path("new")).is_err());
-        assert!(process.remove(&path("file")).is_err() && process.list(&path("")).is_err());
-        assert!(process.create_folder(&path("x"), 0o600).is_err());
-        assert!(process.sync_folder(&path("")).is_err() && process.kind(&path("")).is_err());
+        assert!(log.open("new", Access::Fresh).is_err());
+        assert!(log.rename("file", "new").is_err());
+        assert!(log.remove("file").is_err() && log.list().is_err());
+        assert!(process.create_folder(&in_folder("x"), 0o600).is_err());
+        assert!(log.sync().is_err() && process.kind(&absolute(FOLDER)).is_err());
         assert_eq!(
             (disk.files(), disk.file("file").unwrap()),
             (vec!["file".into()], b"bytes".into())
@@ -37,14 +37,14 @@ fn the_dead_change_nothing() {
         // And in the next run the old handles are no better.
         disk.restart();
     }
-    assert!(disk.process().open(&path("file"), Access::Write).is_ok());
+    assert!(folder(&disk).open("file", Access::Write).is_ok());
 }
 
 #[test]
 fn a_kill_keeps_what_the_system_had_and_power_loss_does_not() {
     let disk = SimDisk::new(1);
-    let process = begin(&disk);
-    let file = durable_file(&process, "file", &[b'o'; 512]);
+    let log = begin(&disk);
+    let file = durable_file(&log, "file", &[b'o'; 512]);
     write_bytes(file.as_ref(), 0, &[b'n'; 512]).unwrap();
     disk.restart();
     assert_eq!(disk.file("file").unwrap(), [b'n'; 512]);
@@ -55,12 +55,12 @@ fn a_kill_keeps_what_the_system_had_and_power_loss_does_not() {
 #[test]
 fn a_reboot_keeps_everything_and_ends_the_process() {
     let disk = SimDisk::new(1);
-    let process = begin(&disk);
-    let file = process.open(&path("file"), Access::Fresh).unwrap();
+    let log = begin(&disk);
+    let file = log.open("file", Access::Fresh).unwrap();
     write_bytes(file.as_ref(), 0, b"bytes").unwrap();
     disk.reboot();
     assert_eq!(disk.file("file").unwrap(), b"bytes");
-    assert!(process.open(&path("file"), Access::Read).is_err());
+    assert!(log.open("file", Access::Read).is_err());
 }
 
 #[test]
@@ -86,15 +86,15 @@ fn a_file_system_that_has_shut_down_loses_at_an_orderly_end() {
         let mut lost = 0;
         for seed in 0..40 {
             let disk = SimDisk::new(seed).failing_as(WriteBackFailure::ShutsDown);
-            let process = begin(&disk);
-            let other = durable_file(&process, "other", &[b'o'; 512]);
+            let log = begin(&disk);
+            let other = durable_file(&log, "other", &[b'o'; 512]);
             write_bytes(other.as_ref(), 0, &[b'n'; 512]).unwrap();
-            let file = durable_file(&process, "file", &[b'o'; 512]);
+            let file = durable_file(&log, "file", &[b'o'; 512]);
             disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
             file.sync_data().unwrap_err();
-            assert!(disk.is_shut_down() && process.list(&path("")).is_err());
+            assert!(disk.is_shut_down() && log.list().is_err());
             end(&disk);
-            assert!(!disk.is_shut_down() && disk.process().list(&path("")).is_ok());
+            assert!(!disk.is_shut_down() && folder(&disk).list().is_ok());
             lost += usize::from(disk.file("other").unwrap() == [b'o'; 512]);
         }
         assert!((1..40).contains(&lost), "{lost} of 40 files lost what nobody had synced");
@@ -104,8 +104,8 @@ fn a_file_system_that_has_shut_down_loses_at_an_orderly_end() {
 #[test]
 fn mapped_bytes_are_kept_as_they_are_at_the_death() {
     let disk = SimDisk::new(1);
-    let process = begin(&disk);
-    let file = durable_file(&process, "ring", &[0; 8192]);
+    let log = begin(&disk);
+    let file = durable_file(&log, "ring", &[0; 8192]);
     let _memory = file.map(4096, 4096).unwrap();
     store(&disk, "ring", 4196, b"stored");
     assert_eq!(&content(file.as_ref())[4196..4202], b"stored");
@@ -117,7 +117,7 @@ fn mapped_bytes_are_kept_as_they_are_at_the_death() {
     let bytes = disk.file("ring").unwrap();
     assert_eq!(&bytes[4196..4202], b"stored");
     assert_eq!((&bytes[4296..4303], &bytes[4396..4402]), (&b"written"[..], &b"shared"[..]));
-    let file = disk.process().open(&path("ring"), Access::Write).unwrap();
+    let file = folder(&disk).open("ring", Access::Write).unwrap();
     drop(file.map(4096, 4096).unwrap());
     assert_eq!(content(file.as_ref()), bytes);
 }
@@ -125,8 +125,8 @@ fn mapped_bytes_are_kept_as_they_are_at_the_death() {
 #[test]
 fn stores_to_mapped_memory_are_unsynced_writes() {
     let disk = SimDisk::new(1);
-    let process = begin(&disk);
-    let file = durable_file(&process, "ring", &[0; 4096]);
+    let log = begin(&disk);
+    let file = durable_file(&log, "ring", &[0; 4096]);
     let _memory = file.map(0, 4096).unwrap();
     for position in [10, 1000, 2000] {
         store(&disk, "ring", position, b"x");
@@ -149,8 +149,8 @@ fn a_process_dies_in_the_middle_of_a_write() {
     let mut written = BTreeSet::new();
     for seed in 0..200 {
         let disk = SimDisk::new(seed);
-        let process = begin(&disk);
-        let file = durable_file(&process, "file", b"");
+        let log = begin(&disk);
+        let file = durable_file(&log, "file", b"");
         disk.crash_at(disk.calls());
         write_bytes(file.as_ref(), 0, b"12345678").unwrap_err();
         assert!(disk.is_dead());
@@ -164,24 +164,24 @@ fn a_process_dies_in_the_middle_of_a_write() {
 
 #[test]
 fn the_call_in_which_a_process_dies_is_done_or_not() {
-    type Call = fn(&Process);
+    type Call = fn(&SimDisk);
     let calls: [Call; 4] = [
-        |process| drop(process.open(&path("new"), Access::WriteOrCreate)),
-        |process| drop(process.rename(&path("file"), &path("new"))),
-        |process| drop(process.remove(&path("file"))),
-        |process| drop(process.create_folder(&path("folder"), 0o600)),
+        |disk| drop(folder(disk).open("new", Access::WriteOrCreate)),
+        |disk| drop(folder(disk).rename("file", "new")),
+        |disk| drop(folder(disk).remove("file")),
+        |disk| drop(disk.as_disk().create_folder(&in_folder("folder"), 0o600)),
     ];
     for call in calls {
         let mut left = BTreeSet::new();
         for seed in 0..50 {
             let disk = SimDisk::new(seed);
-            let process = begin(&disk);
-            drop(durable_file(&process, "file", b"bytes"));
+            let log = begin(&disk);
+            drop(durable_file(&log, "file", b"bytes"));
             disk.crash_at(disk.calls());
-            call(&process);
+            call(&disk);
             assert!(disk.is_dead());
             disk.restart();
-            let folder = disk.process().kind(&path("folder")).unwrap();
+            let folder = disk.as_disk().kind(&in_folder("folder")).unwrap();
             left.insert((disk.files(), format!("{folder:?}")));
         }
         assert_eq!(left.len(), 2, "{left:?}");
@@ -191,8 +191,8 @@ fn the_call_in_which_a_process_dies_is_done_or_not() {
 #[test]
 fn a_fork_goes_its_own_way() {
     let disk = SimDisk::new(1);
-    let process = begin(&disk);
-    let file = durable_file(&process, "file", &[b'o'; 4096]);
+    let log = begin(&disk);
+    let file = durable_file(&log, "file", &[b'o'; 4096]);
     write_bytes(file.as_ref(), 0, &[b'n'; 4096]).unwrap();
     let fork = disk.fork(2);
     assert!(fork.is_dead() && !disk.is_dead());
@@ -213,25 +213,24 @@ fn a_fork_goes_its_own_way() {
 #[test]
 fn locks_keep_other_handles_out_until_their_owner_is_gone() {
     let disk = SimDisk::new(1);
-    let process = begin(&disk);
-    let open = |process: &Process| process.open(&path("lock"), Access::WriteOrCreate).unwrap();
-    let owner = open(&process);
+    let open = |log: Arc<dyn DiskFolder>| log.open("lock", Access::WriteOrCreate).unwrap();
+    let owner = open(begin(&disk));
     assert!(owner.try_lock(false).unwrap() && owner.try_lock(false).unwrap());
-    let other = open(&process);
+    let other = open(folder(&disk));
     assert!(!other.try_lock(false).unwrap() && !other.try_lock(true).unwrap());
     drop(owner);
     assert!(other.try_lock(true).unwrap());
-    let third = open(&process);
+    let third = open(folder(&disk));
     assert!(third.try_lock(true).unwrap() && !third.try_lock(false).unwrap());
     disk.restart();
-    assert!(open(&disk.process()).try_lock(false).unwrap());
+    assert!(open(folder(&disk)).try_lock(false).unwrap());
 }
 
 #[test]
 fn what_is_set_from_outside_is_on_the_medium() {
     let disk = SimDisk::new(1);
-    let process = begin(&disk);
-    let file = durable_file(&process, "file", b"bytes");
+    let log = begin(&disk);
+    let file = durable_file(&log, "file", b"bytes");
     write_bytes(file.as_ref(), 0, b"unsynced").unwrap();
     disk.set_file("file", b"rotten".to_vec());
     disk.set_file("made", b"new".to_vec());

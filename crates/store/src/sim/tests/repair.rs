@@ -15,7 +15,7 @@ fn files() -> FileOptions {
 fn open_in(disk: &SimDisk, folder: &str) -> palisade_core::Result<Wal> {
     let mut files = files();
     files.open_mode = crate::OpenMode::MustExist;
-    let store = FileStore::open_on_any(Arc::new(disk.process()), &absolute(folder), &files)?;
+    let store = FileStore::open_on_any(disk.as_disk(), &absolute(folder), &files)?;
     let mut options = Options::new();
     options.buffer_bytes = 4096;
     options.verify = Verify::Full;
@@ -63,8 +63,8 @@ fn snapshot(disk: &SimDisk) -> Vec<(String, Option<Vec<u8>>)> {
 
 fn repair(disk: &SimDisk, from: Lsn) -> palisade_core::Result<RepairReport> {
     let (log, copy) = (absolute(FOLDER), absolute(REPAIRED));
-    let repair = Repair::plan_on(Arc::new(disk.process()), &log, from, &mut |_| {})?;
-    repair.write_on(Arc::new(disk.process()), &copy, &mut |_| {})
+    let repair = Repair::plan_on(disk.as_disk(), &log, from, &mut |_| {})?;
+    repair.write_on(disk.as_disk(), &copy, &mut |_| {})
 }
 
 #[test]
@@ -135,11 +135,11 @@ fn a_repair_that_fails_removes_what_it_has_copied() {
 fn a_log_that_is_open_is_not_repaired_and_one_that_is_being_repaired_is_not_opened() {
     let (disk, all, bad) = damaged_log(4);
     let plan = |disk: &SimDisk| {
-        Repair::plan_on(Arc::new(disk.process()), &absolute(FOLDER), all[bad].0, &mut |_| {})
+        Repair::plan_on(disk.as_disk(), &absolute(FOLDER), all[bad].0, &mut |_| {})
     };
     let planned = plan(&disk).unwrap();
     assert_eq!(disk.open(&files()).unwrap_err().kind(), ErrorKind::Locked);
-    planned.write_on(Arc::new(disk.process()), &absolute(REPAIRED), &mut |_| {}).unwrap();
+    planned.write_on(disk.as_disk(), &absolute(REPAIRED), &mut |_| {}).unwrap();
     let store = disk.open(&files()).unwrap();
     assert_eq!(plan(&disk).unwrap_err().kind(), ErrorKind::Locked);
     drop(store);
@@ -153,12 +153,11 @@ fn a_log_without_a_lock_file_that_is_written_to_during_a_repair_gives_no_copy() 
         let (disk, all) = killed_log(5);
         disk.remove_file(crate::folder::LOCK);
         let (log, copy) = (absolute(FOLDER), absolute(REPAIRED));
-        let planned =
-            Repair::plan_on(Arc::new(disk.process()), &log, all[13].0, &mut |_| {}).unwrap();
+        let planned = Repair::plan_on(disk.as_disk(), &log, all[13].0, &mut |_| {}).unwrap();
         let written = open_in(&disk, FOLDER).unwrap();
         written.commit(b"meanwhile").unwrap();
         let written = Some(written).filter(|_| is_open);
-        let result = planned.write_on(Arc::new(disk.process()), &copy, &mut |_| {});
+        let result = planned.write_on(disk.as_disk(), &copy, &mut |_| {});
         assert_eq!(result.unwrap_err().kind(), ErrorKind::Locked);
         assert_eq!(disk.files_in(REPAIRED), Vec::<String>::new());
         drop(written);

@@ -1,23 +1,24 @@
 //! The seeded generator: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), small and good enough to
-//! pick fates.
+//! pick fates and mutations.
 
 /// A stream of numbers that its seed fixes.
-#[derive(Clone, Debug)]
-pub(super) struct Chance {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chance {
     state: u64,
 }
 
 impl Chance {
-    pub(super) fn new(seed: u64) -> Chance {
+    pub(crate) fn new(seed: u64) -> Chance {
         Chance { state: seed }
     }
 
     /// Another stream, fixed by this one and `seed`; this one does not move.
-    pub(super) fn branch(&self, seed: u64) -> Chance {
+    #[cfg(feature = "sim")]
+    pub(crate) fn branch(&self, seed: u64) -> Chance {
         Chance { state: Chance::new(self.state ^ seed.rotate_left(32)).next() }
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -26,21 +27,22 @@ impl Chance {
     }
 
     /// A number below `limit`; 0 if that is 0.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         // Slightly uneven for huge limits, which nothing here has.
         self.next() % limit.max(1)
     }
 
-    pub(super) fn index(&mut self, len: usize) -> usize {
+    pub(crate) fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
     /// True `count` times in `of`.
-    pub(super) fn is(&mut self, count: u64, of: u64) -> bool {
+    #[cfg(feature = "sim")]
+    pub(crate) fn is(&mut self, count: u64, of: u64) -> bool {
         self.below(of) < count
     }
 
-    pub(super) fn fill(&mut self, bytes: &mut [u8]) {
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
         for piece in bytes.chunks_mut(8) {
             let random = self.next().to_le_bytes();
             piece.copy_from_slice(&random[..piece.len()]);
