@@ -10,8 +10,9 @@
 //! of another log, and one whose header cannot be read, is never replaced.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use palisade_core::inspect::Inspector;
 use palisade_core::store::{ReadStore, Segment, State};
@@ -19,12 +20,17 @@ use palisade_core::sync::OnceLock;
 use palisade_core::{Error, ErrorKind, Lsn, Records, Result, Uuid};
 
 use crate::block::BLOCK_BYTES;
-use crate::folder::{LOCK, segment_name};
+use crate::disk::os::OsFile;
+use crate::disk::{Disk, OsDisk, read_full};
+use crate::folder::{LOCK, segment_name, segments_in};
 use crate::segment::header::{self, LogOf};
 use crate::segment::segment_file::LOG_AT;
 use crate::segment::{OnRelease, ReleasedSegment};
+use crate::{meta, open};
 
 const COPY_BYTES: usize = 1 << 20;
+/// Permissions of the files, less what the umask takes away.
+const MODE: u32 = 0o666;
 
 /// Copies released segments into a folder, before the log loses them.
 ///
@@ -67,35 +73,9 @@ impl Archive {
     /// folder to make the folder in. `Foreign`: the path is a file. `PermissionDenied`, `NoSpace`,
     /// `NoFiles`, `Io`.
     pub fn open(path: impl AsRef<Path>) -> Result<Archive> {
-        let path = path.as_ref();
-        if path.as_os_str().is_empty() {
-            let text = "the path of the archive's folder is empty";
-            return Err(Error::new(ErrorKind::InvalidArgument, text));
-        }
-        let named = |what: &str, error| Error::io(what, error).at_path(path);
-        // The working directory may change while the log is open.
-        let folder =
-            std::path::absolute(path).map_err(|error| named("find the archive's folder", error))?;
-        match fs::create_dir(&folder) {
-            Err(error) if !folder.is_dir() => {
-                let kind = error.kind();
-                let error = named("make the archive's folder", error);
-                return Err(match kind {
-                    io::ErrorKind::NotFound => error.with_kind(ErrorKind::NotFound),
-                    io::ErrorKind::AlreadyExists => error.with_kind(ErrorKind::Foreign),
-                    _ => error,
-                });
-            }
-            _ => {}
-        }
-        match sync_folder(folder.parent().unwrap_or(&folder)) {
-            // A process that may not read the parent has not made the folder in it.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-            synced => {
-                synced.map_err(|error| named("sync the folder that holds the archive's", error))?;
-            }
-        }
-        let archive = Archive { folder, owner: OnceLock::new() };
+        let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+        let folder = open::find_or_make(&disk, path.as_ref(), MODE)?;
+        let archive = Archive { folder: folder.path().to_path_buf(), owner: OnceLock::new() };
         archive.check_no_log().map(|()| archive)
     }
 
@@ -116,7 +96,7 @@ impl Archive {
         }
         // A damaged file tells nothing. It keeps its own number only.
         let known = |number: &u64| log_of(&self.folder, *number).ok().flatten();
-        let found = segment_numbers(&self.folder)?.iter().find_map(known);
+        let found = segments_in(&names(&self.folder)?, 1).iter().find_map(known);
         Ok(*self.owner.get_or_init(|| found.map_or(newcomer, |of| of.uuid)))
     }
 
@@ -155,7 +135,7 @@ impl OnRelease for Archive {
         let path = self.folder.join(segment.file_name());
         let done = copy(segment, &temp)
             .and_then(|()| fs::rename(&temp, &path))
-            .and_then(|()| sync_folder(&self.folder));
+            .and_then(|()| OsDisk.open_folder(&self.folder, MODE)?.sync());
         done.map_err(|error| {
             // It may take space that is wanted elsewhere; the error that matters is the first.
             let _ = fs::remove_file(&temp);
@@ -176,49 +156,17 @@ fn copy(segment: &ReleasedSegment<'_>, to: &Path) -> io::Result<()> {
     }
 }
 
-#[cfg(unix)]
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
-// NTFS journals names itself and has no call that syncs a folder.
-#[cfg(not(unix))]
-fn sync_folder(_folder: &Path) -> io::Result<()> {
-    Ok(())
-}
-
-/// The numbers of all segments in `folder`, ascending.
-fn segment_numbers(folder: &Path) -> Result<Vec<u64>> {
-    let number_of = |name: &str| {
-        let number = name.strip_prefix("segment-")?.parse().ok()?;
-        (segment_name(number) == name).then_some(number)
-    };
-    let names = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let names =
-        names.map_err(|error| Error::io("list the archive's folder", error).at_path(folder))?;
-    let mut numbers: Vec<u64> =
-        names.iter().filter_map(|entry| number_of(entry.file_name().to_str()?)).collect();
-    numbers.sort_unstable();
-    Ok(numbers)
+/// The names in the folder of an archive.
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let names = OsDisk.open_folder(folder, MODE).and_then(|folder| folder.list());
+    names.map_err(|error| Error::io("list the archive's folder", error).at_path(folder))
 }
 
 /// Reads at `offset` of archived segment `number` until `into` is full or the file ends; `None` if
 /// there is no such file.
 fn read(folder: &Path, number: u64, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
     let path = folder.join(segment_name(number));
-    let read = File::open(&path).and_then(|mut file| {
-        file.seek(SeekFrom::Start(offset))?;
-        let mut done = 0;
-        while done < into.len() {
-            match file.read(&mut into[done..]) {
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
-    });
+    let read = File::open(&path).and_then(|file| read_full(&OsFile::new(file), offset, into));
     match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         read => read.map(Some).map_err(|error| {
@@ -270,25 +218,11 @@ impl ArchiveReader {
             let text = "the archive's folder does not exist";
             return Err(Error::new(ErrorKind::NotFound, text).at_path(folder));
         }
-        let lowest = segment_numbers(folder)?.first().copied().ok_or_else(|| none(folder))?;
+        let lowest =
+            segments_in(&names(folder)?, 1).first().copied().ok_or_else(|| none(folder))?;
         let found = log_of(folder, lowest)?.ok_or_else(|| none(folder))?;
-        let LogOf { uuid, segment_bytes, codec } = found;
-        let state = State {
-            uuid,
-            segment_bytes,
-            buffer_bytes: 0,
-            epoch: 0,
-            epoch_base: Lsn::ZERO,
-            epoch_salt: 0,
-            head: Lsn::new(lowest.saturating_mul(segment_bytes)),
-            checkpoint: Lsn::ZERO,
-            clean_end: Lsn::ZERO,
-            clean: false,
-            epochs: Vec::new(),
-            codec,
-            cursors: Vec::new(),
-            bases: Vec::new(),
-        };
+        let head = Lsn::new(lowest.saturating_mul(found.segment_bytes));
+        let state = meta::bare_state(&found, head);
         Ok(ArchiveReader { folder: folder.to_path_buf(), state })
     }
 
@@ -318,9 +252,7 @@ impl ArchiveReader {
 
     /// The numbers of all segments whose LSNs exist, ascending.
     fn numbers(&self) -> Result<Vec<u64>> {
-        let mut numbers = segment_numbers(&self.folder)?;
-        numbers.retain(|&number| number < Lsn::LIMIT.segment(self.state.segment_bytes));
-        Ok(numbers)
+        Ok(segments_in(&names(&self.folder)?, self.state.segment_bytes))
     }
 }
 

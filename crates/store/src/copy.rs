@@ -25,8 +25,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Result};
 use crate::disk::{Access, DEFAULT_FILE_MODE, Disk, DiskFile, OsDisk, write_bytes};
 use crate::folder::{Folder, META, META_TEMP, check_file_size, segment_name};
 use crate::meta::{MetaFile, Origin};
-use crate::open::{self, Place};
-use crate::options::OpenMode;
+use crate::open;
 use crate::segment::header::{self, LogOf};
 use crate::segment::segment_file::LOG_AT;
 
@@ -155,13 +154,8 @@ impl Copy {
 
 /// Step 1: the folder at `into`, which is missing or empty.
 fn find_empty(disk: &Arc<dyn Disk>, into: &Path) -> Result<Folder> {
-    let Place { path, is_there } = open::find(disk.as_ref(), into, OpenMode::CreateNew)?;
-    if !is_there {
-        return open::make_folder(disk, &path, DEFAULT_FILE_MODE);
-    }
-    let folder = Folder::at(disk, &path, DEFAULT_FILE_MODE)?;
+    let folder = open::find_or_make(disk, into, DEFAULT_FILE_MODE)?;
     check_holds_only(&folder, &[])?;
-    open::sync_parent(&folder)?;
     Ok(folder)
 }
 

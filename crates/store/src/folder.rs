@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use palisade_core::{Error, ErrorKind, Lsn, Result};
 
-use crate::disk::{Access, Disk, DiskFile, DiskFolder, found_instead};
+use crate::block::BLOCK_BYTES;
+use crate::disk::{Access, Disk, DiskFile, DiskFolder, found_instead, read_full};
 
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const META: &str = "meta";
@@ -108,6 +109,17 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(self.open_error(name, error)),
         }
+    }
+
+    /// The first block of segment `number`, as far as the file has it; `None` if there is no file.
+    pub(crate) fn header_block(&self, number: u64) -> Result<Option<Vec<u8>>> {
+        let name = segment_name(number);
+        let Some(file) = self.open_if_there(&name, Access::Read)? else { return Ok(None) };
+        let mut block = vec![0; BLOCK_BYTES];
+        let len = read_full(file.as_ref(), 0, &mut block)
+            .map_err(|error| self.error("read the segment's header", &name, error))?;
+        block.truncate(len);
+        Ok(Some(block))
     }
 
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {

@@ -20,6 +20,7 @@ use crate::meta::rebuilt;
 use crate::meta::{self, Meta, MetaFile, Origin};
 use crate::options::{FileOptions, OpenMode};
 use crate::segment::COPY_AGAIN;
+use crate::segment::header::LogOf;
 use crate::segment::segment_file::LOG_AT;
 
 /// Tools beside a writer hold the lock for an instant to see whether there is one; trying this
@@ -140,18 +141,18 @@ pub(crate) struct Place {
 /// The folder in `path`, and whether it is there; changes nothing.
 pub(crate) fn find(disk: &dyn Disk, path: &Path, mode: OpenMode) -> Result<Place> {
     if path.as_os_str().is_empty() {
-        let text = "the path of the log's folder is empty";
+        let text = "the folder's path is empty";
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
     // The working directory may change while the log is open.
     let path = std::path::absolute(path)
-        .map_err(|error| Error::io("find the log's folder", error).at_path(path))?;
+        .map_err(|error| Error::io("find the folder", error).at_path(path))?;
     let kind = disk.kind(&path);
-    let kind = kind.map_err(|error| Error::io("look at the log's folder", error).at_path(&path))?;
+    let kind = kind.map_err(|error| Error::io("look at the folder", error).at_path(&path))?;
     match kind {
         Kind::Folder => {}
         Kind::Other => {
-            let text = "the log's path names a file; expected a folder";
+            let text = "the path names a file; expected a folder";
             return Err(Error::new(ErrorKind::Foreign, text).at_path(path));
         }
         Kind::Missing if mode == OpenMode::MustExist => {
@@ -161,6 +162,17 @@ pub(crate) fn find(disk: &dyn Disk, path: &Path, mode: OpenMode) -> Result<Place
         Kind::Missing => check_parent(disk, &path)?,
     }
     Ok(Place { path, is_there: kind == Kind::Folder })
+}
+
+/// Opens the folder in `path`, or makes it; its name is durable then.
+pub(crate) fn find_or_make(disk: &Arc<dyn Disk>, path: &Path, file_mode: u32) -> Result<Folder> {
+    let Place { path, is_there } = find(disk.as_ref(), path, OpenMode::CreateIfMissing)?;
+    if !is_there {
+        return make_folder(disk, &path, file_mode);
+    }
+    let folder = Folder::at(disk, &path, file_mode)?;
+    sync_parent(&folder)?;
+    Ok(folder)
 }
 
 /// Refuses a folder that could not be made.
@@ -292,20 +304,8 @@ fn fresh_state(disk: &dyn Disk, options: &FileOptions) -> Result<State> {
         let bits = bits.map_err(|error| Error::io("draw the log's identity", error))?;
         half.copy_from_slice(&bits.to_le_bytes());
     }
-    Ok(State {
-        uuid: Uuid(uuid),
-        segment_bytes: options.new_segment_bytes(),
-        buffer_bytes: 0,
-        epoch: 0,
-        epoch_base: options.begin(),
-        epoch_salt: 0,
-        head: options.begin(),
-        checkpoint: options.begin(),
-        clean_end: options.begin(),
-        clean: true,
-        epochs: Vec::new(),
-        codec: options.codec,
-        cursors: Vec::new(),
-        bases: Vec::new(),
-    })
+    let (segment_bytes, begin) = (options.new_segment_bytes(), options.begin());
+    let log = LogOf { uuid: Uuid(uuid), segment_bytes, codec: options.codec };
+    let state = meta::bare_state(&log, begin);
+    Ok(State { epoch_base: begin, checkpoint: begin, clean_end: begin, clean: true, ..state })
 }

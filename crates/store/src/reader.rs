@@ -6,10 +6,9 @@ use std::sync::Arc;
 use palisade_core::store::{ReadStore, Segment, State};
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
-use crate::block::BLOCK_BYTES;
 use crate::buffer_file;
 use crate::disk::OsDisk;
-use crate::disk::{Access, Disk, ZeroSteps, read_full};
+use crate::disk::{Access, Disk, ZeroSteps};
 use crate::folder::{Folder, LOCK, segment_name};
 use crate::meta::rebuilt;
 use crate::meta::{self, Meta};
@@ -183,15 +182,10 @@ impl ReadStore for FileReader {
         let shape = self.shape();
         let mut segments = Vec::new();
         for number in self.folder.segment_numbers(self.segment_bytes)? {
-            let name = segment_name(number);
-            // Freed between the listing and this look.
-            let Some(file) = self.folder.open_if_there(&name, Access::Read)? else {
-                continue;
-            };
-            let mut block = [0; BLOCK_BYTES];
-            let len = read_full(file.as_ref(), 0, &mut block)
-                .map_err(|error| self.folder.error("read the segment's header", &name, error))?;
-            segments.push(check_header(&self.folder, &block[..len], &shape, number)?);
+            // One that was freed between the listing and this look is none.
+            if let Some(block) = self.folder.header_block(number)? {
+                segments.push(check_header(&self.folder, &block, &shape, number)?);
+            }
         }
         Ok(segments)
     }

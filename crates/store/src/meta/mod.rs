@@ -53,6 +53,7 @@ use crate::block::{BLOCK_BYTES, Block, CURSOR_BYTES, Fault, Magic, Reader, Write
 use crate::buffer_file::BufferName;
 use crate::disk::{Access, DiskFile, FileIdentity, FolderIdentity, read_full, write_bytes};
 use crate::folder::{Folder, META, META_TEMP, is_segment_name};
+use crate::segment::header::LogOf;
 
 const MAGIC: Magic = *b"PALIMETA";
 /// The greatest value of the reserved field that is accepted: a log of direct writes.
@@ -139,6 +140,27 @@ pub(crate) fn read(folder: &Folder) -> Result<Option<Meta>> {
                 return Ok(Some(Meta { is_copy: meta.origin.file != Some(identity), ..meta }));
             }
         }
+    }
+}
+
+/// The state of which nothing is known but the log and its head.
+pub(crate) fn bare_state(log: &LogOf, head: Lsn) -> State {
+    let LogOf { uuid, segment_bytes, codec } = *log;
+    State {
+        uuid,
+        segment_bytes,
+        buffer_bytes: 0,
+        epoch: 0,
+        epoch_base: Lsn::ZERO,
+        epoch_salt: 0,
+        head,
+        checkpoint: Lsn::ZERO,
+        clean_end: Lsn::ZERO,
+        clean: false,
+        epochs: Vec::new(),
+        codec,
+        cursors: Vec::new(),
+        bases: Vec::new(),
     }
 }
 

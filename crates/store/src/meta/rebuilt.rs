@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 use palisade_core::store::{SegmentHeader, State};
 use palisade_core::{CodecId, Lsn, Result, Uuid};
 
-use crate::block::BLOCK_BYTES;
-use crate::disk::{Access, read_full};
-use crate::folder::{Folder, segment_name};
+use super::bare_state;
+use crate::folder::Folder;
 use crate::segment::header::{self, LogOf};
 
 /// Identity of a log, the bytes of its segments, and its codec.
@@ -30,21 +29,10 @@ pub(crate) fn state_of(folder: &Folder) -> Result<Option<State>> {
         }
     }
     let most = logs.into_iter().max_by_key(|(_, (_, count))| *count);
-    Ok(most.map(|((uuid, segment_bytes, codec), (lowest, _))| State {
-        uuid: Uuid(uuid),
-        segment_bytes,
-        buffer_bytes: 0,
-        epoch: 0,
-        epoch_base: Lsn::ZERO,
-        epoch_salt: 0,
-        head: Lsn::new(first_of(&present, &lowest, segment_bytes).saturating_mul(segment_bytes)),
-        checkpoint: Lsn::ZERO,
-        clean_end: Lsn::ZERO,
-        clean: false,
-        epochs: Vec::new(),
-        codec,
-        cursors: Vec::new(),
-        bases: Vec::new(),
+    Ok(most.map(|((uuid, segment_bytes, codec), (lowest, _))| {
+        let first = first_of(&present, &lowest, segment_bytes);
+        let log = LogOf { uuid: Uuid(uuid), segment_bytes, codec };
+        bare_state(&log, Lsn::new(first.saturating_mul(segment_bytes)))
     }))
 }
 
@@ -61,13 +49,8 @@ fn first_of(present: &[u64], lowest: &SegmentHeader, segment_bytes: u64) -> u64 
 
 /// The header of segment `number`, and the log that it belongs to, if it validates.
 fn header_of(folder: &Folder, number: u64) -> Result<Option<(Log, SegmentHeader)>> {
-    let name = segment_name(number);
-    let Some(file) = folder.open_if_there(&name, Access::Read)? else { return Ok(None) };
-    let mut block = [0; BLOCK_BYTES];
-    let len = read_full(file.as_ref(), 0, &mut block)
-        .map_err(|error| folder.error("read the segment's header", &name, error))?;
-    let block = &block[..len];
-    let Ok(LogOf { uuid, segment_bytes, codec }) = header::log_of(block) else { return Ok(None) };
-    let header = header::decode(block, uuid, segment_bytes, number).ok();
+    let Some(block) = folder.header_block(number)? else { return Ok(None) };
+    let Ok(LogOf { uuid, segment_bytes, codec }) = header::log_of(&block) else { return Ok(None) };
+    let header = header::decode(&block, uuid, segment_bytes, number).ok();
     Ok(header.map(|header| ((uuid.0, segment_bytes, codec), header)))
 }
