@@ -230,7 +230,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn seal(block: &mut Block) {
+pub(crate) fn seal(block: &mut Block) {
     let checksum = checksum(block);
     block[CHECKSUM_AT..VERSION_AT].copy_from_slice(&checksum.to_le_bytes());
 }

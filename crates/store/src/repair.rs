@@ -126,7 +126,7 @@ impl Repair {
         Ok(self.plan.report().clone())
     }
 
-    #[cfg(feature = "sim")]
+    #[cfg(any(feature = "fuzzing", feature = "sim"))]
     pub(crate) fn write_on(
         self,
         disk: Arc<dyn Disk>,

@@ -10,18 +10,16 @@
 //! boot, whichever that is. The file `buffer` is the log buffer's, which lies in memory; it is
 //! there in the running boot only.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-use palisade_core::crc32c_append;
-
-use super::disk::memory_of;
-use crate::block::BLOCK_BYTES;
+use super::FOLDER;
+use crate::block::{self, BLOCK_BYTES, Fault, Reader};
 use crate::buffer_file;
 use crate::chance::Chance;
-use crate::disk::OsDisk;
-use crate::disk::{Disk, FolderIdentity};
+use crate::disk::{
+    Access, DEFAULT_FILE_MODE, Disk, DiskFolder, FolderIdentity, MemDisk, read_full, write_bytes,
+};
 use crate::meta::{self, Meta};
 
 const MAGIC: &[u8] = b"PALIFUZZ";
@@ -49,44 +47,45 @@ pub struct Image {
 }
 
 impl Image {
-    /// The files in `folder`, and the log's buffer, if it has one.
+    /// The files of the log on `disk`, and its buffer, if it has one.
     ///
     /// # Panics
-    /// If it cannot be read.
+    /// If they cannot be read.
     #[must_use]
-    pub fn of_folder(folder: &Path) -> Image {
-        let mut files = files_in(folder);
-        let memory = memory_of(folder);
-        if memory.is_dir() {
-            files.extend(files_in(&memory).into_iter().map(|(_, bytes)| ("buffer".into(), bytes)));
-        }
+    pub fn of(disk: &MemDisk) -> Image {
+        let log = disk.open_folder(Path::new(FOLDER), DEFAULT_FILE_MODE).expect("a log is there");
+        let mut files = files_in(log.as_ref());
+        let buffers = files_in(memory(disk).as_ref()).into_iter();
+        files.extend(buffers.map(|(_, bytes)| ("buffer".into(), bytes)));
         files.sort();
         Image { files, ..Image::default() }
     }
 
-    /// Makes the folder with these files.
+    /// Makes a disk with these files.
     ///
     /// # Panics
     /// If it cannot be written.
-    pub fn write_to(&self, folder: &Path) {
-        fs::create_dir(folder).expect("the folder can be made");
-        let home = OsDisk.open_folder(folder, 0o600).expect("it was just made").identity();
+    #[must_use]
+    pub fn disk(&self) -> MemDisk {
+        let disk = MemDisk::new();
+        disk.create_folder(Path::new(FOLDER), DEFAULT_FILE_MODE).expect("nothing is there");
+        let log = disk.open_folder(Path::new(FOLDER), DEFAULT_FILE_MODE).expect("it was just made");
+        let home = log.identity();
         let mut buffer = None;
         for (name, bytes) in self.files.iter().filter(|(name, _)| name != "buffer") {
             let mut bytes = bytes.clone();
             if name == "meta" {
                 buffer = self.adopt_meta(&mut bytes, home);
             }
-            fs::write(folder.join(name), bytes).expect("the file can be written");
+            write(log.as_ref(), name, &bytes);
         }
         let old = self.files.iter().find(|(name, _)| name == "buffer");
         if let (Some(name), Some((_, bytes)), true) = (buffer, old, self.is_same_boot) {
             let mut bytes = bytes.clone();
             buffer_file::adopt(&mut bytes, home);
-            let memory = memory_of(folder);
-            fs::create_dir(&memory).expect("the folder can be made");
-            fs::write(memory.join(name), bytes).expect("the file can be written");
+            write(memory(&disk).as_ref(), &name, &bytes);
         }
+        disk
     }
 
     /// Lets the copies of the state that validate speak of the folder `home`, and of the running
@@ -199,32 +198,36 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// The log's own thread may rename a file between the listing and the reading: then both are
-/// repeated.
-fn files_in(folder: &Path) -> Vec<(String, Vec<u8>)> {
-    loop {
-        let entries = fs::read_dir(folder).expect("the folder can be read");
-        let files = entries.map(|entry| {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            Ok((name, fs::read(entry.path())?))
-        });
-        match files.collect::<io::Result<_>>() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            files => return files.expect("the files can be read"),
-        }
-    }
+fn memory(disk: &MemDisk) -> Arc<dyn DiskFolder> {
+    let found = disk.memory_folder().expect("nothing fails on the disk");
+    found.expect("it has a folder for log buffers").1
+}
+
+fn files_in(folder: &dyn DiskFolder) -> Vec<(String, Vec<u8>)> {
+    let read = |name: String| {
+        let file = folder.open(&name, Access::Read).expect("nobody removes it");
+        let mut bytes = vec![0; file.len().expect("nothing fails on the disk") as usize];
+        read_full(file.as_ref(), 0, &mut bytes).expect("nothing fails on the disk");
+        (name, bytes)
+    };
+    folder.list().expect("nothing fails on the disk").into_iter().map(read).collect()
+}
+
+fn write(folder: &dyn DiskFolder, name: &str, bytes: &[u8]) {
+    let written =
+        folder.open(name, Access::New).and_then(|file| write_bytes(file.as_ref(), 0, bytes));
+    written.expect("nothing fails on the disk");
 }
 
 /// Changes the sealed block at the start of `bytes` and seals it again, if its checksum holds.
 pub(super) fn seal_if_whole(bytes: &mut [u8], change: impl FnOnce(&mut [u8])) -> bool {
-    let Some(block) = bytes.get_mut(..BLOCK_BYTES) else { return false };
-    if block[8..12] != crc32c_append(0, &block[12..]).to_le_bytes() {
+    let Some(block) = bytes.first_chunk_mut::<BLOCK_BYTES>() else { return false };
+    let magic = std::array::from_fn(|at| block[at]);
+    if Reader::open(&block[..], magic).err() == Some(Fault::Damaged) {
         return false;
     }
     change(block);
-    let checksum = crc32c_append(0, &block[12..]);
-    block[8..12].copy_from_slice(&checksum.to_le_bytes());
+    block::seal(block);
     true
 }
 

@@ -7,7 +7,6 @@
 //! appended. Where it seals a block again after changing a field, the image says so, and less is
 //! asked of what comes back.
 
-mod disk;
 mod image;
 mod mutate;
 
@@ -17,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use palisade_core::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use palisade_core::inspect::{Inspector, Outcome};
-use palisade_core::{ErrorKind, Lsn, Options, Uuid, Wal, crc32c_append};
+use palisade_core::{ErrorKind, Lsn, Options, Result, Uuid, Wal};
 
-use self::disk::{FuzzDisk, memory_of};
 pub use self::image::Image;
 pub use self::mutate::mutate;
-use crate::block::BLOCK_BYTES;
+use crate::block::{self, BLOCK_BYTES};
+use crate::disk::MemDisk;
 use crate::file::FileStore;
 use crate::reader::FileReader;
 use crate::segment::header::{self, LogOf};
@@ -31,6 +30,8 @@ use crate::{FileOptions, OpenMode, Repair, meta};
 /// Far above what an open of a small folder takes; it only bounds a loop that does not end.
 const LONGEST: Duration = Duration::from_secs(30);
 const RING_BYTES: usize = 4096;
+/// The folder in which the log lies.
+const FOLDER: &str = "/log";
 /// Bytes with which an input of [`frame_decode`] begins: UUID, epoch, salt, LSN.
 pub(crate) const FRAME_PREFIX_BYTES: usize = 40;
 
@@ -103,17 +104,16 @@ pub fn segment_header(input: &[u8]) {
     let mut sealed = [0; BLOCK_BYTES];
     let len = input.len().min(BLOCK_BYTES);
     sealed[..len].copy_from_slice(&input[..len]);
-    block(input);
-    block(&sealed);
+    decode_block(input);
+    decode_block(&sealed);
     for magic in [b"PALISEGM", b"PALIMETA"] {
         sealed[..8].copy_from_slice(magic);
-        let checksum = crc32c_append(0, &sealed[12..]);
-        sealed[8..12].copy_from_slice(&checksum.to_le_bytes());
-        block(&sealed);
+        block::seal(&mut sealed);
+        decode_block(&sealed);
     }
 }
 
-fn block(bytes: &[u8]) {
+fn decode_block(bytes: &[u8]) {
     let mut uuid = Uuid([0; 16]);
     uuid.0.copy_from_slice(bytes.get(24..40).unwrap_or(&[0; 16]));
     let (number, segment_bytes) = (number_at(bytes, 40), number_at(bytes, 56));
@@ -134,19 +134,18 @@ fn block(bytes: &[u8]) {
     }
 }
 
-/// Opens the folder that `input`, an [`Image`], stands for. `scratch` is a folder that does not
-/// exist yet; it is made and removed.
+/// Opens the folder that `input`, an [`Image`], stands for.
 ///
 /// # Panics
 /// If the open neither fails typed, with every byte unchanged, nor gives records that were
 /// appended, in order and without a gap; or if the next open gives other ones.
-pub fn open_folder(input: &[u8], scratch: &Path) {
+pub fn open_folder(input: &[u8]) {
     let Some(image) = Image::decode(input) else { return };
-    image.write_to(scratch);
+    let disk = image.disk();
     let start = Instant::now();
-    look(scratch);
-    let before = Image::of_folder(scratch);
-    match open(scratch) {
+    look(&disk);
+    let before = Image::of(&disk);
+    match open(&disk) {
         Err(error) => {
             let kinds = [
                 ErrorKind::Corrupt,
@@ -155,8 +154,8 @@ pub fn open_folder(input: &[u8], scratch: &Path) {
                 ErrorKind::OutOfRange,
             ];
             assert!(kinds.contains(&error.kind()), "{error}");
-            repair(scratch, &image);
-            assert_eq!(without_lock(Image::of_folder(scratch)), without_lock(before), "{error}");
+            repair(&disk, &image);
+            assert_eq!(without_lock(Image::of(&disk)), without_lock(before), "{error}");
         }
         Ok(wal) => {
             let first = numbers(&wal);
@@ -165,14 +164,11 @@ pub fn open_folder(input: &[u8], scratch: &Path) {
             }
             let was_closed = wal.recovery_report().clean;
             drop(wal);
-            look(scratch);
-            reopen(scratch, &first, was_closed, image.is_resealed);
+            look(&disk);
+            reopen(&disk, &first, was_closed, image.is_resealed);
         }
     }
     assert!(start.elapsed() < LONGEST, "it took {:?}", start.elapsed());
-    // What cannot be removed lies below a folder that goes away.
-    let _ = std::fs::remove_dir_all(scratch);
-    let _ = std::fs::remove_dir_all(memory_of(scratch));
 }
 
 /// Neither does the lock file count: it is made before there is anything to refuse.
@@ -181,12 +177,12 @@ fn without_lock(image: Image) -> Vec<(String, Vec<u8>)> {
 }
 
 /// A repair from the first bad place on changes nothing of the folder, and its copy opens.
-fn repair(folder: &Path, image: &Image) {
-    let plan = |from| Repair::plan(folder, from, &mut |_| {});
+fn repair(disk: &MemDisk, image: &Image) {
+    let plan = |from| Repair::plan_on(Arc::new(disk.clone()), Path::new(FOLDER), from, &mut |_| {});
     // It names the first bad place, if there is a log at all.
     let Err(error) = plan(Lsn::new(Lsn::LIMIT.as_u64() - 8)) else { return };
     let Some(bad) = error.lsn().filter(|_| error.kind() == ErrorKind::OutOfRange) else { return };
-    if let Ok(verdict) = FileReader::open(folder).and_then(|log| Inspector::new(log).verify_deep(1))
+    if let Ok(verdict) = read(disk).and_then(|log| Inspector::new(log).verify_deep(1))
         && verdict.outcome == Outcome::Corrupt
         // Else no LSN is left for the copy.
         && bad < Lsn::LIMIT
@@ -194,23 +190,20 @@ fn repair(folder: &Path, image: &Image) {
         assert_eq!(verdict.end, bad, "a verification proposes another LSN: {verdict:?}");
     }
     let Ok(planned) = plan(bad) else { return };
-    // Its log buffer lies beside it, and not beside the damaged log's.
-    let mut name = folder.file_stem().unwrap_or_default().to_owned();
-    name.push("-repaired");
-    let into = folder.with_file_name(name);
-    let report = planned.write(&into, &mut |_| {}).expect("what was planned is written");
+    // On a disk of its own: its log buffer is none of the damaged log's.
+    let into = MemDisk::new();
+    let report = planned.write_on(Arc::new(into.clone()), Path::new(FOLDER), &mut |_| {});
+    let report = report.expect("what was planned is written");
     let found = numbers(&open(&into).expect("a copy opens"));
     assert_eq!((found.numbers.len() + found.strangers) as u64, report.records);
     if !image.is_resealed {
         check(image, &found);
     }
-    let _ = std::fs::remove_dir_all(memory_of(&into));
-    let _ = std::fs::remove_dir_all(into);
 }
 
 /// Tools look at any folder and say something about it.
-fn look(folder: &Path) {
-    let Ok(reader) = FileReader::open(folder) else { return };
+fn look(disk: &MemDisk) {
+    let Ok(reader) = read(disk) else { return };
     let inspector = Inspector::new(reader);
     drop(inspector.verify());
     drop(inspector.verify_deep(1));
@@ -223,13 +216,17 @@ fn look(folder: &Path) {
     }
 }
 
-pub(crate) fn open(folder: &Path) -> palisade_core::Result<Wal> {
-    open_with(folder, &FileOptions { open_mode: OpenMode::MustExist, ..FileOptions::default() })
+fn read(disk: &MemDisk) -> Result<FileReader> {
+    FileReader::open_on(Arc::new(disk.clone()), Path::new(FOLDER))
+}
+
+fn open(disk: &MemDisk) -> Result<Wal> {
+    open_with(disk, &FileOptions { open_mode: OpenMode::MustExist, ..FileOptions::default() })
 }
 
 /// Segments may be smaller here than users may choose.
-pub(crate) fn open_with(folder: &Path, files: &FileOptions) -> palisade_core::Result<Wal> {
-    let store = FileStore::open_on_any(Arc::new(FuzzDisk::of(folder)), folder, files)?;
+fn open_with(disk: &MemDisk, files: &FileOptions) -> Result<Wal> {
+    let store = FileStore::open_on_any(Arc::new(disk.clone()), Path::new(FOLDER), files)?;
     let mut options = Options::default();
     options.buffer_bytes = RING_BYTES;
     Wal::with_store(store, &options)
@@ -277,8 +274,8 @@ fn check(image: &Image, found: &Found) {
 }
 
 /// G5: what an open has reported does not shrink.
-fn reopen(folder: &Path, first: &Found, was_closed: bool, is_resealed: bool) {
-    match open(folder) {
+fn reopen(disk: &MemDisk, first: &Found, was_closed: bool, is_resealed: bool) {
+    match open(disk) {
         Ok(wal) => assert_eq!(numbers(&wal), *first),
         Err(error) => {
             // A log that was closed opens without a look at most headers and records: damage shows

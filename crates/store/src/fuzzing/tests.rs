@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use palisade_core::store::ReadStore;
-use tempfile::TempDir;
 
 use super::image::record;
 use super::*;
 use crate::BufferKind;
 use crate::chance::Chance;
+use crate::folder::segment_name;
 use crate::options::FileOptions;
 
 fn corpus(target: &str) -> PathBuf {
@@ -19,20 +19,14 @@ fn corpus(target: &str) -> PathBuf {
 
 /// Name and bytes of each seed of `target`, by name.
 fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
-    let files = Image::of_folder(&corpus(target)).files;
+    let entries = fs::read_dir(corpus(target)).unwrap().map(|entry| entry.unwrap());
+    let file = |entry: fs::DirEntry| {
+        (entry.file_name().to_string_lossy().into_owned(), fs::read(entry.path()).unwrap())
+    };
+    let mut files: Vec<_> = entries.map(file).collect();
+    files.sort();
     assert!(files.len() >= 4, "the corpus of {target} is committed");
     files
-}
-
-/// A folder in memory where there is one: thousands of syncs are none of this test's business.
-fn scratch() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir()
-        && let Ok(dir) = tempfile::tempdir_in(memory)
-    {
-        return dir;
-    }
-    tempfile::tempdir().unwrap()
 }
 
 /// Runs `body` and says which input it was that broke a promise.
@@ -91,30 +85,26 @@ fn blocks_of_the_corpus_and_of_mutations_decode_or_do_not() {
 #[test]
 fn folders_of_the_corpus_and_of_mutations_are_refused_unchanged_or_give_what_was_appended() {
     let only: Option<u64> = std::env::var("PALISADE_FUZZ_SEED").ok().and_then(|n| n.parse().ok());
-    let dir = scratch();
     for (name, bytes) in seeds("open_folder") {
         let image = Image::decode(&bytes).expect("a seed is an image");
         assert_eq!(Image::decode(&image.encode()), Some(image.clone()), "{name}");
-        run(&name, || open_folder(&bytes, &dir.path().join("seed")));
+        run(&name, || open_folder(&bytes));
         for seed in only.map_or(0..FOLDERS, |seed| seed..seed + 1) {
             let mut mutated = image.clone();
             for step in 0..=seed % 4 {
                 mutate(&mut mutated, seed * 8 + step);
             }
-            let folder = dir.path().join(format!("{name}-{seed}"));
             let what = format!("{name}, PALISADE_FUZZ_SEED={seed}");
-            run(&what, || open_folder(&mutated.encode(), &folder));
+            run(&what, || open_folder(&mutated.encode()));
         }
     }
 }
 
 #[test]
 fn a_seed_gives_all_the_records_that_it_has() {
-    let dir = scratch();
     for (name, bytes) in seeds("open_folder") {
-        let folder = dir.path().join(&name);
-        Image::decode(&bytes).unwrap().write_to(&folder);
-        let found = numbers(&open(&folder).unwrap());
+        let disk = Image::decode(&bytes).unwrap().disk();
+        let found = numbers(&open(&disk).unwrap());
         assert_eq!((found.strangers, found.error), (0, None), "{name}");
         assert!(found.numbers.len() >= 10, "{name}: {found:?}");
     }
@@ -124,14 +114,13 @@ fn a_seed_gives_all_the_records_that_it_has() {
 #[test]
 #[ignore = "writes fuzz/corpus"]
 fn make_the_corpus() {
-    let dir = tempfile::tempdir().unwrap();
     let save = |target: &str, name: &str, bytes: &[u8]| {
         fs::create_dir_all(corpus(target)).unwrap();
         fs::write(corpus(target).join(name), bytes).unwrap();
     };
     for (name, make) in LOGS {
-        let folder = dir.path().join(name);
-        let image = make(&folder);
+        let disk = MemDisk::new();
+        let image = make(&disk);
         save("open_folder", name, &image.encode());
         for (file, bytes) in &image.files {
             if file == "meta" || file.starts_with("segment-") {
@@ -139,18 +128,17 @@ fn make_the_corpus() {
                 let short = if short.is_empty() { "0" } else { short };
                 save("segment_header", &format!("{name}-{short}"), &bytes[..FIELDS_BYTES]);
             }
-        }
-        let prefix = frame_prefix(&folder);
-        let frames = fs::read(folder.join(format!("segment-{:020}", 0)));
-        if let Ok(frames) = frames {
-            save("frame_decode", name, &[&prefix, &frames[BLOCK_BYTES..]].concat());
+            if *file == segment_name(0) {
+                let frames = [&frame_prefix(&disk), &bytes[BLOCK_BYTES..]].concat();
+                save("frame_decode", name, &frames);
+            }
         }
     }
 }
 
 /// UUID, epoch, salt and LSN of what lies in segment 0.
-fn frame_prefix(folder: &Path) -> Vec<u8> {
-    let reader = FileReader::open(folder).unwrap();
+fn frame_prefix(disk: &MemDisk) -> Vec<u8> {
+    let reader = read(disk).unwrap();
     let uuid = reader.state().unwrap().uuid;
     let segments = reader.segments().unwrap();
     let header = segments[0].header.as_ref().unwrap();
@@ -165,7 +153,7 @@ const FOLDERS: u64 = 250;
 /// Of a block; zeros follow.
 const FIELDS_BYTES: usize = 128;
 
-type Maker = fn(&Path) -> Image;
+type Maker = fn(&MemDisk) -> Image;
 
 const LOGS: [(&str, Maker); 6] = [
     ("closed", closed),
@@ -176,14 +164,14 @@ const LOGS: [(&str, Maker); 6] = [
     ("save-interrupted", interrupted),
 ];
 
-fn begin(folder: &Path, buffer: BufferKind) -> Wal {
+fn begin(disk: &MemDisk, buffer: BufferKind) -> Wal {
     let options = FileOptions {
         segment_bytes: Some(SEGMENT_BYTES),
         buffer,
         spare_segments: 2,
         ..FileOptions::default()
     };
-    open_with(folder, &options).unwrap()
+    open_with(disk, &options).unwrap()
 }
 
 /// Records of many sizes, some of them in batches.
@@ -205,74 +193,68 @@ fn append(wal: &Wal, from: u64, to: u64) -> Vec<Lsn> {
     lsns
 }
 
-/// What a kill at this moment leaves, once the store's thread has come to rest.
-fn killed(folder: &Path, wal: Wal) -> Image {
-    let mut last = Image::of_folder(folder);
-    loop {
-        palisade_core::sync::yield_now();
-        let now = Image::of_folder(folder);
-        if now == last {
-            drop(wal);
-            return now;
-        }
-        last = now;
-    }
+/// What a kill at this moment leaves.
+fn killed(disk: &MemDisk, wal: Wal) -> Image {
+    disk.kill();
+    drop(wal);
+    Image::of(disk)
 }
 
-fn closed(folder: &Path) -> Image {
-    let wal = begin(folder, BufferKind::Heap);
+fn closed(disk: &MemDisk) -> Image {
+    let wal = begin(disk, BufferKind::Heap);
     append(&wal, 0, 40);
     wal.close().unwrap();
-    Image { synced: 40, ..Image::of_folder(folder) }
+    Image { synced: 40, ..Image::of(disk) }
 }
 
-fn killed_mapped(folder: &Path) -> Image {
-    let wal = begin(folder, BufferKind::Mapped);
+fn killed_mapped(disk: &MemDisk) -> Image {
+    let wal = begin(disk, BufferKind::Mapped);
     append(&wal, 0, 30);
     wal.sync().unwrap();
     append(&wal, 30, 40);
-    Image { is_same_boot: true, synced: 30, ..killed(folder, wal) }
+    Image { is_same_boot: true, synced: 30, ..killed(disk, wal) }
 }
 
-fn killed_heap(folder: &Path) -> Image {
-    let wal = begin(folder, BufferKind::Heap);
+fn killed_heap(disk: &MemDisk) -> Image {
+    let wal = begin(disk, BufferKind::Heap);
     let lsns = append(&wal, 0, 40);
     wal.checkpoint(lsns[25]).unwrap();
     let last = append(&wal, 40, 50)[9];
     wal.flush_to_os(last).unwrap();
-    Image { synced: 40, ..killed(folder, wal) }
+    Image { synced: 40, ..killed(disk, wal) }
 }
 
-fn truncated(folder: &Path) -> Image {
-    let wal = begin(folder, BufferKind::Mapped);
+fn truncated(disk: &MemDisk) -> Image {
+    let wal = begin(disk, BufferKind::Mapped);
     let lsns = append(&wal, 0, 120);
     wal.truncate_before(lsns[80]).unwrap();
     append(&wal, 120, 150);
     wal.sync().unwrap();
-    Image { first: 80, synced: 150, ..killed(folder, wal) }
+    Image { first: 80, synced: 150, ..killed(disk, wal) }
 }
 
-fn epochs(folder: &Path) -> Image {
+fn epochs(disk: &MemDisk) -> Image {
     for life in 0..2 {
-        let wal = begin(folder, BufferKind::Heap);
+        let wal = begin(disk, BufferKind::Heap);
         append(&wal, life * 15, (life + 1) * 15);
         drop(wal);
     }
-    let wal = begin(folder, BufferKind::Mapped);
+    let wal = begin(disk, BufferKind::Mapped);
     append(&wal, 30, 45);
     wal.sync().unwrap();
-    Image { is_same_boot: true, synced: 45, ..killed(folder, wal) }
+    Image { is_same_boot: true, synced: 45, ..killed(disk, wal) }
 }
 
 /// The second copy of the state is of the save before, as a crash in between leaves it.
-fn interrupted(folder: &Path) -> Image {
-    let wal = begin(folder, BufferKind::Heap);
+fn interrupted(disk: &MemDisk) -> Image {
+    let wal = begin(disk, BufferKind::Heap);
     let lsns = append(&wal, 0, 60);
     wal.sync().unwrap();
-    let before = fs::read(folder.join("meta")).unwrap();
+    let meta = |image: &Image| image.files.iter().position(|(name, _)| name == "meta").unwrap();
+    let before = Image::of(disk);
     wal.checkpoint(lsns[30]).unwrap();
-    let mut image = Image { synced: 60, ..killed(folder, wal) };
-    let meta = image.files.iter_mut().find(|(name, _)| name == "meta");
-    meta.unwrap().1[BLOCK_BYTES..].copy_from_slice(&before[BLOCK_BYTES..]);
+    let mut image = Image { synced: 60, ..killed(disk, wal) };
+    let (at, before) = (meta(&image), &before.files[meta(&before)].1);
+    image.files[at].1[BLOCK_BYTES..].copy_from_slice(&before[BLOCK_BYTES..]);
     image
 }
