@@ -155,6 +155,11 @@ impl FileStore {
         self.folder.path()
     }
 
+    /// The segments; refuses a forked child.
+    fn own(&self) -> Result<&Segments> {
+        self.segments.check_process().map(|()| self.segments.as_ref())
+    }
+
     /// Makes the log buffer that the options ask for, or what comes next to it.
     fn make_buffer(
         &self,
@@ -252,20 +257,18 @@ impl ReadStore for FileStore {
 
 impl Store for FileStore {
     fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
-        self.segments.check_process()?;
-        self.segments.write(at, pieces)?;
+        self.own()?.write(at, pieces)?;
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let mut buffer = self.buffer.lock();
         buffer.as_mut().map_or(Ok(()), |buffer| buffer.note_written(at.plus(bytes as u64)))
     }
 
     fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
-        self.segments.check_process()?;
-        self.segments.sync(from, to)
+        self.own()?.sync(from, to)
     }
 
     fn mark_durable(&self, durable: Lsn) -> Result<()> {
-        self.segments.check_process()?;
+        self.own()?;
         let mut buffer = self.buffer.lock();
         buffer.as_mut().map_or(Ok(()), |buffer| buffer.note_durable(durable))
     }
@@ -275,16 +278,14 @@ impl Store for FileStore {
     }
 
     fn prepare(&self, to: Lsn) -> Result<()> {
-        self.segments.check_process()?;
-        if self.segments.prepare(to)? {
+        if self.own()?.prepare(to)? {
             self.preparer.was_late();
         }
         Ok(())
     }
 
     fn files_taken(&self) -> Result<FilesTaken> {
-        self.segments.check_process()?;
-        self.segments.files_taken()
+        self.own()?.files_taken()
     }
 
     fn exceed_limit_below(&self, to: Lsn) {
@@ -298,8 +299,7 @@ impl Store for FileStore {
     }
 
     fn save_state(&self, state: &State) -> Result<()> {
-        self.segments.check_process()?;
-        self.segments.check_in_place()?;
+        self.own()?.check_in_place()?;
         if state.clean {
             self.end_background_work()?;
             self.segments.remove_failed_spares()?;
@@ -322,18 +322,15 @@ impl Store for FileStore {
     }
 
     fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
-        self.segments.check_process()?;
-        self.segments.release(from, to)
+        self.own()?.release(from, to)
     }
 
     fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
-        self.segments.check_process()?;
-        self.segments.discard(from, to)
+        self.own()?.discard(from, to)
     }
 
     fn begin_epoch(&self, epoch: &Epoch, first: &[u8]) -> Result<()> {
-        self.segments.check_process()?;
-        let is_running = self.segments.has_epoch();
+        let is_running = self.own()?.has_epoch();
         if !is_running {
             self.arrive()?;
         }
@@ -341,7 +338,7 @@ impl Store for FileStore {
     }
 
     fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
-        self.segments.check_process()?;
+        self.own()?;
         self.arrive()?;
         self.segments.resume(epoch, from)
     }
@@ -359,7 +356,7 @@ impl Store for FileStore {
     }
 
     fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory> {
-        self.segments.check_process()?;
+        self.own()?;
         let (uuid, home) = (self.uuid, self.home);
         let path = std::path::absolute(self.folder.path()).unwrap_or_default();
         let header = RingHeader { uuid, epoch, ring_bytes: buffer_bytes, home, path };
@@ -383,12 +380,11 @@ impl Store for FileStore {
         to: Lsn,
         source: &mut TailSource<'_>,
     ) -> Result<()> {
-        self.segments.check_process()?;
-        self.segments.move_tail(epoch, from, to, source)
+        self.own()?.move_tail(epoch, from, to, source)
     }
 
     fn pass_buffer_on(&self, epoch: u64) -> Result<()> {
-        self.segments.check_process()?;
+        self.own()?;
         self.buffer.lock().as_mut().map_or(Ok(()), |buffer| buffer.pass_on(epoch))
     }
 

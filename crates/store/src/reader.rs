@@ -8,13 +8,13 @@ use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
 use crate::buffer_file;
 use crate::disk::OsDisk;
-use crate::disk::{Access, Disk, ZeroSteps};
+use crate::disk::{Access, Disk};
 use crate::folder::{Folder, LOCK, segment_name};
 use crate::meta::rebuilt;
 use crate::meta::{self, Meta};
 use crate::open;
+use crate::segment::check_header;
 use crate::segment::segment_file::SegmentFile;
-use crate::segment::{Shape, check_header};
 
 /// Where a log's buffer lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,29 +142,6 @@ impl FileReader {
         };
         found.ok_or_else(gone)
     }
-
-    fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
-        let name = segment_name(number);
-        let Some(file) = self.folder.open_if_there(&name, Access::Read)? else {
-            return Ok(None);
-        };
-        let file = SegmentFile::new(file, self.segment_bytes);
-        file.map(Some).map_err(|error| self.folder.error("look at the segment", &name, error))
-    }
-
-    fn shape(&self) -> Shape {
-        Shape {
-            uuid: self.uuid,
-            segment_bytes: self.segment_bytes,
-            // Only a writer writes headers.
-            codec: None,
-            in_place: false,
-            zero_fill: false,
-            spare_segments: 0,
-            zero_steps: ZeroSteps::default(),
-            max_bytes: None,
-        }
-    }
 }
 
 impl ReadStore for FileReader {
@@ -179,25 +156,32 @@ impl ReadStore for FileReader {
     }
 
     fn segments(&self) -> Result<Vec<Segment>> {
-        let shape = self.shape();
         let mut segments = Vec::new();
         for number in self.folder.segment_numbers(self.segment_bytes)? {
             // One that was freed between the listing and this look is none.
             if let Some(block) = self.folder.header_block(number)? {
-                segments.push(check_header(&self.folder, &block, &shape, number)?);
+                segments.push(check_header(
+                    &self.folder,
+                    &block,
+                    self.uuid,
+                    self.segment_bytes,
+                    number,
+                )?);
             }
         }
         Ok(segments)
     }
 
     fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
-        let number = at.segment(self.segment_bytes);
-        let Some(file) = self.segment(number)? else {
+        let (number, offset) = (at.segment(self.segment_bytes), at.as_u64() % self.segment_bytes);
+        let name = segment_name(number);
+        let Some(file) = self.folder.open_if_there(&name, Access::Read)? else {
             return Ok(0);
         };
-        let read = file.read(at.as_u64() % self.segment_bytes, into);
+        let file = SegmentFile::new(file, self.segment_bytes);
+        let read = file.and_then(|file| file.read(offset, into));
         read.map_err(|error| {
-            let error = self.folder.error("read the segment", &segment_name(number), error);
+            let error = self.folder.error("read the segment", &name, error);
             error.at_segment(number).at_lsn(at)
         })
     }

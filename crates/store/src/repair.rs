@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use palisade_core::repair::{RepairPlan, RepairProgress, RepairReport};
-use palisade_core::store::ReadStore;
+use palisade_core::store::{ReadStore, State};
 use palisade_core::{Error, ErrorKind, Lsn, Result};
 
 use crate::buffer_file;
@@ -137,16 +137,18 @@ impl Repair {
         Ok(self.plan.report().clone())
     }
 
-    /// Refuses a damaged log that was written to since the plan was made.
     fn look_again(&self) -> Result<()> {
-        if self.lock.is_none() {
-            lock_out_writers(&self.source)?;
-        }
-        if self.source.state()? != *self.plan.copy().source() {
-            return Err(written_meanwhile(&self.source));
-        }
-        Ok(())
+        check_unchanged(&self.source, self.lock.is_some(), self.plan.copy().source())
     }
+}
+
+/// Refuses a log that was written to since its `state` was read. Without a lock file nothing has
+/// kept a writer out.
+pub(crate) fn check_unchanged(source: &FileReader, is_locked: bool, state: &State) -> Result<()> {
+    if !is_locked {
+        lock_out_writers(source)?;
+    }
+    if source.state()? == *state { Ok(()) } else { Err(written_meanwhile(source)) }
 }
 
 /// Returns the greatest LSN that the marks of the log's buffer tell of; 0 without a buffer or a

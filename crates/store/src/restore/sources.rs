@@ -11,7 +11,7 @@ use palisade_core::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Result};
 use super::{RestoreFrom, broken};
 use crate::disk::DiskFile;
 use crate::folder::{LOCK, META, segment_name};
-use crate::repair::{lock_out_writers, noted_in_the_buffer};
+use crate::repair::{check_unchanged, lock_out_writers, noted_in_the_buffer};
 use crate::{ArchiveReader, FileReader};
 
 const RESTORE_BELOW: &str = "get the segment from another copy, or restore up to this LSN only";
@@ -163,15 +163,7 @@ impl Sources {
     /// Refuses a log that was written to since it was read.
     pub(super) fn look_again(&self) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        if !log.has_lock {
-            lock_out_writers(&log.reader)?;
-        }
-        if log.reader.state()? != log.state {
-            let text = "the log was written to while it was copied";
-            let error = Error::new(ErrorKind::Locked, text);
-            return Err(error.at_path(self.path_of(Origin::Log)));
-        }
-        Ok(())
+        check_unchanged(&log.reader, log.has_lock, &log.state)
     }
 
     /// Returns the folders of the sources.

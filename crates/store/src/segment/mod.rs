@@ -214,7 +214,11 @@ impl Segments {
         let block = file
             .read_header()
             .map_err(|error| self.named("read the segment's header", number, error))?;
-        check_header(&self.folder, &block, &self.shape, number).map(Some)
+        self.check_header(&block, number).map(Some)
+    }
+
+    fn check_header(&self, block: &[u8], number: u64) -> Result<Segment> {
+        check_header(&self.folder, block, self.shape.uuid, self.shape.segment_bytes, number)
     }
 
     pub(crate) fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
@@ -476,11 +480,12 @@ impl Segments {
 pub(crate) fn check_header(
     folder: &Folder,
     block: &[u8],
-    shape: &Shape,
+    uuid: Uuid,
+    segment_bytes: u64,
     number: u64,
 ) -> Result<Segment> {
     debug_assert!(block.len() <= BLOCK_BYTES, "a header is one block");
-    match header::decode(block, shape.uuid, shape.segment_bytes, number) {
+    match header::decode(block, uuid, segment_bytes, number) {
         Err(HeaderFault::Block(fault)) if fault.is_unsupported() => {
             let text = format!("the segment's header {fault}");
             let path = folder.path().join(segment_name(number));

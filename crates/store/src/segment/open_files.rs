@@ -157,34 +157,19 @@ impl Segments {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::path::Path;
     use std::sync::Arc;
 
-    use palisade_core::{Error, ErrorKind, Lsn, Uuid};
+    use palisade_core::{Error, ErrorKind, Lsn};
 
-    use super::*;
-    use crate::disk::OsDisk;
-    use crate::disk::{Disk, ZeroSteps};
-    use crate::folder::Folder;
-    use crate::segment::Shape;
+    use crate::disk::MemDisk;
+    use crate::tests::support::segments;
 
     #[test]
     fn a_sync_behind_the_leaders_back_that_lacks_space_is_no_lack_that_ends() {
-        let temp = tempfile::tempdir().unwrap();
-        let shape = Shape {
-            uuid: Uuid([1; 16]),
-            segment_bytes: 1 << 16,
-            codec: None,
-            in_place: true,
-            zero_fill: true,
-            spare_segments: 1,
-            zero_steps: ZeroSteps::default(),
-            max_bytes: None,
-        };
-        let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-        let folder = Folder::at(&disk, temp.path(), 0o600).unwrap();
-        let segments = Segments::open(folder, shape, None).unwrap();
+        let segments = segments(Arc::new(MemDisk::new()), Path::new("/"));
         segments.fail(Error::io("sync the segment", io::ErrorKind::StorageFull.into()));
-        let error = segments.prepare(Lsn::new(1 << 16)).unwrap_err();
+        let error = segments.prepare(Lsn::new(1 << 20)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io, "whoever waits would free space for ever");
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use palisade_core::store::SegmentHeader;
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
-use super::{Segments, check_header};
+use super::Segments;
 use crate::folder::segment_name;
 use crate::segment::segment_file::{LOG_AT, SegmentFile};
 
@@ -147,7 +147,7 @@ impl Segments {
         let block = file
             .read_header()
             .map_err(|error| self.named("read the segment's header", number, error))?;
-        let found = check_header(&self.folder, &block, &self.shape, number)?;
+        let found = self.check_header(&block, number)?;
         let header = found.header.map_err(|text| {
             let text =
                 format!("the header of a segment that is released does not validate: {text}");

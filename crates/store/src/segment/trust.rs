@@ -179,32 +179,18 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use palisade_core::{ErrorKind, Uuid};
+    use palisade_core::ErrorKind;
 
     use super::*;
-    use crate::disk::{Disk, ZeroSteps};
-    use crate::folder::Folder;
-    use crate::segment::Shape;
+    use crate::tests::support::segments;
     use crate::tests::test_disk::TestDisk;
 
     /// A reserve that cannot be opened for lack of a descriptor is as good as before.
     #[test]
     fn a_lack_of_a_file_descriptor_leaves_the_reserve_as_it_is() {
-        let shape = Shape {
-            uuid: Uuid([1; 16]),
-            segment_bytes: 1 << 20,
-            codec: None,
-            in_place: true,
-            zero_fill: false,
-            spare_segments: 1,
-            zero_steps: ZeroSteps::default(),
-            max_bytes: None,
-        };
         let test_disk = TestDisk::new();
         test_disk.make_folder("/log");
-        let disk: Arc<dyn Disk> = Arc::new(test_disk.faults.clone());
-        let folder = Folder::at(&disk, Path::new("/log"), 0o600).unwrap();
-        let segments = Segments::open(folder, shape, None).unwrap();
+        let segments = segments(Arc::new(test_disk.faults.clone()), Path::new("/log"));
         let reserved = || test_disk.len(RESERVE);
         segments.keep_reserve(4096).unwrap();
         let before = reserved();

@@ -1,12 +1,16 @@
 //! What the tests of the store on files share.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade_core::store::{Epoch, Predecessor, ReadStore, Store};
-use palisade_core::{Lsn, Wal};
+use palisade_core::{Lsn, Uuid, Wal};
 
 use super::test_disk::TestDisk;
-use crate::folder::RESERVE;
+use crate::disk::{Disk, ZeroSteps};
+use crate::folder::{Folder, RESERVE};
+use crate::segment::{Segments, Shape};
 use crate::{FileOptions, FileStore};
 
 pub(super) const SEGMENT_BYTES: u64 = 65_536;
@@ -23,6 +27,21 @@ pub(crate) fn records(wal: &Wal) -> Vec<(Lsn, Vec<u8>)> {
 
 pub(super) fn options(segment_bytes: u64) -> FileOptions {
     FileOptions { segment_bytes: Some(segment_bytes), ..FileOptions::default() }
+}
+
+/// The segments of a log whose options are the defaults, in a folder that is there.
+pub(crate) fn segments(disk: Arc<dyn Disk>, path: &Path) -> Segments {
+    let shape = Shape {
+        uuid: Uuid([1; 16]),
+        segment_bytes: 1 << 20,
+        codec: None,
+        in_place: true,
+        zero_fill: false,
+        spare_segments: 1,
+        zero_steps: ZeroSteps::default(),
+        max_bytes: None,
+    };
+    Segments::open(Folder::at(&disk, path, 0o600).unwrap(), shape, None).unwrap()
 }
 
 pub(super) fn open(disk: &TestDisk) -> FileStore {
