@@ -5,11 +5,11 @@
 use std::time::{Duration, Instant};
 
 use palisade_core::store::ReadStore;
-use palisade_core::{Error, ErrorKind, Lsn, Options, Wal};
+use palisade_core::{Error, ErrorKind, Lsn, Wal};
 
 use crate::file::FileStore;
 use crate::options::{BufferKind, FileOptions};
-use crate::tests::support::records;
+use crate::tests::support::{records, with_buffer};
 use crate::tests::test_disk::TestDisk;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -22,14 +22,8 @@ fn store(disk: &TestDisk, buffer: BufferKind) -> FileStore {
     disk.open(&options).unwrap()
 }
 
-fn log_options() -> Options {
-    let mut options = Options::default();
-    options.buffer_bytes = 1 << 14;
-    options
-}
-
 fn log(store: FileStore) -> Wal {
-    Wal::with_store(store, &log_options()).unwrap()
+    Wal::with_store(store, &with_buffer(1 << 14)).unwrap()
 }
 
 fn data(number: u64) -> Vec<u8> {

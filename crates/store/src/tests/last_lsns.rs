@@ -7,17 +7,15 @@ use palisade_core::store::{
     Epoch, OldBuffer, Predecessor, ReadStore, Segment, State, Store, TailSource,
 };
 use palisade_core::sync::Mutex;
-use palisade_core::{Error, ErrorKind, Lsn, Memory, Options, Result, Wal};
+use palisade_core::{Error, ErrorKind, Lsn, Memory, Result, Wal};
 
-use super::support::records;
+use super::support::{records, with_buffer};
 use crate::{FileStore, MemStore};
 
 const SEGMENT_BYTES: u64 = 8 << 10;
 
-fn options() -> Options {
-    let mut options = Options::new();
-    options.buffer_bytes = 4 << 10;
-    options
+fn log(store: impl Store) -> Wal {
+    Wal::with_store(store, &with_buffer(4 << 10)).unwrap()
 }
 
 fn lsns(wal: &Wal) -> Vec<Lsn> {
@@ -46,7 +44,7 @@ fn near_the_limit(segments: u64) -> MemStore {
 #[test]
 fn a_truncation_that_leaves_no_lsn_is_refused_and_changes_nothing() {
     let store = near_the_limit(4);
-    let wal = Wal::with_store(store.open().unwrap(), &options()).unwrap();
+    let wal = log(store.open().unwrap());
     let kept = wal.append(b"kept").unwrap().lsn();
     let mut cuts = 0;
     let (error, last) = loop {
@@ -61,7 +59,7 @@ fn a_truncation_that_leaves_no_lsn_is_refused_and_changes_nothing() {
     // The log goes on, and what was not cut is there.
     let more = wal.commit(b"more").unwrap();
     wal.close().unwrap();
-    let wal = Wal::with_store(store.open().unwrap(), &options()).unwrap();
+    let wal = log(store.open().unwrap());
     assert_eq!(lsns(&wal), [kept, last, more]);
 }
 
@@ -117,9 +115,7 @@ impl Store for SaysMoreIsPrepared {
 #[test]
 fn a_truncation_does_not_wait_for_ever_for_a_store_that_always_has_something_prepared() {
     let mem = MemStore::new(SEGMENT_BYTES).without_threads();
-    let wal =
-        Wal::with_store(SaysMoreIsPrepared(mem.open().unwrap(), Mutex::new(true)), &options())
-            .unwrap();
+    let wal = log(SaysMoreIsPrepared(mem.open().unwrap(), Mutex::new(true)));
     let kept = wal.append(b"kept").unwrap().lsn();
     let last = wal.append(b"last").unwrap().lsn();
     let error = wal.truncate_after(kept).unwrap_err();
@@ -134,7 +130,7 @@ fn a_truncation_does_not_wait_for_ever_for_a_store_that_always_has_something_pre
 fn appends_of_several_threads_at_the_last_lsn_all_end_with_an_error() {
     for _ in 0..3000 {
         let start = std::sync::Barrier::new(4);
-        let wal = Wal::with_store(near_the_limit(1).open().unwrap(), &options()).unwrap();
+        let wal = log(near_the_limit(1).open().unwrap());
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -1,22 +1,17 @@
 //! What the store does without a free file descriptor.
 
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 
 use palisade_core::store::{OldBuffer, ReadStore, State, Store};
 use palisade_core::{ErrorKind, Lsn, MemoryKind};
 
-use super::support::{
-    RING_BYTES, SEGMENT_BYTES, begin, epoch, has_spare, open, open_with_a_spare, options,
-};
-use super::test_disk::{NO_DESCRIPTOR, TestDisk};
-use crate::sim::{CallKind, Target};
+use super::support::*;
+use crate::sim::{CallKind, Effect, Target};
 
 /// Once an epoch has begun, a truncation needs nothing more that could be lacking.
 #[test]
 fn a_buffer_is_passed_on_without_another_file_descriptor() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
+    let (disk, store) = running(1);
     store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
     let base = store.prepared();
     store.begin_epoch(&epoch(2, base.as_u64()), &[]).unwrap();
@@ -31,9 +26,7 @@ fn a_buffer_is_passed_on_without_another_file_descriptor() {
 /// instead of recovering without it.
 #[test]
 fn a_lack_of_a_file_descriptor_at_an_open_hides_no_log_buffer() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
-    begin(&store, 1, 0);
+    let (disk, store) = begun();
     drop(store);
     for opens in 0.. {
         disk.lack_a_descriptor_after(opens);
@@ -52,9 +45,7 @@ fn a_lack_of_a_file_descriptor_at_an_open_hides_no_log_buffer() {
 /// The process run would continue without the memory that outlives it.
 #[test]
 fn a_lack_of_a_file_descriptor_puts_no_log_buffer_on_the_heap() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
+    let (disk, store) = running(1);
     disk.lack_a_descriptor_after(0);
     let error = store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoFiles, "{error}");
@@ -65,8 +56,7 @@ fn a_lack_of_a_file_descriptor_puts_no_log_buffer_on_the_heap() {
 /// A file that could not be opened was not written, so it is as good as before.
 #[test]
 fn a_lack_of_a_file_descriptor_takes_no_spare() {
-    let disk = TestDisk::new();
-    let store = open_with_a_spare(&disk, 4 << 20);
+    let (disk, store) = with_a_spare(4 << 20);
     store.close();
     let to = store.prepared().plus(1);
     // For the look whether the name is free, and for the header.
@@ -82,9 +72,7 @@ fn a_lack_of_a_file_descriptor_takes_no_spare() {
 /// No sync has covered it, and a later clean end would vouch for it.
 #[test]
 fn a_spare_that_was_made_just_now_is_not_kept_for_lack_of_a_file_descriptor() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
+    let (disk, store) = running(1);
     let to = store.prepared().plus(1);
     // Behind the making of the spare: for the look whether the name is free, and for the header.
     for opens in 1..3 {
@@ -98,14 +86,10 @@ fn a_spare_that_was_made_just_now_is_not_kept_for_lack_of_a_file_descriptor() {
 /// After a sync that failed with EMFILE, nobody knows what is on the medium.
 #[test]
 fn a_spare_is_removed_after_a_failed_sync_whatever_its_error() {
-    let disk = TestDisk::new();
-    let store = open_with_a_spare(&disk, 4 << 20);
+    let (disk, store) = with_a_spare(4 << 20);
     store.close();
     let to = store.prepared().plus(1);
-    disk.faults.watch(|call| match (call.kind, call.target) {
-        (CallKind::Sync, Target::Spare) => Err(io::Error::from_raw_os_error(NO_DESCRIPTOR)),
-        _ => Ok(()),
-    });
+    disk.lack_descriptors_at((CallKind::Sync, Target::Spare));
     assert_eq!(store.prepare(to).unwrap_err().kind(), ErrorKind::NoFiles);
     assert!(!has_spare(&disk), "its bytes are not trusted");
     disk.faults.watch(|_| Ok(()));
@@ -115,20 +99,16 @@ fn a_spare_is_removed_after_a_failed_sync_whatever_its_error() {
 /// The next process trusts the spares that a clean end leaves.
 #[test]
 fn no_clean_end_leaves_a_spare_whose_sync_failed() {
-    let disk = TestDisk::new();
-    let store = open_with_a_spare(&disk, 4 << 20);
+    let (disk, store) = with_a_spare(4 << 20);
     store.close();
-    disk.faults.watch(|call| match (call.kind, call.target) {
-        (CallKind::Sync, Target::Spare) => Err(io::Error::from_raw_os_error(NO_DESCRIPTOR)),
-        (CallKind::Remove, Target::Spare) => Err(io::ErrorKind::Other.into()),
-        _ => Ok(()),
-    });
+    disk.lack_descriptors_at((CallKind::Sync, Target::Spare));
+    disk.faults.set((CallKind::Remove, Target::Spare), Effect::Eio);
     let refused = store.prepare(store.prepared().plus(1)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NoFiles);
     let clean = State { clean: true, ..store.state().unwrap() };
     assert_eq!(store.save_state(&clean).unwrap_err().kind(), ErrorKind::Io);
     assert!(!store.state().unwrap().clean);
-    disk.faults.watch(|_| Ok(()));
+    disk.faults.set((CallKind::Remove, Target::Spare), Effect::Pass);
     store.save_state(&clean).unwrap();
     assert!(!has_spare(&disk));
 }
@@ -137,13 +117,8 @@ fn no_clean_end_leaves_a_spare_whose_sync_failed() {
 /// bytes are lost.
 #[test]
 fn a_sync_that_fails_for_lack_of_a_file_descriptor_is_no_lack_that_passes() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
-    begin(&store, 1, 0);
+    let (disk, store) = begun();
     store.write(Lsn::ZERO, &[IoSlice::new(&[1; 8])]).unwrap();
-    disk.faults.watch(|call| match (call.kind, call.target) {
-        (CallKind::Sync, Target::Segment) => Err(io::Error::from_raw_os_error(NO_DESCRIPTOR)),
-        _ => Ok(()),
-    });
+    disk.lack_descriptors_at((CallKind::Sync, Target::Segment));
     assert_eq!(store.sync(Lsn::ZERO, Lsn::new(8)).unwrap_err().kind(), ErrorKind::Io);
 }

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use palisade_core::store::{ReadStore, Store};
 use palisade_core::{ErrorKind, Lsn};
 
-use super::support::{SEGMENT_BYTES, begin, epoch, full, open};
+use super::support::*;
 use super::test_disk::TestDisk;
 use crate::folder::RESERVE;
 

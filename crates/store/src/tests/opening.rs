@@ -7,15 +7,14 @@ use std::sync::Arc;
 use palisade_core::store::{OldBuffer, ReadStore, Store};
 use palisade_core::{ErrorKind, Lsn};
 
-use super::support::{RING_BYTES, SEGMENT_BYTES, begin, epoch, open, options};
+use super::support::*;
 use super::test_disk::TestDisk;
 use crate::disk::MemDisk;
 use crate::sim::{CallKind, FaultDisk, Target};
 
 #[test]
 fn opening_an_empty_log_takes_few_syncs() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
+    let (disk, store) = opened();
     let mut state = store.state().unwrap();
     store.begin_epoch(&epoch(1, 0), &[]).unwrap();
     store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
@@ -30,7 +29,10 @@ fn opening_an_empty_log_takes_few_syncs() {
 #[test]
 fn no_folder_is_made_where_its_name_cannot_be_synced() {
     let disk = TestDisk::new();
-    disk.forbid("/");
+    disk.faults.watch(|call| match (call.kind, call.name) {
+        (CallKind::Open, "/") => Err(io::ErrorKind::PermissionDenied.into()),
+        _ => Ok(()),
+    });
     let open = || disk.open(&options(SEGMENT_BYTES));
     let error = open().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
@@ -54,8 +56,7 @@ fn a_parent_that_can_never_be_synced_stops_no_open() {
 
 #[test]
 fn a_kill_leaves_the_buffer_and_its_marks() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
+    let (disk, store) = opened();
     assert!(matches!(store.old_buffer().unwrap(), OldBuffer::Missing));
     begin(&store, 4, 0);
     store.write(Lsn::ZERO, &[IoSlice::new(&[1; 800])]).unwrap();
@@ -75,9 +76,7 @@ fn a_kill_leaves_the_buffer_and_its_marks() {
 /// A thread of this process may still fill a record in a buffer whose log was abandoned.
 #[test]
 fn an_old_buffer_is_copied_and_not_mapped() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
-    begin(&store, 1, 0);
+    let (disk, store) = begun();
     drop(store);
     let store = open(&disk);
     let counts = |kind| disk.faults.count((kind, Target::Buffer));
@@ -90,9 +89,7 @@ fn an_old_buffer_is_copied_and_not_mapped() {
 /// Its owner could forge it, and it may have records that no segment has.
 #[test]
 fn a_buffer_of_another_user_is_neither_read_nor_passed_over() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
-    begin(&store, 1, 0);
+    let (disk, store) = begun();
     drop(store);
     disk.faults.disown_buffers();
     let store = open(&disk);
@@ -109,9 +106,7 @@ fn a_buffer_of_another_user_is_neither_read_nor_passed_over() {
 
 #[test]
 fn a_log_that_was_closed_leaves_no_buffer() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
-    begin(&store, 1, 0);
+    let (disk, store) = begun();
     assert_eq!(disk.buffers().len(), 1);
     let mut state = store.state().unwrap();
     state.clean = true;
@@ -132,9 +127,7 @@ fn an_open_removes_the_buffers_of_earlier_process_runs() {
 
 #[test]
 fn closing_lets_another_store_have_the_log_and_can_be_repeated() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
+    let (disk, store) = running(1);
     store.write(Lsn::ZERO, &[IoSlice::new(b"12345678")]).unwrap();
     store.close();
     store.close();
@@ -146,9 +139,7 @@ fn closing_lets_another_store_have_the_log_and_can_be_repeated() {
 
 #[test]
 fn an_epoch_that_follows_a_running_one_begins_above_all_that_is_prepared() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
-    begin(&store, 1, 0);
+    let (disk, store) = begun();
     store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
     let refused = store.begin_epoch(&epoch(2, 2 * SEGMENT_BYTES), &[]).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::OutOfRange, "{refused}");

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use palisade_core::Lsn;
 use palisade_core::store::{ReadStore, Store};
 
-use super::support::{SEGMENT_BYTES, begin, epoch, open};
+use super::support::*;
 use super::test_disk::TestDisk;
 use crate::FileStore;
 use crate::folder::{segment_name, spare_name};
@@ -24,9 +24,7 @@ fn a_disk_that_copies_on_write_gets_no_recycling() {
 
 #[test]
 fn a_spare_that_was_removed_by_hand_stops_no_release() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
-    begin(&store, 1, 0);
+    let (disk, store) = begun();
     store.prepare(Lsn::new(30 * SEGMENT_BYTES)).unwrap();
     store.close();
     store.release(Lsn::ZERO, Lsn::new(20 * SEGMENT_BYTES)).unwrap();
@@ -98,10 +96,7 @@ fn segments_of_an_earlier_epoch_are_not_recycled_after_a_clean_end() {
 
 #[test]
 fn a_tail_that_moves_gets_new_files_with_all_that_lay_below() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
-    store.prepare(Lsn::new(2 * SEGMENT_BYTES)).unwrap();
+    let (disk, store) = running(2);
     let old = vec![3; SEGMENT_BYTES as usize + 1000];
     store.write(Lsn::ZERO, &[IoSlice::new(&old)]).unwrap();
     drop(store);
@@ -132,11 +127,8 @@ fn a_tail_that_moves_gets_new_files_with_all_that_lay_below() {
 
 #[test]
 fn a_recycled_file_gets_a_header_and_keeps_its_old_bytes() {
-    let disk = TestDisk::new();
-    let store = open(&disk);
-    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
+    let (disk, store) = running(2);
     let content = [7; SEGMENT_BYTES as usize];
-    store.prepare(Lsn::new(2 * SEGMENT_BYTES)).unwrap();
     store.write(Lsn::ZERO, &[IoSlice::new(&content), IoSlice::new(&content)]).unwrap();
     store.release(Lsn::ZERO, Lsn::new(2 * SEGMENT_BYTES)).unwrap();
     store.prepare(Lsn::new(5 * SEGMENT_BYTES)).unwrap();

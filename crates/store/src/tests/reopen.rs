@@ -1,8 +1,10 @@
 //! What the open of a closed log asks of the disk: as much for many segments and epochs as for few.
 
-use palisade_core::{Options, Wal};
+use palisade_core::Wal;
 
 use crate::options::FileOptions;
+use crate::sim::{CallKind, Target};
+use crate::tests::support::with_buffer;
 use crate::tests::test_disk::TestDisk;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -14,9 +16,7 @@ fn open(disk: &TestDisk, folder: &str) -> Wal {
         ..FileOptions::default()
     };
     let store = disk.open_at(folder, &options).unwrap();
-    let mut options = Options::default();
-    options.buffer_bytes = 1 << 16;
-    Wal::with_store(store, &options).unwrap()
+    Wal::with_store(store, &with_buffer(1 << 16)).unwrap()
 }
 
 /// A closed log of at least `segments` segments, of `epochs` epochs.
@@ -40,7 +40,7 @@ fn closed_log(segments: u64, epochs: u64) -> TestDisk {
 fn opens(segments: u64, epochs: u64) -> usize {
     let disk = closed_log(segments, epochs).again();
     let wal = open(&disk, "/log");
-    let opens = disk.segment_opens();
+    let opens = disk.faults.count((CallKind::Open, Target::Segment));
     let report = wal.recovery_report();
     // Less what lies between one epoch and the next.
     assert!(report.clean && report.segments > segments * 9 / 10, "{report:?}");

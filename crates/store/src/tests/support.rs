@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade_core::store::{Epoch, Predecessor, ReadStore, Store};
-use palisade_core::{Lsn, Uuid, Wal};
+use palisade_core::{Lsn, Options, Uuid, Wal};
 
 use super::test_disk::TestDisk;
 use crate::disk::{Disk, ZeroSteps};
@@ -48,6 +48,35 @@ pub(super) fn open(disk: &TestDisk) -> FileStore {
     disk.open(&options(SEGMENT_BYTES)).unwrap()
 }
 
+/// A disk, and a store on it.
+pub(super) fn opened() -> (TestDisk, FileStore) {
+    let disk = TestDisk::new();
+    let store = open(&disk);
+    (disk, store)
+}
+
+/// The same in its first epoch, with so many segments. It has no log buffer and no preparer.
+pub(super) fn running(segments: u64) -> (TestDisk, FileStore) {
+    let (disk, store) = opened();
+    store.begin_epoch(&epoch(1, 0), &[]).unwrap();
+    store.prepare(Lsn::new(segments * SEGMENT_BYTES)).unwrap();
+    (disk, store)
+}
+
+/// The same in its first epoch, with a log buffer and the preparer.
+pub(super) fn begun() -> (TestDisk, FileStore) {
+    let (disk, store) = opened();
+    begin(&store, 1, 0);
+    (disk, store)
+}
+
+/// The options of a log with a small log buffer.
+pub(crate) fn with_buffer(buffer_bytes: usize) -> Options {
+    let mut options = Options::default();
+    options.buffer_bytes = buffer_bytes;
+    options
+}
+
 pub(super) fn epoch(number: u64, base: u64) -> Epoch {
     let predecessor = Predecessor { epoch: number - 1, end: Lsn::ZERO };
     Epoch { number, salt: number * 3, base: Lsn::new(base), predecessor }
@@ -74,12 +103,13 @@ pub(super) fn has_spare(disk: &TestDisk) -> bool {
     disk.spares().iter().any(|name| disk.len(name) > SEGMENT_BYTES)
 }
 
-/// A store whose first epoch runs, with a spare.
-pub(super) fn open_with_a_spare(disk: &TestDisk, segment_bytes: u64) -> FileStore {
+/// A disk, and a store whose first epoch runs, with a spare.
+pub(super) fn with_a_spare(segment_bytes: u64) -> (TestDisk, FileStore) {
+    let disk = TestDisk::new();
     let store = disk.open(&options(segment_bytes)).unwrap();
     begin(&store, 1, 0);
-    wait_until("a spare is made", || has_spare(disk));
-    store
+    wait_until("a spare is made", || has_spare(&disk));
+    (disk, store)
 }
 
 /// Begins `epoch` with a buffer, and saves the state.
@@ -94,9 +124,7 @@ pub(super) fn begin(store: &FileStore, number: u64, base: u64) {
 
 /// A log with a spare and the reserve, and its disk, full but for what is removed.
 pub(super) fn full() -> (TestDisk, FileStore) {
-    let disk = TestDisk::new();
-    let store = open(&disk);
-    begin(&store, 1, 0);
+    let (disk, store) = begun();
     // Before it has its bytes, the reserve is removed again where there is no space.
     wait_until("a spare and the reserve are made", || has_spare(&disk) && disk.len(RESERVE) > 0);
     disk.fill(true);

@@ -8,15 +8,15 @@ use palisade_core::Result;
 use palisade_core::sync::Mutex;
 
 use crate::disk::{Access, Disk, DiskFile, DiskFolder, Kind, MemDisk, read_full, write_bytes};
-use crate::sim::{Call, CallKind, FaultDisk, SimDisk, Target};
+use crate::sim::{Call, CallKind, Calls, FaultDisk, SimDisk, Target};
 use crate::{FileOptions, FileStore};
 
 /// EMFILE.
 #[cfg(unix)]
-pub(super) const NO_DESCRIPTOR: i32 = 24;
+const NO_DESCRIPTOR: i32 = 24;
 /// ERROR_TOO_MANY_OPEN_FILES.
 #[cfg(windows)]
-pub(super) const NO_DESCRIPTOR: i32 = 4;
+const NO_DESCRIPTOR: i32 = 4;
 
 const FOLDER: &str = "/log";
 
@@ -28,20 +28,17 @@ struct Controls {
     frees_by_removal: bool,
     syncs: usize,
     awaited_syncs: usize,
-    segment_opens: usize,
     /// No file or folder can be opened: no descriptor is left.
     is_exhausted: bool,
     /// So many opens are left before one that lacks a descriptor; the ones behind it do not.
     opens_before_a_lack: Option<u64>,
-    /// A folder that this process may not read.
-    unreadable: Option<&'static str>,
 }
 
 impl Controls {
     fn meet(&mut self, call: &Call<'_>, frees: bool) -> io::Result<()> {
         let is_memory = matches!(call.target, Target::Buffer | Target::Marks);
         match call.kind {
-            CallKind::Open | CallKind::Create => return self.open(call),
+            CallKind::Open | CallKind::Create => return self.open(),
             CallKind::Sync | CallKind::SyncFolder if !is_memory => {
                 self.syncs += 1;
                 self.awaited_syncs += usize::from(!call.is_background);
@@ -55,16 +52,12 @@ impl Controls {
         Ok(())
     }
 
-    fn open(&mut self, call: &Call<'_>) -> io::Result<()> {
-        if call.target == Target::Folder && self.unreadable == Some(call.name) {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
+    fn open(&mut self) -> io::Result<()> {
         let before = self.opens_before_a_lack;
         self.opens_before_a_lack = before.and_then(|before| before.checked_sub(1));
         if before == Some(0) || self.is_exhausted {
             return Err(io::Error::from_raw_os_error(NO_DESCRIPTOR));
         }
-        self.segment_opens += usize::from(call.target == Target::Segment);
         Ok(())
     }
 }
@@ -126,6 +119,14 @@ impl TestDisk {
         self.controls.lock().frees_by_removal = true;
     }
 
+    /// From now on, and until another watch, such calls say that no descriptor is left.
+    pub(crate) fn lack_descriptors_at(&self, calls: Calls) {
+        self.faults.watch(move |call| match (call.kind, call.target) {
+            met if met == calls => Err(io::Error::from_raw_os_error(NO_DESCRIPTOR)),
+            _ => Ok(()),
+        });
+    }
+
     /// From now on no file can be opened, as if the process had no descriptor left.
     pub(crate) fn exhaust(&self) {
         self.controls.lock().is_exhausted = true;
@@ -141,11 +142,6 @@ impl TestDisk {
         self.controls.lock().opens_before_a_lack.is_none()
     }
 
-    /// From now on the folder at `path` may not be read, as if its permissions said so.
-    pub(crate) fn forbid(&self, path: &'static str) {
-        self.controls.lock().unreadable = Some(path);
-    }
-
     pub(crate) fn syncs(&self) -> usize {
         self.controls.lock().syncs
     }
@@ -153,11 +149,6 @@ impl TestDisk {
     /// The syncs that somebody else than the preparer has waited for.
     pub(crate) fn awaited_syncs(&self) -> usize {
         self.controls.lock().awaited_syncs
-    }
-
-    /// How often a file with a segment's name was opened.
-    pub(crate) fn segment_opens(&self) -> usize {
-        self.controls.lock().segment_opens
     }
 
     pub(crate) fn make_folder(&self, path: &str) {

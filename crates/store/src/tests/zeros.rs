@@ -5,30 +5,34 @@ use std::io::IoSlice;
 use palisade_core::store::{Epoch, Predecessor, ReadStore, Store};
 use palisade_core::{ErrorKind, Lsn};
 
-use super::support::{
-    begin, epoch, has_spare, open_with_a_spare, options, pause_below_a_flood, wait_until,
-};
+use super::support::*;
 use super::test_disk::TestDisk;
+use crate::FileStore;
 use crate::folder::segment_name;
 use crate::sim::{CallKind, Calls, Effect, Target};
 
 const WRITE_ZEROS: Calls = (CallKind::Write, Target::Zeros);
 const SYNC_ZEROS: Calls = (CallKind::Sync, Target::Zeros);
+/// Bytes of a segment: several steps of the preparer.
+const LARGE: u64 = 8 << 20;
 
-#[test]
-fn a_sync_error_that_the_preparer_gets_reaches_the_leader() {
-    const LARGE: u64 = 8 << 20;
-    let disk = TestDisk::new();
-    let store = open_with_a_spare(&disk, LARGE);
-    let before = disk.faults.count(SYNC_ZEROS);
-    disk.faults.set(SYNC_ZEROS, Effect::Eio);
+/// Moves the tail on until the preparer has done `what`.
+fn move_the_tail_until(store: &FileStore, what: &str, mut is_done: impl FnMut() -> bool) {
     let mut tail = 1 << 20;
-    wait_until("the preparer syncs zeros", || {
+    wait_until(what, || {
         pause_below_a_flood();
         store.prepare_ahead(Lsn::new(tail));
         tail += 64 << 10;
-        disk.faults.count(SYNC_ZEROS) > before
+        is_done()
     });
+}
+
+#[test]
+fn a_sync_error_that_the_preparer_gets_reaches_the_leader() {
+    let (disk, store) = with_a_spare(LARGE);
+    let before = disk.faults.count(SYNC_ZEROS);
+    disk.faults.set(SYNC_ZEROS, Effect::Eio);
+    move_the_tail_until(&store, "zeros are synced", || disk.faults.count(SYNC_ZEROS) > before);
     store.write(Lsn::ZERO, &[IoSlice::new(b"record")]).unwrap();
     wait_until("the leader gets the error", || store.sync(Lsn::ZERO, Lsn::new(6)).is_err());
     let error = store.sync(Lsn::ZERO, Lsn::new(6)).unwrap_err();
@@ -37,7 +41,6 @@ fn a_sync_error_that_the_preparer_gets_reaches_the_leader() {
 
 #[test]
 fn the_preparer_keeps_zeros_and_a_segment_ahead_of_the_tail() {
-    const LARGE: u64 = 8 << 20;
     let disk = TestDisk::new();
     let store = disk.open(&options(LARGE)).unwrap();
     begin(&store, 1, 0);
@@ -58,27 +61,17 @@ fn the_preparer_keeps_zeros_and_a_segment_ahead_of_the_tail() {
 /// A clean end vouches for what it leaves, so nothing may be left unsynced.
 #[test]
 fn zeros_that_lack_space_are_synced_as_far_as_they_were_written() {
-    const LARGE: u64 = 8 << 20;
-    let disk = TestDisk::new();
-    let store = open_with_a_spare(&disk, LARGE);
+    let (disk, store) = with_a_spare(LARGE);
     let counts = || [WRITE_ZEROS, SYNC_ZEROS].map(|calls| disk.faults.count(calls));
     disk.faults.set(WRITE_ZEROS, Effect::NoSpace);
     let [writes, syncs] = counts();
-    let mut tail = 1 << 20;
-    wait_until("zeros lack space", || {
-        pause_below_a_flood();
-        store.prepare_ahead(Lsn::new(tail));
-        tail += 64 << 10;
-        counts()[0] > writes
-    });
+    move_the_tail_until(&store, "zeros lack space", || counts()[0] > writes);
     wait_until("what was written is synced", || counts()[1] > syncs);
 }
 
 #[test]
 fn zeros_that_a_truncation_overtakes_do_not_reach_the_next_epoch() {
-    const LARGE: u64 = 2 << 20;
-    let disk = TestDisk::new();
-    let store = open_with_a_spare(&disk, LARGE);
+    let (disk, store) = with_a_spare(LARGE);
     store.prepare(Lsn::new(2 * LARGE)).unwrap();
     disk.faults.set(WRITE_ZEROS, Effect::Hold);
     pause_below_a_flood();

@@ -5,8 +5,7 @@ use std::io;
 use super::*;
 
 fn file(disk: &SimDisk) -> Box<dyn DiskFile> {
-    let log = begin(disk);
-    durable_file(&log, "file", &[b'o'; 4096])
+    with_file(disk, &[b'o'; 4096]).1
 }
 
 #[test]
@@ -120,8 +119,7 @@ fn a_slow_sync_lets_other_threads_write() {
 #[test]
 fn a_failure_of_write_back_is_counted_and_reported_once() {
     let disk = SimDisk::new(3);
-    let log = begin(&disk);
-    let file = durable_file(&log, "file", &[b'o'; 512]);
+    let (_, file) = with_file(&disk, &[b'o'; 512]);
     disk.fail_write_back();
     assert_eq!((disk.write_back_failures(), disk.unreported_failures()), (0, 0), "all is clean");
     write_bytes(file.as_ref(), 0, &[b'n'; 512]).unwrap();

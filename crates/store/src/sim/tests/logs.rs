@@ -1,21 +1,15 @@
 //! The store on files runs on the disk: its rotation, its spares, its locks, its recovery.
 
 use palisade_core::store::ReadStore;
-use palisade_core::{ErrorKind, Lsn, Options, Result, Wal};
+use palisade_core::{ErrorKind, Lsn, Result, Wal};
 
 use super::*;
-use crate::tests::support::records;
+use crate::tests::support::{records, with_buffer};
 
 const SEGMENT_BYTES: u64 = 8192;
 
-fn files() -> FileOptions {
-    FileOptions { segment_bytes: Some(SEGMENT_BYTES), ..FileOptions::default() }
-}
-
 fn try_open(disk: &SimDisk) -> Result<Wal> {
-    let mut options = Options::new();
-    options.buffer_bytes = 4096;
-    Wal::with_store(disk.open(&files())?, &options)
+    Wal::with_store(disk.open(&files(SEGMENT_BYTES))?, &with_buffer(4096))
 }
 
 fn open(disk: &SimDisk) -> Wal {
@@ -117,17 +111,16 @@ fn the_second_writer_is_refused_at_once_and_a_reader_is_not() {
 fn a_dead_process_opens_nothing() {
     let disk = SimDisk::new(1);
     disk.kill();
-    assert_eq!(disk.open(&files()).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(disk.open(&files(SEGMENT_BYTES)).unwrap_err().kind(), ErrorKind::Io);
     disk.restart();
-    disk.open(&files()).unwrap();
+    disk.open(&files(SEGMENT_BYTES)).unwrap();
 }
 
 #[test]
 fn segments_begin_at_four_kilobytes() {
     let disk = SimDisk::new(1);
-    let sized = |bytes| FileOptions { segment_bytes: Some(bytes), ..FileOptions::default() };
-    assert_eq!(disk.open(&sized(2048)).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    assert_eq!(disk.open(&sized(4096)).unwrap().state().unwrap().segment_bytes, 4096);
+    assert_eq!(disk.open(&files(2048)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(disk.open(&files(4096)).unwrap().state().unwrap().segment_bytes, 4096);
 }
 
 /// As `rm log/*; cp -a backup/. log/` does where the folder is a mount point: the folder is the

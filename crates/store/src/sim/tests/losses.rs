@@ -4,9 +4,17 @@ use super::*;
 
 /// A file of three blocks of `o`, whose second one has `n` from 5000 to 5100, unsynced.
 fn overwritten(disk: &SimDisk) -> Box<dyn DiskFile> {
-    let log = begin(disk);
-    let file = durable_file(&log, "file", &[b'o'; 3 * 4096]);
+    let (_, file) = with_file(disk, &[b'o'; 3 * 4096]);
     write_bytes(file.as_ref(), 5000, &[b'n'; 100]).unwrap();
+    file
+}
+
+/// A file of `sectors` sectors of `o` that are `n` since, in which a sync has failed.
+fn failed_sync(disk: &SimDisk, sectors: usize) -> Box<dyn DiskFile> {
+    let (_, file) = with_file(disk, &vec![b'o'; sectors * 512]);
+    write_bytes(file.as_ref(), 0, &vec![b'n'; sectors * 512]).unwrap();
+    disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
+    file.sync_data().unwrap_err();
     file
 }
 
@@ -90,8 +98,7 @@ fn a_stale_sector_has_the_bytes_of_an_earlier_write() {
 #[test]
 fn sectors_have_fates_of_their_own() {
     let disk = SimDisk::new(3);
-    let log = begin(&disk);
-    let file = durable_file(&log, "file", &[b'o'; 2048]);
+    let (_, file) = with_file(&disk, &[b'o'; 2048]);
     write_bytes(file.as_ref(), 0, &[b'n'; 2048]).unwrap();
     disk.lose_power_choosing(&mut |loss| match loss {
         Loss::Sector { offset: 512 | 1536, .. } => Fate::Keep,
@@ -105,8 +112,7 @@ fn sectors_have_fates_of_their_own() {
 fn growth_is_lost_or_kept_in_part_or_reads_as_zeros() {
     let grown = |seed| {
         let disk = SimDisk::new(seed);
-        let log = begin(&disk);
-        let file = durable_file(&log, "file", &[b'o'; 1000]);
+        let (_, file) = with_file(&disk, &[b'o'; 1000]);
         write_bytes(file.as_ref(), 1000, &[b'n'; 3000]).unwrap();
         disk
     };
@@ -159,11 +165,7 @@ fn after_a_failed_sync_bytes_read_back_at_first_and_vanish_with_the_power() {
     let mut reached = 0;
     for seed in 0..100 {
         let disk = SimDisk::new(seed);
-        let log = begin(&disk);
-        let file = durable_file(&log, "file", &[b'o'; 8 * 512]);
-        write_bytes(file.as_ref(), 0, &[b'n'; 8 * 512]).unwrap();
-        disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
-        file.sync_data().unwrap_err();
+        let file = failed_sync(&disk, 8);
         let lost = disk.unsynced_sectors();
         assert!(is_all(&content(file.as_ref()), b'n'), "seed {seed}");
         // From here on the system may drop the pages.
@@ -180,11 +182,7 @@ fn after_a_failed_sync_bytes_read_back_at_first_and_vanish_with_the_power() {
 #[test]
 fn an_orderly_shutdown_does_not_write_what_a_failed_sync_forgot() {
     let disk = SimDisk::new(4);
-    let log = begin(&disk);
-    let file = durable_file(&log, "file", &[b'o'; 2048]);
-    write_bytes(file.as_ref(), 0, &[b'n'; 1024]).unwrap();
-    disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
-    file.sync_data().unwrap_err();
+    let file = failed_sync(&disk, 2);
     let forgotten = disk.unsynced_sectors();
     write_bytes(file.as_ref(), 1024, &[b'n'; 1024]).unwrap();
     disk.reboot();
@@ -196,11 +194,7 @@ fn an_orderly_shutdown_does_not_write_what_a_failed_sync_forgot() {
 #[test]
 fn what_is_written_again_after_a_failed_sync_can_be_synced() {
     let disk = SimDisk::new(4);
-    let log = begin(&disk);
-    let file = durable_file(&log, "file", &[b'o'; 1024]);
-    write_bytes(file.as_ref(), 0, &[b'n'; 1024]).unwrap();
-    disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
-    file.sync_data().unwrap_err();
+    let file = failed_sync(&disk, 2);
     write_bytes(file.as_ref(), 512, &[b'n'; 512]).unwrap();
     file.sync_data().unwrap();
     disk.lose_power_choosing(&mut |_| Fate::Drop);

@@ -34,10 +34,22 @@ fn durable_file(folder: &Arc<dyn DiskFolder>, name: &str, content: &[u8]) -> Box
     file
 }
 
+/// The log's folder, and a durable file `file` in it.
+fn with_file(disk: &SimDisk, content: &[u8]) -> (Arc<dyn DiskFolder>, Box<dyn DiskFile>) {
+    let log = begin(disk);
+    let file = durable_file(&log, "file", content);
+    (log, file)
+}
+
 fn content(file: &dyn DiskFile) -> Vec<u8> {
     let mut bytes = vec![0; file.len().unwrap() as usize];
     assert_eq!(read_full(file, 0, &mut bytes).unwrap(), bytes.len());
     bytes
+}
+
+/// The options of a log with small segments.
+fn files(segment_bytes: u64) -> FileOptions {
+    FileOptions { segment_bytes: Some(segment_bytes), ..FileOptions::default() }
 }
 
 /// Sectors get `fate`, everything else is kept.

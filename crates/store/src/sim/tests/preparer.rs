@@ -1,21 +1,17 @@
 //! A failure that the preparer meets behind the leader's back, when nobody asks for a sync any
 //! more.
 
-use palisade_core::{Options, Wal};
+use palisade_core::Wal;
 
 use super::*;
-use crate::options::FileOptions;
+use crate::tests::support::with_buffer;
 
 const SEEDS: u64 = 40;
 /// More syncs than the end of a log takes.
 const SYNCS: u64 = 8;
 
 fn open(disk: &SimDisk) -> palisade_core::Result<Wal> {
-    let mut files = FileOptions::new();
-    files.segment_bytes = Some(65536);
-    let mut options = Options::new();
-    options.buffer_bytes = 16384;
-    Wal::with_store(disk.open(&files)?, &options)
+    Wal::with_store(disk.open(&files(65536))?, &with_buffer(16384))
 }
 
 /// Each sync of a close fails in turn, the preparer's among them. A close that returns Ok is one

@@ -43,8 +43,7 @@ fn the_dead_change_nothing() {
 #[test]
 fn a_kill_keeps_what_the_system_had_and_power_loss_does_not() {
     let disk = SimDisk::new(1);
-    let log = begin(&disk);
-    let file = durable_file(&log, "file", &[b'o'; 512]);
+    let (_, file) = with_file(&disk, &[b'o'; 512]);
     write_bytes(file.as_ref(), 0, &[b'n'; 512]).unwrap();
     disk.restart();
     assert_eq!(disk.file("file").unwrap(), [b'n'; 512]);
@@ -149,8 +148,7 @@ fn a_process_dies_in_the_middle_of_a_write() {
     let mut written = BTreeSet::new();
     for seed in 0..200 {
         let disk = SimDisk::new(seed);
-        let log = begin(&disk);
-        let file = durable_file(&log, "file", b"");
+        let (_, file) = with_file(&disk, b"");
         disk.crash_at(disk.calls());
         write_bytes(file.as_ref(), 0, b"12345678").unwrap_err();
         assert!(disk.is_dead());
@@ -191,8 +189,7 @@ fn the_call_in_which_a_process_dies_is_done_or_not() {
 #[test]
 fn a_fork_goes_its_own_way() {
     let disk = SimDisk::new(1);
-    let log = begin(&disk);
-    let file = durable_file(&log, "file", &[b'o'; 4096]);
+    let (_, file) = with_file(&disk, &[b'o'; 4096]);
     write_bytes(file.as_ref(), 0, &[b'n'; 4096]).unwrap();
     let fork = disk.fork(2);
     assert!(fork.is_dead() && !disk.is_dead());
@@ -229,8 +226,7 @@ fn locks_keep_other_handles_out_until_their_owner_is_gone() {
 #[test]
 fn what_is_set_from_outside_is_on_the_medium() {
     let disk = SimDisk::new(1);
-    let log = begin(&disk);
-    let file = durable_file(&log, "file", b"bytes");
+    let (_, file) = with_file(&disk, b"bytes");
     write_bytes(file.as_ref(), 0, b"unsynced").unwrap();
     disk.set_file("file", b"rotten".to_vec());
     disk.set_file("made", b"new".to_vec());

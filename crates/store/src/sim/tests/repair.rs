@@ -1,23 +1,17 @@
 //! A repair on the disk: it dies at any call, and leaves the damaged log as it was, and a copy that
 //! is whole or no log.
 
-use palisade_core::{ErrorKind, Lsn, Options, Verify, Wal};
+use palisade_core::{ErrorKind, Lsn, Verify, Wal};
 
 use super::*;
-use crate::tests::support::records;
+use crate::tests::support::{records, with_buffer};
 
 const SEGMENT_BYTES: u64 = 8192;
 
-fn files() -> FileOptions {
-    FileOptions { segment_bytes: Some(SEGMENT_BYTES), ..FileOptions::default() }
-}
-
 fn open_in(disk: &SimDisk, folder: &str) -> palisade_core::Result<Wal> {
-    let mut files = files();
-    files.open_mode = crate::OpenMode::MustExist;
+    let files = FileOptions { open_mode: crate::OpenMode::MustExist, ..files(SEGMENT_BYTES) };
     let store = FileStore::open_on_any(disk.as_disk(), &absolute(folder), &files)?;
-    let mut options = Options::new();
-    options.buffer_bytes = 4096;
+    let mut options = with_buffer(4096);
     options.verify = Verify::Full;
     options.verify_threads = 1;
     Wal::with_store(store, &options)
@@ -26,7 +20,7 @@ fn open_in(disk: &SimDisk, folder: &str) -> palisade_core::Result<Wal> {
 /// A killed log of two epochs, all on the medium, and its records.
 fn killed_log(seed: u64) -> (SimDisk, Vec<(Lsn, Vec<u8>)>) {
     let disk = SimDisk::new(seed);
-    drop(disk.open(&files()).unwrap());
+    drop(disk.open(&files(SEGMENT_BYTES)).unwrap());
     let mut all = Vec::new();
     for run in 0..2_u8 {
         let log = open_in(&disk, FOLDER).unwrap();
@@ -138,9 +132,9 @@ fn a_log_that_is_open_is_not_repaired_and_one_that_is_being_repaired_is_not_open
         Repair::plan_on(disk.as_disk(), &absolute(FOLDER), all[bad].0, &mut |_| {})
     };
     let planned = plan(&disk).unwrap();
-    assert_eq!(disk.open(&files()).unwrap_err().kind(), ErrorKind::Locked);
+    assert_eq!(disk.open(&files(SEGMENT_BYTES)).unwrap_err().kind(), ErrorKind::Locked);
     planned.write_on(disk.as_disk(), &absolute(REPAIRED), &mut |_| {}).unwrap();
-    let store = disk.open(&files()).unwrap();
+    let store = disk.open(&files(SEGMENT_BYTES)).unwrap();
     assert_eq!(plan(&disk).unwrap_err().kind(), ErrorKind::Locked);
     drop(store);
     plan(&disk).unwrap();
