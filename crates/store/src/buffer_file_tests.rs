@@ -28,7 +28,15 @@ fn memory() -> (TempDir, Folder) {
     (temp, folder)
 }
 
-fn path_of(temp: &TempDir, name: BufferName) -> std::path::PathBuf {
+/// The folder with a buffer in it, and the path of that.
+fn made() -> (TempDir, Folder, PathBuf) {
+    let (temp, memory) = memory();
+    drop(BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap());
+    let path = path_of(&temp, NAME);
+    (temp, memory, path)
+}
+
+fn path_of(temp: &TempDir, name: BufferName) -> PathBuf {
     temp.path().join(file_name(HEADER.uuid, name))
 }
 
@@ -75,8 +83,7 @@ fn a_buffer_is_found_again_with_its_marks_and_its_ring() {
 
 #[test]
 fn the_buffer_of_a_log_in_another_folder_is_not_taken() {
-    let (_temp, memory) = memory();
-    drop(BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap());
+    let (_temp, memory, _) = made();
     for home in [
         FolderIdentity { device: 4, ..HOME },
         FolderIdentity { inode: 8, ..HOME },
@@ -102,9 +109,7 @@ fn a_mark_that_is_too_short_leaves_the_one_before() {
 
 #[test]
 fn what_is_no_whole_buffer_is_invalid_and_says_why() {
-    let (temp, memory) = memory();
-    drop(BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap());
-    let path = path_of(&temp, NAME);
+    let (_temp, memory, path) = made();
     let whole = fs::read(&path).unwrap();
     change(&path, |bytes| bytes.truncate(RING_AT + 4096));
     assert!(is_invalid(&memory, "too short"));
@@ -136,10 +141,9 @@ fn an_emptied_buffer_keeps_its_marks() {
 /// A header that somebody wrote must not make the open allocate what no log buffer of the log had.
 #[test]
 fn a_ring_that_is_larger_than_the_state_says_gets_no_memory() {
-    let (temp, memory) = memory();
-    drop(BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap());
+    let (_temp, memory, path) = made();
     let larger = RingHeader { ring_bytes: 8193, ..HEADER };
-    change(&path_of(&temp, NAME), |bytes| {
+    change(&path, |bytes| {
         bytes[..BLOCK_BYTES].copy_from_slice(&encode_header(&larger));
         bytes.truncate(RING_AT);
         bytes.resize(RING_AT + 8193, 0);

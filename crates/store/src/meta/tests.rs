@@ -1,11 +1,12 @@
 //! The meta file: what is on the disk at each moment, and what a reader makes of it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use palisade_core::CodecId;
 use palisade_core::store::SavedCursor;
+use tempfile::TempDir;
 
 use super::*;
 use crate::block::{with_features, with_version};
@@ -53,9 +54,13 @@ fn block(head: u64, generation: u64) -> Block {
     encode(&meta(sample(head), generation))
 }
 
-fn folder(path: &Path) -> Folder {
+/// An empty folder, and the path of the meta file in it.
+fn empty() -> (TempDir, Folder, PathBuf) {
+    let temp = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    Folder::at(&disk, path, 0o600).unwrap()
+    let folder = Folder::at(&disk, temp.path(), 0o600).unwrap();
+    let path = temp.path().join(META);
+    (temp, folder, path)
 }
 
 fn create(folder: &Folder, head: u64) -> MetaFile {
@@ -84,16 +89,15 @@ fn inode(path: &Path) -> u64 {
 #[test]
 fn a_saved_state_survives_damage_of_either_copy() {
     for at in [0, COPY_STRIDE as usize] {
-        let temp = tempfile::tempdir().unwrap();
-        let folder = folder(temp.path());
+        let (_temp, folder, path) = empty();
         let mut file = create(&folder, 0);
         file.save(&sample(64)).unwrap();
-        damage(&temp.path().join(META), at + 100);
+        damage(&path, at + 100);
         assert_eq!(found(&folder).state, sample(64));
         let there = found(&folder).origin;
         assert_eq!(Origin { file: origin().file, ..there }, origin());
         open(&folder).save(&sample(128)).unwrap();
-        damage(&temp.path().join(META), (COPY_STRIDE as usize - at) + 100);
+        damage(&path, (COPY_STRIDE as usize - at) + 100);
         assert_eq!(found(&folder).state, sample(128));
     }
 }
@@ -101,8 +105,7 @@ fn a_saved_state_survives_damage_of_either_copy() {
 /// A block of a medium can hold several of the file system's, wherever the file begins in it.
 #[test]
 fn a_saved_state_survives_the_loss_of_any_block_of_16_kib() {
-    let temp = tempfile::tempdir().unwrap();
-    let (folder, path) = (folder(temp.path()), temp.path().join(META));
+    let (_temp, folder, path) = empty();
     drop(create(&folder, 64));
     let whole = fs::read(&path).unwrap();
     for end in (BLOCK_BYTES..whole.len() + (16 << 10)).step_by(BLOCK_BYTES) {
@@ -115,8 +118,7 @@ fn a_saved_state_survives_the_loss_of_any_block_of_16_kib() {
 
 #[test]
 fn the_greater_generation_counts() {
-    let temp = tempfile::tempdir().unwrap();
-    let (folder, path) = (folder(temp.path()), temp.path().join(META));
+    let (_temp, folder, path) = empty();
     drop(create(&folder, 0));
     let mut bytes = fs::read(&path).unwrap();
     bytes[..BLOCK_BYTES].copy_from_slice(&block(64, 2));
@@ -130,8 +132,7 @@ fn the_greater_generation_counts() {
 #[cfg(unix)]
 #[test]
 fn each_open_writes_a_new_file_and_later_saves_write_both_copies_of_it() {
-    let temp = tempfile::tempdir().unwrap();
-    let (folder, path) = (folder(temp.path()), temp.path().join(META));
+    let (temp, folder, path) = empty();
     drop(create(&folder, 0));
     let kept = fs::File::open(&path).unwrap();
     let first = inode(&path);
@@ -151,8 +152,7 @@ fn each_open_writes_a_new_file_and_later_saves_write_both_copies_of_it() {
 #[test]
 fn files_with_copies_right_behind_each_other_are_read() {
     for copies in [[block(64, 2), block(0, 1)], [[0; BLOCK_BYTES], block(64, 2)]] {
-        let temp = tempfile::tempdir().unwrap();
-        let (folder, path) = (folder(temp.path()), temp.path().join(META));
+        let (_temp, folder, path) = empty();
         fs::write(&path, copies.concat()).unwrap();
         assert_eq!(found(&folder).state, sample(64));
         open(&folder).save(&sample(128)).unwrap();
@@ -191,6 +191,22 @@ fn decoded(state: &State) -> State {
     decode(&encode(&meta(state.clone(), 1))).unwrap().state
 }
 
+fn epochs(count: u64) -> Vec<EpochExtent> {
+    (1..=count).map(|n| extent(n, n * 65_536, n * 65_536 + 8)).collect()
+}
+
+/// The beginning of a block up to the end of a list of `count` epochs, whether or not it has room.
+fn with_epochs(count: u64) -> Writer {
+    let block = Writer::new(MAGIC).bytes(&block(0, 1)[24..LIST_AT]).u64(count);
+    epochs(count).iter().fold(block, |block, epoch| {
+        block.u64(epoch.number).u64(epoch.salt).u64(epoch.base.as_u64()).u64(epoch.end.as_u64())
+    })
+}
+
+fn field(block: &Block, at: usize) -> u64 {
+    u64::from_le_bytes(block[at..at + 8].try_into().unwrap())
+}
+
 fn cursors(count: u64) -> Vec<SavedCursor> {
     let cursor = |n: u64| SavedCursor {
         name: format!("{n:0>32}"),
@@ -203,9 +219,11 @@ fn cursors(count: u64) -> Vec<SavedCursor> {
 #[test]
 fn cursors_come_back_and_leave_the_rest_of_the_block_to_the_epochs() {
     for (cursor_count, epochs_fit) in [(0, MAX_EPOCHS as u64), (1, 109), (MAX_CURSORS as u64, 15)] {
-        for (epoch_count, is_kept) in [(0, true), (epochs_fit, true), (epochs_fit + 1, false)] {
-            let epochs = (1..=epoch_count).map(|n| extent(n, n * 65_536, n * 65_536 + 8)).collect();
-            let state = State { epochs, cursors: cursors(cursor_count), ..sample(0) };
+        for (epoch_count, is_kept) in
+            [(0, true), (1, true), (epochs_fit, true), (epochs_fit + 1, false)]
+        {
+            let state =
+                State { epochs: epochs(epoch_count), cursors: cursors(cursor_count), ..sample(0) };
             let expected = if is_kept { state.epochs.clone() } else { vec![] };
             assert_eq!(decoded(&state), State { epochs: expected, ..state }, "{cursor_count}");
         }
@@ -215,12 +233,11 @@ fn cursors_come_back_and_leave_the_rest_of_the_block_to_the_epochs() {
 #[test]
 fn cursors_have_their_place_in_the_block_and_their_feature_bit() {
     let block = encode(&meta(State { cursors: cursors(2), ..sample(0) }, 1));
-    let field = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
     assert_eq!(block[16], 2, "the feature bit");
     // After the two epochs.
-    assert_eq!(field(328), 2);
+    assert_eq!(field(&block, 328), 2);
     assert_eq!(&block[336..368], cursors(1)[0].name.as_bytes());
-    assert_eq!([416, 424].map(field), [64, u64::MAX - 1]);
+    assert_eq!([416, 424].map(|at| field(&block, at)), [64, u64::MAX - 1]);
     assert_eq!(encode(&meta(sample(0), 1))[16], 0);
 }
 
@@ -241,25 +258,14 @@ fn bases_come_back_from_the_end_of_the_block() {
 
 #[test]
 fn cursors_that_reach_over_the_bases_count_as_damage() {
-    let block = encode(&meta(sample(0), 1));
-    let list = (1..=100).map(|n| extent(n, n * 65_536, n * 65_536 + 8));
-    let long = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).u64(100);
-    let long = list.fold(long, |block, epoch| {
-        block.u64(epoch.number).u64(epoch.salt).u64(epoch.base.as_u64()).u64(epoch.end.as_u64())
-    });
-    assert_eq!(decode(&long.cursors(&cursors(12)).seal()), Err(Fault::Damaged));
+    let long = with_epochs(100).cursors(&cursors(12)).seal();
+    assert_eq!(decode(&long), Err(Fault::Damaged));
 }
 
 /// Up to the end of the block, where a later build has bases.
 #[test]
 fn the_longest_list_of_an_earlier_build_is_read() {
-    let block = encode(&meta(sample(0), 1));
-    let list = (1..=MOST_EPOCHS as u64).map(|n| extent(n, n * 65_536, n * 65_536 + 8));
-    let longest = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).u64(MOST_EPOCHS as u64);
-    let longest = list.fold(longest, |block, epoch| {
-        block.u64(epoch.number).u64(epoch.salt).u64(epoch.base.as_u64()).u64(epoch.end.as_u64())
-    });
-    let state = decode(&longest.seal()).unwrap().state;
+    let state = decode(&with_epochs(MOST_EPOCHS as u64).seal()).unwrap().state;
     assert_eq!((state.epochs.len(), state.bases.len()), (119, 0));
 }
 
@@ -278,16 +284,6 @@ fn cursors_that_no_log_can_have_count_as_damage() {
         let mut damaged = whole;
         damaged[at..at + 8].copy_from_slice(&bytes);
         assert_eq!(decode(&with_features(damaged, 2)), Err(Fault::Damaged), "{at}");
-    }
-}
-
-#[test]
-fn a_list_of_epochs_comes_back_as_long_as_it_fits_into_the_block() {
-    for count in [0, 1, MAX_EPOCHS as u64, MAX_EPOCHS as u64 + 1] {
-        let epochs = (1..=count).map(|n| extent(n, n * 65_536, n * 65_536 + 8)).collect();
-        let state = State { epochs, ..sample(0) };
-        let expected = if count <= MAX_EPOCHS as u64 { state.epochs.clone() } else { vec![] };
-        assert_eq!(decoded(&state), State { epochs: expected, ..state }, "{count} epochs");
     }
 }
 
@@ -337,10 +333,10 @@ fn no_list_lies_beside_a_cleared_flag() {
 #[test]
 fn the_list_has_its_place_in_the_block_and_zeros_there_are_none() {
     let block = block(0, 1);
-    let field = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
     assert!(block[200..LIST_AT].iter().all(|byte| *byte == 0));
     let second = [2, 2 ^ 0x55, 65_536, 65_600];
-    assert_eq!((field(256), [296, 304, 312, 320].map(field)), (2, second));
+    let found = [296, 304, 312, 320].map(|at| field(&block, at));
+    assert_eq!((field(&block, 256), found), (2, second));
     let old = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).seal();
     assert_eq!(decode(&old).unwrap().state.epochs, []);
     let endless = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).u64(MOST_EPOCHS as u64 + 1);
@@ -350,12 +346,11 @@ fn the_list_has_its_place_in_the_block_and_zeros_there_are_none() {
 /// A bit of the list is as much worth as any other of its copy.
 #[test]
 fn a_copy_whose_list_is_damaged_counts_as_damaged() {
-    let temp = tempfile::tempdir().unwrap();
-    let folder = folder(temp.path());
+    let (_temp, folder, path) = empty();
     drop(create(&folder, 0));
-    damage(&temp.path().join(META), LIST_AT + 20);
+    damage(&path, LIST_AT + 20);
     assert_eq!(found(&folder).state, sample(0), "the other copy has it");
-    damage(&temp.path().join(META), COPY_STRIDE as usize + LIST_AT + 20);
+    damage(&path, COPY_STRIDE as usize + LIST_AT + 20);
     assert_eq!(read(&folder).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
@@ -389,8 +384,8 @@ fn what_is_wrong_with_the_file_decides_the_kind() {
         (vec![damaged], ErrorKind::Corrupt),
     ];
     for (copies, kind) in cases {
-        let temp = tempfile::tempdir().unwrap();
-        fs::write(temp.path().join(META), copies.concat()).unwrap();
-        assert_eq!(read(&folder(temp.path())).unwrap_err().kind(), kind);
+        let (_temp, folder, path) = empty();
+        fs::write(path, copies.concat()).unwrap();
+        assert_eq!(read(&folder).unwrap_err().kind(), kind);
     }
 }

@@ -123,7 +123,7 @@ fn misplaced<T>(text: String) -> Result<T, HeaderFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::{BLOCK_BYTES, with_version};
+    use crate::block::with_version;
 
     const UUID: Uuid = Uuid([7; 16]);
     const SEGMENT_BYTES: u64 = 65_536;
@@ -144,16 +144,6 @@ mod tests {
         for predecessor in [None, Some(Predecessor { epoch: 8, end: Lsn::new(72) })] {
             let block = encode(&sample(predecessor), &LOG);
             assert_eq!(decode(&block, UUID, SEGMENT_BYTES, 3), Ok(sample(predecessor)));
-        }
-    }
-
-    #[test]
-    fn each_flipped_bit_is_found() {
-        let block = encode(&sample(None), &LOG);
-        for bit in 0..BLOCK_BYTES * 8 {
-            let mut flipped = block;
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode(&flipped, UUID, SEGMENT_BYTES, 3).is_err(), "bit {bit}");
         }
     }
 

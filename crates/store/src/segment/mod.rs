@@ -32,7 +32,7 @@ use palisade_core::{CodecId, Error, ErrorKind, Lsn, Result, Uuid};
 
 use self::header::{HeaderFault, LogOf};
 use self::segment_file::{LOG_AT, SegmentFile};
-use self::spares::{MayExceed, Start};
+use self::spares::MayExceed;
 use self::spares_to_keep::Demand;
 use self::trust::Trust;
 use crate::block::BLOCK_BYTES;
@@ -346,8 +346,8 @@ impl Segments {
             }
         }
         let spare = self.take_spare(&mut maker, MayExceed::Yes)?;
-        let start = Start { predecessor: Some(epoch.predecessor), bytes: first };
-        let file = self.name(&mut maker, epoch, number, start, spare)?;
+        let header = self.header(epoch, number, Some(epoch.predecessor));
+        let file = self.name(&mut maker, &header, first, spare)?;
         self.folder.sync().map_err(|error| match error.kind() {
             ErrorKind::NoSpace if is_running => error.with_kind(ErrorKind::Io).at_segment(number),
             _ => error.at_segment(number),

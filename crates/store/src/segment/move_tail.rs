@@ -6,7 +6,7 @@
 //! nothing, where writing the same bytes again in place could tear what is durable (M1), or reach
 //! the medium never.
 
-use palisade_core::store::{Epoch, SegmentHeader, TailSource};
+use palisade_core::store::{Epoch, TailSource};
 use palisade_core::{Lsn, Result};
 
 use super::spares::take_number;
@@ -98,9 +98,7 @@ impl Segments {
         let unwritten = |error| self.folder.error("write the copy of a segment", name, error);
         let base = self.start_of(part.number);
         let Some(old) = self.file_to_read(part.number)? else {
-            let (number, salt) = (part.number, epoch.salt);
-            let header =
-                SegmentHeader { number, base, epoch: epoch.number, salt, predecessor: None };
+            let header = self.header(epoch, part.number, None);
             let block = header::encode(&header, &self.shape.log());
             return write_bytes(file, 0, &block).map_err(unwritten);
         };

@@ -21,15 +21,6 @@ pub(super) enum MayExceed {
     No,
 }
 
-/// What a segment begins with.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Start<'a> {
-    /// In the first segment of an epoch.
-    pub(super) predecessor: Option<Predecessor>,
-    /// The first bytes of log.
-    pub(super) bytes: &'a [u8],
-}
-
 impl Segments {
     /// Makes a spare if there is none.
     pub(crate) fn keep_a_spare(&self) -> Result<()> {
@@ -61,7 +52,7 @@ impl Segments {
             Some((named, file)) if named == number => file,
             _ => {
                 let spare = self.take_spare(maker, self.may_exceed(number))?;
-                self.name(maker, epoch, number, Start::default(), spare)?
+                self.name(maker, &self.header(epoch, number, None), &[], spare)?
             }
         };
         if let Err(error) = self.folder.sync() {
@@ -77,20 +68,27 @@ impl Segments {
         Ok(())
     }
 
+    /// The header of segment `number` of `epoch`; its first segment names the epoch before.
+    pub(super) fn header(
+        &self,
+        epoch: &Epoch,
+        number: u64,
+        predecessor: Option<Predecessor>,
+    ) -> SegmentHeader {
+        let Epoch { number: epoch, salt, .. } = *epoch;
+        SegmentHeader { number, base: self.start_of(number), epoch, salt, predecessor }
+    }
+
     /// Writes a header and the first bytes of log to a spare, and gives it the segment's name. If
     /// the spare cannot be opened for lack of a descriptor, it stays a spare.
     pub(super) fn name(
         &self,
         maker: &mut Maker,
-        epoch: &Epoch,
-        number: u64,
-        start: Start<'_>,
+        header: &SegmentHeader,
+        first: &[u8],
         spare: u64,
     ) -> Result<Arc<SegmentFile>> {
-        let base = self.start_of(number);
-        let Epoch { number: epoch, salt, .. } = *epoch;
-        let predecessor = start.predecessor;
-        let header = SegmentHeader { number, base, epoch, salt, predecessor };
+        let number = header.number;
         let opened = match self.open_spare(spare, number) {
             // Nothing was written to it. One that was made just now is not among the spares: no
             // sync has covered it.
@@ -100,7 +98,7 @@ impl Segments {
             opened => opened,
         };
         maker.spares.remove(&spare);
-        match opened.and_then(|file| self.write_start_and_name(file, spare, &header, start.bytes)) {
+        match opened.and_then(|file| self.write_start_and_name(file, spare, header, first)) {
             Ok(file) => {
                 maker.demand.take();
                 Ok(file)

@@ -250,7 +250,8 @@ impl Node {
         for (at, from) in garbled {
             garble(&mut image, at, from, garbles_blocks, chance);
         }
-        self.begin_again(image, placed);
+        self.replace(image);
+        self.placed = placed;
     }
 }
 

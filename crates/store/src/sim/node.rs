@@ -85,7 +85,7 @@ pub(super) struct Node {
     pub(super) stable: Vec<u8>,
     pub(super) dirty: BTreeMap<usize, Dirty>,
     /// Blocks that were written on the medium.
-    placed: BTreeSet<usize>,
+    pub(super) placed: BTreeSet<usize>,
     /// Blocks that no write reaches any more.
     stuck: BTreeSet<usize>,
     /// Whether write-back in the background failed and no sync has reported it.
@@ -357,13 +357,6 @@ impl Node {
         self.placed = (0..bytes.len().div_ceil(BLOCK)).collect();
         self.stable.clone_from(&bytes);
         self.shown = bytes;
-    }
-
-    /// As `replace`, with the bytes that a loss of the page cache has left, of which only the
-    /// blocks in `placed` were ever written.
-    pub(super) fn begin_again(&mut self, bytes: Vec<u8>, placed: BTreeSet<usize>) {
-        self.replace(bytes);
-        self.placed = placed;
     }
 
     /// The blocks that are on the medium if the sectors `kept` reach it.
