@@ -35,50 +35,49 @@ fn run(what: &str, body: impl FnOnce()) {
     assert!(outcome.is_ok(), "broken by {what}");
 }
 
-#[test]
-fn frames_of_the_corpus_and_of_mutations_decode_or_do_not() {
-    for (name, bytes) in seeds("frame_decode") {
-        run(&name, || frame_decode(&bytes));
-        for seed in 0..600 {
-            let mut random = Chance::new(seed);
+/// Runs `body` over the corpus of `target`, and over each seed after `count` mutations of it.
+fn run_all(target: &str, body: fn(&[u8]), count: u64, mutate: fn(&mut Vec<u8>, &mut Chance)) {
+    for (name, bytes) in seeds(target) {
+        run(&name, || body(&bytes));
+        for seed in 0..count {
             let mut mutated = bytes.clone();
-            for _ in 0..=random.index(4) {
-                let at = random.index(mutated.len());
-                match random.index(4) {
-                    0 => mutated.truncate(at),
-                    1 => {
-                        let rest = &mut mutated[at..];
-                        let by = random.index(64) % rest.len();
-                        rest.rotate_left(by);
-                    }
-                    _ => mutated[at] ^= 1 << random.index(8),
-                }
-                if mutated.is_empty() {
-                    break;
-                }
-            }
-            run(&format!("{name}, seed {seed}"), || frame_decode(&mutated));
+            mutate(&mut mutated, &mut Chance::new(seed));
+            run(&format!("{name}, seed {seed}"), || body(&mutated));
         }
     }
 }
 
 #[test]
-fn blocks_of_the_corpus_and_of_mutations_decode_or_do_not() {
-    for (name, bytes) in seeds("segment_header") {
-        run(&name, || segment_header(&bytes));
-        for seed in 0..300 {
-            let mut random = Chance::new(seed);
-            let mut mutated = bytes.clone();
-            for _ in 0..=random.index(3) {
-                let at = random.index(128).min(mutated.len() - 1);
-                mutated[at] = random.next() as u8;
+fn frames_of_the_corpus_and_of_mutations_decode_or_do_not() {
+    run_all("frame_decode", frame_decode, 600, |bytes, random| {
+        for _ in 0..=random.index(4) {
+            let at = random.index(bytes.len());
+            match random.index(4) {
+                0 => bytes.truncate(at),
+                1 => {
+                    let rest = &mut bytes[at..];
+                    rest.rotate_left(random.index(64) % rest.len());
+                }
+                _ => bytes[at] ^= 1 << random.index(8),
             }
-            if random.index(8) == 0 {
-                mutated.truncate(random.index(bytes.len()));
+            if bytes.is_empty() {
+                break;
             }
-            run(&format!("{name}, seed {seed}"), || segment_header(&mutated));
         }
-    }
+    });
+}
+
+#[test]
+fn blocks_of_the_corpus_and_of_mutations_decode_or_do_not() {
+    run_all("segment_header", segment_header, 300, |bytes, random| {
+        for _ in 0..=random.index(3) {
+            let at = random.index(128).min(bytes.len() - 1);
+            bytes[at] = random.next() as u8;
+        }
+        if random.index(8) == 0 {
+            bytes.truncate(random.index(bytes.len()));
+        }
+    });
 }
 
 /// One seed replays it: `PALISADE_FUZZ_SEED=n`.

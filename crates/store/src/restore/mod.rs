@@ -19,7 +19,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Result};
 
 use self::sources::Sources;
 use crate::copy::{self, check_apart};
-use crate::disk::{Disk, DiskFile, OsDisk};
+use crate::disk::{Disk, OsDisk};
 
 /// What a log is restored from: the folder of an [`Archive`](crate::Archive), the folder of the
 /// log, or both. The log's folder can be a backup, or what a crash has left of the log.
@@ -102,8 +102,6 @@ impl RestoreFrom {
 /// ```
 pub struct Restore {
     sources: Arc<Sources>,
-    /// The lock of the log's folder, if there is one.
-    _lock: Option<Box<dyn DiskFile>>,
     plan: CopyPlan,
 }
 
@@ -135,8 +133,7 @@ impl Restore {
         on_progress: &mut dyn FnMut(RepairProgress),
     ) -> Result<Restore> {
         let salt = OsDisk.random().map_err(|error| Error::io("draw the epoch's salt", error))?;
-        let (sources, lock) = Sources::open(&from)?;
-        let sources = Arc::new(sources);
+        let sources = Arc::new(Sources::open(&from)?);
         let to = to.map_or_else(|| sources.end(), Ok)?;
         if from.archive.is_some() {
             check_epochs(sources.as_ref()).map_err(|error| error.with_advice(EPOCH_UNKNOWN))?;
@@ -144,7 +141,7 @@ impl Restore {
         let store = Arc::clone(&sources) as Arc<dyn ReadStore>;
         let plan = CopyPlan::new(store, to, sources.given_out(from.above), salt, on_progress);
         let plan = plan.map_err(|error| sources.explain(error))?;
-        Ok(Restore { sources, _lock: lock, plan })
+        Ok(Restore { sources, plan })
     }
 
     /// Returns what the restored log has.

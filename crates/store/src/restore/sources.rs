@@ -32,7 +32,8 @@ struct Log {
     reader: FileReader,
     state: State,
     noted: Lsn,
-    has_lock: bool,
+    /// The log's lock, if it has a lock file.
+    lock: Option<Box<dyn DiskFile>>,
     /// Segments of the last epoch of a copy that has no records in it, if the archive goes on with
     /// the epoch before: where that one ended in the copy.
     dropped: Option<Lsn>,
@@ -46,12 +47,9 @@ enum Origin {
 
 impl Sources {
     /// Reads the states and headers of the sources. Takes the lock of the log's folder, shared.
-    pub(super) fn open(from: &RestoreFrom) -> Result<(Sources, Option<Box<dyn DiskFile>>)> {
+    pub(super) fn open(from: &RestoreFrom) -> Result<Sources> {
         let archive = from.archive.as_deref().map(open_archive).transpose()?;
-        let (log, lock) = match from.log.as_deref().map(open_log).transpose()? {
-            Some((log, lock)) => (Some(log), lock),
-            None => (None, None),
-        };
+        let log = from.log.as_deref().map(open_log).transpose()?;
         if let (None, Some(log)) = (&archive, &log) {
             // Without the meta file nothing tells what was truncated. An archive has that, too.
             log.reader.meta()?;
@@ -61,7 +59,7 @@ impl Sources {
         let segments = BTreeMap::new();
         let mut sources = Sources { archive, log, paths, state, segments };
         sources.join()?;
-        Ok((sources, lock))
+        Ok(sources)
     }
 
     /// Decides for each segment where it is read from.
@@ -163,7 +161,7 @@ impl Sources {
     /// Refuses a log that was written to since it was read.
     pub(super) fn look_again(&self) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        check_unchanged(&log.reader, log.has_lock, &log.state)
+        check_unchanged(&log.reader, log.lock.is_some(), &log.state)
     }
 
     /// Returns the folders of the sources.
@@ -219,7 +217,7 @@ fn open_archive(path: &Path) -> Result<ArchiveReader> {
     ArchiveReader::open(path)
 }
 
-fn open_log(path: &Path) -> Result<(Log, Option<Box<dyn DiskFile>>)> {
+fn open_log(path: &Path) -> Result<Log> {
     let reader = FileReader::open(path)?;
     let lock = lock_out_writers(&reader).map_err(|error| match error.kind() {
         ErrorKind::Locked => error.with_advice(
@@ -229,7 +227,7 @@ fn open_log(path: &Path) -> Result<(Log, Option<Box<dyn DiskFile>>)> {
     })?;
     let noted = noted_in_the_buffer(&reader)?;
     let state = reader.state()?;
-    Ok((Log { reader, state, noted, has_lock: lock.is_some(), dropped: None }, lock))
+    Ok(Log { reader, state, noted, lock, dropped: None })
 }
 
 /// Returns the state of the log that the sources are one log of.

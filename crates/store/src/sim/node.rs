@@ -126,11 +126,16 @@ impl Node {
         }
         self.shown[offset..end].copy_from_slice(bytes);
         self.note_write(offset..end);
-        if let Some(mapping) = &self.mapping
-            && offset < mapping.backing_len
-        {
-            let kept = bytes.len().min(mapping.backing_len - offset);
-            memory_file(write_bytes(mapping.backing.as_ref(), offset as u64, &bytes[..kept]));
+        self.show_mapped(offset..end);
+    }
+
+    /// Shows the bytes of `range` in the mapped memory, too, as far as its file has them.
+    fn show_mapped(&self, range: Range<usize>) {
+        let Some(mapping) = &self.mapping else { return };
+        let (start, end) = (range.start, range.end.min(mapping.backing_len));
+        if start < end {
+            let bytes = &self.shown[start..end];
+            memory_file(write_bytes(mapping.backing.as_ref(), start as u64, bytes));
         }
     }
 
@@ -244,26 +249,18 @@ impl Node {
     /// The system drops the pages that a failed write-back left clean: the medium's bytes show.
     pub(super) fn drop_forgotten(&mut self) {
         self.absorb();
-        let is_cut = self.is_cut();
-        let stable = if is_cut { &[][..] } else { &self.stable[..] };
-        let (shown, mapping) = (&mut self.shown, &self.mapping);
-        self.dirty.retain(|&sector, dirty| {
-            if !dirty.is_forgotten {
-                return true;
+        let dirty = std::mem::take(&mut self.dirty).into_iter();
+        let (forgotten, dirty): (BTreeMap<_, _>, _) =
+            dirty.partition(|(_, dirty)| dirty.is_forgotten);
+        self.dirty = dirty;
+        let stable = if self.is_cut() { &[][..] } else { &self.stable[..] };
+        for at in forgotten.keys().map(|sector| sector * SECTOR) {
+            let end = self.shown.len().min(at + SECTOR);
+            for (index, byte) in (at..).zip(&mut self.shown[at..end]) {
+                *byte = stable.get(index).copied().unwrap_or(0);
             }
-            let at = sector * SECTOR;
-            let end = shown.len().min(at + SECTOR);
-            for (index, byte) in shown[at..end].iter_mut().enumerate() {
-                *byte = stable.get(at + index).copied().unwrap_or(0);
-            }
-            if let Some(mapping) = mapping
-                && at < mapping.backing_len
-            {
-                let end = end.min(mapping.backing_len);
-                memory_file(write_bytes(mapping.backing.as_ref(), at as u64, &shown[at..end]));
-            }
-            false
-        });
+            self.show_mapped(at..end);
+        }
         self.stuck.clear();
     }
 
@@ -345,11 +342,6 @@ impl Node {
 
     /// Makes `bytes` the file's content, on the medium, too.
     pub(super) fn replace(&mut self, bytes: Vec<u8>) {
-        if let Some(mapping) = &self.mapping {
-            let kept = bytes.len().min(mapping.backing_len);
-            memory_file(write_bytes(mapping.backing.as_ref(), 0, &bytes[..kept]));
-        }
-        self.mapping.take_if(|mapping| bytes.len() < mapping.range.end);
         self.dirty.clear();
         self.stable_cuts = self.cuts;
         self.stuck.clear();
@@ -357,6 +349,8 @@ impl Node {
         self.placed = (0..bytes.len().div_ceil(BLOCK)).collect();
         self.stable.clone_from(&bytes);
         self.shown = bytes;
+        self.show_mapped(0..self.shown.len());
+        self.mapping.take_if(|mapping| self.shown.len() < mapping.range.end);
     }
 
     /// The blocks that are on the medium if the sectors `kept` reach it.

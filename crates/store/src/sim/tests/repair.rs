@@ -55,10 +55,16 @@ fn snapshot(disk: &SimDisk) -> Vec<(String, Option<Vec<u8>>)> {
     disk.files().into_iter().map(|name| (name.clone(), disk.file(&name))).collect()
 }
 
+fn plan(disk: &SimDisk, from: Lsn) -> palisade_core::Result<Repair> {
+    Repair::plan_on(disk.as_disk(), &absolute(FOLDER), from, &mut |_| {})
+}
+
+fn write(disk: &SimDisk, planned: Repair) -> palisade_core::Result<RepairReport> {
+    planned.write_on(disk.as_disk(), &absolute(REPAIRED), &mut |_| {})
+}
+
 fn repair(disk: &SimDisk, from: Lsn) -> palisade_core::Result<RepairReport> {
-    let (log, copy) = (absolute(FOLDER), absolute(REPAIRED));
-    let repair = Repair::plan_on(disk.as_disk(), &log, from, &mut |_| {})?;
-    repair.write_on(disk.as_disk(), &copy, &mut |_| {})
+    write(disk, plan(disk, from)?)
 }
 
 #[test]
@@ -128,16 +134,14 @@ fn a_repair_that_fails_removes_what_it_has_copied() {
 #[test]
 fn a_log_that_is_open_is_not_repaired_and_one_that_is_being_repaired_is_not_opened() {
     let (disk, all, bad) = damaged_log(4);
-    let plan = |disk: &SimDisk| {
-        Repair::plan_on(disk.as_disk(), &absolute(FOLDER), all[bad].0, &mut |_| {})
-    };
-    let planned = plan(&disk).unwrap();
+    let plan = || plan(&disk, all[bad].0);
+    let planned = plan().unwrap();
     assert_eq!(disk.open(&files(SEGMENT_BYTES)).unwrap_err().kind(), ErrorKind::Locked);
-    planned.write_on(disk.as_disk(), &absolute(REPAIRED), &mut |_| {}).unwrap();
+    write(&disk, planned).unwrap();
     let store = disk.open(&files(SEGMENT_BYTES)).unwrap();
-    assert_eq!(plan(&disk).unwrap_err().kind(), ErrorKind::Locked);
+    assert_eq!(plan().unwrap_err().kind(), ErrorKind::Locked);
     drop(store);
-    plan(&disk).unwrap();
+    plan().unwrap();
 }
 
 /// A copy of a log may lack the lock file, which the next open makes.
@@ -146,13 +150,11 @@ fn a_log_without_a_lock_file_that_is_written_to_during_a_repair_gives_no_copy() 
     for is_open in [true, false] {
         let (disk, all) = killed_log(5);
         disk.remove_file(crate::folder::LOCK);
-        let (log, copy) = (absolute(FOLDER), absolute(REPAIRED));
-        let planned = Repair::plan_on(disk.as_disk(), &log, all[13].0, &mut |_| {}).unwrap();
+        let planned = plan(&disk, all[13].0).unwrap();
         let written = open_in(&disk, FOLDER).unwrap();
         written.commit(b"meanwhile").unwrap();
         let written = Some(written).filter(|_| is_open);
-        let result = planned.write_on(disk.as_disk(), &copy, &mut |_| {});
-        assert_eq!(result.unwrap_err().kind(), ErrorKind::Locked);
+        assert_eq!(write(&disk, planned).unwrap_err().kind(), ErrorKind::Locked);
         assert_eq!(disk.files_in(REPAIRED), Vec::<String>::new());
         drop(written);
     }
