@@ -8,7 +8,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
 use crate::buffer_file;
 use crate::disk::OsDisk;
-use crate::disk::{Access, Disk};
+use crate::disk::{Access, Disk, DiskFile};
 use crate::folder::{Folder, LOCK, segment_name};
 use crate::meta::rebuilt;
 use crate::meta::{self, Meta};
@@ -92,18 +92,41 @@ impl FileReader {
     /// `Foreign`: the file `lock` is a link, a FIFO or a folder. `PermissionDenied`, `NoFiles`,
     /// `Io`.
     pub fn has_writer(&self) -> Result<bool> {
-        let folder = self.folder.handle();
-        let is_free = folder.try_lock(true);
-        folder.unlock();
-        if !is_free {
-            return Ok(true);
+        let locked = self.lock_out_writers().map(drop);
+        // The locks go back at once: that of the file with the file.
+        self.folder.handle().unlock();
+        match locked {
+            Err(error) if error.kind() == ErrorKind::Locked => Ok(true),
+            locked => locked.map(|()| false),
         }
-        let Some(lock) = self.folder.open_if_there(LOCK, Access::Read)? else {
-            return Ok(false);
-        };
+    }
+
+    /// Takes the locks of the log, shared; that of its folder as long as this reader exists. `None`
+    /// where it has no lock file, which an open would make.
+    pub(crate) fn lock_out_writers(&self) -> Result<Option<Box<dyn DiskFile>>> {
+        if !self.folder.handle().try_lock(true) {
+            return Err(self.written_meanwhile());
+        }
+        let Some(lock) = self.folder.open_if_there(LOCK, Access::Read)? else { return Ok(None) };
         let taken = lock.try_lock(true);
-        // The lock goes back with the file, at once.
-        taken.map(|taken| !taken).map_err(|error| self.folder.error("try the lock", LOCK, error))
+        match taken.map_err(|error| self.folder.error("lock the log", LOCK, error))? {
+            true => Ok(Some(lock)),
+            false => Err(self.written_meanwhile()),
+        }
+    }
+
+    /// Refuses a log that was written to since its `state` was read. Without a lock file nothing
+    /// has kept a writer out.
+    pub(crate) fn check_unchanged(&self, is_locked: bool, state: &State) -> Result<()> {
+        if !is_locked {
+            self.lock_out_writers()?;
+        }
+        if self.state()? == *state { Ok(()) } else { Err(self.written_meanwhile()) }
+    }
+
+    fn written_meanwhile(&self) -> Error {
+        let text = "the log is open for writing elsewhere, or was since the copy began";
+        Error::new(ErrorKind::Locked, text).at_path(self.folder.path())
     }
 
     /// Where the log buffer lies.

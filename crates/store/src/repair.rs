@@ -9,13 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use palisade_core::repair::{RepairPlan, RepairProgress, RepairReport};
-use palisade_core::store::{ReadStore, State};
-use palisade_core::{Error, ErrorKind, Lsn, Result};
+use palisade_core::store::ReadStore;
+use palisade_core::{Error, Lsn, Result};
 
 use crate::buffer_file;
 use crate::copy::{self, check_apart};
-use crate::disk::{Access, Disk, DiskFile, OsDisk};
-use crate::folder::{Folder, LOCK};
+use crate::disk::{Disk, DiskFile, OsDisk};
+use crate::folder::Folder;
 use crate::reader::FileReader;
 
 /// The repair of a damaged log: reads it, and copies the records below some LSN into a new log. The
@@ -84,7 +84,7 @@ impl Repair {
     ) -> Result<Repair> {
         let random = disk.random().map_err(|error| Error::io("draw the epoch's salt", error));
         let source = Arc::new(FileReader::open_on(disk, log)?);
-        let lock = lock_out_writers(&source)?;
+        let lock = source.lock_out_writers()?;
         source.meta()?;
         let noted = noted_in_the_buffer(&source)?;
         let as_store: Arc<dyn ReadStore> = Arc::clone(&source) as Arc<dyn ReadStore>;
@@ -138,17 +138,8 @@ impl Repair {
     }
 
     fn look_again(&self) -> Result<()> {
-        check_unchanged(&self.source, self.lock.is_some(), self.plan.copy().source())
+        self.source.check_unchanged(self.lock.is_some(), self.plan.copy().source())
     }
-}
-
-/// Refuses a log that was written to since its `state` was read. Without a lock file nothing has
-/// kept a writer out.
-pub(crate) fn check_unchanged(source: &FileReader, is_locked: bool, state: &State) -> Result<()> {
-    if !is_locked {
-        lock_out_writers(source)?;
-    }
-    if source.state()? == *state { Ok(()) } else { Err(written_meanwhile(source)) }
 }
 
 /// Returns the greatest LSN that the marks of the log's buffer tell of; 0 without a buffer or a
@@ -162,24 +153,4 @@ pub(crate) fn noted_in_the_buffer(source: &FileReader) -> Result<Lsn> {
         (Some(buffer), Some(memory)) => buffer_file::noted(&memory, meta.state.uuid, buffer.name),
         _ => Ok(Lsn::ZERO),
     }
-}
-
-/// Takes the locks of the log that is copied, shared; that of its folder as long as `source`
-/// exists. `None` where it has no lock file, which an open would make.
-pub(crate) fn lock_out_writers(source: &FileReader) -> Result<Option<Box<dyn DiskFile>>> {
-    let folder = source.folder();
-    if !folder.handle().try_lock(true) {
-        return Err(written_meanwhile(source));
-    }
-    let Some(lock) = folder.open_if_there(LOCK, Access::Read)? else { return Ok(None) };
-    let taken = lock.try_lock(true);
-    match taken.map_err(|error| folder.error("lock the log", LOCK, error))? {
-        true => Ok(Some(lock)),
-        false => Err(written_meanwhile(source)),
-    }
-}
-
-fn written_meanwhile(source: &FileReader) -> Error {
-    let text = "the log is open for writing elsewhere, or was since the copy began";
-    Error::new(ErrorKind::Locked, text).at_path(source.folder().path())
 }

@@ -11,7 +11,7 @@ use palisade_core::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Result};
 use super::{RestoreFrom, broken};
 use crate::disk::DiskFile;
 use crate::folder::{LOCK, META, segment_name};
-use crate::repair::{check_unchanged, lock_out_writers, noted_in_the_buffer};
+use crate::repair::noted_in_the_buffer;
 use crate::{ArchiveReader, FileReader};
 
 const RESTORE_BELOW: &str = "get the segment from another copy, or restore up to this LSN only";
@@ -161,7 +161,7 @@ impl Sources {
     /// Refuses a log that was written to since it was read.
     pub(super) fn look_again(&self) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        check_unchanged(&log.reader, log.lock.is_some(), &log.state)
+        log.reader.check_unchanged(log.lock.is_some(), &log.state)
     }
 
     /// Returns the folders of the sources.
@@ -219,7 +219,7 @@ fn open_archive(path: &Path) -> Result<ArchiveReader> {
 
 fn open_log(path: &Path) -> Result<Log> {
     let reader = FileReader::open(path)?;
-    let lock = lock_out_writers(&reader).map_err(|error| match error.kind() {
+    let lock = reader.lock_out_writers().map_err(|error| match error.kind() {
         ErrorKind::Locked => error.with_advice(
             "stop the process that writes the log, or call Wal::backup_to in that process",
         ),

@@ -141,6 +141,11 @@ impl Gate {
         }
     }
 
+    /// Begins a call to the folder at `path`.
+    fn begin_on(&self, kind: CallKind, path: &Path) -> io::Result<Effect> {
+        self.begin(&call(kind, Target::Folder, &path.to_string_lossy()))
+    }
+
     /// Waits while such calls are held, and returns what this one meets.
     fn pass(&self, calls: Calls) -> Effect {
         let mut plan = self.plan.lock();
@@ -253,11 +258,6 @@ impl FaultDisk {
     pub fn disown_buffers(&self) {
         self.gate.plan.lock().is_disowned = true;
     }
-
-    fn begin_open(&self, path: &Path) -> io::Result<()> {
-        let name = path.to_string_lossy();
-        self.gate.begin(&call(CallKind::Open, Target::Folder, &name)).map(drop)
-    }
 }
 
 /// A call that writes nothing.
@@ -278,13 +278,12 @@ impl fmt::Debug for FaultDisk {
 
 impl Disk for FaultDisk {
     fn create_folder(&self, path: &Path, file_mode: u32) -> io::Result<()> {
-        let name = path.to_string_lossy();
-        self.gate.begin(&call(CallKind::CreateFolder, Target::Folder, &name))?;
+        self.gate.begin_on(CallKind::CreateFolder, path)?;
         self.below.create_folder(path, file_mode)
     }
 
     fn open_folder(&self, path: &Path, file_mode: u32) -> io::Result<Arc<dyn DiskFolder>> {
-        self.begin_open(path)?;
+        self.gate.begin_on(CallKind::Open, path)?;
         let below = self.below.open_folder(path, file_mode)?;
         Ok(folder(below, path, false, &self.gate))
     }
@@ -295,7 +294,7 @@ impl Disk for FaultDisk {
 
     fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>> {
         let Some((path, below)) = self.below.memory_folder()? else { return Ok(None) };
-        self.begin_open(&path)?;
+        self.gate.begin_on(CallKind::Open, &path)?;
         let folder = folder(below, &path, true, &self.gate);
         Ok(Some((path, folder)))
     }
@@ -356,10 +355,6 @@ pub(super) fn target(is_memory: bool, name: &str) -> Target {
 }
 
 impl FaultFolder {
-    fn begin(&self, kind: CallKind, name: &str) -> io::Result<()> {
-        self.gate.begin(&call(kind, target(self.is_memory, name), name)).map(drop)
-    }
-
     /// Makes a call that can be held when it is done.
     fn make(
         &self,
@@ -375,11 +370,6 @@ impl FaultFolder {
         }
         Ok(())
     }
-
-    /// A call to the folder itself.
-    fn begin_own(&self, kind: CallKind) -> io::Result<()> {
-        self.gate.begin(&call(kind, Target::Folder, &self.path.to_string_lossy())).map(drop)
-    }
 }
 
 impl fmt::Debug for FaultFolder {
@@ -390,13 +380,14 @@ impl fmt::Debug for FaultFolder {
 
 impl DiskFolder for FaultFolder {
     fn list(&self) -> io::Result<Vec<String>> {
-        self.begin_own(CallKind::Read)?;
+        self.gate.begin_on(CallKind::Read, &self.path)?;
         self.below.list()
     }
 
     fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>> {
         let is_there = matches!(access, Access::Read | Access::Write);
-        self.begin(if is_there { CallKind::Open } else { CallKind::Create }, name)?;
+        let kind = if is_there { CallKind::Open } else { CallKind::Create };
+        self.gate.begin(&call(kind, target(self.is_memory, name), name))?;
         let below = self.below.open(name, access)?;
         let name = Arc::new(Mutex::new(name.to_owned()));
         let mut names = self.names.lock();
@@ -424,7 +415,7 @@ impl DiskFolder for FaultFolder {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.begin_own(CallKind::SyncFolder)?;
+        self.gate.begin_on(CallKind::SyncFolder, &self.path)?;
         self.below.sync()
     }
 
