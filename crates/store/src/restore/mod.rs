@@ -8,7 +8,6 @@
 
 mod sources;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -100,6 +99,7 @@ impl RestoreFrom {
 /// assert_eq!(wal.get(first)?.data(), [1; 30_000]);
 /// # Ok(()) }
 /// ```
+#[derive(Debug)]
 pub struct Restore {
     sources: Arc<Sources>,
     plan: CopyPlan,
@@ -186,12 +186,6 @@ impl Restore {
     ) -> Result<CopyReport> {
         let look_again = || self.sources.look_again();
         copy::write_copy_on(disk, &self.plan, into.as_ref(), &look_again, on_progress)
-    }
-}
-
-impl fmt::Debug for Restore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Restore").field("report", self.report()).finish_non_exhaustive()
     }
 }
 

@@ -119,6 +119,12 @@ pub(super) struct Gate {
     changed: Condvar,
 }
 
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").finish_non_exhaustive()
+    }
+}
+
 impl Gate {
     pub(super) fn is_disowned(&self) -> bool {
         self.plan.lock().is_disowned
@@ -191,7 +197,7 @@ impl Gate {
 /// log.sync()?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct FaultDisk {
     below: Arc<dyn Disk>,
     gate: Arc<Gate>,
@@ -270,12 +276,6 @@ pub(super) fn call(kind: CallKind, target: Target, name: &str) -> Call<'_> {
     Call { kind, target, name, offset: 0, len: 0, pieces: &[], grows: false, is_background }
 }
 
-impl fmt::Debug for FaultDisk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FaultDisk").field("below", &self.below).finish_non_exhaustive()
-    }
-}
-
 impl Disk for FaultDisk {
     fn create_folder(&self, path: &Path, file_mode: u32) -> io::Result<()> {
         self.gate.begin_on(CallKind::CreateFolder, path)?;
@@ -334,6 +334,7 @@ fn folder(
     Arc::new(FaultFolder { below, path, is_memory, names, gate })
 }
 
+#[derive(Debug)]
 struct FaultFolder {
     below: Arc<dyn DiskFolder>,
     path: PathBuf,
@@ -369,12 +370,6 @@ impl FaultFolder {
             self.gate.wait_while(effect, (kind, target));
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for FaultFolder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("FaultFolder").field(&self.below).finish()
     }
 }
 

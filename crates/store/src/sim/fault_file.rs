@@ -1,6 +1,5 @@
 //! A file of a [`FaultDisk`](super::FaultDisk): each call passes the gate first.
 
-use std::fmt;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use super::CallKind;
 use super::fault_disk::{Call, Gate, Target, call, target};
 use crate::disk::{DiskFile, FileIdentity};
 
+#[derive(Debug)]
 pub(super) struct FaultFile {
     pub(super) below: Box<dyn DiskFile>,
     pub(super) is_memory: bool,
@@ -32,12 +32,6 @@ impl FaultFile {
         let can_grow = matches!(kind, CallKind::Write | CallKind::Allocate);
         let grows = can_grow && offset + len > self.below.len()?;
         self.gate.begin(&Call { offset, len, pieces, grows, ..call(kind, target, &name) }).map(drop)
-    }
-}
-
-impl fmt::Debug for FaultFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("FaultFile").field(&self.below).finish()
     }
 }
 

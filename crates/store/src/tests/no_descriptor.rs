@@ -15,7 +15,7 @@ fn a_buffer_is_passed_on_without_another_file_descriptor() {
     store.renew_buffer(1, RING_BYTES, Lsn::ZERO).unwrap();
     let base = store.prepared();
     store.begin_epoch(&epoch(2, base.as_u64()), &[]).unwrap();
-    disk.exhaust();
+    disk.lack_a_descriptor_after(0);
     store.mark_durable(base).unwrap();
     store.pass_buffer_on(2).unwrap();
     let refused = store.begin_epoch(&epoch(3, 2 * base.as_u64()), &[]).unwrap_err();

@@ -28,8 +28,6 @@ struct Controls {
     frees_by_removal: bool,
     syncs: usize,
     awaited_syncs: usize,
-    /// No file or folder can be opened: no descriptor is left.
-    is_exhausted: bool,
     /// So many opens are left before one that lacks a descriptor; the ones behind it do not.
     opens_before_a_lack: Option<u64>,
 }
@@ -55,7 +53,7 @@ impl Controls {
     fn open(&mut self) -> io::Result<()> {
         let before = self.opens_before_a_lack;
         self.opens_before_a_lack = before.and_then(|before| before.checked_sub(1));
-        if before == Some(0) || self.is_exhausted {
+        if before == Some(0) {
             return Err(io::Error::from_raw_os_error(NO_DESCRIPTOR));
         }
         Ok(())
@@ -125,11 +123,6 @@ impl TestDisk {
             met if met == calls => Err(io::Error::from_raw_os_error(NO_DESCRIPTOR)),
             _ => Ok(()),
         });
-    }
-
-    /// From now on no file can be opened, as if the process had no descriptor left.
-    pub(crate) fn exhaust(&self) {
-        self.controls.lock().is_exhausted = true;
     }
 
     /// The open behind the next `opens` ones lacks a descriptor, and no other.

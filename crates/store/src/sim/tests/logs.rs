@@ -94,20 +94,6 @@ fn what_a_dead_life_stores_in_its_buffer_reaches_nobody() {
 }
 
 #[test]
-fn the_second_writer_is_refused_at_once_and_a_reader_is_not() {
-    let disk = SimDisk::new(1);
-    let log = open(&disk);
-    log.commit(b"record").unwrap();
-    assert_eq!(try_open(&disk).unwrap_err().kind(), ErrorKind::Locked);
-    let reader = disk.reader().unwrap();
-    assert!(reader.has_writer().unwrap());
-    assert_eq!(reader.state().unwrap().segment_bytes, SEGMENT_BYTES);
-    drop(log);
-    assert!(!reader.has_writer().unwrap());
-    drop(open(&disk));
-}
-
-#[test]
 fn a_dead_process_opens_nothing() {
     let disk = SimDisk::new(1);
     disk.kill();
