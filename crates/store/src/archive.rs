@@ -10,7 +10,7 @@
 //! of another log, and one whose header cannot be read, is never replaced.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -145,15 +145,9 @@ impl OnRelease for Archive {
 }
 
 fn copy(segment: &ReleasedSegment<'_>, to: &Path) -> io::Result<()> {
-    let mut file = File::create(to)?;
-    let mut reader = segment.reader();
-    let mut piece = vec![0; COPY_BYTES];
-    loop {
-        match reader.read(&mut piece)? {
-            0 => return file.sync_all(),
-            count => file.write_all(&piece[..count])?,
-        }
-    }
+    let mut file = BufWriter::with_capacity(COPY_BYTES, File::create(to)?);
+    io::copy(&mut segment.reader(), &mut file)?;
+    file.into_inner()?.sync_all()
 }
 
 /// The names in the folder of an archive.
