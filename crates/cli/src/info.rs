@@ -6,6 +6,7 @@ use palisade::inspect::{BufferPlace, Inspector};
 use palisade::inspect::{Segment, State};
 use palisade::{ErrorKind, Lsn};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::args::InfoArgs;
 use crate::dump::hex;
@@ -22,7 +23,7 @@ const FORMAT_VERSION: u32 = 1;
 pub(crate) fn run(args: &InfoArgs, out: &mut impl Write) -> Result<(), Failure> {
     let info = Info::of(&Inspector::open(&args.dir)?)?;
     let printed =
-        if args.json { json::print(out, &info.for_json(args)) } else { info.print(args, out) };
+        if args.json { json::print(out, &info.object(args)) } else { info.print(args, out) };
     printed.map_err(Failure::output)
 }
 
@@ -107,8 +108,9 @@ impl Info {
         self.print_segments(args.segments, out)
     }
 
-    fn for_json(&self, args: &InfoArgs) -> JsonInfo {
-        let State { segment_bytes, buffer_bytes, epoch, .. } = self.state;
+    /// The object of `--json`. Its help documents the names: they stay.
+    fn object(&self, args: &InfoArgs) -> Value {
+        let state = &self.state;
         let (buffer, file) = match &self.buffer {
             None => ("unknown", None),
             Some(BufferPlace::None) => ("none", None),
@@ -118,31 +120,37 @@ impl Info {
             Some(_) => ("heap", None),
         };
         let number = |segment: Option<&Segment>| segment.map(|segment| segment.number);
-        JsonInfo {
-            dir: args.dir.display().to_string(),
-            format_version: FORMAT_VERSION,
-            uuid: self.state.uuid.to_string(),
-            state: self.standing,
-            codec: self.state.codec.map(|codec| codec.name().into()),
-            codec_key: self.state.codec.map(|codec| hex(codec.key_id())),
-            segment_bytes,
-            buffer_bytes,
-            buffer,
-            buffer_file: file.map(|path| path.display().to_string()),
-            epoch,
-            epoch_base: self.state.epoch_base.as_u64(),
-            head: self.state.head.as_u64(),
-            checkpoint: self.checkpoint().map(Lsn::as_u64),
-            end: self.end().map(Lsn::as_u64),
-            last_close: self.last_close().map(Lsn::as_u64),
-            segments: self.segments.len(),
-            unreadable_segments: self.unreadable(),
-            first_segment: number(self.segments.first()),
-            last_segment: number(self.segments.last()),
-            segment_list: args
-                .segments
-                .then(|| self.segments.iter().map(JsonSegment::of).collect()),
+        let mut object = json!({
+            "dir": args.dir.display().to_string(),
+            "format_version": FORMAT_VERSION,
+            "uuid": state.uuid.to_string(),
+            "state": self.standing,
+            "codec": state.codec.map(|codec| codec.name().to_owned()),
+            "codec_key": state.codec.map(|codec| hex(codec.key_id())),
+            "segment_bytes": state.segment_bytes,
+            "buffer_bytes": state.buffer_bytes,
+            "buffer": buffer,
+            "buffer_file": file.map(|path| path.display().to_string()),
+            "epoch": state.epoch,
+            "epoch_base": state.epoch_base.as_u64(),
+            "head": state.head.as_u64(),
+            "checkpoint": self.checkpoint().map(Lsn::as_u64),
+            "end": self.end().map(Lsn::as_u64),
+            "last_close": self.last_close().map(Lsn::as_u64),
+            "segments": self.segments.len(),
+            "unreadable_segments": self.unreadable(),
+            "first_segment": number(self.segments.first()),
+            "last_segment": number(self.segments.last()),
+        });
+        if args.segments {
+            let segment = |Segment { number, header }: &Segment| {
+                let (base, epoch) =
+                    header.as_ref().ok().map(|it| (it.base.as_u64(), it.epoch)).unzip();
+                json!({ "number": number, "base": base, "epoch": epoch, "error": header.as_ref().err() })
+            };
+            object["segment_list"] = self.segments.iter().map(segment).collect();
         }
+        object
     }
 
     fn unreadable(&self) -> usize {
@@ -160,48 +168,6 @@ impl Info {
         }
         let segments = self.segments.iter().filter(|_| all);
         segments.into_iter().try_for_each(|segment| print_segment(segment, out))
-    }
-}
-
-/// The object of `--json`. Its help documents the names: they stay.
-#[derive(Serialize)]
-struct JsonInfo {
-    dir: String,
-    format_version: u32,
-    uuid: String,
-    state: Standing,
-    codec: Option<String>,
-    codec_key: Option<String>,
-    segment_bytes: u64,
-    buffer_bytes: u64,
-    buffer: &'static str,
-    buffer_file: Option<String>,
-    epoch: u64,
-    epoch_base: u64,
-    head: u64,
-    checkpoint: Option<u64>,
-    end: Option<u64>,
-    last_close: Option<u64>,
-    segments: usize,
-    unreadable_segments: usize,
-    first_segment: Option<u64>,
-    last_segment: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    segment_list: Option<Vec<JsonSegment>>,
-}
-
-#[derive(Serialize)]
-struct JsonSegment {
-    number: u64,
-    base: Option<u64>,
-    epoch: Option<u64>,
-    error: Option<String>,
-}
-
-impl JsonSegment {
-    fn of(Segment { number, header }: &Segment) -> JsonSegment {
-        let (base, epoch) = header.as_ref().map(|it| (it.base.as_u64(), it.epoch)).ok().unzip();
-        JsonSegment { number: *number, base, epoch, error: header.as_ref().err().cloned() }
     }
 }
 

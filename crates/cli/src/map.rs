@@ -4,8 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use palisade::Lsn;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::dump;
 use crate::exit::Failure;
@@ -63,7 +62,7 @@ pub(crate) fn run(args: &MapArgs, out: &mut impl Write) -> Result<(), Failure> {
     let log = dump::open(&args.dir)?;
     let layout = while_reading(&log, || Layout::of(&log, &args.dir))?;
     let printed = match args.json {
-        true => json::print(out, &JsonMap::of(&args.dir, &layout)),
+        true => json::print(out, &object(&args.dir, &layout)),
         false => print(out, &layout),
     };
     printed.map_err(Failure::output)
@@ -137,66 +136,35 @@ fn row(out: &mut impl Write, cells: [&str; 6]) -> io::Result<()> {
 }
 
 /// The object of `--json`. Its help documents the names: they stay.
-#[derive(Serialize)]
-struct JsonMap<'a> {
-    dir: String,
-    segment_bytes: u64,
-    head: u64,
-    end: u64,
-    segment_list: Vec<JsonPart<'a>>,
-    ranges: Vec<JsonBreak>,
-}
-
-#[derive(Serialize)]
-struct JsonPart<'a> {
-    number: u64,
-    count: u64,
-    from: u64,
-    to: u64,
-    epoch: Option<u64>,
-    state: &'static str,
-    file_bytes: Option<u64>,
-    error: Option<&'a str>,
-    cursors: Vec<&'a str>,
-}
-
-#[derive(Serialize)]
-struct JsonBreak {
-    from: u64,
-    to: u64,
-    epoch_before: u64,
-    epoch_after: u64,
-}
-
-impl<'a> JsonMap<'a> {
-    fn of(dir: &Path, layout: &'a Layout) -> JsonMap<'a> {
-        let part = |part: &'a Part| {
-            let (from, to) = layout.range_of(part);
-            JsonPart {
-                number: part.number,
-                count: part.count,
-                from: from.as_u64(),
-                to: to.as_u64(),
-                epoch: part.header.map(|header| header.epoch),
-                state: word(part.standing),
-                file_bytes: part.file_bytes,
-                error: part.error.as_deref(),
-                cursors: cursors_in(layout, part),
-            }
-        };
-        let range = |range: &Break| JsonBreak {
-            from: Lsn::as_u64(range.from),
-            to: Lsn::as_u64(range.to),
-            epoch_before: range.epoch_before,
-            epoch_after: range.epoch_after,
-        };
-        JsonMap {
-            dir: dir.display().to_string(),
-            segment_bytes: layout.state.segment_bytes,
-            head: layout.state.head.as_u64(),
-            end: layout.end.as_u64(),
-            segment_list: layout.segments.iter().map(part).collect(),
-            ranges: layout.breaks.iter().map(range).collect(),
-        }
-    }
+fn object(dir: &Path, layout: &Layout) -> Value {
+    let part = |part: &Part| {
+        let (from, to) = layout.range_of(part);
+        json!({
+            "number": part.number,
+            "count": part.count,
+            "from": from.as_u64(),
+            "to": to.as_u64(),
+            "epoch": part.header.map(|header| header.epoch),
+            "state": word(part.standing),
+            "file_bytes": part.file_bytes,
+            "error": part.error,
+            "cursors": cursors_in(layout, part),
+        })
+    };
+    let range = |range: &Break| {
+        json!({
+            "from": range.from.as_u64(),
+            "to": range.to.as_u64(),
+            "epoch_before": range.epoch_before,
+            "epoch_after": range.epoch_after,
+        })
+    };
+    json!({
+        "dir": dir.display().to_string(),
+        "segment_bytes": layout.state.segment_bytes,
+        "head": layout.state.head.as_u64(),
+        "end": layout.end.as_u64(),
+        "segment_list": layout.segments.iter().map(part).collect::<Value>(),
+        "ranges": layout.breaks.iter().map(range).collect::<Value>(),
+    })
 }

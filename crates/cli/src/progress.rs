@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use palisade::inspect::Inspector;
 use palisade::{Lsn, RepairProgress, RepairStep};
 
@@ -16,6 +16,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(200);
 /// A look at the clock costs more than a short record, so there is one for so many bytes.
 const BYTES_PER_LOOK: u64 = 256 << 10;
+
+/// A bar of a measurement, with a message for what is measured. It goes away with this value.
+pub(crate) fn measuring(steps: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {msg}");
+    let bar = ProgressBar::new(steps).with_finish(ProgressFinish::AndClear);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
 
 /// A bar that counts bytes. It goes away with this value.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use palisade::{Error, ErrorKind, Lsn, Repair, RepairReport};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::json;
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &RepairArgs, out: &mut impl Write) -> Result<(), Failure
         None => repair.report().clone(),
     };
     let printed = match args.json {
-        true => json::print(out, &Object::of(&args.dir, into, &report)),
+        true => json::print(out, &object(&args.dir, into, &report)),
         false => conclude(out, into, &report),
     };
     printed.map_err(Failure::output)
@@ -148,35 +148,18 @@ fn conclude(out: &mut impl Write, into: Option<&Path>, report: &RepairReport) ->
 }
 
 /// The object of `--json`. Its help documents the names: they stay.
-#[derive(Serialize)]
-struct Object {
-    log: String,
-    into: Option<String>,
-    head: u64,
-    end: u64,
-    records: u64,
-    bytes: u64,
-    from: u64,
-    given_up_to: u64,
-    given_up_records: u64,
-    base: u64,
-    epoch: u64,
-}
-
-impl Object {
-    fn of(log: &Path, into: Option<&Path>, report: &RepairReport) -> Object {
-        Object {
-            log: log.display().to_string(),
-            into: into.map(|into| into.display().to_string()),
-            head: report.head.as_u64(),
-            end: report.end.as_u64(),
-            records: report.records,
-            bytes: report.bytes,
-            from: report.from.as_u64(),
-            given_up_to: report.given_up_to.as_u64(),
-            given_up_records: report.given_up_records,
-            base: report.base.as_u64(),
-            epoch: report.epoch,
-        }
-    }
+fn object(log: &Path, into: Option<&Path>, report: &RepairReport) -> Value {
+    json!({
+        "log": log.display().to_string(),
+        "into": into.map(|into| into.display().to_string()),
+        "head": report.head.as_u64(),
+        "end": report.end.as_u64(),
+        "records": report.records,
+        "bytes": report.bytes,
+        "from": report.from.as_u64(),
+        "given_up_to": report.given_up_to.as_u64(),
+        "given_up_records": report.given_up_records,
+        "base": report.base.as_u64(),
+        "epoch": report.epoch,
+    })
 }

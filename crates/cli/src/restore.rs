@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgGroup, Args};
 use palisade::inspect::{BufferPlace, Inspector};
 use palisade::{CopyReport, ErrorKind, Lsn, Restore, RestoreFrom};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::json;
@@ -233,36 +233,21 @@ impl Copy<'_> {
         }
     }
 
-    fn object(&self, report: &CopyReport) -> Object {
+    /// The object of `--json`. The help documents the names: they stay.
+    fn object(&self, report: &CopyReport) -> Value {
         let text = |path: Option<&Path>| path.map(|path| path.display().to_string());
-        Object {
-            archive: text(self.archive),
-            log: text(self.log),
-            into: text(self.into),
-            uuid: report.uuid.to_string(),
-            head: report.head.as_u64(),
-            end: report.end.as_u64(),
-            records: report.records,
-            bytes: report.bytes,
-            base: report.base.as_u64(),
-            epoch: report.epoch,
-            buffer_file: text(self.buffer_file.as_deref()),
-        }
+        json!({
+            "archive": text(self.archive),
+            "log": text(self.log),
+            "into": text(self.into),
+            "uuid": report.uuid.to_string(),
+            "head": report.head.as_u64(),
+            "end": report.end.as_u64(),
+            "records": report.records,
+            "bytes": report.bytes,
+            "base": report.base.as_u64(),
+            "epoch": report.epoch,
+            "buffer_file": text(self.buffer_file.as_deref()),
+        })
     }
-}
-
-/// The fields of --json.
-#[derive(Serialize)]
-struct Object {
-    archive: Option<String>,
-    log: Option<String>,
-    into: Option<String>,
-    uuid: String,
-    head: u64,
-    end: u64,
-    records: u64,
-    bytes: u64,
-    base: u64,
-    epoch: u64,
-    buffer_file: Option<String>,
 }

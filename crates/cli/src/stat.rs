@@ -9,6 +9,7 @@ use clap::Args;
 use palisade::Lsn;
 use palisade::inspect::{Inspector, SavedCursor};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::dump;
 use crate::exit::Failure;
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &StatArgs, out: &mut impl Write) -> Result<(), Failure> 
     let space = Space::of(&args.dir)?;
     let (records, end) = Records::count(&log, &layout)?;
     let printed = match args.json {
-        true => json::print(out, &JsonStat::of(&args.dir, &layout, &space, &records)),
+        true => json::print(out, &records.object(&args.dir, &layout, &space)),
         false => print(out, &args.dir, &layout, &space, &records),
     };
     printed.and_then(|()| out.flush()).map_err(Failure::output)?;
@@ -237,30 +238,6 @@ fn print(
     Ok(())
 }
 
-/// The object of `--json`. Its help documents the names: they stay.
-#[derive(Serialize)]
-struct JsonStat<'a> {
-    dir: String,
-    files: u64,
-    file_bytes: u64,
-    segments: u64,
-    segment_file_bytes: u64,
-    spares: u64,
-    spare_bytes: u64,
-    reserve_bytes: u64,
-    head: u64,
-    end: u64,
-    live_bytes: u64,
-    records: u64,
-    payload_bytes: u64,
-    smallest: Option<usize>,
-    median: Option<usize>,
-    largest: Option<usize>,
-    epochs: &'a [u64],
-    tags: Vec<JsonTag>,
-    cursors: Vec<JsonCursor<'a>>,
-}
-
 #[derive(Serialize)]
 struct JsonCursor<'a> {
     name: &'a str,
@@ -270,21 +247,13 @@ struct JsonCursor<'a> {
     keeps_the_log: bool,
 }
 
-#[derive(Serialize)]
-struct JsonTag {
-    tag: u16,
-    records: u64,
-    payload_bytes: u64,
-}
-
-impl<'a> JsonStat<'a> {
-    fn of(dir: &Path, layout: &'a Layout, space: &Space, records: &'a Records) -> JsonStat<'a> {
-        let length = |index: usize| records.lengths().map(|lengths| lengths[index]);
-        let tag = |(tag, files): (&u16, &Files)| JsonTag {
-            tag: *tag,
-            records: files.count,
-            payload_bytes: files.bytes,
-        };
+impl Records {
+    /// The object of `--json`. Its help documents the names: they stay.
+    fn object<'a>(&self, dir: &Path, layout: &'a Layout, space: &Space) -> Value {
+        let length = |index: usize| self.lengths().map(|lengths| lengths[index]);
+        let tags = self.tags.iter().map(|(tag, Files { count, bytes })| {
+            json!({ "tag": tag, "records": count, "payload_bytes": bytes })
+        });
         let cursor = |cursor: &'a SavedCursor| JsonCursor {
             name: &cursor.name,
             position: cursor.position.as_u64(),
@@ -292,26 +261,26 @@ impl<'a> JsonStat<'a> {
             max_lag: cursor.max_lag,
             keeps_the_log: cursor.keeps(layout.lag(cursor.position)),
         };
-        JsonStat {
-            dir: dir.display().to_string(),
-            files: space.all.count,
-            file_bytes: space.all.bytes,
-            segments: space.segments.count,
-            segment_file_bytes: space.segments.bytes,
-            spares: space.spares.count,
-            spare_bytes: space.spares.bytes,
-            reserve_bytes: space.reserve.bytes,
-            head: layout.state.head.as_u64(),
-            end: layout.end.as_u64(),
-            live_bytes: layout.live_bytes(),
-            records: records.count,
-            payload_bytes: records.payload_bytes,
-            smallest: length(0),
-            median: length(1),
-            largest: length(2),
-            epochs: &records.epochs,
-            tags: records.tags.iter().map(tag).collect(),
-            cursors: layout.state.cursors.iter().map(cursor).collect(),
-        }
+        json!({
+            "dir": dir.display().to_string(),
+            "files": space.all.count,
+            "file_bytes": space.all.bytes,
+            "segments": space.segments.count,
+            "segment_file_bytes": space.segments.bytes,
+            "spares": space.spares.count,
+            "spare_bytes": space.spares.bytes,
+            "reserve_bytes": space.reserve.bytes,
+            "head": layout.state.head.as_u64(),
+            "end": layout.end.as_u64(),
+            "live_bytes": layout.live_bytes(),
+            "records": self.count,
+            "payload_bytes": self.payload_bytes,
+            "smallest": length(0),
+            "median": length(1),
+            "largest": length(2),
+            "epochs": self.epochs,
+            "tags": tags.collect::<Value>(),
+            "cursors": layout.state.cursors.iter().map(cursor).collect::<Vec<_>>(),
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use palisade::inspect::{BufferPlace, Inspector, Outcome, Verdict};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::args::VerifyArgs;
 use crate::exit::{Exit, Failure};
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut impl Write) -> Result<Exit, Failu
         false => log.verify(),
     })?;
     let printed = if args.json {
-        json::print(out, &JsonVerdict::of(args, &verdict)).and_then(|()| out.flush())
+        json::print(out, &object(args, &verdict)).and_then(|()| out.flush())
     } else {
         print(out, &verdict, args.deep).and_then(|()| advise(out, &args.dir, &verdict, &log))
     };
@@ -46,54 +46,30 @@ fn exit(outcome: &Outcome) -> Exit {
 }
 
 /// The object of `--json`. Its help documents the names: they stay.
-#[derive(Serialize)]
-struct JsonVerdict<'a> {
-    dir: String,
-    outcome: &'static str,
-    why: Option<&'a str>,
-    segments: u64,
-    records: u64,
-    bytes: u64,
-    head: u64,
-    end: u64,
-    floor: u64,
-    torn_bytes: u64,
-    bad_places: Vec<JsonPlace>,
-    strays: &'a [u64],
-}
-
-#[derive(Serialize)]
-struct JsonPlace {
-    lsn: u64,
-    segment: u64,
-}
-
-impl<'a> JsonVerdict<'a> {
-    fn of(args: &VerifyArgs, verdict: &'a Verdict) -> JsonVerdict<'a> {
-        let places = verdict.bad_places.iter();
-        JsonVerdict {
-            dir: args.dir.display().to_string(),
-            outcome: match verdict.outcome {
-                Outcome::Clean => "clean",
-                Outcome::Unclean => "unclean",
-                Outcome::TornTail => "torn_tail",
-                Outcome::Unfinished => "unfinished",
-                Outcome::Corrupt => "corrupt",
-            },
-            why: verdict.why.as_deref(),
-            segments: verdict.segments,
-            records: verdict.records,
-            bytes: verdict.bytes,
-            head: verdict.head.as_u64(),
-            end: verdict.end.as_u64(),
-            floor: verdict.floor.as_u64(),
-            torn_bytes: verdict.torn_bytes,
-            bad_places: places
-                .map(|bad| JsonPlace { lsn: bad.lsn.as_u64(), segment: bad.segment })
-                .collect(),
-            strays: &verdict.strays,
-        }
-    }
+fn object(args: &VerifyArgs, verdict: &Verdict) -> Value {
+    let outcome = match verdict.outcome {
+        Outcome::Clean => "clean",
+        Outcome::Unclean => "unclean",
+        Outcome::TornTail => "torn_tail",
+        Outcome::Unfinished => "unfinished",
+        Outcome::Corrupt => "corrupt",
+    };
+    let places = verdict.bad_places.iter();
+    let places = places.map(|bad| json!({ "lsn": bad.lsn.as_u64(), "segment": bad.segment }));
+    json!({
+        "dir": args.dir.display().to_string(),
+        "outcome": outcome,
+        "why": verdict.why,
+        "segments": verdict.segments,
+        "records": verdict.records,
+        "bytes": verdict.bytes,
+        "head": verdict.head.as_u64(),
+        "end": verdict.end.as_u64(),
+        "floor": verdict.floor.as_u64(),
+        "torn_bytes": verdict.torn_bytes,
+        "bad_places": places.collect::<Value>(),
+        "strays": verdict.strays,
+    })
 }
 
 /// Says the outcome in one line.

@@ -11,13 +11,12 @@ pub(crate) mod place;
 mod verdict;
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use palisade::file_system;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use self::figures::{Figure, Workload};
 use self::load::Load;
@@ -26,7 +25,8 @@ use crate::args;
 use crate::doctor::probe::RECORD_BYTES;
 use crate::exit::Failure;
 use crate::json;
-use crate::units::time;
+use crate::progress::measuring;
+use crate::units::{print_measured, time, us};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -79,9 +79,21 @@ pub(crate) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure>
     let figures = figures::of(&rounds);
     let file_system = file_system(&args.dir);
     let verdict = verdict::of(file_system.as_deref(), &figures);
-    let printed = match args.json {
-        true => json::print(out, &Report::of(args, file_system, &figures, verdict)),
-        false => print(out, &args.dir, file_system.as_deref(), &figures, &verdict),
+    let printed = if args.json {
+        // The help documents the names: they stay.
+        let report = json!({
+            "dir": args.dir.display().to_string(),
+            "file_system": file_system,
+            "seconds": args.seconds.as_secs_f64(),
+            "rounds": figures::ROUNDS,
+            "record_bytes": RECORD_BYTES,
+            "workloads": figures.iter().map(object).collect::<Value>(),
+            "verdict": verdict,
+        });
+        json::print(out, &report)
+    } else {
+        let table = |out: &mut _| print_table(out, &figures);
+        print_measured(out, &args.dir, file_system.as_deref(), table, &verdict)
     };
     printed.map_err(Failure::output)
 }
@@ -89,39 +101,25 @@ pub(crate) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure>
 /// Runs all rounds. The first warms up: its results are not returned.
 fn measure(place: &Place, seconds: Duration) -> Result<Vec<figures::Round>, Failure> {
     let all = (figures::ROUNDS + 1) * Workload::TIMED;
-    let bar = ProgressBar::new(all.into());
-    let style = ProgressStyle::with_template("{bar:30} {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let bar = measuring(all.into());
     let mut rounds = Vec::new();
-    let run = |rounds: &mut Vec<_>| -> Result<(), Failure> {
-        let mut load = Load::new(place.path(), &place.log(), seconds / all)?;
-        for round in 0..=figures::ROUNDS {
-            let name = match round {
-                0 => "warming up".into(),
-                round => format!("round {round} of {}", figures::ROUNDS),
-            };
-            rounds.push(load.round(|workload| {
-                bar.set_message(format!("{name}: {}", workload.name()));
-                bar.inc(u64::from(workload.is_timed()));
-            })?);
-        }
-        load.close()
-    };
-    let outcome = run(&mut rounds);
-    bar.finish_and_clear();
-    outcome?;
+    let mut load = Load::new(place.path(), &place.log(), seconds / all)?;
+    for round in 0..=figures::ROUNDS {
+        let name = match round {
+            0 => "warming up".into(),
+            round => format!("round {round} of {}", figures::ROUNDS),
+        };
+        rounds.push(load.round(|workload| {
+            bar.set_message(format!("{name}: {}", workload.name()));
+            bar.inc(u64::from(workload.is_timed()));
+        })?);
+    }
+    load.close()?;
     rounds.remove(0);
     Ok(rounds)
 }
 
-fn print(
-    out: &mut impl Write,
-    dir: &Path,
-    file_system: Option<&str>,
-    figures: &[Figure],
-    verdict: &[String],
-) -> io::Result<()> {
-    writeln!(out, "{} ({})\n", dir.display(), file_system.unwrap_or("file system not known"))?;
+fn print_table(out: &mut impl Write, figures: &[Figure]) -> io::Result<()> {
     let title = format!("records of {RECORD_BYTES} bytes");
     writeln!(out, "{title:32} {:>12} {:>10} {:>10} {:>10}", "per second", "x raw", "p50", "p99")?;
     for Figure { workload, per_s, ratio, p50, p99, .. } in figures {
@@ -134,58 +132,17 @@ fn print(
             workload.name()
         )?;
     }
-    writeln!(out)?;
-    verdict.iter().try_for_each(|line| writeln!(out, "- {line}"))
+    Ok(())
 }
 
-/// The object of `--json`. Its help documents the names: they stay.
-#[derive(Serialize)]
-struct Report {
-    dir: String,
-    file_system: Option<String>,
-    seconds: f64,
-    rounds: u32,
-    record_bytes: usize,
-    workloads: Vec<ReportedFigure>,
-    verdict: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct ReportedFigure {
-    workload: &'static str,
-    threads: usize,
-    per_s: f64,
-    ratio: f64,
-    p50_us: Option<f64>,
-    p99_us: Option<f64>,
-    records_per_sync: Option<f64>,
-}
-
-impl Report {
-    fn of(
-        args: &BenchArgs,
-        file_system: Option<String>,
-        figures: &[Figure],
-        verdict: Vec<String>,
-    ) -> Report {
-        let us = |time: Duration| time.as_nanos() as f64 / 1e3;
-        let reported = |figure: &Figure| ReportedFigure {
-            workload: figure.workload.word(),
-            threads: figure.workload.threads(),
-            per_s: figure.per_s,
-            ratio: figure.ratio,
-            p50_us: figure.p50.map(us),
-            p99_us: figure.p99.map(us),
-            records_per_sync: figure.records_per_sync,
-        };
-        Report {
-            dir: args.dir.display().to_string(),
-            file_system,
-            seconds: args.seconds.as_secs_f64(),
-            rounds: figures::ROUNDS,
-            record_bytes: RECORD_BYTES,
-            workloads: figures.iter().map(reported).collect(),
-            verdict,
-        }
-    }
+fn object(figure: &Figure) -> Value {
+    json!({
+        "workload": figure.workload.word(),
+        "threads": figure.workload.threads(),
+        "per_s": figure.per_s,
+        "ratio": figure.ratio,
+        "p50_us": figure.p50.map(us),
+        "p99_us": figure.p99.map(us),
+        "records_per_sync": figure.records_per_sync,
+    })
 }

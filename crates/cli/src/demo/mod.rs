@@ -22,15 +22,17 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use indicatif::ProgressBar;
 use palisade::{ErrorKind, OpenMode, Options, RecoveryReport, Wal};
 use serde::Serialize;
+use serde_json::json;
 
 use self::check::{Check, Round};
 use crate::args::{DemoArgs, Promise, log_options};
 use crate::exit::Failure;
 use crate::json;
-use crate::units::time;
+use crate::progress::measuring;
+use crate::units::{time, us};
 
 /// The most violations that an error text names.
 const NAMED_VIOLATIONS: usize = 16;
@@ -44,10 +46,7 @@ const NAMED_VIOLATIONS: usize = 16;
 /// log failed. `OutputClosed`: the output was closed.
 pub(crate) fn run(args: &DemoArgs, out: &mut impl Write) -> Result<(), Failure> {
     let dir = folder(args.dir.as_deref())?;
-    let bar = ProgressBar::new((args.seconds * args.rounds).as_millis() as u64);
-    let style = ProgressStyle::with_template("{bar:30} {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let bar = bar.with_finish(ProgressFinish::AndClear);
+    let bar = measuring((args.seconds * args.rounds).as_millis() as u64);
     let outcome = Demo { args, dir: &dir, seed: random(), rounds: Vec::new(), bar }.run(out);
     match outcome {
         Err(Failure::Check(text)) => {
@@ -112,7 +111,7 @@ impl Demo<'_> {
                 from_buffer: report.records_from_buffer,
                 torn_bytes: report.torn_bytes,
                 holes: report.holes_padded,
-                recovery_us: elapsed.as_nanos() as f64 / 1e3,
+                recovery_us: us(elapsed),
             };
             if !self.args.json {
                 let printed = self.bar.suspend(|| result.print(elapsed, out));
@@ -140,11 +139,19 @@ impl Demo<'_> {
 
     fn conclude(&self, rounds: Vec<RoundResult>, out: &mut impl Write) -> io::Result<()> {
         let DemoArgs { threads, record_bytes, promise, .. } = *self.args;
-        let acknowledged = rounds.iter().map(|round| round.acknowledged).sum();
-        let recovered = rounds.iter().map(|round| round.recovered).sum();
+        let acknowledged: u64 = rounds.iter().map(|round| round.acknowledged).sum();
+        let recovered: u64 = rounds.iter().map(|round| round.recovered).sum();
         let promise = promise.word();
         if self.args.json {
-            let report = Report { threads, record_bytes, promise, acknowledged, recovered, rounds };
+            // The help documents the names: they stay.
+            let report = json!({
+                "threads": threads,
+                "record_bytes": record_bytes,
+                "promise": promise,
+                "acknowledged": acknowledged,
+                "recovered": recovered,
+                "rounds": rounds,
+            });
             return json::print(out, &report);
         }
         writeln!(
@@ -226,17 +233,7 @@ impl Demo<'_> {
     }
 }
 
-/// The object of `--json`. Its help documents the names: they stay.
-#[derive(Serialize)]
-struct Report {
-    threads: u32,
-    record_bytes: usize,
-    promise: &'static str,
-    acknowledged: u64,
-    recovered: u64,
-    rounds: Vec<RoundResult>,
-}
-
+/// An object of `rounds` in the output of `--json`. The help documents the names: they stay.
 #[derive(Serialize)]
 struct RoundResult {
     round: u32,

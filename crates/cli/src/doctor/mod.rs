@@ -4,20 +4,20 @@ pub(crate) mod probe;
 pub(crate) mod verdict;
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use palisade::file_system;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use self::probe::{Cost, WAYS, Way};
 use self::verdict::Costs;
 use crate::args;
 use crate::exit::Failure;
 use crate::json;
-use crate::units::time;
+use crate::progress::measuring;
+use crate::units::{print_measured, time, us};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -60,16 +60,24 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure
     let costs = measure(args)?;
     let file_system = file_system(&args.dir);
     let verdict = verdict::of(file_system.as_deref(), &costs);
-    if args.json {
-        return print_json(out, args, file_system, &costs, verdict);
-    }
-    print(out, &args.dir, file_system.as_deref(), &costs, &verdict).map_err(Failure::output)
+    let printed = if args.json {
+        // The help documents the names: they stay.
+        let report = json!({
+            "dir": args.dir.display().to_string(),
+            "file_system": file_system,
+            "ways": costs.iter().map(object).collect::<Value>(),
+            "verdict": verdict,
+        });
+        json::print(out, &report)
+    } else {
+        let table = |out: &mut _| print_table(out, &costs);
+        print_measured(out, &args.dir, file_system.as_deref(), table, &verdict)
+    };
+    printed.map_err(Failure::output)
 }
 
 fn measure(args: &DoctorArgs) -> Result<Vec<(Way, Option<Cost>)>, Failure> {
-    let bar = ProgressBar::new(WAYS.len() as u64);
-    let style = ProgressStyle::with_template("{bar:30} {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let bar = measuring(WAYS.len() as u64);
     let each = args.seconds / WAYS.len() as u32;
     let mut costs = Vec::new();
     for way in WAYS {
@@ -78,7 +86,6 @@ fn measure(args: &DoctorArgs) -> Result<Vec<(Way, Option<Cost>)>, Failure> {
             Ok(cost) => Some(cost),
             Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
             Err(error) => {
-                bar.finish_and_clear();
                 let what =
                     format!("could not measure \"{}\" in {}", way.name(), args.dir.display());
                 return Err(Failure::io(what, error));
@@ -87,18 +94,10 @@ fn measure(args: &DoctorArgs) -> Result<Vec<(Way, Option<Cost>)>, Failure> {
         costs.push((way, cost));
         bar.inc(1);
     }
-    bar.finish_and_clear();
     Ok(costs)
 }
 
-fn print(
-    out: &mut impl Write,
-    dir: &Path,
-    file_system: Option<&str>,
-    costs: &Costs,
-    verdict: &[String],
-) -> io::Result<()> {
-    writeln!(out, "{} ({})\n", dir.display(), file_system.unwrap_or("file system not known"))?;
+fn print_table(out: &mut impl Write, costs: &Costs) -> io::Result<()> {
     writeln!(out, "{:44} {:>10} {:>10} {:>10}", "each write durable", "per second", "p50", "p99")?;
     for (way, cost) in costs {
         write!(out, "{:44} ", way.name())?;
@@ -109,44 +108,15 @@ fn print(
             None => writeln!(out, "{:>10}", "not here")?,
         }
     }
-    writeln!(out)?;
-    verdict.iter().try_for_each(|line| writeln!(out, "- {line}"))
+    Ok(())
 }
 
-/// The object of `--json`. Its help documents the names: they stay.
-#[derive(Serialize)]
-struct Report {
-    dir: String,
-    file_system: Option<String>,
-    ways: Vec<ReportedWay>,
-    verdict: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct ReportedWay {
-    way: String,
-    writes: Option<usize>,
-    per_s: Option<f64>,
-    p50_us: Option<f64>,
-    p99_us: Option<f64>,
-}
-
-fn print_json(
-    out: &mut impl Write,
-    args: &DoctorArgs,
-    file_system: Option<String>,
-    costs: &Costs,
-    verdict: Vec<String>,
-) -> Result<(), Failure> {
-    let us = |time: Duration| time.as_nanos() as f64 / 1e3;
-    let reported = |(way, cost): &(Way, Option<Cost>)| ReportedWay {
-        way: way.name(),
-        writes: cost.map(|cost| cost.writes),
-        per_s: cost.map(|cost| cost.per_s),
-        p50_us: cost.map(|cost| us(cost.p50)),
-        p99_us: cost.map(|cost| us(cost.p99)),
-    };
-    let ways = costs.iter().map(reported).collect();
-    let report = Report { dir: args.dir.display().to_string(), file_system, ways, verdict };
-    json::print(out, &report).map_err(Failure::output)
+fn object((way, cost): &(Way, Option<Cost>)) -> Value {
+    json!({
+        "way": way.name(),
+        "writes": cost.map(|cost| cost.writes),
+        "per_s": cost.map(|cost| cost.per_s),
+        "p50_us": cost.map(|cost| us(cost.p50)),
+        "p99_us": cost.map(|cost| us(cost.p99)),
+    })
 }
