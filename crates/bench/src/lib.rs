@@ -15,7 +15,6 @@ pub mod image;
 pub mod latency;
 pub mod log;
 pub mod measurement;
-pub mod outcome;
 pub mod payload;
 pub mod plan;
 pub mod plot;

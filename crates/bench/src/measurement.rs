@@ -1,10 +1,31 @@
-//! The result of a measurement: medians over the rounds.
+//! The result of a measurement: of one round, or medians over the rounds.
 
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::{Moment, Opened, Outcome};
+use crate::latency::Latencies;
 
 const BYTES_PER_MIB: f64 = (1 << 20) as f64;
+
+/// Milliseconds since the round began, the longest latency in microseconds, and appends that came
+/// first in their segment: a piece of a round's time.
+pub type Moment = (f64, f64, u32);
+
+/// The check of each round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Records whose call returned success.
+    pub acknowledged: u64,
+    /// Records that were there after the log was opened again.
+    pub read_back: u64,
+}
+
+impl Kept {
+    /// Whether records are missing that were acknowledged.
+    #[must_use]
+    pub fn is_short(self) -> bool {
+        self.read_back < self.acknowledged
+    }
+}
 
 /// The result of one contender under one workload with one set of parameters.
 ///
@@ -88,37 +109,48 @@ pub struct Measurement {
     pub instructions: Option<f64>,
     /// What happened when in the last round, in `rotation`.
     pub timeline: Vec<Moment>,
+    /// What was acknowledged in a round and could be read back, if the contender keeps records.
+    #[serde(skip)]
+    pub kept: Option<Kept>,
 }
 
 impl Measurement {
-    /// Puts the medians of these rounds into the result.
+    /// The rate and the latencies of one round.
     #[must_use]
-    pub fn with_medians_of(mut self, rounds: &[Outcome]) -> Measurement {
+    pub fn of_round(records_per_s: f64, latencies: &Latencies) -> Measurement {
+        let quantiles = latencies.quantiles_us().map_or([None; 4], |us| us.map(Some));
+        let [p50_us, p99_us, p999_us, p9999_us] = quantiles;
+        Measurement { records_per_s, p50_us, p99_us, p999_us, p9999_us, ..Measurement::default() }
+    }
+
+    /// Puts the medians of these rounds into the result. What is no measured time or rate is that
+    /// of the last round.
+    #[must_use]
+    pub fn with_medians_of(mut self, rounds: &[Measurement]) -> Measurement {
         let rates = sorted(rounds.iter().map(|round| round.records_per_s));
         self.records_per_s = median(rates.clone()).unwrap_or_default();
         self.mib_per_s = self.records_per_s * self.record_bytes as f64 / BYTES_PER_MIB;
         self.records_per_s_min = rates.first().copied().unwrap_or_default();
         self.records_per_s_max = rates.last().copied().unwrap_or_default();
-        let quantile =
-            |i: usize| median(rounds.iter().filter_map(|round| Some(round.quantiles_us?[i])));
-        self.p50_us = quantile(0);
-        self.p99_us = quantile(1);
-        self.p999_us = quantile(2);
-        self.p9999_us = quantile(3);
-        let middle = |field: fn(&Outcome) -> Option<f64>| median(rounds.iter().filter_map(field));
+        let middle =
+            |field: fn(&Measurement) -> Option<f64>| median(rounds.iter().filter_map(field));
+        self.p50_us = middle(|round| round.p50_us);
+        self.p99_us = middle(|round| round.p99_us);
+        self.p999_us = middle(|round| round.p999_us);
+        self.p9999_us = middle(|round| round.p9999_us);
         self.syncs_per_s = middle(|round| round.syncs_per_s);
         self.records_per_sync = middle(|round| round.records_per_sync);
-        let opened = || rounds.iter().filter_map(|round| round.opened);
-        self.open_ms = median(opened().map(|opened: Opened| opened.open_ms));
-        let size = opened().next_back().and_then(|opened| opened.size);
-        (self.log_bytes, self.segments) = size.unzip();
+        self.open_ms = middle(|round| round.open_ms);
         self.offered_per_s = middle(|round| round.offered_per_s);
         self.rotation_us = middle(|round| round.rotation_us);
         self.scan_records_per_s = middle(|round| round.scan_records_per_s);
         self.stored_ratio = middle(|round| round.stored_ratio);
         self.in_raw_syncs = middle(|round| round.in_raw_syncs);
-        self.disk_bytes = rounds.last().and_then(|round| round.disk_bytes);
-        self.timeline = rounds.last().map(|round| round.timeline.clone()).unwrap_or_default();
+        if let Some(last) = rounds.last() {
+            (self.log_bytes, self.segments) = (last.log_bytes, last.segments);
+            self.disk_bytes = last.disk_bytes;
+            self.timeline.clone_from(&last.timeline);
+        }
         self
     }
 }
@@ -153,7 +185,7 @@ pub(crate) mod tests {
             cores: 2,
             ..Measurement::default()
         };
-        let round = |&rate| Outcome { records_per_s: rate, ..Outcome::default() };
+        let round = |&rate| Measurement { records_per_s: rate, ..Measurement::default() };
         blank.with_medians_of(&rates.iter().map(round).collect::<Vec<_>>())
     }
 

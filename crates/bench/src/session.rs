@@ -14,8 +14,7 @@ use crate::contenders;
 use crate::environment::Environment;
 use crate::folder::Folder;
 use crate::form::Form;
-use crate::measurement::Measurement;
-use crate::outcome::{Kept, Outcome};
+use crate::measurement::{Kept, Measurement};
 use crate::plan::Plan;
 use crate::plot;
 use crate::table::{Csv, table};
@@ -165,7 +164,7 @@ impl Session<'_> {
         workload: Workload,
         group: &[Entry],
         progress: &ProgressBar,
-    ) -> Result<Vec<Vec<Outcome>>> {
+    ) -> Result<Vec<Vec<Measurement>>> {
         let mut rounds = vec![Vec::new(); group.len()];
         for round in 0..self.args.rounds as usize {
             for place in turns(group.len(), round) {
@@ -197,7 +196,7 @@ impl Session<'_> {
         })
     }
 
-    fn check(&mut self, name: &str, case: &Case, outcome: &Outcome) {
+    fn check(&mut self, name: &str, case: &Case, outcome: &Measurement) {
         if let Some(kept @ Kept { acknowledged, read_back }) = outcome.kept
             && kept.is_short()
         {

@@ -7,14 +7,14 @@ use std::time::Duration;
 use palisade_bench::contender::Contender;
 use palisade_bench::contenders::{self, HEAP, PALISADE, WAKE};
 use palisade_bench::form::{Compression, Form};
-use palisade_bench::outcome::Outcome;
+use palisade_bench::measurement::Measurement;
 use palisade_bench::payload::Payload;
 use palisade_bench::plan::Plan;
 use palisade_bench::workload::Workload;
 use palisade_bench::workloads;
 use serde_json::Value;
 
-fn measure(contender: Contender, workload: Workload, form: Form, threads: usize) -> Outcome {
+fn measure(contender: Contender, workload: Workload, form: Form, threads: usize) -> Measurement {
     measure_with(contender, workload, Plan { threads, form, ..small() })
 }
 
@@ -24,7 +24,7 @@ fn small() -> Plan {
     Plan { batch: 10, records: 500, time, ..Plan::at("its folder".as_ref(), 1, 300) }
 }
 
-fn measure_with(contender: Contender, workload: Workload, plan: Plan) -> Outcome {
+fn measure_with(contender: Contender, workload: Workload, plan: Plan) -> Measurement {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let plan = Plan { dir: dir.path().into(), ..plan };
     workloads::measure(workload, &contender, &plan).unwrap()
@@ -35,7 +35,7 @@ fn needs_a_process(contender: Contender) -> bool {
     contender.name == "walrus"
 }
 
-fn each_supported(check: impl Fn(Contender, Workload, Form, &Outcome)) {
+fn each_supported(check: impl Fn(Contender, Workload, Form, &Measurement)) {
     for workload in Workload::ALL {
         for contender in contenders::all() {
             if contender.supports(workload) && !needs_a_process(contender) {
@@ -68,10 +68,10 @@ fn each_contender_has_a_result_for_each_workload_that_it_supports() {
         let offers = workload == Workload::OpenLoop;
         assert_eq!(outcome.offered_per_s.is_some(), offers, "{name}");
         assert_eq!(!outcome.timeline.is_empty(), workload == Workload::Rotation, "{name}");
-        assert_eq!(outcome.quantiles_us.is_some(), has_latency(workload), "{name}");
+        assert_eq!(outcome.p50_us.is_some(), has_latency(workload), "{name}");
         let opens = matches!(workload, Workload::Recover | Workload::Reopen);
-        assert_eq!(outcome.opened.is_some(), opens, "{name}");
-        let has_size = outcome.opened.is_some_and(|opened| opened.size.is_some());
+        assert_eq!(outcome.open_ms.is_some(), opens, "{name}");
+        let has_size = outcome.log_bytes.is_some() && outcome.segments.is_some();
         assert_eq!(has_size, opens && contender.name.starts_with("palisade"), "{name}");
         let codec = workload == Workload::Codec;
         assert_eq!(outcome.scan_records_per_s.is_some(), codec, "{name}");

@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::latency::Latencies;
 use crate::log::{End, Log};
-use crate::outcome::{Kept, Outcome};
+use crate::measurement::{Kept, Measurement};
 use crate::plan::{BURST_BYTES, Plan};
 use crate::tally::Tally;
 use crate::team::together;
@@ -75,7 +75,7 @@ impl Worker<'_> {
 }
 
 /// Measures `log` for one round; each step appends `count` records and times the last one.
-pub(super) fn appends(log: Box<dyn Log>, plan: &Plan, count: u32) -> Result<Outcome> {
+pub(super) fn appends(log: Box<dyn Log>, plan: &Plan, count: u32) -> Result<Measurement> {
     measure(log, plan, count, |worker| {
         worker.log.append(worker.thread, worker.record, count - 1)?;
         worker.time(|log, thread, record| log.append(thread, record, 1))
@@ -88,7 +88,7 @@ pub(super) fn measure(
     plan: &Plan,
     records_a_step: u32,
     step: impl Fn(&mut Worker<'_>) -> Result<()> + Sync,
-) -> Result<Outcome> {
+) -> Result<Measurement> {
     let work = in_steps(records_a_step, step);
     let round = Round { plan, records_a_turn: records_a_step, work: &work };
     round.warm_up(&*log)?;
@@ -138,18 +138,16 @@ impl Round<'_> {
     }
 
     /// Measures a log that has been worked with and is empty.
-    pub(super) fn measure(&self, log: Box<dyn Log>) -> Result<Outcome> {
+    pub(super) fn measure(&self, log: Box<dyn Log>) -> Result<Measurement> {
         let Sum { elapsed, records, last_burst, latencies, syncs } = self.bursts(&*log)?;
         let read_back = read_back(log)?;
         let seconds = elapsed.as_secs_f64();
         let per_sync = |syncs| records as f64 / syncs as f64;
-        Ok(Outcome {
-            records_per_s: records as f64 / seconds,
-            quantiles_us: latencies.quantiles_us(),
+        Ok(Measurement {
             syncs_per_s: syncs.map(|syncs| syncs as f64 / seconds),
             records_per_sync: syncs.filter(|&syncs| syncs > 0).map(per_sync),
             kept: read_back.map(|read_back| Kept { acknowledged: last_burst, read_back }),
-            ..Outcome::default()
+            ..Measurement::of_round(records as f64 / seconds, &latencies)
         })
     }
 

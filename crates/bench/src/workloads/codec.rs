@@ -7,14 +7,14 @@ use anyhow::Result;
 use super::scan;
 use crate::folder::{disk_bytes, settle};
 use crate::log::Log;
-use crate::outcome::Outcome;
+use crate::measurement::Measurement;
 use crate::plan::Plan;
 
 /// This share of the records is appended before the clock starts: files are made, buffers touched.
 const WARM_UP: u64 = 10;
 
 /// Appends the plan's records once, without a sync, and scans them until the time is over.
-pub(super) fn measure(log: &dyn Log, plan: &Plan) -> Result<Outcome> {
+pub(super) fn measure(log: &dyn Log, plan: &Plan) -> Result<Measurement> {
     let records = plan.records();
     let mut records = records.iter().cycle();
     let mut append = |count: u64| {
@@ -32,7 +32,7 @@ pub(super) fn measure(log: &dyn Log, plan: &Plan) -> Result<Outcome> {
         None => disk_bytes(&plan.dir)?,
     };
     let scan = scan::measure(log, plan)?;
-    Ok(Outcome {
+    Ok(Measurement {
         records_per_s: (plan.records - warm_up) as f64 / seconds,
         scan_records_per_s: Some(scan.records_per_s),
         stored_ratio: Some(stored as f64 / (plan.records * plan.record_bytes as u64) as f64),

@@ -7,20 +7,20 @@ use anyhow::{Result, ensure};
 use super::scan::check;
 use crate::latency::Latencies;
 use crate::log::Log;
-use crate::outcome::Outcome;
+use crate::measurement::Measurement;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::tally::Tally;
 use crate::team::together;
 
 /// Reads records over and over until the time is over.
-pub(super) fn measure(mut log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
+pub(super) fn measure(mut log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
     log.index()?;
     let kept = check(&*log, plan)?;
     let get = |random: &mut Random, tally: &mut Tally<'_>| {
         log.get(random.next_u64() % plan.records, tally)
     };
-    Ok(Outcome { kept: Some(kept), ..reads(plan, 1, || true, get)? })
+    Ok(Measurement { kept: Some(kept), ..reads(plan, 1, || true, get)? })
 }
 
 /// Makes calls that read `records_a_call` records, over and over while `goes_on` and until the time
@@ -30,7 +30,7 @@ pub(super) fn reads(
     records_a_call: u64,
     goes_on: impl Fn() -> bool + Sync,
     call: impl Fn(&mut Random, &mut Tally<'_>) -> Result<()> + Sync,
-) -> Result<Outcome> {
+) -> Result<Measurement> {
     let (elapsed, reads) = together(plan.threads, |thread| {
         let begin = Instant::now();
         let mut latencies = Latencies::default();
@@ -53,9 +53,5 @@ pub(super) fn reads(
         records += count;
         latencies.merge(&of_thread);
     }
-    Ok(Outcome {
-        records_per_s: records as f64 / elapsed.as_secs_f64(),
-        quantiles_us: latencies.quantiles_us(),
-        ..Outcome::default()
-    })
+    Ok(Measurement::of_round(records as f64 / elapsed.as_secs_f64(), &latencies))
 }

@@ -5,7 +5,6 @@ mod codec;
 mod get;
 mod open_loop;
 mod opens;
-mod policies;
 mod range;
 mod raw_syncs;
 mod recover;
@@ -13,14 +12,16 @@ mod release;
 mod rotation;
 mod scan;
 mod suffix;
-mod sync;
 mod tail;
 mod tasks;
 
 use anyhow::Result;
+use palisade::SyncPolicy;
 
 use crate::contender::Contender;
-use crate::outcome::Outcome;
+use crate::form::Form;
+use crate::log::End;
+use crate::measurement::Measurement;
 use crate::plan::Plan;
 use crate::workload::Workload;
 
@@ -28,11 +29,16 @@ use crate::workload::Workload;
 ///
 /// # Errors
 /// If the contender fails or lacks the workload.
-pub fn measure(workload: Workload, contender: &Contender, plan: &Plan) -> Result<Outcome> {
+pub fn measure(workload: Workload, contender: &Contender, plan: &Plan) -> Result<Measurement> {
     let create = || contender.create(workload, plan);
     let fill = || contender.fill(workload, plan);
+    let torn_bytes = if let Form::Torn(bytes) = plan.form { bytes } else { 0 };
+    let dirty_bytes = if let Form::Dirty(bytes) = plan.form { bytes } else { 0 };
+    let dirty = dirty_bytes.div_ceil(plan.record_bytes as u64) as u32;
     match workload {
-        Workload::Append => burst::appends(create()?, plan, burst::APPENDS_A_STEP),
+        Workload::Append | Workload::Policies => {
+            burst::appends(create()?, plan, appends_a_step(plan))
+        }
         Workload::Commit => burst::measure(create()?, plan, 1, |worker| {
             worker.time(|log, thread, record| log.commit(thread, record))
         }),
@@ -45,11 +51,14 @@ pub fn measure(workload: Workload, contender: &Contender, plan: &Plan) -> Result
         Workload::Tasks => tasks::measure(create()?, plan),
         Workload::Scan => scan::measure(&*fill()?, plan),
         Workload::Get => get::measure(fill()?, plan),
-        Workload::Recover => recover::measure_unclean(fill()?, plan),
-        Workload::Reopen => recover::measure_clean(fill()?, plan),
-        Workload::Policies => policies::measure(create()?, plan),
+        Workload::Recover => recover::measure(fill()?, plan, End::Killed { torn_bytes }),
+        Workload::Reopen => recover::measure(fill()?, plan, End::Closed),
         Workload::Rotation => rotation::measure(create()?, plan),
-        Workload::Sync => sync::measure(create()?, plan),
+        // Only the sync is in the latency.
+        Workload::Sync => burst::measure(create()?, plan, dirty, |worker| {
+            worker.log.append(worker.thread, worker.record, dirty)?;
+            worker.time(|log, _, _| log.sync())
+        }),
         Workload::OpenLoop => open_loop::measure(create()?, plan),
         Workload::Codec => codec::measure(&*create()?, plan),
         Workload::Release => release::measure(create()?, plan),
@@ -57,5 +66,14 @@ pub fn measure(workload: Workload, contender: &Contender, plan: &Plan) -> Result
         Workload::Range => range::measure(&*fill()?, plan),
         Workload::Suffix => suffix::measure(create()?, plan),
         Workload::Tail => tail::measure(create()?, plan),
+    }
+}
+
+/// The number of appends for each one that is timed. An append that is a call of the operating
+/// system takes much longer than the clock.
+fn appends_a_step(plan: &Plan) -> u32 {
+    match plan.form {
+        Form::Policy(SyncPolicy::Always | SyncPolicy::Os) => 1,
+        _ => burst::APPENDS_A_STEP,
     }
 }

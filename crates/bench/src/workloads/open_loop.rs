@@ -12,14 +12,14 @@ use anyhow::{Result, bail};
 use super::burst::{Round, Worker, in_steps};
 use crate::form::Form;
 use crate::log::Log;
-use crate::outcome::Outcome;
+use crate::measurement::Measurement;
 use crate::plan::Plan;
 
 /// A sleep may last this much longer than asked for; the thread yields for the rest.
 const SLEEP_SLACK: Duration = Duration::from_micros(150);
 
 /// Measures commits at the form's rate.
-pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
+pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
     let most = closed_loop(&*log, plan)?;
     let rate = match plan.form {
         Form::Rate(rate) => rate,
@@ -41,7 +41,7 @@ pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
         Ok(records)
     };
     let outcome = Round { plan, records_a_turn: 1, work: &work }.measure(log)?;
-    Ok(Outcome { offered_per_s: Some(rate), ..outcome })
+    Ok(Measurement { offered_per_s: Some(rate), ..outcome })
 }
 
 /// How many commits a second the contender takes when each thread commits without a pause.

@@ -13,7 +13,7 @@ use crate::form::Form;
 use crate::image::copy_folder;
 use crate::latency::Latencies;
 use crate::log::{End, Log};
-use crate::outcome::{Kept, Outcome};
+use crate::measurement::{Kept, Measurement};
 use crate::plan::Plan;
 use crate::tally::Tally;
 use crate::workload::Workload;
@@ -24,7 +24,7 @@ const COMMITS: u64 = 10;
 const PREPARED: Duration = Duration::from_millis(200);
 
 /// Makes, closes and opens logs, over and over, and times the form's step.
-pub(super) fn measure(contender: &Contender, plan: &Plan) -> Result<Outcome> {
+pub(super) fn measure(contender: &Contender, plan: &Plan) -> Result<Measurement> {
     let mut raw = RawSyncs::create(plan)?;
     let mut steps = Latencies::default();
     let (mut of_new, mut kept) = (None, Kept { acknowledged: 0, read_back: 0 });
@@ -39,7 +39,7 @@ pub(super) fn measure(contender: &Contender, plan: &Plan) -> Result<Outcome> {
         kept.acknowledged += COMMITS;
         fs::remove_dir_all(&plan.dir)?;
     }
-    Ok(Outcome { disk_bytes: of_new, kept: Some(kept), ..raw.outcome(&steps)? })
+    Ok(Measurement { disk_bytes: of_new, kept: Some(kept), ..raw.outcome(&steps)? })
 }
 
 /// One log.

@@ -11,7 +11,7 @@ use super::scan::check;
 use crate::contenders::lsns;
 use crate::form::Form;
 use crate::log::Log;
-use crate::outcome::Outcome;
+use crate::measurement::Measurement;
 use crate::plan::{BURST_BYTES, Plan};
 use crate::random::Random;
 use crate::tally::Tally;
@@ -21,7 +21,7 @@ const RECORDS: usize = 10;
 
 /// Reads records over and over until the time is over, or the other thread has appended
 /// [`BURST_BYTES`]: the reads are to be beside it.
-pub(super) fn measure(log: &dyn Log, plan: &Plan) -> Result<Outcome> {
+pub(super) fn measure(log: &dyn Log, plan: &Plan) -> Result<Measurement> {
     let kept = check(log, plan)?;
     let wal = log.wal().context("the contender has no such call")?;
     let lsns = lsns(wal)?;
@@ -41,7 +41,7 @@ pub(super) fn measure(log: &dyn Log, plan: &Plan) -> Result<Outcome> {
         appender.map_or(Ok(()), |appender| appender.join().expect("the appender panicked"))?;
         outcome
     })?;
-    Ok(Outcome { kept: Some(kept), ..outcome })
+    Ok(Measurement { kept: Some(kept), ..outcome })
 }
 
 fn range(wal: &Wal, lsns: &[Lsn], random: &mut Random, tally: &mut Tally<'_>) -> Result<()> {

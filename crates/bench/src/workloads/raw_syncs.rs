@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use crate::contenders::RAW;
 use crate::latency::Latencies;
 use crate::log::Log;
-use crate::outcome::Outcome;
+use crate::measurement::Measurement;
 use crate::plan::Plan;
 use crate::workload::Workload;
 
@@ -32,14 +32,10 @@ impl RawSyncs {
     }
 
     /// What these calls give, beside the overwrites and syncs.
-    pub(super) fn outcome(&self, calls: &Latencies) -> Result<Outcome> {
-        let quantiles_us = calls.quantiles_us().context("no call was timed")?;
+    pub(super) fn outcome(&self, calls: &Latencies) -> Result<Measurement> {
+        let [median_us, ..] = calls.quantiles_us().context("no call was timed")?;
         let [raw_us, ..] = self.latencies.quantiles_us().context("no sync was timed")?;
-        Ok(Outcome {
-            records_per_s: 1e6 / quantiles_us[0],
-            quantiles_us: Some(quantiles_us),
-            in_raw_syncs: Some(quantiles_us[0] / raw_us),
-            ..Outcome::default()
-        })
+        let in_raw_syncs = Some(median_us / raw_us);
+        Ok(Measurement { in_raw_syncs, ..Measurement::of_round(1e6 / median_us, calls) })
     }
 }

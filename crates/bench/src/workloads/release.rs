@@ -16,7 +16,7 @@ use super::burst::{Round, Worker};
 use crate::folder::settle;
 use crate::form::Form;
 use crate::log::Log;
-use crate::outcome::Outcome;
+use crate::measurement::Measurement;
 use crate::plan::{Plan, RELEASE_SEGMENT_BYTES};
 
 /// What the releasing thread does: nothing yet, the release, nothing more.
@@ -35,7 +35,7 @@ struct Filled {
 }
 
 /// Fills the log and measures commits beside the form's release.
-pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
+pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
     let phase = AtomicU8::new(BEFORE);
     let filled = OnceLock::new();
     let work = |worker: &mut Worker<'_>| {

@@ -9,14 +9,14 @@ use palisade::Lsn;
 use super::burst::{Round, Worker};
 use crate::form::Form;
 use crate::log::Log;
-use crate::outcome::{Moment, Outcome};
+use crate::measurement::{Measurement, Moment};
 use crate::plan::Plan;
 
 /// The timeline's grain.
 const MOMENT: Duration = Duration::from_millis(10);
 
 /// Appends for one round to a log with the form's segments.
-pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
+pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
     let (Form::Segment(segment_bytes) | Form::RawSegment(segment_bytes)) = plan.form else {
         bail!("rotation needs segments of a size");
     };
@@ -30,7 +30,7 @@ pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
     let to_tenths = |us: f64| (us * 10.0).round() / 10.0;
     let rotation_us = seen.rotation_us();
     let timeline = seen.moments.into_iter().map(|(ms, us, count)| (ms, to_tenths(us), count));
-    Ok(Outcome { rotation_us, timeline: timeline.collect(), ..outcome })
+    Ok(Measurement { rotation_us, timeline: timeline.collect(), ..outcome })
 }
 
 fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {

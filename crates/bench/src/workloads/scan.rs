@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::log::Log;
-use crate::outcome::{Kept, Outcome};
+use crate::measurement::{Kept, Measurement};
 use crate::plan::Plan;
 use crate::tally::Tally;
 use crate::team::together;
 
 /// Scans the log over and over until the time is over.
-pub(super) fn measure(log: &dyn Log, plan: &Plan) -> Result<Outcome> {
+pub(super) fn measure(log: &dyn Log, plan: &Plan) -> Result<Measurement> {
     // It also brings all bytes into the page cache.
     let kept = check(log, plan)?;
     log.rewind()?;
     let (_, rates) = together(plan.threads, |_| scan_until_over(log, plan));
     let records_per_s = rates.into_iter().sum::<Result<f64>>()?;
-    Ok(Outcome { records_per_s, kept: Some(kept), ..Outcome::default() })
+    Ok(Measurement { records_per_s, kept: Some(kept), ..Measurement::default() })
 }
 
 /// Reads the log once, untimed, and compares each of its records with what was appended.

@@ -9,14 +9,14 @@ use super::raw_syncs::RawSyncs;
 use crate::form::Form;
 use crate::latency::Latencies;
 use crate::log::Log;
-use crate::outcome::{Kept, Outcome};
+use crate::measurement::{Kept, Measurement};
 use crate::plan::Plan;
 
 /// Each call may take a segment, so the log is emptied after so many.
 const CALLS_A_TRIM: u32 = 16;
 
 /// Commits two records and makes the form's call, over and over; only the call is timed.
-pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
+pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
     let wal = log.wal().context("the contender cannot truncate its end")?;
     let record = plan.record();
     let mut latencies = Latencies::default();
@@ -40,5 +40,5 @@ pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
     }
     let read_back = read_back(log)?;
     let kept = read_back.map(|read_back| Kept { acknowledged, read_back });
-    Ok(Outcome { kept, ..raw.outcome(&latencies)? })
+    Ok(Measurement { kept, ..raw.outcome(&latencies)? })
 }

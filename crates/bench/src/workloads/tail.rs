@@ -9,14 +9,14 @@ use anyhow::{Context, Result};
 use super::burst::{Round, Worker};
 use crate::form::Form;
 use crate::log::Log;
-use crate::outcome::Outcome;
+use crate::measurement::Measurement;
 use crate::plan::Plan;
 
 /// The follower gives up when a record does not come for so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Measures one thread's commits, or how long after each of them the tail returns its record.
-pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
+pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
     let (sender, receiver) = mpsc::channel();
     let receiver = Mutex::new(receiver);
     let work = |worker: &mut Worker<'_>| match worker.thread {

@@ -15,11 +15,11 @@ use anyhow::{Context as _, Result};
 use super::burst::{Round, Worker};
 use crate::form::Form;
 use crate::log::Log;
-use crate::outcome::Outcome;
+use crate::measurement::Measurement;
 use crate::plan::Plan;
 
 /// Measures the form's tasks on the plan's threads.
-pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Outcome> {
+pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
     let tasks = if let Form::Tasks(tasks) = plan.form { tasks } else { plan.threads };
     let work = |worker: &mut Worker<'_>| {
         // The first threads have one more if the tasks cannot be shared evenly.
