@@ -89,10 +89,6 @@ fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-fn small() -> Options {
-    options().segment_bytes(64 << 10).buffer_bytes(16 << 10)
-}
-
 fn commit(wal: &Wal, count: usize) -> Vec<Lsn> {
     (0..count).map(|_| wal.commit(&[7; 2000]).unwrap()).collect()
 }

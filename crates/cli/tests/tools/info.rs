@@ -5,8 +5,7 @@ use super::*;
 #[test]
 fn info_summarises_segments_and_lists_them_if_asked() {
     let folder = folder();
-    let small = options().segment_bytes(64 << 10).buffer_bytes(16 << 10);
-    let wal = small.open(folder.path()).unwrap();
+    let wal = small().open(folder.path()).unwrap();
     for _ in 0..3000 {
         drop(wal.append(&[7; 200]).unwrap());
     }

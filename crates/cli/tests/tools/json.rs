@@ -2,20 +2,6 @@
 
 use super::*;
 
-fn json(dir: &Path, args: &[&str]) -> (i32, Value) {
-    let output = palisade(dir, &[args, &["--json"]].concat());
-    assert_eq!(text(&output.stdout).lines().count(), 1, "{output:?}");
-    (code(&output), serde_json::from_slice(&output.stdout).unwrap())
-}
-
-/// Each name in the object must be in the help: that is where it is documented.
-fn is_documented(tool: &str, object: &Value) {
-    let help = text(&palisade(Path::new("--help"), &[tool]).stdout);
-    for name in object.as_object().unwrap().keys() {
-        assert!(help.contains(name), "{name} is not in {help}");
-    }
-}
-
 #[test]
 fn info_as_json_has_the_fields_of_its_help() {
     let folder = folder();
@@ -37,7 +23,7 @@ fn info_as_json_has_the_fields_of_its_help() {
     assert_eq!(open["last_close"], closed["end"]);
     let expected = r#"[{"number":0,"base":0,"epoch":1,"error":null}]"#;
     assert_eq!(open["segment_list"].to_string(), expected_value(expected));
-    is_documented("info", &open);
+    is_documented("info", [&open]);
     drop(wal);
     assert_eq!(json(folder.path(), &["info"]).1["state"], "unclean");
     fs::remove_file(folder.path().join("meta")).unwrap();
@@ -74,7 +60,7 @@ fn verify_as_json_has_the_fields_of_its_help_and_the_same_exit_code() {
     let (exit, clean) = json(folder.path(), &["verify"]);
     assert_eq!((exit, &clean["outcome"], &clean["records"]), (0, &"clean".into(), &100.into()));
     assert!(clean["why"].is_null() && clean["floor"] == clean["end"], "{clean}");
-    is_documented("verify", &clean);
+    is_documented("verify", [&clean]);
     let wal = options().open(folder.path()).unwrap();
     assert_eq!(json(folder.path(), &["verify"]).1["outcome"], "unfinished");
     let last = wal.append(&[7; 500]).unwrap().lsn();
@@ -106,7 +92,7 @@ fn dump_and_salvage_as_json_have_the_fields_of_the_help() {
     assert_eq!(dumped, objects("salvage"));
     assert_eq!((dumped.len(), &dumped[99]["lsn"]), (RECORDS, &at(lsns[99])));
     for tool in ["dump", "salvage"] {
-        is_documented(tool, &dumped[0]);
+        is_documented(tool, &dumped[..1]);
     }
 }
 
@@ -116,7 +102,7 @@ fn every_command_whose_output_is_data_has_json_and_names_its_fields() {
         "demo", "info", "map", "stat", "dump", "verify", "salvage", "repair", "restore", "backup",
         "doctor", "bench",
     ] {
-        let help = text(&palisade(Path::new("--help"), &[tool]).stdout);
+        let help = help(tool);
         assert!(help.contains("      --json") && help.contains("\nFields of "), "{tool}: {help}");
     }
 }

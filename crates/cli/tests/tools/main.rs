@@ -1,33 +1,37 @@
-//! `info`, `dump` and `verify` on logs in every state that they can be found in.
+//! The command as a user runs it. The tests of this file run `info`, `dump` and `verify` on logs in
+//! every state that they can be found in.
 
-#[path = "../common/mod.rs"]
-mod common;
-
+mod bench;
 mod codecs;
+mod common;
+mod demo;
+mod doctor;
 mod follow;
 mod info;
 mod json;
+mod manual;
 mod map;
 mod refusals;
+mod repair;
+mod restore;
 mod stat;
 #[cfg(target_os = "linux")]
 mod terminal;
 
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use palisade::{Lsn, Options, Wal};
+use palisade::{Lsn, Wal};
 use serde_json::Value;
 
-use crate::common::{code, folder, text};
-
-const RECORDS: usize = 100;
-/// A segment's header lies before its log bytes.
-const SEGMENT_HEADER_BYTES: u64 = 4096;
+use crate::common::{
+    RECORDS, SEGMENT, code, command, content, damage, damage_record, err, folder, has, help,
+    is_documented, json, options, out, palisade, small, text, words, write,
+};
 
 #[test]
 fn a_clean_log_is_clean_for_all_tools() {
@@ -42,9 +46,8 @@ fn a_clean_log_is_clean_for_all_tools() {
     let shown = palisade(folder.path(), &["info"]);
     assert_eq!(code(&shown), 0, "{shown:?}");
     let info = text(&shown.stdout);
-    for part in ["format      version 1", "closed cleanly", "segments    1", "head        LSN 0"] {
-        assert!(info.contains(part), "{part} is not in {info}");
-    }
+    let parts = ["format      version 1", "closed cleanly", "segments    1", "head        LSN 0"];
+    has(&info, &parts);
     assert!(lsns.windows(2).all(|pair| pair[0] < pair[1]));
 }
 
@@ -177,8 +180,7 @@ fn recycle(wal: Wal, is_over: &AtomicBool) {
 #[test]
 fn tools_beside_a_writer_that_recycles_raise_no_alarm() {
     let folder = folder();
-    let small = options().segment_bytes(64 << 10).buffer_bytes(16 << 10);
-    let wal = small.open(folder.path()).unwrap();
+    let wal = small().open(folder.path()).unwrap();
     let is_over = AtomicBool::new(false);
     let looks = || {
         for _ in 0..12 {
@@ -256,8 +258,7 @@ fn a_segment_that_a_crash_left_unfinished_is_no_torn_tail() {
 #[test]
 fn the_floor_of_a_damaged_log_is_what_recovery_knows_to_be_durable() {
     let folder = folder();
-    let small = options().segment_bytes(64 << 10).buffer_bytes(16 << 10);
-    let wal = small.open(folder.path()).unwrap();
+    let wal = small().open(folder.path()).unwrap();
     let lsns: Vec<Lsn> = (0..1000).map(|_| wal.commit(&[7; 200]).unwrap()).collect();
     drop(wal);
     let floor = |flags: &[&str]| -> u64 {
@@ -269,13 +270,12 @@ fn the_floor_of_a_damaged_log_is_what_recovery_knows_to_be_durable() {
     let whole = floor(&["verify"]);
     assert!(whole > lsns[500].as_u64(), "{whole}");
     // In the first segment, and in the last one, of which only the records behind tell.
-    for (damaged, segment) in [(lsns[10], 0), (lsns[990], lsns[990].as_u64() / (64 << 10))] {
-        let at = damaged.as_u64() % (64 << 10) + 50;
-        damage_in(folder.path(), segment, Lsn::new(at));
+    for damaged in [lsns[10], lsns[990]] {
+        damage_record(folder.path(), damaged);
         let shallow = floor(&["verify"]);
         assert!(shallow >= whole && shallow > damaged.as_u64(), "{shallow} {whole} {damaged}");
         assert_eq!(shallow, floor(&["verify", "--deep"]));
-        damage_in(folder.path(), segment, Lsn::new(at));
+        damage_record(folder.path(), damaged);
     }
 }
 
@@ -327,10 +327,8 @@ fn wrong_usage_and_damage_have_exit_codes_of_their_own() {
     damage(folder.path(), lsns[50].plus(25));
     let damaged = all.map(|tool| code(&palisade(folder.path(), &[tool])));
     assert_eq!(damaged, [4, 4, 4, 0]);
-    let help = Command::new(env!("CARGO_BIN_EXE_palisade")).arg("--help").output().unwrap();
-    let help = text(&help.stdout);
-    assert!(help.contains("\n  2  wrong usage\n"), "{help}");
-    assert!(help.contains("\n  4  acknowledged data is damaged or missing"), "{help}");
+    let help = out(&words(&["--help"]).output().unwrap());
+    has(&help, &["\n  2  wrong usage\n", "\n  4  acknowledged data is damaged or missing"]);
 }
 
 /// Names of the library, and what only a program can do.
@@ -364,14 +362,15 @@ fn messages_and_help_name_nothing_of_the_library() {
     outputs.push(palisade(&log.join("meta"), &["verify"]));
     outputs.push(palisade(folder.path(), &["verify"]));
     for sizes in [["--segment-bytes", "5000"], ["--buffer-bytes", "5000"]] {
-        outputs.push(demo(folder.path(), &sizes));
+        outputs.push(demo::in_folder(folder.path(), &sizes));
     }
-    outputs.push(demo(folder.path(), &["--buffer-bytes", "65536", "--record-bytes", "40000"]));
+    let small_buffer = ["--buffer-bytes", "65536", "--record-bytes", "40000"];
+    outputs.push(demo::in_folder(folder.path(), &small_buffer));
     assert!(outputs.iter().all(|output| code(output) >= 2), "{outputs:?}");
     for command in
         ["demo", "info", "map", "stat", "dump", "verify", "salvage", "repair", "doctor", "bench"]
     {
-        outputs.push(palisade(Path::new("--help"), &[command]));
+        outputs.push(words(&[command, "--help"]).output().unwrap());
     }
     for output in outputs {
         let printed = [text(&output.stdout), text(&output.stderr)].concat();
@@ -383,84 +382,14 @@ fn messages_and_help_name_nothing_of_the_library() {
     }
 }
 
-fn demo(dir: &Path, sizes: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
-    command.current_dir(dir).args(["demo", "--seconds", "0.1"]).args(sizes).output().unwrap()
-}
-
 #[test]
 fn help_of_every_command_has_examples() {
-    for args in [
-        vec!["--help"],
-        vec!["demo", "--help"],
-        vec!["info", "-h"],
-        vec!["map", "-h"],
-        vec!["stat", "-h"],
-        vec!["dump", "-h"],
-        vec!["verify", "-h"],
-        vec!["salvage", "-h"],
-        vec!["repair", "-h"],
-        vec!["restore", "-h"],
-        vec!["backup", "-h"],
-        vec!["doctor", "-h"],
-        vec!["bench", "-h"],
-        vec!["completions", "-h"],
-        vec!["man", "-h"],
-    ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_palisade")).args(&args).output().unwrap();
+    let commands = manual::COMMANDS
+        .iter()
+        .flat_map(|command| [vec![*command, "-h"], vec![*command, "--help"]]);
+    for args in commands.chain([vec!["--help"]]) {
+        let output = words(&args).output().unwrap();
         assert_eq!(code(&output), 0);
-        assert!(text(&output.stdout).contains("Examples:\n  palisade "), "{args:?}");
+        assert!(out(&output).contains("Examples:\n  palisade "), "{args:?}");
     }
-}
-
-fn options() -> Options {
-    Options::new().segment_bytes(1 << 20).buffer_bytes(1 << 20)
-}
-
-/// Makes a log of `RECORDS` commits and closes it.
-fn write(dir: &Path) -> Vec<Lsn> {
-    let wal: Wal = options().open(dir).unwrap();
-    let commit = |number| wal.commit(format!("record {number}\n").as_bytes()).unwrap();
-    let lsns = (0..RECORDS).map(commit).collect();
-    wal.close().unwrap();
-    lsns
-}
-
-/// Changes the byte at `at` in the first segment.
-fn damage(dir: &Path, at: Lsn) {
-    damage_in(dir, 0, at);
-}
-
-/// Changes the byte at `at` of the log bytes in a segment; a second call changes it back.
-fn damage_in(dir: &Path, segment: u64, at: Lsn) {
-    let path = dir.join(format!("segment-{segment:020}"));
-    let mut file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let offset = SeekFrom::Start(SEGMENT_HEADER_BYTES + at.as_u64());
-    let mut byte = [0];
-    file.seek(offset).unwrap();
-    file.read_exact(&mut byte).unwrap();
-    file.seek(offset).unwrap();
-    file.write_all(&[byte[0] ^ 1]).unwrap();
-}
-
-fn content(dir: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut files: Vec<_> = fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| {
-            let path = entry.unwrap().path();
-            (path.display().to_string(), fs::read(path).unwrap())
-        })
-        .collect();
-    files.sort();
-    files
-}
-
-fn command(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
-    command.arg(args[0]).arg(dir).args(&args[1..]);
-    command
-}
-
-fn palisade(dir: &Path, args: &[&str]) -> Output {
-    command(dir, args).output().unwrap()
 }

@@ -2,21 +2,14 @@
 
 use super::*;
 
-const SEGMENT: u64 = 64 << 10;
-
-fn small() -> Options {
-    options().segment_bytes(SEGMENT).buffer_bytes(16 << 10)
-}
-
 fn fill(wal: &Wal) -> Vec<Lsn> {
     (0..200).map(|_| wal.commit(&[7; 2000]).unwrap()).collect()
 }
 
 fn map(dir: &Path) -> Value {
-    let output = palisade(dir, &["map", "--json"]);
-    assert_eq!(code(&output), 0, "{output:?}");
-    assert_eq!(text(&output.stdout).lines().count(), 1, "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    let (exit, map) = json(dir, &["map"]);
+    assert_eq!(exit, 0, "{map}");
+    map
 }
 
 /// The state of each segment in the map.
@@ -53,9 +46,7 @@ fn a_map_of_a_whole_log_has_a_line_for_each_segment_and_the_log_s_end() {
     assert_eq!((&first["from"], &first["to"]), (&0.into(), &SEGMENT.into()));
     let len = fs::metadata(folder.path().join(format!("segment-{:020}", 0))).unwrap().len();
     assert_eq!((&first["epoch"], &first["file_bytes"]), (&1.into(), &len.into()));
-    let help = text(&palisade(Path::new("--help"), &["map"]).stdout);
-    let names = [&closed, first].map(|object| object.as_object().unwrap().keys());
-    names.into_iter().flatten().for_each(|name| assert!(help.contains(name), "{name}"));
+    is_documented("map", [&closed, first]);
     let shown = text(&palisade(folder.path(), &["map"]).stdout);
     assert_eq!(shown.lines().count(), 4 + states(&closed).len(), "{shown}");
 }
@@ -81,9 +72,7 @@ fn a_map_names_what_is_missing_damaged_stray_or_beyond_the_end() {
     assert_eq!(state_of(&found, 1 << 30), "stray");
     assert_eq!([0, last].map(|number| state_of(&found, number)), ["live", "live"]);
     let shown = text(&palisade(folder.path(), &["map"]).stdout);
-    for part in ["       1-2 ", "  missing\n", "  damaged header: ", "  stray: "] {
-        assert!(shown.contains(part), "{part} is not in {shown}");
-    }
+    has(&shown, &["       1-2 ", "  missing\n", "  damaged header: ", "  stray: "]);
 }
 
 #[test]

@@ -3,9 +3,7 @@
 use super::*;
 
 fn stat(dir: &Path) -> (i32, Value) {
-    let output = palisade(dir, &["stat", "--json"]);
-    assert_eq!(text(&output.stdout).lines().count(), 1, "{output:?}");
-    (code(&output), serde_json::from_slice(&output.stdout).unwrap())
+    json(dir, &["stat"])
 }
 
 fn numbers<const N: usize>(object: &Value, names: [&str; N]) -> [u64; N] {
@@ -32,18 +30,15 @@ fn stat_counts_records_by_tag_and_length() {
     assert_eq!(tags.collect::<Vec<_>>(), expected);
     assert_eq!(closed["epochs"], serde_json::json!([1]));
 
-    let help = text(&palisade(Path::new("--help"), &["stat"]).stdout);
-    let names = [&closed, &closed["tags"][0]].map(|object| object.as_object().unwrap().keys());
-    names.into_iter().flatten().for_each(|name| assert!(help.contains(name), "{name}"));
+    is_documented("stat", [&closed, &closed["tags"][0]]);
     let shown = text(&palisade(folder.path(), &["stat"]).stdout);
-    for part in [
+    let parts = [
         "records   4, 1060 bytes\n",
         "bytes     smallest 10, median 20, largest 1000\n",
         "tag 7     2 records, 50 bytes\n",
         "epochs    1, number 1\n",
-    ] {
-        assert!(shown.contains(part), "{part} is not in {shown}");
-    }
+    ];
+    has(&shown, &parts);
 }
 
 #[test]
@@ -62,8 +57,7 @@ fn stat_and_map_show_the_cursors() {
     let shown = text(&palisade(folder.path(), &["stat"]).stdout);
     assert!(shown.contains("cursor    far, LSN 0, lag 384 bytes, keeps nothing\n"), "{shown}");
     assert!(shown.contains("cursor    near, LSN 256, lag 128 bytes, keeps the log\n"), "{shown}");
-    let help = text(&palisade(Path::new("--help"), &["stat"]).stdout);
-    cursors[0].as_object().unwrap().keys().for_each(|name| assert!(help.contains(name), "{name}"));
+    is_documented("stat", &cursors[..1]);
     let map = text(&palisade(folder.path(), &["map"]).stdout);
     assert!(map.contains("live; cursors far, near\n"), "{map}");
 }
@@ -71,8 +65,7 @@ fn stat_and_map_show_the_cursors() {
 #[test]
 fn stat_measures_the_files_and_what_lies_between_head_and_end() {
     let folder = folder();
-    let small = options().segment_bytes(64 << 10).buffer_bytes(16 << 10);
-    let wal = small.open(folder.path()).unwrap();
+    let wal = small().open(folder.path()).unwrap();
     let lsns: Vec<Lsn> = (0..200).map(|_| wal.commit(&[7; 2000]).unwrap()).collect();
     wal.truncate_after(lsns[100]).unwrap();
     let next = wal.commit(b"next").unwrap();

@@ -14,13 +14,13 @@ fn at_terminal(dir: &Path, args: &[&str]) -> (i32, String) {
     words_at_terminal(&[&[args[0], dir.to_str().unwrap()], &args[1..]].concat())
 }
 
-fn words_at_terminal(words: &[&str]) -> (i32, String) {
+fn words_at_terminal(args: &[&str]) -> (i32, String) {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
     let terminal = openpt(flags).unwrap();
     unlockpt(&terminal).unwrap();
     let peer: OwnedFd = ioctl_tiocgptpeer(&terminal, flags).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
-    let mut child = command.args(words).stdout(Stdio::null()).stderr(peer).spawn().unwrap();
+    let mut command = words(args);
+    let mut child = command.stdout(Stdio::null()).stderr(peer).spawn().unwrap();
     // The last end of the terminal closes with the process, which ends the read.
     drop(command);
     let (mut shown, mut piece) = (Vec::new(), [0; 512]);

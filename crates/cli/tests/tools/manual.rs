@@ -1,8 +1,8 @@
 //! `completions` and `man`: what they print names every command and no hidden one.
 
-use std::process::{Command, Output};
+use super::*;
 
-const COMMANDS: [&str; 14] = [
+pub(super) const COMMANDS: [&str; 14] = [
     "demo",
     "info",
     "map",
@@ -19,13 +19,9 @@ const COMMANDS: [&str; 14] = [
     "man",
 ];
 
-fn palisade(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_palisade")).args(args).output().unwrap()
-}
-
 fn printed(args: &[&str]) -> String {
-    let output = palisade(args);
-    assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]), "{args:?}");
+    let output = words(args).output().unwrap();
+    assert_eq!((code(&output), err(&output)), (0, String::new()), "{args:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -72,8 +68,8 @@ fn the_manual_has_a_page_for_all_and_one_for_each_command() {
 #[test]
 fn an_unknown_shell_or_command_is_wrong_usage() {
     for args in [["completions", "tcsh"], ["man", "device-oracle"], ["man", "nonsense"]] {
-        let output = palisade(&args);
-        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let output = words(&args).output().unwrap();
+        assert_eq!(code(&output), 2, "{output:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{output:?}");
     }
 }

@@ -1,17 +1,11 @@
 //! `bench`: what it prints, what it refuses, and that it leaves nothing behind.
 
-mod common;
-
-use std::fs;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use palisade::Wal;
-use serde_json::Value;
-
-use crate::common::{code, folder, text};
+use super::*;
+use crate::common::with_short_files;
 
 /// A folder of this name is made in the folder that is measured.
 const NAME: &str = "palisade-bench";
@@ -34,9 +28,7 @@ fn each_workload_has_a_line_and_the_verdict_follows() {
         "\nscan, 1 thread ",
         "\n- group commit gives ",
     ];
-    for part in parts {
-        assert!(table.contains(part), "{part} is not in {table}");
-    }
+    has(&table, &parts);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "something is left");
 }
 
@@ -45,14 +37,8 @@ fn json_is_one_object_with_the_fields_of_the_help() {
     let folder = folder();
     let output = bench(folder.path(), &["--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let help = Command::new(env!("CARGO_BIN_EXE_palisade")).args(["bench", "--help"]).output();
-    let help = text(&help.unwrap().stdout);
     let workloads = report["workloads"].as_array().unwrap();
-    for object in [&report, &workloads[0]] {
-        for name in object.as_object().unwrap().keys() {
-            assert!(help.contains(name), "{name} is not in {help}");
-        }
-    }
+    is_documented("bench", [&report, &workloads[0]]);
     let of = |workload: &Value| (workload["workload"].clone(), workload["threads"].clone());
     let expected = [("raw_sync", 1), ("commit", 1), ("commit", 8), ("commit", 64)];
     let expected = expected.into_iter().chain([("append", 1), ("scan", 1)]);
@@ -134,30 +120,20 @@ fn a_path_that_is_no_folder_or_has_no_place_for_one_is_wrong_usage() {
 #[test]
 fn a_bench_that_fails_leaves_nothing() {
     let folder = folder();
-    let script = format!(
-        "ulimit -c 0; ulimit -f 40; exec {} bench {}",
-        env!("CARGO_BIN_EXE_palisade"),
-        folder.path().display()
-    );
-    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let output = with_short_files(&["bench", folder.path().to_str().unwrap()]);
     assert_eq!(code(&output), 3, "{output:?}");
     assert!(text(&output.stderr).contains("RLIMIT_FSIZE"), "{output:?}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 fn bench(dir: &Path, flags: &[&str]) -> Output {
-    command(dir, "0.05").args(flags).output().unwrap()
-}
-
-fn command(dir: &Path, seconds: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
-    command.args(["bench", "--seconds", seconds]).arg(dir);
-    command
+    palisade(dir, &[&["bench", "--seconds", "0.05"], flags].concat())
 }
 
 /// A bench that has its log open and does not end by itself.
 fn running(dir: &Path) -> Child {
-    let mut bench = command(dir, "3000").stdout(Stdio::null()).spawn().unwrap();
+    let mut bench =
+        command(dir, &["bench", "--seconds", "3000"]).stdout(Stdio::null()).spawn().unwrap();
     let log = dir.join(NAME).join("log");
     wait_until("the bench has its log open", || {
         assert!(bench.try_wait().unwrap().is_none(), "the bench has ended");
@@ -167,9 +143,7 @@ fn running(dir: &Path) -> Child {
 }
 
 fn info(log: &Path) -> Option<Value> {
-    let info =
-        Command::new(env!("CARGO_BIN_EXE_palisade")).args(["info", "--json"]).arg(log).output();
-    serde_json::from_slice(&info.unwrap().stdout).ok()
+    serde_json::from_slice(&palisade(log, &["info", "--json"]).stdout).ok()
 }
 
 /// The file of the log buffer, where the system has memory for one.

@@ -1,96 +1,54 @@
 //! `verify --deep`, `salvage` and `repair` on damaged logs: they change nothing, and nothing is
 //! given up that was not named.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::PathBuf;
 
-use palisade::{ErrorKind, Lsn, Options, Verify};
-use serde_json::Value;
+use palisade::{ErrorKind, Verify};
 use tempfile::TempDir;
 
-const RECORDS: u32 = 1000;
-const SEGMENT_BYTES: u64 = 64 << 10;
-const SEGMENT_HEADER_BYTES: u64 = 4096;
+use super::*;
+use crate::common::with_short_files;
 
-type Snapshot = BTreeMap<String, Vec<u8>>;
-
-fn options() -> Options {
-    Options::new().segment_bytes(SEGMENT_BYTES).buffer_bytes(16 << 10)
-}
+type Snapshot = Vec<(String, Vec<u8>)>;
 
 /// A closed log of several segments, and the LSNs of its records.
 fn log() -> (TempDir, PathBuf, Vec<Lsn>) {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = folder();
     let path = folder.path().join("log");
-    let wal = options().open(&path).unwrap();
+    let wal = small().open(&path).unwrap();
     let record = |n: u32| n.to_le_bytes().repeat(60);
-    let lsns = (0..RECORDS).map(|n| wal.append(&record(n)).unwrap().lsn()).collect();
+    let lsns = (0..1000).map(|n| wal.append(&record(n)).unwrap().lsn()).collect();
     wal.close().unwrap();
     (folder, path, lsns)
 }
 
-fn damage(dir: &Path, at: Lsn) {
-    let name = format!("segment-{:020}", at.as_u64() / SEGMENT_BYTES);
-    let mut bytes = fs::read(dir.join(&name)).unwrap();
-    bytes[(SEGMENT_HEADER_BYTES + at.as_u64() % SEGMENT_BYTES) as usize + 50] ^= 1;
-    fs::write(dir.join(name), bytes).unwrap();
-}
-
-fn snapshot(dir: &Path) -> Snapshot {
-    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
-    let read = |entry: fs::DirEntry| {
-        (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())
-    };
-    entries.map(read).collect()
-}
-
-fn palisade(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_palisade")).args(args).output().unwrap()
-}
-
 fn repair(dir: &Path, from: Lsn, more: &[&str]) -> Output {
-    let from = from.to_string();
-    let args = ["repair", text_of(dir), "--from", &from];
-    palisade(&[&args[..], more].concat())
+    palisade(dir, &[&["repair", "--from", &from.to_string()], more].concat())
 }
 
 fn text_of(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap()
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn err(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 /// Expects a refusal with `part` in its text and everything in `dir` as it was.
 fn refused(output: &Output, exit: i32, part: &str, dir: &Path, before: &Snapshot) {
     assert_eq!(code(output), exit, "{output:?}");
     assert!(err(output).contains(part), "`{part}` is not in {}", err(output));
-    assert!(snapshot(dir) == *before, "a refused repair changes nothing: {}", err(output));
+    assert!(content(dir) == *before, "a refused repair changes nothing: {}", err(output));
 }
 
 #[test]
 fn deep_verification_names_each_damaged_segment_and_changes_nothing() {
     let (_folder, dir, lsns) = log();
-    let clean = palisade(&["verify", "--deep", text_of(&dir)]);
+    let clean = palisade(&dir, &["verify", "--deep"]);
     assert_eq!(code(&clean), 0, "{clean:?}");
     assert!(out(&clean).starts_with("clean\n") && out(&clean).contains("records    1000 "));
     for index in [100, 101, 500, 900] {
-        damage(&dir, lsns[index]);
+        damage_record(&dir, lsns[index]);
     }
-    let before = snapshot(&dir);
+    let before = content(&dir);
     for threads in ["0", "1", "5"] {
-        let deep = palisade(&["verify", text_of(&dir), "--deep", "--threads", threads]);
+        let deep = palisade(&dir, &["verify", "--deep", "--threads", threads]);
         assert_eq!(code(&deep), 4, "{deep:?}");
         let text = out(&deep);
         assert!(
@@ -103,8 +61,8 @@ fn deep_verification_names_each_damaged_segment_and_changes_nothing() {
         }
         assert!(text.contains("records    996 still validate: `palisade salvage`"), "{text}");
     }
-    assert!(snapshot(&dir) == before);
-    let shallow = palisade(&["verify", text_of(&dir)]);
+    assert!(content(&dir) == before);
+    let shallow = palisade(&dir, &["verify"]);
     assert_eq!(code(&shallow), 4);
     assert!(out(&shallow).contains("records    100 below the first bad place ("), "{shallow:?}");
 }
@@ -112,11 +70,11 @@ fn deep_verification_names_each_damaged_segment_and_changes_nothing() {
 #[test]
 fn verification_of_a_damaged_header_proposes_a_repair_that_keeps_every_record() {
     let (_folder, dir, lsns) = log();
-    let name = dir.join(format!("segment-{:020}", lsns[500].as_u64() / SEGMENT_BYTES));
+    let name = dir.join(format!("segment-{:020}", lsns[500].segment(SEGMENT)));
     let mut bytes = fs::read(&name).unwrap();
     bytes[50] ^= 1;
     fs::write(name, bytes).unwrap();
-    let text = out(&palisade(&["verify", "--deep", text_of(&dir)]));
+    let text = out(&palisade(&dir, &["verify", "--deep"]));
     assert!(
         text.starts_with("corrupt") && text.contains("records    1000 still validate:"),
         "{text}"
@@ -130,8 +88,8 @@ fn verification_of_a_damaged_header_proposes_a_repair_that_keeps_every_record() 
 #[test]
 fn a_repair_copies_what_lies_below_the_damage_and_changes_nothing_of_the_log() {
     let (folder, dir, lsns) = log();
-    damage(&dir, lsns[500]);
-    let before = snapshot(&dir);
+    damage_record(&dir, lsns[500]);
+    let before = content(&dir);
     let into = folder.path().join("repaired");
 
     let dry = repair(&dir, lsns[500], &["--dry-run", "--into", text_of(&into)]);
@@ -142,29 +100,29 @@ fn a_repair_copies_what_lies_below_the_damage_and_changes_nothing_of_the_log() {
         assert!(out(&dry).contains(part), "{}", out(&dry));
     }
     assert!(out(&dry).contains(&format!("given up   LSN {} to ", lsns[500])), "{}", out(&dry));
-    assert!(snapshot(&dir) == before && !into.exists());
+    assert!(content(&dir) == before && !into.exists());
     assert_eq!(code(&repair(&dir, lsns[500], &["--dry-run"])), 0, "no folder is needed");
 
     let done = repair(&dir, lsns[500], &["--into", text_of(&into)]);
     assert_eq!(code(&done), 0, "{done:?}");
     assert!(out(&done).contains("repaired   "), "{}", out(&done));
-    assert!(snapshot(&dir) == before, "the damaged log is as it was");
-    assert_eq!(code(&palisade(&["verify", "--deep", text_of(&into)])), 0);
-    let wal = options().verify(Verify::Full).open(&into).unwrap();
+    assert!(content(&dir) == before, "the damaged log is as it was");
+    assert_eq!(code(&palisade(&into, &["verify", "--deep"])), 0);
+    let wal = small().verify(Verify::Full).open(&into).unwrap();
     assert!(wal.recovery_report().clean, "a repaired log is closed cleanly");
     assert_eq!(wal.recovery_report().records, 500);
     let later = wal.commit(b"later").unwrap();
     assert!(out(&done).contains(&format!("appends go on at LSN {later}")), "{}", out(&done));
     assert!(later > lsns[999]);
     wal.close().unwrap();
-    let info = out(&palisade(&["info", text_of(&into)]));
+    let info = out(&palisade(&into, &["info"]));
     assert!(info.contains("none: the log was closed"), "{info}");
 }
 
 #[test]
 fn json_is_one_object_with_the_fields_of_the_help() {
     let (folder, dir, lsns) = log();
-    damage(&dir, lsns[500]);
+    damage_record(&dir, lsns[500]);
     let into = folder.path().join("repaired");
     let object = |flags: &[&str]| -> Value {
         let output = repair(&dir, lsns[500], &[flags, &["--json"]].concat());
@@ -180,24 +138,21 @@ fn json_is_one_object_with_the_fields_of_the_help() {
     for name in ["log", "head", "end", "bytes", "given_up_to", "base", "epoch"] {
         assert_eq!(dry[name], done[name], "{name}");
     }
-    let help = out(&palisade(&["repair", "--help"]));
-    for name in done.as_object().unwrap().keys() {
-        assert!(help.contains(name), "{name} is not in {help}");
-    }
-    let wal = options().open(&into).unwrap();
+    is_documented("repair", [&done]);
+    let wal = small().open(&into).unwrap();
     assert_eq!(wal.commit(b"later").unwrap().as_u64(), done["base"].as_u64().unwrap());
 }
 
 #[test]
 fn a_repair_may_name_a_record_below_the_damage_and_an_empty_folder() {
     let (folder, dir, lsns) = log();
-    damage(&dir, lsns[500]);
+    damage_record(&dir, lsns[500]);
     let into = folder.path().join("repaired");
     fs::create_dir(&into).unwrap();
     let done = repair(&dir, lsns[200], &["--into", text_of(&into)]);
     assert_eq!(code(&done), 0, "{done:?}");
     assert!(out(&done).contains("kept       200 records"), "{}", out(&done));
-    let wal = options().verify(Verify::Full).open(&into).unwrap();
+    let wal = small().verify(Verify::Full).open(&into).unwrap();
     assert_eq!(wal.recovery_report().records, 200);
 }
 
@@ -206,8 +161,8 @@ fn a_repair_that_names_the_wrong_place_is_refused() {
     let (folder, dir, lsns) = log();
     let into = folder.path().join("repaired");
     let flags = ["--into", text_of(&into)];
-    damage(&dir, lsns[500]);
-    let before = snapshot(&dir);
+    damage_record(&dir, lsns[500]);
+    let before = content(&dir);
     let at = format!("(LSN {})", lsns[500]);
     for flags in [&flags[..], &["--dry-run"]] {
         refused(&repair(&dir, lsns[501], flags), 2, &at, &dir, &before);
@@ -222,8 +177,8 @@ fn a_repair_that_names_the_wrong_place_is_refused() {
 #[test]
 fn a_folder_that_a_copy_must_not_go_to_is_refused() {
     let (folder, dir, lsns) = log();
-    damage(&dir, lsns[500]);
-    let before = snapshot(&dir);
+    damage_record(&dir, lsns[500]);
+    let before = content(&dir);
     let full = folder.path().join("full");
     fs::create_dir(&full).unwrap();
     fs::write(full.join("letter"), "mine").unwrap();
@@ -253,17 +208,12 @@ fn a_folder_that_a_copy_must_not_go_to_is_refused() {
 #[test]
 fn a_limit_on_the_size_of_files_is_refused_before_anything_is_copied() {
     let (folder, dir, lsns) = log();
-    damage(&dir, lsns[500]);
-    let before = snapshot(&dir);
+    damage_record(&dir, lsns[500]);
+    let before = content(&dir);
     let into = folder.path().join("repaired");
-    let script = format!(
-        "ulimit -c 0; ulimit -f 40; exec {} repair {} --from {} --into {}",
-        env!("CARGO_BIN_EXE_palisade"),
-        text_of(&dir),
-        lsns[500],
-        text_of(&into)
-    );
-    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let from = lsns[500].to_string();
+    let args = ["repair", text_of(&dir), "--from", &from, "--into", text_of(&into)];
+    let output = with_short_files(&args);
     refused(&output, 3, "RLIMIT_FSIZE", &dir, &before);
     assert!(!into.exists());
 }
@@ -272,14 +222,14 @@ fn a_limit_on_the_size_of_files_is_refused_before_anything_is_copied() {
 #[test]
 fn a_copy_that_was_killed_is_no_log() {
     let (folder, dir, lsns) = log();
-    damage(&dir, lsns[500]);
-    let before = snapshot(&dir);
+    damage_record(&dir, lsns[500]);
+    let before = content(&dir);
     let into = folder.path().join("repaired");
     let flags = ["--into", text_of(&into)];
     assert_eq!(code(&repair(&dir, lsns[500], &flags)), 0);
     fs::remove_file(into.join("meta")).unwrap();
-    assert_eq!(code(&palisade(&["verify", text_of(&into)])), 4);
-    assert_eq!(options().open(&into).unwrap_err().kind(), ErrorKind::Foreign);
+    assert_eq!(code(&palisade(&into, &["verify"])), 4);
+    assert_eq!(small().open(&into).unwrap_err().kind(), ErrorKind::Foreign);
     refused(&repair(&dir, lsns[500], &flags), 2, "not empty", &dir, &before);
     fs::remove_dir_all(&into).unwrap();
     assert_eq!(code(&repair(&dir, lsns[500], &flags)), 0);
@@ -288,8 +238,8 @@ fn a_copy_that_was_killed_is_no_log() {
 #[test]
 fn a_log_with_a_writer_is_not_repaired() {
     let (folder, dir, lsns) = log();
-    damage(&dir, lsns[10]);
-    let wal = options().open(&dir).unwrap();
+    damage_record(&dir, lsns[10]);
+    let wal = small().open(&dir).unwrap();
     let into = folder.path().join("repaired");
     for flags in [&["--into", text_of(&into)][..], &["--dry-run"]] {
         let output = repair(&dir, lsns[10], flags);
@@ -300,43 +250,32 @@ fn a_log_with_a_writer_is_not_repaired() {
     }
     assert!(!into.exists());
     drop(wal);
-    let help = out(&palisade(&["repair", "--help"]));
-    for part in ["A log that a process has open for writing is refused", "3 the log is in use"] {
-        assert!(help.contains(part), "{help}");
-    }
+    let parts = ["A log that a process has open for writing is refused", "3 the log is in use"];
+    has(&help("repair"), &parts);
 }
 
 #[test]
 fn salvage_prints_what_validates_and_names_the_gaps() {
     let (_folder, dir, lsns) = log();
-    let whole = palisade(&["salvage", text_of(&dir)]);
+    let whole = palisade(&dir, &["salvage"]);
     assert_eq!((code(&whole), out(&whole).lines().count()), (0, 1000), "{}", err(&whole));
-    damage(&dir, lsns[10]);
-    damage(&dir, lsns[500]);
-    let before = snapshot(&dir);
-    let output = palisade(&["salvage", text_of(&dir), "--json"]);
+    damage_record(&dir, lsns[10]);
+    damage_record(&dir, lsns[500]);
+    let before = content(&dir);
+    let output = palisade(&dir, &["salvage", "--json"]);
     assert_eq!(code(&output), 4, "{}", err(&output));
     assert_eq!(out(&output).lines().count(), 998);
     let gap = format!("gap: LSN {} to {}\n", lsns[10], lsns[11]);
     assert!(err(&output).contains(&gap), "{}", err(&output));
     let from = lsns[500].to_string();
-    let output = palisade(&["salvage", text_of(&dir), "--from", &from]);
+    let output = palisade(&dir, &["salvage", "--from", &from]);
     assert_eq!(out(&output).lines().count(), 499);
     // Within the record: the rest of it is a gap, and no other record is passed over.
     for within in [lsns[500].plus(1), lsns[500].plus(8)] {
-        let output = palisade(&["salvage", text_of(&dir), "--from", &within.to_string()]);
+        let output = palisade(&dir, &["salvage", "--from", &within.to_string()]);
         assert_eq!(out(&output).lines().count(), 499, "{}", err(&output));
         let gap = format!("gap: LSN {} to {}\n", lsns[500].plus(8), lsns[501]);
         assert_eq!(err(&output), gap);
     }
-    assert!(snapshot(&dir) == before);
-}
-
-#[test]
-fn help_has_examples() {
-    for command in ["repair", "salvage", "verify"] {
-        let output = palisade(&[command, "--help"]);
-        assert_eq!(code(&output), 0);
-        assert!(out(&output).contains("Examples:\n  palisade "), "{command}");
-    }
+    assert!(content(&dir) == before);
 }

@@ -1,14 +1,6 @@
 //! The demo as a user runs it: real files, a real kill.
 
-mod common;
-
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
-
-use serde_json::Value;
-
-use crate::common::{code, folder, text};
+use super::*;
 
 #[test]
 fn what_was_committed_survives_two_kills() {
@@ -23,32 +15,24 @@ fn what_was_appended_survives_two_kills() {
 fn demo_holds(promise: &str, rate: &str) {
     let folder = folder();
     let flags = ["--seconds", "0.3", "--rounds", "2", "--threads", "4", "--promise", promise];
-    let output = palisade(folder.path(), &[&["demo", "--dir", "log"][..], &flags].concat());
+    let output = demo(folder.path(), &[&["--dir", "log"][..], &flags].concat());
     assert_eq!(code(&output), 0, "{output:?}");
     let table = text(&output.stdout);
-    for part in ["check held: 2 kills", "none missing", "recovered", rate] {
-        assert!(table.contains(part), "{part} is not in {table}");
-    }
+    has(&table, &["check held: 2 kills", "none missing", "recovered", rate]);
     assert!(!table.contains("check held: 2 kills, 0 records"), "{table}");
     assert_eq!(text(&output.stderr), "");
 
-    let verified = palisade(folder.path(), &["verify", "log"]);
+    let verified = palisade(&folder.path().join("log"), &["verify"]);
     assert_eq!(code(&verified), 0, "{verified:?}");
 }
 
 #[test]
 fn json_is_one_object_with_the_fields_of_the_help() {
     let folder = folder();
-    let flags = ["demo", "--seconds", "0.1", "--threads", "2", "--rounds", "2", "--json"];
-    let output = palisade(folder.path(), &flags);
+    let output = in_folder(folder.path(), &["--threads", "2", "--rounds", "2", "--json"]);
     assert_eq!((code(&output), text(&output.stderr)), (0, String::new()));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let help = text(&palisade(folder.path(), &["demo", "--help"]).stdout);
-    for object in [&report, &report["rounds"][1]] {
-        for name in object.as_object().unwrap().keys() {
-            assert!(help.contains(name), "{name} is not in {help}");
-        }
-    }
+    is_documented("demo", [&report, &report["rounds"][1]]);
     assert_eq!((&report["threads"], &report["promise"]), (&2.into(), &"commit".into()));
     assert_eq!((&report["rounds"][1]["round"], &report["record_bytes"]), (&2.into(), &256.into()));
     for name in ["acknowledged", "recovered"] {
@@ -61,8 +45,7 @@ fn json_is_one_object_with_the_fields_of_the_help() {
 #[test]
 fn a_folder_of_its_own_is_removed() {
     let folder = folder();
-    let flags = ["demo", "--seconds", "0.1", "--threads", "2", "--record-bytes", "33"];
-    let output = palisade(folder.path(), &flags);
+    let output = in_folder(folder.path(), &["--threads", "2", "--record-bytes", "33"]);
     assert_eq!(code(&output), 0, "{output:?}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
@@ -71,7 +54,7 @@ fn a_folder_of_its_own_is_removed() {
 fn a_folder_that_is_not_empty_is_left_alone() {
     let folder = folder();
     fs::write(folder.path().join("mine"), "mine").unwrap();
-    let output = palisade(folder.path(), &["demo", "--dir", ".", "--seconds", "0.1"]);
+    let output = in_folder(folder.path(), &["--dir", "."]);
     assert_eq!(code(&output), 2);
     assert!(text(&output.stderr).contains("is not empty"), "{output:?}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -89,7 +72,7 @@ fn values_out_of_range_are_wrong_usage() {
         ("--seconds", "nan"),
         ("--promise", "hope"),
     ] {
-        let output = palisade(folder.path(), &["demo", flag, value]);
+        let output = demo(folder.path(), &[flag, value]);
         assert_eq!(code(&output), 2, "{flag} {value}");
         assert!(text(&output.stderr).contains(flag), "{output:?}");
     }
@@ -105,14 +88,18 @@ fn sizes_that_the_log_refuses_are_wrong_usage_and_leave_nothing() {
         (&small_buffer, "a record of 40000 bytes; at most 32744 fit"),
     ] {
         // It ends long before, when the writer does.
-        let output = palisade(folder.path(), &[&["demo", "--seconds", "3000"], flags].concat());
+        let output = demo(folder.path(), &[&["--seconds", "3000"], flags].concat());
         assert_eq!(code(&output), 2, "{output:?}");
         assert!(text(&output.stderr).contains(word), "{output:?}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }
 
-fn palisade(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
-    command.current_dir(dir).args(args).output().unwrap()
+/// A short demo that runs in the folder.
+pub(super) fn in_folder(dir: &Path, flags: &[&str]) -> Output {
+    demo(dir, &[&["--seconds", "0.1"], flags].concat())
+}
+
+fn demo(dir: &Path, flags: &[&str]) -> Output {
+    words(&["demo"]).current_dir(dir).args(flags).output().unwrap()
 }
