@@ -12,10 +12,10 @@ use crate::demo::content;
 use crate::device_oracle::OracleArgs;
 use crate::doctor::{self, DoctorArgs};
 use crate::manual::{self, CompletionsArgs, ManArgs};
-use crate::map::{self, MapArgs};
+use crate::map;
 use crate::repair::{self, RepairArgs};
 use crate::restore::{self, BackupArgs, RestoreArgs};
-use crate::stat::{self, StatArgs};
+use crate::stat;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -201,10 +201,10 @@ pub(crate) enum Command {
     Info(InfoArgs),
     /// Shows which segment holds which LSNs, and what it is to the log.
     #[command(after_help = map::EXAMPLES)]
-    Map(MapArgs),
+    Map(LogArgs),
     /// Shows the space that a log takes, and how many records it has of which tag and length.
     #[command(after_help = stat::EXAMPLES)]
-    Stat(StatArgs),
+    Stat(LogArgs),
     /// Prints records.
     #[command(after_help = DUMP_EXAMPLES)]
     Dump(DumpArgs),
@@ -326,6 +326,16 @@ pub(crate) struct FillArgs {
     pub(crate) segment_bytes: u64,
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
     pub(crate) buffer_bytes: usize,
+}
+
+/// The arguments of a command that has no others.
+#[derive(Args, Debug)]
+pub(crate) struct LogArgs {
+    /// Folder of the log.
+    pub(crate) dir: PathBuf,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -1,11 +1,9 @@
 //! `palisade dump`: prints records, one a line, as JSON, or with all their bytes.
 
-use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::path::Path;
 
-use palisade::inspect::State;
-use palisade::inspect::{Inspector, Outcome};
+use palisade::inspect::{Inspector, Outcome, State};
 use palisade::{Error, ErrorKind, Lsn, Record};
 use serde::Serialize;
 
@@ -164,8 +162,9 @@ fn print_hex<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
     for (index, line) in data.chunks(HEX_BYTES_PER_LINE).enumerate() {
         let at = index * HEX_BYTES_PER_LINE;
         let (left, right) = line.split_at(line.len().min(HEX_BYTES_PER_LINE / 2));
-        let hex = format!("{} {}", Spaced(left), Spaced(right));
-        writeln!(out, "  {at:08x}  {hex:<49} |{}|", Printable(line))?;
+        let [left, right] = [left, right].map(spaced);
+        let hex = format!("{left} {right}");
+        writeln!(out, "  {at:08x}  {hex:<49} |{}|", printable(line))?;
     }
     Ok(())
 }
@@ -178,20 +177,11 @@ pub(crate) fn hex(data: &[u8]) -> String {
     data.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-struct Spaced<'a>(&'a [u8]);
-
-impl fmt::Display for Spaced<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x} "))
-    }
+fn spaced(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x} ")).collect()
 }
 
-struct Printable<'a>(&'a [u8]);
-
-impl fmt::Display for Printable<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| {
-            f.write_char(if byte.is_ascii_graphic() || *byte == b' ' { *byte as char } else { '.' })
-        })
-    }
+fn printable(bytes: &[u8]) -> String {
+    let is_shown = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    bytes.iter().map(|byte| if is_shown(*byte) { char::from(*byte) } else { '.' }).collect()
 }

@@ -2,8 +2,7 @@
 
 use std::io::{self, Write};
 
-use palisade::inspect::{BufferPlace, Inspector};
-use palisade::inspect::{Segment, State};
+use palisade::inspect::{BufferPlace, Inspector, Segment, State};
 use palisade::{ErrorKind, Lsn};
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -1,11 +1,11 @@
 //! `palisade map`: which segment holds which LSNs, and what it is to the log.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::Args;
 use serde_json::{Value, json};
 
+use crate::args::LogArgs;
 use crate::dump;
 use crate::exit::Failure;
 use crate::json;
@@ -45,20 +45,11 @@ Fields of --json; all but dir, state and error are numbers or lists:
 Exit codes: 0 done, 2 wrong usage, 3 input or output failed, or there is no log, 4 nothing of the
 log's state validates.";
 
-#[derive(Args, Debug)]
-pub(crate) struct MapArgs {
-    /// Folder of the log.
-    dir: PathBuf,
-    /// One JSON object.
-    #[arg(long)]
-    json: bool,
-}
-
 /// Prints the segments and the ranges between epochs.
 ///
 /// # Errors
 /// Those of reading the log and of `out`.
-pub(crate) fn run(args: &MapArgs, out: &mut impl Write) -> Result<(), Failure> {
+pub(crate) fn run(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
     let log = dump::open(&args.dir)?;
     let layout = while_reading(&log, || Layout::of(&log, &args.dir))?;
     let printed = match args.json {

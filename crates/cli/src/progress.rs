@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use palisade::inspect::Inspector;
 use palisade::{Lsn, RepairProgress, RepairStep};
 
@@ -17,23 +17,24 @@ const TICK: Duration = Duration::from_millis(200);
 /// A look at the clock costs more than a short record, so there is one for so many bytes.
 const BYTES_PER_LOOK: u64 = 256 << 10;
 
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
 /// A bar of a measurement, with a message for what is measured. It goes away with this value.
 pub(crate) fn measuring(steps: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {msg}");
-    let bar = ProgressBar::new(steps).with_finish(ProgressFinish::AndClear);
-    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    let bar = ProgressBar::new(steps).with_style(style("{bar:30} {msg}"));
+    bar.with_finish(ProgressFinish::AndClear)
 }
 
 /// A bar that counts bytes. It goes away with this value.
 #[derive(Debug)]
 pub(crate) struct Bar {
-    message: &'static str,
-    total: u64,
-    /// When it comes.
+    /// Hidden until it is due.
+    bar: ProgressBar,
     due: Instant,
     /// What is done at the next look at the clock.
     next_look: u64,
-    bar: Option<ProgressBar>,
 }
 
 impl Bar {
@@ -43,7 +44,9 @@ impl Bar {
     }
 
     fn due_at(due: Instant, message: &'static str, total: u64) -> Bar {
-        Bar { message, total, due, next_look: 0, bar: None }
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
+        let style = style("{msg} {bar:30} {bytes} of {total_bytes}, {eta} left");
+        Bar { bar: bar.with_style(style).with_message(message), due, next_look: 0 }
     }
 
     /// Shows that so many bytes are done.
@@ -55,29 +58,16 @@ impl Bar {
         if Instant::now() < self.due {
             return;
         }
-        let bar = self.bar.get_or_insert_with(|| {
-            let style =
-                ProgressStyle::with_template("{msg} {bar:30} {bytes} of {total_bytes}, {eta} left");
-            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-            ProgressBar::new(self.total).with_style(style).with_message(self.message)
-        });
-        bar.set_position(done.min(self.total));
-    }
-
-    /// Prints something to standard error while the bar is away.
-    pub(crate) fn suspend(&self, print: impl FnOnce()) {
-        match &self.bar {
-            Some(bar) => bar.suspend(print),
-            None => print(),
+        if self.bar.is_hidden() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
+        self.bar.set_position(done.min(self.bar.length().unwrap_or(u64::MAX)));
     }
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.bar.finish_and_clear();
     }
 }
 
@@ -104,7 +94,7 @@ impl Steps {
             self.step = Some((progress.step, Bar::due_at(self.due, message, progress.total)));
         }
         if let Some((_, bar)) = &mut self.step {
-            bar.total = progress.total;
+            bar.bar.set_length(progress.total);
             bar.show(progress.done);
         }
     }
@@ -144,7 +134,7 @@ impl Walk {
     /// Prints something to standard error while the bar is away.
     pub(crate) fn suspend(&self, print: impl FnOnce()) {
         match &self.0 {
-            Some((_, bar)) => bar.suspend(print),
+            Some((_, bar)) => bar.bar.suspend(print),
             None => print(),
         }
     }
@@ -186,24 +176,14 @@ fn watch(total: u64, ended: &mpsc::Receiver<()>) {
     if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
         return;
     }
-    let spinner = before.is_none().then(|| {
-        let style = ProgressStyle::with_template("reading {spinner} {elapsed}");
-        ProgressBar::no_length()
-            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
-    });
     let mut bar = Bar::due_at(Instant::now(), "reading", total);
-    loop {
-        match (&spinner, before, bytes_read()) {
-            (None, Some(before), Some(now)) => bar.show(now.saturating_sub(before)),
-            (Some(spinner), ..) => spinner.tick(),
-            _ => {}
-        }
-        if ended.recv_timeout(TICK) != Err(RecvTimeoutError::Timeout) {
-            break;
-        }
+    if before.is_none() {
+        bar.bar.set_style(style("{msg} {spinner} {elapsed}"));
     }
-    if let Some(spinner) = spinner {
-        spinner.finish_and_clear();
+    while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+        let read = bytes_read().zip(before).map(|(now, before)| now.saturating_sub(before));
+        bar.show(read.unwrap_or_default());
+        bar.bar.tick();
     }
 }
 
@@ -223,10 +203,10 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let mut patient = Bar::due_at(Instant::now() + hour, "reading", total);
         patient.show(BYTES_PER_LOOK);
-        assert!(patient.bar.is_none());
+        assert_eq!(patient.bar.position(), 0);
         let mut bar = Bar::due_at(Instant::now(), "reading", total);
         bar.show(BYTES_PER_LOOK);
-        let shown = bar.bar.clone().unwrap();
+        let shown = bar.bar.clone();
         assert_eq!((shown.position(), shown.length()), (BYTES_PER_LOOK, Some(total)));
         bar.show(BYTES_PER_LOOK + 1);
         assert_eq!(shown.position(), BYTES_PER_LOOK, "too near to the last look");

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::Args;
 use palisade::Lsn;
 use palisade::inspect::{Inspector, SavedCursor};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::args::LogArgs;
 use crate::dump;
 use crate::exit::Failure;
 use crate::json;
@@ -48,20 +48,11 @@ are damaged or missing; what was read before is printed.";
 /// How many tags the screen shows: those with the most records.
 const SHOWN_TAGS: usize = 12;
 
-#[derive(Args, Debug)]
-pub(crate) struct StatArgs {
-    /// Folder of the log.
-    dir: PathBuf,
-    /// One JSON object.
-    #[arg(long)]
-    json: bool,
-}
-
 /// Prints the log's space and what its records are like.
 ///
 /// # Errors
 /// Those of reading the log and of `out`.
-pub(crate) fn run(args: &StatArgs, out: &mut impl Write) -> Result<(), Failure> {
+pub(crate) fn run(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
     let log = dump::open(&args.dir)?;
     let layout = while_reading(&log, || Layout::of(&log, &args.dir))?;
     let space = Space::of(&args.dir)?;

@@ -89,33 +89,37 @@ pub(crate) fn run(args: &OracleArgs, out: &mut impl Write) -> Result<Exit, Failu
             break;
         }
         let answer = oracle.answer(&line)?;
-        if matches!(answer, Answer::Violated(_)) {
+        if answer.0 == Word::Violated {
             exit = Exit::CheckFailed;
         }
-        say(out, &answer)?;
+        answer.say(out)?;
     }
     Ok(exit)
 }
 
-fn say(out: &mut impl Write, answer: &Answer) -> Result<(), Failure> {
-    let (word, text) = match answer {
-        Answer::Ok(text) => ("ok", text),
-        Answer::NoSpace(text) => ("nospace", text),
-        Answer::Failed(text) => ("failed", text),
-        Answer::Refused(text) => ("refused", text),
-        Answer::Violated(text) => ("violated", text),
-    };
-    writeln!(out, "{word} {text}").and_then(|()| out.flush()).map_err(Failure::output)
+/// What an answer begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    Ok,
+    NoSpace,
+    Failed,
+    Refused,
+    Violated,
 }
 
 /// The answer to a command.
 #[derive(Debug)]
-enum Answer {
-    Ok(String),
-    NoSpace(String),
-    Failed(String),
-    Refused(String),
-    Violated(String),
+struct Answer(Word, String);
+
+impl Answer {
+    fn ok(text: impl Into<String>) -> Answer {
+        Answer(Word::Ok, text.into())
+    }
+
+    fn say(&self, out: &mut impl Write) -> Result<(), Failure> {
+        let word = format!("{:?}", self.0).to_lowercase();
+        writeln!(out, "{word} {}", self.1).and_then(|()| out.flush()).map_err(Failure::output)
+    }
 }
 
 /// The thread number of records that a forked child commits.
@@ -139,14 +143,14 @@ impl Oracle<'_> {
                 let call = if call == "append" { Call::Append } else { Call::Commit };
                 self.load =
                     Some(Load::start(self.writer()?, call, number(most)?, self.args.threads));
-                Ok(Answer::Ok("writing".into()))
+                Ok(Answer::ok("writing"))
             }
             ["halt"] => self.halt(),
             ["sync"] => answer_to(self.writer()?.sync(), "synced"),
             ["truncate", percent] => self.truncate(number(percent)?),
             ["check"] => {
                 let checked = self.check(&self.writer()?.log);
-                Ok(checked.map_or_else(broken, |found| Answer::Ok(counts(&found))))
+                Ok(checked.map_or_else(broken, |found| Answer::ok(counts(&found))))
             }
             ["close"] => {
                 let closed = self.taken()?.log.close().map_err(Stop::Log);
@@ -154,13 +158,13 @@ impl Oracle<'_> {
             }
             ["drop"] => {
                 drop(self.taken()?);
-                Ok(Answer::Ok("dropped".into()))
+                Ok(Answer::ok("dropped"))
             }
             ["fork", what @ ("drop" | "append" | "close")] => self.fork(what),
             ["forge", name, at, value] => {
                 forge::forge(&self.args.dir.join(name), number(at)?, number(value)?)
                     .map_err(|source| Failure::io(format!("could not forge {name}"), source))?;
-                Ok(Answer::Ok("forged".into()))
+                Ok(Answer::ok("forged"))
             }
             _ => Err(Failure::Usage(format!("no command: {line}"))),
         }
@@ -200,7 +204,7 @@ impl Oracle<'_> {
             record_bytes: args.record_bytes,
             ledger: Arc::clone(&self.ledger),
         });
-        Ok(Answer::Ok(format!("session={session} {text}")))
+        Ok(Answer::ok(format!("session={session} {text}")))
     }
 
     fn check(&self, log: &Log) -> Result<Found, Broken> {
@@ -222,7 +226,7 @@ impl Oracle<'_> {
         let writer = self.writer()?;
         let mut ledger = locked(&self.ledger);
         let Some(lsn) = ledger.owed_at(percent, writer.log.head()) else {
-            return Ok(Answer::Ok("nothing to truncate".into()));
+            return Ok(Answer::ok("nothing to truncate"));
         };
         ledger.may_truncate(lsn).map_err(unledgered)?;
         drop(ledger);
@@ -233,7 +237,7 @@ impl Oracle<'_> {
     fn fork(&mut self, what: &str) -> Result<Answer, Failure> {
         let side = fork::fork().map_err(|source| Failure::io("could not fork", source))?;
         if side == Side::Parent {
-            return Ok(Answer::Ok("forked".into()));
+            return Ok(Answer::ok("forked"));
         }
         let writer = self.taken()?;
         let done = match what {
@@ -264,28 +268,28 @@ fn counts(found: &Found) -> String {
 /// Turns the result of a call of the log into an answer.
 fn answer_to(done: Result<(), Stop>, text: &str) -> Result<Answer, Failure> {
     match done {
-        Ok(()) => Ok(Answer::Ok(text.into())),
+        Ok(()) => Ok(Answer::ok(text)),
         Err(Stop::Ledger(error)) => Err(unledgered(error)),
-        Err(stop) if stop.is_lack_of_space() => Ok(Answer::NoSpace(format!("{text} {stop}"))),
-        Err(stop) => Ok(Answer::Failed(format!("{text} {stop}"))),
+        Err(stop) if stop.is_lack_of_space() => Ok(Answer(Word::NoSpace, format!("{text} {stop}"))),
+        Err(stop) => Ok(Answer(Word::Failed, format!("{text} {stop}"))),
     }
 }
 
 /// Turns a failed open or read into an answer. An open that reports damage is a violation: the
 /// device may fail a write, but it keeps what it has confirmed.
 fn refused(error: &palisade::Error) -> Answer {
-    let text = format!("{:?}: {error}", error.kind());
-    match error.kind() {
-        ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Foreign => Answer::Violated(text),
-        ErrorKind::NoSpace => Answer::NoSpace(text),
-        _ => Answer::Refused(text),
-    }
+    let word = match error.kind() {
+        ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Foreign => Word::Violated,
+        ErrorKind::NoSpace => Word::NoSpace,
+        _ => Word::Refused,
+    };
+    Answer(word, format!("{:?}: {error}", error.kind()))
 }
 
 fn broken(broken: Broken) -> Answer {
     match broken {
         Broken::Unread(error) => refused(&error),
-        Broken::Violated(text) => Answer::Violated(text),
+        Broken::Violated(text) => Answer(Word::Violated, text),
     }
 }
 
