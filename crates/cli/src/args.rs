@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use palisade::{Lsn, Options};
 
@@ -258,7 +259,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: u32,
     /// Size of each record, from 32 bytes to 4 MiB.
-    #[arg(long, value_name = "BYTES", default_value = "256", value_parser = record_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "256", value_parser = record_bytes())]
     pub(crate) record_bytes: usize,
     /// Folder of the log: absent or empty. Default: below ./target, removed at the end.
     #[arg(long)]
@@ -305,7 +306,7 @@ pub(crate) struct ChildArgs {
     pub(crate) dir: PathBuf,
     #[arg(long)]
     pub(crate) threads: u32,
-    #[arg(long, value_parser = record_bytes)]
+    #[arg(long, value_parser = record_bytes())]
     pub(crate) record_bytes: usize,
     #[arg(long)]
     pub(crate) seed: u64,
@@ -424,11 +425,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-fn record_bytes(text: &str) -> Result<usize, String> {
-    let bytes: usize = text.parse().map_err(|_| "not a whole number".to_owned())?;
-    let range = content::MIN_RECORD_BYTES..=content::MAX_RECORD_BYTES;
-    if !range.contains(&bytes) {
-        return Err(format!("must be from {} to {}", range.start(), range.end()));
-    }
-    Ok(bytes)
+fn record_bytes() -> RangedU64ValueParser<usize> {
+    let range = content::MIN_RECORD_BYTES as u64..=content::MAX_RECORD_BYTES as u64;
+    RangedU64ValueParser::new().range(range)
 }

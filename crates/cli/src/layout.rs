@@ -182,7 +182,8 @@ impl Layout {
         }
     }
 
-    /// Adds the segments that must be there and are not.
+    /// Adds the segments that must be there and are not: those between the head and the end that
+    /// have no file and do not lie in a range without records.
     fn add_missing(&mut self) {
         let State { head, segment_bytes, .. } = self.state;
         if self.end <= head {
@@ -190,38 +191,22 @@ impl Layout {
         }
         let mut next = head.segment(segment_bytes);
         let stop = (self.end.as_u64() - 1) / segment_bytes + 1;
-        let present = self.segments.iter().map(|part| part.number);
-        let present: Vec<u64> = present.filter(|number| *number < stop).chain([stop]).collect();
-        for number in present {
-            while next < number {
-                let (is_missing, until) = self.run_from(next, number);
-                if is_missing {
-                    self.segments.push(Part::missing(next, until - next));
-                }
-                next = until;
-            }
-            next = next.max(number + 1);
-        }
-        self.segments.sort_by_key(|part| part.number);
-    }
-
-    /// Returns whether segment `number`, which has no file, must have one, and up to which number
-    /// the same is true; at most up to `stop`. Numbers can be so far apart that none is counted.
-    fn run_from(&self, number: u64, stop: u64) -> (bool, u64) {
-        let segment_bytes = self.state.segment_bytes;
         let whole = |range: &Break| {
             (range.from.as_u64().div_ceil(segment_bytes), range.to.segment(segment_bytes))
         };
-        let mut until = stop;
-        for (first, end) in self.breaks.iter().map(whole).filter(|(first, end)| first < end) {
-            if (first..end).contains(&number) {
-                return (false, end.min(stop));
+        let present = self.segments.iter().map(|part| (part.number, part.number.saturating_add(1)));
+        let not_missing = present.chain(self.breaks.iter().map(whole)).chain([(stop, u64::MAX)]);
+        // Numbers can be so far apart that none is counted.
+        let mut ranges: Vec<(u64, u64)> = not_missing.filter(|(from, to)| from < to).collect();
+        ranges.sort_unstable();
+        for (from, to) in ranges {
+            let from = from.min(stop);
+            if next < from {
+                self.segments.push(Part::missing(next, from - next));
             }
-            if first > number {
-                until = until.min(first);
-            }
+            next = next.max(to);
         }
-        (true, until)
+        self.segments.sort_by_key(|part| part.number);
     }
 }
 
