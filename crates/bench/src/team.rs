@@ -1,6 +1,6 @@
-//! Threads that start together.
+//! Threads that start together, and what they share.
 
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,11 @@ pub fn together<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> (D
     let end = shifts.iter().map(|shift| shift.1).max();
     let elapsed = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
     (elapsed, shifts.into_iter().map(|shift| shift.2).collect())
+}
+
+/// Locks a mutex, also one whose owner has panicked: the panic ends the run by itself.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 
@@ -12,6 +12,7 @@ use crate::contender::{Contender, NO_ATOMIC, lacks_reading};
 use crate::log::{End, Log, Opening};
 use crate::plan::Plan;
 use crate::tally::Tally;
+use crate::team::lock;
 use crate::workload::Workload;
 
 /// A mutex and a growing file, one sync per commit.
@@ -50,10 +51,6 @@ impl Naive {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, File> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn sync_file(&self, file: &File) -> Result<()> {
         file.sync_data()?;
         // Relaxed: a counter, it orders nothing.
@@ -65,23 +62,23 @@ impl Naive {
 impl Log for Naive {
     fn append(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
         for _ in 0..count {
-            self.lock().write_all(record)?;
+            lock(&self.file).write_all(record)?;
         }
         Ok(())
     }
 
     fn commit(&self, _thread: usize, record: &[u8]) -> Result<()> {
-        let mut file = self.lock();
+        let mut file = lock(&self.file);
         file.write_all(record)?;
         self.sync_file(&file)
     }
 
     fn sync(&self) -> Result<()> {
-        self.sync_file(&self.lock())
+        self.sync_file(&lock(&self.file))
     }
 
     fn trim(&self) -> Result<()> {
-        Ok(self.lock().set_len(0)?)
+        Ok(lock(&self.file).set_len(0)?)
     }
 
     fn syncs(&self) -> Option<u64> {

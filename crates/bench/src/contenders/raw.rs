@@ -4,7 +4,7 @@ use std::fs::File;
 use std::hint::black_box;
 use std::io::{BufWriter, Read, Seek, Write};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use anyhow::Result;
 use palisade::crc32c_append;
@@ -13,6 +13,7 @@ use crate::contender::{Contender, lacks_reading};
 use crate::log::Log;
 use crate::plan::Plan;
 use crate::tally::Tally;
+use crate::team::lock;
 use crate::workload::Workload;
 
 /// The floor: the least that any contender has to do.
@@ -188,8 +189,4 @@ impl Log for ReadFloor {
         tally.count(bytes / self.record_bytes as u64, bytes);
         Ok(())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! The floor of group commit: threads that park until one thread has woken them. No disk.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Thread};
 
 use anyhow::Result;
@@ -9,6 +9,7 @@ use anyhow::Result;
 use crate::contender::Contender;
 use crate::log::Log;
 use crate::plan::Plan;
+use crate::team::lock;
 use crate::workload::Workload;
 
 /// The floor of waking: n parked threads woken by one, no disk.
@@ -81,7 +82,7 @@ impl Slot {
         if !self.is_waiting.load(Ordering::SeqCst) {
             return false;
         }
-        let thread = self.lock().take();
+        let thread = lock(&self.thread).take();
         // Release: pairs with the Acquire in `wait`; the slot is the committer's again.
         self.is_waiting.store(false, Ordering::Release);
         if let Some(thread) = thread {
@@ -90,12 +91,8 @@ impl Slot {
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Thread>> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn announce(&self) {
-        *self.lock() = Some(thread::current());
+        *lock(&self.thread) = Some(thread::current());
         self.is_waiting.store(true, Ordering::SeqCst);
     }
 

@@ -4,7 +4,7 @@
 //! fills the disk or the page cache, and none pays for another contender's write-back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -14,7 +14,7 @@ use crate::log::{End, Log};
 use crate::measurement::{Kept, Measurement};
 use crate::plan::{BURST_BYTES, Plan};
 use crate::tally::Tally;
-use crate::team::together;
+use crate::team::{lock, together};
 
 /// In `append` one call in this many is timed, because the clock costs as much as the call.
 pub(super) const APPENDS_A_STEP: u32 = 64;
@@ -90,9 +90,7 @@ pub(super) fn measure(
     step: impl Fn(&mut Worker<'_>) -> Result<()> + Sync,
 ) -> Result<Measurement> {
     let work = in_steps(records_a_step, step);
-    let round = Round { plan, records_a_turn: records_a_step, work: &work };
-    round.warm_up(&*log)?;
-    round.measure(log)
+    Round { plan, records_a_turn: records_a_step, work: &work }.run(log)
 }
 
 /// One step a turn.
@@ -137,6 +135,12 @@ impl Round<'_> {
         Ok(records as f64 / elapsed.as_secs_f64())
     }
 
+    /// Measures a log after a warm-up.
+    pub(super) fn run(&self, log: Box<dyn Log>) -> Result<Measurement> {
+        self.warm_up(&*log)?;
+        self.measure(log)
+    }
+
     /// Measures a log that has been worked with and is empty.
     pub(super) fn measure(&self, log: Box<dyn Log>) -> Result<Measurement> {
         let Sum { elapsed, records, last_burst, latencies, syncs } = self.bursts(&*log)?;
@@ -171,7 +175,7 @@ impl Round<'_> {
             log.trim()?;
         }
         for recorder in recorders {
-            sum.latencies.merge(&recorder.into_inner().unwrap_or_else(PoisonError::into_inner));
+            sum.latencies.merge(&lock(&recorder));
         }
         Ok(sum)
     }
@@ -189,7 +193,7 @@ impl Round<'_> {
         let turns = &Turns { begin, limit, taken, turns };
         let (record, work) = (&*self.plan.record(), self.work);
         let (elapsed, done) = together(self.plan.threads, |thread| -> Result<u64> {
-            let mut latencies = recorders[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            let mut latencies = lock(&recorders[thread]);
             work(&mut Worker { log, thread, record, latencies: &mut latencies, turns })
         });
         Ok((elapsed, done.into_iter().sum::<Result<u64>>()?))

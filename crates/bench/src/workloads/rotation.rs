@@ -1,6 +1,6 @@
 //! Appends across the borders of segments, on one thread, each one timed.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -11,6 +11,7 @@ use crate::form::Form;
 use crate::log::Log;
 use crate::measurement::{Measurement, Moment};
 use crate::plan::Plan;
+use crate::team::lock;
 
 /// The timeline's grain.
 const MOMENT: Duration = Duration::from_millis(10);
@@ -26,15 +27,11 @@ pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
     round.warm_up(&*log)?;
     *lock(&seen) = Seen::new(segment_bytes);
     let outcome = round.measure(log)?;
-    let seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let seen = std::mem::take(&mut *lock(&seen));
     let to_tenths = |us: f64| (us * 10.0).round() / 10.0;
     let rotation_us = seen.rotation_us();
     let timeline = seen.moments.into_iter().map(|(ms, us, count)| (ms, to_tenths(us), count));
     Ok(Measurement { rotation_us, timeline: timeline.collect(), ..outcome })
-}
-
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn append(worker: &mut Worker<'_>, seen: &mut Seen) -> Result<u64> {

@@ -1,7 +1,7 @@
 //! Commits that a tail follows on another thread: what the tail costs them, and how late it is.
 
+use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -11,6 +11,7 @@ use crate::form::Form;
 use crate::log::Log;
 use crate::measurement::Measurement;
 use crate::plan::Plan;
+use crate::team::lock;
 
 /// The follower gives up when a record does not come for so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,8 +27,7 @@ pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
     let threads = if plan.form == Form::Alone { 1 } else { 2 };
     let plan = Plan { threads, ..plan.clone() };
     let round = Round { plan: &plan, records_a_turn: 1, work: &work };
-    round.warm_up(&*log)?;
-    round.measure(log)
+    round.run(log)
 }
 
 /// Commits, and sends the time at which each commit ended.
@@ -52,7 +52,7 @@ fn commit(worker: &mut Worker<'_>, form: Form, ends: &Sender<Instant>) -> Result
 
 /// Follows the log from its first record to an empty one.
 fn follow(worker: &mut Worker<'_>, form: Form, ends: &Mutex<Receiver<Instant>>) -> Result<u64> {
-    let ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
+    let ends = lock(ends);
     let mut tail = worker.log.wal().context("the contender has no tail")?.tail()?;
     while !tail.next(PATIENCE)?.context("the tail found no record")?.data().is_empty() {
         let returned = Instant::now();

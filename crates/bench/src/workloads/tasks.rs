@@ -5,9 +5,9 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
@@ -25,9 +25,7 @@ pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
         // The first threads have one more if the tasks cannot be shared evenly.
         commit(worker, (tasks + plan.threads - 1 - worker.thread) / plan.threads)
     };
-    let round = Round { plan, records_a_turn: 1, work: &work };
-    round.warm_up(&*log)?;
-    round.measure(log)
+    Round { plan, records_a_turn: 1, work: &work }.run(log)
 }
 
 fn commit(worker: &mut Worker<'_>, tasks: usize) -> Result<u64> {
@@ -51,60 +49,33 @@ type Task<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// Polls the tasks on this thread until all are done, or one has failed.
 fn run(tasks: Vec<Task<'_>>) -> Result<()> {
-    let ready = Arc::new(Ready {
-        tasks: Mutex::new((0..tasks.len()).collect()),
-        thread: thread::current(),
-    });
-    let waker = |task| Waker::from(Arc::new(TaskWaker { task, ready: Arc::clone(&ready) }));
-    let wakers: Vec<Waker> = (0..tasks.len()).map(waker).collect();
+    let (ready, woken) = mpsc::channel();
     let mut left = tasks.len();
-    let mut tasks: Vec<Option<Task<'_>>> = tasks.into_iter().map(Some).collect();
-    let mut woken = Vec::new();
+    let task = |(index, task)| {
+        let waker = Arc::new(TaskWaker { index, ready: ready.clone() });
+        waker.wake_by_ref();
+        Some((task, Waker::from(waker)))
+    };
+    let mut tasks: Vec<Option<(Task<'_>, Waker)>> =
+        tasks.into_iter().enumerate().map(task).collect();
     while left > 0 {
-        ready.take(&mut woken);
-        for index in woken.drain(..) {
-            // A task that is done may still be woken by an earlier wait.
-            let Some(task) = &mut tasks[index] else { continue };
-            if let Poll::Ready(result) =
-                task.as_mut().poll(&mut Context::from_waker(&wakers[index]))
-            {
-                result?;
-                tasks[index] = None;
-                left -= 1;
-            }
+        let index: usize = woken.recv()?;
+        // A task that is done may still be woken by an earlier wait.
+        let Some((task, waker)) = &mut tasks[index] else { continue };
+        if let Poll::Ready(result) = task.as_mut().poll(&mut Context::from_waker(waker)) {
+            result?;
+            tasks[index] = None;
+            left -= 1;
         }
     }
     Ok(())
 }
 
-/// The tasks of one thread that are to be polled.
-#[derive(Debug)]
-struct Ready {
-    tasks: Mutex<Vec<usize>>,
-    thread: Thread,
-}
-
-impl Ready {
-    fn lock(&self) -> MutexGuard<'_, Vec<usize>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for tasks and takes them all; `woken` is empty.
-    fn take(&self, woken: &mut Vec<usize>) {
-        loop {
-            std::mem::swap(&mut *self.lock(), woken);
-            if !woken.is_empty() {
-                return;
-            }
-            thread::park();
-        }
-    }
-}
-
+/// Sends the number of its task to the thread that polls it.
 #[derive(Debug)]
 struct TaskWaker {
-    task: usize,
-    ready: Arc<Ready>,
+    index: usize,
+    ready: Sender<usize>,
 }
 
 impl Wake for TaskWaker {
@@ -113,19 +84,15 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let mut tasks = self.ready.lock();
-        tasks.push(self.task);
-        let is_first = tasks.len() == 1;
-        drop(tasks);
-        // The task that was pushed first has unparked the thread for all.
-        if is_first {
-            self.ready.thread.unpark();
-        }
+        // It fails only if the thread polls no more.
+        let _ = self.ready.send(self.index);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     /// Pending this many times, each time woken by another thread.

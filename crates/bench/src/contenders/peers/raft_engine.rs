@@ -24,7 +24,7 @@
 //! detect. Files of such logs are not filled ahead.
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use anyhow::{Context, Result};
 use protobuf::descriptor::UninterpretedOption;
@@ -36,6 +36,7 @@ use crate::image::killed;
 use crate::log::{End, Log, Opening};
 use crate::plan::Plan;
 use crate::tally::Tally;
+use crate::team::lock;
 use crate::workload::Workload;
 
 pub(super) const RAFT_ENGINE: Contender = Contender {
@@ -116,7 +117,7 @@ impl RaftEngine {
 
     fn group(&self, thread: usize) -> MutexGuard<'_, Group> {
         // Never contended: each thread has its own.
-        self.groups[thread].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.groups[thread])
     }
 }
 

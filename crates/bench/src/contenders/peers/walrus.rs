@@ -50,6 +50,7 @@ use crate::form::Form;
 use crate::log::{End, Log, Opening};
 use crate::plan::Plan;
 use crate::tally::Tally;
+use crate::team::lock;
 use crate::workload::Workload;
 
 pub(super) const WALRUS: Contender = Contender {
@@ -203,7 +204,7 @@ impl Log for WalrusLog {
         let mut left = count as usize;
         while left > 0 {
             let piece = &records[..left.min(records.len())];
-            let _turn = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+            let _turn = lock(&self.batches);
             current.log()?.batch_append_for_topic(TOPIC, piece)?;
             left -= piece.len();
         }
