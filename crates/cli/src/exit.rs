@@ -77,6 +77,11 @@ impl Failure {
         Failure::Io { what: what.into(), source }
     }
 
+    /// Makes a failure to do something with a path; `what` is a verb, such as "write".
+    pub(crate) fn at(what: &str, path: &Path) -> impl Fn(io::Error) -> Failure + Copy {
+        move |source| Failure::io(format!("could not {what} {}", path.display()), source)
+    }
+
     /// A path that must be a folder, and is not.
     pub(crate) fn no_folder(path: &Path) -> Failure {
         let error = palisade::Error::new(ErrorKind::InvalidArgument, "the path is no folder");

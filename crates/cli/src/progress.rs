@@ -71,33 +71,25 @@ impl Drop for Bar {
     }
 }
 
-/// The bar of a repair, a restore or a backup, with a step after the other.
-#[derive(Debug)]
-pub(crate) struct Steps {
-    /// The user waits for all steps together.
-    due: Instant,
-    step: Option<(RepairStep, Bar)>,
-}
-
-impl Steps {
-    pub(crate) fn new() -> Steps {
-        Steps { due: Instant::now() + PATIENCE, step: None }
-    }
-
-    pub(crate) fn show(&mut self, progress: RepairProgress) {
-        if self.step.as_ref().is_none_or(|(step, _)| *step != progress.step) {
+/// Does the work of a repair, a restore or a backup. It has a step after the other, and each shows
+/// a bar if the user has waited for all of them together for long enough.
+pub(crate) fn in_steps<T>(work: impl FnOnce(&mut dyn FnMut(RepairProgress)) -> T) -> T {
+    let due = Instant::now() + PATIENCE;
+    let mut shown: Option<(RepairStep, Bar)> = None;
+    work(&mut |progress| {
+        if shown.as_ref().is_none_or(|(step, _)| *step != progress.step) {
             let message = match progress.step {
                 RepairStep::Check => "checking",
                 RepairStep::Count => "counting",
                 _ => "copying",
             };
-            self.step = Some((progress.step, Bar::due_at(self.due, message, progress.total)));
+            shown = Some((progress.step, Bar::due_at(due, message, progress.total)));
         }
-        if let Some((_, bar)) = &mut self.step {
+        if let Some((_, bar)) = &mut shown {
             bar.bar.set_length(progress.total);
             bar.show(progress.done);
         }
-    }
+    })
 }
 
 /// The bar of a walk over the records of a log, which go to standard output.

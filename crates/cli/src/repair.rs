@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::json;
-use crate::progress::Steps;
+use crate::progress::in_steps;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -69,20 +69,12 @@ pub(crate) struct RepairArgs {
 pub(crate) fn run(args: &RepairArgs, out: &mut impl Write) -> Result<(), Failure> {
     let into = args.into.as_deref().filter(|_| !args.dry_run);
     into.map_or(Ok(()), |into| check_into(into, &[&args.dir]))?;
-    let mut steps = Steps::new();
-    let repair = Repair::plan(&args.dir, args.from, &mut |step| steps.show(step));
-    drop(steps);
-    let repair = repair?;
+    let repair = in_steps(|show| Repair::plan(&args.dir, args.from, show))?;
     if !args.json {
         announce(out, args, repair.report()).map_err(Failure::output)?;
     }
     let report = match into {
-        Some(into) => {
-            let mut steps = Steps::new();
-            let report = repair.write(into, &mut |step| steps.show(step));
-            drop(steps);
-            report?
-        }
+        Some(into) => in_steps(|show| repair.write(into, show))?,
         None => repair.report().clone(),
     };
     let printed = match args.json {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::json;
-use crate::progress::Steps;
+use crate::progress::in_steps;
 use crate::repair::check_into;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -196,17 +196,9 @@ impl Copy<'_> {
             let sources: Vec<&Path> = [self.archive, self.log].into_iter().flatten().collect();
             check_into(into, &sources)?;
         }
-        let mut progress = Steps::new();
-        let restore = Restore::plan(from, to, &mut |step| progress.show(step));
-        drop(progress);
-        let restore = restore?;
+        let restore = in_steps(|show| Restore::plan(from, to, show))?;
         let report = match self.into {
-            Some(into) => {
-                let mut progress = Steps::new();
-                let report = restore.write(into, &mut |step| progress.show(step));
-                drop(progress);
-                report?
-            }
+            Some(into) => in_steps(|show| restore.write(into, show))?,
             None => restore.report().clone(),
         };
         self.print(&report, out).map_err(Failure::output)

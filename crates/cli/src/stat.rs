@@ -97,7 +97,7 @@ struct Space {
 
 impl Space {
     fn of(dir: &Path) -> Result<Space, Failure> {
-        let failure = |source| Failure::io(format!("could not list {}", dir.display()), source);
+        let failure = Failure::at("list", dir);
         let mut space = Space::default();
         for entry in fs::read_dir(dir).map_err(failure)? {
             let entry = entry.map_err(failure)?;

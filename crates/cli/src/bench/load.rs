@@ -66,9 +66,8 @@ impl Load {
     }
 
     fn raw_sync(&self) -> Result<Sample, Failure> {
-        let what = || format!("could not measure a raw sync in {}", self.folder.display());
         let cost = LOG.measure(&self.folder, self.time);
-        Ok(sample_of(cost.map_err(|source| Failure::io(what(), source))?))
+        Ok(sample_of(cost.map_err(Failure::at("measure a raw sync in", &self.folder))?))
     }
 
     fn commit(&self, threads: usize) -> Result<Sample, Failure> {

@@ -54,7 +54,7 @@ impl Place {
         let path = dir.join(NAME);
         match fs::create_dir(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(taken(&path)),
-            Err(error) => Err(Failure::io(format!("could not make {}", path.display()), error)),
+            Err(error) => Err(Failure::at("make", &path)(error)),
             Ok(()) => match Guard::start(&path) {
                 Ok(guard) => Ok(Place { path, guard }),
                 Err(error) => {
@@ -81,9 +81,7 @@ impl Place {
     /// # Errors
     /// `Io`: it cannot be removed.
     pub(super) fn remove(self) -> Result<(), Failure> {
-        let failed =
-            |source| Failure::io(format!("could not remove {}", self.path.display()), source);
-        remove(&self.path).map_err(failed)
+        remove(&self.path).map_err(Failure::at("remove", &self.path))
     }
 }
 
@@ -128,10 +126,8 @@ fn has_room(dir: &Path, free: Option<u64>) -> Result<(), Failure> {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn free_bytes(dir: &Path) -> Result<Option<u64>, Failure> {
-    let failed = |errno: rustix::io::Errno| {
-        Failure::io(format!("could not look at the disk of {}", dir.display()), errno.into())
-    };
-    let disk = rustix::fs::statvfs(dir).map_err(failed)?;
+    let failed = Failure::at("look at the disk of", dir);
+    let disk = rustix::fs::statvfs(dir).map_err(|errno| failed(errno.into()))?;
     Ok(Some(disk.f_bavail.saturating_mul(disk.f_frsize)))
 }
 
@@ -194,8 +190,7 @@ pub(crate) fn guard(args: &GuardArgs) -> Result<(), Failure> {
     while is_open(&log_in(&args.dir)) && ended.elapsed() < LOCK_LIMIT {
         thread::sleep(LOCK_TICK);
     }
-    let failed = |source| Failure::io(format!("could not remove {}", args.dir.display()), source);
-    remove(&args.dir).map_err(failed)
+    remove(&args.dir).map_err(Failure::at("remove", &args.dir))
 }
 
 #[cfg(test)]

@@ -243,7 +243,7 @@ struct Ballast(PathBuf);
 
 impl Ballast {
     fn make(path: &Path, bytes: usize) -> Result<Ballast, Failure> {
-        let failure = |source| Failure::io(format!("could not write {}", path.display()), source);
+        let failure = Failure::at("write", path);
         let mut file = File::create(path).map_err(failure)?;
         let mut piece = vec![0; 1 << 20];
         for seq in 0..bytes.div_ceil(piece.len()) as u64 {

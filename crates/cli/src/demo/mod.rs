@@ -63,8 +63,7 @@ fn folder(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let own = || PathBuf::from(format!("target/palisade-demo/{}", std::process::id()));
     let path = named.map_or_else(own, Path::to_path_buf);
     let names = fs::create_dir_all(&path).and_then(|()| fs::read_dir(&path));
-    let failure = |source| Failure::io(format!("could not use {}", path.display()), source);
-    if names.map_err(failure)?.next().is_none() {
+    if names.map_err(Failure::at("use", &path))?.next().is_none() {
         return Ok(path);
     }
     let text = "is not empty; the demo needs an empty folder or one that does not exist yet";
@@ -73,9 +72,7 @@ fn folder(named: Option<&Path>) -> Result<PathBuf, Failure> {
 
 /// Removes the folder below `./target`, and those above it if nothing else is in them.
 fn remove(path: &Path) -> Result<(), Failure> {
-    let removed = fs::remove_dir_all(path);
-    removed
-        .map_err(|source| Failure::io(format!("could not remove {}", path.display()), source))?;
+    fs::remove_dir_all(path).map_err(Failure::at("remove", path))?;
     for folder in path.ancestors().skip(1) {
         let _ = fs::remove_dir(folder);
     }

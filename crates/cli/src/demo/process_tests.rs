@@ -1,7 +1,8 @@
+use clap::Parser;
 use palisade::Lsn;
 
 use super::*;
-use crate::args::Promise;
+use crate::args::{Cli, Command};
 
 fn ack(thread: u32, seq: u64) -> [u8; ACK_BYTES] {
     Ack { thread, seq, lsn: Lsn::new(64 * seq) }.encode()
@@ -27,17 +28,8 @@ fn reports_that_make_no_sense_are_refused() {
 #[test]
 fn a_writer_that_ends_by_itself_is_a_failure_with_its_words() {
     // The program that is started again is this test, which has no such arguments.
-    let args = DemoArgs {
-        seconds: Duration::from_secs(60),
-        threads: 1,
-        record_bytes: 32,
-        dir: None,
-        segment_bytes: None,
-        buffer_bytes: None,
-        rounds: 1,
-        promise: Promise::Commit,
-        json: false,
-    };
+    let line = ["palisade", "demo", "--seconds", "60", "--threads", "1", "--record-bytes", "32"];
+    let Command::Demo(args) = Cli::parse_from(line).command else { unreachable!("it is a demo") };
     let failure = run(&args, Path::new("nowhere"), Round::new(1, 0, 1), |_, _| {}).unwrap_err();
     let text = failure.to_string();
     assert!(text.contains("ended by itself") && text.contains("'dir'"), "{text}");

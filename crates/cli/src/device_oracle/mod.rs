@@ -77,9 +77,7 @@ pub(crate) struct OracleArgs {
 /// # Errors
 /// The ledger, the input or the output failed; or a command is unknown.
 pub(crate) fn run(args: &OracleArgs, out: &mut impl Write) -> Result<Exit, Failure> {
-    let ledger = Ledger::open(&args.ledger).map_err(|source| {
-        Failure::io(format!("could not use {}", args.ledger.display()), source)
-    })?;
+    let ledger = Ledger::open(&args.ledger).map_err(Failure::at("use", &args.ledger))?;
     let ledger = Arc::new(Mutex::new(ledger));
     let mut oracle = Oracle { args, ledger, writer: None, load: None };
     let mut exit = Exit::Success;

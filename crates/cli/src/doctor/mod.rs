@@ -86,9 +86,8 @@ fn measure(args: &DoctorArgs) -> Result<Vec<(Way, Option<Cost>)>, Failure> {
             Ok(cost) => Some(cost),
             Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
             Err(error) => {
-                let what =
-                    format!("could not measure \"{}\" in {}", way.name(), args.dir.display());
-                return Err(Failure::io(what, error));
+                let what = format!("measure \"{}\" in", way.name());
+                return Err(Failure::at(&what, &args.dir)(error));
             }
         };
         costs.push((way, cost));

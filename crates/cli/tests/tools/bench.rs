@@ -1,16 +1,12 @@
 //! `bench`: what it prints, what it refuses, and that it leaves nothing behind.
 
 use std::process::Child;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use super::*;
-use crate::common::with_short_files;
+use crate::common::{wait_until, with_short_files};
 
 /// A folder of this name is made in the folder that is measured.
 const NAME: &str = "palisade-bench";
-/// How long a process may take for what this file waits for.
-const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn each_workload_has_a_line_and_the_verdict_follows() {
@@ -149,12 +145,4 @@ fn info(log: &Path) -> Option<Value> {
 /// The file of the log buffer, where the system has memory for one.
 fn log_buffer(log: &Path) -> Option<String> {
     info(log)?["buffer_file"].as_str().map(str::to_owned)
-}
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
-        thread::sleep(Duration::from_millis(10));
-    }
 }

@@ -4,6 +4,8 @@ use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use palisade::{Lsn, Options, Wal};
 use serde_json::Value;
@@ -13,6 +15,8 @@ use tempfile::TempDir;
 pub(crate) const RECORDS: usize = 100;
 /// Bytes of a segment in a log with [`small`] options.
 pub(crate) const SEGMENT: u64 = 64 << 10;
+/// How long a process may take for what a test waits for.
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 /// A segment's header lies before its log bytes.
 const SEGMENT_HEADER_BYTES: u64 = 4096;
 
@@ -40,6 +44,15 @@ pub(crate) fn err(output: &Output) -> String {
 /// Expects each part in the text.
 pub(crate) fn has(text: &str, parts: &[&str]) {
     parts.iter().for_each(|part| assert!(text.contains(part), "`{part}` is not in {text}"));
+}
+
+/// Waits for what a process of a test does, for far longer than it takes.
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// The program with these words.
@@ -87,6 +100,20 @@ pub(crate) fn options() -> Options {
 /// A log with these options has several segments soon.
 pub(crate) fn small() -> Options {
     Options::new().segment_bytes(SEGMENT).buffer_bytes(16 << 10)
+}
+
+/// A log in a folder of its own.
+pub(crate) fn open_log(options: &Options) -> (TempDir, Wal) {
+    let folder = folder();
+    let wal = options.open(folder.path()).unwrap();
+    (folder, wal)
+}
+
+/// A log that [`write`] has made in a folder of its own.
+pub(crate) fn written() -> (TempDir, Vec<Lsn>) {
+    let folder = folder();
+    let lsns = write(folder.path());
+    (folder, lsns)
 }
 
 /// Makes a log of `RECORDS` commits and closes it.

@@ -3,12 +3,9 @@
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use super::*;
-
-/// Far above what any of this takes.
-const DEADLINE: Duration = Duration::from_secs(120);
+use crate::common::{LIMIT, wait_until};
 
 /// A `dump --follow` and the lines that it prints.
 struct Following {
@@ -29,7 +26,7 @@ impl Following {
 
     /// The LSN of the next record, which `--json` printed.
     fn lsn(&self) -> Lsn {
-        let line = self.out.recv_timeout(DEADLINE).expect("a record is printed");
+        let line = self.out.recv_timeout(LIMIT).expect("a record is printed");
         let object: Value = serde_json::from_str(&line).unwrap();
         Lsn::new(object["lsn"].as_u64().unwrap())
     }
@@ -39,18 +36,16 @@ impl Following {
     }
 
     fn note(&self) -> String {
-        self.notes.recv_timeout(DEADLINE).expect("a note is printed")
+        self.notes.recv_timeout(LIMIT).expect("a note is printed")
     }
 
     fn ends(&mut self) -> ExitStatus {
-        let until = Instant::now() + DEADLINE;
-        while Instant::now() < until {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        panic!("it does not end");
+        let mut status = None;
+        wait_until("it ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
     }
 
     #[cfg(target_os = "linux")]
@@ -95,8 +90,7 @@ fn commit(wal: &Wal, count: usize) -> Vec<Lsn> {
 
 #[test]
 fn a_follower_prints_each_record_once_across_rotation_and_a_reopened_log() {
-    let folder = folder();
-    let wal = small().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&small());
     let mut lsns = commit(&wal, 3);
     let mut follow = Following::start(folder.path(), &["--json", "--limit", "306"]);
     follow.prints(&lsns);
@@ -113,8 +107,7 @@ fn a_follower_prints_each_record_once_across_rotation_and_a_reopened_log() {
 
 #[test]
 fn a_follower_of_a_log_that_was_truncated_above_its_place_says_so_and_goes_on() {
-    let folder = folder();
-    let wal = small().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&small());
     let lsns = commit(&wal, 3);
     let follow = Following::start(folder.path(), &["--json"]);
     follow.prints(&lsns);
@@ -133,8 +126,7 @@ fn a_follower_of_a_log_that_was_truncated_above_its_place_says_so_and_goes_on() 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_follower_names_the_range_that_the_writer_truncated_before_it_was_printed() {
-    let folder = folder();
-    let wal = small().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&small());
     let lsns = commit(&wal, 3);
     let follow = Following::start(folder.path(), &["--json"]);
     follow.prints(&lsns);
@@ -152,8 +144,7 @@ fn a_follower_names_the_range_that_the_writer_truncated_before_it_was_printed() 
 
 #[test]
 fn a_follower_goes_on_after_the_death_and_recovery_of_the_writer() {
-    let folder = folder();
-    let wal = small().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&small());
     let lsns = commit(&wal, 3);
     let mut follow = Following::start(folder.path(), &["--json", "--limit", "5"]);
     follow.prints(&lsns);
@@ -172,8 +163,7 @@ fn a_follower_goes_on_after_the_death_and_recovery_of_the_writer() {
 fn a_signal_ends_a_follower_that_has_printed_whole_lines() {
     use std::os::unix::process::ExitStatusExt;
 
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     let mut follow = Following::start(folder.path(), &["--json"]);
     follow.prints(&lsns);
     follow.signal(rustix::process::Signal::TERM);
@@ -184,8 +174,7 @@ fn a_signal_ends_a_follower_that_has_printed_whole_lines() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_follower_ends_when_its_output_closes_though_no_record_comes() {
-    let folder = folder();
-    write(folder.path());
+    let (folder, _) = written();
     let mut command = command(folder.path(), &["dump", "--follow", "--poll-ms", "3600000"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -201,8 +190,7 @@ fn a_follower_ends_when_its_output_closes_though_no_record_comes() {
 
 #[test]
 fn a_follower_begins_where_it_was_asked_to_or_refuses() {
-    let folder = folder();
-    let wal = small().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&small());
     let lsns = commit(&wal, 10);
     wal.truncate_before(lsns[2]).unwrap();
     let refused = |from: Lsn| {
@@ -226,8 +214,7 @@ fn a_follower_begins_where_it_was_asked_to_or_refuses() {
 
 #[test]
 fn a_follower_does_not_wait_at_damage() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     damage(folder.path(), lsns[7].plus(25));
     let output = palisade(folder.path(), &["dump", "--follow"]);
     assert_eq!((code(&output), text(&output.stdout).lines().count()), (4, 7), "{output:?}");
@@ -236,8 +223,7 @@ fn a_follower_does_not_wait_at_damage() {
 
 #[test]
 fn a_follower_beside_a_writer_says_that_a_record_does_not_validate() {
-    let folder = folder();
-    let wal = small().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&small());
     let lsns = commit(&wal, 10);
     damage(folder.path(), lsns[7].plus(25));
     let follow = Following::start(folder.path(), &["--json"]);
@@ -249,17 +235,9 @@ fn a_follower_beside_a_writer_says_that_a_record_does_not_validate() {
 
 #[test]
 fn a_follower_of_a_writer_that_recycles_prints_whole_records_in_order() {
-    let folder = folder();
-    let wal = small().open(folder.path()).unwrap();
-    let is_over = AtomicBool::new(false);
+    let (folder, wal) = open_log(&small());
     let flags = ["dump", "--follow", "--poll-ms", "1", "--json", "--limit", "8000"];
-    let follow = || palisade(folder.path(), &flags);
-    let output = thread::scope(|scope| {
-        scope.spawn(|| recycle(wal, &is_over));
-        let output = std::panic::catch_unwind(AssertUnwindSafe(follow));
-        is_over.store(true, Ordering::Relaxed);
-        output.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    });
+    let output = beside_a_recycler(wal, || palisade(folder.path(), &flags));
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     let mut last = None;
     for line in text(&output.stdout).lines() {

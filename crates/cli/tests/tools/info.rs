@@ -4,8 +4,7 @@ use super::*;
 
 #[test]
 fn info_summarises_segments_and_lists_them_if_asked() {
-    let folder = folder();
-    let wal = small().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&small());
     for _ in 0..3000 {
         drop(wal.append(&[7; 200]).unwrap());
     }

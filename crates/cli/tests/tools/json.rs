@@ -4,8 +4,7 @@ use super::*;
 
 #[test]
 fn info_as_json_has_the_fields_of_its_help() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     let (exit, closed) = json(folder.path(), &["info"]);
     let (_, verdict) = json(folder.path(), &["verify"]);
     assert_eq!((exit, &closed["state"], &closed["buffer"]), (0, &"closed".into(), &"none".into()));
@@ -33,8 +32,7 @@ fn info_as_json_has_the_fields_of_its_help() {
 
 #[test]
 fn a_copy_that_could_not_be_synced_is_called_so() {
-    let folder = folder();
-    write(folder.path());
+    let (folder, _) = written();
     fs::copy(folder.path().join("meta"), folder.path().join("meta.unsynced")).unwrap();
     assert_eq!(json(folder.path(), &["info"]).1["state"], "unsynced");
     let (exit, verdict) = json(folder.path(), &["verify"]);
@@ -55,8 +53,7 @@ fn expected_value(text: &str) -> String {
 
 #[test]
 fn verify_as_json_has_the_fields_of_its_help_and_the_same_exit_code() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     let (exit, clean) = json(folder.path(), &["verify"]);
     assert_eq!((exit, &clean["outcome"], &clean["records"]), (0, &"clean".into(), &100.into()));
     assert!(clean["why"].is_null() && clean["floor"] == clean["end"], "{clean}");
@@ -80,8 +77,7 @@ fn verify_as_json_has_the_fields_of_its_help_and_the_same_exit_code() {
 
 #[test]
 fn dump_and_salvage_as_json_have_the_fields_of_the_help() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     let objects = |tool: &str| -> Vec<Value> {
         let output = palisade(folder.path(), &[tool, "--json"]);
         assert_eq!((code(&output), text(&output.stderr)), (0, String::new()));

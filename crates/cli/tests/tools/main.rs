@@ -30,13 +30,12 @@ use serde_json::Value;
 
 use crate::common::{
     RECORDS, SEGMENT, code, command, content, damage, damage_record, err, folder, has, help,
-    is_documented, json, options, out, palisade, small, text, words, write,
+    is_documented, json, open_log, options, out, palisade, small, text, words, write, written,
 };
 
 #[test]
 fn a_clean_log_is_clean_for_all_tools() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     let verified = palisade(folder.path(), &["verify"]);
     assert_eq!(code(&verified), 0, "{verified:?}");
     let verdict = text(&verified.stdout);
@@ -53,8 +52,7 @@ fn a_clean_log_is_clean_for_all_tools() {
 
 #[test]
 fn dump_prints_records_in_three_forms() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     let lines = text(&palisade(folder.path(), &["dump"]).stdout);
     assert_eq!(lines.lines().count(), RECORDS);
     assert!(lines.lines().nth(7).unwrap().ends_with("record 7\\n"), "{lines}");
@@ -77,8 +75,7 @@ fn dump_prints_records_in_three_forms() {
 
 #[test]
 fn dump_refuses_an_lsn_at_which_no_record_begins() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     let from = lsns[3].plus(8).to_string();
     let output = palisade(folder.path(), &["dump", "--from", &from]);
     assert_eq!(code(&output), 2, "{output:?}");
@@ -87,8 +84,7 @@ fn dump_refuses_an_lsn_at_which_no_record_begins() {
 
 #[test]
 fn a_dump_that_ends_at_damage_says_so() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     damage(folder.path(), lsns[7].plus(25));
     let output = palisade(folder.path(), &["dump"]);
     assert_eq!(text(&output.stdout).lines().count(), 7);
@@ -99,8 +95,7 @@ fn a_dump_that_ends_at_damage_says_so() {
 
 #[test]
 fn a_dump_of_a_killed_log_tells_damage_from_its_torn_tail() {
-    let folder = folder();
-    let wal = options().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&options());
     let commit = |number| wal.commit(format!("record {number}").as_bytes()).unwrap();
     let lsns: Vec<Lsn> = (0..30).map(commit).collect();
     drop(wal);
@@ -118,8 +113,7 @@ fn a_dump_of_a_killed_log_tells_damage_from_its_torn_tail() {
 
 #[test]
 fn dump_into_a_closed_pipe_ends_quietly() {
-    let folder = folder();
-    let wal = options().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&options());
     let record = [b'x'; 1000];
     for _ in 0..2000 {
         drop(wal.append(&record).unwrap());
@@ -140,8 +134,7 @@ fn dump_into_a_closed_pipe_ends_quietly() {
 
 #[test]
 fn tools_work_beside_a_running_writer() {
-    let folder = folder();
-    let wal = options().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&options());
     for number in 0..10 {
         wal.commit(format!("record {number}").as_bytes()).unwrap();
     }
@@ -151,6 +144,17 @@ fn tools_work_beside_a_running_writer() {
     assert!(text(&palisade(folder.path(), &["info"]).stdout).contains("a writer is running"));
     wal.commit(b"goes on").unwrap();
     wal.close().unwrap();
+}
+
+/// Looks at a log while [`recycle`] writes it.
+fn beside_a_recycler<T>(wal: Wal, look: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| recycle(wal, &is_over));
+        let looked = std::panic::catch_unwind(AssertUnwindSafe(look));
+        is_over.store(true, Ordering::Relaxed);
+        looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Appends, truncates both ends and goes on, until `is_over`: files go around all the time.
@@ -179,10 +183,8 @@ fn recycle(wal: Wal, is_over: &AtomicBool) {
 
 #[test]
 fn tools_beside_a_writer_that_recycles_raise_no_alarm() {
-    let folder = folder();
-    let wal = small().open(folder.path()).unwrap();
-    let is_over = AtomicBool::new(false);
-    let looks = || {
+    let (folder, wal) = open_log(&small());
+    beside_a_recycler(wal, || {
         for _ in 0..12 {
             for tool in
                 [&["verify"][..], &["verify", "--deep"], &["dump"], &["info"], &["map"], &["stat"]]
@@ -191,12 +193,6 @@ fn tools_beside_a_writer_that_recycles_raise_no_alarm() {
                 assert_eq!(code(&output), 0, "{tool:?}: {}", text(&output.stderr));
             }
         }
-    };
-    std::thread::scope(|scope| {
-        scope.spawn(|| recycle(wal, &is_over));
-        let looked = std::panic::catch_unwind(AssertUnwindSafe(looks));
-        is_over.store(true, Ordering::Relaxed);
-        looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
     let verified = palisade(folder.path(), &["verify", "--deep"]);
     assert_eq!(code(&verified), 0, "{verified:?}");
@@ -204,8 +200,7 @@ fn tools_beside_a_writer_that_recycles_raise_no_alarm() {
 
 #[test]
 fn a_torn_tail_is_not_reported_as_corruption() {
-    let folder = folder();
-    let wal = options().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&options());
     let durable = wal.commit(b"durable").unwrap();
     let last = wal.append(&[7; 500]).unwrap().lsn();
     drop(wal);
@@ -224,8 +219,7 @@ fn a_torn_tail_is_not_reported_as_corruption() {
 
 #[test]
 fn a_log_that_was_not_closed_and_has_no_torn_tail_is_whole() {
-    let folder = folder();
-    let wal = options().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&options());
     wal.commit(b"durable").unwrap();
     drop(wal);
     for flags in [&["verify"][..], &["verify", "--deep"]] {
@@ -241,8 +235,7 @@ fn a_log_that_was_not_closed_and_has_no_torn_tail_is_whole() {
 
 #[test]
 fn a_segment_that_a_crash_left_unfinished_is_no_torn_tail() {
-    let folder = folder();
-    let wal = options().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&options());
     wal.commit(b"durable").unwrap();
     drop(wal);
     fs::write(folder.path().join(format!("segment-{:020}", 1)), b"no header").unwrap();
@@ -257,8 +250,7 @@ fn a_segment_that_a_crash_left_unfinished_is_no_torn_tail() {
 
 #[test]
 fn the_floor_of_a_damaged_log_is_what_recovery_knows_to_be_durable() {
-    let folder = folder();
-    let wal = small().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&small());
     let lsns: Vec<Lsn> = (0..1000).map(|_| wal.commit(&[7; 200]).unwrap()).collect();
     drop(wal);
     let floor = |flags: &[&str]| -> u64 {
@@ -281,8 +273,7 @@ fn the_floor_of_a_damaged_log_is_what_recovery_knows_to_be_durable() {
 
 #[test]
 fn damage_to_what_was_acknowledged_is_corruption() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     damage(folder.path(), lsns[50].plus(25));
     let verified = palisade(folder.path(), &["verify"]);
     assert_eq!(code(&verified), 4, "{verified:?}");
@@ -295,8 +286,7 @@ fn damage_to_what_was_acknowledged_is_corruption() {
 
 #[test]
 fn a_log_without_its_state_is_named_as_one() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     let whole = palisade(folder.path(), &["dump"]).stdout;
     fs::remove_file(folder.path().join("meta")).unwrap();
     let expected = [("verify", 4), ("info", 0), ("dump", 0), ("salvage", 0)];
@@ -313,8 +303,7 @@ fn a_log_without_its_state_is_named_as_one() {
 
 #[test]
 fn wrong_usage_and_damage_have_exit_codes_of_their_own() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     let all = ["verify", "dump", "salvage", "info"];
     for wrong in [&["--nonsense"][..], &["--from", "x"]] {
         for tool in all {

@@ -27,8 +27,7 @@ fn state_of(map: &Value, number: u64) -> String {
 
 #[test]
 fn a_map_of_a_whole_log_has_a_line_for_each_segment_and_the_log_s_end() {
-    let folder = folder();
-    let wal = small().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&small());
     let lsns = fill(&wal);
     let running = map(folder.path());
     let last = lsns.last().unwrap();
@@ -53,8 +52,7 @@ fn a_map_of_a_whole_log_has_a_line_for_each_segment_and_the_log_s_end() {
 
 #[test]
 fn a_map_names_what_is_missing_damaged_stray_or_beyond_the_end() {
-    let folder = folder();
-    let wal = small().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&small());
     let lsns = fill(&wal);
     drop(wal);
     let path = |number: u64| folder.path().join(format!("segment-{number:020}"));
@@ -77,8 +75,7 @@ fn a_map_names_what_is_missing_damaged_stray_or_beyond_the_end() {
 
 #[test]
 fn a_map_tells_what_was_truncated_at_both_ends() {
-    let folder = folder();
-    let wal = small().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&small());
     let lsns = fill(&wal);
     let path = |number: u64| folder.path().join(format!("segment-{number:020}"));
     let within = lsns[101].as_u64() / SEGMENT + 1;
@@ -106,8 +103,7 @@ fn a_map_tells_what_was_truncated_at_both_ends() {
 
 #[test]
 fn a_map_of_a_log_without_its_state_rests_on_the_headers() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     fs::remove_file(folder.path().join("meta")).unwrap();
     let output = palisade(folder.path(), &["map"]);
     assert_eq!(code(&output), 0, "{output:?}");

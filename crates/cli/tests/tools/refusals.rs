@@ -14,8 +14,7 @@ const READERS: [&[&str]; 6] = [
 
 #[test]
 fn tools_change_nothing() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     damage(folder.path(), lsns[50].plus(25));
     let before = content(folder.path());
     for tool in READERS {
@@ -40,8 +39,7 @@ fn no_log_is_an_io_failure_that_names_the_path() {
 
 #[test]
 fn a_log_without_any_header_is_damaged_beyond_reading() {
-    let folder = folder();
-    write(folder.path());
+    let (folder, _) = written();
     for name in ["meta".into(), format!("segment-{:020}", 0)] {
         let path = folder.path().join(name);
         let mut bytes = fs::read(&path).unwrap();
@@ -59,8 +57,7 @@ fn a_log_without_any_header_is_damaged_beyond_reading() {
 #[cfg(target_os = "linux")]
 #[test]
 fn an_output_on_a_full_disk_is_an_io_failure_that_says_so() {
-    let folder = folder();
-    write(folder.path());
+    let (folder, _) = written();
     for tool in READERS.iter().chain([&["salvage", "--json"][..], &["dump", "--json"]].iter()) {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = command(folder.path(), tool).stdout(full).output().unwrap();

@@ -12,8 +12,7 @@ fn numbers<const N: usize>(object: &Value, names: [&str; N]) -> [u64; N] {
 
 #[test]
 fn stat_counts_records_by_tag_and_length() {
-    let folder = folder();
-    let wal = options().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&options());
     let mut lsns = Vec::new();
     for (tag, bytes) in [(0, 10), (7, 30), (7, 20), (65_535, 1000)] {
         lsns.push(wal.commit_tagged(tag, &vec![1; bytes]).unwrap());
@@ -43,8 +42,7 @@ fn stat_counts_records_by_tag_and_length() {
 
 #[test]
 fn stat_and_map_show_the_cursors() {
-    let folder = folder();
-    let wal = options().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&options());
     let lsns: Vec<Lsn> = (0..3).map(|_| wal.commit(&[7; 100]).unwrap()).collect();
     for (name, from, max_lag) in [("far", 0, 100), ("near", 2, u64::MAX)] {
         drop(wal.create_cursor(name, Some(lsns[from]), max_lag).unwrap());
@@ -64,8 +62,7 @@ fn stat_and_map_show_the_cursors() {
 
 #[test]
 fn stat_measures_the_files_and_what_lies_between_head_and_end() {
-    let folder = folder();
-    let wal = small().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&small());
     let lsns: Vec<Lsn> = (0..200).map(|_| wal.commit(&[7; 2000]).unwrap()).collect();
     wal.truncate_after(lsns[100]).unwrap();
     let next = wal.commit(b"next").unwrap();
@@ -107,8 +104,7 @@ fn stat_of_an_empty_log_has_no_lengths() {
 
 #[test]
 fn stat_of_a_damaged_log_counts_up_to_the_damage_and_fails() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     damage(folder.path(), lsns[50].plus(25));
     let (exit, found) = stat(folder.path());
     assert_eq!((exit, numbers(&found, ["records"])), (4, [50]));
@@ -116,8 +112,7 @@ fn stat_of_a_damaged_log_counts_up_to_the_damage_and_fails() {
 
 #[test]
 fn stat_of_a_torn_tail_says_up_to_where_it_counted() {
-    let folder = folder();
-    let wal = options().open(folder.path()).unwrap();
+    let (folder, wal) = open_log(&options());
     let lsns: Vec<Lsn> = (0..3).map(|_| wal.append(&[7; 500]).unwrap().lsn()).collect();
     drop(wal);
     damage(folder.path(), lsns[1].plus(100));

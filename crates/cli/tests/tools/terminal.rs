@@ -50,8 +50,7 @@ fn at_a_terminal_an_error_is_what_happened_and_what_to_do() {
 
 #[test]
 fn at_a_terminal_damage_and_wrong_usage_say_what_to_do() {
-    let folder = folder();
-    let lsns = write(folder.path());
+    let (folder, lsns) = written();
     let from = lsns[3].plus(8).to_string();
     let (exit, shown) = at_terminal(folder.path(), &["dump", "--from", &from]);
     assert_eq!((exit, shown.lines().count()), (2, 2), "{shown}");
