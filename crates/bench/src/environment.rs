@@ -6,36 +6,24 @@ use std::thread;
 
 use palisade::file_system;
 
-/// What a result depends on beside the code.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Environment {
-    /// File system of the folder, as `ext4`, or its magic number; `None` if neither is known.
-    pub dir_fs: Option<String>,
-    /// The processor's own name.
-    pub cpu: Option<String>,
-    /// Processors that this process may use.
-    pub cores: usize,
-    /// The checkout's commit, if it is one.
-    pub commit: Option<String>,
+use crate::measurement::Measurement;
+
+/// The part of a result that is the same for all of a run whose files lie in `dir`.
+#[must_use]
+pub fn of(dir: &Path) -> Measurement {
+    Measurement {
+        dir_fs: file_system(dir),
+        cpu: processor(),
+        cores: thread::available_parallelism().map_or(1, usize::from),
+        commit: commit(),
+        ..Measurement::default()
+    }
 }
 
-impl Environment {
-    /// The environment of a run whose files lie in `dir`.
-    #[must_use]
-    pub fn of(dir: &Path) -> Environment {
-        Environment {
-            dir_fs: file_system(dir),
-            cpu: processor(),
-            cores: thread::available_parallelism().map_or(1, usize::from),
-            commit: commit(),
-        }
-    }
-
-    /// Whether the files lie in memory, where a sync does nothing.
-    #[must_use]
-    pub fn is_tmpfs(&self) -> bool {
-        matches!(self.dir_fs.as_deref(), Some("tmpfs" | "ramfs"))
-    }
+/// Whether the files of a folder lie in memory, where a sync does nothing.
+#[must_use]
+pub fn is_tmpfs(dir: &Path) -> bool {
+    matches!(file_system(dir).as_deref(), Some("tmpfs" | "ramfs"))
 }
 
 fn processor() -> Option<String> {

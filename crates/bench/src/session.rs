@@ -11,7 +11,7 @@ use crate::cases::{Case, Entry, Groups};
 use crate::cli::Args;
 use crate::contender::Contender;
 use crate::contenders;
-use crate::environment::Environment;
+use crate::environment;
 use crate::folder::Folder;
 use crate::form::Form;
 use crate::measurement::{Kept, Measurement};
@@ -43,11 +43,16 @@ pub fn run(args: &Args) -> Result<Verdict> {
     refuse_unknown_forms(args, &workloads)?;
     refuse_tmpfs(args, &workloads)?;
     let folder = Folder::take(&args.dir)?;
-    let environment = Environment::of(&args.dir);
     let csv = args.csv.as_deref().map(Csv::create).transpose()?;
     let verdict = Verdict::AllReadBack;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
-    let mut session = Session { args, folder, environment, began, csv, verdict };
+    let common = Measurement {
+        seconds: args.seconds,
+        rounds: args.rounds,
+        began,
+        ..environment::of(&args.dir)
+    };
+    let mut session = Session { args, folder, common, csv, verdict };
     for workload in workloads {
         let results = session.measure(workload)?;
         if let Some(dir) = &args.plot {
@@ -64,7 +69,7 @@ fn refuse_tmpfs(args: &Args, workloads: &[Workload]) -> Result<()> {
     let existing = dir.ancestors().find(|path| path.exists()).unwrap_or(&dir);
     if let Some(workload) = workloads.iter().find(|workload| workload.needs_a_disk())
         && !args.allow_tmpfs
-        && Environment::of(existing).is_tmpfs()
+        && environment::is_tmpfs(existing)
     {
         bail!(
             "{} is on tmpfs, where `{}` measures nothing: give a --dir on a disk, or --allow-tmpfs",
@@ -130,9 +135,8 @@ fn words(value: &Value) -> String {
 struct Session<'a> {
     args: &'a Args,
     folder: Folder,
-    environment: Environment,
-    /// Seconds since 1970.
-    began: Option<u64>,
+    /// What all results have in common.
+    common: Measurement,
     csv: Option<Csv>,
     verdict: Verdict,
 }
@@ -218,7 +222,6 @@ impl Session<'_> {
 
     fn result(&self, workload: Workload, (contender, case): &Entry) -> Measurement {
         let Case { threads, record_bytes, batch, records, form } = *case;
-        let environment = self.environment.clone();
         Measurement {
             workload: workload.name().into(),
             contender: contender.name.into(),
@@ -226,17 +229,10 @@ impl Session<'_> {
             threads,
             record_bytes: record_bytes as usize,
             batch,
-            seconds: self.args.seconds,
-            rounds: self.args.rounds,
-            dir_fs: environment.dir_fs,
-            cpu: environment.cpu,
-            cores: environment.cores,
-            commit: environment.commit,
             records,
-            began: self.began,
             variant: (form != Form::Plain).then(|| form.to_string()),
             tasks: if let Form::Tasks(tasks) = form { Some(tasks) } else { None },
-            ..Measurement::default()
+            ..self.common.clone()
         }
     }
 
