@@ -22,237 +22,162 @@ const SAMPLED_SUBSETS: u64 = 16;
 /// In a plain `cargo test` one in so many calls of the first recovery is interrupted.
 const SHORT_STRIDE: u64 = 8;
 
-type Before = fn(&mut Session, &Wal) -> Result<()>;
-type Work = fn(&mut Session, Wal) -> Result<()>;
+/// A piece of work; records are named by their index.
+enum Op {
+    Append(usize),
+    Commit(usize),
+    Batch(&'static [usize]),
+    TruncateBefore(usize),
+    TruncateAfter(usize),
+    TruncateFrom(usize),
+    Replace(usize, &'static [usize]),
+    Checkpoint(usize),
+    CloseAndOpen,
+    Cursors,
+    Again(usize, &'static [Op]),
+}
+
+use Op::{
+    Again, Append, Batch, Checkpoint, CloseAndOpen, Commit, Cursors, Replace, TruncateAfter,
+    TruncateBefore, TruncateFrom,
+};
 
 /// Work that is to be interrupted, and what comes before it.
 struct Scenario {
     name: &'static str,
-    before: Before,
-    work: Work,
+    before: &'static [Op],
+    work: &'static [Op],
 }
 
-const fn scenario(name: &'static str, before: Before, work: Work) -> Scenario {
+const fn scenario(name: &'static str, before: &'static [Op], work: &'static [Op]) -> Scenario {
     Scenario { name, before, work }
 }
 
+const SIX: &[Op] = &[Again(6, &[Commit(1200)])];
+const NINE: &[Op] = &[Again(9, &[Commit(1200)])];
+const THREE_APPENDED: &[Op] = &[Again(3, &[Append(700)])];
+
 const SCENARIOS: &[Scenario] = &[
-    scenario(
-        "first open",
-        |_, _| Ok(()),
-        |_, wal| {
-            drop(wal);
-            Ok(())
-        },
-    ),
-    scenario(
-        "commit",
-        |session, wal| session.commit(wal, 100),
-        |session, wal| {
-            session.append(&wal, 200)?;
-            session.commit(&wal, 300)?;
-            session.append(&wal, 10)
-        },
-    ),
-    scenario(
-        "rotate and prepare ahead",
-        |session, wal| session.commit(wal, 1500),
-        |session, wal| {
-            for _ in 0..4 {
-                session.append(&wal, 900)?;
-                session.commit(&wal, 900)?;
-            }
-            Ok(())
-        },
-    ),
+    scenario("first open", &[], &[]),
+    scenario("commit", &[Commit(100)], &[Append(200), Commit(300), Append(10)]),
+    scenario("rotate and prepare ahead", &[Commit(1500)], &[Again(4, &[Append(900), Commit(900)])]),
     scenario(
         "truncate_before and recycle",
-        |session, wal| (0..9).try_for_each(|_| session.commit(wal, 1200)),
-        |session, wal| {
-            session.truncate_before(&wal, 7)?;
-            for _ in 0..6 {
-                session.commit(&wal, 1200)?;
-            }
-            session.truncate_before(&wal, 4)
-        },
+        NINE,
+        &[TruncateBefore(7), Again(6, &[Commit(1200)]), TruncateBefore(4)],
     ),
     scenario(
         "truncate_after",
-        |session, wal| (0..6).try_for_each(|_| session.commit(wal, 1200)),
-        |session, wal| {
-            session.truncate_after(&wal, 1)?;
-            session.commit(&wal, 100)?;
-            session.append(&wal, 50)?;
-            session.truncate_after(&wal, 2)?;
-            session.commit(&wal, 10)
-        },
+        SIX,
+        &[TruncateAfter(1), Commit(100), Append(50), TruncateAfter(2), Commit(10)],
     ),
     scenario(
         "truncate_from",
-        |session, wal| (0..6).try_for_each(|_| session.commit(wal, 1200)),
-        |session, wal| {
-            session.truncate_from(&wal, 2)?;
-            session.commit(&wal, 100)?;
-            session.truncate_from(&wal, 2)?;
-            session.truncate_from(&wal, 0)?;
-            session.commit(&wal, 10)
-        },
+        SIX,
+        &[TruncateFrom(2), Commit(100), TruncateFrom(2), TruncateFrom(0), Commit(10)],
     ),
     scenario(
         "replace_from",
-        |session, wal| (0..6).try_for_each(|_| session.commit(wal, 1200)),
-        |session, wal| {
-            session.replace_from(&wal, 2, &[100, 0, 700])?;
-            session.append(&wal, 100)?;
-            session.replace_from(&wal, 0, &[50])?;
-            session.commit(&wal, 10)
-        },
+        SIX,
+        &[Replace(2, &[100, 0, 700]), Append(100), Replace(0, &[50]), Commit(10)],
     ),
-    scenario(
-        "cursors",
-        |session, wal| (0..6).try_for_each(|_| session.commit(wal, 1200)),
-        |session, wal| {
-            let mut slow = session.create_cursor(&wal, "slow", u64::MAX)?;
-            let mut fast = session.create_cursor(&wal, "fast", 0)?;
-            session.process(&mut slow, 2)?;
-            session.save_cursor(&slow)?;
-            session.process(&mut slow, 1)?;
-            session.process(&mut fast, 5)?;
-            session.truncate_before(&wal, 5)?;
-            session.process(&mut slow, 2)?;
-            session.truncate_after(&wal, 0)?;
-            session.commit(&wal, 100)?;
-            drop((slow, fast));
-            session.remove_cursor(&wal, "fast")?;
-            session.close(wal)?;
-            let wal = session.open()?;
-            // What it returned last is truncated.
-            let mut slow = wal.cursor("slow")?;
-            session.seek_cursor(&mut slow, wal.head_lsn())?;
-            session.process(&mut slow, 9)?;
-            session.save_cursor(&slow)
-        },
-    ),
-    scenario(
-        "checkpoint",
-        |session, wal| (0..3).try_for_each(|_| session.append(wal, 700)),
-        |session, wal| {
-            session.checkpoint(&wal, 1)?;
-            session.append(&wal, 700)?;
-            session.checkpoint(&wal, 3)
-        },
-    ),
-    scenario(
-        "close",
-        |session, wal| (0..3).try_for_each(|_| session.append(wal, 700)),
-        |session, wal| session.close(wal),
-    ),
-    scenario(
-        "close and open",
-        |session, wal| session.commit(wal, 700),
-        |session, wal| {
-            session.close(wal)?;
-            let wal = session.open()?;
-            session.append(&wal, 300)?;
-            session.close(wal)?;
-            session.open().map(drop)
-        },
-    ),
+    scenario("cursors", SIX, &[Cursors]),
+    scenario("checkpoint", THREE_APPENDED, &[Checkpoint(1), Append(700), Checkpoint(3)]),
+    scenario("close", THREE_APPENDED, &[CloseAndOpen]),
+    scenario("close and open", &[Commit(700)], &[CloseAndOpen, Append(300), CloseAndOpen]),
     scenario(
         "batch",
-        |session, wal| session.commit(wal, 1300),
-        |session, wal| {
-            session.append_batch(&wal, &[500, 600, 300])?;
-            session.commit(&wal, 20)?;
-            session.append_batch(&wal, &[10, 0, 900])
-        },
+        &[Commit(1300)],
+        &[Batch(&[500, 600, 300]), Commit(20), Batch(&[10, 0, 900])],
     ),
 ];
 
 /// Work that leaves few sectors of the mapped buffer unsynced: little of it, after an open that has
 /// made the buffer's file anew.
 const SMALL_SCENARIOS: &[Scenario] = &[
-    scenario(
-        "small commits",
-        |session, wal| session.commit(wal, 100),
-        |session, wal| {
-            session.append(&wal, 200)?;
-            session.commit(&wal, 300)?;
-            session.append(&wal, 10)
-        },
-    ),
+    scenario("small commits", &[Commit(100)], &[Append(200), Commit(300), Append(10)]),
     scenario(
         "small rotation",
-        |session, wal| (0..2).try_for_each(|_| session.commit(wal, 1900)),
-        |session, wal| {
-            session.append(&wal, 100)?;
-            session.commit(&wal, 150)?;
-            session.append(&wal, 50)?;
-            session.commit(&wal, 20)
-        },
+        &[Commit(1900), Commit(1900)],
+        &[Append(100), Commit(150), Append(50), Commit(20)],
     ),
-    scenario(
-        "small truncate_before",
-        |session, wal| (0..9).try_for_each(|_| session.commit(wal, 1200)),
-        |session, wal| {
-            session.truncate_before(&wal, 7)?;
-            session.append(&wal, 100)?;
-            session.commit(&wal, 100)
-        },
-    ),
+    scenario("small truncate_before", NINE, &[TruncateBefore(7), Append(100), Commit(100)]),
     scenario(
         "small truncate_after",
-        |session, wal| (0..6).try_for_each(|_| session.commit(wal, 1200)),
-        |session, wal| {
-            session.append(&wal, 50)?;
-            session.truncate_after(&wal, 1)?;
-            session.commit(&wal, 100)?;
-            session.append(&wal, 50)?;
-            session.truncate_after(&wal, 2)?;
-            session.commit(&wal, 10)
-        },
+        SIX,
+        &[Append(50), TruncateAfter(1), Commit(100), Append(50), TruncateAfter(2), Commit(10)],
     ),
     scenario(
         "small replace_from",
-        |session, wal| (0..4).try_for_each(|_| session.commit(wal, 1200)),
-        |session, wal| {
-            session.replace_from(&wal, 1, &[100, 10])?;
-            session.append(&wal, 50)?;
-            session.replace_from(&wal, 0, &[20, 30])
-        },
+        &[Again(4, &[Commit(1200)])],
+        &[Replace(1, &[100, 10]), Append(50), Replace(0, &[20, 30])],
     ),
     scenario(
         "small checkpoint",
-        |session, wal| (0..3).try_for_each(|_| session.append(wal, 700)),
-        |session, wal| {
-            session.append(&wal, 100)?;
-            session.checkpoint(&wal, 1)?;
-            session.append(&wal, 100)?;
-            session.checkpoint(&wal, 3)
-        },
+        THREE_APPENDED,
+        &[Append(100), Checkpoint(1), Append(100), Checkpoint(3)],
     ),
     scenario(
         "small close and open",
-        |session, wal| session.commit(wal, 700),
-        |session, wal| {
-            session.append(&wal, 300)?;
-            session.close(wal)?;
-            let wal = session.open()?;
-            session.append(&wal, 300)?;
-            session.close(wal)?;
-            session.open().map(drop)
-        },
+        &[Commit(700)],
+        &[Append(300), CloseAndOpen, Append(300), CloseAndOpen],
     ),
     scenario(
         "small batch",
-        |session, wal| session.commit(wal, 1300),
-        |session, wal| {
-            session.append_batch(&wal, &[50, 160, 300])?;
-            session.commit(&wal, 20)?;
-            session.append_batch(&wal, &[10, 0, 90])
-        },
+        &[Commit(1300)],
+        &[Batch(&[50, 160, 300]), Commit(20), Batch(&[10, 0, 90])],
     ),
 ];
+
+/// Does the work in the log, and returns the log as it is open then.
+fn work(session: &mut Session, mut wal: Wal, ops: &[Op]) -> Result<Wal> {
+    for op in ops {
+        match *op {
+            Append(len) => session.append(&wal, len)?,
+            Commit(len) => session.commit(&wal, len)?,
+            Batch(lens) => session.append_batch(&wal, lens)?,
+            TruncateBefore(index) => session.truncate_before(&wal, index)?,
+            TruncateAfter(index) => session.truncate_after(&wal, index)?,
+            TruncateFrom(index) => session.truncate_from(&wal, index)?,
+            Replace(index, lens) => session.replace_from(&wal, index, lens)?,
+            Checkpoint(index) => session.checkpoint(&wal, index)?,
+            Cursors => wal = use_cursors(session, wal)?,
+            CloseAndOpen => {
+                session.close(wal)?;
+                wal = session.open()?;
+            }
+            Again(times, ops) => {
+                for _ in 0..times {
+                    wal = work(session, wal, ops)?;
+                }
+            }
+        }
+    }
+    Ok(wal)
+}
+
+fn use_cursors(session: &mut Session, wal: Wal) -> Result<Wal> {
+    let mut slow = session.create_cursor(&wal, "slow", u64::MAX)?;
+    let mut fast = session.create_cursor(&wal, "fast", 0)?;
+    session.process(&mut slow, 2)?;
+    session.save_cursor(&slow)?;
+    session.process(&mut slow, 1)?;
+    session.process(&mut fast, 5)?;
+    session.truncate_before(&wal, 5)?;
+    session.process(&mut slow, 2)?;
+    session.truncate_after(&wal, 0)?;
+    session.commit(&wal, 100)?;
+    drop((slow, fast));
+    session.remove_cursor(&wal, "fast")?;
+    session.close(wal)?;
+    let wal = session.open()?;
+    // What it returned last is truncated.
+    let mut slow = wal.cursor("slow")?;
+    session.seek_cursor(&mut slow, wal.head_lsn())?;
+    session.process(&mut slow, 9)?;
+    session.save_cursor(&slow)?;
+    Ok(wal)
+}
 
 /// A session in which the scenario's work comes next, and its log; `None` if its open died.
 fn prepared(scenario: &Scenario, shape: &Shape, crash_at: Option<u64>) -> (Session, Option<Wal>) {
@@ -267,7 +192,7 @@ fn prepared(scenario: &Scenario, shape: &Shape, crash_at: Option<u64>) -> (Sessi
         return (session, wal.ok());
     }
     let wal = session.open_and_check(None);
-    (scenario.before)(&mut session, &wal).expect("nothing fails yet");
+    let wal = work(&mut session, wal, scenario.before).expect("nothing fails yet");
     // The small ones work in a buffer whose file was made anew.
     let wal = if scenario.name.starts_with("small") {
         session.close(wal).expect("nothing fails yet");
@@ -285,7 +210,8 @@ fn prepared(scenario: &Scenario, shape: &Shape, crash_at: Option<u64>) -> (Sessi
 fn calls_of(scenario: &Scenario, shape: &Shape) -> u64 {
     let (mut session, wal) = prepared(scenario, shape, None);
     let begun = if scenario.name == "first open" { 0 } else { session.disk.calls() };
-    (scenario.work)(&mut session, wal.expect("nothing fails")).expect("nothing fails");
+    let worked = work(&mut session, wal.expect("nothing fails"), scenario.work);
+    drop(worked.expect("nothing fails"));
     session.disk.calls() - begun
 }
 
@@ -293,7 +219,7 @@ fn calls_of(scenario: &Scenario, shape: &Shape) -> u64 {
 fn crashed_at(scenario: &Scenario, shape: &Shape, call: u64) -> Session {
     let (mut session, wal) = prepared(scenario, shape, Some(call));
     if let Some(wal) = wal {
-        let worked = (scenario.work)(&mut session, wal);
+        let worked = work(&mut session, wal, scenario.work).map(drop);
         assert!(worked.is_ok() || session.disk.is_dead(), "{}: {worked:?}", scenario.name);
     }
     session.disk.kill();
