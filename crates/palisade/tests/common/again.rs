@@ -3,8 +3,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
+use std::thread;
 
 use crate::folder::folder;
+use crate::watchdog::watch;
 
 /// Gives the process the folder of its log.
 const FOLDER: &str = "PALISADE_TEST_FOLDER";
@@ -20,18 +22,20 @@ fn command(test: &str, path: &Path) -> Command {
     command
 }
 
-/// The folder of a log, in a process that runs only `test`, which a signal may end; `None` in its
-/// parent, once that process has passed.
-pub(crate) fn alone(test: &str) -> Option<PathBuf> {
+/// Runs `body` with the folder of a log in another process, which runs only this test, and which a
+/// signal may end.
+pub(crate) fn in_a_process(body: impl FnOnce(&Path)) {
+    watch();
     if let Some(path) = given_folder() {
-        return Some(path);
+        return body(&path);
     }
+    let thread = thread::current();
+    let test = thread.name().expect("the thread of a test has its name");
     let (_dir, path) = folder();
     let output = command(test, &path).output().unwrap();
     let (text, errors) = (&output.stdout, &output.stderr);
     let text = String::from_utf8_lossy(text) + String::from_utf8_lossy(errors);
     assert!(output.status.success() && text.contains("1 passed"), "{} {text}", output.status);
-    None
 }
 
 /// What an [`Other`] process calls: its parent gets the text.

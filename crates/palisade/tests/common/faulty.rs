@@ -10,8 +10,11 @@ use palisade::sim::{Call, CallKind, Calls, FaultDisk, Target};
 use palisade::{BufferKind, MemStore, Options, Result, Wal};
 use palisade_store::{FileOptions, FileReader, FileStore};
 
+use crate::watchdog::watch;
+
 /// The log's bytes are written.
 pub(crate) const WRITE: Calls = (CallKind::Write, Target::Segment);
+pub(crate) const READ: Calls = (CallKind::Read, Target::Segment);
 /// The log's bytes are synced.
 pub(crate) const SYNC: Calls = (CallKind::Sync, Target::Segment);
 /// A segment is made: for the tail, for a new epoch, or for the tail that an open moves.
@@ -101,6 +104,7 @@ impl FaultyLog {
     }
 
     fn over(inner: MemStore, files: FileOptions, rewrites: Arc<Rewrites>) -> FaultyLog {
+        watch();
         let disk = FaultDisk::new(Arc::new(inner.disk().clone()));
         let (watched, segment_bytes) = (Arc::clone(&rewrites), files.segment_bytes.unwrap());
         disk.watch(move |call| {
@@ -170,6 +174,13 @@ impl FaultyLog {
     pub(crate) fn rewrites(&self) -> usize {
         self.rewrites.count.load(Ordering::SeqCst)
     }
+}
+
+/// A new log in memory, of which nothing fails.
+pub(crate) fn log_in_memory(segment_bytes: u64, buffer_bytes: usize) -> Wal {
+    watch();
+    let options = Options::new().buffer_bytes(buffer_bytes);
+    Wal::with_store(MemStore::new(segment_bytes), options).unwrap()
 }
 
 /// A new log in memory, and its disk.

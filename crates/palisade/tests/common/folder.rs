@@ -3,10 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use palisade::{BufferKind, Lsn, Options, Repair, RepairReport, Result, Wal};
+use palisade::{
+    ArchiveReader, BufferKind, Error, ErrorKind, Lsn, Options, Repair, RepairReport, Result, Wal,
+};
 use tempfile::TempDir;
+
+use crate::watchdog::watch;
 
 /// Every file of a folder with its bytes, by name.
 pub(crate) type Snapshot = BTreeMap<String, Vec<u8>>;
@@ -16,6 +21,7 @@ pub(crate) type Entries = Vec<(Lsn, Vec<u8>)>;
 
 /// A folder that does not exist yet, in one that goes away with the first part.
 pub(crate) fn folder() -> (TempDir, PathBuf) {
+    watch();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("log");
     (dir, path)
@@ -89,6 +95,16 @@ pub(crate) fn copy_as_killed(from: &Path) -> (TempDir, PathBuf) {
     (dir, path)
 }
 
+/// The error of opening `path`, of whose files no byte changes, and none comes or goes.
+pub(crate) fn refused(options: &Options, path: &Path) -> Error {
+    let before = path.is_dir().then(|| snapshot(path));
+    let error = options.open(path).unwrap_err();
+    let after = path.is_dir().then(|| snapshot(path));
+    assert!(before == after, "what is refused is left as it is: {error}");
+    assert!(!error.is_retryable() || error.kind() == ErrorKind::Locked, "{error}");
+    error
+}
+
 /// Flips every bit of the byte at `offset` of the file.
 pub(crate) fn flip(file: &Path, offset: u64) {
     let mut bytes = fs::read(file).unwrap();
@@ -102,6 +118,22 @@ pub(crate) fn place_of(folder: &Path, lsn: Lsn, segment_bytes: u64) -> (PathBuf,
     (segment(folder, lsn.segment(segment_bytes)), HEADER_BYTES + lsn.as_u64() % segment_bytes)
 }
 
+/// Appends records of `len` bytes, each of which has one of the numbers in all of its bytes.
+pub(crate) fn append_bytes(wal: &Wal, numbers: Range<u8>, len: usize) -> Entries {
+    let datas = numbers.map(|number| vec![number; len]);
+    datas.map(|data| (wal.append(&data).unwrap().lsn(), data)).collect()
+}
+
+/// Where the records of `wal` begin.
+pub(crate) fn lsns_of(wal: &Wal) -> Vec<Lsn> {
+    contents(wal).into_iter().map(|(lsn, _)| lsn).collect()
+}
+
+/// The records of `wal` without their places.
+pub(crate) fn datas_of(wal: &Wal) -> Vec<Vec<u8>> {
+    contents(wal).into_iter().map(|(_, data)| data).collect()
+}
+
 /// All records of `wal`.
 pub(crate) fn contents(wal: &Wal) -> Entries {
     let mut records = wal.records().unwrap();
@@ -110,4 +142,24 @@ pub(crate) fn contents(wal: &Wal) -> Entries {
         all.push((record.lsn(), record.data().to_vec()));
     }
     all
+}
+
+/// All records of an archive.
+pub(crate) fn archived(archive: &Path) -> Entries {
+    let (records, error) = archived_from(archive, None);
+    assert!(error.is_none(), "{error:?}");
+    records
+}
+
+/// The records of an archive from `from` on, and the error that ends them.
+pub(crate) fn archived_from(archive: &Path, from: Option<Lsn>) -> (Entries, Option<Error>) {
+    let mut records = ArchiveReader::open(archive).unwrap().records(from).unwrap();
+    let mut all = Entries::new();
+    loop {
+        match records.next() {
+            Ok(Some(record)) => all.push((record.lsn(), record.data().to_vec())),
+            Ok(None) => return (all, None),
+            Err(error) => return (all, Some(error)),
+        }
+    }
 }

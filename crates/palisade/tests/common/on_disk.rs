@@ -4,6 +4,8 @@ use palisade::sim::SimDisk;
 use palisade::{BufferKind, Lsn, Options, Result, Wal};
 use palisade_store::FileOptions;
 
+use crate::watchdog::watch;
+
 pub(crate) const SEGMENT_BYTES: u64 = 4096;
 pub(crate) const HEADER_BYTES: u64 = 4096;
 pub(crate) const SECTOR: u64 = 512;
@@ -13,6 +15,7 @@ pub(crate) fn options() -> Options {
 }
 
 pub(crate) fn open_as(disk: &SimDisk, buffer: BufferKind, options: Options) -> Result<Wal> {
+    watch();
     let mut files = FileOptions::new();
     files.segment_bytes = Some(SEGMENT_BYTES);
     files.buffer = buffer;

@@ -3,8 +3,8 @@
 //! dropped, moved and starved.
 //!
 //! verification/faults.md names the tests of each protection, and the patch of
-//! verification/mutations/tests that removes the protection and makes the test fail. Every test
-//! that could hang without its protection runs under a watchdog.
+//! verification/mutations/tests that removes the protection and makes the test fail. The helpers
+//! that make a log start a watchdog, so that a test that hangs fails.
 
 #[path = "../common/again.rs"]
 mod again;
@@ -27,6 +27,8 @@ mod hole;
 mod masked;
 #[path = "../common/on_disk.rs"]
 mod on_disk;
+#[path = "../common/prelude.rs"]
+mod prelude;
 #[path = "../common/stored_bytes.rs"]
 mod stored_bytes;
 #[path = "../common/two_epochs.rs"]

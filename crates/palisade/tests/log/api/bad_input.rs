@@ -1,13 +1,7 @@
 //! Bad input gets a typed error that names what, where and what to do; nothing is changed and
 //! nothing is lost.
 
-use std::fs;
-use std::path::Path;
-use std::time::Duration;
-
-use palisade::{Error, ErrorKind, Lsn, MemStore, OpenMode, Options, SyncPolicy, Wal, framed_bytes};
-
-use crate::folder::{contents, folder, log_on_files, small, snapshot};
+use crate::prelude::*;
 
 /// Asserts the kind and that the text has all `parts`.
 fn assert_tells(error: &Error, kind: ErrorKind, parts: &[&str]) {
@@ -16,15 +10,6 @@ fn assert_tells(error: &Error, kind: ErrorKind, parts: &[&str]) {
     for part in parts.iter().chain(&[kind.advice()]) {
         assert!(text.contains(part), "`{part}` is missing: {text}");
     }
-}
-
-/// The error of opening `path`, which is left as it is.
-fn refused(options: &Options, path: &Path) -> Error {
-    let before = path.is_dir().then(|| snapshot(path));
-    let error = options.open(path).unwrap_err();
-    let after = path.is_dir().then(|| snapshot(path));
-    assert!(before == after, "a refused folder is left as it is: {error}");
-    error
 }
 
 /// A closed log with one record.

@@ -1,15 +1,8 @@
 //! The log on files and in memory, through its public calls.
 
-use std::io::IoSlice;
-use std::sync::Arc;
-use std::time::Duration;
+use palisade::Result;
 
-use palisade::inspect::{Inspector, Outcome};
-use palisade::{
-    Archive, ArchiveReader, BufferKind, ErrorKind, Lsn, MemStore, OpenMode, Options, Result, Wal,
-};
-
-use crate::folder::{contents, folder, small};
+use crate::prelude::*;
 
 #[test]
 fn a_clean_close_opens_without_a_scan_and_goes_on_in_the_same_epoch() -> Result<()> {
@@ -31,7 +24,7 @@ fn a_clean_close_opens_without_a_scan_and_goes_on_in_the_same_epoch() -> Result<
 
 #[test]
 fn vectored_tagged_and_in_place_appends() -> Result<()> {
-    let wal = Wal::with_store(MemStore::new(1 << 16), Options::new().buffer_bytes(1 << 12))?;
+    let wal = log_in_memory(1 << 16, 1 << 12);
     for n in 0..200 {
         let lsn = wal.append_vectored(&[IoSlice::new(b"ab"), IoSlice::new(b"cde")])?.lsn();
         assert_eq!(wal.get(lsn)?.data(), b"abcde");
@@ -49,15 +42,14 @@ fn vectored_tagged_and_in_place_appends() -> Result<()> {
 
 #[test]
 fn a_panic_in_append_with_becomes_padding() -> Result<()> {
-    let wal = Wal::with_store(MemStore::new(1 << 16), Options::new().buffer_bytes(1 << 12))?;
+    let wal = log_in_memory(1 << 16, 1 << 12);
     let before = wal.append(b"before")?.lsn();
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         wal.append_with(64, |_, _| panic!("in the closure")).map(drop)
     }));
     assert!(panicked.is_err());
     let after = wal.commit(b"after")?;
-    let lsns: Vec<Lsn> = contents(&wal).into_iter().map(|(lsn, _)| lsn).collect();
-    assert_eq!(lsns, [before, after]);
+    assert_eq!(lsns_of(&wal), [before, after]);
     Ok(())
 }
 
@@ -91,8 +83,7 @@ fn truncation_frees_segments_and_survives_a_reopen() -> Result<()> {
 
 #[test]
 fn callbacks_run_in_order_once_durable() -> Result<()> {
-    let wal =
-        Arc::new(Wal::with_store(MemStore::new(1 << 16), Options::new().buffer_bytes(1 << 12))?);
+    let wal = Arc::new(log_in_memory(1 << 16, 1 << 12));
     let (sender, receiver) = std::sync::mpsc::channel();
     for n in 0..50_u32 {
         let lsn = wal.append(&n.to_le_bytes())?.lsn();

@@ -1,26 +1,10 @@
 //! Appends of many records at a time, waits for all that was appended, and what their errors say.
 
-use std::cell::Cell;
-use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Poll;
-
-use palisade::sim::Effect;
-use palisade::{BufferKind, ErrorKind, MemStore, Options, Ticket, Wal};
-
-use crate::executor::{block_on, poll_once};
-use crate::faulty::{FaultyLog, SYNC, log_and_store};
-use crate::folder::contents;
-use crate::hole::with_a_hole;
-use crate::watchdog::watched;
-
-fn log() -> Wal {
-    Wal::with_store(MemStore::new(1 << 16), Options::new().buffer_bytes(1 << 14)).unwrap()
-}
+use crate::prelude::*;
 
 #[test]
 fn tickets_of_many_records_name_each_with_its_tag() {
-    let wal = log();
+    let wal = log_in_memory(1 << 16, 1 << 14);
     let records = |n: u16| (0..n).map(|tag| (tag, vec![tag as u8; usize::from(tag) * 7]));
     for n in 1..30 {
         let batch = wal.append_batch_tagged(records(n)).unwrap();
@@ -35,15 +19,15 @@ fn tickets_of_many_records_name_each_with_its_tag() {
         many.wait().unwrap();
         assert!(batch.is_durable() && many.is_durable());
     }
-    let found: Vec<_> = contents(&wal).into_iter().map(|(_, data)| data).collect();
     let expected = (1..30).flat_map(|n| records(n).chain(records(n))).map(|(_, data)| data);
-    assert_eq!(found, expected.collect::<Vec<_>>());
+    assert_eq!(datas_of(&wal), expected.collect::<Vec<_>>());
 }
 
 /// A crash between them leaves the first of many records, and none of a batch.
 #[test]
 fn many_records_are_recovered_one_by_one_and_a_batch_is_not() {
-    for (is_batch, left) in [(false, vec!["kept", "one"]), (true, vec!["kept"])] {
+    let left = ["kept", "one"];
+    for (is_batch, count) in [(false, 2), (true, 1)] {
         let store = FaultyLog::with_buffer(1 << 16, BufferKind::Heap);
         let wal = store.open(Options::new().buffer_bytes(1 << 14));
         wal.commit(b"kept").unwrap();
@@ -54,14 +38,13 @@ fn many_records_are_recovered_one_by_one_and_a_batch_is_not() {
         let next = store.after_kill(wal);
         next.inner.damage(second, &[0xff; 24]).unwrap();
         let wal = next.open(Options::new().buffer_bytes(1 << 14));
-        let found: Vec<_> = contents(&wal).into_iter().map(|(_, data)| data).collect();
-        assert_eq!(found, left.iter().map(|data| data.as_bytes().to_vec()).collect::<Vec<_>>());
+        assert_eq!(datas_of(&wal), left.map(str::as_bytes)[..count], "batch: {is_batch}");
     }
 }
 
 #[test]
 fn a_truncation_between_many_records_shows_in_their_ticket() {
-    let wal = log();
+    let wal = log_in_memory(1 << 16, 1 << 14);
     let ticket = wal.append_many(["stays", "goes", "goes"]).unwrap();
     wal.truncate_after(ticket.lsns()[0]).unwrap();
     let error = ticket.wait().unwrap_err();
@@ -73,7 +56,7 @@ fn a_truncation_between_many_records_shows_in_their_ticket() {
 
 #[test]
 fn the_ticket_of_a_batch_can_be_kept_beside_those_of_records() {
-    let wal = log();
+    let wal = log_in_memory(1 << 16, 1 << 14);
     let batch = wal.append_batch(["one", "two"]).unwrap();
     let lsns = batch.lsns().to_vec();
     let tickets: Vec<Ticket> = vec![batch.into(), wal.append(b"three").unwrap()];
@@ -97,7 +80,7 @@ impl AsRef<[u8]> for Fickle<'_> {
 /// Protection: records that change while they are appended leave padding, whatever they do.
 #[test]
 fn records_that_change_while_they_are_appended_leave_padding() {
-    let wal = log();
+    let wal = log_in_memory(1 << 16, 1 << 14);
     let mut expected = vec![wal.append(b"before").unwrap().lsn()];
     for lens in [[10, 60], [60, 10]] {
         for is_batch in [false, true] {
@@ -112,14 +95,12 @@ fn records_that_change_while_they_are_appended_leave_padding() {
             expected.push(wal.commit(b"and on").unwrap());
         }
     }
-    let found: Vec<_> = contents(&wal).into_iter().map(|(lsn, _)| lsn).collect();
-    assert_eq!(found, expected);
+    assert_eq!(lsns_of(&wal), expected);
 }
 
 #[test]
 fn too_many_bytes_or_no_record_are_refused_and_reserve_nothing() {
-    let _watch = watched();
-    let wal = log();
+    let wal = log_in_memory(1 << 16, 1 << 14);
     let before = wal.reserved_lsn();
     let max = wal.max_record_bytes();
     for records in [vec![], vec![vec![0; max / 2]; 2], vec![vec![0; max + 1]]] {
@@ -137,7 +118,6 @@ fn too_many_bytes_or_no_record_are_refused_and_reserve_nothing() {
 
 #[test]
 fn a_barrier_is_durable_when_all_that_was_appended_before_is() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     assert!(wal.barrier().is_durable(), "of an empty log");
     let lsn = wal.append(b"before").unwrap().lsn();
@@ -158,7 +138,6 @@ fn a_barrier_is_durable_when_all_that_was_appended_before_is() {
 
 #[test]
 fn each_error_of_a_ticket_names_the_record_that_is_in_the_log() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     with_a_hole(&wal, 8, |fill_it| {
         let late = wal.append(b"late").unwrap();
@@ -184,7 +163,7 @@ fn each_error_of_a_ticket_names_the_record_that_is_in_the_log() {
 
 #[test]
 fn a_tagged_commit_is_durable_with_its_tag() {
-    let wal = log();
+    let wal = log_in_memory(1 << 16, 1 << 14);
     let lsn = wal.commit_tagged(9, b"vote").unwrap();
     assert!(wal.durable_lsn() > lsn);
     assert_eq!(wal.get(lsn).unwrap().tag(), 9);

@@ -1,18 +1,11 @@
 //! Records and options at the ends of their ranges.
 
-use palisade::{BufferKind, ErrorKind, Lsn, MemStore, Options, SyncPolicy, Wal, framed_bytes};
-use palisade_core::store::ReadStore;
-
-use crate::content::{all, append, fill, numbers, record};
-use crate::faulty::FaultyLog;
-use crate::folder::{contents, copy_as_killed, folder, small};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 /// Protection: the limit is looked at before anything is reserved; a frame of every length, and the
 /// padding before it, is found again.
 #[test]
 fn a_record_of_every_size_from_0_to_the_limit_comes_back() {
-    let _watch = watched();
     let store = FaultyLog::new(4096);
     let options = Options::new().buffer_bytes(4096);
     let wal = store.open(options.clone());
@@ -54,7 +47,6 @@ fn log_with_rest(rest: u64) -> (FaultyLog, Wal, u64) {
 /// not there.
 #[test]
 fn a_batch_that_meets_a_segment_end_is_whole_or_not_there() {
-    let _watch = watched();
     const MEMBERS: [usize; 3] = [100, 60, 200];
     let frame = framed_bytes(0) + MEMBERS.iter().map(|len| framed_bytes(*len)).sum::<u64>();
     for rest in (0..=frame + 16).step_by(8) {
@@ -68,12 +60,11 @@ fn a_batch_that_meets_a_segment_end_is_whole_or_not_there() {
             let end = start.plus(frame);
             assert_eq!(start.segment(4096), end.as_u64().div_ceil(4096) - 1, "one segment");
             wal.flush_to_os(first).unwrap();
-            store.kill();
-            drop(wal);
+            let next = store.after_kill(wal);
             if let Some(kept) = torn_after {
-                garble(&store.inner, start.plus(kept), end);
+                garble(&next.inner, start.plus(kept), end);
             }
-            let wal = store.next_run().open(Options::new().buffer_bytes(4096));
+            let wal = next.open(Options::new().buffer_bytes(4096));
             let found = numbers(&wal);
             let count = if torn_after.is_none() { before + 3 } else { before };
             assert_eq!(found, all(count), "{rest} {torn_after:?}");
@@ -90,7 +81,6 @@ fn garble(store: &MemStore, from: Lsn, to: Lsn) {
 /// Protection: nothing in the protocol needs what an option adds; an appender makes its own room.
 #[test]
 fn a_log_with_all_options_off_or_at_their_smallest_keeps_every_promise() {
-    let _watch = watched();
     for policy in [SyncPolicy::OnCommit, SyncPolicy::Always, SyncPolicy::Os] {
         let (_dir, path) = folder();
         let options = small()
@@ -120,7 +110,6 @@ fn a_log_with_all_options_off_or_at_their_smallest_keeps_every_promise() {
 /// Protection: the same with the smallest segments and buffer that any store may have.
 #[test]
 fn a_log_in_memory_at_its_smallest_goes_through_many_segments() {
-    let _watch = watched();
     let store = FaultyLog::new(4096);
     let options = Options::new()
         .buffer_bytes(4096)

@@ -1,12 +1,6 @@
 //! A fresh log with the default options is small: on disk, in memory, and in time to open.
 
-use std::fs;
-use std::time::{Duration, Instant};
-
-use palisade::inspect::Inspector;
-use palisade::{ErrorKind, Lsn, Wal};
-
-use crate::folder::{folder, small};
+use crate::prelude::*;
 
 /// Far above the 20 ms that are the goal, so that a busy machine does not fail the test.
 const LONGEST_OPEN: Duration = Duration::from_millis(500);

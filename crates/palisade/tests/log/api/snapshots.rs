@@ -1,17 +1,13 @@
 //! `Wal::stats` beside threads that append, commit and truncate.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use palisade::Stats;
 
-use palisade::{MemStore, Options, Stats, Wal};
-
-use crate::hole::with_a_hole;
-use crate::watchdog::{until, watched};
+use crate::prelude::*;
 
 const RUN: Duration = Duration::from_millis(600);
 
 fn open() -> Wal {
+    watch();
     let options = Options::new().buffer_bytes(1 << 16).write_bytes(1 << 12);
     Wal::with_store(MemStore::new(1 << 20), options).unwrap()
 }
@@ -73,7 +69,6 @@ fn beside(wal: &Wal, work: impl Fn(&Wal) + Sync, check: impl Fn(&Stats)) {
 
 #[test]
 fn counters_and_watermarks_of_a_snapshot_belong_together() {
-    let _watched = watched();
     let wal = open();
     let base = wal.recovery_report().base;
     let work = |wal: &Wal| {
@@ -91,7 +86,6 @@ fn counters_and_watermarks_of_a_snapshot_belong_together() {
 
 #[test]
 fn a_snapshot_beside_truncations_keeps_the_order_of_the_watermarks() {
-    let _watched = watched();
     let wal = open();
     let work = |wal: &Wal| {
         // The other thread may truncate the record meanwhile, or all before it.
@@ -106,7 +100,6 @@ fn a_snapshot_beside_truncations_keeps_the_order_of_the_watermarks() {
 
 #[test]
 fn a_wait_for_room_shows_when_it_begins_and_its_time_when_it_ends() {
-    let _watched = watched();
     let wal = open();
     with_a_hole(&wal, 100, |fill| {
         thread::scope(|scope| {

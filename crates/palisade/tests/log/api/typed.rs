@@ -1,12 +1,11 @@
 //! Values as records.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
-use palisade::{ErrorKind, Wal};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::folder::{log_on_files, small};
+use crate::prelude::*;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Put<'a> {

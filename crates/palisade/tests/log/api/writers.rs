@@ -1,17 +1,6 @@
 //! Many writers at a segment's end.
 
-use std::collections::BTreeSet;
-use std::sync::Barrier;
-use std::thread;
-
-use palisade::inspect::Inspector;
-use palisade::{Options, Wal};
-use palisade_core::store::ReadStore;
-
-use crate::content::{all, numbers, record};
-use crate::faulty::{NAME_SEGMENT, new_log};
-use crate::folder::{SEGMENT_BYTES, log_on_files, small};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 const WRITERS: u64 = 32;
 /// Of the store's thread that makes segments.
@@ -38,7 +27,6 @@ fn append_together(wal: &Wal, first: u64, per_writer: u64, len: usize) {
 /// segment is made by the holder of the write lock alone.
 #[test]
 fn rotation_under_32_writers_makes_exactly_one_segment() {
-    let _watch = watched();
     for round in 0..50 {
         let (wal, store) = new_log(SEGMENT_BYTES, Options::new().buffer_bytes(1 << 14));
         let mut number = 0;
@@ -65,7 +53,6 @@ fn rotation_under_32_writers_makes_exactly_one_segment() {
 /// Protection: the same on files, where a thread of the store makes segments ahead of the leader.
 #[test]
 fn rotation_of_files_under_32_writers_makes_each_segment_once() {
-    let _watch = watched();
     let (_dir, path, wal) = log_on_files(small());
     append_together(&wal, 0, 100, 400);
     wal.sync().unwrap();

@@ -1,16 +1,6 @@
 //! Every form of append encodes, and every reader decodes.
 
-use std::collections::BTreeMap;
-use std::io::IoSlice;
-use std::time::Duration;
-
-use palisade::{
-    Codec, ErrorKind, Lsn, Lz4, MemStore, Options, RecordBuf, ReplayFrom, Wal, Zstd, framed_bytes,
-};
-
-use crate::folder::{folder, small};
-use crate::masked::{Masked, OVERHEAD_BYTES};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 /// Records by their LSNs, each with its tag.
 type All = BTreeMap<Lsn, (u16, Vec<u8>)>;
@@ -62,7 +52,7 @@ fn check(record: &RecordBuf, all: &All) {
 
 #[test]
 fn all_readers_return_what_every_form_of_append_got() {
-    let _watch = watched();
+    watch();
     for options in codecs() {
         let store = MemStore::new(64 << 10);
         let wal = Wal::with_store(store.clone(), options.clone()).unwrap();

@@ -1,19 +1,13 @@
 //! Stored bytes that no codec made, or that another one made: the fuzz target's body, over its
 //! corpus and over inputs made from it.
 
-use std::fs;
-use std::path::PathBuf;
-
-use palisade::{Codec, ErrorKind, Lz4, Zstd};
-
-use crate::content::fill;
-use crate::dice::Dice;
+use crate::prelude::*;
 use crate::stored_bytes::read_stored_bytes;
-use crate::watchdog::watched;
 
 const INPUTS: u64 = 1500;
 
 fn corpus() -> Vec<Vec<u8>> {
+    watch();
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/stored_bytes");
     let mut paths: Vec<PathBuf> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -35,14 +29,12 @@ fn input(which: u8, data: &[u8]) -> Vec<u8> {
 
 #[test]
 fn the_corpus_gives_records_or_typed_errors() {
-    let _watch = watched();
     let read: Vec<_> = corpus().iter().map(|input| read_stored_bytes(input)).collect();
     assert!(read.iter().any(Result::is_ok) && read.iter().any(Result::is_err));
 }
 
 #[test]
 fn stored_bytes_of_any_kind_give_a_record_or_a_typed_error() {
-    let _watch = watched();
     let mut dice = Dice::new(0x5707_ed00);
     let mut inputs = corpus();
     for which in [0, 1] {

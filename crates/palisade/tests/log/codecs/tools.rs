@@ -1,26 +1,9 @@
 //! What works on stored bytes needs no codec, and what it makes of a log has the log's codec.
 
-use std::fs;
-use std::path::Path;
-
-use palisade::inspect::{Inspector, Outcome, Salvaged};
-use palisade::{
-    Archive, ArchiveReader, ErrorKind, Lsn, Options, Restore, RestoreFrom, Verify, Wal,
-};
-
-use crate::folder::{
-    Entries, SEGMENT_BYTES, contents, copy_as_killed, flip, folder, heap, log_on_files, place_of,
-    repair, small,
-};
-use crate::masked::Masked;
+use crate::prelude::*;
 
 fn masked() -> Options {
     heap().codec(Masked(0x5a))
-}
-
-fn append(wal: &Wal, count: u8) -> Entries {
-    let record = |byte| vec![byte; 3000];
-    (0..count).map(|byte| (wal.append(&record(byte)).unwrap().lsn(), record(byte))).collect()
 }
 
 /// `path` is a log with this codec and these records.
@@ -33,7 +16,7 @@ fn assert_log(path: &Path, records: &[(Lsn, Vec<u8>)]) {
 #[test]
 fn verification_finds_nothing_and_damage_where_there_is_some() {
     let (_dir, path, wal) = log_on_files(masked());
-    let records = append(&wal, 60);
+    let records = append_bytes(&wal, 0..60, 3000);
     wal.checkpoint(records[59].0).unwrap();
     let (_copy, path) = copy_as_killed(&path);
     let inspector = Inspector::open(&path).unwrap();
@@ -70,12 +53,12 @@ fn tools_return_stored_bytes_and_say_so() {
 #[test]
 fn a_log_that_was_killed_is_recovered_and_a_log_that_was_closed_goes_on() {
     let (_dir, path, wal) = log_on_files(masked());
-    let mut records = append(&wal, 30);
+    let mut records = append_bytes(&wal, 0..30, 3000);
     wal.sync().unwrap();
     let (_copy, path) = copy_as_killed(&path);
     assert_log(&path, &records);
     let wal = masked().open(&path).unwrap();
-    records.extend(append(&wal, 5));
+    records.extend(append_bytes(&wal, 0..5, 3000));
     wal.close().unwrap();
     assert_log(&path, &records);
 }
@@ -83,7 +66,7 @@ fn a_log_that_was_killed_is_recovered_and_a_log_that_was_closed_goes_on() {
 #[test]
 fn a_backup_has_the_codec() {
     let (_dir, path, wal) = log_on_files(masked());
-    let records = append(&wal, 30);
+    let records = append_bytes(&wal, 0..30, 3000);
     let backup = path.with_file_name("backup");
     wal.backup_to(&backup).unwrap();
     assert_log(&backup, &records);
@@ -95,7 +78,7 @@ fn a_log_restored_from_an_archive_alone_has_the_codec() {
     let (dir, path) = folder();
     let archive = dir.path().join("archive");
     let wal = masked().on_release(Archive::open(&archive).unwrap()).open(&path).unwrap();
-    let records = append(&wal, 90);
+    let records = append_bytes(&wal, 0..90, 3000);
     wal.truncate_before(records[80].0).unwrap();
     wal.close().unwrap();
     let reader = ArchiveReader::open(&archive).unwrap();
@@ -124,7 +107,7 @@ fn a_log_restored_from_an_archive_alone_has_the_codec() {
 #[test]
 fn a_log_that_lost_its_meta_file_shows_its_codec_to_the_tools() {
     let (_dir, path, wal) = log_on_files(masked());
-    append(&wal, 30);
+    append_bytes(&wal, 0..30, 3000);
     wal.close().unwrap();
     fs::remove_file(path.join("meta")).unwrap();
     let inspector = Inspector::open(&path).unwrap();
@@ -139,7 +122,7 @@ fn a_log_that_lost_its_meta_file_shows_its_codec_to_the_tools() {
 fn meta_file_and_segments_have_the_feature_bit_only_with_a_codec() {
     for (options, feature) in [(masked(), 1), (heap(), 0)] {
         let (_dir, path, wal) = log_on_files(options);
-        append(&wal, 30);
+        append_bytes(&wal, 0..30, 3000);
         wal.close().unwrap();
         let blocks = [("meta", 200), ("segment-00000000000000000000", 104)];
         for (name, codec_at) in blocks.into_iter().chain([("segment-00000000000000000001", 104)]) {

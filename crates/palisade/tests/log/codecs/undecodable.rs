@@ -1,13 +1,8 @@
 //! Stored bytes with the right checksum that cannot be decoded: the reader names the record, and
 //! everything else can be read.
 
-use std::time::Duration;
-
-use palisade::{ErrorKind, Lsn, Lz4, MemStore, Options, Wal};
-
-use crate::masked::{Masked, OVERHEAD_BYTES};
+use crate::prelude::*;
 use crate::stored_bytes::{forge, new_store};
-use crate::watchdog::watched;
 
 fn options() -> Options {
     Options::new().buffer_bytes(1 << 14)
@@ -15,6 +10,7 @@ fn options() -> Options {
 
 /// Three records of 100 bytes; the stored form of the second becomes `payload`.
 fn log(options: Options, is_encoded: bool, payload: &[u8]) -> (Wal, [Lsn; 3]) {
+    watch();
     let store: MemStore = new_store();
     let wal = Wal::with_store(store.clone(), options).unwrap();
     let lsns = [1, 2, 3].map(|byte| wal.commit(&[byte; 100]).unwrap());
@@ -52,7 +48,6 @@ fn masked(tag: u16, data: &[u8], len: u32) -> Vec<u8> {
 
 #[test]
 fn a_record_that_the_codec_refuses_is_named() {
-    let _watch = watched();
     let payload = masked(9, &[2; 100], 100);
     let (wal, lsns) = log(options().codec(Masked(0x5a)), true, &payload);
     assert_undecodable(&wal, lsns, "the record had another tag");

@@ -1,14 +1,7 @@
 //! A process opens, appends, closes and opens again, all in one boot, until it is killed: this
 //! program starts itself again.
 
-use std::path::Path;
-
-use palisade::{BufferKind, Options};
-
-use crate::again::{Other, given_folder, say};
-use crate::content::{numbers, record};
-use crate::folder::folder;
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 const CHILD: &str = "durability::clean_kills::the_killed_process";
 const KILLS: u64 = 6;
@@ -62,7 +55,6 @@ fn killed_after(path: &Path, lines: u64) -> u64 {
 /// Protection: the ring that a clean open goes on with, full of the frames of the run before.
 #[test]
 fn a_kill_after_clean_opens_in_one_boot_loses_no_append_that_returned() {
-    let _watch = watched();
     let (_dir, path) = folder();
     let mut from = 0;
     for kill in 0..KILLS {

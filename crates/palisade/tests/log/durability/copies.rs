@@ -1,18 +1,9 @@
 //! A folder that was copied file by file, as `cp -r` does: nobody knows what of the copy is on the
 //! medium before the first open of it.
 
-use std::fs;
-use std::io::IoSlice;
-use std::path::Path;
+use palisade::Result;
 
-use palisade::disk::Access;
-use palisade::inspect::{Inspector, Outcome};
-use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
-use palisade::{ErrorKind, Lsn, OpenMode, Result, Wal};
-
-use crate::content::{all, append, number_of, numbers, record};
-use crate::folder::{folder, heap, small};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 const RECORDS: u64 = 200;
 
@@ -24,6 +15,7 @@ fn open(disk: &SimDisk, folder: &str) -> Result<Wal> {
 /// A closed log, and a copy of its folder in `/copy` that nobody has synced; and where its records
 /// begin. Another process comes next.
 fn copied_log(seed: u64) -> (SimDisk, Vec<Lsn>) {
+    watch();
     let disk = SimDisk::new(seed);
     let wal = small().open_on(disk.as_disk(), "/log").unwrap();
     let places = append(&wal, 0..RECORDS, 1000);
@@ -50,7 +42,6 @@ fn copy(disk: &SimDisk, from: &str, to: &str) {
 /// Protection: the open of a copy syncs its files, their names, and the name of the folder.
 #[test]
 fn what_a_copied_log_reports_and_acknowledges_survives_power_loss() {
-    let _watch = watched();
     for seed in 0..20 {
         let (disk, _) = copied_log(seed);
         let wal = open(&disk, "/copy").unwrap();
@@ -67,7 +58,6 @@ fn what_a_copied_log_reports_and_acknowledges_survives_power_loss() {
 /// error once, and the bytes read right until the power is lost.
 #[test]
 fn a_copy_that_could_not_be_synced_is_refused_in_the_same_boot_and_says_what_power_loss_took() {
-    let _watch = watched();
     let mut damaged = 0;
     for seed in 0..20 {
         let (disk, places) = copied_log(seed);
@@ -118,8 +108,7 @@ fn a_copy_that_could_not_be_synced_is_refused_in_the_same_boot_and_says_what_pow
 /// Protection: tools call no log whole that opens refuse.
 #[test]
 fn a_copy_that_could_not_be_synced_is_no_whole_log_to_a_tool() {
-    let (_dir, path) = folder();
-    let wal = heap().open(&path).unwrap();
+    let (_dir, path, wal) = log_on_files(heap());
     append(&wal, 0..10, 100);
     wal.close().unwrap();
     let verdict = || Inspector::open(&path).unwrap().verify().unwrap();

@@ -1,13 +1,10 @@
 //! What one run leaves to the next, and no sync has covered: names, a state whose save failed,
 //! bytes of which nobody knows whether they are on the medium. On the simulated disk.
 
-use palisade::BufferKind;
-use palisade::sim::{CallKind, Fate, Fault, FaultKind, Loss, SimDisk};
-use palisade::{ErrorKind, Lsn, Result, Wal};
+use palisade::Result;
 
-use crate::content::{all, append, numbers, record};
-use crate::on_disk::{end_process, open, open_as, options, segment};
-use crate::watchdog::watched;
+use crate::on_disk::{open, open_as, options, segment};
+use crate::prelude::*;
 
 /// Framed, it fills a sector.
 const SECTOR_RECORD: usize = 512 - 24;
@@ -54,7 +51,6 @@ fn lose_each_name(disk: &SimDisk, promised: u64, when: &str) {
 /// left: its own syncs would keep later names and lose those.
 #[test]
 fn names_left_by_a_first_open_that_died_at_any_call_are_never_lost() {
-    let _watch = watched();
     for first in 0.. {
         let disk = SimDisk::new(first);
         disk.crash_at(first);
@@ -82,7 +78,6 @@ fn names_left_by_a_first_open_that_died_at_any_call_are_never_lost() {
 /// the segment that says where they end.
 #[test]
 fn names_of_segments_that_a_dead_run_left_are_never_lost() {
-    let _watch = watched();
     const SYNCED: u64 = 2;
     let disk = SimDisk::new(3);
     let wal = open(&disk);
@@ -115,7 +110,6 @@ fn names_of_segments_that_a_dead_run_left_are_never_lost() {
 /// would be refused by the next open, so that state is settled first.
 #[test]
 fn a_truncation_below_the_head_of_a_save_that_failed_opens_after_a_crash_at_any_call() {
-    let _watch = watched();
     for failing in 0..2 {
         for call in 0.. {
             let disk = SimDisk::new(call);

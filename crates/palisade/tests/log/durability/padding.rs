@@ -1,14 +1,6 @@
 //! `pad_to_block`: a block that a returned sync has covered is never written again, in no run.
 
-use std::thread;
-
-use palisade::sim::Effect;
-use palisade::{ErrorKind, Options, Wal};
-
-use crate::faulty::{FaultyLog, MAKE_SEGMENT, WRITE};
-use crate::folder::contents;
-use crate::hole::with_a_hole;
-use crate::watchdog::{until, watched};
+use crate::prelude::*;
 
 const SEGMENT_BYTES: u64 = 16 << 10;
 
@@ -48,7 +40,6 @@ fn work(wal: &Wal, rounds: u32) {
 
 #[test]
 fn no_block_that_a_sync_has_covered_is_written_again() {
-    let _watch = watched();
     for buffer_bytes in [4 << 10, 16 << 10] {
         let mut store = FaultyLog::new(SEGMENT_BYTES);
         for run in 0..12 {
@@ -75,7 +66,6 @@ fn no_block_that_a_sync_has_covered_is_written_again() {
 
 #[test]
 fn without_the_option_such_blocks_are_written_again() {
-    let _watch = watched();
     let store = FaultyLog::new(SEGMENT_BYTES);
     work(&open(&store, 16 << 10, false), 20);
     assert!(store.rewrites() > 0, "the watch of the other tests sees it");
@@ -83,7 +73,6 @@ fn without_the_option_such_blocks_are_written_again() {
 
 #[test]
 fn a_log_that_was_not_padded_goes_on_behind_its_last_block() {
-    let _watch = watched();
     let store = FaultyLog::new(SEGMENT_BYTES);
     let wal = open(&store, 16 << 10, false);
     let first = wal.commit(b"first").unwrap();
@@ -96,13 +85,11 @@ fn a_log_that_was_not_padded_goes_on_behind_its_last_block() {
     let wal = open(&store.next_run(), 16 << 10, true);
     assert!(wal.recovery_report().clean, "a padded end is the end of a block");
     assert_eq!(store.rewrites(), before);
-    let found: Vec<_> = contents(&wal).into_iter().map(|(lsn, _)| lsn).collect();
-    assert_eq!(found, [first, second]);
+    assert_eq!(lsns_of(&wal), [first, second]);
 }
 
 #[test]
 fn every_commit_is_durable_with_its_block() {
-    let _watch = watched();
     let store = FaultyLog::new(SEGMENT_BYTES);
     let wal = open(&store, 16 << 10, true);
     for n in 0..40_u8 {
@@ -119,7 +106,6 @@ fn every_commit_is_durable_with_its_block() {
 
 #[test]
 fn a_hole_keeps_its_block_from_being_synced_and_nobody_hangs() {
-    let _watch = watched();
     let store = FaultyLog::new(SEGMENT_BYTES);
     let wal = open(&store, 16 << 10, true);
     with_a_hole(&wal, 100, |fill_it| {
@@ -171,7 +157,6 @@ fn free_space(store: &FaultyLog) {
 
 #[test]
 fn a_truncation_on_a_full_disk_without_room_for_padding_changes_nothing() {
-    let _watch = watched();
     let store = FaultyLog::new(SEGMENT_BYTES);
     let wal = open(&store, 8 << 10, true);
     let kept = wal.commit(b"kept").unwrap();
@@ -191,7 +176,6 @@ fn a_truncation_on_a_full_disk_without_room_for_padding_changes_nothing() {
 
 #[test]
 fn a_close_on_a_full_disk_without_room_for_padding_tells_and_loses_nothing() {
-    let _watch = watched();
     let store = FaultyLog::new(SEGMENT_BYTES);
     let wal = open(&store, 8 << 10, true);
     wal.commit(b"first").unwrap();

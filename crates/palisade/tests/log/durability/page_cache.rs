@@ -1,12 +1,7 @@
 //! The page cache is another one than the log was written through, and the boot is the same: the
 //! file system shut down and was mounted again, or this is an image of its device.
 
-use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
-use palisade::{ErrorKind, Lsn, Options, Wal};
-use palisade_store::FileOptions;
-
-use crate::content::{all, numbers, record};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 const SYNCED: u64 = 3;
 /// With a ring of 4096 bytes, more than it holds.
@@ -14,6 +9,7 @@ const WRITTEN: u64 = 15;
 const RECORDS: u64 = 17;
 
 fn open(disk: &SimDisk) -> Wal {
+    watch();
     let mut files = FileOptions::new();
     files.segment_bytes = Some(16 << 10);
     // The zeros ahead would be synced, and what was written before with them.
@@ -25,7 +21,6 @@ fn open(disk: &SimDisk) -> Wal {
 /// page cache and is lost with it, which no thread's death explains.
 #[test]
 fn what_the_page_cache_lost_ends_the_log_and_is_no_hole() {
-    let _watch = watched();
     let mut shortened = 0;
     for seed in 0..300 {
         let disk = SimDisk::new(seed);
@@ -57,7 +52,6 @@ fn what_the_page_cache_lost_ends_the_log_and_is_no_hole() {
 /// pages that it could not write back. The ring is all that has the appends then.
 #[test]
 fn a_poisoned_log_that_is_dropped_keeps_its_appends_in_the_log_buffer() {
-    let _watch = watched();
     for seed in 0..20 {
         let disk = SimDisk::new(seed);
         let wal = open(&disk);

@@ -1,13 +1,9 @@
 //! Power that is lost at the worst moment, on the simulated disk: what the medium keeps is chosen.
 
-use palisade::sim::{CallKind, Fate, Fault, FaultKind, Loss, SimDisk};
-use palisade::{BufferKind, ErrorKind, Lsn, SyncPolicy, Wal};
-
-use crate::content::{all, append, numbers, record};
 use crate::on_disk::{
-    HEADER_BYTES, SECTOR, SEGMENT_BYTES, end_process, open, open_as, options, sector_of, segment,
+    HEADER_BYTES, SECTOR, SEGMENT_BYTES, open, open_as, options, sector_of, segment,
 };
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 /// Power is lost; of what was not synced only the sector that holds `lsn` is not on the medium.
 fn lose_the_sector_of(disk: &SimDisk, lsn: Lsn) {
@@ -60,14 +56,12 @@ fn a_lost_sector_leaves_a_prefix(policy: SyncPolicy) {
 /// segment's border, too: the later segment is there, the end of the earlier one is not.
 #[test]
 fn out_of_order_completion_across_a_segment_border_then_power_loss_leaves_a_prefix() {
-    let _watch = watched();
     a_lost_sector_leaves_a_prefix(SyncPolicy::OnCommit);
 }
 
 /// Protection: the same where no append is ever synced, and two whole segments lie behind.
 #[test]
 fn under_policy_os_later_segments_without_an_earlier_page_leave_a_prefix() {
-    let _watch = watched();
     a_lost_sector_leaves_a_prefix(SyncPolicy::Os);
 }
 
@@ -98,7 +92,6 @@ fn what_is_reported_after_a_failed_sync_stays(make: fn(u64) -> SimDisk, buffer: 
 /// read right and are not on the medium; the next sync succeeds without them.
 #[test]
 fn a_failed_sync_then_a_reopen_then_power_loss_takes_nothing_that_was_reported() {
-    let _watch = watched();
     what_is_reported_after_a_failed_sync_stays(SimDisk::new, BufferKind::Auto);
     what_is_reported_after_a_failed_sync_stays(SimDisk::new, BufferKind::Heap);
 }
@@ -106,7 +99,6 @@ fn a_failed_sync_then_a_reopen_then_power_loss_takes_nothing_that_was_reported()
 /// Protection: the same where blocks are copied on write.
 #[test]
 fn a_failed_sync_of_copied_blocks_takes_nothing_that_was_reported() {
-    let _watch = watched();
     let copying = |seed| SimDisk::new(seed).copy_on_write();
     what_is_reported_after_a_failed_sync_stays(copying, BufferKind::Auto);
     what_is_reported_after_a_failed_sync_stays(copying, BufferKind::Heap);
@@ -117,7 +109,6 @@ fn a_failed_sync_of_copied_blocks_takes_nothing_that_was_reported() {
 /// the third finds what an undisturbed one finds: a prefix.
 #[test]
 fn the_first_boot_loses_power_and_the_second_is_killed_before_its_epoch_stands() {
-    let _watch = watched();
     let disk = SimDisk::new(9);
     let wal = open(&disk);
     append(&wal, 0..3, 400);
@@ -154,7 +145,6 @@ fn the_first_boot_loses_power_and_the_second_is_killed_before_its_epoch_stands()
 /// Protection: a header that was made ahead proves nothing of what lies before it.
 #[test]
 fn a_header_prepared_ahead_then_power_loss_before_it_is_a_torn_tail() {
-    let _watch = watched();
     let disk = SimDisk::new(4);
     let wal = open_as(&disk, BufferKind::Heap, options()).unwrap();
     append(&wal, 0..2, 480);
@@ -177,7 +167,6 @@ fn a_header_prepared_ahead_then_power_loss_before_it_is_a_torn_tail() {
 /// stay gone.
 #[test]
 fn an_epoch_whose_header_is_lost_and_its_records_kept_never_lends_its_number() {
-    let _watch = watched();
     let disk = SimDisk::new(6);
     let wal = open(&disk);
     append(&wal, 0..4, 300);
@@ -205,7 +194,6 @@ fn an_epoch_whose_header_is_lost_and_its_records_kept_never_lends_its_number() {
 /// them.
 #[test]
 fn truncate_after_a_long_record_then_shorter_ones_then_a_crash_brings_nothing_back() {
-    let _watch = watched();
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
         let wal = open(&disk);
@@ -235,7 +223,6 @@ fn truncate_after_a_long_record_then_shorter_ones_then_a_crash_brings_nothing_ba
 /// Protection: the state names the running epoch, whose first segment has to be there.
 #[test]
 fn truncated_records_stay_gone_if_the_new_epochs_header_rots() {
-    let _watch = watched();
     let disk = SimDisk::new(8);
     let wal = open(&disk);
     let kept = append(&wal, 0..3, 100)[2];

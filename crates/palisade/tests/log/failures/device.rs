@@ -1,18 +1,9 @@
 //! G6: after a failed write or sync everybody gets the same error, now and later; nobody hangs,
 //! no sync is tried again, and what was acknowledged is recovered.
 
-use std::collections::BTreeSet;
-use std::sync::mpsc::channel;
-use std::thread;
-use std::time::Duration;
+use palisade::Result;
 
-use palisade::sim::{Calls, Effect};
-use palisade::{Error, ErrorKind, Lsn, Options, Result, Wal};
-
-use crate::executor::block_on;
-use crate::faulty::{FaultyLog, MARK, SAVE_STATE, SYNC, WRITE, new_log};
-use crate::folder::contents;
-use crate::watchdog::{PATIENCE, until, watched};
+use crate::prelude::*;
 
 fn options() -> Options {
     Options::new().buffer_bytes(1 << 16)
@@ -110,26 +101,22 @@ fn poisons_for_all(op: Calls, what: &str) {
             store.inner.lose_power();
         }
         let wal = store.open(options());
-        let found: Vec<Lsn> = contents(&wal).into_iter().map(|(lsn, _)| lsn).collect();
-        assert_eq!(found[..20], acknowledged, "what was acknowledged is recovered");
+        assert_eq!(lsns_of(&wal)[..20], acknowledged, "what was acknowledged is recovered");
     }
 }
 
 #[test]
 fn a_failed_write_gives_everyone_the_same_error_for_good() {
-    let _watch = watched();
     poisons_for_all(WRITE, "write the segment");
 }
 
 #[test]
 fn a_failed_sync_gives_everyone_the_same_error_for_good_and_is_not_tried_again() {
-    let _watch = watched();
     poisons_for_all(SYNC, "sync the segment");
 }
 
 #[test]
 fn a_durable_mark_that_fails_acknowledges_nothing() {
-    let _watch = watched();
     poisons_for_all(MARK, "note how far the log has come");
 }
 
@@ -138,7 +125,6 @@ fn a_durable_mark_that_fails_acknowledges_nothing() {
 #[test]
 fn lack_of_space_in_a_sync_or_behind_it_poisons_and_keeps_nobody_waiting() {
     for op in [MARK, SYNC] {
-        let _watch = watched();
         let (wal, store) = new_log(1 << 16, options());
         wal.commit(b"kept").unwrap();
         let lsn = wal.append(b"written first, then synced").unwrap().lsn();
@@ -154,7 +140,6 @@ fn lack_of_space_in_a_sync_or_behind_it_poisons_and_keeps_nobody_waiting() {
 
 #[test]
 fn what_was_written_can_be_read_on_a_poisoned_log_and_then_comes_the_error() {
-    let _watch = watched();
     let (wal, store) = new_log(1 << 16, options());
     let lsns: Vec<Lsn> = (0..5_u8).map(|n| wal.commit(&[n]).unwrap()).collect();
     store.set(WRITE, Effect::Eio);
@@ -175,7 +160,6 @@ fn what_was_written_can_be_read_on_a_poisoned_log_and_then_comes_the_error() {
 
 #[test]
 fn an_append_that_makes_room_meets_the_failure_and_so_does_the_next() {
-    let _watch = watched();
     let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
     let kept = wal.commit(b"kept").unwrap();
     store.set(WRITE, Effect::Eio);
@@ -190,7 +174,6 @@ fn an_append_that_makes_room_meets_the_failure_and_so_does_the_next() {
 
 #[test]
 fn a_failure_of_the_interval_policy_poisons() {
-    let _watch = watched();
     let store = FaultyLog::new(1 << 16);
     let policy = palisade::SyncPolicy::Interval(Duration::from_millis(1));
     let wal = store.open(options().sync_policy(policy));
@@ -202,7 +185,6 @@ fn a_failure_of_the_interval_policy_poisons() {
 
 #[test]
 fn a_state_that_cannot_be_saved_leaves_the_old_one_and_the_log_alive() {
-    let _watch = watched();
     let (wal, store) = new_log(1 << 16, options());
     let lsns: Vec<Lsn> = (0..9_u8).map(|n| wal.commit(&[n]).unwrap()).collect();
     for fault in [Effect::NoSpace, Effect::Eio] {

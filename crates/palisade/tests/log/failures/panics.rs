@@ -1,18 +1,6 @@
 //! A store that panics leaves a state that nobody knows: it poisons, and nobody hangs.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Barrier;
-use std::sync::mpsc::channel;
-use std::thread;
-
-use palisade::sim::{Calls, Effect};
-use palisade::{ErrorKind, Lsn, Options, Wal};
-
-use crate::content::{numbers, record};
-use crate::executor::block_on;
-use crate::faulty::{FaultyLog, RELEASE, SAVE_STATE, SYNC, WRITE, new_log};
-use crate::folder::contents;
-use crate::watchdog::{PATIENCE, until, watched};
+use crate::prelude::*;
 
 const THREADS: u64 = 8;
 
@@ -56,19 +44,16 @@ fn poisons(op: Calls) {
 
 #[test]
 fn a_store_that_panics_in_write_poisons_and_nobody_hangs() {
-    let _watch = watched();
     poisons(WRITE);
 }
 
 #[test]
 fn a_store_that_panics_in_sync_poisons_and_nobody_hangs() {
-    let _watch = watched();
     poisons(SYNC);
 }
 
 #[test]
 fn a_store_that_panics_while_an_append_makes_room_poisons() {
-    let _watch = watched();
     let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
     store.set(WRITE, Effect::Panic);
     let append = || wal.append(&[0; 200]).map(|ticket| ticket.lsn());
@@ -80,7 +65,6 @@ fn a_store_that_panics_while_an_append_makes_room_poisons() {
 /// The log's own thread meets the panic here: it must still bring the news.
 #[test]
 fn callbacks_learn_of_a_store_that_panics_on_the_thread_that_runs_them() {
-    let _watch = watched();
     for op in [WRITE, SYNC] {
         let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
         let first = wal.append(b"first").unwrap().lsn();
@@ -97,7 +81,6 @@ fn callbacks_learn_of_a_store_that_panics_on_the_thread_that_runs_them() {
 
 #[test]
 fn futures_alone_learn_of_a_store_that_panics() {
-    let _watch = watched();
     for op in [WRITE, SYNC] {
         let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
         let ticket = wal.append(b"awaited").unwrap();
@@ -108,7 +91,6 @@ fn futures_alone_learn_of_a_store_that_panics() {
 
 #[test]
 fn a_callback_that_panics_keeps_no_other_from_being_called() {
-    let _watch = watched();
     let (wal, _) = new_log(1 << 16, Options::new().buffer_bytes(4096));
     let (sender, receiver) = channel();
     for n in 0..10 {
@@ -127,7 +109,6 @@ fn a_callback_that_panics_keeps_no_other_from_being_called() {
 
 #[test]
 fn a_store_that_panics_in_save_state_or_release_poisons_nothing() {
-    let _watch = watched();
     for op in [SAVE_STATE, RELEASE[0]] {
         let (wal, store) = new_log(4096, Options::new().buffer_bytes(4096));
         // A whole segment.
@@ -142,13 +123,10 @@ fn a_store_that_panics_in_save_state_or_release_poisons_nothing() {
         store.set(op, Effect::Pass);
         wal.truncate_before(head).unwrap();
         wal.commit(b"still").unwrap();
-        drop(wal);
-        store.inner.lose_power();
-        let wal = open(&store.next_run());
+        let wal = open(&store.after_power_loss(wal));
         assert_eq!(wal.head_lsn(), head);
-        let datas = contents(&wal).into_iter().map(|(_, data)| data);
         let expected: [&[u8]; 3] = [b"kept", b"goes on", b"still"];
-        assert!(datas.eq(expected), "{op:?}");
+        assert_eq!(datas_of(&wal), expected, "{op:?}");
     }
 }
 
@@ -156,7 +134,6 @@ fn a_store_that_panics_in_save_state_or_release_poisons_nothing() {
 /// so that its hole keeps nobody waiting.
 #[test]
 fn a_panic_in_the_store_between_reserve_and_publish_poisons_and_nobody_hangs() {
-    let _watch = watched();
     for round in 0..200 {
         let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
         // Room for one more record, at which all of them look before any has reserved.

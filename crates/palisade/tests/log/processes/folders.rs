@@ -1,21 +1,11 @@
 //! What others do to a log's folder: it is moved, replaced or removed while the log is open; names
 //! in it stand for something else than files.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 use palisade::disk::OsDisk;
-use palisade::inspect::Inspector;
-use palisade::sim::{CallKind, FaultDisk};
-use palisade::{Error, ErrorKind, Options, Wal};
 
-use crate::content::{all, append, numbers, record};
-use crate::folder::{copy_as_killed, folder, heap, log_on_files, small, snapshot};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 /// Far more records than the segments hold that are prepared ahead.
 const ENOUGH: u64 = 20_000;
@@ -94,7 +84,6 @@ fn a_link_in_the_place_of_a_file_is_refused_and_what_it_leads_to_is_left_alone()
 /// Protection: files are opened without waiting, and looked at before they are used.
 #[test]
 fn a_fifo_or_a_folder_in_the_place_of_a_file_is_refused_and_nobody_waits_for_it() {
-    let _watch = watched();
     let (_dir, path) = killed_log();
     for name in FILES {
         let fifo = refused(&path, name, |file| {
@@ -155,8 +144,7 @@ fn is_noticed(path: &Path, replace: impl FnOnce()) -> u64 {
 /// The kind is that of a log that is missing; the text tells them apart.
 #[test]
 fn a_folder_that_is_moved_during_an_open_keeps_its_records() {
-    let (dir, path) = folder();
-    let wal = options().open(&path).unwrap();
+    let (dir, path, wal) = log_on_files(options());
     append(&wal, 0..10, 240);
     wal.sync().unwrap();
     drop(wal);
@@ -300,8 +288,7 @@ fn what_a_log_makes_is_its_users_own_unless_the_options_say_more() {
     for (options, file, folder_mode) in
         [(small(), 0o600, 0o700), (small().file_mode(0o640), 0o640, 0o750)]
     {
-        let (_dir, path) = folder();
-        let wal = options.open(&path).unwrap();
+        let (_dir, path, wal) = log_on_files(options);
         let places = append(&wal, 0..600, 240);
         wal.truncate_before(places[500]).unwrap();
         wal.close().unwrap();

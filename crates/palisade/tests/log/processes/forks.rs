@@ -4,24 +4,14 @@
 //! of its own no other test holds a lock at that moment. There it opens a log, forks, and checks
 //! what the child reports through a pipe.
 
-use std::cell::Cell;
 use std::future::Future;
-use std::io::{BufRead, BufReader, IoSlice, PipeReader, PipeWriter, Read, Write, pipe};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe};
 use std::iter;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
-use std::task::{Context, Waker};
-use std::time::Duration;
-
-use palisade::{Error, ErrorKind, Wal};
 
 use self::posix::{_exit, alarm, is_child_of_fork};
 use super::second_process::{first_word, start};
-use crate::again::alone;
-use crate::content::{numbers, record};
-use crate::folder::{Snapshot, small, snapshot_at_rest};
-use crate::watchdog::watched;
+use crate::folder::Snapshot;
+use crate::prelude::*;
 
 /// A child that hangs is killed by then. Far above what any child takes.
 const CHILD_SECONDS: u32 = 30;
@@ -99,14 +89,6 @@ impl Child {
     }
 }
 
-/// Runs `body` with the path of a log in a process that runs only the test `name`.
-fn in_a_process(name: &str, body: impl FnOnce(&Path) + Send + 'static) {
-    if let Some(path) = alone(name) {
-        let _watch = watched();
-        body(&path);
-    }
-}
-
 fn open(path: &Path) -> Wal {
     small().open(path).unwrap()
 }
@@ -135,25 +117,22 @@ fn goes_on(wal: Wal, path: &Path, expected: &[u64]) {
 /// threads, of which the child has none.
 #[test]
 fn a_child_that_drops_its_handle_leaves_the_log_to_its_parent() {
-    in_a_process(
-        "processes::forks::a_child_that_drops_its_handle_leaves_the_log_to_its_parent",
-        |path| {
-            let mut wal = Some(open(path));
-            wal.as_ref().unwrap().commit(&record(0, 100)).unwrap();
-            wal.as_ref().unwrap().append(&record(1, 100)).unwrap();
-            let before = all_files(path, wal.as_ref().unwrap()).1;
-            let mut child = Child::start(|parent| {
-                drop(wal.take());
-                parent.say("dropped");
-                parent.wait();
-            });
-            assert_eq!(child.hear(), "dropped");
-            assert_eq!(first_word(&mut start(path)), "Locked");
-            let wal = wal.unwrap();
-            assert_eq!(all_files(path, &wal).1, before);
-            goes_on(wal, path, &[0, 1, 2]);
-        },
-    );
+    in_a_process(|path| {
+        let mut wal = Some(open(path));
+        wal.as_ref().unwrap().commit(&record(0, 100)).unwrap();
+        wal.as_ref().unwrap().append(&record(1, 100)).unwrap();
+        let before = all_files(path, wal.as_ref().unwrap()).1;
+        let mut child = Child::start(|parent| {
+            drop(wal.take());
+            parent.say("dropped");
+            parent.wait();
+        });
+        assert_eq!(child.hear(), "dropped");
+        assert_eq!(first_word(&mut start(path)), "Locked");
+        let wal = wal.unwrap();
+        assert_eq!(all_files(path, &wal).1, before);
+        goes_on(wal, path, &[0, 1, 2]);
+    });
 }
 
 /// The error of each call that a child makes with what it inherited.
@@ -208,90 +187,81 @@ fn refusals(wal: &Wal, ticket: palisade::Ticket<'static>) -> Vec<(&'static str, 
 /// Protection: the log buffer, which parent and child share, and every call that writes or waits.
 #[test]
 fn a_child_gets_an_error_from_each_call_and_changes_nothing() {
-    in_a_process(
-        "processes::forks::a_child_gets_an_error_from_each_call_and_changes_nothing",
-        |path| {
-            let wal = open(path);
-            wal.commit(&record(0, 100)).unwrap();
-            // The log's own threads run.
-            let (sender, receiver) = channel();
-            wal.on_durable(wal.head_lsn(), move |result| sender.send(result).unwrap()).unwrap();
-            receiver.recv().unwrap().unwrap();
-            let (mut records, mut tail) = (wal.records().unwrap(), wal.tail().unwrap());
-            let ticket = wal.append(&record(1, 100)).unwrap().detach();
-            let before = all_files(path, &wal);
-            let mut inherited = Some((wal, ticket));
-            let mut child = Child::start(|parent| {
-                let (wal, ticket) = inherited.take().unwrap();
-                let stats = wal.stats();
-                assert_eq!((stats.waiters, wal.reserved_lsn()), (0, ticket.end_lsn()));
-                assert_eq!(wal.live_bytes(), ticket.end_lsn().bytes_since(wal.head_lsn()));
-                let mut results = refusals(&wal, ticket);
-                results.push(("records.next", records.next().err()));
-                results.push(("tail.next", tail.next(Duration::ZERO).err()));
-                let is_forked = |error: &Error| {
-                    error.kind() == ErrorKind::Forked
-                        && error.is_fatal()
-                        && error.path() == Some(path)
-                        && error.to_string().starts_with("this process was forked")
-                };
-                results.retain(|(_, error)| !error.as_ref().is_some_and(is_forked));
-                drop((wal, records, tail));
-                parent.say(&format!("{results:?}"));
-            });
-            assert_eq!(child.hear(), "[]");
-            let (wal, ticket) = inherited.unwrap();
-            let after = all_files(path, &wal);
-            assert_eq!(after.1, before.1, "the log buffer");
-            for (name, bytes) in before.0.iter().filter(|(name, _)| !name.starts_with("spare")) {
-                // The parent may still be getting space ready: zeros follow.
-                let grown = after.0[name].strip_prefix(bytes.as_slice()).expect(name);
-                assert!(grown.iter().all(|&byte| byte == 0), "{name}");
-            }
-            drop(ticket);
-            goes_on(wal, path, &[0, 1, 2]);
-        },
-    );
+    in_a_process(|path| {
+        let wal = open(path);
+        wal.commit(&record(0, 100)).unwrap();
+        // The log's own threads run.
+        let (sender, receiver) = channel();
+        wal.on_durable(wal.head_lsn(), move |result| sender.send(result).unwrap()).unwrap();
+        receiver.recv().unwrap().unwrap();
+        let (mut records, mut tail) = (wal.records().unwrap(), wal.tail().unwrap());
+        let ticket = wal.append(&record(1, 100)).unwrap().detach();
+        let before = all_files(path, &wal);
+        let mut inherited = Some((wal, ticket));
+        let mut child = Child::start(|parent| {
+            let (wal, ticket) = inherited.take().unwrap();
+            let stats = wal.stats();
+            assert_eq!((stats.waiters, wal.reserved_lsn()), (0, ticket.end_lsn()));
+            assert_eq!(wal.live_bytes(), ticket.end_lsn().bytes_since(wal.head_lsn()));
+            let mut results = refusals(&wal, ticket);
+            results.push(("records.next", records.next().err()));
+            results.push(("tail.next", tail.next(Duration::ZERO).err()));
+            let is_forked = |error: &Error| {
+                error.kind() == ErrorKind::Forked
+                    && error.is_fatal()
+                    && error.path() == Some(path)
+                    && error.to_string().starts_with("this process was forked")
+            };
+            results.retain(|(_, error)| !error.as_ref().is_some_and(is_forked));
+            drop((wal, records, tail));
+            parent.say(&format!("{results:?}"));
+        });
+        assert_eq!(child.hear(), "[]");
+        let (wal, ticket) = inherited.unwrap();
+        let after = all_files(path, &wal);
+        assert_eq!(after.1, before.1, "the log buffer");
+        for (name, bytes) in before.0.iter().filter(|(name, _)| !name.starts_with("spare")) {
+            // The parent may still be getting space ready: zeros follow.
+            let grown = after.0[name].strip_prefix(bytes.as_slice()).expect(name);
+            assert!(grown.iter().all(|&byte| byte == 0), "{name}");
+        }
+        drop(ticket);
+        goes_on(wal, path, &[0, 1, 2]);
+    });
 }
 
 /// Protection: a range that the parent has reserved, which the child would publish, too.
 #[test]
 fn a_child_forked_in_the_middle_of_an_append_writes_nothing() {
-    in_a_process(
-        "processes::forks::a_child_forked_in_the_middle_of_an_append_writes_nothing",
-        |path| {
-            let wal = open(path);
-            wal.commit(&record(0, 100)).unwrap();
-            let mut child = None;
-            let mut is_told = None;
-            let appended = wal.append_with(100, |_, bytes| {
-                let (from_child, to_parent) = pipe().unwrap();
-                // The child goes on behind the closure, so it is no `Child::start`.
-                if is_child_of_fork() {
-                    alarm(CHILD_SECONDS);
-                    is_told = Some(to_parent);
-                    return;
-                }
-                child = Some(BufReader::new(from_child));
-                let mut line = String::new();
-                drop(to_parent);
-                child.as_mut().unwrap().read_line(&mut line).unwrap();
-                assert_eq!(line, "Err(Forked)\n");
-                assert!(
-                    bytes.iter().all(|&byte| byte == 0),
-                    "the child has written into the range"
-                );
-                bytes.copy_from_slice(&record(1, 100));
-            });
-            if let Some(mut parent) = is_told {
-                let result = appended.map(drop).map_err(|error| error.kind());
-                let written = writeln!(parent, "{result:?}");
-                _exit(i32::from(written.is_err()));
+    in_a_process(|path| {
+        let wal = open(path);
+        wal.commit(&record(0, 100)).unwrap();
+        let mut child = None;
+        let mut is_told = None;
+        let appended = wal.append_with(100, |_, bytes| {
+            let (from_child, to_parent) = pipe().unwrap();
+            // The child goes on behind the closure, so it is no `Child::start`.
+            if is_child_of_fork() {
+                alarm(CHILD_SECONDS);
+                is_told = Some(to_parent);
+                return;
             }
-            appended.unwrap();
-            goes_on(wal, path, &[0, 1, 2]);
-        },
-    );
+            child = Some(BufReader::new(from_child));
+            let mut line = String::new();
+            drop(to_parent);
+            child.as_mut().unwrap().read_line(&mut line).unwrap();
+            assert_eq!(line, "Err(Forked)\n");
+            assert!(bytes.iter().all(|&byte| byte == 0), "the child has written into the range");
+            bytes.copy_from_slice(&record(1, 100));
+        });
+        if let Some(mut parent) = is_told {
+            let result = appended.map(drop).map_err(|error| error.kind());
+            let written = writeln!(parent, "{result:?}");
+            _exit(i32::from(written.is_err()));
+        }
+        appended.unwrap();
+        goes_on(wal, path, &[0, 1, 2]);
+    });
 }
 
 /// A fork in the middle of an append, by code that the log calls.
@@ -351,57 +321,48 @@ impl AsRef<[u8]> for ForkingRecord<'_> {
 /// Protection: as above, where the records of a batch, or their iterator, fork.
 #[test]
 fn a_child_forked_in_the_middle_of_a_batch_writes_nothing() {
-    in_a_process(
-        "processes::forks::a_child_forked_in_the_middle_of_a_batch_writes_nothing",
-        |path| {
-            let wal = open(path);
-            wal.commit(&record(0, 100)).unwrap();
-            let fork = Fork { path, wal: &wal, parent: Cell::new(None) };
-            let forking = |number| ForkingRecord {
-                fork: &fork,
-                asked: Cell::new(0),
-                bytes: record(number, 100),
-            };
-            fork.end(wal.append_batch([&forking(1)]));
-            fork.end(wal.append_many([&forking(2)]));
-            // The end of the iterator: the second one comes behind the last record.
-            let ends = Cell::new(0);
-            let end = || {
-                ends.set(ends.get() + 1);
-                if ends.get() % 2 == 0 {
-                    fork.fork();
-                }
-                None
-            };
-            let records = |number| [record(number, 100)].into_iter().chain(iter::from_fn(end));
-            fork.end(wal.append_batch(records(3)));
-            fork.end(wal.append_many(records(4)));
-            goes_on(wal, path, &[0, 1, 2, 3, 4, 5]);
-        },
-    );
+    in_a_process(|path| {
+        let wal = open(path);
+        wal.commit(&record(0, 100)).unwrap();
+        let fork = Fork { path, wal: &wal, parent: Cell::new(None) };
+        let forking =
+            |number| ForkingRecord { fork: &fork, asked: Cell::new(0), bytes: record(number, 100) };
+        fork.end(wal.append_batch([&forking(1)]));
+        fork.end(wal.append_many([&forking(2)]));
+        // The end of the iterator: the second one comes behind the last record.
+        let ends = Cell::new(0);
+        let end = || {
+            ends.set(ends.get() + 1);
+            if ends.get() % 2 == 0 {
+                fork.fork();
+            }
+            None
+        };
+        let records = |number| [record(number, 100)].into_iter().chain(iter::from_fn(end));
+        fork.end(wal.append_batch(records(3)));
+        fork.end(wal.append_many(records(4)));
+        goes_on(wal, path, &[0, 1, 2, 3, 4, 5]);
+    });
 }
 
 /// Protection: an inherited descriptor of the lock file, which must not stand in the way of an
 /// open.
 #[test]
 fn a_child_opens_another_log_and_its_parents_after_that_is_closed() {
-    in_a_process(
-        "processes::forks::a_child_opens_another_log_and_its_parents_after_that_is_closed",
-        |path| {
-            let wal = open(path);
-            wal.commit(&record(0, 100)).unwrap();
-            let mut child = Child::start(|parent| {
-                goes_on(open(&path.with_file_name("other")), &path.with_file_name("other"), &[0]);
-                parent.say(&format!("{:?}", small().open(path).map(drop).map_err(|e| e.kind())));
-                parent.wait();
-                goes_on(open(path), path, &[0, 1]);
-                parent.say("went on");
-            });
-            assert_eq!(child.hear(), "Err(Locked)");
-            wal.close().unwrap();
-            child.go_on();
-            assert_eq!(child.hear(), "went on");
-            goes_on(open(path), path, &[0, 1, 2]);
-        },
-    );
+    in_a_process(|path| {
+        let wal = open(path);
+        wal.commit(&record(0, 100)).unwrap();
+        let mut child = Child::start(|parent| {
+            goes_on(open(&path.with_file_name("other")), &path.with_file_name("other"), &[0]);
+            parent.say(&format!("{:?}", small().open(path).map(drop).map_err(|e| e.kind())));
+            parent.wait();
+            goes_on(open(path), path, &[0, 1]);
+            parent.say("went on");
+        });
+        assert_eq!(child.hear(), "Err(Locked)");
+        wal.close().unwrap();
+        child.go_on();
+        assert_eq!(child.hear(), "went on");
+        goes_on(open(path), path, &[0, 1, 2]);
+    });
 }

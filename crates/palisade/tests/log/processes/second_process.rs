@@ -1,14 +1,6 @@
 //! Two processes and one log: this program starts itself again.
 
-use std::path::Path;
-
-use palisade::inspect::{Inspector, Outcome};
-use palisade::{ErrorKind, Repair, Wal};
-
-use crate::again::{Other, given_folder, say};
-use crate::content::{numbers, record};
-use crate::folder::{folder, small, snapshot_at_rest};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 const CHILD: &str = "processes::second_process::the_other_process";
 
@@ -43,7 +35,6 @@ fn open(path: &Path) -> palisade::Result<Wal> {
 /// Protection: the lock on the folder's lock file, between processes.
 #[test]
 fn a_second_process_is_refused_and_changes_nothing() {
-    let _watch = watched();
     let (_dir, path) = folder();
     let wal = open(&path).unwrap();
     wal.commit(&record(0, 100)).unwrap();
@@ -69,7 +60,6 @@ fn a_second_process_is_refused_and_changes_nothing() {
 /// Protection: the lock dies with its process, and with nothing else.
 #[test]
 fn a_log_that_another_process_holds_is_refused_until_that_process_dies() {
-    let _watch = watched();
     let (_dir, path) = folder();
     let mut other = start(&path);
     assert_eq!(first_word(&mut other), "open");
@@ -88,7 +78,6 @@ fn a_log_that_another_process_holds_is_refused_until_that_process_dies() {
 /// Protection: the lock of the folder, which no other name can take the place of.
 #[test]
 fn a_log_whose_lock_file_was_removed_stays_locked() {
-    let _watch = watched();
     let (_dir, path) = folder();
     let wal = open(&path).unwrap();
     wal.commit(&record(0, 100)).unwrap();

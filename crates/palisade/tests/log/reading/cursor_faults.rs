@@ -1,12 +1,6 @@
 //! What faults, truncations and copies leave of the positions of cursors.
 
-use std::time::Duration;
-
-use palisade::sim::{CallKind, Calls, Effect, Target};
-use palisade::{Cursor, ErrorKind, Lsn, Options, PinKind, Wal};
-
-use crate::faulty::log_and_store;
-use crate::folder::{SEGMENT_BYTES, folder, small};
+use crate::prelude::*;
 
 const SYNC_STATE: Calls = (CallKind::Sync, Target::Meta);
 /// Of 1000 bytes each, with their headers.
@@ -63,8 +57,7 @@ fn a_head_at_the_base_of_an_epoch_with_records_lets_a_cursor_before_it_read_on()
 
 #[test]
 fn a_truncated_position_stays_truncated_when_the_head_moves_above_it() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, path, wal) = log_on_files(small());
     let lsns = fill(&wal, 10);
     let mut cursor = wal.create_cursor("one", None, u64::MAX).unwrap();
     assert_eq!(drain(&mut cursor), Ok(10));
@@ -83,8 +76,7 @@ fn a_truncated_position_stays_truncated_when_the_head_moves_above_it() {
 
 #[test]
 fn a_record_that_was_not_returned_is_not_confirmed() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, _, wal) = log_on_files(small());
     let lsns = fill(&wal, 2 * RECORDS_PER_SEGMENT);
     let mut cursor = wal.create_cursor("one", None, 0).unwrap();
     for _ in 1..RECORDS_PER_SEGMENT {
@@ -102,8 +94,7 @@ fn a_record_that_was_not_returned_is_not_confirmed() {
 
 #[test]
 fn a_cursor_that_has_read_a_mark_does_not_lag_below_it() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, _, wal) = log_on_files(small());
     let lsns = fill(&wal, 3);
     let mut cursor = wal.create_cursor("one", None, 0).unwrap();
     wal.checkpoint(lsns[2]).unwrap();
@@ -129,16 +120,15 @@ fn a_save_that_failed_after_its_write_is_undone_by_the_next_one() {
     log.set(SYNC_STATE, Effect::Pass);
     cursor.seek(lsns[0]).unwrap();
     log.kill();
-    drop((cursor, wal));
-    let wal = log.next_run().open(Options::new().buffer_bytes(1 << 14));
+    drop(cursor);
+    let wal = log.after_kill(wal).open(Options::new().buffer_bytes(1 << 14));
     assert_eq!(drain(&mut wal.cursor("one").unwrap()), Ok(5));
     assert_eq!(drain(&mut wal.cursor("two").unwrap()), Ok(5));
 }
 
 #[test]
 fn a_cursor_is_one_pin() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, _, wal) = log_on_files(small());
     let _one = wal.create_cursor("one", None, u64::MAX).unwrap();
     let two = wal.create_cursor("two", None, u64::MAX).unwrap();
     let count = || wal.space().unwrap().pins.iter().map(|pin| pin.count).sum::<usize>();

@@ -1,16 +1,6 @@
 //! Cursors: what they return again after a crash, what they keep, and how they lose it.
 
-use std::thread;
-use std::time::Duration;
-
-use palisade::sim::{CallKind, Calls, Effect, Target};
-use palisade::{Cursor, ErrorKind, Lsn, Options, Wal};
-
-use crate::faulty::{SAVE_STATE, SYNC, log_and_store};
-use crate::folder::{SEGMENT_BYTES, contents, copy_as_killed, flip, folder, heap, place_of, small};
-use crate::watchdog::{until, watched};
-
-const READ: Calls = (CallKind::Read, Target::Segment);
+use crate::prelude::*;
 
 /// Of 1000 bytes each, with their headers.
 const RECORDS_PER_SEGMENT: u64 = SEGMENT_BYTES / 1024;
@@ -57,8 +47,7 @@ fn a_consumer_that_never_waits_learns_that_the_log_has_ended() {
 
 #[test]
 fn a_cursor_goes_on_where_it_was_saved_and_repeats_what_was_not() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, path, wal) = log_on_files(small());
     fill(&wal, 0..10);
     let mut cursor = wal.create_cursor("one", None, 0).unwrap();
     assert_eq!(numbers(&mut cursor, 4), [0, 1, 2, 3]);
@@ -81,8 +70,7 @@ fn a_cursor_goes_on_where_it_was_saved_and_repeats_what_was_not() {
 
 #[test]
 fn a_cursor_keeps_the_log_until_it_lags_too_much() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, path, wal) = log_on_files(small());
     let mut kept = wal.create_cursor("kept", None, 8 * SEGMENT_BYTES).unwrap();
     let lsns = fill(&wal, 0..100);
     assert_eq!(numbers(&mut kept, 5).len(), 5);
@@ -161,8 +149,7 @@ fn a_cursor_that_lost_records_to_a_truncation_lags_also_in_later_epochs() {
 
 #[test]
 fn a_cursor_that_keeps_nothing_reads_on_as_long_as_the_head_is_not_above_it() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, _, wal) = log_on_files(small());
     let mut cursor = wal.create_cursor("one", None, 0).unwrap();
     let lsns = fill(&wal, 0..4 * RECORDS_PER_SEGMENT);
     // The pin stays at the first segment: nothing was read above it.
@@ -180,8 +167,7 @@ fn a_cursor_that_keeps_nothing_reads_on_as_long_as_the_head_is_not_above_it() {
 
 #[test]
 fn a_record_that_was_peeked_at_is_not_returned_from_a_freed_file() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, _, wal) = log_on_files(small());
     let mut cursor = wal.create_cursor("one", None, 0).unwrap();
     let lsns = fill(&wal, 0..4 * RECORDS_PER_SEGMENT);
     assert!(cursor.peek(Duration::ZERO).unwrap().is_some());
@@ -192,7 +178,6 @@ fn a_record_that_was_peeked_at_is_not_returned_from_a_freed_file() {
 /// The pin is lost while the file is read.
 #[test]
 fn what_was_read_from_a_file_that_was_freed_meanwhile_is_not_returned() {
-    let _watch = watched();
     let (wal, log) = log_and_store();
     let lsns = fill(&wal, 0..4 * RECORDS_PER_SEGMENT);
     let mut cursor = wal.create_cursor("one", None, 0).unwrap();
@@ -211,8 +196,7 @@ fn what_was_read_from_a_file_that_was_freed_meanwhile_is_not_returned() {
 /// The position was durable, so the log is not complete without what lies below it.
 #[test]
 fn damage_below_a_cursor_is_refused() {
-    let (_folder, path) = folder();
-    let wal = heap().open(&path).unwrap();
+    let (_folder, path, wal) = log_on_files(heap());
     let lsns = fill(&wal, 0..10);
     let cursor = wal.create_cursor("one", Some(lsns[8]), 0).unwrap();
     let (_copy, path) = copy_as_killed(&path);
@@ -230,8 +214,7 @@ fn damage_below_a_cursor_is_refused() {
 
 #[test]
 fn what_is_confirmed_is_saved_with_the_next_state_also_after_a_drop() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, _, wal) = log_on_files(small());
     let lsns = fill(&wal, 0..10);
     let mut one = wal.create_cursor("one", None, u64::MAX).unwrap();
     assert_eq!(numbers(&mut one, 3).len(), 3);
@@ -254,8 +237,7 @@ fn what_is_confirmed_is_saved_with_the_next_state_also_after_a_drop() {
 
 #[test]
 fn a_cursor_above_a_truncation_of_the_suffix_says_so_until_it_seeks() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, _, wal) = log_on_files(small());
     let lsns = fill(&wal, 0..10);
     let mut cursor = wal.create_cursor("one", Some(lsns[4]), u64::MAX).unwrap();
     assert_eq!(numbers(&mut cursor, 3), [4, 5, 6]);
@@ -281,8 +263,7 @@ fn a_cursor_above_a_truncation_of_the_suffix_says_so_until_it_seeks() {
 /// Between the end of an epoch and the base of the next one there is no record.
 #[test]
 fn a_cursor_at_the_end_of_an_epoch_reads_on_when_the_head_is_the_base_of_the_next() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, path, wal) = log_on_files(small());
     let lsns = fill(&wal, 0..3);
     let names = ["keeps", "open", "other"];
     for (name, max_lag) in names.into_iter().zip([u64::MAX, 0, 0]) {
@@ -319,8 +300,7 @@ fn a_cursor_at_the_end_of_an_epoch_reads_on_when_the_head_is_the_base_of_the_nex
 /// The next open forgets an epoch without records, and its base.
 #[test]
 fn a_cursor_at_the_base_of_an_empty_epoch_is_where_the_next_open_finds_it() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, path, wal) = log_on_files(small());
     fill(&wal, 0..3);
     drop(wal);
     let wal = small().open(&path).unwrap();
@@ -351,10 +331,8 @@ fn a_position_is_saved_only_when_what_lies_below_it_is_durable() {
             wal.create_cursor("one", Some(end), 0).unwrap()
         };
         log.kill();
-        drop((cursor, wal));
-        let next = log.next_run();
-        next.inner.lose_power();
-        let wal = next.open(Options::new().buffer_bytes(1 << 14));
+        drop(cursor);
+        let wal = log.after_power_loss(wal).open(Options::new().buffer_bytes(1 << 14));
         assert_eq!(contents(&wal).len(), 1);
         assert_eq!(wal.cursor("one").unwrap().position(), end);
     }
@@ -378,8 +356,7 @@ fn a_save_that_failed_is_done_by_the_next_one() {
 
 #[test]
 fn cancelling_ends_a_cursor_also_after_a_seek() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, _, wal) = log_on_files(small());
     let lsns = fill(&wal, 0..3);
     let mut cursor = wal.create_cursor("one", None, 0).unwrap();
     let canceller = cursor.canceller();
@@ -390,8 +367,7 @@ fn cancelling_ends_a_cursor_also_after_a_seek() {
 
 #[test]
 fn copies_of_a_log_have_its_cursors() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, path, wal) = log_on_files(small());
     fill(&wal, 0..6);
     let mut cursor = wal.create_cursor("one", None, u64::MAX).unwrap();
     assert_eq!(numbers(&mut cursor, 2).len(), 2);
@@ -404,8 +380,7 @@ fn copies_of_a_log_have_its_cursors() {
 
 #[test]
 fn wrong_names_and_second_handles_are_refused() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, _, wal) = log_on_files(small());
     let kind = |found: palisade::Result<Cursor>| found.map(drop).unwrap_err().kind();
     assert_eq!(kind(wal.cursor("none")), ErrorKind::NotFound);
     assert_eq!(wal.remove_cursor("none").unwrap_err().kind(), ErrorKind::NotFound);

@@ -1,10 +1,6 @@
 //! Positions that the log has returned and a consumer saves: which of them later opens accept.
 
-use std::path::Path;
-
-use palisade::{ErrorKind, Lsn, Wal};
-
-use crate::folder::{folder, small};
+use crate::prelude::*;
 
 /// Opens the log, which was not closed, so that an epoch begins.
 fn open(path: &Path) -> Wal {

@@ -1,22 +1,12 @@
 //! Ranges, batches of single records and the last record: what they return, and what they cost.
 
-use palisade::sim::{CallKind, Effect, Target};
-use palisade::{ErrorKind, Lsn, MemStore, Options, RecordBuf, Result, Wal};
+use palisade::Result;
 
-use crate::faulty::{WRITE, log_and_store};
-use crate::folder::{contents, copy_as_killed, folder, small};
-use crate::hole::with_a_hole;
-use crate::watchdog::watched;
-
-const READ: (CallKind, Target) = (CallKind::Read, Target::Segment);
-
-fn log() -> Wal {
-    Wal::with_store(MemStore::new(1 << 16), Options::new().buffer_bytes(1 << 14)).unwrap()
-}
+use crate::prelude::*;
 
 /// A log with records, batches, padding and a truncated range; its records.
 fn mixed_log() -> (Wal, Vec<(Lsn, Vec<u8>)>) {
-    let wal = log();
+    let wal = log_in_memory(1 << 16, 1 << 14);
     for n in 0..400_usize {
         wal.append(&vec![n as u8; n * 7 % 900]).unwrap();
         wal.append_batch([vec![1; n % 50], vec![2; n % 30]]).unwrap();
@@ -85,7 +75,7 @@ fn a_batch_of_lsns_gives_their_records_in_the_callers_order() {
 
 #[test]
 fn the_last_record_is_found_behind_marks_padding_batches_and_truncations() {
-    let wal = log();
+    let wal = log_in_memory(1 << 16, 1 << 14);
     let last = |wal: &Wal| wal.last_record().unwrap().map(RecordBuf::into_data);
     assert_eq!(last(&wal), None);
     let first = wal.append(b"first").unwrap().lsn();
@@ -151,7 +141,6 @@ fn a_few_old_records_cost_what_they_take() -> Result<()> {
 
 #[test]
 fn an_iterator_waits_for_a_hole_only_where_it_lies() {
-    let _watch = watched();
     let (wal, _store) = log_and_store();
     let before = wal.append(b"before").unwrap().lsn();
     wal.flush_to_os(before).unwrap();

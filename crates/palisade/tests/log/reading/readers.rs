@@ -1,15 +1,6 @@
 //! Readers beside appends and truncations: what they need stays, what is gone is named so.
 
-use std::thread;
-use std::time::Duration;
-
-use palisade::{ErrorKind, MemStore, Options, Wal};
-
-use crate::watchdog::watched;
-
-fn log() -> Wal {
-    Wal::with_store(MemStore::new(4096), Options::new().buffer_bytes(4096)).unwrap()
-}
+use crate::prelude::*;
 
 /// Appends and truncates, so that segments are released all the time; returns at the end.
 fn churn(wal: &Wal) {
@@ -24,7 +15,7 @@ fn churn(wal: &Wal) {
 }
 
 fn beside_churn(read: impl Fn(&Wal) + Sync) {
-    let wal = log();
+    let wal = log_in_memory(4096, 4096);
     wal.commit(&[0; 4]).unwrap();
     thread::scope(|scope| {
         let churner = scope.spawn(|| churn(&wal));
@@ -36,7 +27,6 @@ fn beside_churn(read: impl Fn(&Wal) + Sync) {
 
 #[test]
 fn an_iterator_beside_truncations_never_meets_a_released_segment() {
-    let _watch = watched();
     beside_churn(|wal| {
         let mut records = wal.records().unwrap();
         let mut last = None;
@@ -50,7 +40,6 @@ fn an_iterator_beside_truncations_never_meets_a_released_segment() {
 
 #[test]
 fn a_record_beside_truncations_is_there_or_truncated_and_nothing_else() {
-    let _watch = watched();
     beside_churn(|wal| {
         let head = wal.head_lsn();
         match wal.get(head) {
@@ -65,7 +54,6 @@ fn a_record_beside_truncations_is_there_or_truncated_and_nothing_else() {
 
 #[test]
 fn a_tail_beside_truncations_goes_on_or_says_truncated() {
-    let _watch = watched();
     beside_churn(|wal| match wal.tail_from(wal.head_lsn()) {
         Ok(mut tail) => {
             for _ in 0..10 {
@@ -78,8 +66,7 @@ fn a_tail_beside_truncations_goes_on_or_says_truncated() {
 
 #[test]
 fn a_tail_that_has_only_passed_a_mark_survives_a_truncation_below_the_mark() {
-    let _watch = watched();
-    let wal = log();
+    let wal = log_in_memory(4096, 4096);
     let first = wal.commit(b"first").unwrap();
     let kept = wal.commit(b"kept").unwrap();
     // Its mark lies behind the record.

@@ -1,12 +1,9 @@
 //! Engines that replay before the log accepts appends: each record once, in order; an engine that
 //! stops loses nothing.
 
-use palisade::{ErrorKind, Lsn, Options, Recovery, ReplayFrom, Verify};
+use palisade::Recovery;
 
-use crate::faulty::FaultyLog;
-use crate::folder::{
-    Entries, SEGMENT_BYTES, contents, copy_as_killed, flip, log_on_files, place_of, small,
-};
+use crate::prelude::*;
 
 /// Reads what was recovered, from `from` on.
 fn replayed(recovery: &Recovery, from: impl Into<ReplayFrom>) -> Entries {

@@ -1,11 +1,6 @@
 //! Bits that rot under an open log: every read checks every checksum every time.
 
-use std::fs;
-use std::time::Duration;
-
-use palisade::{Error, ErrorKind, Lsn, Wal};
-
-use crate::folder::{SEGMENT_BYTES, flip, log_on_files, place_of, small};
+use crate::prelude::*;
 
 const ROTTEN: usize = 20;
 

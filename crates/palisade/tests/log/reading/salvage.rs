@@ -1,13 +1,7 @@
 //! What is left of a damaged log: salvage gives everything that validates, deep verification names
 //! what does not, and neither changes a byte.
 
-use std::fs;
-
-use palisade::inspect::{Inspector, Outcome, Salvaged};
-use palisade::{Lsn, Options};
-
-use crate::faulty::new_log;
-use crate::folder::{SEGMENT_BYTES, place_of, small, snapshot};
+use crate::prelude::*;
 use crate::two_epochs::{damage, damage_header, log, salvage};
 
 #[test]

@@ -1,14 +1,6 @@
 //! Tools that look at a log while its writer recycles what they read.
 
-use std::sync::Mutex;
-use std::thread;
-
-use palisade::inspect::{Inspector, Outcome};
-use palisade::{Lsn, Wal};
-
-use crate::content::{number_of, record};
-use crate::folder::{heap, log_on_files};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 const RECORDS: u64 = 6000;
 const KEPT: u64 = 300;
@@ -52,7 +44,6 @@ fn beside_a_writer(look: impl Fn(&std::path::Path)) {
 /// Protection: damage that is found while the log's state changes is looked for again.
 #[test]
 fn verify_beside_a_writer_that_recycles_raises_no_false_alarm() {
-    let _watch = watched();
     beside_a_writer(|path| {
         let verdict = Inspector::open(path).unwrap().verify().unwrap();
         assert_ne!(verdict.outcome, Outcome::Corrupt, "{verdict:?}");
@@ -62,7 +53,6 @@ fn verify_beside_a_writer_that_recycles_raises_no_false_alarm() {
 /// Protection: what `dump` prints validates as it is read; what is recycled meanwhile is its end.
 #[test]
 fn dump_beside_a_writer_that_recycles_prints_records_in_order_and_nothing_else() {
-    let _watch = watched();
     beside_a_writer(|path| {
         let mut records = Inspector::open(path).unwrap().records(None).unwrap();
         let mut last = None;

@@ -1,17 +1,8 @@
 //! Logs that are abandoned, and opened again while the old handles exist.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
-use std::time::Duration;
+use palisade::Result;
 
-use palisade::sim::Effect;
-use palisade::{ErrorKind, Lsn, OnRelease, Options, ReleasedSegment, Result, Wal};
-
-use crate::faulty::{SAVE_STATE, SYNC, WRITE, log_and_store};
-use crate::folder::{SEGMENT_BYTES, contents, folder, heap, log_on_files, small, snapshot};
-use crate::watchdog::{until, watched};
+use crate::prelude::*;
 
 #[test]
 fn the_next_open_finds_what_a_kill_leaves() {
@@ -34,7 +25,6 @@ fn the_next_open_finds_what_a_kill_leaves() {
 /// The next open reads the buffer while the old handle still writes to it.
 #[test]
 fn a_record_that_is_being_filled_does_not_hold_up_the_next_open() {
-    let _watch = watched();
     let (_dir, path, wal) = log_on_files(small());
     let committed = wal.commit(b"committed").unwrap();
     let (filling, fills) = channel();
@@ -114,7 +104,6 @@ fn check_that_it_waits(wal: &Wal, open: impl Fn() -> Result<Wal>, release: impl 
 
 #[test]
 fn a_sync_a_write_and_a_save_that_run_end_before_the_log_is_free() {
-    let _watch = watched();
     let commit: fn(&Wal) -> Result<()> = |wal| wal.commit(b"record").map(drop);
     let flush: fn(&Wal) -> Result<()> = |wal| wal.flush_to_os(wal.append(b"record")?.lsn());
     let save: fn(&Wal) -> Result<()> = |wal| wal.create_cursor("one", None, 0).map(drop);
@@ -150,7 +139,6 @@ impl OnRelease for Held {
 
 #[test]
 fn a_callback_for_a_released_segment_ends_before_the_log_is_free() {
-    let _watch = watched();
     let (_dir, path) = folder();
     let ((begun, begins), (ends, end)) = (channel(), channel());
     let wal = small().on_release(Held { begun, end: Mutex::new(end) }).open(&path).unwrap();
@@ -165,9 +153,7 @@ fn a_callback_for_a_released_segment_ends_before_the_log_is_free() {
 /// In many rounds: whatever the threads do at that moment, all that they were promised is there.
 #[test]
 fn nothing_acknowledged_is_missing_after_an_abandonment_beside_committers() {
-    let _watch = watched();
-    let (_dir, path) = folder();
-    let mut wal = small().open(&path).unwrap();
+    let (_dir, path, mut wal) = log_on_files(small());
     let mut promised = Vec::new();
     for round in 0..20_u8 {
         let (sender, acknowledged) = channel();

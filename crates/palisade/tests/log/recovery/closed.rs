@@ -2,22 +2,9 @@
 //! list tells what the headers tell, bytes of another segment or log are refused by their first
 //! reader, and a list that does not belong to the state is not believed.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use palisade::RecoveryReport;
 
-use palisade::inspect::{Inspector, Outcome};
-use palisade::sim::SimDisk;
-use palisade::{
-    Archive, ArchiveReader, ErrorKind, Lsn, Options, RecoveryReport, ReplayFrom, Verify, Wal,
-};
-use palisade_store::FileOptions;
-use tempfile::TempDir;
-
-use crate::epoch_list;
-use crate::folder::{
-    Entries, SEGMENT_BYTES, contents, copy_as_killed, flip, folder, heap, log_on_files, segment,
-    small, snapshot,
-};
+use crate::prelude::*;
 
 /// The segment that is damaged, and those around it.
 const DAMAGED: u64 = 3;
@@ -77,7 +64,7 @@ fn bytes_of_another_segment_or_log_are_refused_by_their_first_reader() {
         assert!(wal.recovery_report().clean, "{by}");
         if by == DAMAGED_HEADER {
             // What it said, the list says; every frame has a checksum of its own.
-            assert_eq!(read(wal.records().unwrap()), lsns);
+            assert_eq!(lsns_of(&wal), lsns);
             continue;
         }
         let damaged = *lsns.iter().find(|lsn| is_of(lsn, DAMAGED)).unwrap();
@@ -119,14 +106,12 @@ fn is_of(lsn: &Lsn, number: u64) -> bool {
 #[test]
 fn full_verification_tools_and_unclean_opens_read_all_headers() {
     for Damaged { path, by, _dir, .. } in all_damaged() {
-        let refused = |options: Options| {
-            let before = snapshot(&path);
-            let error = options.open(&path).unwrap_err();
+        let is_corrupt = |options: Options| {
+            let error = refused(&options, &path);
             let found = (error.kind(), error.segment());
             assert_eq!(found, (ErrorKind::Corrupt, Some(DAMAGED)), "{by}: {error}");
-            assert!(snapshot(&path) == before, "a refused log is left as it is");
         };
-        refused(small().verify(Verify::Full));
+        is_corrupt(small().verify(Verify::Full));
         let before = snapshot(&path);
         for deep in [false, true] {
             let log = Inspector::open(&path).unwrap();
@@ -136,7 +121,7 @@ fn full_verification_tools_and_unclean_opens_read_all_headers() {
         }
         assert!(snapshot(&path) == before, "a tool changes nothing");
         drop(small().open(&path).unwrap());
-        refused(small());
+        is_corrupt(small());
     }
 }
 
@@ -153,31 +138,21 @@ fn the_header_at_the_clean_end_and_segments_that_are_missing_are_refused_by_the_
     let head = wal.head_lsn();
     wal.close().unwrap();
     let [head, first, end] = [head, first, end].map(|lsn| lsn.segment(SEGMENT_BYTES));
-    let refused = |path: &Path, number: u64| {
-        let before = snapshot(path);
-        let error = small().open(path).unwrap_err();
+    let is_missed = |path: &Path, number: u64| {
+        let error = refused(&small(), path);
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         // The next header of the epoch is what lacks the first one.
         assert!([number, number + u64::from(number == first)].contains(&error.segment().unwrap()));
-        assert!(snapshot(path) == before, "a refused log is left as it is");
     };
     let (_copy, copy) = copy_as_killed(&path);
     flip(&segment(&copy, end), 50);
-    refused(&copy, end);
+    is_missed(&copy, end);
     for number in [head, head + 1, first, end - 1, end] {
         let (_copy, copy) = copy_as_killed(&path);
         fs::remove_file(segment(&copy, number)).unwrap();
-        refused(&copy, number);
+        is_missed(&copy, number);
     }
     assert_eq!(contents(&small().open(&path).unwrap()).len(), kept + 4 - kept / 3 + 201);
-}
-
-fn read(mut records: palisade::Records) -> Vec<Lsn> {
-    let mut lsns = Vec::new();
-    while let Some(record) = records.next().unwrap() {
-        lsns.push(record.lsn());
-    }
-    lsns
 }
 
 /// The caller gives up what lies below the head: whether its segments are whole is of no interest.
@@ -188,9 +163,9 @@ fn a_truncation_of_the_head_frees_segments_that_are_damaged() {
         let behind = lsns.iter().position(|lsn| is_of(lsn, DAMAGED + 2)).unwrap();
         wal.truncate_before(lsns[behind]).unwrap();
         assert!(!segment(&path, DAMAGED).exists(), "{by}");
-        assert_eq!(read(wal.records().unwrap()), lsns[behind..]);
+        assert_eq!(lsns_of(&wal), lsns[behind..]);
         drop(wal);
-        assert_eq!(read(small().open(&path).unwrap().records().unwrap()), lsns[behind..]);
+        assert_eq!(lsns_of(&small().open(&path).unwrap()), lsns[behind..]);
     }
 }
 
@@ -203,12 +178,13 @@ fn both_truncations_of_a_log_opened_by_its_list_leave_what_they_keep() {
     wal.truncate_after(lsns[kept]).unwrap();
     let more = wal.commit(&[9; 100]).unwrap();
     let expected: Vec<Lsn> = lsns[..=kept].iter().copied().chain([more]).collect();
-    assert_eq!(read(wal.records().unwrap()), expected);
+    assert_eq!(lsns_of(&wal), expected);
     wal.truncate_before(more).unwrap();
-    assert_eq!(read(wal.records().unwrap()), [more]);
-    assert_eq!(read(ArchiveReader::open(&archive).unwrap().records(None).unwrap()), lsns[..=kept]);
+    assert_eq!(lsns_of(&wal), [more]);
+    let archived: Vec<Lsn> = archived(&archive).into_iter().map(|(lsn, _)| lsn).collect();
+    assert_eq!(archived, lsns[..=kept]);
     wal.close().unwrap();
-    assert_eq!(read(small().open(&path).unwrap().records().unwrap()), [more]);
+    assert_eq!(lsns_of(&small().open(&path).unwrap()), [more]);
 }
 
 fn meta(path: &Path) -> Vec<u8> {
@@ -286,11 +262,11 @@ fn a_log_of_more_epochs_than_the_list_has_room_for_is_opened_by_its_headers() {
     small().open(&path).unwrap().close().unwrap();
     assert_same_without_list(&path, 0);
     let wal = small().open(&path).unwrap();
-    assert_eq!(read(wal.records().unwrap()), lsns);
+    assert_eq!(lsns_of(&wal), lsns);
     wal.truncate_before(lsns[10]).unwrap();
     wal.close().unwrap();
     assert_same_without_list(&path, 103);
-    assert_eq!(read(small().open(&path).unwrap().records().unwrap()), lsns[10..]);
+    assert_eq!(lsns_of(&small().open(&path).unwrap()), lsns[10..]);
 }
 
 /// The flag and the list stand in the same block: a cleared flag takes the list with it, whatever
@@ -315,7 +291,7 @@ fn a_list_beside_a_cleared_flag_is_not_believed() {
     });
     assert_eq!(epoch_list::len(&forged), 1);
     disk.set_file("meta", forged);
-    assert_eq!(read(open().records().unwrap()), [first, later]);
+    assert_eq!(lsns_of(&open()), [first, later]);
 }
 
 /// A list that no close can have saved beside this state is no list: the headers decide.

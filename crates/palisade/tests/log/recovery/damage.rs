@@ -1,17 +1,8 @@
 //! Recovery tells damage from a torn tail: durable records are never truncated silently,
 //! and a log that is refused is left as it is, byte for byte.
 
-use std::path::Path;
-
-use palisade::inspect::{Inspector, Outcome};
-use palisade::{BufferKind, Error, ErrorKind, Lsn, Wal, framed_bytes};
-use tempfile::TempDir;
-
-use crate::folder::{
-    SEGMENT_BYTES, contents, copy_as_killed, flip, folder, heap, log_on_files, place_of, small,
-    snapshot,
-};
-use crate::watchdog::{until, watched};
+use crate::content::places;
+use crate::prelude::*;
 
 /// A killed log of three segments, without a buffer that could mend it, and its records; the
 /// one in the middle is the checkpoint.
@@ -29,14 +20,6 @@ fn killed_log() -> (TempDir, std::path::PathBuf, Vec<Lsn>) {
 
 fn append(wal: &Wal, n: u32) -> Lsn {
     wal.append(&n.to_le_bytes().repeat(60)).unwrap().lsn()
-}
-
-/// Opens the log, which has to be refused and left as it is.
-fn refused(path: &Path) -> Error {
-    let before = snapshot(path);
-    let error = small().open(path).unwrap_err();
-    assert!(snapshot(path) == before, "a refused log is left as it is, byte for byte: {error}");
-    error
 }
 
 fn assert_names(error: &Error, path: &Path, segment: u64, lsn: Option<Lsn>) {
@@ -59,7 +42,7 @@ fn damage_below_the_floor_is_refused_with_its_segment_and_lsn_and_nothing_is_cha
     for offset in [0, 5, 8, 24, 100] {
         let (file, at) = place_of(&path, damaged.plus(offset), SEGMENT_BYTES);
         flip(&file, at);
-        let error = refused(&path);
+        let error = refused(&small(), &path);
         assert_names(&error, &path, damaged.segment(SEGMENT_BYTES), Some(damaged));
         assert_eq!(Inspector::open(&path).unwrap().verify().unwrap().outcome, Outcome::Corrupt);
         flip(&file, at);
@@ -70,12 +53,7 @@ fn damage_below_the_floor_is_refused_with_its_segment_and_lsn_and_nothing_is_cha
 #[test]
 fn a_torn_tail_above_the_floor_is_removed_and_reported() {
     let (_dir, path, _) = killed_log();
-    let records = Inspector::open(&path).unwrap();
-    let mut records = records.records(None).unwrap();
-    let mut last = Lsn::ZERO;
-    while let Some(record) = records.next().unwrap() {
-        last = record.lsn();
-    }
+    let last = *places(&path).last().unwrap();
     let (file, at) = place_of(&path, last.plus(30), SEGMENT_BYTES);
     flip(&file, at);
     let verdict = Inspector::open(&path).unwrap().verify().unwrap();
@@ -102,7 +80,7 @@ fn one_damaged_copy_of_the_state_is_mended_and_two_are_refused() {
     drop(small().open(&path).unwrap());
     flip(&meta, 100);
     flip(&meta, 16_384 + 100);
-    let error = refused(&path);
+    let error = refused(&small(), &path);
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains("meta"), "{error}");
 }
@@ -139,8 +117,7 @@ fn damage_in_a_cleanly_closed_log_shows_when_it_is_read() {
 
 /// Ten commits with the mapped buffer, and a copy of the folder as a kill leaves it.
 fn killed_with_mapped_buffer() -> (tempfile::TempDir, std::path::PathBuf, Vec<Lsn>) {
-    let (_dir, path) = folder();
-    let wal = small().buffer(BufferKind::Mapped).open(&path).unwrap();
+    let (_dir, path, wal) = log_on_files(small().buffer(BufferKind::Mapped));
     let lsns = (0..10_u8).map(|n| wal.commit(&[n; 100]).unwrap()).collect();
     let (dir, copy) = copy_as_killed(&path);
     (dir, copy, lsns)
@@ -151,11 +128,8 @@ fn damage_below_the_floor_is_refused_though_the_ring_still_has_the_record() {
     let (_dir, path, lsns) = killed_with_mapped_buffer();
     let (file, offset) = place_of(&path, lsns[5], SEGMENT_BYTES);
     flip(&file, offset + 30);
-    let before = snapshot(&path);
-    let error = small().open(&path).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-    assert_eq!(error.lsn(), Some(lsns[5]));
-    assert_eq!(snapshot(&path), before);
+    let error = refused(&small(), &path);
+    assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(lsns[5])), "{error}");
 }
 
 #[test]
@@ -163,9 +137,7 @@ fn a_damaged_header_under_recovered_bytes_is_refused_though_the_ring_has_them() 
     let (_dir, path, lsns) = killed_with_mapped_buffer();
     let (file, _) = place_of(&path, lsns[0], SEGMENT_BYTES);
     flip(&file, 50);
-    let before = snapshot(&path);
-    assert_eq!(small().open(&path).unwrap_err().kind(), ErrorKind::Corrupt);
-    assert_eq!(snapshot(&path), before);
+    assert_eq!(refused(&small(), &path).kind(), ErrorKind::Corrupt);
 }
 
 #[test]
@@ -187,7 +159,6 @@ fn a_log_whose_segments_are_all_gone_is_refused_where_the_head_proves_one() {
 
 #[test]
 fn a_damaged_segment_prepared_behind_a_clean_end_is_not_written_into() {
-    let _watch = watched();
     let (_dir, path, wal) = log_on_files(small());
     let kept: Vec<Lsn> = (0..500).map(|_| wal.append(&[1; 100]).unwrap().lsn()).collect();
     wal.sync().unwrap();

@@ -3,17 +3,9 @@
 //! What is not defended: a writer that reads the running epoch's salt out of the folder and forges
 //! a frame for the very place at which its payload will lie.
 
-use std::sync::mpsc::channel;
-use std::thread;
-
-use palisade::{Lsn, Options, Wal, crc32c_append};
 use palisade_core::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
-use palisade_core::store::ReadStore;
 
-use crate::content::{append, number_of, record};
-use crate::faulty::{FaultyLog, new_log};
-use crate::folder::contents;
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 const SEGMENT_BYTES: u64 = 1 << 16;
 
@@ -73,7 +65,6 @@ fn begun() -> (FaultyLog, Wal, Vec<u8>) {
 /// range died before it published: recovery looks through its bytes for the next record.
 #[test]
 fn frames_forged_in_the_payload_of_a_hole_are_never_taken_for_records() {
-    let _watch = watched();
     let (store, wal, copies) = begun();
     let at = wal.reserved_lsn().plus(HEADER_BYTES as u64);
     let payload = [forged(&store, at), copies].concat();
@@ -106,7 +97,6 @@ fn frames_forged_in_the_payload_of_a_hole_are_never_taken_for_records() {
 /// what follows: a forged frame is none.
 #[test]
 fn frames_forged_in_a_torn_record_are_neither_records_nor_evidence() {
-    let _watch = watched();
     let (store, wal, copies) = begun();
     let at = wal.reserved_lsn().plus(HEADER_BYTES as u64);
     let payload = [forged(&store, at), copies].concat();
@@ -131,7 +121,6 @@ fn frames_forged_in_a_torn_record_are_neither_records_nor_evidence() {
 /// and of the running epoch. A record may hold whatever it likes.
 #[test]
 fn a_record_that_holds_frames_comes_back_as_it_is() {
-    let _watch = watched();
     let (store, wal, copies) = begun();
     let at = wal.reserved_lsn().plus(HEADER_BYTES as u64);
     let payload = [forged(&store, at), copies].concat();
@@ -148,7 +137,6 @@ fn a_record_that_holds_frames_comes_back_as_it_is() {
 /// Protection: a payload is stepped over as a whole, even where a frame in it would validate.
 #[test]
 fn a_record_that_holds_a_frame_for_its_very_place_comes_back_as_it_is() {
-    let _watch = watched();
     let (store, wal, _) = begun();
     let state = store.inner.state().unwrap();
     let seed = EpochSeed::new(state.uuid, state.epoch, state.epoch_salt);

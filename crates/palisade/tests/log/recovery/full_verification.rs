@@ -1,8 +1,6 @@
 //! What `Verify::Full` refuses, and what an open that checks the tail alone does not find.
 
-use palisade::ErrorKind;
-
-use crate::folder::{SEGMENT_BYTES, copy_as_killed, small};
+use crate::prelude::*;
 use crate::two_epochs::{damage, full, log, refused};
 
 #[test]

@@ -1,25 +1,19 @@
 //! A thread that died between reserving and publishing leaves a hole below appends that have
 //! returned. In the same boot recovery pads it; after loss of power the log ends there.
 
-use palisade::{Options, Wal};
-
-use crate::faulty::{FaultyLog, log_and_store};
-use crate::folder::{Entries, contents};
-use crate::hole::with_a_hole;
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 fn open(store: &FaultyLog) -> Wal {
     store.open(Options::new().buffer_bytes(1 << 14))
 }
 
+/// Records of different lengths.
 fn append(wal: &Wal, from: u8, to: u8) -> Entries {
-    let datas = (from..to).map(|n| vec![n; usize::from(n)]);
-    datas.map(|data| (wal.append(&data).unwrap().lsn(), data)).collect()
+    (from..to).flat_map(|n| append_bytes(wal, n..n + 1, usize::from(n))).collect()
 }
 
 #[test]
 fn a_hole_is_padded_in_the_same_boot_and_what_lies_behind_is_kept() {
-    let _watch = watched();
     for len in [0, 1, 8, 100, 2000] {
         let (wal, store) = log_and_store();
         let mut expected = append(&wal, 0, 10);
@@ -44,7 +38,6 @@ fn a_hole_is_padded_in_the_same_boot_and_what_lies_behind_is_kept() {
 
 #[test]
 fn what_recovery_kept_behind_a_hole_survives_loss_of_power_afterwards() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     with_a_hole(&wal, 100, |fill_it| {
         let expected = append(&wal, 0, 10);
@@ -60,7 +53,6 @@ fn what_recovery_kept_behind_a_hole_survives_loss_of_power_afterwards() {
 
 #[test]
 fn two_holes_are_two_paddings() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     let mut expected = append(&wal, 0, 5);
     with_a_hole(&wal, 300, |fill_first| {
@@ -82,7 +74,6 @@ fn two_holes_are_two_paddings() {
 
 #[test]
 fn after_loss_of_power_the_log_ends_at_the_first_hole() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     let expected = append(&wal, 0, 10);
     wal.sync().unwrap();
@@ -100,7 +91,6 @@ fn after_loss_of_power_the_log_ends_at_the_first_hole() {
 
 #[test]
 fn a_hole_with_nothing_behind_is_the_end() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     let expected = append(&wal, 0, 10);
     with_a_hole(&wal, 100, |fill_it| {

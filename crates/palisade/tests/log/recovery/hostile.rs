@@ -1,14 +1,7 @@
 //! Files whose checksums hold and whose numbers lie: what they ask for is not believed, and costs
 //! no memory and no endless loop.
 
-use std::fs;
-use std::path::Path;
-
-use palisade::inspect::Inspector;
-use palisade::{ErrorKind, Lsn, Options, Repair, Verify, crc32c_append};
-
-use crate::folder::{heap, log_on_files, small, snapshot};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 const BLOCK_BYTES: usize = 4096;
 /// Where the meta file has its second copy.
@@ -67,7 +60,6 @@ const LIES: [u64; 8] =
 
 #[test]
 fn numbers_in_the_state_that_no_log_can_have_are_refused_or_survived() {
-    let _watch = watched();
     let (_dir, path) = killed();
     let meta = path.join("meta");
     let genuine = fs::read(&meta).unwrap();
@@ -83,7 +75,6 @@ fn numbers_in_the_state_that_no_log_can_have_are_refused_or_survived() {
 
 #[test]
 fn numbers_in_a_segments_header_that_no_log_can_have_are_damage() {
-    let _watch = watched();
     let (_dir, path) = killed();
     for segment in [0, 1] {
         let file = path.join(format!("segment-{segment:020}"));

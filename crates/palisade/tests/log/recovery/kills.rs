@@ -1,13 +1,6 @@
 //! What comes back after a kill, after loss of power, and once more after that.
 
-use std::thread;
-
-use palisade::{BufferKind, Lsn, MemStore, Options, Wal};
-use palisade_core::store::ReadStore;
-
-use crate::faulty::{FaultyLog, log_and_store};
-use crate::folder::{Entries, contents, copy_as_killed, heap, log_on_files, small};
-use crate::watchdog::{until, watched};
+use crate::prelude::*;
 
 fn options() -> Options {
     Options::new().buffer_bytes(1 << 14)
@@ -90,13 +83,12 @@ fn a_torn_batch_is_not_there_at_all() {
         let before = wal.commit(b"before").unwrap();
         let batch = wal.append_batch(&members).unwrap().lsn();
         wal.flush_to_os(batch).unwrap();
-        store.kill();
-        drop(wal);
+        let store = store.after_kill(wal);
         let frame = Lsn::new(batch.as_u64() - 24);
         let at = frame.plus(torn_at);
         let flipped: Vec<u8> = bytes_at(&store.inner, at, 1).iter().map(|byte| !byte).collect();
         store.inner.damage(at, &flipped).unwrap();
-        let wal = open(&store.next_run());
+        let wal = open(&store);
         // The alignment behind a payload is covered by the batch's checksum, too.
         assert_eq!(contents(&wal), [(before, b"before".to_vec())], "byte {torn_at}");
         assert_eq!(wal.recovery_report().end, frame);
@@ -166,18 +158,15 @@ fn kill_under_load(keeps_buffer: bool, power_is_lost: bool) {
 
 #[test]
 fn a_kill_under_load_loses_no_append_that_returned_where_the_buffer_is_kept() {
-    let _watch = watched();
     (0..20).for_each(|_| kill_under_load(true, false));
 }
 
 #[test]
 fn a_kill_under_load_loses_no_commit_where_the_buffer_is_lost() {
-    let _watch = watched();
     (0..20).for_each(|_| kill_under_load(false, false));
 }
 
 #[test]
 fn loss_of_power_under_load_loses_no_commit() {
-    let _watch = watched();
     (0..20).for_each(|_| kill_under_load(true, true));
 }

@@ -1,14 +1,8 @@
 //! A log whose meta file is gone: every open refuses it, and the tools read it from the headers of
 //! its segments.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use palisade::inspect::{Inspector, Outcome, Salvaged};
-use palisade::{Error, ErrorKind, Lsn, Repair};
-
-use crate::content::{number_of, numbers_in, record};
-use crate::folder::{SEGMENT_BYTES, copy_as_killed, flip, folder, heap, segment, snapshot};
+use crate::content::numbers_in;
+use crate::prelude::*;
 
 /// Where the meta file has its second copy.
 const SECOND_COPY_AT: u64 = 16 << 10;

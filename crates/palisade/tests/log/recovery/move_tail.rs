@@ -1,13 +1,8 @@
 //! An open after a kill moves the end of the log into new files: what fails there loses nothing.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use palisade::Result;
 
-use palisade::sim::Effect;
-use palisade::{ErrorKind, Lsn, Options, Result, SyncPolicy, Wal};
-
-use crate::faulty::{FaultyLog, MAKE_SEGMENT};
-use crate::folder::contents;
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 const SEGMENT_BYTES: u64 = 1 << 20;
 /// Some segments and a half.
@@ -32,7 +27,6 @@ fn killed() -> (FaultyLog, usize) {
 
 #[test]
 fn a_move_that_fails_ends_the_open_and_loses_nothing() {
-    let _watch = watched();
     for fault in [Effect::Eio, Effect::NoSpace] {
         let (store, count) = killed();
         store.set(MAKE_SEGMENT, fault);
@@ -51,7 +45,6 @@ fn a_move_that_fails_ends_the_open_and_loses_nothing() {
 
 #[test]
 fn a_panic_in_a_move_ends_the_open() {
-    let _watch = watched();
     let (store, count) = killed();
     store.set(MAKE_SEGMENT, Effect::Panic);
     assert!(catch_unwind(AssertUnwindSafe(|| open(&store).map(drop))).is_err());

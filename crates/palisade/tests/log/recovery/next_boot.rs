@@ -1,10 +1,7 @@
 //! A log buffer that an open cannot use at this moment.
 
-use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
-use palisade::{BufferKind, ErrorKind};
-
-use crate::folder::contents;
-use crate::on_disk::{end_process, open, open_as, options};
+use crate::on_disk::{open, open_as, options};
+use crate::prelude::*;
 
 /// The ring may have what the segments lack: a failure to read it is not a ring without records.
 #[test]

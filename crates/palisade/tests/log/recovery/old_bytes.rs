@@ -1,14 +1,6 @@
 //! Files that hold what an earlier lap left: whole records of equal size, where new ones belong.
 
-use std::fs;
-use std::path::PathBuf;
-
-use palisade::{Lsn, Wal};
-use tempfile::TempDir;
-
-use crate::content::{all, append, number_of, numbers, record};
-use crate::folder::{SEGMENT_BYTES, copy_as_killed, folder, heap, log_on_files, segment};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 const HEADER_BLOCK: usize = 4096;
 /// 128 frames of it fill a segment: old and new records begin at the same offsets.
@@ -37,7 +29,6 @@ fn check(wal: &Wal, count: u64) {
 /// whole and durable, its bytes are all of the lap before.
 #[test]
 fn old_records_of_equal_size_under_a_new_header_stay_gone() {
-    let _watch = watched();
     let (_dir, path, old, count) = killed();
     // The tail's own segment, as if nothing but its first records had reached the medium.
     let last = segment(&path, 3);
@@ -53,7 +44,6 @@ fn old_records_of_equal_size_under_a_new_header_stay_gone() {
 /// Protection: the same where a later segment has only its header from the new lap.
 #[test]
 fn a_prepared_segment_full_of_old_records_adds_none() {
-    let _watch = watched();
     let (_dir, path, wal) = log_on_files(heap());
     let append = |number| wal.append(&record(number, RECORD_BYTES)).unwrap().lsn();
     let mut places: Vec<Lsn> = (0..PER_SEGMENT).map(append).collect();
@@ -79,7 +69,6 @@ fn a_prepared_segment_full_of_old_records_adds_none() {
 /// the middle of recycling leaves half a header over old records.
 #[test]
 fn a_spare_with_a_torn_header_and_old_records_adds_none() {
-    let _watch = watched();
     let (_dir, path, old, count) = killed();
     let header = fs::read(segment(&path, 3)).unwrap();
     for torn_at in [0, 1, 24, 40, 64, 100, 512, 2048, HEADER_BLOCK] {
@@ -104,7 +93,6 @@ fn a_spare_with_a_torn_header_and_old_records_adds_none() {
 /// is.
 #[test]
 fn a_named_segment_with_a_torn_header_over_old_records_adds_none() {
-    let _watch = watched();
     let (_dir, path, old, count) = killed();
     let header = fs::read(segment(&path, 3)).unwrap();
     let ahead = (4..).find(|number| !segment(&path, *number).exists()).unwrap();
@@ -121,7 +109,6 @@ fn a_named_segment_with_a_torn_header_over_old_records_adds_none() {
 /// the header's checksum. Taken for one, it would say that all before it was truncated.
 #[test]
 fn a_named_segment_with_half_a_header_over_an_earlier_run_adds_none() {
-    let _watch = watched();
     let (_dir, path) = folder();
     let append = |wal: &Wal, number| drop(wal.append(&record(number, RECORD_BYTES)).unwrap());
     let wal = heap().open(&path).unwrap();

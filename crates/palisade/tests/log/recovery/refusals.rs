@@ -1,16 +1,7 @@
 //! G8: what is wrong is refused with a precise error, and not one byte is changed.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use palisade::disk::{Access, Disk, MemDisk};
-use palisade::inspect::Inspector;
-use palisade::{BufferKind, Error, ErrorKind, Lsn, Options, crc32c_append};
-use tempfile::TempDir;
-
-use crate::content::{append, numbers, places};
-use crate::folder::{SEGMENT_BYTES, copy_as_killed, heap, log_on_files, segment, snapshot};
+use crate::content::places;
+use crate::prelude::*;
 
 const HEADER_BLOCK: usize = 4096;
 
@@ -21,15 +12,6 @@ fn killed_log() -> (TempDir, PathBuf) {
     assert_eq!(lsns[799].segment(SEGMENT_BYTES), 3);
     wal.checkpoint(lsns[795]).unwrap();
     copy_as_killed(&path)
-}
-
-/// The error of opening `path`, of whose files no byte changes, and none comes or goes.
-fn refused(options: &Options, path: &Path) -> Error {
-    let before = snapshot(path);
-    let error = options.open(path).unwrap_err();
-    assert!(snapshot(path) == before, "a refused folder is left as it is: {error}");
-    assert!(!error.is_retryable() || error.kind() == ErrorKind::Locked, "{error}");
-    error
 }
 
 /// Refused as damaged in `number`; with its files put back, whole again.

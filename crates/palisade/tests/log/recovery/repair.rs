@@ -1,20 +1,10 @@
 //! A repair keeps what lies below the damage, record for record, and changes nothing of the damaged
 //! log; what it gives up never comes back, and its LSNs are not used again.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use palisade::inspect::BufferPlace;
+use palisade::{EndCause, RepairReport, RepairStep};
 
-use palisade::inspect::{BufferPlace, Inspector, Outcome};
-use palisade::{
-    BufferKind, EndCause, Error, ErrorKind, Lsn, Options, Repair, RepairReport, RepairStep, Wal,
-};
-use tempfile::TempDir;
-
-use crate::epoch_list;
-use crate::folder::{
-    SEGMENT_BYTES, contents, copy_as_killed, flip, folder, log_on_files, place_of, repair, small,
-    snapshot,
-};
+use crate::prelude::*;
 use crate::two_epochs::{damage, damage_header, full, log, refused, salvage};
 
 /// Repairs the log in `path`, which must not change by it. The copy, and what it came to.
@@ -48,10 +38,6 @@ fn first_bad(path: &Path, above: Lsn) -> Lsn {
         assert!(is_proposed, "a repair keeps the log up to LSN {first}: {verdict:?}");
     }
     first
-}
-
-fn lsns_of(wal: &Wal) -> Vec<Lsn> {
-    contents(wal).iter().map(|(lsn, _)| *lsn).collect()
 }
 
 /// Damages the record at `index`, repairs the log from there, and checks what comes of it, in the
@@ -184,8 +170,7 @@ fn no_lsn_is_used_twice_though_the_last_segments_are_gone() {
 /// within a ring above it.
 #[test]
 fn no_lsn_is_used_twice_though_only_the_log_buffer_tells_of_it() {
-    let (_dir, path) = folder();
-    let wal = small().buffer(BufferKind::Mapped).open(&path).unwrap();
+    let (_dir, path, wal) = log_on_files(small().buffer(BufferKind::Mapped));
     let mut lsns: Vec<Lsn> = (0..300).map(|_| wal.append(&[1; 1000]).unwrap().lsn()).collect();
     wal.sync().unwrap();
     lsns.push(wal.append(&[2; 1000]).unwrap().lsn());
@@ -370,8 +355,7 @@ fn a_place_below_the_head_and_one_within_a_batch_are_refused() {
 /// In the same boot the ring still has the damaged record, and appends that never left it.
 #[test]
 fn a_repair_gives_up_what_only_the_buffer_held() {
-    let (_dir, path) = folder();
-    let wal = small().buffer(BufferKind::Mapped).open(&path).unwrap();
+    let (_dir, path, wal) = log_on_files(small().buffer(BufferKind::Mapped));
     let lsns: Vec<Lsn> = (0..10_u8).map(|n| wal.commit(&[n; 100]).unwrap()).collect();
     let last = wal.append(b"in the buffer").unwrap().lsn();
     assert!(wal.written_lsn() <= last);
@@ -459,8 +443,7 @@ fn a_folder_that_a_copy_must_not_go_to_is_refused() {
 fn the_files_of_a_copy_are_for_this_user_only() {
     use std::os::unix::fs::PermissionsExt;
 
-    let (_dir, path) = folder();
-    let wal = small().file_mode(0o644).open(&path).unwrap();
+    let (_dir, path, wal) = log_on_files(small().file_mode(0o644));
     let lsn = wal.commit(b"kept").unwrap();
     wal.close().unwrap();
     let (_dir, into, _) = repaired(&path, lsn);

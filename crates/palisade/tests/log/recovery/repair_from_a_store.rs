@@ -1,12 +1,8 @@
 //! A repair reads any store: what it cannot read, and what rots meanwhile.
 
-use std::sync::Arc;
-
-use palisade::{ErrorKind, Lsn, MemStore, Options, Wal};
 use palisade_core::repair::RepairPlan;
 
-use crate::faulty::new_log;
-use crate::folder::SEGMENT_BYTES;
+use crate::prelude::*;
 
 /// A block that the medium cannot read is a bad place like any other: what lies below is kept, up
 /// to the record before it.

@@ -1,18 +1,8 @@
 //! Files that have a segment's name and are none.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-use palisade::inspect::{Inspector, Outcome};
-use palisade::{ErrorKind, Lsn, Wal};
-
-use crate::content::{all, numbers, record};
-use crate::folder::{SEGMENT_BYTES, copy_as_killed, flip, heap, log_on_files, segment};
+use crate::prelude::*;
 
 const HEADER_BYTES: usize = 4096;
-/// How long a condition that another thread brings about may take.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The last segments that the format has LSNs for, and one that no log of a test comes to.
 const FAR_ABOVE: [u64; 3] = [(1 << 60) / SEGMENT_BYTES - 1, (1 << 60) / SEGMENT_BYTES / 2, 1 << 20];
 
@@ -85,11 +75,7 @@ fn segments_whose_headers_have_rotted_still_count_for_the_base() {
     let (_dir, path, wal) = log_on_files(heap());
     // The tail is far in its segment, so that the next one is made ahead.
     let tail = append(&wal, 0, 950).pop().unwrap().segment(SEGMENT_BYTES);
-    let start = Instant::now();
-    while !segment(&path, tail + 1).exists() {
-        assert!(start.elapsed() < PATIENCE, "a segment is made ahead");
-        std::thread::yield_now();
-    }
+    until(|| segment(&path, tail + 1).exists());
     drop(wal);
     let (_copy, copy) = copy_as_killed(&path);
     let highest = numbers_of(&copy).pop().unwrap();

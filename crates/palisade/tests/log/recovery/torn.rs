@@ -1,14 +1,6 @@
 //! What a crash leaves of the last bytes, and of the log's state.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use palisade::{Lsn, Wal, framed_bytes};
-use tempfile::TempDir;
-
-use crate::content::{all, fill, number_of, numbers, record};
-use crate::folder::{SEGMENT_BYTES, contents, copy_as_killed, heap, log_on_files, place_of};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -40,7 +32,6 @@ fn killed(committed: u64, more: u64) -> (TempDir, PathBuf, Vec<Lsn>, Lsn) {
 /// last sync was. M1: garbage from the first unsynced byte on, at any length, to the page's end.
 #[test]
 fn a_last_page_that_was_half_persisted_with_garbage_costs_no_committed_record() {
-    let _watch = watched();
     const COMMITTED: u64 = 40;
     let (_dir, path, places, durable) = killed(COMMITTED, 20);
     let frame = framed_bytes(90);
@@ -62,7 +53,6 @@ fn a_last_page_that_was_half_persisted_with_garbage_costs_no_committed_record() 
 /// Protection: the same where the end of a payload is garbage that begins within the record.
 #[test]
 fn a_record_whose_payload_is_half_garbage_is_not_there() {
-    let _watch = watched();
     let (_dir, path, places, _) = killed(10, 1);
     let last = places[10];
     for from in 24..24 + 90 {
@@ -78,7 +68,6 @@ fn a_record_whose_payload_is_half_garbage_is_not_there() {
 /// before the open returns.
 #[test]
 fn a_bit_flip_in_one_copy_of_meta_after_a_clean_close_and_a_reopen_drops_nothing() {
-    let _watch = watched();
     let (_dir, path, wal) = log_on_files(heap());
     let commit = |wal: &Wal, number| wal.commit(&record(number, 90)).map(drop).unwrap();
     (0..30).for_each(|number| commit(&wal, number));

@@ -1,13 +1,7 @@
 //! Logs that keep nothing of what lies above their head, because that is damaged: a repair lets
 //! them begin anew, and the archive goes on, or says where it breaks.
 
-use std::fs;
-use std::path::Path;
-
-use palisade::{Archive, ArchiveReader, ErrorKind, Lsn, Verify};
-
-use super::archive::append;
-use crate::folder::{Entries, SEGMENT_BYTES, contents, flip, folder, place_of, repair, small};
+use crate::prelude::*;
 
 fn base_of(lsn: Lsn) -> Lsn {
     Lsn::new(lsn.as_u64() - lsn.as_u64() % SEGMENT_BYTES)
@@ -35,9 +29,9 @@ fn begin_anew(head: impl Fn(&Entries) -> usize, damage: Damage) -> (usize, Lost)
     let (dir, path) = folder();
     let archive = dir.path().join("archive");
     let options = small().on_release(Archive::open(&archive).unwrap()).verify(Verify::Full);
-    let mut before = append(&options.open(&path).unwrap(), 0, 40);
+    let mut before = append_bytes(&options.open(&path).unwrap(), 0..40, 4000);
     let wal = options.open(&path).unwrap();
-    before.extend(append(&wal, 40, 80));
+    before.extend(append_bytes(&wal, 40..80, 4000));
     let head = head(&before);
     wal.truncate_before(before[head].0).unwrap();
     drop(wal);
@@ -48,7 +42,7 @@ fn begin_anew(head: impl Fn(&Entries) -> usize, damage: Damage) -> (usize, Lost)
     let wal = options.open(&into).unwrap();
     assert_eq!(contents(&wal), []);
     let base = wal.recovery_report().base;
-    let since = append(&wal, 100, 160);
+    let since = append_bytes(&wal, 100..160, 4000);
     wal.truncate_before(since[50].0).unwrap();
     assert_eq!(contents(&wal), since[50..]);
     (head, Lost { _dir: dir, archive, before, since, base })
@@ -65,18 +59,12 @@ fn hurt(path: &Path, lsn: Lsn, damage: Damage) {
 /// The records of the archive from `from` on, and the place and the text of the error that ends
 /// them.
 fn archived(archive: &Path, from: Option<Lsn>) -> (Entries, Option<(Lsn, String)>) {
-    let mut records = ArchiveReader::open(archive).unwrap().records(from).unwrap();
-    let mut all = Entries::new();
-    loop {
-        match records.next() {
-            Ok(Some(record)) => all.push((record.lsn(), record.data().to_vec())),
-            Ok(None) => return (all, None),
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-                return (all, Some((error.lsn().unwrap(), error.to_string())));
-            }
-        }
-    }
+    let (records, error) = archived_from(archive, from);
+    let error = error.map(|error| {
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        (error.lsn().unwrap(), error.to_string())
+    });
+    (records, error)
 }
 
 /// A head within a segment, one at the base of a segment, one at the base of a run, and one
@@ -125,9 +113,9 @@ fn what_lies_behind_a_gap_in_an_archive_is_read_from_there() {
     let (dir, path) = folder();
     let archive = dir.path().join("archive");
     let options = small().on_release(Archive::open(&archive).unwrap());
-    let mut records = append(&options.open(&path).unwrap(), 0, 40);
+    let mut records = append_bytes(&options.open(&path).unwrap(), 0..40, 4000);
     let wal = options.open(&path).unwrap();
-    records.extend(append(&wal, 40, 80));
+    records.extend(append_bytes(&wal, 40..80, 4000));
     wal.truncate_before(records[75].0).unwrap();
     let (file, _) = place_of(&archive, records[20].0, SEGMENT_BYTES);
     fs::remove_file(file).unwrap();
@@ -160,14 +148,14 @@ fn an_archive_goes_on_when_no_file_is_left_of_the_run_before_the_lost_one() {
         wal.truncate_before(wal.reserved_lsn()).unwrap();
         drop(wal);
         let wal = options.open(&path).unwrap();
-        let lost = append(&wal, 40, 60);
+        let lost = append_bytes(&wal, 40..60, 4000);
         wal.close().unwrap();
         hurt(&path, lost[0].0, Damage::Record);
         let into = dir.path().join("repaired");
         repair(&path, &into, lost[0].0).unwrap();
         let wal = options.open(&into).unwrap();
         assert_eq!(contents(&wal), []);
-        let since = append(&wal, 100, 160);
+        let since = append_bytes(&wal, 100..160, 4000);
         wal.truncate_before(since[50].0).unwrap();
         let (found, error) = archived(&archive, None);
         assert_eq!(error, None, "{is_empty_run}");

@@ -1,26 +1,9 @@
 //! The archive: released segments are copied into a folder, readable, before the log loses them.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use palisade::sim::Effect;
-use palisade::{Archive, ArchiveReader, Error, ErrorKind, Lsn, Options, Wal};
-use tempfile::TempDir;
-
-use crate::faulty::{RELEASE, new_log};
-use crate::folder::{
-    Entries, SEGMENT_BYTES, contents, copy_as_killed, flip, folder, place_of, small, snapshot,
-};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 fn archiving(archive: &Path) -> Options {
     small().on_release(Archive::open(archive).unwrap())
-}
-
-pub(crate) fn append(wal: &Wal, from: u8, to: u8) -> Entries {
-    let datas = (from..to).map(|n| vec![n; 4000]);
-    datas.map(|data| (wal.append(&data).unwrap().lsn(), data)).collect()
 }
 
 /// A log that archives: its folders, itself, and the records that were appended to it.
@@ -28,17 +11,16 @@ fn with_sixty_records() -> (TempDir, PathBuf, PathBuf, Wal, Entries) {
     let (dir, path) = folder();
     let archive = dir.path().join("archive");
     let wal = archiving(&archive).open(&path).unwrap();
-    let records = append(&wal, 0, 60);
+    let records = append_bytes(&wal, 0..60, 4000);
     (dir, path, archive, wal, records)
 }
 
-fn archived(archive: &Path) -> Entries {
-    let mut records = ArchiveReader::open(archive).unwrap().records(None).unwrap();
-    let mut all = Entries::new();
-    while let Some(record) = records.next().unwrap() {
-        all.push((record.lsn(), record.data().to_vec()));
-    }
-    all
+/// The archive has `expected`, and then an error at `bad`: what is missing is no end.
+fn assert_damaged(archive: &Path, expected: &[(Lsn, Vec<u8>)], bad: Lsn) {
+    let (found, error) = archived_from(archive, None);
+    let error = error.expect("the archive is damaged");
+    assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(bad)), "{error}");
+    assert_eq!(found, expected);
 }
 
 /// The archive and the log together hold all of `expected`, but for what lies below the head in
@@ -62,19 +44,18 @@ fn assert_kept_from(archive: &Path, expected: &Entries) {
 
 #[test]
 fn released_segments_are_read_from_the_archive_across_runs_and_truncations() {
-    let _watch = watched();
     let (dir, path) = folder();
     let archive = dir.path().join("archive");
     let mut expected = Entries::new();
     for run in 0..4_u8 {
         let wal = archiving(&archive).open(&path).unwrap();
-        expected.extend(append(&wal, run * 50, run * 50 + 40));
+        expected.extend(append_bytes(&wal, run * 50..run * 50 + 40, 4000));
         if run % 2 == 0 {
             // What is truncated is in no archive.
             let kept = expected.len() - 10;
             wal.truncate_after(expected[kept].0).unwrap();
             expected.truncate(kept + 1);
-            expected.extend(append(&wal, 240, 250));
+            expected.extend(append_bytes(&wal, 240..250, 4000));
         }
         wal.truncate_before(expected[expected.len() - 3].0).unwrap();
         assert_kept(&archive, &wal, &expected);
@@ -86,7 +67,6 @@ fn released_segments_are_read_from_the_archive_across_runs_and_truncations() {
 
 #[test]
 fn what_cannot_be_archived_stays_in_the_log_until_it_can() {
-    let _watch = watched();
     let (_dir, path, archive, wal, expected) = with_sixty_records();
     fs::remove_dir(&archive).unwrap();
     let head = expected[50].0;
@@ -103,7 +83,6 @@ fn what_cannot_be_archived_stays_in_the_log_until_it_can() {
 
 #[test]
 fn a_reader_keeps_its_segments_from_being_archived() {
-    let _watch = watched();
     let (_dir, _path, archive, wal, expected) = with_sixty_records();
     let mut records = wal.records().unwrap();
     wal.truncate_before(expected[50].0).unwrap();
@@ -117,27 +96,15 @@ fn a_reader_keeps_its_segments_from_being_archived() {
 
 #[test]
 fn damage_in_an_archive_is_named_and_not_passed_over() {
-    let _watch = watched();
     let (_dir, _path, archive, wal, expected) = with_sixty_records();
     wal.truncate_before(expected[50].0).unwrap();
     let (file, at) = place_of(&archive, expected[20].0.plus(100), SEGMENT_BYTES);
     flip(&file, at);
-    let mut records = ArchiveReader::open(&archive).unwrap().records(None).unwrap();
-    for (lsn, _) in &expected[..20] {
-        assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
-    }
-    let error = records.next().unwrap_err();
-    assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(expected[20].0)));
+    assert_damaged(&archive, &expected[..20], expected[20].0);
     fs::remove_file(file).unwrap();
-    let mut records = ArchiveReader::open(&archive).unwrap().records(None).unwrap();
-    let missing = loop {
-        match records.next() {
-            Ok(record) => assert!(record.is_some(), "a missing segment is no end"),
-            Err(error) => break error,
-        }
-    };
     let base = Lsn::new(expected[20].0.segment(SEGMENT_BYTES) * SEGMENT_BYTES);
-    assert_eq!((missing.kind(), missing.lsn()), (ErrorKind::Corrupt, Some(base)));
+    let below = expected.iter().take_while(|(lsn, _)| *lsn < base).count();
+    assert_damaged(&archive, &expected[..below], base);
 }
 
 #[test]
@@ -174,7 +141,7 @@ fn a_logs_folder_is_no_archive_by_whatever_name() {
 fn a_folder_in_which_a_log_was_made_later_is_no_archive() {
     let (_dir, path) = folder();
     let wal = archiving(&path).open(&path).unwrap();
-    let expected = append(&wal, 0, 60);
+    let expected = append_bytes(&wal, 0..60, 4000);
     let error = wal.truncate_before(expected[50].0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     for number in 0..2 {
@@ -197,7 +164,6 @@ fn assert_others(error: &Error, archive: &Path) {
 
 #[test]
 fn an_archive_of_another_log_is_refused_and_left_as_it_is() {
-    let _watch = watched();
     let (_dir, path, archive, wal, expected) = with_sixty_records();
     wal.truncate_before(expected[50].0).unwrap();
     drop(wal);
@@ -208,7 +174,7 @@ fn an_archive_of_another_log_is_refused_and_left_as_it_is() {
     // A log that was deleted and made again is another one.
     fs::remove_dir_all(&path).unwrap();
     let wal = archiving(&archive).open(&path).unwrap();
-    let others = append(&wal, 0, 60);
+    let others = append_bytes(&wal, 0..60, 4000);
     for _ in 0..2 {
         assert_others(&wal.truncate_before(others[50].0).unwrap_err(), &archive);
         assert!(place_of(&path, Lsn::ZERO, SEGMENT_BYTES).0.exists(), "it stays in the log");
@@ -219,14 +185,13 @@ fn an_archive_of_another_log_is_refused_and_left_as_it_is() {
 /// Each of the two has seen an empty folder, and a file that it may not replace.
 #[test]
 fn two_logs_that_began_with_one_archive_do_not_replace_each_others_segments() {
-    let _watch = watched();
     let (dir, path) = folder();
     let archive = dir.path().join("archive");
     let other_path = dir.path().join("other");
     let wal = archiving(&archive).open(&path).unwrap();
     let other = archiving(&archive).open(&other_path).unwrap();
-    let expected = append(&wal, 0, 60);
-    let others = append(&other, 100, 160);
+    let expected = append_bytes(&wal, 0..60, 4000);
+    let others = append_bytes(&other, 100..160, 4000);
     wal.truncate_before(expected[20].0).unwrap();
     let before = snapshot(&archive);
     assert_others(&other.truncate_before(others[50].0).unwrap_err(), &archive);
@@ -247,7 +212,6 @@ fn two_logs_that_began_with_one_archive_do_not_replace_each_others_segments() {
 
 #[test]
 fn an_interrupted_copy_is_made_again_and_is_no_segment() {
-    let _watch = watched();
     let (_dir, _path, archive, wal, expected) = with_sixty_records();
     let temp = archive.join(format!("segment-{}.tmp", wal.uuid()));
     fs::write(&temp, vec![7; 200_000]).unwrap();
@@ -261,7 +225,6 @@ fn an_interrupted_copy_is_made_again_and_is_no_segment() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_copy_for_which_space_is_lacking_leaves_no_file() {
-    let _watch = watched();
     let (_dir, path, archive, wal, expected) = with_sixty_records();
     let temp = archive.join(format!("segment-{}.tmp", wal.uuid()));
     std::os::unix::fs::symlink("/dev/full", temp).unwrap();
@@ -276,7 +239,6 @@ fn a_copy_for_which_space_is_lacking_leaves_no_file() {
 /// What a damaged log lacks is found missing by the reader of its archive, too.
 #[test]
 fn a_segment_whose_file_is_too_short_is_damaged_in_the_archive() {
-    let _watch = watched();
     let (_dir, path, archive, wal, expected) = with_sixty_records();
     wal.sync().unwrap();
     let (file, at) = place_of(&path, expected[20].0.plus(100), SEGMENT_BYTES);
@@ -284,17 +246,11 @@ fn a_segment_whose_file_is_too_short_is_damaged_in_the_archive() {
     wal.truncate_before(expected[50].0).unwrap();
     let copy = archive.join(file.file_name().unwrap());
     assert_eq!(fs::metadata(copy).unwrap().len(), 4096 + SEGMENT_BYTES);
-    let mut records = ArchiveReader::open(&archive).unwrap().records(None).unwrap();
-    for (lsn, _) in &expected[..20] {
-        assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
-    }
-    let error = records.next().unwrap_err();
-    assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(expected[20].0)));
+    assert_damaged(&archive, &expected[..20], expected[20].0);
 }
 
 #[test]
 fn an_archive_that_gives_errors_keeps_segments_and_nobody_from_opening() {
-    let _watch = watched();
     let (_dir, path, archive, wal, expected) = with_sixty_records();
     // A file that cannot be read.
     let (first, _) = place_of(&archive, Lsn::ZERO, SEGMENT_BYTES);
@@ -319,9 +275,8 @@ fn an_archive_that_gives_errors_keeps_segments_and_nobody_from_opening() {
 
 #[test]
 fn what_cannot_be_freed_fails_the_open() {
-    let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, Options::new());
-    let records = append(&wal, 0, 60);
+    let records = append_bytes(&wal, 0..60, 4000);
     wal.flush_to_os(records[59].0).unwrap();
     // Segments of which a power loss leaves nothing lie between the end and the next epoch.
     let store = store.after_power_loss(wal);
@@ -332,12 +287,11 @@ fn what_cannot_be_freed_fails_the_open() {
 
 #[test]
 fn an_archive_may_lie_in_the_logs_folder() {
-    let _watch = watched();
     let (_dir, path) = folder();
     let archive = path.join("archive");
     drop(small().open(&path).unwrap());
     let wal = archiving(&archive).open(&path).unwrap();
-    let expected = append(&wal, 0, 60);
+    let expected = append_bytes(&wal, 0..60, 4000);
     wal.truncate_before(expected[50].0).unwrap();
     drop(wal);
     let wal = archiving(&archive).open(&path).unwrap();
@@ -348,7 +302,6 @@ fn an_archive_may_lie_in_the_logs_folder() {
 fn truncated_records_are_in_no_archive_though_the_header_that_says_so_rots() {
     // In the run that began the epoch, and in one that found it.
     for reopens in [false, true] {
-        let _watch = watched();
         truncate_then_rot(reopens);
     }
 }
@@ -357,9 +310,9 @@ fn truncate_then_rot(reopens: bool) {
     let (dir, path) = folder();
     let archive = dir.path().join("archive");
     let mut wal = archiving(&archive).open(&path).unwrap();
-    let kept = append(&wal, 0, 40);
+    let kept = append_bytes(&wal, 0..40, 4000);
     wal.truncate_after(kept[29].0).unwrap();
-    let more = append(&wal, 100, 160);
+    let more = append_bytes(&wal, 100..160, 4000);
     if reopens {
         wal.close().unwrap();
         wal = archiving(&archive).open(&path).unwrap();
@@ -376,7 +329,7 @@ fn truncate_then_rot(reopens: bool) {
 /// to be archived.
 #[test]
 fn dead_ranges_below_what_an_open_frees_are_kept() {
-    let _watch = watched();
+    watch();
     for truncates in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let (path, archive) = (dir.path().join("log"), dir.path().join("archive"));

@@ -1,16 +1,8 @@
 //! Truncations whose segments another thread frees.
 
-use std::pin::Pin;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use palisade::{Release, Result};
 
-use palisade::{Error, ErrorKind, Lsn, OnRelease, Release, ReleasedSegment, Result, Wal};
-
-use crate::executor::{Count, block_on};
-use crate::folder::{SEGMENT_BYTES, contents, folder, segment, small};
-use crate::watchdog::{until, watched};
+use crate::prelude::*;
 
 /// A callback that waits for its results: one for each segment.
 #[derive(Debug)]
@@ -29,6 +21,15 @@ impl OnRelease for Held {
 fn held() -> (Held, Sender<Result<()>>, Receiver<u64>) {
     let ((results, waits), (begun, begins)) = (channel(), channel());
     (Held { results: Mutex::new(waits), begun }, results, begins)
+}
+
+type HeldLog = (TempDir, PathBuf, Wal, Sender<Result<()>>, Receiver<u64>);
+
+/// A log whose callback waits, and both ends of that.
+fn log_with_held() -> HeldLog {
+    let (callback, results, begins) = held();
+    let (dir, path, wal) = log_on_files(small().on_release(callback));
+    (dir, path, wal, results, begins)
 }
 
 /// Fills three segments. Returns the first records of the second and the third.
@@ -58,10 +59,7 @@ fn poll(release: &mut Release, waker: &Waker) -> Poll<Result<()>> {
 
 #[test]
 fn the_head_moves_at_once_and_nobody_waits_for_the_files() {
-    let _watch = watched();
-    let (_folder, path) = folder();
-    let (callback, results, begins) = held();
-    let wal = small().on_release(callback).open(&path).unwrap();
+    let (_folder, path, wal, results, begins) = log_with_held();
     let [second, third] = fill(&wal);
     let mut release = wal.truncate_before_in_background(second).unwrap();
     assert_eq!(wal.head_lsn(), second);
@@ -90,10 +88,7 @@ fn the_head_moves_at_once_and_nobody_waits_for_the_files() {
 /// The thread that runs the callback frees what is truncated meanwhile.
 #[test]
 fn a_truncation_of_the_suffix_does_not_wait_for_a_callback() {
-    let _watch = watched();
-    let (_folder, path) = folder();
-    let (callback, results, begins) = held();
-    let wal = small().on_release(callback).open(&path).unwrap();
+    let (_folder, path, wal, results, begins) = log_with_held();
     let [second, third] = fill(&wal);
     let release = wal.truncate_before_in_background(second).unwrap();
     begins.recv().unwrap();
@@ -113,10 +108,7 @@ fn a_truncation_of_the_suffix_does_not_wait_for_a_callback() {
 
 #[test]
 fn the_head_survives_a_kill_before_the_files_are_freed() {
-    let _watch = watched();
-    let (_folder, path) = folder();
-    let (callback, results, begins) = held();
-    let wal = small().on_release(callback).open(&path).unwrap();
+    let (_folder, path, wal, results, begins) = log_with_held();
     let [second, _] = fill(&wal);
     let before = contents(&wal);
     let _release = wal.truncate_before_in_background(second).unwrap();
@@ -131,10 +123,7 @@ fn the_head_survives_a_kill_before_the_files_are_freed() {
 
 #[test]
 fn an_error_of_a_release_reaches_who_waits_and_a_later_truncation_tries_again() {
-    let _watch = watched();
-    let (_folder, path) = folder();
-    let (callback, results, _begins) = held();
-    let wal = small().on_release(callback).open(&path).unwrap();
+    let (_folder, path, wal, results, _begins) = log_with_held();
     let [second, _] = fill(&wal);
     results.send(Err(Error::new(ErrorKind::Locked, "the bucket is busy"))).unwrap();
     let release = wal.truncate_before_in_background(second).unwrap();
@@ -149,10 +138,7 @@ fn an_error_of_a_release_reaches_who_waits_and_a_later_truncation_tries_again() 
 
 #[test]
 fn what_has_not_begun_when_the_log_ends_is_closed_and_the_next_truncation_frees_it() {
-    let _watch = watched();
-    let (_folder, path) = folder();
-    let (callback, results, begins) = held();
-    let wal = small().on_release(callback).open(&path).unwrap();
+    let (_folder, path, wal, results, begins) = log_with_held();
     let (third, first, last) = two_releases(&wal, &begins);
     drop(wal);
     results.send(Ok(())).unwrap();
@@ -169,10 +155,7 @@ fn what_has_not_begun_when_the_log_ends_is_closed_and_the_next_truncation_frees_
 /// begun.
 #[test]
 fn a_callback_may_wait_for_a_release_when_the_last_handle_goes() {
-    let _watch = watched();
-    let (_folder, path) = folder();
-    let (callback, results, begins) = held();
-    let wal = small().on_release(callback).open(&path).unwrap();
+    let (_folder, path, wal, results, begins) = log_with_held();
     let (third, first, last) = two_releases(&wal, &begins);
     let ((running, runs), (ended, ends)) = (channel(), channel());
     wal.on_durable(third, move |_| {
@@ -203,10 +186,8 @@ impl OnRelease for Panics {
 /// A thread, a task and a callback wait when the panic comes.
 #[test]
 fn a_callback_that_panics_is_the_error_of_those_who_wait() {
-    let _watch = watched();
-    let (_folder, path) = folder();
     let (callback, results, begins) = held();
-    let wal = small().on_release(Panics(callback)).open(&path).unwrap();
+    let (_folder, _, wal) = log_on_files(small().on_release(Panics(callback)));
     let [second, third] = fill(&wal);
     let panicked = |result: Result<()>| {
         let error = result.unwrap_err();
@@ -237,8 +218,7 @@ fn a_callback_that_panics_is_the_error_of_those_who_wait() {
 
 #[test]
 fn an_lsn_that_is_no_record_is_refused_and_the_head_stays() {
-    let (_folder, path) = folder();
-    let wal = small().open(&path).unwrap();
+    let (_folder, _, wal) = log_on_files(small());
     let [second, _] = fill(&wal);
     let error = wal.truncate_before_in_background(second.plus(8)).unwrap_err();
     assert_eq!((error.kind(), wal.head_lsn()), (ErrorKind::NotARecord, Lsn::ZERO));

@@ -1,19 +1,7 @@
 //! A backup of a log that goes on, and holds.
 
-use std::fs;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-
-use palisade::disk::{Disk, MemDisk};
-use palisade::sim::{CallKind, FaultDisk, SimDisk, Target};
-use palisade::{ErrorKind, Lsn, MemStore, OpenMode, Options, Wal};
-
-use super::archive::append;
 use super::restore::open_there;
-use crate::folder::{Entries, SEGMENT_BYTES, contents, log_on_files, segment, small, snapshot};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 fn open(path: &Path) -> Wal {
     small().open_mode(OpenMode::MustExist).open(path).unwrap()
@@ -21,19 +9,18 @@ fn open(path: &Path) -> Wal {
 
 #[test]
 fn a_backup_has_the_records_from_the_head_to_the_end_and_goes_on_above() {
-    let _watch = watched();
     let (dir, _path, wal) = log_on_files(small());
     let backup = dir.path().join("backup");
-    let mut records = append(&wal, 0, 40);
+    let mut records = append_bytes(&wal, 0..40, 4000);
     wal.truncate_after(records[29].0).unwrap();
     records.truncate(30);
-    records.extend(append(&wal, 40, 70));
+    records.extend(append_bytes(&wal, 40..70, 4000));
     wal.checkpoint(records[35].0).unwrap();
     wal.truncate_before(records[10].0).unwrap();
     // Only the log buffer has these.
-    records.extend(append(&wal, 70, 72));
+    records.extend(append_bytes(&wal, 70..72, 4000));
     let report = wal.backup_to(&backup).unwrap();
-    let after = append(&wal, 72, 80);
+    let after = append_bytes(&wal, 72..80, 4000);
     let copy = open(&backup);
     assert_eq!(contents(&copy), records[10..]);
     assert_eq!((report.records, report.head, report.uuid), (52, records[10].0, wal.uuid()));
@@ -46,7 +33,6 @@ fn a_backup_has_the_records_from_the_head_to_the_end_and_goes_on_above() {
 
 #[test]
 fn a_log_without_records_has_a_backup() {
-    let _watch = watched();
     let (dir, _path, wal) = log_on_files(small());
     for name in ["new", "truncated"] {
         let backup = dir.path().join(name);
@@ -55,16 +41,15 @@ fn a_log_without_records_has_a_backup() {
         let copy = open(&backup);
         assert!(copy.is_empty().unwrap());
         assert!(copy.commit(b"above").unwrap() >= wal.reserved_lsn());
-        append(&wal, 0, 30);
+        append_bytes(&wal, 0..30, 4000);
         wal.truncate_before(wal.reserved_lsn()).unwrap();
     }
 }
 
 #[test]
 fn a_backup_beside_writers_and_truncations_has_exactly_the_records_of_its_range() {
-    let _watch = watched();
     let (dir, _path, wal) = log_on_files(small());
-    let mut all = append(&wal, 0, 50);
+    let mut all = append_bytes(&wal, 0..50, 4000);
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
         let writers: Vec<_> = (1..=2_u8)
@@ -106,6 +91,7 @@ fn a_backup_beside_writers_and_truncations_has_exactly_the_records_of_its_range(
 
 /// A log in memory, and a disk that calls a closure when the backup writes its first segment.
 fn backup_while(during: impl Fn(&Wal) + Send + Sync + 'static) -> (Wal, FaultDisk, MemDisk) {
+    watch();
     let wal = Wal::with_store(MemStore::new(SEGMENT_BYTES), small()).unwrap();
     let below = MemDisk::new();
     let disk = FaultDisk::new(Arc::new(below.clone()));
@@ -122,14 +108,13 @@ fn backup_while(during: impl Fn(&Wal) + Send + Sync + 'static) -> (Wal, FaultDis
 
 #[test]
 fn a_backup_of_which_records_are_truncated_meanwhile_is_given_up_and_leaves_nothing() {
-    let _watch = watched();
     for kept in [5, 30, 58] {
         let (wal, disk, below) = backup_while(move |wal| {
             let records = contents(wal);
             wal.truncate_after(records[kept].0).unwrap();
-            append(wal, 100, 110);
+            append_bytes(wal, 100..110, 4000);
         });
-        append(&wal, 0, 60);
+        append_bytes(&wal, 0..60, 4000);
         let error = wal.backup_on(Arc::new(disk), "/backup").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Truncated, "{kept}: {error}");
         let folder = below.open_folder(Path::new("/backup"), 0).unwrap();
@@ -141,16 +126,15 @@ fn a_backup_of_which_records_are_truncated_meanwhile_is_given_up_and_leaves_noth
 
 #[test]
 fn truncations_that_take_nothing_of_a_backup_do_not_end_it() {
-    let _watch = watched();
     let (wal, disk, below) = backup_while(|wal| {
         let records = contents(wal);
-        let more = append(wal, 100, 160);
+        let more = append_bytes(wal, 100..160, 4000);
         wal.truncate_after(more[20].0).unwrap();
         wal.truncate_after(records[59].0).unwrap();
-        append(wal, 160, 220);
+        append_bytes(wal, 160..220, 4000);
         wal.truncate_before(wal.reserved_lsn()).unwrap();
     });
-    let records = append(&wal, 0, 60);
+    let records = append_bytes(&wal, 0..60, 4000);
     let report = wal.backup_on(Arc::new(disk), "/backup").unwrap();
     assert_eq!(report.records, 60);
     let copy = small().open_on(Arc::new(below), "/backup").unwrap();
@@ -160,10 +144,10 @@ fn truncations_that_take_nothing_of_a_backup_do_not_end_it() {
 
 #[test]
 fn a_damaged_frame_ends_a_backup_and_leaves_nothing() {
-    let _watch = watched();
+    watch();
     let store = MemStore::new(SEGMENT_BYTES);
     let wal = Wal::with_store(store.clone(), small()).unwrap();
-    let records = append(&wal, 0, 60);
+    let records = append_bytes(&wal, 0..60, 4000);
     wal.sync().unwrap();
     store.damage(records[40].0.plus(100), b"rot").unwrap();
     let disk = MemDisk::new();
@@ -176,9 +160,8 @@ fn a_damaged_frame_ends_a_backup_and_leaves_nothing() {
 
 #[test]
 fn a_folder_that_must_not_take_a_backup_is_refused_and_left_as_it_is() {
-    let _watch = watched();
     let (dir, path, wal) = log_on_files(small());
-    append(&wal, 0, 10);
+    append_bytes(&wal, 0..10, 4000);
     wal.sync().unwrap();
     let other = dir.path().join("other");
     fs::create_dir(&other).unwrap();
@@ -195,12 +178,12 @@ fn a_folder_that_must_not_take_a_backup_is_refused_and_left_as_it_is() {
 
 #[test]
 fn a_backup_that_loses_power_at_any_call_leaves_no_log_or_a_whole_one() {
-    let _watch = watched();
+    watch();
     let (mut none, mut whole, mut is_done, mut call) = (0, 0, false, 0);
     while !is_done {
         let disk = SimDisk::new(call);
         let wal = small().open_on(disk.as_disk(), "/original").unwrap();
-        let records = append(&wal, 0, 60);
+        let records = append_bytes(&wal, 0..60, 4000);
         wal.truncate_before(records[10].0).unwrap();
         wal.sync().unwrap();
         disk.crash_at(disk.calls() + call);
@@ -229,9 +212,8 @@ fn a_backup_that_loses_power_at_any_call_leaves_no_log_or_a_whole_one() {
 
 #[test]
 fn a_hold_keeps_the_segments_from_its_lsn_on_until_it_is_dropped() {
-    let _watch = watched();
     let (_dir, path, wal) = log_on_files(small());
-    let records = append(&wal, 0, 60);
+    let records = append_bytes(&wal, 0..60, 4000);
     let held = records[20].0;
     let hold = wal.hold(held).unwrap();
     assert_eq!(hold.lsn(), held);
@@ -246,15 +228,14 @@ fn a_hold_keeps_the_segments_from_its_lsn_on_until_it_is_dropped() {
 
 #[test]
 fn a_hold_reads_what_it_keeps_also_below_the_head() {
-    let _watch = watched();
     let (_dir, _path, wal) = log_on_files(small());
-    let mut records = append(&wal, 0, 60);
+    let mut records = append_bytes(&wal, 0..60, 4000);
     let held = [0, 20, 55].map(|n| wal.hold(records[n].0).unwrap());
     let inside = wal.hold(records[20].0.plus(8)).unwrap();
     wal.truncate_before(records[50].0).unwrap();
     wal.truncate_after(records[53].0).unwrap();
     records.truncate(54);
-    records.extend(append(&wal, 60, 70));
+    records.extend(append_bytes(&wal, 60..70, 4000));
     for (hold, from) in held.iter().zip([0, 20, 54]) {
         let read = hold.records().unwrap().into_iter().map(|record| record.unwrap());
         let read: Entries = read.map(|record| (record.lsn(), record.data().to_vec())).collect();
@@ -271,9 +252,8 @@ fn a_hold_reads_what_it_keeps_also_below_the_head() {
 
 #[test]
 fn a_hold_outside_of_the_log_is_refused() {
-    let _watch = watched();
-    let wal = Wal::with_store(MemStore::new(SEGMENT_BYTES), Options::new()).unwrap();
-    let records = append(&wal, 0, 10);
+    let wal = log_in_memory(SEGMENT_BYTES, 1 << 16);
+    let records = append_bytes(&wal, 0..10, 4000);
     wal.truncate_before(records[5].0).unwrap();
     let kind = |lsn| wal.hold(lsn).map(drop).map_err(|error| (error.kind(), error.lsn()));
     assert_eq!(kind(records[4].0), Err((ErrorKind::Truncated, Some(records[4].0))));

@@ -1,23 +1,11 @@
 //! Who is in the log while its suffix is truncated: appends continue above it, waiters and
 //! readers get an error, and no call returns `Ok` for a record that is gone.
 
-use std::sync::mpsc::channel;
-use std::thread;
-use std::time::Duration;
-
-use palisade::sim::Effect;
-use palisade::{ErrorKind, Lsn, framed_bytes};
-
-use super::truncations::{SEGMENT_BYTES, append, is_truncated, open, options};
-use crate::executor::block_on;
-use crate::faulty::{MAKE_SEGMENT, PASS_BUFFER_ON, SAVE_STATE, new_log};
-use crate::folder::{Entries, contents};
-use crate::hole::with_a_hole;
-use crate::watchdog::{until, watched};
+use super::truncations::{SEGMENT_BYTES, is_truncated, open, options};
+use crate::prelude::*;
 
 #[test]
 fn no_waiter_gets_ok_for_a_truncated_record() {
-    let _watch = watched();
     let (wal, _) = new_log(SEGMENT_BYTES, options());
     let kept = wal.append(b"kept").unwrap();
     let waited = wal.append(b"truncated").unwrap();
@@ -47,7 +35,6 @@ fn no_waiter_gets_ok_for_a_truncated_record() {
 
 #[test]
 fn a_head_above_a_truncation_acknowledges_nothing() {
-    let _watch = watched();
     // One truncation; two in a row; one that takes back an earlier one's epoch.
     for kept in [&[0][..], &[0, 3], &[3, 0]] {
         let (wal, _) = new_log(SEGMENT_BYTES, options());
@@ -83,7 +70,6 @@ fn a_head_above_a_truncation_acknowledges_nothing() {
 
 #[test]
 fn readers_under_way_get_truncated_if_the_head_has_passed_the_truncation() {
-    let _watch = watched();
     let (wal, _) = new_log(SEGMENT_BYTES, options());
     let kept = wal.append(b"kept").unwrap().lsn();
     for n in 0..20 {
@@ -105,13 +91,12 @@ fn readers_under_way_get_truncated_if_the_head_has_passed_the_truncation() {
 
 #[test]
 fn a_tail_gets_what_is_kept_below_a_truncation_that_the_head_has_passed() {
-    let _watch = watched();
     let (wal, _) = new_log(SEGMENT_BYTES, options());
     let first = wal.commit(b"first").unwrap();
     let mut tail = wal.tail().unwrap();
     assert_eq!(tail.next(Duration::ZERO).unwrap().unwrap().lsn(), first);
     assert!(tail.next(Duration::ZERO).unwrap().is_none());
-    let kept = append(&wal, 0, 5, 100);
+    let kept = append_bytes(&wal, 0..5, 100);
     wal.append(b"truncated").unwrap();
     wal.truncate_after(kept[4].0).unwrap();
     let behind = wal.commit(b"behind").unwrap();
@@ -124,9 +109,8 @@ fn a_tail_gets_what_is_kept_below_a_truncation_that_the_head_has_passed() {
 
 #[test]
 fn appends_wait_during_a_truncation_and_continue_above_it() {
-    let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
-    let mut expected = append(&wal, 0, 5, 100);
+    let mut expected = append_bytes(&wal, 0..5, 100);
     store.set(MAKE_SEGMENT, Effect::Hold);
     thread::scope(|scope| {
         let (log, kept) = (&wal, expected[2].0);
@@ -158,7 +142,6 @@ fn appends_wait_during_a_truncation_and_continue_above_it() {
 
 #[test]
 fn owners_above_the_new_end_finish_and_their_waiters_are_served() {
-    let _watch = watched();
     let (wal, _) = new_log(SEGMENT_BYTES, options());
     let kept = wal.append(b"kept").unwrap().lsn();
     let (sender, receiver) = channel();
@@ -187,10 +170,9 @@ fn owners_above_the_new_end_finish_and_their_waiters_are_served() {
 
 #[test]
 fn a_close_beside_a_truncation_makes_a_clean_end() {
-    let _watch = watched();
     for op in [MAKE_SEGMENT, PASS_BUFFER_ON, SAVE_STATE] {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
-        let expected = append(&wal, 0, 10, 100);
+        let expected = append_bytes(&wal, 0..10, 100);
         wal.sync().unwrap();
         store.set(op, Effect::Hold);
         thread::scope(|scope| {
@@ -210,10 +192,9 @@ fn a_close_beside_a_truncation_makes_a_clean_end() {
 
 #[test]
 fn an_overtaken_truncation_of_the_head_succeeds() {
-    let _watch = watched();
     let (wal, _) = new_log(SEGMENT_BYTES, options());
     for round in 0..50_u8 {
-        let entries = append(&wal, 0, 60, 100);
+        let entries = append_bytes(&wal, 0..60, 100);
         thread::scope(|scope| {
             let truncations = [3, 7, 20, 45].map(|at| {
                 let (wal, lsn) = (&wal, entries[at].0);
@@ -230,7 +211,6 @@ fn an_overtaken_truncation_of_the_head_succeeds() {
 /// The last record of a segment ends where the next epoch begins.
 #[test]
 fn a_tail_that_gave_the_last_record_of_a_segment_says_that_it_was_truncated() {
-    let _watch = watched();
     let (wal, _) = new_log(SEGMENT_BYTES, options());
     let kept = wal.append(b"kept").unwrap().lsn();
     let mut tail = wal.tail().unwrap();

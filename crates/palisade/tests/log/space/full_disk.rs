@@ -1,18 +1,8 @@
 //! G7: lack of space loses nothing and poisons nothing; when there is space again, the same
 //! epoch goes on.
 
-use std::sync::mpsc::channel;
-use std::task::{Context, Poll, Waker};
-use std::thread;
-
-use palisade::sim::{Calls, Effect};
-use palisade::{BufferKind, Error, ErrorKind, Options, Ticket, Wal};
-use palisade_core::store::ReadStore;
-
-use crate::executor::block_on;
-use crate::faulty::{FaultyLog, MAKE_BUFFER, MAKE_SEGMENT, SAVE_STATE, WRITE, new_log};
-use crate::folder::{Entries, contents};
-use crate::watchdog::{until, watched};
+use crate::faulty::MAKE_BUFFER;
+use crate::prelude::*;
 
 const SEGMENT_BYTES: u64 = 8 << 10;
 
@@ -90,19 +80,16 @@ fn loses_nothing(op: Calls) {
 
 #[test]
 fn a_write_without_space_loses_nothing_and_the_same_epoch_goes_on() {
-    let _watch = watched();
     loses_nothing(WRITE);
 }
 
 #[test]
 fn a_segment_that_cannot_be_made_loses_nothing_and_the_same_epoch_goes_on() {
-    let _watch = watched();
     loses_nothing(MAKE_SEGMENT);
 }
 
 #[test]
 fn a_future_gets_no_space_and_can_be_polled_again() {
-    let _watch = watched();
     let (store, wal, _) = nearly_full_segment();
     store.set(WRITE, Effect::NoSpace);
     let mut future = wal.append(b"awaited").unwrap();
@@ -118,7 +105,6 @@ fn a_future_gets_no_space_and_can_be_polled_again() {
 
 #[test]
 fn all_waiters_on_a_full_disk_get_the_error_and_may_wait_again() {
-    let _watch = watched();
     let (store, wal, _) = nearly_full_segment();
     store.set(WRITE, Effect::Hold);
     let (sender, receiver) = channel();
@@ -156,7 +142,6 @@ fn all_waiters_on_a_full_disk_get_the_error_and_may_wait_again() {
 
 #[test]
 fn try_append_finds_room_again_once_there_is_space() {
-    let _watch = watched();
     let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
     store.set(WRITE, Effect::NoSpace);
     let refused = (0..100).find_map(|_| wal.try_append(&[1; 200]).err()).unwrap();
@@ -168,7 +153,6 @@ fn try_append_finds_room_again_once_there_is_space() {
 
 #[test]
 fn a_close_without_space_ends_uncleanly_and_loses_nothing() {
-    let _watch = watched();
     let (store, wal, mut expected) = nearly_full_segment();
     store.set(WRITE, Effect::NoSpace);
     assert!(is_full(&fill_up(&wal, &mut expected)));
@@ -182,7 +166,6 @@ fn a_close_without_space_ends_uncleanly_and_loses_nothing() {
 
 #[test]
 fn a_close_that_found_no_space_can_be_repeated() {
-    let _watch = watched();
     for op in [WRITE, SAVE_STATE] {
         let (store, wal, expected) = nearly_full_segment();
         store.set(op, Effect::NoSpace);
@@ -200,7 +183,6 @@ fn a_close_that_found_no_space_can_be_repeated() {
 
 #[test]
 fn an_open_without_space_changes_nothing_that_counts_and_works_later() {
-    let _watch = watched();
     let (store, wal, expected) = nearly_full_segment();
     drop(wal);
     for op in [MAKE_SEGMENT, MAKE_BUFFER, SAVE_STATE] {

@@ -1,14 +1,11 @@
 //! Lack of space, on the simulated disk: at any call, and while a log is opened.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
-use palisade::sim::{Fate, Fault, FaultKind, SimDisk};
-use palisade::{BufferKind, ErrorKind, Lsn, Result, Wal};
+use palisade::Result;
 
-use crate::content::{all, append, numbers, record};
-use crate::on_disk::{end_process, open, open_as, options, segment};
-use crate::watchdog::watched;
+use crate::on_disk::{open, open_as, options, segment};
+use crate::prelude::*;
 
 /// Framed, it fills a sector.
 const SECTOR_RECORD: usize = 512 - 24;
@@ -121,7 +118,6 @@ fn run_without_space_at(call: u64, disk: &SimDisk) -> Option<(String, bool)> {
 /// its name.
 #[test]
 fn no_space_at_any_call_then_space_again_loses_nothing_and_the_log_goes_on() {
-    let _watch = watched();
     for new in [SimDisk::new, |seed| SimDisk::new(seed).copy_on_write()] {
         let mut survived: BTreeSet<String> = BTreeSet::new();
         for call in 0.. {
@@ -169,7 +165,6 @@ fn freeing_calls(disk: &SimDisk) -> Vec<u64> {
 /// the log. It is freed once the head is above it.
 #[test]
 fn what_a_full_disk_cannot_free_keeps_nobody_from_opening() {
-    let _watch = watched();
     let disk = with_dead_segments();
     let calls = freeing_calls(&disk);
     assert!(!calls.is_empty(), "{calls:?}");

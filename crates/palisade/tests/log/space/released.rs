@@ -1,18 +1,8 @@
 //! The callback for released segments gets each segment before the log loses it, and nothing else.
 
-use std::fs;
-use std::io::Read;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use palisade::{Records, Result, Uuid};
 
-use palisade::{
-    BufferKind, Error, ErrorKind, Lsn, OnRelease, Records, ReleasedSegment, Result, Uuid, Wal,
-};
-use tempfile::TempDir;
-
-use crate::folder::{SEGMENT_BYTES, contents, copy_as_killed, flip, folder, segment, small};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 /// What the callback does with the next segment of a number.
 #[derive(Debug)]
@@ -89,7 +79,6 @@ fn first_of(lsns: &[Lsn], number: u64) -> Lsn {
 
 #[test]
 fn the_callback_gets_the_bytes_of_each_released_segment_in_order() {
-    let _watch = watched();
     let (_dir, path, noted, wal, lsns) = with_ten_segments();
     let before: Vec<_> = (0..9).map(|n| (n, fs::read(segment(&path, n)).unwrap())).collect();
     wal.truncate_before(first_of(&lsns, 4)).unwrap();
@@ -101,7 +90,6 @@ fn the_callback_gets_the_bytes_of_each_released_segment_in_order() {
 
 #[test]
 fn a_callback_that_fails_keeps_its_segment_and_all_above() {
-    let _watch = watched();
     let (_dir, path, noted, wal, lsns) = with_ten_segments();
     noted.next(Then::Fail(3));
     let head = first_of(&lsns, 7);
@@ -122,7 +110,6 @@ fn a_callback_that_fails_keeps_its_segment_and_all_above() {
 
 #[test]
 fn a_callback_that_panics_keeps_its_segment_and_the_log_goes_on() {
-    let _watch = watched();
     let (_dir, path, noted, wal, lsns) = with_ten_segments();
     noted.next(Then::Panic(1));
     let head = first_of(&lsns, 3);
@@ -139,7 +126,6 @@ fn a_callback_that_panics_keeps_its_segment_and_the_log_goes_on() {
 /// unclean end; dead segments of the unclean end are freed unseen.
 #[test]
 fn an_open_calls_no_callback_and_the_next_truncation_does() {
-    let _watch = watched();
     let (_dir, path, noted, wal, lsns) = with_ten_segments();
     noted.next(Then::Fail(2));
     let head = first_of(&lsns, 5);
@@ -160,7 +146,6 @@ fn an_open_calls_no_callback_and_the_next_truncation_does() {
 /// Neither when they are freed, nor when some are left below a later head.
 #[test]
 fn the_callback_gets_no_truncated_segment() {
-    let _watch = watched();
     let (_dir, path, noted, wal, lsns) = with_ten_segments();
     let dead = fs::read(segment(&path, 7)).unwrap();
     let kept = first_of(&lsns, 4);
@@ -183,7 +168,6 @@ fn the_callback_gets_no_truncated_segment() {
 /// The dead range of a killed log is freed by the open that finds it.
 #[test]
 fn the_callback_gets_no_segment_behind_an_unclean_end() {
-    let _watch = watched();
     let (_dir, path) = folder();
     let heap = || small().buffer(BufferKind::Heap);
     let wal = heap().open(&path).unwrap();
@@ -212,7 +196,6 @@ fn the_callback_gets_no_segment_behind_an_unclean_end() {
 
 #[test]
 fn a_segment_whose_header_is_wrong_is_not_released() {
-    let _watch = watched();
     for is_flipped in [false, true] {
         let (_dir, path, noted, wal, lsns) = with_ten_segments();
         let before = fs::read(segment(&path, 3)).unwrap();
@@ -239,7 +222,6 @@ fn a_segment_whose_header_is_wrong_is_not_released() {
 /// A callback that takes long keeps no reader from going, and may be what drops it.
 #[test]
 fn a_reader_that_is_dropped_during_a_release_does_not_wait_for_it() {
-    let _watch = watched();
     let (_dir, _path, noted, wal, lsns) = with_ten_segments();
     let records = wal.records_from(first_of(&lsns, 4)).unwrap();
     noted.next(Then::Drop(Box::new(records)));
@@ -267,7 +249,6 @@ fn appends_and_reads_go_on_while_the_callback_works() {
         }
     }
 
-    let _watch = watched();
     let (_dir, path) = folder();
     let uses = Uses::default();
     let own = Arc::clone(&uses.0);

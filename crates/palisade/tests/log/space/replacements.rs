@@ -1,16 +1,9 @@
 //! Truncation from a record on, and records that take the place of what went, in one step.
 
 use std::iter::repeat_n;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use palisade::sim::Effect;
-use palisade::{ErrorKind, Lsn, Options, Tail, Wal, framed_bytes};
-
-use super::truncations::{SEGMENT_BYTES, append, is_truncated, open, options};
-use crate::faulty::{FaultyLog, MAKE_SEGMENT, NAME_SEGMENT, SAVE_STATE, new_log};
-use crate::folder::{Entries, contents};
-use crate::watchdog::watched;
+use super::truncations::{SEGMENT_BYTES, is_truncated, open, options};
+use crate::prelude::*;
 
 fn next(tail: &mut Tail) -> Option<Vec<u8>> {
     tail.next(Duration::ZERO).unwrap().map(|record| record.data().to_vec())
@@ -32,11 +25,10 @@ fn check_later_runs(wal: Wal, store: &FaultyLog, expected: &Entries) {
 
 #[test]
 fn any_record_and_all_above_it_can_be_truncated_or_replaced() {
-    let _watch = watched();
     for replaces in [false, true] {
         for kept in [0, 1, 35, 38, 77, 99] {
             let (wal, store) = new_log(SEGMENT_BYTES, options());
-            let mut expected = append(&wal, 0, 100, 180);
+            let mut expected = append_bytes(&wal, 0..100, 180);
             let gone = expected.split_off(kept);
             let highest = wal.reserved_lsn();
             if replaces {
@@ -59,13 +51,12 @@ fn any_record_and_all_above_it_can_be_truncated_or_replaced() {
 /// missing epoch for the next open.
 #[test]
 fn epochs_whose_first_record_goes_leave_no_trace() {
-    let _watch = watched();
     // The first epoch of a log; one above others; and one above others below the head.
     for (runs, truncates_before) in [(1, false), (3, false), (3, true)] {
         let (mut wal, mut store) = new_log(SEGMENT_BYTES, options());
         let mut expected = Entries::new();
         for run in 1..runs {
-            expected.extend(append(&wal, run, run + 1, 100));
+            expected.extend(append_bytes(&wal, run..run + 1, 100));
             store = store.after_kill(wal);
             wal = open(&store);
         }
@@ -87,14 +78,13 @@ fn epochs_whose_first_record_goes_leave_no_trace() {
 /// Protection: the head may be at a segment that is not the first of its epoch, or within a batch.
 #[test]
 fn a_log_can_be_emptied_from_any_head() {
-    let _watch = watched();
     for is_in_a_batch in [false, true] {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
         let head = if is_in_a_batch {
             wal.append_batch(["first", "second"]).unwrap().lsns()[0]
         } else {
             // 32 frames fill a segment.
-            let entries = append(&wal, 0, 100, 232);
+            let entries = append_bytes(&wal, 0..100, 232);
             let of_third = |(lsn, _): &&(Lsn, Vec<u8>)| lsn.as_u64() == 2 * SEGMENT_BYTES;
             entries.iter().find(of_third).expect("a record begins at a segment").0
         };
@@ -110,9 +100,8 @@ fn a_log_can_be_emptied_from_any_head() {
 
 #[test]
 fn a_batch_goes_as_a_whole() {
-    let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
-    let expected = append(&wal, 0, 3, 100);
+    let expected = append_bytes(&wal, 0..3, 100);
     let batch = wal.append_batch(["one", "two"]).unwrap().lsns().to_vec();
     let cases = [
         (batch[1], ErrorKind::InvalidArgument),
@@ -134,7 +123,6 @@ fn a_batch_goes_as_a_whole() {
 /// The members below the head are still to be archived. The other end can empty the log.
 #[test]
 fn the_rest_of_a_batch_is_truncated_from_below() {
-    let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
     let batch = wal.append_batch(["below", "head", "above"]).unwrap().lsns().to_vec();
     wal.truncate_before(batch[1]).unwrap();
@@ -150,9 +138,8 @@ fn the_rest_of_a_batch_is_truncated_from_below() {
 /// An engine that repeats a call, or comes late, must not remove the records of another.
 #[test]
 fn the_lsn_of_a_truncated_record_names_no_other() {
-    let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
-    let mut expected = append(&wal, 0, 2, 100);
+    let mut expected = append_bytes(&wal, 0..2, 100);
     let first = expected.pop().unwrap().0;
     let vote = wal.replace_from(first, ["vote"]).unwrap()[0];
     expected.push((vote, b"vote".to_vec()));
@@ -167,11 +154,10 @@ fn the_lsn_of_a_truncated_record_names_no_other() {
 /// The next epoch could begin where the segment of the truncated record ends.
 #[test]
 fn a_position_at_the_end_of_a_segment_shows_a_truncation_below_it() {
-    let _watch = watched();
     for replaces in [false, true] {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
         // 32 frames fill the segment.
-        let entries = append(&wal, 0, 32, 232);
+        let entries = append_bytes(&wal, 0..32, 232);
         wal.sync().unwrap();
         let saved = wal.get(entries[31].0).unwrap().next_lsn();
         assert_eq!(saved.as_u64(), SEGMENT_BYTES);
@@ -193,7 +179,6 @@ fn a_position_at_the_end_of_a_segment_shows_a_truncation_below_it() {
 /// The end of the last record is a place to truncate from, whatever the log keeps above it.
 #[test]
 fn the_end_of_the_last_record_may_have_padding_or_a_mark() {
-    let _watch = watched();
     for pads in [false, true] {
         let (wal, store) = new_log(SEGMENT_BYTES, options().pad_to_block(pads));
         let lsn = wal.commit(b"stays").unwrap();
@@ -211,7 +196,7 @@ fn the_end_of_the_last_record_may_have_padding_or_a_mark() {
 /// A reader sees the log before the replacement or after it.
 #[test]
 fn readers_beside_replacements_always_find_a_record() {
-    let _watch = watched();
+    watch();
     let wal = Wal::with_store(palisade::MemStore::new(SEGMENT_BYTES), options()).unwrap();
     let mut vote = wal.commit(b"vote").unwrap();
     let is_over = AtomicBool::new(false);
@@ -234,9 +219,8 @@ fn readers_beside_replacements_always_find_a_record() {
 
 #[test]
 fn at_the_end_there_is_nothing_to_truncate_and_a_place_for_records() {
-    let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
-    let mut expected = append(&wal, 0, 3, 100);
+    let mut expected = append_bytes(&wal, 0..3, 100);
     let end = wal.reserved_lsn();
     wal.truncate_from(end).unwrap();
     assert!(wal.replace_from(end, [[0_u8; 0]; 0]).unwrap().is_empty());
@@ -248,9 +232,8 @@ fn at_the_end_there_is_nothing_to_truncate_and_a_place_for_records() {
 
 #[test]
 fn records_that_do_not_fit_are_refused_and_nothing_is_changed() {
-    let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
-    let mut expected = append(&wal, 0, 3, 100);
+    let mut expected = append_bytes(&wal, 0..3, 100);
     let most = framed_bytes(wal.max_record_bytes());
     let count = (most / framed_bytes(100)) as usize;
     let record = [7; 100];
@@ -268,25 +251,22 @@ fn records_that_do_not_fit_are_refused_and_nothing_is_changed() {
 
 #[test]
 fn tags_and_blocks_are_kept() {
-    let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options().pad_to_block(true));
     let first = wal.commit_tagged(1, b"one").unwrap();
     let lsns = wal.replace_from_tagged(first, [(7, "seven"), (9, "nine")]).unwrap();
     assert!(wal.durable_lsn().as_u64().is_multiple_of(4096), "a sync ends with a block");
     assert_eq!(wal.get(lsns[1]).unwrap().tag(), 9);
     let last = wal.commit(b"last").unwrap();
-    let found: Vec<_> = contents(&wal).into_iter().map(|(lsn, _)| lsn).collect();
-    assert_eq!(found, [lsns[0], lsns[1], last]);
+    assert_eq!(lsns_of(&wal), [lsns[0], lsns[1], last]);
     assert_eq!(store.rewrites(), 0, "a block that a sync covered is written once");
 }
 
 /// The records become durable before the truncation: a crash at any call leaves all or nothing.
 #[test]
 fn a_crash_in_between_leaves_the_log_as_it_was_or_replaced() {
-    let _watch = watched();
     for (op, is_replaced) in [(MAKE_SEGMENT, false), (SAVE_STATE, true)] {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
-        let mut expected = append(&wal, 0, 5, 100);
+        let mut expected = append_bytes(&wal, 0..5, 100);
         wal.sync().unwrap();
         store.set(op, Effect::Eio);
         let error = wal.replace_from(expected[2].0, ["new", "newer"]).unwrap_err();
@@ -306,8 +286,7 @@ fn a_crash_in_between_leaves_the_log_as_it_was_or_replaced() {
 
 #[test]
 fn a_tail_that_has_given_none_of_it_goes_on_above() {
-    let _watch = watched();
-    let wal = Wal::with_store(palisade::MemStore::new(1 << 16), Options::new()).unwrap();
+    let wal = log_in_memory(1 << 16, 1 << 16);
     let mut from_head = wal.tail().unwrap();
     let first = wal.commit(b"first").unwrap();
     let mut from_first = wal.tail_from(first).unwrap();
@@ -333,8 +312,7 @@ fn a_tail_that_has_given_none_of_it_goes_on_above() {
 
 #[test]
 fn a_tail_whose_next_record_goes_waits_for_another() {
-    let _watch = watched();
-    let wal = Wal::with_store(palisade::MemStore::new(1 << 16), Options::new()).unwrap();
+    let wal = log_in_memory(1 << 16, 1 << 16);
     wal.commit(b"first").unwrap();
     let second = wal.commit(b"second").unwrap();
     let mut tail = wal.tail().unwrap();
@@ -349,9 +327,8 @@ fn a_tail_whose_next_record_goes_waits_for_another() {
 /// The clean end is saved whatever was truncated.
 #[test]
 fn a_log_that_was_emptied_can_be_closed() {
-    let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
-    wal.truncate_from(append(&wal, 0, 3, 100)[0].0).unwrap();
+    wal.truncate_from(append_bytes(&wal, 0..3, 100)[0].0).unwrap();
     wal.clone().close().unwrap();
     let wal = open(&store.after_kill(wal));
     assert!(wal.recovery_report().clean && wal.is_empty().unwrap());
@@ -360,7 +337,6 @@ fn a_log_that_was_emptied_can_be_closed() {
 /// The positions that consumers save: after a crash without new records they still hold.
 #[test]
 fn a_position_at_the_end_of_the_last_record_is_no_truncated_one() {
-    let _watch = watched();
     let (wal, mut store) = new_log(SEGMENT_BYTES, options());
     let mut at_head = wal.tail().unwrap().position();
     store = store.after_kill(wal);
@@ -374,7 +350,7 @@ fn a_position_at_the_end_of_the_last_record_is_no_truncated_one() {
         store = store.after_kill(wal);
     }
     let wal = open(&store);
-    let entries = append(&wal, 0, 3, 100);
+    let entries = append_bytes(&wal, 0..3, 100);
     let end = wal.get(entries[2].0).unwrap().next_lsn();
     store = store.after_kill(wal);
     for _ in 0..3 {

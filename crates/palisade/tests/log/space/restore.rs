@@ -1,21 +1,8 @@
 //! A restore: an archive and what is left of the log become a new log with the same LSNs.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use palisade::{CopyReport, Result};
 
-use palisade::sim::SimDisk;
-use palisade::{
-    Archive, ArchiveReader, CopyReport, Error, ErrorKind, Lsn, OpenMode, Options, Restore,
-    RestoreFrom, Result, Wal,
-};
-use tempfile::TempDir;
-
-use super::archive::append;
-use crate::folder::{
-    Entries, SEGMENT_BYTES, contents, flip, folder, place_of, segment, small, snapshot,
-};
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 /// A log that was closed, its archive, and all records that were appended to it.
 struct Archived {
@@ -31,7 +18,7 @@ impl Archived {
         let (dir, log) = folder();
         let archive = dir.path().join("archive");
         let wal = archiving(&log, &archive);
-        let records = append(&wal, 0, 60);
+        let records = append_bytes(&wal, 0..60, 4000);
         wal.truncate_before(records[50].0).unwrap();
         wal.close().unwrap();
         Archived { dir, log, archive, records }
@@ -69,19 +56,12 @@ fn archiving(log: &Path, archive: &Path) -> Wal {
     small().on_release(Archive::open(archive).unwrap()).open(log).unwrap()
 }
 
-fn archived(archive: &Path) -> Entries {
-    let records = ArchiveReader::open(archive).unwrap().records(None).unwrap();
-    let records = records.into_iter().map(|record| record.unwrap());
-    records.map(|record| (record.lsn(), record.data().to_vec())).collect()
-}
-
 fn plan(from: RestoreFrom, to: Option<Lsn>) -> Result<Restore> {
     Restore::plan(from, to, &mut |_| {})
 }
 
 #[test]
 fn archive_and_log_are_restored_with_their_lsns_and_no_lsn_is_used_twice() {
-    let _watch = watched();
     let log = Archived::new();
     let before = (snapshot(&log.log), snapshot(&log.archive));
     let uuid = palisade::inspect::Inspector::open(&log.log).unwrap().state().unwrap().uuid;
@@ -100,7 +80,6 @@ fn archive_and_log_are_restored_with_their_lsns_and_no_lsn_is_used_twice() {
 
 #[test]
 fn a_restore_ends_below_the_lsn_that_the_caller_names() {
-    let _watch = watched();
     let log = Archived::new();
     for kept in [0, 1, 16, 17, 40, 50, 59] {
         let (wal, report) = log.restored(log.both(), Some(log.records[kept].0)).unwrap();
@@ -122,7 +101,6 @@ fn a_restore_ends_below_the_lsn_that_the_caller_names() {
 
 #[test]
 fn an_archive_alone_is_restored_and_appends_begin_above_what_the_engine_has_seen() {
-    let _watch = watched();
     let log = Archived::new();
     let from = RestoreFrom::archive(&log.archive);
     let (wal, _) = log.restored(from.clone(), None).unwrap();
@@ -141,19 +119,18 @@ fn an_archive_alone_is_restored_and_appends_begin_above_what_the_engine_has_seen
 
 #[test]
 fn a_log_of_many_runs_and_truncations_is_restored_without_what_was_truncated() {
-    let _watch = watched();
     let (dir, log) = folder();
     let archive = dir.path().join("archive");
     let (mut records, mut gone) = (Entries::new(), Entries::new());
     for run in 0..4_u8 {
         let wal = archiving(&log, &archive);
-        records.extend(append(&wal, run * 50, run * 50 + 40));
+        records.extend(append_bytes(&wal, run * 50..run * 50 + 40, 4000));
         if run % 2 == 0 {
             let kept = records.len() - 10;
             wal.truncate_after(records[kept].0).unwrap();
             // The first one began where the kept ones end, up to where a restore can go.
             gone.extend(records.drain(kept + 1..).skip(1));
-            records.extend(append(&wal, 240, 250));
+            records.extend(append_bytes(&wal, 240..250, 4000));
         }
         wal.truncate_before(records[records.len() - 3].0).unwrap();
         if run == 1 {
@@ -176,7 +153,6 @@ fn a_log_of_many_runs_and_truncations_is_restored_without_what_was_truncated() {
 
 #[test]
 fn a_damaged_frame_of_the_archive_is_named_and_what_lies_below_can_be_restored() {
-    let _watch = watched();
     let log = Archived::new();
     let bad = log.records[20].0;
     let (file, at) = place_of(&log.archive, bad.plus(100), SEGMENT_BYTES);
@@ -190,7 +166,6 @@ fn a_damaged_frame_of_the_archive_is_named_and_what_lies_below_can_be_restored()
 
 #[test]
 fn a_missing_segment_is_named_and_what_lies_below_can_be_restored() {
-    let _watch = watched();
     let log = Archived::new();
     // Within the archive, and between the archive and the log.
     for number in [1, 2] {
@@ -215,13 +190,12 @@ fn a_missing_segment_is_named_and_what_lies_below_can_be_restored() {
 
 #[test]
 fn an_epoch_whose_first_segment_is_missing_is_named_and_no_truncated_record_comes_back() {
-    let _watch = watched();
     let (dir, log) = folder();
     let archive = dir.path().join("archive");
     let wal = archiving(&log, &archive);
-    let kept = append(&wal, 0, 40);
+    let kept = append_bytes(&wal, 0..40, 4000);
     wal.truncate_after(kept[29].0).unwrap();
-    let more = append(&wal, 100, 160);
+    let more = append_bytes(&wal, 100..160, 4000);
     wal.truncate_before(more[50].0).unwrap();
     wal.close().unwrap();
     fs::remove_file(segment(&archive, more[0].0.segment(SEGMENT_BYTES))).unwrap();
@@ -235,7 +209,6 @@ fn an_epoch_whose_first_segment_is_missing_is_named_and_no_truncated_record_come
 
 #[test]
 fn sources_that_do_not_belong_together_are_refused() {
-    let _watch = watched();
     let (one, two) = (Archived::new(), Archived::new());
     let error = one.refused(RestoreFrom::archive(&two.archive).with_log(&one.log), None);
     assert_eq!((error.kind(), error.path()), (ErrorKind::Mismatch, Some(&*two.archive)), "{error}");
@@ -257,7 +230,6 @@ fn sources_that_do_not_belong_together_are_refused() {
 
 #[test]
 fn a_log_without_its_meta_file_is_restored_with_its_archive_only() {
-    let _watch = watched();
     let log = Archived::new();
     fs::remove_file(log.log.join("meta")).unwrap();
     let error = log.refused(RestoreFrom::log(&log.log), None);
@@ -269,7 +241,6 @@ fn a_log_without_its_meta_file_is_restored_with_its_archive_only() {
 
 #[test]
 fn a_log_alone_is_restored_from_its_head_on() {
-    let _watch = watched();
     let log = Archived::new();
     let from = RestoreFrom::log(&log.log);
     let (wal, report) = log.restored(from.clone(), None).unwrap();
@@ -281,17 +252,16 @@ fn a_log_alone_is_restored_from_its_head_on() {
 /// Two processes went on with copies of one log: neither is the sequence that the other is.
 #[test]
 fn a_log_and_the_archive_of_a_copy_that_went_on_are_refused() {
-    let _watch = watched();
     let (dir, log) = folder();
     let (archive, backup) = (dir.path().join("archive"), dir.path().join("backup"));
     let wal = archiving(&log, &archive);
-    append(&wal, 0, 20);
+    append_bytes(&wal, 0..20, 4000);
     wal.backup_to(&backup).unwrap();
-    let records = append(&wal, 20, 120);
+    let records = append_bytes(&wal, 20..120, 4000);
     wal.truncate_before(records[90].0).unwrap();
     wal.close().unwrap();
     let copy = small().open(&backup).unwrap();
-    append(&copy, 200, 220);
+    append_bytes(&copy, 200..220, 4000);
     copy.close().unwrap();
     let log = Archived { dir, log: backup, archive, records };
     let error = log.refused(log.both(), None);
@@ -300,11 +270,10 @@ fn a_log_and_the_archive_of_a_copy_that_went_on_are_refused() {
 
 #[test]
 fn a_backup_and_an_archive_that_went_on_are_one_log() {
-    let _watch = watched();
     let (dir, log) = folder();
     let (archive, backup) = (dir.path().join("archive"), dir.path().join("backup"));
     let wal = archiving(&log, &archive);
-    let mut records = append(&wal, 0, 60);
+    let mut records = append_bytes(&wal, 0..60, 4000);
     wal.truncate_before(records[30].0).unwrap();
     wal.backup_to(&backup).unwrap();
     let log = Archived { dir, log: backup, archive, records: records.clone() };
@@ -313,7 +282,7 @@ fn a_backup_and_an_archive_that_went_on_are_one_log() {
     drop(restored);
     fs::remove_dir_all(log.target()).unwrap();
 
-    records.extend(append(&wal, 60, 120));
+    records.extend(append_bytes(&wal, 60..120, 4000));
     wal.truncate_before(records[110].0).unwrap();
     let (restored, _) = log.restored(log.both(), None).unwrap();
     let count = log.count();
@@ -324,13 +293,12 @@ fn a_backup_and_an_archive_that_went_on_are_one_log() {
 /// The archive of the original goes on as the restored log's: truncated records are no part of it.
 #[test]
 fn a_restored_log_goes_on_with_the_archive_that_it_came_from() {
-    let _watch = watched();
     let log = Archived::new();
     let kept = 20;
     plan(log.both(), Some(log.records[kept].0)).unwrap().write(log.target(), &mut |_| {}).unwrap();
     let wal = archiving(&log.target(), &log.archive);
     let mut records = log.records[..kept].to_vec();
-    records.extend(append(&wal, 100, 160));
+    records.extend(append_bytes(&wal, 100..160, 4000));
     wal.truncate_before(records[60].0).unwrap();
     let archived = archived(&log.archive);
     assert!(archived.len() > 40);
@@ -339,7 +307,6 @@ fn a_restored_log_goes_on_with_the_archive_that_it_came_from() {
 
 #[test]
 fn a_folder_that_must_not_take_a_restored_log_is_refused_and_left_as_it_is() {
-    let _watch = watched();
     let log = Archived::new();
     let other = log.dir.path().join("other");
     fs::create_dir(&other).unwrap();
@@ -358,7 +325,6 @@ fn a_folder_that_must_not_take_a_restored_log_is_refused_and_left_as_it_is() {
 
 #[test]
 fn a_frame_that_rots_after_the_plan_ends_the_restore_and_leaves_nothing() {
-    let _watch = watched();
     let log = Archived::new();
     let restore = plan(log.both(), None).unwrap();
     let (file, at) = place_of(&log.archive, log.records[20].0.plus(100), SEGMENT_BYTES);
@@ -370,7 +336,6 @@ fn a_frame_that_rots_after_the_plan_ends_the_restore_and_leaves_nothing() {
 
 #[test]
 fn a_restore_that_loses_power_at_any_call_leaves_no_log_or_a_whole_one() {
-    let _watch = watched();
     let log = Archived::new();
     let (mut none, mut whole, mut is_done, mut call) = (0, 0, false, 0);
     while !is_done {

@@ -1,16 +1,8 @@
 //! A memory file system that has no space for two log buffers of one log.
 
-use std::io;
-use std::path::Path;
-use std::sync::Arc;
+use palisade::Result;
 
-use palisade::disk::Disk;
-use palisade::sim::{CallKind, FaultDisk, SimDisk, Target};
-use palisade::{BufferKind, ErrorKind, Result, Wal};
-
-use crate::content::{all, append, numbers};
-use crate::folder::small;
-use crate::watchdog::watched;
+use crate::prelude::*;
 
 /// The files of log buffers.
 fn buffers(disk: &dyn Disk) -> usize {
@@ -20,6 +12,7 @@ fn buffers(disk: &dyn Disk) -> usize {
 
 /// Opens the log, with space for `most` log buffers.
 fn open(disk: &SimDisk, buffer: BufferKind, most: usize) -> Result<Wal> {
+    watch();
     let below = disk.as_disk();
     let with_faults = FaultDisk::new(Arc::clone(&below));
     with_faults.watch(move |call| {
@@ -34,7 +27,6 @@ fn open(disk: &SimDisk, buffer: BufferKind, most: usize) -> Result<Wal> {
 /// Protection: the old log buffer makes room for the next one, once its records are durable.
 #[test]
 fn a_log_is_opened_again_where_memory_has_room_for_one_buffer() {
-    let _watch = watched();
     for buffer in [BufferKind::Mapped, BufferKind::Auto] {
         let disk = SimDisk::new(1);
         for kill in 0..4 {
@@ -52,7 +44,6 @@ fn a_log_is_opened_again_where_memory_has_room_for_one_buffer() {
 /// Protection: an open that gets no log buffer leaves nothing that takes space.
 #[test]
 fn opens_that_get_no_buffer_take_no_space() {
-    let _watch = watched();
     let disk = SimDisk::new(1);
     let wal = open(&disk, BufferKind::Mapped, 1).unwrap();
     append(&wal, 0..10, 100);
@@ -76,7 +67,6 @@ fn opens_that_get_no_buffer_take_no_space() {
 /// Protection: the buffer of an open that failed goes with it.
 #[test]
 fn opens_that_fail_leave_no_buffer() {
-    let _watch = watched();
     let disk = SimDisk::new(1);
     drop(open(&disk, BufferKind::Mapped, 2).unwrap());
     let before = buffers(disk.as_disk().as_ref());

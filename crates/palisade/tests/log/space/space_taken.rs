@@ -1,19 +1,8 @@
 //! What the log takes, what keeps it, and what happens at a limit.
 
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
+use crate::prelude::*;
 
-use palisade::disk::MemDisk;
-use palisade::sim::{CallKind, Calls, Effect, FaultDisk, Target};
-use palisade::{BufferKind, ErrorKind, Lsn, OpenMode, Options, PinKind, Wal};
-
-use crate::faulty::FaultyLog;
-use crate::folder::{contents, folder, snapshot_at_rest};
-use crate::watchdog::{until, watched};
-
-const SEGMENT_BYTES: u64 = 64 << 10;
+const REMOVE_A_SPARE: Calls = (CallKind::Remove, Target::Spare);
 const FILE_BYTES: u64 = SEGMENT_BYTES + 4096;
 
 fn limited(files: u64) -> Options {
@@ -45,9 +34,7 @@ fn fill(wal: &Wal) -> (Vec<Lsn>, Lsn) {
 
 #[test]
 fn a_log_at_its_limit_lacks_space_until_a_truncation_frees_a_segment() {
-    let _watch = watched();
-    let (_folder, path) = folder();
-    let wal = limited(6).open(&path).unwrap();
+    let (_folder, path, wal) = log_on_files(limited(6));
     let (lsns, waiting) = fill(&wal);
     let space = wal.space().unwrap();
     assert_eq!((space.segments, space.ready), (6, 0), "the limit is used to the full");
@@ -66,9 +53,7 @@ fn a_log_at_its_limit_lacks_space_until_a_truncation_frees_a_segment() {
 
 #[test]
 fn a_log_at_its_limit_can_be_closed_opened_and_truncated() {
-    let _watch = watched();
-    let (_folder, path) = folder();
-    let wal = limited(4).open(&path).unwrap();
+    let (_folder, path, wal) = log_on_files(limited(4));
     let (lsns, _) = fill(&wal);
     drop(wal);
     // As on a full disk, but the open takes the segments that it needs beyond the limit.
@@ -98,7 +83,6 @@ fn is_refused<T>(call: palisade::Result<T>) -> bool {
 
 #[test]
 fn a_log_that_is_started_again_and_again_at_its_limit_takes_two_segments_more_once() {
-    let _watch = watched();
     for buffer in [BufferKind::Auto, BufferKind::Heap] {
         let (_folder, path) = folder();
         let open = || limited(4).buffer(buffer).open(&path).unwrap();
@@ -132,7 +116,6 @@ fn a_log_that_is_started_again_and_again_at_its_limit_takes_two_segments_more_on
 
 #[test]
 fn a_log_that_was_opened_above_its_limit_can_be_truncated_at_its_end() {
-    let _watch = watched();
     let (_folder, path) = folder();
     let (lsns, _) = fill(&limited(4).open(&path).unwrap());
     let wal = limited(4).open(&path).unwrap();
@@ -146,10 +129,8 @@ fn a_log_that_was_opened_above_its_limit_can_be_truncated_at_its_end() {
 /// that one on, from the middle on, and from the second on.
 #[test]
 fn a_truncation_of_the_suffix_at_the_limit_makes_the_segments_that_it_waits_for() {
-    let _watch = watched();
     for (pads, part) in [(false, 1), (false, 2), (false, 80), (true, 1), (true, 2)] {
-        let (_folder, path) = folder();
-        let wal = limited(4).pad_to_block(pads).open(&path).unwrap();
+        let (_folder, _, wal) = log_on_files(limited(4).pad_to_block(pads));
         let (mut lsns, waiting) = fill(&wal);
         lsns.push(waiting);
         let nothing = wal.truncate_from(wal.reserved_lsn());
@@ -166,8 +147,6 @@ fn a_truncation_of_the_suffix_at_the_limit_makes_the_segments_that_it_waits_for(
 
 #[test]
 fn an_append_beside_a_truncation_at_the_limit_does_not_make_it_fail() {
-    const READ: Calls = (CallKind::Read, Target::Segment);
-    let _watch = watched();
     let store = FaultyLog::limited(8 << 10, 4, 0);
     let wal = store.open(Options::new().buffer_bytes(8 << 10));
     let kept = wal.commit(&[7; 500]).unwrap();
@@ -189,8 +168,6 @@ fn an_append_beside_a_truncation_at_the_limit_does_not_make_it_fail() {
 #[test]
 fn a_file_that_a_release_renames_or_removes_counts_meanwhile() {
     const BECOMES_A_SPARE: Calls = (CallKind::Rename, Target::Spare);
-    const REMOVE_A_SPARE: Calls = (CallKind::Remove, Target::Spare);
-    let _watch = watched();
     let store = FaultyLog::limited(8 << 10, 40, 8);
     let wal = store.open(Options::new().buffer_bytes(8 << 10));
     let files = || wal.space().map(|space| space.segments + space.ready).unwrap();
@@ -227,8 +204,6 @@ fn a_file_that_a_release_renames_or_removes_counts_meanwhile() {
 
 #[test]
 fn a_spare_that_could_not_be_removed_goes_with_a_later_release() {
-    const REMOVE_A_SPARE: Calls = (CallKind::Remove, Target::Spare);
-    let _watch = watched();
     let store = FaultyLog::limited(8 << 10, 40, 8);
     let wal = store.open(Options::new().buffer_bytes(8 << 10));
     fill(&wal);
@@ -247,7 +222,7 @@ fn a_spare_that_could_not_be_removed_goes_with_a_later_release() {
 
 #[test]
 fn a_spare_that_the_preparer_is_making_counts() {
-    let _watch = watched();
+    watch();
     let disk = FaultDisk::new(Arc::new(MemDisk::new()));
     let (begun, begins) = channel();
     let (end, ends) = channel::<()>();
@@ -292,8 +267,7 @@ fn a_limit_that_four_segments_exceed_is_refused_and_nothing_is_changed() {
 
 #[test]
 fn each_reader_tail_and_hold_is_a_pin_with_its_lag() {
-    let (_folder, path) = folder();
-    let wal = limited(16).open(&path).unwrap();
+    let (_folder, _, wal) = log_on_files(limited(16));
     let lsns: Vec<Lsn> = (0..100).map(|_| wal.commit(&[7; 1024]).unwrap()).collect();
     let end = wal.reserved_lsn();
     assert_eq!(wal.space().unwrap().pins, []);
@@ -324,7 +298,6 @@ fn each_reader_tail_and_hold_is_a_pin_with_its_lag() {
 
 #[test]
 fn a_soft_limit_calls_once_until_the_log_has_shrunk() {
-    let _watch = watched();
     let (_folder, path) = folder();
     let (sender, calls) = channel();
     let limit = 4 * FILE_BYTES;
@@ -344,7 +317,6 @@ fn a_soft_limit_calls_once_until_the_log_has_shrunk() {
 
 #[test]
 fn the_callback_of_a_soft_limit_may_truncate_the_log() {
-    let _watch = watched();
     let (_folder, path) = folder();
     let (sender, receiver) = channel::<Wal>();
     let receiver = Mutex::new(receiver);

@@ -1,17 +1,7 @@
 //! Truncation of the suffix, for Raft: what is truncated stays gone, what is kept stays there, in
 //! every later run and whatever fails on the way.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-
-use palisade::sim::Effect;
-use palisade::{Error, ErrorKind, Lsn, Options, Wal, framed_bytes};
-
-use crate::faulty::{
-    FaultyLog, MAKE_SEGMENT, MARK, NAME_SEGMENT, PASS_BUFFER_ON, RELEASE, SAVE_STATE, new_log,
-};
-use crate::folder::{Entries, contents};
-use crate::watchdog::{until, watched};
+use crate::prelude::*;
 
 pub(crate) const SEGMENT_BYTES: u64 = 8 << 10;
 
@@ -23,23 +13,16 @@ pub(crate) fn open(store: &FaultyLog) -> Wal {
     store.open(options())
 }
 
-/// Appends records of `len` bytes, each with a number of its own.
-pub(crate) fn append(wal: &Wal, from: u8, to: u8, len: usize) -> Entries {
-    let datas = (from..to).map(|n| vec![n; len]);
-    datas.map(|data| (wal.append(&data).unwrap().lsn(), data)).collect()
-}
-
 pub(crate) fn is_truncated<T: std::fmt::Debug>(result: Result<T, Error>) -> bool {
     result.unwrap_err().kind() == ErrorKind::Truncated
 }
 
 #[test]
 fn truncated_records_are_gone_and_kept_ones_are_there_in_every_later_run() {
-    let _watch = watched();
     // From a truncation in the first segment to one that leaves the last record but one.
     for kept in [0, 3, 35, 38, 77, 98] {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
-        let mut expected = append(&wal, 0, 100, 180);
+        let mut expected = append_bytes(&wal, 0..100, 180);
         let gone = expected.split_off(kept + 1);
         let highest = wal.reserved_lsn();
         let end_of_kept = wal.get(expected[kept].0).unwrap().next_lsn();
@@ -47,7 +30,7 @@ fn truncated_records_are_gone_and_kept_ones_are_there_in_every_later_run() {
         assert_eq!(contents(&wal), expected);
         assert!(wal.reserved_lsn() >= highest && wal.durable_lsn() == wal.reserved_lsn());
         // Shorter ones: none of the old may show between or behind them.
-        expected.extend(append(&wal, 100, 120, 40));
+        expected.extend(append_bytes(&wal, 100..120, 40));
         assert!(expected[kept + 1].0 >= highest, "no LSN is used twice");
         assert_eq!(contents(&wal), expected);
         let mut store = store.after_kill(wal);
@@ -74,9 +57,8 @@ fn truncated_records_are_gone_and_kept_ones_are_there_in_every_later_run() {
 
 #[test]
 fn a_truncation_above_the_last_record_changes_nothing() {
-    let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
-    let expected = append(&wal, 0, 5, 100);
+    let expected = append_bytes(&wal, 0..5, 100);
     let last = expected[4].0;
     let end = wal.reserved_lsn();
     wal.truncate_after(last).unwrap();
@@ -92,9 +74,8 @@ fn a_truncation_above_the_last_record_changes_nothing() {
 
 #[test]
 fn what_is_no_record_to_keep_is_refused_and_nothing_is_changed() {
-    let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
-    let before = append(&wal, 0, 40, 200);
+    let before = append_bytes(&wal, 0..40, 200);
     let batch = wal.append_batch(["one", "two", "three"]).unwrap().lsn();
     let second = batch.plus(framed_bytes(3));
     let third = second.plus(framed_bytes(3));
@@ -127,9 +108,8 @@ fn what_is_no_record_to_keep_is_refused_and_nothing_is_changed() {
 
 #[test]
 fn a_checkpoint_is_lowered_to_the_new_end() {
-    let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
-    let entries = append(&wal, 0, 10, 100);
+    let entries = append_bytes(&wal, 0..10, 100);
     wal.checkpoint(entries[8].0).unwrap();
     wal.truncate_after(entries[3].0).unwrap();
     assert_eq!(wal.checkpoint_lsn(), entries[4].0, "the end of what is kept");
@@ -140,9 +120,8 @@ fn a_checkpoint_is_lowered_to_the_new_end() {
 
 #[test]
 fn lack_of_space_for_the_new_epoch_changes_nothing() {
-    let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
-    let mut expected = append(&wal, 0, 5, 100);
+    let mut expected = append_bytes(&wal, 0..5, 100);
     // For the epoch alone, and for the records before it, too.
     for fills_the_buffer in [false, true] {
         store.set(MAKE_SEGMENT, Effect::NoSpace);
@@ -162,11 +141,10 @@ fn lack_of_space_for_the_new_epoch_changes_nothing() {
 
 #[test]
 fn a_failure_after_the_new_epoch_may_have_begun_poisons_and_nobody_hangs() {
-    let _watch = watched();
     let ops = [MAKE_SEGMENT, MARK, PASS_BUFFER_ON, SAVE_STATE];
     for (op, fault) in ops.into_iter().flat_map(|op| [(op, Effect::Eio), (op, Effect::Panic)]) {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
-        let expected = append(&wal, 0, 5, 100);
+        let expected = append_bytes(&wal, 0..5, 100);
         wal.sync().unwrap();
         store.set(op, Effect::Hold);
         thread::scope(|scope| {
@@ -191,7 +169,6 @@ fn a_failure_after_the_new_epoch_may_have_begun_poisons_and_nobody_hangs() {
 
 #[test]
 fn the_end_of_what_is_durable_is_a_place_to_truncate_at() {
-    let _watch = watched();
     let (wal, store) = new_log(SEGMENT_BYTES, options());
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -221,7 +198,6 @@ fn the_end_of_what_is_durable_is_a_place_to_truncate_at() {
 
 #[test]
 fn a_commit_that_needs_a_segment_does_not_wait_for_a_release() {
-    let _watch = watched();
     for held in RELEASE {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
         // More segments than are kept as spares.
@@ -243,10 +219,9 @@ fn a_commit_that_needs_a_segment_does_not_wait_for_a_release() {
 
 #[test]
 fn all_records_that_a_crash_or_a_truncation_left_may_be_truncated() {
-    let _watch = watched();
     for is_truncated in [false, true] {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
-        let kept = append(&wal, 0, 10, 180);
+        let kept = append_bytes(&wal, 0..10, 180);
         wal.sync().unwrap();
         let (wal, store) = if is_truncated {
             wal.append(&[99; 180]).unwrap();
@@ -261,7 +236,7 @@ fn all_records_that_a_crash_or_a_truncation_left_may_be_truncated() {
         assert!(wal.checkpoint_lsn() >= end);
         wal.truncate_before(end).unwrap();
         assert_eq!(contents(&wal), []);
-        let next = append(&wal, 10, 12, 180);
+        let next = append_bytes(&wal, 10..12, 180);
         // The checkpoint's mark lies before the first of them.
         let head = wal.head_lsn();
         assert!(head > end && head.plus(24) == next[0].0, "the log begins where it went on");

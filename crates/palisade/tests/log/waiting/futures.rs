@@ -1,19 +1,9 @@
 //! Tickets awaited without a runtime: durable when they are ready, cancel safe, movable, alone
 //! and among threads.
 
-use std::pin::Pin;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread;
+use std::task::Wake;
 
-use palisade::sim::Effect;
-use palisade::{ErrorKind, Lsn, MemStore, Options, Ticket, Wal};
-
-use crate::executor::{Count, block_on, run_all};
-use crate::faulty::{FaultyLog, SYNC, WRITE, log_and_store};
-use crate::folder::{contents, log_on_files, small};
-use crate::watchdog::{until, watched};
+use crate::prelude::*;
 
 fn poll(ticket: &mut Ticket<'_>, waker: &Waker) -> Poll<palisade::Result<Lsn>> {
     Pin::new(ticket).poll(&mut Context::from_waker(waker))
@@ -21,7 +11,6 @@ fn poll(ticket: &mut Ticket<'_>, waker: &Waker) -> Poll<palisade::Result<Lsn>> {
 
 #[test]
 fn a_future_wakes_the_waker_that_polled_it_last() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     store.set(SYNC, Effect::Hold);
     let ticket = wal.append(b"x").unwrap().detach();
@@ -54,7 +43,6 @@ impl Wake for OwnsATicket {
 
 #[test]
 fn a_waker_whose_drop_comes_back_to_the_log_blocks_nobody() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     store.set(SYNC, Effect::Hold);
     let waker_with_ticket = || {
@@ -74,7 +62,6 @@ fn a_waker_whose_drop_comes_back_to_the_log_blocks_nobody() {
 
 #[test]
 fn one_future_too_many_is_refused_and_disturbs_no_other_waiter() {
-    let _watch = watched();
     let store = FaultyLog::new(1 << 16);
     let options = Options::new().buffer_bytes(1 << 14).max_waiters(2);
     let wal = store.open(options);
@@ -105,7 +92,6 @@ fn one_future_too_many_is_refused_and_disturbs_no_other_waiter() {
 
 #[test]
 fn a_refused_callback_whose_drop_comes_back_to_the_log_blocks_nobody() {
-    let _watch = watched();
     let store = FaultyLog::new(1 << 16);
     let options = Options::new().buffer_bytes(1 << 14).max_waiters(1);
     let wal = store.open(options);
@@ -122,7 +108,6 @@ fn a_refused_callback_whose_drop_comes_back_to_the_log_blocks_nobody() {
 
 #[test]
 fn futures_alone_are_served_without_a_thread_that_commits() {
-    let _watch = watched();
     let wal = log_and_store().0;
     run_all((0..10_u8).map(|task| Box::pin(append_and_await(wal.clone(), task)) as _).collect());
     assert_eq!(contents(&wal).len(), 10 * 50);
@@ -141,7 +126,6 @@ async fn append_and_await(wal: Wal, task: u8) {
 
 #[test]
 fn futures_and_threads_are_served_together() {
-    let _watch = watched();
     let (_dir, _, wal) = log_on_files(small());
     thread::scope(|scope| {
         for thread in 0..4_u8 {
@@ -162,7 +146,7 @@ fn futures_and_threads_are_served_together() {
 
 #[test]
 fn detached_tickets_keep_the_log_open_until_they_are_served() {
-    let _watch = watched();
+    watch();
     let store = MemStore::new(1 << 16);
     let options = Options::new().buffer_bytes(1 << 14);
     let wal = Wal::with_store(store.clone(), options.clone()).unwrap();
@@ -175,7 +159,7 @@ fn detached_tickets_keep_the_log_open_until_they_are_served() {
 
 #[test]
 fn a_callback_may_drop_the_last_handle_and_append_before() {
-    let _watch = watched();
+    watch();
     let store = MemStore::new(1 << 16);
     let options = Options::new().buffer_bytes(1 << 14);
     let wal = Wal::with_store(store.clone(), options.clone()).unwrap();
@@ -197,7 +181,6 @@ fn a_callback_may_drop_the_last_handle_and_append_before() {
 
 #[test]
 fn every_callback_is_called_once_even_if_the_log_goes_away() {
-    let _watch = watched();
     for round in 0..100_u64 {
         let wal = log_and_store().0;
         let (sender, receiver) = channel();
@@ -233,7 +216,6 @@ impl Wake for Slow {
 
 #[test]
 fn a_waker_that_takes_long_keeps_no_thread_and_callbacks_keep_their_order() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     let mut slow = wal.append(b"slow waker").unwrap();
     let first = wal.append(b"first callback").unwrap().lsn();
@@ -265,7 +247,6 @@ fn a_waker_that_takes_long_keeps_no_thread_and_callbacks_keep_their_order() {
 
 #[test]
 fn a_callback_may_block_on_a_future_of_the_same_log() {
-    let _watch = watched();
     let wal = log_and_store().0;
     let first = wal.append(b"first").unwrap().lsn();
     let second = wal.append(b"second").unwrap().detach();
@@ -282,7 +263,6 @@ fn a_callback_may_block_on_a_future_of_the_same_log() {
 
 #[test]
 fn a_callback_beside_a_close_runs_on_the_callback_thread_or_is_refused() {
-    let _watch = watched();
     for _ in 0..100 {
         let wal = log_and_store().0;
         let lsn = wal.append(b"record").unwrap().lsn();
@@ -314,7 +294,6 @@ impl Drop for Nasty {
 
 #[test]
 fn a_panic_whose_payload_panics_when_dropped_ends_no_thread_of_the_log() {
-    let _watch = watched();
     let wal = log_and_store().0;
     let lsn = wal.append(b"record").unwrap().lsn();
     wal.on_durable(lsn, |_| std::panic::panic_any(Nasty)).unwrap();
@@ -339,7 +318,6 @@ impl Wake for DropsItsTicket {
 
 #[test]
 fn a_callback_behind_a_waker_that_drops_the_last_handle_runs() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     store.set(SYNC, Effect::Hold);
     // Both are there before the flusher writes, so that one sync covers both.
@@ -364,7 +342,6 @@ fn a_callback_behind_a_waker_that_drops_the_last_handle_runs() {
 
 #[test]
 fn a_callback_for_a_durable_record_gets_ok_though_a_write_fails() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     let durable = wal.commit(b"durable").unwrap();
     let later = wal.append(b"later").unwrap().lsn();
@@ -384,7 +361,6 @@ fn a_callback_for_a_durable_record_gets_ok_though_a_write_fails() {
 
 #[test]
 fn callbacks_that_are_due_count_as_waiters() {
-    let _watch = watched();
     let store = FaultyLog::new(1 << 16);
     let wal = store.open(Options::new().buffer_bytes(1 << 14).max_waiters(3));
     let lsn = wal.commit(b"durable").unwrap();

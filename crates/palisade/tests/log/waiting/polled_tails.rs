@@ -2,18 +2,10 @@
 //! end.
 
 use std::future::poll_fn;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::thread;
-use std::time::Duration;
 
-use palisade::sim::Effect;
-use palisade::{ErrorKind, Lsn, Options, RecordBuf, Result, Tail, Wal};
+use palisade::Result;
 
-use crate::executor::{Count, block_on, run_all};
-use crate::faulty::{FaultyLog, SYNC, log_and_store};
-use crate::folder::{SEGMENT_BYTES, log_on_files, small};
-use crate::watchdog::{until, watched};
+use crate::prelude::*;
 
 const FILE_BYTES: u64 = SEGMENT_BYTES + 4096;
 
@@ -36,7 +28,6 @@ fn assert_pending(tail: &mut Tail, waker: &Waker) {
 #[test]
 fn polled_tails_see_each_record_once_and_in_order_beside_committers() {
     const RECORDS: u64 = 400;
-    let _watch = watched();
     let (_folder, _, wal) = log_on_files(small());
     thread::scope(|scope| {
         for first in [0, RECORDS / 2] {
@@ -67,7 +58,6 @@ async fn see_all(wal: Wal, records: u64) {
 
 #[test]
 fn a_poll_asks_for_no_sync_and_wakes_the_task_after_the_sync_of_another() {
-    let _watch = watched();
     // A sync that the poll asked for could come together with that of the other thread.
     for _ in 0..50 {
         check_that_a_poll_asks_for_no_sync();
@@ -101,7 +91,6 @@ fn check_that_a_poll_asks_for_no_sync() {
 
 #[test]
 fn a_task_that_is_polled_before_it_is_woken_loses_nothing() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     let mut tail = wal.tail().unwrap();
     let bell = Arc::new(Count::default());
@@ -123,7 +112,6 @@ fn a_task_that_is_polled_before_it_is_woken_loses_nothing() {
 
 #[test]
 fn a_dropped_tail_waits_no_more() {
-    let _watch = watched();
     let (wal, _store) = log_and_store();
     let mut tail = wal.tail().unwrap();
     assert_pending(&mut tail, Waker::noop());
@@ -134,7 +122,6 @@ fn a_dropped_tail_waits_no_more() {
 
 #[test]
 fn one_polled_tail_too_many_is_refused() {
-    let _watch = watched();
     let store = FaultyLog::new(1 << 16);
     let wal = store.open(Options::new().buffer_bytes(1 << 14).max_waiters(1));
     let (mut one, mut other) = (wal.tail().unwrap(), wal.tail().unwrap());
@@ -147,7 +134,6 @@ fn one_polled_tail_too_many_is_refused() {
 
 #[test]
 fn poison_reaches_a_polled_tail() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     let mut tail = wal.tail().unwrap();
     wal.commit(b"before").unwrap();
@@ -164,7 +150,6 @@ fn poison_reaches_a_polled_tail() {
 
 #[test]
 fn a_close_ends_a_polled_tail_after_the_last_record() {
-    let _watch = watched();
     let (_folder, _, wal) = log_on_files(small());
     let mut tail = wal.tail().unwrap();
     thread::scope(|scope| {
@@ -181,7 +166,6 @@ fn a_close_ends_a_polled_tail_after_the_last_record() {
 
 #[test]
 fn a_truncation_reaches_a_polled_tail() {
-    let _watch = watched();
     let (_folder, _, wal) = log_on_files(small());
     let first = wal.commit(b"stays").unwrap();
     wal.commit(b"goes").unwrap();
@@ -202,7 +186,6 @@ fn a_truncation_reaches_a_polled_tail() {
 
 #[test]
 fn a_cancelled_tail_returns_at_once_and_for_good() {
-    let _watch = watched();
     let (_folder, path, wal) = log_on_files(small());
     let mut tail = wal.tail().unwrap();
     let canceller = tail.canceller();
@@ -230,7 +213,6 @@ fn a_tail_is_a_stream_of_owned_records() {
     use futures_core::Stream;
     use std::pin::Pin;
 
-    let _watch = watched();
     let (wal, store) = log_and_store();
     wal.commit(b"x").unwrap();
     let mut tail = wal.tail().unwrap();
@@ -250,7 +232,6 @@ fn a_tail_is_a_stream_of_owned_records() {
 /// A lack of space is the error of those who wait for a sync. A tail waits on.
 #[test]
 fn a_polled_tail_does_not_get_the_lack_of_space_of_another_task() {
-    let _watch = watched();
     let (_folder, _, wal) = log_on_files(small().spare_segments(0).max_bytes(4 * FILE_BYTES));
     let mut committed = 0;
     while wal.commit(&[7; 1024]).is_ok() {

@@ -1,19 +1,9 @@
 //! Waits with a deadline, and leadership that has to go on when its holder leaves.
 
-use std::thread;
-use std::time::Duration;
-
-use palisade::sim::Effect;
-use palisade::{ErrorKind, Lsn, MemStore, Options, Wal};
-
-use crate::executor::block_on;
-use crate::faulty::{SYNC, log_and_store};
-use crate::hole::with_a_hole;
-use crate::watchdog::{PATIENCE, until, watched};
+use crate::prelude::*;
 
 #[test]
 fn a_wait_of_no_time_returns_and_leaves_the_others_served() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     let alone = wal.append(b"alone").unwrap();
     // Nobody leads, so it leads itself: a thread that only polls comes to its end.
@@ -36,7 +26,6 @@ fn a_wait_of_no_time_returns_and_leaves_the_others_served() {
 
 #[test]
 fn a_leader_that_gives_up_above_a_hole_leaves_it_to_a_thread_that_waits() {
-    let _watch = watched();
     let (wal, _store) = log_and_store();
     with_a_hole(&wal, 8, |fill_it| {
         // Nobody else is there to lead. Below, another thread may lead first.
@@ -62,7 +51,6 @@ fn a_leader_that_gives_up_above_a_hole_leaves_it_to_a_thread_that_waits() {
 
 #[test]
 fn futures_above_a_hole_are_served_when_its_owner_fills_it_and_never_calls_again() {
-    let _watch = watched();
     let (wal, _store) = log_and_store();
     with_a_hole(&wal, 8, |fill_it| {
         thread::scope(|scope| {
@@ -79,7 +67,7 @@ fn futures_above_a_hole_are_served_when_its_owner_fills_it_and_never_calls_again
 
 #[test]
 fn a_full_buffer_behind_a_hole_waits_for_its_owner_alone() {
-    let _watch = watched();
+    watch();
     let store = MemStore::new(1 << 16);
     let wal = Wal::with_store(store, Options::new().buffer_bytes(4096)).unwrap();
     with_a_hole(&wal, 8, |fill_it| {
@@ -99,7 +87,7 @@ fn a_full_buffer_behind_a_hole_waits_for_its_owner_alone() {
 
 #[test]
 fn a_close_beside_commits_is_a_clean_end_of_all_that_was_acknowledged() {
-    let _watch = watched();
+    watch();
     for round in 0..20 {
         let store = MemStore::new(1 << 14);
         let options = Options::new().buffer_bytes(4096);
@@ -135,7 +123,6 @@ fn commit_until_closed(wal: &Wal) -> Vec<Lsn> {
 
 #[test]
 fn a_commit_in_a_callback_leads_itself_though_the_flusher_was_asked_to_lead() {
-    let _watch = watched();
     let (wal, _store) = log_and_store();
     let (first, second) = (wal.append(b"1").unwrap().lsn(), wal.append(b"2").unwrap().lsn());
     let (done, is_done) = std::sync::mpsc::channel();
@@ -156,7 +143,6 @@ fn a_commit_in_a_callback_leads_itself_though_the_flusher_was_asked_to_lead() {
 
 #[test]
 fn a_tail_waits_over_marks_and_learns_that_the_log_was_closed() {
-    let _watch = watched();
     let (wal, _store) = log_and_store();
     let lsn = wal.commit(b"1").unwrap();
     let mut tail = wal.tail().unwrap();

@@ -1,17 +1,6 @@
 //! Those who wait and do not come back, and those who nobody wakes.
 
-use std::sync::mpsc::channel;
-use std::thread;
-use std::time::Duration;
-
-use palisade::sim::Effect;
-use palisade::{MemStore, Options, SyncPolicy, Wal};
-
-use crate::content::{all, numbers, record};
-use crate::dice::Dice;
-use crate::executor::{block_on, poll_once};
-use crate::faulty::{SYNC, log_and_store};
-use crate::watchdog::{until, watched};
+use crate::prelude::*;
 
 fn commit(wal: &Wal) {
     wal.commit(b"waits").unwrap();
@@ -20,7 +9,6 @@ fn commit(wal: &Wal) {
 /// Protection: a dropped future gives its registration back, and the wait only.
 #[test]
 fn a_cancelled_future_gives_up_its_wait_and_not_its_record() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     store.set(SYNC, Effect::Hold);
     for number in 0..200 {
@@ -40,7 +28,7 @@ fn a_cancelled_future_gives_up_its_wait_and_not_its_record() {
 /// Protection: the flusher wakes by itself. Nobody waits, nobody appends again.
 #[test]
 fn an_idle_tail_under_interval_becomes_durable() {
-    let _watch = watched();
+    watch();
     let store = MemStore::new(1 << 16);
     let policy = SyncPolicy::Interval(Duration::from_millis(5));
     let options = Options::new().buffer_bytes(1 << 14).sync_policy(policy);
@@ -63,7 +51,6 @@ fn an_idle_tail_under_interval_becomes_durable() {
 /// good for nothing, stands in nobody's way.
 #[test]
 fn a_future_polled_once_and_never_again_keeps_nobody_waiting() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     for round in 0..100 {
         store.set(SYNC, Effect::Hold);
@@ -95,7 +82,6 @@ fn a_future_polled_once_and_never_again_keeps_nobody_waiting() {
 /// The future comes behind the sync under way, is polled once, and never again.
 #[test]
 fn a_future_polled_once_behind_a_leader_becomes_durable_after_it() {
-    let _watch = watched();
     let (wal, store) = log_and_store();
     // In a single round the flusher may come so late that it finds leadership free.
     for _ in 0..100 {
@@ -116,7 +102,6 @@ fn a_future_polled_once_behind_a_leader_becomes_durable_after_it() {
 /// Protection: a waiter whose deadline has passed has tried to lead after its last wake-up.
 #[test]
 fn drops_and_time_outs_against_wake_ups_lose_none() {
-    let _watch = watched();
     let (wal, _) = log_and_store();
     thread::scope(|scope| {
         for thread in 0..2 {
