@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use palisade::{
-    ArchiveReader, BufferKind, Error, ErrorKind, Lsn, Options, Repair, RepairReport, Result, Wal,
+    ArchiveReader, BufferKind, Error, ErrorKind, Lsn, Options, Records, Repair, RepairReport,
+    Result, Wal,
 };
 use tempfile::TempDir;
 
@@ -136,12 +137,24 @@ pub(crate) fn datas_of(wal: &Wal) -> Vec<Vec<u8>> {
 
 /// All records of `wal`.
 pub(crate) fn contents(wal: &Wal) -> Entries {
-    let mut records = wal.records().unwrap();
-    let mut all = Vec::new();
-    while let Some(record) = records.next().unwrap() {
-        all.push((record.lsn(), record.data().to_vec()));
+    let (records, error) = read_until_error(wal.records().unwrap());
+    assert!(error.is_none(), "{error:?}");
+    records
+}
+
+/// All `records`, and the error that ends them. An iterator is at its end after an error.
+pub(crate) fn read_until_error(mut records: Records) -> (Entries, Option<Error>) {
+    let mut found = Entries::new();
+    loop {
+        match records.next() {
+            Ok(Some(record)) => found.push((record.lsn(), record.data().to_vec())),
+            Ok(None) => return (found, None),
+            Err(error) => {
+                assert!(records.next().unwrap().is_none(), "fused after {error}");
+                return (found, Some(error));
+            }
+        }
     }
-    all
 }
 
 /// All records of an archive.

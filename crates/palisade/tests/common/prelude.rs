@@ -39,8 +39,8 @@ pub(crate) use crate::faulty::{
 };
 pub(crate) use crate::folder::{
     Entries, SEGMENT_BYTES, append_bytes, archived, archived_from, contents, copy_as_killed,
-    datas_of, flip, folder, heap, log_on_files, lsns_of, place_of, refused, repair, segment, small,
-    snapshot, snapshot_at_rest,
+    datas_of, flip, folder, heap, log_on_files, lsns_of, place_of, read_until_error, refused,
+    repair, segment, small, snapshot, snapshot_at_rest,
 };
 pub(crate) use crate::hole::with_a_hole;
 pub(crate) use crate::masked::{Masked, OVERHEAD_BYTES};

@@ -21,6 +21,8 @@ mod executor;
 mod faulty;
 #[path = "../common/folder.rs"]
 mod folder;
+#[path = "../common/held_release.rs"]
+mod held_release;
 #[path = "../common/hole.rs"]
 mod hole;
 #[path = "../common/masked.rs"]

@@ -87,18 +87,13 @@ fn a_copy_that_could_not_be_synced_is_refused_in_the_same_boot_and_says_what_pow
             }
         };
         let is_whole = places.iter().all(|lsn| wal.get(*lsn).is_ok());
-        let mut records = wal.records().unwrap();
-        let mut found = 0;
-        let end = loop {
-            match records.next() {
-                Ok(Some(record)) => found += u64::from(number_of(record.data()) == Some(found)),
-                Ok(None) => break None,
-                Err(error) => break Some(error),
-            }
-        };
+        let (found, end) = read_until_error(wal.records().unwrap());
+        let is_number =
+            |(number, (_, data)): (u64, &(Lsn, Vec<u8>))| number_of(data) == Some(number);
+        let is_all = found.len() as u64 == RECORDS && (0..).zip(&found).all(is_number);
         match end {
             Some(error) => assert!(is_damage(&error), "seed {seed}: {error}"),
-            None => assert!(is_whole && found == RECORDS, "seed {seed}: {found} records"),
+            None => assert!(is_whole && is_all, "seed {seed}: {} records", found.len()),
         }
         damaged += u64::from(!is_whole);
     }

@@ -9,6 +9,11 @@ fn open(store: &FaultyLog, buffer_bytes: usize, pads: bool) -> Wal {
     store.open(options)
 }
 
+fn new(buffer_bytes: usize, pads: bool) -> (Wal, FaultyLog) {
+    let store = FaultyLog::new(SEGMENT_BYTES);
+    (open(&store, buffer_bytes, pads), store)
+}
+
 /// Commits and appends from several threads, some of the records larger than what is left of a
 /// block; truncates both ends meanwhile.
 fn work(wal: &Wal, rounds: u32) {
@@ -73,8 +78,7 @@ fn without_the_option_such_blocks_are_written_again() {
 
 #[test]
 fn a_log_that_was_not_padded_goes_on_behind_its_last_block() {
-    let store = FaultyLog::new(SEGMENT_BYTES);
-    let wal = open(&store, 16 << 10, false);
+    let (wal, store) = new(16 << 10, false);
     let first = wal.commit(b"first").unwrap();
     wal.close().unwrap();
     let before = store.rewrites();
@@ -90,8 +94,7 @@ fn a_log_that_was_not_padded_goes_on_behind_its_last_block() {
 
 #[test]
 fn every_commit_is_durable_with_its_block() {
-    let store = FaultyLog::new(SEGMENT_BYTES);
-    let wal = open(&store, 16 << 10, true);
+    let (wal, store) = new(16 << 10, true);
     for n in 0..40_u8 {
         let ticket = wal.append(&vec![n; usize::from(n) * 40]).unwrap();
         ticket.wait().unwrap();
@@ -106,18 +109,11 @@ fn every_commit_is_durable_with_its_block() {
 
 #[test]
 fn a_hole_keeps_its_block_from_being_synced_and_nobody_hangs() {
-    let store = FaultyLog::new(SEGMENT_BYTES);
-    let wal = open(&store, 16 << 10, true);
+    let (wal, store) = new(16 << 10, true);
     with_a_hole(&wal, 100, |fill_it| {
         thread::scope(|scope| {
-            let waiters: Vec<_> = (0..3_u8)
-                .map(|n| {
-                    scope.spawn({
-                        let wal = &wal;
-                        move || wal.commit(&[n])
-                    })
-                })
-                .collect();
+            let wal = &wal;
+            let waiters = [0, 1, 2].map(|n| scope.spawn(move || wal.commit(&[n])));
             until(|| wal.reserved_lsn().as_u64() >= 4096);
             assert_eq!(wal.durable_lsn().as_u64(), 0);
             fill_it();
@@ -157,8 +153,7 @@ fn free_space(store: &FaultyLog) {
 
 #[test]
 fn a_truncation_on_a_full_disk_without_room_for_padding_changes_nothing() {
-    let store = FaultyLog::new(SEGMENT_BYTES);
-    let wal = open(&store, 8 << 10, true);
+    let (wal, store) = new(8 << 10, true);
     let kept = wal.commit(b"kept").unwrap();
     let appended = fill_up(&wal, &store);
     let end = wal.reserved_lsn();
@@ -176,8 +171,7 @@ fn a_truncation_on_a_full_disk_without_room_for_padding_changes_nothing() {
 
 #[test]
 fn a_close_on_a_full_disk_without_room_for_padding_tells_and_loses_nothing() {
-    let store = FaultyLog::new(SEGMENT_BYTES);
-    let wal = open(&store, 8 << 10, true);
+    let (wal, store) = new(8 << 10, true);
     wal.commit(b"first").unwrap();
     let appended = fill_up(&wal, &store);
     assert_eq!(wal.clone().close().unwrap_err().kind(), ErrorKind::NoSpace);

@@ -25,16 +25,11 @@ fn what_the_page_cache_lost_ends_the_log_and_is_no_hole() {
     for seed in 0..300 {
         let disk = SimDisk::new(seed);
         let wal = open(&disk);
-        let append = |number| wal.append(&record(number, 480)).unwrap().lsn();
-        for number in 0..SYNCED {
-            append(number);
-        }
+        append(&wal, 0..SYNCED, 480);
         wal.sync().unwrap();
-        let last = (SYNCED..WRITTEN).map(append).fold(Lsn::ZERO, |_, lsn| lsn);
-        wal.flush_to_os(last).unwrap();
-        for number in WRITTEN..RECORDS {
-            append(number);
-        }
+        let written = append(&wal, SYNCED..WRITTEN, 480);
+        wal.flush_to_os(*written.last().unwrap()).unwrap();
+        append(&wal, WRITTEN..RECORDS, 480);
         disk.crash_file_system();
         drop(wal);
         let wal = open(&disk);
@@ -56,9 +51,8 @@ fn a_poisoned_log_that_is_dropped_keeps_its_appends_in_the_log_buffer() {
         let disk = SimDisk::new(seed);
         let wal = open(&disk);
         wal.commit(&record(0, 480)).unwrap();
-        let append = |number| wal.append(&record(number, 480)).unwrap().lsn();
-        let last = (1..5).map(append).fold(Lsn::ZERO, |_, lsn| lsn);
-        wal.flush_to_os(last).unwrap();
+        let written = append(&wal, 1..5, 480);
+        wal.flush_to_os(written[3]).unwrap();
         disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
         assert_eq!(wal.sync().unwrap_err().kind(), ErrorKind::Poisoned);
         drop(wal);

@@ -145,12 +145,9 @@ fn what_was_written_can_be_read_on_a_poisoned_log_and_then_comes_the_error() {
     store.set(WRITE, Effect::Eio);
     let lost = wal.append(b"in the buffer only").unwrap().lsn();
     wal.sync().unwrap_err();
-    let mut records = wal.records().unwrap();
-    for lsn in &lsns {
-        assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
-    }
-    assert_eq!(records.next().unwrap_err().kind(), ErrorKind::Poisoned);
-    assert!(records.next().unwrap().is_none(), "fused after the error");
+    let (found, error) = read_until_error(wal.records().unwrap());
+    assert!(found.iter().map(|(lsn, _)| lsn).eq(&lsns));
+    assert_eq!(error.unwrap().kind(), ErrorKind::Poisoned);
     assert_eq!(wal.get(lsns[4]).unwrap().data(), [4]);
     assert_eq!(wal.get(lost).unwrap_err().kind(), ErrorKind::Poisoned);
     let kept = wal.append(b"x").unwrap_err();

@@ -18,13 +18,9 @@ fn replayed(recovery: &Recovery, from: impl Into<ReplayFrom>) -> Entries {
 
 fn log() -> (tempfile::TempDir, std::path::PathBuf, Entries) {
     let (dir, path, wal) = log_on_files(small());
-    let mut records = Vec::new();
-    for n in 0..900_u32 {
-        let data = n.to_le_bytes().repeat(50);
-        records.push((wal.append(&data).unwrap().lsn(), data));
-    }
+    (0..900_u32).for_each(|n| drop(wal.append(&n.to_le_bytes().repeat(50)).unwrap()));
     wal.append_batch(&[b"one", b"two"]).unwrap().wait().unwrap();
-    records = contents(&wal);
+    let records = contents(&wal);
     wal.sync().unwrap();
     (dir, path, records)
 }
@@ -137,12 +133,9 @@ fn a_record_that_does_not_validate_ends_the_replay_with_its_lsn() {
     let (file, at) = place_of(&path, records[100].0, SEGMENT_BYTES);
     flip(&file, at + 30);
     let recovery = small().recover(&path).unwrap();
-    let mut found = recovery.records(ReplayFrom::Head).unwrap();
-    for (lsn, data) in &records[..100] {
-        let record = found.next().unwrap().unwrap();
-        assert_eq!((record.lsn(), record.data()), (*lsn, &data[..]));
-    }
-    let error = found.next().unwrap_err();
+    let (found, error) = read_until_error(recovery.records(ReplayFrom::Head).unwrap());
+    assert_eq!(found, records[..100]);
+    let error = error.unwrap();
     assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(records[100].0)));
 }
 

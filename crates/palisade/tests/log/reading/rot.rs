@@ -5,11 +5,9 @@ use crate::prelude::*;
 const ROTTEN: usize = 20;
 
 fn read_up_to(wal: &Wal, rotten: Lsn) {
-    let mut records = wal.records().unwrap();
-    for _ in 0..ROTTEN {
-        assert!(records.next().unwrap().unwrap().lsn() < rotten);
-    }
-    let error = records.next().unwrap_err();
+    let (found, error) = read_until_error(wal.records().unwrap());
+    assert!(found.len() == ROTTEN && found[ROTTEN - 1].0 < rotten);
+    let error = error.unwrap();
     assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(rotten)));
     assert_names_the_file(&error);
 }

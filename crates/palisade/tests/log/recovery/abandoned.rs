@@ -2,6 +2,7 @@
 
 use palisade::Result;
 
+use crate::held_release::held;
 use crate::prelude::*;
 
 #[test]
@@ -122,31 +123,22 @@ fn a_sync_a_write_and_a_save_that_run_end_before_the_log_is_free() {
     }
 }
 
-#[derive(Debug)]
-struct Held {
-    begun: Sender<()>,
-    end: Mutex<Receiver<()>>,
-}
-
-impl OnRelease for Held {
-    fn released(&self, _segment: &ReleasedSegment<'_>) -> Result<()> {
-        self.begun.send(()).unwrap();
-        // The test has ended the wait if it has dropped the sender.
-        let _ = self.end.lock().unwrap().recv();
-        Ok(())
-    }
-}
-
 #[test]
 fn a_callback_for_a_released_segment_ends_before_the_log_is_free() {
-    let (_dir, path) = folder();
-    let ((begun, begins), (ends, end)) = (channel(), channel());
-    let wal = small().on_release(Held { begun, end: Mutex::new(end) }).open(&path).unwrap();
+    let (callback, results, begins) = held();
+    let (_dir, path, wal) = log_on_files(small().on_release(callback));
     while wal.append(&[7; 1000]).unwrap().lsn().as_u64() < 2 * SEGMENT_BYTES {}
     let last = wal.commit(b"last").unwrap();
     let release = wal.truncate_before_in_background(last).unwrap();
     begins.recv().unwrap();
-    check_that_it_waits(&wal, || small().open(&path), || drop(ends));
+    check_that_it_waits(
+        &wal,
+        || small().open(&path),
+        || {
+            // One for each segment.
+            (0..2).for_each(|_| results.send(Ok(())).unwrap());
+        },
+    );
     drop(release);
 }
 

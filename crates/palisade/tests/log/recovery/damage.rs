@@ -104,13 +104,10 @@ fn damage_in_a_cleanly_closed_log_shows_when_it_is_read() {
     let verdict = Inspector::open(&path).unwrap().verify().unwrap();
     assert_eq!((verdict.outcome, verdict.end), (Outcome::Corrupt, lsns[100]));
     let wal = small().open(&path).unwrap();
-    let mut records = wal.records().unwrap();
-    for lsn in &lsns[..100] {
-        assert_eq!(records.next().unwrap().unwrap().lsn(), *lsn);
-    }
-    let error = records.next().unwrap_err();
+    let (found, error) = read_until_error(wal.records().unwrap());
+    assert!(found.iter().map(|(lsn, _)| lsn).eq(&lsns[..100]));
+    let error = error.unwrap();
     assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(lsns[100])));
-    assert!(records.next().unwrap().is_none(), "fused after the error");
     assert_eq!(wal.get(lsns[100]).unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(wal.get(lsns[101]).unwrap().lsn(), lsns[101]);
 }

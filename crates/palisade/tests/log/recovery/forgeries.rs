@@ -52,22 +52,22 @@ fn real_frames(store: &FaultyLog, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Appends some records that are written, and returns the log's own bytes.
-fn begun() -> (FaultyLog, Wal, Vec<u8>) {
+/// A log of some records; where the payload of the next one begins, and a payload for it of frames
+/// that are forged and of the log's own.
+fn begun() -> (FaultyLog, Wal, Lsn, Vec<u8>) {
     let (wal, store) = new_log(SEGMENT_BYTES, options());
     append(&wal, 0..20, 100);
     wal.sync().unwrap();
-    let frames = real_frames(&store, 2000);
-    (store, wal, frames)
+    let at = wal.reserved_lsn().plus(HEADER_BYTES as u64);
+    let payload = [forged(&store, at), real_frames(&store, 2000)].concat();
+    (store, wal, at, payload)
 }
 
 /// Protection: a header's checksum covers its LSN and its epoch's seed. The thread that owned the
 /// range died before it published: recovery looks through its bytes for the next record.
 #[test]
 fn frames_forged_in_the_payload_of_a_hole_are_never_taken_for_records() {
-    let (store, wal, copies) = begun();
-    let at = wal.reserved_lsn().plus(HEADER_BYTES as u64);
-    let payload = [forged(&store, at), copies].concat();
+    let (store, wal, _, payload) = begun();
     let (begun, has_begun) = channel();
     let (go_on, may_go_on) = channel::<()>();
     thread::scope(|scope| {
@@ -84,10 +84,8 @@ fn frames_forged_in_the_payload_of_a_hole_are_never_taken_for_records() {
         let behind = wal.append(&record(20, 100)).unwrap().lsn();
         store.kill();
         let next = store.next_run().open(options());
-        let found = contents(&next);
-        let numbers: Vec<_> = found.iter().map(|(_, data)| number_of(data)).collect();
-        assert_eq!(numbers, (0..=20).map(Some).collect::<Vec<_>>());
-        assert_eq!(found[20].0, behind, "it goes on at the record behind the hole");
+        assert_eq!(numbers(&next), all(21));
+        assert_eq!(lsns_of(&next)[20], behind, "it goes on at the record behind the hole");
         assert_eq!(next.recovery_report().holes_padded, 1);
         go_on.send(()).unwrap();
     });
@@ -97,9 +95,7 @@ fn frames_forged_in_the_payload_of_a_hole_are_never_taken_for_records() {
 /// what follows: a forged frame is none.
 #[test]
 fn frames_forged_in_a_torn_record_are_neither_records_nor_evidence() {
-    let (store, wal, copies) = begun();
-    let at = wal.reserved_lsn().plus(HEADER_BYTES as u64);
-    let payload = [forged(&store, at), copies].concat();
+    let (store, wal, at, payload) = begun();
     let torn = wal.append(&payload).unwrap().lsn();
     wal.flush_to_os(torn).unwrap();
     store.kill();
@@ -110,9 +106,7 @@ fn frames_forged_in_a_torn_record_are_neither_records_nor_evidence() {
     let from = at.as_u64() as usize;
     store.inner.damage(at, &everything[from..]).unwrap();
     let wal = store.next_run().open(options());
-    let found = contents(&wal);
-    let numbers: Vec<_> = found.iter().map(|(_, data)| number_of(data)).collect();
-    assert_eq!(numbers, (0..20).map(Some).collect::<Vec<_>>());
+    assert_eq!(numbers(&wal), all(20));
     let report = wal.recovery_report();
     assert_eq!((report.end, report.torn_bytes), (torn, 0), "nothing in there is a frame");
 }
@@ -121,9 +115,7 @@ fn frames_forged_in_a_torn_record_are_neither_records_nor_evidence() {
 /// and of the running epoch. A record may hold whatever it likes.
 #[test]
 fn a_record_that_holds_frames_comes_back_as_it_is() {
-    let (store, wal, copies) = begun();
-    let at = wal.reserved_lsn().plus(HEADER_BYTES as u64);
-    let payload = [forged(&store, at), copies].concat();
+    let (store, wal, _, payload) = begun();
     let lsn = wal.commit(&payload).unwrap();
     let batch = wal.append_batch(&[&payload, &payload]).unwrap().lsn();
     wal.commit(&record(21, 8)).unwrap();
@@ -137,7 +129,7 @@ fn a_record_that_holds_frames_comes_back_as_it_is() {
 /// Protection: a payload is stepped over as a whole, even where a frame in it would validate.
 #[test]
 fn a_record_that_holds_a_frame_for_its_very_place_comes_back_as_it_is() {
-    let (store, wal, _) = begun();
+    let (store, wal, ..) = begun();
     let state = store.inner.state().unwrap();
     let seed = EpochSeed::new(state.uuid, state.epoch, state.epoch_salt);
     let next = |headers: u64| {

@@ -21,8 +21,7 @@ fn killed() -> (TempDir, PathBuf, Vec<u8>, u64) {
 }
 
 fn check(wal: &Wal, count: u64) {
-    let found = numbers(wal);
-    assert_eq!(found, (PER_SEGMENT..count).collect::<Vec<_>>());
+    assert_eq!(numbers(wal), (PER_SEGMENT..count).collect::<Vec<_>>());
 }
 
 /// Protection: the checksum of a record's header covers its LSN. The header of the recycled file is
@@ -45,13 +44,12 @@ fn old_records_of_equal_size_under_a_new_header_stay_gone() {
 #[test]
 fn a_prepared_segment_full_of_old_records_adds_none() {
     let (_dir, path, wal) = log_on_files(heap());
-    let append = |number| wal.append(&record(number, RECORD_BYTES)).unwrap().lsn();
-    let mut places: Vec<Lsn> = (0..PER_SEGMENT).map(append).collect();
+    append(&wal, 0..PER_SEGMENT, RECORD_BYTES);
     wal.sync().unwrap();
     let old = fs::read(segment(&path, 0)).unwrap();
-    places.extend((PER_SEGMENT..2 * PER_SEGMENT).map(append));
+    append(&wal, PER_SEGMENT..2 * PER_SEGMENT, RECORD_BYTES);
     wal.sync().unwrap();
-    append(2 * PER_SEGMENT);
+    append(&wal, 2 * PER_SEGMENT..2 * PER_SEGMENT + 1, RECORD_BYTES);
     wal.sync().unwrap();
     let (_copy, killed) = copy_as_killed(&path);
     // All but the header of the last segment is of the first lap.
@@ -110,21 +108,20 @@ fn a_named_segment_with_a_torn_header_over_old_records_adds_none() {
 #[test]
 fn a_named_segment_with_half_a_header_over_an_earlier_run_adds_none() {
     let (_dir, path) = folder();
-    let append = |wal: &Wal, number| drop(wal.append(&record(number, RECORD_BYTES)).unwrap());
     let wal = heap().open(&path).unwrap();
-    (0..PER_SEGMENT).for_each(|number| append(&wal, number));
+    append(&wal, 0..PER_SEGMENT, RECORD_BYTES);
     wal.sync().unwrap();
     drop(wal);
     let old = fs::read(segment(&path, 0)).unwrap();
     let wal = heap().open(&path).unwrap();
     let count = PER_SEGMENT + 20;
-    (PER_SEGMENT..count).for_each(|number| append(&wal, number));
+    append(&wal, PER_SEGMENT..count, RECORD_BYTES);
     wal.sync().unwrap();
     let (_copy, killed) = copy_as_killed(&path);
     let tail = wal.reserved_lsn().segment(SEGMENT_BYTES);
     let ahead = (tail..).find(|number| !segment(&killed, *number).exists()).unwrap();
     while !segment(&path, ahead).exists() {
-        append(&wal, count);
+        append(&wal, count..count + 1, RECORD_BYTES);
         wal.sync().unwrap();
     }
     let header = fs::read(segment(&path, ahead)).unwrap();

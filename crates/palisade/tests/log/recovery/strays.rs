@@ -6,8 +6,8 @@ const HEADER_BYTES: usize = 4096;
 /// The last segments that the format has LSNs for, and one that no log of a test comes to.
 const FAR_ABOVE: [u64; 3] = [(1 << 60) / SEGMENT_BYTES - 1, (1 << 60) / SEGMENT_BYTES / 2, 1 << 20];
 
-fn append(wal: &Wal, from: u64, to: u64) -> Vec<Lsn> {
-    let lsns = (from..to).map(|number| wal.append(&record(number, 240)).unwrap().lsn()).collect();
+fn append_synced(wal: &Wal, numbers: std::ops::Range<u64>) -> Vec<Lsn> {
+    let lsns = append(wal, numbers, 240);
     wal.sync().unwrap();
     lsns
 }
@@ -15,7 +15,7 @@ fn append(wal: &Wal, from: u64, to: u64) -> Vec<Lsn> {
 /// A log of some segments that its process has just lost, or closed.
 fn log(is_closed: bool) -> (tempfile::TempDir, PathBuf) {
     let (dir, path, wal) = log_on_files(heap());
-    append(&wal, 0, 600);
+    append_synced(&wal, 0..600);
     if is_closed {
         wal.close().unwrap();
         return (dir, path);
@@ -58,11 +58,11 @@ fn a_stray_file_far_above_the_log_moves_nothing() {
             let report = wal.recovery_report();
             assert_eq!((report.base, report.clean), (expected, is_closed), "{number}");
             assert_eq!(report.strays, [number]);
-            append(&wal, 600, 1200);
+            append_synced(&wal, 600..1200);
             wal.close().unwrap();
             let wal = heap().open(&copy).unwrap();
             assert!(wal.recovery_report().clean);
-            append(&wal, 1200, 1300);
+            append_synced(&wal, 1200..1300);
             assert_eq!(numbers(&wal), all(1300));
             assert_eq!(fs::read(&stray).unwrap(), bytes, "it is left as it is");
         }
@@ -74,7 +74,7 @@ fn a_stray_file_far_above_the_log_moves_nothing() {
 fn segments_whose_headers_have_rotted_still_count_for_the_base() {
     let (_dir, path, wal) = log_on_files(heap());
     // The tail is far in its segment, so that the next one is made ahead.
-    let tail = append(&wal, 0, 950).pop().unwrap().segment(SEGMENT_BYTES);
+    let tail = append_synced(&wal, 0..950).pop().unwrap().segment(SEGMENT_BYTES);
     until(|| segment(&path, tail + 1).exists());
     drop(wal);
     let (_copy, copy) = copy_as_killed(&path);

@@ -18,11 +18,10 @@ fn garble(path: &Path, from: Lsn, to: Lsn, seed: u64) {
 /// the place of each record.
 fn killed(committed: u64, more: u64) -> (TempDir, PathBuf, Vec<Lsn>, Lsn) {
     let (_dir, path, wal) = log_on_files(heap());
-    let append = |number| wal.append(&record(number, 90)).unwrap().lsn();
-    let mut places: Vec<Lsn> = (0..committed).map(append).collect();
+    let mut places = append(&wal, 0..committed, 90);
     wal.sync().unwrap();
     let durable = wal.durable_lsn();
-    places.extend((committed..committed + more).map(append));
+    places.extend(append(&wal, committed..committed + more, 90));
     wal.flush_to_os(*places.last().unwrap()).unwrap();
     let (dir, copy) = copy_as_killed(&path);
     (dir, copy, places, durable)
@@ -85,10 +84,7 @@ fn a_bit_flip_in_one_copy_of_meta_after_a_clean_close_and_a_reopen_drops_nothing
             bytes[copy * 16_384 + byte] ^= 1 << (byte % 8);
             fs::write(file, bytes).unwrap();
             let wal = heap().open(&damaged).unwrap();
-            let found = contents(&wal);
-            let found: Vec<_> = found.iter().map(|(_, data)| number_of(data)).collect();
-            let all: Vec<_> = (0..60).map(Some).collect();
-            assert_eq!(found, all, "copy {copy}, byte {byte}");
+            assert_eq!(numbers(&wal), all(60), "copy {copy}, byte {byte}");
         }
     }
 }

@@ -2,26 +2,8 @@
 
 use palisade::{Release, Result};
 
+use crate::held_release::{Held, held};
 use crate::prelude::*;
-
-/// A callback that waits for its results: one for each segment.
-#[derive(Debug)]
-struct Held {
-    results: Mutex<Receiver<Result<()>>>,
-    begun: Sender<u64>,
-}
-
-impl OnRelease for Held {
-    fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
-        self.begun.send(segment.header.number).unwrap();
-        self.results.lock().unwrap().recv().unwrap()
-    }
-}
-
-fn held() -> (Held, Sender<Result<()>>, Receiver<u64>) {
-    let ((results, waits), (begun, begins)) = (channel(), channel());
-    (Held { results: Mutex::new(waits), begun }, results, begins)
-}
 
 type HeldLog = (TempDir, PathBuf, Wal, Sender<Result<()>>, Receiver<u64>);
 

@@ -57,13 +57,9 @@ fn loses_nothing(op: Calls) {
     let written = wal.written_lsn();
     let readable: Vec<_> = expected.iter().filter(|(lsn, _)| *lsn < written).cloned().collect();
     assert!(readable.len() >= committed);
-    let mut records = wal.records().unwrap();
-    for (lsn, data) in &readable {
-        let record = records.next().unwrap().unwrap();
-        assert_eq!((record.lsn(), record.data()), (*lsn, &data[..]));
-    }
-    assert!(is_full(&records.next().unwrap_err()));
-    drop(records);
+    let (found, error) = read_until_error(wal.records().unwrap());
+    assert_eq!(found, readable);
+    assert!(is_full(&error.unwrap()));
     assert_eq!(wal.get(expected[3].0).unwrap().data(), expected[3].1);
     wal.truncate_before(expected[2].0).unwrap();
     assert_eq!(wal.head_lsn(), expected[2].0);

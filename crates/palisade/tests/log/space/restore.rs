@@ -34,6 +34,8 @@ impl Archived {
 
     /// Restores into a folder and opens the log there.
     fn restored(&self, from: RestoreFrom, to: Option<Lsn>) -> Result<(Wal, CopyReport)> {
+        // There may be a log that was restored before.
+        let _ = fs::remove_dir_all(self.target());
         let report = plan(from, to)?.write(self.target(), &mut |_| {})?;
         Ok((archiving(&self.target(), &self.dir.path().join("archive of the copy")), report))
     }
@@ -86,8 +88,6 @@ fn a_restore_ends_below_the_lsn_that_the_caller_names() {
         assert_eq!(contents(&wal), log.records[..kept]);
         assert_eq!(report.records as usize, kept);
         assert!(wal.commit(b"above").unwrap() > log.records[59].0);
-        drop(wal);
-        fs::remove_dir_all(log.target()).unwrap();
     }
     let inside = log.refused(log.both(), Some(log.records[20].0.plus(8)));
     assert_eq!(
@@ -107,12 +107,10 @@ fn an_archive_alone_is_restored_and_appends_begin_above_what_the_engine_has_seen
     assert_eq!(contents(&wal), log.records[..log.count()]);
     assert!(wal.commit(b"above").unwrap() > log.records[59].0);
     drop(wal);
-    fs::remove_dir_all(log.target()).unwrap();
     let page = Lsn::new(7 << 40);
     let (wal, _) = log.restored(from.clone(), Some(log.records[20].0)).unwrap();
     assert!(wal.commit(b"above").unwrap() < page);
     drop(wal);
-    fs::remove_dir_all(log.target()).unwrap();
     let (wal, _) = log.restored(from.above(page), None).unwrap();
     assert!(wal.commit(b"above").unwrap() > page);
 }
@@ -146,8 +144,6 @@ fn a_log_of_many_runs_and_truncations_is_restored_without_what_was_truncated() {
         let to = log.records.get(kept).map(|record| record.0);
         let (wal, _) = log.restored(log.both(), to).unwrap();
         assert_eq!(contents(&wal), log.records[..kept]);
-        drop(wal);
-        fs::remove_dir_all(log.target()).unwrap();
     }
 }
 
@@ -180,8 +176,6 @@ fn a_missing_segment_is_named_and_what_lies_below_can_be_restored() {
         let kept = log.records.iter().filter(|(lsn, _)| *lsn < base).count().min(16);
         let (wal, _) = log.restored(log.both(), Some(Lsn::new(SEGMENT_BYTES))).unwrap();
         assert_eq!(contents(&wal), log.records[..kept]);
-        drop(wal);
-        fs::remove_dir_all(log.target()).unwrap();
     }
     let above = log.records.iter().find(|(lsn, _)| *lsn >= Lsn::new(3 * SEGMENT_BYTES)).unwrap().0;
     let error = log.refused(log.both(), Some(above));
@@ -280,8 +274,6 @@ fn a_backup_and_an_archive_that_went_on_are_one_log() {
     let (restored, _) = log.restored(log.both(), None).unwrap();
     assert_eq!(contents(&restored), records);
     drop(restored);
-    fs::remove_dir_all(log.target()).unwrap();
-
     records.extend(append_bytes(&wal, 60..120, 4000));
     wal.truncate_before(records[110].0).unwrap();
     let (restored, _) = log.restored(log.both(), None).unwrap();
