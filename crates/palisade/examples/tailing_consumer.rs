@@ -176,9 +176,19 @@ mod tests {
         options.open_on(Arc::new(disk.clone()), "/log").unwrap()
     }
 
-    fn take_all(consumer: &mut Consumer, wal: &Wal) {
+    /// The file of the totals, in a folder that goes with the first part.
+    fn totals() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("totals");
+        (folder, file)
+    }
+
+    /// A consumer that has taken all events.
+    fn consumer_of_all(file: &Path, wal: &Wal) -> Consumer {
+        let mut consumer = Consumer::open(file, wal).unwrap();
         let mut tail = wal.tail_from(consumer.totals.position).unwrap();
         while consumer.take(&mut tail, Duration::ZERO).unwrap() {}
+        consumer
     }
 
     fn sums(consumer: &Consumer) -> Vec<(&str, i64)> {
@@ -189,8 +199,7 @@ mod tests {
     fn each_event_counts_once_wherever_the_process_dies() {
         for (saved, killed) in (0..=5).flat_map(|killed| (0..=killed).map(move |at| (at, killed))) {
             let disk = MemDisk::new();
-            let folder = tempfile::tempdir().unwrap();
-            let file = folder.path().join("totals");
+            let (_folder, file) = totals();
             let wal = open(&disk);
             for event in EVENTS {
                 wal.commit(event.as_bytes()).unwrap();
@@ -210,8 +219,7 @@ mod tests {
 
             let wal = open(&disk);
             wal.commit(b"dave 6").unwrap();
-            let mut consumer = Consumer::open(&file, &wal).unwrap();
-            take_all(&mut consumer, &wal);
+            let consumer = consumer_of_all(&file, &wal);
             let expected = [("alice", 4), ("bob", -2), ("carol", 5), ("dave", 6)];
             assert_eq!(sums(&consumer), expected, "saved after {saved}, killed after {killed}");
         }
@@ -219,8 +227,7 @@ mod tests {
 
     #[test]
     fn a_run_truncates_what_it_has_saved_and_ends_with_the_log() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("totals");
+        let (_folder, file) = totals();
         let wal = open(&MemDisk::new());
         for _ in 0..SAVE_AFTER {
             wal.commit(b"alice 1").unwrap();
@@ -241,25 +248,21 @@ mod tests {
 
     #[test]
     fn events_that_a_truncation_removes_are_not_counted() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("totals");
+        let (_folder, file) = totals();
         let wal = open(&MemDisk::new());
         wal.commit(b"alice 1").unwrap();
         let overruled = wal.commit(b"bob 2").unwrap();
-        let mut consumer = Consumer::open(&file, &wal).unwrap();
-        take_all(&mut consumer, &wal);
+        let consumer = consumer_of_all(&file, &wal);
         consumer.save().unwrap();
 
         wal.replace_from(overruled, ["bob 3"]).unwrap();
-        let mut consumer = Consumer::open(&file, &wal).unwrap();
-        take_all(&mut consumer, &wal);
+        let consumer = consumer_of_all(&file, &wal);
         assert_eq!(sums(&consumer), [("alice", 1), ("bob", 3)]);
     }
 
     #[test]
     fn a_log_without_events_that_are_needed_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("totals");
+        let (_folder, file) = totals();
         let wal = open(&MemDisk::new());
         wal.commit(b"alice 1").unwrap();
         let second = wal.commit(b"alice 2").unwrap();
@@ -270,12 +273,10 @@ mod tests {
     #[test]
     fn a_consumer_that_has_everything_continues_after_crashes() {
         let disk = MemDisk::new();
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("totals");
+        let (_folder, file) = totals();
         let wal = open(&disk);
         wal.commit(b"alice 1").unwrap();
-        let mut consumer = Consumer::open(&file, &wal).unwrap();
-        take_all(&mut consumer, &wal);
+        let consumer = consumer_of_all(&file, &wal);
         consumer.save_and_truncate(&wal).unwrap();
         assert!(wal.is_empty().unwrap());
         drop((consumer, wal));
@@ -286,8 +287,7 @@ mod tests {
         }
         let wal = open(&disk);
         wal.commit(b"alice 2").unwrap();
-        let mut consumer = Consumer::open(&file, &wal).unwrap();
-        take_all(&mut consumer, &wal);
+        let consumer = consumer_of_all(&file, &wal);
         assert_eq!(sums(&consumer), [("alice", 3)]);
     }
 }

@@ -53,54 +53,6 @@ fn a_panic_in_append_with_becomes_padding() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn truncation_frees_segments_and_survives_a_reopen() -> Result<()> {
-    let (_dir, path) = folder();
-    let wal = small().open(&path)?;
-    let mut lsns = Vec::new();
-    for n in 0..3000_u32 {
-        lsns.push(wal.append(&[n as u8; 200])?.lsn());
-    }
-    wal.sync()?;
-    // Not their count: the next segment is named ahead, at any moment.
-    let first = |path| Inspector::open(path).unwrap().segments().unwrap()[0].number;
-    let before = first(&path);
-    let pinned = wal.records()?;
-    wal.truncate_before(lsns[2000])?;
-    assert_eq!(first(&path), before, "an iterator pins its segments");
-    drop(pinned);
-    assert!(first(&path) > before);
-    wal.checkpoint(lsns[2500])?;
-    drop(wal);
-    let wal = small().open(&path)?;
-    assert_eq!(wal.head_lsn(), lsns[2000]);
-    assert_eq!(wal.checkpoint_lsn(), lsns[2500]);
-    assert_eq!(contents(&wal).len(), 1000);
-    wal.close()?;
-    assert_eq!(Inspector::open(&path)?.verify()?.outcome, Outcome::Clean);
-    Ok(())
-}
-
-#[test]
-fn callbacks_run_in_order_once_durable() -> Result<()> {
-    let wal = Arc::new(log_in_memory(1 << 16, 1 << 12));
-    let (sender, receiver) = std::sync::mpsc::channel();
-    for n in 0..50_u32 {
-        let lsn = wal.append(&n.to_le_bytes())?.lsn();
-        let sender = sender.clone();
-        let log = Arc::clone(&wal);
-        wal.on_durable(lsn, move |result| {
-            result.unwrap();
-            assert!(log.durable_lsn() > lsn);
-            sender.send(n).unwrap();
-        })?;
-    }
-    for n in 0..50 {
-        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)).unwrap(), n);
-    }
-    Ok(())
-}
-
 /// What a log in memory cannot honour it refuses; the rest holds as on files.
 #[test]
 fn a_log_in_memory_honours_the_options_of_files_or_refuses_them() -> Result<()> {

@@ -140,11 +140,12 @@ fn kill_under_load(keeps_buffer: bool, power_is_lost: bool) {
         store.inner.lose_power();
     }
     let found = contents(&open(&store.next_run()));
+    let case = format!("keeps_buffer: {keeps_buffer}, power_is_lost: {power_is_lost}");
     let is_there = |record: &(Lsn, Vec<u8>)| found.binary_search(record).is_ok();
     for thread in &told {
-        assert!(thread.committed.iter().all(is_there), "every acknowledged commit is there");
+        assert!(thread.committed.iter().all(is_there), "{case}: a commit is missing");
         if keeps_buffer && !power_is_lost {
-            assert!(thread.appended.iter().all(is_there), "every append that returned is there");
+            assert!(thread.appended.iter().all(is_there), "{case}: an append is missing");
         }
     }
     for thread in 0..told.len() {
@@ -152,21 +153,13 @@ fn kill_under_load(keeps_buffer: bool, power_is_lost: bool) {
         let numbers = found.iter().filter(|(_, data)| usize::from(data[0]) == thread);
         let numbers: Vec<u32> =
             numbers.map(|(_, data)| u32::from_le_bytes(data[1..].try_into().unwrap())).collect();
-        assert_eq!(numbers, (0..numbers.len() as u32).collect::<Vec<_>>());
+        assert_eq!(numbers, (0..numbers.len() as u32).collect::<Vec<_>>(), "{case}");
     }
 }
 
 #[test]
-fn a_kill_under_load_loses_no_append_that_returned_where_the_buffer_is_kept() {
-    (0..20).for_each(|_| kill_under_load(true, false));
-}
-
-#[test]
-fn a_kill_under_load_loses_no_commit_where_the_buffer_is_lost() {
-    (0..20).for_each(|_| kill_under_load(false, false));
-}
-
-#[test]
-fn loss_of_power_under_load_loses_no_commit() {
-    (0..20).for_each(|_| kill_under_load(true, true));
+fn kills_and_losses_of_power_under_load_lose_nothing_that_was_promised() {
+    for (keeps_buffer, power_is_lost) in [(true, false), (false, false), (true, true)] {
+        (0..20).for_each(|_| kill_under_load(keeps_buffer, power_is_lost));
+    }
 }

@@ -21,6 +21,11 @@ fn options() -> Options {
     heap().zero_fill(false)
 }
 
+fn assert_names_the_limit(error: &Error) {
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert!(error.to_string().contains("RLIMIT_FSIZE"), "{error}");
+}
+
 fn commit_until_refused(wal: &Wal, from: u64) -> (u64, palisade::Error) {
     let refused = |number: u64| Some((number, wal.commit(&record(number, 240)).err()?));
     (from..from + ENOUGH).find_map(refused).expect("the limit has to show")
@@ -82,8 +87,7 @@ fn a_limit_to_the_length_of_files_is_an_error_and_not_the_end_of_the_process() {
         std::fs::create_dir(&empty).unwrap();
         let refused = |path: &Path| {
             let error = options().open(path).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
-            assert!(error.to_string().contains("RLIMIT_FSIZE"), "{error}");
+            assert_names_the_limit(&error);
         };
         let wal = options().open(path).unwrap();
         let kept = wal.commit(&record(0, 240)).unwrap();
@@ -116,8 +120,7 @@ fn a_limit_to_the_length_of_files_keeps_the_buffer_and_the_reserve_below_it() {
         let options = Options::new().segment_bytes(64 << 10).buffer_bytes(1 << 20);
         let before = lower(Resource::Fsize, SEGMENT_FILE_BYTES);
         let error = options.clone().buffer(BufferKind::Mapped).open(path).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
-        assert!(error.to_string().contains("RLIMIT_FSIZE"), "{error}");
+        assert_names_the_limit(&error);
         let in_memory = options.open_on(Arc::new(MemDisk::new()), "/log").unwrap();
         let wal = options.open(path).unwrap();
         for wal in [&in_memory, &wal] {
@@ -159,8 +162,7 @@ fn a_limit_to_the_length_of_files_refuses_a_recovery_and_changes_nothing() {
             let before = lower(Resource::Fsize, limit);
             let error = options().open(&copy).unwrap_err();
             setrlimit(Resource::Fsize, before).unwrap();
-            assert_eq!(error.kind(), ErrorKind::NoSpace, "{limit}: {error}");
-            assert!(error.to_string().contains("RLIMIT_FSIZE"), "{limit}: {error}");
+            assert_names_the_limit(&error);
             assert!(snapshot(&copy) == files, "{limit}: it is as it was");
         }
         let wal = options().open(&copy).unwrap();

@@ -329,7 +329,7 @@ fn a_frame_that_rots_after_the_plan_ends_the_restore_and_leaves_nothing() {
 #[test]
 fn a_restore_that_loses_power_at_any_call_leaves_no_log_or_a_whole_one() {
     let log = Archived::new();
-    let (mut none, mut whole, mut is_done, mut call) = (0, 0, false, 0);
+    let (mut left, mut is_done, mut call) = (Left::default(), false, 0);
     while !is_done {
         let disk = SimDisk::new(call);
         disk.crash_at(disk.calls() + call);
@@ -339,24 +339,49 @@ fn a_restore_that_loses_power_at_any_call_leaves_no_log_or_a_whole_one() {
         for fate in 0..6 {
             let disk = disk.fork(fate);
             disk.lose_power();
-            match open_there(&disk, "/restored") {
-                Ok(wal) => {
-                    assert_eq!(contents(&wal), log.records, "call {call}, fate {fate}");
-                    whole += 1;
-                }
-                Err(error) => {
-                    let is_none = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Foreign);
-                    assert!(is_none && !is_done, "call {call}, fate {fate}: {error}");
-                    none += 1;
-                }
-            }
+            left.check(&disk, "/restored", &log.records, is_done, &format!("{call}, {fate}"));
         }
         call += 1;
     }
-    assert!(none > 60 && whole >= 6, "{none} and {whole}");
+    left.assert_both();
 }
 
 pub(super) fn open_there(disk: &SimDisk, path: &str) -> Result<Wal> {
     let options = Options::new().buffer_bytes(16 << 10).open_mode(OpenMode::MustExist);
     options.open_on(Arc::clone(&disk.as_disk()), path)
+}
+
+/// What losses of power have left of copies of a log.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    none: u32,
+    whole: u32,
+}
+
+impl Left {
+    /// There is no log at `path`, or one with all of `records`; and one if the copy `is_done`.
+    pub(super) fn check(
+        &mut self,
+        disk: &SimDisk,
+        path: &str,
+        records: &[(Lsn, Vec<u8>)],
+        is_done: bool,
+        call_and_fate: &str,
+    ) {
+        match open_there(disk, path) {
+            Ok(wal) => {
+                assert_eq!(contents(&wal), records, "{call_and_fate}");
+                self.whole += 1;
+            }
+            Err(error) => {
+                let is_none = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Foreign);
+                assert!(is_none && !is_done, "{call_and_fate}: {error}");
+                self.none += 1;
+            }
+        }
+    }
+
+    pub(super) fn assert_both(&self) {
+        assert!(self.none > 60 && self.whole >= 6, "{self:?}");
+    }
 }
