@@ -2,15 +2,37 @@
 //! own, so that all other rolls of a seed are those of a sound device.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use palisade::sim::{CallKind, Fault, FaultKind, Loss, SimDisk, WriteBackFailure};
-use palisade::{Error, ErrorKind};
+use palisade::{Error, ErrorKind, SyncPolicy};
 
 use crate::dice::Dice;
 use crate::kept::Kept;
 
 pub(crate) const FAILURES: [WriteBackFailure; 3] =
     [WriteBackFailure::KeepsPages, WriteBackFailure::ShutsDown, WriteBackFailure::DropsPages];
+
+/// The faults of calls. Those of a device that is only slow come last.
+pub(crate) const FAULTS: [FaultKind; 6] = [
+    FaultKind::Eio,
+    FaultKind::Eio,
+    FaultKind::NoSpace,
+    FaultKind::ShortWrite,
+    FaultKind::Interrupted,
+    FaultKind::SlowSync,
+];
+
+/// No such interval passes in a run.
+const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+pub(crate) const POLICIES: [SyncPolicy; 5] = [
+    SyncPolicy::OnCommit,
+    SyncPolicy::OnCommit,
+    SyncPolicy::Always,
+    SyncPolicy::Os,
+    SyncPolicy::Interval(A_DAY),
+];
 
 const SEGMENT_HEADER_BYTES: u64 = 4096;
 pub(crate) const FRAME_HEADER_BYTES: usize = 24;

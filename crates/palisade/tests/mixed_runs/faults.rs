@@ -1,8 +1,9 @@
 //! What is done to the log: crashes, failing calls, a disk that runs full.
 
-use palisade::sim::{CallKind, Fault, FaultKind};
+use palisade::sim::{CallKind, Fault};
 use palisade::{ErrorKind, Result, Wal};
 
+use crate::device::FAULTS;
 use crate::model::Crash;
 use crate::run::Run;
 
@@ -62,13 +63,6 @@ impl Run {
     }
 
     pub(crate) fn arm_fault(&mut self, within: u64) {
-        let kinds = [
-            FaultKind::Eio,
-            FaultKind::Eio,
-            FaultKind::NoSpace,
-            FaultKind::ShortWrite,
-            FaultKind::Interrupted,
-        ];
         let calls = [
             CallKind::Write,
             CallKind::Sync,
@@ -82,7 +76,7 @@ impl Run {
             CallKind::Allocate,
             CallKind::Remove,
         ];
-        let kind = self.dice.pick(&kinds);
+        let kind = self.dice.pick(&FAULTS[..5]);
         let fault = match self.dice.below(4) {
             0 => Fault::at(self.disk.calls() + self.dice.below(within), kind),
             1 => Fault::rate(3 + self.dice.below(60), kind),

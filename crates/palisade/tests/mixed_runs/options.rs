@@ -8,13 +8,10 @@ use palisade::{BufferKind, Options, Result, SyncPolicy, Verify, Wal};
 use palisade_store::FileOptions;
 
 use crate::codecs::Chosen;
-use crate::device::new_disk;
+use crate::device::{POLICIES, new_disk};
 use crate::dice::Dice;
 use crate::run::Run;
 use crate::seeds::number;
-
-/// No interval of these passes in a run.
-const DAY: Duration = Duration::from_secs(86_400);
 
 /// What one log and its disk keep for ever.
 #[derive(Debug)]
@@ -32,7 +29,7 @@ pub(crate) struct Fixed {
 }
 
 /// The options of one open.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Opening {
     pub(crate) buffer: BufferKind,
     pub(crate) buffer_bytes: usize,
@@ -71,24 +68,6 @@ fn one_in_unless(name: &str, usually: u64) -> u64 {
     if number(name).is_some() { 1 } else { usually }
 }
 
-impl Opening {
-    /// Before the first roll.
-    pub(crate) fn plain() -> Opening {
-        Opening {
-            buffer: BufferKind::Auto,
-            buffer_bytes: 4096,
-            zero_fill: true,
-            spares: 0,
-            policy: SyncPolicy::OnCommit,
-            pad: false,
-            write_bytes: 1,
-            gather: 0,
-            verify: Verify::Tail,
-            read_ahead: 4096,
-        }
-    }
-}
-
 impl Run {
     /// Other options for the next open.
     pub(crate) fn roll(&mut self) {
@@ -96,13 +75,7 @@ impl Run {
         let d = &mut self.dice;
         let keeps_buffer = self.fixed.closes && !d.once_in(4);
         let before = self.opening.clone();
-        let mut policies = vec![
-            SyncPolicy::OnCommit,
-            SyncPolicy::OnCommit,
-            SyncPolicy::Always,
-            SyncPolicy::Os,
-            SyncPolicy::Interval(DAY),
-        ];
+        let mut policies = POLICIES.to_vec();
         if self.fixed.threads {
             policies.push(SyncPolicy::Interval(Duration::from_micros(300)));
         }

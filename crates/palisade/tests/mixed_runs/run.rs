@@ -59,7 +59,8 @@ impl Seeded for Run {
             model: Model { codec: fixed.codec, ..Model::default() },
             fixed,
             kept: Kept::default(),
-            opening: Opening::plain(),
+            // The first open may keep this buffer.
+            opening: Opening { buffer_bytes: 4096, ..Opening::default() },
             device,
             failures: Failures::default(),
             ring_has_all: true,

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use palisade::sim::{CallKind, Fault, FaultKind, WriteBackFailure};
+use palisade::sim::{CallKind, Fault, WriteBackFailure};
 use palisade::{Error, ErrorKind, Lsn, Result, SyncPolicy, Verify, Wal, framed_bytes};
 
 use crate::codecs::Chosen;
-use crate::device::{Device, may_drop_pages};
+use crate::device::{Device, FAULTS, POLICIES, may_drop_pages};
 use crate::dice::Dice;
 use crate::ends::End;
 use crate::held::Held;
@@ -18,8 +18,6 @@ use crate::session::{Opening, Session, Shape};
 const RUNS: u64 = 5;
 /// In an idle run the log syncs by itself so soon.
 const IDLE: Duration = Duration::from_millis(2);
-/// In any other run it has no reason to.
-const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Recoveries that may be interrupted one after the other.
 const DEPTH: u32 = 3;
 
@@ -410,16 +408,8 @@ impl History {
     }
 
     fn roll_fault(&mut self) -> Fault {
-        let kinds = [
-            FaultKind::Eio,
-            FaultKind::Eio,
-            FaultKind::NoSpace,
-            FaultKind::ShortWrite,
-            FaultKind::Interrupted,
-            FaultKind::SlowSync,
-        ];
         let calls = [CallKind::Write, CallKind::Sync, CallKind::SyncFolder, CallKind::Rename];
-        let kind = self.dice.pick(&kinds);
+        let kind = self.dice.pick(&FAULTS);
         if self.dice.once_in(2) {
             return Fault::at(self.session.disk.calls() + self.dice.below(60), kind);
         }
@@ -439,21 +429,14 @@ impl History {
 }
 
 fn roll_shape(dice: &mut Dice) -> Shape {
-    let policies = [
-        SyncPolicy::OnCommit,
-        SyncPolicy::OnCommit,
-        SyncPolicy::Always,
-        SyncPolicy::Os,
-        // What happens in time is tried in idle runs.
-        SyncPolicy::Interval(A_DAY),
-    ];
     Shape {
         segment_bytes: dice.pick(&[4096, 8192, 16_384]),
         buffer_bytes: dice.pick(&[4096, 8192, 16_384]),
         heap: dice.once_in(4),
         zero_fill: !dice.once_in(4),
         spares: dice.below(4) as usize,
-        policy: dice.pick(&policies),
+        // What happens in time is tried in idle runs.
+        policy: dice.pick(&POLICIES),
         in_place: !dice.once_in(5),
         powersafe: !dice.once_in(5),
         keeps_released: dice.once_in(4),

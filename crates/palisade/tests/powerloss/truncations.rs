@@ -36,22 +36,19 @@ impl Session {
         };
         let last = self.oracle.entries().iter().rfind(|entry| entry.end == end);
         let lsn = last.map_or(end, |last| last.lsn);
-        self.oracle.may_truncate_above(end);
-        let truncated = wal.truncate_after(lsn);
-        match &truncated {
-            Ok(()) => self.oracle.truncated_after(end),
-            Err(error) if self.changed_nothing(error) => self.oracle.not_truncated(),
-            Err(_) => {}
-        }
-        truncated
+        self.truncate_above(end, || wal.truncate_after(lsn))
     }
 
     /// `truncate_from` with the entry at `index`, or the first of its batch.
     pub(crate) fn truncate_from(&mut self, wal: &Wal, index: usize) -> Result<()> {
         self.working_on = "truncate_from";
         let Some((lsn, end)) = self.first_to_go(index) else { return Ok(()) };
+        self.truncate_above(end, || wal.truncate_from(lsn))
+    }
+
+    fn truncate_above(&mut self, end: Lsn, truncate: impl FnOnce() -> Result<()>) -> Result<()> {
         self.oracle.may_truncate_above(end);
-        let truncated = wal.truncate_from(lsn);
+        let truncated = truncate();
         match &truncated {
             Ok(()) => self.oracle.truncated_after(end),
             Err(error) if self.changed_nothing(error) => self.oracle.not_truncated(),
