@@ -252,8 +252,9 @@ impl Error {
         matches!(self.kind, ErrorKind::NoSpace | ErrorKind::NoFiles)
     }
 
-    /// Returns whether this handle is of no further use: the log is poisoned, closed, damaged, or
-    /// another process's.
+    /// Returns whether a call with the same arguments can never succeed on this handle: the log is
+    /// poisoned or closed, the process is a forked child, or the data is damaged. After a `Corrupt`
+    /// from a read the handle still works for other data.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         use ErrorKind::{Closed, Corrupt, Forked, Poisoned};

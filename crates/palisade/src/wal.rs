@@ -36,12 +36,12 @@ use crate::{Lsn, RecoveryReport, Result, Space, Stats, Uuid};
 /// # Errors of all calls
 /// The lists of errors name these kinds only if there is more to say:
 /// - `Closed` after [`close`](Wal::close). Reads still work, and waits for records return `Ok`.
-/// - `Poisoned` after a failed write or sync. Reads of written records still work, and a wait for a
-///   record that is already durable returns `Ok`. Drop all handles and open the log again with
-///   [`MustExist`](crate::OpenMode::MustExist). Then compare [`uuid`](Wal::uuid), and call
-///   [`wait_durable`](Wal::wait_durable) with the last acknowledged LSN. If the error's
-///   [`io_kind`](crate::Error::io_kind) is `NotFound`, the folder was moved, removed or replaced
-///   while the log was open. Another open of its path would make an empty log.
+/// - `Poisoned` after the log failed to make, write or sync a segment. Reads of written records
+///   still work, and a wait for a record that is already durable returns `Ok`. Drop all handles and
+///   open the log again with [`MustExist`](crate::OpenMode::MustExist). Then compare
+///   [`uuid`](Wal::uuid), and call [`wait_durable`](Wal::wait_durable) with the last acknowledged
+///   LSN. If the error's [`io_kind`](crate::Error::io_kind) is `NotFound`, the folder was moved,
+///   removed or replaced while the log was open. Another open of its path would make an empty log.
 /// - `Forked` in a forked child.
 /// - `NoFiles`, if the call opens a file. Nothing is lost: close files or raise the limit, then
 ///   call again.

@@ -35,7 +35,7 @@ use crate::reader::FileReader;
 /// let given_up = wal.commit(b"given up")?;
 /// wal.close()?;
 ///
-/// let repair = Repair::plan(&log, given_up, &mut |_| {})?; // a dry run ends here
+/// let repair = Repair::plan(&log, given_up, &mut |_| {})?; // nothing is copied yet
 /// assert_eq!((repair.report().records, repair.report().given_up_records), (1, 1));
 /// repair.write(&into, &mut |_| {})?;
 /// let wal = Wal::open(&into)?;

@@ -1,35 +1,36 @@
 //! Truncation of the suffix: the log ends at an earlier record and continues in a new epoch.
 //!
 //! # Steps
-//! 1. Find the record that stays, and its end: the *new end*. If no record follows it, wait until
-//!    it is durable and return.
+//! 1. Find the *new end*, the end of the last frame that stays. If no record is above it and there
+//!    is nothing to append, wait until everything below it is durable, and return.
 //! 2. Pause the tail: set a flag that fixes the end of the log. Appends wait, or return `NoRoom`.
-//!    With `pad_to_block` the pause first waits for room for the padding of the last block.
-//! 3. Wait until everything below the fixed end is durable. The owners of reservations finish and
-//!    waiters return, so no thread waits for a record that will be truncated. Segments that this
-//!    needs may pass `max_bytes`, as that of step 5 may: the truncation frees space.
+//!    With `pad_to_block`, first wait for room for the padding of the last block.
+//! 3. Wait until everything below the fixed end is durable. Then no thread waits for a record that
+//!    will be truncated. This wait and step 5 may pass `max_bytes`, because the truncation frees
+//!    space.
 //! 4. Take leadership, then the locks of the write cursor and of the saved state. If the last save
 //!    of the state failed, save it again. Check the head and the record again.
 //! 5. Create the new epoch's first segment. Its header names the new end as the end of the epoch
 //!    before. Its log begins with the records of `replace_from`. First the header and the records
-//!    become durable, then the name. From here on the log is truncated, whatever happens.
-//! 6. Move the durable mark in the log buffer, then write the log buffer's block, which assigns the
-//!    log buffer to the new epoch.
+//!    become durable, then the name. Once the name is durable, the log is truncated: every later
+//!    open finds the new epoch.
+//! 6. Move the durable mark in the log buffer. Then write the log buffer's header block with the
+//!    number of the new epoch.
 //! 7. Save the state.
-//! 8. In memory, change the list of epochs. Then the seed, the tail and the watermarks move into
-//!    the new epoch, above its first records, and the flag is cleared.
-//! 9. Release the locks and leadership, serve observers, free the discarded segments. If a thread
-//!    frees segments below the head, that thread frees these, too: its callback may take long.
+//! 8. In memory, change the list of epochs. Then set the seed, and move the tail to the end of the
+//!    new epoch's first records, which also clears the flag. Then move the watermarks.
+//! 9. Release the locks and leadership, wake the waiting threads, and free the discarded segments.
+//!    If another thread frees segments below the head, that thread frees these, too: its callback
+//!    may take long.
 //!
-//! Before the segment of step 5 may have a name, a failure changes nothing: space, file descriptors
-//! or LSNs run out, the wait of step 3 fails, or a check of step 4 fails. The pause then ends at
-//! the fixed end. Any later failure poisons the log, because only the next open can find out which
-//! epoch runs.
+//! A failure of step 3 or 4 changes nothing. Neither does a lack of space, file descriptors or LSNs
+//! in step 5. The tail then continues at the fixed end. Any other failure of the steps 5 to 8
+//! poisons the log, because only the next open can find out which epoch runs.
 //!
-//! A crash before the name of step 5 is durable leaves the log as it was. A crash after that leaves
-//! a truncated log. Until step 6 the log buffer belongs to an older epoch than the newest segment,
-//! so recovery does not read it. The mark moves before the buffer gets the new epoch's number: a
-//! buffer of the running epoch has no mark below the epoch's base.
+//! A crash before the name of step 5 is durable leaves the log as it was. A later crash leaves a
+//! truncated log. Until step 6 the log buffer belongs to the old epoch, so recovery does not read
+//! the buffer. The mark moves before the header block is written: the buffer must never name the
+//! new epoch while its mark is below the new base.
 
 use super::epochs::truncated_error;
 use super::first_records::FirstRecords;
@@ -46,8 +47,8 @@ use crate::{Error, ErrorKind, Lsn, Result};
 /// Where the log ends after a truncation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// The last record that stays, or the first one that goes. It must still be in the log when
-    /// the truncation begins.
+    /// The last record that stays, the first one that goes, or the end of the log. A record must
+    /// still be in the log when the truncation begins.
     pub(crate) record: Lsn,
     /// The end of the last frame that stays.
     pub(crate) new_end: Lsn,
@@ -97,8 +98,8 @@ impl Wal {
         self.handle.truncate_above(self.before_removed(lsn)?, first)
     }
 
-    /// Checks that the log is open. If only the log buffer holds the record at `lsn`, step 1 has to
-    /// write it, also at `max_bytes`.
+    /// Checks that the log is open. If only the log buffer holds the record at `lsn`, lets the log
+    /// exceed `max_bytes`, so that step 1 can write the record.
     fn begin_to_truncate(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         let end = self.reserved_lsn();
@@ -111,7 +112,7 @@ impl Wal {
     /// Returns the end of the record at `lsn`. If the record is in a batch, it must be the last of
     /// the batch, and both have the same end.
     fn end_of_kept(&self, lsn: Lsn) -> Result<Lsn> {
-        // Where it ends does not depend on the codec.
+        // Read the stored record: its end does not depend on the codec.
         let record = self.get_stored(lsn)?;
         if !self.frame_at(lsn)?.is_member() {
             return Ok(record.next_lsn());
@@ -125,13 +126,14 @@ impl Wal {
         Err(Error::new(ErrorKind::InvalidArgument, text).at_lsn(lsn))
     }
 
-    /// Returns where the log ends without the frame at `lsn`. If it is a record in a batch, it must
-    /// be the first of the batch, also if that is below the head. The end of the log is allowed,
-    /// too, also the end of the epoch before an empty one.
+    /// Returns where the log ends if the record at `lsn` goes. A record in a batch must be the
+    /// first one, even if that is below the head. `lsn` may be the end of the log, or the end of
+    /// the epoch before an empty one.
     fn before_removed(&self, lsn: Lsn) -> Result<Place> {
         let epochs = &self.handle.epochs;
         let (base, reserved) = (epochs.running_base(), self.reserved_lsn());
-        // A stale LSN must not name the record that took its place: only an empty epoch is skipped.
+        // Skip only to the base of an empty epoch: any other skip would turn a stale LSN into the
+        // LSN of a newer record.
         let is_end = lsn == reserved || (base == reserved && epochs.skip_end_of_epoch(lsn) == base);
         if is_end {
             return Ok(Place { record: reserved, new_end: reserved });
@@ -265,8 +267,8 @@ impl Handle {
 
     /// Returns the epoch that the new one follows, and its new end.
     ///
-    /// An epoch of which no frame stays leaves no trace. Its own predecessor takes its place. If
-    /// this process does not know that epoch, because all of its records are below the head, the
+    /// If no frame of an epoch stays, the new epoch names that epoch's predecessor instead. If this
+    /// process does not know that epoch, because all of its records are below the head, the
     /// header of the first segment names it. If the header names none, the segment is a later one
     /// of its epoch, whose first records are below the head.
     fn predecessor(&self, place: Place) -> Result<Predecessor> {
@@ -289,9 +291,9 @@ impl Handle {
         Ok(header.predecessor.unwrap_or(Predecessor { epoch: around.epoch, end: new_end }))
     }
 
-    /// Runs step 5. The base is the first segment start above the end of every reservation, and not
-    /// below the end of every segment that was prepared for the epoch before. It is above the end
-    /// of each record that goes, so a position at that end lies in the truncated range.
+    /// Runs step 5. The base is the first segment start above every reservation and above every
+    /// segment that the store has prepared. So the end of each truncated record lies in the
+    /// truncated range.
     ///
     /// The store may be preparing one more segment meanwhile and then refuses the base. So this
     /// tries again with a higher base, at most up to the last LSN.
@@ -329,8 +331,8 @@ impl Handle {
         }
     }
 
-    /// Checks again that the log is open and holds the record at `lsn`. The caller's lock keeps the
-    /// head and the clean end from moving.
+    /// Checks again that the log is open and that `lsn` is not below the head. The caller's lock
+    /// keeps the head and the clean end from moving.
     fn check_may_truncate(&self, state: &State, lsn: Lsn) -> Result<()> {
         if state.clean {
             return Err(Error::bare(ErrorKind::Closed));

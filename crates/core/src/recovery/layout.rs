@@ -21,16 +21,16 @@ pub(crate) struct Layout {
     /// All epochs with records at or above the head, ascending. The last is the newest. Its end is
     /// not known yet, so it is [`Lsn::LIMIT`].
     pub(crate) spans: Vec<EpochSpan>,
-    /// The epoch before the newest one, and its end, as the newest epoch's first segment names
-    /// them.
+    /// The epoch before the newest one, and its end. The newest epoch's first segment names them.
+    /// Default if that segment was released.
     pub(crate) predecessor: Predecessor,
     /// The largest epoch number seen in any header.
     pub(crate) largest_epoch: u64,
     /// End of the highest-numbered segment present, in a discarded range or not. Stray files do not
     /// count.
     pub(crate) highest_end: Lsn,
-    /// Stray files: they have a segment's name, no valid header, and a number so far above the log
-    /// that it cannot have made them.
+    /// Stray files. A stray file has a segment's name and no valid header, and its number is too
+    /// far above the log for a segment.
     pub(crate) strays: Vec<u64>,
 }
 
@@ -83,7 +83,7 @@ impl Layout {
         layout.list_epochs(store)?;
         layout.check_the_running_epoch(store)?;
         let head = layout.state.head;
-        // A truncation from the first record on removes the head's segment, too.
+        // If a truncation of the suffix removed the first record, it removed the head's segment.
         let has_head = !discarded.cover(head.segment_start(segment_bytes), head);
         layout.check_what_lies_below(store, has_head)?;
         Ok(layout)
@@ -107,7 +107,8 @@ impl Layout {
     pub(crate) fn floor(&self) -> Lsn {
         let base = self.newest().map_or(Lsn::ZERO, |newest| newest.base);
         let state = &self.state;
-        // A cursor that a truncation of the suffix has left above the end is below the base.
+        // A truncation of the suffix can leave a cursor above the new end. The new base is above
+        // that cursor, so the cursor does not raise the floor.
         let cursor = state.highest_cursor();
         state.head.max(state.checkpoint).max(state.clean_end).max(base).max(cursor)
     }
@@ -132,7 +133,7 @@ impl Layout {
         self.segments.get(&number).is_some_and(|header| Some(header.epoch) == epoch)
     }
 
-    /// Refuses a log in which a segment of `[from, to)` is missing.
+    /// Refuses a log in which a segment of `[from, to)` is missing or has a damaged header.
     pub(crate) fn check_present(&self, from: Lsn, to: Lsn, place: &str) -> Result<()> {
         if from >= to {
             return Ok(());
@@ -183,7 +184,7 @@ impl Layout {
     }
 
     /// Refuses a log without the first segment of the state's epoch, unless that segment was
-    /// released.
+    /// released or a newer epoch has replaced the epoch.
     fn check_the_running_epoch(&self, store: &dyn ReadStore) -> Result<()> {
         let State { epoch, epoch_base, head, segment_bytes, .. } = self.state;
         if epoch == 0 || epoch_base.plus(segment_bytes) <= head {
@@ -192,7 +193,8 @@ impl Layout {
         let number = epoch_base.segment(segment_bytes);
         match self.segments.get(&number) {
             Some(header) if header.epoch == epoch => Ok(()),
-            // A later open began an epoch, found this one empty, and released its segment.
+            // A later open found this epoch empty, or a truncation removed all of it. Then a newer
+            // epoch began, and this epoch's segments were freed.
             _ if self.newest().is_some_and(|newest| newest.epoch > epoch) => Ok(()),
             _ => {
                 let text = match self.damaged.get(&number) {
@@ -204,8 +206,8 @@ impl Layout {
         }
     }
 
-    /// Refuses a log in which a segment below the newest epoch's base is missing: all of it was
-    /// durable. The segment of the head must be there if the log still `has_head`.
+    /// Refuses a log in which a segment below the newest epoch's base is missing: everything below
+    /// that base was durable. If the log `has_head`, the head's segment must be there, too.
     fn check_what_lies_below(&self, store: &dyn ReadStore, has_head: bool) -> Result<()> {
         let place = store.place();
         let head = self.state.head;
@@ -236,7 +238,8 @@ impl Layout {
     }
 }
 
-/// Raises `floor` by what the first records of the newest epoch's segments prove.
+/// Raises `floor` to what the first frame of a segment of the newest epoch proves. Begins with the
+/// highest segment, and takes the first frame that proves something.
 pub(crate) fn floor_of_segments(
     layout: &Layout,
     reader: &mut FrameReader,

@@ -122,8 +122,8 @@ impl Listing {
     }
 }
 
-/// Returns the epochs of `headers`, ascending. The newest has no end. `end_of` returns the end of an
-/// epoch, from its first header and that of the next one.
+/// Returns the epochs of `headers`, ascending. The newest has no end. `end_of` returns the end of
+/// an epoch, from its first header and that of the next one.
 ///
 /// # Errors
 /// `Corrupt` if an epoch is above a later one. The error that `end_of` returns.

@@ -8,24 +8,27 @@ use crate::{BatchTicket, Lsn, Result, Ticket};
 impl Wal {
     /// Appends a record and returns its ticket, which has its LSN and can be waited on.
     ///
-    /// A record may be empty. If the log buffer is full of records that were not handed to the
-    /// operating system yet, waits for room. If it completes a piece
-    /// ([`write_bytes`](crate::Options::write_bytes)) and the flusher is late, cannot start or has
-    /// no core of its own, writes to the operating system. Waits for the device only under the
-    /// policy `Always`, or if it writes a piece that needs a segment which was not prepared.
+    /// A record may be empty. If the log buffer is full, the call waits for room. It also waits
+    /// while a truncation of the suffix is in progress. If the append completes a piece
+    /// ([`write_bytes`](crate::Options::write_bytes)) and the flusher does not take the piece, the
+    /// call writes it to the operating system. The flusher does not take a piece if it is late or
+    /// cannot start, or if the process has one core only. Under the policy `Os` each call writes.
+    /// The call waits for the device under the policy `Always`, and if its write needs a segment
+    /// that is not prepared, or closes the oldest of too many open files.
     ///
     /// # Durability
     /// With a shared log buffer, the record survives the death of the process when this returns;
     /// see the table at [`Wal`].
     ///
     /// # Errors
-    /// `TooLarge`: nothing was reserved. `NoSpace`: the disk and the log buffer are full; nothing
-    /// was reserved; free space and append again. `OutOfRange`: no LSN is left. `Closed`,
-    /// `Poisoned`: open the log again.
+    /// `TooLarge`: nothing was reserved. `NoSpace`: nothing was reserved, because the disk and the
+    /// log buffer are full, or the log is above `max_bytes`; free space and append again.
+    /// `OutOfRange`: no LSN is left. `Closed`, `Poisoned`: open the log again.
     ///
-    /// If the error has an [`appended_lsn`](crate::Error::appended_lsn), the record is in the log,
-    /// under every policy: a write or sync failed afterwards. Do not append the record again. After
-    /// such a `NoSpace` free space and call [`wait_durable`](Wal::wait_durable).
+    /// If the error has an [`appended_lsn`](crate::Error::appended_lsn), the record was appended,
+    /// and a later step failed. Do not append the record again. After such a `NoSpace` free space
+    /// and call [`wait_durable`](Wal::wait_durable). After a `Truncated` a truncation of the suffix
+    /// has removed the record.
     #[inline]
     pub fn append(&self, data: &[u8]) -> Result<Ticket<'_>> {
         self.0.append(data)
@@ -49,13 +52,14 @@ impl Wal {
     }
 
     /// Appends a record as [`append`](Wal::append) does, but returns `NoRoom` if that would wait
-    /// for room. If there is no room, tries once to write the filled records. Waits only for a
-    /// thread that reserved at the same instant, and only for that moment. A write of a complete
-    /// piece and the policies `Always` and `Os` take as long as in `append`.
+    /// for room. If there is no room, the call tries once to write the filled records. If another
+    /// thread reserves the last room after the check, the call waits for room, on a full disk until
+    /// there is space. A write of a complete piece and the policies `Always` and `Os` take as long
+    /// as in `append`.
     ///
     /// # Errors
-    /// `NoRoom`: nothing was reserved; try again. In a task, await a [`barrier`](Wal::barrier)
-    /// first, which makes room. Else as [`append`](Wal::append).
+    /// `NoRoom`: nothing was reserved; try again. A task awaits a [`barrier`](Wal::barrier) first,
+    /// because the barrier makes room. Else as [`append`](Wal::append).
     #[inline]
     pub fn try_append(&self, data: &[u8]) -> Result<Ticket<'_>> {
         self.0.try_append(data)
@@ -66,10 +70,10 @@ impl Wal {
     /// Shares one device sync with all threads that wait at the time.
     ///
     /// # Errors
-    /// As [`append`](Wal::append), and as [`Ticket::wait`]. An error with an
-    /// [`appended_lsn`](crate::Error::appended_lsn) came after the record was in the log: after
-    /// `NoSpace` free space and call [`wait_durable`](Wal::wait_durable) with that LSN. Without an
-    /// `appended_lsn` nothing was appended.
+    /// As [`append`](Wal::append), and as [`Ticket::wait`]. If the error has an
+    /// [`appended_lsn`](crate::Error::appended_lsn), the record was appended: after `NoSpace` free
+    /// space and call [`wait_durable`](Wal::wait_durable) with that LSN. Otherwise nothing was
+    /// appended.
     #[inline]
     pub fn commit(&self, data: &[u8]) -> Result<Lsn> {
         self.0.commit(data)
@@ -140,8 +144,8 @@ impl Wal {
     /// The bytes are zero when `fill` gets them. If `fill` panics, the range becomes padding and
     /// the panic continues. `fill` must not call the log: all other threads wait for it.
     ///
-    /// The log's [codec](crate::Options::codec), if there is one, would need the bytes before the
-    /// record has an LSN. So it does not encode such a record.
+    /// A [codec](crate::Options::codec) encodes a record before the record has an LSN. So the log
+    /// stores a record that is written in place as it is.
     ///
     /// # Errors
     /// `InvalidArgument`: the log's codec encodes every record. Else as [`append`](Wal::append). If
@@ -156,9 +160,10 @@ impl Wal {
 
     /// Appends `records` as one batch: recovered all together or not at all.
     ///
-    /// The ticket has the LSN of each record. The records are read twice, first for their sizes. If
-    /// an iterator is not `Clone`, collect its records into a `Vec`. The iterator must not call the
-    /// log, and should not be slow: all other threads wait for it.
+    /// The ticket has the LSN of each record. Without a codec the call reads the records twice,
+    /// first for their sizes. If an iterator is not `Clone`, collect its records into a `Vec`. The
+    /// iterator must not call the log, and should not be slow: without a codec all other threads
+    /// wait for it.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -274,12 +279,13 @@ impl Wal {
 
     /// Waits until the record that begins at `lsn` survives power loss.
     ///
-    /// Does not check that a record begins there: an `lsn` within a record stands for that record.
+    /// Does not check that a record begins there: with an `lsn` within a record the call waits for
+    /// that record. Below the head it returns at once.
     ///
     /// # Errors
     /// `OutOfRange`: `lsn` is at or above the end of the log. `Truncated`: a crash or a truncation
-    /// of the suffix removed the record, or no record ever was at `lsn`. `NoSpace`, `Poisoned`: as
-    /// from [`sync`](Wal::sync).
+    /// of the suffix removed the record, or `lsn` lies between two epochs, where no record ever
+    /// was. `NoSpace`, `Poisoned`: as from [`sync`](Wal::sync).
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         self.0.wait_durable(lsn)
     }
@@ -288,8 +294,9 @@ impl Wal {
     /// prevents it. Requests a sync, as a wait does. Does not block.
     ///
     /// `f` runs on the log's callback thread, outside of all locks, one callback at a time, in LSN
-    /// order. It may call the log and wait for it. A slow `f` delays other callbacks only. A Raft
-    /// leader uses this to count itself when its entry is durable.
+    /// order. It may call the log and wait for it. A slow `f` delays the other callbacks, `close`
+    /// and the drop of the last handle. A Raft leader uses this to count itself when its entry is
+    /// durable.
     ///
     /// # Errors
     /// `OutOfRange`, `Truncated`: as from [`wait_durable`](Wal::wait_durable). `Closed`,
@@ -300,8 +307,8 @@ impl Wal {
         self.0.on_durable(lsn, f)
     }
 
-    /// Waits until the record that begins at `lsn` was handed to the operating system: it survives
-    /// the death of the process, but not of the operating system.
+    /// Waits until the operating system has the record that begins at `lsn`. The record then
+    /// survives the death of the process, but not of the operating system.
     ///
     /// # Errors
     /// As [`wait_durable`](Wal::wait_durable).

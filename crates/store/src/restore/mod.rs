@@ -92,7 +92,7 @@ impl RestoreFrom {
 /// wal.close()?;
 ///
 /// let from = RestoreFrom::archive(&archive).with_log(&log);
-/// let restore = Restore::plan(from, None, &mut |_| {})?; // a dry run ends here
+/// let restore = Restore::plan(from, None, &mut |_| {})?; // nothing is copied yet
 /// assert_eq!(restore.report().records, 3);
 /// restore.write(&into, &mut |_| {})?;
 /// let wal = Wal::open(&into)?;

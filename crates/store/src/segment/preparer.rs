@@ -1,7 +1,7 @@
 //! The preparer: one thread per store that gets space ready ahead of the tail.
 //!
 //! The thread starts with the first work. Each round takes these steps:
-//! 1. Make the segments that are wanted soon.
+//! 1. Make segments up to `Shared::wanted`: at least the one that holds the tail.
 //! 2. Make a spare if there is none.
 //! 3. Extend the file `reserve` if it is too small.
 //! 4. Zero ahead of the tail. If the tail is past half of its segment, also zero the next segment.
@@ -11,10 +11,11 @@
 //! poisons the log at its next sync, or when a thread that writes needs another segment.
 //!
 //! If the tail moves faster than `FLOOD_BYTES_PER_SECOND`, the round does not zero ahead of the
-//! tail, because zeros would take bandwidth from the appends. A new spare still gets zeros.
+//! tail, because zeros would double the load of the device. A new spare still gets its first step
+//! of zeros.
 //!
-//! On a deterministic disk there is no thread. The thread that asks runs the round at once and does
-//! not measure the speed of the tail, or the disk puts the round off.
+//! A disk can ask for no preparer thread. With `Background::Now` the caller runs the round at once;
+//! with `Background::Later` a later request runs it. Neither measures the tail's speed.
 //!
 //! [`handshake`](super::handshake) has the protocol of the preparer and the thread that writes.
 
@@ -27,17 +28,18 @@ use crate::disk::Background;
 use crate::segment::Segments;
 use crate::segment::handshake::Handshake;
 
-/// The most segments to make ahead. `ahead` begins at one. It grows each time that a thread that
-/// writes had to make a segment itself.
+/// The most segments to make ahead of the tail's segment. `Shared::ahead` begins at one, and grows
+/// by one, up to this, each time that a writing thread had to make a segment itself.
 const MAX_AHEAD: u64 = 4;
 /// Above this speed of the tail, the preparer does not zero ahead of the tail. Zeros would double
 /// the load of the device, and large commits gain little from them.
 const FLOOD_BYTES_PER_SECOND: f64 = 256e6;
-/// Advances below this say nothing about the tail's speed.
+/// An advance below this is too short to measure the speed of the tail.
 const FLOOD_LEAST_BYTES: u64 = 256 << 10;
-/// Steps between two syncs: 1 MiB with the default step of 256 KiB.
+/// Zeroing steps between two syncs. Four steps of 256 KiB, the default, are 1 MiB.
 const STEPS_PER_SYNC: usize = 4;
-/// The handle of the thread.
+
+/// The preparer: its shared state, and the handle of its thread once that runs.
 #[derive(Debug)]
 pub(crate) struct Preparer {
     shared: Arc<Shared>,
@@ -64,7 +66,7 @@ impl Preparer {
         }
     }
 
-    /// Sets the tail at the start of an epoch, and asks for a round.
+    /// Sets the tail after an open, and asks for a round.
     pub(crate) fn start(&self, tail: Lsn) {
         self.shared.handshake.set_tail(tail);
         self.ask();
@@ -89,7 +91,7 @@ impl Preparer {
     }
 
     /// If the disk put a round off, asks the disk again, and runs the round if it answers `Now`.
-    /// This simulates a disk with a thread, on which a round can still run when `stop` begins.
+    /// On a real disk, too, a round can still run when `stop` begins.
     fn finish_what_was_put_off(&self) {
         let shared = &self.shared;
         if shared.handshake.is_put_off() && self.background() == Background::Now {
@@ -121,7 +123,7 @@ impl Preparer {
             let shared = Arc::clone(&self.shared);
             match spawn("palisade-prepare", move || shared.run()) {
                 Ok(handle) => *thread = Some(handle),
-                // Threads that write prepare what they need, and the next tail tries again.
+                // Writing threads prepare what they need. The next call of `follow` asks again.
                 Err(_) => self.shared.handshake.put_off(),
             }
         }
@@ -151,7 +153,7 @@ impl Shared {
         }
     }
 
-    /// Runs a round, and sets the tail of the next one. Returns whether the tail is already there.
+    /// Runs a round, and stores the tail of the next one. Returns whether the tail has reached it.
     fn round_for(&self, tail: Lsn, is_flood: bool) -> bool {
         if !self.handshake.is_stopped() {
             self.round(tail, is_flood);
@@ -184,7 +186,7 @@ impl Shared {
         }
     }
 
-    /// How far segments should be prepared for a tail at `tail`.
+    /// Returns the LSN up to which the store should have segments if the tail is at `tail`.
     fn wanted(&self, tail: Lsn) -> Lsn {
         let (number, used) = self.segments.split(tail);
         // Relaxed: a hint.
@@ -193,8 +195,8 @@ impl Shared {
         self.segments.start_of(number + 1 + if is_late { ahead } else { 0 })
     }
 
-    /// Zeroes segment `number` up to `goal` in steps, and syncs them. Stops if the tail has left
-    /// the segment.
+    /// Zeroes segment `number` up to `goal` in steps, and syncs them. Returns early if the tail has
+    /// left the segment, the preparer was stopped, or a step or sync failed.
     fn zero(&self, number: u64, goal: u64) {
         let Some(zeroing) = self.segments.begin_zeroing(number) else {
             return;
@@ -217,7 +219,7 @@ impl Shared {
         }
     }
 
-    /// The tail at which there is work again.
+    /// Returns the tail at which the next work is due.
     fn next_work_after(&self, tail: Lsn, is_flood: bool) -> Lsn {
         let segments = &self.segments;
         let segment_bytes = segments.shape.segment_bytes;
@@ -246,7 +248,7 @@ impl Shared {
     }
 }
 
-/// How fast the tail moves.
+/// The tail and the time of the last measurement of its speed.
 struct Pace {
     at: Instant,
     tail: Lsn,

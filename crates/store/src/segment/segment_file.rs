@@ -36,7 +36,8 @@ pub(crate) struct SegmentFile {
     failed_sync: OnceLock<FailedSync>,
 }
 
-/// What a sync said that failed: the system tells it to one of several that sync at the same time.
+/// The error of a failed sync. The operating system returns it to one of several threads that sync
+/// at the same time.
 #[derive(Debug)]
 struct FailedSync {
     code: Option<i32>,
@@ -50,8 +51,8 @@ impl FailedSync {
     }
 
     fn again(&self) -> io::Error {
-        let told = || io::Error::new(self.kind, self.text.clone());
-        self.code.map_or_else(told, io::Error::from_raw_os_error)
+        let same = || io::Error::new(self.kind, self.text.clone());
+        self.code.map_or_else(same, io::Error::from_raw_os_error)
     }
 }
 
@@ -111,8 +112,9 @@ impl SegmentFile {
         write_pieces(self.file.as_ref(), LOG_AT + offset, pieces, skip, len)
     }
 
-    /// Makes what was written survive power loss. A failure is for good, and everybody's: leader,
-    /// preparer and writer may sync at the same time, and the system tells only one of them.
+    /// Makes what was written survive power loss. After a failure, every later call fails, too:
+    /// leader, preparer and writer may sync at the same time, and the operating system returns the
+    /// error to only one of them.
     pub(crate) fn sync(&self) -> io::Result<()> {
         let syncing = self.syncing.read();
         if let Err(error) = self.file.sync_data() {
@@ -120,7 +122,7 @@ impl SegmentFile {
             let _ = self.failed_sync.set(FailedSync::of(&error));
         }
         drop(syncing);
-        // Whoever was at it at the same time has come to its end, and has noted what it was told.
+        // Every sync that ran at the same time has ended, and has noted its error.
         drop(self.syncing.write());
         self.failed_sync.get().map_or(Ok(()), |failed| Err(failed.again()))
     }
@@ -185,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_sync_that_failed_fails_for_everybody_who_syncs_the_file() {
-        // The system tells a failed write-back to one sync only.
+        // The system reports a failed write-back to one sync only.
         let disk = SimDisk::new(1);
         disk.fail(Fault::nth(CallKind::Sync, 0, FaultKind::Eio));
         let segment = segment(disk.as_disk().as_ref());
@@ -195,7 +197,7 @@ mod tests {
             syncs.into_iter().filter_map(|sync| sync.join().unwrap().err()).collect()
         });
         let later = segment.sync().unwrap_err();
-        assert_eq!(later.to_string(), failed[0].to_string(), "somebody was told, and it stays");
+        assert_eq!(later.to_string(), failed[0].to_string(), "the error stays");
     }
 
     #[test]

@@ -174,8 +174,8 @@ impl World {
         }
     }
 
-    /// Opens a file, and says which it is and which handle it got. One in memory is opened as it is,
-    /// or made.
+    /// Opens a file, and says which it is and which handle it got. One in memory is opened as it
+    /// is, or made.
     pub(super) fn open(&mut self, path: &Path, access: Access) -> io::Result<(NodeId, u64)> {
         if self.names.is_folder(path) {
             return Err(io::ErrorKind::IsADirectory.into());
