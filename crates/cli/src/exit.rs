@@ -1,6 +1,5 @@
 //! How a command ends: exit codes and the failures behind them.
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -92,8 +91,7 @@ impl Failure {
     fn finding(&self) -> String {
         match self {
             Failure::Log(error) => finding_of(error).replace('\n', " "),
-            Failure::Io { what, source } => format!("{what}: {source}").replace('\n', " "),
-            Failure::Usage(text) => text.replace('\n', " "),
+            Failure::Io { .. } | Failure::Usage(_) => self.to_string().replace('\n', " "),
             Failure::Check(_) | Failure::OutputClosed => self.to_string(),
         }
     }
@@ -110,6 +108,11 @@ impl Failure {
             Failure::Check(_) => "keep the log's folder: it shows what went wrong",
             Failure::OutputClosed => "nothing: the output has no reader",
         }
+    }
+
+    /// Says it to a person at a terminal: what happened, and in a line of its own what to do.
+    pub(crate) fn for_terminal(&self) -> String {
+        format!("palisade: {}\nwhat to do: {}", self.finding(), self.advice())
     }
 
     /// The exit code that this failure calls for.
@@ -153,17 +156,6 @@ fn finding_of(error: &palisade::Error) -> String {
 
 fn advice_of(error: &palisade::Error) -> Option<&'static str> {
     error.advice_of_cause().or_else(|| advice(error.kind()))
-}
-
-/// Says an error to a person at a terminal: what happened, and in a line of its own what to do.
-pub(crate) fn for_terminal(error: &anyhow::Error) -> String {
-    let Some(failure) = error.downcast_ref::<Failure>() else {
-        return format!("palisade: {error:#}\nwhat to do: {ANY_ADVICE}");
-    };
-    let contexts = error.chain().take_while(|cause| !cause.is::<Failure>());
-    let mut what: Vec<String> = contexts.map(ToString::to_string).collect();
-    what.push(failure.finding());
-    format!("palisade: {}\nwhat to do: {}", what.join(": "), failure.advice())
 }
 
 const HELP_ADVICE: &str = "see the examples that `--help` behind the command prints";
@@ -232,18 +224,8 @@ impl fmt::Display for Failure {
         match self {
             Failure::Usage(text) | Failure::Check(text) => f.write_str(text),
             Failure::Log(error) => f.write_str(&text_of(error)),
-            Failure::Io { what, .. } => f.write_str(what),
+            Failure::Io { what, source } => write!(f, "{what}: {source}"),
             Failure::OutputClosed => f.write_str("standard output was closed"),
-        }
-    }
-}
-
-impl StdError for Failure {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Failure::Io { source, .. } => Some(source),
-            // The text of a log's error contains its causes.
-            _ => None,
         }
     }
 }
@@ -256,8 +238,6 @@ impl From<palisade::Error> for Failure {
 
 #[cfg(test)]
 mod tests {
-    use anyhow::Context;
-
     use super::*;
 
     #[test]
@@ -275,7 +255,7 @@ mod tests {
             Failure::Check("record 7 is missing".into()),
         ];
         for failure in failures {
-            let text = for_terminal(&failure.into());
+            let text = failure.for_terminal();
             let lines: Vec<&str> = text.lines().collect();
             assert_eq!(lines.len(), 2, "{text}");
             assert!(lines[0].starts_with("palisade: "), "{text}");
@@ -303,11 +283,10 @@ mod tests {
     }
 
     #[test]
-    fn at_a_terminal_an_error_names_its_contexts_and_its_advice_once() {
+    fn at_a_terminal_an_error_names_its_advice_once() {
         let failure = Failure::Log(palisade::Error::new(ErrorKind::Locked, "it is in use"));
-        let failed: Result<(), Failure> = Err(failure);
-        let text = for_terminal(&failed.context("the demo").unwrap_err());
         let advice = advice(ErrorKind::Locked).unwrap();
-        assert_eq!(text, format!("palisade: the demo: it is in use\nwhat to do: {advice}"));
+        let text = failure.for_terminal();
+        assert_eq!(text, format!("palisade: it is in use\nwhat to do: {advice}"));
     }
 }

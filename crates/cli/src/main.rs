@@ -30,7 +30,6 @@ mod verify;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Parser;
 
 use crate::args::{Cli, Command};
@@ -43,11 +42,11 @@ fn main() -> ExitCode {
     };
     match run(&cli.command) {
         Ok(exit) => exit.into(),
-        Err(error) => report(&error).into(),
+        Err(failure) => report(&failure).into(),
     }
 }
 
-fn run(command: &Command) -> anyhow::Result<Exit> {
+fn run(command: &Command) -> Result<Exit, Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let exit = match command {
         Command::Demo(args) => demo::run(args, &mut out).map(|()| Exit::Success),
@@ -55,7 +54,7 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
             // The child writes frames, not text, and from many threads.
             drop(out);
             let Err(failure) = demo::child::run(args);
-            return Err(failure).context("the writing process of the demo");
+            return Err(failure);
         }
         Command::DemoFill(args) => demo::fill::run(args, &mut out).map(|()| Exit::Success),
         Command::DeviceOracle(args) => device_oracle::run(args, &mut out),
@@ -92,12 +91,12 @@ fn misused(error: &clap::Error) -> ExitCode {
 }
 
 /// Says what went wrong and decides the exit code.
-fn report(error: &anyhow::Error) -> Exit {
-    let exit = error.downcast_ref::<Failure>().map_or(Exit::Io, Failure::exit);
+fn report(failure: &Failure) -> Exit {
+    let exit = failure.exit();
     if exit != Exit::Success {
         let text = match io::stderr().is_terminal() {
-            true => exit::for_terminal(error),
-            false => format!("palisade: {error:#}"),
+            true => failure.for_terminal(),
+            false => format!("palisade: {failure}"),
         };
         // Where standard error is gone, too, the exit code still says it.
         let _ = writeln!(io::stderr(), "{text}");
