@@ -24,15 +24,15 @@ fn log(options: Options, is_encoded: bool, payload: &[u8]) -> (Wal, [Lsn; 3]) {
 fn assert_undecodable(wal: &Wal, lsns: [Lsn; 3], text: &str) {
     let mut errors = vec![wal.get(lsns[1]).unwrap_err(), wal.get_batch(&lsns).unwrap_err()];
     let mut records = wal.records().unwrap();
-    assert_eq!(records.next().unwrap().unwrap().data(), [1; 100]);
+    assert_eq!(records.next().unwrap().unwrap().data(), [1; 100], "{text}");
     errors.push(records.next().unwrap_err());
-    assert!(records.next().unwrap().is_none());
-    assert_eq!(records.position(), lsns[2], "a reader can continue after the record");
+    assert!(records.next().unwrap().is_none(), "{text}");
+    assert_eq!(records.position(), lsns[2], "{text}: a reader can continue after the record");
     let mut tail = wal.tail().unwrap();
     let mut next = || tail.next(Duration::from_secs(60)).map(|record| record.map(|r| r.lsn()));
-    assert_eq!(next().unwrap(), Some(lsns[0]));
+    assert_eq!(next().unwrap(), Some(lsns[0]), "{text}");
     errors.push(next().unwrap_err());
-    assert_eq!(tail.position(), lsns[1], "a tail has not returned the record");
+    assert_eq!(tail.position(), lsns[1], "{text}: a tail has not returned the record");
     for error in errors {
         assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(lsns[1])), "{error}");
         assert!(error.to_string().contains(text), "`{text}` is not in {error}");
@@ -46,49 +46,31 @@ fn masked(tag: u16, data: &[u8], len: u32) -> Vec<u8> {
     [&tag.to_le_bytes(), &data[..], &len.to_le_bytes()].concat()
 }
 
+/// Protections: a record has the length that its stored bytes claim; a length is compared with that
+/// of the longest record before memory is taken; who can write to the files cannot pass off a record
+/// that was not encrypted; stored bytes are never returned for a record.
 #[test]
-fn a_record_that_the_codec_refuses_is_named() {
-    let payload = masked(9, &[2; 100], 100);
-    let (wal, lsns) = log(options().codec(Masked(0x5a)), true, &payload);
-    assert_undecodable(&wal, lsns, "the record had another tag");
-}
-
-/// Protection: a record has the length that its stored bytes claim.
-#[test]
-fn a_record_that_is_shorter_than_its_length_claims_is_named() {
-    let payload = masked(0, &[2; 100], 101);
-    let (wal, lsns) = log(options().codec(Masked(0x5a)), true, &payload);
-    assert_undecodable(&wal, lsns, "decoded 100 bytes; 101");
-}
-
-/// Protection: a length is compared with that of the longest record before memory is taken.
-#[test]
-fn a_length_beyond_that_of_any_record_is_refused() {
-    let payload = masked(0, &[2; 100], 32_745);
-    let (wal, lsns) = log(options().codec(Masked(0x5a)), true, &payload);
-    assert_undecodable(&wal, lsns, "claims 32745 bytes; at most 32744");
+fn a_record_that_cannot_be_decoded_is_named_with_the_reason_and_all_others_can_be_read() {
+    let with_codec = || options().codec(Masked(0x5a));
+    let claims = |tag, len| masked(tag, &[2; 100], len);
+    let plain = vec![2; 100 + OVERHEAD_BYTES];
+    let cases = [
+        (with_codec(), true, claims(9, 100), "the record had another tag"),
+        (with_codec(), true, claims(0, 101), "decoded 100 bytes; 101"),
+        (with_codec(), true, claims(0, 32_745), "claims 32745 bytes; at most 32744"),
+        (with_codec(), false, plain, "the record is not encoded"),
+        (options(), true, vec![2; 104], "the log has no codec"),
+    ];
+    for (options, is_encoded, payload, reason) in cases {
+        let (wal, lsns) = log(options, is_encoded, &payload);
+        assert_undecodable(&wal, lsns, reason);
+    }
 }
 
 #[test]
 fn stored_bytes_without_a_length_are_named() {
     let error = read_stored_bytes(b"\0abc").unwrap_err();
     assert!(error.to_string().contains("no length"), "{error}");
-}
-
-/// Protection: who can write to the files cannot pass off a record that was not encrypted.
-#[test]
-fn a_record_that_is_not_encoded_is_refused_where_each_must_be() {
-    let payload = [2; 100 + OVERHEAD_BYTES];
-    let (wal, lsns) = log(options().codec(Masked(0x5a)), false, &payload);
-    assert_undecodable(&wal, lsns, "the record is not encoded");
-}
-
-/// Protection: stored bytes are never returned for a record.
-#[test]
-fn an_encoded_record_in_a_log_without_a_codec_is_refused() {
-    let payload = [2; 104];
-    let (wal, lsns) = log(options(), true, &payload);
-    assert_undecodable(&wal, lsns, "the log has no codec");
 }
 
 /// Where a record ends does not depend on its codec.

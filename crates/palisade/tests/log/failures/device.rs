@@ -77,7 +77,7 @@ fn poisons_for_all(op: Calls, what: &str) {
     store.set(op, Effect::Pass);
     errors.extend(errors_of_later_calls(&wal));
     let texts: BTreeSet<String> = errors.iter().map(sticky_text).collect();
-    assert_eq!(texts.len(), 1, "one sticky error: {texts:#?}");
+    assert_eq!(texts.len(), 1, "{what}: one sticky error: {texts:#?}");
     assert!(errors.iter().all(|error| error.kind() == ErrorKind::Poisoned && error.is_fatal()));
     let text = &errors[0].to_string();
     for part in [what, "os error 5", "open it again"] {
@@ -87,36 +87,28 @@ fn poisons_for_all(op: Calls, what: &str) {
     let reserved = wal.reserved_lsn();
     let memory = wal.stats().buffer_memory_bytes;
     assert!((0..1000).all(|_| wal.append(&[0; 500]).is_err()));
-    assert_eq!(wal.reserved_lsn(), reserved, "a refused append reserves nothing");
+    assert_eq!(wal.reserved_lsn(), reserved, "{what}: a refused append reserves nothing");
     assert_eq!(wal.stats().buffer_memory_bytes, memory);
     assert_eq!(wal.stats().waiters, 0);
-    assert_eq!(wal.durable_lsn(), durable, "nothing more is acknowledged");
+    assert_eq!(wal.durable_lsn(), durable, "{what}: nothing more is acknowledged");
     drop(wal);
-    assert_eq!(store.count(WRITE), writes, "no write after the failure");
+    assert_eq!(store.count(WRITE), writes, "{what}: no write after the failure");
     let tried = usize::from(op != WRITE);
-    assert_eq!(store.count(SYNC), syncs + tried, "a failed sync is never tried again");
+    assert_eq!(store.count(SYNC), syncs + tried, "{what}: a failed sync is never tried again");
 
     for power_is_lost in [false, true] {
         if power_is_lost {
             store.inner.lose_power();
         }
         let wal = store.open(options());
-        assert_eq!(lsns_of(&wal)[..20], acknowledged, "what was acknowledged is recovered");
+        assert_eq!(lsns_of(&wal)[..20], acknowledged, "{what}: what was acknowledged is recovered");
     }
 }
 
 #[test]
-fn a_failed_write_gives_everyone_the_same_error_for_good() {
+fn a_failed_write_sync_or_mark_gives_everyone_the_same_error_for_good_and_is_not_tried_again() {
     poisons_for_all(WRITE, "write the segment");
-}
-
-#[test]
-fn a_failed_sync_gives_everyone_the_same_error_for_good_and_is_not_tried_again() {
     poisons_for_all(SYNC, "sync the segment");
-}
-
-#[test]
-fn a_durable_mark_that_fails_acknowledges_nothing() {
     poisons_for_all(MARK, "note how far the log has come");
 }
 
