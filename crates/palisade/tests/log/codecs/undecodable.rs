@@ -46,9 +46,9 @@ fn masked(tag: u16, data: &[u8], len: u32) -> Vec<u8> {
     [&tag.to_le_bytes(), &data[..], &len.to_le_bytes()].concat()
 }
 
-/// Protections: a record has the length that its stored bytes claim; a length is compared with that
-/// of the longest record before memory is taken; who can write to the files cannot pass off a record
-/// that was not encrypted; stored bytes are never returned for a record.
+/// Protections: a record has the length that its stored bytes claim. A reader compares a length
+/// with that of the longest record before it takes memory. A writer to the files cannot pass off a
+/// record that was not encrypted. A reader never returns stored bytes for a record.
 #[test]
 fn a_record_that_cannot_be_decoded_is_named_with_the_reason_and_all_others_can_be_read() {
     let with_codec = || options().codec(Masked(0x5a));
