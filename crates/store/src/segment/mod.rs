@@ -27,7 +27,9 @@ use std::io;
 use std::sync::Arc;
 
 use palisade_core::store::{Epoch, Segment};
-use palisade_core::sync::{AtomicU64, Mutex, OnceLock, Ordering, ProcessMark, RwLock, StatCell};
+use palisade_core::sync::{
+    AtomicU64, Condvar, Mutex, OnceLock, Ordering, ProcessMark, RwLock, StatCell,
+};
 use palisade_core::{CodecId, Error, ErrorKind, Lsn, Result, Uuid};
 
 use self::header::{HeaderFault, LogOf};
@@ -103,6 +105,8 @@ pub(crate) struct Segments {
     files: RwLock<BTreeMap<u64, Arc<SegmentFile>>>,
     last_read: Mutex<Option<(u64, Arc<SegmentFile>)>>,
     maker: Mutex<Maker>,
+    /// Notified when `Maker::making` becomes `None`.
+    made: Condvar,
     /// The segment that the preparer is zeroing.
     zeroing: Mutex<Option<u64>>,
     prepared: AtomicU64,
@@ -158,6 +162,7 @@ impl Segments {
             files: RwLock::default(),
             last_read: Mutex::default(),
             maker: Mutex::new(maker),
+            made: Condvar::default(),
             zeroing: Mutex::default(),
             prepared: AtomicU64::new(0),
             unlimited_below: StatCell::new(0),
@@ -311,6 +316,10 @@ impl Segments {
             };
             self.check_in_place()?;
             let (number, _) = self.split(self.prepared());
+            if self.must_wait_for_a_spare(&maker, number) {
+                drop(self.made.wait(maker, None));
+                continue;
+            }
             self.make(&mut maker, &epoch, number)?;
             made = true;
         }

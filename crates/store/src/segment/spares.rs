@@ -21,6 +21,16 @@ pub(super) enum MayExceed {
     No,
 }
 
+/// The preparer's making of a spare without the lock. Its drop ends it, also after a panic.
+struct Making<'a>(&'a Segments);
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.0.maker.lock().making = None;
+        self.0.made.notify_all();
+    }
+}
+
 impl Segments {
     /// Makes a spare if there is none.
     pub(crate) fn keep_a_spare(&self) -> Result<()> {
@@ -37,14 +47,22 @@ impl Segments {
             maker.making = Some(number);
             number
         };
+        let _making = Making(self);
         let made = self.make_spare(number, true);
         let mut maker = self.maker.lock();
-        maker.making = None;
         match made {
             Ok(_) => drop(maker.spares.insert(number)),
             Err(error) => return Err(self.discard_spare(&mut maker, number, error)),
         }
         Ok(())
+    }
+
+    /// Returns whether `max_bytes` allows segment `number` no other file than the spare that the
+    /// preparer is making.
+    pub(super) fn must_wait_for_a_spare(&self, maker: &Maker, number: u64) -> bool {
+        let may_make =
+            || self.may_exceed(number) == MayExceed::Yes || self.check_limit(maker).is_ok();
+        maker.making.is_some() && maker.spares.is_empty() && !may_make()
     }
 
     pub(super) fn make(&self, maker: &mut Maker, epoch: &Epoch, number: u64) -> Result<()> {

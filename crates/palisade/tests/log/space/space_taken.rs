@@ -220,18 +220,25 @@ fn a_spare_that_could_not_be_removed_goes_with_a_later_release() {
     assert_eq!(wal.space().unwrap().ready, 8);
 }
 
+/// Protections: the spare that the preparer is making counts for the limit; the thread that needs a
+/// segment waits for it if the limit allows no other file.
 #[test]
-fn a_spare_that_the_preparer_is_making_counts() {
+fn a_spare_that_the_preparer_is_making_counts_and_is_waited_for_at_the_limit() {
     watch();
     let disk = FaultDisk::new(Arc::new(MemDisk::new()));
     let (begun, begins) = channel();
     let (end, ends) = channel::<()>();
     let ends = Mutex::new(ends);
+    let (looked, looks) = channel();
     disk.watch(move |call| {
+        // Either end may be gone once the test has seen what it wants.
         if call.is_background && (call.kind, call.target) == (CallKind::Create, Target::Spare) {
-            // Either end may be gone once the test has seen what it wants.
             let _ = begun.send(());
             let _ = ends.lock().unwrap().recv();
+        } else if !call.is_background
+            && (call.kind, call.target) == (CallKind::Read, Target::Folder)
+        {
+            let _ = looked.send(());
         }
         Ok(())
     });
@@ -239,12 +246,14 @@ fn a_spare_that_the_preparer_is_making_counts() {
     let wal = Wal::with_store(&disk, options.max_bytes(4 * (12 << 10))).unwrap();
     let files = || wal.space().map(|space| space.segments + space.ready).unwrap();
     begins.recv().unwrap();
-    fill(&wal);
-    let meanwhile = files();
-    drop(end);
-    assert_eq!(meanwhile, 3, "the fourth is not made yet");
-    until(|| files() == 4);
-    fill(&wal);
+    thread::scope(|scope| {
+        let filling = scope.spawn(|| fill(&wal));
+        // The thread that needs the fourth segment looks whether the limit allows a file.
+        while looks.recv().is_ok() && wal.reserved_lsn().as_u64() <= 24 << 10 {}
+        drop(end);
+        let (lsns, _) = filling.join().unwrap();
+        assert_eq!(lsns.last().unwrap().segment(8 << 10), 3, "the fourth segment is used");
+    });
     assert_eq!(files(), 4);
 }
 
