@@ -6,7 +6,7 @@
 //! read that are not ordered make the model fail.
 
 use std::fmt;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use memmap2::MmapRaw;
@@ -33,14 +33,16 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// `len` zero bytes on the heap.
+    /// Returns `len` zero bytes on the heap.
+    ///
+    /// # Errors
+    /// The operating system has no memory.
     ///
     /// # Panics
     /// If `len` is neither a power of two nor 0, as from every other constructor.
-    #[must_use]
-    pub fn heap(len: usize) -> Memory {
+    pub fn heap(len: usize) -> io::Result<Memory> {
         assert!(is_ring_len(len), "a ring's length is a power of two");
-        Memory { bytes: bytes::Bytes::heap(len), kind: MemoryKind::Heap }
+        Ok(Memory { bytes: bytes::Bytes::heap(len)?, kind: MemoryKind::Heap })
     }
 
     /// `len` bytes of the mapping `map`, from `offset` on; `None` if it is shorter, or if `len`
@@ -202,7 +204,7 @@ impl fmt::Debug for Memory {
 mod bytes {
     #![expect(unsafe_code, reason = "raw bytes shared by threads that own disjoint ranges")]
 
-    use std::io::IoSlice;
+    use std::io::{self, IoSlice};
     use std::ptr::NonNull;
     use std::sync::Arc;
 
@@ -228,9 +230,10 @@ mod bytes {
     unsafe impl Sync for Bytes {}
 
     impl Bytes {
-        pub(super) fn heap(len: usize) -> Bytes {
-            let map = MmapMut::map_anon(len).expect("the system has memory for a log buffer");
-            Bytes::mapped(Arc::new(map.into()), 0, len).expect("the mapping is as long as asked")
+        pub(super) fn heap(len: usize) -> io::Result<Bytes> {
+            let map = MmapMut::map_anon(len)?;
+            let bytes = Bytes::mapped(Arc::new(map.into()), 0, len);
+            Ok(bytes.expect("the mapping is as long as asked"))
         }
 
         pub(super) fn mapped(map: Arc<MmapRaw>, offset: usize, len: usize) -> Option<Bytes> {
@@ -323,7 +326,7 @@ mod bytes {
 mod bytes {
     #![expect(unsafe_code, reason = "same contract as the real form, checked by the model")]
 
-    use std::io::IoSlice;
+    use std::io::{self, IoSlice};
     use std::sync::Arc;
 
     use loom::cell::UnsafeCell;
@@ -343,10 +346,10 @@ mod bytes {
     }
 
     impl Bytes {
-        pub(super) fn heap(len: usize) -> Bytes {
+        pub(super) fn heap(len: usize) -> io::Result<Bytes> {
             assert!(len.is_multiple_of(WORD_BYTES));
             let words = (0..len / WORD_BYTES).map(|_| UnsafeCell::new([0; WORD_BYTES]));
-            Bytes { words: Arc::new(Words(words.collect())) }
+            Ok(Bytes { words: Arc::new(Words(words.collect())) })
         }
 
         pub(super) fn mapped(_: Arc<MmapRaw>, _: usize, _: usize) -> Option<Bytes> {

@@ -98,7 +98,7 @@ impl BufferFile {
             .and_then(|()| write_bytes(file.as_ref(), 0, &blocks))
             .and_then(|()| file.try_lock(false))
             .and_then(|_| match header.ring_bytes {
-                0 => Ok(Memory::heap(0)),
+                0 => Memory::heap(0),
                 len => file.map(RING_AT, len),
             });
         match made {

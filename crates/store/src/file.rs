@@ -370,7 +370,9 @@ impl Store for FileStore {
         *self.buffer.lock() = buffer;
         *self.begins_at.lock() = Some(durable);
         let ring = ring.filter(|ring| !ring.is_empty());
-        Ok(ring.unwrap_or_else(|| Memory::heap(buffer_bytes)))
+        let heap = || Memory::heap(buffer_bytes);
+        ring.map_or_else(heap, Ok)
+            .map_err(|error| Error::io("get memory for the log buffer", error))
     }
 
     fn move_tail(

@@ -1,28 +1,37 @@
-//! Threads that wait for an LSN, asleep on one word.
+//! A group of threads that wait for LSNs and sleep on one word.
 //!
-//! One system call wakes a whole group. Committers are spread over a few groups, so that a sync
-//! wakes the committers that it serves, and those that came while it ran sleep on.
+//! One system call wakes a whole group. Committers are spread over a few groups. So a sync wakes
+//! the committers that it serves, and not those that arrived while it ran.
 //!
 //! # States
-//! `least` is the least LSN that a thread of the group waits for, or a smaller one whose wait has
-//! ended. It is `NOBODY` if no thread waits, or if all were woken and have not registered again. A
-//! value that is too small costs a wake-up, nothing else.
+//! `least` is at most the least LSN that a registered thread of the group waits for. It is too
+//! small if a wait has ended without a wake-up of the group, for example at its deadline. A value
+//! that is too small costs a wake-up, nothing else. `least` is `NOBODY` at first, and after a
+//! wake-up of the whole group until a thread registers.
 //!
 //! # Protocol
-//! Waiter, if leadership was held: (1) `register`: read the word, then lower `least` to the target.
-//! (2) Look at *durable* and at the failure. (3) Try to take leadership. (4) Sleep, if the word has
-//! not changed since 1. Begin again at 1.
-//! Leader: (1) Publish *durable*. (2) If its own target is durable, free leadership. (3) Read
-//! `least` of each group. If `least` is above *durable* and leadership is free, change the word and
-//! wake one thread, the candidate. (4) For each group whose `least` is at or below *durable*: reset
-//! `least`, change the word, wake all.
-//! A failing thread sets the failure, then does (4) for all groups.
+//! A waiter that has found leadership held:
+//! 1. Reads the word (`look`), then lowers `least` to its target (`register`).
+//! 2. Looks at *durable* and at the failure.
+//! 3. Tries to take leadership.
+//! 4. Sleeps if the word has not changed since 1. Begins again at 1.
+//!
+//! A leader:
+//! 1. Publishes *durable*.
+//! 2. If its own target is durable, its deadline has passed or its round has failed: frees
+//!    leadership.
+//! 3. Reads `least` of each group. If `least` is above *durable* and the leader has freed
+//!    leadership, changes the word and wakes one thread, the candidate.
+//! 4. For each group whose `least` is at or below *durable*: resets `least`, changes the word, and
+//!    wakes all threads.
+//!
+//! A thread that meets a failure sets it, then does step 4 of the leader for all groups.
 //!
 //! # Ordering pairs
-//! - P3: `register` lowers `least`, and the leader reads it, by read-modify-writes (AcqRel), so
-//!   one comes first. If the waiter's does, the leader finds the target and wakes the group. If the
-//!   leader's does, the waiter's look at *durable* and at the failure, which comes after, sees what
-//!   was published before.
+//! - P3: the waiter lowers `least`, and the leader reads it. Both are read-modify-writes (AcqRel),
+//!   so one comes first. If the waiter comes first, the leader finds the target and wakes the
+//!   group. If the leader comes first, the waiter then looks at *durable* and at the failure, and
+//!   sees what the leader published before.
 //! - P10 (`sync::wait_word`) makes a sleep that begins after the wake-up return at once.
 //!
 //! # Checked by
@@ -58,8 +67,8 @@ impl WaitGroup {
         self.word.look()
     }
 
-    /// Registers a wait for `target`. The caller has called `look` before, and looks for what it
-    /// waits for afterwards.
+    /// Registers a wait for `target`. The caller calls `look` before, and looks at *durable* and at
+    /// the failure afterwards.
     pub(super) fn register(&self, target: Lsn) {
         // AcqRel: Release for the leader that reads the target; Acquire for the looks that
         // follow [P3].
@@ -71,10 +80,10 @@ impl WaitGroup {
         self.word.sleep(seen, deadline);
     }
 
-    /// Whether a thread waits, and whether for an LSN at or below `durable`.
+    /// Compares `least` with `durable`.
     pub(super) fn least(&self, durable: Lsn) -> Least {
-        // AcqRel, by an operation that changes nothing: a load might miss a target that was
-        // registered before, and would not show the waiter what was published [P3].
+        // AcqRel: a read-modify-write that changes nothing. A load might miss a target that was
+        // registered before, and would not publish the leader's writes to the waiter [P3].
         match self.least.fetch_min(NOBODY, Ordering::AcqRel) {
             NOBODY => Least::Nobody,
             least if least <= durable.as_u64() => Least::Reached,
@@ -89,8 +98,9 @@ impl WaitGroup {
 
     /// Wakes all threads. Each looks again, and registers again if it has to wait.
     pub(super) fn wake_all(&self) {
-        // AcqRel: as in `least`. The reset comes before the change of the word, so a thread
-        // whose target is lost here has looked at the word before, and does not sleep on.
+        // AcqRel: as in `least`. The reset comes before the change of the word. So a thread whose
+        // target the reset removes has read the word before the change, and the change ends or
+        // prevents its sleep.
         self.least.swap(NOBODY, Ordering::AcqRel);
         self.word.wake_all();
     }

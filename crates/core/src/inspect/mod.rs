@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub use self::salvage::{Gap, Salvage, Salvaged};
 use crate::copy;
-use crate::reader::{FrameReader, Records};
+use crate::reader::{EpochSpan, FrameReader, Records};
 use crate::recovery::layout::Layout;
 use crate::recovery::listing::Listing;
 pub use crate::recovery::verify::BadPlace;
@@ -261,10 +261,15 @@ impl Inspector {
         (verdict.records, verdict.bytes) = (checked.records, checked.bytes);
         let tail = verdict.bad_places.first().copied();
         if let Some(first) = checked.bad.first() {
-            let text = "no valid record here, though one must begin";
-            let error = Error::new(ErrorKind::Corrupt, text).at_path(self.store.place());
-            let error = error.at_segment(first.segment).at_lsn(first.lsn);
+            let is_around = |span: &&EpochSpan| span.base <= first.lsn && first.lsn < span.end;
+            let next = layout.spans.partition_point(|span| span.base <= first.lsn);
+            let text = layout.spans.iter().find(is_around);
+            let text = text.map(|span| span.without_record(layout.spans.get(next)));
+            let reader = self.reader(layout.state.segment_bytes);
+            let error = reader.damaged(first.lsn, text.unwrap_or_default());
+            let torn_bytes = verdict.torn_bytes;
             *verdict = verdict.clone().corrupt(&layout.state, &error);
+            verdict.torn_bytes = torn_bytes;
             verdict.bad_places = checked.bad;
             verdict.bad_places.extend(tail.filter(|_| deep.is_some()));
         }

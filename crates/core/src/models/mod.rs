@@ -60,7 +60,7 @@ impl Log {
     fn with_options(shape: Shape, store: ModelStore, options: Options) -> Log {
         let store = Arc::new(store);
         let options = Options { gather_percent: 0, pad_to_block: store.pads(), ..options };
-        let memory = Memory::heap(shape.ring_bytes as usize);
+        let memory = Memory::heap(shape.ring_bytes as usize).expect("there is memory");
         let kept = Arc::clone(&store) as Arc<dyn Store>;
         let wal = Wal::model(kept, memory, shape.base, shape.segment_bytes, seed(), &options);
         Log { wal, store }
@@ -102,7 +102,7 @@ fn spawn<S: Clone + 'static, T: 'static>(
 }
 
 fn bare_buffer() -> Arc<Buffer> {
-    let memory = Memory::heap(4 * RING as usize);
+    let memory = Memory::heap(4 * RING as usize).expect("there is memory");
     let buffer = Buffer::new(memory, Lsn::ZERO, LONG_SEGMENT, seed());
     Arc::new(buffer.expect("a model has memory"))
 }

@@ -259,8 +259,8 @@ impl Records {
 
     /// Advances to the next data frame and loads the whole frame into the reader's buffer.
     fn step(&mut self) -> Result<Option<(Lsn, Header)>> {
+        self.keep.as_ref().map_or(Ok(()), |keep| keep.check_process())?;
         while !self.is_finished {
-            self.keep.as_ref().map_or(Ok(()), |keep| keep.check_process())?;
             let Some(span) = self.current_span() else { break };
             if self.at >= self.written && !self.write_rest() {
                 break;
@@ -357,14 +357,22 @@ fn payload(reader: &FrameReader, lsn: Lsn, payload_bytes: u32) -> &[u8] {
 
 /// The records of a [`Records`], each with bytes of its own: an ordinary [`Iterator`].
 #[derive(Debug)]
-pub struct OwnedRecords(Records);
+pub struct OwnedRecords {
+    records: Records,
+    has_failed: bool,
+}
 
 impl Iterator for OwnedRecords {
     type Item = Result<RecordBuf>;
 
     /// Returns the next record. After an error there is none.
     fn next(&mut self) -> Option<Result<RecordBuf>> {
-        self.0.next().map(|found| found.map(RecordBuf::from)).transpose()
+        if self.has_failed {
+            return None;
+        }
+        let found = self.records.next().map(|found| found.map(RecordBuf::from)).transpose();
+        self.has_failed = matches!(found, Some(Err(_)));
+        found
     }
 }
 
@@ -376,7 +384,7 @@ impl IntoIterator for Records {
     type IntoIter = OwnedRecords;
 
     fn into_iter(self) -> OwnedRecords {
-        OwnedRecords(self)
+        OwnedRecords { records: self, has_failed: false }
     }
 }
 

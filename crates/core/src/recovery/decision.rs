@@ -6,12 +6,12 @@
 pub enum EndCause {
     /// The log was closed there.
     CleanClose,
-    /// There is nothing above the last record.
+    /// No header validates there, and no record validates above.
     #[default]
     NothingFollows,
     /// A record begins there whose header validates and whose payload does not.
     TornRecord,
-    /// No record validates there, but valid records follow above. A crash kept later bytes and lost
+    /// No header validates there, but valid records follow above. A crash kept later bytes and lost
     /// earlier ones.
     Gap,
     /// The log is damaged there. Only a [`Verdict`](crate::inspect::Verdict) has this cause; an
@@ -22,8 +22,8 @@ pub enum EndCause {
 /// Returns why the log ends at the first place without a whole frame. Returns `None` if the place
 /// is below the floor: acknowledged data is damaged, and nothing may be changed.
 ///
-/// The place has a broken frame if its header validates and its payload does not. It has followers
-/// if there are whole frames of the same epoch above it.
+/// `has_broken_frame`: a header validates at the place, and its payload does not.
+/// `has_followers`: there are whole frames of the same epoch above the place.
 pub(crate) fn decide(
     is_below_floor: bool,
     has_broken_frame: bool,
@@ -49,8 +49,9 @@ mod tests {
             (false, true, EndCause::Gap),
             (false, false, EndCause::NothingFollows),
         ] {
-            assert_eq!(decide(false, has_broken_frame, has_followers), Some(cause));
-            assert_eq!(decide(true, has_broken_frame, has_followers), None);
+            let case = format!("broken frame: {has_broken_frame}, followers: {has_followers}");
+            assert_eq!(decide(false, has_broken_frame, has_followers), Some(cause), "{case}");
+            assert_eq!(decide(true, has_broken_frame, has_followers), None, "{case}");
         }
     }
 }

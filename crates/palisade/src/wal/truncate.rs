@@ -5,13 +5,14 @@ use crate::trace::span;
 use crate::{Lsn, Release, Result};
 
 impl Wal {
-    /// Truncates all records below `lsn`; the record at `lsn` stays. Whole segments are freed and
-    /// recycled, as far as no iterator reads them.
+    /// Truncates all records below `lsn`; the record at `lsn` stays. If a cursor keeps records
+    /// below `lsn`, these records stay, too. Recycles or removes each whole segment below the head
+    /// that no reader, tail, [`Hold`](crate::Hold) or cursor keeps.
     ///
-    /// Waits until everything below `lsn` is durable. An `lsn` at or below the head moves nothing,
-    /// and frees what could not be freed before. If a crash or a truncation ended the log at `lsn`,
-    /// the head moves to the LSN where the log continued. So a caller that has replayed all records
-    /// may truncate all of them.
+    /// Waits until everything below `lsn` is durable. If `lsn` is at or below the head, removes no
+    /// record, and frees the segments that could not be freed before. If a crash or a truncation
+    /// ended the log at `lsn`, the head moves to the LSN where the log continued. So a caller that
+    /// has replayed all records may truncate all of them.
     ///
     /// On files, a callback can get each segment before it is freed (`Options::on_release` of
     /// `palisade`). If the callback fails, the call returns its error. The head has moved
@@ -22,11 +23,11 @@ impl Wal {
     ///
     /// # Errors
     /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`:
-    /// `lsn` is above the end. `Truncated`: `lsn` is in a range that a crash or a truncation of
-    /// the suffix removed. `NoSpace`, `Io`, and the errors of a
-    /// callback for released segments: the head may have moved, and nothing else is lost; call
-    /// again. `Corrupt`, `Unsupported`: also if the header of a segment that the callback is to get
-    /// does not validate; that segment and all above stay. `Closed`, `Poisoned`.
+    /// `lsn` is above the end. `Truncated`: `lsn` is in a range that a crash or a truncation of the
+    /// suffix removed. `NoSpace`, `Io`, `PermissionDenied`, `NotFound`, and the errors of a
+    /// callback for released segments: the head may have moved, and no record at or above `lsn` is
+    /// lost; call again. `Corrupt`, `Unsupported`: the header of a segment for the callback does
+    /// not validate; that segment and all above stay. `Closed`, `Poisoned`.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
         span!("truncate_before", log = %self.uuid(), lsn = lsn.as_u64());
         self.0.truncate_before(lsn)
@@ -34,15 +35,16 @@ impl Wal {
 
     /// Truncates all records below `lsn` as [`truncate_before`](Wal::truncate_before) does, but
     /// frees the segments in the background. The head has moved durably when this returns, after
-    /// about two device syncs. The [`Release`] says when the files are freed, to a thread or a
-    /// task.
+    /// about two device syncs. A thread or a task can wait for the [`Release`] until the files are
+    /// freed.
     ///
     /// One thread frees segments, in the order of the calls; the first call starts it. Callbacks
     /// for released segments run on it, so an upload delays no commit and no other callback. While
     /// it works it counts as a handle: the log may be open for a moment after the last handle was
     /// dropped. A `close` and a `truncate_before` wait for the release that runs. A truncation of
-    /// the suffix does not: the release frees its segments, too. Releases that have not begun when
-    /// the close ends return `Closed`, and the next truncation frees their segments.
+    /// the suffix does not wait: the thread of the release then also frees the segments of the
+    /// truncation. Releases that have not begun when the close ends return `Closed`, and the next
+    /// truncation frees their segments.
     ///
     /// ```
     /// # fn show(wal: &palisade::Wal) -> palisade::Result<()> {
@@ -64,7 +66,7 @@ impl Wal {
         self.0.truncate_before_in_background(lsn)
     }
 
-    /// Records durably that everything below `lsn` has been applied elsewhere, and that it was
+    /// Saves that the engine has applied all records below `lsn`, and that these records were
     /// durable. Recovery refuses a log that ends below a checkpoint.
     ///
     /// Waits until everything below `lsn` is durable, and writes a mark that proves it. An `lsn` at
@@ -107,30 +109,31 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// `NotARecord`: no record begins at `lsn`. `InvalidArgument`: the record is in a batch and
-    /// is not its last. `OutOfRange`: `lsn` is above the end, or no segment is left below
-    /// [`Lsn::LIMIT`] to continue in. `Truncated`: `lsn` is below the head, or was truncated
-    /// before. `NoSpace`: free space and call again. `Closed`. With all of these nothing was
-    /// changed. `Poisoned`: the next open shows whether the log was truncated.
+    /// `Poisoned`: the next open shows whether the log was truncated. After each other error
+    /// nothing was changed. `NotARecord`: no record begins at `lsn`. `InvalidArgument`: the record
+    /// is in a batch and is not its last. `OutOfRange`: `lsn` is above the end, or no segment is
+    /// left below [`Lsn::LIMIT`] to continue in. `Truncated`: `lsn` is below the head, or was
+    /// truncated before. `NoSpace`: free space and call again. `Corrupt`, `Io`: the log cannot read
+    /// the record at `lsn`. `Closed`.
     pub fn truncate_after(&self, lsn: Lsn) -> Result<()> {
         span!("truncate_after", log = %self.uuid(), lsn = lsn.as_u64());
         self.0.truncate_after(lsn)
     }
 
-    /// Truncates the record at `lsn` and all records above it, as
-    /// [`truncate_after`](Wal::truncate_after) does above it. `lsn` can be the first record of the
-    /// log: then the log is empty. It can also be the end of a record
-    /// ([`Record::next_lsn`](crate::Record::next_lsn)). At the end of the log there is nothing to
-    /// remove.
+    /// Truncates the record at `lsn` and all records above it, in the same way as
+    /// [`truncate_after`](Wal::truncate_after). If `lsn` is the first record of the log, the log is
+    /// empty afterwards. `lsn` can also be the end of a record
+    /// ([`Record::next_lsn`](crate::Record::next_lsn)). If it is the end of the log, no record is
+    /// removed.
     ///
     /// # Durability
     /// All records below `lsn` survive power loss when this returns, and the truncated records
     /// never come back. A crash in between leaves the log as it was, or truncated.
     ///
     /// # Errors
-    /// As [`truncate_after`](Wal::truncate_after). `InvalidArgument`: the record is in a batch, and
-    /// is not its first. `Corrupt`, `Io`: the header of the segment at
-    /// `lsn`, which is read if no record of its epoch stays.
+    /// As [`truncate_after`](Wal::truncate_after), except `InvalidArgument`: the record is in a
+    /// batch and is not its first. `Corrupt`, `Io`: also if no record of the epoch stays, and the
+    /// call cannot read the header of the segment at `lsn`.
     pub fn truncate_from(&self, lsn: Lsn) -> Result<()> {
         span!("truncate_from", log = %self.uuid(), lsn = lsn.as_u64());
         self.0.truncate_from(lsn)
@@ -141,8 +144,8 @@ impl Wal {
     /// `lsn` and all of `records`. Returns the LSNs of `records`, which are greater than all
     /// before.
     ///
-    /// All records above `lsn` go. So an engine that also keeps other records in the log, such as
-    /// the votes of a Raft node, passes the newest of those that must stay.
+    /// Removes also other records above `lsn` that the engine still needs, such as the votes of a
+    /// Raft node. So the engine passes the newest of these again, in `records`.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {

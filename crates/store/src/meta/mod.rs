@@ -3,7 +3,7 @@
 //! ```text
 //! offset  bytes  field
 //!      0     24  magic PALIMETA, checksum, version, feature bits
-//!     24      8  generation: the greater valid one counts
+//!     24      8  generation: if both copies are valid, the one with the greater generation counts
 //!     32     16  UUID of the log
 //!     48      8  bytes of log in a segment
 //!     56      8  bytes of the log buffer
@@ -35,11 +35,11 @@
 //! a log differs from others only in that each sync ended with a block. A value above 1 may stand
 //! for something that this build does not know, so the log is refused as `Unsupported`.
 //!
-//! Each open writes a new file: under a temporary name, both copies, synced, renamed, the folder
-//! synced. So no process writes to a meta file in which another one's write or sync may have failed
-//! ([`trust`](crate::segment)). A later save of the same process writes the first copy, syncs,
-//! writes the second, syncs: at each moment one of them is whole and on the medium. After a save
-//! that failed the next one writes a new file, too.
+//! Each open writes a new file: it writes both copies under a temporary name, syncs and renames the
+//! file, and syncs the folder. So no process writes to a meta file in which a write or sync of
+//! another process may have failed ([`trust`](crate::segment)). A later save of the same process
+//! writes and syncs the first copy, then the second. So at each moment one copy is whole and on the
+//! medium. The save after a failed one writes a new file, too.
 //!
 //! The copies are 16 KiB apart, so a block of the medium of up to 16 KiB never holds both. In files
 //! of earlier builds, which are 8192 bytes long, the second copy directly follows the first.
@@ -75,7 +75,7 @@ const EPOCH_BYTES: usize = 32;
 /// Epochs that the list has room for if there are no cursors.
 #[cfg(test)]
 const MAX_EPOCHS: usize = LISTS_BYTES / EPOCH_BYTES;
-/// Epochs in a list of an earlier build, which reached up to the end of the block.
+/// The most epochs in a list of an earlier build, whose list could use the rest of the block.
 const MOST_EPOCHS: usize = (BLOCK_BYTES - LIST_AT - 8) / EPOCH_BYTES;
 /// How many times a reader reads both copies before it reports `Corrupt`. In each read a writer may
 /// have been writing one of the copies.
@@ -89,7 +89,7 @@ pub(crate) const LOST_META: &str = "nothing was changed; put the file `meta` bac
 /// Where the log was written last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// The meta file itself: one that was copied is another file.
+    /// The identity of the meta file. A copy of the file has another identity.
     pub(crate) file: Option<FileIdentity>,
     pub(crate) home: FolderIdentity,
     pub(crate) buffer: Option<BufferRef>,
@@ -109,7 +109,8 @@ pub(crate) struct Meta {
     pub(crate) state: State,
     pub(crate) origin: Origin,
     pub(crate) generation: u64,
-    /// Whether the file is not the one that was written, but a copy of it. Not in the file.
+    /// Whether the file that was read is a copy of the file that a process of the log has written.
+    /// The file does not store this.
     pub(crate) is_copy: bool,
 }
 
@@ -143,7 +144,7 @@ pub(crate) fn read(folder: &Folder) -> Result<Option<Meta>> {
     }
 }
 
-/// The state of which nothing is known but the log and its head.
+/// Returns a state that has only the values of `log`, and the head. All other fields are empty.
 pub(crate) fn bare_state(log: &LogOf, head: Lsn) -> State {
     let LogOf { uuid, segment_bytes, codec } = *log;
     State {
@@ -173,7 +174,7 @@ impl MetaFile {
         Ok(file)
     }
 
-    /// Goes on with what [`read`] found.
+    /// Takes over the state that [`read`] returned. The first save makes a new file.
     pub(crate) fn open(folder: &Folder, meta: Meta, origin: Origin) -> MetaFile {
         MetaFile { folder: folder.clone(), file: None, meta, origin }
     }
@@ -188,12 +189,12 @@ impl MetaFile {
         self.meta.is_copy
     }
 
-    /// Where it was saved.
+    /// Returns the log's file, folder and log buffer as the last save noted them.
     pub(crate) fn saved_origin(&self) -> &Origin {
         &self.meta.origin
     }
 
-    /// The next save notes the log buffer.
+    /// Sets the log buffer that the next save stores.
     pub(crate) fn set_buffer(&mut self, buffer: Option<BufferRef>) {
         self.origin.buffer = buffer;
     }
@@ -350,7 +351,7 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
         cursors: Vec::new(),
         bases: Vec::new(),
     };
-    // Everything divides by it: a size that no log can have must not get further than here.
+    // Refuse a size that no log can have, for example 0: many calculations divide by it.
     check_segment_bytes(state.segment_bytes, MIN_SEGMENT_BYTES).map_err(|_| Fault::Damaged)?;
     let reserved = fields.u64();
     if reserved > MOST_RESERVED {

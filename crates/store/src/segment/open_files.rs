@@ -1,24 +1,29 @@
-//! The open files of segments, and who writes to them behind the leader's back.
+//! The open files of segments, and the preparer's writes of zeros to them.
 //!
-//! Files stay open from the first write until what they hold is durable: a failure to write the
-//! page cache back is reported to those that had the file open. Older ones are opened to be
-//! read, the last of them being kept, so that a log may have more segments than a process files.
-//! If more than `MOST_OPEN` are open, the thread that writes syncs and closes the oldest.
+//! A file stays open from the first write until its bytes are durable: the operating system reports
+//! a failed write-back only through a file that was open at that time. A read opens an older file.
+//! Only the last file that a read has opened stays open, so a log can have more segments than a
+//! process can have open files. If more than `MOST_OPEN` are open, the thread that writes syncs and
+//! closes the oldest.
 //!
-//! # A file's next life
-//! The leader and the preparer keep apart by claims on one [`SegmentFile`]. A file that is recycled
-//! gets another object, which knows nothing of a step that is still in progress: its zeros would
-//! cover the records of the next life. A tail that comes to a segment's end has waited for each
-//! step in it; a truncation of the suffix leaves a segment without doing so.
+//! # Recycling a file that the preparer zeroes
+//! Claims on one [`SegmentFile`] keep the thread that writes and the preparer apart. A recycled
+//! file gets a new `SegmentFile`, which does not have the claim of a step that is still in
+//! progress. The zeros of that step would overwrite records of the new segment. If the tail reaches
+//! the end of a segment, the thread that writes has waited for each step in it. A truncation of the
+//! suffix moves the tail out of a segment without this wait.
 //!
-//! So the preparer names the segment that it zeroes: under the lock `zeroing` it finds the file by
-//! its name and sets the mark, which stays until its last write has returned. Who frees a segment
-//! looks at the mark under the same lock, and holds it until the name is gone and the file is
-//! forgotten. Whichever comes first: the mark is seen, and the file is removed instead of recycled;
-//! or the preparer finds no such segment. A number is not used twice, so it finds none later.
+//! So the preparer marks the segment that it zeroes:
+//! 1. Under the lock `zeroing` the preparer opens the file by its name and sets the mark. The mark
+//!    stays until the last write of the preparer has returned.
+//! 2. A thread that frees a segment takes the same lock, and keeps it until the name is gone and
+//!    the file is closed. If the mark is set, the thread removes the file and does not recycle it.
+//!    `discard` always removes.
+//! 3. A preparer that takes the lock after that thread finds no such segment, then or later: no
+//!    number is used twice.
 //!
-//! The leader needs no mark: it writes and syncs at or above the durable end only, and what is
-//! freed lies below the head, or in a dead range, that the durable end has passed.
+//! The thread that writes needs no mark: it writes and syncs only at or above the durable end. A
+//! freed segment is below the head or in a dead range, and the durable end is above both.
 
 use std::sync::Arc;
 
@@ -29,10 +34,10 @@ use crate::disk::Access;
 use crate::folder::segment_name;
 use crate::segment::segment_file::SegmentFile;
 
-/// Files that are open at most for segments that the leader's writes have passed.
+/// If more files of segments are open, the thread that writes closes the oldest below its segment.
 const MOST_OPEN: usize = 64;
 
-/// The preparer at work in a segment, whose file gets no other life meanwhile.
+/// The preparer's work in one segment. Until its drop, no thread recycles the segment's file.
 #[derive(Debug)]
 pub(crate) struct Zeroing<'a> {
     segments: &'a Segments,
@@ -41,8 +46,9 @@ pub(crate) struct Zeroing<'a> {
 }
 
 impl Zeroing<'_> {
-    /// Zeroes one step. Returns whether there was anything to do. Keeps a failure for the leader. A
-    /// lack of space is none, but a part of the step may be written, so it is synced.
+    /// Zeroes one step. Returns false if there was nothing to zero, or an error. Keeps a failure,
+    /// which later poisons the log. A lack of space or file descriptors is no failure. Then part of
+    /// the step may be written, so this syncs the file.
     pub(crate) fn step(&self, from: u64, goal: u64) -> bool {
         let stepped = self.file.zero_step(from, goal);
         stepped.unwrap_or_else(|error| {
@@ -78,7 +84,8 @@ impl Segments {
         let opened = self.folder.open_if_there(&segment_name(number), Access::Write)?;
         let Some(file) = opened else { return Ok(None) };
         let file = self.wrap(file, number)?;
-        // Whoever came first has made claims on its object: all must use that one.
+        // Another thread may have added the file first and made claims on its object. All threads
+        // must use that object.
         Ok(Some(Arc::clone(self.files.write().entry(number).or_insert(file))))
     }
 
@@ -113,8 +120,9 @@ impl Segments {
         Ok(Some(file))
     }
 
-    /// Closes the oldest files below segment `number`, in which the leader writes, while too many
-    /// are open. They are synced first: an error of write-back would have nobody to go to.
+    /// While more than `MOST_OPEN` files are open, syncs and closes the oldest one below segment
+    /// `number`, in which the caller writes. Without the sync, no call would return an error of
+    /// write-back.
     pub(super) fn close_surplus_below(&self, number: u64) -> Result<()> {
         loop {
             let oldest = {
@@ -147,7 +155,7 @@ impl Segments {
         }
     }
 
-    /// Closes the file of segment `number`: an open one would keep the space of a removed one.
+    /// Closes the file of segment `number`. While a removed file is open, its space is not freed.
     pub(super) fn forget(&self, number: u64) {
         self.files.write().remove(&number);
         self.last_read.lock().take_if(|(of, _)| *of == number);
@@ -166,10 +174,10 @@ mod tests {
     use crate::tests::support::segments;
 
     #[test]
-    fn a_sync_behind_the_leaders_back_that_lacks_space_is_no_lack_that_ends() {
+    fn a_lack_of_space_in_a_sync_of_the_preparer_is_kept_as_an_io_error() {
         let segments = segments(Arc::new(MemDisk::new()), Path::new("/"));
         segments.fail(Error::io("sync the segment", io::ErrorKind::StorageFull.into()));
         let error = segments.prepare(Lsn::new(1 << 20)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Io, "whoever waits would free space for ever");
+        assert_eq!(error.kind(), ErrorKind::Io, "freed space does not bring the bytes back");
     }
 }

@@ -185,7 +185,12 @@ impl World {
         let node = match (self.names.file(path), access) {
             (None, Access::Read | Access::Write) => return Err(io::ErrorKind::NotFound.into()),
             (Some(_), Access::New) => return Err(io::ErrorKind::AlreadyExists.into()),
-            (Some(node), _) if is_memory => node,
+            (Some(node), Access::Read | Access::Write) if is_memory => node,
+            // The log opens memory files in no other way.
+            (Some(_), _) if is_memory => return Err(io::ErrorKind::Unsupported.into()),
+            (None, Access::WriteOrCreate | Access::Fresh) if is_memory => {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
             (None, _) if is_memory => {
                 let node = self.new_node();
                 self.node(node).is_in_memory = true;

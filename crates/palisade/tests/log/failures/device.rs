@@ -78,18 +78,19 @@ fn poisons_for_all(op: Calls, what: &str) {
     errors.extend(errors_of_later_calls(&wal));
     let texts: BTreeSet<String> = errors.iter().map(sticky_text).collect();
     assert_eq!(texts.len(), 1, "{what}: one sticky error: {texts:#?}");
-    assert!(errors.iter().all(|error| error.kind() == ErrorKind::Poisoned && error.is_fatal()));
+    let is_poison = |error: &Error| error.kind() == ErrorKind::Poisoned && error.is_fatal();
+    assert!(errors.iter().all(is_poison), "{what}: {errors:?}");
     let text = &errors[0].to_string();
     for part in [what, "os error 5", "open it again"] {
-        assert!(text.contains(part), "{text}");
+        assert!(text.contains(part), "{what}: {text}");
     }
 
     let reserved = wal.reserved_lsn();
     let memory = wal.stats().buffer_memory_bytes;
-    assert!((0..1000).all(|_| wal.append(&[0; 500]).is_err()));
+    assert!((0..1000).all(|_| wal.append(&[0; 500]).is_err()), "{what}");
     assert_eq!(wal.reserved_lsn(), reserved, "{what}: a refused append reserves nothing");
-    assert_eq!(wal.stats().buffer_memory_bytes, memory);
-    assert_eq!(wal.stats().waiters, 0);
+    assert_eq!(wal.stats().buffer_memory_bytes, memory, "{what}");
+    assert_eq!(wal.stats().waiters, 0, "{what}");
     assert_eq!(wal.durable_lsn(), durable, "{what}: nothing more is acknowledged");
     drop(wal);
     assert_eq!(store.count(WRITE), writes, "{what}: no write after the failure");
