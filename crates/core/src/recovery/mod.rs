@@ -214,6 +214,6 @@ pub(crate) fn base_above(lsn: Lsn, segment_bytes: u64) -> Result<Lsn> {
 
 /// Returns the error for a record or a segment at `at` that would be above the last LSN.
 pub(crate) fn no_lsn_left(at: Lsn) -> Error {
-    let text = "the log has come to its last LSN: begin another one";
+    let text = "the log has used up all of its LSNs: begin another one";
     Error::new(ErrorKind::OutOfRange, text).at_lsn(at)
 }
