@@ -1,24 +1,24 @@
-//! The log buffer's file: the ring, and what was written and synced.
+//! The log buffer's file: the ring, and marks of how far the log is written and durable.
 //!
-//! It lies in a memory file system (tmpfs), not in the log's folder, because there it has the right
-//! lifetime, that of the running kernel: it outlives the process and not the machine. No device
-//! error, full disk, copy of the folder or shutdown of the log's file system changes its bytes or
-//! takes its pages away (docs/durability.md, "The log buffer"). All of its blocks are allocated
-//! when it is made, so that touching it needs no space.
+//! The file is in a memory file system (tmpfs), not in the log's folder. So it outlives the process
+//! but not the running kernel. No device error, full disk, copy of the folder or shutdown of the
+//! log's file system changes or removes its bytes (docs/durability.md, "The log buffer"). All of
+//! its blocks are allocated when it is made, so that a write to it needs no space.
 //!
 //! ```text
 //! offset  bytes  field
 //!      0   4096  sealed block PALIRING: UUID (16), epoch (8), ring bytes (8),
 //!                device, inode and birth time of the log's folder (8 each),
 //!                length of its path (8), its path in UTF-8, or nothing
-//!   4096   2048  mark, slot 0: sequence (8), durable LSN (8), written LSN (8), CRC-32C of these
-//!   (4) 6144   2048  mark, slot 1
+//!   4096   2048  mark, slot 0: sequence (8), durable LSN (8), written LSN (8),
+//!                CRC-32C of these (4)
+//!   6144   2048  mark, slot 1
 //!   8192      n  the ring
 //! ```
 //!
-//! The slots are written in turn, so that a write cut short leaves the other. A file is named by
-//! the log's UUID and a number that its meta file has. A process locks the file for as long as it
-//! uses it.
+//! The log writes the slots in turn, so that after a torn write the other slot is whole. The file's
+//! name has the log's UUID and a random number, which the log's meta file stores. A process locks
+//! the file for as long as it uses it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -42,23 +42,24 @@ const OF_ANOTHER_USER: &str = "open the log as the user who owns the file, or re
 /// How many files of other logs an open looks at.
 const MOST_LOOKS: usize = 100;
 
-/// What the meta file knows of the buffer.
+/// The random number in the name of the buffer's file. The meta file stores it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BufferName(pub(crate) u128);
 
-/// What the file's first block says.
+/// The fields of the file's first block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RingHeader {
     pub(crate) uuid: Uuid,
     pub(crate) epoch: u64,
     pub(crate) ring_bytes: usize,
-    /// The log's folder: a copy of it has another buffer, or none.
+    /// Identifies the log's folder, so that a copy of the folder does not use this buffer.
     pub(crate) home: FolderIdentity,
-    /// Where that folder was, to see whether it still is; empty if that cannot be said.
+    /// The path of that folder when the file was made. If nothing is there any more, another log
+    /// may remove this file. Empty if the path is too long, is no UTF-8 or is not known.
     pub(crate) path: PathBuf,
 }
 
-/// How far the log has come.
+/// A buffer mark: how far the log is durable, and how far it is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mark {
     durable: Lsn,
@@ -124,31 +125,31 @@ impl BufferFile {
         self.note(Mark { durable, written })
     }
 
-    /// Notes that everything below `written` was handed to the operating system. Before the ring's
-    /// bytes below are used again.
+    /// Notes that the operating system has everything below `written`. The caller does so before
+    /// appends use the ring's bytes below `written` again.
     pub(crate) fn note_written(&mut self, written: Lsn) -> Result<()> {
         self.note(Mark { written, ..self.mark })
     }
 
-    /// Lets the ring, as it is, belong to `epoch`.
+    /// Writes the header block with the number of `epoch`. The ring keeps its bytes.
     pub(crate) fn pass_on(&mut self, epoch: u64) -> Result<()> {
         self.header.epoch = epoch;
         let written = write_bytes(self.file.as_ref(), 0, &encode_header(&self.header));
         written.map_err(|error| self.error("pass the log buffer's file on", error))
     }
 
-    /// Gives the ring's memory back: all that it held was written. The marks stay. The file says
-    /// first that it has no ring, so that the next open reads no zeros.
+    /// Frees the ring's memory, after all of its records were written. The marks stay. First writes
+    /// a header block without a ring, so that the next open does not read zeros as a ring.
     pub(crate) fn empty(&mut self) {
         let len = self.header.ring_bytes as u64;
         self.header.ring_bytes = 0;
         if write_bytes(self.file.as_ref(), 0, &encode_header(&self.header)).is_ok() {
-            // What is not given back is memory only.
+            // If this fails, the ring takes memory until the file is removed, and nothing else.
             let _ = self.file.discard(RING_AT as u64, len);
         }
     }
 
-    /// Removes the file: the log was closed, or has another one.
+    /// Removes the file, after the log was closed or its open failed.
     pub(crate) fn remove(&self) -> Result<()> {
         self.memory.remove_if_there(&file_name(self.header.uuid, self.name))
     }
@@ -166,12 +167,13 @@ impl BufferFile {
     }
 }
 
-/// What an earlier process run of the log `uuid` in the folder `home` left in the buffer `name`,
-/// whose ring has at most `most_bytes`.
+/// Reads what an earlier process run of the log `uuid` in the folder `home` left in the buffer
+/// `name`. A buffer whose ring is larger than `most_bytes` is invalid.
 ///
 /// # Errors
-/// `PermissionDenied`: the file belongs to another user. It may have records that the segments
-/// lack, so it is not passed over; its owner can forge it, so it is not read.
+/// `PermissionDenied`: the file belongs to another user. The open must not ignore the file, because
+/// it may have records that the segments lack. It must not read the file, because the owner can
+/// forge it.
 pub(crate) fn read_old(
     memory: &Folder,
     uuid: Uuid,
@@ -206,8 +208,9 @@ pub(crate) fn read_old(
     if header.ring_bytes as u64 > most_bytes {
         return Ok(OldBuffer::Invalid("its ring is larger than the log's buffer".into()));
     }
-    // Not mapped: after `abandon`, a thread of this process may still fill a record in its mapping.
-    // The system copies the bytes, so there is no data race, and the checksums decide.
+    // Read, not mapped: after `abandon`, a thread of this process may still fill a record in its
+    // mapping. The system copies the bytes, so there is no data race, and the checksums show
+    // whether a record is whole.
     let mut ring = Vec::new();
     let read = match ring.try_reserve_exact(header.ring_bytes) {
         Ok(()) => {
@@ -225,8 +228,8 @@ pub(crate) fn read_old(
             let Mark { durable, written } = mark;
             Ok(OldBuffer::Found { epoch: header.epoch, durable, written, ring })
         }
-        // The ring may have what the segments lack: that it cannot be read now is no reason to
-        // go on without it.
+        // The ring may have records that the segments lack, so the open must not continue without
+        // it.
         Err(error) => Err(memory.error("read the log buffer's file", &name, error)),
     }
 }
@@ -250,10 +253,12 @@ fn open_own(memory: &Folder, name: &str) -> Result<Option<Box<dyn DiskFile>>> {
     }
 }
 
-/// Removes files that nobody uses and nobody will: those of this log that are not `kept`, which a
-/// process that died while it opened the log left; and of other logs those without a ring, if there
-/// is no folder any more where theirs was. Of many it looks at some. It passes over those of other
-/// users, and those that cannot be removed: what stays takes memory only.
+/// Removes buffers that no process uses or will use:
+/// - those of this log, except `kept`. Earlier process runs left them.
+/// - those of other logs that have no ring, if nothing is any more at the path of the log's folder.
+///   Looks at `MOST_LOOKS` of them at most.
+///
+/// Ignores the files of other users, and those that it cannot remove: they only take memory.
 pub(crate) fn remove_others(memory: &Folder, kept: &BufferFile) -> Result<()> {
     let own = file_name(kept.header.uuid, kept.name);
     let prefix = format!("{PREFIX}{}-", kept.header.uuid);
@@ -274,8 +279,8 @@ pub(crate) fn remove_others(memory: &Folder, kept: &BufferFile) -> Result<()> {
     Ok(())
 }
 
-/// Removes all buffers of the log `uuid` in the folder `home` that nobody uses: a memory file
-/// system may lack space for another one beside them.
+/// Removes all buffers of the log `uuid` in the folder `home` that no process uses, to make space
+/// for a new one.
 pub(crate) fn remove_all(memory: &Folder, uuid: Uuid, home: FolderIdentity) -> Result<()> {
     let prefix = format!("{PREFIX}{uuid}-");
     let names = memory.names()?.into_iter().filter(|name| name.starts_with(&prefix));
@@ -299,7 +304,7 @@ fn is_gone(memory: &Folder, path: &Path) -> bool {
     path.is_absolute() && memory.handle().identity_of(path).is_ok_and(|found| found.is_none())
 }
 
-/// Lets a buffer whose first block validates be that of the log in the folder `home`.
+/// If the first block of a buffer validates, makes it name `home` as the folder of the log.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn adopt(bytes: &mut [u8], home: FolderIdentity) {
     if let Some(block) = bytes.get_mut(..BLOCK_BYTES)
@@ -356,13 +361,13 @@ fn encode_slot(sequence: u64, mark: Mark) -> [u8; SLOT_BYTES] {
     slot
 }
 
-/// The greatest LSN that the marks of the buffer `name` of the log `uuid` tell of, whichever boot
-/// or folder it is of: it was given out once. 0 where there is none that can be read. Changes
-/// nothing.
+/// Returns the written LSN of the newest mark in the buffer `name` of the log `uuid`, or 0 if no
+/// mark can be read. Does not check whether the buffer belongs to this folder: a copy of the log
+/// must not use these LSNs again, either. Changes nothing.
 pub(crate) fn noted(memory: &Folder, uuid: Uuid, name: BufferName) -> Result<Lsn> {
     let file = match memory.open_if_there(&file_name(uuid, name), Access::Read) {
         Ok(Some(file)) => file,
-        // Another user's log, of which this one is a copy.
+        // `PermissionDenied`: the buffer belongs to another user's log, of which this is a copy.
         Err(error) if error.kind() != ErrorKind::PermissionDenied => return Err(error),
         _ => return Ok(Lsn::ZERO),
     };
@@ -376,8 +381,9 @@ pub(crate) fn noted(memory: &Folder, uuid: Uuid, name: BufferName) -> Result<Lsn
     Ok(if written < Lsn::LIMIT { written } else { Lsn::ZERO })
 }
 
-/// Whether the buffer `name` can be that of the log `uuid` in the folder `home`: not if the file is
-/// missing, or names another folder. A file of another user can be. Changes nothing.
+/// Returns whether the buffer `name` may belong to the log `uuid` in the folder `home`. Returns
+/// false if the file is missing or names another log or folder, and true if it belongs to another
+/// user. Changes nothing.
 pub(crate) fn may_be_of(
     memory: &Folder,
     uuid: Uuid,
@@ -399,7 +405,7 @@ pub(crate) fn may_be_of(
     let len = read_full(file.as_ref(), 0, &mut block)
         .map_err(|error| memory.error("read the log buffer's file", &name, error))?;
     let header = decode_header(&block[..len]);
-    // A writer may be in the middle of writing the block: what does not validate says nothing.
+    // If the block does not validate, a process may be writing it, so the buffer may be the log's.
     Ok(header.map_or(true, |header| header.uuid == uuid && header.home == home))
 }
 

@@ -2,9 +2,9 @@
 //! poll a tail, keeps the interval policy, and writes complete pieces that appenders have filled.
 //!
 //! The first future, callback or complete piece starts the flusher; under `Interval` the open
-//! starts it. The flusher ends with `close` or the last handle. A thread never needs the flusher:
-//! an appender that finds no room writes the filled records, and a thread that waits for a sync
-//! leads.
+//! starts it. The flusher ends with `close`, `abandon` or the last handle. A thread never needs the
+//! flusher: an appender that finds no room writes the filled records, and a thread that waits for a
+//! sync leads.
 //!
 //! # Protocol
 //! The flusher repeats these steps:
@@ -12,14 +12,16 @@
 //! 2. Take all requests. After WRITE, write all filled records to the store.
 //! 3. Serve the async waiters whose target is durable. If some are left that only watch, register
 //!    their lowest target as a thread does, then look at *durable* again.
-//! 4. If others are left, or the interval is over, register the target as a thread does. Lead if
-//!    leadership is free. If the interval is over and everything is durable, begin the next
-//!    interval instead.
+//! 4. If the interval is over and everything is durable, begin the next interval. Else if others
+//!    are left, or the interval is over, register a target as a thread does: the lowest one of the
+//!    others, or without others the end of the last reservation. If the target is not durable and
+//!    leadership is free, lead.
 //! 5. After STOP, serve once more, refuse new async waiters, give `Closed` to those that are left,
 //!    and end.
-//! 6. Go to 1 at once if 3 or 4 found its target durable, or 4 led or began the next interval.
-//!    There may be more to do. Else sleep until the word differs from that of 1, or the interval is
-//!    over.
+//! 6. If the target of 3 or 4 was durable, or 4 led or began the next interval, go to 1 at once,
+//!    because there may be more to do. Else sleep until the word differs from that of 1, then go
+//!    to 1. If the interval is not over yet, sleep at most until its end. If it is over, the leader
+//!    wakes the flusher when it frees leadership.
 //!
 //! # Ordering pairs
 //! - P6: a request is a bit. A thread registers its async waiter under the lock of the async
@@ -47,14 +49,14 @@ use crate::{Error, ErrorKind, Lsn, Result};
 const LEAD_SLICE: Duration = Duration::from_millis(20);
 /// The shortest interval between two syncs of the interval policy.
 pub(crate) const MIN_INTERVAL: Duration = Duration::from_micros(100);
-/// How long after a failed attempt the interval policy tries again, at most.
+/// The longest time after a failed attempt until the interval policy tries again.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Async waiters have come.
 const SERVE: u32 = 1;
 /// A piece is complete.
 const WRITE: u32 = 2;
-/// The last handle is gone, or the log is closed.
+/// The last handle is gone, or the log was closed or abandoned.
 const STOP: u32 = 4;
 
 /// All async waiters.
@@ -126,14 +128,14 @@ impl Commit {
     }
 
     /// Asks the flusher to write all filled records to the store. Returns false if the flusher has
-    /// not taken the request before yet.
+    /// not yet taken an earlier request.
     #[must_use]
     pub(crate) fn write_soon(&self) -> bool {
         self.flusher.ask(WRITE)
     }
 
-    /// Ends the flusher and the workers. Waits for all of them, except for the caller. The
-    /// callbacks that are due run before; releases that have not begun are dropped.
+    /// Ends the flusher and the workers. Waits for each of these threads that is not the caller.
+    /// The callbacks that are due still run. Drops the releases that have not begun.
     pub(crate) fn stop_background_threads(&self) {
         self.flusher.ask(STOP);
         self.flusher.thread.join();
@@ -141,7 +143,7 @@ impl Commit {
         self.async_waiters.close();
         let closed = Error::bare(ErrorKind::Closed);
         self.fail_async_waiters(ALL, &closed, &mut Due::default());
-        // First: a callback may wait for a release that has not begun.
+        // Before `callbacks.stop`: a callback may wait for a release that has not begun.
         self.releases.refuse();
         self.callbacks.stop();
         self.releases.stop();
@@ -189,8 +191,8 @@ impl Commit {
         self.durable.read() >= self.buffer.reserved()
     }
 
-    /// Registers the target of a tail, for which another thread leads. Returns whether it has come
-    /// true meanwhile.
+    /// Registers the target of a tail, for which the flusher does not lead. Returns whether the
+    /// target is durable by now.
     fn watch(&self, target: Lsn) -> bool {
         self.flusher.group.register(target);
         self.durable.read() >= target
@@ -234,7 +236,8 @@ impl Commit {
         }
     }
 
-    /// Gives `error` to the async waiters that `of` names, but those whose target is durable.
+    /// Gives `error` to the async waiters that `of` names. All those whose target is durable get
+    /// `Ok` instead.
     fn fail_async_waiters(&self, of: &[Wait], error: &Error, due: &mut Due) {
         let mut failed = Due::default();
         self.async_waiters.take_all(of, &self.durable, error, due, &mut failed);

@@ -1,7 +1,7 @@
 //! Cursors: tails whose positions have names and survive restarts.
 //!
-//! A cursor pins what it reads as long as it does not lag too much: its pin can be lost
-//! ([`Lease`]). `positions` saves where it is.
+//! A cursor pins the segments that it reads. If it lags too much, a release of segments removes the
+//! pin ([`Lease`]). The module `positions` saves the positions of cursors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::reader::Record;
 use crate::sync::{Instant, OnceLock};
 use crate::{Error, ErrorKind, Lsn, Result};
 
-const SEEK: &str = "Cursor::seek continues elsewhere: at the head, or where Wal::resume_lsn says";
+const SEEK: &str = "call Cursor::seek with the head, or with the LSN that Wal::resume_lsn returns";
 
 impl Wal {
     /// Opens the cursor with this name.
@@ -34,7 +34,8 @@ impl Wal {
             found: None,
         };
         match cursor.begin_at(begin) {
-            // `next` returns the error, so that `seek` can repair it.
+            // If the position is gone, the open succeeds and `next` returns the error. Then the
+            // caller can move the cursor with `seek`.
             Err(error) if !is_gone(&error) => Err(error),
             _ => Ok(cursor),
         }
@@ -43,8 +44,8 @@ impl Wal {
 
 /// A tail whose position has a name and survives restarts: see `Wal::cursor`.
 ///
-/// It keeps the log open. When it is dropped, what was confirmed waits for the next save of the
-/// log's state.
+/// A cursor keeps the log open. The drop of a cursor saves nothing: the next save of the log's
+/// state saves the confirmed position.
 pub struct Cursor {
     wal: Wal,
     name: String,
@@ -78,9 +79,10 @@ impl Cursor {
     /// [`save`](Cursor::save).
     ///
     /// # Errors
-    /// `Lagged`: the cursor kept nothing, or lagged too much, and the head has moved above the
-    /// position, perhaps over marks only. `Truncated`: a truncation of the suffix removed a record
-    /// that the cursor has returned. After both, [`seek`](Cursor::seek). Else as [`Tail::next`].
+    /// `Lagged`: the cursor has `max_lag` 0 or lagged too much, and the head is above the position,
+    /// even if there were only marks between. `Truncated`: a truncation of the suffix removed a
+    /// record that the cursor has returned. After either of them call [`seek`](Cursor::seek). Else
+    /// as [`Tail::next`].
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Record<'_>>> {
         match self.find(timeout)? {
             Some(found) => self.take(found, true).map(Some),
@@ -138,7 +140,7 @@ impl Cursor {
             return Err(self.lagged());
         }
         self.confirm();
-        // No record that the cursor has returned begins above the head.
+        // At the head, check nothing: all records that the cursor has returned are below it.
         let named = (at != head).then(|| self.wal.handle.epochs.skip_end_of_epoch(at));
         self.wal.handle.change_state(named, |_| {})
     }
@@ -146,8 +148,9 @@ impl Cursor {
     /// Continues at `lsn`, a position as for `Wal::tail_from`, and [saves](Cursor::save) it.
     ///
     /// # Errors
-    /// As `Wal::tail_from`, and the cursor stays where it was. As [`save`](Cursor::save), and the
-    /// cursor has moved.
+    /// If `lsn` is no position, or cannot become durable, returns an error as `Wal::tail_from` or a
+    /// wait does, and the cursor stays where it was. If the save fails, returns an error as
+    /// [`save`](Cursor::save) does, and the cursor has moved.
     pub fn seek(&mut self, lsn: Lsn) -> Result<()> {
         let (tail, lease) = self.tail_at(lsn)?;
         self.wal.handle.log.wait(tail.position(), None)?;
@@ -184,7 +187,8 @@ impl Cursor {
         if is_past && self.tail.as_ref().is_ok_and(has_read) { head } else { position }
     }
 
-    /// Returns whether the log was truncated above `position`, and not at or below it.
+    /// Returns whether the head is above `position`, and no crash or truncation of the suffix has
+    /// discarded the range around `position`.
     fn is_below_head(&self, position: Lsn) -> bool {
         let epochs = &self.wal.handle.epochs;
         position < self.wal.head_lsn() && !epochs.is_inside_discarded(position)
@@ -198,7 +202,7 @@ impl Cursor {
 
     fn tail(&mut self) -> Result<&mut Tail> {
         if self.tail.as_ref().is_err_and(|error| !is_gone(error)) {
-            // It may have passed.
+            // The cause of the error may be gone, so try again.
             self.begin_at(self.begin)?;
         }
         self.tail.as_mut().map_err(|error| error.clone())
@@ -219,9 +223,9 @@ impl Cursor {
         Ok(self.found)
     }
 
-    /// Returns what was found, or `None` if the pin was lost before and is set again: a file that
-    /// was freed reads as damage. A pin stays at the segment that was read last, so it can be lost
-    /// although the log has the position.
+    /// Returns `found` if the pin was not lost. Else ignores it, because a read of a freed file
+    /// looks like damage, sets another pin at the position, and returns `None`. The lost pin was at
+    /// the segment that the tail read last, so the log may still have the position.
     fn check_pin(&mut self, found: Result<Option<Found>>) -> Result<Option<Option<Found>>> {
         if self.lease.is_lost() {
             return self.begin_at(self.position()).map(|()| None);
@@ -240,8 +244,8 @@ impl Cursor {
         self.found = (!is_taken).then_some(found);
         let (name, lease) = (&self.name, &self.lease);
         let tail = self.tail.as_mut().map_err(|error| error.clone())?;
-        // After the read, which may have been of a freed file. The pin was at the record's segment,
-        // so the head is above the record.
+        // `Tail::take` calls this after the read, because a release may have freed the file before.
+        // A pin that is lost was at the record's segment, so the head is above the record.
         let check = || if lease.is_lost() { Err(lagged(name)) } else { Ok(is_taken) };
         let record = tail.take(found, check);
         record.map_err(|error| if lease.is_lost() { lagged(name) } else { error })

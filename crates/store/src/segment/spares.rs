@@ -1,5 +1,5 @@
-//! Spares: files that are complete up to their header and become segments, and segments that become
-//! spares again.
+//! Spares: files that become segments and lack only the header, and segments that become spares
+//! again.
 
 use std::sync::Arc;
 
@@ -15,13 +15,14 @@ use crate::segment::segment_file::{LOG_AT, SegmentFile};
 /// Whether a file may be made beyond `max_bytes`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum MayExceed {
-    /// For an open or a truncation of the suffix, which would leave the log unusable otherwise,
-    /// and for the appends that such a truncation waits for.
+    /// For an open or a truncation of the suffix, because a log at its limit could not be opened
+    /// or truncated otherwise. Also for the appends that such a truncation waits for.
     Yes,
     No,
 }
 
-/// The preparer's making of a spare without the lock. Its drop ends it, also after a panic.
+/// Exists while the preparer makes a spare without the lock. Its drop clears `Maker::making`, also
+/// after a panic.
 struct Making<'a>(&'a Segments);
 
 impl Drop for Making<'_> {
@@ -32,7 +33,7 @@ impl Drop for Making<'_> {
 }
 
 impl Segments {
-    /// Makes a spare if there is none.
+    /// Makes a spare if there is none and `max_bytes` allows one.
     pub(crate) fn keep_a_spare(&self) -> Result<()> {
         let number = {
             let mut maker = self.maker.lock();
@@ -57,8 +58,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Returns whether `max_bytes` allows segment `number` no other file than the spare that the
-    /// preparer is making.
+    /// Returns whether segment `number` has to wait for the spare that the preparer is making,
+    /// because `max_bytes` allows no further file.
     pub(super) fn must_wait_for_a_spare(&self, maker: &Maker, number: u64) -> bool {
         let may_make =
             || self.may_exceed(number) == MayExceed::Yes || self.check_limit(maker).is_ok();
@@ -74,7 +75,8 @@ impl Segments {
             }
         };
         if let Err(error) = self.folder.sync() {
-            // Any other failure is not tried again: nothing is known of the name then.
+            // After `NoSpace` the next call syncs the folder again. After any other failure the
+            // name may be on the medium or not, so the log is poisoned.
             let error = error.at_segment(number);
             match error.kind() {
                 ErrorKind::NoSpace => maker.half_named = Some((number, file)),
@@ -86,7 +88,8 @@ impl Segments {
         Ok(())
     }
 
-    /// The header of segment `number` of `epoch`; its first segment names the epoch before.
+    /// Returns the header of segment `number` of `epoch`. Only the header of an epoch's first
+    /// segment names a `predecessor`, the epoch before.
     pub(super) fn header(
         &self,
         epoch: &Epoch,
@@ -97,8 +100,9 @@ impl Segments {
         SegmentHeader { number, base: self.start_of(number), epoch, salt, predecessor }
     }
 
-    /// Writes a header and the first bytes of log to a spare, and gives it the segment's name. If
-    /// the spare cannot be opened for lack of a descriptor, it stays a spare.
+    /// Writes a header and the first bytes of log to a spare, and gives it the segment's name.
+    /// After a failure removes the spare, unless it is in `Maker::spares` and could not be opened
+    /// for lack of a descriptor.
     pub(super) fn name(
         &self,
         maker: &mut Maker,
@@ -108,8 +112,8 @@ impl Segments {
     ) -> Result<Arc<SegmentFile>> {
         let number = header.number;
         let opened = match self.open_spare(spare, number) {
-            // Nothing was written to it. One that was made just now is not among the spares: no
-            // sync has covered it.
+            // The log wrote nothing to the spare, so it stays one. A spare that `take_spare` has
+            // just made is not in `maker.spares`, because no sync has covered it.
             Err(error) if error.kind() == ErrorKind::NoFiles && maker.spares.contains(&spare) => {
                 return Err(error.at_segment(number));
             }
@@ -132,7 +136,7 @@ impl Segments {
                         make it: move it away, then open the log again";
             return Err(self.located(Error::new(ErrorKind::Io, text), number));
         }
-        // It may have been removed by hand: space is all that it stood for.
+        // A person may have removed the spare. It held no data, so a new file does as well.
         self.folder.open(&spare_name(spare), Access::WriteOrCreate)
     }
 
@@ -155,8 +159,8 @@ impl Segments {
         Ok(file)
     }
 
-    /// The spare's file, or a new one in its place if it has other names: a backup of hard links
-    /// has the segment that it was.
+    /// Returns the spare's file. If the file has other names, puts a new file in its place: the
+    /// spare was a segment, and a backup by hard links still has that segment.
     fn alone(&self, file: Box<dyn DiskFile>, spare: u64) -> Result<Box<dyn DiskFile>> {
         let name = spare_name(spare);
         let is_linked = file.has_other_names();
@@ -167,7 +171,8 @@ impl Segments {
         self.make_spare(spare, false)
     }
 
-    /// A file to become a segment, which `name` takes from the spares.
+    /// Returns the number of a spare that can become a segment, and makes one if there is none.
+    /// Does not remove it from the spares; `name` does.
     pub(super) fn take_spare(&self, maker: &mut Maker, may_exceed: MayExceed) -> Result<u64> {
         self.check_file_size()?;
         if let Some(spare) = maker.spares.first() {
@@ -183,7 +188,8 @@ impl Segments {
         }
     }
 
-    /// Removes a spare for the sake of a write that lacks space, because nobody else can free it.
+    /// Removes a spare to make space for a write. Only the log can free this space. Returns whether
+    /// it has removed one.
     pub(super) fn give_up_a_spare(&self) -> bool {
         let mut maker = self.maker.lock();
         let spare = maker.spares.pop_last();
@@ -223,7 +229,7 @@ impl Segments {
     /// Gives segment `number` the name of `spare`, or removes it. Returns the spare that it became.
     fn recycle_or_remove(&self, number: u64, spare: Option<u64>) -> Result<Option<u64>> {
         let name = segment_name(number);
-        // Held until the name is gone: nobody begins to zero what is about to be recycled.
+        // Held until the name is gone, so that the preparer does not begin to zero this segment.
         let zeroing = self.zeroing.lock();
         let spare = spare.filter(|_| *zeroing != Some(number));
         match spare {

@@ -11,20 +11,24 @@
 //! | file | trusted |
 //! |---|---|
 //! | made by this process | until a write or sync of it fails |
-//! | found after a clean end: a spare, or a segment of the epoch that goes on | the same |
-//! | found after a clean end: a segment of an earlier epoch | never |
+//! | found after a clean end, if the epoch continues: a spare, or a segment of it | the same |
+//! | found after a clean end: any other file | never |
 //! | found after any other end | never |
 //! | a spare found in a copy of the log's folder | never |
 //! | a segment found in a copy | as in the original: the first open has synced it |
 //!
-//! A clean end continues the epoch. So each earlier process of the epoch made, synced and closed
-//! its files without a failure. The open removes the spares that it does not trust. A truncation
-//! removes the segments that it does not trust instead of recycling them.
+//! An open continues the epoch only after a clean end. So if the epoch continues, each earlier
+//! process of the epoch made, synced and closed its files without a failure. The open removes the
+//! spares that it does not trust. A truncation removes the segments that the log does not trust
+//! instead of recycling them.
 //!
-//! A failed write or sync of a segment poisons the log, so its process makes no clean end. If a
-//! spare lacks space or a file descriptor, nothing is poisoned. Any other failure of a spare
-//! poisons the log, too. The log removes a failed spare at once. If that fails, `close` tries
-//! again, and makes no clean end before the spare is gone.
+//! A failed sync of a segment poisons the log, and so does a failed write. So the process makes no
+//! clean end. A write that only lacks space is not a failure here: the log writes the same bytes
+//! again later.
+//!
+//! If the log cannot make a spare for lack of space or of a file descriptor, it is not poisoned.
+//! Any other failure to make a spare poisons it. The log removes a failed spare at once. If that
+//! fails, `close` tries again, and makes no clean end before the spare is gone.
 //!
 //! The file `reserve` holds the space that the next open needs on a full disk.
 
@@ -46,7 +50,7 @@ pub(super) struct Trust {
     found_spares: Vec<u64>,
     /// The lowest segment that may be recycled.
     first_recyclable: u64,
-    /// Spares in which a write or sync failed, and whose removal failed, too.
+    /// Spares whose removal failed. In most of them a write or sync failed before.
     failed_spares: Vec<u64>,
     /// The length of the file `reserve`; 0 if there is none.
     reserve_bytes: u64,
@@ -76,8 +80,9 @@ impl Trust {
 }
 
 impl Segments {
-    /// Trusts the files that the open found after a clean end, from segment `first` on: the first
-    /// of the epoch, which goes on. Removes spares that are too short.
+    /// Trusts the files that the open found after a clean end: the spares, and the segments from
+    /// `first` on, the first segment of the epoch that continues. Removes spares that are too
+    /// short.
     pub(super) fn trust_what_was_found(&self, maker: &mut Maker, first: u64) -> Result<()> {
         maker.trust.first_recyclable = first;
         maker.trust.reserve_bytes = self.file_bytes(RESERVE)?;
@@ -91,9 +96,9 @@ impl Segments {
         Ok(())
     }
 
-    /// Distrusts the files that the open found, because the log was not closed or is a copy. Only
-    /// segments from `first` on, which this process makes, may be recycled. Removes the spares, and
-    /// the file `reserve`, because the open needs its space.
+    /// Distrusts the files that the open found, because the open begins an epoch or the log is a
+    /// copy. Only segments from `first` on, which this process makes, may be recycled. Removes the
+    /// spares, and the file `reserve`, because the open needs its space.
     pub(super) fn distrust_what_was_found(&self, maker: &mut Maker, first: u64) -> Result<()> {
         maker.trust.first_recyclable = first;
         while let Some(number) = maker.trust.found_spares.last().copied() {
@@ -138,7 +143,7 @@ impl Segments {
         had_reserve && self.folder.remove_if_there(RESERVE).is_ok()
     }
 
-    /// Removes a spare after `error`, a failed call of it. Returns the error.
+    /// Removes a spare after a call on its file failed with `error`. Returns the error.
     pub(super) fn discard_spare(&self, maker: &mut Maker, number: u64, error: Error) -> Error {
         self.remove_spare(maker, number);
         error
@@ -154,8 +159,8 @@ impl Segments {
         is_gone
     }
 
-    /// Removes the spares in which a write or sync failed. Comes before a clean end, so that the
-    /// next process can trust the spares that it finds.
+    /// Removes the spares whose removal failed before. `save_state` calls this before it saves a
+    /// clean end, so that the next process can trust the spares that it finds.
     ///
     /// # Errors
     /// The error of a removal that fails again.
