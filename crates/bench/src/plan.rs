@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::form::Form;
-use crate::workload::Workload;
+use crate::workload::{RELEASE_SEGMENT_BYTES, Workload};
 
 /// Record bytes that all threads together write at most between two trims of a log.
 pub const BURST_BYTES: u64 = 256 << 20;
@@ -12,8 +12,6 @@ pub const BURST_BYTES: u64 = 256 << 20;
 /// Bytes of a segment in `reopen`: the least that Palisade takes. More segments make an open look
 /// at more.
 const REOPEN_SEGMENT_BYTES: u64 = 64 << 10;
-/// Bytes of a segment in `release`.
-pub(crate) const RELEASE_SEGMENT_BYTES: u64 = 1 << 20;
 
 /// What one contender is measured with in one round.
 #[derive(Clone, Debug)]

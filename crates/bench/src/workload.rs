@@ -9,7 +9,9 @@ use self::Workload::{
     Reopen, Rotation, Scan, Suffix, Sync, Tail, Tasks,
 };
 use crate::form::Form;
-use crate::plan::RELEASE_SEGMENT_BYTES;
+
+/// Bytes of a segment in `release`.
+pub(crate) const RELEASE_SEGMENT_BYTES: u64 = 1 << 20;
 
 const SCAN_BYTES: u64 = 256 << 20;
 /// As many records of 256 bytes as a thousand of the smallest segments hold.

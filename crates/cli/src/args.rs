@@ -1,54 +1,16 @@
-//! The command line: commands, options, their ranges and examples.
+//! The arguments of the commands that have no file of their own for them: options, their ranges and
+//! examples.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use palisade::{Lsn, Options};
 
-use crate::bench::place::GuardArgs;
-use crate::bench::{self, BenchArgs};
 use crate::demo::content;
-use crate::device_oracle::OracleArgs;
-use crate::doctor::{self, DoctorArgs};
-use crate::manual::{self, CompletionsArgs, ManArgs};
-use crate::map;
-use crate::repair::{self, RepairArgs};
-use crate::restore::{self, BackupArgs, RestoreArgs};
-use crate::stat;
 
-const EXAMPLES: &str = "\
-Examples:
-  palisade demo                        kill a writer after 3 s, check what comes back
-  palisade demo --rounds 20            the same, twenty times on one log
-  palisade demo --promise append       an append that returned must survive the kill
-  palisade info ./log                  what the log is and where it begins and ends
-  palisade map ./log                   its segments, what they hold, and what is missing
-  palisade stat ./log                  its space, and its records by tag and length
-  palisade dump ./log --limit 10       its first ten records
-  palisade dump ./log --json | jq .    all of them, one JSON object a line
-  palisade dump ./log --follow         and those that a running writer adds
-  palisade verify ./log                check every checksum
-  palisade verify --deep ./log         the same in parallel, and go on behind damage
-  palisade salvage ./log               print all that still validates
-  palisade repair ./log --into ./repaired --from 65536
-                                       copy what lies below damage into a new log
-  palisade restore --archive ./archive --log ./log --into ./restored
-                                       make a log of an archive and what is left of the log
-  palisade backup ./log --into ./backup
-                                       copy a log that no process has open
-  palisade doctor /var/lib/db          what a sync costs there
-  palisade bench /var/lib/db           what a log there does, against a raw sync
-
-Exit codes:
-  0  done; for demo: the check held; for verify: every record is whole
-  1  demo: the check did not hold; verify: a crash left a torn tail, which the next open removes
-  2  wrong usage
-  3  input or output failed, the log is in use, or there is no log that can be read
-  4  acknowledged data is damaged or missing; salvage: there are gaps";
-
-const DEMO_EXAMPLES: &str = "\
+pub(crate) const DEMO_EXAMPLES: &str = "\
 Examples:
   palisade demo
   palisade demo --seconds 1 --threads 64
@@ -71,7 +33,7 @@ Fields of --json, which is printed if the check held; all but promise are number
 
 Exit codes: 0 the check held, 1 it did not, 2 wrong usage, 3 input or output failed.";
 
-const INFO_EXAMPLES: &str = "\
+pub(crate) const INFO_EXAMPLES: &str = "\
 Examples:
   palisade info ./log
   palisade info --segments ./log
@@ -107,7 +69,7 @@ Fields of --json; LSNs and sizes are numbers:
 Exit codes: 0 done, 2 wrong usage, 3 input or output failed, or there is no log, 4 nothing of the
 log's state validates.";
 
-const DUMP_EXAMPLES: &str = "\
+pub(crate) const DUMP_EXAMPLES: &str = "\
 Examples:
   palisade dump ./log
   palisade dump ./log --from 65536 --limit 5 --hex
@@ -136,7 +98,7 @@ Fields of the objects of --json, one a line for each record; all but hex and enc
 Exit codes: 0 done, 2 wrong usage, 3 input or output failed, 4 durable records are damaged or
 missing.";
 
-const VERIFY_EXAMPLES: &str = "\
+pub(crate) const VERIFY_EXAMPLES: &str = "\
 Examples:
   palisade verify ./log && echo whole
   palisade verify --deep ./log
@@ -169,7 +131,7 @@ Fields of --json; all but dir, outcome and why are numbers or hold numbers:
 Exit codes: 0 whole (closed or not), 1 a torn tail or an unfinished segment, which the next open
 removes, 2 wrong usage, 3 input or output failed, 4 corrupt.";
 
-const SALVAGE_EXAMPLES: &str = "\
+pub(crate) const SALVAGE_EXAMPLES: &str = "\
 Examples:
   palisade salvage ./log
   palisade salvage ./log --json > records.json
@@ -183,72 +145,6 @@ Fields of the objects of --json: those of `palisade dump`: lsn, next_lsn, tag, b
 encoded.
 
 Exit codes: 0 no gap, 2 wrong usage, 3 input or output failed, 4 gaps.";
-
-/// Looks into write-ahead logs of Palisade and shows that they keep their promise.
-#[derive(Debug, Parser)]
-#[command(name = "palisade", version, after_help = EXAMPLES)]
-pub(crate) struct Cli {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Kills a process that writes a log, opens the log again and checks what comes back.
-    #[command(after_help = DEMO_EXAMPLES)]
-    Demo(DemoArgs),
-    /// Shows what a log is: format, sizes, segments, where it begins and ends, clean or not.
-    #[command(after_help = INFO_EXAMPLES)]
-    Info(InfoArgs),
-    /// Shows which segment holds which LSNs, and what it is to the log.
-    #[command(after_help = map::EXAMPLES)]
-    Map(LogArgs),
-    /// Shows the space that a log takes, and how many records it has of which tag and length.
-    #[command(after_help = stat::EXAMPLES)]
-    Stat(LogArgs),
-    /// Prints records.
-    #[command(after_help = DUMP_EXAMPLES)]
-    Dump(DumpArgs),
-    /// Checks every checksum of a log.
-    #[command(after_help = VERIFY_EXAMPLES)]
-    Verify(VerifyArgs),
-    /// Prints everything in a damaged log that still validates.
-    #[command(after_help = SALVAGE_EXAMPLES)]
-    Salvage(SalvageArgs),
-    /// Copies what lies below damage into a new log.
-    #[command(after_help = repair::EXAMPLES)]
-    Repair(RepairArgs),
-    /// Makes a log of an archive, of what is left of the log, or of both.
-    #[command(after_help = restore::EXAMPLES)]
-    Restore(RestoreArgs),
-    /// Copies a log that no process has open.
-    #[command(after_help = restore::BACKUP_EXAMPLES)]
-    Backup(BackupArgs),
-    /// Measures what a sync costs in a folder, and says what that means for a log there.
-    #[command(after_help = doctor::EXAMPLES)]
-    Doctor(DoctorArgs),
-    /// Measures what a log in a folder does, against a raw sync of the same disk.
-    #[command(after_help = bench::EXAMPLES)]
-    Bench(BenchArgs),
-    /// Prints the script by which a shell completes commands and options.
-    #[command(after_help = manual::COMPLETIONS_EXAMPLES)]
-    Completions(CompletionsArgs),
-    /// Prints the manual page.
-    #[command(after_help = manual::MAN_EXAMPLES)]
-    Man(ManArgs),
-    /// The process that `demo` starts and kills.
-    #[command(hide = true)]
-    DemoChild(ChildArgs),
-    /// The process that removes what a killed `bench` leaves.
-    #[command(hide = true)]
-    BenchGuard(GuardArgs),
-    /// Fills a small disk, frees space and goes on; for `verification/filesystems.sh`.
-    #[command(hide = true)]
-    DemoFill(FillArgs),
-    /// Writes and checks a log on a failing device; for `verification/devices.sh`.
-    #[command(hide = true)]
-    DeviceOracle(OracleArgs),
-}
 
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {

@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use crate::args::DumpArgs;
 use crate::exit::Failure;
-use crate::follow;
 use crate::json;
 use crate::progress::{Walk, while_reading};
 
@@ -23,9 +22,6 @@ const HEX_BYTES_PER_LINE: usize = 16;
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> {
     let print = print_as(args);
-    if args.follow {
-        return follow::run(args, print, out);
-    }
     let log = open(&args.dir)?;
     let state = log.state()?;
     let mut walk = Walk::new(&log, args.from)?;
@@ -55,8 +51,8 @@ pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> 
 /// Prints one record.
 pub(crate) type Print<W> = fn(&mut W, &Record<'_>) -> io::Result<()>;
 
-/// The form that the arguments ask for.
-fn print_as<W: Write>(args: &DumpArgs) -> Print<W> {
+/// Returns the form that the arguments ask for.
+pub(crate) fn print_as<W: Write>(args: &DumpArgs) -> Print<W> {
     match (args.json, args.hex) {
         (true, _) => print_json,
         (_, true) => print_hex,

@@ -269,7 +269,7 @@ mod tests {
 
         let usage = |args: &str| {
             let words = std::iter::once("palisade").chain(args.split_whitespace());
-            usage_for_terminal(&crate::args::Cli::try_parse_from(words).unwrap_err())
+            usage_for_terminal(&crate::command::Cli::try_parse_from(words).unwrap_err())
         };
         let missing = usage("repair ./log").unwrap();
         let what = "the following required arguments were not provided: --from <LSN> --into <DIR>";

@@ -30,7 +30,7 @@ const LOOKS: usize = 3;
 ///
 /// # Errors
 /// Those of reading the log and of `out`.
-pub(crate) fn run<W: Write>(args: &DumpArgs, print: Print<W>, out: &mut W) -> Result<(), Failure> {
+pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> {
     let log = dump::open(&args.dir)?;
     let state = log.state()?;
     if let Some(from) = args.from {
@@ -42,7 +42,7 @@ pub(crate) fn run<W: Write>(args: &DumpArgs, print: Print<W>, out: &mut W) -> Re
         state,
         left: args.limit.unwrap_or(u64::MAX),
         log,
-        print,
+        print: dump::print_as(args),
         out,
         idle: 0,
         idle_since: Instant::now(),

@@ -8,6 +8,7 @@
 
 mod args;
 mod bench;
+mod command;
 mod demo;
 mod device_oracle;
 mod doctor;
@@ -30,9 +31,9 @@ mod verify;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
-use crate::args::{Cli, Command};
+use crate::command::{Cli, Command};
 use crate::exit::{Exit, Failure};
 
 fn main() -> ExitCode {
@@ -59,6 +60,7 @@ fn run(command: &Command) -> Result<Exit, Failure> {
         Command::DemoFill(args) => demo::fill::run(args, &mut out).map(|()| Exit::Success),
         Command::DeviceOracle(args) => device_oracle::run(args, &mut out),
         Command::Info(args) => info::run(args, &mut out).map(|()| Exit::Success),
+        Command::Dump(args) if args.follow => follow::run(args, &mut out).map(|()| Exit::Success),
         Command::Dump(args) => dump::run(args, &mut out).map(|()| Exit::Success),
         Command::Map(args) => map::run(args, &mut out).map(|()| Exit::Success),
         Command::Stat(args) => stat::run(args, &mut out).map(|()| Exit::Success),
@@ -70,8 +72,10 @@ fn run(command: &Command) -> Result<Exit, Failure> {
         Command::Doctor(args) => doctor::run(args, &mut out).map(|()| Exit::Success),
         Command::Bench(args) => bench::run(args, &mut out).map(|()| Exit::Success),
         Command::BenchGuard(args) => bench::place::guard(args).map(|()| Exit::Success),
-        Command::Completions(args) => manual::completions(args, &mut out).map(|()| Exit::Success),
-        Command::Man(args) => manual::man(args, &mut out).map(|()| Exit::Success),
+        Command::Completions(args) => {
+            manual::completions(args, &Cli::command(), &mut out).map(|()| Exit::Success)
+        }
+        Command::Man(args) => manual::man(args, &Cli::command(), &mut out).map(|()| Exit::Success),
     }?;
     out.flush().map_err(Failure::output)?;
     Ok(exit)

@@ -19,18 +19,19 @@
 //! Evidence of durability plays no part: the caller names the end.
 
 mod check;
+pub mod progress;
 mod walk;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::check::{check, walk_to};
+use self::progress::{OnProgress, RepairProgress, RepairStep};
 use self::walk::Walk;
 use crate::frame::Kind;
 use crate::reader::EpochSpan;
 use crate::recovery::base_above;
 use crate::recovery::listing::{Listing, has_list, valid};
-use crate::repair::{OnProgress, RepairProgress, RepairStep};
 use crate::store::{EpochExtent, Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 

@@ -3,13 +3,11 @@
 
 use std::sync::Arc;
 
+use crate::copy::progress::{OnProgress, PROGRESS_BYTES, RepairProgress, RepairStep};
 use crate::copy::{CopyPlan, CopyReport, GivenOut, highest_end};
 use crate::inspect::{SALVAGE_READ_BYTES, Salvage, Salvaged};
 use crate::store::{ReadStore, State};
 use crate::{ErrorKind, Lsn, Result};
-
-/// Bytes between two reports of progress.
-pub(crate) const PROGRESS_BYTES: u64 = 4 << 20;
 
 /// What a repair keeps and gives up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,39 +35,12 @@ pub struct RepairReport {
     pub epoch: u64,
 }
 
-/// The step that a repair, a restore or a backup is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RepairStep {
-    /// Checks the part that is kept.
-    Check,
-    /// Counts the records of the rest that validate. Only a repair does.
-    Count,
-    /// Copies the part that is kept.
-    Copy,
-}
-
-/// The progress of a step, in bytes of log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RepairProgress {
-    /// The step.
-    pub step: RepairStep,
-    /// Bytes that the step has processed.
-    pub done: u64,
-    /// All bytes of the step.
-    pub total: u64,
-}
-
 /// The plan of a repair: what it found and what a store has to write.
 #[derive(Debug)]
 pub struct RepairPlan {
     copy: CopyPlan,
     report: RepairReport,
 }
-
-/// A callback that gets the progress of a step after each few MiB.
-pub(crate) type OnProgress<'a> = &'a mut dyn FnMut(RepairProgress);
 
 impl RepairPlan {
     /// Reads the log in `store`, which is to end at `from`. `noted` is an LSN that was durable

@@ -17,8 +17,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use palisade_core::copy::progress::RepairProgress;
 use palisade_core::copy::{CopyPlan, CopyReport};
-use palisade_core::repair::RepairProgress;
 use palisade_core::store::{SegmentHeader, State};
 use palisade_core::{Error, ErrorKind, Lsn, Result};
 

@@ -8,7 +8,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use palisade_core::repair::{RepairPlan, RepairProgress, RepairReport};
+use palisade_core::copy::progress::RepairProgress;
+use palisade_core::repair::{RepairPlan, RepairReport};
 use palisade_core::store::ReadStore;
 use palisade_core::{Error, Lsn, Result};
 

@@ -17,7 +17,8 @@ use crate::folder::settle;
 use crate::form::Form;
 use crate::log::Log;
 use crate::measurement::Measurement;
-use crate::plan::{Plan, RELEASE_SEGMENT_BYTES};
+use crate::plan::Plan;
+use crate::workload::RELEASE_SEGMENT_BYTES;
 
 /// What the releasing thread does: nothing yet, the release, nothing more.
 const BEFORE: u8 = 0;

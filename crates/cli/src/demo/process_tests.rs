@@ -2,7 +2,7 @@ use clap::Parser;
 use palisade::Lsn;
 
 use super::*;
-use crate::args::{Cli, Command};
+use crate::command::{Cli, Command};
 
 fn ack(thread: u32, seq: u64) -> [u8; ACK_BYTES] {
     Ack { thread, seq, lsn: Lsn::new(64 * seq) }.encode()

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::progress::{OnProgress, PROGRESS_BYTES, RepairProgress, RepairStep};
 use super::walk::Walk;
 use crate::reader::EpochSpan;
-use crate::repair::{OnProgress, PROGRESS_BYTES, RepairProgress, RepairStep};
 use crate::store::{ReadStore, State};
 use crate::{Error, ErrorKind, Lsn, Result};
 

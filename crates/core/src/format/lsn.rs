@@ -49,6 +49,11 @@ impl Lsn {
         Lsn(self.0.saturating_add(bytes))
     }
 
+    /// Returns the LSN below this one; 0 if there is none.
+    pub(crate) const fn before(self) -> Lsn {
+        Lsn(self.0.saturating_sub(1))
+    }
+
     /// Returns how many bytes this LSN lies beyond `earlier`; 0 if it does not.
     #[must_use]
     pub const fn bytes_since(self, earlier: Lsn) -> u64 {

@@ -111,8 +111,12 @@ impl Wal {
 
     fn last_below(&self, end: Lsn) -> Result<Option<RecordBuf>> {
         self.flush_until(end)?;
+        let segment_bytes = self.handle.segment_bytes;
+        let segment_below = |at: Lsn| at.before().segment_start(segment_bytes);
         // Unless the last reservation that was written is padding or a mark, it has the record.
-        let mut from = self.handle.log.last_written().min(end);
+        let last_written = self.handle.log.last_written();
+        let was_written = last_written > Lsn::ZERO;
+        let mut from = if was_written { last_written.min(end) } else { segment_below(end) };
         let mut to = end;
         loop {
             let head = self.head_lsn();
@@ -121,7 +125,7 @@ impl Wal {
                 Err(error) if error.kind() == ErrorKind::Truncated && head < self.head_lsn() => {}
                 Ok(None) if from > head => {
                     to = from;
-                    from = Lsn::new(to.as_u64() - 1).segment_start(self.handle.segment_bytes);
+                    from = segment_below(to);
                 }
                 found => return found,
             }

@@ -11,8 +11,8 @@ mod sources;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use palisade_core::copy::progress::RepairProgress;
 use palisade_core::copy::{CopyPlan, CopyReport, check_epochs};
-use palisade_core::repair::RepairProgress;
 use palisade_core::store::ReadStore;
 use palisade_core::{Error, ErrorKind, Lsn, Result};
 

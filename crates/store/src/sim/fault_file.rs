@@ -7,7 +7,7 @@ use palisade_core::Memory;
 use palisade_core::sync::Mutex;
 
 use super::CallKind;
-use super::fault_disk::{Call, Gate, Target, call, target};
+use super::fault_gate::{Call, Gate, Target, call, target};
 use crate::disk::{DiskFile, FileIdentity};
 
 #[derive(Debug)]

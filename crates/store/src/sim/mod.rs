@@ -80,6 +80,7 @@
 mod fault;
 mod fault_disk;
 mod fault_file;
+mod fault_gate;
 mod loss;
 mod names;
 mod node;
@@ -99,7 +100,8 @@ use palisade_core::sync::Mutex;
 use palisade_core::{Lsn, MIN_SEGMENT_BYTES, Result};
 
 pub use self::fault::{CallKind, Fault, FaultKind, WriteBackFailure};
-pub use self::fault_disk::{Call, Calls, Effect, FaultDisk, Target};
+pub use self::fault_disk::FaultDisk;
+pub use self::fault_gate::{Call, Calls, Effect, Target};
 pub use self::loss::{Fate, Loss};
 use self::names::{Entry, name};
 use self::process::Process;

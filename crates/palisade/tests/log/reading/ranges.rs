@@ -114,6 +114,22 @@ fn the_last_record_is_found_after_a_close_and_after_a_kill() {
     }
 }
 
+/// Protection: the search for the last record begins in the last segment, also before any write.
+#[test]
+fn the_last_record_of_a_log_that_was_just_opened_costs_its_last_segments() {
+    let store = FaultyLog::new(8 << 10);
+    let wal = store.open(Options::new().buffer_bytes(8 << 10));
+    for n in 0..200_u8 {
+        wal.append(&[n; 1000]).unwrap();
+    }
+    wal.close().unwrap();
+    let wal = store.open(Options::new().buffer_bytes(8 << 10));
+    let reads = store.count(READ);
+    assert_eq!(wal.last_record().unwrap().unwrap().data(), [199; 1000]);
+    let reads = store.count(READ) - reads;
+    assert!(reads <= 8, "{reads} reads");
+}
+
 /// Protection: a reader of old records writes nothing, and reads about as much as it returns.
 #[test]
 fn a_few_old_records_cost_what_they_take() -> Result<()> {

@@ -1,0 +1,31 @@
+//! The progress of a repair, a restore or a backup.
+
+/// Bytes between two reports of progress.
+pub(crate) const PROGRESS_BYTES: u64 = 4 << 20;
+
+/// A callback that gets the progress of a step after each few MiB.
+pub(crate) type OnProgress<'a> = &'a mut dyn FnMut(RepairProgress);
+
+/// The step that a repair, a restore or a backup is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RepairStep {
+    /// Checks the part that is kept.
+    Check,
+    /// Counts the records of the rest that validate. Only a repair does.
+    Count,
+    /// Copies the part that is kept.
+    Copy,
+}
+
+/// The progress of a step, in bytes of log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RepairProgress {
+    /// The step.
+    pub step: RepairStep,
+    /// Bytes that the step has processed.
+    pub done: u64,
+    /// All bytes of the step.
+    pub total: u64,
+}
