@@ -98,8 +98,9 @@ impl Layout {
         self.end.bytes_since(head).saturating_sub(dead.sum())
     }
 
-    /// Returns how far a cursor at `position` lags: the bytes from the first LSN at or above it that
-    /// can have a record. `Wal::cursors` can report less for a cursor below the head of an open log.
+    /// Returns how far a cursor at `position` lags: the bytes from the first LSN at or above it
+    /// that can have a record. `Wal::cursors` can report less for a cursor below the head of an
+    /// open log.
     pub(crate) fn lag(&self, position: Lsn) -> u64 {
         let has_lost = position < self.state.end_before_head();
         let is_around = |range: &&Break| range.from <= position && position < range.to;

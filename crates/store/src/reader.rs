@@ -13,7 +13,7 @@ use crate::folder::{Folder, LOCK, segment_name};
 use crate::meta::rebuilt;
 use crate::meta::{self, Meta};
 use crate::open;
-use crate::segment::check_header;
+use crate::segment::list::check_header;
 use crate::segment::segment_file::SegmentFile;
 
 /// Where a log's buffer lies.

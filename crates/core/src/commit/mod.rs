@@ -19,7 +19,7 @@
 //! # Protocol
 //! A waiter:
 //! 1. Returns if *durable* covers its target. The first time, takes leadership if it is free, and
-//!    leads: a leader that has not registered wakes nobody for itself.
+//!    leads. If it had registered before, its round would wake a group for its own target.
 //! 2. Registers in a group (`wait_group`), then looks again at *durable* and at the failure.
 //! 3. Takes leadership if it is free, and leads.
 //! 4. Else returns if its deadline has passed, or sleeps and begins again at 1.
@@ -41,9 +41,9 @@
 //!
 //! With `pad_to_block` the leader also chooses a *block end* before step 2, if everything below the
 //! last block end is durable: it pads the rest of the tail's block if there is room. In step 3 it
-//! syncs up to the block end as soon as *written* is at or above it, and never above. So the bytes
-//! above share no block with the bytes that it publishes as durable. A hole below the block end
-//! delays everything below the block end.
+//! syncs only if *written* is at or above the block end, and then exactly up to the block end. So
+//! the bytes above share no block with the bytes that it publishes as durable. A hole below the
+//! block end delays everything below the block end.
 //!
 //! # Ordering pairs
 //! P1, P2 (`buffer`, `watermark`), P3 (`wait_group`), P6 (`flusher`).
@@ -132,7 +132,7 @@ pub(crate) struct Commit {
     // 1 while a log that was opened above `max_bytes` takes no records: the tail is paused.
     pub(crate) refuses: StatCell,
     failure: OnceLock<Error>,
-    // Where the last reservation begins that was written.
+    // The LSN of the last reservation that was written to the store; 0 if there was none.
     last_written: StatCell,
     write_bytes: u64,
 }
@@ -181,7 +181,8 @@ impl Commit {
         }
         self.check()?;
         let start = self.counters.begin_wait(self.gathering.note_arrival());
-        // Unregistered: the leader would wake its own group with a system call.
+        // Lead before `register`: else this thread's round wakes a group for its own target, which
+        // costs a system call.
         let waited = if self.leadership.try_take() {
             self.lead(target, deadline)
         } else {
@@ -217,8 +218,9 @@ impl Commit {
         }
     }
 
-    /// Waits like `wait`, but only watches: neither leads nor asks anybody to sync.
-    /// Returns false, too, as soon as `is_cancelled` says so: who cancels calls `wake_observers`.
+    /// Waits as `wait` does, but neither leads nor requests a sync. Returns false, too, if
+    /// `is_cancelled` returns true. The thread that cancels calls `wake_observers`, because this
+    /// thread may sleep until the deadline.
     pub(crate) fn observe(
         &self,
         target: Lsn,

@@ -7,11 +7,12 @@ impl Wal {
     /// Truncates all records below `lsn`; the record at `lsn` stays.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
         self.move_head(lsn)?;
-        // Segments that an earlier call or a reader left are freed all the same.
+        // Even if the head did not move: an earlier call or a reader may have kept segments.
         self.handle.release_unpinned()
     }
 
-    /// Moves the head up to `lsn`, durably. Does nothing if it is there already, or above.
+    /// Moves the head up to `lsn`, or to the lowest record that a cursor keeps, durably. Does
+    /// nothing if the head is at or above `lsn` already.
     pub(super) fn move_head(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         let lsn = self.handle.epochs.skip_end_of_epoch(lsn);
@@ -40,7 +41,7 @@ impl Wal {
         self.check_open()?;
         let lsn = self.handle.epochs.skip_end_of_epoch(lsn);
         if lsn <= self.checkpoint_lsn() {
-            // A later checkpoint does not vouch for records that were truncated before it.
+            // A truncation may have removed the record at `lsn` before a later checkpoint was made.
             return self.check_not_truncated(lsn);
         }
         self.check_boundary(lsn)?;
@@ -52,13 +53,15 @@ impl Wal {
 
     /// Refuses an LSN at which neither a record begins nor the log ends.
     fn check_boundary(&self, lsn: Lsn) -> Result<()> {
-        // First: a concurrent truncation has begun the epoch and lets the tail jump there next.
+        // Check this first: a concurrent truncation lists its epoch before it moves the tail there.
+        // Until then the base is above the end, and `check_readable` refuses it.
         if lsn == self.handle.epochs.running_base() {
             return Ok(());
         }
         self.check_readable(lsn)?;
-        // A write ends with a frame. The next one may be in the log buffer only, and a truncation
-        // that is to free space must not have to write it.
+        // Each write ends at the end of a frame. The next frame may be only in the log buffer, and
+        // `frame_at` would first write it. On a full disk that fails, and with it the truncation
+        // that is to free space.
         if lsn == self.reserved_lsn() || lsn == self.written_lsn() {
             return Ok(());
         }
@@ -91,7 +94,7 @@ impl Handle {
             let lag = |at| self.epochs.lag(at, end);
             self.pins.lowest_below(&state, lag).unwrap_or(state.head)
         };
-        // A reader that follows the log still reads what it pins.
+        // Up to `to`, not to the head: a reader needs the epochs from its pin on.
         self.epochs.forget_below(to);
         self.log.store.release(Lsn::ZERO, to)?;
         self.log.look_at_space();
@@ -102,16 +105,16 @@ impl Handle {
     /// Frees the segments of the discarded range `[new_end, base)`. They are never read.
     ///
     /// If a release is in progress, whose callback may take long, the thread that releases frees
-    /// them afterwards. What is left after a failure or a crash goes with the segments below a
-    /// later head.
+    /// them afterwards. If a failure or a crash leaves some of them, a release frees them when the
+    /// head is above them.
     pub(super) fn discard(&self, new_end: Lsn, base: Lsn) {
         self.discarded.lock().push((new_end, base));
         self.discard_left();
     }
 
-    /// Frees the segments of all discarded ranges, unless a release is in progress. A thread that
-    /// has released looks after that: a range that comes before its look is freed there, and one
-    /// that comes later finds the lock `releasing` free.
+    /// Frees the segments of all discarded ranges, unless a release is in progress. The thread that
+    /// releases calls this after it has freed the lock `releasing`. It frees the ranges that were
+    /// added before. A thread that adds a range later finds the lock free.
     pub(super) fn discard_left(&self) {
         while self.has_discarded()
             && let Some(_releasing) = self.releasing.try_lock()

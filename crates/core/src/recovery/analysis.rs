@@ -13,11 +13,12 @@ use crate::buffer::BLOCK_BYTES;
 use crate::store::{OldBuffer, ReadStore, State, Store};
 use crate::{ErrorKind, Lsn, Options, Result, Verify};
 
-/// The result of analysis: what the store holds. The log may be opened.
+/// The result of analysis: what the store holds. It exists only if an open may continue.
 #[derive(Debug)]
 pub(crate) struct Analysis {
     pub(crate) layout: Arc<Layout>,
-    /// Whether the log was closed cleanly, so that the same epoch can continue.
+    /// Whether the log ends where its last clean close ended it. Then the open continues the epoch,
+    /// if `may_resume` allows it.
     pub(crate) is_clean: bool,
     cause: EndCause,
     /// The scan of the newest epoch. `None` if there is no epoch or the end is clean.
@@ -85,7 +86,8 @@ impl Analysis {
             report.records_from_buffer = scan.records_from_buffer;
             (report.floor, report.end) = (scan.floor, scan.end);
             if layout.is_empty_epoch(scan.end) {
-                // A truncation from the first record on ends the epoch before below the head.
+                // If a truncation of the suffix removed all records, `predecessor.end` can be below
+                // the head.
                 report.end = layout.predecessor.end.max(layout.state.head);
             }
         }
@@ -122,8 +124,9 @@ pub(crate) fn analyze(store: &Arc<dyn Store>, options: &Options) -> Result<Analy
     Ok(analysis)
 }
 
-/// Analyzes a log by the list of epochs in its state. Returns `None` if there is no list, or if it
-/// does not fit the segments. The caller then reads all headers, and they decide.
+/// Analyzes a log by the list of epochs in its state. Returns `None` if there is no list, if it
+/// does not fit the segments, if appends cannot continue at the clean end, or with `Verify::Full`.
+/// Then the caller reads all headers and decides by them.
 fn analyze_closed(store: &Arc<dyn ReadStore>, options: &Options) -> Result<Option<Analysis>> {
     if options.verify == Verify::Full {
         return Ok(None);

@@ -10,8 +10,9 @@ impl Wal {
     ///
     /// The call reads and writes nothing. When the iterator comes to records that only the log
     /// buffer has, it hands them to the operating system, as [`flush_to_os`](Wal::flush_to_os)
-    /// does. So it may wait for appends in progress, but not for the device. On a poisoned log or a
-    /// full disk, the iterator returns all written records and then the error.
+    /// does. So it may wait for appends in progress. In rare cases it waits for the device, because
+    /// the log makes a segment, or syncs and closes the oldest of its open segments. On a poisoned
+    /// log or a full disk, the iterator returns all written records and then the error.
     ///
     /// [`Records::next`] borrows each record from a read buffer. A `for` loop gets copies:
     ///
@@ -37,21 +38,24 @@ impl Wal {
     /// the call first hands it to the operating system. The iterator does the rest, as that of
     /// [`records`](Wal::records).
     ///
-    /// `lsn` can also be the end of the log, and the LSN after the last record that a crash or a
-    /// truncation of the suffix left: the iterator continues with the record after it, if any.
+    /// `lsn` can also be the end of the log, or the end of the records that stayed when a crash or
+    /// a truncation of the suffix removed others. Then the iterator begins with the next record, if
+    /// there is one.
     ///
     /// # Errors
-    /// `NotARecord`: no record begins at `lsn`. `Truncated`: `lsn` is below the head, or above
-    /// the start of a range that a crash or a truncation of the suffix removed;
+    /// `NotARecord`: no record begins at `lsn`. `Truncated`: `lsn` is below the head, or within a
+    /// range that a crash or a truncation of the suffix removed, above its start;
     /// [`resume_lsn`](Wal::resume_lsn) returns where to continue. `OutOfRange`: `lsn` is above the
-    /// end. `Io`: the header could not be read. `NoSpace`, `NoFiles`, `Poisoned`: the record could
-    /// not be handed to the operating system. `Forked`.
+    /// end. `Io`: the header could not be read. `Corrupt`: the segment that must hold the record is
+    /// missing. `NoSpace`, `NoFiles`, `Poisoned`: the record could not be handed to the operating
+    /// system. `Forked`.
     pub fn records_from(&self, lsn: Lsn) -> Result<Records> {
         self.0.records_from(lsn)
     }
 
-    /// Returns where a consumer continues that saved `lsn`, the end of the last record that it has
-    /// applied ([`Record::next_lsn`](crate::Record::next_lsn), [`Tail::position`]).
+    /// Returns where a consumer that saved `lsn` continues. `lsn` is the end of the last record
+    /// that the consumer has applied ([`Record::next_lsn`](crate::Record::next_lsn),
+    /// [`Tail::position`]).
     ///
     /// - The result is `lsn`: nothing that the consumer has applied is gone.
     /// - The result is below `lsn`: a crash or a truncation of the suffix may have removed records
@@ -80,11 +84,11 @@ impl Wal {
     }
 
     /// Returns the records that begin in `range`, in LSN order. The call reads the header of the
-    /// first record, if `range` names it, as [`records_from`](Wal::records_from) does. The iterator
-    /// reads and writes no records above `range`.
+    /// first record, if `range` names it, as [`records_from`](Wal::records_from) does. If all
+    /// records in `range` are written, the iterator writes nothing, whatever is above `range`.
     ///
     /// `range` begins at a record, or is unbounded below and begins at the head. Its end can be any
-    /// LSN; an end above the end of the log stands for that.
+    /// LSN. If it is above the end of the log, the range ends at the end of the log.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -103,8 +107,8 @@ impl Wal {
         self.0.range(range)
     }
 
-    /// Returns the records at `lsns`, in the order of `lsns`. Reads in the order of the log, and
-    /// near records together.
+    /// Returns the records at `lsns`, in the order of `lsns`. Reads them in LSN order, so that one
+    /// read of the file can serve several records that are close to each other.
     ///
     /// # Errors
     /// As [`get`](Wal::get), for one of the LSNs. Then the call returns no record.
@@ -122,8 +126,8 @@ impl Wal {
 
     /// Returns the last record of the log at the time of the call, or `None` if there is none.
     ///
-    /// In most cases reads one record. After an open, or if no record was appended since the last
-    /// checkpoint, reads the segment that holds the record.
+    /// In most cases reads one record. If no record was appended since the last checkpoint or since
+    /// the open, reads the segment that holds the record.
     ///
     /// # Errors
     /// `NoSpace`, `NoFiles`, `Poisoned`: not all records could be handed to the operating system.

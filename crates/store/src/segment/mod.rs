@@ -3,14 +3,20 @@
 //! A file gets a segment's name only when it is complete: it is a spare first, gets the header,
 //! is synced, renamed, and the folder is synced. What a spare holds is never read.
 //!
-//! Locks, taken in this order: `maker` (the making of segments; held over device calls, except
-//! while a release frees files: a commit that needs a segment does not wait for it), `zeroing`
-//! (what the preparer is at work in; held over the calls that open, rename or remove a file),
-//! `files` (the open files; never held over one), `last_read`. Under `dead` and `found` none is
-//! taken. The callback for released segments runs under none of them.
+//! Locks, taken in this order:
+//! 1. `maker`: the making of segments. Held over device calls, except while a release frees files
+//!    or the preparer makes a spare. So a commit that needs a segment does not wait for a release.
+//! 2. `zeroing`: the segment that the preparer zeroes. Held over calls that open, rename or remove
+//!    a segment's file.
+//! 3. `files`: the open files. Never held over a call to the disk.
+//! 4. `last_read`: the file that a read has opened last.
+//!
+//! A thread that holds `dead` or `found` takes no other lock. The callback for released segments
+//! runs under no lock.
 
 pub(crate) mod handshake;
 pub(crate) mod header;
+pub(crate) mod list;
 mod move_tail;
 mod open_files;
 pub(crate) mod preparer;
@@ -26,18 +32,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
-use palisade_core::store::{Epoch, Segment};
+use palisade_core::store::Epoch;
 use palisade_core::sync::{
     AtomicU64, Condvar, Mutex, OnceLock, Ordering, ProcessMark, RwLock, StatCell,
 };
 use palisade_core::{CodecId, Error, ErrorKind, Lsn, Result, Uuid};
 
-use self::header::{HeaderFault, LogOf};
+use self::header::LogOf;
 use self::segment_file::{LOG_AT, SegmentFile};
 use self::spares::MayExceed;
 use self::spares_to_keep::Demand;
 use self::trust::Trust;
-use crate::block::BLOCK_BYTES;
 use crate::disk::{Access, ZeroSteps};
 use crate::folder::{
     Folder, META, META_TEMP, META_UNSYNCED, RESERVE, segment_name, segments_in, spare_name,
@@ -46,8 +51,8 @@ use crate::folder::{
 
 pub use self::released::{OnRelease, ReleasedSegment};
 
-/// What to do about a copy of a log in which a sync failed. The folder is a copy also for an open
-/// that finds the log's own folder on a device with another number.
+/// The advice if a sync of a copied log failed. An open also treats the log's own folder as a copy,
+/// if the number of its device has changed.
 pub(crate) const COPY_AGAIN: &str = "remove the folder of the copy, then copy the log again; if it \
      was not copied, but its device has another number now: mount it again, then rename \
      `meta.unsynced` to `meta`";
@@ -62,7 +67,7 @@ pub(crate) struct Shape {
     pub(crate) in_place: bool,
     /// Whether files are written with zeros ahead of the tail.
     pub(crate) zero_fill: bool,
-    /// Released files that are kept at least.
+    /// The least number of released files that are kept for reuse.
     pub(crate) spare_segments: usize,
     /// How much is zeroed at a time.
     pub(crate) zero_steps: ZeroSteps,
@@ -98,7 +103,8 @@ pub(crate) struct Segments {
     pub(crate) shape: Shape,
     process: ProcessMark,
     on_release: Option<Arc<dyn OnRelease>>,
-    /// The segments that the open found, until this process makes or frees any: nobody else does.
+    /// The segments that the open found. `None` as soon as this process may make or free any; no
+    /// other process does.
     found: Mutex<Option<Vec<u64>>>,
     /// For `on_release`, the ranges between one epoch's end and the next one's base.
     dead: Mutex<BTreeSet<(Lsn, Lsn)>>,
@@ -112,19 +118,19 @@ pub(crate) struct Segments {
     prepared: AtomicU64,
     /// Segments that begin below may pass `max_bytes`.
     unlimited_below: StatCell,
-    /// What failed behind the leader's back, and poisons the log once the leader comes.
+    /// The first failure that `fail` has kept. It poisons the log at the leader's next sync.
     failure: OnceLock<Error>,
 }
 
 #[derive(Debug, Default)]
 struct Maker {
     epoch: Option<Epoch>,
-    /// Complete up to their header, in the order in which they are taken; all of them trusted.
+    /// The trusted spares: files that lack only the header. The lowest number is taken first.
     spares: BTreeSet<u64>,
     /// The spare that the preparer is making without the lock. It may have no name yet.
     making: Option<u64>,
-    /// The segment that a release gives the name of a spare without the lock, and the spare. One
-    /// release runs at a time.
+    /// The segment that a release renames without the lock, and the number of the spare that it
+    /// becomes. One release runs at a time.
     recycling: Option<(u64, u64)>,
     next_spare: u64,
     trust: Trust,
@@ -144,7 +150,8 @@ impl Segments {
         let spares = spares_in(&names);
         let spare_names = spares.iter().map(|number| spare_name(*number));
         for name in spare_names.chain([META_TEMP, RESERVE].map(str::to_owned)) {
-            // It will be removed: what it is shows before anything is changed.
+            // The open may remove this file. If it is no regular file, refuse it before anything is
+            // changed.
             folder.open_if_there(&name, Access::Read)?;
         }
         maker.next_spare = spares.last().map_or(0, |last| last.saturating_add(1));
@@ -182,50 +189,6 @@ impl Segments {
         if self.is_own() { Ok(()) } else { Err(Error::bare(ErrorKind::Forked)) }
     }
 
-    /// All segments in the folder with what their headers say.
-    pub(crate) fn list(&self) -> Result<Vec<Segment>> {
-        self.list_from(0).map(|(_, segments)| segments)
-    }
-
-    /// The numbers of all segments in the folder, ascending, and what the headers of those say that
-    /// are numbered `from` or above.
-    pub(crate) fn list_from(&self, from: u64) -> Result<(Vec<u64>, Vec<Segment>)> {
-        let numbers = self.numbers()?;
-        let looks = numbers.iter().filter(|number| **number >= from);
-        // One that was freed between the listing and the look is none.
-        let looks = looks.filter_map(|number| self.look(*number).transpose());
-        let segments = looks.collect::<Result<_>>()?;
-        Ok((numbers, segments))
-    }
-
-    /// The numbers of all segments in the folder, ascending.
-    fn numbers(&self) -> Result<Vec<u64>> {
-        if let Some(found) = self.found.lock().as_ref() {
-            return Ok(found.clone());
-        }
-        self.folder.segment_numbers(self.shape.segment_bytes)
-    }
-
-    /// As `numbers`; from here on the folder has to be asked.
-    fn numbers_to_change(&self) -> Result<Vec<u64>> {
-        let numbers = self.numbers();
-        *self.found.lock() = None;
-        numbers
-    }
-
-    /// Segment `number` with what its header says.
-    fn look(&self, number: u64) -> Result<Option<Segment>> {
-        let Some(file) = self.file_to_read(number)? else { return Ok(None) };
-        let block = file
-            .read_header()
-            .map_err(|error| self.named("read the segment's header", number, error))?;
-        self.check_header(&block, number).map(Some)
-    }
-
-    fn check_header(&self, block: &[u8], number: u64) -> Result<Segment> {
-        check_header(&self.folder, block, self.shape.uuid, self.shape.segment_bytes, number)
-    }
-
     pub(crate) fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
         let (number, offset) = self.split(at);
         let Some(file) = self.file_to_read(number)? else {
@@ -257,10 +220,12 @@ impl Segments {
         self.check()
     }
 
-    /// Keeps what a sync behind the leader's back said: the bytes that it could not write may be
-    /// the leader's, and no later sync will say it again.
+    /// Keeps a failure that must poison the log. `sync` and `prepare` return it. For example, a
+    /// sync of the preparer has failed: the bytes that it could not write may be the leader's, and
+    /// no later sync reports the error.
     ///
-    /// G6 also for lack of space: bytes are lost, so freeing some does not help.
+    /// Turns a lack of space into `Io`, which poisons (G6): freed space does not bring lost bytes
+    /// back.
     pub(crate) fn fail(&self, error: Error) {
         let error = match error.kind() {
             ErrorKind::NoSpace => error.with_kind(ErrorKind::Io),
@@ -270,8 +235,8 @@ impl Segments {
         let _ = self.failure.set(error);
     }
 
-    /// Refuses to go on in a folder that was moved, removed or replaced, for good: nothing more is
-    /// acknowledged that the next open would not find.
+    /// Refuses a folder that was moved, removed or replaced, and keeps the failure. Else the log
+    /// would acknowledge records that the next open does not find.
     pub(crate) fn check_in_place(&self) -> Result<()> {
         let advise = |error: Error| {
             error.with_advice(
@@ -284,7 +249,7 @@ impl Segments {
         self.folder.check_in_place().map_err(advise).inspect_err(|error| self.fail(error.clone()))
     }
 
-    /// Refuses to make or to go on with segments that this process may not write to their ends.
+    /// Returns `NoSpace` if the system does not let this process make files as long as a segment's.
     fn check_file_size(&self) -> Result<()> {
         self.folder.check_file_size(LOG_AT + self.shape.segment_bytes)
     }
@@ -309,7 +274,8 @@ impl Segments {
             if self.prepared() >= to {
                 break;
             }
-            // Who held the lock before may have left a name of which nothing is known.
+            // The thread that held the lock before may have failed to sync a new name. Then it is
+            // unknown whether the medium has the name.
             self.check()?;
             let Some(epoch) = maker.epoch else {
                 return Err(Error::new(ErrorKind::Io, "no epoch has begun"));
@@ -326,9 +292,9 @@ impl Segments {
         Ok(made)
     }
 
-    /// Begins `epoch` with the log's bytes `first`. If the epoch before `is_running`, `NoSpace`
-    /// means that nothing was changed: it is not the error of a name that may have reached the
-    /// disk.
+    /// Begins `epoch`, whose log begins with the bytes `first`. If the epoch before `is_running`,
+    /// `NoSpace` means that nothing was changed. So if the new name may have reached the disk, a
+    /// lack of space is returned as `Io`.
     pub(crate) fn begin(&self, epoch: &Epoch, first: &[u8], is_running: bool) -> Result<()> {
         self.check_in_place()?;
         self.check_file_size()?;
@@ -349,8 +315,9 @@ impl Segments {
         if !is_running {
             self.distrust_what_was_found(&mut maker, number)?;
             if !self.numbers_to_change()?.is_empty() {
-                // An earlier process run may have named segments and not come to the sync. Power
-                // loss must not keep the new name, which says where they end, and lose theirs.
+                // An earlier process run may have ended before it synced the names of its segments.
+                // Power loss must not take these names and keep that of the new segment, whose
+                // header names the end of the epoch before.
                 self.folder.sync()?;
             }
         }
@@ -375,15 +342,15 @@ impl Segments {
     /// Makes every segment, and the names, survive power loss: the folder is a copy of another one,
     /// and nobody knows whether it was synced.
     pub(crate) fn sync_all(&self) -> Result<()> {
-        // Who copied the spares may know that a write failed: this process does not.
+        // This process does not know whether a write of the copied spares failed.
         self.distrust_what_was_found(&mut self.maker.lock(), u64::MAX)?;
         for number in self.numbers()? {
             if let Some(file) = self.file_to_read(number)?
                 && let Err(error) = file.sync()
             {
-                // The system reports the error once, so a sync by the next open would succeed. That
-                // open refuses the new name. Power loss may undo the rename, and takes the page
-                // cache: what is read then is on the medium.
+                // The system reports the error once, so a sync by the next open would succeed. But
+                // that open refuses a folder with `META_UNSYNCED`. Power loss may undo the rename.
+                // It also empties the page cache, so the next open reads what is on the medium.
                 let _ = self.folder.rename(META, META_UNSYNCED);
                 let error = self.named("sync the segment of a log that was copied", number, error);
                 return Err(error.with_advice(COPY_AGAIN));
@@ -396,7 +363,7 @@ impl Segments {
         self.check_file_size()?;
         let mut maker = self.maker.lock();
         let (first, _) = self.split(from.max(epoch.base));
-        // A file far above has a segment's name, and need not be one.
+        // Count only consecutive numbers: a file far above can have a segment's name by chance.
         let numbers = self.numbers_to_change()?.into_iter().skip_while(|number| *number < first);
         let run = (first..).zip(numbers).take_while(|(expected, number)| expected == number);
         let end = self.start_of(first + run.count() as u64);
@@ -406,8 +373,8 @@ impl Segments {
         self.trust_what_was_found(&mut maker, self.split(epoch.base).0)
     }
 
-    /// Frees the segments that lie wholly in `[from, to)`. The callback gets those that hold
-    /// records first; if it fails, its segment and all above stay.
+    /// Frees the segments that lie wholly in `[from, to)`. Before that, the callback gets each of
+    /// them that holds records. If the callback fails, its segment and all above it stay.
     pub(crate) fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
         let mut numbers = self.numbers_to_change()?;
         let lowest = numbers.first().copied().unwrap_or_default();
@@ -439,7 +406,8 @@ impl Segments {
         if numbers.is_empty() {
             return Ok(());
         }
-        // What is removed is not opened again meanwhile; zeros that still come find no reader.
+        // Under this lock the preparer opens no file that is removed here. It may still write zeros
+        // to a removed file, which no thread reads.
         let _zeroing = self.zeroing.lock();
         for number in numbers {
             self.folder.remove(&segment_name(number))?;
@@ -459,7 +427,7 @@ impl Segments {
 
     fn publish(&self, number: u64, file: Arc<SegmentFile>) {
         self.files.write().insert(number, file);
-        // Release: the file is in the map before its addresses count; pairs with `prepared`.
+        // Release: a thread that sees the new end finds the file in the map; pairs with `prepared`.
         self.prepared.store(self.start_of(number + 1).as_u64(), Ordering::Release);
     }
 
@@ -469,8 +437,9 @@ impl Segments {
         file.map(Arc::new).map_err(|error| self.named("look at the segment", number, error))
     }
 
-    /// The error of a failed sync. It poisons (G6), whatever the system calls it: a lack of space
-    /// that shows this late has lost bytes of the page cache, and no later sync would fail.
+    /// Returns the error of a failed sync. Its kind is `Io`, which poisons (G6), even if the system
+    /// reported a lack of space: the page cache may have dropped bytes that it could not write, and
+    /// the next sync would succeed without them.
     fn sync_failed(&self, number: u64, error: io::Error) -> Error {
         self.named("sync the segment", number, error).with_kind(ErrorKind::Io)
     }
@@ -481,25 +450,5 @@ impl Segments {
 
     fn located(&self, error: Error, number: u64) -> Error {
         error.at_path(self.folder.path().join(segment_name(number))).at_segment(number)
-    }
-}
-
-/// What the header in `block` means for segment `number`: a format that is unknown is refused,
-/// anything else is recovery's to judge.
-pub(crate) fn check_header(
-    folder: &Folder,
-    block: &[u8],
-    uuid: Uuid,
-    segment_bytes: u64,
-    number: u64,
-) -> Result<Segment> {
-    debug_assert!(block.len() <= BLOCK_BYTES, "a header is one block");
-    match header::decode(block, uuid, segment_bytes, number) {
-        Err(HeaderFault::Block(fault)) if fault.is_unsupported() => {
-            let text = format!("the segment's header {fault}");
-            let path = folder.path().join(segment_name(number));
-            Err(Error::new(ErrorKind::Unsupported, text).at_path(path).at_segment(number))
-        }
-        other => Ok(Segment { number, header: other.map_err(|fault| fault.to_string()) }),
     }
 }

@@ -1,0 +1,76 @@
+//! The segments in the folder, and what their headers say.
+
+use palisade_core::store::Segment;
+use palisade_core::{Error, ErrorKind, Result, Uuid};
+
+use super::Segments;
+use super::header::{self, HeaderFault};
+use crate::block::BLOCK_BYTES;
+use crate::folder::{Folder, segment_name};
+
+impl Segments {
+    /// All segments in the folder with what their headers say.
+    pub(crate) fn list(&self) -> Result<Vec<Segment>> {
+        self.list_from(0).map(|(_, segments)| segments)
+    }
+
+    /// Returns the numbers of all segments in the folder, ascending, and the segments numbered
+    /// `from` or above, with what their headers say.
+    pub(crate) fn list_from(&self, from: u64) -> Result<(Vec<u64>, Vec<Segment>)> {
+        let numbers = self.numbers()?;
+        let looks = numbers.iter().filter(|number| **number >= from);
+        // `look` returns `None` for a segment that was freed after the listing.
+        let looks = looks.filter_map(|number| self.look(*number).transpose());
+        let segments = looks.collect::<Result<_>>()?;
+        Ok((numbers, segments))
+    }
+
+    /// The numbers of all segments in the folder, ascending.
+    pub(super) fn numbers(&self) -> Result<Vec<u64>> {
+        if let Some(found) = self.found.lock().as_ref() {
+            return Ok(found.clone());
+        }
+        self.folder.segment_numbers(self.shape.segment_bytes)
+    }
+
+    /// As `numbers`, for a caller that changes the segments: later calls of `numbers` list the
+    /// folder.
+    pub(super) fn numbers_to_change(&self) -> Result<Vec<u64>> {
+        let numbers = self.numbers();
+        *self.found.lock() = None;
+        numbers
+    }
+
+    /// Segment `number` with what its header says.
+    pub(super) fn look(&self, number: u64) -> Result<Option<Segment>> {
+        let Some(file) = self.file_to_read(number)? else { return Ok(None) };
+        let block = file
+            .read_header()
+            .map_err(|error| self.named("read the segment's header", number, error))?;
+        self.check_header(&block, number).map(Some)
+    }
+
+    pub(super) fn check_header(&self, block: &[u8], number: u64) -> Result<Segment> {
+        check_header(&self.folder, block, self.shape.uuid, self.shape.segment_bytes, number)
+    }
+}
+
+/// Returns segment `number` with what the header in `block` says. Refuses an unknown format. Any
+/// other fault is part of the result, and recovery decides about it.
+pub(crate) fn check_header(
+    folder: &Folder,
+    block: &[u8],
+    uuid: Uuid,
+    segment_bytes: u64,
+    number: u64,
+) -> Result<Segment> {
+    debug_assert!(block.len() <= BLOCK_BYTES, "a header is one block");
+    match header::decode(block, uuid, segment_bytes, number) {
+        Err(HeaderFault::Block(fault)) if fault.is_unsupported() => {
+            let text = format!("the segment's header {fault}");
+            let path = folder.path().join(segment_name(number));
+            Err(Error::new(ErrorKind::Unsupported, text).at_path(path).at_segment(number))
+        }
+        other => Ok(Segment { number, header: other.map_err(|fault| fault.to_string()) }),
+    }
+}
