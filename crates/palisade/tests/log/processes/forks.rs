@@ -205,6 +205,7 @@ fn a_child_gets_an_error_from_each_call_and_changes_nothing() {
             assert_eq!(wal.live_bytes(), ticket.end_lsn().bytes_since(wal.head_lsn()));
             let mut results = refusals(&wal, ticket);
             results.push(("records.next", records.next().err()));
+            results.push(("records.next again", records.next().err()));
             results.push(("tail.next", tail.next(Duration::ZERO).err()));
             let is_forked = |error: &Error| {
                 error.kind() == ErrorKind::Forked

@@ -58,6 +58,16 @@ fn a_torn_tail_above_the_floor_is_removed_and_reported() {
     flip(&file, at);
     let verdict = Inspector::open(&path).unwrap().verify().unwrap();
     assert_eq!((verdict.outcome, verdict.end), (Outcome::TornTail, last));
+    // A damaged record below hides neither the tail nor the epoch that lacks a record.
+    let below = places(&path)[10];
+    let (other, place) = place_of(&path, below.plus(30), SEGMENT_BYTES);
+    flip(&other, place);
+    let verdict = Inspector::open(&path).unwrap().verify_deep(0).unwrap();
+    let found = (verdict.outcome, verdict.end, verdict.torn_bytes);
+    assert_eq!(found, (Outcome::Corrupt, below, 24 + 240));
+    let why = verdict.why.unwrap();
+    assert!(why.contains("no valid record of epoch"), "{why}");
+    flip(&other, place);
     let wal = small().open(&path).unwrap();
     let report = wal.recovery_report();
     assert_eq!(report.end, last);
