@@ -100,8 +100,8 @@ pub struct EpochBase {
     pub base: Lsn,
 }
 
-/// The bases that a state can have. With more opens in a row that append nothing, the oldest is
-/// forgotten.
+/// The bases that a state can have, those of the running epoch and of the head among them. So a
+/// base is remembered over 14 later epochs without records; then the oldest is forgotten.
 pub const MAX_BASES: usize = 16;
 
 impl State {

@@ -115,6 +115,11 @@ impl Wal {
     /// Returns the end of the prefix that survives power loss. No record and no batch crosses it:
     /// [`truncate_before`](Wal::truncate_before) and [`checkpoint`](Wal::checkpoint) accept it,
     /// unless another thread has truncated what it ends.
+    ///
+    /// A reader that saved it begins there in later runs, too. After an open that found no clean
+    /// end it may be the place of no record; such a place is forgotten after 14 more such opens in
+    /// a row without an append, and then gives `Truncated` ([`resume_lsn`](Wal::resume_lsn) says
+    /// where to go on).
     #[must_use]
     pub fn durable_lsn(&self) -> Lsn {
         self.0.durable_lsn()

@@ -12,8 +12,9 @@ use crate::dice::Dice;
 use crate::oracle::{Entry, Oracle};
 use crate::session::Session;
 
-/// The log remembers so many bases of epochs that stayed empty.
-const MOST_EMPTY_EPOCHS: u64 = 16;
+/// A base is remembered over so many later epochs without records. The state keeps 16 bases: the
+/// running epoch's and the head's may be two of them.
+const MOST_EMPTY_EPOCHS: u64 = 14;
 
 /// What is known of one cursor.
 #[derive(Clone, Debug)]

@@ -47,6 +47,29 @@ fn the_base_of_an_epoch_that_stayed_empty_stays_a_position() {
     }
 }
 
+/// Exactly as long as the documents say: the bases of the head and of the running epoch count.
+#[test]
+fn a_base_is_a_position_over_fourteen_later_epochs_without_records() {
+    let (_folder, path) = folder();
+    open(&path).commit(b"before the head").unwrap();
+    let wal = open(&path);
+    let head = wal.commit(b"at the head").unwrap();
+    wal.truncate_before(head).unwrap();
+    drop(wal);
+    let saved = open(&path).durable_lsn();
+    for _ in 0..14 {
+        let wal = open(&path);
+        assert_eq!(first_from(&wal, saved), None);
+        assert!(wal.tail_from(saved).is_ok());
+    }
+    let wal = open(&path);
+    assert_eq!(wal.tail_from(saved).unwrap_err().kind(), ErrorKind::Truncated);
+    let next = wal.commit(b"next").unwrap();
+    let resumed = wal.resume_lsn(saved).unwrap();
+    assert_eq!(first_from(&wal, resumed), Some(next));
+    assert_eq!(first_from(&wal, head), Some(head));
+}
+
 #[test]
 fn the_base_of_an_epoch_above_a_truncation_is_no_position() {
     let (_folder, path) = folder();
