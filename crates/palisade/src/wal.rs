@@ -176,6 +176,13 @@ impl Wal {
         self.0.uuid()
     }
 
+    /// Returns the bytes of log in a segment. Segment `n` has the LSNs from `n` times this number
+    /// on.
+    #[must_use]
+    pub fn segment_bytes(&self) -> u64 {
+        self.0.segment_bytes()
+    }
+
     /// Returns the size of the largest record: half the log buffer or half a segment, whichever is
     /// less, minus the header. If the log's codec makes a record longer, its encoded form must fit.
     #[must_use]

@@ -22,8 +22,8 @@ impl Wal {
         self.append_slice(tag, data, WhenFull::Wait)
     }
 
-    /// Appends one record that is the concatenation of `parts`.
-    pub fn append_vectored(&self, parts: &[IoSlice<'_>]) -> Result<Ticket<'_>> {
+    /// Appends one record with `tag` that is the concatenation of `parts`.
+    pub fn append_vectored(&self, tag: u16, parts: &[IoSlice<'_>]) -> Result<Ticket<'_>> {
         let len = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
         let frame_bytes = self.check_len(len)?;
         if let Some(codec) = self.codec() {
@@ -31,14 +31,14 @@ impl Wal {
                 let Scratch { joined, encoded, .. } = scratch;
                 joined.clear();
                 parts.iter().for_each(|part| joined.extend_from_slice(part));
-                self.append_encoded(codec, 0, joined, encoded, WhenFull::Wait)
+                self.append_encoded(codec, tag, joined, encoded, WhenFull::Wait)
             })?;
             return Ok(Ticket::new(self, lsn, end));
         }
         let checksum = parts.iter().fold(0, |crc, part| crc32c_append(crc, part));
         let mut reserved = self.reserve(frame_bytes, WhenFull::Wait)?;
         let lsn = reserved.lsn();
-        let header = Header::new(Kind::Data, 0, len as u32, checksum);
+        let header = Header::new(Kind::Data, tag, len as u32, checksum);
         let head = self.encode(&reserved, 0, header);
         write_head(&mut reserved, head);
         let mut at = HEADER_BYTES as u64;

@@ -278,6 +278,12 @@ impl Wal {
         self.handle.uuid
     }
 
+    /// Returns the bytes of log in a segment.
+    #[must_use]
+    pub fn segment_bytes(&self) -> u64 {
+        self.handle.segment_bytes
+    }
+
     /// Returns the size of the largest record: half the log buffer or half a segment, whichever is
     /// less, minus the header.
     #[must_use]

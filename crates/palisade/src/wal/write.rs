@@ -48,7 +48,15 @@ impl Wal {
     /// # Errors
     /// As [`append`](Wal::append).
     pub fn append_vectored(&self, parts: &[IoSlice<'_>]) -> Result<Ticket<'_>> {
-        self.0.append_vectored(parts)
+        self.0.append_vectored(0, parts)
+    }
+
+    /// Appends one record with a tag that is the concatenation of `parts`.
+    ///
+    /// # Errors
+    /// As [`append`](Wal::append).
+    pub fn append_vectored_tagged(&self, tag: u16, parts: &[IoSlice<'_>]) -> Result<Ticket<'_>> {
+        self.0.append_vectored(tag, parts)
     }
 
     /// Appends a record as [`append`](Wal::append) does, but returns `NoRoom` if that would wait

@@ -76,8 +76,9 @@ impl Run {
                 self.what += " vectored";
                 let k = len / 3;
                 let parts = [IoSlice::new(&data[..k]), IoSlice::new(&[]), IoSlice::new(&data[k..])];
-                let got = wal.append_vectored(&parts).map(both);
-                self.noted(wal, got, 0, vec![data])
+                let tag = self.dice.below(3) as u16;
+                let got = wal.append_vectored_tagged(tag, &parts).map(both);
+                self.noted(wal, got, tag, vec![data])
             }
             2 => self.append_with(wal, data),
             3 | 4 => {

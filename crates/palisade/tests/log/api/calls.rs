@@ -28,6 +28,9 @@ fn vectored_tagged_and_in_place_appends() -> Result<()> {
     for n in 0..200 {
         let lsn = wal.append_vectored(&[IoSlice::new(b"ab"), IoSlice::new(b"cde")])?.lsn();
         assert_eq!(wal.get(lsn)?.data(), b"abcde");
+        let parts = [IoSlice::new(b""), IoSlice::new(b"fg")];
+        let found = wal.get(wal.append_vectored_tagged(n + 1, &parts)?.lsn())?;
+        assert_eq!((found.tag(), found.data()), (n + 1, &b"fg"[..]));
         let lsn = wal.append_tagged(n, b"t")?.lsn();
         assert_eq!(wal.get(lsn)?.tag(), n);
         let lsn = wal.append_with(100, |lsn, bytes| {

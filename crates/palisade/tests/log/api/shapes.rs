@@ -10,6 +10,7 @@ fn a_record_of_every_size_from_0_to_the_limit_comes_back() {
     let options = Options::new().buffer_bytes(4096);
     let wal = store.open(options.clone());
     let max = wal.max_record_bytes();
+    assert_eq!(wal.segment_bytes(), 4096);
     let mut expected = Vec::new();
     for len in 0..=max {
         let data: Vec<u8> = (0..len).map(|at| (at * 7 + len) as u8).collect();

@@ -31,6 +31,7 @@ fn append_in_every_way(wal: &Wal) -> All {
         let parts = data.split_at(data.len() / 3);
         let parts = [parts.0, &[], parts.1].map(IoSlice::new);
         note(wal.append_vectored(&parts).unwrap().lsn(), 0);
+        note(wal.append_vectored_tagged(7, &parts).unwrap().lsn(), 7);
         wal.append_batch([&data, &data]).unwrap().lsns().iter().for_each(|lsn| note(*lsn, 0));
         let tagged = [(5, &data), (6, &data)];
         let batch = wal.append_batch_tagged(tagged).unwrap();
