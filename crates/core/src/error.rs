@@ -27,15 +27,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum ErrorKind {
     /// An argument or option has a value that the log cannot work with. Correct the call.
     InvalidArgument,
-    /// A record or batch is larger than [`max_record_bytes`](crate::Wal::max_record_bytes)
-    /// allows. Nothing was reserved. Split the record or open the log with larger segments and
-    /// a larger buffer.
+    /// A record or batch is larger than `Wal::max_record_bytes` allows. Nothing was reserved. Split
+    /// the record or open the log with larger segments and a larger buffer.
     TooLarge,
     /// The buffer has no room at present. Only `try_append` returns it; nothing was reserved. Try
     /// again, or use `append`, which waits.
     NoRoom,
-    /// As many futures and callbacks wait as [`Options::max_waiters`](crate::Options::max_waiters)
-    /// allows. Only the wait was refused: the record is in the log. Wait again later.
+    /// As many futures and callbacks wait as `Options::max_waiters` allows. Only the wait was
+    /// refused: the record is in the log. Wait again later.
     TooManyWaiters,
     /// The disk is full, or a limit to the size of files is reached. Appended records are still in
     /// the log and will be written when there is space. Free space (for example with
@@ -51,8 +50,7 @@ pub enum ErrorKind {
     Forked,
     /// A write or sync failed earlier, so the log writes and syncs nothing more. Everything that
     /// was acknowledged is safe: drop all handles and open the log again, with `MustExist`. Then
-    /// compare [`uuid`](crate::Wal::uuid), and call [`wait_durable`](crate::Wal::wait_durable) with
-    /// the last acknowledged LSN.
+    /// compare `Wal::uuid`, and call `Wal::wait_durable` with the last acknowledged LSN.
     ///
     /// If [`Error::io_kind`] is `NotFound`, the folder was moved, removed or replaced while the log
     /// was open. The acknowledged records are in that folder only. Another open of the path would
@@ -236,8 +234,7 @@ impl Error {
     /// `TooManyWaiters`, `Locked`), or with more space (`NoSpace`) or file descriptors (`NoFiles`).
     ///
     /// Returns false if the call has appended a record ([`appended_lsn`](Error::appended_lsn)): the
-    /// same call would append it again. Wait with [`wait_durable`](crate::Wal::wait_durable)
-    /// instead.
+    /// same call would append it again. Wait with `Wal::wait_durable` instead.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         use ErrorKind::{Locked, NoRoom, TooManyWaiters};
@@ -274,9 +271,8 @@ impl Error {
     /// An error of any kind can have this LSN, also the error of an awaited ticket. For example, if
     /// `max_waiters` is exceeded, the record is in the log and only the wait fails.
     ///
-    /// After `NoSpace` free space and wait with [`wait_durable`](crate::Wal::wait_durable). After
-    /// `Poisoned` open the log again. The record may have survived, so look before you append it
-    /// again.
+    /// After `NoSpace` free space and wait with `Wal::wait_durable`. After `Poisoned` open the log
+    /// again. The record may have survived, so look before you append it again.
     #[must_use]
     pub fn appended_lsn(&self) -> Option<Lsn> {
         self.detail.as_ref().and_then(|detail| detail.appended)

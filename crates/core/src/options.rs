@@ -32,9 +32,9 @@ pub enum SyncPolicy {
     /// Every `append` returns only after its record is durable.
     Always,
     /// A sync begins at most this long after the oldest unsynced append. If a sync runs at the time
-    /// of that append, the time counts from the end of that sync. At most a day ([`MAX_INTERVAL`]);
-    /// less than 100 microseconds counts as 100. A sync that fails for lack of space is repeated
-    /// after 20 milliseconds at the latest.
+    /// of that append, the time counts from the end of that sync. At most a day; less than 100
+    /// microseconds counts as 100. A sync that fails for lack of space is repeated after 20
+    /// milliseconds at the latest.
     Interval(Duration),
     /// Every `append` returns after its bytes were handed to the operating system, which syncs them
     /// at a time of its own.

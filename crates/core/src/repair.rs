@@ -26,8 +26,8 @@ pub struct RepairReport {
     pub from: Lsn,
     /// Exclusive end of the part that is given up, as far as it is known.
     pub given_up_to: Lsn,
-    /// Records at or above `from` that validate: [`Inspector::salvage`](crate::inspect::Inspector)
-    /// reads them from the damaged log.
+    /// Records at or above `from` that validate: `Inspector::salvage` reads them from the damaged
+    /// log.
     pub given_up_records: u64,
     /// The LSN of the next append: above every LSN that the damaged log can have returned.
     pub base: Lsn,

@@ -64,9 +64,9 @@ pub struct Stats {
     /// from the begin of the running sync if that is earlier. If snapshots are taken at regular
     /// times, a record that is older than their distance cannot stay unseen.
     pub oldest_not_durable_ns: u64,
-    /// Nanoseconds that threads waited for a sync: [`commit`](crate::Wal::commit), `sync`,
-    /// `Ticket::wait` and the others that block, without the append itself. About one wait in 16 is
-    /// measured. Failed waits, waits that timed out and futures are not.
+    /// Nanoseconds that threads waited for a sync: `commit`, `sync`, `Ticket::wait` and the others
+    /// that block, without the append itself. About one wait in 16 is measured. Failed waits, waits
+    /// that timed out and futures are not.
     pub commit_latency_ns: Histogram,
     /// Durations of completed device syncs in nanoseconds.
     pub sync_duration_ns: Histogram,

@@ -81,10 +81,10 @@ pub struct State {
     pub epochs: Vec<EpochExtent>,
     /// The codec of the records; fixed when the log is created.
     pub codec: Option<CodecId>,
-    /// The cursors, ascending by name, at most [`MAX_CURSORS`].
+    /// The cursors, ascending by name, at most 64.
     pub cursors: Vec<SavedCursor>,
     /// The bases of epochs that may have stayed empty, and the head if it is the base of an epoch:
-    /// in the order in which they were noted, at most [`MAX_BASES`].
+    /// in the order in which they were noted, at most 16.
     pub bases: Vec<EpochBase>,
 }
 
@@ -144,7 +144,7 @@ pub const MAX_CURSOR_NAME_BYTES: usize = 32;
 /// How far a named reader has come, as the state keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedCursor {
-    /// 1 to [`MAX_CURSOR_NAME_BYTES`] bytes, none of which is zero.
+    /// 1 to 32 bytes, none of which is zero.
     pub name: String,
     /// The records below were processed. It was durable, and at most the end of an epoch: it is
     /// never the base of an epoch that follows another one.

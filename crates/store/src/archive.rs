@@ -190,9 +190,6 @@ fn log_of(folder: &Path, number: u64) -> Result<Option<LogOf>> {
 /// An archive breaks where a segment is missing or damaged, and where a [`Repair`](crate::Repair)
 /// kept nothing of the log: what the head's segment held below the head is in no archive then. The
 /// error at such a place names it, and `records` reads on from an LSN above.
-///
-/// The state that it gives as a [`ReadStore`] is made up from the segments: their log's identity
-/// and geometry, and as the head the first byte of the lowest one.
 #[derive(Clone, Debug)]
 pub struct ArchiveReader {
     folder: PathBuf,
@@ -254,6 +251,9 @@ fn none(folder: &Path) -> Error {
     Error::new(ErrorKind::NotFound, "the folder holds no archived segment").at_path(folder)
 }
 
+/// The state is made up from the segments: their log's identity and geometry, and as the head the
+/// first byte of the lowest one.
+#[doc(hidden)]
 impl ReadStore for ArchiveReader {
     fn state(&self) -> Result<State> {
         Ok(self.state.clone())

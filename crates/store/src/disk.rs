@@ -1,10 +1,10 @@
 //! The seam between the store and the file systems below it.
 //!
-//! [`FileStore`](crate::FileStore) runs over any [`Disk`]: the operating system ([`OsDisk`]),
-//! memory ([`MemDisk`]), the simulated disk (feature `sim`), or one of your own. A store opens its
-//! folder once, by its path, and reaches each file through that [`DiskFolder`], so a folder that is
-//! moved or replaced while the log is open cannot send it into another one. Errors are plain I/O
-//! errors; the store adds the file's name.
+//! The store of a log runs over any [`Disk`]: the operating system ([`OsDisk`]), memory
+//! ([`MemDisk`]), the simulated disk (feature `sim`), or one of your own. A store opens its folder
+//! once, by its path, and reaches each file through that [`DiskFolder`], so a folder that is moved
+//! or replaced while the log is open cannot send it into another one. Errors are plain I/O errors;
+//! the store adds the file's name.
 //!
 //! What a log needs from its disk:
 //! - a completed [`sync_data`](DiskFile::sync_data) covers all bytes written before it began;

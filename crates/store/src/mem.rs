@@ -135,6 +135,7 @@ impl MemStore {
 }
 
 /// Each call looks at the log anew, as a [`FileReader`] does.
+#[doc(hidden)]
 impl ReadStore for MemStore {
     fn state(&self) -> Result<State> {
         self.reader()?.state()
@@ -168,6 +169,7 @@ pub trait IntoStore {
     fn into_store(self, files: &FileOptions) -> Result<Self::Store>;
 }
 
+#[doc(hidden)]
 impl<S: Store> IntoStore for S {
     type Store = S;
 

@@ -65,19 +65,17 @@ pub struct Verdict {
     /// Segments at or above the head, or 0 if the headers of the segments contradict each other.
     pub segments: u64,
     /// Records that validate. In a corrupt log, `verify` counts those below the first bad place, or
-    /// none if `segments` is 0. `verify_deep` counts all that [`salvage`](Inspector::salvage)
-    /// returns.
+    /// none if `segments` is 0. `verify_deep` counts all that `salvage` returns.
     pub records: u64,
     /// Bytes that validate, headers and padding included. In a corrupt log, at most those below the
     /// first bad place of each segment.
     pub bytes: u64,
     /// The head, where the log begins.
     pub head: Lsn,
-    /// Where the valid part ends. In a corrupt log, the LSN for a
-    /// [`Repair`](crate::repair::RepairReport): the highest that a repair accepts, so it gives up
-    /// nothing that it can keep. This LSN is usually the first bad place. If only the header of a
-    /// segment is damaged, it can be above: the records of the segment are whole. It can be below
-    /// if that header alone said which records were truncated.
+    /// Where the valid part ends. In a corrupt log, the LSN for `Repair::plan`: the highest that a
+    /// repair accepts, so it gives up nothing that it can keep. This LSN is usually the first bad
+    /// place. If only the header of a segment is damaged, it can be above: the records of the
+    /// segment are whole. It can be below if that header alone said which records were truncated.
     pub end: Lsn,
     /// Everything below this LSN was certainly durable.
     pub floor: Lsn,
@@ -86,7 +84,7 @@ pub struct Verdict {
     /// Why the valid part ends there.
     pub end_cause: EndCause,
     /// The first bad place of each damaged segment, ascending.
-    /// [`verify_deep`](Inspector::verify_deep) lists all damaged segments, `verify` only the first.
+    /// `verify_deep` lists all damaged segments, `verify` only the first.
     pub bad_places: Vec<BadPlace>,
     /// Numbers of stray files. A stray file has a segment's name and no valid header, and its
     /// number is far above every segment that the log can have made.

@@ -185,7 +185,7 @@ impl Drop for Pin {
     }
 }
 
-/// Keeps the log from an LSN on until it is dropped: see [`Wal::hold`]. It also keeps the log open.
+/// Keeps the log from an LSN on until it is dropped: see `Wal::hold`. It also keeps the log open.
 #[must_use = "the log is held only as long as this exists"]
 pub struct Hold(Pin);
 

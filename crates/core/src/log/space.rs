@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{PinKind, Wal};
 use crate::{Lsn, Result};
 
-/// What a log takes on disk, and what keeps it from shrinking: see [`Wal::space`].
+/// What a log takes on disk, and what keeps it from shrinking: see `Wal::space`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Space {

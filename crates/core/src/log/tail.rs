@@ -107,7 +107,7 @@ enum Step {
 
 impl Tail {
     /// Returns where the tail continues: the end of the last record that it returned, or where it
-    /// began. A consumer saves this LSN and continues with [`tail_from`](Wal::tail_from).
+    /// began. A consumer saves this LSN and continues with `Wal::tail_from`.
     #[must_use]
     pub fn position(&self) -> Lsn {
         self.given_to.unwrap_or(self.began)
@@ -166,8 +166,8 @@ impl Tail {
     ///
     /// Reads files as [`next`](Tail::next) does, but does not wait for a sync: the flusher thread
     /// wakes the task when a record is durable, no matter which thread synced it. A waiting task
-    /// counts towards [`max_waiters`](crate::Options::max_waiters). To stop waiting, drop the tail.
-    /// With the feature `stream` a tail is also a `futures_core::Stream` of owned records.
+    /// counts towards `Options::max_waiters`. To stop waiting, drop the tail. With the
+    /// feature `stream` a tail is also a `futures_core::Stream` of owned records.
     ///
     /// # Errors
     /// As [`next`](Tail::next). `TooManyWaiters`: poll again when others have finished. `Io`: the

@@ -49,7 +49,7 @@ impl<'w> Ticket<'w> {
     }
 
     /// Returns the exclusive end of the record or batch. The record is durable as soon as
-    /// [`durable_lsn`](Wal::durable_lsn) is at or above this end.
+    /// `Wal::durable_lsn` is at or above this end.
     #[must_use]
     pub fn end_lsn(&self) -> Lsn {
         self.end
@@ -137,9 +137,9 @@ impl<'w> Ticket<'w> {
 /// Polling never blocks on the device. The flusher thread calls one `wake` after the other. A
 /// `wake` should only schedule its task, as those of executors do: a slow one delays other futures.
 ///
-/// A poll returns `TooManyWaiters` if [`max_waiters`](crate::Options::max_waiters) is exceeded.
-/// The record is already in the log; only the wait fails. `.await` consumes the ticket, so each
-/// error has the record's [`appended_lsn`](Error::appended_lsn).
+/// A poll returns `TooManyWaiters` if `Options::max_waiters` is exceeded. The record is already in
+/// the log; only the wait fails. `.await` consumes the ticket, so each error has the record's
+/// [`appended_lsn`](Error::appended_lsn).
 impl Future for Ticket<'_> {
     type Output = Result<Lsn>;
 

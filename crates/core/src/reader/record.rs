@@ -75,7 +75,7 @@ impl fmt::Debug for Record<'_> {
     }
 }
 
-/// A record that owns its bytes, returned by [`get`](crate::Wal::get).
+/// A record that owns its bytes, returned by `Wal::get`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordBuf {
     lsn: Lsn,

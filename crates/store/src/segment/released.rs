@@ -17,11 +17,10 @@ use crate::segment::segment_file::{LOG_AT, SegmentFile};
 
 /// A callback that gets each segment before the log gives it up, for example to copy it.
 ///
-/// [`FileOptions::on_release`](crate::FileOptions) sets it; [`Archive`](crate::Archive) implements
-/// it.
+/// `Options::on_release` sets it; [`Archive`](crate::Archive) implements it.
 pub trait OnRelease: fmt::Debug + Send + Sync {
-    /// Takes a segment that [`truncate_before`](palisade_core::Wal::truncate_before) releases. When
-    /// this returns `Ok`, the log recycles or removes the segment's file.
+    /// Takes a segment that `Wal::truncate_before` releases. When this returns `Ok`, the log
+    /// recycles or removes the segment's file.
     ///
     /// The thread that releases calls it: one that truncates, or one that drops the last reader of
     /// the segment. The calls come one at a time, with the segments in ascending order, under no

@@ -42,7 +42,7 @@ pub struct FaultDisk {
     gate: Arc<Gate>,
 }
 
-/// Opens the log in the folder `/log`, as [`FaultDisk::open`] does.
+/// Opens the log in the folder `/log`, or makes it. Segments may be as small as 4 KiB.
 impl IntoStore for &FaultDisk {
     type Store = FileStore;
 

@@ -57,7 +57,7 @@ pub enum Effect {
     HoldDone,
 }
 
-/// A call, as a [watch](FaultDisk::watch) sees it before it is made.
+/// A call, as a [watch](super::FaultDisk::watch) sees it before it is made.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Call<'a> {

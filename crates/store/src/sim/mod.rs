@@ -74,8 +74,6 @@
 //! threads, the system's scheduling decides over the order of their calls. Futures, callbacks
 //! and `SyncPolicy::Interval` use a thread of the log. Reads draw nothing unless a fault waits
 //! for them.
-//!
-//! [`FileStore`]: crate::FileStore
 
 mod fault;
 mod fault_disk;
@@ -425,17 +423,19 @@ impl SimDisk {
         paths.filter_map(|path| path.to_str().map(str::to_owned)).collect()
     }
 
-    /// Returns the disk as the present process sees it, for
-    /// [`FileStore::open_on`](crate::FileStore::open_on). The log of [`reader`](SimDisk::reader)
-    /// and [`repair`](SimDisk::repair) lies in the folder `/log`. All calls fail once the process
-    /// is dead.
+    /// Returns the disk as the present process sees it, for `Options::open_on`. The log of
+    /// `Wal::with_store` and of [`repair`](SimDisk::repair) lies in the folder `/log`. All calls
+    /// fail once the process is dead.
     #[must_use]
     pub fn as_disk(&self) -> Arc<dyn Disk> {
         Arc::new(Process::of(&self.world))
     }
 }
 
-/// Opens the log on the disk, as [`SimDisk::open`] does.
+/// Opens the log in the folder `/log`, or makes it. Segments may be as small as 4 KiB. The store
+/// starts no thread: the disk's generator decides when its background work is done, and the calling
+/// thread does it. If the process is dead, the open returns `Io`: call
+/// [`restart`](SimDisk::restart) first.
 impl IntoStore for &SimDisk {
     type Store = FileStore;
 

@@ -1,5 +1,5 @@
-//! Limits that the system sets to a process: file descriptors, and the length of files. Each test
-//! runs a part of itself in a process of its own, which lowers its limits.
+//! Limits that the system sets to a process: file descriptors, the length of files, and memory.
+//! Each test runs a part of itself in a process of its own, which lowers its limits.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -167,5 +167,33 @@ fn a_limit_to_the_length_of_files_refuses_a_recovery_and_changes_nothing() {
         }
         let wal = options().open(&copy).unwrap();
         assert_eq!(numbers(&wal), all(1000));
+    });
+}
+
+/// Protection: the open has to return an error, lose no record and let the log be opened again.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_log_buffer_that_gets_no_memory_refuses_the_open_and_loses_nothing() {
+    const BUFFER_BYTES: usize = 1 << 30;
+    in_a_process(|path| {
+        let new = path.parent().unwrap().join("new");
+        let wal = options().open(path).unwrap();
+        for number in 0..10 {
+            wal.commit(&record(number, 240)).unwrap();
+        }
+        let (_dir, killed) = copy_as_killed(path);
+        wal.close().unwrap();
+        // The process has less than this, so all else fits below the limit.
+        let before = lower(Resource::As, BUFFER_BYTES as u64);
+        for path in [path, &killed, &new] {
+            let error = options().buffer_bytes(BUFFER_BYTES).open(path).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+            assert_eq!(error.io_kind(), Some(std::io::ErrorKind::OutOfMemory), "{error}");
+            assert!(error.to_string().contains("memory for the log buffer"), "{error}");
+        }
+        setrlimit(Resource::As, before).unwrap();
+        for (path, count) in [(path, 10), (&killed, 10), (&new, 0)] {
+            assert_eq!(numbers(&options().open(path).unwrap()), all(count));
+        }
     });
 }
