@@ -85,6 +85,7 @@ pub struct State {
     pub cursors: Vec<SavedCursor>,
     /// The bases of epochs that may have stayed empty, and the head if it is the base of an epoch:
     /// in the order in which they were noted, at most 16.
+    #[doc(hidden)]
     pub bases: Vec<EpochBase>,
 }
 
