@@ -4,6 +4,8 @@
 //! pin ([`Lease`]). The module `positions` saves the positions of cursors.
 
 use std::fmt;
+#[cfg(feature = "stream")]
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -12,6 +14,8 @@ use super::pins::Lease;
 use super::tail::Found;
 use super::{Tail, TailCanceller, Wal};
 use crate::reader::Record;
+#[cfg(feature = "stream")]
+use crate::reader::RecordBuf;
 use crate::sync::{Instant, OnceLock};
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -32,6 +36,8 @@ impl Wal {
             tail: Err(Error::bare(ErrorKind::Closed)),
             cancelled: Arc::default(),
             found: None,
+            #[cfg(feature = "stream")]
+            has_failed: false,
         };
         match cursor.begin_at(begin) {
             // If the position is gone, the open succeeds and `next` returns the error. Then the
@@ -58,6 +64,9 @@ pub struct Cursor {
     cancelled: Arc<OnceLock<()>>,
     // The record that the next call returns.
     found: Option<Found>,
+    // The stream has returned an error, and no `seek` came after it.
+    #[cfg(feature = "stream")]
+    has_failed: bool,
 }
 
 impl Cursor {
@@ -101,7 +110,12 @@ impl Cursor {
         }
     }
 
-    /// Polls for the next record, as [`Tail::poll_next`].
+    /// Polls for the next record, as [`Tail::poll_next`]. The record counts as processed only after
+    /// [`confirm`](Cursor::confirm) or [`save`](Cursor::save), as for [`next`](Cursor::next). A
+    /// task that stops polling loses no record: the next call returns it.
+    ///
+    /// With the feature `stream` a cursor is also a `futures_core::Stream` of owned records. The
+    /// stream ends after an error, until [`seek`](Cursor::seek).
     ///
     /// # Errors
     /// As [`next`](Cursor::next) and [`Tail::poll_next`].
@@ -155,6 +169,10 @@ impl Cursor {
         let (tail, lease) = self.tail_at(lsn)?;
         self.wal.handle.log.wait(tail.position(), None)?;
         (self.tail, self.lease, self.begin, self.found) = (Ok(tail), lease, lsn, None);
+        #[cfg(feature = "stream")]
+        {
+            self.has_failed = false;
+        }
         self.save()
     }
 
@@ -253,6 +271,23 @@ impl Cursor {
 
     fn lagged(&self) -> Error {
         lagged(&self.name).at_lsn(self.position())
+    }
+}
+
+/// Copies each record out of the read buffer. The stream ends after an error, until a seek.
+#[cfg(feature = "stream")]
+impl futures_core::Stream for Cursor {
+    type Item = Result<RecordBuf>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let cursor = self.get_mut();
+        if cursor.has_failed {
+            return Poll::Ready(None);
+        }
+        let found = ready!(Cursor::poll_next(cursor, context));
+        let found = found.map(|found| found.map(RecordBuf::from));
+        cursor.has_failed = found.is_err();
+        Poll::Ready(found.transpose())
     }
 }
 

@@ -131,6 +131,7 @@ mod space {
 
 mod waiting {
     mod futures;
+    mod polled_cursors;
     mod polled_tails;
     mod tickets;
     mod wake_ups;
