@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use palisade::Lsn;
-use palisade::inspect::{Inspector, Salvaged, Segment, SegmentHeader, State};
+use palisade::inspect::{Inspector, Segment, SegmentHeader, State};
 
 use crate::exit::Failure;
 
@@ -82,7 +82,7 @@ impl Layout {
             let part = layout.part(segment, index >= first_stray, dir);
             layout.segments.push(part);
         }
-        layout.end = layout.find_end(log)?.max(layout.state.head);
+        layout.end = log.end()?.max(layout.state.head);
         layout.settle();
         layout.add_missing();
         Ok(layout)
@@ -96,16 +96,6 @@ impl Layout {
             to.bytes_since(from)
         });
         self.end.bytes_since(head).saturating_sub(dead.sum())
-    }
-
-    /// Returns how far a cursor at `position` lags: the bytes from the first LSN at or above it
-    /// that can have a record. `Wal::cursors` can report less for a cursor below the head of an
-    /// open log.
-    pub(crate) fn lag(&self, position: Lsn) -> u64 {
-        let has_lost = position < self.state.end_before_head();
-        let is_around = |range: &&Break| range.from <= position && position < range.to;
-        let next = self.breaks.iter().find(is_around).map_or(position, |range| range.to);
-        self.end.bytes_since(if has_lost { position } else { next.max(self.state.head) })
     }
 
     /// Returns where each epoch of the live segments begins, and its number, ascending.
@@ -146,31 +136,6 @@ impl Layout {
         let path = dir.join(format!("segment-{number:020}"));
         let file_bytes = fs::metadata(path).ok().map(|file| file.len());
         Part { number, count: 1, standing, header, error, file_bytes }
-    }
-
-    /// Finds the end: the clean one, or that of the last record that validates, searched from the
-    /// highest segment down. So it reads little, however long the log is.
-    fn find_end(&self, log: &Inspector) -> Result<Lsn, Failure> {
-        let State { head, clean, clean_end, .. } = self.state;
-        if clean && !log.has_rebuilt_state() {
-            return Ok(clean_end);
-        }
-        let newest = self.breaks.last().map_or(head, |newest| newest.to);
-        let may_hold =
-            |part: &&Part| matches!(part.standing, Standing::Live | Standing::DamagedHeader);
-        for part in self.segments.iter().rev().filter(may_hold) {
-            let mut salvage = log.salvage(Some(self.base_of(part.number)))?;
-            let mut end = None;
-            while let Some(next) = salvage.next()? {
-                if let Salvaged::Record(record) = next {
-                    end = Some(record.next_lsn());
-                }
-            }
-            if let Some(end) = end {
-                return Ok(end.max(newest));
-            }
-        }
-        Ok(newest.max(head))
     }
 
     /// Tells the segments above the end from those that hold records.

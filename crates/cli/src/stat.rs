@@ -5,8 +5,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-use palisade::Lsn;
-use palisade::inspect::{Inspector, SavedCursor};
+use palisade::inspect::Inspector;
+use palisade::{CursorStatus, Lsn};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ const SHOWN_TAGS: usize = 12;
 pub(crate) fn run(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
     let log = dump::open(&args.dir)?;
     let layout = while_reading(&log, || Layout::of(&log, &args.dir))?;
-    let space = Space::of(&args.dir)?;
+    let space = Space::of(&log, &args.dir)?;
     let (records, end) = Records::count(&log, &layout)?;
     let printed = match args.json {
         true => json::print(out, &records.object(&args.dir, &layout, &space)),
@@ -86,19 +86,20 @@ impl Files {
     }
 }
 
-/// What the log's files take.
+/// What the log's files take, and the cursors that may keep them.
 #[derive(Default)]
 struct Space {
     all: Files,
     segments: Files,
     spares: Files,
     reserve: Files,
+    cursors: Vec<CursorStatus>,
 }
 
 impl Space {
-    fn of(dir: &Path) -> Result<Space, Failure> {
+    fn of(log: &Inspector, dir: &Path) -> Result<Space, Failure> {
         let failure = Failure::at("list", dir);
-        let mut space = Space::default();
+        let mut space = Space { cursors: log.cursors()?, ..Space::default() };
         for entry in fs::read_dir(dir).map_err(failure)? {
             let entry = entry.map_err(failure)?;
             let bytes = match entry.metadata() {
@@ -209,10 +210,10 @@ fn print(
             writeln!(out, "epochs    {}, numbers {first} to {last}", epochs.len())?;
         }
     }
-    for cursor in &layout.state.cursors {
-        let (name, lag) = (cursor.name.escape_debug(), layout.lag(cursor.position));
-        let keeps = if cursor.keeps(lag) { "keeps the log" } else { "keeps nothing" };
-        writeln!(out, "cursor    {name}, LSN {}, lag {lag} bytes, {keeps}", cursor.position)?;
+    for CursorStatus { name, position, lag, keeps_the_log, .. } in &space.cursors {
+        let (name, keeps) =
+            (name.escape_debug(), if *keeps_the_log { "the log" } else { "nothing" });
+        writeln!(out, "cursor    {name}, LSN {position}, lag {lag} bytes, keeps {keeps}")?;
     }
     writeln!(out, "records   {}, {} bytes", records.count, records.payload_bytes)?;
     if let Some([smallest, median, largest]) = records.lengths() {
@@ -240,17 +241,17 @@ struct JsonCursor<'a> {
 
 impl Records {
     /// The object of `--json`. Its help documents the names: they stay.
-    fn object<'a>(&self, dir: &Path, layout: &'a Layout, space: &Space) -> Value {
+    fn object<'a>(&self, dir: &Path, layout: &Layout, space: &'a Space) -> Value {
         let length = |index: usize| self.lengths().map(|lengths| lengths[index]);
         let tags = self.tags.iter().map(|(tag, Files { count, bytes })| {
             json!({ "tag": tag, "records": count, "payload_bytes": bytes })
         });
-        let cursor = |cursor: &'a SavedCursor| JsonCursor {
+        let cursor = |cursor: &'a CursorStatus| JsonCursor {
             name: &cursor.name,
             position: cursor.position.as_u64(),
-            lag: layout.lag(cursor.position),
+            lag: cursor.lag,
             max_lag: cursor.max_lag,
-            keeps_the_log: cursor.keeps(layout.lag(cursor.position)),
+            keeps_the_log: cursor.keeps_the_log,
         };
         json!({
             "dir": dir.display().to_string(),
@@ -271,7 +272,7 @@ impl Records {
             "largest": length(2),
             "epochs": self.epochs,
             "tags": tags.collect::<Value>(),
-            "cursors": layout.state.cursors.iter().map(cursor).collect::<Vec<_>>(),
+            "cursors": space.cursors.iter().map(cursor).collect::<Vec<_>>(),
         })
     }
 }

@@ -164,6 +164,7 @@ impl SavedCursor {
     }
 
     /// Returns whether the cursor keeps the log if it lags `lag` bytes.
+    /// [`Inspector::cursors`](crate::inspect::Inspector::cursors) returns the lag.
     #[must_use]
     pub fn keeps(&self, lag: u64) -> bool {
         self.max_lag > 0 && lag <= self.max_lag

@@ -10,7 +10,7 @@ pub use palisade_core::store::{Predecessor, SavedCursor, Segment, SegmentHeader,
 pub use palisade_store::BufferPlace;
 use palisade_store::FileReader;
 
-use crate::{ErrorKind, Lsn, Records, Result};
+use crate::{CursorStatus, ErrorKind, Lsn, Records, Result};
 
 /// A read-only view of the log in a folder.
 ///
@@ -86,6 +86,52 @@ impl Inspector {
     /// one. `Io`, `PermissionDenied`, `NoFiles`: they cannot be listed or read.
     pub fn segments(&self) -> Result<Vec<Segment>> {
         self.view.segments()
+    }
+
+    /// Returns where the log ends: at its clean end, or else at the end of the last record that
+    /// validates. If the newest epoch has no record, the log ends at the base of that epoch.
+    ///
+    /// Reads segments from the highest down to the last record, and waits for no writer. Does not
+    /// see records that only the log buffer holds. Does not check the records below the end:
+    /// [`verify`](Inspector::verify) does.
+    ///
+    /// # Errors
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Io`: a segment cannot
+    /// be read.
+    pub fn end(&self) -> Result<Lsn> {
+        self.view.end()
+    }
+
+    /// Returns all saved cursors, by name, with their lags and whether they keep the log, as
+    /// [`Wal::cursors`](crate::Wal::cursors) does in the process that writes.
+    ///
+    /// The lag reaches to the [`end`](Inspector::end), so it can be less than in the writer, whose
+    /// log buffer may hold more. [`is_open`](CursorStatus::is_open) is always false. A
+    /// [rebuilt](Inspector::has_rebuilt_state) state has no cursors. Reads what `end` reads.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let id = std::process::id();
+    /// # let folder = std::env::temp_dir().join(format!("palisade-cursors-{id}"));
+    /// # let _ = std::fs::remove_dir_all(&folder);
+    /// use palisade::{Wal, inspect::Inspector};
+    ///
+    /// let wal = Wal::open(&folder)?;
+    /// drop(wal.create_cursor("index", None, 1 << 30)?);
+    /// wal.commit(b"record")?;
+    /// for cursor in Inspector::open(&folder)?.cursors()? {
+    ///     println!("{} lags {} bytes", cursor.name, cursor.lag);
+    ///     assert!(cursor.keeps_the_log && cursor.lag > 0);
+    /// }
+    /// # drop(wal);
+    /// # std::fs::remove_dir_all(&folder).unwrap();
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`end`](Inspector::end).
+    pub fn cursors(&self) -> Result<Vec<CursorStatus>> {
+        self.view.cursors()
     }
 
     /// Returns whether a process holds the log at this moment. Tries the log's lock, and frees it

@@ -4,6 +4,7 @@
 //! segment while this module reads it. So if bytes do not validate, the inspector reads them again.
 //! If they are below the head by then, they were truncated and are not corrupt.
 
+mod cursors;
 mod salvage;
 
 use std::collections::BTreeSet;

@@ -78,14 +78,28 @@ pub struct CursorStatus {
     /// The saved position: a crash makes the cursor continue here.
     pub position: Lsn,
     /// Bytes from the first record above the position, or from where it will be, to the end of the
-    /// last reservation.
+    /// last reservation, or to the end that an `Inspector` sees.
     pub lag: u64,
     /// The log is kept from the position on as long as the lag is at most this. 0: never.
     pub max_lag: u64,
     /// Whether the log is kept from the position on, or from the first record above it.
     pub keeps_the_log: bool,
-    /// Whether this process has it open.
+    /// Whether this process has it open. From an `Inspector`: false.
     pub is_open: bool,
+}
+
+impl CursorStatus {
+    /// Returns the status of a cursor that lags `lag` bytes.
+    pub(crate) fn of(cursor: SavedCursor, lag: u64, is_open: bool) -> CursorStatus {
+        CursorStatus {
+            is_open,
+            lag,
+            max_lag: cursor.max_lag,
+            keeps_the_log: cursor.keeps(lag),
+            position: cursor.position,
+            name: cursor.name,
+        }
+    }
 }
 
 impl Wal {
@@ -138,17 +152,12 @@ impl Wal {
         let known = self.handle.confirmations.0.lock();
         // After the positions: none is above it.
         let end = self.reserved_lsn();
-        let status = |(lag, cursor): (u64, SavedCursor)| CursorStatus {
-            is_open: known.get(&cursor.name).is_some_and(|confirmation| confirmation.is_open),
-            lag,
-            max_lag: cursor.max_lag,
-            keeps_the_log: cursor.keeps(lag),
-            position: cursor.position,
-            name: cursor.name,
+        let status = |cursor: SavedCursor| {
+            let is_open = known.get(&cursor.name).is_some_and(|confirmation| confirmation.is_open);
+            let lag = self.handle.epochs.lag(cursor.position, end);
+            CursorStatus::of(cursor, lag, is_open)
         };
-        let lags = cursors.iter().map(|cursor| self.handle.epochs.lag(cursor.position, end));
-        let lags: Vec<u64> = lags.collect();
-        Ok(lags.into_iter().zip(cursors).map(status).collect())
+        Ok(cursors.into_iter().map(status).collect())
     }
 }
 

@@ -82,6 +82,7 @@ mod processes {
 mod reading {
     mod cursor_faults;
     mod cursors;
+    mod inspected_cursors;
     mod positions;
     mod ranges;
     mod readers;

@@ -1,0 +1,88 @@
+//! The cursors of a log that this process need not have open, and the end from which they lag.
+
+use super::{ATTEMPTS, Inspector, Salvaged};
+use crate::recovery::listing::{Listing, valid};
+use crate::store::{SavedCursor, State};
+use crate::{CursorStatus, Lsn, Result};
+
+impl Inspector {
+    /// Returns where the log ends: at its clean end, or else at the end of the last record that
+    /// validates. If the newest epoch has no record, the log ends at the base of that epoch.
+    ///
+    /// Searches from the highest segment down, so the call reads little. It does not check the
+    /// records below the end: [`verify`](Inspector::verify) does.
+    ///
+    /// # Errors
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Io`: a segment cannot
+    /// be read.
+    pub fn end(&self) -> Result<Lsn> {
+        self.end_of(&self.listing()?)
+    }
+
+    /// Returns all saved cursors, by name, with their lags.
+    ///
+    /// The lag reaches to the [`end`](Inspector::end). [`is_open`](CursorStatus::is_open) is always
+    /// false, because the files do not show it.
+    ///
+    /// # Errors
+    /// As [`end`](Inspector::end).
+    pub fn cursors(&self) -> Result<Vec<CursorStatus>> {
+        let listing = self.listing()?;
+        if listing.state.cursors.is_empty() {
+            return Ok(Vec::new());
+        }
+        let end = self.end_of(&listing)?;
+        let discarded = listing.discarded_ranges();
+        let State { head, .. } = listing.state;
+        let end_before_head = listing.state.end_before_head();
+        // As `Epochs::lag` in an open log: records that a truncation of the prefix removed count.
+        let lag = |position: Lsn| match position < end_before_head {
+            true => end.bytes_since(position),
+            false => end.bytes_since(discarded.kept_from(position).0.max(head)),
+        };
+        let status = |cursor: SavedCursor| {
+            let lag = lag(cursor.position);
+            CursorStatus::of(cursor, lag, false)
+        };
+        Ok(listing.state.cursors.into_iter().map(status).collect())
+    }
+
+    /// Lists the log. If a writer saves the state meanwhile, lists again: a truncation moves the
+    /// head before it frees segments.
+    fn listing(&self) -> Result<Listing> {
+        let mut listing = Listing::read(self.store.as_ref())?;
+        for _ in 1..ATTEMPTS {
+            if self.state()? == listing.state {
+                break;
+            }
+            listing = Listing::read(self.store.as_ref())?;
+        }
+        Ok(listing)
+    }
+
+    fn end_of(&self, listing: &Listing) -> Result<Lsn> {
+        let State { head, clean, clean_end, segment_bytes, .. } = listing.state;
+        if clean {
+            return Ok(clean_end.max(head));
+        }
+        let later = valid(&listing.segments).filter(|header| header.predecessor.is_some());
+        let newest = later.map(|header| header.base).fold(head, Lsn::max);
+        for segment in listing.segments.iter().rev() {
+            let base = Lsn::new(segment.number * segment_bytes);
+            if base.plus(segment_bytes) <= head {
+                break;
+            }
+            let mut salvage = self.salvage(Some(base))?;
+            let mut end = None;
+            while let Some(next) = salvage.next()? {
+                if let Salvaged::Record(record) = next {
+                    end = Some(record.next_lsn());
+                }
+            }
+            if let Some(end) = end {
+                return Ok(end.max(newest));
+            }
+        }
+        Ok(newest)
+    }
+}
