@@ -93,7 +93,7 @@ fn report(test: &str, failures: &mut [(u64, (String, String))]) {
     }
     panic!(
         "{} seeds failed; the first, {seed}: {text}\nrun it again with \
-         PALISADE_FIRST_SEED={seed} PALISADE_SEEDS=1 cargo test -p palisade --test {test}",
+         PALISADE_FIRST_SEED={seed} PALISADE_SEEDS=1 cargo test -p {test}",
         failures.len(),
     );
 }

@@ -1,0 +1,60 @@
+//! Many logical logs in one write-ahead log: *streams*, for Raft groups, topics, tenants or tables.
+//!
+//! All streams share one [`palisade::Wal`]: one tail, one device sync for all threads that wait,
+//! one recovery. A stream has a name of any bytes. Its entries have dense indexes from 0 on.
+//! Truncation at both ends is one small record. A batch over several streams is atomic.
+//!
+//! ```
+//! # fn main() -> palisade::Result<()> {
+//! # let folder = std::env::temp_dir().join(format!("palisade-streams-{}", std::process::id()));
+//! # let _ = std::fs::remove_dir_all(&folder);
+//! use palisade_streams::Streams;
+//!
+//! let streams = Streams::open(&folder)?;
+//! let orders = streams.stream_or_create("orders")?;
+//! let first = orders.append("two apples")?;
+//! let second = orders.append("one pear")?;
+//! second.wait()?; // one sync, also for the first
+//! assert!(first.is_durable());
+//! assert_eq!(orders.get(second.index())?.data(), b"one pear");
+//!
+//! let shipped = second.index();
+//! orders.truncate_before(shipped)?.wait()?;
+//! assert_eq!(orders.first_index()?, shipped);
+//! # drop((first, second));
+//! # streams.close()?;
+//! # std::fs::remove_dir_all(&folder).unwrap();
+//! # Ok(()) }
+//! ```
+//!
+//! # Where to read on
+//! `record` has the format. `directory` has the streams, and which lock orders what. `write` and
+//! `read` are the calls. `footer` and `open` make an open fast. `keeper` releases and moves.
+
+mod batch;
+mod directory;
+mod entries;
+mod footer;
+mod hub;
+mod keeper;
+mod open;
+mod options;
+mod read;
+mod record;
+mod segments;
+mod shared;
+mod stats;
+mod streams;
+mod tail;
+mod ticket;
+mod write;
+
+pub use batch::Batch;
+pub use open::OpenReport;
+pub use options::Options;
+pub use read::{Entry, Range};
+pub use stats::{Pinned, Stats};
+pub use streams::{Stream, Streams};
+pub use tail::{Tail, TailAll};
+pub use ticket::{BatchTicket, Ticket};
+pub use write::{MAX_NAME_BYTES, MAX_VALUE_BYTES};

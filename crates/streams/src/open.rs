@@ -1,0 +1,343 @@
+//! Opens: from the footers and the records above the checkpoint, or from all records.
+
+use std::collections::BTreeMap;
+
+use palisade::{Error, ErrorKind, Lsn, Result, Wal, framed_bytes};
+
+use crate::directory::{Directory, STRIPES, Slot, Stripe};
+use crate::entries::{Entries, Place};
+use crate::footer::{self, End, is_missing};
+use crate::record::{self, Record, StreamId};
+use crate::segments::{Counted, Segments};
+
+/// What an open found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpenReport {
+    /// Streams that there are.
+    pub streams: u64,
+    /// Entries of all streams.
+    pub entries: u64,
+    /// Footers that were read in place of their segments.
+    pub footers: u64,
+    /// Records that were read besides.
+    pub records: u64,
+    /// Why not all footers were used, if they were not. Then the open has read all records.
+    pub footer_note: Option<String>,
+    /// The names of streams of which an entry is missing. Their other entries can be read.
+    pub damaged: Vec<Vec<u8>>,
+}
+
+/// What an open has built.
+pub(crate) struct Opened {
+    pub(crate) directory: Directory,
+    pub(crate) segments: Segments,
+    pub(crate) last_footer: Option<Lsn>,
+    pub(crate) report: OpenReport,
+}
+
+/// Builds the index of all streams of `wal`.
+pub(crate) fn load(wal: &Wal) -> Result<Opened> {
+    let (head, checkpoint) = (wal.head_lsn(), wal.checkpoint_lsn());
+    let mut note = None;
+    if checkpoint > head {
+        let mut loader = Loader::new(wal);
+        match loader.apply_footers(checkpoint)? {
+            Ok(()) => {
+                loader.apply_records(Some(checkpoint))?;
+                return loader.finish();
+            }
+            Err(why) => note = Some(why.to_owned()),
+        }
+    }
+    let mut loader = Loader::new(wal);
+    loader.report.footer_note = note;
+    loader.apply_records(None)?;
+    loader.finish()
+}
+
+struct Loader<'w> {
+    wal: &'w Wal,
+    directory: Directory,
+    segments: Segments,
+    last_footer: Option<Lsn>,
+    report: OpenReport,
+    /// More entries than the log has room for: a gap that is longer comes from no log of ours.
+    most_entries: u64,
+}
+
+impl Loader<'_> {
+    fn new(wal: &Wal) -> Loader<'_> {
+        Loader {
+            wal,
+            directory: Directory::new(),
+            segments: Segments::new(wal.head_lsn(), wal.segment_bytes()),
+            last_footer: None,
+            report: OpenReport::default(),
+            most_entries: wal.live_bytes() / framed_bytes(0) + 1,
+        }
+    }
+
+    /// Applies all footers of segments below `checkpoint`. Returns why it could not, if the footers
+    /// are not whole. Then the loader is of no use.
+    fn apply_footers(&mut self, checkpoint: Lsn) -> Result<std::result::Result<(), &'static str>> {
+        let Some((lsn, end)) = self.find_end(checkpoint)? else {
+            return Ok(Err("the records above the checkpoint have no end of a footer"));
+        };
+        let head_segment = self.wal.head_lsn().as_u64() / self.segments.bytes();
+        let mut chain = vec![(lsn, end)];
+        while let Some((_, End { segment, previous: Some(previous), .. })) = chain.last() {
+            // A footer lies above its segment. So if the one before was released, its segment was.
+            if *segment <= head_segment || *previous < self.wal.head_lsn() {
+                break;
+            }
+            match End::read(self.wal, *previous)? {
+                Some(end) if end.segment < *segment => chain.push((*previous, end)),
+                _ => return Ok(Err("a footer is missing or damaged")),
+            }
+        }
+        for (_, end) in chain.iter().rev() {
+            if !self.apply_footer(end)? {
+                return Ok(Err("a part of a footer is missing or damaged"));
+            }
+        }
+        self.last_footer = Some(lsn);
+        Ok(Ok(()))
+    }
+
+    /// Finds the end of the footer below `checkpoint`.
+    fn find_end(&self, checkpoint: Lsn) -> Result<Option<(Lsn, End)>> {
+        let mut records = self.wal.records_from(checkpoint)?;
+        while let Some(record) = records.next()? {
+            if record.tag() == record::FOOTER_END
+                && let Some(end) = End::decode(record.data())
+                && end.above == checkpoint
+            {
+                return Ok(Some((record.lsn(), end)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Applies one footer. Returns false if it is not whole.
+    fn apply_footer(&mut self, end: &End) -> Result<bool> {
+        let start = Lsn::new(end.segment.saturating_mul(self.segments.bytes()));
+        let segment = self.segments.of(start);
+        let mut streams = Vec::new();
+        for &part in &end.parts {
+            let found = match self.wal.get(part) {
+                Ok(found) if found.tag() == record::FOOTER_PART => found,
+                Ok(_) => return Ok(false),
+                Err(error) if is_missing(error.kind()) => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            let decoded = footer::decode_part(found.data(), |id, stream| {
+                streams.push(id);
+                self.apply_item(id, stream, segment)
+            });
+            if decoded.is_none() {
+                return Ok(false);
+            }
+        }
+        let End { first, records, bytes, .. } = *end;
+        self.segments.add(Counted { segment, first, live: 0, records, bytes, streams });
+        self.segments.with(|all| {
+            if let Some(of) = all.get_mut(&segment) {
+                of.has_footer = true;
+            }
+        });
+        self.report.footers += 1;
+        Ok(true)
+    }
+
+    /// Applies what a footer of `segment` says of a stream.
+    fn apply_item(&self, id: StreamId, stream: footer::Stream<'_>, segment: u32) -> Option<()> {
+        let mut stripe = self.directory.lock_of(id);
+        let footer::Stream::Live { first, next, name, values, entries } = stream else {
+            delete(&mut stripe, id);
+            return Some(());
+        };
+        if next.checked_sub(first)? > self.most_entries {
+            return None;
+        }
+        let Some(slot) = stripe.slot_for(id) else { return Some(()) };
+        if name.is_some() {
+            slot.home = segment;
+        }
+        if let Some(values) = values {
+            set_values(slot, &values, segment);
+        }
+        let known = &mut slot.body().entries;
+        for (index, offset) in entries {
+            if (first..next).contains(&index) {
+                known.put(index, Place { segment, offset });
+            }
+        }
+        bound(known, first, next, segment);
+        if let Some(name) = name {
+            stripe.name(id, name);
+        }
+        Some(())
+    }
+
+    /// Applies all records from `from` on, or from the head on.
+    fn apply_records(&mut self, from: Option<Lsn>) -> Result<()> {
+        let mut records = match from {
+            Some(lsn) => self.wal.records_from(lsn)?,
+            None => self.wal.records()?,
+        };
+        while let Some(record) = records.next()? {
+            let (lsn, bytes) = (record.lsn(), framed_bytes(record.data().len()));
+            self.report.records += 1;
+            let id = self.apply(lsn, &Record::of(&record)?)?;
+            let mut counted = Counted::new(self.segments.of(lsn), lsn);
+            (counted.records, counted.bytes) = (1, bytes);
+            match id {
+                Some(id) => {
+                    let mut stripe = self.directory.lock_of(id);
+                    stripe.count(&self.segments, id, lsn, bytes);
+                }
+                None => self.segments.add(counted),
+            }
+        }
+        self.directory.flush(&self.segments, u32::MAX);
+        Ok(())
+    }
+
+    /// Applies one record. Returns the stream that it concerns.
+    fn apply(&self, lsn: Lsn, record: &Record<'_>) -> Result<Option<StreamId>> {
+        let place = self.segments.place(lsn);
+        let (Record::Entry { id, .. }
+        | Record::Moved { id, .. }
+        | Record::Anchor { id, .. }
+        | Record::TruncateBefore { id, .. }
+        | Record::TruncateFrom { id, .. }
+        | Record::Delete { id }
+        | Record::Value { id, .. }) = record
+        else {
+            return Ok(None);
+        };
+        let id = *id;
+        let mut stripe = self.directory.lock_of(id);
+        if let Record::Delete { .. } = record {
+            delete(&mut stripe, id);
+            return Ok(Some(id));
+        }
+        // What an older stream of the slot left counts for nothing.
+        let Some(slot) = stripe.slot_for(id) else { return Ok(Some(id)) };
+        let is_named = !slot.name.is_empty();
+        match record {
+            Record::Entry { index, .. } => {
+                self.check_gap(
+                    lsn,
+                    *index,
+                    slot.next(),
+                    slot.entries().is_some_and(|e| !e.is_empty()),
+                )?;
+                let entries = &mut slot.body().entries;
+                entries.truncate_from(*index, |_| ());
+                // A footer knows of later changes: it may have removed the entries between.
+                if is_named {
+                    entries.pad_to(*index, place.segment);
+                }
+                entries.put(*index, place);
+            }
+            Record::Moved { index, .. } => {
+                let (first, next) = (slot.first(), slot.next());
+                // Before the anchor is read, the bounds are not known.
+                if !is_named || (first..next).contains(index) {
+                    self.check_gap(lsn, *index, next, next > first)?;
+                    slot.body().entries.put(*index, place);
+                }
+            }
+            Record::Anchor { anchor, .. } => {
+                self.check_gap(lsn, anchor.next, anchor.first, true)?;
+                slot.home = place.segment;
+                set_values(slot, &anchor.values, place.segment);
+                bound(&mut slot.body().entries, anchor.first, anchor.next, place.segment);
+                stripe.name(id, anchor.name);
+            }
+            Record::TruncateBefore { first, .. } => {
+                slot.body().entries.truncate_before(*first, |_| ());
+            }
+            Record::TruncateFrom { next, .. } => {
+                let entries = &mut slot.body().entries;
+                entries.truncate_from(*next, |_| ());
+            }
+            Record::Value { key, value, .. } => slot.set_value(key, *value, place.segment),
+            Record::Delete { .. } | Record::FooterPart(_) | Record::FooterEnd(_) => {}
+        }
+        Ok(Some(id))
+    }
+
+    /// Refuses an index so far from the others that the log cannot have all between.
+    fn check_gap(&self, lsn: Lsn, index: u64, known: u64, counts: bool) -> Result<()> {
+        if !counts || index.abs_diff(known) <= self.most_entries {
+            return Ok(());
+        }
+        let text =
+            format!("index {index} does not follow {known}: the log has no room for all between");
+        Err(Error::new(ErrorKind::Corrupt, text).at_lsn(lsn))
+    }
+
+    /// Counts what is live, and checks that each stream has its anchor and all entries.
+    fn finish(mut self) -> Result<Opened> {
+        let mut live = BTreeMap::<u32, u64>::new();
+        for number in 0..STRIPES {
+            let mut stripe = self.directory.lock(number);
+            for (id, slot) in stripe.slots() {
+                if slot.name.is_empty() {
+                    let has_entries = slot.entries().is_some_and(|entries| !entries.is_empty());
+                    if has_entries || !slot.values().is_empty() {
+                        let text = format!("records of stream {} are there, and no anchor", id.0);
+                        let advice = "restore the log from a backup";
+                        return Err(Error::new(ErrorKind::Corrupt, text).with_advice(advice));
+                    }
+                    continue;
+                }
+                self.report.streams += 1;
+                *live.entry(slot.home).or_default() += 1;
+                let Some(entries) = slot.entries() else { continue };
+                entries.for_each(|_, place| *live.entry(place.segment).or_default() += 1);
+                self.report.entries += entries.next() - entries.first();
+                if entries.unknown() > 0 {
+                    self.report.damaged.push(slot.name.to_vec());
+                }
+            }
+            stripe.slots_mut().for_each(Slot::shrink);
+            stripe.find_free();
+        }
+        self.segments.with(|all| {
+            for (segment, count) in live {
+                all.entry(segment).or_default().live += count;
+            }
+        });
+        let Loader { directory, segments, last_footer, report, .. } = self;
+        Ok(Opened { directory, segments, last_footer, report })
+    }
+}
+
+/// Sets the bounds of `entries`. Those that are not known yet count as unknown.
+fn bound(entries: &mut Entries, first: u64, next: u64, segment: u32) {
+    entries.truncate_before(first, |_| ());
+    entries.truncate_from(next, |_| ());
+    if entries.is_empty() {
+        *entries = Entries::new(first);
+    }
+    if entries.first() > first {
+        entries.extend_down_to(first, segment);
+    }
+    entries.pad_to(next, segment);
+}
+
+fn set_values(slot: &mut Slot, values: &[(&[u8], &[u8])], segment: u32) {
+    let values = values.iter().map(|(key, value)| ((*key).into(), (*value).into()));
+    let body = slot.body();
+    (body.values, body.values_in) = (values.collect(), Some(segment));
+}
+
+fn delete(stripe: &mut Stripe, id: StreamId) {
+    if stripe.slot_for(id).is_some() {
+        stripe.remove(id);
+    }
+}

@@ -1,0 +1,140 @@
+//! What each segment of the log holds: how much of it is live, and which streams it concerns.
+//!
+//! *Live* are the entries that no truncation has removed, and the last anchor of each stream. A
+//! segment without them can be released, if all below it can: whatever else it has is said again
+//! by later records.
+//!
+//! An append counts in its stripe, without a shared counter. When the stripe goes on to another
+//! segment, or when [`Directory::flush`](crate::directory::Directory::flush) visits it, what it has
+//! counted comes here.
+
+use std::collections::BTreeMap;
+
+use palisade::Lsn;
+use palisade_core::sync::Mutex;
+
+use crate::entries::{OFFSET_UNIT, Place};
+use crate::record::StreamId;
+
+/// What a stripe has counted in the segment that it appends to.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) segment: u32,
+    /// The LSN of the first record.
+    pub(crate) first: Lsn,
+    pub(crate) live: u64,
+    pub(crate) records: u64,
+    /// Bytes of records, with their headers.
+    pub(crate) bytes: u64,
+    /// The streams of the records. A stream can be there more than once.
+    pub(crate) streams: Vec<StreamId>,
+}
+
+impl Counted {
+    pub(crate) fn new(segment: u32, first: Lsn) -> Counted {
+        Counted { segment, first, live: 0, records: 0, bytes: 0, streams: Vec::new() }
+    }
+}
+
+/// What is known of one segment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Segment {
+    /// The LSN of the first record that begins in it.
+    pub(crate) first: Option<Lsn>,
+    pub(crate) live: u64,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    /// A stream can be there more than once.
+    pub(crate) streams: Vec<StreamId>,
+    pub(crate) has_footer: bool,
+    /// It has a live entry that cannot be read, and so not be moved.
+    pub(crate) is_damaged: bool,
+}
+
+impl Segment {
+    /// Returns about how many bytes its live records take.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        let of_records = u128::from(self.live) * u128::from(self.bytes);
+        let bytes = of_records / u128::from(self.records.max(1));
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
+    /// Returns its streams, each once.
+    pub(crate) fn sorted_streams(&mut self) -> Vec<StreamId> {
+        self.streams.sort_unstable();
+        self.streams.dedup();
+        self.streams.shrink_to_fit();
+        self.streams.clone()
+    }
+}
+
+/// All segments that have records.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    /// The number of the segment that counts as 0: that of the head when the log was opened.
+    base: u64,
+    segment_bytes: u64,
+    all: Mutex<BTreeMap<u32, Segment>>,
+}
+
+impl Segments {
+    pub(crate) fn new(head: Lsn, segment_bytes: u64) -> Segments {
+        let base = head.as_u64() / segment_bytes;
+        Segments { base, segment_bytes, all: Mutex::default() }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// Returns the segment in which a record at `lsn` begins. Stays at the greatest number after
+    /// 2^32 segments in one process run: then the caller refuses to append.
+    pub(crate) fn of(&self, lsn: Lsn) -> u32 {
+        let number = (lsn.as_u64() / self.segment_bytes).saturating_sub(self.base);
+        u32::try_from(number).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the LSN where a segment begins.
+    pub(crate) fn start(&self, segment: u32) -> Lsn {
+        Lsn::new((self.base + u64::from(segment)) * self.segment_bytes)
+    }
+
+    /// Runs `call` on all that is known.
+    pub(crate) fn with<R>(&self, call: impl FnOnce(&mut BTreeMap<u32, Segment>) -> R) -> R {
+        call(&mut self.all.lock())
+    }
+
+    /// Adds what a stripe has counted.
+    pub(crate) fn add(&self, counted: Counted) {
+        let Counted { segment, first, live, records, bytes, streams } = counted;
+        self.with(|all| {
+            let of = all.entry(segment).or_default();
+            of.first = Some(of.first.map_or(first, |known| known.min(first)));
+            of.live += live;
+            of.records += records;
+            of.bytes += bytes;
+            of.streams.extend(streams);
+        });
+    }
+
+    /// Takes `count` live ones away. Returns whether none is left.
+    pub(crate) fn remove_live(&self, segment: u32, count: u64) -> bool {
+        self.with(|all| {
+            let Some(of) = all.get_mut(&segment) else { return false };
+            of.live = of.live.saturating_sub(count);
+            of.live == 0
+        })
+    }
+
+    /// Returns where an entry is in the log.
+    pub(crate) fn lsn(&self, place: Place) -> Lsn {
+        let start = self.start(place.segment).as_u64();
+        Lsn::new(start + u64::from(place.offset) * OFFSET_UNIT)
+    }
+
+    /// Returns the place of what is at `lsn` in the log.
+    pub(crate) fn place(&self, lsn: Lsn) -> Place {
+        let offset = (lsn.as_u64() % self.segment_bytes) / OFFSET_UNIT;
+        Place { segment: self.of(lsn), offset: offset as u32 }
+    }
+}

@@ -1,0 +1,83 @@
+//! What all handles of an open log of streams share.
+
+use palisade::{Error, ErrorKind, Result, Wal};
+use palisade_core::sync::{AtomicU64, Ordering};
+
+use crate::directory::Directory;
+use crate::keeper::Keeper;
+use crate::segments::Segments;
+use crate::write::MAX_VALUE_BYTES;
+
+/// Segments below the limit of the log's space that an append leaves for truncations and moves:
+/// without them a full log could not be emptied.
+pub(crate) const KEPT_SEGMENTS: u64 = 2;
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) wal: Wal,
+    pub(crate) directory: Directory,
+    pub(crate) segments: Segments,
+    pub(crate) keeper: Keeper,
+    /// The greatest segment that an append has begun.
+    latest: AtomicU64,
+    /// The lowest segment that was not released.
+    head: AtomicU64,
+    /// The most segments that the log may have.
+    limit: Option<u64>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        wal: Wal,
+        directory: Directory,
+        segments: Segments,
+        keeper: Keeper,
+    ) -> Result<Shared> {
+        let space = wal.space()?;
+        let limit = space.limit.map(|bytes| bytes / space.file_bytes.max(1));
+        let latest = AtomicU64::new(u64::from(segments.of(wal.reserved_lsn())));
+        let head = AtomicU64::new(u64::from(segments.of(space.head)));
+        Ok(Shared { wal, directory, segments, keeper, latest, head, limit })
+    }
+
+    /// Refuses a change that would take the segments which are kept for truncations and moves.
+    pub(crate) fn check_room(&self) -> Result<()> {
+        let tail = self.segments.of(self.wal.reserved_lsn());
+        if tail == u32::MAX {
+            let text = "the log has no number left for another segment";
+            let advice = "close the log and open it again";
+            return Err(Error::new(ErrorKind::OutOfRange, text).with_advice(advice));
+        }
+        let Some(limit) = self.limit else { return Ok(()) };
+        // Relaxed: a value that is too low refuses an append that could have been made.
+        let used = u64::from(tail) + 1 - self.head.load(Ordering::Relaxed);
+        if used + KEPT_SEGMENTS <= limit {
+            return Ok(());
+        }
+        let text = format!(
+            "the streams take {used} segments; the log may take {limit}, of which {KEPT_SEGMENTS} \
+             are kept for truncations (max_bytes)"
+        );
+        let advice = "truncate or delete the streams that Streams::pinned names";
+        Err(Error::new(ErrorKind::NoSpace, text).with_advice(advice))
+    }
+
+    /// Notes that an append has begun segment `segment`, and wakes the keeper.
+    #[cold]
+    pub(crate) fn notice_segment(&self, segment: u32) {
+        // Relaxed: a hint for the keeper, which looks for itself.
+        if self.latest.fetch_max(u64::from(segment), Ordering::Relaxed) < u64::from(segment) {
+            self.keeper.wake();
+        }
+    }
+
+    /// Notes that all segments below `segment` were released.
+    pub(crate) fn set_head(&self, segment: u32) {
+        // Relaxed: as in `check_room`.
+        self.head.store(u64::from(segment), Ordering::Relaxed);
+    }
+
+    pub(crate) fn max_value_bytes(&self) -> usize {
+        MAX_VALUE_BYTES.min(self.wal.max_record_bytes() / 4)
+    }
+}

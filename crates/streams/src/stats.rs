@@ -1,0 +1,87 @@
+//! Numbers: what the streams hold, and what keeps the log.
+
+use palisade::Error;
+
+use crate::directory::STRIPES;
+use crate::record::StreamId;
+use crate::shared::Shared;
+
+/// The numbers of a log of streams.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Streams that there are.
+    pub streams: u64,
+    /// Entries of all streams.
+    pub entries: u64,
+    /// Segments from the head to the tail.
+    pub segments: u64,
+    /// Bytes that were copied to the tail since the open.
+    pub moved_bytes: u64,
+    /// Bytes of segments that were released since the open.
+    pub released_bytes: u64,
+    /// Why the keeper's last step failed, if it did. It tries again.
+    pub keeper_error: Option<Error>,
+}
+
+/// A stream that keeps the lowest segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pinned {
+    /// The stream's name.
+    pub name: Vec<u8>,
+    /// Its entries in the segment.
+    pub entries: u64,
+    /// The index of the first of them. If there is none, the segment has the stream's anchor, which
+    /// the next move takes along.
+    pub first: Option<u64>,
+    /// The segments that could be released without the lowest one's streams, at most: those from
+    /// the lowest to the one before the tail, in bytes.
+    pub bytes: u64,
+}
+
+impl Shared {
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        for number in 0..STRIPES {
+            let stripe = self.directory.lock(number);
+            stats.streams += stripe.len() as u64;
+            let lens = stripe.slots().map(|(_, slot)| slot.next() - slot.first());
+            stats.entries += lens.sum::<u64>();
+        }
+        let (moved, released, error) = self.keeper.totals();
+        (stats.moved_bytes, stats.released_bytes, stats.keeper_error) = (moved, released, error);
+        let tail = self.segments.of(self.wal.reserved_lsn());
+        let head = self.segments.of(self.wal.head_lsn());
+        stats.segments = u64::from(tail.saturating_sub(head)) + 1;
+        stats
+    }
+
+    pub(crate) fn pinned(&self) -> Vec<Pinned> {
+        let tail = self.segments.of(self.wal.reserved_lsn());
+        self.directory.flush(&self.segments, tail);
+        let lowest = self.segments.with(|all| {
+            let (number, segment) = all.iter_mut().next().filter(|(number, _)| **number < tail)?;
+            Some((*number, segment.sorted_streams()))
+        });
+        let Some((segment, streams)) = lowest else { return Vec::new() };
+        let bytes = u64::from(tail - segment) * self.segments.bytes();
+        streams.into_iter().filter_map(|id| self.pin_of(id, segment, bytes)).collect()
+    }
+
+    fn pin_of(&self, id: StreamId, segment: u32, bytes: u64) -> Option<Pinned> {
+        let stripe = self.directory.lock_of(id);
+        let slot = stripe.slot(id)?;
+        let mut found = (0, None);
+        if let Some(entries) = slot.entries() {
+            entries.for_each(|index, place| {
+                if place.segment == segment {
+                    found = (found.0 + 1, found.1.or(Some(index)));
+                }
+            });
+        }
+        let (entries, first) = found;
+        let is_pin = entries > 0 || slot.home == segment;
+        is_pin.then(|| Pinned { name: slot.name.to_vec(), entries, first, bytes })
+    }
+}

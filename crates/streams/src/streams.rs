@@ -1,0 +1,330 @@
+//! The handles: all streams of a log, and one stream.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use palisade::{Error, ErrorKind, Result, Wal};
+use palisade_core::sync::{JoinHandle, Mutex, is_current, spawn};
+
+use crate::batch::Batch;
+use crate::directory::{Directory, STRIPES};
+use crate::open::OpenReport;
+use crate::options::Options;
+use crate::record::StreamId;
+use crate::shared::Shared;
+use crate::stats::{Pinned, Stats};
+use crate::ticket::Ticket;
+use crate::write::quoted;
+
+/// A log of many streams. A handle is cheap to clone, and each clone is the same log.
+///
+/// Threads and tasks use it at the same time. The drop of the last handle, of the streams' handles
+/// too, ends the log as that of a [`Wal`] does.
+#[derive(Clone, Debug)]
+pub struct Streams {
+    owner: Arc<Owner>,
+}
+
+/// Ends the keeper's thread when the last handle is dropped.
+#[derive(Debug)]
+struct Owner {
+    shared: Arc<Shared>,
+    report: OpenReport,
+    thread: Mutex<Option<JoinHandle>>,
+}
+
+impl Owner {
+    fn stop(&self) {
+        self.shared.keeper.stop();
+        if let Some(thread) = self.thread.lock().take()
+            && !is_current(&thread)
+        {
+            // It cannot panic: a panic of the disk below has poisoned the log.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Streams {
+    pub(crate) fn start(shared: Shared, report: OpenReport, has_thread: bool) -> Result<Streams> {
+        let shared = Arc::new(shared);
+        let keep = {
+            let shared = Arc::clone(&shared);
+            move || shared.keep()
+        };
+        let thread = has_thread.then(|| spawn("palisade-streams", keep)).transpose();
+        let thread = thread.map_err(|error| Error::io("start the keeper's thread", error))?;
+        Ok(Streams { owner: Arc::new(Owner { shared, report, thread: Mutex::new(thread) }) })
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.owner.shared
+    }
+
+    fn handle(&self, id: StreamId, name: &[u8]) -> Stream {
+        Stream { streams: self.clone(), id, name: name.into() }
+    }
+
+    /// Opens the log of streams in the folder `path`, or makes it, with the default settings.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Streams> {
+        Options::new().open(path)
+    }
+
+    /// Makes a stream. A name is any 1 to 1024 bytes.
+    ///
+    /// Waits until the stream is durable. To make many, call
+    /// [`create_many`](Streams::create_many).
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the name is empty or too long. `AlreadyExists`: there is a stream of this
+    /// name. `OutOfRange`: the log has no id left. Else as [`Stream::append`].
+    pub fn create(&self, name: impl AsRef<[u8]>) -> Result<Stream> {
+        let name = name.as_ref();
+        let (id, ticket) = self.shared().create(name)?;
+        ticket.wait()?;
+        Ok(self.handle(id, name))
+    }
+
+    /// Makes streams, and waits once for all of them.
+    ///
+    /// # Errors
+    /// As [`create`](Streams::create). Streams before the one that failed are there.
+    pub fn create_many<N: AsRef<[u8]>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Vec<Stream>> {
+        let make = |name: N| {
+            let (id, _ticket) = self.shared().create(name.as_ref())?;
+            Ok(self.handle(id, name.as_ref()))
+        };
+        let made = names.into_iter().map(make).collect::<Result<Vec<_>>>()?;
+        self.sync()?;
+        Ok(made)
+    }
+
+    /// Returns the stream of this name.
+    ///
+    /// # Errors
+    /// `NotFound`: there is none.
+    pub fn stream(&self, name: impl AsRef<[u8]>) -> Result<Stream> {
+        let name = name.as_ref();
+        let found = self.shared().directory.lock(Directory::stripe_of(name)).find(name);
+        found.map(|id| self.handle(id, name)).ok_or_else(|| {
+            let text = format!("there is no stream {}", quoted(name));
+            Error::new(ErrorKind::NotFound, text).with_advice("make it with Streams::create")
+        })
+    }
+
+    /// Returns the stream of this name, and makes it if there is none.
+    ///
+    /// # Errors
+    /// As [`create`](Streams::create).
+    pub fn stream_or_create(&self, name: impl AsRef<[u8]>) -> Result<Stream> {
+        let name = name.as_ref();
+        loop {
+            match self.stream(name) {
+                Err(error) if error.kind() == ErrorKind::NotFound => match self.create(name) {
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                    made => return made,
+                },
+                found => return found,
+            }
+        }
+    }
+
+    /// Returns the names of all streams, in no order. Streams that are made or deleted meanwhile
+    /// may be there or not.
+    #[must_use]
+    pub fn list(&self) -> Vec<Vec<u8>> {
+        let mut names = Vec::new();
+        for number in 0..STRIPES {
+            let stripe = self.shared().directory.lock(number);
+            let of_streams = stripe.slots().filter(|(_, slot)| !slot.name.is_empty());
+            names.extend(of_streams.map(|(_, slot)| slot.name.to_vec()));
+        }
+        names
+    }
+
+    /// Deletes the stream of this name with all its entries and values. Handles of the stream
+    /// return `NotFound` from then on. A stream of the same name that is made later is another one.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no such stream. Else as [`Stream::truncate_before`].
+    pub fn delete(&self, name: impl AsRef<[u8]>) -> Result<Ticket<'_>> {
+        let id = self.stream(name)?.id;
+        self.shared().delete(id)
+    }
+
+    /// Begins a batch: changes of several streams that happen all together or not at all.
+    pub fn batch(&self) -> Batch<'_> {
+        Batch::new(self)
+    }
+
+    /// Waits until everything that was changed before the call survives power loss.
+    ///
+    /// # Errors
+    /// As [`Wal::sync`].
+    pub fn sync(&self) -> Result<()> {
+        self.shared().wal.sync()
+    }
+
+    /// Returns what keeps the log from being released: the streams with something in the lowest
+    /// segment, and what they have there. Empty if that segment is the one of the tail.
+    ///
+    /// A stream that is named here for long is one that nobody truncates, or one that cannot be
+    /// moved within the budget ([`Options::move_percent`]).
+    #[must_use]
+    pub fn pinned(&self) -> Vec<Pinned> {
+        self.shared().pinned()
+    }
+
+    /// Returns the numbers of the log and of its streams.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared().stats()
+    }
+
+    /// Returns what the open found.
+    #[must_use]
+    pub fn open_report(&self) -> &OpenReport {
+        &self.owner.report
+    }
+
+    /// Does one step of the keeper's work: releases segments, moves entries, or writes a footer.
+    /// Returns whether there may be more to do. Blocks for some device syncs at most.
+    ///
+    /// The keeper's thread calls it, unless [`Options::background`] is false.
+    ///
+    /// # Errors
+    /// As [`Wal::truncate_before`], and as a read: call again later. Nothing is lost.
+    pub fn maintain(&self) -> Result<bool> {
+        self.shared().maintain()
+    }
+
+    /// Returns the log below. A change by its own calls would be no record of a stream, and the
+    /// next open would refuse the log.
+    #[must_use]
+    pub fn log(&self) -> &Wal {
+        &self.shared().wal
+    }
+
+    /// Ends the keeper's thread, and the log as [`Wal::close`] does.
+    ///
+    /// # Errors
+    /// As [`Wal::close`].
+    pub fn close(&self) -> Result<()> {
+        self.owner.stop();
+        self.shared().wal.close()
+    }
+}
+
+/// One stream: a log of its own, whose entries have the indexes 0, 1, 2 and so on.
+///
+/// All calls return `NotFound` once the stream was deleted.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    streams: Streams,
+    id: StreamId,
+    name: Arc<[u8]>,
+}
+
+impl Stream {
+    pub(crate) fn shared(&self) -> &Shared {
+        self.streams.shared()
+    }
+
+    pub(crate) fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// Returns the stream's name.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Returns all streams of the log.
+    #[must_use]
+    pub fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    /// Appends an entry. Its index is the ticket's.
+    ///
+    /// Waits as [`Wal::append`] does, and for other changes of the same stream.
+    ///
+    /// # Durability
+    /// As [`Wal::append`]. A wait for the ticket makes the entry survive power loss, and with it
+    /// all earlier changes of all streams.
+    ///
+    /// # Errors
+    /// As [`Wal::append`]. `NoSpace`: also if the log would take the segments that are kept for
+    /// truncations; [`Streams::pinned`] says what to truncate. `TooLarge`: the entry and its header
+    /// of at most 20 bytes take more than the longest record. `NotFound`: the stream was deleted.
+    pub fn append(&self, data: impl AsRef<[u8]>) -> Result<Ticket<'_>> {
+        self.shared().append(self.id, data.as_ref())
+    }
+
+    /// Appends an entry, waits until it survives power loss, and returns its index.
+    ///
+    /// # Errors
+    /// As [`append`](Stream::append) and [`Ticket::wait`].
+    pub fn commit(&self, data: impl AsRef<[u8]>) -> Result<u64> {
+        self.append(data)?.wait()
+    }
+
+    /// Removes the entries below `first`, which can be the index of the next entry: then the
+    /// stream is empty. If `first` is at or below the first entry, changes nothing.
+    ///
+    /// Only appends a record: the keeper frees space later. A crash before the ticket's wait has
+    /// returned may bring the entries back.
+    ///
+    /// # Errors
+    /// `OutOfRange`: `first` is above the end. `NotFound`. Else as [`Wal::append`].
+    pub fn truncate_before(&self, first: u64) -> Result<Ticket<'_>> {
+        self.shared().truncate_before(self.id, first)
+    }
+
+    /// Removes the entries above `last`, which stays. The next entry has index `last + 1`.
+    ///
+    /// # Errors
+    /// `Truncated`: `last` is below the first entry. Else as
+    /// [`truncate_before`](Stream::truncate_before).
+    pub fn truncate_after(&self, last: u64) -> Result<Ticket<'_>> {
+        self.truncate_from(last.saturating_add(1))
+    }
+
+    /// Removes entry `next` and those above it. The next entry that is appended has this index.
+    ///
+    /// # Errors
+    /// As [`truncate_after`](Stream::truncate_after).
+    pub fn truncate_from(&self, next: u64) -> Result<Ticket<'_>> {
+        self.shared().truncate_from(self.id, next)
+    }
+
+    /// Sets the value of `key`: a small one, such as a vote, a position or a schema. All keys and
+    /// values of a stream take at most 64 KiB, or a quarter of the longest record.
+    ///
+    /// # Errors
+    /// `TooLarge`: the values would take more. Else as [`append`](Stream::append).
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Ticket<'_>> {
+        self.shared().put(self.id, key.as_ref(), Some(value.as_ref()))
+    }
+
+    /// Removes the value of `key`, if there is one.
+    ///
+    /// # Errors
+    /// As [`append`](Stream::append).
+    pub fn remove_value(&self, key: impl AsRef<[u8]>) -> Result<Ticket<'_>> {
+        self.shared().put(self.id, key.as_ref(), None)
+    }
+}

@@ -1,0 +1,285 @@
+//! Changes of streams: appends, batches, truncations, values, and the streams themselves.
+//!
+//! Each change locks the stripe of its stream, checks, appends its record and notes what it did
+//! before it frees the lock. So the log has the changes of a stream in their order, and an index
+//! that a caller has got is never another entry's.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use palisade::{Error, ErrorKind, Lsn, Result, framed_bytes};
+
+use crate::batch::{Batch, Step};
+use crate::directory::{Directory, STRIPES, Stripe, Values};
+use crate::entries::{Entries, Removed};
+use crate::hub::Hub;
+use crate::record::{self, Anchor, EntryHeader, StreamId};
+use crate::shared::Shared;
+use crate::ticket::{BatchTicket, Ticket};
+
+/// The longest name of a stream, in bytes.
+pub const MAX_NAME_BYTES: usize = 1024;
+/// The bytes that the keys and values of one stream may take together, less what the log's records
+/// can take if that is less.
+pub const MAX_VALUE_BYTES: usize = 64 << 10;
+
+/// What a value takes besides its key and its bytes.
+pub(crate) const VALUE_OVERHEAD: usize = 16;
+
+impl Shared {
+    pub(crate) fn append(&self, id: StreamId, data: &[u8]) -> Result<Ticket<'_>> {
+        let mut stripe = self.directory.lock_of(id);
+        let index = stripe.live(id)?.next();
+        let header = EntryHeader::new(id, index);
+        let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(data)];
+        self.check_room()?;
+        let log = self.wal.append_vectored_tagged(record::ENTRY, &parts)?;
+        self.count(&mut stripe, id, log.lsn(), header.as_bytes().len() + data.len());
+        let hub = stripe.push(&self.segments, id, log.lsn());
+        drop(stripe);
+        wake(hub);
+        Ok(Ticket::new(log, index))
+    }
+
+    pub(crate) fn append_batch(&self, batch: &Batch<'_>) -> Result<BatchTicket<'_>> {
+        let mut numbers: Vec<u32> =
+            batch.steps.iter().map(|step| step.id().slot() % STRIPES).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut stripes: Vec<_> =
+            numbers.iter().map(|&number| self.directory.lock(number)).collect();
+        let at = |id: StreamId| {
+            let number = id.slot() % STRIPES;
+            numbers.binary_search(&number).unwrap_or_default()
+        };
+        let mut records = Vec::with_capacity(batch.steps.len());
+        let mut indexes = Vec::new();
+        // How many entries of the batch each stream has got so far.
+        let mut nexts = std::collections::HashMap::new();
+        for step in &batch.steps {
+            let id = step.id();
+            let slot = stripes[at(id)].live(id)?;
+            match step {
+                Step::Append { data, .. } => {
+                    let next = nexts.entry(id).or_insert_with(|| slot.next());
+                    records.push((record::ENTRY, record::entry(id, *next, data)));
+                    indexes.push(*next);
+                    *next += 1;
+                }
+                Step::Value { key, value, .. } => {
+                    // As if no value of the batch replaced another one.
+                    let added = batch.values_of(id, step);
+                    self.check_value(slot.values(), added, key, *value)?;
+                    records.push((record::VALUE, record::value(id, key, *value)));
+                }
+            }
+        }
+        self.check_room()?;
+        let log = self.wal.append_batch_tagged(records.iter().map(|(tag, bytes)| (*tag, bytes)))?;
+        let mut hubs = Vec::new();
+        for ((step, (_, bytes)), &lsn) in batch.steps.iter().zip(&records).zip(log.lsns()) {
+            let (id, stripe) = (step.id(), &mut stripes[at(step.id())]);
+            self.count(stripe, id, lsn, bytes.len());
+            match step {
+                Step::Append { .. } => hubs.extend(stripe.push(&self.segments, id, lsn)),
+                Step::Value { key, value, .. } => {
+                    stripe.live(id)?.set_value(key, *value, self.segments.of(lsn));
+                }
+            }
+        }
+        drop(stripes);
+        hubs.into_iter().for_each(|hub| hub.wake());
+        Ok(BatchTicket::new(log.into(), indexes))
+    }
+
+    pub(crate) fn create(&self, name: &[u8]) -> Result<(StreamId, Ticket<'_>)> {
+        check_name(name)?;
+        let mut stripe = self.directory.lock(Directory::stripe_of(name));
+        if stripe.find(name).is_some() {
+            let text = format!("there is a stream {} already", quoted(name));
+            return Err(Error::new(ErrorKind::AlreadyExists, text));
+        }
+        let id = stripe.next_id().ok_or_else(|| {
+            Error::new(ErrorKind::OutOfRange, "the log has no id left for another stream")
+        })?;
+        let mut bytes = record::numbers(id, []);
+        let anchor = Anchor { first: 0, next: 0, name, values: Vec::new() };
+        record::put_anchor(&mut bytes, &anchor);
+        self.check_room()?;
+        let log = self.append_anchor(&mut stripe, id, &bytes)?;
+        stripe.insert(id, name, self.segments.of(log.lsn()));
+        Ok((id, Ticket::new(log, 0)))
+    }
+
+    /// Appends an encoded anchor, and counts it as live.
+    pub(crate) fn append_anchor(
+        &self,
+        stripe: &mut Stripe,
+        id: StreamId,
+        bytes: &[u8],
+    ) -> Result<palisade::Ticket<'_>> {
+        let log = self.wal.append_tagged(record::ANCHOR, bytes)?;
+        self.count(stripe, id, log.lsn(), bytes.len());
+        stripe.add_live();
+        Ok(log)
+    }
+
+    pub(crate) fn delete(&self, id: StreamId) -> Result<Ticket<'_>> {
+        let mut stripe = self.directory.lock_of(id);
+        stripe.live(id)?;
+        let log = self.append_numbers(&mut stripe, record::DELETE, id, [])?;
+        let mut slot = stripe.remove(id);
+        let mut removed = vec![(slot.home, 1)];
+        let next = slot.next();
+        slot.body().entries.truncate_before(next, |one| removed.push(one));
+        self.remove_live(&mut stripe, &removed);
+        stripe.set_free(id);
+        drop(stripe);
+        wake(slot.hub().cloned());
+        Ok(Ticket::new(log, 0))
+    }
+
+    pub(crate) fn truncate_before(&self, id: StreamId, first: u64) -> Result<Ticket<'_>> {
+        let mut stripe = self.directory.lock_of(id);
+        let slot = stripe.live(id)?;
+        check_index(first, slot.next())?;
+        if first <= slot.first() {
+            return Ok(Ticket::new(self.wal.barrier(), first));
+        }
+        let log = self.append_numbers(&mut stripe, record::TRUNCATE_BEFORE, id, [first])?;
+        self.remove(&mut stripe, id, |entries, removed| entries.truncate_before(first, removed))?;
+        Ok(Ticket::new(log, first))
+    }
+
+    pub(crate) fn truncate_from(&self, id: StreamId, next: u64) -> Result<Ticket<'_>> {
+        let mut stripe = self.directory.lock_of(id);
+        let slot = stripe.live(id)?;
+        check_index(next, slot.next())?;
+        if next < slot.first() {
+            return Err(truncated(next, slot.first()));
+        }
+        if next == slot.next() {
+            return Ok(Ticket::new(self.wal.barrier(), next));
+        }
+        let log = self.append_numbers(&mut stripe, record::TRUNCATE_FROM, id, [next])?;
+        self.remove(&mut stripe, id, |entries, removed| entries.truncate_from(next, removed))?;
+        let hub = stripe.live(id)?.hub().cloned();
+        if let Some(hub) = &hub {
+            hub.note_cut(next);
+        }
+        drop(stripe);
+        wake(hub);
+        Ok(Ticket::new(log, next))
+    }
+
+    pub(crate) fn put(&self, id: StreamId, key: &[u8], value: Option<&[u8]>) -> Result<Ticket<'_>> {
+        let mut stripe = self.directory.lock_of(id);
+        self.check_value(stripe.live(id)?.values(), 0, key, value)?;
+        let bytes = record::value(id, key, value);
+        self.check_room()?;
+        let log = self.wal.append_tagged(record::VALUE, &bytes)?;
+        self.count(&mut stripe, id, log.lsn(), bytes.len());
+        let slot = stripe.live(id)?;
+        slot.set_value(key, value, self.segments.of(log.lsn()));
+        slot.shrink();
+        Ok(Ticket::new(log, 0))
+    }
+
+    /// Appends a record that frees space: no limit refuses it.
+    fn append_numbers<const N: usize>(
+        &self,
+        stripe: &mut Stripe,
+        tag: u16,
+        id: StreamId,
+        numbers: [u64; N],
+    ) -> Result<palisade::Ticket<'_>> {
+        let bytes = record::numbers(id, numbers);
+        let log = self.wal.append_tagged(tag, &bytes)?;
+        self.count(stripe, id, log.lsn(), bytes.len());
+        Ok(log)
+    }
+
+    /// Removes entries by `truncate`, and counts them as not live.
+    fn remove(
+        &self,
+        stripe: &mut Stripe,
+        id: StreamId,
+        truncate: impl FnOnce(&mut Entries, &mut dyn FnMut(Removed)),
+    ) -> Result<()> {
+        let mut removed = Vec::new();
+        let slot = stripe.live(id)?;
+        truncate(&mut slot.body().entries, &mut |one| removed.push(one));
+        slot.shrink();
+        self.remove_live(stripe, &removed);
+        Ok(())
+    }
+
+    /// Counts as not live, and wakes the keeper if a segment has nothing live now.
+    fn remove_live(&self, stripe: &mut Stripe, removed: &[Removed]) {
+        let remove =
+            |(segment, count): &Removed| stripe.remove_live(&self.segments, *segment, *count);
+        if removed.iter().map(remove).fold(false, |any, one| any | one) {
+            self.keeper.wake();
+        }
+    }
+
+    /// Counts a record of `len` bytes at `lsn`.
+    pub(crate) fn count(&self, stripe: &mut Stripe, id: StreamId, lsn: Lsn, len: usize) {
+        if stripe.count(&self.segments, id, lsn, framed_bytes(len)) {
+            self.notice_segment(self.segments.of(lsn));
+        }
+    }
+
+    fn check_value(
+        &self,
+        known: &Values,
+        added: usize,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        let Some(value) = value else { return Ok(()) };
+        let others = known.iter().filter(|(other, _)| **other != *key);
+        let bytes: usize =
+            others.map(|(key, value)| key.len() + value.len() + VALUE_OVERHEAD).sum();
+        let (bytes, most) =
+            (bytes + added + key.len() + value.len() + VALUE_OVERHEAD, self.max_value_bytes());
+        if bytes <= most {
+            return Ok(());
+        }
+        let text = format!("the stream's values would take {bytes} bytes; the most is {most}");
+        let advice = "keep larger values as entries, or in a stream of their own";
+        Err(Error::new(ErrorKind::TooLarge, text).with_advice(advice))
+    }
+}
+
+fn wake(hub: Option<Arc<Hub>>) {
+    if let Some(hub) = hub {
+        hub.wake();
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    if (1..=MAX_NAME_BYTES).contains(&name.len()) {
+        return Ok(());
+    }
+    let text = format!("a stream's name has 1 to {MAX_NAME_BYTES} bytes, and not {}", name.len());
+    Err(Error::new(ErrorKind::InvalidArgument, text))
+}
+
+pub(crate) fn check_index(index: u64, next: u64) -> Result<()> {
+    if index <= next {
+        return Ok(());
+    }
+    let text = format!("index {index} is above the end of the stream, {next}");
+    Err(Error::new(ErrorKind::OutOfRange, text))
+}
+
+pub(crate) fn truncated(index: u64, first: u64) -> Error {
+    let text = format!("entry {index} was truncated; the first entry that is left is {first}");
+    Error::new(ErrorKind::Truncated, text).with_advice("continue at Stream::first_index")
+}
+
+/// A name for an error text.
+pub(crate) fn quoted(name: &[u8]) -> String {
+    format!("\"{}\"", name.escape_ascii())
+}
