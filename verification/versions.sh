@@ -21,16 +21,18 @@ git ls-files -z -- Cargo.toml Cargo.lock crates |
     tar --null --create --files-from=- | tar --extract --directory="$copy"
 cd "$copy"
 # The library alone: tools and benches are not built by its users.
-sed -i 's#^members = .*#members = ["crates/core", "crates/store", "crates/palisade"]#' Cargo.toml
+sed -i 's#^members = .*#members = ["crates/core", "crates/store", "crates/palisade", "crates/streams"]#' \
+    Cargo.toml
 
 # The option is unstable. It changes only how the versions are chosen.
 RUSTC_BOOTSTRAP=1 cargo update --quiet -Z direct-minimal-versions
-cargo check --quiet --locked -p palisade --all-features
-echo "palisade builds with the lowest versions of its dependencies"
+library=(-p palisade -p palisade-streams --all-features)
+cargo check --quiet --locked "${library[@]}"
+echo "palisade and palisade-streams build with the lowest versions of their dependencies"
 
 if rustup toolchain list 2>/dev/null | grep -q "^$declared"; then
-    cargo "+$declared" check --quiet --locked -p palisade --all-features
-    echo "palisade builds with Rust $declared"
+    cargo "+$declared" check --quiet --locked "${library[@]}"
+    echo "palisade and palisade-streams build with Rust $declared"
     exit 0
 fi
 echo "Rust $declared is not installed: only the declared versions of dependencies are compared"
@@ -44,6 +46,6 @@ while read -r name version; do
         echo "$name $version needs Rust $needs, and Cargo.toml declares $declared" >&2
         late=1
     fi
-done < <(cargo tree --locked -p palisade --all-features -e normal --prefix none |
-    awk '$1 !~ /^palisade/ { print $1, $2 }' | sort -u)
+done < <(cargo tree --locked "${library[@]}" -e normal --prefix none |
+    awk 'NF && $1 !~ /^palisade/ { print $1, $2 }' | sort -u)
 exit $late
