@@ -5,7 +5,7 @@
 //! append, so the records of a stream are in the log in the order of its changes. A batch takes the
 //! locks of all its streams, in ascending order.
 //!
-//! A stream without entries and values takes a slot of 40 bytes, its name, and its place in the
+//! A stream without entries and values takes a slot of 32 bytes, its name, and its place in the
 //! table of names.
 
 use std::hash::{BuildHasher, RandomState};
@@ -16,7 +16,7 @@ use hashbrown::HashTable;
 use palisade::{Error, ErrorKind, Lsn, Result};
 use palisade_core::sync::{Mutex, MutexGuard};
 
-use crate::entries::Entries;
+use crate::entries::{Entries, OFFSET_UNIT, Place};
 use crate::hub::Hub;
 use crate::record::{Anchor, StreamId};
 use crate::segments::{Counted, Segments};
@@ -40,6 +40,10 @@ pub(crate) struct Stripe {
     /// The low bits of the numbers of its slots.
     number: u32,
     slots: Vec<Slot>,
+    /// The names of all streams, one after the other, and what is left of deleted ones.
+    text: Vec<u8>,
+    /// Bytes of `text` that belong to deleted streams.
+    stale_text: usize,
     /// Positions in `slots`, by name.
     names: HashTable<u32>,
     hasher: RandomState,
@@ -52,7 +56,7 @@ pub(crate) struct Stripe {
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     /// Empty if the slot is free, or if an open has not come to the stream's anchor yet.
-    pub(crate) name: Box<[u8]>,
+    name: Name,
     /// The index of the next entry, if there is no `body`: then there is no entry.
     next: u64,
     pub(crate) generation: u32,
@@ -61,18 +65,36 @@ pub(crate) struct Slot {
     body: Option<Box<Body>>,
 }
 
+/// Where a name is in the stripe's text.
+#[derive(Clone, Copy, Debug, Default)]
+struct Name {
+    at: u32,
+    len: u16,
+}
+
 /// What a stream has if it has entries, values or tails.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
     pub(crate) entries: Entries,
-    pub(crate) values: Values,
+    extras: Option<Box<Extras>>,
+}
+
+/// What few streams have.
+#[derive(Debug, Default)]
+struct Extras {
+    values: Values,
     /// The segment of the last record that changed a value. Also if there is no value: a footer
     /// must say that the last one was removed.
-    pub(crate) values_in: Option<u32>,
-    pub(crate) hub: Option<Arc<Hub>>,
+    values_in: Option<u32>,
+    hub: Option<Arc<Hub>>,
 }
 
 impl Slot {
+    /// Whether a stream has the slot, and its name is known.
+    pub(crate) fn is_named(&self) -> bool {
+        self.name.len > 0
+    }
+
     pub(crate) fn first(&self) -> u64 {
         self.body.as_ref().map_or(self.next, |body| body.entries.first())
     }
@@ -87,15 +109,19 @@ impl Slot {
 
     pub(crate) fn values(&self) -> &Values {
         const NONE: &Values = &Vec::new();
-        self.body.as_ref().map_or(NONE, |body| &body.values)
+        self.extras().map_or(NONE, |extras| &extras.values)
     }
 
     pub(crate) fn values_in(&self) -> Option<u32> {
-        self.body.as_ref()?.values_in
+        self.extras()?.values_in
     }
 
     pub(crate) fn hub(&self) -> Option<&Arc<Hub>> {
-        self.body.as_ref()?.hub.as_ref()
+        self.extras()?.hub.as_ref()
+    }
+
+    fn extras(&self) -> Option<&Extras> {
+        self.body.as_ref()?.extras.as_deref()
     }
 
     pub(crate) fn body(&mut self) -> &mut Body {
@@ -105,19 +131,28 @@ impl Slot {
         })
     }
 
+    fn extras_mut(&mut self) -> &mut Extras {
+        self.body().extras.get_or_insert_default()
+    }
+
+    /// Returns the hub of the stream's tails, and makes it if there is none.
+    pub(crate) fn make_hub(&mut self) -> &Arc<Hub> {
+        self.extras_mut().hub.get_or_insert_default()
+    }
+
     /// Notes that the last anchor, which has all values, is in `segment`.
     pub(crate) fn set_home(&mut self, segment: u32) {
         self.home = segment;
-        if let Some(body) = &mut self.body {
-            body.values_in = (!body.values.is_empty()).then_some(segment);
+        if self.extras().is_some() {
+            self.extras_mut().values_in = Some(segment);
         }
     }
 
     /// Notes that the footer of `segment` is written: it says which values there are up to then.
     pub(crate) fn settle(&mut self, segment: u32) {
-        if let Some(body) = &mut self.body {
-            let is_said = body.values.is_empty() && body.values_in <= Some(segment);
-            body.values_in.take_if(|_| is_said);
+        if self.extras().is_some() {
+            let Extras { values, values_in, .. } = self.extras_mut();
+            values_in.take_if(|last| values.is_empty() && *last <= segment);
             self.shrink();
         }
     }
@@ -126,14 +161,17 @@ impl Slot {
     pub(crate) fn shrink(&mut self) {
         self.body.take_if(|body| {
             self.next = body.entries.next();
-            let has_values = !body.values.is_empty() || body.values_in.is_some();
-            body.entries.is_empty() && !has_values && body.hub.is_none()
+            body.extras.take_if(|extras| {
+                let has_values = !extras.values.is_empty() || extras.values_in.is_some();
+                !has_values && extras.hub.is_none()
+            });
+            body.entries.is_empty() && body.extras.is_none()
         });
     }
 
     /// Sets a value; the record that says so is in `segment`.
     pub(crate) fn set_value(&mut self, key: &[u8], value: Option<&[u8]>, segment: u32) {
-        let Body { values, values_in, .. } = self.body();
+        let Extras { values, values_in, .. } = self.extras_mut();
         *values_in = Some(segment);
         let at = values.binary_search_by(|(known, _)| known[..].cmp(key));
         match (at, value) {
@@ -144,9 +182,20 @@ impl Slot {
         }
     }
 
-    pub(crate) fn anchor(&self) -> Anchor<'_> {
-        let values = self.values().iter().map(|(key, value)| (&key[..], &value[..])).collect();
-        Anchor { first: self.first(), next: self.next(), name: &self.name, values }
+    /// Sets all values; the record that says so is in `segment`.
+    pub(crate) fn set_values(&mut self, values: &[(&[u8], &[u8])], segment: u32) {
+        if values.is_empty() && self.extras().is_none() {
+            return;
+        }
+        let copy = |(key, value): &(&[u8], &[u8])| (Box::from(*key), Box::from(*value));
+        let extras = self.extras_mut();
+        extras.values = values.iter().map(copy).collect();
+        extras.values_in = Some(segment);
+    }
+
+    /// Borrows the values as a record has them.
+    pub(crate) fn borrowed_values(&self) -> Vec<(&[u8], &[u8])> {
+        self.values().iter().map(|(key, value)| (&key[..], &value[..])).collect()
     }
 }
 
@@ -195,6 +244,8 @@ impl Stripe {
         Stripe {
             number,
             slots: Vec::new(),
+            text: Vec::new(),
+            stale_text: 0,
             names: HashTable::new(),
             hasher: RandomState::new(),
             free: Vec::new(),
@@ -205,14 +256,14 @@ impl Stripe {
     /// Returns the id of the stream with this name.
     pub(crate) fn find(&self, name: &[u8]) -> Option<StreamId> {
         let hash = self.hasher.hash_one(name);
-        let at = *self.names.find(hash, |&at| *self.slots[at as usize].name == *name)?;
+        let at = *self.names.find(hash, |&at| self.name_at(at) == name)?;
         Some(self.id_at(at))
     }
 
     /// Returns the slot of stream `id`, unless the stream was deleted.
     pub(crate) fn slot(&self, id: StreamId) -> Option<&Slot> {
         let slot = self.slots.get((id.slot() / STRIPES) as usize)?;
-        (slot.generation == id.generation() && !slot.name.is_empty()).then_some(slot)
+        (slot.generation == id.generation() && slot.is_named()).then_some(slot)
     }
 
     /// Returns the slot of stream `id`, for a change.
@@ -221,7 +272,7 @@ impl Stripe {
     /// `NotFound`: the stream was deleted.
     pub(crate) fn live(&mut self, id: StreamId) -> Result<&mut Slot> {
         let slot = self.slots.get_mut((id.slot() / STRIPES) as usize);
-        slot.filter(|slot| slot.generation == id.generation() && !slot.name.is_empty())
+        slot.filter(|slot| slot.generation == id.generation() && slot.is_named())
             .ok_or_else(deleted)
     }
 
@@ -252,9 +303,7 @@ impl Stripe {
     pub(crate) fn slot_for(&mut self, id: StreamId) -> Option<&mut Slot> {
         let at = (id.slot() / STRIPES) as usize;
         if self.slots.len() <= at {
-            if self.slots.len() == self.slots.capacity() {
-                self.slots.reserve_exact(2 + self.slots.len() / 8);
-            }
+            reserve_little(&mut self.slots, 1);
             self.slots.resize_with(at + 1, Slot::default);
         }
         if self.slots[at].generation < id.generation() {
@@ -265,32 +314,67 @@ impl Stripe {
         (slot.generation == id.generation()).then_some(slot)
     }
 
-    /// Gives stream `id` a name.
+    /// Returns the name of the stream in the slot of `id`.
+    pub(crate) fn name_of(&self, id: StreamId) -> &[u8] {
+        self.name_at(id.slot() / STRIPES)
+    }
+
+    fn name_at(&self, at: u32) -> &[u8] {
+        let Name { at, len } = self.slots[at as usize].name;
+        &self.text[at as usize..][..usize::from(len)]
+    }
+
+    /// Returns what an anchor says of stream `id`.
+    pub(crate) fn anchor_of(&self, id: StreamId) -> Option<Anchor<'_>> {
+        let slot = self.slot(id)?;
+        let values = slot.borrowed_values();
+        Some(Anchor { first: slot.first(), next: slot.next(), name: self.name_of(id), values })
+    }
+
+    /// Gives stream `id` a name of at most 65 535 bytes.
     pub(crate) fn name(&mut self, id: StreamId, name: &[u8]) {
         let at = id.slot() / STRIPES;
-        if *self.slots[at as usize].name == *name {
+        if self.name_at(at) == name {
             return;
         }
-        self.slots[at as usize].name = name.into();
-        let Stripe { names, slots, hasher, .. } = self;
-        let hash = hasher.hash_one(name);
-        let rehash = |&at: &u32| hasher.hash_one(&*slots[at as usize].name);
-        names.insert_unique(hash, at, rehash);
+        reserve_little(&mut self.text, name.len());
+        let begins = self.text.len() as u32;
+        self.text.extend_from_slice(name);
+        self.slots[at as usize].name = Name { at: begins, len: name.len() as u16 };
+        let Stripe { names, slots, text, hasher, .. } = self;
+        let rehash = |&at: &u32| {
+            let Name { at, len } = slots[at as usize].name;
+            hasher.hash_one(&text[at as usize..][..usize::from(len)])
+        };
+        names.insert_unique(hasher.hash_one(name), at, rehash);
     }
 
     /// Takes the stream out of its slot, which the next generation can have.
     pub(crate) fn remove(&mut self, id: StreamId) -> Slot {
         let at = id.slot() / STRIPES;
+        let hash = self.hasher.hash_one(self.name_at(at));
+        if let Ok(entry) = self.names.find_entry(hash, |&found| found == at) {
+            entry.remove();
+        }
         let slot = &mut self.slots[at as usize];
         let next = Slot { generation: slot.generation.saturating_add(1), ..Slot::default() };
         let old = std::mem::replace(slot, next);
-        if !old.name.is_empty() {
-            let hash = self.hasher.hash_one(&*old.name);
-            if let Ok(entry) = self.names.find_entry(hash, |&found| found == at) {
-                entry.remove();
-            }
+        self.stale_text += usize::from(old.name.len);
+        if self.stale_text > self.text.len() / 2 {
+            self.compact_text();
         }
         old
+    }
+
+    /// Copies the names of the streams that there are.
+    fn compact_text(&mut self) {
+        let text = std::mem::take(&mut self.text);
+        for slot in &mut self.slots {
+            let Name { at, len } = slot.name;
+            slot.name.at = self.text.len() as u32;
+            self.text.extend_from_slice(&text[at as usize..][..usize::from(len)]);
+        }
+        self.stale_text = 0;
     }
 
     /// Lets a later stream have the slot of `id`, after `remove`.
@@ -316,7 +400,7 @@ impl Stripe {
     pub(crate) fn find_free(&mut self) {
         let is_free = |&at: &u32| {
             let slot = &self.slots[at as usize];
-            slot.name.is_empty() && slot.generation < u32::MAX
+            !slot.is_named() && slot.generation < u32::MAX
         };
         self.free = (0..self.slots.len() as u32).rev().filter(is_free).collect();
     }
@@ -334,12 +418,12 @@ impl Stripe {
         lsn: Lsn,
         bytes: u64,
     ) -> bool {
-        let segment = segments.of(lsn);
-        if self.counted.as_ref().is_some_and(|counted| counted.segment != segment) {
+        let is_in = |counted: &Counted| lsn.bytes_since(counted.start) < segments.bytes();
+        if self.counted.as_ref().is_some_and(|counted| !is_in(counted)) {
             self.flush(segments, u32::MAX);
         }
         let is_first = self.counted.is_none();
-        let counted = self.counted.get_or_insert_with(|| Counted::new(segment, lsn));
+        let counted = self.counted.get_or_insert_with(|| Counted::new(segments, lsn));
         counted.records += 1;
         counted.bytes += bytes;
         if counted.streams.last() != Some(&id) {
@@ -375,12 +459,15 @@ impl Stripe {
 
     /// Notes that the next entry of stream `id` is at `lsn`. It was counted before. Returns the hub
     /// that the caller wakes when it has freed the lock.
-    pub(crate) fn push(&mut self, segments: &Segments, id: StreamId, lsn: Lsn) -> Option<Arc<Hub>> {
-        self.add_live();
+    pub(crate) fn push(&mut self, id: StreamId, lsn: Lsn) -> Option<Arc<Hub>> {
+        let counted = self.counted.as_mut()?;
+        counted.live += 1;
+        let offset = (lsn.bytes_since(counted.start) / OFFSET_UNIT) as u32;
+        let place = Place { segment: counted.segment, offset };
         let slot = self.slots.get_mut((id.slot() / STRIPES) as usize)?;
         let body = slot.body();
-        body.entries.push(segments.place(lsn));
-        body.hub.clone()
+        body.entries.push(place);
+        body.extras.as_ref()?.hub.clone()
     }
 
     pub(crate) fn flush(&mut self, segments: &Segments, below: u32) {
@@ -389,8 +476,16 @@ impl Stripe {
         }
     }
 
+    /// Returns the id of the stream that the slot at `at` has or had.
     fn id_at(&self, at: u32) -> StreamId {
         StreamId::new(at * STRIPES + self.number, self.slots[at as usize].generation)
+    }
+}
+
+/// Makes room for `count` more. Takes memory for an eighth more: doubling would waste half of it.
+fn reserve_little<T>(list: &mut Vec<T>, count: usize) {
+    if list.capacity() - list.len() < count {
+        list.reserve_exact(count + list.len() / 8);
     }
 }
 

@@ -1,11 +1,13 @@
 //! Where the entries of one stream are: four bytes an entry, and a run for each piece of the stream
 //! that lies in one segment.
 //!
-//! Indexes are dense, so the offsets of all entries stand in one queue, by index. The runs say in
+//! Indexes are dense, so the offsets of all entries stand in one list, by index. The runs say in
 //! which segment they count. Entries that were moved lie in a later segment than those behind
 //! them, so runs ascend by index, and not by segment.
+//!
+//! A stream with few entries in one segment has them in place, without an allocation of its own.
 
-use std::collections::VecDeque;
+use smallvec::{Array, SmallVec};
 
 /// The unit of an offset: records in the log begin at multiples of it.
 pub(crate) const OFFSET_UNIT: u64 = 8;
@@ -34,8 +36,10 @@ pub(crate) type Removed = (u32, u64);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entries {
     first: u64,
-    offsets: VecDeque<u32>,
-    runs: VecDeque<Run>,
+    /// Offsets at the begin of `offsets` that belong to entries which were removed.
+    stale: u32,
+    offsets: SmallVec<[u32; 4]>,
+    runs: SmallVec<[Run; 1]>,
 }
 
 impl Entries {
@@ -49,29 +53,32 @@ impl Entries {
     }
 
     pub(crate) fn next(&self) -> u64 {
-        self.first + self.offsets.len() as u64
+        self.first + self.known().len() as u64
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.offsets.is_empty()
+        self.known().is_empty()
+    }
+
+    fn known(&self) -> &[u32] {
+        &self.offsets[self.stale as usize..]
     }
 
     /// Returns where entry `index` is; `None` if there is no such entry, or it is not known.
     pub(crate) fn get(&self, index: u64) -> Option<Place> {
         let at = usize::try_from(index.checked_sub(self.first)?).ok()?;
-        let offset = *self.offsets.get(at)?;
+        let offset = *self.known().get(at)?;
         (offset != UNKNOWN)
             .then(|| Place { segment: self.runs[self.run_of(index)].segment, offset })
     }
 
     /// Appends the next entry.
     pub(crate) fn push(&mut self, place: Place) {
-        if self.runs.back().is_none_or(|run| run.segment != place.segment) {
-            reserve_little(&mut self.runs);
-            self.runs.push_back(Run { first: self.next(), segment: place.segment });
+        if self.runs.last().is_none_or(|run| run.segment != place.segment) {
+            let run = Run { first: self.next(), segment: place.segment };
+            push(&mut self.runs, run);
         }
-        reserve_little(&mut self.offsets);
-        self.offsets.push_back(place.offset);
+        push(&mut self.offsets, place.offset);
     }
 
     /// Says that entry `index` is at `place`. Entries between it and those that are known become
@@ -88,27 +95,32 @@ impl Entries {
         }
         let old = self.get(index);
         self.set_segment(index, place.segment);
-        self.offsets[(index - self.first) as usize] = place.offset;
+        let at = self.stale as usize + (index - self.first) as usize;
+        self.offsets[at] = place.offset;
         old
     }
 
     /// Prepends unknown entries, down to index `first`.
     pub(crate) fn extend_down_to(&mut self, first: u64, segment: u32) {
-        while first < self.first {
-            self.first -= 1;
-            self.offsets.push_front(UNKNOWN);
-            // Unknown entries need no run of their own.
-            match self.runs.front_mut() {
-                Some(run) => run.first = self.first,
-                None => self.runs.push_front(Run { first: self.first, segment }),
-            }
+        if first >= self.first {
+            return;
+        }
+        let count = (self.first - first) as usize;
+        self.offsets.drain(..self.stale as usize);
+        self.stale = 0;
+        self.offsets.insert_many(0, std::iter::repeat_n(UNKNOWN, count));
+        self.first = first;
+        // Unknown entries need no run of their own.
+        match self.runs.first_mut() {
+            Some(run) => run.first = first,
+            None => self.runs.push(Run { first, segment }),
         }
     }
 
     /// Appends unknown entries, until `next` would follow.
     pub(crate) fn pad_to(&mut self, next: u64, segment: u32) {
         while self.next() < next {
-            let segment = self.runs.back().map_or(segment, |run| run.segment);
+            let segment = self.runs.last().map_or(segment, |run| run.segment);
             self.push(Place { segment, offset: UNKNOWN });
         }
     }
@@ -121,13 +133,20 @@ impl Entries {
         }
         let end = first.min(self.next());
         self.count(self.first, end, &mut removed);
-        self.offsets.drain(..(end - self.first) as usize);
+        let stale = self.stale as usize + (end - self.first) as usize;
+        // The rest moves down only if it is shorter than what it moves over.
+        if stale * 2 >= self.offsets.len() {
+            self.offsets.drain(..stale);
+            self.stale = 0;
+        } else {
+            self.stale = stale as u32;
+        }
         let gone = self.runs.partition_point(|run| run.first <= first);
         // The run that holds `first` stays, unless nothing does.
-        let gone = if self.offsets.is_empty() { self.runs.len() } else { gone - 1 };
+        let gone = if self.known().is_empty() { self.runs.len() } else { gone - 1 };
         self.runs.drain(..gone);
         self.first = first;
-        if let Some(run) = self.runs.front_mut() {
+        if let Some(run) = self.runs.first_mut() {
             run.first = first;
         }
         self.shrink();
@@ -140,7 +159,7 @@ impl Entries {
         }
         let next = next.max(self.first);
         self.count(next, self.next(), &mut removed);
-        self.offsets.truncate((next - self.first) as usize);
+        self.offsets.truncate(self.stale as usize + (next - self.first) as usize);
         let stay = self.runs.partition_point(|run| run.first < next);
         self.runs.truncate(stay);
         self.shrink();
@@ -151,7 +170,7 @@ impl Entries {
         for (at, run) in self.runs.iter().enumerate() {
             let end = self.runs.get(at + 1).map_or(self.next(), |next| next.first);
             let from = (run.first - self.first) as usize;
-            let offsets = self.offsets.range(from..(end - self.first) as usize);
+            let offsets = &self.known()[from..(end - self.first) as usize];
             for (index, &offset) in (run.first..).zip(offsets) {
                 if offset != UNKNOWN {
                     each(index, Place { segment: run.segment, offset });
@@ -186,7 +205,7 @@ impl Entries {
 
     /// Returns how many entries are not known.
     pub(crate) fn unknown(&self) -> usize {
-        self.offsets.iter().filter(|&&offset| offset == UNKNOWN).count()
+        self.known().iter().filter(|&&offset| offset == UNKNOWN).count()
     }
 
     /// Calls `each` with the known entries in `[from, end)`, counted by segment.
@@ -195,9 +214,8 @@ impl Entries {
         while at < end {
             let run = self.run_of(at);
             let run_end = self.runs.get(run + 1).map_or(end, |next| next.first.min(end));
-            let offsets =
-                self.offsets.range((at - self.first) as usize..(run_end - self.first) as usize);
-            let known = offsets.filter(|&&offset| offset != UNKNOWN).count();
+            let range = (at - self.first) as usize..(run_end - self.first) as usize;
+            let known = self.known()[range].iter().filter(|&&offset| offset != UNKNOWN).count();
             each((self.runs[run].segment, known as u64));
             at = run_end;
         }
@@ -241,17 +259,18 @@ impl Entries {
     /// Gives memory back if most of it is not used.
     fn shrink(&mut self) {
         if self.offsets.capacity() > 16 + 4 * self.offsets.len() {
-            self.offsets.shrink_to(2 * self.offsets.len());
-            self.runs.shrink_to(2 * self.runs.len());
+            self.offsets.shrink_to_fit();
+            self.runs.shrink_to_fit();
         }
     }
 }
 
-/// Makes room for one more by an eighth: doubling would waste half of the memory.
-fn reserve_little<T>(queue: &mut VecDeque<T>) {
-    if queue.len() == queue.capacity() {
-        queue.reserve_exact(2 + queue.len() / 8);
+/// Appends. Takes memory for an eighth more: doubling would waste half of it.
+fn push<A: Array>(list: &mut SmallVec<A>, item: A::Item) {
+    if list.len() == list.capacity() {
+        list.reserve_exact(2 + list.len() / 8);
     }
+    list.push(item);
 }
 
 #[cfg(test)]

@@ -121,10 +121,10 @@ pub(crate) fn encode_stream(
         return None;
     };
     let is_first = from == 0;
-    let name = (is_first && slot.home == segment).then_some(&slot.name);
+    let name = (is_first && slot.home == segment).then(|| stripe.name_of(id));
     // Also if the last change is above the segment: it says nothing of the other values.
     let has_values = slot.values_in().is_some_and(|last| last >= segment);
-    let values = (is_first && has_values).then(|| slot.anchor().values);
+    let values = (is_first && has_values).then(|| slot.borrowed_values());
     let flag = |flag, is_set| if is_set { flag } else { 0 };
     part.number(flag(NAMED, name.is_some()) | flag(VALUED, values.is_some()));
     part.number(slot.first());

@@ -248,7 +248,9 @@ impl Shared {
         let Some(slot) = stripe.slot(id).filter(|slot| slot.home < cut) else { return Ok(0) };
         let home = slot.home;
         let mut bytes = record::numbers(id, []);
-        record::put_anchor(&mut bytes, &slot.anchor());
+        if let Some(anchor) = stripe.anchor_of(id) {
+            record::put_anchor(&mut bytes, &anchor);
+        }
         let lsn = self.append_anchor(&mut stripe, id, &bytes)?.lsn();
         stripe.live(id)?.set_home(self.segments.of(lsn));
         stripe.remove_live(&self.segments, home, 1);
@@ -393,8 +395,7 @@ impl Shared {
     /// Appends a record that belongs to no stream.
     fn append_own(&self, tag: u16, bytes: &[u8]) -> Result<palisade::Ticket<'_>> {
         let ticket = self.wal.append_tagged(tag, bytes)?;
-        let segment = self.segments.of(ticket.lsn());
-        let mut counted = Counted::new(segment, ticket.lsn());
+        let mut counted = Counted::new(&self.segments, ticket.lsn());
         (counted.records, counted.bytes) = (1, framed_bytes(bytes.len()));
         self.segments.add(counted);
         Ok(ticket)

@@ -140,7 +140,7 @@ impl Loader<'_> {
             }
         }
         let End { first, records, bytes, .. } = *end;
-        self.segments.add(Counted { segment, first, live: 0, records, bytes, streams });
+        self.segments.add(Counted { segment, start, first, live: 0, records, bytes, streams });
         self.segments.with(|all| {
             if let Some(of) = all.get_mut(&segment) {
                 of.has_footer = true;
@@ -165,7 +165,7 @@ impl Loader<'_> {
             slot.home = segment;
         }
         if let Some(values) = values {
-            set_values(slot, &values, segment);
+            slot.set_values(&values, segment);
         }
         let known = &mut slot.body().entries;
         for (index, offset) in entries {
@@ -190,7 +190,7 @@ impl Loader<'_> {
             let (lsn, bytes) = (record.lsn(), framed_bytes(record.data().len()));
             self.report.records += 1;
             let id = self.apply(lsn, &Record::of(&record)?)?;
-            let mut counted = Counted::new(self.segments.of(lsn), lsn);
+            let mut counted = Counted::new(&self.segments, lsn);
             (counted.records, counted.bytes) = (1, bytes);
             match id {
                 Some(id) => {
@@ -225,7 +225,7 @@ impl Loader<'_> {
         }
         // What an older stream of the slot left counts for nothing.
         let Some(slot) = stripe.slot_for(id) else { return Ok(Some(id)) };
-        let is_named = !slot.name.is_empty();
+        let is_named = slot.is_named();
         match record {
             Record::Entry { index, .. } => {
                 self.check_gap(
@@ -253,7 +253,7 @@ impl Loader<'_> {
             Record::Anchor { anchor, .. } => {
                 self.check_gap(lsn, anchor.next, anchor.first, true)?;
                 slot.home = place.segment;
-                set_values(slot, &anchor.values, place.segment);
+                slot.set_values(&anchor.values, place.segment);
                 bound(&mut slot.body().entries, anchor.first, anchor.next, place.segment);
                 stripe.name(id, anchor.name);
             }
@@ -286,7 +286,7 @@ impl Loader<'_> {
         for number in 0..STRIPES {
             let mut stripe = self.directory.lock(number);
             for (id, slot) in stripe.slots() {
-                if slot.name.is_empty() {
+                if !slot.is_named() {
                     let has_entries = slot.entries().is_some_and(|entries| !entries.is_empty());
                     if has_entries || !slot.values().is_empty() {
                         let text = format!("records of stream {} are there, and no anchor", id.0);
@@ -301,7 +301,7 @@ impl Loader<'_> {
                 entries.for_each(|_, place| *live.entry(place.segment).or_default() += 1);
                 self.report.entries += entries.next() - entries.first();
                 if entries.unknown() > 0 {
-                    self.report.damaged.push(slot.name.to_vec());
+                    self.report.damaged.push(stripe.name_of(id).to_vec());
                 }
             }
             stripe.slots_mut().for_each(Slot::shrink);
@@ -328,12 +328,6 @@ fn bound(entries: &mut Entries, first: u64, next: u64, segment: u32) {
         entries.extend_down_to(first, segment);
     }
     entries.pad_to(next, segment);
-}
-
-fn set_values(slot: &mut Slot, values: &[(&[u8], &[u8])], segment: u32) {
-    let values = values.iter().map(|(key, value)| ((*key).into(), (*value).into()));
-    let body = slot.body();
-    (body.values, body.values_in) = (values.collect(), Some(segment));
 }
 
 fn delete(stripe: &mut Stripe, id: StreamId) {

@@ -20,6 +20,8 @@ use crate::record::StreamId;
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub(crate) segment: u32,
+    /// Where the segment begins.
+    pub(crate) start: Lsn,
     /// The LSN of the first record.
     pub(crate) first: Lsn,
     pub(crate) live: u64,
@@ -31,8 +33,17 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    pub(crate) fn new(segment: u32, first: Lsn) -> Counted {
-        Counted { segment, first, live: 0, records: 0, bytes: 0, streams: Vec::new() }
+    pub(crate) fn new(segments: &Segments, first: Lsn) -> Counted {
+        let segment = segments.of(first);
+        Counted {
+            segment,
+            start: segments.start(segment),
+            first,
+            live: 0,
+            records: 0,
+            bytes: 0,
+            streams: Vec::new(),
+        }
     }
 }
 
@@ -106,7 +117,7 @@ impl Segments {
 
     /// Adds what a stripe has counted.
     pub(crate) fn add(&self, counted: Counted) {
-        let Counted { segment, first, live, records, bytes, streams } = counted;
+        let Counted { segment, first, live, records, bytes, streams, .. } = counted;
         self.with(|all| {
             let of = all.entry(segment).or_default();
             of.first = Some(of.first.map_or(first, |known| known.min(first)));

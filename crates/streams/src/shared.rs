@@ -42,15 +42,15 @@ impl Shared {
 
     /// Refuses a change that would take the segments which are kept for truncations and moves.
     pub(crate) fn check_room(&self) -> Result<()> {
-        let tail = self.segments.of(self.wal.reserved_lsn());
-        if tail == u32::MAX {
+        // Relaxed, both: a tail that is too low, or a head, counts a segment too few or too many.
+        let tail = self.latest.load(Ordering::Relaxed);
+        if tail + 1 >= u64::from(u32::MAX) {
             let text = "the log has no number left for another segment";
             let advice = "close the log and open it again";
             return Err(Error::new(ErrorKind::OutOfRange, text).with_advice(advice));
         }
         let Some(limit) = self.limit else { return Ok(()) };
-        // Relaxed: a value that is too low refuses an append that could have been made.
-        let used = u64::from(tail) + 1 - self.head.load(Ordering::Relaxed);
+        let used = (tail + 1).saturating_sub(self.head.load(Ordering::Relaxed));
         if used + KEPT_SEGMENTS <= limit {
             return Ok(());
         }

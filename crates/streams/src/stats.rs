@@ -82,6 +82,6 @@ impl Shared {
         }
         let (entries, first) = found;
         let is_pin = entries > 0 || slot.home == segment;
-        is_pin.then(|| Pinned { name: slot.name.to_vec(), entries, first, bytes })
+        is_pin.then(|| Pinned { name: stripe.name_of(id).to_vec(), entries, first, bytes })
     }
 }

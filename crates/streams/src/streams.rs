@@ -148,8 +148,8 @@ impl Streams {
         let mut names = Vec::new();
         for number in 0..STRIPES {
             let stripe = self.shared().directory.lock(number);
-            let of_streams = stripe.slots().filter(|(_, slot)| !slot.name.is_empty());
-            names.extend(of_streams.map(|(_, slot)| slot.name.to_vec()));
+            let of_streams = stripe.slots().filter(|(_, slot)| slot.is_named());
+            names.extend(of_streams.map(|(id, _)| stripe.name_of(id).to_vec()));
         }
         names
     }

@@ -62,7 +62,7 @@ impl Stream {
         if from < slot.first() {
             return Err(truncated(from, slot.first()));
         }
-        let hub = Arc::clone(slot.body().hub.get_or_insert_default());
+        let hub = Arc::clone(slot.make_hub());
         let cuts = hub.cuts();
         Ok(Tail { stream: self.clone(), next: from, hub, cuts })
     }
@@ -182,7 +182,7 @@ impl TailAll {
             let Some(record) = self.tail.next(rest)? else { return Ok(None) };
             let Record::Entry { id, index, .. } = Record::of(&record)? else { continue };
             let stripe = self.streams.shared().directory.lock_of(id);
-            let Some(name) = stripe.slot(id).map(|slot| slot.name.to_vec()) else { continue };
+            let Some(name) = stripe.slot(id).map(|_| stripe.name_of(id).to_vec()) else { continue };
             drop(stripe);
             return Ok(Some((name, Entry::of(record.into(), id, index)?)));
         }

@@ -35,7 +35,7 @@ impl Shared {
         self.check_room()?;
         let log = self.wal.append_vectored_tagged(record::ENTRY, &parts)?;
         self.count(&mut stripe, id, log.lsn(), header.as_bytes().len() + data.len());
-        let hub = stripe.push(&self.segments, id, log.lsn());
+        let hub = stripe.push(id, log.lsn());
         drop(stripe);
         wake(hub);
         Ok(Ticket::new(log, index))
@@ -81,7 +81,7 @@ impl Shared {
             let (id, stripe) = (step.id(), &mut stripes[at(step.id())]);
             self.count(stripe, id, lsn, bytes.len());
             match step {
-                Step::Append { .. } => hubs.extend(stripe.push(&self.segments, id, lsn)),
+                Step::Append { .. } => hubs.extend(stripe.push(id, lsn)),
                 Step::Value { key, value, .. } => {
                     stripe.live(id)?.set_value(key, *value, self.segments.of(lsn));
                 }
