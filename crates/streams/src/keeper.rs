@@ -14,9 +14,10 @@
 //! entries, and the anchors of the streams. Entries keep their index. A reader that has looked up
 //! the old place finds it released, and looks again.
 //!
-//! The budget holds over the whole run of the process: bytes moved are at most `move_percent`
-//! percent of the bytes released. The live bytes of a segment are estimated by the mean length of
-//! its records; what was really moved counts for the next decision.
+//! The budget holds from the open on: the keeper plans a move only if all bytes moved would be at
+//! most `move_percent` percent of the bytes released. It estimates the live bytes of a segment by
+//! the mean length of its records, so one move can exceed the budget. What was really moved counts
+//! for the next plan.
 //!
 //! An entry that cannot be read is not moved, and is not dropped: it keeps its segment until its
 //! stream is truncated or deleted.

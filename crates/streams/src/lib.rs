@@ -58,3 +58,8 @@ pub use streams::{Stream, Streams};
 pub use tail::{Tail, TailAll};
 pub use ticket::{BatchTicket, Ticket};
 pub use write::{MAX_NAME_BYTES, MAX_VALUE_BYTES};
+
+/// The examples of the page on streams, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/streams.md")]
+struct Guide;

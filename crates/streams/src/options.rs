@@ -47,16 +47,21 @@ impl Options {
     }
 
     /// Sets the settings of the log below. Its policy must be `OnCommit` or `Interval`, its buffer
-    /// at least 16 KiB and its segments at most 32 GiB. With
-    /// [`max_bytes`](palisade::Options::max_bytes), two segments are kept for truncations and
-    /// moves.
+    /// at least 16 KiB and its segments below 32 GiB. A later open needs a buffer that still holds
+    /// the longest entry: else the keeper cannot move this entry.
+    ///
+    /// With [`max_bytes`](palisade::Options::max_bytes), two segments are kept for truncations and
+    /// moves: if only these are left, appends and other changes return `NoSpace`.
     pub fn log(mut self, log: palisade::Options) -> Options {
         self.log = log;
         self
     }
 
     /// Sets how many bytes may be moved for 100 bytes that are released, from 0 (nothing is moved)
-    /// to 50. The default is 10. See [`Streams::pinned`].
+    /// to 50. The default is 10. Counts from the open on. See [`Streams::pinned`].
+    ///
+    /// The keeper estimates how much of a segment is live, so one move can take more than this.
+    /// What it really took counts for the next one.
     pub fn move_percent(mut self, percent: u32) -> Options {
         self.move_percent = percent;
         self

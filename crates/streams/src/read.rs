@@ -119,8 +119,8 @@ impl Shared {
 impl Stream {
     /// Returns a copy of entry `index`.
     ///
-    /// Reads the log. If only the log's buffer has the entry, first hands it to the operating
-    /// system.
+    /// Returns the entry also if it is not durable yet. Reads the log. If only the log's buffer has
+    /// the entry, first writes it to the operating system.
     ///
     /// # Errors
     /// `Truncated`: the entry was truncated. `OutOfRange`: it is not there yet. `NotFound`: the
@@ -246,7 +246,9 @@ impl Stream {
 
 /// Entries of a stream, in order or the last one first: see [`Stream::range`].
 ///
-/// Each step may read the log. After an error the iterator goes on with the next entry.
+/// Each step may read the log. After an error the iterator goes on with the next index. An entry
+/// that was truncated after the call of `range` is an error `Truncated`; after a deletion of the
+/// stream, each index is an error `NotFound`.
 #[derive(Debug)]
 pub struct Range {
     stream: Stream,

@@ -16,8 +16,8 @@
 //! | 0x5308 | a part of a footer | see `footer` |
 //! | 0x5309 | the end of a footer | see `footer` |
 //!
-//! Names, keys and values in the middle of a payload have their length before them. The values of an
-//! anchor are their number, then the key and the value of each.
+//! Names, keys and values in the middle of a payload have their length before them. The values of
+//! an anchor are their number, then the key and the value of each.
 
 use palisade::{Error, ErrorKind, Lsn, Record as LogRecord, Result};
 

@@ -16,7 +16,7 @@ pub struct Stats {
     pub entries: u64,
     /// Segments from the head to the tail.
     pub segments: u64,
-    /// Bytes that were copied to the tail since the open.
+    /// Bytes of records that the keeper copied to the tail since the open.
     pub moved_bytes: u64,
     /// Bytes of segments that were released since the open.
     pub released_bytes: u64,
@@ -35,8 +35,8 @@ pub struct Pinned {
     /// The index of the first of them. If there is none, the segment has the stream's anchor, which
     /// the next move takes along.
     pub first: Option<u64>,
-    /// The segments that could be released without the lowest one's streams, at most: those from
-    /// the lowest to the one before the tail, in bytes.
+    /// The bytes of the segments from the lowest one to the one before the tail: at most so many
+    /// could be released if nothing pinned the lowest one. The same for all streams that are named.
     pub bytes: u64,
 }
 

@@ -18,8 +18,9 @@ use crate::write::quoted;
 
 /// A log of many streams. A handle is cheap to clone, and each clone is the same log.
 ///
-/// Threads and tasks use it at the same time. The drop of the last handle, of the streams' handles
-/// too, ends the log as that of a [`Wal`] does.
+/// Threads and tasks can use it at the same time. Each [`Stream`] keeps the log open, too. The drop
+/// of the last handle of either kind waits for the keeper's step, and ends the log as the drop of
+/// the last [`Wal`] does.
 #[derive(Clone, Debug)]
 pub struct Streams {
     owner: Arc<Owner>,
@@ -97,7 +98,8 @@ impl Streams {
     /// Makes streams, and waits once for all of them.
     ///
     /// # Errors
-    /// As [`create`](Streams::create). Streams before the one that failed are there.
+    /// As [`create`](Streams::create). The streams before the one that failed exist then, but the
+    /// call has not waited for them: call [`sync`](Streams::sync).
     pub fn create_many<N: AsRef<[u8]>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -125,6 +127,9 @@ impl Streams {
     }
 
     /// Returns the stream of this name, and makes it if there is none.
+    ///
+    /// Waits only if it makes the stream. A stream that another thread is making may not be durable
+    /// yet; a wait for any later change makes it so.
     ///
     /// # Errors
     /// As [`create`](Streams::create).
@@ -180,14 +185,18 @@ impl Streams {
     /// Returns what keeps the log from being released: the streams with something in the lowest
     /// segment, and what they have there. Empty if that segment is the one of the tail.
     ///
-    /// A stream that is named here for long is one that nobody truncates, or one that cannot be
-    /// moved within the budget ([`Options::move_percent`]).
+    /// If a stream is named here for long, the engine does not truncate it, and its entries cannot
+    /// be moved within the budget ([`Options::move_percent`]). Visits all entries of the streams
+    /// that it names.
     #[must_use]
     pub fn pinned(&self) -> Vec<Pinned> {
         self.shared().pinned()
     }
 
     /// Returns the numbers of the log and of its streams.
+    ///
+    /// Visits all streams. If the keeper is in a step, waits until the step ends, which can take
+    /// some device syncs.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared().stats()
@@ -205,13 +214,16 @@ impl Streams {
     /// The keeper's thread calls it, unless [`Options::background`] is false.
     ///
     /// # Errors
-    /// As [`Wal::truncate_before`], and as a read: call again later. Nothing is lost.
+    /// As [`Stream::append`], [`Wal::truncate_before`], [`Wal::checkpoint`] and [`Wal::get`].
+    /// Nothing is lost: call again later.
     pub fn maintain(&self) -> Result<bool> {
         self.shared().maintain()
     }
 
-    /// Returns the log below. A change by its own calls would be no record of a stream, and the
-    /// next open would refuse the log.
+    /// Returns the log below, for example for [`Wal::space`] or [`Wal::backup_to`].
+    ///
+    /// Do not append, truncate or set the checkpoint with it: the next open refuses a log with a
+    /// record that is not of a stream, and a truncation or a checkpoint can lose entries.
     #[must_use]
     pub fn log(&self) -> &Wal {
         &self.shared().wal
@@ -285,20 +297,25 @@ impl Stream {
     /// Removes the entries below `first`, which can be the index of the next entry: then the
     /// stream is empty. If `first` is at or below the first entry, changes nothing.
     ///
-    /// Only appends a record: the keeper frees space later. A crash before the ticket's wait has
-    /// returned may bring the entries back.
+    /// Only appends a record: the keeper frees space later. If a crash comes before a wait for the
+    /// ticket has returned, the entries can be back.
     ///
     /// # Errors
-    /// `OutOfRange`: `first` is above the end. `NotFound`. Else as [`Wal::append`].
+    /// `OutOfRange`: `first` is above the index of the next entry. `NotFound`: the stream was
+    /// deleted. Else as [`Wal::append`].
     pub fn truncate_before(&self, first: u64) -> Result<Ticket<'_>> {
         self.shared().truncate_before(self.id, first)
     }
 
-    /// Removes the entries above `last`, which stays. The next entry has index `last + 1`.
+    /// Removes the entries above `last`, which stays. The next entry that is appended has index
+    /// `last + 1`.
+    ///
+    /// If `last` is the index below the first entry, the stream is empty afterwards. To remove
+    /// entry 0, too, call [`truncate_from`](Stream::truncate_from).
     ///
     /// # Errors
-    /// `Truncated`: `last` is below the first entry. Else as
-    /// [`truncate_before`](Stream::truncate_before).
+    /// `Truncated`: `last + 1` is below the first entry. `OutOfRange`: `last + 1` is above the
+    /// index of the next entry. Else as [`truncate_before`](Stream::truncate_before).
     pub fn truncate_after(&self, last: u64) -> Result<Ticket<'_>> {
         self.truncate_from(last.saturating_add(1))
     }
@@ -306,13 +323,15 @@ impl Stream {
     /// Removes entry `next` and those above it. The next entry that is appended has this index.
     ///
     /// # Errors
-    /// As [`truncate_after`](Stream::truncate_after).
+    /// As [`truncate_after`](Stream::truncate_after), for `next` in the place of `last + 1`.
     pub fn truncate_from(&self, next: u64) -> Result<Ticket<'_>> {
         self.shared().truncate_from(self.id, next)
     }
 
-    /// Sets the value of `key`: a small one, such as a vote, a position or a schema. All keys and
-    /// values of a stream take at most 64 KiB, or a quarter of the longest record.
+    /// Sets the value of `key`: a small one, such as a vote, a position or a schema.
+    ///
+    /// All keys and values of a stream take at most 64 KiB or a quarter of the longest record,
+    /// whichever is less. Each counts 16 bytes more. A truncation does not change values.
     ///
     /// # Errors
     /// `TooLarge`: the values would take more. Else as [`append`](Stream::append).

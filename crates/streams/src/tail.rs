@@ -157,7 +157,8 @@ pub struct TailAll {
 impl Streams {
     /// Returns a tail of all entries that are appended from now on, in all streams.
     ///
-    /// The tail keeps the segments that it has not read.
+    /// The tail keeps the files of the segments that it has not read. Entries that are moved come
+    /// only once.
     ///
     /// # Errors
     /// As [`palisade::Wal::tail_from`].

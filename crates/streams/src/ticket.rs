@@ -24,7 +24,8 @@ impl<'s> Ticket<'s> {
         Ticket { log, index }
     }
 
-    /// Returns the index of the entry. For another change: the index that it names, or 0.
+    /// Returns the index of the entry. For a truncation: the first index that stays
+    /// (`truncate_before`), or the index of the next entry. For another change: 0.
     #[must_use]
     pub fn index(&self) -> u64 {
         self.index

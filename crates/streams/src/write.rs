@@ -19,8 +19,8 @@ use crate::ticket::{BatchTicket, Ticket};
 
 /// The longest name of a stream, in bytes.
 pub const MAX_NAME_BYTES: usize = 1024;
-/// The bytes that the keys and values of one stream may take together, less what the log's records
-/// can take if that is less.
+/// The bytes that the keys and values of one stream may take together, with 16 bytes more for each.
+/// The limit is a quarter of the longest record of the log if that is less.
 pub const MAX_VALUE_BYTES: usize = 64 << 10;
 
 /// What a value takes besides its key and its bytes.
