@@ -16,17 +16,15 @@ use hashbrown::HashTable;
 use palisade::{Error, ErrorKind, Lsn, Result};
 use palisade_core::sync::{Mutex, MutexGuard};
 
-use crate::entries::{Entries, OFFSET_UNIT, Place};
+use crate::entries::{OFFSET_UNIT, Place};
 use crate::hub::Hub;
 use crate::record::{Anchor, StreamId};
 use crate::segments::{Counted, Segments};
+use crate::slot::{Name, Slot};
 
 /// A power of two: the low bits of a slot's number are its stripe's. Part of the log's format,
 /// because ids are.
 pub(crate) const STRIPES: u32 = 1024;
-
-/// Keys and values, ascending by key.
-pub(crate) type Values = Vec<(Box<[u8]>, Box<[u8]>)>;
 
 /// All stripes.
 #[derive(Debug)]
@@ -50,153 +48,6 @@ pub(crate) struct Stripe {
     /// Positions of slots without a stream.
     free: Vec<u32>,
     counted: Option<Counted>,
-}
-
-/// One stream, or a place for one.
-#[derive(Debug, Default)]
-pub(crate) struct Slot {
-    /// Empty if the slot is free, or if an open has not come to the stream's anchor yet.
-    name: Name,
-    /// The index of the next entry, if there is no `body`: then there is no entry.
-    next: u64,
-    pub(crate) generation: u32,
-    /// The segment of the last anchor.
-    pub(crate) home: u32,
-    body: Option<Box<Body>>,
-}
-
-/// Where a name is in the stripe's text.
-#[derive(Clone, Copy, Debug, Default)]
-struct Name {
-    at: u32,
-    len: u16,
-}
-
-/// What a stream has if it has entries, values or tails.
-#[derive(Debug, Default)]
-pub(crate) struct Body {
-    pub(crate) entries: Entries,
-    extras: Option<Box<Extras>>,
-}
-
-/// What few streams have.
-#[derive(Debug, Default)]
-struct Extras {
-    values: Values,
-    /// The segment of the last record that changed a value. Also if there is no value: a footer
-    /// must say that the last one was removed.
-    values_in: Option<u32>,
-    hub: Option<Arc<Hub>>,
-}
-
-impl Slot {
-    /// Whether a stream has the slot, and its name is known.
-    pub(crate) fn is_named(&self) -> bool {
-        self.name.len > 0
-    }
-
-    pub(crate) fn first(&self) -> u64 {
-        self.body.as_ref().map_or(self.next, |body| body.entries.first())
-    }
-
-    pub(crate) fn next(&self) -> u64 {
-        self.body.as_ref().map_or(self.next, |body| body.entries.next())
-    }
-
-    pub(crate) fn entries(&self) -> Option<&Entries> {
-        self.body.as_ref().map(|body| &body.entries)
-    }
-
-    pub(crate) fn values(&self) -> &Values {
-        const NONE: &Values = &Vec::new();
-        self.extras().map_or(NONE, |extras| &extras.values)
-    }
-
-    pub(crate) fn values_in(&self) -> Option<u32> {
-        self.extras()?.values_in
-    }
-
-    pub(crate) fn hub(&self) -> Option<&Arc<Hub>> {
-        self.extras()?.hub.as_ref()
-    }
-
-    fn extras(&self) -> Option<&Extras> {
-        self.body.as_ref()?.extras.as_deref()
-    }
-
-    pub(crate) fn body(&mut self) -> &mut Body {
-        let next = self.next;
-        self.body.get_or_insert_with(|| {
-            Box::new(Body { entries: Entries::new(next), ..Body::default() })
-        })
-    }
-
-    fn extras_mut(&mut self) -> &mut Extras {
-        self.body().extras.get_or_insert_default()
-    }
-
-    /// Returns the hub of the stream's tails, and makes it if there is none.
-    pub(crate) fn make_hub(&mut self) -> &Arc<Hub> {
-        self.extras_mut().hub.get_or_insert_default()
-    }
-
-    /// Notes that the last anchor, which has all values, is in `segment`.
-    pub(crate) fn set_home(&mut self, segment: u32) {
-        self.home = segment;
-        if self.extras().is_some() {
-            self.extras_mut().values_in = Some(segment);
-        }
-    }
-
-    /// Notes that the footer of `segment` is written: it says which values there are up to then.
-    pub(crate) fn settle(&mut self, segment: u32) {
-        if self.extras().is_some() {
-            let Extras { values, values_in, .. } = self.extras_mut();
-            values_in.take_if(|last| values.is_empty() && *last <= segment);
-            self.shrink();
-        }
-    }
-
-    /// Gives the body back if nothing needs it.
-    pub(crate) fn shrink(&mut self) {
-        self.body.take_if(|body| {
-            self.next = body.entries.next();
-            body.extras.take_if(|extras| {
-                let has_values = !extras.values.is_empty() || extras.values_in.is_some();
-                !has_values && extras.hub.is_none()
-            });
-            body.entries.is_empty() && body.extras.is_none()
-        });
-    }
-
-    /// Sets a value; the record that says so is in `segment`.
-    pub(crate) fn set_value(&mut self, key: &[u8], value: Option<&[u8]>, segment: u32) {
-        let Extras { values, values_in, .. } = self.extras_mut();
-        *values_in = Some(segment);
-        let at = values.binary_search_by(|(known, _)| known[..].cmp(key));
-        match (at, value) {
-            (Ok(at), Some(value)) => values[at].1 = value.into(),
-            (Err(at), Some(value)) => values.insert(at, (key.into(), value.into())),
-            (Ok(at), None) => drop(values.remove(at)),
-            (Err(_), None) => {}
-        }
-    }
-
-    /// Sets all values; the record that says so is in `segment`.
-    pub(crate) fn set_values(&mut self, values: &[(&[u8], &[u8])], segment: u32) {
-        if values.is_empty() && self.extras().is_none() {
-            return;
-        }
-        let copy = |(key, value): &(&[u8], &[u8])| (Box::from(*key), Box::from(*value));
-        let extras = self.extras_mut();
-        extras.values = values.iter().map(copy).collect();
-        extras.values_in = Some(segment);
-    }
-
-    /// Borrows the values as a record has them.
-    pub(crate) fn borrowed_values(&self) -> Vec<(&[u8], &[u8])> {
-        self.values().iter().map(|(key, value)| (&key[..], &value[..])).collect()
-    }
 }
 
 /// FNV-1a with 64 bits, and a last step that spreads what it knows over all bits. The same in every
@@ -357,8 +208,8 @@ impl Stripe {
             entry.remove();
         }
         let slot = &mut self.slots[at as usize];
-        let next = Slot { generation: slot.generation.saturating_add(1), ..Slot::default() };
-        let old = std::mem::replace(slot, next);
+        let old = std::mem::take(slot);
+        slot.generation = old.generation.saturating_add(1);
         self.stale_text += usize::from(old.name.len);
         if self.stale_text > self.text.len() / 2 {
             self.compact_text();
@@ -444,17 +295,18 @@ impl Stripe {
         }
     }
 
-    /// Counts `count` that are not live in `segment` any more. Returns whether the segment has
-    /// nothing live then.
-    pub(crate) fn remove_live(&mut self, segments: &Segments, segment: u32, count: u64) -> bool {
+    /// Counts `count` that are not live in `segment` any more.
+    pub(crate) fn remove_live(&mut self, segments: &Segments, segment: u32, mut count: u64) {
         if let Some(counted) = &mut self.counted
             && counted.segment == segment
         {
             let here = count.min(counted.live);
             counted.live -= here;
-            return count > here && segments.remove_live(segment, count - here);
+            count -= here;
         }
-        segments.remove_live(segment, count)
+        if count > 0 {
+            segments.remove_live(segment, count);
+        }
     }
 
     /// Notes that the next entry of stream `id` is at `lsn`. It was counted before. Returns the hub
@@ -465,9 +317,8 @@ impl Stripe {
         let offset = (lsn.bytes_since(counted.start) / OFFSET_UNIT) as u32;
         let place = Place { segment: counted.segment, offset };
         let slot = self.slots.get_mut((id.slot() / STRIPES) as usize)?;
-        let body = slot.body();
-        body.entries.push(place);
-        body.extras.as_ref()?.hub.clone()
+        slot.body().entries.push(place);
+        slot.hub().cloned()
     }
 
     pub(crate) fn flush(&mut self, segments: &Segments, below: u32) {

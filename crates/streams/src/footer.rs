@@ -1,17 +1,18 @@
 //! Footers: what an open needs to know of a segment, so that it need not read the segment.
 //!
 //! When the tail of the log has left a segment, the keeper appends the segment's footer: parts,
-//! then the end, which names the parts and the end of the footer before. When the end is durable,
-//! the keeper moves the log's checkpoint to the first record above the segment. An open begins
-//! there. It finds the end of the footer, follows the chain to the head, applies the footers from
-//! the lowest on, then all records from the checkpoint on. If anything is missing or wrong, it
+//! then the end, which names the last part and the end of the footer before. When the end is
+//! durable, the keeper moves the log's checkpoint to the first record above the segment. An open
+//! begins there. It finds the end of the footer, follows the chain to the head, applies the footers
+//! from the lowest on, then all records from the checkpoint on. If anything is missing or wrong, it
 //! applies all records of the log instead, and the keeper writes the footers again.
 //!
 //! A footer is written after its segment, so it may know of later changes. That does no harm: the
 //! open applies these once more, in their order, and each says what holds after it.
 //!
 //! # Format
-//! A part has an item for each stream with a record in the segment: its id; flags; unless it was
+//! A part has the LSN of the part before, or 0, then an item for each stream with a record in the
+//! segment: its id; flags; unless it was
 //! deleted, first and next; with flag 2 the name, because the stream's anchor is in this segment;
 //! with flag 4 the values, because a record in this segment or above changed one; then the number
 //! of ranges, and for each the index of its first entry, the count, and the distance of each entry
@@ -26,6 +27,11 @@ use palisade::{ErrorKind, Lsn, Result, Wal};
 use crate::directory::Stripe;
 use crate::entries::Place;
 use crate::record::{self, Decoder, Encode, StreamId};
+use crate::segments::Segment;
+use crate::shared::Shared;
+
+/// A part is about so long, if the log has so long records.
+const PART_BYTES: usize = 256 << 10;
 
 const DELETED: u64 = 1;
 const NAMED: u64 = 2;
@@ -44,7 +50,8 @@ pub(crate) struct End {
     pub(crate) previous: Option<Lsn>,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
-    pub(crate) parts: Vec<Lsn>,
+    /// The last part.
+    pub(crate) part: Lsn,
 }
 
 impl End {
@@ -54,10 +61,8 @@ impl End {
         let lsns = [self.first.as_u64(), self.above.as_u64(), previous];
         bytes.number(self.segment);
         lsns.into_iter().for_each(|lsn| bytes.number(lsn));
-        let numbers = [self.records, self.bytes];
+        let numbers = [self.records, self.bytes, self.part.as_u64()];
         numbers.into_iter().for_each(|number| bytes.number(number));
-        bytes.number(self.parts.len() as u64);
-        self.parts.iter().for_each(|part| bytes.number(part.as_u64()));
         bytes
     }
 
@@ -65,10 +70,10 @@ impl End {
         let mut from = Decoder(bytes);
         let (segment, first) = (from.number()?, Lsn::new(from.number()?));
         let (above, previous) = (Lsn::new(from.number()?), from.number()?);
-        let (records, of_bytes, count) = (from.number()?, from.number()?, from.number()?);
-        let parts = (0..count).map(|_| from.number().map(Lsn::new)).collect::<Option<Vec<_>>>()?;
+        let (records, of_bytes) = (from.number()?, from.number()?);
+        let part = Lsn::new(from.number()?);
         let previous = (previous > 0).then_some(Lsn::new(previous));
-        let end = End { segment, first, above, previous, records, bytes: of_bytes, parts };
+        let end = End { segment, first, above, previous, records, bytes: of_bytes, part };
         from.0.is_empty().then_some(end)
     }
 
@@ -152,35 +157,141 @@ pub(crate) fn encode_stream(
     entries.last().filter(|_| entries.len() == most).map(|(last, _)| last + 1)
 }
 
+/// Returns the LSN of the part before, if there is one.
+pub(crate) fn part_before(part: &[u8]) -> Option<Lsn> {
+    Decoder(part).number().filter(|lsn| *lsn > 0).map(Lsn::new)
+}
+
 /// Calls `each` for each stream of a part. Returns `None` if the bytes are no part.
 pub(crate) fn decode_part<'a>(
     part: &'a [u8],
-    mut each: impl FnMut(StreamId, Stream<'a>) -> Option<()>,
+    mut each: impl FnMut(StreamId, Stream<'a>),
 ) -> Option<()> {
     let mut from = Decoder(part);
+    from.number()?;
     while !from.0.is_empty() {
         let id = StreamId(from.number()?);
         let flags = from.number()?;
         if flags == DELETED {
-            each(id, Stream::Deleted)?;
+            each(id, Stream::Deleted);
             continue;
         }
-        let (first, next) = (from.number()?, from.number()?);
+        let (first, next) = (from.index()?, from.index()?);
         let name = if flags & NAMED == 0 { None } else { Some(from.bytes()?) };
         let values = if flags & VALUED == 0 { None } else { Some(from.values()?) };
-        if flags & !(NAMED | VALUED) != 0 || name.is_some_and(<[u8]>::is_empty) {
+        if flags & !(NAMED | VALUED) != 0 || name.is_some_and(<[u8]>::is_empty) || first > next {
             return None;
         }
         let mut entries = Vec::new();
         for _ in 0..from.number()? {
-            let (range_first, count) = (from.number()?, from.number()?);
+            let (range_first, count) = (from.index()?, from.number()?);
             let mut offset = 0_u64;
             for at in 0..count {
                 offset = offset.checked_add(from.number()?)?;
                 entries.push((range_first.checked_add(at)?, u32::try_from(offset).ok()?));
             }
         }
-        each(id, Stream::Live { first, next, name, values, entries })?;
+        each(id, Stream::Live { first, next, name, values, entries });
     }
     Some(())
+}
+
+/// A footer that is being written.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    segment: u32,
+    streams: Vec<StreamId>,
+    /// The position in `streams`, and the index of the stream's next entry.
+    at: (usize, u64),
+    part: Option<Lsn>,
+    /// The end, and the first record above the segment.
+    end: Option<(Lsn, Lsn)>,
+}
+
+impl Shared {
+    /// Begins the footer of the lowest segment below `tail` that has none.
+    pub(crate) fn begin_footer(&self, tail: u32) -> Option<Writing> {
+        self.segments.with(|all| {
+            let mut below = all.range_mut(..tail);
+            let (&segment, of) = below.find(|(_, of)| !of.has_footer)?;
+            let streams = of.sorted_streams();
+            Some(Writing { segment, streams, at: (0, 0), part: None, end: None })
+        })
+    }
+
+    /// Does the next step of a footer: a part, the end, or the checkpoint. Returns whether it is
+    /// done. A step that failed is done again.
+    pub(crate) fn write_footer(
+        &self,
+        writing: &mut Writing,
+        last_footer: &mut Option<Lsn>,
+    ) -> Result<bool> {
+        let segment = writing.segment;
+        let Some(of) = self.segments.with(|all| all.get(&segment).cloned()) else {
+            // It was released meanwhile.
+            return Ok(true);
+        };
+        let Some((end, above)) = writing.end else {
+            if writing.at.0 < writing.streams.len() || writing.part.is_none() {
+                self.write_part(writing)?;
+            } else {
+                writing.end = Some(self.write_end(writing, &of, *last_footer)?);
+            }
+            return Ok(false);
+        };
+        self.wal.wait_durable(end)?;
+        self.wal.checkpoint(above)?;
+        *last_footer = Some(end);
+        for &id in &writing.streams {
+            if let Ok(slot) = self.directory.lock_of(id).live(id) {
+                slot.settle(segment);
+            }
+        }
+        self.segments.with(|all| {
+            if let Some(of) = all.get_mut(&segment) {
+                of.has_footer = true;
+            }
+        });
+        Ok(true)
+    }
+
+    fn write_part(&self, writing: &mut Writing) -> Result<()> {
+        // An item has an anchor and some entries at most; a part is longer by one item at most.
+        let longest = self.wal.max_record_bytes();
+        let (most_bytes, most_entries) = (PART_BYTES.min(longest / 8), longest / 64);
+        let mut part = Vec::new();
+        part.number(writing.part.map_or(0, Lsn::as_u64));
+        let mut at = writing.at;
+        while let Some(&id) = writing.streams.get(at.0).filter(|_| part.len() < most_bytes) {
+            let stripe = self.directory.lock_of(id);
+            let rest = encode_stream(&mut part, &stripe, id, writing.segment, at.1, most_entries);
+            at = rest.map_or((at.0 + 1, 0), |index| (at.0, index));
+        }
+        writing.part = Some(self.append_own(record::FOOTER_PART, &part)?);
+        writing.at = at;
+        Ok(())
+    }
+
+    /// Appends the end. Returns where it is, and the first record above the segment.
+    fn write_end(
+        &self,
+        writing: &Writing,
+        of: &Segment,
+        previous: Option<Lsn>,
+    ) -> Result<(Lsn, Lsn)> {
+        let segment = writing.segment;
+        let part = writing.part.unwrap_or(Lsn::ZERO);
+        // All records below the last part are counted then.
+        self.directory.flush(&self.segments, u32::MAX);
+        let above = self.segments.with(|all| {
+            let mut above = all.range(segment + 1..);
+            above.find_map(|(_, of)| of.first)
+        });
+        let above = above.unwrap_or(part);
+        let number = self.segments.start(segment).as_u64() / self.segments.bytes();
+        let first = of.first.unwrap_or_else(|| self.segments.start(segment));
+        let (records, bytes) = (of.records, of.bytes);
+        let end = End { segment: number, first, above, previous, records, bytes, part };
+        Ok((self.append_own(record::FOOTER_END, &end.encode())?, above))
+    }
 }

@@ -29,7 +29,8 @@
 //!
 //! # Where to read on
 //! `record` has the format. `directory` has the streams, and which lock orders what. `write` and
-//! `read` are the calls. `footer` and `open` make an open fast. `keeper` releases and moves.
+//! `read` are the calls. `footer` and `open` make an open fast. `keeper` releases, and `moves`
+//! copies.
 
 mod batch;
 mod directory;
@@ -37,12 +38,15 @@ mod entries;
 mod footer;
 mod hub;
 mod keeper;
+mod moves;
 mod open;
 mod options;
+mod pending;
 mod read;
 mod record;
 mod segments;
 mod shared;
+mod slot;
 mod stats;
 mod streams;
 mod tail;

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use palisade::{Error, ErrorKind, Lsn, Result, Wal, framed_bytes};
+use palisade::{Error, ErrorKind, Lsn, RecordBuf, Result, Wal, framed_bytes};
 
-use crate::directory::{Directory, STRIPES, Slot, Stripe};
-use crate::entries::{Entries, Place};
+use crate::directory::{Directory, STRIPES, Stripe};
+use crate::entries::Place;
 use crate::footer::{self, End, is_missing};
+use crate::pending::Pending;
 use crate::record::{self, Record, StreamId};
 use crate::segments::{Counted, Segments};
+use crate::slot::Slot;
 
 /// What an open found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,8 +64,7 @@ struct Loader<'w> {
     segments: Segments,
     last_footer: Option<Lsn>,
     report: OpenReport,
-    /// More entries than the log has room for: a gap that is longer comes from no log of ours.
-    most_entries: u64,
+    pending: Pending,
 }
 
 impl Loader<'_> {
@@ -74,7 +75,7 @@ impl Loader<'_> {
             segments: Segments::new(wal.head_lsn(), wal.segment_bytes()),
             last_footer: None,
             report: OpenReport::default(),
-            most_entries: wal.live_bytes() / framed_bytes(0) + 1,
+            pending: Pending::default(),
         }
     }
 
@@ -108,38 +109,39 @@ impl Loader<'_> {
     /// Finds the end of the footer below `checkpoint`.
     fn find_end(&self, checkpoint: Lsn) -> Result<Option<(Lsn, End)>> {
         let mut records = self.wal.records_from(checkpoint)?;
+        let mut found = None;
         while let Some(record) = records.next()? {
             if record.tag() == record::FOOTER_END
                 && let Some(end) = End::decode(record.data())
                 && end.above == checkpoint
             {
-                return Ok(Some((record.lsn(), end)));
+                // The last one: an older one may belong to footers that were found damaged.
+                found = Some((record.lsn(), end));
             }
         }
-        Ok(None)
+        Ok(found)
     }
 
     /// Applies one footer. Returns false if it is not whole.
     fn apply_footer(&mut self, end: &End) -> Result<bool> {
         let start = Lsn::new(end.segment.saturating_mul(self.segments.bytes()));
         let segment = self.segments.of(start);
+        let (first, above) = (end.first, end.above);
+        let is_in = first >= start && first.bytes_since(start) < self.segments.bytes();
+        let Some(parts) = self.parts(end)?.filter(|_| is_in && above > first) else {
+            return Ok(false);
+        };
         let mut streams = Vec::new();
-        for &part in &end.parts {
-            let found = match self.wal.get(part) {
-                Ok(found) if found.tag() == record::FOOTER_PART => found,
-                Ok(_) => return Ok(false),
-                Err(error) if is_missing(error.kind()) => return Ok(false),
-                Err(error) => return Err(error),
-            };
+        for found in parts.iter().rev() {
             let decoded = footer::decode_part(found.data(), |id, stream| {
                 streams.push(id);
-                self.apply_item(id, stream, segment)
+                self.apply_item(id, stream, segment);
             });
             if decoded.is_none() {
                 return Ok(false);
             }
         }
-        let End { first, records, bytes, .. } = *end;
+        let End { records, bytes, .. } = *end;
         self.segments.add(Counted { segment, start, first, live: 0, records, bytes, streams });
         self.segments.with(|all| {
             if let Some(of) = all.get_mut(&segment) {
@@ -150,34 +152,48 @@ impl Loader<'_> {
         Ok(true)
     }
 
+    /// Reads the parts of a footer, the last one first; `None` if they are not whole.
+    fn parts(&self, end: &End) -> Result<Option<Vec<RecordBuf>>> {
+        let (mut parts, mut next) = (Vec::new(), Some(end.part));
+        while let Some(part) = next {
+            let found = match self.wal.get(part) {
+                Ok(found) if found.tag() == record::FOOTER_PART => found,
+                Ok(_) => return Ok(None),
+                Err(error) if is_missing(error.kind()) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            next = footer::part_before(found.data());
+            if next.is_some_and(|before| before >= part) {
+                return Ok(None);
+            }
+            parts.push(found);
+        }
+        Ok(Some(parts))
+    }
+
     /// Applies what a footer of `segment` says of a stream.
-    fn apply_item(&self, id: StreamId, stream: footer::Stream<'_>, segment: u32) -> Option<()> {
+    fn apply_item(&mut self, id: StreamId, stream: footer::Stream<'_>, segment: u32) {
         let mut stripe = self.directory.lock_of(id);
         let footer::Stream::Live { first, next, name, values, entries } = stream else {
-            delete(&mut stripe, id);
-            return Some(());
+            delete(&mut stripe, &mut self.pending, id);
+            return;
         };
-        if next.checked_sub(first)? > self.most_entries {
-            return None;
-        }
-        let Some(slot) = stripe.slot_for(id) else { return Some(()) };
+        let Some(slot) = stripe.slot_for(id) else { return };
         if name.is_some() {
             slot.home = segment;
         }
         if let Some(values) = values {
             slot.set_values(&values, segment);
         }
-        let known = &mut slot.body().entries;
         for (index, offset) in entries {
             if (first..next).contains(&index) {
-                known.put(index, Place { segment, offset });
+                self.pending.put(id, slot, index, Place { segment, offset });
             }
         }
-        bound(known, first, next, segment);
+        self.pending.bound(id, slot, first, next);
         if let Some(name) = name {
             stripe.name(id, name);
         }
-        Some(())
     }
 
     /// Applies all records from `from` on, or from the head on.
@@ -189,7 +205,7 @@ impl Loader<'_> {
         while let Some(record) = records.next()? {
             let (lsn, bytes) = (record.lsn(), framed_bytes(record.data().len()));
             self.report.records += 1;
-            let id = self.apply(lsn, &Record::of(&record)?)?;
+            let id = self.apply(lsn, &Record::of(&record)?);
             let mut counted = Counted::new(&self.segments, lsn);
             (counted.records, counted.bytes) = (1, bytes);
             match id {
@@ -205,7 +221,7 @@ impl Loader<'_> {
     }
 
     /// Applies one record. Returns the stream that it concerns.
-    fn apply(&self, lsn: Lsn, record: &Record<'_>) -> Result<Option<StreamId>> {
+    fn apply(&mut self, lsn: Lsn, record: &Record<'_>) -> Option<StreamId> {
         let place = self.segments.place(lsn);
         let (Record::Entry { id, .. }
         | Record::Moved { id, .. }
@@ -215,74 +231,50 @@ impl Loader<'_> {
         | Record::Delete { id }
         | Record::Value { id, .. }) = record
         else {
-            return Ok(None);
+            return None;
         };
         let id = *id;
         let mut stripe = self.directory.lock_of(id);
         if let Record::Delete { .. } = record {
-            delete(&mut stripe, id);
-            return Ok(Some(id));
+            delete(&mut stripe, &mut self.pending, id);
+            return Some(id);
         }
         // What an older stream of the slot left counts for nothing.
-        let Some(slot) = stripe.slot_for(id) else { return Ok(Some(id)) };
-        let is_named = slot.is_named();
+        let Some(slot) = stripe.slot_for(id) else { return Some(id) };
+        let pending = &mut self.pending;
         match record {
             Record::Entry { index, .. } => {
-                self.check_gap(
-                    lsn,
-                    *index,
-                    slot.next(),
-                    slot.entries().is_some_and(|e| !e.is_empty()),
-                )?;
-                let entries = &mut slot.body().entries;
-                entries.truncate_from(*index, |_| ());
-                // A footer knows of later changes: it may have removed the entries between.
-                if is_named {
-                    entries.pad_to(*index, place.segment);
-                }
-                entries.put(*index, place);
+                pending.truncate_from(id, slot, *index);
+                pending.put(id, slot, *index, place);
             }
-            Record::Moved { index, .. } => {
-                let (first, next) = (slot.first(), slot.next());
-                // Before the anchor is read, the bounds are not known.
-                if !is_named || (first..next).contains(index) {
-                    self.check_gap(lsn, *index, next, next > first)?;
-                    slot.body().entries.put(*index, place);
-                }
-            }
+            Record::Moved { index, .. } => pending.put(id, slot, *index, place),
             Record::Anchor { anchor, .. } => {
-                self.check_gap(lsn, anchor.next, anchor.first, true)?;
                 slot.home = place.segment;
                 slot.set_values(&anchor.values, place.segment);
-                bound(&mut slot.body().entries, anchor.first, anchor.next, place.segment);
+                pending.bound(id, slot, anchor.first, anchor.next);
                 stripe.name(id, anchor.name);
             }
-            Record::TruncateBefore { first, .. } => {
-                slot.body().entries.truncate_before(*first, |_| ());
-            }
-            Record::TruncateFrom { next, .. } => {
-                let entries = &mut slot.body().entries;
-                entries.truncate_from(*next, |_| ());
-            }
+            Record::TruncateBefore { first, .. } => pending.truncate_before(id, slot, *first),
+            Record::TruncateFrom { next, .. } => pending.truncate_from(id, slot, *next),
             Record::Value { key, value, .. } => slot.set_value(key, *value, place.segment),
             Record::Delete { .. } | Record::FooterPart(_) | Record::FooterEnd(_) => {}
         }
-        Ok(Some(id))
-    }
-
-    /// Refuses an index so far from the others that the log cannot have all between.
-    fn check_gap(&self, lsn: Lsn, index: u64, known: u64, counts: bool) -> Result<()> {
-        if !counts || index.abs_diff(known) <= self.most_entries {
-            return Ok(());
-        }
-        let text =
-            format!("index {index} does not follow {known}: the log has no room for all between");
-        Err(Error::new(ErrorKind::Corrupt, text).at_lsn(lsn))
+        Some(id)
     }
 
     /// Counts what is live, and checks that each stream has its anchor and all entries.
     fn finish(mut self) -> Result<Opened> {
         let mut live = BTreeMap::<u32, u64>::new();
+        let most_entries = self.wal.live_bytes() / framed_bytes(0) + 1;
+        for id in self.pending.streams() {
+            let mut stripe = self.directory.lock_of(id);
+            let Ok(slot) = stripe.live(id) else { continue };
+            if !self.pending.settle(id, slot, most_entries) {
+                let text = format!("the log has not all entries of stream {}", id.0);
+                let advice = "restore the log from a backup";
+                return Err(Error::new(ErrorKind::Corrupt, text).with_advice(advice));
+            }
+        }
         for number in 0..STRIPES {
             let mut stripe = self.directory.lock(number);
             for (id, slot) in stripe.slots() {
@@ -317,20 +309,8 @@ impl Loader<'_> {
     }
 }
 
-/// Sets the bounds of `entries`. Those that are not known yet count as unknown.
-fn bound(entries: &mut Entries, first: u64, next: u64, segment: u32) {
-    entries.truncate_before(first, |_| ());
-    entries.truncate_from(next, |_| ());
-    if entries.is_empty() {
-        *entries = Entries::new(first);
-    }
-    if entries.first() > first {
-        entries.extend_down_to(first, segment);
-    }
-    entries.pad_to(next, segment);
-}
-
-fn delete(stripe: &mut Stripe, id: StreamId) {
+fn delete(stripe: &mut Stripe, pending: &mut Pending, id: StreamId) {
+    pending.remove(id);
     if stripe.slot_for(id).is_some() {
         stripe.remove(id);
     }

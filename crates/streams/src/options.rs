@@ -50,8 +50,8 @@ impl Options {
     /// at least 16 KiB and its segments below 32 GiB. A later open needs a buffer that still holds
     /// the longest entry: else the keeper cannot move this entry.
     ///
-    /// With [`max_bytes`](palisade::Options::max_bytes), two segments are kept for truncations and
-    /// moves: if only these are left, appends and other changes return `NoSpace`.
+    /// With [`max_bytes`](palisade::Options::max_bytes), three segments are kept for truncations
+    /// and moves: if only these are left, appends and other changes return `NoSpace`.
     pub fn log(mut self, log: palisade::Options) -> Options {
         self.log = log;
         self

@@ -16,7 +16,7 @@ use crate::write::truncated;
 
 /// The entries that a range reads first. It doubles them, up to `MOST_ENTRIES` or `MOST_BYTES`.
 const FIRST_ENTRIES: u64 = 8;
-const MOST_ENTRIES: u64 = 1024;
+const MOST_ENTRIES: u64 = 64;
 const MOST_BYTES: usize = 1 << 20;
 
 /// An entry that was read.
@@ -82,7 +82,7 @@ impl Shared {
                     }
                     if index >= slot.next() {
                         let text =
-                            format!("the stream has {} entries, and no entry {index}", slot.next());
+                            format!("there is no entry {index}: the next one is {}", slot.next());
                         return Err(Error::new(ErrorKind::OutOfRange, text));
                     }
                     let place = slot.entries().and_then(|entries| entries.get(index));

@@ -31,6 +31,9 @@ pub(crate) const VALUE: u16 = 0x5307;
 pub(crate) const FOOTER_PART: u16 = 0x5308;
 pub(crate) const FOOTER_END: u16 = 0x5309;
 
+/// No stream has so many entries: a log would be full before.
+const MAX_INDEX: u64 = 1 << 60;
+
 /// The most bytes of an encoded number.
 const MAX_NUMBER_BYTES: usize = 10;
 
@@ -94,11 +97,11 @@ impl<'a> Record<'a> {
         }
         let id = StreamId(from.number()?);
         let record = match tag {
-            ENTRY => Record::Entry { id, index: from.number()?, data: from.rest() },
-            MOVED => Record::Moved { id, index: from.number()?, data: from.rest() },
+            ENTRY => Record::Entry { id, index: from.index()?, data: from.rest() },
+            MOVED => Record::Moved { id, index: from.index()?, data: from.rest() },
             ANCHOR => Record::Anchor { id, anchor: from.anchor()? },
-            TRUNCATE_BEFORE => Record::TruncateBefore { id, first: from.number()? },
-            TRUNCATE_FROM => Record::TruncateFrom { id, next: from.number()? },
+            TRUNCATE_BEFORE => Record::TruncateBefore { id, first: from.index()? },
+            TRUNCATE_FROM => Record::TruncateFrom { id, next: from.index()? },
             DELETE => Record::Delete { id },
             VALUE => {
                 let key = from.bytes()?;
@@ -154,6 +157,11 @@ impl<'a> Decoder<'a> {
         None
     }
 
+    /// Reads an index, or the index of the next entry.
+    pub(crate) fn index(&mut self) -> Option<u64> {
+        self.number().filter(|index| *index <= MAX_INDEX)
+    }
+
     pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = usize::try_from(self.number()?).ok()?;
         let (bytes, rest) = self.0.split_at_checked(len)?;
@@ -172,7 +180,7 @@ impl<'a> Decoder<'a> {
     }
 
     pub(crate) fn anchor(&mut self) -> Option<Anchor<'a>> {
-        let (first, next, name) = (self.number()?, self.number()?, self.bytes()?);
+        let (first, next, name) = (self.index()?, self.index()?, self.bytes()?);
         let values = self.values()?;
         (first <= next && !name.is_empty()).then_some(Anchor { first, next, name, values })
     }
@@ -281,7 +289,7 @@ mod tests {
     fn what_is_encoded_is_decoded() {
         let anchor = || Anchor {
             first: 3,
-            next: u64::MAX,
+            next: MAX_INDEX,
             name: b"name",
             values: vec![(b"vote", b"7"), (b"", b"")],
         };

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use palisade::Lsn;
-use palisade_core::sync::Mutex;
+use palisade_core::sync::{Mutex, Ordering, StatCell};
 
 use crate::entries::{OFFSET_UNIT, Place};
 use crate::record::StreamId;
@@ -58,7 +58,7 @@ pub(crate) struct Segment {
     /// A stream can be there more than once.
     pub(crate) streams: Vec<StreamId>,
     pub(crate) has_footer: bool,
-    /// It has a live entry that cannot be read, and so not be moved.
+    /// It has a live entry that cannot be moved.
     pub(crate) is_damaged: bool,
 }
 
@@ -86,12 +86,14 @@ pub(crate) struct Segments {
     base: u64,
     segment_bytes: u64,
     all: Mutex<BTreeMap<u32, Segment>>,
+    /// The LSN of the last record that removed something live; 0 if there was none.
+    last_removal: StatCell,
 }
 
 impl Segments {
     pub(crate) fn new(head: Lsn, segment_bytes: u64) -> Segments {
         let base = head.as_u64() / segment_bytes;
-        Segments { base, segment_bytes, all: Mutex::default() }
+        Segments { base, segment_bytes, all: Mutex::default(), last_removal: StatCell::new(0) }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -128,13 +130,35 @@ impl Segments {
         });
     }
 
-    /// Takes `count` live ones away. Returns whether none is left.
-    pub(crate) fn remove_live(&self, segment: u32, count: u64) -> bool {
+    /// Takes `count` live ones away.
+    pub(crate) fn remove_live(&self, segment: u32, count: u64) {
         self.with(|all| {
-            let Some(of) = all.get_mut(&segment) else { return false };
-            of.live = of.live.saturating_sub(count);
-            of.live == 0
-        })
+            if let Some(of) = all.get_mut(&segment) {
+                of.live = of.live.saturating_sub(count);
+                // What could not be moved may be gone.
+                of.is_damaged = false;
+            }
+        });
+    }
+
+    pub(crate) fn note_damage(&self, segment: u32) {
+        self.with(|all| {
+            if let Some(of) = all.get_mut(&segment) {
+                of.is_damaged = true;
+            }
+        });
+    }
+
+    /// Notes that the record at `lsn` removes something live. The caller counts that afterwards.
+    pub(crate) fn note_removal(&self, lsn: Lsn) {
+        // Relaxed: the keeper reads it after it has seen the count, under the lock of `all`.
+        self.last_removal.fetch_max(lsn.as_u64(), Ordering::Relaxed);
+    }
+
+    /// Returns the LSN of the last record that removed something live.
+    pub(crate) fn last_removal(&self) -> Option<Lsn> {
+        let lsn = self.last_removal.load(Ordering::Relaxed);
+        (lsn > 0).then_some(Lsn::new(lsn))
     }
 
     /// Returns where an entry is in the log.

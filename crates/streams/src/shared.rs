@@ -10,7 +10,7 @@ use crate::write::MAX_VALUE_BYTES;
 
 /// Segments below the limit of the log's space that an append leaves for truncations and moves:
 /// without them a full log could not be emptied.
-pub(crate) const KEPT_SEGMENTS: u64 = 2;
+pub(crate) const KEPT_SEGMENTS: u64 = 3;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -58,8 +58,19 @@ impl Shared {
             "the streams take {used} segments; the log may take {limit}, of which {KEPT_SEGMENTS} \
              are kept for truncations (max_bytes)"
         );
+        self.keeper.wake();
         let advice = "truncate or delete the streams that Streams::pinned names";
         Err(Error::new(ErrorKind::NoSpace, text).with_advice(advice))
+    }
+
+    /// Returns how many bytes may be moved: all, or those below the limit of the log's space, less
+    /// a segment for truncations and footers.
+    pub(crate) fn room(&self) -> u64 {
+        let Some(limit) = self.limit else { return u64::MAX };
+        // Relaxed, both: as in `check_room`.
+        let tail = self.latest.load(Ordering::Relaxed);
+        let used = (tail + 1).saturating_sub(self.head.load(Ordering::Relaxed));
+        limit.saturating_sub(used + 1) * self.segments.bytes()
     }
 
     /// Notes that an append has begun segment `segment`, and wakes the keeper.
@@ -71,10 +82,16 @@ impl Shared {
         }
     }
 
-    /// Notes that all segments below `segment` were released.
-    pub(crate) fn set_head(&self, segment: u32) {
-        // Relaxed: as in `check_room`.
-        self.head.store(u64::from(segment), Ordering::Relaxed);
+    /// Notes that segments were released. Those that a reader keeps still count.
+    pub(crate) fn note_released(&self) -> Result<()> {
+        if self.limit.is_some() {
+            let space = self.wal.space()?;
+            let pinned = space.pins.iter().map(|pin| pin.lsn);
+            let lowest = pinned.fold(space.head, palisade::Lsn::min);
+            // Relaxed: as in `check_room`.
+            self.head.store(u64::from(self.segments.of(lowest)), Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     pub(crate) fn max_value_bytes(&self) -> usize {

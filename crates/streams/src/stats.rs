@@ -49,8 +49,9 @@ impl Shared {
             let lens = stripe.slots().map(|(_, slot)| slot.next() - slot.first());
             stats.entries += lens.sum::<u64>();
         }
-        let (moved, released, error) = self.keeper.totals();
-        (stats.moved_bytes, stats.released_bytes, stats.keeper_error) = (moved, released, error);
+        stats.moved_bytes = self.keeper.moved_bytes();
+        stats.released_bytes = self.keeper.released_bytes();
+        stats.keeper_error = self.keeper.error();
         let tail = self.segments.of(self.wal.reserved_lsn());
         let head = self.segments.of(self.wal.head_lsn());
         stats.segments = u64::from(tail.saturating_sub(head)) + 1;

@@ -37,7 +37,9 @@ struct Owner {
 impl Owner {
     fn stop(&self) {
         self.shared.keeper.stop();
-        if let Some(thread) = self.thread.lock().take()
+        // In a statement of its own, so that the lock is free while the thread ends.
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
             && !is_current(&thread)
         {
             // It cannot panic: a panic of the disk below has poisoned the log.

@@ -23,8 +23,11 @@ pub struct Tail {
     stream: Stream,
     next: u64,
     hub: Arc<Hub>,
-    cuts: usize,
+    number: u64,
 }
+
+/// A tail that waits looks so often whether the log is closed or poisoned: nobody tells it.
+const CHECK: Duration = Duration::from_millis(100);
 
 /// What a tail found in the stream.
 enum Found {
@@ -63,8 +66,8 @@ impl Stream {
             return Err(truncated(from, slot.first()));
         }
         let hub = Arc::clone(slot.make_hub());
-        let cuts = hub.cuts();
-        Ok(Tail { stream: self.clone(), next: from, hub, cuts })
+        let number = hub.add();
+        Ok(Tail { stream: self.clone(), next: from, hub, number })
     }
 }
 
@@ -90,7 +93,9 @@ impl Tail {
             let lsn = match self.look()? {
                 Found::At(lsn) => lsn,
                 Found::Nothing { changes } => {
-                    if !self.hub.wait(changes, deadline) {
+                    self.check_goes_on()?;
+                    let slice = deadline.min(Instant::now() + CHECK);
+                    if !self.hub.wait(changes, slice) && slice == deadline {
                         return Ok(None);
                     }
                     continue;
@@ -113,14 +118,26 @@ impl Tail {
         }
     }
 
+    /// Refuses to wait for an entry that cannot come.
+    fn check_goes_on(&self) -> Result<()> {
+        let wal = &self.stream.shared().wal;
+        // A tail of the log at its end finds nothing, or why there will be nothing.
+        wal.tail_from(wal.reserved_lsn())?.next(Duration::ZERO).map(drop)
+    }
+
     /// Looks for the next entry.
     fn look(&self) -> Result<Found> {
         let changes = self.hub.look();
         let shared = self.stream.shared();
         let stripe = shared.directory.lock_of(self.stream.id());
         let slot = stripe.slot(self.stream.id()).ok_or_else(deleted)?;
-        let cut = self.hub.lowest_cut(self.cuts).filter(|cut| *cut < self.next);
-        if cut.is_some() || self.next < slot.first() {
+        let cut = self.hub.take_cut(self.number);
+        if cut < self.next {
+            // So that the next call returns it again.
+            self.hub.put_back(self.number, cut);
+            return Err(truncated(cut, slot.first()));
+        }
+        if self.next < slot.first() {
             return Err(truncated(self.next, slot.first()));
         }
         let place = slot.entries().and_then(|entries| entries.get(self.next));
@@ -143,6 +160,18 @@ impl Tail {
             return Err(truncated(self.next, self.next));
         }
         Entry::of(record.into(), self.stream.id(), self.next).map(Some)
+    }
+}
+
+/// The last tail of a stream takes what it needs out of the stream's slot.
+impl Drop for Tail {
+    fn drop(&mut self) {
+        let mut stripe = self.stream.shared().directory.lock_of(self.stream.id());
+        if self.hub.remove(self.number)
+            && let Ok(slot) = stripe.live(self.stream.id())
+        {
+            slot.drop_hub();
+        }
     }
 }
 

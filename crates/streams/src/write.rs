@@ -10,11 +10,12 @@ use std::sync::Arc;
 use palisade::{Error, ErrorKind, Lsn, Result, framed_bytes};
 
 use crate::batch::{Batch, Step};
-use crate::directory::{Directory, STRIPES, Stripe, Values};
+use crate::directory::{Directory, STRIPES, Stripe};
 use crate::entries::{Entries, Removed};
 use crate::hub::Hub;
 use crate::record::{self, Anchor, EntryHeader, StreamId};
 use crate::shared::Shared;
+use crate::slot::Values;
 use crate::ticket::{BatchTicket, Ticket};
 
 /// The longest name of a stream, in bytes.
@@ -132,7 +133,7 @@ impl Shared {
         let mut removed = vec![(slot.home, 1)];
         let next = slot.next();
         slot.body().entries.truncate_before(next, |one| removed.push(one));
-        self.remove_live(&mut stripe, &removed);
+        self.remove_live(&mut stripe, log.lsn(), &removed);
         stripe.set_free(id);
         drop(stripe);
         wake(slot.hub().cloned());
@@ -147,7 +148,10 @@ impl Shared {
             return Ok(Ticket::new(self.wal.barrier(), first));
         }
         let log = self.append_numbers(&mut stripe, record::TRUNCATE_BEFORE, id, [first])?;
-        self.remove(&mut stripe, id, |entries, removed| entries.truncate_before(first, removed))?;
+        let truncate = |entries: &mut Entries, removed: &mut dyn FnMut(Removed)| {
+            entries.truncate_before(first, removed);
+        };
+        self.remove(&mut stripe, id, log.lsn(), truncate)?;
         Ok(Ticket::new(log, first))
     }
 
@@ -162,7 +166,10 @@ impl Shared {
             return Ok(Ticket::new(self.wal.barrier(), next));
         }
         let log = self.append_numbers(&mut stripe, record::TRUNCATE_FROM, id, [next])?;
-        self.remove(&mut stripe, id, |entries, removed| entries.truncate_from(next, removed))?;
+        let truncate = |entries: &mut Entries, removed: &mut dyn FnMut(Removed)| {
+            entries.truncate_from(next, removed);
+        };
+        self.remove(&mut stripe, id, log.lsn(), truncate)?;
         let hub = stripe.live(id)?.hub().cloned();
         if let Some(hub) = &hub {
             hub.note_cut(next);
@@ -199,28 +206,29 @@ impl Shared {
         Ok(log)
     }
 
-    /// Removes entries by `truncate`, and counts them as not live.
+    /// Removes entries by `truncate`, as the record at `lsn` says, and counts them as not live.
     fn remove(
         &self,
         stripe: &mut Stripe,
         id: StreamId,
+        lsn: Lsn,
         truncate: impl FnOnce(&mut Entries, &mut dyn FnMut(Removed)),
     ) -> Result<()> {
         let mut removed = Vec::new();
         let slot = stripe.live(id)?;
         truncate(&mut slot.body().entries, &mut |one| removed.push(one));
         slot.shrink();
-        self.remove_live(stripe, &removed);
+        self.remove_live(stripe, lsn, &removed);
         Ok(())
     }
 
-    /// Counts as not live, and wakes the keeper if a segment has nothing live now.
-    fn remove_live(&self, stripe: &mut Stripe, removed: &[Removed]) {
-        let remove =
-            |(segment, count): &Removed| stripe.remove_live(&self.segments, *segment, *count);
-        if removed.iter().map(remove).fold(false, |any, one| any | one) {
-            self.keeper.wake();
+    /// Counts what the record at `lsn` has removed as not live, and wakes the keeper.
+    fn remove_live(&self, stripe: &mut Stripe, lsn: Lsn, removed: &[Removed]) {
+        self.segments.note_removal(lsn);
+        for (segment, count) in removed {
+            stripe.remove_live(&self.segments, *segment, *count);
         }
+        self.keeper.wake();
     }
 
     /// Counts a record of `len` bytes at `lsn`.

@@ -1,0 +1,200 @@
+//! Moves: what keeps the lowest segments is copied to the tail.
+//!
+//! A stream that nobody truncates would keep the log for ever. So the keeper looks for a prefix of
+//! segments of which so little is live that a copy is worth it, and copies that: the entries, and
+//! the anchors of the streams. Entries keep their index. A reader that has looked up the old place
+//! finds it released, and looks again.
+//!
+//! # Budget
+//! Over the run of the process, about `move_percent` bytes are moved for 100 that are released. The
+//! live bytes of a segment are estimated by the mean length of its records. A move ends early if
+//! more was moved than the budget allows; what was moved counts for the next plan. If the log has a
+//! limit, a plan moves no more than has room below it.
+//!
+//! # Damage
+//! An entry that cannot be read or copied is not dropped: it keeps its segment, and the segments
+//! above, until its stream is truncated or deleted. No prefix with such a segment is moved.
+
+use palisade::{ErrorKind, RecordBuf, Result, framed_bytes};
+
+use crate::entries::Place;
+use crate::record::{self, StreamId};
+use crate::shared::Shared;
+
+/// The most entries of one stream that a step moves.
+const MOST_ENTRIES: usize = 256;
+/// The most streams at which one step looks.
+const MOST_STREAMS: usize = 256;
+/// A step ends when it has moved so many bytes, or an eighth of a segment if that is less.
+const MOST_BYTES: u64 = 256 << 10;
+
+/// What must leave the segments below `cut`.
+#[derive(Debug)]
+pub(crate) struct Move {
+    cut: u32,
+    /// The bytes that may have been moved when the move has ended.
+    budget: u64,
+    streams: std::vec::IntoIter<StreamId>,
+    /// The stream whose entries are moved, and from which index on.
+    at: Option<(StreamId, u64)>,
+}
+
+/// An entry that was read, and from where.
+type Copy = (u64, Place, RecordBuf);
+
+impl Shared {
+    /// Chooses the shortest prefix whose live bytes are within the budget, and have room.
+    pub(crate) fn plan(&self, tail: u32) -> Option<Move> {
+        let room = self.room();
+        self.segments.with(|all| {
+            let first = *all.keys().next()?;
+            let (mut live, mut chosen) = (0, None);
+            for (number, of) in all.range(..tail) {
+                if of.is_damaged {
+                    break;
+                }
+                live += of.live_bytes();
+                let released = u64::from(number + 1 - first) * self.segments.bytes();
+                let budget = self.keeper.budget(released);
+                let fits = live.max(self.step_bytes()) <= room
+                    && self.keeper.moved_bytes() + live <= budget;
+                if live > 0 && fits {
+                    chosen = Some((number + 1, budget));
+                    break;
+                }
+            }
+            let (cut, budget) = chosen?;
+            let below = all.range_mut(..cut);
+            let mut streams: Vec<_> =
+                below.flat_map(|(_, segment)| segment.sorted_streams()).collect();
+            streams.sort_unstable();
+            streams.dedup();
+            Some(Move { cut, budget, streams: streams.into_iter(), at: None })
+        })
+    }
+
+    /// Moves some of what `moving` has left. Returns false if the move has ended.
+    pub(crate) fn step(&self, moving: &mut Move) -> Result<bool> {
+        let before = self.keeper.moved_bytes();
+        let most_bytes = self.step_bytes();
+        if self.room() < most_bytes {
+            return Ok(false);
+        }
+        for _ in 0..MOST_STREAMS {
+            if moving.at.is_none() {
+                moving.at = moving.streams.next().map(|id| (id, 0));
+            }
+            let Some((id, from)) = moving.at else { return Ok(false) };
+            if from == 0 {
+                self.move_anchor(id, moving.cut)?;
+            }
+            let rest = self.move_entries(id, from, moving.cut)?;
+            moving.at = rest.map(|from| (id, from));
+            let moved = self.keeper.moved_bytes();
+            if moved > moving.budget + most_bytes {
+                return Ok(false);
+            }
+            if moved - before >= most_bytes || moving.at.is_some() {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    fn step_bytes(&self) -> u64 {
+        MOST_BYTES.min(self.segments.bytes() / 8)
+    }
+
+    /// Appends the anchor of stream `id` anew, if the last one is below segment `cut`.
+    fn move_anchor(&self, id: StreamId, cut: u32) -> Result<()> {
+        let mut stripe = self.directory.lock_of(id);
+        let Some(slot) = stripe.slot(id).filter(|slot| slot.home < cut) else { return Ok(()) };
+        let home = slot.home;
+        let mut bytes = record::numbers(id, []);
+        if let Some(anchor) = stripe.anchor_of(id) {
+            record::put_anchor(&mut bytes, &anchor);
+        }
+        let lsn = self.append_anchor(&mut stripe, id, &bytes)?.lsn();
+        stripe.live(id)?.set_home(self.segments.of(lsn));
+        self.segments.note_removal(lsn);
+        stripe.remove_live(&self.segments, home, 1);
+        self.keeper.note_moved(framed_bytes(bytes.len()));
+        Ok(())
+    }
+
+    /// Moves entries of stream `id` from index `from` on that are below segment `cut`. Returns
+    /// where to go on.
+    fn move_entries(&self, id: StreamId, from: u64, cut: u32) -> Result<Option<u64>> {
+        let found = {
+            let stripe = self.directory.lock_of(id);
+            let entries = stripe.slot(id).and_then(|slot| slot.entries());
+            entries.map(|entries| entries.in_segments(from, MOST_ENTRIES, |of| of < cut))
+        };
+        let Some(found) = found.filter(|found| !found.is_empty()) else { return Ok(None) };
+        let mut copies = Vec::new();
+        let (mut bytes, mut last) = (0, from);
+        for (index, place) in &found {
+            last = *index;
+            match self.wal.get(self.segments.lsn(*place)) {
+                Ok(found) if found.data().len() <= self.wal.max_record_bytes() => {
+                    bytes += found.data().len() as u64;
+                    copies.push((*index, *place, found));
+                }
+                // It was truncated meanwhile.
+                Err(error) if error.kind() == ErrorKind::Truncated => {}
+                Err(error) if error.is_shortage() || error.is_fatal() => return Err(error),
+                // It is damaged, or longer than a record can be since the last open.
+                Ok(_) | Err(_) => self.segments.note_damage(place.segment),
+            }
+            if bytes >= self.step_bytes() {
+                break;
+            }
+        }
+        let is_all = found.len() < MOST_ENTRIES && found.last().is_some_and(|one| one.0 == last);
+        self.append_copies(id, &copies)?;
+        Ok((!is_all).then_some(last + 1))
+    }
+
+    /// Appends the copies of those entries that are still where they were read.
+    fn append_copies(&self, id: StreamId, copies: &[Copy]) -> Result<()> {
+        // All of them could be longer than the longest record; each one alone is not.
+        let most = self.wal.max_record_bytes() / 4;
+        let mut rest = copies;
+        while !rest.is_empty() {
+            let mut sum = 0;
+            let fits = rest.iter().take_while(|(_, _, copy)| {
+                sum += copy.data().len() + record::MAX_ENTRY_HEADER_BYTES;
+                sum <= most
+            });
+            let count = fits.count().max(1);
+            self.append_some_copies(id, &rest[..count])?;
+            rest = &rest[count..];
+        }
+        Ok(())
+    }
+
+    fn append_some_copies(&self, id: StreamId, copies: &[Copy]) -> Result<()> {
+        let mut stripe = self.directory.lock_of(id);
+        let Some(entries) = stripe.slot(id).and_then(|slot| slot.entries()) else { return Ok(()) };
+        let is_there = |(index, place, _): &&Copy| entries.get(*index) == Some(*place);
+        let copies: Vec<_> = copies.iter().filter(is_there).collect();
+        let lsns = match &copies[..] {
+            [] => return Ok(()),
+            [(_, _, copy)] => vec![self.wal.append_tagged(record::MOVED, copy.data())?.lsn()],
+            all => {
+                let records = all.iter().map(|(_, _, copy)| (record::MOVED, copy.data()));
+                self.wal.append_batch_tagged(records)?.lsns().to_vec()
+            }
+        };
+        for ((index, old, copy), lsn) in copies.into_iter().zip(lsns) {
+            let len = copy.data().len();
+            self.count(&mut stripe, id, lsn, len);
+            stripe.add_live();
+            stripe.live(id)?.body().entries.put(*index, self.segments.place(lsn));
+            self.segments.note_removal(lsn);
+            stripe.remove_live(&self.segments, old.segment, 1);
+            self.keeper.note_moved(framed_bytes(len));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! Cases at the edges: what readers of the crate have found by thinking.
+
+use palisade::{ErrorKind, MemStore};
+use palisade_streams::{Options, Stream, Streams};
+use std::time::Duration;
+
+fn options() -> Options {
+    let log = palisade::Options::new().segment_bytes(64 << 10).buffer_bytes(64 << 10);
+    Options::new().log(log).background(false)
+}
+fn open() -> Streams {
+    options().with_store(MemStore::new(64 << 10)).unwrap()
+}
+fn settle(streams: &Streams) {
+    for _ in 0..100_000 {
+        if !streams.maintain().unwrap() {
+            return;
+        }
+    }
+    panic!("the keeper never ends");
+}
+
+/// A truncation above what the tail has returned must not end it later.
+#[test]
+fn a_tail_passes_a_truncation_above_its_position() {
+    let streams = open();
+    let s = streams.create("s").unwrap();
+    let mut tail = s.tail(0).unwrap();
+    for n in 0..3_u8 {
+        s.append([n]).unwrap();
+    }
+    s.truncate_after(1).unwrap(); // the tail has returned nothing yet
+    s.append("new 2").unwrap();
+    s.commit("3").unwrap();
+    for n in 0..4 {
+        let entry = tail.next(Duration::from_secs(5)).unwrap().unwrap();
+        assert_eq!(entry.index(), n);
+    }
+}
+
+#[test]
+fn a_tail_at_the_end_reports_a_close() {
+    let streams = open();
+    let s = streams.create("s").unwrap();
+    let mut tail = s.tail(0).unwrap();
+    streams.close().unwrap();
+    let got = tail.next(Duration::from_millis(200));
+    assert_eq!(got.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// An anchor that was moved while the stream was long, then a truncation and a release.
+#[test]
+fn a_queue_with_a_backlog_that_was_consumed_opens_again() {
+    let store = MemStore::new(64 << 10);
+    let streams = options().with_store(store.clone()).unwrap();
+    let queue = streams.create("queue").unwrap();
+    for n in 0..20_000_u64 {
+        queue.append(n.to_le_bytes()).unwrap();
+        if n == 3000 {
+            queue.truncate_before(n).unwrap();
+        }
+    }
+    settle(&streams); // the first segment has only the anchor: it is moved
+    assert!(streams.stats().moved_bytes > 0);
+    queue.truncate_before(19_990).unwrap();
+    settle(&streams);
+    streams.close().unwrap();
+    drop((queue, streams));
+    let streams = options().with_store(store).unwrap();
+    assert_eq!(streams.stream("queue").unwrap().len().unwrap(), 10);
+}
+
+/// A footer that knows of a truncation, and an entry far above in a later segment.
+#[test]
+fn a_footer_that_knows_a_far_truncation_opens_again() {
+    let store = MemStore::new(64 << 10);
+    let options = options().move_percent(1);
+    let streams = options.with_store(store.clone()).unwrap();
+    let (a, other) = (streams.create("a").unwrap(), streams.create("other").unwrap());
+    let segment = || streams.log().reserved_lsn().as_u64() >> 16;
+    while segment() < 20 {
+        a.append([1; 8]).unwrap();
+    }
+    let now = segment();
+    while segment() == now {
+        other.append([7; 4000]).unwrap();
+    }
+    a.append([1; 8]).unwrap();
+    a.truncate_from(3).unwrap();
+    settle(&streams);
+    streams.close().unwrap();
+    drop((a, other, streams));
+    let streams = options.with_store(store).unwrap();
+    assert_eq!(streams.stream("a").unwrap().len().unwrap(), 3);
+}
+
+/// With no stream left, the keeper must come to an end wherever the last record ends.
+#[test]
+fn the_keeper_ends_without_streams() {
+    for pad in 0..40_usize {
+        let streams = open();
+        let s = streams.create("s").unwrap();
+        // Leave less and less room for the deletion.
+        while (streams.log().reserved_lsn().as_u64()) < (64 << 10) - 1200 - 8 * pad as u64 {
+            s.append([0; 100]).unwrap();
+        }
+        let left = (64 << 10) - streams.log().reserved_lsn().as_u64();
+        s.append(vec![0; (left as usize).saturating_sub(24 + 16 + 8 * pad)]).unwrap();
+        streams.delete("s").unwrap();
+        settle(&streams);
+    }
+}
+
+/// A log that is opened with a smaller buffer still moves and releases.
+#[test]
+fn a_smaller_buffer_moves_longer_entries() {
+    let store = MemStore::new(64 << 10);
+    let streams = options().with_store(store.clone()).unwrap();
+    let (slow, fast) = (streams.create("slow").unwrap(), streams.create("fast").unwrap());
+    slow.append([1; 20_000]).unwrap();
+    for _ in 0..400 {
+        fast.append([7; 3000]).unwrap();
+    }
+    fast.truncate_before(400).unwrap();
+    streams.close().unwrap();
+    drop((slow, fast, streams));
+    let log = palisade::Options::new().segment_bytes(64 << 10).buffer_bytes(16 << 10);
+    let streams = Options::new().log(log).background(false).with_store(store).unwrap();
+    settle(&streams);
+}
+
+#[test]
+fn the_text_of_out_of_range_counts_entries() {
+    let streams = open();
+    let s = streams.create("s").unwrap();
+    for n in 0..10_u8 {
+        s.append([n]).unwrap();
+    }
+    s.truncate_before(9).unwrap();
+    let text = s.get(10).unwrap_err().to_string();
+    assert!(!text.contains("has 10 entries"), "{text}");
+}
+
+const SEGMENT: u64 = 64 << 10;
+
+fn segment(streams: &Streams) -> u64 {
+    streams.log().reserved_lsn().as_u64() / SEGMENT
+}
+
+/// Appends until the tail is in the next segment.
+fn fill(streams: &Streams, stream: &Stream) {
+    let at = segment(streams);
+    while segment(streams) == at {
+        stream.append([7; 1000]).unwrap();
+    }
+}
+
+fn kill(streams: Streams) {
+    streams.sync().unwrap();
+    streams.log().clone().abandon();
+}
+
+/// The anchor moves between the removal of the last value and the footer that says so.
+#[test]
+fn a_removed_value_does_not_come_back() {
+    let store = MemStore::new(64 << 10);
+    let streams = options().with_store(store.clone()).unwrap();
+    let (x, y) = (streams.create("x").unwrap(), streams.create("y").unwrap());
+    fill(&streams, &y);
+    let before = y.next_index().unwrap();
+    x.put("k", "1").unwrap();
+    fill(&streams, &y);
+    settle(&streams);
+    x.remove_value("k").unwrap();
+    fill(&streams, &y);
+    y.truncate_before(before).unwrap();
+    settle(&streams);
+    fill(&streams, &y);
+    settle(&streams);
+    drop((x, y));
+    kill(streams);
+    let streams = options().with_store(store).unwrap();
+    assert_eq!(streams.stream("x").unwrap().value("k").unwrap(), None);
+    assert!(streams.open_report().footers > 0);
+}
+
+#[test]
+fn the_keeper_ends_if_only_a_deletion_is_left() {
+    let store = MemStore::new(64 << 10);
+    let streams = options().with_store(store.clone()).unwrap();
+    streams.create("x").unwrap();
+    streams.delete("x").unwrap().wait().unwrap();
+    kill(streams);
+    settle(&options().with_store(store).unwrap());
+}
+
+/// The longest record holds only a small part of what the footer has.
+#[test]
+fn a_footer_of_many_streams_has_many_parts() {
+    let log = palisade::Options::new().segment_bytes(4 << 20).buffer_bytes(16 << 10);
+    let options = Options::new().log(log).background(false);
+    let store = MemStore::new(4 << 20);
+    let streams = options.with_store(store.clone()).unwrap();
+    let all = streams.create_many((0..20_000).map(|n| format!("stream {n}"))).unwrap();
+    while streams.log().reserved_lsn().as_u64() < 5 << 20 {
+        for stream in &all {
+            stream.append([1; 30]).unwrap();
+        }
+    }
+    settle(&streams);
+    let lens: Vec<_> = all.iter().map(|stream| stream.len().unwrap()).collect();
+    drop(all);
+    kill(streams);
+    let streams = options.with_store(store).unwrap();
+    assert_eq!(streams.open_report().footers, 1, "{:?}", streams.open_report());
+    for (n, len) in lens.into_iter().enumerate() {
+        assert_eq!(streams.stream(format!("stream {n}")).unwrap().len().unwrap(), len);
+    }
+}
+
+/// No segment becomes free by the truncation alone: the keeper must look for a move.
+#[test]
+fn a_refused_append_and_a_truncation_wake_the_keeper() {
+    let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
+    let log = log.max_bytes(12 * (SEGMENT + 4096));
+    let streams = Options::new().log(log).with_store(MemStore::new(SEGMENT)).unwrap();
+    let (slow, fast) = (streams.create("slow").unwrap(), streams.create("fast").unwrap());
+    let mut at = u64::MAX;
+    let error = loop {
+        if segment(&streams) != at {
+            at = segment(&streams);
+            if let Err(error) = slow.append([1]) {
+                break error;
+            }
+        }
+        if let Err(error) = fast.append([7; 1000]) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    fast.truncate_before(fast.next_index().unwrap() - 1).unwrap().wait().unwrap();
+    let begun = std::time::Instant::now();
+    while fast.append([7; 1000]).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", streams.stats());
+        std::thread::yield_now();
+    }
+}
+
+/// What the budget allows to move may have no room. Truncations go on, and free the log.
+#[test]
+fn moves_leave_room_for_truncations_at_the_limit() {
+    for percent in [10, 25, 50] {
+        let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
+        let log = log.max_bytes(40 * (SEGMENT + 4096));
+        let options = Options::new().log(log).move_percent(percent).background(false);
+        let streams = options.with_store(MemStore::new(SEGMENT)).unwrap();
+        let (slow, fast) = (streams.create("slow").unwrap(), streams.create("fast").unwrap());
+        while segment(&streams) < 36 * u64::from(percent) / 100 {
+            slow.append([7; 1000]).unwrap();
+        }
+        while fast.append([7; 1000]).is_ok() {}
+        fast.truncate_before(fast.next_index().unwrap()).unwrap().wait().unwrap();
+        settle(&streams);
+        slow.truncate_before(slow.next_index().unwrap()).unwrap().wait().unwrap();
+        settle(&streams);
+        for _ in 0..1000 {
+            fast.append([7; 1000]).unwrap();
+        }
+    }
+}
+
+/// Records with valid checksums that no `Streams` appends.
+#[test]
+fn forged_records_are_refused_or_reported() {
+    let number = |mut number: u64| {
+        let mut bytes = Vec::new();
+        while number >= 0x80 {
+            bytes.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        bytes.push(number as u8);
+        bytes
+    };
+    let entry = |index| [vec![0], number(index)].concat();
+    let anchor = vec![0, 0, 0, 1, b'a', 0];
+    for (records, kind) in [
+        (vec![(0x5301, entry(u64::MAX)), (0x5301, entry(u64::MAX))], ErrorKind::Corrupt),
+        (vec![(0x5303, anchor.clone()), (0x5301, entry(30_000_000))], ErrorKind::Corrupt),
+        (vec![(0x5303, anchor.clone()), (0x5302, entry(1 << 59))], ErrorKind::Corrupt),
+        (vec![(0x5301, entry(0))], ErrorKind::Corrupt),
+        (vec![(0x5303, vec![0, 5, 3, 1, b'a', 0])], ErrorKind::Corrupt),
+        (vec![(0x5310, anchor)], ErrorKind::Foreign),
+    ] {
+        let store = MemStore::new(SEGMENT);
+        let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
+        let wal = palisade::Wal::with_store(store.clone(), log).unwrap();
+        for (tag, bytes) in &records {
+            wal.append_tagged(*tag, bytes).unwrap();
+        }
+        wal.close().unwrap();
+        drop(wal);
+        let error = options().with_store(store).unwrap_err();
+        assert_eq!(error.kind(), kind, "{records:?}: {error}");
+    }
+}
