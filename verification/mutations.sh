@@ -66,7 +66,7 @@ run_model() {
 
 # Prepares a run of tests.
 use_tests() {
-    checks=test crates=(core store palisade)
+    checks=test crates=(core store palisade streams)
     export CARGO_PROFILE_TEST_DEBUG=false RUST_BACKTRACE=0
     # So a patch need not remove what nobody uses any more.
     export RUSTFLAGS="-A warnings"

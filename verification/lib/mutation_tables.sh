@@ -43,6 +43,9 @@ target_of_letter() {
         b) echo "palisade --test bit_flips" ;;
         m) echo "palisade --test many_segments" ;;
         a) echo "palisade --test allocations" ;;
+        h) echo "palisade-streams --test histories" ;;
+        k) echo "palisade-streams --test calls" ;;
+        e) echo "palisade-streams --test edges" ;;
         s) echo "palisade-store --lib" ;;
         c) echo "palisade-core --lib" ;;
     esac
@@ -104,7 +107,7 @@ tests_of_row() {
     read -ra words <<<"$1"
     for ((index = 0; index < ${#words[@]}; index++)); do
         word=${words[index]%,}
-        if [[ $word == [lwscbma] && ${words[index + 1]:-} == \`* ]]; then
+        if [[ $word == [lwscbmahke] && ${words[index + 1]:-} == \`* ]]; then
             letter=$word
         elif [[ $word == \`*\` ]]; then
             echo "$(target_of_letter "$letter") ${word//\`/}"
