@@ -30,11 +30,13 @@
 //! # Where to read on
 //! `record` has the format. `directory` has the streams, and which lock orders what. `write` and
 //! `read` are the calls. `footer` and `open` make an open fast. `keeper` releases, and `moves`
-//! copies.
+//! copies. For tools that do not open the log, `reader` reads it by the rules of `replay`, and
+//! `verify` checks it.
 
 mod batch;
 mod directory;
 mod entries;
+mod follow;
 mod footer;
 mod hub;
 mod keeper;
@@ -43,7 +45,9 @@ mod open;
 mod options;
 mod pending;
 mod read;
+mod reader;
 mod record;
+mod replay;
 mod segments;
 mod shared;
 mod slot;
@@ -51,16 +55,20 @@ mod stats;
 mod streams;
 mod tail;
 mod ticket;
+mod verify;
 mod write;
 
 pub use batch::Batch;
+pub use follow::{Follow, Followed};
 pub use open::OpenReport;
 pub use options::Options;
 pub use read::{Entry, Range};
+pub use reader::{Reader, ReaderEntries, ReaderStats, StreamStatus};
 pub use stats::{Pinned, Stats};
 pub use streams::{Stream, Streams};
 pub use tail::{Tail, TailAll};
 pub use ticket::{BatchTicket, Ticket};
+pub use verify::{BadFooter, MissingEntries, StreamsVerdict, verify};
 pub use write::{MAX_NAME_BYTES, MAX_VALUE_BYTES};
 
 /// The examples of the page on streams, compiled and run.
