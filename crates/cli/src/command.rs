@@ -15,6 +15,7 @@ use crate::map;
 use crate::repair::{self, RepairArgs};
 use crate::restore::{self, BackupArgs, RestoreArgs};
 use crate::stat;
+use crate::streams::{self, StreamsArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,6 +37,7 @@ Examples:
                                        make a log of an archive and what is left of the log
   palisade backup ./log --into ./backup
                                        copy a log that no process has open
+  palisade streams ls ./log            list the streams of a log of streams
   palisade doctor /var/lib/db          what a sync costs there
   palisade bench /var/lib/db           what a log there does, against a raw sync
 
@@ -86,6 +88,9 @@ pub(crate) enum Command {
     /// Copies a log that no process has open.
     #[command(after_help = restore::BACKUP_EXAMPLES)]
     Backup(BackupArgs),
+    /// Looks into a log of streams: lists, prints and checks them.
+    #[command(after_help = streams::EXAMPLES)]
+    Streams(StreamsArgs),
     /// Measures what a sync costs in a folder, and says what that means for a log there.
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(DoctorArgs),

@@ -228,7 +228,7 @@ fn record_above_gap(log: &Inspector, from: Lsn) -> Result<Option<Lsn>, Failure> 
 
 /// Waits for the next poll, or until nobody reads the output any more.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn wait(time: Duration) -> Result<(), Failure> {
+pub(crate) fn wait(time: Duration) -> Result<(), Failure> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::io::Errno;
 
@@ -248,7 +248,7 @@ fn wait(time: Duration) -> Result<(), Failure> {
 
 /// Waits for the next poll. Here a closed output shows with the next record only.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn wait(time: Duration) -> Result<(), Failure> {
+pub(crate) fn wait(time: Duration) -> Result<(), Failure> {
     std::thread::sleep(time);
     Ok(())
 }

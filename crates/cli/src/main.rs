@@ -3,7 +3,7 @@
 //! `demo` kills a writing process and checks what comes back; `info`, `map`, `stat`, `dump`,
 //! `verify` and `salvage` read a log without changing it, beside a running writer, too; `repair`
 //! copies what lies below damage into a new log; `restore` makes a log of an archive and of what is
-//! left of the log; `backup` copies a log; `doctor` measures what a sync costs in a folder, and
+//! left of the log; `backup` copies a log; `streams` reads the streams of a log that has some; `doctor` measures what a sync costs in a folder, and
 //! `bench` what a log does there. `completions` and `man` print what a shell and `man` read.
 
 mod args;
@@ -25,6 +25,7 @@ mod repair;
 mod restore;
 mod salvage;
 mod stat;
+mod streams;
 mod units;
 mod verify;
 
@@ -65,6 +66,7 @@ fn run(command: &Command) -> Result<Exit, Failure> {
         Command::Map(args) => map::run(args, &mut out).map(|()| Exit::Success),
         Command::Stat(args) => stat::run(args, &mut out).map(|()| Exit::Success),
         Command::Verify(args) => verify::run(args, &mut out),
+        Command::Streams(args) => streams::run(args, &mut out),
         Command::Salvage(args) => salvage::run(args, &mut out),
         Command::Repair(args) => repair::run(args, &mut out).map(|()| Exit::Success),
         Command::Restore(args) => restore::restore(args, &mut out).map(|()| Exit::Success),

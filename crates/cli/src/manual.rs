@@ -75,7 +75,12 @@ fn page_of(all: &Command, name: &str) -> Result<Command, Failure> {
         let commands = commands.collect::<Vec<_>>().join(", ");
         Failure::Usage(format!("no command has the name `{name}`; these have a page: {commands}"))
     };
-    all.find_subcommand(name).cloned().ok_or_else(unknown)
+    // A command of a group has the name of its page: `streams-ls`.
+    let in_group = || {
+        let (group, name) = name.split_once('-')?;
+        all.find_subcommand(group)?.find_subcommand(name)
+    };
+    all.find_subcommand(name).or_else(in_group).cloned().ok_or_else(unknown)
 }
 
 /// Returns `all` without the commands that only tests and `demo` itself use.

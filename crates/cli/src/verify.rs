@@ -37,7 +37,8 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut impl Write) -> Result<Exit, Failu
     Ok(exit(&verdict.outcome))
 }
 
-fn exit(outcome: &Outcome) -> Exit {
+/// Returns the exit code of an outcome.
+pub(crate) fn exit(outcome: &Outcome) -> Exit {
     match outcome {
         Outcome::Clean | Outcome::Unclean | Outcome::Unfinished => Exit::Success,
         Outcome::TornTail => Exit::TornTail,
@@ -45,20 +46,24 @@ fn exit(outcome: &Outcome) -> Exit {
     }
 }
 
-/// The object of `--json`. Its help documents the names: they stay.
-fn object(args: &VerifyArgs, verdict: &Verdict) -> Value {
-    let outcome = match verdict.outcome {
+/// Returns the word that `--json` has for an outcome.
+pub(crate) fn word(outcome: &Outcome) -> &'static str {
+    match outcome {
         Outcome::Clean => "clean",
         Outcome::Unclean => "unclean",
         Outcome::TornTail => "torn_tail",
         Outcome::Unfinished => "unfinished",
         Outcome::Corrupt => "corrupt",
-    };
+    }
+}
+
+/// The object of `--json`. Its help documents the names: they stay.
+fn object(args: &VerifyArgs, verdict: &Verdict) -> Value {
     let places = verdict.bad_places.iter();
     let places = places.map(|bad| json!({ "lsn": bad.lsn.as_u64(), "segment": bad.segment }));
     json!({
         "dir": args.dir.display().to_string(),
-        "outcome": outcome,
+        "outcome": word(&verdict.outcome),
         "why": verdict.why,
         "segments": verdict.segments,
         "records": verdict.records,

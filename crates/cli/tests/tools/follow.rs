@@ -75,7 +75,7 @@ impl Drop for Following {
     }
 }
 
-fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
+pub(super) fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
         let lines = BufReader::new(pipe).lines().map_while(Result::ok);

@@ -15,6 +15,7 @@ mod refusals;
 mod repair;
 mod restore;
 mod stat;
+mod streams;
 #[cfg(target_os = "linux")]
 mod terminal;
 
@@ -356,9 +357,10 @@ fn messages_and_help_name_nothing_of_the_library() {
     let small_buffer = ["--buffer-bytes", "65536", "--record-bytes", "40000"];
     outputs.push(demo::in_folder(folder.path(), &small_buffer));
     assert!(outputs.iter().all(|output| code(output) >= 2), "{outputs:?}");
-    for command in
-        ["demo", "info", "map", "stat", "dump", "verify", "salvage", "repair", "doctor", "bench"]
-    {
+    for command in [
+        "demo", "info", "map", "stat", "dump", "verify", "salvage", "repair", "streams", "doctor",
+        "bench",
+    ] {
         outputs.push(words(&[command, "--help"]).output().unwrap());
     }
     for output in outputs {

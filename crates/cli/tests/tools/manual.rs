@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(super) const COMMANDS: [&str; 14] = [
+pub(super) const COMMANDS: [&str; 15] = [
     "demo",
     "info",
     "map",
@@ -13,6 +13,7 @@ pub(super) const COMMANDS: [&str; 14] = [
     "repair",
     "restore",
     "backup",
+    "streams",
     "doctor",
     "bench",
     "completions",

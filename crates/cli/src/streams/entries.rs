@@ -1,0 +1,144 @@
+//! `palisade streams dump` and `palisade streams tail`: the entries of one stream.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use palisade::inspect::{Inspector, State};
+use palisade::{Error, ErrorKind};
+use palisade_streams::{Entry, Follow, Followed, StreamStatus};
+use serde::Serialize;
+
+use super::{Opened, StreamDumpArgs, StreamTailArgs};
+use crate::dump::{self, hex};
+use crate::exit::Failure;
+use crate::follow::wait;
+use crate::json;
+
+/// How much of an entry the short form shows.
+const SHOWN_BYTES: usize = 48;
+
+/// Prints the entries that the arguments ask for.
+///
+/// # Errors
+/// Those of reading the log and of `out`.
+pub(super) fn dump(args: &StreamDumpArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let mut opened = Opened::open(&args.dir)?;
+    let name = &args.name.0;
+    let stream = opened.reader.stream(name)?;
+    check_index(&stream, args.from)?;
+    let end = args.to.map_or(stream.next, |to| to.saturating_add(1).min(stream.next));
+    let begin = args.from.unwrap_or(stream.first);
+    let begin = args.last.map_or(begin, |last| begin.max(end.saturating_sub(last)));
+    let mut damage = None;
+    for entry in opened.reader.entries(name, begin..end)? {
+        match entry {
+            Ok(entry) => print_as(args.json, out, &entry).map_err(Failure::output)?,
+            Err(error) if error.kind() == ErrorKind::Truncated => note(out, error.finding())?,
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                damage.get_or_insert(error);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    out.flush().map_err(Failure::output)?;
+    // The entries may be missing because the log ends at damage, which says more.
+    opened.check_end()?;
+    damage.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Refuses a start that the stream has not: what is printed must be what was asked for.
+fn check_index(stream: &StreamStatus, from: Option<u64>) -> Result<(), Failure> {
+    let Some(from) = from.filter(|from| !(stream.first..=stream.next).contains(from)) else {
+        return Ok(());
+    };
+    let (first, next) = (stream.first, stream.next);
+    let (kind, text) = match from < first {
+        true => (ErrorKind::Truncated, format!("was truncated; the first one is {first}")),
+        false => (ErrorKind::OutOfRange, format!("is not there yet; the next one is {next}")),
+    };
+    let advice = "`palisade streams ls` prints the indexes of all streams";
+    Err(Error::new(kind, format!("entry {from} {text}")).with_advice(advice).into())
+}
+
+/// Prints the entries that the arguments ask for, and those that a writer adds, until nobody reads
+/// them any more.
+///
+/// # Errors
+/// Those of reading the log and of `out`.
+pub(super) fn tail(args: &StreamTailArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let Opened { log, mut state, reader } = Opened::open(&args.dir)?;
+    let mut follow = reader.follow(&args.name.0, args.from)?;
+    // Looks without an entry since the last one with an entry.
+    let mut idle = 0_u32;
+    loop {
+        let found = follow.next();
+        if found.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
+            check_end(&log, &state, &follow)?;
+        }
+        match found? {
+            Some(Followed::Entry(entry)) => {
+                print_as(args.json, out, &entry).map_err(Failure::output)?;
+                idle = 0;
+                continue;
+            }
+            Some(Followed::Truncated { from, to }) => {
+                let what = "before this command could print them";
+                note(
+                    out,
+                    format_args!("the writer truncated entries {from} to {} {what}", to - 1),
+                )?;
+                continue;
+            }
+            Some(Followed::Replaced { from, to }) => {
+                let what = "which were printed; the stream continues there";
+                let entries = format_args!("entries {from} to {}", to - 1);
+                note(out, format_args!("the writer truncated {entries}, {what}"))?;
+                continue;
+            }
+            _ => {}
+        }
+        out.flush().map_err(Failure::output)?;
+        idle = idle.saturating_add(1);
+        // It reads the log, so it grows rare.
+        if idle.is_power_of_two() {
+            check_end(&log, &state, &follow)?;
+        }
+        wait(Duration::from_millis(args.poll_ms))?;
+        state = log.state()?;
+    }
+}
+
+/// Refuses to wait at damage.
+fn check_end(log: &Inspector, before: &State, follow: &Follow) -> Result<(), Failure> {
+    if log.has_rebuilt_state() || log.has_writer()? {
+        return Ok(());
+    }
+    dump::may_end_at(follow.end(), log, before)
+}
+
+fn note(out: &mut impl Write, text: impl Display) -> Result<(), Failure> {
+    out.flush().map_err(Failure::output)?;
+    // Where standard error is gone, the indexes of the entries still tell it.
+    let _ = writeln!(io::stderr(), "note: {text}");
+    Ok(())
+}
+
+/// An entry as one JSON object.
+#[derive(Serialize)]
+struct JsonEntry {
+    index: u64,
+    bytes: usize,
+    hex: String,
+}
+
+/// Prints an entry in one line, cut short, or as a JSON object.
+fn print_as(as_json: bool, out: &mut impl Write, entry: &Entry) -> io::Result<()> {
+    let (index, data) = (entry.index(), entry.data());
+    if as_json {
+        return json::print(out, &JsonEntry { index, bytes: data.len(), hex: hex(data) });
+    }
+    let shown = &data[..data.len().min(SHOWN_BYTES)];
+    let more = if shown.len() < data.len() { "..." } else { "" };
+    writeln!(out, "{index:>12}  {:>8} bytes  {}{more}", data.len(), shown.escape_ascii())
+}

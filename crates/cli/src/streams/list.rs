@@ -1,0 +1,146 @@
+//! `palisade streams ls` and `palisade streams stat`: which streams there are, and what they take.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use palisade_streams::{Pinned, ReaderStats, StreamStatus};
+use serde_json::{Value, json};
+
+use super::Opened;
+use crate::args::LogArgs;
+use crate::exit::Failure;
+use crate::json;
+
+/// How many streams that keep the log are named.
+const NAMED_STREAMS: usize = 12;
+
+/// Prints all streams.
+///
+/// # Errors
+/// Those of reading the log and of `out`.
+pub(super) fn ls(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let opened = Opened::open(&args.dir)?;
+    for stream in opened.reader.streams() {
+        let printed = match args.json {
+            true => json::print(out, &object_of(&stream)),
+            false => print_stream(out, &stream),
+        };
+        printed.map_err(Failure::output)?;
+    }
+    out.flush().map_err(Failure::output)?;
+    opened.check_end()
+}
+
+/// Returns how many entries should be there and are not.
+fn missing(stream: &StreamStatus) -> u64 {
+    (stream.next - stream.first).saturating_sub(stream.entries)
+}
+
+fn print_stream(out: &mut impl Write, stream: &StreamStatus) -> io::Result<()> {
+    let StreamStatus { name, first, next, entries, values, bytes, .. } = stream;
+    write!(
+        out,
+        "{first:>12} to {next:<12}  {entries:>10} entries  {bytes:>14} bytes  {values:>3} values  \
+         {}",
+        name.escape_ascii()
+    )?;
+    match missing(stream) {
+        0 => writeln!(out),
+        missing => writeln!(out, "  ({missing} entries are missing)"),
+    }
+}
+
+/// The object of `ls --json`. Its help documents the names: they stay.
+fn object_of(stream: &StreamStatus) -> Value {
+    json!({
+        "name": stream.name.escape_ascii().to_string(),
+        "first": stream.first,
+        "next": stream.next,
+        "entries": stream.entries,
+        "missing": missing(stream),
+        "values": stream.values,
+        "bytes": stream.bytes,
+    })
+}
+
+/// The sums over all streams.
+struct Sums {
+    streams: usize,
+    entries: u64,
+    missing: u64,
+    values: u64,
+    bytes: u64,
+}
+
+/// Prints what the streams take, and what keeps the log.
+///
+/// # Errors
+/// Those of reading the log and of `out`.
+pub(super) fn stat(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let opened = Opened::open(&args.dir)?;
+    let (streams, stats) = (opened.reader.streams(), opened.reader.stats());
+    let sums = Sums {
+        streams: streams.len(),
+        entries: streams.iter().map(|stream| stream.entries).sum(),
+        missing: streams.iter().map(missing).sum(),
+        values: streams.iter().map(|stream| stream.values).sum(),
+        bytes: streams.iter().map(|stream| stream.bytes).sum(),
+    };
+    let printed = match args.json {
+        true => json::print(out, &object(&args.dir, &sums, &stats)),
+        false => print(out, &args.dir, &sums, &stats),
+    };
+    printed.and_then(|()| out.flush()).map_err(Failure::output)?;
+    opened.check_end()
+}
+
+fn print(out: &mut impl Write, dir: &Path, sums: &Sums, stats: &ReaderStats) -> io::Result<()> {
+    writeln!(out, "log       {}", dir.display())?;
+    writeln!(out, "streams   {}", sums.streams)?;
+    writeln!(out, "entries   {}, {} bytes", sums.entries, sums.bytes)?;
+    if sums.missing > 0 {
+        writeln!(out, "missing   {} entries", sums.missing)?;
+    }
+    writeln!(out, "values    {}", sums.values)?;
+    let (head, end) = (stats.head, stats.end);
+    writeln!(out, "live      about {} bytes of {}", stats.live_bytes, end.bytes_since(head))?;
+    writeln!(out, "log       LSN {head} to {end}, segments of {} bytes", stats.segment_bytes)?;
+    let (records, moved, footers) = (stats.records, stats.moved, stats.footers);
+    writeln!(out, "records   {records}, with {moved} copies of moved entries, {footers} footers")?;
+    for Pinned { name, entries, first, .. } in stats.pinned.iter().take(NAMED_STREAMS) {
+        let name = name.escape_ascii();
+        match first {
+            Some(first) => writeln!(out, "keeps     {name}, {entries} entries from {first} on")?,
+            None => writeln!(out, "keeps     {name}, by its anchor")?,
+        }
+    }
+    if let Some(more) = stats.pinned.len().checked_sub(NAMED_STREAMS).filter(|more| *more > 0) {
+        writeln!(out, "keeps     and {more} more streams, which --json lists")?;
+    }
+    Ok(())
+}
+
+/// The object of `stat --json`. Its help documents the names: they stay.
+fn object(dir: &Path, sums: &Sums, stats: &ReaderStats) -> Value {
+    let pinned = stats.pinned.iter().map(|pin| {
+        let name = pin.name.escape_ascii().to_string();
+        json!({ "name": name, "entries": pin.entries, "first": pin.first, "bytes": pin.bytes })
+    });
+    json!({
+        "dir": dir.display().to_string(),
+        "streams": sums.streams,
+        "entries": sums.entries,
+        "missing": sums.missing,
+        "values": sums.values,
+        "bytes": sums.bytes,
+        "live_bytes": stats.live_bytes,
+        "log_bytes": stats.end.bytes_since(stats.head),
+        "head": stats.head.as_u64(),
+        "end": stats.end.as_u64(),
+        "segment_bytes": stats.segment_bytes,
+        "records": stats.records,
+        "moved": stats.moved,
+        "footers": stats.footers,
+        "pinned": pinned.collect::<Value>(),
+    })
+}
