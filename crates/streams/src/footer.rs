@@ -4,7 +4,7 @@
 //! then the end, which names the last part and the end of the footer before. When the end is
 //! durable, the keeper moves the log's checkpoint to the first record above the segment. An open
 //! begins there. It finds the end of the footer, follows the chain to the head, applies the footers
-//! from the lowest on, then all records from the checkpoint on. If anything is missing or wrong, it
+//! from the lowest on, then all records from the checkpoint on. If a footer is missing or wrong, it
 //! applies all records of the log instead, and the keeper writes the footers again.
 //!
 //! A footer is written after its segment, so it may know of later changes. That does no harm: the
