@@ -174,17 +174,7 @@ impl Stream {
 
     fn range_in(&self, range: impl RangeBounds<u64>, is_reverse: bool) -> Result<Range> {
         let (first, next) = self.shared().bounds(self.id())?;
-        let from = match range.start_bound() {
-            Bound::Included(&index) => index,
-            Bound::Excluded(&index) => index.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let to = match range.end_bound() {
-            Bound::Included(&index) => index.saturating_add(1),
-            Bound::Excluded(&index) => index,
-            Bound::Unbounded => u64::MAX,
-        };
-        let (from, to) = (from.max(first), to.min(next));
+        let (from, to) = clip(range, first, next);
         let (stream, found) = (self.clone(), VecDeque::new());
         Ok(Range { stream, from, to, is_reverse, found, at_once: FIRST_ENTRIES })
     }
@@ -242,6 +232,21 @@ impl Stream {
         let found = values.find(|(known, _)| **known == *key.as_ref());
         Ok(found.map(|(_, value)| value.to_vec()))
     }
+}
+
+/// Returns where `range` begins and ends in a stream with entries from `first` to `next`.
+pub(crate) fn clip(range: impl RangeBounds<u64>, first: u64, next: u64) -> (u64, u64) {
+    let from = match range.start_bound() {
+        Bound::Included(&index) => index,
+        Bound::Excluded(&index) => index.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let to = match range.end_bound() {
+        Bound::Included(&index) => index.saturating_add(1),
+        Bound::Excluded(&index) => index,
+        Bound::Unbounded => u64::MAX,
+    };
+    (from.max(first), to.min(next))
 }
 
 /// Entries of a stream, in order or the last one first: see [`Stream::range`].

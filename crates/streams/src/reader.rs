@@ -5,13 +5,13 @@
 //! reader looks again, and begins anew if records that it has not read were released.
 
 use std::collections::VecDeque;
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 use std::path::Path;
 
 use palisade::inspect::Inspector;
 use palisade::{Error, ErrorKind, Lsn, RecordBuf, Records, Result, framed_bytes};
 
-use crate::read::Entry;
+use crate::read::{Entry, clip};
 use crate::record::{MAX_ENTRY_HEADER_BYTES, StreamId};
 use crate::replay::{At, Known, Replay};
 use crate::stats::Pinned;
@@ -265,17 +265,7 @@ impl Reader {
         range: impl RangeBounds<u64>,
     ) -> Result<ReaderEntries<'_>> {
         let (id, known) = self.find(name.as_ref())?;
-        let from = match range.start_bound() {
-            Bound::Included(&index) => index,
-            Bound::Excluded(&index) => index.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let to = match range.end_bound() {
-            Bound::Included(&index) => index.saturating_add(1),
-            Bound::Excluded(&index) => index,
-            Bound::Unbounded => u64::MAX,
-        };
-        let (from, to) = (from.max(known.first), to.min(known.next));
+        let (from, to) = clip(range, known.first, known.next);
         Ok(ReaderEntries { reader: self, id, from, to, found: VecDeque::new() })
     }
 
