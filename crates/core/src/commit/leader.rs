@@ -49,6 +49,8 @@ pub(super) struct Gathering {
     // `arrivals` when the last round had gathered, and how many committers that round had.
     arrivals_before: StatCell,
     group: StatCell,
+    // Those that the last round woke, and those that came while it synced.
+    expected: StatCell,
     rounds: StatCell,
 }
 
@@ -59,6 +61,7 @@ impl Gathering {
             arrivals: CachePadded::new(StatCell::new(0)),
             arrivals_before: StatCell::new(0),
             group: StatCell::new(0),
+            expected: StatCell::new(0),
             rounds: StatCell::new(0),
         }
     }
@@ -73,12 +76,12 @@ impl Gathering {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Waits until as many committers have come as in the last round. Waits at most `percent`
-    /// percent of the time of a sync.
+    /// Waits until the committers that the last round woke have come again, besides those that came
+    /// while it synced. Waits at most `percent` percent of the time of a sync.
     fn wait(&self, sync_ns: u64) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let arrived = || self.arrivals.load(Ordering::Relaxed) - before;
-        let expected = self.group.load(Ordering::Relaxed);
+        let expected = self.expected.load(Ordering::Relaxed);
         let budget = Duration::from_nanos(sync_ns * self.percent / 100);
         if expected > 1 && arrived() < expected && !budget.is_zero() {
             let start = Instant::now();
@@ -94,7 +97,16 @@ impl Gathering {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let group = self.group.load(Ordering::Relaxed);
         self.arrivals_before.store(before + group, Ordering::Relaxed);
+        self.expected.store(group, Ordering::Relaxed);
         self.rounds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes how many committers the next round can have, before this round wakes its own.
+    fn end_sync(&self) {
+        let before = self.arrivals_before.load(Ordering::Relaxed);
+        let came = self.arrivals.load(Ordering::Relaxed) - before;
+        let group = self.group.load(Ordering::Relaxed);
+        self.expected.store(group + came, Ordering::Relaxed);
     }
 }
 
@@ -191,6 +203,7 @@ impl Commit {
         let rounds = &self.counters.rounds;
         let change = rounds.change();
         rounds.note(&change, nanos(start.elapsed()), appends);
+        self.gathering.end_sync();
         self.durable.publish(to);
         drop((running, change));
         wrote
@@ -240,6 +253,25 @@ mod tests {
             gathering.wait(LONG_SYNC_NS);
             gathering.begin_sync();
         }
+    }
+
+    #[test]
+    fn a_leader_also_waits_for_those_whom_the_last_round_woke_if_others_came_meanwhile() {
+        let gathering = Gathering::new(100);
+        for _ in 0..3 {
+            gathering.note_arrival();
+        }
+        gathering.wait(LONG_SYNC_NS);
+        gathering.begin_sync();
+        gathering.note_arrival();
+        gathering.end_sync();
+        // One is here already, and three were woken.
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..3).for_each(|_| drop(gathering.note_arrival())));
+            gathering.wait(LONG_SYNC_NS);
+        });
+        // Relaxed: the thread has been joined.
+        assert_eq!(gathering.group.load(Ordering::Relaxed), 4);
     }
 
     #[test]
