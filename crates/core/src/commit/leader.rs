@@ -258,16 +258,19 @@ mod tests {
     #[test]
     fn a_leader_also_waits_for_those_whom_the_last_round_woke_if_others_came_meanwhile() {
         let gathering = Gathering::new(100);
-        for _ in 0..3 {
-            gathering.note_arrival();
-        }
+        let three_arrive = || {
+            for _ in 0..3 {
+                gathering.note_arrival();
+            }
+        };
+        three_arrive();
         gathering.wait(LONG_SYNC_NS);
         gathering.begin_sync();
         gathering.note_arrival();
         gathering.end_sync();
         // One is here already, and three were woken.
         std::thread::scope(|scope| {
-            scope.spawn(|| (0..3).for_each(|_| drop(gathering.note_arrival())));
+            scope.spawn(three_arrive);
             gathering.wait(LONG_SYNC_NS);
         });
         // Relaxed: the thread has been joined.
