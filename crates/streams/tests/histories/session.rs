@@ -246,7 +246,7 @@ impl Session {
             Ok(streams)
         });
         if !self.disk.is_dead() {
-            let streams = opened.expect("no call fails while the process lives");
+            let streams = opened.expect("no call fails before the process dies");
             self.note_figures(&streams);
             if self.dice.once_in(4) && streams.close().is_ok() {
                 self.note_durable();
