@@ -21,7 +21,7 @@ export CARGO_PROFILE_RELEASE_LTO=off
 
 output=$(mktemp)
 trap 'rm -f "$output" "$output.models"' EXIT
-test=(cargo test --locked --quiet -p palisade-core -p palisade-store --release --lib)
+test=(cargo test --locked --quiet -p palisade-core -p palisade-store -p palisade-streams --release --lib)
 "${test[@]}" --no-run
 # By their full names: the other unit tests do not run under the checker.
 mapfile -t models < <("${test[@]}" -- --list 2>/dev/null |

@@ -33,7 +33,7 @@ source "${script%/*}/lib/mutants.sh"
 
 # Prepares a run of models: quick builds, because a model that fails does so early.
 use_models() {
-    checks=model crates=(core store palisade)
+    checks=model crates=(core store palisade streams)
     export RUSTFLAGS="--cfg loom"
     export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1
     export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=false

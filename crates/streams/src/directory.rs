@@ -16,15 +16,15 @@ use hashbrown::HashTable;
 use palisade::{Error, ErrorKind, Lsn, Result};
 use palisade_core::sync::{Mutex, MutexGuard};
 
-use crate::entries::{OFFSET_UNIT, Place};
+use crate::entries::{OFFSET_UNIT, Place, Removed};
 use crate::hub::Hub;
 use crate::record::{Anchor, StreamId};
 use crate::segments::{Counted, Segments};
 use crate::slot::{Name, Slot};
 
 /// A power of two: the low bits of a slot's number are its stripe's. Part of the log's format,
-/// because ids are.
-pub(crate) const STRIPES: u32 = 1024;
+/// because ids are. (Models have few.)
+pub(crate) const STRIPES: u32 = if cfg!(loom) { 2 } else { 1024 };
 
 /// All stripes.
 #[derive(Debug)]
@@ -80,13 +80,20 @@ impl Directory {
         self.lock(id.slot())
     }
 
-    /// Hands what the stripes have counted below segment `below` to `segments`. Every append whose
-    /// record begins in a segment below is known afterwards, if the tail of the log had reached
-    /// `below` before the call: an append holds the lock of its stripe until it has counted.
-    pub(crate) fn flush(&self, segments: &Segments, below: u32) {
+    /// Hands what the stripes have counted to `segments`.
+    pub(crate) fn flush(&self, segments: &Segments) {
         for stripe in &self.stripes {
-            stripe.lock().flush(segments, below);
+            stripe.lock().flush(segments);
         }
+    }
+
+    /// Hands everything that the stripes have counted to `segments`, and returns the end of the
+    /// log, `reserved`: every append whose record begins below it is known afterwards. It reads the
+    /// end first, and an append holds the lock of its stripe until it has counted.
+    pub(crate) fn flush_all(&self, segments: &Segments, reserved: impl FnOnce() -> Lsn) -> Lsn {
+        let reserved = reserved();
+        self.flush(segments);
+        reserved
     }
 }
 
@@ -271,7 +278,7 @@ impl Stripe {
     ) -> bool {
         let is_in = |counted: &Counted| lsn.bytes_since(counted.start) < segments.bytes();
         if self.counted.as_ref().is_some_and(|counted| !is_in(counted)) {
-            self.flush(segments, u32::MAX);
+            self.flush(segments);
         }
         let is_first = self.counted.is_none();
         let counted = self.counted.get_or_insert_with(|| Counted::new(segments, lsn));
@@ -309,6 +316,15 @@ impl Stripe {
         }
     }
 
+    /// Counts what the record at `lsn` has removed as not live.
+    pub(crate) fn remove_all_live(&mut self, segments: &Segments, lsn: Lsn, removed: &[Removed]) {
+        // First: a keeper that finds a segment without anything live makes this record durable.
+        segments.note_removal(lsn);
+        for (segment, count) in removed {
+            self.remove_live(segments, *segment, *count);
+        }
+    }
+
     /// Notes that the next entry of stream `id` is at `lsn`. It was counted before. Returns the hub
     /// that the caller wakes when it has freed the lock.
     pub(crate) fn push(&mut self, id: StreamId, lsn: Lsn) -> Option<Arc<Hub>> {
@@ -321,8 +337,8 @@ impl Stripe {
         slot.hub().cloned()
     }
 
-    pub(crate) fn flush(&mut self, segments: &Segments, below: u32) {
-        if let Some(counted) = self.counted.take_if(|counted| counted.segment < below) {
+    pub(crate) fn flush(&mut self, segments: &Segments) {
+        if let Some(counted) = self.counted.take() {
             segments.add(counted);
         }
     }

@@ -281,7 +281,7 @@ impl Shared {
         let segment = writing.segment;
         let part = writing.part.unwrap_or(Lsn::ZERO);
         // All records below the last part are counted then.
-        self.directory.flush(&self.segments, u32::MAX);
+        self.directory.flush(&self.segments);
         let above = self.segments.with(|all| {
             let mut above = all.range(segment + 1..);
             above.find_map(|(_, of)| of.first)

@@ -20,7 +20,7 @@ use palisade_core::sync::{Condvar, Instant, Mutex, Ordering, StatCell};
 
 use crate::footer::Writing;
 use crate::moves::Move;
-use crate::segments::Counted;
+use crate::segments::{Counted, Prefix};
 use crate::shared::Shared;
 
 /// How long the thread waits after an error.
@@ -107,7 +107,7 @@ impl Keeper {
     }
 
     /// Waits for work, and for `pause` at least. Returns false if the thread must end.
-    fn wait(&self, pause: Duration) -> bool {
+    pub(crate) fn wait(&self, pause: Duration) -> bool {
         let earliest = Instant::now() + pause;
         let mut signal = self.signal.lock();
         loop {
@@ -153,10 +153,8 @@ impl Shared {
     /// Does one step. Returns whether there may be more to do.
     pub(crate) fn maintain(&self) -> Result<bool> {
         let mut work = self.keeper.work.lock();
-        // Every record below `reserved` is counted after the flush.
-        let reserved = self.wal.reserved_lsn();
+        let reserved = self.directory.flush_all(&self.segments, || self.wal.reserved_lsn());
         let tail = self.segments.of(reserved);
-        self.directory.flush(&self.segments, tail.saturating_add(1));
         if self.release(reserved)? {
             return Ok(true);
         }
@@ -183,17 +181,9 @@ impl Shared {
 
     /// Releases the lowest segments that have nothing live.
     fn release(&self, reserved: Lsn) -> Result<bool> {
-        let tail = self.segments.of(reserved);
-        let lowest_kept = self.segments.with(|all| {
-            let mut kept = all.iter().skip_while(|(number, of)| **number < tail && of.live == 0);
-            let (number, of) = kept.next()?;
-            let first = all.keys().next()?;
-            // In the last segment a lower record may not be counted yet, unless this one was
-            // reserved before the flush.
-            let lsn = of.first.filter(|lsn| *lsn < reserved)?;
-            (first < number).then_some((*first, *number, lsn))
-        });
-        let Some((first, cut, lsn)) = lowest_kept else { return Ok(false) };
+        let Some(Prefix { first, cut, lsn }) = self.segments.dead_prefix(reserved) else {
+            return Ok(false);
+        };
         if let Some(removal) = self.segments.last_removal() {
             self.wal.wait_durable(removal)?;
         }

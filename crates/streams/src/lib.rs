@@ -40,6 +40,8 @@ mod follow;
 mod footer;
 mod hub;
 mod keeper;
+#[cfg(all(test, loom))]
+mod models;
 mod moves;
 mod open;
 mod options;

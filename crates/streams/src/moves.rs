@@ -116,8 +116,7 @@ impl Shared {
         }
         let lsn = self.append_anchor(&mut stripe, id, &bytes)?.lsn();
         stripe.live(id)?.set_home(self.segments.of(lsn));
-        self.segments.note_removal(lsn);
-        stripe.remove_live(&self.segments, home, 1);
+        stripe.remove_all_live(&self.segments, lsn, &[(home, 1)]);
         self.keeper.note_moved(framed_bytes(bytes.len()));
         Ok(())
     }
@@ -191,8 +190,7 @@ impl Shared {
             self.count(&mut stripe, id, lsn, len);
             stripe.add_live();
             stripe.live(id)?.body().entries.put(*index, self.segments.place(lsn));
-            self.segments.note_removal(lsn);
-            stripe.remove_live(&self.segments, old.segment, 1);
+            stripe.remove_all_live(&self.segments, lsn, &[(old.segment, 1)]);
             self.keeper.note_moved(framed_bytes(len));
         }
         Ok(())

@@ -216,7 +216,7 @@ impl Loader<'_> {
                 None => self.segments.add(counted),
             }
         }
-        self.directory.flush(&self.segments, u32::MAX);
+        self.directory.flush(&self.segments);
         Ok(())
     }
 

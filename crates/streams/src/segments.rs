@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use palisade::Lsn;
-use palisade_core::sync::{Mutex, Ordering, StatCell};
+use palisade_core::sync::{AtomicU64, Mutex, Ordering};
 
 use crate::entries::{OFFSET_UNIT, Place};
 use crate::record::StreamId;
@@ -79,6 +79,15 @@ impl Segment {
     }
 }
 
+/// Segments at the head of the log that have nothing live.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Prefix {
+    pub(crate) first: u32,
+    /// The lowest segment that stays, and its first record.
+    pub(crate) cut: u32,
+    pub(crate) lsn: Lsn,
+}
+
 /// All segments that have records.
 #[derive(Debug)]
 pub(crate) struct Segments {
@@ -87,13 +96,13 @@ pub(crate) struct Segments {
     segment_bytes: u64,
     all: Mutex<BTreeMap<u32, Segment>>,
     /// The LSN of the last record that removed something live; 0 if there was none.
-    last_removal: StatCell,
+    last_removal: AtomicU64,
 }
 
 impl Segments {
     pub(crate) fn new(head: Lsn, segment_bytes: u64) -> Segments {
         let base = head.as_u64() / segment_bytes;
-        Segments { base, segment_bytes, all: Mutex::default(), last_removal: StatCell::new(0) }
+        Segments { base, segment_bytes, all: Mutex::default(), last_removal: AtomicU64::new(0) }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -115,6 +124,22 @@ impl Segments {
     /// Runs `call` on all that is known.
     pub(crate) fn with<R>(&self, call: impl FnOnce(&mut BTreeMap<u32, Segment>) -> R) -> R {
         call(&mut self.all.lock())
+    }
+
+    /// Returns the lowest segments that have nothing live, if there are some. Every
+    /// record below `reserved` is counted: see
+    /// [`Directory::flush_all`](crate::directory::Directory::flush_all).
+    pub(crate) fn dead_prefix(&self, reserved: Lsn) -> Option<Prefix> {
+        let tail = self.of(reserved);
+        self.with(|all| {
+            let mut kept = all.iter().skip_while(|(number, of)| **number < tail && of.live == 0);
+            let (&cut, of) = kept.next()?;
+            let &first = all.keys().next()?;
+            // In the last segment a lower record may not be counted yet, unless this one was
+            // reserved before the flush.
+            let lsn = of.first.filter(|lsn| *lsn < reserved)?;
+            (first < cut).then_some(Prefix { first, cut, lsn })
+        })
     }
 
     /// Adds what a stripe has counted.

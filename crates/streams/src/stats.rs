@@ -60,7 +60,7 @@ impl Shared {
 
     pub(crate) fn pinned(&self) -> Vec<Pinned> {
         let tail = self.segments.of(self.wal.reserved_lsn());
-        self.directory.flush(&self.segments, tail);
+        self.directory.flush(&self.segments);
         let lowest = self.segments.with(|all| {
             let (number, segment) = all.iter_mut().next().filter(|(number, _)| **number < tail)?;
             Some((*number, segment.sorted_streams()))

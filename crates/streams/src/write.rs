@@ -224,10 +224,7 @@ impl Shared {
 
     /// Counts what the record at `lsn` has removed as not live, and wakes the keeper.
     fn remove_live(&self, stripe: &mut Stripe, lsn: Lsn, removed: &[Removed]) {
-        self.segments.note_removal(lsn);
-        for (segment, count) in removed {
-            stripe.remove_live(&self.segments, *segment, *count);
-        }
+        stripe.remove_all_live(&self.segments, lsn, removed);
         self.keeper.wake();
     }
 
