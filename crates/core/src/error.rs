@@ -186,6 +186,17 @@ impl Error {
         self.amend(|detail| detail.path = Some(path.as_ref().to_path_buf()))
     }
 
+    /// Puts before the text which part of a whole the error is about, such as a log of several.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn within(self, part: &str) -> Error {
+        self.amend(|detail| {
+            let text = std::mem::take(&mut detail.message);
+            detail.message =
+                if text.is_empty() { part.to_owned() } else { format!("{part}: {text}") };
+        })
+    }
+
     /// Names the segment that the error is about.
     #[doc(hidden)]
     #[must_use]

@@ -279,6 +279,13 @@ impl Options {
         self
     }
 
+    /// Returns the settings of the files, for the crates above.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn files(&self) -> &FileOptions {
+        &self.files
+    }
+
     /// Sets options of the core that no user needs, for tests.
     #[doc(hidden)]
     pub fn with_core(mut self, set: impl FnOnce(&mut palisade_core::Options)) -> Options {
