@@ -46,6 +46,7 @@ target_of_letter() {
         h) echo "palisade-streams --test histories" ;;
         k) echo "palisade-streams --test calls" ;;
         e) echo "palisade-streams --test edges" ;;
+        d) echo "palisade-streams --test sharded" ;;
         s) echo "palisade-store --lib" ;;
         c) echo "palisade-core --lib" ;;
     esac
@@ -107,7 +108,7 @@ tests_of_row() {
     read -ra words <<<"$1"
     for ((index = 0; index < ${#words[@]}; index++)); do
         word=${words[index]%,}
-        if [[ $word == [lwscbmahke] && ${words[index + 1]:-} == \`* ]]; then
+        if [[ $word == [lwscbmahked] && ${words[index + 1]:-} == \`* ]]; then
             letter=$word
         elif [[ $word == \`*\` ]]; then
             echo "$(target_of_letter "$letter") ${word//\`/}"

@@ -98,7 +98,8 @@ impl<'s> Batch<'s> {
     pub fn apply(self) -> Result<BatchTicket<'s>> {
         if self.has_foreign {
             let text = "a stream of the batch belongs to another log";
-            return Err(Error::new(ErrorKind::InvalidArgument, text));
+            let advice = "use streams of one log; of a set, those of one shard (Sharded::shard_of)";
+            return Err(Error::new(ErrorKind::InvalidArgument, text).with_advice(advice));
         }
         self.streams.shared().append_batch(&self)
     }

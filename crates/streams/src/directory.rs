@@ -51,7 +51,7 @@ pub(crate) struct Stripe {
 }
 
 /// FNV-1a with 64 bits, and a last step that spreads what it knows over all bits. The same in every
-/// build and on every machine.
+/// build and on every machine. The low bits choose the stripe, the high bits the shard of a set.
 pub(crate) fn stable_hash(name: &[u8]) -> u64 {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)

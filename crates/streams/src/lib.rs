@@ -30,8 +30,8 @@
 //! # Where to read on
 //! `record` has the format. `directory` has the streams, and which lock orders what. `write` and
 //! `read` are the calls. `footer` and `open` make an open fast. `keeper` releases, and `moves`
-//! copies. For tools that do not open the log, `reader` reads it by the rules of `replay`, and
-//! `verify` checks it.
+//! copies. `sharded` has sets of several logs. For tools that do not open the log, `reader` reads
+//! it by the rules of `replay`, and `verify` checks it.
 
 mod batch;
 mod directory;
@@ -51,6 +51,7 @@ mod reader;
 mod record;
 mod replay;
 mod segments;
+mod sharded;
 mod shared;
 mod slot;
 mod stats;
@@ -66,6 +67,7 @@ pub use open::OpenReport;
 pub use options::Options;
 pub use read::{Entry, Range};
 pub use reader::{Reader, ReaderEntries, ReaderStats, StreamStatus};
+pub use sharded::{Checkpoint, CheckpointInfo, MAX_SHARDS, Sharded};
 pub use stats::{Pinned, Stats};
 pub use streams::{Stream, Streams};
 pub use tail::{Tail, TailAll};

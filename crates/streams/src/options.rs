@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use palisade::disk::Disk;
-use palisade::{Error, ErrorKind, IntoStore, Result, SyncPolicy, Wal};
+use palisade::{Error, ErrorKind, IntoStore, OpenMode, Result, SyncPolicy, Wal};
 
 use crate::entries::MAX_SEGMENT_BYTES;
 use crate::keeper::Keeper;
@@ -71,6 +71,15 @@ impl Options {
     /// the user calls [`Streams::maintain`].
     pub fn background(mut self, has_thread: bool) -> Options {
         self.has_thread = has_thread;
+        self
+    }
+
+    pub(crate) fn open_mode(&self) -> OpenMode {
+        self.log.files().open_mode
+    }
+
+    pub(crate) fn with_open_mode(mut self, mode: OpenMode) -> Options {
+        self.log = self.log.open_mode(mode);
         self
     }
 

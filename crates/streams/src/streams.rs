@@ -106,13 +106,16 @@ impl Streams {
         &self,
         names: impl IntoIterator<Item = N>,
     ) -> Result<Vec<Stream>> {
-        let make = |name: N| {
-            let (id, _ticket) = self.shared().create(name.as_ref())?;
-            Ok(self.handle(id, name.as_ref()))
-        };
+        let make = |name: N| self.create_unsynced(name.as_ref());
         let made = names.into_iter().map(make).collect::<Result<Vec<_>>>()?;
         self.sync()?;
         Ok(made)
+    }
+
+    /// Makes a stream, and does not wait until it is durable.
+    pub(crate) fn create_unsynced(&self, name: &[u8]) -> Result<Stream> {
+        let (id, _ticket) = self.shared().create(name)?;
+        Ok(self.handle(id, name))
     }
 
     /// Returns the stream of this name.

@@ -1,0 +1,158 @@
+//! Opens of a set.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use palisade::disk::{Disk, OsDisk};
+use palisade::{Error, ErrorKind, OpenMode, Result};
+
+use super::at_once::at_once;
+use super::membership::{Holding, Membership, judge};
+use super::{MAX_SHARDS, Set, Sharded};
+use crate::options::Options;
+use crate::streams::Streams;
+
+/// The folders of a set, in the order of the shards.
+#[derive(Debug)]
+struct Folders {
+    all: Vec<(Arc<dyn Disk>, PathBuf)>,
+    options: Options,
+}
+
+impl Sharded {
+    /// Opens the set of shards in the folders `paths`, or makes it. Each shard is a log of streams
+    /// in a folder of its own, so the folders can lie on several disks.
+    ///
+    /// `options` hold for each shard: for example, `max_bytes` limits each log by itself. An
+    /// [`Archive`](palisade::Archive) serves one log, so a set cannot have one.
+    ///
+    /// The number and the order of the folders are fixed when the set is made. Opens all logs at
+    /// the same time. If a crash ends the first open, the next one continues it.
+    ///
+    /// ```no_run
+    /// use palisade_streams::{Options, Sharded};
+    ///
+    /// # fn main() -> palisade::Result<()> {
+    /// let folders = ["/mnt/disk0/log", "/mnt/disk1/log", "/mnt/disk2/log"];
+    /// let sharded = Sharded::open(folders, &Options::new())?;
+    /// let orders = sharded.stream_or_create("orders")?;
+    /// orders.commit("two apples")?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Durability
+    /// As [`Options::open`], for each shard. A new set survives power loss.
+    ///
+    /// # Errors
+    /// Each error names the shard and its folder.
+    /// - `InvalidArgument`: no folder, or more than [`MAX_SHARDS`]; else as [`Options::open`].
+    /// - `Mismatch`: the set was made with another number or another order of folders. Name them as
+    ///   they were. The number cannot change.
+    /// - `Foreign`: a folder has a shard of another set, or streams that belong to no set.
+    /// - `NotFound`: a folder has no shard, and the set is complete; or the open mode requires a
+    ///   set, and there is none.
+    /// - `AlreadyExists`: the open mode requires that there is no set.
+    /// - `Unsupported`: a newer version made the set.
+    ///
+    /// These errors change nothing, except that recovery may have written to the logs that exist.
+    /// Else as [`Options::open`], for a shard.
+    pub fn open<P: AsRef<Path>>(
+        paths: impl IntoIterator<Item = P>,
+        options: &Options,
+    ) -> Result<Sharded> {
+        let on_files = |path| (Arc::new(OsDisk) as Arc<dyn Disk>, path);
+        Sharded::open_on(paths.into_iter().map(on_files), options)
+    }
+
+    /// Opens the set of shards in folders of several disks, as [`open`](Sharded::open) does.
+    ///
+    /// # Errors
+    /// As [`open`](Sharded::open).
+    pub fn open_on<P: AsRef<Path>>(
+        folders: impl IntoIterator<Item = (Arc<dyn Disk>, P)>,
+        options: &Options,
+    ) -> Result<Sharded> {
+        let all = folders.into_iter().map(|(disk, path)| (disk, path.as_ref().to_path_buf()));
+        let folders = Arc::new(Folders { all: all.collect(), options: options.clone() });
+        let count = folders.all.len();
+        if !(1..=MAX_SHARDS).contains(&count) {
+            let text = format!("a set has 1 to {MAX_SHARDS} shards, and not {count}");
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
+        let found = folders.for_each(|folders, number| folders.find(number))?;
+        let holdings: Vec<_> = found.iter().map(|(_, holding)| *holding).collect();
+        let first = found[0].0.as_ref().map(|streams| streams.log().uuid());
+        let is_complete = judge(&holdings, first)
+            .map_err(|(number, error)| at_shard(error, number, &folders.all[number].1))?;
+        check_mode(folders.options.open_mode(), is_complete)?;
+        let logs: Vec<_> = found.into_iter().map(|(streams, _)| streams).collect();
+        let shards = match is_complete {
+            true => logs.into_iter().flatten().collect(),
+            false => folders.make(logs)?,
+        };
+        let paths = folders.all.iter().map(|(_, path)| path.clone()).collect();
+        Set::new(shards, paths).map(|set| Sharded { set: Arc::new(set) })
+    }
+}
+
+impl Folders {
+    fn for_each<T: Send + 'static>(
+        self: &Arc<Folders>,
+        work: impl Fn(&Folders, usize) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<Vec<T>> {
+        let folders = Arc::clone(self);
+        let results = at_once(self.all.len(), move |number| {
+            work(&folders, number).map_err(|error| at_shard(error, number, &folders.all[number].1))
+        });
+        results.into_iter().collect()
+    }
+
+    fn open(&self, number: usize, mode: OpenMode) -> Result<Streams> {
+        let (disk, path) = &self.all[number];
+        self.options.clone().with_open_mode(mode).open_on(Arc::clone(disk), path)
+    }
+
+    /// Opens the log of a shard if there is one. Makes nothing.
+    fn find(&self, number: usize) -> Result<(Option<Streams>, Holding)> {
+        match self.open(number, OpenMode::MustExist) {
+            Ok(streams) => {
+                let holding = Holding::of(&streams)?;
+                Ok((Some(streams), holding))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok((None, Holding::Nothing)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the set, or what a crash has left to make. The steps are those of `membership`.
+    fn make(self: &Arc<Folders>, logs: Vec<Option<Streams>>) -> Result<Vec<Streams>> {
+        let count = logs.len();
+        let shards = self.for_each(move |folders, number| match &logs[number] {
+            Some(streams) => Ok(streams.clone()),
+            None => folders.open(number, OpenMode::CreateIfMissing),
+        })?;
+        let set = shards[0].log().uuid();
+        let write = move |shards: &[Streams], number| {
+            Membership { set, count, number }.write(&shards[number])
+        };
+        let all = shards.clone();
+        self.for_each(move |_, number| if number > 0 { write(&all, number) } else { Ok(()) })?;
+        write(&shards, 0).map_err(|error| at_shard(error, 0, &self.all[0].1))?;
+        Ok(shards)
+    }
+}
+
+fn check_mode(mode: OpenMode, is_complete: bool) -> Result<()> {
+    let (kind, text) = match (mode, is_complete) {
+        (OpenMode::CreateNew, true) => (ErrorKind::AlreadyExists, "there is a set of shards"),
+        (OpenMode::MustExist, false) => (ErrorKind::NotFound, "there is no set of shards"),
+        _ => return Ok(()),
+    };
+    Err(Error::new(kind, text))
+}
+
+/// Adds to an error which shard it is about.
+pub(crate) fn at_shard(error: Error, number: usize, folder: &Path) -> Error {
+    let error = error.within(&format!("shard {number}"));
+    if error.path().is_some() { error } else { error.at_path(folder) }
+}
