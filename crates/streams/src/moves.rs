@@ -67,7 +67,7 @@ impl Shared {
             let below = all.range_mut(..cut);
             let mut streams: Vec<_> =
                 below.flat_map(|(_, segment)| segment.sorted_streams()).collect();
-            streams.sort_unstable();
+            streams.sort_unstable_by_key(|id| id.by_stripe());
             streams.dedup();
             Some(Move { cut, budget, streams: streams.into_iter(), at: None })
         })

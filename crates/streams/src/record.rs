@@ -21,6 +21,8 @@
 
 use palisade::{Error, ErrorKind, Lsn, Record as LogRecord, Result};
 
+use crate::directory::STRIPES;
+
 pub(crate) const ENTRY: u16 = 0x5301;
 pub(crate) const MOVED: u16 = 0x5302;
 pub(crate) const ANCHOR: u16 = 0x5303;
@@ -57,6 +59,11 @@ impl StreamId {
 
     pub(crate) fn generation(self) -> u32 {
         (self.0 >> 32) as u32
+    }
+
+    /// A key that sorts the streams of a stripe one after the other.
+    pub(crate) fn by_stripe(self) -> (u32, StreamId) {
+        (self.slot() % STRIPES, self)
     }
 }
 

@@ -70,9 +70,10 @@ impl Segment {
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
-    /// Returns its streams, each once.
+    /// Returns its streams, each once, those of a stripe one after the other: so a pass over them
+    /// stays in the cache.
     pub(crate) fn sorted_streams(&mut self) -> Vec<StreamId> {
-        self.streams.sort_unstable();
+        self.streams.sort_unstable_by_key(|id| id.by_stripe());
         self.streams.dedup();
         self.streams.shrink_to_fit();
         self.streams.clone()
