@@ -47,6 +47,7 @@ target_of_letter() {
         k) echo "palisade-streams --test calls" ;;
         e) echo "palisade-streams --test edges" ;;
         d) echo "palisade-streams --test sharded" ;;
+        y) echo "palisade-streams --test memory" ;;
         s) echo "palisade-store --lib" ;;
         c) echo "palisade-core --lib" ;;
     esac
@@ -109,6 +110,7 @@ tests_of_row() {
     for ((index = 0; index < ${#words[@]}; index++)); do
         word=${words[index]%,}
         if [[ $word == [lwscbmahked] && ${words[index + 1]:-} == \`* ]]; then
+        if [[ $word == [lwscbmahkey] && ${words[index + 1]:-} == \`* ]]; then
             letter=$word
         elif [[ $word == \`*\` ]]; then
             echo "$(target_of_letter "$letter") ${word//\`/}"

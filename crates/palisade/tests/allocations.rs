@@ -4,68 +4,23 @@
 //! A counting allocator stands in for the system's in this test program. It counts for those
 //! threads only that ask for it, so that the log's background threads may do as they like.
 
+#[path = "common/counting_allocator.rs"]
+mod counting_allocator;
 #[path = "common/stored_bytes.rs"]
 mod stored_bytes;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-
 use std::path::PathBuf;
 use std::sync::Barrier;
 use std::thread;
 
+use counting_allocator::{COUNT, LARGEST};
 use palisade::inspect::Outcome;
 use palisade::{Codec, ErrorKind, Lz4, MemStore, Options, Result, Verify, Wal, Zstd};
 use palisade_core::frame::{EpochSeed, Header, Kind};
 use palisade_core::store::{ReadStore, State};
 use std::io::IoSlice;
 use tempfile::TempDir;
-
-struct CountingAllocator;
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
-
-thread_local! {
-    // `None` where the thread does not count. Constant and without a destructor, so that using
-    // it allocates nothing.
-    static COUNT: Cell<Option<u64>> = const { Cell::new(None) };
-    static LARGEST: Cell<usize> = const { Cell::new(0) };
-}
-
-fn note(bytes: usize) {
-    COUNT.with(|count| count.set(count.get().map(|count| count + 1)));
-    LARGEST.with(|largest| largest.set(largest.get().max(bytes)));
-}
-
-#[expect(unsafe_code, reason = "an allocator can be put in no other way")]
-// SAFETY:
-// - Every call is handed to the system's allocator as it came, which keeps the contract.
-// - `note` neither allocates nor unwinds: a constant thread-local cell without a destructor.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size());
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(layout.size());
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        note(bytes);
-        // SAFETY: `block` came from the system's allocator through this one, with `layout`.
-        unsafe { System.realloc(block, layout, bytes) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: `block` came from the system's allocator through this one, with `layout`.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
 
 /// How often this thread allocates while `run` runs.
 fn allocations_of(run: impl FnOnce()) -> u64 {
