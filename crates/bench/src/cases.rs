@@ -17,6 +17,8 @@ pub struct Case {
     pub batch: Option<u32>,
     /// Records in the log, in workloads that read or open one.
     pub records: Option<u64>,
+    /// Streams of the log, in workloads of streams that name a number.
+    pub streams: Option<usize>,
     /// The form of the workload.
     pub form: Form,
 }
@@ -45,7 +47,9 @@ impl Groups {
         let group = |case: Case| {
             let enter = |&contender: &Contender| {
                 let has_one = (contender.has_one_thread)(workload);
-                let has_form = (contender.lacks_form)(case.form).is_none();
+                let has_streams =
+                    case.streams.is_none_or(|streams| (contender.lacks_streams)(streams).is_none());
+                let has_form = has_streams && (contender.lacks_form)(case.form).is_none();
                 let threads = if has_one { 1 } else { case.threads };
                 let enters = has_form && (!has_one || case.threads == at);
                 enters.then_some((contender, Case { threads, ..case }))
@@ -89,6 +93,11 @@ fn contenders(workload: Workload, args: &Args) -> (Vec<Contender>, Vec<String>) 
                 notes.push(format!("note: {name} has no {form}, {reason}: skipped"));
             }
         }
+        for streams in streams(workload, args).into_iter().flatten() {
+            if let Some(reason) = (contender.lacks_streams)(streams) {
+                notes.push(format!("note: {name} has no {streams} streams, {reason}: skipped"));
+            }
+        }
         able.push(*contender);
     }
     (able, notes)
@@ -100,14 +109,31 @@ fn cases(workload: Workload, args: &Args, thread_counts: &[usize]) -> Vec<Case> 
     for record_bytes in sizes.into_iter().flatten() {
         for records in given_or(&args.records, workload.default_records(record_bytes)) {
             for batch in given_or(&args.batch, workload.default_batch()) {
-                for form in forms(workload, args) {
-                    let case = |&threads| Case { threads, record_bytes, batch, records, form };
-                    cases.extend(thread_counts.iter().map(case));
+                for streams in streams(workload, args) {
+                    for form in forms(workload, args) {
+                        let case = |&threads| Case {
+                            threads,
+                            record_bytes,
+                            batch,
+                            records,
+                            streams,
+                            form,
+                        };
+                        cases.extend(thread_counts.iter().map(case));
+                    }
                 }
             }
         }
     }
     cases
+}
+
+fn streams(workload: Workload, args: &Args) -> Vec<Option<usize>> {
+    match workload.default_streams() {
+        [] => vec![None],
+        default if args.streams.is_empty() => default.iter().copied().map(Some).collect(),
+        _ => args.streams.iter().copied().map(Some).collect(),
+    }
 }
 
 /// The numbers that were given, if the workload has a default, and so has a use for them.
@@ -183,6 +209,29 @@ mod tests {
         assert_eq!(entries, [1, 0]);
         assert_eq!(groups.notes.len(), 2, "{:?}", groups.notes);
         assert!(groups.notes[1].contains("palisade-mem has no 64 KiB torn, it has no files"));
+    }
+
+    #[test]
+    fn each_number_of_streams_is_a_group_of_those_that_can_have_so_many() {
+        let line = "x streams-append --contenders palisade,palisade-streams --streams 1,7";
+        let groups = groups(line);
+        let shape: Vec<_> = groups
+            .groups
+            .iter()
+            .map(|group| group.iter().map(|(_, case)| case.streams).collect::<Vec<_>>())
+            .collect();
+        assert_eq!(shape, [[Some(1); 2], [Some(7); 2]]);
+        assert!(groups.notes.is_empty(), "{:?}", groups.notes);
+    }
+
+    #[cfg(feature = "peers")]
+    #[test]
+    fn a_contender_that_cannot_have_so_many_streams_is_left_out_with_a_note() {
+        let line = "x streams-append --contenders ironwal,palisade-streams --streams 9,1000000";
+        let groups = groups(line);
+        let entries: Vec<usize> = groups.groups.iter().map(Vec::len).collect();
+        assert_eq!(entries, [2, 1]);
+        assert!(groups.notes[0].contains("ironwal has no 1000000 streams"), "{:?}", groups.notes);
     }
 
     #[test]

@@ -16,6 +16,8 @@ Examples:
   palisade-bench commit --contenders naive,raw,palisade --threads 1,8,64
   palisade-bench batch --batch 10,100,1000,10000 --record-bytes 1024
   palisade-bench recover --forms plain,1024-KiB-torn --records 1000,10000
+  palisade-bench streams-append --contenders palisade,palisade-streams --streams 1,1000000
+  palisade-bench streams-commit --contenders palisade,palisade-streams --threads 64
   palisade-bench commit --dir /mnt/disk/bench --json > results.jsonl";
 
 /// Measures Palisade beside other ways to make records durable.
@@ -43,6 +45,10 @@ pub struct Args {
     /// [default: see `list`]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..))]
     pub records: Vec<u64>,
+    /// Streams of the log in workloads of streams, each number measured on its own
+    /// [default: see `list`]
+    #[arg(long, value_delimiter = ',', value_parser = Counts::<usize>::new().range(1..=1 << 24))]
+    pub streams: Vec<usize>,
     /// Commits a second that are due in `open-loop`
     /// [default: 20, 50 and 80 % of what the contender reaches in a closed loop]
     #[arg(long, value_parser = rate)]

@@ -23,6 +23,8 @@ pub struct Contender {
     pub lacks: fn(Workload) -> Option<&'static str>,
     /// Why it cannot do a form of a workload that it does not lack; `None` if it can.
     pub lacks_form: fn(Form) -> Option<&'static str>,
+    /// Why its log cannot have so many streams; `None` if it can.
+    pub lacks_streams: fn(usize) -> Option<&'static str>,
     /// Whether it has one thread in a workload that others do with several.
     pub has_one_thread: fn(Workload) -> bool,
     /// Makes an empty log for a workload that it does not lack.
@@ -37,6 +39,7 @@ impl Contender {
         is_floor: false,
         lacks: |_| None,
         lacks_form: |_| None,
+        lacks_streams: |_| None,
         has_one_thread: |_| false,
         create: |workload, _| bail!("it has no log for {}", workload.name()),
     };
@@ -58,6 +61,11 @@ impl Contender {
         if let Some(reason) = (self.lacks_form)(plan.form) {
             bail!("{} has no {} {}: {reason}", self.name, workload.name(), plan.form);
         }
+        if workload.has_streams()
+            && let Some(reason) = (self.lacks_streams)(plan.streams)
+        {
+            bail!("{} has no {} streams: {reason}", self.name, plan.streams);
+        }
         (self.create)(workload, plan)
     }
 
@@ -76,6 +84,9 @@ impl Contender {
 /// Why a contender lacks `atomic`.
 pub(crate) const NO_ATOMIC: &str = "it has no batch that is there whole or not at all";
 
+/// Why a contender lacks a workload of streams.
+pub(crate) const NO_STREAMS: &str = "it has no streams";
+
 /// For contenders without a format that a reader could verify.
 pub(crate) fn lacks_reading(workload: Workload) -> Option<&'static str> {
     match workload {
@@ -87,6 +98,7 @@ pub(crate) fn lacks_reading(workload: Workload) -> Option<&'static str> {
 /// For contenders without what only Palisade has.
 pub(crate) fn lacks_options(workload: Workload) -> Option<&'static str> {
     match workload {
+        workload if workload.has_streams() => Some(NO_STREAMS),
         Workload::Tasks => Some("it has no futures"),
         Workload::Policies => Some("it has no such policies"),
         Workload::Rotation => Some("it does not report which append comes first in a segment"),

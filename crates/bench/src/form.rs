@@ -37,7 +37,7 @@ pub enum Form {
     FullCheck,
     /// `codec`: how records are stored, and what they hold.
     Coded(Compression, Payload),
-    /// `release` and `tail`: commits with nothing beside them.
+    /// `release`, `tail` and `streams-truncate`: commits with nothing beside them.
     Alone,
     /// `release`: a thread waits in `truncate_before`.
     Release,
@@ -59,6 +59,10 @@ pub enum Form {
     TruncateAfter,
     /// `suffix`: `replace_from`.
     ReplaceFrom,
+    /// `streams-truncate`: truncations, with nothing beside them.
+    Truncate,
+    /// `streams-truncate`: commits beside a thread that truncates.
+    Beside,
     /// `tail`: commits that a tail follows.
     Followed,
     /// `tail`: from the end of a commit to the return of the tail.
@@ -183,6 +187,8 @@ impl fmt::Display for Form {
             Form::GetBatch(is_busy) => write!(f, "get_batch, {}", company(*is_busy)),
             Form::TruncateAfter => write!(f, "truncate_after"),
             Form::ReplaceFrom => write!(f, "replace_from"),
+            Form::Truncate => write!(f, "truncate"),
+            Form::Beside => write!(f, "beside"),
             Form::Followed => write!(f, "followed"),
             Form::Delivery => write!(f, "delivery"),
         }

@@ -4,14 +4,15 @@ use anyhow::{Result, bail};
 
 use crate::tally::Tally;
 
-/// A log of a contender. Calls come from several threads at a time; `thread` is the caller's
-/// number. A floor implements only what its workloads call.
+/// A log of a contender. Calls come from several threads at a time. `stream` is the number of the
+/// stream that the call is for. In a workload without streams it is the number of the thread; a log
+/// without streams ignores it. A floor implements only what its workloads call.
 pub trait Log: Send + Sync {
     /// Appends `record` `count` times, each by a call of its own, without a sync.
     ///
     /// # Errors
     /// If the contender refuses a record, or has no append without a sync.
-    fn append(&self, _thread: usize, _record: &[u8], _count: u32) -> Result<()> {
+    fn append(&self, _stream: usize, _record: &[u8], _count: u32) -> Result<()> {
         bail!("it has no append without a sync")
     }
 
@@ -19,8 +20,8 @@ pub trait Log: Send + Sync {
     ///
     /// # Errors
     /// If it may not be durable.
-    fn commit(&self, thread: usize, record: &[u8]) -> Result<()> {
-        self.batch(thread, record, 1)
+    fn commit(&self, stream: usize, record: &[u8]) -> Result<()> {
+        self.batch(stream, record, 1)
     }
 
     /// Appends `record` `count` times and makes all of them durable, by one call if the contender
@@ -28,8 +29,8 @@ pub trait Log: Send + Sync {
     ///
     /// # Errors
     /// If a record may not be durable.
-    fn batch(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
-        self.append(thread, record, count)?;
+    fn batch(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
+        self.append(stream, record, count)?;
         self.sync()
     }
 
@@ -38,7 +39,7 @@ pub trait Log: Send + Sync {
     ///
     /// # Errors
     /// If it may not be durable, or the contender has no such batch.
-    fn atomic(&self, _thread: usize, _record: &[u8], _count: u32) -> Result<()> {
+    fn atomic(&self, _stream: usize, _record: &[u8], _count: u32) -> Result<()> {
         bail!("it has no batch that is there whole or not at all")
     }
 
@@ -72,8 +73,21 @@ pub trait Log: Send + Sync {
         Ok(())
     }
 
+    /// Removes all entries of a stream, without a sync. A later commit makes that durable, too.
+    ///
+    /// # Errors
+    /// If they cannot be removed, or the contender has no such call.
+    fn truncate(&self, _stream: usize) -> Result<()> {
+        bail!("it cannot truncate a stream")
+    }
+
     /// The log itself, for what only Palisade has: futures, LSNs.
     fn wal(&self) -> Option<&palisade::Wal> {
+        None
+    }
+
+    /// The log of streams itself, for what only Palisade has: what its keeper has moved.
+    fn streams(&self) -> Option<&palisade_streams::Streams> {
         None
     }
 
@@ -96,7 +110,16 @@ pub trait Log: Send + Sync {
         bail!("it has no scan")
     }
 
-    /// Goes back to the first record, if a scan does not begin there by itself. Not timed.
+    /// Gives all records of a stream to the tally, their checksums verified. A log without streams
+    /// gives all that it has.
+    ///
+    /// # Errors
+    /// As [`scan`](Log::scan).
+    fn scan_stream(&self, _stream: usize, tally: &mut Tally<'_>) -> Result<()> {
+        self.scan(tally)
+    }
+
+    /// Goes back to the first records, if a scan does not begin there by itself. Not timed.
     ///
     /// # Errors
     /// If it cannot.

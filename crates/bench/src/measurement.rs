@@ -76,11 +76,11 @@ pub struct Measurement {
     pub records_per_s_min: f64,
     /// Records a second in the fastest round.
     pub records_per_s_max: f64,
-    /// Milliseconds that the open took, in `recover`.
+    /// Milliseconds that the open took, in workloads that open a log.
     pub open_ms: Option<f64>,
-    /// Bytes of the log, in `recover` of Palisade.
+    /// Bytes of Palisade's log, in workloads that open one.
     pub log_bytes: Option<u64>,
-    /// Segments of the log, in `recover` of Palisade.
+    /// Segments of Palisade's log, in workloads that open one; the most of them in `streams-slow`.
     pub segments: Option<u64>,
     /// 99.99th percentile of the latency.
     pub p9999_us: Option<f64>,
@@ -105,6 +105,10 @@ pub struct Measurement {
     pub in_raw_syncs: Option<f64>,
     /// Bytes that a new log takes on the device, in `opens`.
     pub disk_bytes: Option<u64>,
+    /// Streams of the log, if the case has a number.
+    pub streams: Option<usize>,
+    /// Bytes that the log has moved for 100 bytes that it has released, in `streams-slow`.
+    pub moved_percent: Option<f64>,
     /// Instructions of a record; counted by another tool, the driver leaves it out.
     pub instructions: Option<f64>,
     /// What happened when in the last round, in `rotation`.
@@ -146,6 +150,7 @@ impl Measurement {
         self.scan_records_per_s = middle(|round| round.scan_records_per_s);
         self.stored_ratio = middle(|round| round.stored_ratio);
         self.in_raw_syncs = middle(|round| round.in_raw_syncs);
+        self.moved_percent = middle(|round| round.moved_percent);
         if let Some(last) = rounds.last() {
             (self.log_bytes, self.segments) = (last.log_bytes, last.segments);
             self.disk_bytes = last.disk_bytes;
@@ -206,7 +211,7 @@ pub(crate) mod tests {
         for name in "workload contender version threads record_bytes batch records_per_s mib_per_s \
                      p50_us p99_us p999_us syncs_per_s records_per_sync seconds rounds dir_fs cpu \
                      cores commit records_per_s_min records_per_s_max p9999_us variant \
-                     scan_records_per_s stored_ratio in_raw_syncs disk_bytes"
+                     scan_records_per_s stored_ratio in_raw_syncs disk_bytes streams moved_percent"
             .split_whitespace()
         {
             assert!(line.contains(&format!("\"{name}\":")), "{name}: {line}");

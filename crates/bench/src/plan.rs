@@ -13,6 +13,10 @@ pub const BURST_BYTES: u64 = 256 << 20;
 /// at more.
 const REOPEN_SEGMENT_BYTES: u64 = 64 << 10;
 
+/// Segments that `streams-slow` fills at least, and the longest one.
+const SLOW_SEGMENTS: u64 = 16;
+const MOST_SLOW_SEGMENT_BYTES: u64 = 64 << 20;
+
 /// What one contender is measured with in one round.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -26,6 +30,8 @@ pub struct Plan {
     pub batch: u32,
     /// Records in the log that is read or recovered.
     pub records: u64,
+    /// Streams of a log that has streams: one for each thread if the case has no number.
+    pub streams: usize,
     /// The form of the workload.
     pub form: Form,
     /// How long the timed part lasts.
@@ -33,11 +39,20 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Threads and record size on a folder, for callers with a loop of their own.
+    /// Threads and record size on a folder, for callers with a loop of their own. Each thread has a
+    /// stream.
     #[must_use]
     pub fn at(dir: &Path, threads: usize, record_bytes: usize) -> Plan {
-        let (dir, time) = (dir.into(), Duration::ZERO);
-        Plan { dir, threads, record_bytes, batch: 1, records: 0, form: Form::Plain, time }
+        Plan {
+            dir: dir.into(),
+            threads,
+            record_bytes,
+            batch: 1,
+            records: 0,
+            streams: threads,
+            form: Form::Plain,
+            time: Duration::ZERO,
+        }
     }
 
     /// Records that are appended after the last sync, if the form asks for some.
@@ -56,6 +71,10 @@ impl Plan {
         match (workload, self.form) {
             (Workload::Reopen, _) => Some(REOPEN_SEGMENT_BYTES),
             (Workload::Release, _) => Some(RELEASE_SEGMENT_BYTES),
+            // A short run has segments to release, too.
+            (Workload::StreamsSlow, _) => {
+                Some((self.records * frame_bytes / SLOW_SEGMENTS).min(MOST_SLOW_SEGMENT_BYTES))
+            }
             // A segment may end before the frame that no longer fits.
             (_, Form::Segments(count)) => {
                 Some((self.records * frame_bytes).div_ceil(u64::from(count)) + frame_bytes)

@@ -16,4 +16,22 @@ impl Random {
         self.0 ^= self.0 << 17;
         self.0
     }
+
+    /// A number below `count`, without a division. `count` is at most 2^32.
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        (((self.next_u64() >> 32) * count as u64) >> 32) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_below_a_count_are_all_of_them_about_equally_often() {
+        let mut random = Random::new(u64::MAX / 3);
+        let mut counts = [0_u32; 10];
+        (0..10_000).for_each(|_| counts[random.below(10)] += 1);
+        assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
+    }
 }

@@ -105,19 +105,23 @@ fn list(args: &Args) -> Result<()> {
         let line = json!({
             "workload": workload.name(), "threads": workload.default_threads(),
             "record_bytes": record_bytes, "records": workload.default_records(record_bytes),
-            "batch": workload.default_batch(), "contenders": contenders,
+            "batch": workload.default_batch(), "streams": workload.default_streams(),
+            "contenders": contenders,
             "about": workload.about(), "forms": forms, "form_names": names,
         });
         if args.json {
             writeln!(out, "{line}")?;
             continue;
         }
-        writeln!(out, "{:9} {}", workload.name(), workload.about())?;
-        for key in ["threads", "record_bytes", "batch", "records", "form_names", "contenders"] {
+        writeln!(out, "{:16} {}", workload.name(), workload.about())?;
+        let keys =
+            ["threads", "record_bytes", "batch", "records", "streams", "form_names", "contenders"];
+        for key in keys {
             let (option, value) =
                 (key.replace('_', "-").replace("form-names", "forms"), &line[key]);
-            if !value.is_null() && *value != json!(["plain"]) {
-                writeln!(out, "          --{option} {}", words(value))?;
+            let is_given = !value.is_null() && *value != json!(["plain"]) && *value != json!([]);
+            if is_given {
+                writeln!(out, "                 --{option} {}", words(value))?;
             }
         }
     }
@@ -188,13 +192,14 @@ impl Session<'_> {
     }
 
     fn plan(&self, name: &str, case: &Case) -> Result<Plan> {
-        let Case { threads, record_bytes, batch, records, form } = *case;
+        let Case { threads, record_bytes, batch, records, streams, form } = *case;
         Ok(Plan {
             dir: self.folder.fresh(name)?,
             threads,
             record_bytes: record_bytes as usize,
             batch: batch.unwrap_or(1),
             records: records.unwrap_or_default(),
+            streams: streams.unwrap_or(threads),
             form,
             time: Duration::from_secs_f64(self.args.seconds),
         })
@@ -221,7 +226,7 @@ impl Session<'_> {
     }
 
     fn result(&self, workload: Workload, (contender, case): &Entry) -> Measurement {
-        let Case { threads, record_bytes, batch, records, form } = *case;
+        let Case { threads, record_bytes, batch, records, streams, form } = *case;
         Measurement {
             workload: workload.name().into(),
             contender: contender.name.into(),
@@ -230,6 +235,7 @@ impl Session<'_> {
             record_bytes: record_bytes as usize,
             batch,
             records,
+            streams,
             variant: (form != Form::Plain).then(|| form.to_string()),
             tasks: if let Form::Tasks(tasks) = form { Some(tasks) } else { None },
             ..self.common.clone()

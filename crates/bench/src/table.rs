@@ -18,7 +18,8 @@ const COLUMNS: &str = "\
     workload,contender,version,threads,record_bytes,batch,records_per_s,mib_per_s,p50_us,p99_us,\
     p999_us,syncs_per_s,records_per_sync,seconds,rounds,dir_fs,cpu,cores,commit,records_per_s_min,\
     records_per_s_max,open_ms,log_bytes,segments,p9999_us,variant,tasks,offered_per_s,rotation_us,\
-    records,began,instructions,scan_records_per_s,stored_ratio,in_raw_syncs,disk_bytes";
+    records,began,instructions,scan_records_per_s,stored_ratio,in_raw_syncs,\
+    disk_bytes,streams,moved_percent";
 
 impl Csv {
     /// Begins the file anew.
@@ -78,8 +79,9 @@ pub fn table(results: &[Measurement]) -> String {
     text
 }
 
-const HEADER: &str = "form,threads,bytes,records/s,min,max,MiB/s,p50 us,p99 us,p99.9 us,p99.99 us,\
-                      syncs/s,rec/sync,open ms,scan/s,stored,raw syncs,disk KiB,ratio";
+const HEADER: &str = "form,threads,streams,bytes,records/s,min,max,MiB/s,p50 us,p99 us,p99.9 us,\
+                      p99.99 us,syncs/s,rec/sync,open ms,scan/s,stored,raw syncs,disk KiB,\
+                      segments,moved %,ratio";
 /// Where a result has no value.
 const NONE: &str = "-";
 
@@ -97,6 +99,7 @@ fn row(result: &Measurement, ratio: Option<f64>) -> Vec<String> {
         result.contender.clone(),
         result.variant.clone().unwrap_or_else(|| NONE.into()),
         result.threads.to_string(),
+        result.streams.map_or_else(|| NONE.into(), |streams| streams.to_string()),
         result.record_bytes.to_string(),
         rate(result.records_per_s),
         rate(result.records_per_s_min),
@@ -113,6 +116,8 @@ fn row(result: &Measurement, ratio: Option<f64>) -> Vec<String> {
         result.stored_ratio.map_or_else(|| NONE.into(), stored),
         optional(result.in_raw_syncs),
         result.disk_bytes.map_or_else(|| NONE.into(), |bytes| (bytes >> 10).to_string()),
+        result.segments.map_or_else(|| NONE.into(), |segments| segments.to_string()),
+        optional(result.moved_percent),
         ratio.map_or_else(|| NONE.into(), |ratio| format!("{ratio:.2}x")),
     ]
 }
@@ -137,6 +142,7 @@ fn ratio(result: &Measurement, results: &[Measurement]) -> Option<f64> {
             && base.variant == result.variant
             && base.batch == result.batch
             && base.records == result.records
+            && base.streams == result.streams
     };
     let of_first = || results.iter().filter(is_alike);
     let base = of_first().find(|base| base.threads == result.threads).or(of_first().next())?;

@@ -6,7 +6,8 @@ use palisade::framed_bytes;
 
 use self::Workload::{
     Append, Atomic, Batch, Codec, Commit, Get, OpenLoop, Opens, Policies, Range, Recover, Release,
-    Reopen, Rotation, Scan, Suffix, Sync, Tail, Tasks,
+    Reopen, Rotation, Scan, StreamsAppend, StreamsBatch, StreamsCommit, StreamsOpen, StreamsOwn,
+    StreamsScan, StreamsSlow, StreamsTruncate, Suffix, Sync, Tail, Tasks,
 };
 use crate::form::Form;
 
@@ -17,6 +18,10 @@ const SCAN_BYTES: u64 = 256 << 20;
 /// As many records of 256 bytes as a thousand of the smallest segments hold.
 const REOPEN_RECORDS: u64 = 240_000;
 const CODEC_BYTES: u64 = 64 << 20;
+/// Bytes of records that a log of streams holds, or that go through it.
+const STREAMS_BYTES: u64 = 1 << 30;
+/// The most streams that are measured without `--streams`.
+const MANY_STREAMS: usize = 1_000_000;
 /// Segments that `release` frees.
 const RELEASE_SEGMENTS: u64 = 1000;
 
@@ -61,13 +66,54 @@ pub enum Workload {
     Suffix,
     /// A tail follows commits.
     Tail,
+    /// Threads append to streams that they choose at random.
+    StreamsAppend,
+    /// Threads append, each to a stream of its own.
+    StreamsOwn,
+    /// Threads commit, each to a stream of its own.
+    StreamsCommit,
+    /// Threads append a batch of records, then sync, each to a stream of its own.
+    StreamsBatch,
+    /// Streams of a log are read from end to end, one after the other.
+    StreamsScan,
+    /// A log of many streams is opened after it was closed.
+    StreamsOpen,
+    /// Many streams are truncated.
+    StreamsTruncate,
+    /// Streams are appended to and truncated, all but one.
+    StreamsSlow,
 }
 
 impl Workload {
     /// All, in the order in which `all` measures them.
-    pub const ALL: [Workload; 19] = [
-        Append, Commit, Tasks, Batch, Atomic, Scan, Get, Recover, Reopen, Policies, Rotation, Sync,
-        OpenLoop, Codec, Release, Opens, Range, Suffix, Tail,
+    pub const ALL: [Workload; 27] = [
+        Append,
+        Commit,
+        Tasks,
+        Batch,
+        Atomic,
+        Scan,
+        Get,
+        Recover,
+        Reopen,
+        Policies,
+        Rotation,
+        Sync,
+        OpenLoop,
+        Codec,
+        Release,
+        Opens,
+        Range,
+        Suffix,
+        Tail,
+        StreamsAppend,
+        StreamsOwn,
+        StreamsCommit,
+        StreamsBatch,
+        StreamsScan,
+        StreamsOpen,
+        StreamsTruncate,
+        StreamsSlow,
     ];
 
     /// The name on the command line and in results.
@@ -92,6 +138,14 @@ impl Workload {
             Range => "range",
             Suffix => "suffix",
             Tail => "tail",
+            StreamsAppend => "streams-append",
+            StreamsOwn => "streams-own",
+            StreamsCommit => "streams-commit",
+            StreamsBatch => "streams-batch",
+            StreamsScan => "streams-scan",
+            StreamsOpen => "streams-open",
+            StreamsTruncate => "streams-truncate",
+            StreamsSlow => "streams-slow",
         }
     }
 
@@ -124,31 +178,47 @@ impl Workload {
             Range => "read 10 records by one call, alone and beside a thread that appends",
             Suffix => "truncate or replace the last record; latency also in syncs of the same disk",
             Tail => "commit with and without a tail; latency until the tail returns the record",
+            StreamsAppend => "append without a sync, each record to a random one of --streams",
+            StreamsOwn => "append without a sync, each thread to a stream of its own",
+            StreamsCommit => "commit, each thread to a stream of its own",
+            StreamsBatch => "append --batch records, sync once, each thread to its own stream",
+            StreamsScan => "read streams of a log, one after the other, from the page cache",
+            StreamsOpen => "open a log of many streams that was closed",
+            StreamsTruncate => "truncate each stream; commits alone and beside these truncations",
+            StreamsSlow => "append to streams and truncate them, beside one that keeps 10 records",
         }
     }
 
     /// Whether it reads or opens a log that was filled before.
     #[must_use]
     pub fn reads(self) -> bool {
-        matches!(self, Scan | Get | Recover | Reopen | Codec | Range)
+        matches!(self, Scan | Get | Recover | Reopen | Codec | Range | StreamsScan | StreamsOpen)
+    }
+
+    /// Whether it is about a log of streams.
+    #[must_use]
+    pub fn has_streams(self) -> bool {
+        matches!(self, StreamsAppend | StreamsOwn | StreamsCommit | StreamsBatch)
+            || matches!(self, StreamsScan | StreamsOpen | StreamsTruncate | StreamsSlow)
     }
 
     /// Whether it is about durability, which tmpfs does not have.
     #[must_use]
     pub fn needs_a_disk(self) -> bool {
-        !matches!(self, Append | Scan | Get | Recover | Reopen | Rotation | Codec | Range)
+        let reads_or_appends = self.reads() || matches!(self, Append | Rotation);
+        !reads_or_appends && !matches!(self, StreamsAppend | StreamsOwn | StreamsSlow)
     }
 
     /// Whether several threads can do it at the same time.
     #[must_use]
     pub fn has_threads(self) -> bool {
-        !matches!(self, Recover | Reopen | Rotation | Codec | Opens | Suffix | Tail)
+        !matches!(self, Recover | Reopen | Rotation | Codec | Opens | Suffix | Tail | StreamsOpen)
     }
 
     /// Whether its forms take turns with each other round by round, because they are compared.
     #[must_use]
     pub fn forms_take_turns(self) -> bool {
-        matches!(self, Codec | Release | Opens | Range | Suffix | Tail)
+        matches!(self, Codec | Release | Opens | Range | Suffix | Tail | StreamsTruncate)
     }
 
     /// Thread counts that are measured without `--threads`.
@@ -158,7 +228,9 @@ impl Workload {
             Append | Commit | Batch => &[1, 2, 8],
             Atomic => &[1, 8],
             Tasks => &[2],
-            OpenLoop | Release => &[8],
+            OpenLoop | Release | StreamsAppend | StreamsTruncate | StreamsSlow => &[8],
+            StreamsOwn | StreamsBatch => &[4, 16],
+            StreamsCommit => &[64],
             _ => &[1],
         }
     }
@@ -167,8 +239,8 @@ impl Workload {
     #[must_use]
     pub fn default_record_bytes(self) -> u32 {
         match self {
-            Scan | Policies | Codec => 1024,
-            Get => 128,
+            Scan | Policies | Codec | StreamsScan => 1024,
+            Get | StreamsOwn => 128,
             _ => 256,
         }
     }
@@ -178,7 +250,7 @@ impl Workload {
     pub fn default_batch(self) -> Option<u32> {
         match self {
             Batch => Some(1000),
-            Atomic => Some(100),
+            Atomic | StreamsBatch => Some(100),
             _ => None,
         }
     }
@@ -191,11 +263,26 @@ impl Workload {
             Recover | Get | Range => Some(10_000),
             Reopen => Some(REOPEN_RECORDS),
             Codec => Some(CODEC_BYTES.div_ceil(u64::from(record_bytes))),
+            StreamsScan | StreamsOpen | StreamsSlow => {
+                Some(STREAMS_BYTES.div_ceil(u64::from(record_bytes)))
+            }
             Release => {
                 let frames = RELEASE_SEGMENT_BYTES / framed_bytes(record_bytes as usize);
                 Some(RELEASE_SEGMENTS * frames.max(1))
             }
             _ => None,
+        }
+    }
+
+    /// Streams of the log without `--streams`, each number measured on its own; none where there
+    /// are no streams, or one for each thread.
+    #[must_use]
+    pub fn default_streams(self) -> &'static [usize] {
+        match self {
+            StreamsAppend => &[1, 1000, MANY_STREAMS],
+            StreamsScan => &[1000],
+            StreamsOpen | StreamsTruncate => &[MANY_STREAMS],
+            _ => &[],
         }
     }
 
@@ -215,6 +302,7 @@ impl Workload {
             Range => &Form::READS,
             Suffix => &[Form::TruncateAfter, Form::ReplaceFrom],
             Tail => &[Form::Alone, Form::Followed, Form::Delivery],
+            StreamsTruncate => &[Form::Truncate, Form::Alone, Form::Beside],
             _ => &[Form::Plain],
         }
     }

@@ -126,6 +126,7 @@ fn words(result: &Measurement) -> String {
     let optional = [
         result.batch.map(|batch| format!("batches of {batch}")),
         result.records.map(|records| format!("{records} records")),
+        result.streams.map(|streams| format!("{streams} streams")),
         result.variant.clone(),
     ];
     optional.into_iter().flatten().for_each(|part| words += &format!(", {part}"));
@@ -135,7 +136,7 @@ fn words(result: &Measurement) -> String {
 /// What counts in a workload, and its unit; `None` where it was not measured.
 fn value(result: &Measurement) -> Option<(f64, &'static str)> {
     let (value, unit) = match result.workload.as_str() {
-        "recover" | "reopen" => (result.open_ms, "ms"),
+        "recover" | "reopen" | "streams-open" => (result.open_ms, "ms"),
         "sync" | "range" | "tail" => (result.p50_us, "us (p50)"),
         "suffix" => (result.p50_us.map(|us| us / 1e3), "ms"),
         "opens" => (result.in_raw_syncs, "syncs"),

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use palisade_bench::contender::Contender;
-use palisade_bench::contenders::{self, HEAP, PALISADE, WAKE};
+use palisade_bench::contenders::{self, HEAP, PALISADE, STREAMS, WAKE};
 use palisade_bench::form::{Compression, Form};
 use palisade_bench::measurement::Measurement;
 use palisade_bench::payload::Payload;
@@ -21,7 +21,7 @@ fn measure(contender: Contender, workload: Workload, form: Form, threads: usize)
 /// A plan that is over soon.
 fn small() -> Plan {
     let time = Duration::from_millis(10);
-    Plan { batch: 10, records: 500, time, ..Plan::at("its folder".as_ref(), 1, 300) }
+    Plan { batch: 10, records: 500, streams: 4, time, ..Plan::at("its folder".as_ref(), 1, 300) }
 }
 
 fn measure_with(contender: Contender, workload: Workload, plan: Plan) -> Measurement {
@@ -57,7 +57,12 @@ fn each_supported(check: impl Fn(Contender, Workload, Form, &Measurement)) {
 }
 
 fn has_latency(workload: Workload) -> bool {
-    !matches!(workload, Workload::Scan | Workload::Recover | Workload::Reopen | Workload::Codec)
+    let scans = matches!(workload, Workload::Scan | Workload::Codec | Workload::StreamsScan);
+    !scans && !opens_a_log(workload) && workload != Workload::StreamsSlow
+}
+
+fn opens_a_log(workload: Workload) -> bool {
+    matches!(workload, Workload::Recover | Workload::Reopen | Workload::StreamsOpen)
 }
 
 #[test]
@@ -69,7 +74,7 @@ fn each_contender_has_a_result_for_each_workload_that_it_supports() {
         assert_eq!(outcome.offered_per_s.is_some(), offers, "{name}");
         assert_eq!(!outcome.timeline.is_empty(), workload == Workload::Rotation, "{name}");
         assert_eq!(outcome.p50_us.is_some(), has_latency(workload), "{name}");
-        let opens = matches!(workload, Workload::Recover | Workload::Reopen);
+        let opens = opens_a_log(workload);
         assert_eq!(outcome.open_ms.is_some(), opens, "{name}");
         let has_size = outcome.log_bytes.is_some() && outcome.segments.is_some();
         assert_eq!(has_size, opens && contender.name.starts_with("palisade"), "{name}");
@@ -79,6 +84,7 @@ fn each_contender_has_a_result_for_each_workload_that_it_supports() {
         let in_syncs = matches!(workload, Workload::Opens | Workload::Suffix);
         assert_eq!(outcome.in_raw_syncs.is_some(), in_syncs, "{name}");
         assert_eq!(outcome.disk_bytes.is_some(), form == Form::NewLog, "{name}");
+        assert_eq!(outcome.moved_percent.is_some(), workload == Workload::StreamsSlow, "{name}");
         assert_eq!(outcome.kept.is_some(), !contender.is_floor || workload.reads(), "{name}");
         if let Some(kept) = outcome.kept {
             assert!(!kept.is_short(), "{name}: {kept:?}");
@@ -93,6 +99,26 @@ fn a_release_frees_the_segments_of_the_fill_and_loses_no_commit() {
         let plan = Plan { form, threads: 2, records: 20_000, ..small() };
         let outcome = measure_with(PALISADE, Workload::Release, plan);
         assert!(!outcome.kept.unwrap().is_short(), "{form}");
+    }
+}
+
+#[test]
+fn a_stream_that_stays_is_moved_within_the_budget() {
+    let plan = Plan { threads: 2, records: 20_000, ..small() };
+    let outcome = measure_with(STREAMS, Workload::StreamsSlow, plan);
+    let moved = outcome.moved_percent.unwrap();
+    assert!(moved > 0.0 && moved < 10.0, "{moved} %");
+    assert!(outcome.segments.is_some_and(|most| most > 0));
+}
+
+#[test]
+fn each_truncation_and_each_commit_is_counted_and_nothing_truncated_comes_back() {
+    for form in Workload::StreamsTruncate.forms() {
+        let plan = Plan { form: *form, threads: 2, streams: 3000, ..small() };
+        let outcome = measure_with(STREAMS, Workload::StreamsTruncate, plan);
+        let kept = outcome.kept.unwrap();
+        let is_exact = *form == Form::Alone || kept.read_back == kept.acknowledged;
+        assert!(!kept.is_short() && is_exact, "{form}: {kept:?}");
     }
 }
 
@@ -119,6 +145,7 @@ fn the_list_has_each_workload_with_its_forms() {
         assert_eq!(line["workload"], workload.name());
         let names: Vec<String> = workload.forms().iter().map(|form| form.name()).collect();
         assert_eq!(line["form_names"], serde_json::json!(names));
+        assert_eq!(line["streams"], serde_json::json!(workload.default_streams()));
     }
 }
 
@@ -153,9 +180,16 @@ fn walrus_is_measured_in_a_process_of_its_own_and_refuses_elsewhere() {
     assert!(refusal.to_string().contains("WALRUS_DATA_DIR"), "{refusal}");
     let writing = ["append", "commit", "batch"].map(|workload| (workload, "walrus,naive"));
     let reading = ["scan", "recover", "reopen"].map(|workload| (workload, "walrus,wal-db"));
-    for (workload, contenders) in writing.into_iter().chain(reading) {
+    let of_streams =
+        ["streams-append", "streams-own", "streams-commit", "streams-batch", "streams-scan"]
+            .map(|workload| (workload, "walrus,palisade-streams"));
+    for (workload, contenders) in writing.into_iter().chain(reading).chain(of_streams) {
         let mut driver = driver(workload, dir.path());
-        driver.args(["--contenders", contenders, "--threads", "1", "--rounds", "2"]);
+        let threads = if workload.starts_with("streams") { "2" } else { "1" };
+        driver.args(["--contenders", contenders, "--threads", threads, "--rounds", "2"]);
+        if ["streams-append", "streams-scan"].contains(&workload) {
+            driver.args(["--streams", "5"]);
+        }
         if workload == "recover" {
             driver.args(["--forms", "plain"]);
         }
@@ -169,7 +203,7 @@ fn walrus_is_measured_in_a_process_of_its_own_and_refuses_elsewhere() {
 fn driver(workload: &str, dir: &Path) -> Command {
     let mut driver = Command::new(env!("CARGO_BIN_EXE_palisade-bench"));
     driver.args([workload, "--seconds", "0.02", "--allow-tmpfs", "--json", "--dir"]).arg(dir);
-    if ["scan", "recover", "reopen"].contains(&workload) {
+    if ["scan", "recover", "reopen", "streams-scan"].contains(&workload) {
         driver.args(["--records", "3000"]);
     }
     driver

@@ -5,6 +5,7 @@ mod palisade;
 #[cfg(feature = "peers")]
 pub mod peers;
 mod raw;
+mod streams;
 mod wake;
 
 use crate::contender::Contender;
@@ -13,9 +14,10 @@ pub use self::naive::NAIVE;
 pub(crate) use self::palisade::lsns;
 pub use self::palisade::{HEAP, PALISADE};
 pub use self::raw::RAW;
+pub use self::streams::STREAMS;
 pub use self::wake::WAKE;
 
-const OWN: &[Contender] = &[PALISADE, palisade::MEMORY, HEAP, NAIVE, RAW, WAKE];
+const OWN: &[Contender] = &[PALISADE, palisade::MEMORY, HEAP, NAIVE, RAW, WAKE, STREAMS];
 
 #[cfg(feature = "peers")]
 const PEERS: &[Contender] = peers::ALL;

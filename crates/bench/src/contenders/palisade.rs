@@ -1,14 +1,15 @@
 //! Palisade: on files, on files with its buffer on the heap, and in memory.
 //!
 //! `append` survives a process kill on files with the mapped buffer; `commit` survives power loss
-//! on files. Options are the defaults but for what the form of a workload asks for.
+//! on files. Options are the defaults but for what the form of a workload asks for. In workloads of
+//! streams it is the measure of what streams cost: all streams are this one log.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use palisade::{BufferKind, Lsn, Lz4, MemStore, Options, Verify, Wal, Zstd, framed_bytes};
 
-use crate::contender::Contender;
+use crate::contender::{Contender, NO_STREAMS};
 use crate::form::{Compression, Form};
 use crate::image::write_garbage;
 use crate::log::{End, Log, Opening};
@@ -20,6 +21,12 @@ use crate::workload::Workload;
 pub const PALISADE: Contender = Contender {
     name: "palisade",
     version: Some(env!("CARGO_PKG_VERSION")),
+    lacks: |workload| match workload {
+        Workload::StreamsOpen | Workload::StreamsTruncate | Workload::StreamsSlow => {
+            Some(NO_STREAMS)
+        }
+        _ => None,
+    },
     create: |workload, plan| Ok(Box::new(PalisadeLog::create(Medium::Files, workload, plan)?)),
     ..Contender::BASE
 };
@@ -35,6 +42,7 @@ pub(super) const MEMORY: Contender = Contender {
         | Workload::Release
         | Workload::Opens
         | Workload::Suffix => Some("it has no files"),
+        workload if workload.has_streams() => Some(NO_STREAMS),
         _ => None,
     },
     lacks_form: |form| match form {
@@ -48,6 +56,7 @@ pub(super) const MEMORY: Contender = Contender {
 /// Palisade on files, with its buffer on the heap: appends do not survive a kill.
 pub const HEAP: Contender = Contender {
     name: "palisade-heap",
+    lacks: |workload| workload.has_streams().then_some(NO_STREAMS),
     lacks_form: |form| match form {
         Form::Unsynced(_) => Some("its appends do not survive a kill"),
         _ => None,
@@ -114,7 +123,8 @@ impl PalisadeLog {
     }
 }
 
-fn segment_bytes(workload: Workload, plan: &Plan) -> u64 {
+/// Bytes of a segment: what the workload or its form asks for, or the default.
+pub(super) fn segment_bytes(workload: Workload, plan: &Plan) -> u64 {
     if let Form::Segment(bytes) | Form::RawSegment(bytes) = plan.form {
         return bytes;
     }

@@ -13,11 +13,15 @@ use crate::latency::Latencies;
 use crate::log::{End, Log};
 use crate::measurement::{Kept, Measurement};
 use crate::plan::{BURST_BYTES, Plan};
+use crate::random::Random;
 use crate::tally::Tally;
 use crate::team::{lock, together};
 
 /// In `append` one call in this many is timed, because the clock costs as much as the call.
 pub(super) const APPENDS_A_STEP: u32 = 64;
+
+/// Of the first thread's choices. Odd, so that no thread's seed is 0.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Untimed, before the first burst: files are made, buffers touched, branches learnt. Long enough
 /// for a whole burst of a contender that writes 256 MB/s.
@@ -33,6 +37,8 @@ pub(super) struct Worker<'a> {
     pub(super) log: &'a dyn Log,
     pub(super) thread: usize,
     pub(super) record: &'a [u8],
+    /// For choices that each thread makes by itself.
+    pub(super) random: Random,
     pub(super) latencies: &'a mut Latencies,
     turns: &'a Turns,
 }
@@ -194,7 +200,8 @@ impl Round<'_> {
         let (record, work) = (&*self.plan.record(), self.work);
         let (elapsed, done) = together(self.plan.threads, |thread| -> Result<u64> {
             let mut latencies = lock(&recorders[thread]);
-            work(&mut Worker { log, thread, record, latencies: &mut latencies, turns })
+            let random = Random::new(SEED.wrapping_mul(2 * thread as u64 + 1));
+            work(&mut Worker { log, thread, record, random, latencies: &mut latencies, turns })
         });
         Ok((elapsed, done.into_iter().sum::<Result<u64>>()?))
     }

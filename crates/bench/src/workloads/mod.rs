@@ -11,6 +11,7 @@ mod recover;
 mod release;
 mod rotation;
 mod scan;
+mod streams;
 mod suffix;
 mod tail;
 mod tasks;
@@ -36,15 +37,19 @@ pub fn measure(workload: Workload, contender: &Contender, plan: &Plan) -> Result
     let dirty_bytes = if let Form::Dirty(bytes) = plan.form { bytes } else { 0 };
     let dirty = dirty_bytes.div_ceil(plan.record_bytes as u64) as u32;
     match workload {
-        Workload::Append | Workload::Policies => {
+        Workload::Append | Workload::Policies | Workload::StreamsOwn => {
             burst::appends(create()?, plan, appends_a_step(plan))
         }
-        Workload::Commit => burst::measure(create()?, plan, 1, |worker| {
-            worker.time(|log, thread, record| log.commit(thread, record))
-        }),
-        Workload::Batch => burst::measure(create()?, plan, plan.batch, |worker| {
-            worker.time(|log, thread, record| log.batch(thread, record, plan.batch))
-        }),
+        Workload::Commit | Workload::StreamsCommit => {
+            burst::measure(create()?, plan, 1, |worker| {
+                worker.time(|log, thread, record| log.commit(thread, record))
+            })
+        }
+        Workload::Batch | Workload::StreamsBatch => {
+            burst::measure(create()?, plan, plan.batch, |worker| {
+                worker.time(|log, thread, record| log.batch(thread, record, plan.batch))
+            })
+        }
         Workload::Atomic => burst::measure(create()?, plan, plan.batch, |worker| {
             worker.time(|log, thread, record| log.atomic(thread, record, plan.batch))
         }),
@@ -66,6 +71,11 @@ pub fn measure(workload: Workload, contender: &Contender, plan: &Plan) -> Result
         Workload::Range => range::measure(&*fill()?, plan),
         Workload::Suffix => suffix::measure(create()?, plan),
         Workload::Tail => tail::measure(create()?, plan),
+        Workload::StreamsAppend => streams::append(create()?, plan),
+        Workload::StreamsScan => streams::scan(&*create()?, plan),
+        Workload::StreamsOpen => streams::open(create()?, plan),
+        Workload::StreamsTruncate => streams::truncate::measure(contender, plan),
+        Workload::StreamsSlow => streams::slow::measure(contender, plan),
     }
 }
 

@@ -6,7 +6,10 @@
 //! | `Wal::append`, `SyncMode::Strict` | kept | kept, once it has returned |
 //! | `Wal::append_batch`, `SyncMode::Strict` | kept | kept, once it has returned |
 //!
-//! One stream is one log with one order, so all threads append to one stream. The mode is the
+//! One stream is one log with one order, so all threads append to one stream; in workloads of
+//! streams to those that the workload names. A stream is a folder with files of its own, and an
+//! append to a file that is not open opens it. So up to 800 files stay open, where the default is
+//! 128; a process can usually have 1024. The mode is the
 //! log's own: `append` is measured with `Async`, `commit` and `batch` with `Strict`. `batch` is one
 //! `append_batch`, which writes one frame and syncs once. `BatchOnly` syncs as often and promises
 //! less: when a batch fills a segment, that segment is closed without a sync. There is no public
@@ -25,6 +28,7 @@
 use anyhow::{Context, Result};
 use ironwal::{ReadStrategy, SyncMode, Wal, WalOptions};
 
+use super::stream_names;
 use crate::contender::{Contender, NO_SYNC, lacks_full_check, lacks_options};
 use crate::form::{Compression, Form};
 use crate::image::killed;
@@ -39,6 +43,9 @@ pub(super) const IRONWAL: Contender = Contender {
     lacks: |workload| match workload {
         Workload::Sync => Some(NO_SYNC),
         Workload::Codec => None,
+        Workload::StreamsSlow => Some("it moves nothing"),
+        Workload::StreamsTruncate => Some("it removes whole segments only"),
+        workload if workload.has_streams() => None,
         other => lacks_options(other),
     },
     lacks_form: |form| match form {
@@ -48,30 +55,43 @@ pub(super) const IRONWAL: Contender = Contender {
         }
         other => lacks_full_check(other),
     },
-    create: |workload, plan| Ok(Box::new(IronWal::open(options(workload, plan))?)),
+    lacks_streams: |streams| (streams > MOST_STREAMS).then_some("it has a folder for each stream"),
+    create: |workload, plan| {
+        let names = stream_names(workload, plan);
+        Ok(Box::new(IronWal::open(options(workload, plan), names)?))
+    },
     ..Contender::BASE
 };
 
-const STREAM: &str = "log";
+const MOST_STREAMS: usize = 10_000;
+const LEAST_OPEN_FILES: usize = 128;
+const MOST_OPEN_FILES: usize = 800;
 /// What a record takes in a segment beside its bytes.
 const FRAMING_BYTES: u64 = 36;
 
 struct IronWal {
     wal: Wal,
     options: WalOptions,
+    streams: Vec<String>,
 }
 
 impl IronWal {
-    fn open(options: WalOptions) -> Result<IronWal> {
-        Ok(IronWal { wal: Wal::new(options.clone())?, options })
+    fn open(options: WalOptions, streams: Vec<String>) -> Result<IronWal> {
+        Ok(IronWal { wal: Wal::new(options.clone())?, options, streams })
+    }
+
+    /// The name of a stream. Without streams there is one.
+    fn name(&self, stream: usize) -> &str {
+        &self.streams[stream % self.streams.len()]
     }
 }
 
 fn options(workload: Workload, plan: &Plan) -> WalOptions {
-    let has_commits = workload != Workload::Append && !workload.reads();
+    let has_commits = workload.needs_a_disk();
     let mut options = WalOptions {
         sync_mode: if has_commits { SyncMode::Strict } else { SyncMode::Async },
         read_strategy: ReadStrategy::Mmap,
+        max_open_segments: plan.streams.clamp(LEAST_OPEN_FILES, MOST_OPEN_FILES),
         ..WalOptions::new(plan.dir.join("log"))
     };
     if let Some(bytes) = plan.segment_bytes(workload, plan.record_bytes as u64 + FRAMING_BYTES) {
@@ -84,50 +104,55 @@ fn options(workload: Workload, plan: &Plan) -> WalOptions {
 }
 
 impl Log for IronWal {
-    fn append(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
+    fn append(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
+        let name = self.name(stream);
         for _ in 0..count {
-            self.wal.append(STREAM, record)?;
+            self.wal.append(name, record)?;
         }
         Ok(())
     }
 
-    fn commit(&self, thread: usize, record: &[u8]) -> Result<()> {
-        self.append(thread, record, 1)
+    fn commit(&self, stream: usize, record: &[u8]) -> Result<()> {
+        self.append(stream, record, 1)
     }
 
-    fn batch(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
-        self.wal.append_batch(STREAM, &vec![record; count as usize])?;
+    fn batch(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
+        self.wal.append_batch(self.name(stream), &vec![record; count as usize])?;
         Ok(())
     }
 
-    fn atomic(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
-        self.batch(thread, record, count)
+    fn atomic(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
+        self.batch(stream, record, count)
     }
 
     fn trim(&self) -> Result<()> {
-        Ok(self.wal.delete_stream(STREAM)?)
+        Ok(self.streams.iter().try_for_each(|name| self.wal.delete_stream(name))?)
     }
 
     fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
-        for record in self.wal.iter(STREAM, 0)? {
+        (0..self.streams.len()).try_for_each(|stream| self.scan_stream(stream, tally))
+    }
+
+    fn scan_stream(&self, stream: usize, tally: &mut Tally<'_>) -> Result<()> {
+        for record in self.wal.iter(self.name(stream), 0)? {
             tally.take(&record?);
         }
         Ok(())
     }
 
     fn get(&self, number: u64, tally: &mut Tally<'_>) -> Result<()> {
-        let record = self.wal.get(STREAM, number)?;
+        let record = self.wal.get(self.name(0), number)?;
         tally.take(&record.context("there is no such record")?);
         Ok(())
     }
 
     fn end(self: Box<Self>, end: End) -> Result<Option<Opening>> {
-        let IronWal { wal, mut options } = *self;
+        let IronWal { wal, mut options, streams } = *self;
         if let End::Killed { torn_bytes } = end {
             options.root_path = killed(&options.root_path, is_segment, torn_bytes)?;
         }
         drop(wal);
-        Ok(Some(Box::new(move || Ok(Box::new(IronWal::open(options)?)))))
+        Ok(Some(Box::new(move || Ok(Box::new(IronWal::open(options, streams)?)))))
     }
 }
 

@@ -7,8 +7,9 @@
 //!
 //! The engine keeps many Raft groups in one log, and each group's entries have indexes without
 //! gaps. So each thread writes to a group of its own, as a store does: a group shared by threads
-//! would need a lock around index and write, and with it no two commits could share a sync. Order
-//! between threads is therefore not kept. `batch` is one log batch of many entries, written and
+//! needs a lock around index and write, and with it no two commits can share a sync. Order between
+//! threads is therefore not kept. In workloads of streams a stream is a group, and a truncation is
+//! `compact_to`. `batch` is one log batch of many entries, written and
 //! synced by one call, and atomic. `Engine::sync` is not used: it writes an empty batch, and a
 //! write of an empty batch returns before it syncs.
 //!
@@ -23,6 +24,7 @@
 //! own. An open reads the batches' indexes, not the entries; there is no clean end that it could
 //! detect. Files of such logs are not filled ahead.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
@@ -45,13 +47,15 @@ pub(super) const RAFT_ENGINE: Contender = Contender {
     lacks: |workload| match workload {
         Workload::Sync => Some("its sync does nothing"),
         Workload::Codec => None,
+        Workload::StreamsSlow => Some("it does not report what it moves"),
+        workload if workload.has_streams() => None,
         other => lacks_options(other),
     },
     lacks_form: |form| match form {
         Form::Coded(Compression::Zstd, _) => Some("it compresses with LZ4 alone"),
         other => lacks_full_check(other),
     },
-    create: |workload, plan| Ok(Box::new(RaftEngine::open(config(workload, plan)?, plan.threads)?)),
+    create: |workload, plan| Ok(Box::new(RaftEngine::open(config(workload, plan)?, plan.streams)?)),
     ..Contender::BASE
 };
 
@@ -62,7 +66,7 @@ const FILLED_BYTES: u64 = 6 * FILE_BYTES;
 const PIECE_ENTRIES: u64 = 10_000;
 /// What a batch of one entry takes beside the record's bytes.
 const FRAMING_BYTES: u64 = 62;
-/// The first group; logs that are read or opened have no other.
+/// The first group; without streams, logs that are read or opened have no other.
 const FIRST_GROUP: u64 = 1;
 
 struct Record;
@@ -81,31 +85,41 @@ struct RaftEngine {
     groups: Vec<Mutex<Group>>,
 }
 
-/// One thread's Raft group, with the memory that it writes from.
 struct Group {
     id: u64,
     next_index: u64,
+}
+
+/// The memory that a thread writes from: 4 KiB and more, too much for each of a million groups.
+#[derive(Default)]
+struct Memory {
     entries: Vec<UninterpretedOption>,
     batch: LogBatch,
 }
 
+thread_local! {
+    static MEMORY: RefCell<Memory> = RefCell::default();
+}
+
 impl Group {
     fn new(id: u64) -> Group {
-        Group { id, next_index: 1, entries: Vec::new(), batch: LogBatch::default() }
+        Group { id, next_index: 1 }
     }
 
     fn write(&mut self, engine: &Engine, record: &[u8], count: u32, sync: bool) -> Result<()> {
-        self.entries.resize_with(count as usize, UninterpretedOption::default);
-        for entry in &mut self.entries {
-            entry.set_positive_int_value(self.next_index);
-            self.next_index += 1;
-            let bytes = entry.mut_string_value();
-            bytes.clear();
-            bytes.extend_from_slice(record);
-        }
-        self.batch.add_entries::<Record>(self.id, &self.entries)?;
-        engine.write(&mut self.batch, sync)?;
-        Ok(())
+        MEMORY.with_borrow_mut(|Memory { entries, batch }| {
+            entries.resize_with(count as usize, UninterpretedOption::default);
+            for entry in &mut *entries {
+                entry.set_positive_int_value(self.next_index);
+                self.next_index += 1;
+                let bytes = entry.mut_string_value();
+                bytes.clear();
+                bytes.extend_from_slice(record);
+            }
+            batch.add_entries::<Record>(self.id, entries)?;
+            engine.write(batch, sync)?;
+            Ok(())
+        })
     }
 }
 
@@ -115,9 +129,9 @@ impl RaftEngine {
         Ok(RaftEngine { engine: Engine::open(config.clone())?, config, groups })
     }
 
-    fn group(&self, thread: usize) -> MutexGuard<'_, Group> {
-        // Never contended: each thread has its own.
-        lock(&self.groups[thread])
+    fn group(&self, stream: usize) -> MutexGuard<'_, Group> {
+        // Contended only if threads choose their streams at random.
+        lock(&self.groups[stream])
     }
 }
 
@@ -147,33 +161,38 @@ fn utf8(path: &Path) -> Result<String> {
 }
 
 impl Log for RaftEngine {
-    fn append(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
-        let mut group = self.group(thread);
+    fn append(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
+        let mut group = self.group(stream);
         (0..count).try_for_each(|_| group.write(&self.engine, record, 1, false))
     }
 
-    fn batch(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
-        self.group(thread).write(&self.engine, record, count, true)
+    fn batch(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
+        self.group(stream).write(&self.engine, record, count, true)
     }
 
-    fn atomic(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
-        self.batch(thread, record, count)
+    fn atomic(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
+        self.batch(stream, record, count)
     }
 
     fn trim(&self) -> Result<()> {
-        for thread in 0..self.groups.len() {
-            let group = self.group(thread);
-            self.engine.compact_to(group.id, group.next_index);
-        }
+        (0..self.groups.len()).try_for_each(|stream| self.truncate(stream))?;
         // The one call that frees files at once; `purge_expired_files` waits for a size.
         self.engine.purge_manager().must_purge_all_stale();
         Ok(())
     }
 
+    fn truncate(&self, stream: usize) -> Result<()> {
+        let group = self.group(stream);
+        self.engine.compact_to(group.id, group.next_index);
+        Ok(())
+    }
+
     fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
-        (FIRST_GROUP..)
-            .take(self.groups.len())
-            .try_for_each(|group| scan(&self.engine, group, tally))
+        (0..self.groups.len()).try_for_each(|stream| self.scan_stream(stream, tally))
+    }
+
+    fn scan_stream(&self, stream: usize, tally: &mut Tally<'_>) -> Result<()> {
+        scan(&self.engine, FIRST_GROUP + stream as u64, tally)
     }
 
     fn get(&self, number: u64, tally: &mut Tally<'_>) -> Result<()> {

@@ -6,9 +6,10 @@
 //! | `append_for_topic`, `FsyncSchedule::SyncEach` | kept | kept, once it has returned |
 //! | `batch_append_for_topic` | kept | kept, once it has returned |
 //!
-//! One topic is one log with one order, so all threads append to one topic. `batch` is
-//! `batch_append_for_topic`, which syncs under each schedule, takes 2 000 records at most, and
-//! fails while another one runs: so larger batches are split, and threads wait for each other here.
+//! One topic is one log with one order, so all threads append to one topic; in workloads of streams
+//! to those that the workload names. `batch` is `batch_append_for_topic`, which syncs under each
+//! schedule, takes 2 000 records at most, and fails while another one runs on the topic: so larger
+//! batches are split, and threads with the same topic wait for each other here.
 //! There is no public sync and no group commit. Records have an FNV-1a checksum.
 //!
 //! Of the crate's two backends `append` has the mapped one, where a record is a copy into the page
@@ -24,12 +25,13 @@
 //!
 //! A scan is `batch_read_for_topic`, on mapped files: it verifies checksums and allocates each
 //! record. Readers of a topic share one position, which only a new log takes back to the first
-//! record: so a scan has one thread, and between two passes the log is opened again, outside of the
-//! timing. There is no call for a single record. An open reads and verifies every record, so it is
-//! its own full check; there is no clean end that it could detect. Bytes in a block behind the last
-//! record are taken for a record without a check of their form (`rkyv::archived_root`), so no torn
-//! tail is measured. A log that was killed is not copied: its folder is renamed, because a copy of
-//! its files of 1 GB, most of which are holes, would measure the copy.
+//! record: so a scan of one topic has one thread, and between two passes the log is opened again,
+//! outside of the timing. There is no call for a single record. An open reads and verifies every
+//! record, so it is its own full check; there is no clean end that it could detect. Bytes in a
+//! block behind the last record are taken for a record without a check of their form
+//! (`rkyv::archived_root`), so no torn tail is measured. A log that was killed is not copied: its
+//! folder is renamed, because a copy of its files of 1 GB, most of which are holes, would measure
+//! the copy.
 //!
 //! A log that is dropped keeps its files open and a thread alive until the process ends. So files
 //! of a dropped log are truncated to 0, which frees the disk.
@@ -44,6 +46,7 @@ use std::sync::{Mutex, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGu
 use anyhow::{Context, Result, bail};
 use walrus_rust::{FsyncSchedule, ReadConsistency, Walrus, disable_fd_backend, enable_fd_backend};
 
+use super::stream_names;
 use crate::contender::{Contender, NO_ATOMIC, NO_SYNC, lacks_options};
 use crate::folder::Folder;
 use crate::form::Form;
@@ -60,6 +63,8 @@ pub(super) const WALRUS: Contender = Contender {
         Workload::Sync => Some(NO_SYNC),
         Workload::Atomic => Some(NO_ATOMIC),
         Workload::Get => Some("it reads records in their order only"),
+        Workload::StreamsTruncate | Workload::StreamsSlow => Some("it has no truncation"),
+        workload if workload.has_streams() => None,
         other => lacks_options(other),
     },
     lacks_form: |form| match form {
@@ -68,7 +73,8 @@ pub(super) const WALRUS: Contender = Contender {
         Form::Segments(_) => Some("it has files of 1 GB"),
         _ => None,
     },
-    // Readers share one position.
+    lacks_streams: |streams| (streams > MOST_TOPICS).then_some("it has 10 MB for each topic"),
+    // Readers of a topic share one position.
     has_one_thread: |workload| workload == Workload::Scan,
     create: |workload, plan| Ok(Box::new(create(workload, plan)?)),
     ..Contender::BASE
@@ -78,7 +84,7 @@ pub(super) const WALRUS: Contender = Contender {
 pub const NAME: &str = "walrus";
 const QUIET: &str = "WALRUS_QUIET";
 const FOLDER: &str = "WALRUS_DATA_DIR";
-const TOPIC: &str = "log";
+const MOST_TOPICS: usize = 1000;
 const LARGEST_BATCH: u32 = 2000;
 const READ_BYTES: usize = 16 << 20;
 /// A reader's position is kept only after this many reads: never.
@@ -105,9 +111,14 @@ pub fn begin_again(dir: &Path) -> Result<()> {
 
 struct WalrusLog {
     open: RwLock<Generation>,
-    batches: Mutex<()>,
+    topics: Vec<Topic>,
     schedule: FsyncSchedule,
     dir: PathBuf,
+}
+
+struct Topic {
+    name: String,
+    batches: Mutex<()>,
 }
 
 /// A log and the number of its folder: a trim begins the next one.
@@ -150,20 +161,32 @@ fn folder_of(plan: &Plan) -> Result<PathBuf> {
 /// A log without syncs for appends, and one with a sync of each commit.
 fn create(workload: Workload, plan: &Plan) -> Result<WalrusLog> {
     let dir = folder_of(plan)?;
-    let has_syncs = workload != Workload::Append && !workload.reads();
+    let has_syncs = workload.needs_a_disk();
     if has_syncs {
         enable_fd_backend()
     } else {
         disable_fd_backend()
     }
     let schedule = if has_syncs { FsyncSchedule::SyncEach } else { FsyncSchedule::NoFsync };
-    WalrusLog::open(dir, 1, schedule)
+    let topic = |name| Topic { name, batches: Mutex::new(()) };
+    let topics = stream_names(workload, plan).into_iter().map(topic).collect();
+    WalrusLog::open(dir, 1, schedule, topics)
 }
 
 impl WalrusLog {
-    fn open(dir: PathBuf, number: u32, schedule: FsyncSchedule) -> Result<WalrusLog> {
+    fn open(
+        dir: PathBuf,
+        number: u32,
+        schedule: FsyncSchedule,
+        topics: Vec<Topic>,
+    ) -> Result<WalrusLog> {
         let open = RwLock::new(Generation::open(number, schedule)?);
-        Ok(WalrusLog { open, batches: Mutex::new(()), schedule, dir })
+        Ok(WalrusLog { open, topics, schedule, dir })
+    }
+
+    /// The topic of a stream. Without streams there is one.
+    fn topic(&self, stream: usize) -> &Topic {
+        &self.topics[stream % self.topics.len()]
     }
 
     fn current(&self) -> RwLockReadGuard<'_, Generation> {
@@ -185,27 +208,27 @@ impl Drop for WalrusLog {
 }
 
 impl Log for WalrusLog {
-    fn append(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
+    fn append(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
         let current = self.current();
-        let log = current.log()?;
+        let (log, topic) = (current.log()?, self.topic(stream));
         for _ in 0..count {
-            log.append_for_topic(TOPIC, record)?;
+            log.append_for_topic(&topic.name, record)?;
         }
         Ok(())
     }
 
-    fn commit(&self, thread: usize, record: &[u8]) -> Result<()> {
-        self.append(thread, record, 1)
+    fn commit(&self, stream: usize, record: &[u8]) -> Result<()> {
+        self.append(stream, record, 1)
     }
 
-    fn batch(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
-        let current = self.current();
+    fn batch(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
+        let (current, topic) = (self.current(), self.topic(stream));
         let records = vec![record; count.min(LARGEST_BATCH) as usize];
         let mut left = count as usize;
         while left > 0 {
             let piece = &records[..left.min(records.len())];
-            let _turn = lock(&self.batches);
-            current.log()?.batch_append_for_topic(TOPIC, piece)?;
+            let _turn = lock(&topic.batches);
+            current.log()?.batch_append_for_topic(&topic.name, piece)?;
             left -= piece.len();
         }
         Ok(())
@@ -219,9 +242,13 @@ impl Log for WalrusLog {
     }
 
     fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
-        let current = self.current();
+        (0..self.topics.len()).try_for_each(|stream| self.scan_stream(stream, tally))
+    }
+
+    fn scan_stream(&self, stream: usize, tally: &mut Tally<'_>) -> Result<()> {
+        let (current, topic) = (self.current(), self.topic(stream));
         loop {
-            let records = current.log()?.batch_read_for_topic(TOPIC, READ_BYTES, true)?;
+            let records = current.log()?.batch_read_for_topic(&topic.name, READ_BYTES, true)?;
             if records.is_empty() {
                 return Ok(());
             }
@@ -238,7 +265,8 @@ impl Log for WalrusLog {
     }
 
     /// Drops the log: the crate has no other end.
-    fn end(self: Box<Self>, _end: End) -> Result<Option<Opening>> {
+    fn end(mut self: Box<Self>, _end: End) -> Result<Option<Opening>> {
+        let topics = std::mem::take(&mut self.topics);
         let mut current = self.current_mut();
         current.log = None;
         // The drop of this log does not find the files under the next number.
@@ -246,7 +274,7 @@ impl Log for WalrusLog {
         fs::rename(self.dir.join(key(current.number)), self.dir.join(key(number)))?;
         drop(current);
         let dir = self.dir.clone();
-        Ok(Some(Box::new(move || Ok(Box::new(WalrusLog::open(dir, number, schedule)?)))))
+        Ok(Some(Box::new(move || Ok(Box::new(WalrusLog::open(dir, number, schedule, topics)?)))))
     }
 }
 
