@@ -109,8 +109,7 @@ tests_of_row() {
     read -ra words <<<"$1"
     for ((index = 0; index < ${#words[@]}; index++)); do
         word=${words[index]%,}
-        if [[ $word == [lwscbmahked] && ${words[index + 1]:-} == \`* ]]; then
-        if [[ $word == [lwscbmahkey] && ${words[index + 1]:-} == \`* ]]; then
+        if [[ $word == [lwscbmahkedy] && ${words[index + 1]:-} == \`* ]]; then
             letter=$word
         elif [[ $word == \`*\` ]]; then
             echo "$(target_of_letter "$letter") ${word//\`/}"
