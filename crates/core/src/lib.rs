@@ -40,8 +40,8 @@ pub use format::Lsn;
 pub use format::checksum::crc32c_append;
 pub use format::frame::{self, framed_bytes};
 pub use log::{
-    Backup, BatchTicket, Cursor, CursorStatus, Hold, PinKind, Release, Space, SpacePin, Tail,
-    TailCanceller, Ticket, Wal,
+    Backup, BatchTicket, Cursor, CursorStatus, Ended, Hold, PinKind, Release, Space, SpacePin,
+    Tail, TailCanceller, Ticket, Wal,
 };
 pub use memory::{Memory, MemoryKind};
 pub use options::{

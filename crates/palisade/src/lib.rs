@@ -52,10 +52,10 @@ pub use palisade_core::copy::CopyReport;
 pub use palisade_core::copy::progress::{RepairProgress, RepairStep};
 pub use palisade_core::repair::RepairReport;
 pub use palisade_core::{
-    BatchTicket, Codec, CodecId, Cursor, CursorStatus, EndCause, Error, ErrorKind, Histogram, Hold,
-    Lsn, Memory, OwnedRecords, PinKind, Record, RecordBuf, Records, RecoveryReport, Release,
-    Result, Space, SpacePin, Stats, SyncPolicy, Tail, TailCanceller, Ticket, Uuid, Verify,
-    crc32c_append, framed_bytes,
+    BatchTicket, Codec, CodecId, Cursor, CursorStatus, EndCause, Ended, Error, ErrorKind,
+    Histogram, Hold, Lsn, Memory, OwnedRecords, PinKind, Record, RecordBuf, Records,
+    RecoveryReport, Release, Result, Space, SpacePin, Stats, SyncPolicy, Tail, TailCanceller,
+    Ticket, Uuid, Verify, crc32c_append, framed_bytes,
 };
 #[cfg(feature = "sim")]
 pub use palisade_store::sim;

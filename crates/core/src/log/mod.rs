@@ -11,6 +11,7 @@ mod backup;
 mod batch;
 mod cursor;
 mod end;
+mod ended;
 mod epochs;
 mod first_records;
 #[cfg(all(test, loom))]
@@ -33,6 +34,7 @@ use std::sync::Arc;
 pub use self::backup::Backup;
 pub use self::batch::BatchTicket;
 pub use self::cursor::Cursor;
+pub use self::ended::Ended;
 use self::epochs::{Epochs, truncated_error};
 use self::pins::Pins;
 pub use self::pins::{Hold, PinKind};

@@ -3,7 +3,7 @@
 use std::ops::RangeBounds;
 
 use super::Wal;
-use crate::{Lsn, RecordBuf, Records, Result, Tail};
+use crate::{Ended, Lsn, RecordBuf, Records, Result, Tail};
 
 impl Wal {
     /// Returns all records from the head to the end of the log at the time of the call.
@@ -160,5 +160,13 @@ impl Wal {
     /// As [`records_from`](Wal::records_from).
     pub fn tail_from(&self, lsn: Lsn) -> Result<Tail> {
         self.0.tail_from(lsn)
+    }
+
+    /// Returns a future that completes when the log is closed or poisoned, with the error that
+    /// later calls return. For a task that waits for something else than a record.
+    ///
+    /// The future keeps the log open.
+    pub fn ended(&self) -> Ended {
+        self.0.ended()
     }
 }

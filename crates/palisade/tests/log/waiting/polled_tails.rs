@@ -165,6 +165,32 @@ fn a_close_ends_a_polled_tail_after_the_last_record() {
 }
 
 #[test]
+fn no_sync_but_the_end_of_the_log_completes_the_future_of_its_end() {
+    let (wal, _) = log_and_store();
+    let bell = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&bell));
+    let mut ended = wal.ended();
+    let mut poll = || Pin::new(&mut ended).poll(&mut Context::from_waker(&waker));
+    assert!(poll().is_pending());
+    wal.commit(b"one").unwrap();
+    assert!(poll().is_pending());
+    assert_eq!(wal.stats().waiters, 1, "it is registered once");
+    wal.close().unwrap();
+    assert!(matches!(poll(), Poll::Ready(error) if error.kind() == ErrorKind::Closed));
+    let (wal, store) = log_and_store();
+    let ended = wal.ended();
+    drop((wal.ended(), poll_once(&mut wal.ended())));
+    assert_eq!(wal.stats().waiters, 0, "a dropped one waits no more");
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| block_on(ended).kind());
+        until(|| wal.stats().waiters == 1);
+        store.set(SYNC, Effect::Eio);
+        wal.commit(b"x").unwrap_err();
+        assert_eq!(waits.join().unwrap(), ErrorKind::Poisoned);
+    });
+}
+
+#[test]
 fn a_truncation_reaches_a_polled_tail() {
     let (_folder, _, wal) = log_on_files(small());
     let first = wal.commit(b"stays").unwrap();
