@@ -48,6 +48,9 @@ target_of_letter() {
         e) echo "palisade-streams --test edges" ;;
         d) echo "palisade-streams --test sharded" ;;
         y) echo "palisade-streams --test memory" ;;
+        o) echo "palisade-streams --test consumers" ;;
+        p) echo "palisade-streams --test polled" ;;
+        u) echo "palisade-streams --lib" ;;
         s) echo "palisade-store --lib" ;;
         c) echo "palisade-core --lib" ;;
     esac
@@ -109,7 +112,7 @@ tests_of_row() {
     read -ra words <<<"$1"
     for ((index = 0; index < ${#words[@]}; index++)); do
         word=${words[index]%,}
-        if [[ $word == [lwscbmahkedy] && ${words[index + 1]:-} == \`* ]]; then
+        if [[ $word == [lwscbmahkedyopu] && ${words[index + 1]:-} == \`* ]]; then
             letter=$word
         elif [[ $word == \`*\` ]]; then
             echo "$(target_of_letter "$letter") ${word//\`/}"

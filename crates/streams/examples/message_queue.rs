@@ -3,10 +3,10 @@
 //! `cargo run -p palisade-streams --example message_queue`
 //!
 //! - A topic is a stream. All producers append to it.
-//! - A group has a stream of its own for its output. Its position in the topic is a value of that
-//!   stream. One batch appends the output of a message and saves the position, so both survive a
-//!   kill, or neither does.
-//! - The topic is truncated below the position of the slowest group.
+//! - Each group is a consumer of the topic, and has a stream of its own for its output. One batch
+//!   appends the output of a message and acknowledges the message, so both survive a kill, or
+//!   neither does.
+//! - The topic is truncated up to the first message that a group has not acknowledged.
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::collections::BTreeSet;
@@ -19,7 +19,6 @@ use palisade_streams::{Stream, Streams};
 
 const PRODUCERS: u64 = 4;
 const GROUPS: [&str; 2] = ["mail", "index"];
-const POSITION: &[u8] = b"position";
 /// Messages after which a group truncates the topic.
 const TRUNCATE_AFTER: u64 = 100;
 
@@ -39,55 +38,44 @@ fn produce(topic: &Stream, messages: u64) -> Result<()> {
     })
 }
 
-/// Returns the index of the message that a group processes next.
-fn position(output: &Stream) -> Result<u64> {
-    let Some(saved) = output.value(POSITION)? else { return Ok(0) };
-    let bytes = saved.try_into().map_err(|_| Error::new(ErrorKind::Corrupt, "not 8 bytes"))?;
-    Ok(u64::from_le_bytes(bytes))
-}
-
-/// Processes messages of the topic until `enough` are done.
-fn consume(streams: &Streams, group: &str, enough: u64) -> Result<()> {
+/// Processes messages of the topic until the group has all `messages`.
+fn consume(streams: &Streams, group: &str, messages: u64) -> Result<()> {
     let (topic, output) = (streams.stream("topic")?, streams.stream(group)?);
-    let mut tail = topic.tail(position(&output)?)?;
-    for done in 1..=enough {
-        let Some(message) = tail.next(Duration::from_secs(10))? else { return Ok(()) };
+    let mut consumer = topic.consumer(group)?;
+    while consumer.position() < messages {
+        let Some(message) = consumer.next(Duration::from_secs(10))? else { return Ok(()) };
         let processed = format!("{group} has {}", String::from_utf8_lossy(message.data()));
-        let next = (message.index() + 1).to_le_bytes();
         let batch = streams.batch().append(&output, processed.as_bytes());
-        let ticket = batch.put(&output, POSITION, &next).apply()?;
-        if done % TRUNCATE_AFTER == 0 {
-            // Only what is durable may be truncated for it.
-            ticket.wait()?;
-            truncate(streams)?;
+        batch.ack(&consumer, message.index()).apply()?;
+        if consumer.position() % TRUNCATE_AFTER == 0 {
+            truncate(&topic)?;
         }
     }
     streams.sync()
 }
 
-/// Truncates the topic below the position of the slowest group.
-fn truncate(streams: &Streams) -> Result<()> {
-    let position_of = |group: &&str| position(&streams.stream(group)?);
-    let positions = GROUPS.iter().map(position_of).collect::<Result<Vec<_>>>()?;
-    let slowest = positions.into_iter().min().unwrap_or_default();
-    // The position of another group may not be durable yet.
-    streams.sync()?;
-    streams.stream("topic")?.truncate_before(slowest).map(drop)
+/// Truncates the topic up to the position of the slowest group. A crash that undoes one of the
+/// acknowledgements undoes the truncation, too: it came later.
+fn truncate(topic: &Stream) -> Result<()> {
+    topic.lowest_acked()?.map_or(Ok(()), |first| topic.truncate_before(first).map(drop))
 }
 
 fn open(folder: &Path) -> Result<Streams> {
     let streams = Streams::open(folder)?;
-    for name in GROUPS.iter().chain(["topic"].iter()) {
-        streams.stream_or_create(name)?;
+    let topic = streams.stream_or_create("topic")?;
+    for group in GROUPS {
+        streams.stream_or_create(group)?;
+        // So that no truncation overtakes a group which has not begun.
+        topic.consumer(group)?;
     }
     Ok(streams)
 }
 
-/// Each group consumes up to `enough` messages, in a thread of its own.
-fn consume_all(streams: &Streams, enough: [u64; 2]) -> Result<()> {
+/// Each group consumes all `messages`, in a thread of its own.
+fn consume_all(streams: &Streams, messages: u64) -> Result<()> {
     thread::scope(|scope| {
-        let start = |(group, enough)| scope.spawn(move || consume(streams, group, enough));
-        let threads: Vec<_> = GROUPS.into_iter().zip(enough).map(start).collect();
+        let start = |group| scope.spawn(move || consume(streams, group, messages));
+        let threads: Vec<_> = GROUPS.into_iter().map(start).collect();
         threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
     })
 }
@@ -108,11 +96,12 @@ fn check(streams: &Streams, group: &str, messages: u64) -> Result<()> {
 fn run(folder: &Path, messages: u64) -> Result<u64> {
     let all = messages * PRODUCERS;
     let streams = open(folder)?;
-    produce(&streams.stream("topic")?, messages)?;
-    let mail = streams.stream("mail")?;
+    let topic = streams.stream("topic")?;
+    produce(&topic, messages)?;
     let killed = thread::scope(|scope| {
-        let consumers = scope.spawn(|| consume_all(&streams, [all, all]));
-        while !consumers.is_finished() && position(&mail).is_ok_and(|at| at < all / 3) {
+        let consumers = scope.spawn(|| consume_all(&streams, all));
+        let is_early = |acked: Option<u64>| acked.is_some_and(|acked| acked < all / 3);
+        while !consumers.is_finished() && topic.lowest_acked().is_ok_and(is_early) {
             thread::yield_now();
         }
         // In the middle of their work, as a kill of the process would.
@@ -121,15 +110,18 @@ fn run(folder: &Path, messages: u64) -> Result<u64> {
     });
     let kind = killed.err().map(|error| error.kind());
     assert!(matches!(kind, None | Some(ErrorKind::Poisoned)), "{kind:?}");
-    drop((mail, streams));
+    drop((topic, streams));
 
     let streams = open(folder)?;
-    let (mail, index) = (position(&streams.stream("mail")?)?, position(&streams.stream("index")?)?);
-    println!("the kill left the groups at {mail} and {index} of {all} messages");
-    consume_all(&streams, [all - mail, all - index])?;
+    let topic = streams.stream("topic")?;
+    for group in topic.consumers()? {
+        let (name, acked) = (group.name.escape_ascii(), group.acked);
+        println!("the kill left group {name} at {acked} of {all} messages");
+    }
+    consume_all(&streams, all)?;
     GROUPS.iter().try_for_each(|group| check(&streams, group, messages))?;
-    truncate(&streams)?;
-    let first = streams.stream("topic")?.first_index()?;
+    truncate(&topic)?;
+    let first = topic.first_index()?;
     streams.close()?;
     Ok(first)
 }

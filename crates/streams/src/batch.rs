@@ -1,11 +1,17 @@
 //! Batches: changes of several streams that recovery returns all together or not at all.
 
-use palisade::{Error, ErrorKind, Result};
+use std::collections::HashMap;
 
-use crate::record::StreamId;
+use palisade::{Error, ErrorKind, Result};
+use palisade_core::sync::MutexGuard;
+
+use crate::consumer::Consumer;
+use crate::directory::{Directory, STRIPES, Stripe};
+use crate::positions::user_key;
+use crate::record::{self, Record, StreamId};
+use crate::shared::Shared;
 use crate::streams::{Stream, Streams};
 use crate::ticket::BatchTicket;
-use crate::write::VALUE_OVERHEAD;
 
 /// Changes of one or several streams that happen all together or not at all. Made by
 /// [`Streams::batch`].
@@ -30,20 +36,22 @@ use crate::write::VALUE_OVERHEAD;
 #[must_use = "a batch changes nothing before `apply`"]
 pub struct Batch<'s> {
     streams: &'s Streams,
-    pub(crate) steps: Vec<Step<'s>>,
+    steps: Vec<Step<'s>>,
     has_foreign: bool,
 }
 
 #[derive(Debug)]
-pub(crate) enum Step<'s> {
+enum Step<'s> {
     Append { id: StreamId, data: &'s [u8] },
-    Value { id: StreamId, key: &'s [u8], value: Option<&'s [u8]> },
+    Value { id: StreamId, key: Box<[u8]>, value: Option<&'s [u8]> },
+    Ack { consumer: &'s Consumer, index: u64 },
 }
 
 impl Step<'_> {
-    pub(crate) fn id(&self) -> StreamId {
+    fn id(&self) -> StreamId {
         match self {
             Step::Append { id, .. } | Step::Value { id, .. } => *id,
+            Step::Ack { consumer, .. } => consumer.stream().id(),
         }
     }
 }
@@ -53,18 +61,6 @@ impl<'s> Batch<'s> {
         Batch { streams, steps: Vec::new(), has_foreign: false }
     }
 
-    /// Returns the bytes of the values of stream `id` that the batch sets before `step`.
-    pub(crate) fn values_of(&self, id: StreamId, step: &Step<'_>) -> usize {
-        let before = self.steps.iter().take_while(|other| !std::ptr::eq(*other, step));
-        let bytes = |step: &Step<'_>| match step {
-            Step::Value { id: of, key, value: Some(value) } if *of == id => {
-                key.len() + value.len() + VALUE_OVERHEAD
-            }
-            _ => 0,
-        };
-        before.map(bytes).sum()
-    }
-
     /// Adds an entry to the end of `stream`.
     pub fn append(self, stream: &Stream, data: &'s [u8]) -> Batch<'s> {
         self.with(stream, Step::Append { id: stream.id(), data })
@@ -72,12 +68,45 @@ impl<'s> Batch<'s> {
 
     /// Sets a value of `stream`.
     pub fn put(self, stream: &Stream, key: &'s [u8], value: &'s [u8]) -> Batch<'s> {
-        self.with(stream, Step::Value { id: stream.id(), key, value: Some(value) })
+        self.with(stream, Step::Value { id: stream.id(), key: user_key(key), value: Some(value) })
     }
 
     /// Removes a value of `stream`.
     pub fn remove_value(self, stream: &Stream, key: &'s [u8]) -> Batch<'s> {
-        self.with(stream, Step::Value { id: stream.id(), key, value: None })
+        self.with(stream, Step::Value { id: stream.id(), key: user_key(key), value: None })
+    }
+
+    /// Acknowledges entry `index` and all below it, as [`Consumer::ack`]. If the batch also appends
+    /// what the consumer makes of these entries, each of them has exactly one effect.
+    ///
+    /// ```
+    /// # use palisade_streams::Options;
+    /// # use std::time::Duration;
+    /// # fn main() -> palisade::Result<()> {
+    /// # let disk = std::sync::Arc::new(palisade::disk::MemDisk::new());
+    /// # let streams = Options::new().open_on(disk, "/log")?;
+    /// let (orders, invoices) = (streams.create("orders")?, streams.create("invoices")?);
+    /// orders.commit("two apples")?;
+    /// let mut billing = orders.consumer("billing")?;
+    /// while let Some(order) = billing.next(Duration::ZERO)? {
+    ///     let batch = streams.batch().append(&invoices, order.data());
+    ///     batch.ack(&billing, order.index()).apply()?;
+    /// }
+    /// streams.sync()?; // one sync for all of them
+    /// # assert_eq!((billing.lag()?, invoices.len()?), (0, 1));
+    /// # Ok(()) }
+    /// ```
+    pub fn ack(mut self, consumer: &'s Consumer, index: u64) -> Batch<'s> {
+        // One step for each consumer: a second one could set the position back.
+        for step in &mut self.steps {
+            if let Step::Ack { consumer: of, index: highest } = step
+                && std::ptr::eq(*of, consumer)
+            {
+                *highest = index.max(*highest);
+                return self;
+            }
+        }
+        self.with(consumer.stream(), Step::Ack { consumer, index })
     }
 
     fn with(mut self, stream: &Stream, step: Step<'s>) -> Batch<'s> {
@@ -92,15 +121,104 @@ impl<'s> Batch<'s> {
     /// [`Stream::append`] does.
     ///
     /// # Errors
-    /// `InvalidArgument`: the batch is empty, or one of the streams belongs to another log.
-    /// `NotFound`: one of the streams was deleted. `TooLarge`: all changes together take more than
-    /// the longest record. Else as [`Stream::append`]. In all cases nothing was changed.
+    /// `InvalidArgument`: the batch is empty, or one of the streams or consumers belongs to another
+    /// log. `NotFound`: one of the streams was deleted. `TooLarge`: all changes together take more
+    /// than the longest record, or the values of a stream would take too much. `OutOfRange`,
+    /// `Truncated`: as [`Consumer::ack`]. Else as [`Stream::append`]. In all cases nothing was
+    /// changed.
     pub fn apply(self) -> Result<BatchTicket<'s>> {
         if self.has_foreign {
             let text = "a stream of the batch belongs to another log";
             let advice = "use streams of one log; of a set, those of one shard (Sharded::shard_of)";
             return Err(Error::new(ErrorKind::InvalidArgument, text).with_advice(advice));
         }
-        self.streams.shared().append_batch(&self)
+        self.streams.shared().append_batch(&self.steps)
+    }
+}
+
+/// The locked stripes of all streams of a batch.
+struct Locked<'d> {
+    /// Their numbers, ascending: so batches do not wait for each other in a circle.
+    numbers: Vec<u32>,
+    stripes: Vec<MutexGuard<'d, Stripe>>,
+}
+
+impl<'d> Locked<'d> {
+    fn new(directory: &'d Directory, steps: &[Step<'_>]) -> Locked<'d> {
+        let mut numbers: Vec<u32> = steps.iter().map(|step| step.id().slot() % STRIPES).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let stripes = numbers.iter().map(|&number| directory.lock(number)).collect();
+        Locked { numbers, stripes }
+    }
+
+    fn of(&mut self, id: StreamId) -> &mut Stripe {
+        let number = id.slot() % STRIPES;
+        let at = self.numbers.binary_search(&number).unwrap_or_default();
+        &mut self.stripes[at]
+    }
+}
+
+/// The records of a batch: the stream, the tag and the payload of each.
+type BatchRecords = Vec<(StreamId, u16, Vec<u8>)>;
+
+impl Shared {
+    fn append_batch(&self, steps: &[Step<'_>]) -> Result<BatchTicket<'_>> {
+        let mut locked = Locked::new(&self.directory, steps);
+        let (records, indexes) = self.encode_batch(steps, &mut locked)?;
+        let has_acks_only = steps.iter().all(|step| matches!(step, Step::Ack { .. }));
+        if has_acks_only { self.check_room_for_position() } else { self.check_room() }?;
+        let payloads = records.iter().map(|(_, tag, bytes)| (*tag, bytes));
+        let log = self.wal.append_batch_tagged(payloads)?;
+        let mut hubs = Vec::new();
+        for ((id, tag, bytes), &lsn) in records.iter().zip(log.lsns()) {
+            let stripe = locked.of(*id);
+            self.count(stripe, *id, lsn, bytes.len());
+            match Record::decode(*tag, bytes) {
+                Some(Record::Value { key, value, .. }) => {
+                    stripe.live(*id)?.set_value(key, value, self.segments.of(lsn));
+                }
+                _ => hubs.extend(stripe.push(*id, lsn)),
+            }
+        }
+        drop(locked);
+        hubs.into_iter().for_each(|hub| hub.wake());
+        Ok(BatchTicket::new(log.into(), indexes))
+    }
+
+    /// Checks all steps. Returns their records, and the indexes of the entries.
+    fn encode_batch(
+        &self,
+        steps: &[Step<'_>],
+        locked: &mut Locked<'_>,
+    ) -> Result<(BatchRecords, Vec<u64>)> {
+        let (mut records, mut indexes) = (Vec::with_capacity(steps.len()), Vec::new());
+        // How many entries of the batch each stream has got so far, and the values that it sets.
+        let (mut nexts, mut values) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
+        for step in steps {
+            let id = step.id();
+            let slot = locked.of(id).live(id)?;
+            match step {
+                Step::Append { data, .. } => {
+                    let next = nexts.entry(id).or_insert_with(|| slot.next());
+                    records.push((id, record::ENTRY, record::entry(id, *next, data)));
+                    indexes.push(*next);
+                    *next += 1;
+                }
+                Step::Value { key, value, .. } => {
+                    values.entry(id).or_default().push((&key[..], *value));
+                    records.push((id, record::VALUE, record::value(id, key, *value)));
+                }
+                Step::Ack { consumer, index } => {
+                    let after = consumer.after_ack(slot, *index)?.encode();
+                    let bytes = record::value(id, consumer.key(), Some(&after));
+                    records.push((id, record::VALUE, bytes));
+                }
+            }
+        }
+        for (id, changes) in values {
+            self.check_values(locked.of(id).live(id)?.values(), changes)?;
+        }
+        Ok((records, indexes))
     }
 }

@@ -1,10 +1,13 @@
 //! How the tails of one stream learn of its changes.
 
 use std::collections::HashMap;
+use std::task::Waker;
 
 use palisade_core::sync::{Condvar, Instant, Mutex};
 
 /// Shared by the tails of one stream. The last of them removes it.
+///
+/// A waker is foreign code. So it is cloned, dropped and woken outside of the lock.
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
     state: Mutex<State>,
@@ -14,9 +17,17 @@ pub(crate) struct Hub {
 #[derive(Debug, Default)]
 struct State {
     changes: u64,
-    /// For each tail: the least next index of the truncations of the suffix that it has not seen.
-    cuts: HashMap<u64, u64>,
+    tails: HashMap<u64, Follower>,
     next_tail: u64,
+}
+
+/// What the hub has of one tail.
+#[derive(Debug)]
+struct Follower {
+    /// The least next index of the truncations of the suffix that the tail has not seen.
+    cut: u64,
+    /// The task that waits for a change.
+    waker: Option<Waker>,
 }
 
 impl Hub {
@@ -25,15 +36,16 @@ impl Hub {
         let mut state = self.state.lock();
         state.next_tail += 1;
         let tail = state.next_tail;
-        state.cuts.insert(tail, u64::MAX);
+        state.tails.insert(tail, Follower { cut: u64::MAX, waker: None });
         tail
     }
 
-    /// Removes a tail. Returns whether it was the last one.
-    pub(crate) fn remove(&self, tail: u64) -> bool {
+    /// Removes a tail. Returns whether it was the last one, and its waker, which the caller drops
+    /// without a lock.
+    pub(crate) fn remove(&self, tail: u64) -> (bool, Option<Waker>) {
         let mut state = self.state.lock();
-        state.cuts.remove(&tail);
-        state.cuts.is_empty()
+        let removed = state.tails.remove(&tail);
+        (state.tails.is_empty(), removed.and_then(|tail| tail.waker))
     }
 
     /// Returns how many changes there were. A tail calls it before it looks at the stream.
@@ -41,26 +53,37 @@ impl Hub {
         self.state.lock().changes
     }
 
-    /// Takes the least next index of the truncations of the suffix since the last call.
-    pub(crate) fn take_cut(&self, tail: u64) -> u64 {
-        let mut state = self.state.lock();
-        state.cuts.insert(tail, u64::MAX).unwrap_or(u64::MAX)
+    /// Returns the least next index of the truncations of the suffix that the tail has not seen.
+    pub(crate) fn cut(&self, tail: u64) -> u64 {
+        self.state.lock().tails.get(&tail).map_or(u64::MAX, |tail| tail.cut)
     }
 
-    /// Gives back what `take_cut` has returned.
-    pub(crate) fn put_back(&self, tail: u64, cut: u64) {
-        self.state.lock().cuts.insert(tail, cut);
+    /// Returns the [`cut`](Hub::cut) if it is below `next`, where the tail is. Else forgets it: the
+    /// tail has returned nothing that it removed.
+    pub(crate) fn cut_below(&self, tail: u64, next: u64) -> Option<u64> {
+        let mut state = self.state.lock();
+        let of = state.tails.get_mut(&tail)?;
+        if of.cut >= next {
+            of.cut = u64::MAX;
+            return None;
+        }
+        Some(of.cut)
     }
 
     /// Notes a truncation of the suffix. The caller holds the stripe's lock.
     pub(crate) fn note_cut(&self, next: u64) {
-        self.state.lock().cuts.values_mut().for_each(|cut| *cut = next.min(*cut));
+        self.state.lock().tails.values_mut().for_each(|tail| tail.cut = next.min(tail.cut));
     }
 
     /// Wakes all tails.
     pub(crate) fn wake(&self) {
-        self.state.lock().changes += 1;
+        let mut state = self.state.lock();
+        state.changes += 1;
+        let wakers: Vec<_> =
+            state.tails.values_mut().filter_map(|tail| tail.waker.take()).collect();
+        drop(state);
         self.changed.notify_all();
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Waits for a change after `seen`, or for the deadline. Returns false after the deadline.
@@ -73,5 +96,51 @@ impl Hub {
             state = self.changed.wait(state, Some(deadline));
         }
         true
+    }
+
+    /// Registers a task, which the next change wakes. Returns false if there was a change after
+    /// `seen`.
+    #[must_use]
+    pub(crate) fn register(&self, tail: u64, seen: u64, waker: &Waker) -> bool {
+        // Declared before the guard, so that the old waker is dropped after it.
+        let mut waker = Some(waker.clone());
+        let mut state = self.state.lock();
+        if state.changes != seen {
+            return false;
+        }
+        if let Some(tail) = state.tails.get_mut(&tail) {
+            std::mem::swap(&mut tail.waker, &mut waker);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_between_the_look_and_the_registration_is_not_missed() {
+        let hub = Hub::default();
+        let tail = hub.add();
+        let seen = hub.look();
+        hub.wake();
+        assert!(!hub.register(tail, seen, Waker::noop()));
+        assert!(hub.register(tail, hub.look(), Waker::noop()));
+        assert!(hub.remove(tail).1.is_some());
+    }
+
+    #[test]
+    fn a_cut_stays_until_a_tail_below_it_has_looked() {
+        let hub = Hub::default();
+        let tail = hub.add();
+        hub.note_cut(7);
+        hub.note_cut(9);
+        assert_eq!(
+            (hub.cut(tail), hub.cut_below(tail, 8), hub.cut_below(tail, 9)),
+            (7, Some(7), Some(7))
+        );
+        assert_eq!((hub.cut_below(tail, 7), hub.cut_below(tail, 9)), (None, None));
+        assert_eq!(hub.cut(tail), u64::MAX);
     }
 }

@@ -30,10 +30,12 @@
 //! # Where to read on
 //! `record` has the format. `directory` has the streams, and which lock orders what. `write` and
 //! `read` are the calls. `footer` and `open` make an open fast. `keeper` releases, and `moves`
-//! copies. `sharded` has sets of several logs. For tools that do not open the log, `reader` reads
-//! it by the rules of `replay`, and `verify` checks it.
+//! copies. `tail` and `consumer` follow streams; `hub` wakes them. `sharded` has sets of several
+//! logs. For tools that do not open the log, `reader` reads it by the rules of `replay`, and
+//! `verify` checks it.
 
 mod batch;
+mod consumer;
 mod directory;
 mod entries;
 mod follow;
@@ -46,6 +48,7 @@ mod moves;
 mod open;
 mod options;
 mod pending;
+mod positions;
 mod read;
 mod reader;
 mod record;
@@ -62,9 +65,11 @@ mod verify;
 mod write;
 
 pub use batch::Batch;
+pub use consumer::Consumer;
 pub use follow::{Follow, Followed};
 pub use open::OpenReport;
 pub use options::Options;
+pub use positions::ConsumerStatus;
 pub use read::{Entry, Range};
 pub use reader::{Reader, ReaderEntries, ReaderStats, StreamStatus};
 pub use sharded::{Checkpoint, CheckpointInfo, MAX_SHARDS, Sharded};

@@ -9,6 +9,7 @@ use std::ops::{Bound, RangeBounds};
 
 use palisade::{Error, ErrorKind, RecordBuf, Result};
 
+use crate::positions::user_key;
 use crate::record::{self, Decoder, StreamId};
 use crate::shared::Shared;
 use crate::streams::Stream;
@@ -228,9 +229,7 @@ impl Stream {
     pub fn value(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let stripe = self.shared().directory.lock_of(self.id());
         let slot = stripe.slot(self.id()).ok_or_else(crate::directory::deleted)?;
-        let mut values = slot.values().iter();
-        let found = values.find(|(known, _)| **known == *key.as_ref());
-        Ok(found.map(|(_, value)| value.to_vec()))
+        Ok(slot.value(&user_key(key.as_ref())).map(<[u8]>::to_vec))
     }
 }
 

@@ -11,6 +11,7 @@ use std::path::Path;
 use palisade::inspect::Inspector;
 use palisade::{Error, ErrorKind, Lsn, RecordBuf, Records, Result, framed_bytes};
 
+use crate::positions::{ConsumerStatus, consumers, of_user};
 use crate::read::{Entry, clip};
 use crate::record::{MAX_ENTRY_HEADER_BYTES, StreamId};
 use crate::replay::{At, Known, Replay};
@@ -88,7 +89,7 @@ impl StreamStatus {
             first: known.first,
             next: known.next,
             entries: known.entries.len() as u64,
-            values: known.values.len() as u64,
+            values: of_user(known.values()).count() as u64,
             bytes: known.entries.values().map(|at| at.bytes).sum(),
         }
     }
@@ -213,7 +214,16 @@ impl Reader {
     /// `NotFound`: there is no such stream.
     pub fn values(&self, name: impl AsRef<[u8]>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let (_, known) = self.find(name.as_ref())?;
-        Ok(known.values.iter().map(|(key, value)| (key.clone(), value.clone())).collect())
+        Ok(of_user(known.values()).map(|(key, value)| (key.to_vec(), value.to_vec())).collect())
+    }
+
+    /// Returns the consumers of the stream of this name, by name.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no such stream.
+    pub fn consumers(&self, name: impl AsRef<[u8]>) -> Result<Vec<ConsumerStatus>> {
+        let (_, known) = self.find(name.as_ref())?;
+        Ok(consumers(known.values(), known.first, known.next))
     }
 
     /// Returns the numbers of what was read.

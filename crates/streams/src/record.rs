@@ -17,11 +17,15 @@
 //! | 0x5309 | the end of a footer | see `footer` |
 //!
 //! Names, keys and values in the middle of a payload have their length before them. The values of
-//! an anchor are their number, then the key and the value of each.
+//! an anchor are their number, then the key and the value of each. The first byte of a key is 0 for
+//! a value that the user has set, and 1 for the position of a consumer, whose name follows. A
+//! position is the index of the first entry that is not acknowledged, in 8 bytes, the least first,
+//! and then 1 if a truncation of the suffix removed acknowledged entries from there on, else 0.
 
 use palisade::{Error, ErrorKind, Lsn, Record as LogRecord, Result};
 
 use crate::directory::STRIPES;
+use crate::positions::is_valid;
 
 pub(crate) const ENTRY: u16 = 0x5301;
 pub(crate) const MOVED: u16 = 0x5302;
@@ -117,7 +121,7 @@ impl<'a> Record<'a> {
                     1 => Some(from.rest()),
                     _ => return None,
                 };
-                Record::Value { id, key, value }
+                is_valid(key, value).then_some(Record::Value { id, key, value })?
             }
             _ => return None,
         };
@@ -183,7 +187,11 @@ impl<'a> Decoder<'a> {
     pub(crate) fn values(&mut self) -> Option<Vec<(&'a [u8], &'a [u8])>> {
         let count = self.number()?;
         // Each takes two bytes at least, so a count that lies ends early.
-        (0..count).map(|_| Some((self.bytes()?, self.bytes()?))).collect()
+        let one = |_| {
+            let (key, value) = (self.bytes()?, self.bytes()?);
+            is_valid(key, Some(value)).then_some((key, value))
+        };
+        (0..count).map(one).collect()
     }
 
     pub(crate) fn anchor(&mut self) -> Option<Anchor<'a>> {
@@ -298,7 +306,7 @@ mod tests {
             first: 3,
             next: MAX_INDEX,
             name: b"name",
-            values: vec![(b"vote", b"7"), (b"", b"")],
+            values: vec![(b"\0vote", b"7"), (b"\0", b"")],
         };
         let mut anchored = numbers(ID, []);
         put_anchor(&mut anchored, &anchor());
@@ -309,11 +317,11 @@ mod tests {
             (TRUNCATE_BEFORE, numbers(ID, [9]), Record::TruncateBefore { id: ID, first: 9 }),
             (TRUNCATE_FROM, numbers(ID, [9]), Record::TruncateFrom { id: ID, next: 9 }),
             (DELETE, numbers(ID, []), Record::Delete { id: ID }),
-            (VALUE, value(ID, b"k", None), Record::Value { id: ID, key: b"k", value: None }),
+            (VALUE, value(ID, b"\0k", None), Record::Value { id: ID, key: b"\0k", value: None }),
             (
                 VALUE,
-                value(ID, b"k", Some(b"")),
-                Record::Value { id: ID, key: b"k", value: Some(b"") },
+                value(ID, b"\0k", Some(b"")),
+                Record::Value { id: ID, key: b"\0k", value: Some(b"") },
             ),
         ];
         for (tag, bytes, expected) in all {

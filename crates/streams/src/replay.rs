@@ -37,6 +37,10 @@ impl Known {
         !self.name.is_empty()
     }
 
+    pub(crate) fn values(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.values.iter().map(|(key, value)| (&key[..], &value[..]))
+    }
+
     /// Sets the bounds. Entries outside are removed.
     pub(crate) fn bound(&mut self, first: u64, next: u64) {
         self.remove_below(first);

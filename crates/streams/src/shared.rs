@@ -1,8 +1,9 @@
 //! What all handles of an open log of streams share.
 
 use palisade::{Error, ErrorKind, Result, Wal};
-use palisade_core::sync::{AtomicU64, Ordering};
+use palisade_core::sync::{AtomicU64, Mutex, Ordering};
 
+use crate::consumer::Claims;
 use crate::directory::Directory;
 use crate::keeper::Keeper;
 use crate::segments::Segments;
@@ -18,6 +19,7 @@ pub(crate) struct Shared {
     pub(crate) directory: Directory,
     pub(crate) segments: Segments,
     pub(crate) keeper: Keeper,
+    pub(crate) claims: Mutex<Claims>,
     /// The greatest segment that an append has begun.
     latest: AtomicU64,
     /// The lowest segment that was not released.
@@ -37,7 +39,8 @@ impl Shared {
         let limit = space.limit.map(|bytes| bytes / space.file_bytes.max(1));
         let latest = AtomicU64::new(u64::from(segments.of(wal.reserved_lsn())));
         let head = AtomicU64::new(u64::from(segments.of(space.head)));
-        Ok(Shared { wal, directory, segments, keeper, latest, head, limit })
+        let claims = Mutex::default();
+        Ok(Shared { wal, directory, segments, keeper, claims, latest, head, limit })
     }
 
     /// Refuses a change that would take the segments which are kept for truncations and moves.
@@ -61,6 +64,22 @@ impl Shared {
         self.keeper.wake();
         let advice = "truncate or delete the streams that Streams::pinned names";
         Err(Error::new(ErrorKind::NoSpace, text).with_advice(advice))
+    }
+
+    /// Refuses the position of a consumer as [`check_room`](Shared::check_room) refuses other
+    /// changes, but not in the first three quarters of the segment that they have begun last. An
+    /// engine may truncate only what was acknowledged, so a full log must take acknowledgements.
+    /// The rest of the segment is for truncations.
+    pub(crate) fn check_room_for_position(&self) -> Result<()> {
+        self.check_room().or_else(|error| {
+            let tail = self.wal.reserved_lsn().as_u64();
+            let end = u64::from(self.segments.of(self.wal.reserved_lsn())) + 1;
+            // Relaxed: as in `check_room`.
+            let used = end.saturating_sub(self.head.load(Ordering::Relaxed));
+            let is_last = self.limit.is_some_and(|limit| used + KEPT_SEGMENTS <= limit + 1);
+            let has_room = tail % self.segments.bytes() < self.segments.bytes() / 4 * 3;
+            if is_last && has_room { Ok(()) } else { Err(error) }
+        })
     }
 
     /// Returns how many bytes may be moved: all, or those below the limit of the log's space, less

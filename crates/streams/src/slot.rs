@@ -68,6 +68,13 @@ impl Slot {
         self.extras().map_or(NONE, |extras| &extras.values)
     }
 
+    /// Returns the value of `key`.
+    pub(crate) fn value(&self, key: &[u8]) -> Option<&[u8]> {
+        let values = self.values();
+        let at = values.binary_search_by(|(known, _)| known[..].cmp(key)).ok()?;
+        Some(&values[at].1)
+    }
+
     pub(crate) fn values_in(&self) -> Option<u32> {
         self.extras()?.values_in
     }

@@ -10,6 +10,7 @@ use crate::batch::Batch;
 use crate::directory::{Directory, STRIPES};
 use crate::open::OpenReport;
 use crate::options::Options;
+use crate::positions::user_key;
 use crate::record::StreamId;
 use crate::shared::Shared;
 use crate::stats::{Pinned, Stats};
@@ -336,12 +337,13 @@ impl Stream {
     /// Sets the value of `key`: a small one, such as a vote, a position or a schema.
     ///
     /// All keys and values of a stream take at most 64 KiB or a quarter of the longest record,
-    /// whichever is less. Each counts 16 bytes more. A truncation does not change values.
+    /// whichever is less. Each counts 16 bytes more, and so does each consumer. A truncation does
+    /// not change values.
     ///
     /// # Errors
     /// `TooLarge`: the values would take more. Else as [`append`](Stream::append).
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Ticket<'_>> {
-        self.shared().put(self.id, key.as_ref(), Some(value.as_ref()))
+        self.shared().put(self.id, &user_key(key.as_ref()), Some(value.as_ref()))
     }
 
     /// Removes the value of `key`, if there is one.
@@ -349,6 +351,6 @@ impl Stream {
     /// # Errors
     /// As [`append`](Stream::append).
     pub fn remove_value(&self, key: impl AsRef<[u8]>) -> Result<Ticket<'_>> {
-        self.shared().put(self.id, key.as_ref(), None)
+        self.shared().put(self.id, &user_key(key.as_ref()), None)
     }
 }

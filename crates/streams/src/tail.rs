@@ -1,12 +1,21 @@
 //! Tails: readers that follow one stream, or all, and return entries as they become durable.
+//!
+//! A tail waits for two things, one after the other. The hub of the stream says that there is an
+//! entry; a tail of the log says that the entry is durable. Neither asks for a sync.
+//!
+//! A task that waits for an entry is also registered for the end of the log. A thread looks for
+//! it now and then.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use palisade::{Lsn, Result};
+use palisade::{Ended, ErrorKind, Lsn, RecordBuf, Result};
 use palisade_core::sync::Instant;
-use std::sync::Arc;
 
-use crate::directory::deleted;
+use crate::directory::{Stripe, deleted};
 use crate::hub::Hub;
 use crate::read::Entry;
 use crate::record::Record;
@@ -18,15 +27,24 @@ use crate::write::truncated;
 ///
 /// A tail requests no sync: it returns what commits make durable. It does not keep the entries: if
 /// they are truncated before it comes to them, it returns `Truncated`.
+///
+/// With the feature `stream` a tail is also a `futures_core::Stream` of entries, which ends after
+/// an error.
 #[derive(Debug)]
 pub struct Tail {
     stream: Stream,
     next: u64,
     hub: Arc<Hub>,
     number: u64,
+    /// Where the entry is whose durability a task waits for, and the tail of the log that waits.
+    reading: Option<(Lsn, palisade::Tail)>,
+    /// For a task at the end of the stream.
+    ended: Option<Ended>,
+    #[cfg(feature = "stream")]
+    has_failed: bool,
 }
 
-/// A tail that waits looks so often whether the log is closed or poisoned: nobody tells it.
+/// A tail that blocks a thread looks so often whether the log is closed or poisoned.
 const CHECK: Duration = Duration::from_millis(100);
 
 /// What a tail found in the stream.
@@ -59,19 +77,32 @@ impl Stream {
     /// `Truncated`: the entry was truncated. `OutOfRange`: `from` is above the index of the next
     /// entry. `NotFound`: the stream was deleted.
     pub fn tail(&self, from: u64) -> Result<Tail> {
-        let mut stripe = self.shared().directory.lock_of(self.id());
-        let slot = stripe.live(self.id())?;
+        Tail::begin(self, &mut self.shared().directory.lock_of(self.id()), from)
+    }
+}
+
+impl Tail {
+    /// Begins at entry `from`. The caller must free the stripe's lock before it drops the tail.
+    pub(crate) fn begin(stream: &Stream, stripe: &mut Stripe, from: u64) -> Result<Tail> {
+        let slot = stripe.live(stream.id())?;
         crate::write::check_index(from, slot.next())?;
         if from < slot.first() {
             return Err(truncated(from, slot.first()));
         }
         let hub = Arc::clone(slot.make_hub());
         let number = hub.add();
-        Ok(Tail { stream: self.clone(), next: from, hub, number })
+        Ok(Tail {
+            stream: stream.clone(),
+            next: from,
+            hub,
+            number,
+            reading: None,
+            ended: None,
+            #[cfg(feature = "stream")]
+            has_failed: false,
+        })
     }
-}
 
-impl Tail {
     /// Returns the index of the entry that the tail returns next.
     #[must_use]
     pub fn position(&self) -> u64 {
@@ -86,43 +117,87 @@ impl Tail {
     /// `NotFound`: the stream was deleted. `Closed`, `Poisoned`: after the last durable entry. Else
     /// as [`Stream::get`].
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Entry>> {
+        let found = self.find(timeout)?;
+        self.next += u64::from(found.is_some());
+        Ok(found)
+    }
+
+    /// Polls for the next entry, on any runtime or none.
+    ///
+    /// Reads files as [`next`](Tail::next) does, but does not wait for a sync. A change of the
+    /// stream, then the sync that makes it durable, wake the task; so does the end of the log. A
+    /// waiting task counts towards `palisade::Options::max_waiters`. While it waits for a sync, the
+    /// tail keeps the segment of the entry. To stop waiting, drop the tail.
+    ///
+    /// # Errors
+    /// As [`next`](Tail::next). `TooManyWaiters`: poll again when others have finished. `Io`: the
+    /// log's background thread did not start.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Entry>> {
+        let entry = ready!(self.poll_find(context))?;
+        self.next += 1;
+        Poll::Ready(Ok(entry))
+    }
+
+    /// Returns what the next call of `next` returns, and does not move on.
+    pub(crate) fn find(&mut self, timeout: Duration) -> Result<Option<Entry>> {
         let deadline = Instant::now().checked_add(timeout);
         let far = || Instant::now() + Duration::from_secs(1 << 30);
         let deadline = deadline.unwrap_or_else(far);
         loop {
-            let lsn = match self.look()? {
-                Found::At(lsn) => lsn,
+            match self.look()? {
+                Found::At(lsn) => {
+                    let rest = deadline.saturating_duration_since(Instant::now());
+                    match self.read(lsn, rest).transpose() {
+                        None => return Ok(None),
+                        Some(read) => {
+                            if let Some(entry) = self.check_read(lsn, read)? {
+                                return Ok(Some(entry));
+                            }
+                        }
+                    }
+                }
                 Found::Nothing { changes } => {
-                    self.check_goes_on()?;
+                    // A tail of the log at its end finds nothing, or why there will be nothing.
+                    let wal = &self.stream.shared().wal;
+                    let end = wal.tail_from(wal.reserved_lsn());
+                    let ended = end.and_then(|mut end| end.next(Duration::ZERO).map(drop));
+                    if ended.is_err() && self.hub.look() == changes {
+                        return ended.map(|()| None);
+                    }
                     let slice = deadline.min(Instant::now() + CHECK);
                     if !self.hub.wait(changes, slice) && slice == deadline {
                         return Ok(None);
                     }
-                    continue;
                 }
-            };
-            let rest = deadline.saturating_duration_since(Instant::now());
-            match self.read(lsn, rest) {
-                // It was moved or truncated meanwhile: look again.
-                Err(error) if error.kind() == palisade::ErrorKind::Truncated => {
-                    if matches!(self.look()?, Found::At(again) if again == lsn) {
-                        return Err(error);
-                    }
-                }
-                Ok(Some(entry)) => {
-                    self.next += 1;
-                    return Ok(Some(entry));
-                }
-                ended => return ended,
             }
         }
     }
 
-    /// Refuses to wait for an entry that cannot come.
-    fn check_goes_on(&self) -> Result<()> {
-        let wal = &self.stream.shared().wal;
-        // A tail of the log at its end finds nothing, or why there will be nothing.
-        wal.tail_from(wal.reserved_lsn())?.next(Duration::ZERO).map(drop)
+    fn poll_find(&mut self, context: &mut Context<'_>) -> Poll<Result<Entry>> {
+        loop {
+            match self.look()? {
+                Found::At(lsn) => {
+                    self.ended = None;
+                    let read = ready!(self.poll_read(lsn, context));
+                    if let Some(entry) = self.check_read(lsn, read)? {
+                        return Poll::Ready(Ok(entry));
+                    }
+                }
+                Found::Nothing { changes } => {
+                    if !self.hub.register(self.number, changes, context.waker()) {
+                        continue;
+                    }
+                    let wal = &self.stream.shared().wal;
+                    let ended = self.ended.get_or_insert_with(|| wal.ended());
+                    let error = ready!(Pin::new(ended).poll(context));
+                    self.ended = None;
+                    // An append before the end of the log may have come after the look.
+                    if self.hub.look() == changes {
+                        return Poll::Ready(Err(error));
+                    }
+                }
+            }
+        }
     }
 
     /// Looks for the next entry.
@@ -131,10 +206,7 @@ impl Tail {
         let shared = self.stream.shared();
         let stripe = shared.directory.lock_of(self.stream.id());
         let slot = stripe.slot(self.stream.id()).ok_or_else(deleted)?;
-        let cut = self.hub.take_cut(self.number);
-        if cut < self.next {
-            // So that the next call returns it again.
-            self.hub.put_back(self.number, cut);
+        if let Some(cut) = self.hub.cut_below(self.number, self.next) {
             return Err(truncated(cut, slot.first()));
         }
         if self.next < slot.first() {
@@ -152,35 +224,96 @@ impl Tail {
         }
     }
 
+    /// Returns the least index from which a truncation of the suffix has removed entries that the
+    /// tail has returned, or the greatest number if there was none.
+    pub(crate) fn cut(&self) -> u64 {
+        self.hub.cut(self.number)
+    }
+
     /// Reads the entry at `lsn` when it is durable.
     fn read(&self, lsn: Lsn, timeout: Duration) -> Result<Option<Entry>> {
         let mut records = self.stream.shared().wal.tail_from(lsn)?;
         let Some(record) = records.next(timeout)? else { return Ok(None) };
+        self.entry_at(lsn, record.into()).map(Some)
+    }
+
+    fn poll_read(&mut self, lsn: Lsn, context: &mut Context<'_>) -> Poll<Result<Entry>> {
+        let known = self.reading.take().filter(|(of, _)| *of == lsn);
+        let begin = || Ok((lsn, self.stream.shared().wal.tail_from(lsn)?));
+        let mut reading = known.map_or_else(begin, Ok)?;
+        let Poll::Ready(found) = reading.1.poll_next(context) else {
+            self.reading = Some(reading);
+            return Poll::Pending;
+        };
+        // None: the tail of the log has ended, so the record is not there any more.
+        let found = found?.map(RecordBuf::from).ok_or_else(|| truncated(self.next, self.next));
+        Poll::Ready(found.and_then(|record| self.entry_at(lsn, record)))
+    }
+
+    fn entry_at(&self, lsn: Lsn, record: RecordBuf) -> Result<Entry> {
         if record.lsn() != lsn {
             return Err(truncated(self.next, self.next));
         }
-        Entry::of(record.into(), self.stream.id(), self.next).map(Some)
+        Entry::of(record, self.stream.id(), self.next)
+    }
+
+    /// Returns the entry that was read at `lsn`, or none if the tail must look again.
+    fn check_read(&self, lsn: Lsn, read: Result<Entry>) -> Result<Option<Entry>> {
+        match read {
+            Err(error) if error.kind() == ErrorKind::Truncated => {
+                // It was moved or truncated meanwhile, if it is not where it was.
+                let is_there = matches!(self.look()?, Found::At(again) if again == lsn);
+                if is_there { Err(error) } else { Ok(None) }
+            }
+            read => read.map(Some),
+        }
+    }
+}
+
+/// Ends after an error.
+#[cfg(feature = "stream")]
+impl futures_core::Stream for Tail {
+    type Item = Result<Entry>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let tail = self.get_mut();
+        if tail.has_failed {
+            return Poll::Ready(None);
+        }
+        let found = ready!(Tail::poll_next(tail, context));
+        tail.has_failed = found.is_err();
+        Poll::Ready(Some(found))
     }
 }
 
 /// The last tail of a stream takes what it needs out of the stream's slot.
 impl Drop for Tail {
     fn drop(&mut self) {
+        // Declared before the guard: the drop of a waker is foreign code.
+        let _waker;
         let mut stripe = self.stream.shared().directory.lock_of(self.stream.id());
-        if self.hub.remove(self.number)
-            && let Ok(slot) = stripe.live(self.stream.id())
-        {
+        let is_last;
+        (is_last, _waker) = self.hub.remove(self.number);
+        if is_last && let Ok(slot) = stripe.live(self.stream.id()) {
             slot.drop_hub();
         }
     }
 }
 
+/// The name of a stream, and one of its entries.
+type NamedEntry = (Vec<u8>, Entry);
+
 /// Follows all streams: returns the entries of all in the order of the log, as soon as they are
 /// durable. Made by [`Streams::tail_all`].
+///
+/// With the feature `stream` it is also a `futures_core::Stream` of names and entries, which ends
+/// after an error.
 #[derive(Debug)]
 pub struct TailAll {
     streams: Streams,
     tail: palisade::Tail,
+    #[cfg(feature = "stream")]
+    has_failed: bool,
 }
 
 impl Streams {
@@ -193,7 +326,23 @@ impl Streams {
     /// As [`palisade::Wal::tail_from`].
     pub fn tail_all(&self) -> Result<TailAll> {
         let tail = self.log().tail_from(self.log().reserved_lsn())?;
-        Ok(TailAll { streams: self.clone(), tail })
+        Ok(TailAll {
+            streams: self.clone(),
+            tail,
+            #[cfg(feature = "stream")]
+            has_failed: false,
+        })
+    }
+
+    /// Returns the stream's name and the entry, if the record is one.
+    fn entry_of(&self, record: &palisade::Record<'_>) -> Result<Option<NamedEntry>> {
+        let Record::Entry { id, index, .. } = Record::of(record)? else { return Ok(None) };
+        let stripe = self.shared().directory.lock_of(id);
+        let Some(name) = stripe.slot(id).map(|_| stripe.name_of(id).to_vec()) else {
+            return Ok(None);
+        };
+        drop(stripe);
+        Ok(Some((name, Entry::of(RecordBuf::from(*record), id, index)?)))
     }
 }
 
@@ -203,18 +352,48 @@ impl TailAll {
     ///
     /// # Errors
     /// As [`palisade::Tail::next`].
-    pub fn next(&mut self, timeout: Duration) -> Result<Option<(Vec<u8>, Entry)>> {
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<NamedEntry>> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let rest = deadline.map_or(Duration::MAX, |deadline| {
                 deadline.saturating_duration_since(Instant::now())
             });
             let Some(record) = self.tail.next(rest)? else { return Ok(None) };
-            let Record::Entry { id, index, .. } = Record::of(&record)? else { continue };
-            let stripe = self.streams.shared().directory.lock_of(id);
-            let Some(name) = stripe.slot(id).map(|_| stripe.name_of(id).to_vec()) else { continue };
-            drop(stripe);
-            return Ok(Some((name, Entry::of(record.into(), id, index)?)));
+            if let Some(found) = self.streams.entry_of(&record)? {
+                return Ok(Some(found));
+            }
         }
+    }
+
+    /// Polls for what [`next`](TailAll::next) returns, as [`palisade::Tail::poll_next`]. `None`
+    /// after an error from which the tail cannot continue.
+    ///
+    /// # Errors
+    /// As [`palisade::Tail::poll_next`].
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<NamedEntry>>> {
+        loop {
+            let Some(record) = ready!(self.tail.poll_next(context))? else {
+                return Poll::Ready(Ok(None));
+            };
+            if let Some(found) = self.streams.entry_of(&record)? {
+                return Poll::Ready(Ok(Some(found)));
+            }
+        }
+    }
+}
+
+/// Ends after an error.
+#[cfg(feature = "stream")]
+impl futures_core::Stream for TailAll {
+    type Item = Result<NamedEntry>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let tail = self.get_mut();
+        if tail.has_failed {
+            return Poll::Ready(None);
+        }
+        let found = ready!(TailAll::poll_next(tail, context));
+        tail.has_failed = found.is_err();
+        Poll::Ready(found.transpose())
     }
 }

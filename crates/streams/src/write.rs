@@ -4,19 +4,20 @@
 //! before it frees the lock. So the log has the changes of a stream in their order, and an index
 //! that a caller has got is never another entry's.
 
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::Arc;
 
 use palisade::{Error, ErrorKind, Lsn, Result, framed_bytes};
 
-use crate::batch::{Batch, Step};
-use crate::directory::{Directory, STRIPES, Stripe};
+use crate::directory::{Directory, Stripe};
 use crate::entries::{Entries, Removed};
 use crate::hub::Hub;
+use crate::positions::Position;
 use crate::record::{self, Anchor, EntryHeader, StreamId};
 use crate::shared::Shared;
 use crate::slot::Values;
-use crate::ticket::{BatchTicket, Ticket};
+use crate::ticket::Ticket;
 
 /// The longest name of a stream, in bytes.
 pub const MAX_NAME_BYTES: usize = 1024;
@@ -24,8 +25,8 @@ pub const MAX_NAME_BYTES: usize = 1024;
 /// The limit is a quarter of the longest record of the log if that is less.
 pub const MAX_VALUE_BYTES: usize = 64 << 10;
 
-/// What a value takes besides its key and its bytes.
-pub(crate) const VALUE_OVERHEAD: usize = 16;
+/// What a value takes besides its key, with the byte for its kind, and its bytes.
+const VALUE_OVERHEAD: usize = 15;
 
 impl Shared {
     pub(crate) fn append(&self, id: StreamId, data: &[u8]) -> Result<Ticket<'_>> {
@@ -42,59 +43,8 @@ impl Shared {
         Ok(Ticket::new(log, index))
     }
 
-    pub(crate) fn append_batch(&self, batch: &Batch<'_>) -> Result<BatchTicket<'_>> {
-        let mut numbers: Vec<u32> =
-            batch.steps.iter().map(|step| step.id().slot() % STRIPES).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let mut stripes: Vec<_> =
-            numbers.iter().map(|&number| self.directory.lock(number)).collect();
-        let at = |id: StreamId| {
-            let number = id.slot() % STRIPES;
-            numbers.binary_search(&number).unwrap_or_default()
-        };
-        let mut records = Vec::with_capacity(batch.steps.len());
-        let mut indexes = Vec::new();
-        // How many entries of the batch each stream has got so far.
-        let mut nexts = std::collections::HashMap::new();
-        for step in &batch.steps {
-            let id = step.id();
-            let slot = stripes[at(id)].live(id)?;
-            match step {
-                Step::Append { data, .. } => {
-                    let next = nexts.entry(id).or_insert_with(|| slot.next());
-                    records.push((record::ENTRY, record::entry(id, *next, data)));
-                    indexes.push(*next);
-                    *next += 1;
-                }
-                Step::Value { key, value, .. } => {
-                    // As if no value of the batch replaced another one.
-                    let added = batch.values_of(id, step);
-                    self.check_value(slot.values(), added, key, *value)?;
-                    records.push((record::VALUE, record::value(id, key, *value)));
-                }
-            }
-        }
-        self.check_room()?;
-        let log = self.wal.append_batch_tagged(records.iter().map(|(tag, bytes)| (*tag, bytes)))?;
-        let mut hubs = Vec::new();
-        for ((step, (_, bytes)), &lsn) in batch.steps.iter().zip(&records).zip(log.lsns()) {
-            let (id, stripe) = (step.id(), &mut stripes[at(step.id())]);
-            self.count(stripe, id, lsn, bytes.len());
-            match step {
-                Step::Append { .. } => hubs.extend(stripe.push(id, lsn)),
-                Step::Value { key, value, .. } => {
-                    stripe.live(id)?.set_value(key, *value, self.segments.of(lsn));
-                }
-            }
-        }
-        drop(stripes);
-        hubs.into_iter().for_each(|hub| hub.wake());
-        Ok(BatchTicket::new(log.into(), indexes))
-    }
-
     pub(crate) fn create(&self, name: &[u8]) -> Result<(StreamId, Ticket<'_>)> {
-        check_name(name)?;
+        check_name("a stream's name", name)?;
         let mut stripe = self.directory.lock(Directory::stripe_of(name));
         if stripe.find(name).is_some() {
             let text = format!("there is a stream {} already", quoted(name));
@@ -165,11 +115,19 @@ impl Shared {
         if next == slot.next() {
             return Ok(Ticket::new(self.wal.barrier(), next));
         }
-        let log = self.append_numbers(&mut stripe, record::TRUNCATE_FROM, id, [next])?;
+        let cut = slot.consumers_above(next);
+        let (log, last) = match cut[..] {
+            [] => {
+                let log = self.append_numbers(&mut stripe, record::TRUNCATE_FROM, id, [next])?;
+                let last = log.lsn();
+                (log, last)
+            }
+            _ => self.append_cut(&mut stripe, id, next, &cut)?,
+        };
         let truncate = |entries: &mut Entries, removed: &mut dyn FnMut(Removed)| {
             entries.truncate_from(next, removed);
         };
-        self.remove(&mut stripe, id, log.lsn(), truncate)?;
+        self.remove(&mut stripe, id, last, truncate)?;
         let hub = stripe.live(id)?.hub().cloned();
         if let Some(hub) = &hub {
             hub.note_cut(next);
@@ -179,17 +137,55 @@ impl Shared {
         Ok(Ticket::new(log, next))
     }
 
+    /// Appends a truncation of the suffix, and sets the positions of those consumers back that have
+    /// acknowledged entries from `next` on, in one atomic step. Else a crash between could leave a
+    /// consumer that passes over the entries which follow. Returns where the last record is, too.
+    fn append_cut(
+        &self,
+        stripe: &mut Stripe,
+        id: StreamId,
+        next: u64,
+        consumers: &[Box<[u8]>],
+    ) -> Result<(palisade::Ticket<'_>, Lsn)> {
+        let value = Position { next, is_cut: true }.encode();
+        let truncation = (record::TRUNCATE_FROM, record::numbers(id, [next]));
+        let set = consumers.iter().map(|key| (record::VALUE, record::value(id, key, Some(&value))));
+        let records: Vec<_> = [truncation].into_iter().chain(set).collect();
+        let log = self.wal.append_batch_tagged(records.iter().map(|(tag, bytes)| (*tag, bytes)))?;
+        let mut last = log.lsns()[0];
+        for ((_, bytes), &lsn) in records.iter().zip(log.lsns()) {
+            self.count(stripe, id, lsn, bytes.len());
+            last = lsn;
+        }
+        for key in consumers {
+            stripe.live(id)?.set_value(key, Some(&value), self.segments.of(last));
+        }
+        Ok((log.into(), last))
+    }
+
     pub(crate) fn put(&self, id: StreamId, key: &[u8], value: Option<&[u8]>) -> Result<Ticket<'_>> {
         let mut stripe = self.directory.lock_of(id);
-        self.check_value(stripe.live(id)?.values(), 0, key, value)?;
-        let bytes = record::value(id, key, value);
+        self.check_values(stripe.live(id)?.values(), [(key, value)])?;
         self.check_room()?;
+        let log = self.set_value(&mut stripe, id, key, value)?;
+        Ok(Ticket::new(log, 0))
+    }
+
+    /// Sets a value, or removes it. The caller has checked its length, and that there is room.
+    pub(crate) fn set_value(
+        &self,
+        stripe: &mut Stripe,
+        id: StreamId,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<palisade::Ticket<'_>> {
+        let bytes = record::value(id, key, value);
         let log = self.wal.append_tagged(record::VALUE, &bytes)?;
-        self.count(&mut stripe, id, log.lsn(), bytes.len());
+        self.count(stripe, id, log.lsn(), bytes.len());
         let slot = stripe.live(id)?;
         slot.set_value(key, value, self.segments.of(log.lsn()));
         slot.shrink();
-        Ok(Ticket::new(log, 0))
+        Ok(log)
     }
 
     /// Appends a record that frees space: no limit refuses it.
@@ -235,20 +231,26 @@ impl Shared {
         }
     }
 
-    fn check_value(
+    /// Refuses changes after which the values of a stream, now `known`, would take too much. A
+    /// removal alone is never refused.
+    pub(crate) fn check_values<'v>(
         &self,
-        known: &Values,
-        added: usize,
-        key: &[u8],
-        value: Option<&[u8]>,
+        known: &'v Values,
+        changes: impl IntoIterator<Item = (&'v [u8], Option<&'v [u8]>)>,
     ) -> Result<()> {
-        let Some(value) = value else { return Ok(()) };
-        let others = known.iter().filter(|(other, _)| **other != *key);
-        let bytes: usize =
-            others.map(|(key, value)| key.len() + value.len() + VALUE_OVERHEAD).sum();
-        let (bytes, most) =
-            (bytes + added + key.len() + value.len() + VALUE_OVERHEAD, self.max_value_bytes());
-        if bytes <= most {
+        let mut all: BTreeMap<&[u8], usize> =
+            known.iter().map(|(key, value)| (&key[..], value.len())).collect();
+        let mut sets_any = false;
+        for (key, value) in changes {
+            match value {
+                Some(value) => drop(all.insert(key, value.len())),
+                None => drop(all.remove(key)),
+            }
+            sets_any |= value.is_some();
+        }
+        let bytes = all.iter().map(|(key, len)| key.len() + len + VALUE_OVERHEAD).sum::<usize>();
+        let most = self.max_value_bytes();
+        if bytes <= most || !sets_any {
             return Ok(());
         }
         let text = format!("the stream's values would take {bytes} bytes; the most is {most}");
@@ -263,11 +265,11 @@ fn wake(hub: Option<Arc<Hub>>) {
     }
 }
 
-fn check_name(name: &[u8]) -> Result<()> {
+pub(crate) fn check_name(what: &str, name: &[u8]) -> Result<()> {
     if (1..=MAX_NAME_BYTES).contains(&name.len()) {
         return Ok(());
     }
-    let text = format!("a stream's name has 1 to {MAX_NAME_BYTES} bytes, and not {}", name.len());
+    let text = format!("{what} has 1 to {MAX_NAME_BYTES} bytes, and not {}", name.len());
     Err(Error::new(ErrorKind::InvalidArgument, text))
 }
 

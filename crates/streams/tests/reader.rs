@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use palisade::inspect::{Inspector, Outcome};
 use palisade::{ErrorKind, Result, Wal};
-use palisade_streams::{Followed, Options, Reader, Stream, Streams, verify};
+use palisade_streams::{ConsumerStatus, Followed, Options, Reader, Stream, Streams, verify};
 use tempfile::TempDir;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -37,7 +38,8 @@ impl Dice {
     }
 }
 
-type Content = BTreeMap<Vec<u8>, (u64, u64, Vec<(u64, Vec<u8>)>, Vec<Option<Vec<u8>>>)>;
+type Values = Vec<Option<Vec<u8>>>;
+type Content = BTreeMap<Vec<u8>, (u64, u64, Vec<(u64, Vec<u8>)>, Values, Vec<ConsumerStatus>)>;
 
 fn of_streams(streams: &Streams) -> Content {
     let read = |name: Vec<u8>| {
@@ -46,7 +48,7 @@ fn of_streams(streams: &Streams) -> Content {
         let entries = stream.range(..).unwrap().map(Result::unwrap);
         let entries = entries.map(|entry| (entry.index(), entry.into_data())).collect();
         let values = KEYS.map(|key| stream.value(key).unwrap()).to_vec();
-        (name, (bounds.0, bounds.1, entries, values))
+        (name, (bounds.0, bounds.1, entries, values, stream.consumers().unwrap()))
     };
     streams.list().into_iter().map(read).collect()
 }
@@ -62,7 +64,8 @@ fn of_reader(reader: &mut Reader) -> Content {
         let values: BTreeMap<_, _> = reader.values(&name).unwrap().into_iter().collect();
         assert_eq!(status.values, values.len() as u64);
         let values = KEYS.map(|key| values.get(key).cloned()).to_vec();
-        (name, (status.first, status.next, entries, values))
+        let consumers = reader.consumers(&name).unwrap();
+        (name, (status.first, status.next, entries, values, consumers))
     };
     names.into_iter().map(read).collect()
 }
@@ -82,6 +85,15 @@ fn step(streams: &Streams, dice: &mut Dice) {
         8 if dice.below(8) == 0 => drop(streams.delete(name).unwrap()),
         9..12 => drop(streams.maintain().unwrap()),
         12 => while streams.maintain().unwrap() {},
+        16 => drop(stream.remove_consumer("c")),
+        17..20 => {
+            let mut consumer = stream.consumer("c").unwrap();
+            match consumer.next(Duration::ZERO) {
+                Ok(Some(entry)) => drop(consumer.ack(entry.index()).unwrap()),
+                Ok(None) => {}
+                Err(_) => drop(consumer.seek(at).unwrap()),
+            }
+        }
         13..16 => {
             let other = streams.stream_or_create("other").unwrap();
             let batch = streams.batch().append(&stream, b"both").append(&other, &[9; 300]);

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use palisade_streams::{Pinned, ReaderStats, StreamStatus};
+use palisade_streams::{ConsumerStatus, Pinned, Reader, ReaderStats, StreamStatus};
 use serde_json::{Value, json};
 
 use super::Opened;
@@ -11,7 +11,7 @@ use crate::args::LogArgs;
 use crate::exit::Failure;
 use crate::json;
 
-/// How many streams that keep the log are named.
+/// How many consumers are named, and how many streams that keep the log.
 const NAMED_STREAMS: usize = 12;
 
 /// Prints all streams.
@@ -70,6 +70,27 @@ struct Sums {
     missing: u64,
     values: u64,
     bytes: u64,
+    /// Each consumer, with the name of its stream.
+    consumers: Vec<(Vec<u8>, ConsumerStatus)>,
+}
+
+impl Sums {
+    fn of(reader: &Reader) -> Result<Sums, Failure> {
+        let streams = reader.streams();
+        let mut consumers = Vec::new();
+        for stream in &streams {
+            let of_stream = reader.consumers(&stream.name)?.into_iter();
+            consumers.extend(of_stream.map(|consumer| (stream.name.clone(), consumer)));
+        }
+        Ok(Sums {
+            streams: streams.len(),
+            entries: streams.iter().map(|stream| stream.entries).sum(),
+            missing: streams.iter().map(missing).sum(),
+            values: streams.iter().map(|stream| stream.values).sum(),
+            bytes: streams.iter().map(|stream| stream.bytes).sum(),
+            consumers,
+        })
+    }
 }
 
 /// Prints what the streams take, and what keeps the log.
@@ -78,14 +99,7 @@ struct Sums {
 /// Those of reading the log and of `out`.
 pub(super) fn stat(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
     let opened = Opened::open(&args.dir)?;
-    let (streams, stats) = (opened.reader.streams(), opened.reader.stats());
-    let sums = Sums {
-        streams: streams.len(),
-        entries: streams.iter().map(|stream| stream.entries).sum(),
-        missing: streams.iter().map(missing).sum(),
-        values: streams.iter().map(|stream| stream.values).sum(),
-        bytes: streams.iter().map(|stream| stream.bytes).sum(),
-    };
+    let (sums, stats) = (Sums::of(&opened.reader)?, opened.reader.stats());
     let printed = match args.json {
         true => json::print(out, &object(&args.dir, &sums, &stats)),
         false => print(out, &args.dir, &sums, &stats),
@@ -107,6 +121,15 @@ fn print(out: &mut impl Write, dir: &Path, sums: &Sums, stats: &ReaderStats) -> 
     writeln!(out, "log       LSN {head} to {end}, segments of {} bytes", stats.segment_bytes)?;
     let (records, moved, footers) = (stats.records, stats.moved, stats.footers);
     writeln!(out, "records   {records}, with {moved} copies of moved entries, {footers} footers")?;
+    for (stream, consumer) in sums.consumers.iter().take(NAMED_STREAMS) {
+        let (stream, name) = (stream.escape_ascii(), consumer.name.escape_ascii());
+        let ConsumerStatus { acked, lag, .. } = consumer;
+        let seeks = if consumer.is_truncated { ", truncated: it must seek" } else { "" };
+        writeln!(out, "consumer  {name} of {stream}, at {acked}, {lag} entries behind{seeks}")?;
+    }
+    if let Some(more) = sums.consumers.len().checked_sub(NAMED_STREAMS).filter(|more| *more > 0) {
+        writeln!(out, "consumer  and {more} more consumers, which --json lists")?;
+    }
     for Pinned { name, entries, first, .. } in stats.pinned.iter().take(NAMED_STREAMS) {
         let name = name.escape_ascii();
         match first {
@@ -126,6 +149,15 @@ fn object(dir: &Path, sums: &Sums, stats: &ReaderStats) -> Value {
         let name = pin.name.escape_ascii().to_string();
         json!({ "name": name, "entries": pin.entries, "first": pin.first, "bytes": pin.bytes })
     });
+    let consumers = sums.consumers.iter().map(|(stream, consumer)| {
+        json!({
+            "stream": stream.escape_ascii().to_string(),
+            "consumer": consumer.name.escape_ascii().to_string(),
+            "acked": consumer.acked,
+            "lag": consumer.lag,
+            "truncated": consumer.is_truncated,
+        })
+    });
     json!({
         "dir": dir.display().to_string(),
         "streams": sums.streams,
@@ -141,6 +173,7 @@ fn object(dir: &Path, sums: &Sums, stats: &ReaderStats) -> Value {
         "records": stats.records,
         "moved": stats.moved,
         "footers": stats.footers,
+        "consumers": consumers.collect::<Value>(),
         "pinned": pinned.collect::<Value>(),
     })
 }

@@ -57,10 +57,11 @@ Examples:
   palisade streams stat ./log
   palisade streams stat --json ./log | jq '.pinned[].name'
 
-Prints how many streams, entries and values the log has, what they take, and which streams keep its
-lowest segment. A stream that is named there for long is one that nobody truncates.
+Prints how many streams, entries and values the log has, what they take, where the consumers are,
+and which streams keep the lowest segment. A stream that is named there for long is one that nobody
+truncates.
 
-Fields of --json; all but dir and pinned are numbers:
+Fields of --json; all but dir, consumers and pinned are numbers:
   dir                    text
   streams, entries, missing, values
                          of all streams; missing: entries that should be there and are not
@@ -70,6 +71,9 @@ Fields of --json; all but dir and pinned are numbers:
   segment_bytes          bytes of log in a segment
   records, moved, footers
                          records of the log; of these, copies of moved entries, and footers
+  consumers              an object for each consumer: stream and consumer (the names), acked (the
+                         first entry that it has not acknowledged), lag (how many it has not),
+                         truncated (true if it must seek, because entries were truncated)
   pinned                 an object for each stream that keeps the lowest segment: name, entries
                          (how many are there), first (the index of the first one, or null), bytes
                          (what could be released at most)

@@ -47,6 +47,13 @@ fn write_streams(dir: &Path) -> Streams {
     append(&cut, 400);
     append(&gone, 50);
     cut.truncate_before(350).unwrap();
+    streams.sync().unwrap();
+    let mut consumer = cut.consumer("mail \u{ff}").unwrap();
+    while consumer.position() < 395 {
+        consumer.next(LIMIT).unwrap().unwrap();
+    }
+    consumer.ack(360).unwrap();
+    drop(cut.consumer("index").unwrap());
     cut.truncate_from(390).unwrap();
     append(&cut, 5);
     streams.delete("gone").unwrap();
@@ -97,7 +104,15 @@ fn ls_and_stat_show_all_streams_beside_a_writer_and_after_it() {
     let pin = &stats["pinned"][0];
     let names = stats["pinned"].as_array().unwrap().iter().map(|pin| &pin["name"]);
     assert!(names.eq(pinned.iter().map(|name| name.as_str())), "{pinned:?}: {stats}");
-    for (command, objects) in [("ls", &found[..1]), ("stat", &[stats.clone(), pin.clone()])] {
+    let consumers = &stats["consumers"];
+    let expected = json!([
+        { "stream": "cut", "consumer": "index", "acked": 350, "lag": 45, "truncated": false },
+        { "stream": "cut", "consumer": "mail \\xc3\\xbf", "acked": 361, "lag": 34,
+          "truncated": false },
+    ]);
+    assert_eq!(*consumers, expected);
+    let stat = [stats.clone(), pin.clone(), consumers[0].clone()];
+    for (command, objects) in [("ls", &found[..1]), ("stat", &stat)] {
         let help = help_of(command);
         for object in objects {
             let names: Vec<&str> = object.as_object().unwrap().keys().map(String::as_str).collect();
@@ -107,7 +122,8 @@ fn ls_and_stat_show_all_streams_beside_a_writer_and_after_it() {
     let listed = out(&streams(folder.path(), &["ls"]));
     has(&listed, &["a\\xff\\x00\\'\n", " 350 to 395 ", " 45 entries "]);
     let shown = out(&streams(folder.path(), &["stat"]));
-    has(&shown, &["streams   4\n", "entries   248, ", "keeps     "]);
+    let consumer = "consumer  index of cut, at 350, 45 entries behind\n";
+    has(&shown, &["streams   4\n", "entries   248, ", "keeps     ", consumer]);
 }
 
 #[test]

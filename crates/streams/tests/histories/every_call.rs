@@ -1,6 +1,10 @@
-//! One history, in which each call of the disk is where the process dies or the power fails.
+//! Histories in which each call of the disk is where the process dies or the power fails.
 
-use palisade_streams::Streams;
+use std::time::Duration;
+
+use palisade::Result;
+use palisade::sim::SimDisk;
+use palisade_streams::{Options, Streams};
 
 use crate::session::Session;
 
@@ -43,4 +47,55 @@ fn a_crash_at_each_call_of_footers_releases_and_moves_loses_nothing() {
         }
     }
     println!("{calls} calls, seed {seed}");
+}
+
+/// A stream with four entries and a consumer that has acknowledged them, as far as the disk goes.
+fn acknowledge(disk: &SimDisk) -> Result<Streams> {
+    let log = palisade::Options::new().segment_bytes(64 << 10).buffer_bytes(16 << 10);
+    let streams = Options::new().log(log).background(false).with_store(disk)?;
+    let stream = streams.stream_or_create("s")?;
+    let mut consumer = stream.consumer("c")?;
+    if stream.is_empty()? {
+        (0..4_u8).try_for_each(|n| stream.append([n]).map(drop))?;
+        streams.sync()?;
+        while consumer.next(Duration::ZERO)?.is_some() {}
+        consumer.ack(3)?.wait()?;
+    }
+    drop((consumer, stream));
+    Ok(streams)
+}
+
+/// Truncates acknowledged entries behind a record of `filler` bytes, so that the end of a sector is
+/// at another place of the records each time.
+fn truncate(streams: &Streams, filler: usize) -> Result<()> {
+    streams.create("filler")?.append(vec![7; filler])?;
+    streams.stream("s")?.truncate_from(1)?.wait().map(drop)
+}
+
+#[test]
+fn a_power_loss_within_a_truncation_leaves_no_acknowledgement_of_what_is_gone() {
+    let (mut before, mut after) = (0, 0);
+    for filler in (0..512).step_by(8) {
+        for seed in 0..4 {
+            for call in 1..6 {
+                let disk = SimDisk::new(seed);
+                let streams = acknowledge(&disk).expect("nothing fails yet");
+                disk.crash_at(disk.calls() + call);
+                let _ = truncate(&streams, filler);
+                drop(streams);
+                disk.lose_power();
+                disk.restart();
+                let streams = acknowledge(&disk).expect("nothing fails any more");
+                let stream = streams.stream("s").expect("it was durable");
+                let consumer = stream.consumers().expect("it is there").remove(0);
+                let found = (stream.next_index().expect("it is there"), consumer.acked);
+                match (found, consumer.is_truncated) {
+                    ((4, 4), false) => before += 1,
+                    ((1, 1), true) => after += 1,
+                    other => panic!("{other:?}, filler {filler}, seed {seed}, call {call}"),
+                }
+            }
+        }
+    }
+    assert!(before > 0 && after > 0, "{before} without the truncation, {after} with it");
 }

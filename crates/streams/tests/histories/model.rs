@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use palisade::Result;
-use palisade_streams::Streams;
+use palisade_streams::{ConsumerStatus, Streams};
 
 /// One stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub(crate) struct Stream {
     pub(crate) next: u64,
     pub(crate) entries: BTreeMap<u64, Vec<u8>>,
     pub(crate) values: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The first entry that each consumer has not acknowledged, and whether it must seek.
+    pub(crate) consumers: BTreeMap<Vec<u8>, (u64, bool)>,
 }
 
 /// All streams, by name.
@@ -26,6 +28,9 @@ pub(crate) enum Change {
     Before(u64),
     From(u64),
     Put(Vec<u8>, Option<Vec<u8>>),
+    /// Sets the first entry that a consumer has not acknowledged.
+    Consumer(Vec<u8>, u64),
+    RemoveConsumer(Vec<u8>),
 }
 
 pub(crate) fn apply(model: &mut Model, name: &[u8], change: &Change) {
@@ -44,13 +49,23 @@ pub(crate) fn apply(model: &mut Model, name: &[u8], change: &Change) {
         Change::Before(first) => {
             stream.first = stream.first.max(*first);
             stream.entries.retain(|index, _| index >= first);
+            for (acked, is_truncated) in stream.consumers.values_mut() {
+                *is_truncated |= *acked < stream.first;
+            }
         }
         Change::From(next) => {
             stream.next = *next;
             stream.entries.retain(|index, _| index < next);
+            for position in stream.consumers.values_mut().filter(|(acked, _)| acked > next) {
+                *position = (*next, true);
+            }
         }
         Change::Put(key, Some(value)) => drop(stream.values.insert(key.clone(), value.clone())),
         Change::Put(key, None) => drop(stream.values.remove(key)),
+        Change::Consumer(name, acked) => {
+            stream.consumers.insert(name.clone(), (*acked, false));
+        }
+        Change::RemoveConsumer(name) => drop(stream.consumers.remove(name)),
     }
 }
 
@@ -66,13 +81,20 @@ pub(crate) fn summary(model: &Model) -> String {
         let sum = data.fold(0_u64, |sum, one| sum.wrapping_mul(31).wrapping_add(one));
         let values: Vec<_> = stream.values.values().map(Vec::len).collect();
         let (name, bounds) = (name.escape_ascii(), stream.first..stream.next);
-        format!("{name} {bounds:?} without {missing:?} sum {sum:x} values {values:?}")
+        let consumers: Vec<_> = stream.consumers.values().collect();
+        format!(
+            "{name} {bounds:?} without {missing:?} sum {sum:x} values {values:?} consumers \
+             {consumers:?}"
+        )
     };
     model.iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
 /// The keys of which a stream may have a value.
 pub(crate) const KEYS: [&[u8]; 3] = [b"vote", b"", b"position"];
+
+/// The names that consumers may have. The first one looks like a key of a value.
+pub(crate) const CONSUMERS: [&[u8]; 2] = [b"\0vote", b"consumer"];
 
 /// Reads all that the streams hold.
 pub(crate) fn read(streams: &Streams) -> Result<Model> {
@@ -90,7 +112,9 @@ pub(crate) fn read(streams: &Streams) -> Result<Model> {
         for key in KEYS {
             values.extend(stream.value(key)?.map(|value| (key.to_vec(), value)));
         }
-        Ok((name, Stream { first, next, entries, values }))
+        let status = |one: ConsumerStatus| (one.name, (one.acked, one.is_truncated));
+        let consumers = stream.consumers()?.into_iter().map(status).collect();
+        Ok((name, Stream { first, next, entries, values, consumers }))
     };
     streams.list().into_iter().map(read_one).collect()
 }

@@ -3,12 +3,14 @@
 //! The log is totally ordered, so what an open finds is what the model was after some change: after
 //! the last one that was durable, or a later one. The session keeps the model after each of them.
 
+use std::time::Duration;
+
 use palisade::sim::SimDisk;
 use palisade::{ErrorKind, Result};
-use palisade_streams::{Options, Streams};
+use palisade_streams::{Consumer, Options, Streams};
 
 use crate::dice::Dice;
-use crate::model::{Change, KEYS, Model, apply, read, summary};
+use crate::model::{CONSUMERS, Change, KEYS, Model, apply, read, summary};
 use crate::seeds::Seeded;
 
 const SEGMENT_BYTES: u64 = 20 << 10;
@@ -23,6 +25,8 @@ pub(crate) struct Figures {
     pub(crate) released: u64,
     pub(crate) moved: u64,
     pub(crate) scans: u64,
+    pub(crate) acked: u64,
+    pub(crate) sought: u64,
 }
 
 #[derive(Debug)]
@@ -132,6 +136,8 @@ impl Session {
             8 => while streams.maintain()? {},
             9..12 => self.batch(streams)?,
             12 => self.read_some(streams)?,
+            13..16 => self.consume(streams)?,
+            16 => self.remove_consumer(streams)?,
             _ => match self.existing() {
                 Some(name) => self.change_one(streams, &name)?,
                 None => drop(self.make(streams)?),
@@ -164,7 +170,9 @@ impl Session {
             Change::Put(key, Some(value)) => stream.put(key, value)?,
             Change::Put(key, None) => stream.remove_value(key)?,
             Change::Delete => streams.delete(name)?,
-            Change::Create => unreachable!("`change` makes none"),
+            Change::Create | Change::Consumer(..) | Change::RemoveConsumer(_) => {
+                unreachable!("`change` makes none")
+            }
         };
         if let Change::Append(_) = change {
             assert_eq!(ticket.index(), next);
@@ -204,6 +212,78 @@ impl Session {
             self.note_durable();
         }
         Ok(())
+    }
+
+    /// Opens a consumer, reads, and acknowledges: alone, or in a batch with what it appends.
+    fn consume(&mut self, streams: &Streams) -> Ended {
+        let (Some(name), Some(output)) = (self.existing(), self.existing()) else { return Ok(()) };
+        let (stream, output_to) = (streams.stream(&name)?, streams.stream(&output)?);
+        let called = self.dice.pick(&CONSUMERS).to_vec();
+        let at = |index| (name.clone(), Change::Consumer(called.clone(), index));
+        let is_new = !self.model()[&name].consumers.contains_key(&called);
+        if is_new {
+            self.note(&[at(self.model()[&name].first)]);
+        }
+        let mut consumer = stream.consumer(&called)?;
+        if is_new {
+            self.note_durable();
+        }
+        self.seek_if_truncated(&mut consumer, &name)?;
+        let model = self.model()[&name].clone();
+        let mut acked = model.consumers[&called].0;
+        for _ in 0..self.dice.below(6) {
+            let Some(entry) = consumer.next(Duration::ZERO)? else { break };
+            assert_eq!(entry.index(), acked, "it begins at the first that was not acknowledged");
+            assert_eq!(entry.data(), model.entries[&acked]);
+            acked += 1;
+        }
+        let Some(last) = acked.checked_sub(1).filter(|_| acked > model.consumers[&called].0) else {
+            return Ok(());
+        };
+        self.figures.acked += 1;
+        match self.dice.below(4) {
+            0 => {}
+            1 => {
+                self.note(&[at(acked)]);
+                drop(consumer.ack(last)?);
+            }
+            _ => {
+                let data = self.data();
+                self.note(&[at(acked), (output, Change::Append(data.clone()))]);
+                drop(streams.batch().ack(&consumer, last).append(&output_to, &data).apply()?);
+            }
+        }
+        if self.dice.once_in(4) {
+            streams.sync()?;
+            self.note_durable();
+        }
+        Ok(())
+    }
+
+    /// Checks that a consumer whose entries were truncated says so, and moves it.
+    fn seek_if_truncated(&mut self, consumer: &mut Consumer, name: &[u8]) -> Ended {
+        let stream = &self.model()[name];
+        let (acked, is_truncated) = stream.consumers[consumer.name()];
+        if !is_truncated {
+            return Ok(());
+        }
+        let to = acked.max(stream.first);
+        match consumer.next(Duration::ZERO) {
+            Err(error) if error.kind() == ErrorKind::Truncated => {}
+            other => panic!("{other:?} in the place of Truncated"),
+        }
+        self.figures.sought += 1;
+        self.note(&[(name.to_vec(), Change::Consumer(consumer.name().to_vec(), to))]);
+        consumer.seek(to).map(drop)
+    }
+
+    fn remove_consumer(&mut self, streams: &Streams) -> Ended {
+        let Some(name) = self.existing() else { return Ok(()) };
+        let Some(called) = self.model()[&name].consumers.keys().next().cloned() else {
+            return Ok(());
+        };
+        self.note(&[(name.clone(), Change::RemoveConsumer(called.clone()))]);
+        streams.stream(&name)?.remove_consumer(called).map(drop)
     }
 
     /// Reads an entry, one that was truncated, and one that is not there yet.
