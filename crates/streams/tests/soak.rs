@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dice::Dice;
-use model::{Change, KEYS, Model, apply, read, summary};
+use model::{CONSUMERS, Change, KEYS, Model, apply, read, summary};
 use palisade_streams::{Options, Streams};
 
 const THREADS: u64 = 4;
@@ -70,6 +70,17 @@ impl Script {
             4 => Change::Put(self.dice.pick(&KEYS).to_vec(), Some(data(&mut self.dice))),
             5 => Change::Put(self.dice.pick(&KEYS).to_vec(), None),
             6 if self.dice.once_in(5) => Change::Delete,
+            9..11 => {
+                let called = self.dice.pick(&CONSUMERS).to_vec();
+                let is_known = stream.consumers.contains_key(&called);
+                // A new one begins at the first entry.
+                let to = if is_known { first + self.dice.below(next - first + 1) } else { first };
+                Change::Consumer(called, to)
+            }
+            11 if !stream.consumers.is_empty() => {
+                let called = stream.consumers.keys().next().cloned();
+                Change::RemoveConsumer(called.unwrap_or_default())
+            }
             7..9 => {
                 let others: Vec<_> = self.model.keys().cloned().collect();
                 let each = |other: Vec<u8>| (other, Change::Append(data(&mut self.dice)));
@@ -98,6 +109,8 @@ fn make(streams: &Streams, changes: &Changes) -> palisade::Result<()> {
             Change::Put(key, Some(value)) => stream.put(key, value).map(drop),
             Change::Put(key, None) => stream.remove_value(key).map(drop),
             Change::Delete | Change::Create => streams.delete(name).map(drop),
+            Change::Consumer(called, to) => stream.consumer(called)?.seek(*to).map(drop),
+            Change::RemoveConsumer(called) => stream.remove_consumer(called).map(drop),
         };
     }
     let handles = changes

@@ -5,6 +5,7 @@
 
 #[path = "../../../palisade/tests/common/dice.rs"]
 mod dice;
+#[expect(dead_code, reason = "the histories of one log have consumers, too")]
 #[path = "../histories/model.rs"]
 mod model;
 #[path = "../../../palisade/tests/common/seeds.rs"]

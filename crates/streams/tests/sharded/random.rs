@@ -212,7 +212,9 @@ impl Session {
             Change::From(next) => stream.truncate_from(*next)?,
             Change::Put(key, value) => stream.put(key, value.as_deref().unwrap_or_default())?,
             Change::Delete => sharded.delete(&name)?,
-            Change::Create => unreachable!("`make` makes streams"),
+            Change::Create | Change::Consumer(..) | Change::RemoveConsumer(_) => {
+                unreachable!("`make` makes streams")
+            }
         };
         if self.dice.once_in(4) {
             ticket.wait()?;
