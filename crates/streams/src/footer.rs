@@ -12,10 +12,11 @@
 //!
 //! # Format
 //! A part has the LSN of the part before, or 0, then an item for each stream with a record in the
-//! segment: its id; flags; unless the stream was deleted, first and next; with flag 2 the name, because the stream's anchor is in this segment;
-//! with flag 4 the values, because a record in this segment or above changed one; then the number
-//! of ranges, and for each the index of its first entry, the count, and the distance of each entry
-//! from the one before, in units of 8 bytes. A stream with many entries has several items.
+//! segment: its id; flags; unless the stream was deleted, first and next; with flag 2 the name,
+//! because the stream's anchor is in this segment; with flag 4 the values, because a record in this
+//! segment or above changed one; then the number of ranges, and for each the index of its first
+//! entry, the count, and the distance of each entry from the one before, in units of 8 bytes. A
+//! stream with many entries has several items.
 //!
 //! An end has the segment's number, the LSNs of its first record, of the first record above it, and
 //! of the end before (0 if no segment was below), the number of records in the segment and their

@@ -74,7 +74,7 @@ pub struct ConsumerStatus {
 pub(crate) struct Position {
     /// The first entry that is not acknowledged.
     pub(crate) next: u64,
-    /// Whether a truncation of the suffix has removed entries from `next` on that were acknowledged.
+    /// Whether a truncation of the suffix has removed acknowledged entries, from `next` on.
     pub(crate) is_cut: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Loom models of what appends, truncations and the keeper share: stripes, live counts, the wake-up.
+//! Loom models of what appends, truncations and the keeper share: stripes, live counts, the
+//! wake-up.
 //!
 //! They run the stripes and the segments themselves, over a log that is only its end: an append is
 //! one addition, as in the log.
