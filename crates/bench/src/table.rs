@@ -117,7 +117,7 @@ fn row(result: &Measurement, ratio: Option<f64>) -> Vec<String> {
         optional(result.in_raw_syncs),
         result.disk_bytes.map_or_else(|| NONE.into(), |bytes| (bytes >> 10).to_string()),
         result.segments.map_or_else(|| NONE.into(), |segments| segments.to_string()),
-        optional(result.moved_percent),
+        result.moved_percent.map_or_else(|| NONE.into(), |percent| format!("{percent:.4}")),
         ratio.map_or_else(|| NONE.into(), |ratio| format!("{ratio:.2}x")),
     ]
 }

@@ -28,7 +28,7 @@
 use anyhow::{Context, Result};
 use ironwal::{ReadStrategy, SyncMode, Wal, WalOptions};
 
-use super::stream_names;
+use super::{records_that_make_a_stream, stream_names};
 use crate::contender::{Contender, NO_SYNC, lacks_full_check, lacks_options};
 use crate::form::{Compression, Form};
 use crate::image::killed;
@@ -58,7 +58,10 @@ pub(super) const IRONWAL: Contender = Contender {
     lacks_streams: |streams| (streams > MOST_STREAMS).then_some("it has a folder for each stream"),
     create: |workload, plan| {
         let names = stream_names(workload, plan);
-        Ok(Box::new(IronWal::open(options(workload, plan), names)?))
+        let made_by = records_that_make_a_stream(workload);
+        let log = IronWal::open(options(workload, plan), names, made_by)?;
+        log.make_streams()?;
+        Ok(Box::new(log))
     },
     ..Contender::BASE
 };
@@ -73,11 +76,18 @@ struct IronWal {
     wal: Wal,
     options: WalOptions,
     streams: Vec<String>,
+    /// Records at the begin of each stream that have made it.
+    made_by: usize,
 }
 
 impl IronWal {
-    fn open(options: WalOptions, streams: Vec<String>) -> Result<IronWal> {
-        Ok(IronWal { wal: Wal::new(options.clone())?, options, streams })
+    fn open(options: WalOptions, streams: Vec<String>, made_by: usize) -> Result<IronWal> {
+        Ok(IronWal { wal: Wal::new(options.clone())?, options, streams, made_by })
+    }
+
+    fn make_streams(&self) -> Result<()> {
+        (0..self.streams.len())
+            .try_for_each(|stream| self.append(stream, &[1], self.made_by as u32))
     }
 
     /// The name of a stream. Without streams there is one.
@@ -126,7 +136,8 @@ impl Log for IronWal {
     }
 
     fn trim(&self) -> Result<()> {
-        Ok(self.streams.iter().try_for_each(|name| self.wal.delete_stream(name))?)
+        self.streams.iter().try_for_each(|name| self.wal.delete_stream(name))?;
+        self.make_streams()
     }
 
     fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
@@ -134,7 +145,7 @@ impl Log for IronWal {
     }
 
     fn scan_stream(&self, stream: usize, tally: &mut Tally<'_>) -> Result<()> {
-        for record in self.wal.iter(self.name(stream), 0)? {
+        for record in self.wal.iter(self.name(stream), 0)?.skip(self.made_by) {
             tally.take(&record?);
         }
         Ok(())
@@ -147,12 +158,12 @@ impl Log for IronWal {
     }
 
     fn end(self: Box<Self>, end: End) -> Result<Option<Opening>> {
-        let IronWal { wal, mut options, streams } = *self;
+        let IronWal { wal, mut options, streams, made_by } = *self;
         if let End::Killed { torn_bytes } = end {
             options.root_path = killed(&options.root_path, is_segment, torn_bytes)?;
         }
         drop(wal);
-        Ok(Some(Box::new(move || Ok(Box::new(IronWal::open(options, streams)?)))))
+        Ok(Some(Box::new(move || Ok(Box::new(IronWal::open(options, streams, made_by)?)))))
     }
 }
 

@@ -46,7 +46,7 @@ use std::sync::{Mutex, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGu
 use anyhow::{Context, Result, bail};
 use walrus_rust::{FsyncSchedule, ReadConsistency, Walrus, disable_fd_backend, enable_fd_backend};
 
-use super::stream_names;
+use super::{records_that_make_a_stream, stream_names};
 use crate::contender::{Contender, NO_ATOMIC, NO_SYNC, lacks_options};
 use crate::folder::Folder;
 use crate::form::Form;
@@ -112,6 +112,8 @@ pub fn begin_again(dir: &Path) -> Result<()> {
 struct WalrusLog {
     open: RwLock<Generation>,
     topics: Vec<Topic>,
+    /// Records at the begin of each topic that have made it.
+    made_by: usize,
     schedule: FsyncSchedule,
     dir: PathBuf,
 }
@@ -170,7 +172,9 @@ fn create(workload: Workload, plan: &Plan) -> Result<WalrusLog> {
     let schedule = if has_syncs { FsyncSchedule::SyncEach } else { FsyncSchedule::NoFsync };
     let topic = |name| Topic { name, batches: Mutex::new(()) };
     let topics = stream_names(workload, plan).into_iter().map(topic).collect();
-    WalrusLog::open(dir, 1, schedule, topics)
+    let log = WalrusLog::open(dir, 1, schedule, topics, records_that_make_a_stream(workload))?;
+    log.make_topics()?;
+    Ok(log)
 }
 
 impl WalrusLog {
@@ -179,9 +183,14 @@ impl WalrusLog {
         number: u32,
         schedule: FsyncSchedule,
         topics: Vec<Topic>,
+        made_by: usize,
     ) -> Result<WalrusLog> {
         let open = RwLock::new(Generation::open(number, schedule)?);
-        Ok(WalrusLog { open, topics, schedule, dir })
+        Ok(WalrusLog { open, topics, made_by, schedule, dir })
+    }
+
+    fn make_topics(&self) -> Result<()> {
+        (0..self.topics.len()).try_for_each(|stream| self.append(stream, &[1], self.made_by as u32))
     }
 
     /// The topic of a stream. Without streams there is one.
@@ -238,7 +247,9 @@ impl Log for WalrusLog {
         let mut current = self.current_mut();
         let old = current.number;
         *current = Generation::open(old + 1, self.schedule)?;
-        free(&self.dir.join(key(old)))
+        drop(current);
+        free(&self.dir.join(key(old)))?;
+        self.make_topics()
     }
 
     fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
@@ -247,12 +258,14 @@ impl Log for WalrusLog {
 
     fn scan_stream(&self, stream: usize, tally: &mut Tally<'_>) -> Result<()> {
         let (current, topic) = (self.current(), self.topic(stream));
+        let mut skipped = self.made_by;
         loop {
             let records = current.log()?.batch_read_for_topic(&topic.name, READ_BYTES, true)?;
             if records.is_empty() {
                 return Ok(());
             }
-            records.iter().for_each(|record| tally.take(&record.data));
+            records.iter().skip(skipped).for_each(|record| tally.take(&record.data));
+            skipped = skipped.saturating_sub(records.len());
         }
     }
 
@@ -266,7 +279,7 @@ impl Log for WalrusLog {
 
     /// Drops the log: the crate has no other end.
     fn end(mut self: Box<Self>, _end: End) -> Result<Option<Opening>> {
-        let topics = std::mem::take(&mut self.topics);
+        let (topics, made_by) = (std::mem::take(&mut self.topics), self.made_by);
         let mut current = self.current_mut();
         current.log = None;
         // The drop of this log does not find the files under the next number.
@@ -274,7 +287,9 @@ impl Log for WalrusLog {
         fs::rename(self.dir.join(key(current.number)), self.dir.join(key(number)))?;
         drop(current);
         let dir = self.dir.clone();
-        Ok(Some(Box::new(move || Ok(Box::new(WalrusLog::open(dir, number, schedule, topics)?)))))
+        Ok(Some(Box::new(move || {
+            Ok(Box::new(WalrusLog::open(dir, number, schedule, topics, made_by)?))
+        })))
     }
 }
 
