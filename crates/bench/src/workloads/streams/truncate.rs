@@ -19,8 +19,17 @@ use crate::team::together;
 use crate::workload::Workload;
 use crate::workloads::burst::read_back;
 
+/// What a thread has done.
+#[derive(Debug, Default)]
+struct Part {
+    commits: u64,
+    truncations: u64,
+    /// Of the commits, or of the truncations.
+    latencies: Latencies,
+}
+
 /// Measures the truncations, the commits alone for the plan's time, or the commits beside the
-/// truncations from their begin to their end.
+/// truncations, which end after the plan's time at the latest.
 pub(in crate::workloads) fn measure(contender: &Contender, plan: &Plan) -> Result<Measurement> {
     let with_commits = Plan { streams: plan.streams + plan.threads, ..plan.clone() };
     let log = contender.create(Workload::StreamsTruncate, &with_commits)?;
@@ -40,45 +49,47 @@ pub(in crate::workloads) fn measure(contender: &Contender, plan: &Plan) -> Resul
     });
     let parts = parts.into_iter().collect::<Result<Vec<_>>>()?;
     let mut latencies = Latencies::default();
-    parts[..committers.max(1)].iter().for_each(|(_, of_thread)| latencies.merge(of_thread));
-    let acknowledged: u64 = parts.iter().map(|(commits, _)| commits).sum();
-    let measured = if committers == 0 { plan.streams as u64 } else { acknowledged };
+    parts[..committers.max(1)].iter().for_each(|part| latencies.merge(&part.latencies));
+    let commits: u64 = parts.iter().map(|part| part.commits).sum();
+    let truncations: u64 = parts.iter().map(|part| part.truncations).sum();
+    let kept = commits + plan.streams as u64 - truncations;
     let read_back = read_back(log)?.context("it keeps nothing to open")?;
-    ensure!(!truncates || read_back <= acknowledged, "truncated records are back after an open");
-    let kept = Some(Kept { acknowledged, read_back });
+    ensure!(
+        read_back <= kept,
+        "{read_back} records are there, and not {kept}: truncated ones, too"
+    );
+    let measured = if committers == 0 { truncations } else { commits };
     let rate = measured as f64 / elapsed.as_secs_f64();
+    let kept = Some(Kept { acknowledged: kept, read_back });
     Ok(Measurement { kept, ..Measurement::of_round(rate, &latencies) })
 }
 
-/// Truncates all streams, and makes that durable by a commit. Returns the commits.
-fn truncate(log: &dyn Log, plan: &Plan) -> Result<(u64, Latencies)> {
-    let mut latencies = Latencies::default();
+/// Truncates the streams, and makes that durable by a commit.
+fn truncate(log: &dyn Log, plan: &Plan) -> Result<Part> {
+    let (begin, mut part) = (Instant::now(), Part::default());
     for stream in 0..plan.streams {
-        latencies.time(|| log.truncate(stream))?;
+        part.latencies.time(|| log.truncate(stream))?;
+        part.truncations += 1;
+        if plan.form == Form::Beside && begin.elapsed() >= plan.time {
+            break;
+        }
     }
     log.commit(plan.streams, &plan.record())?;
-    Ok((1, latencies))
+    Ok(Part { commits: 1, ..part })
 }
 
 /// Commits to the thread's own stream until the truncations or the time are over.
-fn commit(
-    log: &dyn Log,
-    plan: &Plan,
-    thread: usize,
-    is_over: &AtomicBool,
-) -> Result<(u64, Latencies)> {
-    let (record, begin) = (plan.record(), Instant::now());
-    let mut latencies = Latencies::default();
-    let mut commits = 0;
+fn commit(log: &dyn Log, plan: &Plan, thread: usize, is_over: &AtomicBool) -> Result<Part> {
+    let (record, begin, mut part) = (plan.record(), Instant::now(), Part::default());
     loop {
-        latencies.time(|| log.commit(plan.streams + thread, &record))?;
-        commits += 1;
+        part.latencies.time(|| log.commit(plan.streams + thread, &record))?;
+        part.commits += 1;
         let is_over = match plan.form {
             Form::Alone => begin.elapsed() >= plan.time,
             _ => is_over.load(Ordering::Relaxed),
         };
         if is_over {
-            return Ok((commits, latencies));
+            return Ok(part);
         }
     }
 }
