@@ -4,8 +4,8 @@
 //! `verify` and `salvage` read a log without changing it, beside a running writer, too; `repair`
 //! copies what lies below damage into a new log; `restore` makes a log of an archive and of what is
 //! left of the log; `backup` copies a log; `streams` reads the streams of a log that has some;
-//! `doctor` measures what a sync costs in a folder, and `bench` what a log does there. `completions`
-//! and `man` print what a shell and `man` read.
+//! `doctor` measures what a sync costs in a folder, and `bench` what a log does there.
+//! `completions` and `man` print what a shell and `man` read.
 
 mod args;
 mod bench;

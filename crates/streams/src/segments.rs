@@ -127,8 +127,8 @@ impl Segments {
         call(&mut self.all.lock())
     }
 
-    /// Returns the lowest segments that have nothing live, if there are some. Every
-    /// record below `reserved` is counted: see
+    /// Returns the lowest segments that have nothing live, if there are some. The caller has
+    /// counted every record below `reserved`: see
     /// [`Directory::flush_all`](crate::directory::Directory::flush_all).
     pub(crate) fn dead_prefix(&self, reserved: Lsn) -> Option<Prefix> {
         let tail = self.of(reserved);

@@ -21,8 +21,8 @@ pub(super) const ALL: &[Contender] = &[
 ];
 
 /// How many records each stream gets before the clock starts. In crates with named streams the
-/// first append makes a stream, which takes long, and a trim deletes it. A scan leaves these records
-/// out.
+/// first append makes a stream, which takes long, and a trim deletes it. A scan leaves these
+/// records out.
 fn records_that_make_a_stream(workload: Workload) -> usize {
     usize::from(workload.has_streams() && !workload.reads())
 }
