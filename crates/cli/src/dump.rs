@@ -42,7 +42,7 @@ pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> 
     }
     begins_at(wanted, None)?;
     if log.has_rebuilt_state() {
-        // Nothing says where the log should end.
+        // The saved state is lost, so no end is known to check against.
         return Ok(());
     }
     may_end_at(records.position(), &log, &state)
@@ -60,20 +60,21 @@ pub(crate) fn print_as<W: Write>(args: &DumpArgs) -> Print<W> {
     }
 }
 
-/// A view of the log in `dir`. If its state was rebuilt, standard error says so.
+/// Opens a view of the log in `dir`. Prints a note to standard error if the meta file is lost.
 pub(crate) fn open(dir: &Path) -> Result<Inspector, Failure> {
     let log = Inspector::open(dir)?;
     if log.has_rebuilt_state() {
-        let text = "the file `meta` is missing or damaged; reading what the segments' headers tell";
-        // Where standard error is gone, `verify` still says it.
+        let text = "the file `meta` is missing or damaged; the state comes from segment headers";
+        // A note that cannot be printed is no failure: `palisade verify` says the same.
         let _ = writeln!(io::stderr(), "note: {text}: {}", log.state()?.uuid);
     }
     Ok(log)
 }
 
-/// Refuses an end below what was durable once: records are damaged or missing. After an unclean end
-/// only the records behind can prove that, so the log is verified. Beside a writer it says nothing,
-/// because what was to be read may have been recycled.
+/// Returns `Corrupt` if the records end at `end` although later ones were once durable. The saved
+/// state proves that, or for a log that was not closed, valid records above `end`, which `verify`
+/// finds. Checks nothing while a writer runs, or if the state has changed since `before`: the
+/// writer may have recycled the segments that were read.
 pub(crate) fn may_end_at(end: Lsn, log: &Inspector, before: &State) -> Result<(), Failure> {
     let floor = before.head.max(before.checkpoint).max(before.clean_end).max(before.epoch_base);
     if before.clean && end >= floor || log.has_writer()? || log.state()? != *before {
@@ -122,7 +123,7 @@ pub(crate) fn print_line<W: Write>(out: &mut W, record: &Record<'_>) -> io::Resu
     )
 }
 
-/// Without the codec, the bytes of a record are those that the log stores.
+/// Names what a record holds: without the codec, an encoded record stays encoded.
 fn unit(record: &Record<'_>) -> &'static str {
     if record.is_encoded() { "encoded bytes" } else { "bytes" }
 }

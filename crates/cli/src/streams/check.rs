@@ -1,4 +1,5 @@
-//! `palisade streams verify`: checks that no entry is missing, and the footers.
+//! `palisade streams verify`: checks for missing entries, and compares the footers with the
+//! records.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -29,7 +30,7 @@ pub(super) fn run(args: &LogArgs, out: &mut impl Write) -> Result<Exit, Failure>
         false => print(out, &args.dir, &verdict),
     };
     match printed.and_then(|()| out.flush()) {
-        // The verdict counts, whether anybody reads it or not.
+        // If nobody reads the pipe any more, the exit code still says the verdict.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         other => other.map_err(Failure::output)?,
     }
@@ -59,7 +60,7 @@ fn findings(verdict: &StreamsVerdict) -> Vec<String> {
     });
     add(verdict.different.len(), &|at| {
         let name = verdict.different[at].escape_ascii();
-        format!("different  stream {name}: the footers say something else than the records")
+        format!("different  stream {name}: the footers and the records differ")
     });
     add(verdict.bad_footers.len(), &|at| {
         let bad = &verdict.bad_footers[at];
@@ -90,14 +91,14 @@ fn print(out: &mut impl Write, dir: &Path, verdict: &StreamsVerdict) -> io::Resu
     } else if !verdict.is_whole() {
         writeln!(
             out,
-            "next       keep a copy of {dir} and report it: the records are whole, and what was \
-             made of them is not"
+            "next       keep a copy of {dir} and report a defect of Palisade: all records of the \
+             log are whole, but entries are missing or footers are wrong"
         )?;
     }
     Ok(())
 }
 
-/// The object of `--json`. Its help documents the names: they stay.
+/// Returns the object for `--json`. The help documents its names, so they stay.
 fn object(dir: &Path, verdict: &StreamsVerdict) -> Value {
     let bad_footers = verdict.bad_footers.iter().map(|bad| {
         let lsn = bad.lsn.map(|lsn| lsn.as_u64());

@@ -135,7 +135,7 @@ Fields of --json:
   bad_footers            an object for each: segment, lsn (or null), why
   missing                an object for each range of entries: name, first, last
   without_anchor         numbers of streams whose name is lost
-  different              names of streams of which the footers say something else than the records
+  different              names of streams for which the footers and the records differ
 
 Exit codes: 0 whole (closed or not), 1 whole, with a torn tail or an unfinished segment, which the
 next open removes, 2 wrong usage, 3 input or output failed, or there is no log of streams,

@@ -8,11 +8,12 @@ use crate::Lsn;
 use crate::frame;
 use crate::sync::Ordering;
 
-/// A range of the log that belongs to this thread, whose ring bytes may not be free yet.
+/// A range of the log that this thread has reserved. Its bytes in the ring may still hold records
+/// that are not written yet.
 ///
-/// It has to become a [`Reserved`], or the log has a hole; it is dropped only on a poisoned log.
-/// Stores only the start; the caller knows the length, so a `Result` of it fits in two registers,
-/// which the append path notices.
+/// The owner must call [`occupy`](Claim::occupy), or the log has a hole. Only on a poisoned log may
+/// it give up. Stores only the start, because the caller knows the length: so a `Result` of it fits
+/// in two registers, which makes an append faster.
 #[derive(Debug)]
 #[must_use = "a claim that is let go of leaves a hole"]
 pub(crate) struct Claim {
@@ -26,8 +27,8 @@ impl Claim {
         Lsn::new(self.at + bytes)
     }
 
-    /// Returns the range with the right to write its `bytes`, if its end is within the buffer's
-    /// `limit`.
+    /// Returns the range of `bytes` bytes, to be written; `None` if it ends above `limit`, the end
+    /// of the ring's free bytes. It stores how far the durable watermark, `durable`, is below it.
     #[inline(always)]
     pub(crate) fn occupy<'a>(
         &self,
@@ -61,7 +62,7 @@ pub(crate) struct Reserved<'a> {
     buffer: &'a Buffer,
     at: u64,
     end: u64,
-    /// The distance of the durable watermark from the range's start when it was reserved.
+    /// How far the durable watermark was below the start of the range when `occupy` ran.
     pub(crate) durable_lag: u64,
 }
 
@@ -81,9 +82,9 @@ impl Reserved<'_> {
         assert!(offset + bytes.len() as u64 <= self.end - self.at);
         // SAFETY:
         // - length: a reservation is at most half the ring.
-        // - exclusive: the range is in `[at, end)`, which one `fetch_add` gave to this claim
-        //   alone; it is below `limit`, so the lap before has been read (P2); it is not
-        //   published, so the holder of the write lock does not read it.
+        // - exclusive: the range is in `[at, end)`, which one change of the tail (`fetch_add` or
+        //   compare-exchange) gave to this claim alone; it is below `limit`, so the lap before has
+        //   been read (P2); it is not published, so the holder of the write lock does not read it.
         unsafe { self.buffer.memory.write(self.at + offset, bytes) };
     }
 
@@ -144,8 +145,8 @@ impl Reserved<'_> {
         let mut from = self.at;
         while from < self.end {
             let to = self.end.min((from / segment_bytes + 1) * segment_bytes);
-            // The lag of each piece counts from its own start: the same lag further on would claim
-            // more.
+            // A lag counts back from the start of its own frame. With the lag of the first frame, a
+            // later one would claim that more is durable than is.
             let offset = from - self.at;
             let lag = self.durable_lag + offset;
             let (head, used) = frame::padding(self.buffer.seed(), Lsn::new(from), to - from, lag);
@@ -158,7 +159,7 @@ impl Reserved<'_> {
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         if !self.buffer.is_own() {
-            // The range belongs to the parent: its owner publishes it there.
+            // This is a forked child. The thread that owns the range publishes it in the parent.
             return;
         }
         self.write_padding();

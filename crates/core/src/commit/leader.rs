@@ -46,10 +46,12 @@ pub(super) struct Gathering {
     // The waits that have begun: threads, futures and callbacks that want a sync. Observers and the
     // flusher do not count.
     arrivals: CachePadded<StatCell>,
-    // `arrivals` when the last round had gathered, and how many committers that round had.
+    // The value of `arrivals` when the last round stopped gathering.
     arrivals_before: StatCell,
+    // How many committers arrived for the round that gathered last.
     group: StatCell,
-    // Those that the last round woke, and those that came while it synced.
+    // How many arrivals the next round waits for: as many as the last round had, and once it has
+    // synced, those that arrived meanwhile.
     expected: StatCell,
     rounds: StatCell,
 }
@@ -66,7 +68,7 @@ impl Gathering {
         }
     }
 
-    /// Returns how many waits have begun before.
+    /// Counts a wait that begins. Returns how many began before it.
     pub(super) fn note_arrival(&self) -> u64 {
         // Relaxed, here and below: hints.
         self.arrivals.fetch_add(1, Ordering::Relaxed)
@@ -76,8 +78,8 @@ impl Gathering {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Waits until the committers that the last round woke have come again, besides those that came
-    /// while it synced. Waits at most `percent` percent of the time of a sync.
+    /// Waits until `expected` committers have arrived: as many as the last round woke, and those
+    /// that arrived while it synced. Waits at most `percent` percent of the time of a sync.
     fn wait(&self, sync_ns: u64) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let arrived = || self.arrivals.load(Ordering::Relaxed) - before;
@@ -92,7 +94,8 @@ impl Gathering {
         self.group.store(arrived(), Ordering::Relaxed);
     }
 
-    /// Begins the count of the next round, after this round has written what it will sync.
+    /// Starts the next round's count where this round stopped gathering. The leader calls it after
+    /// the write.
     fn begin_sync(&self) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let group = self.group.load(Ordering::Relaxed);
@@ -130,8 +133,8 @@ impl Commit {
             if is_over(deadline) {
                 break Ok(false);
             }
-            // There is a hole below the target, or with `pad_to_block` the last block end is below
-            // it. The thread that fills a hole sends no wake-up, so poll.
+            // A hole is below the target, or with `pad_to_block` the target is above the last block
+            // end. The thread that fills a hole sends no wake-up, so poll.
             self.wake_waiters(false);
             backoff.wait();
         };
@@ -139,8 +142,8 @@ impl Commit {
         result
     }
 
-    /// Takes leadership and the write lock, then calls `run`. The caller has stopped the tail and
-    /// has waited until everything below its end is durable.
+    /// Takes leadership and the write lock, then calls `run`. The caller lets no append
+    /// reserve, and everything that is reserved is durable. Returns the error of a poisoned log.
     pub(crate) fn with_leadership<R>(&self, run: impl FnOnce(&mut WriteCursor) -> R) -> Result<R> {
         let mut backoff = Backoff::default();
         while !self.leadership.try_take() {
@@ -152,8 +155,8 @@ impl Commit {
         result
     }
 
-    /// Takes leadership and the write lock of a poisoned log, then calls `run`: no thread writes or
-    /// syncs any more.
+    /// Waits for the running round and write of a poisoned log, then calls `run`. Meanwhile no
+    /// thread writes or syncs.
     pub(crate) fn after_rounds(&self, run: impl FnOnce()) {
         let mut backoff = Backoff::default();
         while !self.leadership.try_take() {
@@ -198,7 +201,7 @@ impl Commit {
             Err(error) if error.kind() == ErrorKind::NoFiles => return Err(error),
             other => other.map_err(|error| self.poison(error))?,
         }
-        // If a write failed meanwhile, the log is poisoned and nothing more is acknowledged.
+        // If another thread has poisoned the log meanwhile, do not acknowledge what was synced.
         self.check()?;
         let rounds = &self.counters.rounds;
         let change = rounds.change();
@@ -209,9 +212,9 @@ impl Commit {
         wrote
     }
 
-    /// Moves the block end, where the next sync ends, to the end of the tail's block, and pads that
-    /// block. Keeps the last block end while it is above *durable*, and if there is no room for the
-    /// padding. The next write makes room.
+    /// Chooses the block end, where the next sync ends: pads the tail's block, and takes its end.
+    /// If the last block end is not durable yet, keeps that. Also if there is no room for the
+    /// padding: the next write makes room.
     fn choose_block_end(&self) {
         let mut block_end = self.block_end.lock();
         if *block_end > self.durable.peek() {
@@ -230,8 +233,8 @@ impl Commit {
         }
     }
 
-    /// Returns the block end if everything below it is written, else `durable`: there is nothing to
-    /// sync.
+    /// Returns where the next sync ends: at the block end if everything below it is written. Else
+    /// returns `durable`, which means that there is nothing to sync.
     fn block_end_within(&self, written: Lsn, durable: Lsn) -> Lsn {
         let block_end = *self.block_end.lock();
         if block_end <= written { block_end.max(durable) } else { durable }

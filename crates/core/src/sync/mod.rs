@@ -1,8 +1,9 @@
-//! The one door to atomics, cells, locks, wait words and threads, of this crate and the stores.
+//! The only module through which this crate and the stores use atomics, locks, wait words and
+//! threads.
 //!
-//! Nothing else in these crates names them, so that the model checker (`--cfg loom`) sees every
-//! access, and a reader finds every primitive here. Real builds use std. It is no part of the
-//! interface.
+//! Other modules share data between threads only through it (tests aside), so that the model
+//! checker (`--cfg loom`) sees every access. Real builds use std, futexes and mmap. The module is
+//! hidden from the documentation, and is no part of the interface.
 
 #[cfg(loom)]
 mod model;
@@ -21,10 +22,10 @@ pub use process::ProcessMark;
 pub use crossbeam_utils::CachePadded;
 pub use wait_word::WaitWord;
 
-/// Waits a little longer each time: first by giving up the core, then by sleeping.
+/// Yields the core 16 times, then sleeps, each time twice as long, up to half a millisecond.
 ///
-/// For waits whose end no other thread announces (the hole of an append in progress): bounded
-/// polling keeps the cost on the waiting side and off the append path.
+/// For events that send no wake-up, such as an append that fills its hole. Polling puts the cost on
+/// the thread that waits, and not on the append.
 #[derive(Debug, Default)]
 pub struct Backoff {
     rounds: u32,
