@@ -173,12 +173,12 @@ impl Shared {
         let mut hubs = Vec::new();
         for ((id, tag, bytes), &lsn) in records.iter().zip(log.lsns()) {
             let stripe = locked.of(*id);
-            self.count(stripe, *id, lsn, bytes.len());
             match Record::decode(*tag, bytes) {
                 Some(Record::Value { key, value, .. }) => {
+                    self.count(stripe, *id, lsn, bytes.len());
                     stripe.live(*id)?.set_value(key, value, self.segments.of(lsn));
                 }
-                _ => hubs.extend(stripe.push(*id, lsn)),
+                _ => hubs.extend(self.push(stripe, *id, lsn, bytes.len())),
             }
         }
         drop(locked);

@@ -5,6 +5,11 @@
 //! append, so the records of a stream are in the log in the order of its changes. A batch takes the
 //! locks of all its streams, in ascending order.
 //!
+//! An append touches little of a stream: it counts the entry in the slot, and notes in the stripe
+//! where the entry is. The next one who locks the stripe for anything else than an append, or the
+//! append that finds the list full, places these entries in their streams. With many streams an
+//! append would else wait for the memory of its stream; a list of them waits once.
+//!
 //! A stream without entries and values takes a slot of 32 bytes, its name, and its place in the
 //! table of names.
 
@@ -20,11 +25,13 @@ use crate::entries::{OFFSET_UNIT, Place, Removed};
 use crate::hub::Hub;
 use crate::record::{Anchor, StreamId};
 use crate::segments::{Counted, Segments};
-use crate::slot::{Name, Slot};
+use crate::slot::Slot;
 
 /// A power of two: the low bits of a slot's number are its stripe's. Part of the log's format,
 /// because ids are. (Models have few.)
 pub(crate) const STRIPES: u32 = if cfg!(loom) { 2 } else { 1024 };
+/// The most entries of a stripe that have no place in their streams yet.
+const MOST_RECENT: usize = 64;
 
 /// All stripes.
 #[derive(Debug)]
@@ -48,6 +55,9 @@ pub(crate) struct Stripe {
     /// Positions of slots without a stream.
     free: Vec<u32>,
     counted: Option<Counted>,
+    /// Entries in the segment of `counted` that have no place in their streams yet: the position of
+    /// the slot, and the offset.
+    recent: Vec<(u32, u32)>,
 }
 
 /// FNV-1a with 64 bits, and a last step that spreads what it knows over all bits. The same in every
@@ -72,7 +82,15 @@ impl Directory {
     }
 
     pub(crate) fn lock(&self, stripe: u32) -> MutexGuard<'_, Stripe> {
-        self.stripes[(stripe % STRIPES) as usize].lock()
+        let mut stripe = self.stripes[(stripe % STRIPES) as usize].lock();
+        stripe.place_recent();
+        stripe
+    }
+
+    /// Locks the stripe of stream `id` to append entries, and for nothing else: the entries that
+    /// were appended last have no place yet.
+    pub(crate) fn lock_to_append(&self, id: StreamId) -> MutexGuard<'_, Stripe> {
+        self.stripes[(id.slot() % STRIPES) as usize].lock()
     }
 
     /// Locks the stripe of stream `id`.
@@ -108,6 +126,7 @@ impl Stripe {
             hasher: RandomState::new(),
             free: Vec::new(),
             counted: None,
+            recent: Vec::new(),
         }
     }
 
@@ -178,8 +197,7 @@ impl Stripe {
     }
 
     fn name_at(&self, at: u32) -> &[u8] {
-        let Name { at, len } = self.slots[at as usize].name;
-        &self.text[at as usize..][..usize::from(len)]
+        &self.text[self.slots[at as usize].name()]
     }
 
     /// Returns what an anchor says of stream `id`.
@@ -196,14 +214,10 @@ impl Stripe {
             return;
         }
         reserve_little(&mut self.text, name.len());
-        let begins = self.text.len() as u32;
+        self.slots[at as usize].set_name(self.text.len(), name.len());
         self.text.extend_from_slice(name);
-        self.slots[at as usize].name = Name { at: begins, len: name.len() as u16 };
         let Stripe { names, slots, text, hasher, .. } = self;
-        let rehash = |&at: &u32| {
-            let Name { at, len } = slots[at as usize].name;
-            hasher.hash_one(&text[at as usize..][..usize::from(len)])
-        };
+        let rehash = |&at: &u32| hasher.hash_one(&text[slots[at as usize].name()]);
         names.insert_unique(hasher.hash_one(name), at, rehash);
     }
 
@@ -217,7 +231,7 @@ impl Stripe {
         let slot = &mut self.slots[at as usize];
         let old = std::mem::take(slot);
         slot.generation = old.generation.saturating_add(1);
-        self.stale_text += usize::from(old.name.len);
+        self.stale_text += old.name().len();
         if self.stale_text > self.text.len() / 2 {
             self.compact_text();
         }
@@ -228,9 +242,9 @@ impl Stripe {
     fn compact_text(&mut self) {
         let text = std::mem::take(&mut self.text);
         for slot in &mut self.slots {
-            let Name { at, len } = slot.name;
-            slot.name.at = self.text.len() as u32;
-            self.text.extend_from_slice(&text[at as usize..][..usize::from(len)]);
+            let name = &text[slot.name()];
+            slot.set_name(self.text.len(), name.len());
+            self.text.extend_from_slice(name);
         }
         self.stale_text = 0;
     }
@@ -267,15 +281,9 @@ impl Stripe {
         self.names.len()
     }
 
-    /// Counts a record of stream `id` that begins at `lsn` and takes `bytes`. Returns whether it is
-    /// the stripe's first in its segment.
-    pub(crate) fn count(
-        &mut self,
-        segments: &Segments,
-        id: StreamId,
-        lsn: Lsn,
-        bytes: u64,
-    ) -> bool {
+    /// Counts a record that begins at `lsn` and takes `bytes`. Returns whether it is the stripe's
+    /// first in its segment.
+    pub(crate) fn count(&mut self, segments: &Segments, lsn: Lsn, bytes: u64) -> bool {
         let is_in = |counted: &Counted| lsn.bytes_since(counted.start) < segments.bytes();
         if self.counted.as_ref().is_some_and(|counted| !is_in(counted)) {
             self.flush(segments);
@@ -284,15 +292,14 @@ impl Stripe {
         let counted = self.counted.get_or_insert_with(|| Counted::new(segments, lsn));
         counted.records += 1;
         counted.bytes += bytes;
-        if counted.streams.last() != Some(&id) {
-            counted.streams.push(id);
-        }
-        if counted.streams.len() == counted.streams.capacity() {
-            counted.streams.sort_unstable();
-            counted.streams.dedup();
-            counted.streams.reserve(1 + counted.streams.len() / 4);
-        }
         is_first
+    }
+
+    /// Notes that the record which was counted last is of stream `id`.
+    pub(crate) fn note_stream(&mut self, id: StreamId) {
+        if let Some(counted) = &mut self.counted {
+            counted.note_stream(id);
+        }
     }
 
     /// Counts one more that is live in the segment of the last record.
@@ -331,13 +338,32 @@ impl Stripe {
         let counted = self.counted.as_mut()?;
         counted.live += 1;
         let offset = (lsn.bytes_since(counted.start) / OFFSET_UNIT) as u32;
-        let place = Place { segment: counted.segment, offset };
-        let slot = self.slots.get_mut((id.slot() / STRIPES) as usize)?;
-        slot.body().entries.push(place);
-        slot.hub().cloned()
+        let at = id.slot() / STRIPES;
+        let hub = self.slots.get_mut(at as usize)?.push();
+        if self.recent.len() == MOST_RECENT {
+            self.place_recent();
+        }
+        self.recent.push((at, offset));
+        hub
+    }
+
+    /// Places the entries in their streams that have no place yet.
+    fn place_recent(&mut self) {
+        let Some(counted) = self.counted.as_mut().filter(|_| !self.recent.is_empty()) else {
+            return;
+        };
+        // One read of each stream, none of which waits for another: so all are in the cache then.
+        let ends = self.recent.iter().map(|(at, _)| self.slots[*at as usize].last_offset());
+        std::hint::black_box(ends.fold(0, u32::wrapping_add));
+        for (at, offset) in self.recent.drain(..) {
+            let slot = &mut self.slots[at as usize];
+            slot.place(Place { segment: counted.segment, offset });
+            counted.note_stream(StreamId::new(at * STRIPES + self.number, slot.generation));
+        }
     }
 
     pub(crate) fn flush(&mut self, segments: &Segments) {
+        self.place_recent();
         if let Some(counted) = self.counted.take() {
             segments.add(counted);
         }

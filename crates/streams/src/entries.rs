@@ -72,6 +72,11 @@ impl Entries {
             .then(|| Place { segment: self.runs[self.run_of(index)].segment, offset })
     }
 
+    /// Returns the offset of the last entry, or 0.
+    pub(crate) fn last_offset(&self) -> u32 {
+        self.offsets.last().copied().unwrap_or_default()
+    }
+
     /// Appends the next entry.
     pub(crate) fn push(&mut self, place: Place) {
         if self.runs.last().is_none_or(|run| run.segment != place.segment) {

@@ -22,12 +22,13 @@
 //! of the end before (0 if no segment was below), the number of records in the segment and their
 //! bytes, and the LSN of the last part.
 
+use std::sync::Arc;
+
 use palisade::{ErrorKind, Lsn, Result, Wal};
 
 use crate::directory::Stripe;
 use crate::entries::Place;
 use crate::record::{self, Decoder, Encode, StreamId};
-use crate::segments::Segment;
 use crate::shared::Shared;
 
 /// A part is about so long, if the log has so long records.
@@ -200,7 +201,7 @@ pub(crate) fn decode_part<'a>(
 #[derive(Debug)]
 pub(crate) struct Writing {
     segment: u32,
-    streams: Vec<StreamId>,
+    streams: Arc<Vec<StreamId>>,
     /// The position in `streams`, and the index of the stream's next entry.
     at: (usize, u64),
     part: Option<Lsn>,
@@ -211,12 +212,12 @@ pub(crate) struct Writing {
 impl Shared {
     /// Begins the footer of the lowest segment below `tail` that has none.
     pub(crate) fn begin_footer(&self, tail: u32) -> Option<Writing> {
-        self.segments.with(|all| {
-            let mut below = all.range_mut(..tail);
-            let (&segment, of) = below.find(|(_, of)| !of.has_footer)?;
-            let streams = of.sorted_streams();
-            Some(Writing { segment, streams, at: (0, 0), part: None, end: None })
-        })
+        let segment = self.segments.with(|all| {
+            let mut below = all.range(..tail);
+            below.find_map(|(&segment, of)| (!of.has_footer).then_some(segment))
+        })?;
+        let streams = self.segments.sorted_streams(segment);
+        Some(Writing { segment, streams, at: (0, 0), part: None, end: None })
     }
 
     /// Does the next step of a footer: a part, the end, or the checkpoint. Returns whether it is
@@ -227,22 +228,22 @@ impl Shared {
         last_footer: &mut Option<Lsn>,
     ) -> Result<bool> {
         let segment = writing.segment;
-        let Some(of) = self.segments.with(|all| all.get(&segment).cloned()) else {
+        if !self.segments.with(|all| all.contains_key(&segment)) {
             // It was released meanwhile.
             return Ok(true);
-        };
+        }
         let Some((end, above)) = writing.end else {
             if writing.at.0 < writing.streams.len() || writing.part.is_none() {
                 self.write_part(writing)?;
             } else {
-                writing.end = Some(self.write_end(writing, &of, *last_footer)?);
+                writing.end = Some(self.write_end(writing, *last_footer)?);
             }
             return Ok(false);
         };
         self.wal.wait_durable(end)?;
         self.wal.checkpoint(above)?;
         *last_footer = Some(end);
-        for &id in &writing.streams {
+        for &id in writing.streams.iter() {
             if let Ok(slot) = self.directory.lock_of(id).live(id) {
                 slot.settle(segment);
             }
@@ -273,25 +274,19 @@ impl Shared {
     }
 
     /// Appends the end. Returns where it is, and the first record above the segment.
-    fn write_end(
-        &self,
-        writing: &Writing,
-        of: &Segment,
-        previous: Option<Lsn>,
-    ) -> Result<(Lsn, Lsn)> {
+    fn write_end(&self, writing: &Writing, previous: Option<Lsn>) -> Result<(Lsn, Lsn)> {
         let segment = writing.segment;
         let part = writing.part.unwrap_or(Lsn::ZERO);
         // All records below the last part are counted then.
         self.directory.flush(&self.segments);
-        let above = self.segments.with(|all| {
-            let mut above = all.range(segment + 1..);
-            above.find_map(|(_, of)| of.first)
+        let start = self.segments.start(segment);
+        let mut end = self.segments.with(|all| {
+            let (records, bytes) = all.get(&segment).map_or((0, 0), |of| (of.records, of.bytes));
+            let first = all.get(&segment).and_then(|of| of.first).unwrap_or(start);
+            let above = all.range(segment + 1..).find_map(|(_, of)| of.first).unwrap_or(part);
+            End { segment: 0, first, above, previous, records, bytes, part }
         });
-        let above = above.unwrap_or(part);
-        let number = self.segments.start(segment).as_u64() / self.segments.bytes();
-        let first = of.first.unwrap_or_else(|| self.segments.start(segment));
-        let (records, bytes) = (of.records, of.bytes);
-        let end = End { segment: number, first, above, previous, records, bytes, part };
-        Ok((self.append_own(record::FOOTER_END, &end.encode())?, above))
+        end.segment = start.as_u64() / self.segments.bytes();
+        Ok((self.append_own(record::FOOTER_END, &end.encode())?, end.above))
     }
 }

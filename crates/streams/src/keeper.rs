@@ -49,6 +49,8 @@ struct Signal {
 /// What the keeper has begun.
 #[derive(Debug)]
 struct Work {
+    /// Of the segments below it, `Segments` knows everything that the stripes have counted.
+    counted: u32,
     /// The end of the last footer.
     last_footer: Option<Lsn>,
     writing: Option<Writing>,
@@ -58,7 +60,7 @@ struct Work {
 impl Keeper {
     pub(crate) fn new(move_percent: u32, last_footer: Option<Lsn>) -> Keeper {
         Keeper {
-            work: Mutex::new(Work { last_footer, writing: None, moving: None }),
+            work: Mutex::new(Work { counted: 0, last_footer, writing: None, moving: None }),
             move_percent: u64::from(move_percent),
             moved_bytes: StatCell::new(0),
             released_bytes: StatCell::new(0),
@@ -96,9 +98,9 @@ impl Keeper {
         self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns how many bytes may have been moved by the time that `released` more are released.
+    /// Returns how many bytes may be moved for `released` ones.
     pub(crate) fn budget(&self, released: u64) -> u64 {
-        (self.released_bytes() + released) / 100 * self.move_percent
+        released / 100 * self.move_percent
     }
 
     /// Returns the error of the thread's last step.
@@ -153,10 +155,15 @@ impl Shared {
     /// Does one step. Returns whether there may be more to do.
     pub(crate) fn maintain(&self) -> Result<bool> {
         let mut work = self.keeper.work.lock();
-        let reserved = self.directory.flush_all(&self.segments, || self.wal.reserved_lsn());
-        let tail = self.segments.of(reserved);
-        if self.release(reserved)? {
-            return Ok(true);
+        let mut tail = self.segments.of(self.wal.reserved_lsn());
+        // Not in each step: it takes the locks of all stripes.
+        if tail > work.counted || self.segments.seems_dead(tail) {
+            let reserved = self.directory.flush_all(&self.segments, || self.wal.reserved_lsn());
+            tail = self.segments.of(reserved);
+            work.counted = tail;
+            if self.release(reserved)? {
+                return Ok(true);
+            }
         }
         if let Some(moving) = &mut work.moving {
             if !self.step(moving)? {

@@ -6,10 +6,10 @@
 //! finds it released, and looks again.
 //!
 //! # Budget
-//! Over the run of the process, about `move_percent` bytes are moved for 100 that are released. The
-//! live bytes of a segment are estimated by the mean length of its records. A move ends early if
-//! more was moved than the budget allows; what was moved counts for the next plan. If the log has a
-//! limit, a plan moves no more than has room below it.
+//! For 100 bytes that a move releases it copies at most about `move_percent`, and so do all moves of
+//! the process run together. The live bytes of a segment are estimated by the mean length of its
+//! records. A move ends early if more was moved than the budget allows; what was moved counts for
+//! the next plan. If the log has a limit, a plan moves no more than has room below it.
 //!
 //! # Damage
 //! An entry that cannot be read or copied is not dropped: it keeps its segment, and the segments
@@ -45,31 +45,35 @@ type Copy = (u64, Place, RecordBuf);
 impl Shared {
     /// Chooses the shortest prefix whose live bytes are within the budget, and have room.
     pub(crate) fn plan(&self, tail: u32) -> Option<Move> {
+        let (cut, budget) = self.choose(tail)?;
+        let below: Vec<_> = self.segments.with(|all| all.range(..cut).map(|(of, _)| *of).collect());
+        let streams = below.into_iter().map(|segment| self.segments.sorted_streams(segment));
+        let mut streams: Vec<_> = streams.flat_map(|streams| streams.to_vec()).collect();
+        streams.sort_unstable_by_key(|id| id.by_stripe());
+        streams.dedup();
+        Some(Move { cut, budget, streams: streams.into_iter(), at: None })
+    }
+
+    /// Returns the end of the prefix, and the bytes that may have been moved when it is moved.
+    fn choose(&self, tail: u32) -> Option<(u32, u64)> {
         let room = self.room();
         self.segments.with(|all| {
             let first = *all.keys().next()?;
-            let (mut live, mut chosen) = (0, None);
-            for (number, of) in all.range(..tail) {
-                if of.is_damaged {
-                    break;
-                }
+            let mut live = 0;
+            for (number, of) in all.range(..tail).take_while(|(_, of)| !of.is_damaged) {
                 live += of.live_bytes();
                 let released = u64::from(number + 1 - first) * self.segments.bytes();
-                let budget = self.keeper.budget(released);
+                // Of the prefix alone, too: what was released before is no reason to copy a segment
+                // of which all is live.
+                let budget = self.keeper.budget(self.keeper.released_bytes() + released);
                 let fits = live.max(self.step_bytes()) <= room
+                    && live <= self.keeper.budget(released)
                     && self.keeper.moved_bytes() + live <= budget;
                 if live > 0 && fits {
-                    chosen = Some((number + 1, budget));
-                    break;
+                    return Some((number + 1, budget));
                 }
             }
-            let (cut, budget) = chosen?;
-            let below = all.range_mut(..cut);
-            let mut streams: Vec<_> =
-                below.flat_map(|(_, segment)| segment.sorted_streams()).collect();
-            streams.sort_unstable_by_key(|id| id.by_stripe());
-            streams.dedup();
-            Some(Move { cut, budget, streams: streams.into_iter(), at: None })
+            None
         })
     }
 
@@ -189,7 +193,8 @@ impl Shared {
             let len = copy.data().len();
             self.count(&mut stripe, id, lsn, len);
             stripe.add_live();
-            stripe.live(id)?.body().entries.put(*index, self.segments.place(lsn));
+            let place = self.segments.place(lsn);
+            stripe.live(id)?.change(|entries| entries.put(*index, place));
             stripe.remove_all_live(&self.segments, lsn, &[(old.segment, 1)]);
             self.keeper.note_moved(framed_bytes(len));
         }

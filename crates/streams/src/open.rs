@@ -211,7 +211,8 @@ impl Loader<'_> {
             match id {
                 Some(id) => {
                     let mut stripe = self.directory.lock_of(id);
-                    stripe.count(&self.segments, id, lsn, bytes);
+                    stripe.count(&self.segments, lsn, bytes);
+                    stripe.note_stream(id);
                 }
                 None => self.segments.add(counted),
             }

@@ -34,14 +34,19 @@ impl Pending {
     /// Notes that entry `index` of the stream in `slot` is at `place`.
     pub(crate) fn put(&mut self, id: StreamId, slot: &mut Slot, index: u64, place: Place) {
         // Before the anchor is read, an empty stream may begin anywhere.
-        let is_free = !slot.is_named();
-        let entries = &mut slot.body().entries;
-        if entries.is_empty() && is_free && !self.0.contains_key(&id) {
-            *entries = Entries::new(index);
-        }
-        let (first, next) = (entries.first(), entries.next());
-        if (first..=next).contains(&index) {
-            entries.put(index, place);
+        let is_free = !slot.is_named() && !self.0.contains_key(&id);
+        let (first, next, is_put) = slot.change(|entries| {
+            if entries.is_empty() && is_free {
+                *entries = Entries::new(index);
+            }
+            let (first, next) = (entries.first(), entries.next());
+            let fits = (first..=next).contains(&index);
+            if fits {
+                entries.put(index, place);
+            }
+            (first, next, fits)
+        });
+        if is_put {
             if let Some(waiting) = self.0.get_mut(&id) {
                 waiting.entries.remove(&index);
             }
@@ -56,7 +61,7 @@ impl Pending {
 
     /// Removes the entries below `first`.
     pub(crate) fn truncate_before(&mut self, id: StreamId, slot: &mut Slot, first: u64) {
-        slot.body().entries.truncate_before(first, |_| ());
+        slot.change(|entries| entries.truncate_before(first, |_| ()));
         if let Some(waiting) = self.0.get_mut(&id) {
             waiting.keep(first, u64::MAX);
             (waiting.first, waiting.next) = (first, waiting.next.max(first));
@@ -65,7 +70,7 @@ impl Pending {
 
     /// Removes the entries from `next` on.
     pub(crate) fn truncate_from(&mut self, id: StreamId, slot: &mut Slot, next: u64) {
-        slot.body().entries.truncate_from(next, |_| ());
+        slot.change(|entries| entries.truncate_from(next, |_| ()));
         if let Some(waiting) = self.0.get_mut(&id) {
             waiting.keep(0, next);
             (waiting.first, waiting.next) = (waiting.first.min(next), next);
@@ -74,13 +79,14 @@ impl Pending {
 
     /// Sets the bounds. Entries between `next` and what is known are in records that follow.
     pub(crate) fn bound(&mut self, id: StreamId, slot: &mut Slot, first: u64, next: u64) {
-        let entries = &mut slot.body().entries;
-        entries.truncate_before(first, |_| ());
-        entries.truncate_from(next, |_| ());
-        if entries.is_empty() {
-            *entries = Entries::new(first);
-        }
-        let begins = entries.first();
+        let begins = slot.change(|entries| {
+            entries.truncate_before(first, |_| ());
+            entries.truncate_from(next, |_| ());
+            if entries.is_empty() {
+                *entries = Entries::new(first);
+            }
+            entries.first()
+        });
         if begins > first || self.0.contains_key(&id) {
             let new = || Waiting { first, next, entries: BTreeMap::new() };
             let waiting = self.0.entry(id).or_insert_with(new);
@@ -105,22 +111,23 @@ impl Pending {
         let Some(Waiting { first, next, entries: waiting }) = self.0.remove(&id) else {
             return true;
         };
-        let entries = &mut slot.body().entries;
-        entries.truncate_before(first, |_| ());
-        entries.truncate_from(next, |_| ());
-        if next.saturating_sub(first) > most {
-            return false;
-        }
-        let segment = waiting.values().next().map_or(0, |place| place.segment);
-        if entries.is_empty() {
-            *entries = Entries::new(first);
-        }
-        entries.extend_down_to(first, segment);
-        for (index, place) in waiting {
-            entries.pad_to(index, place.segment);
-            entries.put(index, place);
-        }
-        entries.pad_to(next, segment);
-        true
+        slot.change(|entries| {
+            entries.truncate_before(first, |_| ());
+            entries.truncate_from(next, |_| ());
+            if next.saturating_sub(first) > most {
+                return false;
+            }
+            let segment = waiting.values().next().map_or(0, |place| place.segment);
+            if entries.is_empty() {
+                *entries = Entries::new(first);
+            }
+            entries.extend_down_to(first, segment);
+            for (index, place) in waiting {
+                entries.pad_to(index, place.segment);
+                entries.put(index, place);
+            }
+            entries.pad_to(next, segment);
+            true
+        })
     }
 }

@@ -9,6 +9,7 @@
 //! counted comes here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use palisade::Lsn;
 use palisade_core::sync::{AtomicU64, Mutex, Ordering};
@@ -45,10 +46,21 @@ impl Counted {
             streams: Vec::new(),
         }
     }
+
+    pub(crate) fn note_stream(&mut self, id: StreamId) {
+        if self.streams.last() != Some(&id) {
+            self.streams.push(id);
+        }
+        if self.streams.len() == self.streams.capacity() {
+            self.streams.sort_unstable();
+            self.streams.dedup();
+            self.streams.reserve(1 + self.streams.len() / 4);
+        }
+    }
 }
 
 /// What is known of one segment.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Segment {
     /// The LSN of the first record that begins in it.
     pub(crate) first: Option<Lsn>,
@@ -56,7 +68,7 @@ pub(crate) struct Segment {
     pub(crate) records: u64,
     pub(crate) bytes: u64,
     /// A stream can be there more than once.
-    pub(crate) streams: Vec<StreamId>,
+    pub(crate) streams: Arc<Vec<StreamId>>,
     pub(crate) has_footer: bool,
     /// It has a live entry that cannot be moved.
     pub(crate) is_damaged: bool,
@@ -68,15 +80,6 @@ impl Segment {
         let of_records = u128::from(self.live) * u128::from(self.bytes);
         let bytes = of_records / u128::from(self.records.max(1));
         u64::try_from(bytes).unwrap_or(u64::MAX)
-    }
-
-    /// Returns its streams, each once, those of a stripe one after the other: so a pass over them
-    /// stays in the cache.
-    pub(crate) fn sorted_streams(&mut self) -> Vec<StreamId> {
-        self.streams.sort_unstable_by_key(|id| id.by_stripe());
-        self.streams.dedup();
-        self.streams.shrink_to_fit();
-        self.streams.clone()
     }
 }
 
@@ -127,6 +130,15 @@ impl Segments {
         call(&mut self.all.lock())
     }
 
+    /// Whether the lowest segment, if it is below `tail`, seems to have nothing live. Appends that
+    /// the stripes have counted may be missing.
+    pub(crate) fn seems_dead(&self, tail: u32) -> bool {
+        let lowest = |all: &mut BTreeMap<u32, Segment>| {
+            all.first_key_value().is_some_and(|(&number, of)| number < tail && of.live == 0)
+        };
+        self.with(lowest)
+    }
+
     /// Returns the lowest segments that have nothing live, if there are some. The caller has
     /// counted every record below `reserved`: see
     /// [`Directory::flush_all`](crate::directory::Directory::flush_all).
@@ -152,8 +164,26 @@ impl Segments {
             of.live += live;
             of.records += records;
             of.bytes += bytes;
-            of.streams.extend(streams);
+            Arc::make_mut(&mut of.streams).extend(streams);
         });
+    }
+
+    /// Returns the streams of a segment, each once, those of a stripe one after the other: so a
+    /// pass over them stays in the cache. The caller has counted all records of the segment, so
+    /// none is added meanwhile. Sorts without the lock, for which appends can wait.
+    pub(crate) fn sorted_streams(&self, segment: u32) -> Arc<Vec<StreamId>> {
+        let known = self.with(|all| all.get(&segment).map(|of| Arc::clone(&of.streams)));
+        let mut streams = Vec::clone(&known.unwrap_or_default());
+        streams.sort_unstable_by_key(|id| id.by_stripe());
+        streams.dedup();
+        streams.shrink_to_fit();
+        let sorted = Arc::new(streams);
+        self.with(|all| {
+            if let Some(of) = all.get_mut(&segment) {
+                of.streams = Arc::clone(&sorted);
+            }
+        });
+        sorted
     }
 
     /// Takes `count` live ones away.

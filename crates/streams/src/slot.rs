@@ -1,8 +1,9 @@
 //! What there is of one stream in memory.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::entries::Entries;
+use crate::entries::{Entries, Place};
 use crate::hub::Hub;
 
 /// Keys and values, ascending by key.
@@ -11,9 +12,12 @@ pub(crate) type Values = Vec<(Box<[u8]>, Box<[u8]>)>;
 /// One stream, or a place for one.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    /// Empty if the slot is free, or if an open has not come to the stream's anchor yet.
-    pub(crate) name: Name,
-    /// The index of the next entry, if there is no `body`: then there is no entry.
+    /// Where the name begins in the stripe's text.
+    name_at: u32,
+    /// 0 if the slot is free, or if an open has not come to the stream's anchor yet.
+    name_len: u16,
+    has_hub: bool,
+    /// The index of the next entry. It counts entries that have no place yet.
     next: u64,
     pub(crate) generation: u32,
     /// The segment of the last anchor.
@@ -21,17 +25,10 @@ pub(crate) struct Slot {
     body: Option<Box<Body>>,
 }
 
-/// Where a name is in the stripe's text.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Name {
-    pub(crate) at: u32,
-    pub(crate) len: u16,
-}
-
 /// What a stream has if it has entries, values or tails.
 #[derive(Debug, Default)]
-pub(crate) struct Body {
-    pub(crate) entries: Entries,
+struct Body {
+    entries: Entries,
     extras: Option<Box<Extras>>,
 }
 
@@ -48,7 +45,17 @@ struct Extras {
 impl Slot {
     /// Whether a stream has the slot, and its name is known.
     pub(crate) fn is_named(&self) -> bool {
-        self.name.len > 0
+        self.name_len > 0
+    }
+
+    /// Returns where the name is in the stripe's text.
+    pub(crate) fn name(&self) -> Range<usize> {
+        let at = self.name_at as usize;
+        at..at + usize::from(self.name_len)
+    }
+
+    pub(crate) fn set_name(&mut self, at: usize, len: usize) {
+        (self.name_at, self.name_len) = (at as u32, len as u16);
     }
 
     pub(crate) fn first(&self) -> u64 {
@@ -56,7 +63,32 @@ impl Slot {
     }
 
     pub(crate) fn next(&self) -> u64 {
-        self.body.as_ref().map_or(self.next, |body| body.entries.next())
+        self.next
+    }
+
+    /// Notes the next entry, which gets its place later. Returns the hub if there is one.
+    pub(crate) fn push(&mut self) -> Option<Arc<Hub>> {
+        self.body();
+        self.next += 1;
+        if self.has_hub { self.hub().cloned() } else { None }
+    }
+
+    /// Says where the first entry is that has no place yet.
+    pub(crate) fn place(&mut self, place: Place) {
+        self.body().entries.push(place);
+    }
+
+    /// Returns the offset of the last entry that has a place, or 0: what `place` reads.
+    pub(crate) fn last_offset(&self) -> u32 {
+        self.entries().map_or(0, Entries::last_offset)
+    }
+
+    /// Changes the entries. All of them have a place.
+    pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut Entries) -> R) -> R {
+        let entries = &mut self.body().entries;
+        let result = change(entries);
+        self.next = entries.next();
+        result
     }
 
     pub(crate) fn entries(&self) -> Option<&Entries> {
@@ -87,7 +119,7 @@ impl Slot {
         self.body.as_ref()?.extras.as_deref()
     }
 
-    pub(crate) fn body(&mut self) -> &mut Body {
+    fn body(&mut self) -> &mut Body {
         let next = self.next;
         self.body.get_or_insert_with(|| {
             Box::new(Body { entries: Entries::new(next), ..Body::default() })
@@ -100,10 +132,12 @@ impl Slot {
 
     /// Returns the hub of the stream's tails, and makes it if there is none.
     pub(crate) fn make_hub(&mut self) -> &Arc<Hub> {
+        self.has_hub = true;
         self.extras_mut().hub.get_or_insert_default()
     }
 
     pub(crate) fn drop_hub(&mut self) {
+        self.has_hub = false;
         if self.extras().is_some() {
             self.extras_mut().hub = None;
             self.shrink();
@@ -130,7 +164,6 @@ impl Slot {
     /// Gives the body back if nothing needs it.
     pub(crate) fn shrink(&mut self) {
         self.body.take_if(|body| {
-            self.next = body.entries.next();
             body.extras.take_if(|extras| {
                 let has_values = !extras.values.is_empty() || extras.values_in.is_some();
                 !has_values && extras.hub.is_none()

@@ -61,13 +61,11 @@ impl Shared {
     pub(crate) fn pinned(&self) -> Vec<Pinned> {
         let tail = self.segments.of(self.wal.reserved_lsn());
         self.directory.flush(&self.segments);
-        let lowest = self.segments.with(|all| {
-            let (number, segment) = all.iter_mut().next().filter(|(number, _)| **number < tail)?;
-            Some((*number, segment.sorted_streams()))
-        });
-        let Some((segment, streams)) = lowest else { return Vec::new() };
+        let lowest = self.segments.with(|all| all.keys().next().copied());
+        let Some(segment) = lowest.filter(|segment| *segment < tail) else { return Vec::new() };
+        let streams = self.segments.sorted_streams(segment);
         let bytes = u64::from(tail - segment) * self.segments.bytes();
-        streams.into_iter().filter_map(|id| self.pin_of(id, segment, bytes)).collect()
+        streams.iter().filter_map(|&id| self.pin_of(id, segment, bytes)).collect()
     }
 
     fn pin_of(&self, id: StreamId, segment: u32, bytes: u64) -> Option<Pinned> {

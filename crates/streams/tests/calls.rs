@@ -221,6 +221,27 @@ fn a_slow_stream_is_moved_and_keeps_its_indexes() {
     assert_eq!(idle.value("schema").unwrap().unwrap(), b"3");
 }
 
+/// What was released before does not pay for a copy of segments of which all is live.
+#[test]
+fn segments_that_are_live_stay_where_they_are() {
+    let streams = open();
+    let (kept, fast) = (streams.create("kept").unwrap(), streams.create("fast").unwrap());
+    for _ in 0..30 {
+        fill_a_segment(&fast);
+        fast.truncate_before(fast.next_index().unwrap()).unwrap();
+        settle(&streams);
+    }
+    let before = streams.stats();
+    assert!(before.released_bytes > 20 * (64 << 10), "{before:?}");
+    for _ in 0..5 {
+        fill_a_segment(&kept);
+        settle(&streams);
+    }
+    let after = streams.stats();
+    assert!(after.segments >= 5, "{after:?}");
+    assert!(after.moved_bytes - before.moved_bytes < 32 << 10, "{before:?} {after:?}");
+}
+
 #[test]
 fn a_tail_returns_what_is_durable_and_tells_of_truncations() {
     let streams = open();

@@ -52,9 +52,9 @@ impl Model {
 
     /// Appends an entry, as `Shared::append` does.
     fn append(&self, id: StreamId) {
-        let mut stripe = self.directory.lock_of(id);
+        let mut stripe = self.directory.lock_to_append(id);
         let lsn = self.reserve();
-        stripe.count(&self.segments, id, lsn, RECORD);
+        stripe.count(&self.segments, lsn, RECORD);
         stripe.push(id, lsn);
     }
 
@@ -62,11 +62,11 @@ impl Model {
     fn truncate(&self, id: StreamId) -> Lsn {
         let mut stripe = self.directory.lock_of(id);
         let lsn = self.reserve();
-        stripe.count(&self.segments, id, lsn, RECORD);
+        stripe.count(&self.segments, lsn, RECORD);
         let slot = stripe.live(id).expect("it is there");
         let next = slot.next();
         let mut removed = Vec::new();
-        slot.body().entries.truncate_before(next, |one| removed.push(one));
+        slot.change(|entries| entries.truncate_before(next, |one| removed.push(one)));
         stripe.remove_all_live(&self.segments, lsn, &removed);
         lsn
     }
