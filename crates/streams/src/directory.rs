@@ -6,9 +6,10 @@
 //! locks of all its streams, in ascending order.
 //!
 //! An append touches little of a stream: it counts the entry in the slot, and notes in the stripe
-//! where the entry is. The next one who locks the stripe for anything else than an append, or the
-//! append that finds the list full, places these entries in their streams. With many streams an
-//! append would else wait for the memory of its stream; a list of them waits once.
+//! where the entry is. The next one who locks the stripe for anything else than an append, and an
+//! append that finds the list full or goes on to another segment, place these entries in their
+//! streams. With many streams an append would else wait for the memory of its stream; a list of
+//! them waits once.
 //!
 //! A stream without entries and values takes a slot of 32 bytes, its name, and its place in the
 //! table of names.
@@ -21,10 +22,10 @@ use hashbrown::HashTable;
 use palisade::{Error, ErrorKind, Lsn, Result};
 use palisade_core::sync::{Mutex, MutexGuard};
 
-use crate::entries::{OFFSET_UNIT, Place, Removed};
+use crate::entries::{OFFSET_UNIT, Place};
 use crate::hub::Hub;
 use crate::record::{Anchor, StreamId};
-use crate::segments::{Counted, Segments};
+use crate::segments::{Counted, Live, Segments};
 use crate::slot::Slot;
 
 /// A power of two: the low bits of a slot's number are its stripe's. Part of the log's format,
@@ -302,33 +303,24 @@ impl Stripe {
         }
     }
 
-    /// Counts one more that is live in the segment of the last record.
-    pub(crate) fn add_live(&mut self) {
+    /// Counts more that is live in the segment of the last record.
+    pub(crate) fn add_live(&mut self, more: Live) {
         if let Some(counted) = &mut self.counted {
-            counted.live += 1;
+            counted.live.add(more);
         }
     }
 
-    /// Counts `count` that are not live in `segment` any more.
-    pub(crate) fn remove_live(&mut self, segments: &Segments, segment: u32, mut count: u64) {
-        if let Some(counted) = &mut self.counted
-            && counted.segment == segment
-        {
-            let here = count.min(counted.live);
-            counted.live -= here;
-            count -= here;
-        }
-        if count > 0 {
-            segments.remove_live(segment, count);
-        }
-    }
-
-    /// Counts what the record at `lsn` has removed as not live.
-    pub(crate) fn remove_all_live(&mut self, segments: &Segments, lsn: Lsn, removed: &[Removed]) {
+    /// Counts what the record at `lsn` has removed as not live: what of which segment.
+    pub(crate) fn remove_live(&mut self, segments: &Segments, lsn: Lsn, removed: &[(u32, Live)]) {
         // First: a keeper that finds a segment without anything live makes this record durable.
         segments.note_removal(lsn);
-        for (segment, count) in removed {
-            self.remove_live(segments, *segment, *count);
+        for &(segment, mut gone) in removed {
+            if let Some(counted) = self.counted.as_mut().filter(|of| of.segment == segment) {
+                gone = counted.live.take(gone);
+            }
+            if !gone.is_none() {
+                segments.remove_live(segment, gone);
+            }
         }
     }
 
@@ -336,7 +328,7 @@ impl Stripe {
     /// that the caller wakes when it has freed the lock.
     pub(crate) fn push(&mut self, id: StreamId, lsn: Lsn) -> Option<Arc<Hub>> {
         let counted = self.counted.as_mut()?;
-        counted.live += 1;
+        counted.live.add(Live::ENTRY);
         let offset = (lsn.bytes_since(counted.start) / OFFSET_UNIT) as u32;
         let at = id.slot() / STRIPES;
         let hub = self.slots.get_mut(at as usize)?.push();

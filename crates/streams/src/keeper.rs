@@ -34,6 +34,8 @@ pub(crate) struct Keeper {
     move_percent: u64,
     moved_bytes: StatCell,
     released_bytes: StatCell,
+    /// Of `moved_bytes`, those for which releases have made up.
+    paid_bytes: StatCell,
     /// 1 if there may be work.
     has_work: StatCell,
     signal: Mutex<Signal>,
@@ -64,6 +66,7 @@ impl Keeper {
             move_percent: u64::from(move_percent),
             moved_bytes: StatCell::new(0),
             released_bytes: StatCell::new(0),
+            paid_bytes: StatCell::new(0),
             has_work: StatCell::new(1),
             signal: Mutex::default(),
             signalled: Condvar::default(),
@@ -98,9 +101,17 @@ impl Keeper {
         self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns how many bytes may be moved for `released` ones.
+    /// Returns how many bytes may have been moved when `released` more bytes will be released.
     pub(crate) fn budget(&self, released: u64) -> u64 {
-        released / 100 * self.move_percent
+        // Relaxed: only the keeper changes it.
+        self.paid_bytes.load(Ordering::Relaxed) + released / 100 * self.move_percent
+    }
+
+    /// Notes a release. What it would have allowed to move beyond what was moved is not kept: it
+    /// would pay for copies of segments of which much is live.
+    fn note_released(&self, bytes: u64) {
+        self.paid_bytes.store(self.budget(bytes).min(self.moved_bytes()), Ordering::Relaxed);
+        self.released_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Returns the error of the thread's last step.
@@ -196,9 +207,8 @@ impl Shared {
         }
         self.wal.truncate_before(lsn)?;
         self.segments.with(|all| *all = all.split_off(&cut));
+        self.keeper.note_released(u64::from(cut - first) * self.segments.bytes());
         self.note_released()?;
-        let bytes = u64::from(cut - first) * self.segments.bytes();
-        self.keeper.released_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(true)
     }
 

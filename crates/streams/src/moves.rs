@@ -6,10 +6,11 @@
 //! finds it released, and looks again.
 //!
 //! # Budget
-//! For 100 bytes that a move releases it copies at most about `move_percent`, and so do all moves of
-//! the process run together. The live bytes of a segment are estimated by the mean length of its
-//! records. A move ends early if more was moved than the budget allows; what was moved counts for
-//! the next plan. If the log has a limit, a plan moves no more than has room below it.
+//! For 100 bytes that are released, at most about `move_percent` are moved. What a release would have
+//! allowed and nobody needed is not kept for later. The live bytes of a segment are estimated: for
+//! its entries by the mean length of its records. A move ends early if more was moved than the
+//! budget allows, and the next plan waits until releases have made up for it. If the log has a
+//! limit, a plan moves no more than has room below it.
 //!
 //! # Damage
 //! An entry that cannot be read or copied is not dropped: it keeps its segment, and the segments
@@ -19,6 +20,7 @@ use palisade::{ErrorKind, RecordBuf, Result, framed_bytes};
 
 use crate::entries::Place;
 use crate::record::{self, StreamId};
+use crate::segments::Live;
 use crate::shared::Shared;
 
 /// The most entries of one stream that a step moves.
@@ -63,11 +65,8 @@ impl Shared {
             for (number, of) in all.range(..tail).take_while(|(_, of)| !of.is_damaged) {
                 live += of.live_bytes();
                 let released = u64::from(number + 1 - first) * self.segments.bytes();
-                // Of the prefix alone, too: what was released before is no reason to copy a segment
-                // of which all is live.
-                let budget = self.keeper.budget(self.keeper.released_bytes() + released);
+                let budget = self.keeper.budget(released);
                 let fits = live.max(self.step_bytes()) <= room
-                    && live <= self.keeper.budget(released)
                     && self.keeper.moved_bytes() + live <= budget;
                 if live > 0 && fits {
                     return Some((number + 1, budget));
@@ -120,7 +119,7 @@ impl Shared {
         }
         let lsn = self.append_anchor(&mut stripe, id, &bytes)?.lsn();
         stripe.live(id)?.set_home(self.segments.of(lsn));
-        stripe.remove_all_live(&self.segments, lsn, &[(home, 1)]);
+        stripe.remove_live(&self.segments, lsn, &[(home, Live::ANCHOR)]);
         self.keeper.note_moved(framed_bytes(bytes.len()));
         Ok(())
     }
@@ -192,10 +191,10 @@ impl Shared {
         for ((index, old, copy), lsn) in copies.into_iter().zip(lsns) {
             let len = copy.data().len();
             self.count(&mut stripe, id, lsn, len);
-            stripe.add_live();
+            stripe.add_live(Live::ENTRY);
             let place = self.segments.place(lsn);
             stripe.live(id)?.change(|entries| entries.put(*index, place));
-            stripe.remove_all_live(&self.segments, lsn, &[(old.segment, 1)]);
+            stripe.remove_live(&self.segments, lsn, &[(old.segment, Live::ENTRY)]);
             self.keeper.note_moved(framed_bytes(len));
         }
         Ok(())

@@ -9,7 +9,7 @@ use crate::entries::Place;
 use crate::footer::{self, End, is_missing};
 use crate::pending::Pending;
 use crate::record::{self, Record, StreamId};
-use crate::segments::{Counted, Segments};
+use crate::segments::{Counted, Live, Segments};
 use crate::slot::Slot;
 
 /// What an open found.
@@ -142,7 +142,15 @@ impl Loader<'_> {
             }
         }
         let End { records, bytes, .. } = *end;
-        self.segments.add(Counted { segment, start, first, live: 0, records, bytes, streams });
+        self.segments.add(Counted {
+            segment,
+            start,
+            first,
+            live: Live::default(),
+            records,
+            bytes,
+            streams,
+        });
         self.segments.with(|all| {
             if let Some(of) = all.get_mut(&segment) {
                 of.has_footer = true;
@@ -265,7 +273,7 @@ impl Loader<'_> {
 
     /// Counts what is live, and checks that each stream has its anchor and all entries.
     fn finish(mut self) -> Result<Opened> {
-        let mut live = BTreeMap::<u32, u64>::new();
+        let mut live = BTreeMap::<u32, Live>::new();
         let most_entries = self.wal.live_bytes() / framed_bytes(0) + 1;
         for id in self.pending.streams() {
             let mut stripe = self.directory.lock_of(id);
@@ -289,9 +297,9 @@ impl Loader<'_> {
                     continue;
                 }
                 self.report.streams += 1;
-                *live.entry(slot.home).or_default() += 1;
+                live.entry(slot.home).or_default().add(Live::ANCHOR);
                 let Some(entries) = slot.entries() else { continue };
-                entries.for_each(|_, place| *live.entry(place.segment).or_default() += 1);
+                entries.for_each(|_, at| live.entry(at.segment).or_default().add(Live::ENTRY));
                 self.report.entries += entries.next() - entries.first();
                 if entries.unknown() > 0 {
                     self.report.damaged.push(stripe.name_of(id).to_vec());
@@ -302,7 +310,7 @@ impl Loader<'_> {
         }
         self.segments.with(|all| {
             for (segment, count) in live {
-                all.entry(segment).or_default().live += count;
+                all.entry(segment).or_default().live.add(count);
             }
         });
         let Loader { directory, segments, last_footer, report, .. } = self;

@@ -58,11 +58,11 @@ impl Options {
     }
 
     /// Sets how many bytes may be moved for 100 bytes that are released, from 0 (nothing is moved)
-    /// to 50. The default is 10. Holds for each move, and for all moves since the open. See
-    /// [`Streams::pinned`].
+    /// to 50. The default is 10. What a release would have allowed and nobody needed is not kept
+    /// for later. See [`Streams::pinned`].
     ///
     /// The keeper estimates how much of a segment is live, so one move can take more than this.
-    /// What it really took counts for the next one.
+    /// Then the next ones wait until releases have made up for it.
     pub fn move_percent(mut self, percent: u32) -> Options {
         self.move_percent = percent;
         self

@@ -17,6 +17,45 @@ use palisade_core::sync::{AtomicU64, Mutex, Ordering};
 use crate::entries::{OFFSET_UNIT, Place};
 use crate::record::StreamId;
 
+/// About the bytes of an anchor, with the record's header: it has a name, and rarely values.
+const ANCHOR_BYTES: u64 = 96;
+
+/// How much is live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Live {
+    pub(crate) entries: u64,
+    pub(crate) anchors: u64,
+}
+
+impl Live {
+    pub(crate) const ENTRY: Live = Live { entries: 1, anchors: 0 };
+    pub(crate) const ANCHOR: Live = Live { entries: 0, anchors: 1 };
+
+    pub(crate) fn entries(entries: u64) -> Live {
+        Live { entries, anchors: 0 }
+    }
+
+    pub(crate) fn is_none(self) -> bool {
+        self == Live::default()
+    }
+
+    pub(crate) fn add(&mut self, more: Live) {
+        self.entries += more.entries;
+        self.anchors += more.anchors;
+    }
+
+    /// Takes as much of `gone` away as there is, and returns the rest.
+    pub(crate) fn take(&mut self, gone: Live) -> Live {
+        let here = Live {
+            entries: gone.entries.min(self.entries),
+            anchors: gone.anchors.min(self.anchors),
+        };
+        self.entries -= here.entries;
+        self.anchors -= here.anchors;
+        Live { entries: gone.entries - here.entries, anchors: gone.anchors - here.anchors }
+    }
+}
+
 /// What a stripe has counted in the segment that it appends to.
 #[derive(Debug)]
 pub(crate) struct Counted {
@@ -25,7 +64,7 @@ pub(crate) struct Counted {
     pub(crate) start: Lsn,
     /// The LSN of the first record.
     pub(crate) first: Lsn,
-    pub(crate) live: u64,
+    pub(crate) live: Live,
     pub(crate) records: u64,
     /// Bytes of records, with their headers.
     pub(crate) bytes: u64,
@@ -40,7 +79,7 @@ impl Counted {
             segment,
             start: segments.start(segment),
             first,
-            live: 0,
+            live: Live::default(),
             records: 0,
             bytes: 0,
             streams: Vec::new(),
@@ -64,7 +103,7 @@ impl Counted {
 pub(crate) struct Segment {
     /// The LSN of the first record that begins in it.
     pub(crate) first: Option<Lsn>,
-    pub(crate) live: u64,
+    pub(crate) live: Live,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
     /// A stream can be there more than once.
@@ -75,11 +114,13 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Returns about how many bytes its live records take.
+    /// Returns about how many bytes its live records take. Anchors count by themselves: many small
+    /// ones would else count as much as the large entries beside them.
     pub(crate) fn live_bytes(&self) -> u64 {
-        let of_records = u128::from(self.live) * u128::from(self.bytes);
-        let bytes = of_records / u128::from(self.records.max(1));
-        u64::try_from(bytes).unwrap_or(u64::MAX)
+        let of_entries = u128::from(self.live.entries) * u128::from(self.bytes);
+        let bytes = of_entries / u128::from(self.records.max(1));
+        let of_anchors = self.live.anchors.saturating_mul(ANCHOR_BYTES);
+        u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(of_anchors)
     }
 }
 
@@ -134,7 +175,7 @@ impl Segments {
     /// the stripes have counted may be missing.
     pub(crate) fn seems_dead(&self, tail: u32) -> bool {
         let lowest = |all: &mut BTreeMap<u32, Segment>| {
-            all.first_key_value().is_some_and(|(&number, of)| number < tail && of.live == 0)
+            all.first_key_value().is_some_and(|(&number, of)| number < tail && of.live.is_none())
         };
         self.with(lowest)
     }
@@ -145,7 +186,8 @@ impl Segments {
     pub(crate) fn dead_prefix(&self, reserved: Lsn) -> Option<Prefix> {
         let tail = self.of(reserved);
         self.with(|all| {
-            let mut kept = all.iter().skip_while(|(number, of)| **number < tail && of.live == 0);
+            let is_dead = |number: u32, of: &Segment| number < tail && of.live.is_none();
+            let mut kept = all.iter().skip_while(|(number, of)| is_dead(**number, of));
             let (&cut, of) = kept.next()?;
             let &first = all.keys().next()?;
             // In the last segment a lower record may not be counted yet, unless this one was
@@ -161,7 +203,7 @@ impl Segments {
         self.with(|all| {
             let of = all.entry(segment).or_default();
             of.first = Some(of.first.map_or(first, |known| known.min(first)));
-            of.live += live;
+            of.live.add(live);
             of.records += records;
             of.bytes += bytes;
             Arc::make_mut(&mut of.streams).extend(streams);
@@ -186,11 +228,11 @@ impl Segments {
         sorted
     }
 
-    /// Takes `count` live ones away.
-    pub(crate) fn remove_live(&self, segment: u32, count: u64) {
+    /// Takes what is not live any more away.
+    pub(crate) fn remove_live(&self, segment: u32, gone: Live) {
         self.with(|all| {
             if let Some(of) = all.get_mut(&segment) {
-                of.live = of.live.saturating_sub(count);
+                of.live.take(gone);
                 // What could not be moved may be gone.
                 of.is_damaged = false;
             }

@@ -53,16 +53,24 @@ impl Shared {
             return Err(Error::new(ErrorKind::OutOfRange, text).with_advice(advice));
         }
         let Some(limit) = self.limit else { return Ok(()) };
-        let used = (tail + 1).saturating_sub(self.head.load(Ordering::Relaxed));
-        if used + KEPT_SEGMENTS <= limit {
+        let used = || (tail + 1).saturating_sub(self.head.load(Ordering::Relaxed));
+        let has_room = || used() + KEPT_SEGMENTS <= limit;
+        if has_room() {
             return Ok(());
         }
+        // A reader that kept released segments may have ended since.
+        self.note_released()?;
+        if has_room() {
+            return Ok(());
+        }
+        let used = used();
         let text = format!(
             "the streams take {used} segments; the log may take {limit}, of which {KEPT_SEGMENTS} \
              are kept for truncations (max_bytes)"
         );
         self.keeper.wake();
-        let advice = "truncate or delete the streams that Streams::pinned names";
+        let advice = "truncate or delete the streams that Streams::pinned names, end the tails and \
+                      cursors that Wal::space names, or raise move_percent";
         Err(Error::new(ErrorKind::NoSpace, text).with_advice(advice))
     }
 

@@ -32,8 +32,8 @@ pub struct Pinned {
     pub name: Vec<u8>,
     /// Its entries in the segment.
     pub entries: u64,
-    /// The index of the first of them. If there is none, the segment has the stream's anchor, which
-    /// the next move takes along.
+    /// The index of the first of them. If there is none, the segment has the stream's anchor: a
+    /// small record, which a move takes along if the budget allows the move.
     pub first: Option<u64>,
     /// The bytes of the segments from the lowest one to the one before the tail: at most so many
     /// could be released if nothing pinned the lowest one. The same for all streams that are named.

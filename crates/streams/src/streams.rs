@@ -201,8 +201,7 @@ impl Streams {
 
     /// Returns the numbers of the log and of its streams.
     ///
-    /// Visits all streams. If the keeper is in a step, waits until the step ends, which can take
-    /// some device syncs.
+    /// Visits all streams, and waits for the lock of each stripe.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared().stats()

@@ -16,6 +16,7 @@ use crate::entries::{Entries, Removed};
 use crate::hub::Hub;
 use crate::positions::Position;
 use crate::record::{self, Anchor, EntryHeader, StreamId};
+use crate::segments::Live;
 use crate::shared::Shared;
 use crate::slot::Values;
 use crate::ticket::Ticket;
@@ -82,7 +83,7 @@ impl Shared {
     ) -> Result<palisade::Ticket<'_>> {
         let log = self.wal.append_tagged(record::ANCHOR, bytes)?;
         self.count(stripe, id, log.lsn(), bytes.len());
-        stripe.add_live();
+        stripe.add_live(Live::ANCHOR);
         Ok(log)
     }
 
@@ -91,9 +92,11 @@ impl Shared {
         stripe.live(id)?;
         let log = self.append_numbers(&mut stripe, record::DELETE, id, [])?;
         let mut slot = stripe.remove(id);
-        let mut removed = vec![(slot.home, 1)];
+        let mut removed = vec![(slot.home, Live::ANCHOR)];
         let next = slot.next();
-        slot.change(|entries| entries.truncate_before(next, |one| removed.push(one)));
+        slot.change(|entries| {
+            entries.truncate_before(next, |(of, count)| removed.push((of, Live::entries(count))));
+        });
         self.remove_live(&mut stripe, log.lsn(), &removed);
         stripe.set_free(id);
         drop(stripe);
@@ -223,15 +226,17 @@ impl Shared {
     ) -> Result<()> {
         let mut removed = Vec::new();
         let slot = stripe.live(id)?;
-        slot.change(|entries| truncate(entries, &mut |one| removed.push(one)));
+        slot.change(|entries| {
+            truncate(entries, &mut |(of, count)| removed.push((of, Live::entries(count))));
+        });
         slot.shrink();
         self.remove_live(stripe, lsn, &removed);
         Ok(())
     }
 
     /// Counts what the record at `lsn` has removed as not live, and wakes the keeper.
-    fn remove_live(&self, stripe: &mut Stripe, lsn: Lsn, removed: &[Removed]) {
-        stripe.remove_all_live(&self.segments, lsn, removed);
+    fn remove_live(&self, stripe: &mut Stripe, lsn: Lsn, removed: &[(u32, Live)]) {
+        stripe.remove_live(&self.segments, lsn, removed);
         self.keeper.wake();
     }
 

@@ -249,6 +249,65 @@ fn a_refused_append_and_a_truncation_wake_the_keeper() {
     }
 }
 
+/// The anchors of idle streams are small beside the entries of the others.
+#[test]
+fn many_idle_streams_beside_large_entries_do_not_keep_the_log() {
+    let log = palisade::Options::new().segment_bytes(1 << 20).buffer_bytes(256 << 10);
+    let options = Options::new().log(log).background(false);
+    let streams = options.with_store(MemStore::new(1 << 20)).unwrap();
+    let busy = streams.create("busy").unwrap();
+    streams.create_many((0..500).map(|n| format!("idle {n}"))).unwrap();
+    for _ in 0..200 {
+        busy.append([7; 100_000]).unwrap();
+        busy.truncate_before(busy.next_index().unwrap()).unwrap();
+        settle(&streams);
+        let stats = streams.stats();
+        assert!(stats.segments <= 3, "{stats:?}");
+        assert!(stats.moved_bytes * 10 <= stats.released_bytes + (1 << 20), "{stats:?}");
+    }
+}
+
+/// The keeper takes long entries beside short ones for short. It ends a move that costs more than
+/// the budget, and makes up for it before the next one.
+#[test]
+fn long_live_entries_beside_short_ones_are_not_moved_for_nothing() {
+    let streams = open();
+    let (kept, fast) = (streams.create("kept").unwrap(), streams.create("fast").unwrap());
+    for round in 0..60 {
+        for n in 0..1200_u32 {
+            fast.append([7; 8]).unwrap();
+            // From the tenth round on, half of each segment is live.
+            if n % 40 == 0 && round >= 10 {
+                kept.append([7; 1000]).unwrap();
+            }
+        }
+        fast.truncate_before(fast.next_index().unwrap()).unwrap();
+        settle(&streams);
+    }
+    let stats = streams.stats();
+    let allowed = (stats.released_bytes + stats.segments * SEGMENT) / 10 + SEGMENT / 2;
+    assert!(stats.moved_bytes <= allowed, "{stats:?}");
+    assert_eq!(kept.get(0).unwrap().data(), [7; 1000]);
+}
+
+/// A reader keeps segments that nothing else needs. When it ends, the log has room.
+#[test]
+fn a_full_log_has_room_again_when_a_tail_ends() {
+    let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
+    let log = log.max_bytes(12 * (SEGMENT + 4096));
+    let options = Options::new().log(log).background(false);
+    let streams = options.with_store(MemStore::new(SEGMENT)).unwrap();
+    let stream = streams.create("s").unwrap();
+    let tail = streams.tail_all().unwrap();
+    while stream.append([7; 1000]).is_ok() {}
+    stream.truncate_before(stream.next_index().unwrap()).unwrap();
+    settle(&streams);
+    assert_eq!(stream.append([7; 1000]).unwrap_err().kind(), ErrorKind::NoSpace);
+    drop(tail);
+    settle(&streams);
+    stream.append([7; 1000]).unwrap();
+}
+
 /// What the budget allows to move may have no room. Truncations go on, and free the log.
 #[test]
 fn moves_leave_room_for_truncations_at_the_limit() {

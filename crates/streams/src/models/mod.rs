@@ -13,7 +13,7 @@ use palisade_core::sync::{AtomicU64, Mutex, Ordering, model_check};
 use crate::directory::Directory;
 use crate::keeper::Keeper;
 use crate::record::StreamId;
-use crate::segments::{Prefix, Segments};
+use crate::segments::{Live, Prefix, Segments};
 
 /// Two records fill a segment.
 const SEGMENT: u64 = 64;
@@ -66,8 +66,12 @@ impl Model {
         let slot = stripe.live(id).expect("it is there");
         let next = slot.next();
         let mut removed = Vec::new();
-        slot.change(|entries| entries.truncate_before(next, |one| removed.push(one)));
-        stripe.remove_all_live(&self.segments, lsn, &removed);
+        slot.change(|entries| {
+            entries.truncate_before(next, |(of, count)| {
+                removed.push((of, Live::entries(count)));
+            })
+        });
+        stripe.remove_live(&self.segments, lsn, &removed);
         lsn
     }
 
