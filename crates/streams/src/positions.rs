@@ -64,8 +64,9 @@ pub struct ConsumerStatus {
     /// How many entries of the stream it has not acknowledged.
     pub lag: u64,
     /// Whether a truncation has removed entries that the consumer has not acknowledged, or of the
-    /// suffix some that it has. Then it returns `Truncated` until a
-    /// [`seek`](crate::Consumer::seek).
+    /// suffix some that it has. A consumer that is opened then returns `Truncated` until a
+    /// [`seek`](crate::Consumer::seek). One that was open is not concerned if it is above what was
+    /// removed.
     pub is_truncated: bool,
 }
 

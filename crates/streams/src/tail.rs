@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use palisade::{Ended, ErrorKind, Lsn, RecordBuf, Result};
+use palisade::{Ended, Error, ErrorKind, Lsn, RecordBuf, Result};
 use palisade_core::sync::Instant;
 
 use crate::directory::{Stripe, deleted};
@@ -124,14 +124,14 @@ impl Tail {
 
     /// Polls for the next entry, on any runtime or none.
     ///
-    /// Reads files as [`next`](Tail::next) does, but does not wait for a sync. A change of the
-    /// stream, then the sync that makes it durable, wake the task; so does the end of the log. A
-    /// waiting task counts towards `palisade::Options::max_waiters`. While it waits for a sync, the
+    /// Reads files as [`next`](Tail::next) does, but does not wait for a sync. At the end of the
+    /// stream, a change of it wakes the task, and so does the end of the log. If there is an entry
+    /// that is not durable, the next sync wakes the task, and nothing else does. A waiting task counts towards `palisade::Options::max_waiters`. While it waits for a sync, the
     /// tail keeps the segment of the entry. To stop waiting, drop the tail.
     ///
     /// # Errors
-    /// As [`next`](Tail::next). `TooManyWaiters`: poll again when others have finished. `Io`: the
-    /// log's background thread did not start.
+    /// As [`next`](Tail::next). `TooManyWaiters`: poll again when others have finished (a
+    /// `futures_core::Stream` has ended then). `Io`: the log's background thread did not start.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Entry>> {
         let entry = ready!(self.poll_find(context))?;
         self.next += 1;
@@ -161,7 +161,8 @@ impl Tail {
                     let wal = &self.stream.shared().wal;
                     let end = wal.tail_from(wal.reserved_lsn());
                     let ended = end.and_then(|mut end| end.next(Duration::ZERO).map(drop));
-                    if ended.is_err() && self.hub.look() == changes {
+                    // Any other error is one of another stream.
+                    if ended.as_ref().is_err_and(is_end) && self.is_at_the_end()? {
                         return ended.map(|()| None);
                     }
                     let slice = deadline.min(Instant::now() + CHECK);
@@ -191,13 +192,18 @@ impl Tail {
                     let ended = self.ended.get_or_insert_with(|| wal.ended());
                     let error = ready!(Pin::new(ended).poll(context));
                     self.ended = None;
-                    // An append before the end of the log may have come after the look.
-                    if self.hub.look() == changes {
+                    if self.is_at_the_end()? {
                         return Poll::Ready(Err(error));
                     }
                 }
             }
         }
+    }
+
+    /// Looks again after the log has ended: an append before that may have come after the last look.
+    /// The hub need not know of it yet.
+    fn is_at_the_end(&self) -> Result<bool> {
+        Ok(matches!(self.look()?, Found::Nothing { .. }))
     }
 
     /// Looks for the next entry.
@@ -259,15 +265,19 @@ impl Tail {
 
     /// Returns the entry that was read at `lsn`, or none if the tail must look again.
     fn check_read(&self, lsn: Lsn, read: Result<Entry>) -> Result<Option<Entry>> {
-        match read {
-            Err(error) if error.kind() == ErrorKind::Truncated => {
-                // It was moved or truncated meanwhile, if it is not where it was.
-                let is_there = matches!(self.look()?, Found::At(again) if again == lsn);
-                if is_there { Err(error) } else { Ok(None) }
-            }
-            read => read.map(Some),
+        if read.as_ref().is_err_and(|error| error.kind() != ErrorKind::Truncated) {
+            return read.map(Some);
         }
+        // It was moved, truncated or replaced while the tail has waited, if it is not where it was.
+        let is_there = matches!(self.look()?, Found::At(again) if again == lsn);
+        if is_there { read.map(Some) } else { Ok(None) }
     }
+}
+
+/// Whether an error of the log's tail says that no more records become durable.
+fn is_end(error: &Error) -> bool {
+    use ErrorKind::{Closed, Forked, Poisoned};
+    matches!(error.kind(), Closed | Forked | Poisoned)
 }
 
 /// Ends after an error.

@@ -191,6 +191,29 @@ fn an_entry_that_is_replaced_before_it_is_durable_is_not_returned() {
     assert_eq!(poll(&mut tail, Waker::noop()).unwrap().unwrap(), b"new");
 }
 
+/// As the test above, for a thread. It passes whether the thread waits already or not.
+#[test]
+fn an_entry_that_is_replaced_while_a_thread_waits_is_not_returned() {
+    for _ in 0..20 {
+        let streams = open();
+        let stream = streams.create("s").unwrap();
+        let mut tail = stream.tail(0).unwrap();
+        stream.append("old").unwrap();
+        let begins = std::sync::Barrier::new(2);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                begins.wait();
+                tail.next(Duration::from_secs(60)).unwrap().expect("it is durable").into_data()
+            });
+            begins.wait();
+            (0..20).for_each(|_| thread::yield_now());
+            stream.truncate_from(0).unwrap();
+            stream.commit("new").unwrap();
+            assert_eq!(waiter.join().unwrap(), b"new");
+        });
+    }
+}
+
 #[test]
 fn a_waiting_task_counts_once_and_a_dropped_one_no_more() {
     let streams = open_with(palisade::Options::new().max_waiters(1));

@@ -98,7 +98,7 @@ impl Checkpoint {
         found.ok().map(|found| self.at(self.places[found]).1)
     }
 
-    /// Returns the name of each stream, and the index that its next entry got, ascending by name.
+    /// Returns the name of each stream and its next index at the checkpoint, ascending by name.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
         self.places.iter().map(|&at| self.at(at))
     }
@@ -132,7 +132,10 @@ impl Sharded {
     /// Makes a checkpoint: notes the next index of each stream of all shards under a name of 1 to
     /// 1024 bytes. It holds each change whose call returned before this one began, and none whose
     /// call begins after this one has returned. A change of another thread meanwhile is in it or
-    /// not, each by itself. Values are not in it.
+    /// not, each by itself, so a part of a batch can be in it: if that matters, let no thread apply
+    /// batches meanwhile. Values are not in it, and the positions of consumers are values: after a
+    /// return to a checkpoint, [`seek`](crate::Consumer::seek) each consumer to where the engine
+    /// knows it was.
     ///
     /// Blocks for two or three device syncs in a row. One checkpoint is made at a time, and changes
     /// of streams go on meanwhile. Takes memory for a chunk of 64 KiB a shard and the streams
@@ -150,7 +153,15 @@ impl Sharded {
     /// fn go_back(sharded: &Sharded) -> palisade::Result<()> {
     ///     let Some(last) = sharded.latest()? else { return Ok(()) };
     ///     for (name, next) in last.iter() {
-    ///         sharded.stream(name)?.truncate_from(next)?;
+    ///         let stream = match sharded.stream(name) {
+    ///             Ok(stream) => stream,
+    ///             // It was deleted since, and the engine knows why.
+    ///             Err(error) if error.kind() == palisade::ErrorKind::NotFound => continue,
+    ///             Err(error) => return Err(error),
+    ///         };
+    ///         // Not below the first entry, and not above the end, if it was truncated since.
+    ///         let next = next.max(stream.first_index()?).min(stream.next_index()?);
+    ///         stream.truncate_from(next)?;
     ///     }
     ///     sharded.sync()
     /// }
@@ -170,8 +181,9 @@ impl Sharded {
     ///
     /// # Errors
     /// `InvalidArgument`: the name is empty or too long. `AlreadyExists`: there is a checkpoint of
-    /// this name. Else as [`Stream::append`](crate::Stream::append) and [`Ticket::wait`], for one
-    /// of the shards. If only the last wait failed, the checkpoint is there and not durable yet:
+    /// this name. `Corrupt`: chunks of other checkpoints are missing in a shard, for example in one
+    /// that was restored. Else as [`Stream::append`](crate::Stream::append) and [`Ticket::wait`],
+    /// for one of the shards. If only the last wait failed, the checkpoint is there and not durable yet:
     /// [`checkpoints`](Sharded::checkpoints) names it.
     ///
     /// [`Ticket::wait`]: crate::Ticket::wait
@@ -185,6 +197,7 @@ impl Sharded {
             let text = format!("there is a checkpoint {} already", quoted(name));
             return Err(Error::new(ErrorKind::AlreadyExists, text));
         }
+        set.check_chunks(&known)?;
         set.truncate_leftovers(&known)?;
         let written = self.for_each(Set::write_chunks)?;
         let streams = written.iter().map(|(_, streams)| streams).sum();
@@ -244,13 +257,15 @@ impl Sharded {
     /// The removal survives power loss. The keepers free the space later.
     ///
     /// # Errors
-    /// As [`Stream::truncate_before`](crate::Stream::truncate_before) and [`Streams::sync`], for
-    /// one of the shards. The checkpoints can be gone then: a crash may bring them back, whole.
+    /// `Corrupt`: chunks of the checkpoints that stay are missing in a shard; nothing was removed.
+    /// Else as [`Stream::truncate_before`](crate::Stream::truncate_before) and [`Streams::sync`],
+    /// for one of the shards. The checkpoints can be gone then: a crash may bring them back, whole.
     pub fn prune(&self, keep: usize) -> Result<usize> {
         let set = &self.set;
         let _turn = set.turn.lock();
         let known = set.infos()?;
         let (pruned, kept) = known.split_at(known.len().saturating_sub(keep));
+        set.check_chunks(kept)?;
         let first = match kept.first() {
             Some(info) => info.number,
             None => set.checkpoints.next_index()?,
@@ -276,6 +291,19 @@ impl Set {
             infos.push(info.ok_or_else(|| self.at(0)(corrupt()))?);
         }
         Ok(infos)
+    }
+
+    /// Checks that each shard has the chunks of `kept`, which are all: a shard that was restored from
+    /// an older backup has not.
+    fn check_chunks(&self, kept: &[CheckpointInfo]) -> Result<()> {
+        let (Some(first), Some(last)) = (kept.first(), kept.last()) else { return Ok(()) };
+        for (number, chunks) in self.chunks.iter().enumerate() {
+            let (begin, end) = self.shards[number].shared().bounds(chunks.id())?;
+            if first.chunks[number].start < begin || last.chunks[number].end > end {
+                return Err(self.at(number)(corrupt()));
+            }
+        }
+        Ok(())
     }
 
     /// Truncates the chunks that belong to none of the checkpoints in `kept`, which are all.
@@ -372,5 +400,7 @@ fn check_name(name: &[u8]) -> Result<()> {
 fn corrupt() -> Error {
     let error =
         Error::new(ErrorKind::Corrupt, "a part of a checkpoint is missing or cannot be read");
-    error.with_advice("restore the shards from a backup")
+    let advice = "restore all shards from backups of one time, or remove the checkpoints with \
+                  Sharded::prune(0)";
+    error.with_advice(advice)
 }

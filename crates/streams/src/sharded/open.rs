@@ -44,7 +44,7 @@ impl Sharded {
     /// As [`Options::open`], for each shard. A new set survives power loss.
     ///
     /// # Errors
-    /// Each error names the shard and its folder.
+    /// An error of a shard names the shard and its folder.
     /// - `InvalidArgument`: no folder, or more than [`MAX_SHARDS`]; else as [`Options::open`].
     /// - `Mismatch`: the set was made with another number or another order of folders. Name them as
     ///   they were. The number cannot change.
@@ -54,7 +54,8 @@ impl Sharded {
     /// - `AlreadyExists`: the open mode requires that there is no set.
     /// - `Unsupported`: a newer version made the set.
     ///
-    /// These errors change nothing, except that recovery may have written to the logs that exist.
+    /// These errors change no stream. In the logs that exist, recovery and the keeper may have
+    /// written.
     /// Else as [`Options::open`], for a shard.
     pub fn open<P: AsRef<Path>>(
         paths: impl IntoIterator<Item = P>,

@@ -124,6 +124,30 @@ fn what_a_failed_checkpoint_left_is_truncated() {
     assert_eq!(sharded.latest().unwrap().unwrap().iter().count(), 30);
 }
 
+/// As a shard that was restored from an older backup.
+#[test]
+fn a_shard_without_its_chunks_is_named_until_the_checkpoints_are_removed() {
+    let sharded = open_three(&MemDisk::new());
+    sharded.create_many((0..30_u8).map(|n| [n + 1])).unwrap();
+    sharded.checkpoint("one").unwrap();
+    sharded.checkpoint("two").unwrap();
+    let own = sharded.shards()[1].stream(b"\0palisade.shard").unwrap();
+    own.truncate_from(own.next_index().unwrap() - 1).unwrap();
+    let load = sharded.load("two").map(drop);
+    let checkpoint = sharded.checkpoint("three").map(drop);
+    for result in [load, checkpoint, sharded.prune(1).map(drop)] {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        let text = format!("{error} {:?}", error.advice_of_cause());
+        assert!(text.contains("shard 1") && text.contains("prune(0)"), "{text}");
+    }
+    assert_eq!(names(&sharded.checkpoints().unwrap()), ["one", "two"]);
+    assert_eq!(sharded.load("one").unwrap().iter().count(), 30);
+    assert_eq!(sharded.prune(0).unwrap(), 2);
+    sharded.checkpoint("three").unwrap();
+    assert_eq!(sharded.load("three").unwrap().iter().count(), 30);
+}
+
 /// The keepers move the chunks of an old checkpoint.
 #[test]
 fn moves_do_not_change_a_checkpoint() {
