@@ -19,6 +19,8 @@ pub struct Case {
     pub records: Option<u64>,
     /// Streams of the log, in workloads of streams that name a number.
     pub streams: Option<usize>,
+    /// Shards of the set, in workloads of shards.
+    pub shards: Option<usize>,
     /// The form of the workload.
     pub form: Form,
 }
@@ -93,7 +95,7 @@ fn contenders(workload: Workload, args: &Args) -> (Vec<Contender>, Vec<String>) 
                 notes.push(format!("note: {name} has no {form}, {reason}: skipped"));
             }
         }
-        for streams in streams(workload, args).into_iter().flatten() {
+        for streams in counts(&args.streams, workload.default_streams()).into_iter().flatten() {
             if let Some(reason) = (contender.lacks_streams)(streams) {
                 notes.push(format!("note: {name} has no {streams} streams, {reason}: skipped"));
             }
@@ -109,17 +111,20 @@ fn cases(workload: Workload, args: &Args, thread_counts: &[usize]) -> Vec<Case> 
     for record_bytes in sizes.into_iter().flatten() {
         for records in given_or(&args.records, workload.default_records(record_bytes)) {
             for batch in given_or(&args.batch, workload.default_batch()) {
-                for streams in streams(workload, args) {
-                    for form in forms(workload, args) {
-                        let case = |&threads| Case {
-                            threads,
-                            record_bytes,
-                            batch,
-                            records,
-                            streams,
-                            form,
-                        };
-                        cases.extend(thread_counts.iter().map(case));
+                for streams in counts(&args.streams, workload.default_streams()) {
+                    for shards in counts(&args.shards, workload.default_shards()) {
+                        for form in forms(workload, args) {
+                            let case = |&threads| Case {
+                                threads,
+                                record_bytes,
+                                batch,
+                                records,
+                                streams,
+                                shards,
+                                form,
+                            };
+                            cases.extend(thread_counts.iter().map(case));
+                        }
                     }
                 }
             }
@@ -128,11 +133,13 @@ fn cases(workload: Workload, args: &Args, thread_counts: &[usize]) -> Vec<Case> 
     cases
 }
 
-fn streams(workload: Workload, args: &Args) -> Vec<Option<usize>> {
-    match workload.default_streams() {
+/// The numbers that were given, or the default ones; one `None` if the workload has no default, and
+/// so no use for a number.
+fn counts(given: &[usize], default: &[usize]) -> Vec<Option<usize>> {
+    match default {
         [] => vec![None],
-        default if args.streams.is_empty() => default.iter().copied().map(Some).collect(),
-        _ => args.streams.iter().copied().map(Some).collect(),
+        default if given.is_empty() => default.iter().copied().map(Some).collect(),
+        _ => given.iter().copied().map(Some).collect(),
     }
 }
 
@@ -222,6 +229,19 @@ mod tests {
             .collect();
         assert_eq!(shape, [[Some(1); 2], [Some(7); 2]]);
         assert!(groups.notes.is_empty(), "{:?}", groups.notes);
+    }
+
+    #[test]
+    fn each_number_of_shards_is_a_group_and_others_than_sets_are_left_out_with_a_note() {
+        let line = "x shards-batch --contenders palisade,palisade-sharded --shards 2,7 --threads 1";
+        let groups = groups(line);
+        let shape: Vec<_> = groups
+            .groups
+            .iter()
+            .map(|group| group.iter().map(|(c, case)| (c.name, case.shards)).collect::<Vec<_>>())
+            .collect();
+        assert_eq!(shape, [2, 7].map(|shards| vec![("palisade-sharded", Some(shards))]));
+        assert!(groups.notes[0].contains("it has no set of shards"), "{:?}", groups.notes);
     }
 
     #[cfg(feature = "peers")]

@@ -18,6 +18,7 @@ Examples:
   palisade-bench recover --forms plain,1024-KiB-torn --records 1000,10000
   palisade-bench streams-append --contenders palisade,palisade-streams --streams 1,1000000
   palisade-bench streams-commit --contenders palisade,palisade-streams --threads 64
+  palisade-bench shards-append --streams 1000 --shards 4,16,64
   palisade-bench commit --dir /mnt/disk/bench --json > results.jsonl";
 
 /// Measures Palisade beside other ways to make records durable.
@@ -49,6 +50,10 @@ pub struct Args {
     /// [default: see `list`]
     #[arg(long, value_delimiter = ',', value_parser = Counts::<usize>::new().range(1..=1 << 24))]
     pub streams: Vec<usize>,
+    /// Shards of the set in workloads of shards, each number measured on its own
+    /// [default: see `list`]
+    #[arg(long, value_delimiter = ',', value_parser = Counts::<usize>::new().range(1..=256))]
+    pub shards: Vec<usize>,
     /// Commits a second that are due in `open-loop`
     /// [default: 20, 50 and 80 % of what the contender reaches in a closed loop]
     #[arg(long, value_parser = rate)]

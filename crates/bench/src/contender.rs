@@ -87,6 +87,9 @@ pub(crate) const NO_ATOMIC: &str = "it has no batch that is there whole or not a
 /// Why a contender lacks a workload of streams.
 pub(crate) const NO_STREAMS: &str = "it has no streams";
 
+/// Why a contender lacks a workload of shards.
+pub(crate) const NO_SHARDS: &str = "it has no set of shards";
+
 /// For contenders without a format that a reader could verify.
 pub(crate) fn lacks_reading(workload: Workload) -> Option<&'static str> {
     match workload {
@@ -99,6 +102,7 @@ pub(crate) fn lacks_reading(workload: Workload) -> Option<&'static str> {
 pub(crate) fn lacks_options(workload: Workload) -> Option<&'static str> {
     match workload {
         workload if workload.has_streams() => Some(NO_STREAMS),
+        workload if workload.has_shards() => Some(NO_SHARDS),
         Workload::Tasks => Some("it has no futures"),
         Workload::Policies => Some("it has no such policies"),
         Workload::Rotation => Some("it does not report which append comes first in a segment"),

@@ -67,6 +67,16 @@ pub enum Form {
     Followed,
     /// `tail`: from the end of a commit to the return of the tail.
     Delivery,
+    /// `shards-append`: by handles, if the contender has them.
+    ByHandle,
+    /// `shards-append`: each call takes the key.
+    ByKey,
+    /// `shards-checkpoint`: a checkpoint of records that are not durable yet.
+    Create,
+    /// `shards-checkpoint`: a checkpoint after which nothing was appended since the last one.
+    Unchanged,
+    /// `shards-checkpoint`: a load of a checkpoint.
+    Load,
 }
 
 /// How a log stores records.
@@ -191,6 +201,11 @@ impl fmt::Display for Form {
             Form::Beside => write!(f, "beside"),
             Form::Followed => write!(f, "followed"),
             Form::Delivery => write!(f, "delivery"),
+            Form::ByHandle => write!(f, "by handle"),
+            Form::ByKey => write!(f, "by key"),
+            Form::Create => write!(f, "create"),
+            Form::Unchanged => write!(f, "create unchanged"),
+            Form::Load => write!(f, "load"),
         }
     }
 }

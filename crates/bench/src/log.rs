@@ -43,6 +43,38 @@ pub trait Log: Send + Sync {
         bail!("it has no batch that is there whole or not at all")
     }
 
+    /// Appends `record` `count` times by one call, without a sync.
+    ///
+    /// # Errors
+    /// If the contender refuses a record, or has no such call.
+    fn append_batch(&self, _stream: usize, _record: &[u8], _count: u32) -> Result<()> {
+        bail!("it has no batch without a sync")
+    }
+
+    /// Makes a checkpoint. It and all records that were appended before are durable then.
+    ///
+    /// # Errors
+    /// If they may not be durable, or the contender has no checkpoints.
+    fn checkpoint(&self, _name: &str) -> Result<()> {
+        bail!("it has no checkpoints")
+    }
+
+    /// Loads a checkpoint. Returns how many records were appended before it.
+    ///
+    /// # Errors
+    /// If it cannot be read, or the contender has no checkpoints.
+    fn load_checkpoint(&self, _name: &str) -> Result<u64> {
+        bail!("it has no checkpoints")
+    }
+
+    /// Removes all checkpoints but the newest one. Not timed.
+    ///
+    /// # Errors
+    /// If they cannot be removed, or the contender has no checkpoints.
+    fn prune_checkpoints(&self) -> Result<()> {
+        bail!("it has no checkpoints")
+    }
+
     /// Makes all appended records durable.
     ///
     /// # Errors

@@ -107,6 +107,8 @@ pub struct Measurement {
     pub disk_bytes: Option<u64>,
     /// Streams of the log, if the case has a number.
     pub streams: Option<usize>,
+    /// Shards of the set, in workloads of shards.
+    pub shards: Option<usize>,
     /// Bytes that the log has moved for 100 bytes that it has released, in `streams-slow`.
     pub moved_percent: Option<f64>,
     /// Instructions of a record; counted by another tool, the driver leaves it out.
@@ -211,7 +213,8 @@ pub(crate) mod tests {
         for name in "workload contender version threads record_bytes batch records_per_s mib_per_s \
                      p50_us p99_us p999_us syncs_per_s records_per_sync seconds rounds dir_fs cpu \
                      cores commit records_per_s_min records_per_s_max p9999_us variant \
-                     scan_records_per_s stored_ratio in_raw_syncs disk_bytes streams moved_percent"
+                     scan_records_per_s stored_ratio in_raw_syncs disk_bytes streams moved_percent \
+                     shards"
             .split_whitespace()
         {
             assert!(line.contains(&format!("\"{name}\":")), "{name}: {line}");

@@ -32,6 +32,8 @@ pub struct Plan {
     pub records: u64,
     /// Streams of a log that has streams: one for each thread if the case has no number.
     pub streams: usize,
+    /// Shards of a set: 1 if the workload has none.
+    pub shards: usize,
     /// The form of the workload.
     pub form: Form,
     /// How long the timed part lasts.
@@ -50,6 +52,7 @@ impl Plan {
             batch: 1,
             records: 0,
             streams: threads,
+            shards: 1,
             form: Form::Plain,
             time: Duration::ZERO,
         }

@@ -188,6 +188,15 @@ fn name(result: &Measurement, results: &[Measurement]) -> String {
     {
         name += &format!(", batch {batch}");
     }
+    let mut name_count = |what: &str, count: fn(&Measurement) -> Option<usize>| {
+        if let Some(number) = count(result)
+            && results.iter().any(|other| count(other) != Some(number))
+        {
+            name += &format!(", {number} {what}");
+        }
+    };
+    name_count("streams", |result| result.streams);
+    name_count("shards", |result| result.shards);
     name
 }
 

@@ -106,6 +106,7 @@ fn list(args: &Args) -> Result<()> {
             "workload": workload.name(), "threads": workload.default_threads(),
             "record_bytes": record_bytes, "records": workload.default_records(record_bytes),
             "batch": workload.default_batch(), "streams": workload.default_streams(),
+            "shards": workload.default_shards(),
             "contenders": contenders,
             "about": workload.about(), "forms": forms, "form_names": names,
         });
@@ -114,9 +115,8 @@ fn list(args: &Args) -> Result<()> {
             continue;
         }
         writeln!(out, "{:16} {}", workload.name(), workload.about())?;
-        let keys =
-            ["threads", "record_bytes", "batch", "records", "streams", "form_names", "contenders"];
-        for key in keys {
+        let keys = "threads record_bytes batch records streams shards form_names contenders";
+        for key in keys.split(' ') {
             let (option, value) =
                 (key.replace('_', "-").replace("form-names", "forms"), &line[key]);
             let is_given = !value.is_null() && *value != json!(["plain"]) && *value != json!([]);
@@ -192,7 +192,7 @@ impl Session<'_> {
     }
 
     fn plan(&self, name: &str, case: &Case) -> Result<Plan> {
-        let Case { threads, record_bytes, batch, records, streams, form } = *case;
+        let Case { threads, record_bytes, batch, records, streams, shards, form } = *case;
         Ok(Plan {
             dir: self.folder.fresh(name)?,
             threads,
@@ -200,6 +200,7 @@ impl Session<'_> {
             batch: batch.unwrap_or(1),
             records: records.unwrap_or_default(),
             streams: streams.unwrap_or(threads),
+            shards: shards.unwrap_or(1),
             form,
             time: Duration::from_secs_f64(self.args.seconds),
         })
@@ -226,7 +227,7 @@ impl Session<'_> {
     }
 
     fn result(&self, workload: Workload, (contender, case): &Entry) -> Measurement {
-        let Case { threads, record_bytes, batch, records, streams, form } = *case;
+        let Case { threads, record_bytes, batch, records, streams, shards, form } = *case;
         Measurement {
             workload: workload.name().into(),
             contender: contender.name.into(),
@@ -236,6 +237,7 @@ impl Session<'_> {
             batch,
             records,
             streams,
+            shards,
             variant: (form != Form::Plain).then(|| form.to_string()),
             tasks: if let Form::Tasks(tasks) = form { Some(tasks) } else { None },
             ..self.common.clone()

@@ -19,7 +19,7 @@ const COLUMNS: &str = "\
     p999_us,syncs_per_s,records_per_sync,seconds,rounds,dir_fs,cpu,cores,commit,records_per_s_min,\
     records_per_s_max,open_ms,log_bytes,segments,p9999_us,variant,tasks,offered_per_s,rotation_us,\
     records,began,instructions,scan_records_per_s,stored_ratio,in_raw_syncs,\
-    disk_bytes,streams,moved_percent";
+    disk_bytes,streams,moved_percent,shards";
 
 impl Csv {
     /// Begins the file anew.
@@ -79,7 +79,7 @@ pub fn table(results: &[Measurement]) -> String {
     text
 }
 
-const HEADER: &str = "form,threads,streams,bytes,records/s,min,max,MiB/s,p50 us,p99 us,p99.9 us,\
+const HEADER: &str = "form,threads,streams,shards,bytes,records/s,min,max,MiB/s,p50 us,p99 us,p99.9 us,\
                       p99.99 us,syncs/s,rec/sync,open ms,scan/s,stored,raw syncs,disk KiB,\
                       segments,moved %,ratio";
 /// Where a result has no value.
@@ -94,12 +94,14 @@ fn row(result: &Measurement, ratio: Option<f64>) -> Vec<String> {
     let optional =
         |value: Option<f64>| value.map_or_else(|| NONE.into(), |value| format!("{value:.1}"));
     let optional_rate = |value: Option<f64>| value.map_or_else(|| NONE.into(), rate);
+    let count = |count: Option<usize>| count.map_or_else(|| NONE.into(), |count| count.to_string());
     let stored = |ratio: f64| format!("{ratio:.3}x");
     vec![
         result.contender.clone(),
         result.variant.clone().unwrap_or_else(|| NONE.into()),
         result.threads.to_string(),
-        result.streams.map_or_else(|| NONE.into(), |streams| streams.to_string()),
+        count(result.streams),
+        count(result.shards),
         result.record_bytes.to_string(),
         rate(result.records_per_s),
         rate(result.records_per_s_min),
@@ -143,6 +145,7 @@ fn ratio(result: &Measurement, results: &[Measurement]) -> Option<f64> {
             && base.batch == result.batch
             && base.records == result.records
             && base.streams == result.streams
+            && base.shards == result.shards
     };
     let of_first = || results.iter().filter(is_alike);
     let base = of_first().find(|base| base.threads == result.threads).or(of_first().next())?;

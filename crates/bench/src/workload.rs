@@ -6,8 +6,9 @@ use palisade::framed_bytes;
 
 use self::Workload::{
     Append, Atomic, Batch, Codec, Commit, Get, OpenLoop, Opens, Policies, Range, Recover, Release,
-    Reopen, Rotation, Scan, StreamsAppend, StreamsBatch, StreamsCommit, StreamsOpen, StreamsOwn,
-    StreamsScan, StreamsSlow, StreamsTruncate, Suffix, Sync, Tail, Tasks,
+    Reopen, Rotation, Scan, ShardsAppend, ShardsBatch, ShardsCheckpoint, StreamsAppend,
+    StreamsBatch, StreamsCommit, StreamsOpen, StreamsOwn, StreamsScan, StreamsSlow,
+    StreamsTruncate, Suffix, Sync, Tail, Tasks,
 };
 use crate::form::Form;
 
@@ -82,11 +83,17 @@ pub enum Workload {
     StreamsTruncate,
     /// Streams are appended to and truncated, all but one.
     StreamsSlow,
+    /// Threads append to streams of a set of shards that they choose at random.
+    ShardsAppend,
+    /// The same with a batch of records in one call.
+    ShardsBatch,
+    /// Checkpoints over all shards of a set are made or loaded.
+    ShardsCheckpoint,
 }
 
 impl Workload {
     /// All, in the order in which `all` measures them.
-    pub const ALL: [Workload; 27] = [
+    pub const ALL: [Workload; 30] = [
         Append,
         Commit,
         Tasks,
@@ -114,6 +121,9 @@ impl Workload {
         StreamsOpen,
         StreamsTruncate,
         StreamsSlow,
+        ShardsAppend,
+        ShardsBatch,
+        ShardsCheckpoint,
     ];
 
     /// The name on the command line and in results.
@@ -146,6 +156,9 @@ impl Workload {
             StreamsOpen => "streams-open",
             StreamsTruncate => "streams-truncate",
             StreamsSlow => "streams-slow",
+            ShardsAppend => "shards-append",
+            ShardsBatch => "shards-batch",
+            ShardsCheckpoint => "shards-checkpoint",
         }
     }
 
@@ -186,6 +199,9 @@ impl Workload {
             StreamsOpen => "open a log of many streams that was closed",
             StreamsTruncate => "truncate each stream; commits alone and beside these truncations",
             StreamsSlow => "append to streams and truncate them, beside one that keeps 10 records",
+            ShardsAppend => "append without a sync, each record to a random one of --streams",
+            ShardsBatch => "append --batch records by one call, without a sync",
+            ShardsCheckpoint => "make or load a checkpoint over all shards; latency of it alone",
         }
     }
 
@@ -202,17 +218,25 @@ impl Workload {
             || matches!(self, StreamsScan | StreamsOpen | StreamsTruncate | StreamsSlow)
     }
 
+    /// Whether it is about a set of shards.
+    #[must_use]
+    pub fn has_shards(self) -> bool {
+        matches!(self, ShardsAppend | ShardsBatch | ShardsCheckpoint)
+    }
+
     /// Whether it is about durability, which tmpfs does not have.
     #[must_use]
     pub fn needs_a_disk(self) -> bool {
-        let reads_or_appends = self.reads() || matches!(self, Append | Rotation);
+        let reads_or_appends =
+            self.reads() || matches!(self, Append | Rotation | ShardsAppend | ShardsBatch);
         !reads_or_appends && !matches!(self, StreamsAppend | StreamsOwn | StreamsSlow)
     }
 
     /// Whether several threads can do it at the same time.
     #[must_use]
     pub fn has_threads(self) -> bool {
-        !matches!(self, Recover | Reopen | Rotation | Codec | Opens | Suffix | Tail | StreamsOpen)
+        !matches!(self, Recover | Reopen | Rotation | Codec | Opens | Suffix | Tail)
+            && !matches!(self, StreamsOpen | ShardsCheckpoint)
     }
 
     /// Whether its forms take turns with each other round by round, because they are compared.
@@ -226,7 +250,7 @@ impl Workload {
     pub fn default_threads(self) -> &'static [usize] {
         match self {
             Append | Commit | Batch => &[1, 2, 8],
-            Atomic => &[1, 8],
+            Atomic | ShardsAppend | ShardsBatch => &[1, 8],
             Tasks => &[2],
             OpenLoop | Release | StreamsAppend | StreamsTruncate | StreamsSlow => &[8],
             StreamsOwn | StreamsBatch => &[4, 16],
@@ -250,7 +274,7 @@ impl Workload {
     pub fn default_batch(self) -> Option<u32> {
         match self {
             Batch => Some(1000),
-            Atomic | StreamsBatch => Some(100),
+            Atomic | StreamsBatch | ShardsBatch => Some(100),
             _ => None,
         }
     }
@@ -261,6 +285,7 @@ impl Workload {
         match self {
             Scan => Some(SCAN_BYTES.div_ceil(u64::from(record_bytes))),
             Recover | Get | Range => Some(10_000),
+            ShardsCheckpoint => Some(1000),
             Reopen => Some(REOPEN_RECORDS),
             Codec => Some(CODEC_BYTES.div_ceil(u64::from(record_bytes))),
             StreamsScan | StreamsOpen | StreamsSlow => {
@@ -280,10 +305,17 @@ impl Workload {
     pub fn default_streams(self) -> &'static [usize] {
         match self {
             StreamsAppend => &[1, 1000, MANY_STREAMS],
-            StreamsScan => &[1000],
+            StreamsScan | ShardsAppend | ShardsBatch | ShardsCheckpoint => &[1000],
             StreamsOpen | StreamsTruncate => &[MANY_STREAMS],
             _ => &[],
         }
+    }
+
+    /// Shards of the set without `--shards`, each number measured on its own; none where there is no
+    /// set.
+    #[must_use]
+    pub fn default_shards(self) -> &'static [usize] {
+        if self.has_shards() { &[4, 16, 64] } else { &[] }
     }
 
     /// The forms that are measured without `--forms`: all of them.
@@ -303,6 +335,8 @@ impl Workload {
             Suffix => &[Form::TruncateAfter, Form::ReplaceFrom],
             Tail => &[Form::Alone, Form::Followed, Form::Delivery],
             StreamsTruncate => &[Form::Truncate, Form::Alone, Form::Beside],
+            ShardsAppend => &[Form::ByHandle, Form::ByKey],
+            ShardsCheckpoint => &[Form::Create, Form::Unchanged, Form::Load],
             _ => &[Form::Plain],
         }
     }

@@ -127,6 +127,7 @@ fn words(result: &Measurement) -> String {
         result.batch.map(|batch| format!("batches of {batch}")),
         result.records.map(|records| format!("{records} records")),
         result.streams.map(|streams| format!("{streams} streams")),
+        result.shards.map(|shards| format!("{shards} shards")),
         result.variant.clone(),
     ];
     optional.into_iter().flatten().for_each(|part| words += &format!(", {part}"));
@@ -138,7 +139,7 @@ fn value(result: &Measurement) -> Option<(f64, &'static str)> {
     let (value, unit) = match result.workload.as_str() {
         "recover" | "reopen" | "streams-open" => (result.open_ms, "ms"),
         "sync" | "range" | "tail" => (result.p50_us, "us (p50)"),
-        "suffix" => (result.p50_us.map(|us| us / 1e3), "ms"),
+        "suffix" | "shards-checkpoint" => (result.p50_us.map(|us| us / 1e3), "ms"),
         "opens" => (result.in_raw_syncs, "syncs"),
         "open-loop" => (result.p99_us, "us (p99)"),
         "rotation" | "release" => (result.p999_us, "us (p99.9)"),

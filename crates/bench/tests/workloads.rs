@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use palisade_bench::contender::Contender;
-use palisade_bench::contenders::{self, HEAP, PALISADE, STREAMS, WAKE};
+use palisade_bench::contenders::{self, HEAP, PALISADE, SHARDED, STREAMS, WAKE};
 use palisade_bench::form::{Compression, Form};
 use palisade_bench::measurement::Measurement;
 use palisade_bench::payload::Payload;
@@ -21,7 +21,14 @@ fn measure(contender: Contender, workload: Workload, form: Form, threads: usize)
 /// A plan that is over soon.
 fn small() -> Plan {
     let time = Duration::from_millis(10);
-    Plan { batch: 10, records: 500, streams: 4, time, ..Plan::at("its folder".as_ref(), 1, 300) }
+    Plan {
+        batch: 10,
+        records: 500,
+        streams: 4,
+        shards: 2,
+        time,
+        ..Plan::at("its folder".as_ref(), 1, 300)
+    }
 }
 
 fn measure_with(contender: Contender, workload: Workload, plan: Plan) -> Measurement {
@@ -122,6 +129,64 @@ fn each_truncation_and_each_commit_is_counted_and_nothing_truncated_comes_back()
 }
 
 #[test]
+fn each_record_and_each_checkpoint_of_a_set_is_read_back_exactly_once() {
+    for contender in contenders::all().filter(|c| c.supports(Workload::ShardsAppend)) {
+        let of_shards = Workload::ALL.into_iter().filter(|workload| workload.has_shards());
+        for (workload, form) in of_shards.flat_map(|w| w.forms().iter().map(move |form| (w, *form)))
+        {
+            // Fewer records than streams, and more shards than some keys fill.
+            for (streams, records, shards) in [(700, 500, 3), (2, 500, 4)] {
+                let plan = Plan { form, streams, records, shards, ..small() };
+                let kept = measure_with(contender, workload, plan).kept.unwrap();
+                let name = format!("{} of {} {form}", workload.name(), contender.name);
+                assert_eq!(kept.read_back, kept.acknowledged, "{name}");
+                assert!(kept.acknowledged > 0, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_has_what_was_appended_before_it_and_a_prune_leaves_the_last_one() {
+    for contender in contenders::all().filter(|c| c.supports(Workload::ShardsCheckpoint)) {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let plan = Plan { dir: dir.path().into(), form: Form::Create, ..small() };
+        let log = contender.create(Workload::ShardsCheckpoint, &plan).unwrap();
+        for (name, records) in [("one", 3), ("two", 2)] {
+            log.append_batch(1, b"record", records).unwrap();
+            log.checkpoint(name).unwrap();
+        }
+        log.append(0, b"record", 1).unwrap();
+        assert_eq!(log.load_checkpoint("one").unwrap(), 3, "{}", contender.name);
+        assert_eq!(log.load_checkpoint("two").unwrap(), 5, "{}", contender.name);
+        log.prune_checkpoints().unwrap();
+        assert!(log.load_checkpoint("one").is_err(), "{}", contender.name);
+        assert_eq!(log.load_checkpoint("two").unwrap(), 5, "{}", contender.name);
+    }
+}
+
+#[test]
+fn each_number_of_shards_is_a_result_of_its_own_in_a_table_and_in_json() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let with_shards = |driver: &mut Command| {
+        driver.args(["--contenders", SHARDED.name, "--threads", "1", "--rounds", "1"]);
+        driver.args(["--streams", "9", "--shards", "1,3", "--forms", "by-key"]);
+    };
+    let mut json = driver("shards-append", dir.path());
+    with_shards(&mut json);
+    let of_shards = results(&mut json);
+    let fields: Vec<_> = of_shards.iter().map(|line| (&line["shards"], &line["streams"])).collect();
+    assert_eq!(fields, [(&Value::from(1), &Value::from(9)), (&Value::from(3), &Value::from(9))]);
+    assert!(of_shards.iter().all(|line| line["variant"] == "by key"), "{of_shards:?}");
+    let mut text = Command::new(env!("CARGO_BIN_EXE_palisade-bench"));
+    text.args(["shards-append", "--seconds", "0.02", "--dir"]).arg(dir.path());
+    with_shards(&mut text);
+    let table = String::from_utf8(text.output().unwrap().stdout).unwrap();
+    assert!(table.lines().next().unwrap().contains("streams  shards"), "{table}");
+    assert_eq!(table.matches("by key").count(), 2, "{table}");
+}
+
+#[test]
 fn json_is_stored_in_fewer_bytes_with_a_codec_and_random_bytes_are_not() {
     let ratio = |compression, payload| {
         let form = Form::Coded(compression, payload);
@@ -145,6 +210,7 @@ fn the_list_has_each_workload_with_its_forms() {
         let names: Vec<String> = workload.forms().iter().map(|form| form.name()).collect();
         assert_eq!(line["form_names"], serde_json::json!(names));
         assert_eq!(line["streams"], serde_json::json!(workload.default_streams()));
+        assert_eq!(line["shards"], serde_json::json!(workload.default_shards()));
     }
 }
 
@@ -264,6 +330,7 @@ fn versions_are_those_of_the_lock_file() {
         let Some(version) = contender.version else { continue };
         let name = match contender.name {
             "walrus" => "walrus-rust",
+            "ironwal-sharded" => "ironwal",
             "wal-db-mem" => "wal-db",
             name => name,
         };

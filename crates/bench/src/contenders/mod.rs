@@ -5,6 +5,7 @@ mod palisade;
 #[cfg(feature = "peers")]
 pub mod peers;
 mod raw;
+mod sharded;
 mod streams;
 mod wake;
 
@@ -14,10 +15,11 @@ pub use self::naive::NAIVE;
 pub(crate) use self::palisade::lsns;
 pub use self::palisade::{HEAP, PALISADE};
 pub use self::raw::RAW;
+pub use self::sharded::SHARDED;
 pub use self::streams::STREAMS;
 pub use self::wake::WAKE;
 
-const OWN: &[Contender] = &[PALISADE, palisade::MEMORY, HEAP, NAIVE, RAW, WAKE, STREAMS];
+const OWN: &[Contender] = &[PALISADE, palisade::MEMORY, HEAP, NAIVE, RAW, WAKE, STREAMS, SHARDED];
 
 #[cfg(feature = "peers")]
 const PEERS: &[Contender] = peers::ALL;

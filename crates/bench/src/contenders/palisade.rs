@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use palisade::{BufferKind, Lsn, Lz4, MemStore, Options, Verify, Wal, Zstd, framed_bytes};
 
-use crate::contender::{Contender, NO_STREAMS};
+use crate::contender::{Contender, NO_SHARDS, NO_STREAMS};
 use crate::form::{Compression, Form};
 use crate::image::write_garbage;
 use crate::log::{End, Log, Opening};
@@ -25,6 +25,7 @@ pub const PALISADE: Contender = Contender {
         Workload::StreamsOpen | Workload::StreamsTruncate | Workload::StreamsSlow => {
             Some(NO_STREAMS)
         }
+        workload if workload.has_shards() => Some(NO_SHARDS),
         _ => None,
     },
     create: |workload, plan| Ok(Box::new(PalisadeLog::create(Medium::Files, workload, plan)?)),
@@ -43,6 +44,7 @@ pub(super) const MEMORY: Contender = Contender {
         | Workload::Opens
         | Workload::Suffix => Some("it has no files"),
         workload if workload.has_streams() => Some(NO_STREAMS),
+        workload if workload.has_shards() => Some(NO_SHARDS),
         _ => None,
     },
     lacks_form: |form| match form {
@@ -56,7 +58,11 @@ pub(super) const MEMORY: Contender = Contender {
 /// Palisade on files, with its buffer on the heap: appends do not survive a kill.
 pub const HEAP: Contender = Contender {
     name: "palisade-heap",
-    lacks: |workload| workload.has_streams().then_some(NO_STREAMS),
+    lacks: |workload| match workload {
+        workload if workload.has_streams() => Some(NO_STREAMS),
+        workload if workload.has_shards() => Some(NO_SHARDS),
+        _ => None,
+    },
     lacks_form: |form| match form {
         Form::Unsynced(_) => Some("its appends do not survive a kill"),
         _ => None,

@@ -68,7 +68,7 @@ impl StreamsLog {
 }
 
 /// A name of 8 bytes, for up to ten million streams.
-fn name(number: usize) -> String {
+pub(super) fn name(number: usize) -> String {
     format!("s{number:07}")
 }
 

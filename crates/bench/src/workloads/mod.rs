@@ -11,6 +11,7 @@ mod recover;
 mod release;
 mod rotation;
 mod scan;
+mod shards;
 mod streams;
 mod suffix;
 mod tail;
@@ -71,11 +72,14 @@ pub fn measure(workload: Workload, contender: &Contender, plan: &Plan) -> Result
         Workload::Range => range::measure(&*fill()?, plan),
         Workload::Suffix => suffix::measure(create()?, plan),
         Workload::Tail => tail::measure(create()?, plan),
-        Workload::StreamsAppend => streams::append(create()?, plan),
+        // Only the contenders of shards know the form.
+        Workload::StreamsAppend | Workload::ShardsAppend => streams::append(create()?, plan),
         Workload::StreamsScan => streams::scan(&*create()?, plan),
         Workload::StreamsOpen => streams::open(create()?, plan),
         Workload::StreamsTruncate => streams::truncate::measure(contender, plan),
         Workload::StreamsSlow => streams::slow::measure(contender, plan),
+        Workload::ShardsBatch => shards::batch(create()?, plan),
+        Workload::ShardsCheckpoint => shards::checkpoint(create()?, plan),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Published crates as contenders, under the feature `peers`.
 
 mod ironwal;
+mod ironwal_sharded;
 mod okaywal;
 mod raft_engine;
 mod wal_db;
@@ -17,6 +18,7 @@ pub(super) const ALL: &[Contender] = &[
     okaywal::OKAYWAL,
     raft_engine::RAFT_ENGINE,
     ironwal::IRONWAL,
+    ironwal_sharded::IRONWAL_SHARDED,
     walrus::WALRUS,
 ];
 
