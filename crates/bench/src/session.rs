@@ -114,14 +114,14 @@ fn list(args: &Args) -> Result<()> {
             writeln!(out, "{line}")?;
             continue;
         }
-        writeln!(out, "{:16} {}", workload.name(), workload.about())?;
+        writeln!(out, "{:17} {}", workload.name(), workload.about())?;
         let keys = "threads record_bytes batch records streams shards form_names contenders";
         for key in keys.split(' ') {
             let (option, value) =
                 (key.replace('_', "-").replace("form-names", "forms"), &line[key]);
             let is_given = !value.is_null() && *value != json!(["plain"]) && *value != json!([]);
             if is_given {
-                writeln!(out, "                 --{option} {}", words(value))?;
+                writeln!(out, "                  --{option} {}", words(value))?;
             }
         }
     }

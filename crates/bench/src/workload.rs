@@ -200,7 +200,7 @@ impl Workload {
             StreamsTruncate => "truncate each stream; commits alone and beside these truncations",
             StreamsSlow => "append to streams and truncate them, beside one that keeps 10 records",
             ShardsAppend => "append without a sync, each record to a random one of --streams",
-            ShardsBatch => "append --batch records by one call, without a sync",
+            ShardsBatch => "append --batch records to a random stream by one call, without a sync",
             ShardsCheckpoint => "make or load a checkpoint over all shards; latency of it alone",
         }
     }
