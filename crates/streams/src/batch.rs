@@ -8,7 +8,7 @@ use palisade_core::sync::MutexGuard;
 use crate::consumer::Consumer;
 use crate::directory::{Directory, STRIPES, Stripe};
 use crate::positions::user_key;
-use crate::record::{self, Record, StreamId};
+use crate::record::{self, EntryHeader, Record, StreamId};
 use crate::shared::Shared;
 use crate::streams::{Stream, Streams};
 use crate::ticket::BatchTicket;
@@ -161,40 +161,65 @@ impl<'d> Locked<'d> {
     }
 }
 
-/// The records of a batch: the stream, the tag and the payload of each.
-type BatchRecords = Vec<(StreamId, u16, Vec<u8>)>;
+/// The records of a batch, encoded one behind the other.
+#[derive(Debug, Default)]
+struct Encoded {
+    bytes: Vec<u8>,
+    /// The stream of each record, its tag, and where it ends in `bytes`.
+    records: Vec<(StreamId, u16, usize)>,
+    /// The index of each entry.
+    indexes: Vec<u64>,
+}
+
+impl Encoded {
+    /// Ends a record, which is the last in `bytes`.
+    fn end(&mut self, id: StreamId, tag: u16) {
+        self.records.push((id, tag, self.bytes.len()));
+    }
+
+    fn iter(&self) -> impl ExactSizeIterator<Item = (StreamId, u16, &[u8])> + Clone {
+        let mut begin = 0;
+        self.records.iter().map(move |&(id, tag, end)| {
+            let bytes = &self.bytes[begin..end];
+            begin = end;
+            (id, tag, bytes)
+        })
+    }
+}
 
 impl Shared {
     fn append_batch(&self, steps: &[Step<'_>]) -> Result<BatchTicket<'_>> {
         let mut locked = Locked::new(&self.directory, steps);
-        let (records, indexes) = self.encode_batch(steps, &mut locked)?;
+        let encoded = self.encode_batch(steps, &mut locked)?;
         let has_acks_only = steps.iter().all(|step| matches!(step, Step::Ack { .. }));
         if has_acks_only { self.check_room_for_position() } else { self.check_room() }?;
-        let payloads = records.iter().map(|(_, tag, bytes)| (*tag, bytes));
+        let payloads = encoded.iter().map(|(_, tag, bytes)| (tag, bytes));
         let log = self.wal.append_batch_tagged(payloads)?;
         let mut hubs = Vec::new();
-        for ((id, tag, bytes), &lsn) in records.iter().zip(log.lsns()) {
-            let stripe = locked.of(*id);
-            match Record::decode(*tag, bytes) {
+        for ((id, tag, bytes), &lsn) in encoded.iter().zip(log.lsns()) {
+            let stripe = locked.of(id);
+            match Record::decode(tag, bytes) {
                 Some(Record::Value { key, value, .. }) => {
-                    self.count(stripe, *id, lsn, bytes.len());
-                    stripe.live(*id)?.set_value(key, value, self.segments.of(lsn));
+                    self.count(stripe, id, lsn, bytes.len());
+                    stripe.live(id)?.set_value(key, value, self.segments.of(lsn));
                 }
-                _ => hubs.extend(self.push(stripe, *id, lsn, bytes.len())),
+                _ => hubs.extend(self.push(stripe, id, lsn, bytes.len())),
             }
         }
         drop(locked);
         hubs.into_iter().for_each(|hub| hub.wake());
-        Ok(BatchTicket::new(log.into(), indexes))
+        Ok(BatchTicket::new(log.into(), encoded.indexes))
     }
 
-    /// Checks all steps. Returns their records, and the indexes of the entries.
-    fn encode_batch(
-        &self,
-        steps: &[Step<'_>],
-        locked: &mut Locked<'_>,
-    ) -> Result<(BatchRecords, Vec<u64>)> {
-        let (mut records, mut indexes) = (Vec::with_capacity(steps.len()), Vec::new());
+    /// Checks and encodes all steps.
+    fn encode_batch(&self, steps: &[Step<'_>], locked: &mut Locked<'_>) -> Result<Encoded> {
+        let mut encoded = Encoded::default();
+        let len_of = |step: &Step<'_>| match step {
+            Step::Append { data, .. } => record::MAX_ENTRY_HEADER_BYTES + data.len(),
+            Step::Value { .. } | Step::Ack { .. } => 0,
+        };
+        encoded.bytes.reserve(steps.iter().map(len_of).sum());
+        encoded.records.reserve(steps.len());
         // How many entries of the batch each stream has got so far, and the values that it sets.
         let (mut nexts, mut values) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
         for step in steps {
@@ -203,24 +228,27 @@ impl Shared {
             match step {
                 Step::Append { data, .. } => {
                     let next = nexts.entry(id).or_insert_with(|| slot.next());
-                    records.push((id, record::ENTRY, record::entry(id, *next, data)));
-                    indexes.push(*next);
+                    encoded.bytes.extend_from_slice(EntryHeader::new(id, *next).as_bytes());
+                    encoded.bytes.extend_from_slice(data);
+                    encoded.end(id, record::ENTRY);
+                    encoded.indexes.push(*next);
                     *next += 1;
                 }
                 Step::Value { key, value, .. } => {
                     values.entry(id).or_default().push((&key[..], *value));
-                    records.push((id, record::VALUE, record::value(id, key, *value)));
+                    record::put_value(&mut encoded.bytes, id, key, *value);
+                    encoded.end(id, record::VALUE);
                 }
                 Step::Ack { consumer, index } => {
                     let after = consumer.after_ack(slot, *index)?.encode();
-                    let bytes = record::value(id, consumer.key(), Some(&after));
-                    records.push((id, record::VALUE, bytes));
+                    record::put_value(&mut encoded.bytes, id, consumer.key(), Some(&after));
+                    encoded.end(id, record::VALUE);
                 }
             }
         }
         for (id, changes) in values {
             self.check_values(locked.of(id).live(id)?.values(), changes)?;
         }
-        Ok((records, indexes))
+        Ok(encoded)
     }
 }

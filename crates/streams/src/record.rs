@@ -260,21 +260,19 @@ pub(crate) fn numbers<const N: usize>(id: StreamId, numbers: [u64; N]) -> Vec<u8
     bytes
 }
 
-/// Encodes an entry.
-pub(crate) fn entry(id: StreamId, index: u64, data: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(MAX_ENTRY_HEADER_BYTES + data.len());
-    bytes.extend_from_slice(EntryHeader::new(id, index).as_bytes());
-    bytes.extend_from_slice(data);
+/// Encodes a value; none removes the key.
+pub(crate) fn value(id: StreamId, key: &[u8], value: Option<&[u8]>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_value(&mut bytes, id, key, value);
     bytes
 }
 
-/// Encodes a value; none removes the key.
-pub(crate) fn value(id: StreamId, key: &[u8], value: Option<&[u8]>) -> Vec<u8> {
-    let mut bytes = numbers(id, []);
+/// Appends an encoded value.
+pub(crate) fn put_value(bytes: &mut Vec<u8>, id: StreamId, key: &[u8], value: Option<&[u8]>) {
+    bytes.number(id.0);
     bytes.bytes(key);
     bytes.number(u64::from(value.is_some()));
     bytes.extend_from_slice(value.unwrap_or_default());
-    bytes
 }
 
 /// Appends the fields of an anchor behind its id.
@@ -299,6 +297,10 @@ mod tests {
     use super::*;
 
     const ID: StreamId = StreamId(300);
+
+    fn entry(id: StreamId, index: u64, data: &[u8]) -> Vec<u8> {
+        [EntryHeader::new(id, index).as_bytes(), data].concat()
+    }
 
     #[test]
     fn what_is_encoded_is_decoded() {
