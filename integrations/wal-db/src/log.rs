@@ -1,0 +1,125 @@
+//! An open log, which all of its handles share.
+
+use std::io::IoSlice;
+use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock};
+
+use palisade::{Result, Ticket, Wal};
+
+use crate::shared::Entry;
+use crate::{Lsn, Record, WalError};
+
+/// The tag of a record that is one record of the log below.
+pub(crate) const WHOLE: u16 = 0;
+/// The tag of the first part of a long record: its length in 8 bytes, then bytes of it.
+pub(crate) const FIRST: u16 = 1;
+/// The tag of each further part. No other record is between the parts.
+pub(crate) const PART: u16 = 2;
+/// Bytes of the length in the first part.
+pub(crate) const LENGTH_BYTES: usize = 8;
+
+/// The fields are dropped in their order, so the entry is removed after the log has ended.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) wal: Wal,
+    /// The position in the log below that has LSN 0.
+    pub(crate) origin: u64,
+    /// The folder, if it is in the file system of the operating system.
+    pub(crate) folder: Option<PathBuf>,
+    /// Whether `truncate_before` changes nothing.
+    pub(crate) keeps_prefix: bool,
+    /// Whether an append has to write its record, so that the record survives a kill.
+    writes_appends: bool,
+    /// Shared by appends of one record. Exclusive for the parts of a long record, so that they lie
+    /// beside each other, and for truncations, which must not divide them.
+    order: RwLock<()>,
+    pub(crate) entry: Option<Entry>,
+}
+
+impl Log {
+    pub(crate) fn new(wal: Wal) -> Log {
+        let writes_appends = !wal.recovery_report().appends_survive_kill;
+        let order = RwLock::new(());
+        Log { wal, origin: 0, folder: None, keeps_prefix: true, writes_appends, order, entry: None }
+    }
+
+    /// Appends a record. Returns its ticket, or that of its last part, and where it begins.
+    pub(crate) fn append(&self, record: &[u8]) -> Result<(Ticket<'_>, palisade::Lsn)> {
+        let (ticket, begin) = if record.len() <= self.wal.max_record_bytes() {
+            let _shared = self.order.read().unwrap_or_else(PoisonError::into_inner);
+            let ticket = self.wal.append(record)?;
+            let begin = ticket.lsn();
+            (ticket, begin)
+        } else {
+            self.append_parts(record)?
+        };
+        if self.writes_appends {
+            self.wal.flush_to_os(ticket.lsn())?;
+        }
+        Ok((ticket, begin))
+    }
+
+    /// Appends a record that is too long for one record of the log below. If this fails, or if the
+    /// process dies, readers skip the parts that are there.
+    fn append_parts(&self, record: &[u8]) -> Result<(Ticket<'_>, palisade::Lsn)> {
+        let most = self.wal.max_record_bytes();
+        let (first, rest) = record.split_at(most - LENGTH_BYTES);
+        let length = (record.len() as u64).to_le_bytes();
+        self.alone(|| {
+            let parts = [IoSlice::new(&length), IoSlice::new(first)];
+            let mut ticket = self.wal.append_vectored_tagged(FIRST, &parts)?;
+            let begin = ticket.lsn();
+            for part in rest.chunks(most) {
+                ticket = self.wal.append_tagged(PART, part)?;
+            }
+            Ok((ticket, begin))
+        })
+    }
+
+    /// Calls `f` while no append runs.
+    pub(crate) fn alone<T>(&self, f: impl FnOnce() -> T) -> T {
+        let _alone = self.order.write().unwrap_or_else(PoisonError::into_inner);
+        f()
+    }
+
+    /// Returns where the last part of the record at `lsn` begins, or none if no record begins
+    /// there.
+    pub(crate) fn last_part(&self, lsn: palisade::Lsn) -> Result<Option<palisade::Lsn>> {
+        let mut parts = self.wal.records_from(lsn)?;
+        let mut last = None;
+        while let Some(part) = parts.next()? {
+            match (part.tag(), last) {
+                (PART, Some(_)) | (WHOLE | FIRST, None) => last = Some(part.lsn()),
+                _ => break,
+            }
+            if part.tag() == WHOLE {
+                break;
+            }
+        }
+        Ok(last)
+    }
+
+    /// Returns the position of `lsn` in the log below.
+    pub(crate) fn position(&self, lsn: Lsn) -> crate::Result<palisade::Lsn> {
+        let position = lsn.get().checked_add(self.origin);
+        let position = position.filter(|&position| position < palisade::Lsn::LIMIT.as_u64());
+        position.map(palisade::Lsn::new).ok_or(WalError::no_record(lsn.get()))
+    }
+
+    /// Returns the LSN of a position in the log below.
+    pub(crate) fn lsn(&self, position: palisade::Lsn) -> Lsn {
+        Lsn::new(position.as_u64().saturating_sub(self.origin))
+    }
+
+    pub(crate) fn record(&self, position: palisade::Lsn, data: Vec<u8>) -> Record {
+        Record::new(self.lsn(position), data)
+    }
+}
+
+impl Drop for Log {
+    /// Makes a clean end, so that the next open needs no scan. If that fails, the records are in
+    /// the log nevertheless: the drop of `wal` writes them.
+    fn drop(&mut self) {
+        let _ = self.wal.close();
+    }
+}

@@ -1,0 +1,279 @@
+//! A simulated disk loses power, or its process dies, at a random call; then the log is opened
+//! again and compared with what its calls have promised.
+//!
+//! The long form runs `WAL_DB_SEEDS` seeds, for example 10000. `WAL_DB_SEED` runs one.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use palisade::Options;
+use palisade::disk::{DEFAULT_FILE_MODE, Disk};
+use palisade::sim::SimDisk;
+use wal_db::{FileStore, Lsn, Result, SegmentedStore, Wal, WalStore};
+
+const SHORT: u64 = 300;
+const PROCESSES: u64 = 5;
+const STEPS: u64 = 30;
+const FOLDER: &str = "/db";
+const FILE: &str = "wal.log";
+/// More than half the log buffer, so that some records have parts.
+const LONGEST: u64 = 6000;
+const BUFFER_BYTES: usize = 4096;
+
+/// What the log may have after a crash: the first `durable` records at least.
+#[derive(Clone, Debug, Default)]
+struct World {
+    records: VecDeque<(Option<Lsn>, Vec<u8>)>,
+    durable: usize,
+}
+
+impl World {
+    fn allows(&self, found: &[(Lsn, Vec<u8>)]) -> bool {
+        (self.durable..=self.records.len()).contains(&found.len())
+            && found.iter().zip(&self.records).all(|((lsn, data), (expected, content))| {
+                expected.is_none_or(|expected| expected == *lsn) && data == content
+            })
+    }
+}
+
+struct Dice(u64);
+
+impl Dice {
+    /// A number below `end`, by SplitMix64.
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % end
+    }
+}
+
+/// One seed: a disk, and what its log may have.
+struct Run<S> {
+    seed: u64,
+    disk: SimDisk,
+    dice: Dice,
+    world: World,
+    /// What the log may have instead, if the step that died has done its work.
+    other: Option<World>,
+    next: u64,
+    /// Above all LSNs since the log was last emptied.
+    above: u64,
+    open: fn(Arc<dyn Disk>) -> Result<Wal<S>>,
+    is_segmented: bool,
+}
+
+impl<S: WalStore> Run<S> {
+    fn new(seed: u64, open: fn(Arc<dyn Disk>) -> Result<Wal<S>>, is_segmented: bool) -> Run<S> {
+        let disk = SimDisk::new(seed);
+        let os = disk.as_disk();
+        os.create_folder(Path::new(FOLDER), DEFAULT_FILE_MODE).unwrap();
+        os.open_folder(Path::new("/"), DEFAULT_FILE_MODE).unwrap().sync().unwrap();
+        let (world, other) = (World::default(), None);
+        let dice = Dice(seed);
+        Run { seed, disk, dice, world, other, next: 0, above: 0, open, is_segmented }
+    }
+
+    fn all(&mut self) {
+        for _ in 0..PROCESSES {
+            let lifetime = self.dice.below(150);
+            self.disk.crash_at(self.disk.calls() + lifetime);
+            self.process();
+            if !self.disk.is_dead() {
+                self.disk.kill();
+            }
+            self.end_process();
+            self.check();
+        }
+    }
+
+    /// Opens the log and works on it, until the process dies or has made its steps.
+    fn process(&mut self) {
+        let Ok(mut wal) = (self.open)(self.disk.as_disk()) else { return };
+        for _ in 0..STEPS {
+            let done = match self.dice.below(20) {
+                0..9 => self.append(&wal, false),
+                9..14 => self.append(&wal, true),
+                14 => wal.sync().map(|()| self.world.durable = self.world.records.len()),
+                15 => self.truncate_after(&wal),
+                16 if self.is_segmented => self.truncate_before(&wal),
+                17 if !self.is_segmented => match self.empty(wal) {
+                    Some(opened) => {
+                        wal = opened;
+                        Ok(())
+                    }
+                    None => return,
+                },
+                18 => {
+                    drop(wal);
+                    match self.reopened() {
+                        Ok(opened) => wal = opened,
+                        Err(_) => return,
+                    }
+                    Ok(())
+                }
+                _ => Ok(()),
+            };
+            if done.is_err() {
+                assert!(self.disk.is_dead(), "seed {}: {done:?}", self.seed);
+            }
+            if self.disk.is_dead() {
+                return;
+            }
+        }
+        if self.dice.below(2) == 0 {
+            wal.log().clone().abandon();
+        }
+    }
+
+    fn append(&mut self, wal: &Wal<S>, is_durable: bool) -> Result<()> {
+        self.next += 1;
+        let mut data = self.next.to_le_bytes().to_vec();
+        let len = if self.dice.below(4) == 0 { LONGEST } else { 200 };
+        data.resize(8 + self.dice.below(len) as usize, self.next as u8);
+        let appended = if is_durable { wal.append_and_sync(&data) } else { wal.append(&data) };
+        // After an error the record may be there. An append to the memory of a dead process returns
+        // `Ok`, and the record is not there.
+        let known = appended.as_ref().ok().copied().filter(|_| !self.disk.is_dead());
+        self.world.records.push_back((known, data));
+        let lsn = appended?;
+        assert!(lsn.get() >= self.above, "seed {}: LSN {lsn} again", self.seed);
+        self.above = lsn.get() + 1;
+        if is_durable {
+            self.world.durable = self.world.records.len();
+        }
+        Ok(())
+    }
+
+    fn truncate_after(&mut self, wal: &Wal<S>) -> Result<()> {
+        let count = self.world.records.len();
+        if count == 0 {
+            return Ok(());
+        }
+        let last = self.dice.below(count as u64) as usize;
+        let mut after = self.world.clone();
+        after.records.truncate(last + 1);
+        after.durable = after.records.len();
+        let lsn = after.records[last].0.expect("the record was appended");
+        self.other =
+            Some(World { durable: after.durable.min(self.world.durable), ..after.clone() });
+        wal.truncate_after(lsn)?;
+        (self.world, self.other) = (after, None);
+        Ok(())
+    }
+
+    fn truncate_before(&mut self, wal: &Wal<S>) -> Result<()> {
+        let count = self.world.records.len();
+        if count == 0 {
+            return Ok(());
+        }
+        let first = self.dice.below(count as u64) as usize;
+        let mut after = self.world.clone();
+        after.records.drain(..first);
+        after.durable = after.records.len();
+        let lsn = after.records[0].0.expect("the record was appended");
+        self.other = Some(after.clone());
+        let head = wal.truncate_before(lsn)?;
+        assert_eq!(head, lsn, "seed {}", self.seed);
+        (self.world, self.other) = (after, None);
+        Ok(())
+    }
+
+    /// Opens the log after it was dropped: nothing is lost.
+    fn reopened(&mut self) -> Result<Wal<S>> {
+        let wal = (self.open)(self.disk.as_disk())?;
+        assert_eq!(read(&wal)?.len(), self.world.records.len(), "seed {}", self.seed);
+        self.world.durable = self.world.records.len();
+        Ok(wal)
+    }
+
+    /// Empties the log as an engine does that removes its file.
+    fn empty(&mut self, wal: Wal<S>) -> Option<Wal<S>> {
+        let is_open = self.dice.below(2) == 0;
+        let folder = self.disk.as_disk().open_folder(Path::new(FOLDER), DEFAULT_FILE_MODE).ok()?;
+        if is_open {
+            self.other = Some(World::default());
+            folder.remove(FILE).ok()?;
+            drop(wal);
+        } else {
+            drop(wal);
+            self.other = Some(World::default());
+            folder.remove(FILE).ok()?;
+        }
+        let wal = (self.open)(self.disk.as_disk()).ok()?;
+        assert_eq!((wal.len(), wal.is_empty()), (0, true), "seed {}", self.seed);
+        (self.world, self.other, self.above) = (World::default(), None, 0);
+        Some(wal)
+    }
+
+    fn end_process(&mut self) {
+        match self.dice.below(4) {
+            0 => {
+                // All that was appended survives a kill, unless a record's append had not ended.
+                let known = self.world.records.iter().take_while(|(lsn, _)| lsn.is_some());
+                self.world.durable = known.count();
+                self.disk.restart();
+            }
+            _ => self.disk.lose_power(),
+        }
+    }
+
+    /// Opens the log and compares it. What it has is durable from now on.
+    fn check(&mut self) {
+        let wal = (self.open)(self.disk.as_disk());
+        let wal = wal.unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
+        let found = read(&wal).unwrap();
+        let is_other = self.other.as_ref().is_some_and(|other| other.allows(&found));
+        let shown: Vec<_> = found.iter().map(|(lsn, data)| (lsn.get(), data.len())).collect();
+        assert!(
+            is_other || self.world.allows(&found),
+            "seed {}: found {shown:?}; {:?} or {:?}",
+            self.seed,
+            sizes(&self.world),
+            self.other.as_ref().map(sizes)
+        );
+        let end = wal.len();
+        self.above = self.above.min(end); // 0 if it was emptied
+        let records: VecDeque<_> = found.into_iter().map(|(lsn, data)| (Some(lsn), data)).collect();
+        self.world = World { durable: records.len(), records };
+        self.other = None;
+    }
+}
+
+fn sizes(world: &World) -> (usize, Vec<(Option<u64>, usize)>) {
+    let shown = world.records.iter().map(|(lsn, data)| (lsn.map(Lsn::get), data.len()));
+    (world.durable, shown.collect())
+}
+
+fn read<S: WalStore>(wal: &Wal<S>) -> Result<Vec<(Lsn, Vec<u8>)>> {
+    wal.iter()?.map(|record| record.map(|record| (record.lsn(), record.into_data()))).collect()
+}
+
+fn open_file(disk: Arc<dyn Disk>) -> Result<Wal> {
+    let store = FileStore::open_on(disk, Path::new(FOLDER).join(FILE))?;
+    let options = Options::new().segment_bytes(64 << 10).buffer_bytes(BUFFER_BYTES);
+    Wal::with_store(store.with_options(options))
+}
+
+fn open_segmented(disk: Arc<dyn Disk>) -> Result<Wal<SegmentedStore>> {
+    let store = SegmentedStore::open_on(disk, Path::new(FOLDER).join("log"), 64 << 10)?;
+    Wal::with_store(store)
+}
+
+#[test]
+fn no_crash_loses_what_was_acknowledged() {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let seeds = match (number("WAL_DB_SEED"), number("WAL_DB_SEEDS")) {
+        (Some(seed), _) => seed..seed + 1,
+        (None, count) => 0..count.unwrap_or(SHORT),
+    };
+    for seed in seeds {
+        if seed % 2 == 0 {
+            Run::new(seed, open_file, false).all();
+        } else {
+            Run::new(seed, open_segmented, true).all();
+        }
+    }
+}
