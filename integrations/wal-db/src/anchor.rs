@@ -75,7 +75,7 @@ pub(crate) fn read(folder: &dyn DiskFolder, name: &str) -> io::Result<AtPath> {
 
 /// Writes the file `name`, durably: it has the old content or the new one after a crash.
 pub(crate) fn write(folder: &dyn DiskFolder, name: &str, anchor: &Anchor) -> io::Result<()> {
-    let new = new_name(name);
+    let new = format!("{name}.palisade-new");
     let file = folder.open(&new, Access::Fresh)?;
     let bytes = anchor.encode();
     let mut done = 0;
@@ -92,32 +92,6 @@ pub(crate) fn write(folder: &dyn DiskFolder, name: &str, anchor: &Anchor) -> io:
     drop(file);
     folder.rename(&new, name)?;
     folder.sync()
-}
-
-/// Returns the name of another file in `folder` than `name` that names the log `uuid`.
-pub(crate) fn other_name(
-    folder: &dyn DiskFolder,
-    name: &str,
-    uuid: &str,
-) -> io::Result<Option<String>> {
-    for other in folder.list()? {
-        if other == name || other == new_name(name) {
-            continue;
-        }
-        let Ok(file) = folder.open(&other, Access::Read) else { continue };
-        if matches!(file.len(), Ok(len) if len == ANCHOR_BYTES as u64)
-            && let Ok(start) = start_of(file.as_ref())
-            && Anchor::decode(&start).is_some_and(|anchor| anchor.uuid == uuid)
-        {
-            return Ok(Some(other));
-        }
-    }
-    Ok(None)
-}
-
-/// Returns the name that the file has until it is complete.
-fn new_name(name: &str) -> String {
-    format!("{name}.palisade-new")
 }
 
 fn start_of(file: &dyn DiskFile) -> io::Result<Vec<u8>> {

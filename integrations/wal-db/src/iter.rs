@@ -31,6 +31,7 @@ pub struct WalIter<'a, S: WalStore = FileStore> {
 }
 
 /// A long record, some parts of which were read.
+#[derive(Debug)]
 struct Long {
     lsn: palisade::Lsn,
     len: u64,
@@ -114,6 +115,7 @@ impl Long {
 }
 
 /// Why the next record cannot be returned.
+#[derive(Debug)]
 enum Failure {
     Log(palisade::Error),
     NoRecord(palisade::Lsn),

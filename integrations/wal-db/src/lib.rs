@@ -57,3 +57,8 @@ pub mod prelude {
         Lsn, OpenPolicy, Record, RecoveryPolicy, Result, Wal, WalConfig, WalError, WalStore,
     };
 }
+
+/// The example in the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

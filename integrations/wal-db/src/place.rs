@@ -35,6 +35,8 @@ const OPENING: &str = "opening the log";
 const EMPTYING: &str = "emptying the log whose file was removed";
 /// What the name of a log's folder has more than that of its file.
 const SUFFIX: &str = ".palisade";
+/// The second name of a log's file, in the log's folder.
+const SECOND_NAME: &str = "wal-db-file";
 /// The log buffer of a log without options of its own. Small, because engines open many logs.
 const BUFFER_BYTES: usize = 1 << 20;
 const SEGMENT_BYTES: u64 = 16 << 20;
@@ -56,23 +58,19 @@ impl Place {
         let folder = self.parent.join(format!("{name}{SUFFIX}"));
         let parent = self.disk.open_folder(&self.parent, DEFAULT_FILE_MODE);
         let parent = parent.map_err(|error| WalError::io(OPENING, error))?;
-        let entry = match self.enter(&folder) {
-            Found::Open(log) => return join(&log, parent.as_ref(), name).map(|()| log),
+        let site = Site { place: self, name, parent, folder };
+        let entry = match self.enter(&site.folder) {
+            Found::Open(log) => return site.join(&log).map(|()| log),
             Found::Vacant(entry) => entry,
         };
-        let (wal, origin) = match read(parent.as_ref(), name)? {
-            AtPath::Anchor(anchor) => {
-                // The process that gave the file its name may have died before it synced the name.
-                // Power loss must not take the file when this open has returned.
-                parent.sync().map_err(|error| WalError::io(OPENING, error))?;
-                self.existing(&folder, &anchor, verify)?
-            }
-            AtPath::Nothing => self.fresh(&folder, parent.as_ref(), name, verify)?,
-            AtPath::Other => return Err(foreign(&self.parent.join(name))),
+        let (wal, origin) = match site.read()? {
+            AtPath::Anchor(anchor) => site.existing(&anchor, verify)?,
+            AtPath::Nothing => site.fresh(verify)?,
+            AtPath::Other => return Err(foreign(&site.path())),
         };
         let mut log = Log::new(wal);
         log.origin = origin;
-        Ok(self.show(log, &folder, entry))
+        Ok(self.show(log, &site.folder, entry))
     }
 
     /// Opens the log in `folder`, which has no file that stands for it.
@@ -103,47 +101,6 @@ impl Place {
         log
     }
 
-    fn existing(&self, folder: &Path, anchor: &Anchor, verify: Verify) -> Result<(Wal, u64)> {
-        let options = self.options(false).open_mode(OpenMode::MustExist).verify(verify);
-        let opened = options.open_on(Arc::clone(&self.disk), folder);
-        let wal = opened.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => misses(folder, &error.to_string()),
-            _ => WalError::of_log(OPENING, anchor.origin, error),
-        })?;
-        if wal.uuid().to_string() != anchor.uuid {
-            return Err(misses(folder, "another log is there"));
-        }
-        Ok((wal, anchor.origin))
-    }
-
-    fn fresh(
-        &self,
-        folder: &Path,
-        parent: &dyn DiskFolder,
-        name: &str,
-        verify: Verify,
-    ) -> Result<(Wal, u64)> {
-        let kind = self.disk.kind(folder).map_err(|error| WalError::io(OPENING, error))?;
-        let is_new = kind == Kind::Missing;
-        if !is_new {
-            parent.sync().map_err(|error| WalError::io(EMPTYING, error))?;
-        }
-        let options = self.options(is_new).verify(verify);
-        let opened = options.open_on(Arc::clone(&self.disk), folder);
-        let context = if is_new { OPENING } else { EMPTYING };
-        let wal = opened.map_err(|error| match error.kind() {
-            ErrorKind::Corrupt => unusable(folder, &error.to_string()),
-            _ => WalError::io(context, error),
-        })?;
-        let anchor = Anchor { uuid: wal.uuid().to_string(), origin: wal.reserved_lsn().as_u64() };
-        if !is_new {
-            refuse_other_name(parent, name, &anchor.uuid)?;
-            empty(&wal)?;
-        }
-        write(parent, name, &anchor)?;
-        Ok((wal, anchor.origin))
-    }
-
     /// Returns the options of the log. The size of segments is that which the log has.
     fn options(&self, is_new: bool) -> Options {
         let defaults = || {
@@ -154,53 +111,129 @@ impl Place {
     }
 }
 
-/// Checks that an open log is the one at the path. If its file was removed, empties it. LSNs go on:
-/// the other handles know the old ones.
-fn join(log: &Log, parent: &dyn DiskFolder, name: &str) -> Result<()> {
-    log.alone(|| {
-        let uuid = log.wal.uuid().to_string();
-        match read(parent, name)? {
-            AtPath::Anchor(anchor) if anchor.uuid == uuid => Ok(()),
-            AtPath::Nothing => {
-                parent.sync().map_err(|error| WalError::io(EMPTYING, error))?;
-                refuse_other_name(parent, name, &uuid)?;
-                empty(&log.wal)?;
-                write(parent, name, &Anchor { uuid, origin: log.origin })
-            }
-            _ => Err(WalError::refused(
-                OPENING,
-                io::ErrorKind::AlreadyExists,
-                format!("`{name}` was replaced while its log was open: drop all handles first"),
-            )),
+/// A log that has a file: where both are.
+#[derive(Debug)]
+struct Site<'a> {
+    place: &'a Place,
+    name: &'a str,
+    parent: Arc<dyn DiskFolder>,
+    folder: PathBuf,
+}
+
+impl Site<'_> {
+    fn path(&self) -> PathBuf {
+        self.place.parent.join(self.name)
+    }
+
+    fn read(&self) -> Result<AtPath> {
+        anchor::read(self.parent.as_ref(), self.name).map_err(|error| WalError::io(OPENING, error))
+    }
+
+    fn existing(&self, anchor: &Anchor, verify: Verify) -> Result<(Wal, u64)> {
+        // The process that gave the file its name may have died before it synced the name. Power
+        // loss must not take the file when this open has returned.
+        self.parent.sync().map_err(|error| WalError::io(OPENING, error))?;
+        let options = self.place.options(false).open_mode(OpenMode::MustExist).verify(verify);
+        let opened = options.open_on(Arc::clone(&self.place.disk), &self.folder);
+        let wal = opened.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => misses(&self.folder, &error.to_string()),
+            _ => WalError::of_log(OPENING, anchor.origin, error),
+        })?;
+        if wal.uuid().to_string() != anchor.uuid {
+            return Err(misses(&self.folder, "another log is there"));
         }
-    })
+        Ok((wal, anchor.origin))
+    }
+
+    /// Opens the log that has no file: a new one, or one to be emptied.
+    fn fresh(&self, verify: Verify) -> Result<(Wal, u64)> {
+        let kind = self.place.disk.kind(&self.folder);
+        let is_new = kind.map_err(|error| WalError::io(OPENING, error))? == Kind::Missing;
+        if !is_new {
+            self.before_emptying()?;
+        }
+        let options = self.place.options(is_new).verify(verify);
+        let opened = options.open_on(Arc::clone(&self.place.disk), &self.folder);
+        let context = if is_new { OPENING } else { EMPTYING };
+        let wal = opened.map_err(|error| match error.kind() {
+            ErrorKind::Corrupt => unusable(&self.folder, &error.to_string()),
+            _ => WalError::io(context, error),
+        })?;
+        let anchor = Anchor { uuid: wal.uuid().to_string(), origin: wal.reserved_lsn().as_u64() };
+        self.empty(&wal, &anchor)?;
+        Ok((wal, anchor.origin))
+    }
+
+    /// Checks that an open log is the one at the path. If its file was removed, empties it. LSNs
+    /// go on: the other handles know the old ones.
+    fn join(&self, log: &Log) -> Result<()> {
+        log.alone(|| {
+            let uuid = log.wal.uuid().to_string();
+            match self.read()? {
+                AtPath::Anchor(anchor) if anchor.uuid == uuid => Ok(()),
+                AtPath::Nothing => {
+                    self.before_emptying()?;
+                    self.empty(&log.wal, &Anchor { uuid, origin: log.origin })
+                }
+                _ => {
+                    let path = self.path();
+                    let path = path.display();
+                    let text = format!("{path} was replaced while its log was open: drop the log");
+                    Err(WalError::refused(OPENING, io::ErrorKind::AlreadyExists, text))
+                }
+            }
+        })
+    }
+
+    /// Step 1 of emptying a log.
+    fn before_emptying(&self) -> Result<()> {
+        if self.place.is_os {
+            refuse_moved(&self.path(), &self.folder)?;
+        }
+        self.parent.sync().map_err(|error| WalError::io(EMPTYING, error))
+    }
+
+    /// Truncates all records, and makes the file.
+    fn empty(&self, wal: &Wal, anchor: &Anchor) -> Result<()> {
+        wal.truncate_before(wal.reserved_lsn()).map_err(|error| WalError::io(EMPTYING, error))?;
+        let written = anchor::write(self.parent.as_ref(), self.name, anchor);
+        written.map_err(|error| WalError::io("writing the log's file", error))?;
+        if self.place.is_os {
+            // A second name of the file, for `refuse_moved`. Without it a move is not noticed.
+            let second = self.folder.join(SECOND_NAME);
+            let _ = std::fs::remove_file(&second);
+            let _ = std::fs::hard_link(self.path(), second);
+        }
+        Ok(())
+    }
 }
 
-fn empty(wal: &Wal) -> Result<()> {
-    wal.truncate_before(wal.reserved_lsn()).map_err(|error| WalError::io(EMPTYING, error))
-}
+/// Refuses to empty a log whose file was renamed or moved, not removed: its records are wanted.
+#[cfg(unix)]
+fn refuse_moved(path: &Path, folder: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
 
-fn read(parent: &dyn DiskFolder, name: &str) -> Result<AtPath> {
-    anchor::read(parent, name).map_err(|error| WalError::io(OPENING, error))
-}
-
-fn write(parent: &dyn DiskFolder, name: &str, anchor: &Anchor) -> Result<()> {
-    let written = anchor::write(parent, name, anchor);
-    written.map_err(|error| WalError::io("writing the log's file", error))
-}
-
-/// Refuses to empty a log whose file was renamed, not removed: its records are still wanted.
-fn refuse_other_name(parent: &dyn DiskFolder, name: &str, uuid: &str) -> Result<()> {
-    let other = anchor::other_name(parent, name, uuid);
-    let Some(other) = other.map_err(|error| WalError::io(EMPTYING, error))? else {
+    let Ok(file) = std::fs::symlink_metadata(folder.join(SECOND_NAME)) else { return Ok(()) };
+    let identity = |file: &std::fs::Metadata| (file.dev(), file.ino());
+    let at_path = std::fs::symlink_metadata(path);
+    let is_emptied = at_path.is_ok_and(|at_path| identity(&at_path) == identity(&file));
+    if file.nlink() <= 1 + u64::from(is_emptied) {
         return Ok(());
-    };
+    }
     let text = format!(
-        "`{name}` is missing, and `{other}` is its file under another name. To keep the records, \
-         rename the folder `{name}{SUFFIX}` to `{other}{SUFFIX}`; to empty the log, remove \
-         `{other}`. Then open the log again"
+        "the file {} was renamed or moved, and not removed. To keep the records, move the folder \
+         {} to its new place, too, and give it the file's name with `{SUFFIX}` added. To empty the \
+         log, remove the file where it is now. Then open the log again",
+        path.display(),
+        folder.display()
     );
     Err(WalError::refused(EMPTYING, io::ErrorKind::AlreadyExists, text))
+}
+
+/// Here the file has no number of names, so a move is not noticed.
+#[cfg(not(unix))]
+fn refuse_moved(_path: &Path, _folder: &Path) -> Result<()> {
+    Ok(())
 }
 
 fn foreign(path: &Path) -> WalError {

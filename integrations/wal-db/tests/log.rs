@@ -296,18 +296,26 @@ fn a_file_without_its_folder_is_refused() {
     assert!(Wal::open(&folder).is_err());
 }
 
+#[cfg(unix)]
 #[test]
-fn a_renamed_file_keeps_its_records() {
+fn a_file_that_was_renamed_or_moved_keeps_its_records() {
     let place = Place::new();
-    Wal::open(place.log()).unwrap().append(b"precious").unwrap();
-    fs::rename(place.log(), place.path("wal.old")).unwrap();
-    assert_eq!(kind_of(Wal::open(place.log())), ErrorKind::AlreadyExists);
-    fs::rename(place.path("wal.log.palisade"), place.path("wal.old.palisade")).unwrap();
-    assert!(Wal::open(place.log()).unwrap().is_empty());
-    assert_eq!(contents(&Wal::open(place.path("wal.old")).unwrap()), [b"precious"]);
+    fs::create_dir(place.path("archive")).unwrap();
+    for to in [place.path("wal.old"), place.path("archive/wal.old")] {
+        Wal::open(place.log()).unwrap().append(b"precious").unwrap();
+        fs::rename(place.log(), &to).unwrap();
+        assert_eq!(kind_of(Wal::open(place.log())), ErrorKind::AlreadyExists);
+        fs::write(place.log(), b"").unwrap();
+        assert_eq!(kind_of(Wal::open(place.log())), ErrorKind::AlreadyExists);
+        fs::remove_file(place.log()).unwrap();
+        let folder = to.with_extension("old.palisade");
+        fs::rename(place.path("wal.log.palisade"), folder).unwrap();
+        assert!(Wal::open(place.log()).unwrap().is_empty());
+        assert_eq!(contents(&Wal::open(&to).unwrap()), [b"precious"]);
+    }
 }
 
-/// The names of the segments in the folder of a log.
+/// The first segment of the log.
 fn segment(place: &Place) -> PathBuf {
     place.path("wal.log.palisade").join(format!("segment-{:020}", 0))
 }
