@@ -1,14 +1,19 @@
 //! A simulated disk loses power, or its process dies, at a random call; then the log is opened
 //! again and compared with what its calls have promised.
 //!
+//! An engine that empties the log by removing its file first writes its state to a file, which it
+//! renames, and syncs no folder. If the file is there after a crash, the records must be there, too,
+//! or the state.
+//!
 //! The long form runs `WAL_DB_SEEDS` seeds, for example 10000. `WAL_DB_SEED` runs one.
 
 use std::collections::VecDeque;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use palisade::Options;
-use palisade::disk::{DEFAULT_FILE_MODE, Disk};
+use palisade::disk::{Access, DEFAULT_FILE_MODE, Disk, DiskFolder};
 use palisade::sim::SimDisk;
 use wal_db::{FileStore, Lsn, Result, SegmentedStore, Wal, WalStore};
 
@@ -26,11 +31,14 @@ const BUFFER_BYTES: usize = 4096;
 struct World {
     records: VecDeque<(Option<Lsn>, Vec<u8>)>,
     durable: usize,
+    /// The engine's state has at least so many records.
+    state: u64,
 }
 
 impl World {
-    fn allows(&self, found: &[(Lsn, Vec<u8>)]) -> bool {
-        (self.durable..=self.records.len()).contains(&found.len())
+    fn allows(&self, found: &[(Lsn, Vec<u8>)], state: u64) -> bool {
+        state >= self.state
+            && (self.durable..=self.records.len()).contains(&found.len())
             && found.iter().zip(&self.records).all(|((lsn, data), (expected, content))| {
                 expected.is_none_or(|expected| expected == *lsn) && data == content
             })
@@ -191,21 +199,22 @@ impl<S: WalStore> Run<S> {
 
     /// Empties the log as an engine does that removes its file.
     fn empty(&mut self, wal: Wal<S>) -> Option<Wal<S>> {
-        let is_open = self.dice.below(2) == 0;
-        let folder = self.disk.as_disk().open_folder(Path::new(FOLDER), DEFAULT_FILE_MODE).ok()?;
-        if is_open {
-            self.other = Some(World::default());
-            folder.remove(FILE).ok()?;
-            drop(wal);
-        } else {
-            drop(wal);
-            self.other = Some(World::default());
-            folder.remove(FILE).ok()?;
-        }
+        let folder = self.folder().ok()?;
+        let emptied = World { state: self.next, ..World::default() };
+        write_state(folder.as_ref(), self.next).ok()?;
+        // The log may still be open when its file goes.
+        let wal = Some(wal).filter(|_| self.dice.below(2) == 0);
+        self.other = Some(emptied.clone());
+        folder.remove(FILE).ok()?;
+        drop(wal);
         let wal = (self.open)(self.disk.as_disk()).ok()?;
         assert_eq!((wal.len(), wal.is_empty()), (0, true), "seed {}", self.seed);
-        (self.world, self.other, self.above) = (World::default(), None, 0);
+        (self.world, self.other, self.above) = (emptied, None, 0);
         Some(wal)
+    }
+
+    fn folder(&self) -> io::Result<Arc<dyn DiskFolder>> {
+        self.disk.as_disk().open_folder(Path::new(FOLDER), DEFAULT_FILE_MODE)
     }
 
     fn end_process(&mut self) {
@@ -222,14 +231,23 @@ impl<S: WalStore> Run<S> {
 
     /// Opens the log and compares it. What it has is durable from now on.
     fn check(&mut self) {
+        let folder = self.folder().unwrap();
+        if folder.open(FILE, Access::Read).is_err()
+            && let Some(emptied) = &mut self.other
+        {
+            // The disk kept the removal of the file. Then it may have lost the state, which was
+            // renamed before: on such a disk only a sync of the folder helps the engine.
+            emptied.state = self.world.state;
+        }
         let wal = (self.open)(self.disk.as_disk());
         let wal = wal.unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
         let found = read(&wal).unwrap();
-        let is_other = self.other.as_ref().is_some_and(|other| other.allows(&found));
+        let state = read_state(folder.as_ref());
+        let is_other = self.other.as_ref().is_some_and(|other| other.allows(&found, state));
         let shown: Vec<_> = found.iter().map(|(lsn, data)| (lsn.get(), data.len())).collect();
         assert!(
-            is_other || self.world.allows(&found),
-            "seed {}: found {shown:?}; {:?} or {:?}",
+            is_other || self.world.allows(&found, state),
+            "seed {}: found {shown:?}, state {state}; {:?} or {:?}",
             self.seed,
             sizes(&self.world),
             self.other.as_ref().map(sizes)
@@ -237,14 +255,28 @@ impl<S: WalStore> Run<S> {
         let end = wal.len();
         self.above = self.above.min(end); // 0 if it was emptied
         let records: VecDeque<_> = found.into_iter().map(|(lsn, data)| (Some(lsn), data)).collect();
-        self.world = World { durable: records.len(), records };
+        self.world = World { durable: records.len(), records, state };
         self.other = None;
     }
 }
 
-fn sizes(world: &World) -> (usize, Vec<(Option<u64>, usize)>) {
+fn write_state(folder: &dyn DiskFolder, state: u64) -> io::Result<()> {
+    let file = folder.open("state.new", Access::Fresh)?;
+    assert_eq!(file.write_at(0, &[io::IoSlice::new(&state.to_le_bytes())])?, 8);
+    file.sync_data()?;
+    folder.rename("state.new", "state")
+}
+
+fn read_state(folder: &dyn DiskFolder) -> u64 {
+    let Ok(file) = folder.open("state", Access::Read) else { return 0 };
+    let mut bytes = [0; 8];
+    assert_eq!(file.read_at(0, &mut bytes).unwrap(), 8);
+    u64::from_le_bytes(bytes)
+}
+
+fn sizes(world: &World) -> (u64, usize, Vec<(Option<u64>, usize)>) {
     let shown = world.records.iter().map(|(lsn, data)| (lsn.map(Lsn::get), data.len()));
-    (world.durable, shown.collect())
+    (world.state, world.durable, shown.collect())
 }
 
 fn read<S: WalStore>(wal: &Wal<S>) -> Result<Vec<(Lsn, Vec<u8>)>> {
