@@ -105,6 +105,7 @@ pack-io = ["wal-db/pack-io"]
 [dependencies]
 wal-db = "1.1"
 error-forge = { version = "1.0", default-features = false }
+pack-io = { version = "1.0", features = ["derive"] }
 proptest = "1"
 tempfile = "3"
 [[example]]

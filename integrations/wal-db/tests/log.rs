@@ -380,6 +380,13 @@ fn appends_survive_the_death_of_the_process() {
 }
 
 #[test]
+fn handles_can_be_shared_with_threads() {
+    fn is_shared<T: Send + Sync + std::fmt::Debug>() {}
+    is_shared::<(Wal, Wal<SegmentedStore>, Wal<MemStore>, wal_db::WalIter<'_>)>();
+    is_shared::<(FileStore, SegmentedStore, MemStore, WalError, wal_db::Record)>();
+}
+
+#[test]
 fn stores_can_be_opened_apart_from_logs() {
     let place = Place::new();
     let store = FileStore::open(place.log()).unwrap();
