@@ -367,15 +367,18 @@ fn appends_survive_the_death_of_the_process() {
     let run = |path: &Path| {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["appends_survive_the_death_of_the_process", "--exact"]);
-        child.env(CHILD, path).output().unwrap().status
+        let output = child.env(CHILD, path).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
     };
-    assert!(!run(&place.log()).success());
+    run(&place.log());
     let wal = Wal::open(place.log()).unwrap();
     let found = contents(&wal);
     assert_eq!(found.len(), 1001);
     assert!(found[1000] == vec![9; 2_000_000]);
     // A second process is refused while this one has the log.
-    run(&place.log());
+    let refused = run(&place.log());
+    assert!(refused.contains("the log is open for writing elsewhere"), "{refused}");
     assert_eq!(contents(&wal).len(), 1001);
 }
 
