@@ -55,8 +55,8 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Names the log at `path`. Reads and writes no file; [`Wal::with_store`](crate::Wal::with_store)
-    /// opens the log.
+    /// Names the log at `path`. Reads and writes no file:
+    /// [`Wal::with_store`](crate::Wal::with_store) opens the log.
     ///
     /// # Errors
     /// [`Io`](WalError::Io): the folder that is to hold the file does not exist, or the name is no

@@ -2,8 +2,8 @@
 //! again and compared with what its calls have promised.
 //!
 //! An engine that empties the log by removing its file first writes its state to a file, which it
-//! renames, and syncs no folder. If the file is there after a crash, the records must be there, too,
-//! or the state.
+//! renames, and syncs no folder. If the log's file is there after a crash, the records must be
+//! there, too, or the state.
 //!
 //! The long form runs `WAL_DB_SEEDS` seeds, for example 10000. `WAL_DB_SEED` runs one.
 
