@@ -37,8 +37,9 @@ const EMPTYING: &str = "emptying the log whose file was removed";
 const SUFFIX: &str = ".palisade";
 /// The second name of a log's file, in the log's folder.
 const SECOND_NAME: &str = "wal-db-file";
-/// The log buffer of a log without options of its own. Small, because engines open many logs.
-const BUFFER_BYTES: usize = 1 << 20;
+/// The log buffer of a log without options of its own. An open takes longer with a larger one, and
+/// engines open many logs.
+pub(crate) const BUFFER_BYTES: usize = 256 << 10;
 const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// Where a log is, and how it is opened.

@@ -8,7 +8,7 @@ use palisade::disk::{DEFAULT_FILE_MODE, Disk, Kind, MemDisk, OsDisk};
 use palisade::{BufferKind, Options, Verify};
 
 use crate::log::Log;
-use crate::place::Place;
+use crate::place::{BUFFER_BYTES, Place};
 use crate::{Result, WalError};
 
 const OPENING: &str = "opening the log";
@@ -16,7 +16,6 @@ const OPENING: &str = "opening the log";
 const SEGMENT_UNIT: u64 = 4096;
 const MIN_SEGMENT_BYTES: u64 = 16 * SEGMENT_UNIT;
 const MAX_SEGMENT_BYTES: u64 = 1 << 40;
-const SEGMENTED_BUFFER_BYTES: usize = 1 << 20;
 /// The folder of a segmented log, in the one that the engine names.
 const SEGMENTED: &str = "palisade";
 /// The published crate names its segments with so many digits, and `.wal`.
@@ -77,7 +76,7 @@ impl FileStore {
     }
 
     /// Sets the options of the log below, for example the size of its log buffer. The store sets
-    /// `open_mode` and `verify` itself. Default: a log buffer of 1 MiB, and segments of 16 MiB.
+    /// `open_mode` and `verify` itself. Default: a log buffer of 256 KiB, and segments of 16 MiB.
     #[must_use]
     pub fn with_options(mut self, options: Options) -> FileStore {
         self.place.options = Some(options);
@@ -175,9 +174,8 @@ impl SegmentedStore {
         }
         refuse_published(disk.as_ref(), &dir)?;
         let bytes = segment_size.min(MAX_SEGMENT_BYTES).next_multiple_of(SEGMENT_UNIT);
-        let options = Options::new()
-            .segment_bytes(bytes.max(MIN_SEGMENT_BYTES))
-            .buffer_bytes(SEGMENTED_BUFFER_BYTES);
+        let options =
+            Options::new().segment_bytes(bytes.max(MIN_SEGMENT_BYTES)).buffer_bytes(BUFFER_BYTES);
         let place = Place { disk, is_os, parent: dir, options: Some(options) };
         Ok(SegmentedStore { place, segment_size })
     }
@@ -268,7 +266,7 @@ impl sealed::Open for MemStore {
         }
         let options = Options::new()
             .segment_bytes(1 << 20)
-            .buffer_bytes(SEGMENTED_BUFFER_BYTES)
+            .buffer_bytes(BUFFER_BYTES)
             .buffer(BufferKind::Heap)
             .verify(verify);
         let opened = options.open_on(Arc::new(MemDisk::new()), "/log");
