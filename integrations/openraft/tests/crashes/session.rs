@@ -1,0 +1,228 @@
+//! A run of random calls on some groups in one log, over several process runs.
+//!
+//! The log is totally ordered. So an open must find all groups as the model was after some call:
+//! after the last one that was acknowledged, or a later one. An append of several entries counts as
+//! several calls.
+
+use std::marker::PhantomData;
+
+use palisade::sim::SimDisk;
+use palisade_streams::{Options, Streams};
+use tokio::runtime::Runtime;
+
+use crate::dice::Dice;
+use crate::line::{Group, Line, Outcome};
+use crate::seeds::Seeded;
+
+const NAMES: [&str; 3] = ["accounts", "orders", "stock"];
+const PROCESS_RUNS: u64 = 5;
+const SEGMENT_BYTES: u64 = 64 << 10;
+
+type Model = [Group; NAMES.len()];
+
+/// How much of what it checks a history has met.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) opens: u64,
+    pub(crate) acknowledged: u64,
+    /// Calls that an open found although nothing had acknowledged them.
+    pub(crate) found_more: u64,
+    pub(crate) lost_unacknowledged: u64,
+    pub(crate) truncated: u64,
+    pub(crate) skips: u64,
+    pub(crate) released: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct History<L> {
+    disk: SimDisk,
+    dice: Dice,
+    /// The model after each call since the last one that was acknowledged, that one first.
+    states: Vec<Model>,
+    pub(crate) figures: Figures,
+    line: PhantomData<L>,
+}
+
+impl<L: Line> History<L> {
+    fn model(&mut self, group: usize) -> Group {
+        self.states.last().expect("there is always one")[group].clone()
+    }
+
+    fn note(&mut self, group: usize, state: Group) {
+        let mut next = self.states.last().expect("there is always one").clone();
+        next[group] = state;
+        self.states.push(next);
+    }
+
+    fn note_acknowledged(&mut self) {
+        self.figures.acknowledged += 1;
+        self.states.drain(..self.states.len() - 1);
+    }
+
+    fn open(&mut self) -> palisade::Result<(Streams, Vec<L>)> {
+        let log = palisade::Options::new().segment_bytes(SEGMENT_BYTES).buffer_bytes(16 << 10);
+        let streams = Options::new().log(log).background(false).with_store(&self.disk)?;
+        let stores = NAMES.iter().map(|name| L::open(&streams, name));
+        let stores = stores.collect::<palisade::Result<Vec<_>>>()?;
+        self.figures.opens += 1;
+        Ok((streams, stores))
+    }
+
+    async fn check_opened(&mut self, stores: &mut [L]) -> Outcome<()> {
+        let mut found = Model::default();
+        for (group, store) in found.iter_mut().zip(stores) {
+            *group = store.read_all().await?;
+        }
+        let Some(at) = self.states.iter().rposition(|state| *state == found) else {
+            panic!("found {found:?}\nwhich is none of\n{:?}", self.states);
+        };
+        self.figures.found_more += at as u64;
+        self.figures.lost_unacknowledged += (self.states.len() - 1 - at) as u64;
+        self.states = vec![found];
+        Ok(())
+    }
+
+    async fn append(&mut self, store: &mut L, group: usize) -> Outcome<()> {
+        let mut model = self.model(group);
+        let mut entries = Vec::new();
+        for _ in 0..=self.dice.below(4) {
+            let id = (model.vote.unwrap_or(0), model.next());
+            let data = self.dice.next().to_string().repeat(self.dice.pick(&[0, 1, 5, 60]));
+            model.entries.push((id, data.clone()));
+            entries.push((id, data));
+            self.note(group, model.clone());
+        }
+        let waits = self.dice.once_in(4);
+        store.add(&entries, waits).await?;
+        if waits {
+            self.note_acknowledged();
+        }
+        Ok(())
+    }
+
+    async fn truncate(&mut self, store: &mut L, group: usize) -> Outcome<()> {
+        let mut model = self.model(group);
+        let from = model.first() + self.dice.below(model.entries.len() as u64 + 1);
+        self.figures.truncated += model.next() - from;
+        model.entries.retain(|((_, index), _)| *index < from);
+        self.note(group, model);
+        store.remove_from(from).await?;
+        self.note_acknowledged();
+        Ok(())
+    }
+
+    /// Purges some entries or all. Some purges go beyond the end, as after an installed snapshot.
+    async fn purge(&mut self, store: &mut L, group: usize) -> Outcome<()> {
+        let mut model = self.model(group);
+        let most = model.entries.len() as u64 + if self.dice.once_in(4) { 9 } else { 0 };
+        if most == 0 {
+            return Ok(());
+        }
+        let to = model.first() + self.dice.below(most);
+        self.figures.skips += u64::from(to >= model.next());
+        let at_index = |(id, _): &&((u64, u64), String)| id.1 == to;
+        let term = model.entries.iter().find(at_index).map_or(7, |(id, _)| id.0);
+        model.purged = Some((term, to));
+        model.entries.retain(|((_, index), _)| *index > to);
+        self.note(group, model);
+        store.remove_to((term, to)).await
+    }
+
+    async fn step(&mut self, streams: &Streams, stores: &mut [L]) -> Outcome<()> {
+        let group = self.dice.below(NAMES.len() as u64) as usize;
+        let store = &mut stores[group];
+        match self.dice.below(20) {
+            0 => self.truncate(store, group).await,
+            1 | 2 => self.purge(store, group).await,
+            3 => {
+                let term = self.model(group).vote.unwrap_or(0) + 1;
+                let model = Group { vote: Some(term), ..self.model(group) };
+                self.note(group, model);
+                store.set_vote(term).await?;
+                self.note_acknowledged();
+                Ok(())
+            }
+            4 | 5 => {
+                let Some(last) = self.model(group).last() else { return Ok(()) };
+                let model = Group { committed: Some(last), ..self.model(group) };
+                self.note(group, model);
+                store.set_committed(last).await
+            }
+            6 | 7 => {
+                streams.maintain()?;
+                Ok(())
+            }
+            8 => {
+                streams.sync()?;
+                self.note_acknowledged();
+                Ok(())
+            }
+            _ => self.append(store, group).await,
+        }
+    }
+
+    /// One run of a process, which ends in one of several ways.
+    async fn run_process(&mut self) {
+        if self.dice.once_in(2) {
+            self.disk.crash_at(self.disk.calls() + 1 + self.dice.below(150));
+        }
+        let steps = self.dice.below(200);
+        let ended = match self.open() {
+            Err(error) => Err(error.into()),
+            Ok((streams, mut stores)) => {
+                let ended = self.run_steps(&streams, &mut stores, steps).await;
+                self.figures.released += streams.stats().released_bytes;
+                ended
+            }
+        };
+        if !self.disk.is_dead() {
+            ended.expect("no call fails before the process dies");
+        }
+    }
+
+    async fn run_steps(&mut self, streams: &Streams, stores: &mut [L], steps: u64) -> Outcome<()> {
+        self.check_opened(stores).await?;
+        for _ in 0..steps {
+            self.step(streams, stores).await?;
+        }
+        for (group, store) in stores.iter_mut().enumerate() {
+            assert_eq!(store.read_all().await?, self.model(group));
+        }
+        Ok(())
+    }
+}
+
+impl<L: Line> Seeded for History<L> {
+    fn new(seed: u64) -> History<L> {
+        History {
+            disk: SimDisk::new(seed),
+            dice: Dice::new(seed),
+            states: vec![Model::default()],
+            figures: Figures::default(),
+            line: PhantomData,
+        }
+    }
+
+    fn run(&mut self) {
+        for _ in 0..PROCESS_RUNS {
+            runtime().block_on(self.run_process());
+            match self.dice.below(3) {
+                // What was appended is in the log's buffer, which outlives the process.
+                0 => self.disk.kill(),
+                _ => self.disk.lose_power(),
+            }
+            self.disk.restart();
+        }
+        let (_streams, mut stores) = self.open().expect("nothing fails any more");
+        runtime().block_on(self.check_opened(&mut stores)).expect("nothing fails any more");
+    }
+
+    fn describe(&self) -> String {
+        self.disk.trace().join("\n")
+    }
+}
+
+/// A runtime for one process run: its end drops the tasks that still wait.
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().build().expect("it needs no driver")
+}
