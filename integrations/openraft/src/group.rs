@@ -245,3 +245,67 @@ fn foreign(stream: &Stream) -> Error {
     let advice = "name another stream, or open the group with the line that made it";
     Error::new(ErrorKind::Foreign, text).with_advice(advice)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use palisade::disk::MemDisk;
+    use palisade_streams::Options;
+
+    use super::*;
+
+    #[test]
+    fn an_open_finishes_a_purge_that_a_crash_cut_short() -> Result<()> {
+        let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+        let group = Group::<u64>::open(&streams, b"group", 9)?;
+        group.append([(0, "a"), (1, "b")])?;
+        // A purge up to 7, beyond the end, of which the crash left only the start.
+        group.set_start(&mut group.write_start(), Some(7), 8, 2)?;
+        drop(group);
+
+        let group = Group::<u64>::open(&streams, b"group", 9)?;
+        assert_eq!(group.state::<String>()?, (Some(7), None));
+        assert!(group.stream().is_empty()?);
+        group.append([(8, "c")])?;
+        assert_eq!(group.read::<String>(..)?, ["c"]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_read_is_atomic_beside_truncations_and_purges() -> Result<()> {
+        let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+        let group = Group::<u64>::open(&streams, b"group", 9)?;
+        let is_done = AtomicBool::new(false);
+        let read = || -> Result<u64> {
+            let mut reads = 0;
+            // Relaxed: the flag only ends the loop.
+            while !is_done.load(Ordering::Relaxed) {
+                let found = group.read::<(u64, u64)>(..)?;
+                let is_next =
+                    |pair: &[(u64, u64)]| pair[1].0 == pair[0].0 + 1 && pair[1].1 >= pair[0].1;
+                assert!(found.windows(2).all(is_next), "{found:?}");
+                reads += 1;
+            }
+            Ok(reads)
+        };
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(read);
+            let write = || -> Result<()> {
+                let mut next = 0;
+                for term in 0..2000 {
+                    group.append((next..next + 40).map(|index| (index, (index, term))))?;
+                    next += 20;
+                    group.truncate(next)?;
+                    group.purge(next - 10, term)?;
+                }
+                Ok(())
+            };
+            let written = write();
+            is_done.store(true, Ordering::Relaxed);
+            assert!(reader.join().expect("no read is torn")? > 0);
+            written
+        })
+    }
+}

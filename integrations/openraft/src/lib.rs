@@ -32,3 +32,8 @@ mod group;
 pub mod v010;
 #[cfg(feature = "v09")]
 pub mod v09;
+
+/// The examples of the page, compiled and run.
+#[cfg(all(doctest, feature = "v09"))]
+#[doc = include_str!("../README.md")]
+struct Page;

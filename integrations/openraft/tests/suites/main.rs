@@ -2,6 +2,7 @@
 
 #![expect(dead_code, reason = "the state machine has calls that only the example uses")]
 
+mod cluster;
 #[path = "../../examples/kv/machine.rs"]
 mod kv;
 mod machine;
