@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use openraft_09::BasicNode;
+use palisade_streams::Streams;
 use serde::de::DeserializeOwned;
 use tokio::time::{sleep, timeout};
 
@@ -260,5 +261,11 @@ pub(crate) async fn run(writes: u64, kills: u64) -> Outcome<()> {
     nodes.iter_mut().try_for_each(Process::start)?;
     check(&mut cluster, writes).await?;
     println!("{} kills, no acknowledged write lost", kills + NODES);
+
+    // A killed node leaves its log buffer in memory. An open takes it back, and a close removes it.
+    nodes.iter_mut().try_for_each(Process::kill)?;
+    for node in &nodes {
+        Streams::open(node.folder.join("log"))?.close()?;
+    }
     Ok(())
 }
