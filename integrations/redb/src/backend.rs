@@ -1,0 +1,346 @@
+use std::fmt;
+use std::io;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use palisade::disk::{DEFAULT_FILE_MODE, Disk, DiskFolder};
+use palisade::{Error, ErrorKind, OpenMode, ReplayFrom, Result, Wal};
+use redb::{BackendError, StorageBackend};
+
+use crate::base::{self, Base};
+use crate::header::Header;
+use crate::options::Options;
+use crate::record::{self, Replay};
+use crate::state::{PAGE, PAGE_BYTES, State};
+
+type LockResult<T> = std::result::Result<T, BackendError>;
+
+/// A storage for redb: a log, and a base file that has what the log no longer has. Clones are
+/// handles of the same storage.
+///
+/// Pass it to [`redb::Builder::create_with_backend`], which opens a database that is there, and
+/// makes one in an empty storage. A close of the database makes a checkpoint and closes the log.
+/// A handle that no database ever had closes the log when it is dropped.
+///
+/// # Durability
+/// A sync is durable when [`sync_data`](StorageBackend::sync_data) returns, with one exception: a
+/// sync after which redb's header names the same commit as before is only ordered before all later
+/// ones. redb makes such syncs to order its writes; no commit and no close ends with one.
+///
+/// # Blocking
+/// A sync waits for one sync of the log. If the synced pages take more than
+/// [`memory_bytes`](Options::memory_bytes), or the log is longer than
+/// [`log_bytes`](Options::log_bytes), it also makes a checkpoint: it writes all synced pages to the
+/// base file, waits for its sync, and truncates the log. Reads continue meanwhile. To choose the
+/// time of this stall, call [`checkpoint`](PalisadeBackend::checkpoint) from a thread of your own.
+///
+/// # Errors
+/// Each error is an [`io::Error`] with a [`palisade::Error`] in it, which names the file and what
+/// to do. After a failed sync, checkpoint or write to the base file, each later sync and checkpoint
+/// fails: open the database again. If a commit fails, the next open shows all of it or nothing.
+#[derive(Clone)]
+pub struct PalisadeBackend {
+    storage: Arc<Storage>,
+}
+
+struct Storage {
+    wal: Wal,
+    base: Base,
+    state: RwLock<State>,
+    /// redb's header as of the last sync. A sync, a checkpoint and a spill hold it. It is locked
+    /// before `state`.
+    header: Mutex<Header>,
+    /// Whether a call has failed that may have left the base file or the log behind the state.
+    has_failed: AtomicBool,
+    memory_pages: usize,
+    log_bytes: u64,
+}
+
+impl PalisadeBackend {
+    /// Opens the storage in the folder `path`, or makes it, with the default [`Options`].
+    ///
+    /// # Durability
+    /// As [`Options::open`].
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<PalisadeBackend> {
+        Options::new().open(path)
+    }
+
+    pub(crate) fn open_on(
+        options: Options,
+        disk: Arc<dyn Disk>,
+        path: &Path,
+    ) -> Result<PalisadeBackend> {
+        let folder = open_folder(&*disk, path)?;
+        let base_path = path.join(base::NAME);
+        let find = || {
+            let found = Base::open(&*folder, base_path.clone())?;
+            let len = found.as_ref().map_or(Ok(0), Base::len)?;
+            Ok((found, len))
+        };
+        // A base file with pages has a log: an empty one in its place would be a loss of commits.
+        let log = match find()?.1 {
+            0 => options.log,
+            _ => options.log.open_mode(OpenMode::MustExist),
+        };
+        let recovery = log.recover_on(disk, path.join("log"))?;
+        let (found, base_len) = find()?; // again, under the lock of the log
+
+        let mut replay = Replay::default();
+        let mut records = recovery.records(ReplayFrom::Head)?;
+        while let Some(record) = records.next()? {
+            replay.take(&record)?;
+        }
+        let is_lost = match &found {
+            Some(_) => (base_len > 0 && replay.records == 0).then_some("the records of the log"),
+            None => (replay.records > 0).then_some("the base file"),
+        };
+        if let Some(lost) = is_lost {
+            let error = Error::new(ErrorKind::NotFound, format!("the storage has lost {lost}"));
+            let advice = "restore the base file and the log from a backup";
+            return Err(error.at_path(path).with_advice(advice));
+        }
+        let base = found.map_or_else(|| Base::create(&*folder, base_path.clone()), Ok)?;
+        if base_len == 0 {
+            // A process that died may have made the file and not synced its name.
+            let synced = folder.sync();
+            synced.map_err(|error| Error::io("sync the folder", error).at_path(path))?;
+        }
+        let state = replay.into_state();
+        if base_len < state.base_len {
+            return Err(base.too_short(state.base_len));
+        }
+
+        let wal = recovery.start();
+        if wal.max_record_bytes() < record::LEAST_LONGEST {
+            let text = format!("a record of the log has at most {} bytes", wal.max_record_bytes());
+            let error = Error::new(ErrorKind::InvalidArgument, text).at_path(path);
+            return Err(error.with_advice("set buffer_bytes and segment_bytes to 64 KiB at least"));
+        }
+        let mut header = [0; PAGE_BYTES];
+        state.read(&base, 0, &mut header)?;
+        Ok(PalisadeBackend {
+            storage: Arc::new(Storage {
+                wal,
+                base,
+                state: RwLock::new(state),
+                header: Mutex::new(Header::of(&header)),
+                has_failed: AtomicBool::new(false),
+                memory_pages: (options.memory_bytes / PAGE) as usize,
+                log_bytes: options.log_bytes,
+            }),
+        })
+    }
+
+    /// Returns the log, for its statistics, its space and its records. Append nothing to it, and
+    /// truncate nothing: the next open would refuse the log, or lose commits.
+    #[must_use]
+    pub fn log(&self) -> &Wal {
+        &self.storage.wal
+    }
+
+    /// Writes all synced pages to the base file, and truncates the log. Blocks for about four syncs
+    /// and the writes; syncs of the database wait for it, reads and writes do not.
+    ///
+    /// # Durability
+    /// All syncs that have returned survive power loss, also those that were only ordered.
+    ///
+    /// # Errors
+    /// As [`Wal::commit`] and [`Wal::truncate_before`], and those of the base file. Nothing is
+    /// lost: open the database again. After `NoSpace` first free space.
+    pub fn checkpoint(&self) -> Result<()> {
+        let _one = self.storage.one_at_a_time();
+        self.storage.watch(Storage::checkpoint)
+    }
+}
+
+impl Storage {
+    fn one_at_a_time(&self) -> MutexGuard<'_, Header> {
+        self.header.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reading(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writing(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a call that must not be repeated after it has failed: a second sync of a file can
+    /// succeed although the first one has lost its writes.
+    fn watch<T>(&self, call: impl FnOnce(&Storage) -> Result<T>) -> Result<T> {
+        if self.has_failed.load(Ordering::Acquire) {
+            let text = "an earlier write, sync or checkpoint of the storage failed";
+            return Err(Error::new(ErrorKind::Poisoned, text)
+                .with_advice("open the database again, which loses nothing"));
+        }
+        let result = call(self);
+        if result.is_err() {
+            self.has_failed.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    fn sync(&self, last: &mut Header) -> Result<()> {
+        let mut state = self.writing();
+        let header = state.change.pages.get(&0).map_or(*last, |page| Header::of(page));
+        if header == Header::Unfinished {
+            return Ok(()); // it stays a part of the change
+        }
+        let is_only_ordered = state.has_change() && header == *last && header != Header::Other;
+        if state.has_spilled {
+            self.base.sync()?;
+            state.has_spilled = false;
+        }
+        if state.has_change() {
+            record::append(&self.wal, &state.change)?;
+            state.apply_change();
+            *last = header;
+        }
+        let is_full = state.synced.len() > self.memory_pages;
+        drop(state);
+        if !is_only_ordered {
+            self.wal.sync()?;
+        }
+        if is_full || self.wal.live_bytes() > self.log_bytes { self.checkpoint() } else { Ok(()) }
+    }
+
+    /// 1. Commits a record with the length of the storage. All pages are durable in the log now.
+    /// 2. Writes the pages to the base file, and syncs it.
+    /// 3. Truncates the log before the record.
+    ///
+    /// A crash before the end of 3 leaves the whole log, and a replay writes the same pages again.
+    fn checkpoint(&self) -> Result<()> {
+        let (pages, base_len, len) = {
+            let state = self.reading();
+            if !state.has_log {
+                return Ok(());
+            }
+            (Arc::clone(&state.synced), state.base_len, state.synced_len)
+        };
+        let lsn = record::commit_checkpoint(&self.wal, len)?;
+        self.base.write(&pages, base_len, len)?;
+        self.base.sync()?;
+        self.wal.truncate_before(lsn)?;
+        self.writing().drop_synced();
+        self.base.discard_from(len)
+    }
+
+    /// Writes pages of a change that is too long to the base file, where redb finds them free until
+    /// the change is synced. The checkpoint comes first: the log must not have older pages of the
+    /// same place, or the next open would replay them over these.
+    fn spill(&self) -> Result<()> {
+        if !self.reading().has_spilled {
+            self.checkpoint()?;
+        }
+        let mut state = self.writing();
+        let pages = state.take_spill();
+        state.has_spilled |= !pages.is_empty();
+        let written = self.base.write_pages(&pages);
+        if written.is_err() {
+            state.change.pages.extend(pages); // reads still find them
+        }
+        written
+    }
+}
+
+impl StorageBackend for PalisadeBackend {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.storage.reading().len())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let state = self.storage.reading();
+        let end = offset.checked_add(out.len() as u64);
+        if end.is_none_or(|end| end > state.len()) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(state.read(&self.storage.base, offset, out)?)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.storage.writing().set_len(len);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut header = self.storage.one_at_a_time();
+        Ok(self.storage.watch(|storage| storage.sync(&mut header))?)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let storage = &self.storage;
+        let changed = {
+            let mut state = storage.writing();
+            state.write(&storage.base, offset, data)?;
+            state.change.pages.len()
+        };
+        if changed > storage.memory_pages {
+            let _one = storage.one_at_a_time();
+            storage.watch(Storage::spill)?;
+        }
+        Ok(())
+    }
+
+    fn close(&self) -> io::Result<()> {
+        let _one = self.storage.one_at_a_time();
+        let checkpoint = self.storage.watch(Storage::checkpoint);
+        let closed = self.storage.wal.close();
+        Ok(checkpoint.and(closed)?)
+    }
+
+    // The folder of the log has a lock, so no other backend is open: a lock of the whole storage
+    // excludes nobody else.
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> LockResult<bool> {
+        lock_whole(start, end)
+    }
+
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> LockResult<bool> {
+        lock_whole(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> LockResult<()> {
+        lock_whole(start, end).map(drop)
+    }
+}
+
+impl fmt::Debug for PalisadeBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.storage.reading();
+        f.debug_struct("PalisadeBackend")
+            .field("len", &state.len())
+            .field("changed_pages", &state.change.pages.len())
+            .field("synced_pages", &state.synced.len())
+            .field("base", &self.storage.base)
+            .field("log", &self.storage.wal)
+            .finish()
+    }
+}
+
+fn lock_whole(start: Bound<u64>, end: Bound<u64>) -> LockResult<bool> {
+    match (start, end) {
+        (Bound::Unbounded | Bound::Included(0), Bound::Unbounded) => Ok(true),
+        _ => Err(BackendError::Unsupported),
+    }
+}
+
+/// Makes the folder if it is missing. Its name is durable on return.
+fn open_folder(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn DiskFolder>> {
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => Path::new("/"),
+    };
+    let open = || {
+        disk.create_folder(path, DEFAULT_FILE_MODE)?;
+        disk.open_folder(parent, DEFAULT_FILE_MODE)?.sync()?;
+        disk.open_folder(path, DEFAULT_FILE_MODE)
+    };
+    open().map_err(|error| Error::io("make the folder of the database", error).at_path(path))
+}

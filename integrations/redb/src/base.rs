@@ -1,0 +1,130 @@
+//! The base file: redb's file as of the last checkpoint.
+
+use std::io::{self, IoSlice};
+use std::path::PathBuf;
+
+use palisade::disk::{Access, DiskFile, DiskFolder};
+use palisade::{Error, ErrorKind, Result};
+
+use crate::state::{PAGE, PAGE_BYTES, Pages};
+
+pub(crate) const NAME: &str = "base.redb";
+/// The most pages that one call writes.
+const RUN_PAGES: usize = 256;
+static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+
+#[derive(Debug)]
+pub(crate) struct Base {
+    file: Box<dyn DiskFile>,
+    path: PathBuf,
+}
+
+impl Base {
+    /// Opens the file, if it is there.
+    pub(crate) fn open(folder: &dyn DiskFolder, path: PathBuf) -> Result<Option<Base>> {
+        match folder.open(NAME, Access::Write) {
+            Ok(file) => Ok(Some(Base { file, path })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("open the base file", error).at_path(path)),
+        }
+    }
+
+    /// Makes the file. A sync of the folder makes its name durable.
+    pub(crate) fn create(folder: &dyn DiskFolder, path: PathBuf) -> Result<Base> {
+        match folder.open(NAME, Access::New) {
+            Ok(file) => Ok(Base { file, path }),
+            Err(error) => Err(Error::io("make the base file", error).at_path(path)),
+        }
+    }
+
+    pub(crate) fn len(&self) -> Result<u64> {
+        self.file.len().map_err(|error| self.failed("read the length of the base file", error))
+    }
+
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|error| self.failed("sync the base file", error))
+    }
+
+    pub(crate) fn read(&self, mut offset: u64, mut into: &mut [u8]) -> Result<()> {
+        while !into.is_empty() {
+            match self.file.read_at(offset, into) {
+                Ok(0) => return Err(self.too_short(offset)),
+                Ok(read) => (offset, into) = (offset + read as u64, &mut into[read..]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed("read the base file", error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the pages, and makes the file `len` bytes long at least. Of what lies between
+    /// `zeros_from` and `len`, everything else becomes zero.
+    pub(crate) fn write(&self, pages: &Pages, zeros_from: u64, len: u64) -> Result<()> {
+        let old_len = self.len()?;
+        let end = len.div_ceil(PAGE);
+        let stale = zeros_from.div_ceil(PAGE)..old_len.min(len).div_ceil(PAGE);
+        // A page beyond the end of the file extends it. The zeros between are holes.
+        let last = end.checked_sub(1).filter(|_| old_len < end * PAGE);
+        let zeroed = stale.chain(last).filter(|number| !pages.contains_key(number));
+        let zeroed: Pages = zeroed.map(|number| (number, Box::new(ZEROS))).collect();
+        let tail = (zeros_from % PAGE) as usize;
+        if tail > 0 && !pages.contains_key(&(zeros_from / PAGE)) {
+            // The bytes before are not in the log: power loss must not reach them.
+            self.write_run(zeros_from, &mut [IoSlice::new(&ZEROS[tail..])])?;
+        }
+        self.write_pages(&zeroed)?;
+        self.write_pages(pages)
+    }
+
+    pub(crate) fn write_pages(&self, pages: &Pages) -> Result<()> {
+        let mut run: Vec<IoSlice<'_>> = Vec::with_capacity(RUN_PAGES);
+        let mut start = 0;
+        for (&number, page) in pages {
+            if run.len() == RUN_PAGES || start + run.len() as u64 != number {
+                self.write_run(start * PAGE, &mut run)?;
+                (start, run) = (number, Vec::with_capacity(RUN_PAGES));
+            }
+            run.push(IoSlice::new(&page[..]));
+        }
+        self.write_run(start * PAGE, &mut run)
+    }
+
+    fn write_run(&self, mut offset: u64, mut run: &mut [IoSlice<'_>]) -> Result<()> {
+        while !run.is_empty() {
+            match self.file.write_at(offset, run) {
+                Ok(0) => {
+                    return Err(self.failed("write the base file", io::ErrorKind::WriteZero.into()));
+                }
+                Ok(written) => {
+                    offset += written as u64;
+                    IoSlice::advance_slices(&mut run, written);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed("write the base file", error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the space above `len` back, where the disk can.
+    pub(crate) fn discard_from(&self, len: u64) -> Result<()> {
+        let from = len.next_multiple_of(PAGE);
+        let beyond = self.len()?.saturating_sub(from);
+        if beyond > 0 {
+            let discarded = self.file.discard(from, beyond);
+            discarded.map_err(|error| self.failed("free the end of the base file", error))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn too_short(&self, needed: u64) -> Error {
+        let text = format!("the base file ends below byte {needed}, which it had at a checkpoint");
+        Error::new(ErrorKind::Corrupt, text)
+            .at_path(&self.path)
+            .with_advice("restore the base file and the log from a backup")
+    }
+
+    fn failed(&self, what: &str, error: io::Error) -> Error {
+        Error::io(what, error).at_path(&self.path)
+    }
+}

@@ -1,0 +1,179 @@
+//! Damage, loss and failures get errors that name them, and lose no commit.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::common::small;
+use palisade::ErrorKind;
+use palisade::disk::MemDisk;
+use palisade::sim::{CallKind, Effect, FaultDisk, Target};
+use palisade_redb::PalisadeBackend;
+use redb::{
+    Builder, CommitError, Database, DatabaseError, ReadableDatabase, StorageError, TableDefinition,
+};
+
+const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("table");
+const NEEDLE: &[u8] = b"a value that is easy to find in a file";
+
+fn database(backend: &PalisadeBackend) -> Database {
+    Builder::new().create_with_backend(backend.clone()).unwrap()
+}
+
+fn put(db: &Database, key: u64) -> Result<(), CommitError> {
+    let transaction = db.begin_write().map_err(|_| CommitError::from(StorageError::PreviousIo))?;
+    transaction.open_table(TABLE).unwrap().insert(key, NEEDLE).unwrap();
+    transaction.commit()
+}
+
+fn has(db: &Database, key: u64) -> bool {
+    let transaction = db.begin_read().unwrap();
+    transaction.open_table(TABLE).unwrap().get(key).unwrap().is_some()
+}
+
+/// Makes a database with ten entries in `folder`. Its process ends as by a kill, or closes it.
+fn ten_entries(folder: &Path, is_closed: bool) -> PathBuf {
+    let path = folder.join("db");
+    let backend = small().open(&path).unwrap();
+    let db = database(&backend);
+    (0..10).for_each(|key| put(&db, key).unwrap());
+    if !is_closed {
+        backend.log().clone().abandon();
+    }
+    path
+}
+
+/// Changes one byte of each place where the file has the needle. Returns how many there were.
+fn damage(file: &Path) -> usize {
+    let mut bytes = fs::read(file).unwrap();
+    let places: Vec<usize> =
+        (0..bytes.len()).filter(|&at| bytes[at..].starts_with(NEEDLE)).collect();
+    places.iter().for_each(|&at| bytes[at + 3] ^= 1);
+    fs::write(file, bytes).unwrap();
+    places.len()
+}
+
+#[test]
+fn a_damaged_log_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = ten_entries(folder.path(), false);
+    let files = fs::read_dir(path.join("log")).unwrap().map(|entry| entry.unwrap().path());
+    let damaged: usize =
+        files.filter(|file| file.file_name().unwrap() != "meta").map(|file| damage(&file)).sum();
+    assert!(damaged >= 10);
+    let error = small().open(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert_eq!(io::Error::from(error).kind(), io::ErrorKind::InvalidData);
+}
+
+#[test]
+fn a_damaged_base_file_is_found_by_redb() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = ten_entries(folder.path(), true);
+    assert!(damage(&path.join("base.redb")) > 0);
+    let mut db = database(&small().open(&path).unwrap());
+    let checked = db.check_integrity();
+    assert!(matches!(checked, Ok(false) | Err(DatabaseError::Storage(StorageError::Corrupted(_)))));
+}
+
+#[test]
+fn a_base_file_that_is_too_short_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = ten_entries(folder.path(), true);
+    let file = fs::OpenOptions::new().write(true).open(path.join("base.redb")).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 4096).unwrap();
+    let error = small().open(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert_eq!(error.path(), Some(&*path.join("base.redb")));
+}
+
+#[test]
+fn a_lost_log_or_base_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = ten_entries(folder.path(), true);
+    let away = folder.path().join("away");
+    for name in ["log", "base.redb"] {
+        fs::rename(path.join(name), &away).unwrap();
+        let error = small().open(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{name}: {error}");
+        fs::rename(&away, path.join(name)).unwrap();
+    }
+    fs::rename(path.join("log"), &away).unwrap();
+    let empty = palisade::Options::new().segment_bytes(64 << 10);
+    empty.open(path.join("log")).unwrap().close().unwrap();
+    let error = small().open(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+}
+
+#[test]
+fn a_second_open_is_refused_until_the_database_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    let db = database(&small().open(&path).unwrap());
+    put(&db, 1).unwrap();
+    let error = small().open(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Locked);
+    assert_eq!(io::Error::from(error).kind(), io::ErrorKind::ResourceBusy);
+
+    let reader = db.begin_read().unwrap();
+    drop(db); // the backend lives on in the transaction
+    assert!(has(&database(&small().open(&path).unwrap()), 1));
+    drop(reader);
+}
+
+#[test]
+fn a_closed_database_is_a_file_for_redb_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = ten_entries(folder.path(), true);
+    let mut db = Database::open(path.join("base.redb")).unwrap();
+    assert!(has(&db, 9) && db.check_integrity().unwrap());
+}
+
+#[test]
+fn after_a_failure_nothing_is_acknowledged_until_the_next_open() {
+    for target in [Target::Segment, Target::Other] {
+        let disk = FaultDisk::new(Arc::new(MemDisk::new()));
+        let backend = small().open_on(Arc::new(disk.clone()), "/db").unwrap();
+        let db = database(&backend);
+        put(&db, 1).unwrap();
+        disk.set((CallKind::Sync, target), Effect::Eio);
+        // A sync of the base file comes with the next checkpoint only.
+        let failed = (2..1000).find(|&key| put(&db, key).is_err()).unwrap();
+        disk.set((CallKind::Sync, target), Effect::Pass);
+        assert!(put(&db, failed).is_err());
+        assert_eq!(backend.checkpoint().unwrap_err().kind(), ErrorKind::Poisoned);
+        drop((db, backend));
+
+        let db = database(&small().open_on(Arc::new(disk.clone()), "/db").unwrap());
+        assert!((1..failed).all(|key| has(&db, key)), "{target:?}");
+        put(&db, failed + 1).unwrap();
+    }
+}
+
+#[test]
+fn a_record_limit_below_a_page_is_refused() {
+    let log = palisade::Options::new().buffer_bytes(4 << 10);
+    let error = small().log(log).open_on(Arc::new(MemDisk::new()), "/db").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn a_full_log_fails_the_commit_and_loses_none() {
+    let disk = MemDisk::new();
+    let segment: u64 = 64 << 10;
+    let log = palisade::Options::new().segment_bytes(segment).buffer_bytes(64 << 10);
+    let log = log.max_bytes(6 * (segment + 4096));
+    // The log is full long before a checkpoint.
+    let options = small().log(log).log_bytes(1 << 30).memory_bytes(1 << 30);
+    let db = database(&options.open_on(Arc::new(disk.clone()), "/db").unwrap());
+    let (failed, error) =
+        (1..1000).find_map(|key| put(&db, key).err().map(|error| (key, error))).unwrap();
+    let CommitError::Storage(StorageError::Io(error)) = error else { panic!("{error}") };
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    drop(db);
+
+    let db = database(&small().open_on(Arc::new(disk), "/db").unwrap());
+    assert!((1..failed).all(|key| has(&db, key)));
+    put(&db, failed).unwrap();
+}

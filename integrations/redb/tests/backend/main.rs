@@ -1,0 +1,9 @@
+//! Tests of the backend: as a storage of bytes, under redb, and through crashes and damage.
+
+mod common;
+mod damage;
+mod database;
+mod kills;
+mod model;
+mod power_loss;
+mod storage;

@@ -1,0 +1,95 @@
+//! A simulated disk loses power, or its process dies, at a random call; then the database is opened
+//! again. It must have all transactions whose commits have returned, whole, and nothing else. The
+//! log and the base file both lie on that disk.
+//!
+//! The long form runs `PALISADE_REDB_SEEDS` seeds, for example 10000. `PALISADE_REDB_SEED` runs
+//! one of them.
+
+use crate::common::{Dice, seeds, small};
+use crate::model::Model;
+use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
+use redb::{Builder, Database};
+
+const PROCESSES: u64 = 4;
+const STEPS: u64 = 25;
+
+fn open(disk: &SimDisk) -> Result<Database, Box<dyn std::error::Error>> {
+    let backend = small().open_on(disk.as_disk(), "/db")?;
+    Ok(Builder::new().set_cache_size(64 << 10).create_with_backend(backend)?)
+}
+
+/// What the database may have after a crash.
+#[derive(Default)]
+struct World {
+    /// What the last commit that returned `Ok` has made durable.
+    durable: Model,
+    /// What a commit has made durable that has not returned, if it has.
+    begun: Option<Model>,
+}
+
+/// Opens the database and works on it, until the process dies or has made its steps.
+fn process(disk: &SimDisk, dice: &mut Dice, world: &mut World) -> Result<(), String> {
+    let mut db = open(disk).map_err(|error| error.to_string())?;
+    // What the database shows: not all of it may be durable.
+    let mut shown = world.durable.clone();
+    for _ in 0..STEPS {
+        if dice.below(12) == 0 {
+            // Begins with a durable commit of what is shown.
+            world.begun = Some(shown.clone());
+            db.compact().map_err(|error| error.to_string())?;
+            if !disk.is_dead() {
+                (world.durable, world.begun) = (shown.clone(), None);
+            }
+        } else {
+            let mut begun = None;
+            let done = shown.transaction(&db, dice, &mut |after| begun = Some(after.clone()));
+            world.begun = begun.or(world.begun.take());
+            let (after, is_durable) = done.map_err(|error| error.to_string())?;
+            shown = after;
+            if is_durable && !disk.is_dead() {
+                (world.durable, world.begun) = (shown.clone(), None);
+            }
+        }
+        if disk.is_dead() {
+            return Ok(());
+        }
+    }
+    // A close makes everything durable that is shown.
+    world.begun = Some(shown.clone());
+    drop(db);
+    if !disk.is_dead() {
+        (world.durable, world.begun) = (shown, None);
+    }
+    Ok(())
+}
+
+#[test]
+fn no_crash_loses_a_commit_or_shows_a_part_of_one() {
+    for seed in seeds(150) {
+        let mut dice = Dice(seed);
+        let disk = SimDisk::new(seed);
+        disk.fail(Fault::rate(20, FaultKind::ShortWrite));
+        disk.fail(Fault::rate(20, FaultKind::Interrupted).only(CallKind::Write));
+        let mut world = World::default();
+        for run in 0..PROCESSES {
+            let context = format!("seed {seed}, process {run}");
+            disk.crash_at(disk.calls() + dice.below(400));
+            if let Err(error) = process(&disk, &mut dice, &mut world) {
+                assert!(disk.is_dead(), "{context}: {error}");
+            }
+            match dice.below(3) {
+                0 => disk.restart(),
+                _ => disk.lose_power(),
+            }
+            let mut db = open(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+            let found = Model::read(&db).unwrap();
+            let is_begun = world.begun.as_ref().is_some_and(|begun| *begun == found);
+            assert!(found == world.durable || is_begun, "{context}");
+            if dice.below(4) == 0 {
+                assert!(db.check_integrity().unwrap(), "{context}");
+            }
+            drop(db);
+            world = World { durable: found, begun: None };
+        }
+    }
+}
