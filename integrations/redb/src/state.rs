@@ -147,9 +147,12 @@ impl State {
     /// Removes the pages of the change that may be in the base file before the change is synced,
     /// and returns them. Page 0 stays: redb's header has the references to all others.
     pub(crate) fn take_spill(&mut self) -> Pages {
-        let end = self.base_end() / PAGE;
+        let end = (self.base_end() / PAGE).max(1);
+        if self.change.pages.range(1..end).next().is_none() {
+            return Pages::new();
+        }
         let mut spill = self.change.pages.split_off(&1);
-        let mut kept = spill.split_off(&end.max(1));
+        let mut kept = spill.split_off(&end);
         self.change.pages.append(&mut kept);
         spill
     }
