@@ -1,0 +1,286 @@
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use lsm_tree::AbstractTree;
+use palisade::disk::Disk;
+use palisade::{Lsn, Wal};
+
+use crate::change::Change;
+use crate::engine::{Engine, lock};
+use crate::open::{CATALOGUE, catalogue_key};
+use crate::{Batch, Error, Keyspace, Options, Result, Snapshot};
+
+/// A database: keyspaces that share one log.
+///
+/// All clones are handles of the same database, as are its keyspaces, batches and snapshots. Any
+/// number of threads may use them. The drop of the last handle ends the background thread and keeps
+/// every write from a kill, as the drop of a log does.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path();
+/// use palisade_lsm::Database;
+///
+/// let database = Database::open(path)?;
+/// let accounts = database.keyspace_or_create("accounts")?;
+/// accounts.put("alice", "90")?; // returned: survives power loss
+/// assert_eq!(accounts.get("alice")?.as_deref(), Some(b"90".as_slice()));
+///
+/// let mut transfer = database.batch();
+/// transfer.put(&accounts, "alice", "80")?;
+/// transfer.put(&accounts, "bob", "110")?;
+/// transfer.commit()?; // both or none
+/// database.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Database(Arc<Handle>);
+
+#[derive(Debug)]
+struct Handle {
+    engine: Arc<Engine>,
+    worker: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Handle {
+    fn stop(&self) {
+        lock(&self.engine.writer).is_closed = true;
+        self.engine.room.notify_all();
+        self.engine.work.notify_all();
+        if let Some(worker) = lock(&self.worker).take() {
+            // A panic of the thread has poisoned the locks that it held: the next call reports it.
+            drop(worker.join());
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The numbers of a database at one moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The bytes in the memtables that no flush has taken yet.
+    pub memtable_bytes: u64,
+    /// The bytes of the log that an open would replay.
+    pub log_bytes: u64,
+    /// The number of tables of all keyspaces.
+    pub tables: usize,
+    /// The bytes that the tables take.
+    pub table_bytes: u64,
+    /// The greatest number of runs in level 0 that a keyspace has. Above 20, writes wait for a
+    /// compaction.
+    pub most_runs: usize,
+    /// How often a writer has waited for a flush.
+    pub stalls: u64,
+    /// How many snapshots there are.
+    pub snapshots: usize,
+    /// The LSN of the oldest snapshot. While it exists, memtables stay in memory after their flush.
+    pub oldest_snapshot: Option<Lsn>,
+    /// The LSN below which all changes are visible and durable.
+    pub durable_lsn: Lsn,
+}
+
+impl Database {
+    /// Opens the database in the folder `path` with the default options, or makes it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Options::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Database> {
+        Options::new().open(path)
+    }
+
+    pub(crate) fn open_with(
+        options: &Options,
+        disk: Arc<dyn Disk>,
+        log: &Path,
+        folder: &Path,
+    ) -> Result<Database> {
+        let engine = Arc::new(Engine::open(options, disk, log, folder)?);
+        let start = |engine: Arc<Engine>| {
+            let named = thread::Builder::new().name("palisade-lsm".into());
+            named.spawn(move || engine.run()).map_err(Error::io(folder))
+        };
+        let worker = options.is_background.then(|| start(Arc::clone(&engine))).transpose()?;
+        Ok(Database(Arc::new(Handle { engine, worker: Mutex::new(worker) })))
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.0.engine
+    }
+
+    pub(crate) fn is_same(&self, other: &Database) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Makes a keyspace. After `Ok` it survives power loss. The call waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadyExists`]; [`Error::InvalidArgument`] for an empty name; [`Error::Tables`]
+    /// and [`Error::Io`] if its folder cannot be made; as [`Keyspace::put`].
+    pub fn create_keyspace(&self, name: &str) -> Result<Keyspace> {
+        let engine = self.engine();
+        let _one_at_a_time = lock(&engine.creation);
+        if name.is_empty() {
+            return Err(Error::InvalidArgument("a keyspace has a name"));
+        }
+        if self.keyspace(name).is_ok() {
+            return Err(Error::AlreadyExists(name.into()));
+        }
+        let number = u32::try_from(engine.keyspaces().len());
+        let number = number.map_err(|_| Error::InvalidArgument("there are too many keyspaces"))?;
+        // First the folder, then the record: a replay of the record finds the folder.
+        let tables = engine.setup.create(number, name)?;
+        let key = catalogue_key(number);
+        let change = Change { keyspace: CATALOGUE, key: &key, value: Some(name.as_bytes()) };
+        let mut record = Vec::new();
+        change.encode(&mut record)?;
+        engine.append(&record)?.wait()?;
+        engine.add(Arc::clone(&tables));
+        Ok(Keyspace::new(self.clone(), number, tables))
+    }
+
+    /// Returns a keyspace that exists. The call does not wait for the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`]: make it with [`create_keyspace`](Database::create_keyspace).
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        let keyspaces = self.engine().keyspaces();
+        let found = (1..).zip(keyspaces.iter().skip(1)).find(|(_, tables)| tables.name == name);
+        let (number, tables) = found.ok_or_else(|| Error::NotFound(name.into()))?;
+        Ok(Keyspace::new(self.clone(), number, Arc::clone(tables)))
+    }
+
+    /// Returns a keyspace, and makes it if it does not exist. Blocks and promises as
+    /// [`create_keyspace`](Database::create_keyspace).
+    ///
+    /// # Errors
+    ///
+    /// As [`create_keyspace`](Database::create_keyspace), without [`Error::AlreadyExists`].
+    pub fn keyspace_or_create(&self, name: &str) -> Result<Keyspace> {
+        match self.keyspace(name) {
+            Err(Error::NotFound(_)) => match self.create_keyspace(name) {
+                Err(Error::AlreadyExists(_)) => self.keyspace(name), // another thread made it
+                created => created,
+            },
+            found => found,
+        }
+    }
+
+    /// Returns the names of all keyspaces, in the order in which they were made.
+    #[must_use]
+    pub fn keyspaces(&self) -> Vec<String> {
+        let keyspaces = self.engine().keyspaces();
+        keyspaces.iter().skip(1).map(|tables| tables.name.clone()).collect()
+    }
+
+    /// Returns an empty batch: changes of several keys and keyspaces, which happen all or not at
+    /// all.
+    #[must_use]
+    pub fn batch(&self) -> Batch {
+        Batch::new(self.clone())
+    }
+
+    /// Returns a snapshot of all changes that no crash can take back. It lacks the changes that
+    /// were appended and are not durable yet. The call does not wait.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.clone(), Engine::horizon)
+    }
+
+    /// Returns a snapshot of the newest changes. A crash can take the last ones back until
+    /// [`Snapshot::is_durable`] is true. The call does not wait.
+    #[must_use]
+    pub fn newest_snapshot(&self) -> Snapshot {
+        Snapshot::new(self.clone(), Engine::applied)
+    }
+
+    /// Makes all earlier changes durable. The call waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Log`] as `Wal::sync`.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.engine().wal.sync()?)
+    }
+
+    /// Writes all earlier changes to tables and truncates the log, so that an open replays nothing.
+    /// The call waits for the device, and for a flush or a step of compaction that is running.
+    ///
+    /// The background thread does this by itself whenever the memtables are full.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stopped`] with the cause. Nothing that was acknowledged is lost, and the engine
+    /// takes no more writes: open the database again.
+    pub fn flush(&self) -> Result<()> {
+        self.engine().flush()
+    }
+
+    /// Merges all tables of each keyspace, and drops changes that no reader needs. The call reads
+    /// and writes all tables. A flush waits for it, and so may writers.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush`](Database::flush).
+    pub fn compact(&self) -> Result<()> {
+        self.engine().compact()
+    }
+
+    /// Returns the numbers of the database. The call does not wait for the device.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let engine = self.engine();
+        let (memtable_bytes, stalls) = {
+            let writer = lock(&engine.writer);
+            (writer.active_bytes, writer.stalls)
+        };
+        let (snapshots, oldest_snapshot) = {
+            let snapshots = lock(&engine.snapshots);
+            (snapshots.values().sum(), snapshots.keys().next().map(|at| Lsn::new(*at)))
+        };
+        let most_runs = engine.most_runs();
+        let keyspaces = engine.keyspaces();
+        Stats {
+            memtable_bytes,
+            log_bytes: engine.wal.live_bytes(),
+            tables: keyspaces.iter().map(|tables| tables.tree.table_count()).sum(),
+            table_bytes: keyspaces.iter().map(|tables| tables.tree.disk_space()).sum(),
+            most_runs,
+            stalls,
+            snapshots,
+            oldest_snapshot,
+            durable_lsn: Lsn::new(engine.horizon()),
+        }
+    }
+
+    /// Returns the log below, for its statistics, tails and backups. Do not append to it and do not
+    /// truncate it. A test of recovery may `abandon` it, and then drops all handles of the database
+    /// before it opens the folder again: the background thread uses the tables until then.
+    #[must_use]
+    pub fn log(&self) -> &Wal {
+        &self.engine().wal
+    }
+
+    /// Ends the background thread and closes the log. After `Ok` all changes survive power loss,
+    /// and the next open reads the log from its head without a check for torn records. The call
+    /// waits for the device, and for a flush or a step of compaction that is running.
+    ///
+    /// Other handles can still read. Their writes return [`Error::Log`] with the kind `Closed`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Log`] as `Wal::close`.
+    pub fn close(self) -> Result<()> {
+        self.0.stop();
+        Ok(self.engine().wal.clone().close()?)
+    }
+}

@@ -1,0 +1,187 @@
+//! The engine below all handles: the write path.
+//!
+//! A write takes three steps. Steps 1 and 2 run under one lock, so the memtables get the changes in
+//! the order of the log. Step 3 runs without it, so all writers that wait share a sync.
+//!
+//! 1. Append the changes as one record. Its LSN is their seqno: a batch has one seqno.
+//! 2. Put the changes into the memtables. Then they are visible to reads of the newest state.
+//! 3. Wait until the record is durable, if the caller asks for it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+
+use lsm_tree::{AbstractTree, AnyTree};
+use palisade::{Lsn, Ticket, Wal};
+
+use crate::change::{self, Change};
+use crate::open::Setup;
+use crate::{Error, Options, Result};
+
+/// The memtables and tables of one keyspace.
+pub(crate) struct Tables {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) tree: AnyTree,
+}
+
+impl Tables {
+    /// Puts a change into the memtable. Returns the bytes that it takes there.
+    pub(crate) fn apply(&self, lsn: Lsn, change: &Change<'_>) -> u64 {
+        let (bytes, _) = match change.value {
+            Some(value) => self.tree.insert(change.key, value, lsn.as_u64()),
+            None => self.tree.remove(change.key, lsn.as_u64()),
+        };
+        bytes
+    }
+}
+
+impl fmt::Debug for Tables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tables").field("name", &self.name).field("path", &self.path).finish()
+    }
+}
+
+/// What the writers' lock guards.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    /// The LSN of the last record that the memtables have.
+    pub(crate) last: Lsn,
+    /// The end of that record.
+    pub(crate) end: Lsn,
+    /// The bytes in the memtables that no flush has taken yet.
+    pub(crate) active_bytes: u64,
+    /// How often a writer has waited for a flush.
+    pub(crate) stalls: u64,
+    pub(crate) is_compaction_due: bool,
+    pub(crate) is_closed: bool,
+    /// Why a flush or a compaction failed. There is no write after it.
+    pub(crate) failure: Option<Arc<Error>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) wal: Wal,
+    pub(crate) options: Options,
+    pub(crate) setup: Setup,
+    /// The keyspaces by their numbers. Number 0 is the catalogue.
+    pub(crate) keyspaces: RwLock<Vec<Arc<Tables>>>,
+    /// One thread creates a keyspace at a time.
+    pub(crate) creation: Mutex<()>,
+    pub(crate) writer: Mutex<Writer>,
+    /// Wakes writers that wait for a flush.
+    pub(crate) room: Condvar,
+    /// Wakes the thread that flushes and compacts.
+    pub(crate) work: Condvar,
+    /// One thread flushes or compacts at a time.
+    pub(crate) maintenance: Mutex<()>,
+    /// The end of the last record that the memtables have, for readers without the writers' lock.
+    pub(crate) applied: AtomicU64,
+    /// How many snapshots there are at each LSN.
+    pub(crate) snapshots: Mutex<BTreeMap<u64, usize>>,
+}
+
+/// # Panics
+///
+/// If a thread panicked while it held the lock: then the memtables may lack a record of the log.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no thread panics while it holds the lock")
+}
+
+impl Engine {
+    /// Appends `record` and applies its changes.
+    pub(crate) fn append(&self, record: &[u8]) -> Result<Ticket<'_>> {
+        let mut writer = self.writer_with_room()?;
+        let appended = self.wal.append_tagged(change::TAG, record);
+        let lsn = match &appended {
+            Ok(ticket) => ticket.lsn(),
+            // With an appended LSN the record is in the log, so the memtables must have it, too.
+            Err(error) => error.appended_lsn().ok_or_else(|| error.clone())?,
+        };
+        let keyspaces = self.keyspaces();
+        for change in change::decode(record).flatten() {
+            writer.active_bytes += keyspaces[change.keyspace as usize].apply(lsn, &change);
+        }
+        // No other thread appends, so the end of the log is the end of the record.
+        (writer.last, writer.end) = (lsn, self.wal.reserved_lsn());
+        // Release: a reader that sees this end sees the changes in the memtables.
+        self.applied.store(writer.end.as_u64(), Ordering::Release);
+        if writer.active_bytes >= self.options.memtable_bytes {
+            self.work.notify_one();
+        }
+        Ok(appended?)
+    }
+
+    /// Returns the writers' lock when the memtables have room. Without a background thread the
+    /// caller makes the room.
+    fn writer_with_room(&self) -> Result<MutexGuard<'_, Writer>> {
+        let memtable_bytes = self.options.memtable_bytes;
+        let mut writer = lock(&self.writer);
+        loop {
+            if let Some(failure) = &writer.failure {
+                return Err(Error::Stopped(Arc::clone(failure)));
+            }
+            if self.options.is_background {
+                // After a close no thread makes room, and the log refuses the record.
+                if writer.is_closed || writer.active_bytes < memtable_bytes.saturating_mul(2) {
+                    return Ok(writer);
+                }
+                writer.stalls += 1;
+                writer = self.room.wait(writer).expect("no thread panics with the lock");
+            } else {
+                if writer.active_bytes < memtable_bytes {
+                    return Ok(writer);
+                }
+                drop(writer);
+                self.flush()?;
+                writer = lock(&self.writer);
+            }
+        }
+    }
+
+    pub(crate) fn keyspaces(&self) -> RwLockReadGuard<'_, Vec<Arc<Tables>>> {
+        self.keyspaces.read().expect("no thread panics while it holds the lock")
+    }
+
+    pub(crate) fn add(&self, tables: Arc<Tables>) {
+        let keyspaces = self.keyspaces.write();
+        keyspaces.expect("no thread panics while it holds the lock").push(tables);
+    }
+
+    /// The LSN below which all records are applied.
+    pub(crate) fn applied(&self) -> u64 {
+        // Acquire, with the Release in `append`.
+        self.applied.load(Ordering::Acquire)
+    }
+
+    /// The LSN below which all records are durable and applied: a crash takes none of them back.
+    pub(crate) fn horizon(&self) -> u64 {
+        self.applied().min(self.wal.durable_lsn().as_u64())
+    }
+
+    /// Keeps the versions that a reader at the returned LSN needs, until `release`.
+    pub(crate) fn pin(&self, at: impl FnOnce(&Engine) -> u64) -> u64 {
+        // The lock orders this with `watermark`: no LSN that is taken later is below a watermark.
+        let mut snapshots = lock(&self.snapshots);
+        let at = at(self);
+        *snapshots.entry(at).or_default() += 1;
+        at
+    }
+
+    pub(crate) fn release(&self, at: u64) {
+        let mut snapshots = lock(&self.snapshots);
+        if let Some(count) = snapshots.get_mut(&at) {
+            *count -= 1;
+        }
+        snapshots.retain(|_, count| *count > 0);
+    }
+
+    /// The LSN below which no reader needs an older version of a key. Flushes and compactions drop
+    /// those.
+    pub(crate) fn watermark(&self) -> u64 {
+        let snapshots = lock(&self.snapshots);
+        snapshots.keys().next().map_or(u64::MAX, |at| *at).min(self.horizon())
+    }
+}

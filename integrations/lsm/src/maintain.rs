@@ -1,0 +1,158 @@
+//! Flush, truncation and compaction.
+//!
+//! A flush takes five steps. A crash between two of them leaves tables, and a log that has at least
+//! all records which the tables lack.
+//!
+//! 1. Under the writers' lock: seal the memtables of all keyspaces, and note the end of the log.
+//!    So the sealed memtables have all records below this end, and none above.
+//! 2. Sync the log: a table must not have a change that a crash can still take back.
+//! 3. Write the sealed memtables of each keyspace to tables. `lsm-tree` syncs the files, the
+//!    folders, and last the file that names the tables.
+//! 4. Truncate the log below the noted end.
+//! 5. Let the background thread compact.
+//!
+//! Each step of `lsm-tree` that changes the list of tables takes a seqno from a counter, and a
+//! snapshot below that seqno reads the list as it was before. So the seqno must be at or above all
+//! LSNs in the tables, and below all LSNs that the log gives later: before each step, the engine
+//! sets the counter to the LSN of the last applied record. This needs one step at a time.
+
+use std::sync::Arc;
+
+use lsm_tree::AbstractTree;
+use lsm_tree::compaction::Leveled;
+use palisade::Lsn;
+
+use crate::engine::{Engine, Tables, lock};
+use crate::{Error, Result};
+
+/// While a keyspace has this many runs of tables in level 0, the background thread does not flush.
+/// `lsm-tree` can count 255.
+const MAX_RUNS: usize = 20;
+/// The size at which a major compaction begins a new table.
+const TABLE_BYTES: u64 = 64 << 20;
+
+impl Engine {
+    /// Flushes all memtables and truncates the log. After an error the engine takes no more writes.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.stop_after_error(|| {
+            let _one_at_a_time = lock(&self.maintenance);
+            let (keyspaces, last, end) = self.seal();
+            self.wal.sync()?;
+            for tables in &keyspaces {
+                self.setup.seqno.set(last.as_u64());
+                let flush_lock = tables.tree.get_flush_lock();
+                let flushed = tables.tree.flush(&flush_lock, self.watermark());
+                flushed.map_err(Error::tables(&tables.path))?;
+            }
+            if self.wal.head_lsn() < end {
+                self.wal.truncate_before(end)?;
+            }
+            lock(&self.writer).is_compaction_due = true;
+            self.work.notify_one();
+            Ok(())
+        })
+    }
+
+    /// Seals the memtables. Returns the keyspaces, and the LSN and the end of the last record that
+    /// the sealed memtables have.
+    fn seal(&self) -> (Vec<Arc<Tables>>, Lsn, Lsn) {
+        let mut writer = lock(&self.writer);
+        let keyspaces = self.keyspaces().clone();
+        for tables in &keyspaces {
+            tables.tree.rotate_memtable();
+        }
+        writer.active_bytes = 0;
+        self.room.notify_all();
+        (keyspaces, writer.last, writer.end)
+    }
+
+    /// Merges all tables of each keyspace.
+    pub(crate) fn compact(&self) -> Result<()> {
+        for tables in self.keyspaces().clone() {
+            self.step(&tables, |watermark| tables.tree.major_compact(TABLE_BYTES, watermark))?;
+        }
+        Ok(())
+    }
+
+    /// Does one step of compaction, if a keyspace needs one.
+    fn compact_once(&self) -> Result<bool> {
+        for tables in self.keyspaces().clone() {
+            let strategy = Arc::new(Leveled::default());
+            if self.step(&tables, |watermark| tables.tree.compact(strategy, watermark))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns whether `compact` has changed the list of tables.
+    fn step(
+        &self,
+        tables: &Tables,
+        compact: impl FnOnce(u64) -> lsm_tree::Result<()>,
+    ) -> Result<bool> {
+        self.stop_after_error(|| {
+            let _one_at_a_time = lock(&self.maintenance);
+            let before = tables.tree.current_version().id();
+            self.setup.seqno.set(lock(&self.writer).last.as_u64());
+            compact(self.watermark()).map_err(Error::tables(&tables.path))?;
+            Ok(tables.tree.current_version().id() != before)
+        })
+    }
+
+    /// After an error it is not known which bytes a device has. The log has all of them, so the
+    /// engine refuses writes, and the next open flushes again from the log.
+    fn stop_after_error<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        if let Some(failure) = &lock(&self.writer).failure {
+            return Err(Error::Stopped(Arc::clone(failure)));
+        }
+        work().map_err(|error| {
+            let failure = Arc::new(error);
+            lock(&self.writer).failure = Some(Arc::clone(&failure));
+            self.room.notify_all();
+            self.work.notify_one();
+            Error::Stopped(failure)
+        })
+    }
+
+    /// The background thread: flushes when the memtables are full, and compacts in between. It ends
+    /// after a close, or after an error, which the next write reports.
+    pub(crate) fn run(&self) {
+        while let Some(is_flush_due) = self.wait_for_work() {
+            let done = if is_flush_due { self.flush_when_merged() } else { self.compact_once() };
+            // An error is in `Writer::failure`, and ends the loop.
+            if let Ok(true) = done {
+                lock(&self.writer).is_compaction_due = true;
+            }
+        }
+    }
+
+    /// Returns whether a flush is due, else a compaction is.
+    fn wait_for_work(&self) -> Option<bool> {
+        let mut writer = lock(&self.writer);
+        loop {
+            if writer.is_closed || writer.failure.is_some() {
+                return None;
+            }
+            let is_flush_due = writer.active_bytes >= self.options.memtable_bytes;
+            if is_flush_due {
+                return Some(true);
+            }
+            if std::mem::take(&mut writer.is_compaction_due) {
+                return Some(false);
+            }
+            writer = self.work.wait(writer).expect("no thread panics while it holds the lock");
+        }
+    }
+
+    fn flush_when_merged(&self) -> Result<bool> {
+        while self.most_runs() >= MAX_RUNS && self.compact_once()? {}
+        self.flush()?;
+        Ok(true)
+    }
+
+    /// The greatest number of runs in level 0 that a keyspace has.
+    pub(crate) fn most_runs(&self) -> usize {
+        self.keyspaces().iter().map(|tables| tables.tree.l0_run_count()).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,266 @@
+//! The open: recover the log, open the tables, replay, start.
+//!
+//! | path | content |
+//! |---|---|
+//! | `engine` | the version of this layout, and the UUID of the log |
+//! | `log` | the log |
+//! | `tables/0` | the catalogue: a keyspace from numbers to names of keyspaces |
+//! | `tables/N` | the tables of keyspace `N` |
+//!
+//! The file `engine` is written last, so without it no open was ever completed.
+//!
+//! The log is opened first: its lock also keeps other processes from the tables.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+
+use lsm_tree::config::BloomConstructionPolicy::{BitsPerKey, FalsePositiveRate};
+use lsm_tree::config::FilterPolicyEntry::Bloom;
+use lsm_tree::config::{CompressionPolicy, FilterPolicy, RestartIntervalPolicy};
+use lsm_tree::{
+    AbstractTree, Cache, CompressionType, Config, DescriptorTable, Guard, SequenceNumberCounter,
+};
+use palisade::disk::Disk;
+use palisade::{Lsn, OpenMode, Recovery, ReplayFrom};
+
+use crate::change::{self, Change};
+use crate::engine::{Engine, Tables, Writer};
+use crate::{Error, Options, Result};
+
+/// The number of the catalogue.
+pub(crate) const CATALOGUE: u32 = 0;
+const VERSION: &str = "palisade-lsm 1";
+const IDENTITY: &str = "engine";
+/// The file that makes a folder one of `lsm-tree`.
+const TREE: &str = "current";
+const OPEN_TABLES: usize = 400;
+
+/// What the trees of all keyspaces share.
+pub(crate) struct Setup {
+    folder: PathBuf,
+    cache: Arc<Cache>,
+    files: Arc<DescriptorTable>,
+    /// The counter from which `lsm-tree` takes the seqno of a list of tables.
+    pub(crate) seqno: SequenceNumberCounter,
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+impl Setup {
+    fn new(folder: &Path, options: &Options) -> Setup {
+        Setup {
+            folder: folder.join("tables"),
+            cache: Arc::new(Cache::with_capacity_bytes(options.cache_bytes)),
+            files: Arc::new(DescriptorTable::new(OPEN_TABLES)),
+            seqno: SequenceNumberCounter::default(),
+        }
+    }
+
+    /// Opens the tables of a keyspace that exists.
+    fn open(&self, number: u32, name: &str) -> Result<Arc<Tables>> {
+        let path = self.folder.join(number.to_string());
+        if !path.join(TREE).try_exists().map_err(Error::io(&path))? {
+            return Err(Error::Mismatch(format!("{} has no tables", path.display())));
+        }
+        self.create(number, name)
+    }
+
+    /// Makes the folder of a keyspace, durably, or opens it.
+    pub(crate) fn create(&self, number: u32, name: &str) -> Result<Arc<Tables>> {
+        let path = self.folder.join(number.to_string());
+        // Only the log counts what is visible, so `lsm-tree` gets a counter that no code reads.
+        let config = Config::new(&path, self.seqno.clone(), SequenceNumberCounter::default())
+            .use_cache(Arc::clone(&self.cache))
+            .use_descriptor_table(Some(Arc::clone(&self.files)))
+            // As in fjall, whose choice it is to spend memory on the filters of new tables.
+            .data_block_restart_interval_policy(RestartIntervalPolicy::new([10, 16]))
+            .filter_policy(FilterPolicy::new([
+                Bloom(FalsePositiveRate(0.0001)),
+                Bloom(BitsPerKey(10.0)),
+            ]))
+            .data_block_compression_policy(CompressionPolicy::new([
+                CompressionType::None,
+                CompressionType::None,
+                CompressionType::Lz4,
+            ]));
+        let tree = config.open().map_err(Error::tables(&path))?;
+        // `lsm-tree` syncs what is in the folder, but not the name of the folder.
+        sync_folder(&self.folder)?;
+        Ok(Arc::new(Tables { name: name.to_owned(), path, tree }))
+    }
+}
+
+impl Engine {
+    pub(crate) fn open(
+        options: &Options,
+        disk: Arc<dyn Disk>,
+        log: &Path,
+        folder: &Path,
+    ) -> Result<Engine> {
+        let setup = Setup::new(folder, options);
+        fs::create_dir_all(&setup.folder).map_err(Error::io(&setup.folder))?;
+        let identity = read_identity(folder)?;
+        // Without its log a database has lost what the tables lack: that is no new one.
+        let is_new = identity.is_none();
+        let mode = if is_new { OpenMode::CreateIfMissing } else { OpenMode::MustExist };
+        // LSN 0 stays free: to `lsm-tree` a reader at 0 is one that sees nothing.
+        let log_options = options.log.clone().open_mode(mode).first_lsn(Lsn::new(1));
+        let recovery = log_options.recover_on(disk, log)?;
+
+        if is_new {
+            setup.create(CATALOGUE, "")?;
+        }
+        let mut keyspaces = vec![setup.open(CATALOGUE, "")?];
+        for (number, name) in catalogue(&keyspaces[0])? {
+            add(&mut keyspaces, &setup, number, &name)?;
+        }
+        let active_bytes = replay(&recovery, &setup, &mut keyspaces)?;
+        let end = recovery.end();
+        let wal = recovery.start();
+        let found = format!("{VERSION} {}", wal.uuid());
+        match identity {
+            Some(identity) if identity != found => {
+                let what = format!("the log is `{found}`, and the tables are of `{identity}`");
+                return Err(Error::Mismatch(what));
+            }
+            Some(_) => {}
+            None => write_identity(folder, &found)?,
+        }
+        Ok(Engine {
+            wal,
+            options: options.clone(),
+            setup,
+            keyspaces: RwLock::new(keyspaces),
+            creation: Mutex::default(),
+            writer: Mutex::new(Writer {
+                // All LSNs in the tables are below the end, and all later ones at or above it.
+                last: Lsn::new(end.as_u64() - 1),
+                end,
+                active_bytes,
+                stalls: 0,
+                is_compaction_due: true,
+                is_closed: false,
+                failure: None,
+            }),
+            room: Condvar::new(),
+            work: Condvar::new(),
+            maintenance: Mutex::default(),
+            applied: AtomicU64::new(end.as_u64()),
+            snapshots: Mutex::new(BTreeMap::new()),
+        })
+    }
+}
+
+/// Applies all records above the highest LSN in the tables of their keyspace. Returns the bytes
+/// that the memtables have then.
+///
+/// A flush seals all memtables at one end of the log. So if a table has a record, the tables of
+/// this keyspace have all records below. A record that is applied again does no harm: it has the
+/// same seqno. This happens when a compaction has dropped the change with the highest LSN.
+fn replay(recovery: &Recovery, setup: &Setup, keyspaces: &mut Vec<Arc<Tables>>) -> Result<u64> {
+    let highest = |tables: &Arc<Tables>| tables.tree.get_highest_persisted_seqno();
+    let persisted: Vec<_> = keyspaces.iter().map(highest).collect();
+    let (mut bytes, mut end) = (0, recovery.head());
+    let mut records = recovery.records(ReplayFrom::Head)?;
+    while let Some(record) = records.next()? {
+        let lsn = record.lsn();
+        end = record.next_lsn();
+        if record.tag() != change::TAG {
+            return Err(Error::Unsupported { lsn });
+        }
+        for change in change::decode(record.data()) {
+            let change = change.ok_or(Error::Unsupported { lsn })?;
+            let number = change.keyspace as usize;
+            if persisted.get(number).is_some_and(|highest| *highest >= Some(lsn.as_u64())) {
+                continue;
+            }
+            let tables = keyspaces.get(number).ok_or_else(|| {
+                Error::Mismatch(format!(
+                    "the record at LSN {lsn} is in keyspace {number}, which is not there"
+                ))
+            })?;
+            bytes += tables.apply(lsn, &change);
+            if let Change { keyspace: CATALOGUE, key, value: Some(name) } = change {
+                let (number, name) = entry(key, name).ok_or(Error::Unsupported { lsn })?;
+                add(keyspaces, setup, number, &name)?;
+            }
+        }
+    }
+    match persisted.iter().flatten().max() {
+        Some(highest) if *highest >= end.as_u64() => Err(Error::Mismatch(format!(
+            "the tables have the change at LSN {highest}, and the log ends at {end}"
+        ))),
+        _ => Ok(bytes),
+    }
+}
+
+/// Opens a keyspace that the catalogue has.
+fn add(keyspaces: &mut Vec<Arc<Tables>>, setup: &Setup, number: u32, name: &str) -> Result<()> {
+    match (number as usize).cmp(&keyspaces.len()) {
+        std::cmp::Ordering::Less => {}
+        std::cmp::Ordering::Equal => keyspaces.push(setup.open(number, name)?),
+        std::cmp::Ordering::Greater => {
+            return Err(Error::Mismatch(format!(
+                "the catalogue lacks keyspace {}",
+                keyspaces.len()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The key of a keyspace in the catalogue. Big-endian: so the catalogue is in order.
+pub(crate) fn catalogue_key(number: u32) -> [u8; 4] {
+    number.to_be_bytes()
+}
+
+fn entry(key: &[u8], name: &[u8]) -> Option<(u32, String)> {
+    Some((u32::from_be_bytes(key.try_into().ok()?), String::from_utf8(name.to_vec()).ok()?))
+}
+
+fn catalogue(tables: &Tables) -> Result<Vec<(u32, String)>> {
+    let entries = tables.tree.iter(u64::MAX, None).map(|guard| {
+        let (key, name) = guard.into_inner().map_err(Error::tables(&tables.path))?;
+        entry(&key, &name).ok_or_else(|| Error::Mismatch("the catalogue has other keys".into()))
+    });
+    entries.collect()
+}
+
+fn read_identity(folder: &Path) -> Result<Option<String>> {
+    let path = folder.join(IDENTITY);
+    match fs::read_to_string(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(Error::io(&path)),
+    }
+}
+
+/// Writes the identity so that a crash leaves none, or all of it.
+fn write_identity(folder: &Path, identity: &str) -> Result<()> {
+    let (path, new) = (folder.join(IDENTITY), folder.join("engine.new"));
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&new)?;
+        file.write_all(identity.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &path)
+    };
+    write().map_err(Error::io(&path))?;
+    sync_folder(folder)?;
+    match folder.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => sync_folder(Path::new(".")),
+        Some(parent) => sync_folder(parent),
+        None => Ok(()),
+    }
+}
+
+fn sync_folder(folder: &Path) -> Result<()> {
+    File::open(folder).and_then(|opened| opened.sync_all()).map_err(Error::io(folder))
+}

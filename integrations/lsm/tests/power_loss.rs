@@ -1,0 +1,317 @@
+//! The log's disk loses power, or the process dies, at a random call. Then the database is opened
+//! again and compared with what its calls have promised: all acknowledged batches are there, each
+//! is whole, and there is nothing else.
+//!
+//! The log is on a simulated disk, which loses or tears what was not synced. The tables are in a
+//! real folder. `lsm-tree` calls no simulated disk, so a flush is one step between two calls of the
+//! log. A crash within the flush is modelled afterwards: as long as the log was not truncated, the
+//! tables of the last keyspaces may also be as they were before, the first of them with some of the
+//! new files, whole or cut short. After the truncation they must be as the flush left them.
+//!
+//! The long form runs `LSM_SEEDS` seeds, for example 10000. `LSM_SEED` runs one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use palisade::disk::DEFAULT_FILE_MODE;
+use palisade::sim::SimDisk;
+use palisade::{Lsn, OpenMode};
+use palisade_lsm::{Database, Keyspace, Options, Result};
+
+const SHORT: u64 = 200;
+const PROCESSES: u64 = 3;
+const STEPS: u64 = 25;
+const LOG: &str = "/db/log";
+const KEYSPACES: [&str; 2] = ["left", "right"];
+/// The key that each batch sets to its number, in both keyspaces.
+const COUNT: &[u8] = b"count";
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+type World = [Map; 2];
+
+struct Dice(u64);
+
+impl Dice {
+    /// A number below `end`, by SplitMix64.
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % end
+    }
+}
+
+fn log_options() -> palisade::Options {
+    palisade::Options::new().segment_bytes(64 << 10).buffer_bytes(4 << 10)
+}
+
+struct Run {
+    seed: u64,
+    disk: SimDisk,
+    dice: Dice,
+    folder: tempfile::TempDir,
+    /// What the database has after each batch since the last open. The first is what it had then.
+    worlds: Vec<World>,
+    /// The first of `worlds` that a power loss may leave.
+    durable: usize,
+    /// A copy of the tables from before the last flush or compaction that may not have ended, and
+    /// the head of the log at that time.
+    before: Option<(tempfile::TempDir, Lsn)>,
+    batches: u64,
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let disk = SimDisk::new(seed);
+        let os = disk.as_disk();
+        os.create_folder(Path::new("/db"), DEFAULT_FILE_MODE).unwrap();
+        os.open_folder(Path::new("/"), DEFAULT_FILE_MODE).unwrap().sync().unwrap();
+        Run {
+            seed,
+            disk,
+            dice: Dice(seed),
+            folder: tempfile::tempdir().unwrap(),
+            worlds: vec![World::default()],
+            durable: 0,
+            before: None,
+            batches: 0,
+        }
+    }
+
+    fn open(&self) -> Result<Database> {
+        let options = Options::new().background(false).cache_bytes(64 << 10).log(log_options());
+        options.open_on(self.disk.as_disk(), LOG, self.folder.path())
+    }
+
+    fn all(&mut self) {
+        for _ in 0..PROCESSES {
+            let lifetime = self.dice.below(200);
+            self.disk.crash_at(self.disk.calls() + lifetime);
+            self.process();
+            if !self.disk.is_dead() {
+                self.disk.kill();
+            }
+            if self.dice.below(4) == 0 {
+                self.durable = self.worlds.len() - 1;
+                self.disk.restart();
+            } else {
+                self.disk.lose_power();
+            }
+            self.undo_flush();
+            self.check();
+        }
+    }
+
+    /// Opens the database and works on it, until the process dies or has made its steps.
+    fn process(&mut self) {
+        let Ok(database) = self.open() else { return };
+        let opened: Result<Vec<_>> =
+            KEYSPACES.iter().map(|name| database.keyspace_or_create(name)).collect();
+        let Ok(keyspaces) = opened else { return };
+        for _ in 0..STEPS {
+            let done = match self.dice.below(20) {
+                0..8 => self.batch(&database, &keyspaces, false),
+                8..13 => self.batch(&database, &keyspaces, true),
+                13 => {
+                    let appended = self.worlds.len() - 1;
+                    database.sync().map(|()| self.durable = appended)
+                }
+                14..16 => {
+                    self.read(&database, &keyspaces);
+                    Ok(())
+                }
+                16..18 => self.flush(&database),
+                18 => {
+                    self.keep_tables(&database);
+                    database.compact()
+                }
+                _ => Ok(()),
+            };
+            if done.is_err() {
+                assert!(self.disk.is_dead(), "seed {}: {done:?}", self.seed);
+            }
+            if self.disk.is_dead() {
+                break;
+            }
+        }
+        // As a kill: nothing more reaches the disk.
+        self.disk.kill();
+    }
+
+    fn batch(
+        &mut self,
+        database: &Database,
+        keyspaces: &[Keyspace],
+        is_durable: bool,
+    ) -> Result<()> {
+        self.batches += 1;
+        let mut world = self.worlds.last().unwrap().clone();
+        let mut batch = database.batch();
+        for (keyspace, map) in keyspaces.iter().zip(&mut world) {
+            let count = self.batches.to_be_bytes().to_vec();
+            batch.put(keyspace, COUNT, &count)?;
+            map.insert(COUNT.to_vec(), count);
+            for _ in 0..self.dice.below(3) {
+                let key = vec![self.dice.below(12) as u8];
+                if self.dice.below(3) == 0 {
+                    batch.delete(keyspace, &key)?;
+                    map.remove(&key);
+                } else {
+                    let value = vec![self.batches as u8; self.dice.below(300) as usize];
+                    batch.put(keyspace, &key, &value)?;
+                    map.insert(key, value);
+                }
+            }
+        }
+        let appended = batch.append();
+        // After an error the batch may be there. An append to the memory of a dead process returns
+        // `Ok`, and the batch may be there or not.
+        let is_certain = appended.is_ok() && !self.disk.is_dead();
+        self.worlds.push(world);
+        let ticket = appended?;
+        if is_durable {
+            ticket.wait()?;
+            assert!(is_certain || self.disk.is_dead());
+            self.durable = self.worlds.len() - 1;
+        }
+        Ok(())
+    }
+
+    /// A snapshot has a prefix of the batches, and a crash takes none of them back.
+    fn read(&mut self, database: &Database, keyspaces: &[Keyspace]) {
+        let snapshot = database.snapshot();
+        let found = [0, 1].map(|number| collect(&snapshot, &keyspaces[number]));
+        let shown = self.worlds.iter().rposition(|world| *world == found);
+        let shown = shown.unwrap_or_else(|| panic!("seed {}: a torn snapshot", self.seed));
+        assert!(shown >= self.durable, "seed {}: the snapshot is old", self.seed);
+        self.durable = shown;
+        let newest = database.newest_snapshot();
+        let found = [0, 1].map(|number| collect(&newest, &keyspaces[number]));
+        assert_eq!(found, *self.worlds.last().unwrap(), "seed {}", self.seed);
+    }
+
+    fn flush(&mut self, database: &Database) -> Result<()> {
+        self.keep_tables(database);
+        if self.dice.below(4) == 0 {
+            self.disk.crash_at(self.disk.calls() + self.dice.below(8));
+        }
+        let appended = self.worlds.len() - 1;
+        database.flush()?;
+        self.durable = appended;
+        self.before = None;
+        Ok(())
+    }
+
+    fn keep_tables(&mut self, database: &Database) {
+        let copy = tempfile::tempdir().unwrap();
+        copy_folder(&self.folder.path().join("tables"), &copy.path().join("tables"));
+        self.before = Some((copy, database.log().head_lsn()));
+    }
+
+    /// If the power was lost before the log was truncated, it may have been lost within the flush.
+    fn undo_flush(&mut self) {
+        let Some((before, head)) = self.before.take() else { return };
+        let fork = self.disk.fork(0);
+        fork.restart();
+        let options = log_options().open_mode(OpenMode::MustExist);
+        let recovery = options.recover_on(fork.as_disk(), LOG).unwrap();
+        if recovery.head() != head {
+            return;
+        }
+        // A flush writes the tables of one keyspace after the other.
+        let written = self.dice.below(4);
+        for number in written..3 {
+            let [old, new] = [before.path(), self.folder.path()]
+                .map(|folder| folder.join(format!("tables/{number}")));
+            if !old.exists() {
+                continue; // the keyspace is not older than the process run
+            }
+            if number == written && self.dice.below(2) == 0 {
+                self.add_new_files(&new, &old);
+            }
+            fs::remove_dir_all(&new).unwrap();
+            copy_folder(&old, &new);
+        }
+    }
+
+    /// Copies some of the files that only `new` has, whole or cut short.
+    fn add_new_files(&mut self, new: &Path, old: &Path) {
+        for file in files(new) {
+            let copy = old.join(file.strip_prefix(new).unwrap());
+            if copy.exists() || self.dice.below(3) == 0 {
+                continue;
+            }
+            let mut bytes = fs::read(&file).unwrap();
+            if self.dice.below(2) == 0 {
+                bytes.truncate(self.dice.below(bytes.len() as u64 + 1) as usize);
+            }
+            fs::write(copy, bytes).unwrap();
+        }
+    }
+
+    /// Opens the database and compares it. What it has is durable from now on.
+    fn check(&mut self) {
+        let database = self.open();
+        let database = database.unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
+        let snapshot = database.snapshot();
+        let found = KEYSPACES.map(|name| {
+            database.keyspace(name).map_or(Map::new(), |keyspace| collect(&snapshot, &keyspace))
+        });
+        let matched = self.worlds.iter().rposition(|world| *world == found);
+        let count = |world: &World| world[0].get(COUNT).map(|bytes| bytes[7]);
+        let context = || {
+            let counts: Vec<_> = self.worlds.iter().map(count).collect();
+            format!("seed {}: {:?} in {counts:?} from {}", self.seed, count(&found), self.durable)
+        };
+        let matched = matched.unwrap_or_else(|| panic!("no such state, {}", context()));
+        assert!(matched >= self.durable, "lost batches, {}", context());
+        (self.worlds, self.durable) = (vec![found], 0);
+        // Half the runs go on with a log that was closed.
+        if self.dice.below(2) == 0 {
+            drop(snapshot);
+            database.close().unwrap();
+        }
+    }
+}
+
+fn collect(snapshot: &palisade_lsm::Snapshot, keyspace: &Keyspace) -> Map {
+    let pairs = snapshot.range::<&[u8]>(keyspace, ..).map(Result::unwrap);
+    pairs.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let copy = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy_folder(&path, &copy);
+        } else {
+            fs::copy(&path, copy).unwrap();
+        }
+    }
+}
+
+#[test]
+fn no_crash_loses_or_divides_an_acknowledged_batch() {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let seeds = match (number("LSM_SEED"), number("LSM_SEEDS")) {
+        (Some(seed), _) => seed..seed + 1,
+        (None, count) => 0..count.unwrap_or(SHORT),
+    };
+    for seed in seeds {
+        Run::new(seed).all();
+    }
+}
