@@ -37,7 +37,8 @@ cluster=(cargo run --locked --quiet --release -p palisade-openraft --example kv 
 step "format" cargo fmt --all --check
 step "clippy" cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
 step "tests" cargo test --locked --workspace --all-features
-step "documents" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+step "documents" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps \
+    --all-features
 step "a cluster of three nodes, 6 kills" "${cluster[@]}" 500 6
 if [[ ${1:-} == long ]]; then
     export WAL_DB_SEEDS=10000 LSM_SEEDS=10000 PALISADE_REDB_SEEDS=10000 PALISADE_SEEDS=10000
