@@ -119,7 +119,8 @@ impl Database {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Makes a keyspace. After `Ok` it survives power loss. The call waits for the device.
+    /// Makes a keyspace. After `Ok` it survives power loss. The call waits for the device. Other
+    /// threads can find the keyspace before that, and also after an error of the wait.
     ///
     /// # Errors
     ///
@@ -142,8 +143,12 @@ impl Database {
         let change = Change { keyspace: CATALOGUE, key: &key, value: Some(name.as_bytes()) };
         let mut record = Vec::new();
         change.encode(&mut record)?;
-        engine.append(&record)?.wait()?;
-        engine.add(Arc::clone(&tables));
+        let appended = engine.append(&record);
+        // If the record is in the log, its number is taken, also if it is not durable.
+        if appended.as_ref().map_or_else(Error::is_appended, |_| true) {
+            engine.add(Arc::clone(&tables));
+        }
+        appended?.wait()?;
         Ok(Keyspace::new(self.clone(), number, tables))
     }
 

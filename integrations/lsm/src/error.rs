@@ -69,6 +69,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the record of a failed write is in the log.
+    pub(crate) fn is_appended(&self) -> bool {
+        matches!(self, Error::Log(error) if error.appended_lsn().is_some())
+    }
+
     pub(crate) fn tables(path: &Path) -> impl FnOnce(lsm_tree::Error) -> Error {
         move |source| Error::Tables { path: path.to_owned(), source }
     }

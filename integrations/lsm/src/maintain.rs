@@ -25,8 +25,8 @@ use palisade::Lsn;
 use crate::engine::{Engine, Tables, lock};
 use crate::{Error, Result};
 
-/// While a keyspace has this many runs of tables in level 0, the background thread does not flush.
-/// `lsm-tree` can count 255.
+/// While a keyspace has this many runs of tables in level 0, a flush first merges them. `lsm-tree`
+/// can count 255, and forgets all of them at the next one.
 const MAX_RUNS: usize = 20;
 /// The size at which a major compaction begins a new table.
 const TABLE_BYTES: u64 = 64 << 20;
@@ -34,6 +34,10 @@ const TABLE_BYTES: u64 = 64 << 20;
 impl Engine {
     /// Flushes all memtables and truncates the log. After an error the engine takes no more writes.
     pub(crate) fn flush(&self) -> Result<()> {
+        while self.most_runs() >= MAX_RUNS && self.compact_once()? {}
+        if self.most_runs() >= MAX_RUNS {
+            self.compact()?;
+        }
         self.stop_after_error(|| {
             let _one_at_a_time = lock(&self.maintenance);
             let (keyspaces, last, end) = self.seal();
@@ -119,7 +123,7 @@ impl Engine {
     /// after a close, or after an error, which the next write reports.
     pub(crate) fn run(&self) {
         while let Some(is_flush_due) = self.wait_for_work() {
-            let done = if is_flush_due { self.flush_when_merged() } else { self.compact_once() };
+            let done = if is_flush_due { self.flush().map(|()| true) } else { self.compact_once() };
             // An error is in `Writer::failure`, and ends the loop.
             if let Ok(true) = done {
                 lock(&self.writer).is_compaction_due = true;
@@ -143,12 +147,6 @@ impl Engine {
             }
             writer = self.work.wait(writer).expect("no thread panics while it holds the lock");
         }
-    }
-
-    fn flush_when_merged(&self) -> Result<bool> {
-        while self.most_runs() >= MAX_RUNS && self.compact_once()? {}
-        self.flush()?;
-        Ok(true)
     }
 
     /// The greatest number of runs in level 0 that a keyspace has.

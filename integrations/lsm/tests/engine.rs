@@ -176,6 +176,25 @@ fn many_compactions_hide_no_later_change() {
     }
 }
 
+/// `lsm-tree` forgets all runs of level 0 when there is the 256th.
+#[test]
+fn many_flushes_without_a_compaction_lose_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = small().background(false).open(folder.path()).unwrap();
+    let keyspace = database.create_keyspace("k").unwrap();
+    for round in 0..260_u32 {
+        let value = round.to_le_bytes();
+        keyspace.append_put("first", value).unwrap();
+        keyspace.append_put("last", value).unwrap();
+        database.flush().unwrap();
+    }
+    assert!(database.stats().most_runs <= 21, "{:?}", database.stats());
+    drop((keyspace, database));
+    let database = small().background(false).open(folder.path()).unwrap();
+    let keyspace = database.keyspace("k").unwrap();
+    assert_eq!(keyspace.get("last").unwrap().unwrap(), 259_u32.to_le_bytes());
+}
+
 #[test]
 fn a_snapshot_has_only_what_is_durable() {
     let folder = tempfile::tempdir().unwrap();
