@@ -33,7 +33,8 @@ step() {
     summary+=("$(printf '%5d s  %s' $((SECONDS - begin)) "$name")")
 }
 
-cluster=(cargo run --locked --quiet --profile test --all-features -p palisade-openraft --example kv --)
+cluster=(cargo run --locked --quiet --profile test --all-features -p palisade-openraft
+    --example kv --)
 step "format" cargo fmt --all --check
 step "clippy" cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
 step "tests" cargo test --locked --workspace --all-features

@@ -79,8 +79,8 @@ pub fn table(results: &[Measurement]) -> String {
     text
 }
 
-const HEADER: &str = "form,threads,streams,shards,bytes,records/s,min,max,MiB/s,p50 us,p99 us,p99.9 us,\
-                      p99.99 us,syncs/s,rec/sync,open ms,scan/s,stored,raw syncs,disk KiB,\
+const HEADER: &str = "form,threads,streams,shards,bytes,records/s,min,max,MiB/s,p50 us,p99 us,\
+                      p99.9 us,p99.99 us,syncs/s,rec/sync,open ms,scan/s,stored,raw syncs,disk KiB,\
                       segments,moved %,ratio";
 /// Where a result has no value.
 const NONE: &str = "-";

@@ -311,8 +311,8 @@ impl Workload {
         }
     }
 
-    /// Shards of the set without `--shards`, each number measured on its own; none where there is no
-    /// set.
+    /// Shards of the set without `--shards`, each number measured on its own; none if the workload
+    /// has no set.
     #[must_use]
     pub fn default_shards(self) -> &'static [usize] {
         if self.has_shards() { &[4, 16, 64] } else { &[] }

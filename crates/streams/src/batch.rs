@@ -77,9 +77,10 @@ impl<'s> Batch<'s> {
     }
 
     /// Acknowledges entry `index` and all below it, as [`Consumer::ack`]. If the batch also appends
-    /// what the consumer makes of these entries, each of them has exactly one effect. If
-    /// [`apply`](Batch::apply) fails, apply the same again, or [`seek`](Consumer::seek) to the first
-    /// entry that is not acknowledged, before you go on: a later acknowledgement covers this entry.
+    /// what the consumer makes of these entries, each of them has exactly one effect.
+    ///
+    /// If [`apply`](Batch::apply) fails, apply the same again, or [`seek`](Consumer::seek) to the
+    /// first entry that is not acknowledged. Else the next acknowledgement covers this entry, too.
     ///
     /// ```
     /// # use palisade_streams::Options;

@@ -125,8 +125,9 @@ impl Tail {
     /// Polls for the next entry, on any runtime or none.
     ///
     /// Reads files as [`next`](Tail::next) does, but does not wait for a sync. At the end of the
-    /// stream, a change of it wakes the task, and so does the end of the log. If there is an entry
-    /// that is not durable, the next sync wakes the task, and nothing else does. A waiting task counts towards `palisade::Options::max_waiters`. While it waits for a sync, the
+    /// stream, a change of it wakes the task, and so does the end of the log. If the next entry is
+    /// not durable, the task waits for its sync: a truncation or a deletion does not wake it. A
+    /// waiting task counts towards `palisade::Options::max_waiters`. While it waits for a sync, the
     /// tail keeps the segment of the entry. To stop waiting, drop the tail.
     ///
     /// # Errors
@@ -200,8 +201,8 @@ impl Tail {
         }
     }
 
-    /// Looks again after the log has ended: an append before that may have come after the last look.
-    /// The hub need not know of it yet.
+    /// Looks again after the log has ended: an append before that may have come after the last
+    /// look, and the hub need not have been woken yet.
     fn is_at_the_end(&self) -> Result<bool> {
         Ok(matches!(self.look()?, Found::Nothing { .. }))
     }

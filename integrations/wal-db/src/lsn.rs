@@ -5,8 +5,9 @@ use std::fmt;
 /// The position of a record in its log.
 ///
 /// The first record of a new log has LSN 0. LSNs only increase, and no two records get the same
-/// one. The difference of two LSNs is at least the bytes between the records. It is larger where the
-/// log begins a segment, after a crash, and after a [truncation](crate::Wal::truncate_after).
+/// one. The difference of two LSNs is at least the bytes between the records. It is larger where
+/// the log begins a segment, after a crash, and after a
+/// [truncation](crate::Wal::truncate_after).
 ///
 /// ```
 /// use wal_db::Lsn;

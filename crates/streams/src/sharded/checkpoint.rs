@@ -183,8 +183,8 @@ impl Sharded {
     /// `InvalidArgument`: the name is empty or too long. `AlreadyExists`: there is a checkpoint of
     /// this name. `Corrupt`: chunks of other checkpoints are missing in a shard, for example in one
     /// that was restored. Else as [`Stream::append`](crate::Stream::append) and [`Ticket::wait`],
-    /// for one of the shards. If only the last wait failed, the checkpoint is there and not durable yet:
-    /// [`checkpoints`](Sharded::checkpoints) names it.
+    /// for one of the shards. If only the last wait failed, the checkpoint is there and not durable
+    /// yet: [`checkpoints`](Sharded::checkpoints) names it.
     ///
     /// [`Ticket::wait`]: crate::Ticket::wait
     pub fn checkpoint(&self, name: impl AsRef<[u8]>) -> Result<CheckpointInfo> {
@@ -293,8 +293,8 @@ impl Set {
         Ok(infos)
     }
 
-    /// Checks that each shard has the chunks of `kept`, which are all: a shard that was restored from
-    /// an older backup has not.
+    /// Checks that each shard has the chunks of the checkpoints in `kept`. A shard that was
+    /// restored from an older backup lacks some.
     fn check_chunks(&self, kept: &[CheckpointInfo]) -> Result<()> {
         let (Some(first), Some(last)) = (kept.first(), kept.last()) else { return Ok(()) };
         for (number, chunks) in self.chunks.iter().enumerate() {

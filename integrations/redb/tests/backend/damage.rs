@@ -117,7 +117,7 @@ fn a_second_open_is_refused_until_the_database_is_closed() {
     assert_eq!(io::Error::from(error).kind(), io::ErrorKind::ResourceBusy);
 
     let reader = db.begin_read().unwrap();
-    drop(db); // the backend lives on in the transaction
+    drop(db); // the transaction keeps the backend
     assert!(has(&database(&small().open(&path).unwrap()), 1));
     drop(reader);
 }
