@@ -78,7 +78,8 @@ impl Wal {
         order.sort_unstable_by_key(|&index| lsns[index]);
         let mut found: Vec<Option<RecordBuf>> = vec![None; lsns.len()];
         for index in order {
-            let stored = self.stored_at(&mut reader, lsns[index])?;
+            let span = self.check_record(lsns[index])?;
+            let stored = self.stored_at(&mut reader, lsns[index], span)?;
             let decoded = decoder.decode_buf(stored);
             found[index] = Some(decoded.map_err(|error| reader.located(error, lsns[index]))?);
         }
@@ -152,10 +153,10 @@ impl Wal {
 
     /// Returns the record at `lsn` as it is stored.
     pub(super) fn get_stored(&self, lsn: Lsn) -> Result<RecordBuf> {
-        self.check_record(lsn)?;
+        let span = self.check_record(lsn)?;
         self.flush_until(lsn.plus(1))?;
         let _pin = self.pin(PinKind::Reader, Some(lsn))?;
-        self.stored_at(&mut self.frame_reader(SINGLE_READ_BYTES), lsn)
+        self.stored_at(&mut self.frame_reader(SINGLE_READ_BYTES), lsn, span)
     }
 
     /// Returns the epoch of the record at `lsn`. Refuses an LSN below the head, at or above the
@@ -166,9 +167,13 @@ impl Wal {
         span.ok_or_else(|| self.not_a_record(lsn))
     }
 
-    /// Reads the record at `lsn`, which is written and pinned, as it is stored.
-    fn stored_at(&self, reader: &mut FrameReader, lsn: Lsn) -> Result<RecordBuf> {
-        let span = self.check_record(lsn)?;
+    /// Reads the record of epoch `span` at `lsn`, which is written and pinned, as it is stored.
+    fn stored_at(
+        &self,
+        reader: &mut FrameReader,
+        lsn: Lsn,
+        span: EpochSpan,
+    ) -> Result<RecordBuf> {
         let found = reader.record(lsn, span);
         // Check after the read: a truncation may have freed the segment during the read.
         self.check_not_truncated(lsn)?;
