@@ -33,15 +33,9 @@ impl Inspector {
         }
         let end = self.end_of(&listing)?;
         let discarded = listing.discarded_ranges();
-        let State { head, .. } = listing.state;
-        let end_before_head = listing.state.end_before_head();
         // As `Epochs::lag` in an open log: records that a truncation of the prefix removed count.
-        let lag = |position: Lsn| match position < end_before_head {
-            true => end.bytes_since(position),
-            false => end.bytes_since(discarded.kept_from(position).0.max(head)),
-        };
         let status = |cursor: SavedCursor| {
-            let lag = lag(cursor.position);
+            let lag = discarded.kept_bytes(cursor.position, end);
             CursorStatus::of(cursor, lag, false)
         };
         Ok(listing.state.cursors.into_iter().map(status).collect())

@@ -166,12 +166,14 @@ impl Epochs {
         list.spans.iter().find(is_above).map_or(lsn, |span| span.base.max(lsn))
     }
 
-    /// Returns how far a reader at `position` lags in a log that ends at `end`: the bytes from the
-    /// first LSN at or above `position` that can have a record. If the list has forgotten records
-    /// above `position`, they count, too.
+    /// Returns how far a reader at `position` lags in a log that ends at `end`: the bytes between
+    /// the two, without discarded ranges. Records above `position` that the list has forgotten
+    /// count, too.
     pub(crate) fn lag(&self, position: Lsn, end: Lsn) -> u64 {
-        let has_lost = position < self.list.read().end_before;
-        end.bytes_since(if has_lost { position } else { self.skip_unused(position) })
+        let list = self.list.read();
+        let from = position.max(list.end_before);
+        let above = |span: &EpochSpan| span.end.min(end).bytes_since(span.base.max(from));
+        from.bytes_since(position) + list.spans.iter().map(above).sum::<u64>()
     }
 
     /// Returns the base of the next epoch if an epoch ended at `lsn`, or an epoch that stayed empty

@@ -77,8 +77,8 @@ pub struct CursorStatus {
     pub name: String,
     /// The saved position: a crash makes the cursor continue here.
     pub position: Lsn,
-    /// Bytes from the first record above the position, or from where it will be, to the end of the
-    /// last reservation, or to the end that an `Inspector` sees.
+    /// Bytes of the log from the position to the end of the last reservation, or to the end that an
+    /// `Inspector` sees. LSNs that a crash or a truncation of the suffix skipped do not count.
     pub lag: u64,
     /// The log is kept from the position on as long as the lag is at most this. 0: never.
     pub max_lag: u64,

@@ -168,12 +168,7 @@ impl Wal {
     }
 
     /// Reads the record of epoch `span` at `lsn`, which is written and pinned, as it is stored.
-    fn stored_at(
-        &self,
-        reader: &mut FrameReader,
-        lsn: Lsn,
-        span: EpochSpan,
-    ) -> Result<RecordBuf> {
+    fn stored_at(&self, reader: &mut FrameReader, lsn: Lsn, span: EpochSpan) -> Result<RecordBuf> {
         let found = reader.record(lsn, span);
         // Check after the read: a truncation may have freed the segment during the read.
         self.check_not_truncated(lsn)?;

@@ -39,8 +39,8 @@ pub struct SpacePin {
     pub count: usize,
     /// The log is kept from here on. A reader moves on when it comes to the next segment.
     pub lsn: Lsn,
-    /// Bytes from the first record there or above, or from where it will be, to the end of the last
-    /// reservation.
+    /// Bytes of the log from there to the end of the last reservation. LSNs that a crash or a
+    /// truncation of the suffix skipped do not count.
     pub lag: u64,
 }
 

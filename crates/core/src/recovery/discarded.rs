@@ -64,6 +64,12 @@ impl DiscardedRanges {
         let next = self.merged.get(behind).map(|range| range.0);
         (around.map_or(from, |end| end.max(from)), next)
     }
+
+    /// Returns how many bytes of `[from, to)` are in no range.
+    pub(crate) fn kept_bytes(&self, from: Lsn, to: Lsn) -> u64 {
+        let discarded = |range: &(Lsn, Lsn)| range.1.min(to).bytes_since(range.0.max(from));
+        to.bytes_since(from) - self.merged.iter().map(discarded).sum::<u64>()
+    }
 }
 
 /// Returns `range`. Tests count the calls.
@@ -104,6 +110,10 @@ mod tests {
             let (from, to) = (lsn(from), lsn(from + len));
             let covers = ranges.iter().any(|range| range.0 <= from && to <= range.1);
             prop_assert_eq!(discarded.cover(from, to), covers);
+            let is_discarded =
+                |at: u64| ranges.iter().any(|range| range.0 <= lsn(at) && lsn(at) < range.1);
+            let kept = (from.as_u64()..to.as_u64()).filter(|&at| !is_discarded(at)).count() as u64;
+            prop_assert_eq!(discarded.kept_bytes(from, to), kept);
             let mut end = to;
             let mut alive = from;
             let mut next = None;

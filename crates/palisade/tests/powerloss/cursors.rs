@@ -86,21 +86,29 @@ impl Session {
             let at = if is_past { before.max(after) } else { before };
             (known.max_lag > 0).then_some((known.max_lag, at))
         };
-        // A cursor lags at most from its position on. It lags at least from its next record on:
-        // the oracle does not know where between the two an epoch begins.
-        let of_next = |at| end.bytes_since(next(&self.oracle, at));
+        // A cursor lags at least by the records above it: the oracle does not know where an epoch
+        // begins.
+        let least = |at| self.oracle.bytes_from(at);
+        // At most, it lags from its position on. Up to its next record there is at most a part of
+        // a segment: a mark, or padding. What else lies there was skipped.
+        let most = |at: Lsn| {
+            let next = next(&self.oracle, at).min(end);
+            let is_known = at >= self.cursors.repaired_from;
+            let skipped = next.bytes_since(at).saturating_sub(self.shape.segment_bytes);
+            end.bytes_since(at) - if is_known { skipped } else { 0 }
+        };
         let confirmed: Vec<(u64, Lsn)> = there.iter().filter_map(confirmed).collect();
         let lowest = |keeps: &dyn Fn(u64, Lsn) -> bool| {
             let kept = confirmed.iter().filter(|&&(max_lag, at)| keeps(max_lag, at));
             kept.map(|&(_, at)| next(&self.oracle, at)).min()
         };
         let at_head = next(&self.oracle, head);
-        let may_keep = lowest(&|max_lag, at| of_next(at) <= max_lag);
+        let may_keep = lowest(&|max_lag, at| least(at) <= max_lag);
         let has_moved = head >= to || may_keep.is_some_and(|lowest| lowest <= at_head);
         assert!(has_moved, "the head is {head}, and nothing keeps it below {to}: {there:?}");
         // A cursor that had lost what it kept may be below the head.
         let has_stayed = head == self.oracle.head;
-        let lowest = lowest(&|max_lag, at| end.bytes_since(at) <= max_lag);
+        let lowest = lowest(&|max_lag, at| most(at) <= max_lag);
         let is_kept = has_stayed || lowest.is_none_or(|lowest| at_head <= lowest);
         assert!(is_kept, "the head {head} passed a cursor at {lowest:?}: {there:?}");
     }

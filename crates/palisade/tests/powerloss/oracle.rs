@@ -300,6 +300,12 @@ impl Oracle {
         self.gone.iter().chain(&self.entries).find(|entry| entry.lsn >= lsn)
     }
 
+    /// Returns the bytes of the frames of the records at or above `lsn`.
+    pub(crate) fn bytes_from(&self, lsn: Lsn) -> u64 {
+        let above = self.entries.iter().filter(|entry| entry.lsn >= lsn);
+        above.map(|entry| framed_bytes(entry.stored.len())).sum()
+    }
+
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
