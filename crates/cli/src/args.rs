@@ -1,5 +1,5 @@
-//! The arguments of the commands that have no file of their own for them: options, their ranges and
-//! examples.
+//! Arguments, ranges and help texts of the commands whose arguments are not defined in their own
+//! file.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,10 +17,11 @@ Examples:
   palisade demo --rounds 20 --promise append
   palisade demo --dir /mnt/disk/demo --record-bytes 4096
 
-A child process writes records from all threads and reports those that were acknowledged. The
-parent kills it, opens the log again and checks that every reported record is there with its
-content, that nothing is there twice, and that nothing foreign is. The next round goes on with the
-same log. A folder given with --dir stays; without it a folder below ./target is used and removed.
+A child process writes records from all threads, and reports each record after the call that
+--promise names has returned. The parent kills the process, opens the log again and checks that
+every reported record is there with its content, that no record is repeated, and that a child wrote
+each record of the log. The next round continues with the same log. Without --dir the demo uses a
+folder below ./target, and removes it unless the check fails. A folder that --dir names stays.
 
 Fields of --json, which is printed if the check held; all but promise are numbers or lists:
   threads, record_bytes, promise
@@ -39,7 +40,7 @@ Examples:
   palisade info --segments ./log
   palisade info --json ./log | jq .head
 
-Reads only; works beside a running writer.
+Reads only; works while a writer runs.
 
 Fields of --json; LSNs and sizes are numbers:
   dir, uuid              text
@@ -50,15 +51,19 @@ Fields of --json; LSNs and sizes are numbers:
   codec                  the name of the codec that encodes the records, or null
   codec_key              the identifier of its key in hexadecimal digits (zeros: no key), or null
   segment_bytes, buffer_bytes
-  buffer                 where the log buffer lies: `memory` (appends survive the death of the
-                         process), `heap` (they do not), `none` (the log was closed), `gone` (its
-                         file is missing, or the folder is a copy) or `unknown` (as `meta` is)
-  buffer_file            its path, or null
+                         bytes of log in a segment, and bytes of the log buffer
+  buffer                 where the log buffer is: `memory` (a shared log buffer: appends survive the
+                         death of the process), `heap` (under the policies `OnCommit` and
+                         `Interval` they do not), `none` (the log was closed), `gone` (its file is
+                         missing, or the folder is a copy) or `unknown` (`meta` is lost)
+  buffer_file            the path of the shared log buffer, or of the file that notes how far a log
+                         with a heap buffer is durable; else null
   epoch, epoch_base      the running epoch and its first LSN
   head                   where the log begins
   checkpoint             the last checkpoint, or null
   end                    where a closed log ends; else null
-  last_close             where it ended when it was last closed, if it has gone on since; else null
+  last_close             where the log ended when it was last closed, if it was opened since; else
+                         null
   segments, unreadable_segments
                          how many files of segments there are, and how many lack a valid header
   first_segment, last_segment
@@ -76,18 +81,19 @@ Examples:
   palisade dump ./log --json | jq -r .hex | xxd -r -p
   palisade dump ./log --follow --json
 
-If the log has a codec, `encoded` marks the bytes of a record that it has encoded: the stored bytes,
-which only the program with the codec can decode.
+`encoded` marks records that the log's codec has encoded. Their stored bytes are printed; only a
+program with the codec can decode them.
 
 Without --json or --hex: LSN, tag, length and the first bytes, one record a line. Records that a
 running writer has not handed to the operating system yet are not shown. Reads only. It ends at the
-first place without a valid record, and says so if that is damage; `palisade salvage` goes on
-behind.
+first place without a valid record. If that place is damaged, the error names it; `palisade salvage`
+continues past the damage.
 
-With --follow it waits at the end for the records that a writer adds, and prints each once the
-writer has handed it to the operating system. It ends on Ctrl-C and when nobody reads its output any
-more. If the writer truncates what was to be printed next, or what was printed, a note on standard
-error names the range, and the output continues with the next record of the log.
+With --follow it waits at the end for the records that a writer adds, and prints each record after
+the writer has handed it to the operating system. It ends on Ctrl-C, after --limit records, at
+damage that no running writer explains, or when its output is closed. If the writer truncates
+records that were not printed yet, or that were, a note on standard error names the range, and the
+output continues with the next record of the log.
 
 Fields of the objects of --json, one a line for each record; all but hex and encoded are numbers:
   lsn, next_lsn          where the record begins, and where the next one can begin
@@ -104,32 +110,37 @@ Examples:
   palisade verify --deep ./log
   palisade verify --json ./log | jq -r .outcome
 
-Checks every checksum and says how the log ends. With --deep it reads segments in parallel and goes
-on behind damage, so that it names a bad place of each damaged segment. Reads only; works beside a
-running writer, whose unfinished tail is no fault. It does not read the log buffer: records that
-only the buffer holds are not counted, and the next open recovers them. The floor is the LSN below
-which everything is known to have been durable once: a bad place below it is damage, one above it is
-a torn tail.
+Checks every checksum and reports how the log ends. With --deep it reads segments in parallel and
+continues past the damage, so that it names a bad place of each damaged segment. Reads only; works
+while a writer runs: an unfinished tail of a running writer is not reported as damage. It does not
+read the log buffer: records that only the buffer holds are not counted, and the next open recovers
+them. The floor is an LSN below which every record was certainly durable: a bad place below it is
+damage, and one at or above it is a torn tail. An open completes a torn tail from a shared log
+buffer, or removes it.
 
-A folder of archived segments has no file `meta`, so it is called corrupt: read it with
+A folder of archived segments has no file `meta`, so its outcome is `corrupt`: read it with
 `palisade dump`.
 
-Fields of --json; all but dir, outcome and why are numbers or hold numbers:
+Fields of --json; LSNs are numbers:
   dir                    text
-  outcome                `clean`, `unclean` (whole, but not closed), `torn_tail`, `unfinished`
-                         (a writer is running) or `corrupt`
+  outcome                text: `clean`, `unclean` (whole, but not closed), `torn_tail`, `unfinished`
+                         (whole so far; a writer is running) or `corrupt`
   why                    text, or null
-  segments               segments at or above the head
-  records, bytes         what was read and validates; if corrupt, below the first bad place; with
-                         --deep, records counts all that `palisade salvage` prints
-  head, end, floor       LSNs: the first, where the valid part ends (if corrupt, the LSN for
-                         `palisade repair --from`), and the floor
-  torn_bytes             bytes of recognisable records above the end
-  bad_places             a list of objects with lsn and segment
-  strays                 numbers of files that have a segment's name and are no part of the log
+  segments               number of segments at or above the head
+  records, bytes         numbers of records and of bytes of log that validate. In a corrupt log
+                         only what is below the first bad place; with --deep, `records` instead
+                         counts all that `palisade salvage` prints
+  head                   LSN where the log begins
+  end                    LSN where the valid part ends; in a corrupt log the LSN for
+                         `palisade repair --from`
+  floor                  LSN: the floor, as above
+  torn_bytes             number of bytes of recognisable records above the end
+  bad_places             list of objects, each with the numbers lsn and segment
+  strays                 list of the numbers of files that have a segment's name and are not part of
+                         the log
 
-Exit codes: 0 whole (closed or not), 1 a torn tail or an unfinished segment, which the next open
-removes, 2 wrong usage, 3 input or output failed, 4 corrupt.";
+Exit codes: 0 outcome `clean`, `unclean` or `unfinished`, 1 `torn_tail`, 2 wrong usage, 3 input or
+output failed, 4 `corrupt`.";
 
 pub(crate) const SALVAGE_EXAMPLES: &str = "\
 Examples:
@@ -137,9 +148,9 @@ Examples:
   palisade salvage ./log --json > records.json
 
 Prints every record that still validates, also of a log that cannot be opened, and on standard error
-the gaps between them. Reads only. Records that only the log buffer holds are not seen. Beside a
-running writer a gap can be what the writer was at work on: recycled since, or not written yet. If
---from lies within a record, the rest of that record shows as a gap.
+the gaps between them. Reads only; works while a writer runs. Then a gap can also be a segment that
+the writer has just recycled, or a record that is not written yet. Records that only the log buffer
+holds are not printed. If --from is within a record, the first gap ends at the next record.
 
 Fields of the objects of --json: those of `palisade dump`: lsn, next_lsn, tag, bytes, hex,
 encoded.
@@ -148,7 +159,7 @@ Exit codes: 0 no gap, 2 wrong usage, 3 input or output failed, 4 gaps.";
 
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
-    /// How long the writer lives in each round.
+    /// Seconds until the writer is killed in each round, from 0.05 to 86400.
     #[arg(long, default_value = "3", value_parser = seconds)]
     pub(crate) seconds: Duration,
     /// How many threads write.
@@ -157,19 +168,19 @@ pub(crate) struct DemoArgs {
     /// Size of each record, from 32 bytes to 4 MiB.
     #[arg(long, value_name = "BYTES", default_value = "256", value_parser = record_bytes())]
     pub(crate) record_bytes: usize,
-    /// Folder of the log: absent or empty. Default: below ./target, removed at the end.
+    /// Folder of the log: absent or empty. Default: below ./target, kept only if the check fails.
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
-    /// Bytes of log in a segment: a multiple of 4096 from 65536 on. Default: the log's, 64 MiB.
+    /// Bytes of log in a segment: a multiple of 4096 from 65536 to 1 TiB. Default: 64 MiB.
     #[arg(long, value_name = "BYTES")]
     pub(crate) segment_bytes: Option<u64>,
-    /// Bytes of the log buffer: a power of two from 4096 on. Default: the log's, 16 MiB.
+    /// Bytes of the log buffer: a power of two from 4096 to 1 GiB. Default: 16 MiB.
     #[arg(long, value_name = "BYTES")]
     pub(crate) buffer_bytes: Option<usize>,
     /// How many times the writer is killed.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) rounds: u32,
-    /// Which call must have returned for a record to count as acknowledged.
+    /// The call after which the writer reports a record.
     #[arg(long, value_enum, default_value_t = Promise::Commit)]
     pub(crate) promise: Promise,
     /// One JSON object instead of the table.
@@ -177,7 +188,7 @@ pub(crate) struct DemoArgs {
     pub(crate) json: bool,
 }
 
-/// What the demo's writer calls, and so what an acknowledged record must survive.
+/// What the demo's writer calls, and so what a reported record must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Promise {
     /// The record survives process kill, operating system crash and power loss.
@@ -187,7 +198,7 @@ pub(crate) enum Promise {
 }
 
 impl Promise {
-    /// The word that the command line has for this.
+    /// Returns the word for this on the command line.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Promise::Commit => "commit",
@@ -216,7 +227,7 @@ pub(crate) struct ChildArgs {
 pub(crate) struct FillArgs {
     /// Folder of the log, on the disk that is to be filled: absent or empty.
     pub(crate) dir: PathBuf,
-    /// A file beside it, of this many bytes, that is removed to make space.
+    /// Size of a file beside the log, which is removed to free space.
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
     pub(crate) ballast_bytes: usize,
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
@@ -225,7 +236,7 @@ pub(crate) struct FillArgs {
     pub(crate) buffer_bytes: usize,
 }
 
-/// The arguments of a command that has no others.
+/// The arguments of `map`, `stat` and some `streams` commands.
 #[derive(Args, Debug)]
 pub(crate) struct LogArgs {
     /// Folder of the log.
@@ -251,7 +262,7 @@ pub(crate) struct InfoArgs {
 pub(crate) struct DumpArgs {
     /// Folder of the log.
     pub(crate) dir: PathBuf,
-    /// Begin with the record at this LSN (decimal, or hexadecimal behind 0x).
+    /// Begin with the record at this LSN (decimal, or hexadecimal after 0x).
     #[arg(long, value_name = "LSN")]
     pub(crate) from: Option<Lsn>,
     /// Print at most this many records.
@@ -266,7 +277,7 @@ pub(crate) struct DumpArgs {
     /// Wait for the records that a writer adds, and print them, too.
     #[arg(long)]
     pub(crate) follow: bool,
-    /// How long --follow waits between two looks at the files, in milliseconds.
+    /// Milliseconds that --follow waits between two polls of the files.
     #[arg(long, value_name = "MS", default_value_t = 100, requires = "follow")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub(crate) poll_ms: u64,
@@ -276,7 +287,7 @@ pub(crate) struct DumpArgs {
 pub(crate) struct VerifyArgs {
     /// Folder of the log.
     pub(crate) dir: PathBuf,
-    /// Read segments in parallel and go on behind damage.
+    /// Read segments in parallel and continue past the damage.
     #[arg(long)]
     pub(crate) deep: bool,
     /// One JSON object.
@@ -292,7 +303,7 @@ pub(crate) struct VerifyArgs {
 pub(crate) struct SalvageArgs {
     /// Folder of the log.
     pub(crate) dir: PathBuf,
-    /// Begin at this LSN (decimal, or hexadecimal behind 0x).
+    /// Begin at this LSN (decimal, or hexadecimal after 0x).
     #[arg(long, value_name = "LSN")]
     pub(crate) from: Option<Lsn>,
     /// One JSON object a line, with all bytes in hexadecimal.
@@ -300,7 +311,7 @@ pub(crate) struct SalvageArgs {
     pub(crate) json: bool,
 }
 
-/// The options of a log with these sizes; what is not given is the log's.
+/// Returns options with these sizes. `None` keeps the default.
 pub(crate) fn log_options(segment_bytes: Option<u64>, buffer_bytes: Option<usize>) -> Options {
     let options = match segment_bytes {
         Some(bytes) => Options::new().segment_bytes(bytes),
@@ -312,7 +323,7 @@ pub(crate) fn log_options(segment_bytes: Option<u64>, buffer_bytes: Option<usize
     }
 }
 
-/// A time in seconds, from 0.05 to a day.
+/// Parses a number of seconds, from 0.05 to 86400.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if !(0.05..=86_400.0).contains(&seconds) {

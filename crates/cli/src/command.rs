@@ -29,7 +29,7 @@ Examples:
   palisade dump ./log --json | jq .    all of them, one JSON object a line
   palisade dump ./log --follow         and those that a running writer adds
   palisade verify ./log                check every checksum
-  palisade verify --deep ./log         the same in parallel, and go on behind damage
+  palisade verify --deep ./log         the same in parallel, and past the damage
   palisade salvage ./log               print all that still validates
   palisade repair ./log --into ./repaired --from 65536
                                        copy what lies below damage into a new log
@@ -43,7 +43,7 @@ Examples:
 
 Exit codes:
   0  done; for demo: the check held; for verify: every record is whole
-  1  demo: the check did not hold; verify: a crash left a torn tail, which the next open removes
+  1  demo: the check did not hold; verify: a crash left a torn tail
   2  wrong usage
   3  input or output failed, the log is in use, or there is no log that can be read
   4  acknowledged data is damaged or missing; salvage: there are gaps";
@@ -109,7 +109,7 @@ pub(crate) enum Command {
     /// The process that removes what a killed `bench` leaves.
     #[command(hide = true)]
     BenchGuard(GuardArgs),
-    /// Fills a small disk, frees space and goes on; for `verification/filesystems.sh`.
+    /// Fills a small disk, frees space and continues; for `verification/filesystems.sh`.
     #[command(hide = true)]
     DemoFill(FillArgs),
     /// Writes and checks a log on a failing device; for `verification/devices.sh`.

@@ -14,7 +14,7 @@ pub(crate) enum Exit {
     Success,
     /// `demo`: the check did not hold.
     CheckFailed,
-    /// `verify`: a crash left an incomplete tail, which the next open removes.
+    /// `verify`: a crash left a torn tail.
     TornTail,
     /// An argument is wrong; also clap's code for arguments that it cannot parse.
     Usage,

@@ -1,8 +1,7 @@
 //! `palisade dump --follow`: prints records as a writer hands them to the operating system.
 //!
-//! Each poll looks at the files anew, from the place where the last one stopped. The log buffer is
-//! never read. What the writer did to the records that were to be printed next is a note on
-//! standard error.
+//! Each poll reads the files again, from the place where the last poll stopped. It never reads the
+//! log buffer. If the writer truncated records, a note on standard error says so.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -18,15 +17,15 @@ use crate::exit::Failure;
 /// Headers that contradict each other count as damage after this time. A writer that truncates
 /// passes through such a state.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// After this time without a record, a look at what lies above is worth its reads.
+/// After this time without progress, search for records above the gap.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 /// Every record begins at a multiple of this.
 const ALIGN_BYTES: u64 = 8;
-/// A writer may write a record between two reads of one look at the files.
+/// Attempts of `check_from`, because a writer may add a record during one.
 const LOOKS: usize = 3;
 
-/// Prints the records that the arguments ask for, and those that a writer adds, until nobody reads
-/// them any more.
+/// Prints the records that the arguments ask for, and those that a writer adds, until the output is
+/// closed.
 ///
 /// # Errors
 /// Those of reading the log and of `out`.
@@ -69,25 +68,28 @@ struct Follow<'a, W> {
     log: Inspector,
     print: Print<W>,
     out: &'a mut W,
-    /// Where the next record is looked for.
+    /// Where the next record is expected.
     next: Lsn,
-    /// The log's state before the last look at its records.
+    /// The log's state before the last poll of its records.
     state: State,
-    /// The newest epoch that was there at the start, or that a note has named.
+    /// The newest epoch at the start, or that `skip_to` has passed.
     epoch: u64,
+    /// Records that may still be printed.
     left: u64,
-    /// Polls without a record since the last one with a record.
+    /// Polls since `next` last moved.
     idle: u32,
+    /// When `next` last moved.
     idle_since: Instant,
+    /// Since when the headers contradict each other, if they do.
     failing_since: Option<Instant>,
-    /// The place of the last note on what follows.
+    /// The LSN of the last note of `note_what_follows`.
     noted: Option<Lsn>,
-    /// The place, and the state without a writer, that need no second check.
+    /// LSN and state that `check_idle` has already checked without a writer.
     checked: Option<(Lsn, State)>,
 }
 
 impl<W: Write> Follow<'_, W> {
-    /// Prints what is there from `next` on. Returns whether it got any further.
+    /// Prints the records that are there from `next` on. Returns whether `next` has moved.
     fn print_new(&mut self) -> Result<bool, Failure> {
         let before = self.next;
         self.state = self.log.state()?;
@@ -123,8 +125,8 @@ impl<W: Write> Follow<'_, W> {
         self.failing_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE
     }
 
-    /// Passes over a range without records. If a new epoch lies behind it, a note says what became
-    /// of the old one.
+    /// Passes over a range without records. If a new epoch begins in it, prints a note about the
+    /// records that the old epoch lost.
     fn skip_to(&mut self, to: Lsn) -> Result<(), Failure> {
         if to <= self.next {
             return Ok(());
@@ -153,8 +155,8 @@ impl<W: Write> Follow<'_, W> {
         Ok(())
     }
 
-    /// Refuses to wait at damage. The checks grow rare, because each reads the log, and tries its
-    /// lock.
+    /// Returns an error if the log is damaged here. Checks less and less often, because each check
+    /// reads the log and tries its lock.
     fn check_idle(&mut self) -> Result<(), Failure> {
         if !self.idle.is_power_of_two() || self.log.has_rebuilt_state() {
             return Ok(());
@@ -171,8 +173,8 @@ impl<W: Write> Follow<'_, W> {
         Ok(())
     }
 
-    /// Says once for each place that records follow and none begins here. It may be damage, or a
-    /// writer that is held up in the middle of a write.
+    /// Notes once for each LSN that no record begins there although later ones exist: either a
+    /// write is in progress, or the log is damaged.
     fn note_what_follows(&mut self) -> Result<(), Failure> {
         let next = self.next;
         if self.idle_since.elapsed() < IDLE_TIME || self.noted == Some(next) {
@@ -190,14 +192,14 @@ impl<W: Write> Follow<'_, W> {
 
     fn note(&mut self, text: impl Display) -> Result<(), Failure> {
         self.out.flush().map_err(Failure::output)?;
-        // Where standard error is gone, the LSNs of the records still tell it.
+        // Ignore a failure to print: the LSNs in the output show the gap.
         let _ = writeln!(io::stderr(), "note: {text}");
         Ok(())
     }
 }
 
-/// Refuses a start within a record, or below the head. The end of the log is a start, too: the next
-/// record will begin there.
+/// Refuses a start below the head, and one where no record begins but a later record follows. The
+/// end of the log is a start, too: the next record will begin there.
 fn check_from(log: &Inspector, state: &State, from: Lsn) -> Result<(), Failure> {
     if from < state.head {
         let (head, text) = (state.head, "lies below the log, which begins at LSN");
@@ -216,7 +218,8 @@ fn check_from(log: &Inspector, state: &State, from: Lsn) -> Result<(), Failure> 
     dump::begins_at(Some(from), found)
 }
 
-/// The first record above `from`, if something else than a valid record lies between.
+/// Returns the first record above `from`, or none if a valid record begins at `from` or no record
+/// follows.
 fn record_above_gap(log: &Inspector, from: Lsn) -> Result<Option<Lsn>, Failure> {
     let mut salvage = log.salvage(Some(from))?;
     let Some(Salvaged::Gap(_)) = salvage.next()? else { return Ok(None) };
@@ -226,14 +229,14 @@ fn record_above_gap(log: &Inspector, from: Lsn) -> Result<Option<Lsn>, Failure> 
     })
 }
 
-/// Waits for the next poll, or until nobody reads the output any more.
+/// Waits for the next poll, or until the output is closed.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn wait(time: Duration) -> Result<(), Failure> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::io::Errno;
 
     let stdout = io::stdout();
-    // No event is asked for: the system reports a closed reader in any case.
+    // Requests no events: `poll` always reports a closed reader.
     let mut files = [PollFd::new(&stdout, PollFlags::empty())];
     let limit = Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
@@ -246,7 +249,7 @@ pub(crate) fn wait(time: Duration) -> Result<(), Failure> {
     }
 }
 
-/// Waits for the next poll. Here a closed output shows with the next record only.
+/// Waits for the next poll. On these systems a closed output is detected only at the next write.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn wait(time: Duration) -> Result<(), Failure> {
     std::thread::sleep(time);

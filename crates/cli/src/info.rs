@@ -187,7 +187,8 @@ fn print_segment(Segment { number, header }: &Segment, out: &mut impl Write) -> 
 }
 
 fn place(place: Option<&BufferPlace>) -> String {
-    const LOST: &str = "on the heap: appends do not survive the death of the process, commits do";
+    const LOST: &str = "on the heap: commits survive the death of the process; appends do not \
+                        under the policies OnCommit and Interval";
     match place {
         None => "unknown: only `meta` names the log buffer".into(),
         Some(BufferPlace::None) => "none: the log was closed".into(),

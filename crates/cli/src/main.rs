@@ -1,11 +1,11 @@
 //! The `palisade` command: shows that the log keeps its promise, and looks into logs.
 //!
 //! `demo` kills a writing process and checks what comes back; `info`, `map`, `stat`, `dump`,
-//! `verify` and `salvage` read a log without changing it, beside a running writer, too; `repair`
-//! copies what lies below damage into a new log; `restore` makes a log of an archive and of what is
+//! `verify` and `salvage` read a log without changing it, also while a writer runs; `repair` copies
+//! the records below the damage into a new log; `restore` makes a log of an archive and of what is
 //! left of the log; `backup` copies a log; `streams` reads the streams of a log that has some;
-//! `doctor` measures what a sync costs in a folder, and `bench` what a log does there.
-//! `completions` and `man` print what a shell and `man` read.
+//! `doctor` measures the cost of a sync in a folder, and `bench` compares a log there with raw
+//! syncs. `completions` and `man` print what a shell and `man` read.
 
 mod args;
 mod bench;

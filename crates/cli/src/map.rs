@@ -18,8 +18,8 @@ Examples:
   palisade map --json ./log | jq '.segment_list[] | select(.state == \"missing\")'
 
 Prints a line for each segment: its number, its LSNs (from, and exclusive to), its epoch, the bytes
-in its file, and its state. Reads headers and the end of the log only; works beside a running
-writer. `palisade verify` checks the records.
+in its file, and its state. Reads only headers and the end of the log; works while a writer runs.
+`palisade verify` checks the records.
 
 States:
   before the head   truncated; the log no longer needs the file
@@ -28,7 +28,7 @@ States:
   between epochs    without records: the writer truncated them, or a crash left the range
   missing           must be there, and is not
   damaged header    is there, and its header does not validate
-  stray             has a segment's name and is no part of the log
+  stray             has a segment's name and is not part of the log
 
 A range without records between two epochs has a line of its own. After the state the line names
 the cursors that are saved in the segment: `palisade stat` says which of them keep the log.

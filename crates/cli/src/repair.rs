@@ -38,7 +38,7 @@ Fields of --json; all but log and into are numbers:
   records, bytes         how many are kept, and their bytes with headers and padding
   from, given_up_to      the LSNs that are given up
   given_up_records       records among them that still validate
-  base, epoch            the LSN and the epoch in which appends go on
+  base, epoch            the LSN and the epoch in which appends continue
 
 Exit codes: 0 repaired (or, with --dry-run, could be), 2 the LSN or the folder does not fit (or
 other wrong usage), 3 the log is in use, or input or output failed, 4 the state or headers of the
@@ -51,7 +51,7 @@ pub(crate) struct RepairArgs {
     /// Folder for the new log: missing, or empty.
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     into: Option<PathBuf>,
-    /// The first LSN that is given up (decimal, or hexadecimal behind 0x).
+    /// The first LSN that is given up (decimal, or hexadecimal after 0x).
     #[arg(long, value_name = "LSN")]
     from: Lsn,
     /// Say what would be kept and given up, and write nothing.

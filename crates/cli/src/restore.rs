@@ -84,7 +84,7 @@ pub(crate) struct RestoreArgs {
     /// Folder for the new log: missing, or empty.
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     into: Option<PathBuf>,
-    /// The first LSN that is not restored (decimal, or hexadecimal behind 0x). Default: all are.
+    /// The first LSN that is not restored (decimal, or hexadecimal after 0x). Default: all are.
     #[arg(long, value_name = "LSN")]
     to: Option<Lsn>,
     /// Let appends begin above this LSN.

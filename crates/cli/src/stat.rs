@@ -24,8 +24,8 @@ Examples:
 
 Prints the space that the log takes, how many records it has with each tag, how long they are, and
 in how many epochs they lie, and where its cursors were saved. Reads and checks every record that
-was there at the start; works beside a running writer. Records that only the log buffer holds are
-not counted.
+was there at the start; works while a writer runs. Records that only the log buffer holds are not
+counted.
 
 Fields of --json; all but dir are numbers or lists:
   dir                    text

@@ -1,4 +1,4 @@
-//! The process that is killed: threads that write and report what was acknowledged.
+//! The process that is killed: threads that write records and report them.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -17,8 +17,8 @@ pub(super) const ACK_BYTES: usize = 24;
 /// write of its own, the demo would measure the pipe, not the log.
 const APPENDS_PER_WRITE: usize = 170;
 
-/// What the child reports over its standard output: the record number `seq` of `thread` was
-/// acknowledged at `lsn`.
+/// What the child reports over its standard output: the call for the record number `seq` of
+/// `thread` has returned, and the record is at `lsn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ack {
     pub(super) thread: u32,
@@ -42,7 +42,7 @@ impl Ack {
 }
 
 /// Writes until it is killed. Ends earlier only if the log fails, a thread cannot be started, or a
-/// report cannot be written, for example because nobody reads the reports any more.
+/// report cannot be written, for example because the pipe is closed.
 pub(crate) fn run(args: &ChildArgs) -> Result<Infallible, Failure> {
     let wal =
         log_options(None, args.buffer_bytes).open_mode(OpenMode::MustExist).open(&args.dir)?;

@@ -1,10 +1,10 @@
 //! `palisade demo`: writes, is killed, opens again and checks.
 //!
 //! 1. The parent makes the log. It starts this program again as the writing process (`child`),
-//!    which reports acknowledged records: each commit, or groups of `APPENDS_PER_WRITE` appends.
+//!    which reports its records: each commit, or groups of `APPENDS_PER_WRITE` appends.
 //! 2. The parent notes the reports and kills the process (`process`).
 //! 3. The parent opens the log and compares every record with the reports (`content`, `check`).
-//! 4. The next round goes on with the same log.
+//! 4. The next round continues with the same log.
 //!
 //! `fill` is another demonstration: a full disk.
 
@@ -186,7 +186,7 @@ impl Demo<'_> {
         let before = self.args.seconds * (number - 1);
         let tick = |records, ran| {
             self.bar.set_position((before + ran).as_millis() as u64);
-            self.bar.set_message(format!("round {number}: {records} records acknowledged"));
+            self.bar.set_message(format!("round {number}: {records} records reported"));
         };
         let seed = content::mix(self.seed.wrapping_add(u64::from(number)));
         let round = Round::new(number, seed, self.args.threads as usize);

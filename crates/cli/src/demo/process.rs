@@ -13,12 +13,12 @@ use super::child::{ACK_BYTES, Ack};
 use crate::args::DemoArgs;
 use crate::exit::Failure;
 
-/// How long the child may take to acknowledge its first record.
+/// How long the child may take to report its first record.
 const FIRST_LIMIT: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(20);
 
-/// Starts the child, kills it some time after its first acknowledgement, and takes all that it has
-/// acknowledged, and for how long it did. `tick` is called often, with both.
+/// Starts the child, and kills it some time after its first report. Returns all records that it
+/// reported, and for how long it reported. Calls `tick` often, with both so far.
 ///
 /// # Errors
 /// `Check` or `Io` if the child ended by itself, with what it wrote to standard error.
@@ -55,7 +55,7 @@ pub(super) fn run(
     if was_killed(status) && round.records() > 0 {
         return Ok((round, ran));
     }
-    let what = if was_killed(status) { "acknowledged nothing" } else { "ended by itself" };
+    let what = if was_killed(status) { "reported nothing" } else { "ended by itself" };
     let text = format!("round {number}: the writing process {what} ({status}): {complaint}");
     match status.code() {
         Some(3) => Err(Failure::io(text, io::Error::other("its exit code says input or output"))),

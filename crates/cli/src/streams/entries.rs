@@ -61,15 +61,15 @@ fn check_index(stream: &StreamStatus, from: Option<u64>) -> Result<(), Failure> 
     Err(Error::new(kind, format!("entry {from} {text}")).with_advice(advice).into())
 }
 
-/// Prints the entries that the arguments ask for, and those that a writer adds, until nobody reads
-/// them any more.
+/// Prints the entries that the arguments ask for, and those that a writer adds, until the output is
+/// closed.
 ///
 /// # Errors
 /// Those of reading the log and of `out`.
 pub(super) fn tail(args: &StreamTailArgs, out: &mut impl Write) -> Result<(), Failure> {
     let Opened { log, mut state, reader } = Opened::open(&args.dir)?;
     let mut follow = reader.follow(&args.name.0, args.from)?;
-    // Looks without an entry since the last one with an entry.
+    // Polls without an entry since the last one with an entry.
     let mut idle = 0_u32;
     loop {
         let found = follow.next();
@@ -100,7 +100,7 @@ pub(super) fn tail(args: &StreamTailArgs, out: &mut impl Write) -> Result<(), Fa
         }
         out.flush().map_err(Failure::output)?;
         idle = idle.saturating_add(1);
-        // It reads the log, so it grows rare.
+        // Less and less often, because each check reads the log.
         if idle.is_power_of_two() {
             check_end(&log, &state, &follow)?;
         }
@@ -109,7 +109,7 @@ pub(super) fn tail(args: &StreamTailArgs, out: &mut impl Write) -> Result<(), Fa
     }
 }
 
-/// Refuses to wait at damage.
+/// Returns an error if the log is damaged here.
 fn check_end(log: &Inspector, before: &State, follow: &Follow) -> Result<(), Failure> {
     if log.has_rebuilt_state() || log.has_writer()? {
         return Ok(());
@@ -119,7 +119,7 @@ fn check_end(log: &Inspector, before: &State, follow: &Follow) -> Result<(), Fai
 
 fn note(out: &mut impl Write, text: impl Display) -> Result<(), Failure> {
     out.flush().map_err(Failure::output)?;
-    // Where standard error is gone, the indexes of the entries still tell it.
+    // Ignore a failure to print: the indexes in the output show the gap.
     let _ = writeln!(io::stderr(), "note: {text}");
     Ok(())
 }

@@ -24,7 +24,7 @@ Examples:
   palisade streams tail ./log orders         the same, and those that a writer adds
   palisade streams verify ./log              check that no entry is missing, and the footers
 
-All of them read only and work beside a running writer. They do not see records that only the log
+All of them read only and work while a writer runs. They do not see records that only the log
 buffer holds. They read all records of the log once, and keep about 50 bytes for each entry.
 
 The name of a stream is any bytes. Bytes that are not printable ASCII, quotes and backslashes are
@@ -58,8 +58,8 @@ Examples:
   palisade streams stat --json ./log | jq '.pinned[].name'
 
 Prints how many streams, entries and values the log has, what they take, where the consumers are,
-and which streams keep the lowest segment. A stream that is named there for long is one that nobody
-truncates.
+and which streams keep the lowest segment. If a stream is named there for long, its engine does not
+truncate it.
 
 Fields of --json; all but dir, consumers and pinned are numbers:
   dir                    text
@@ -104,10 +104,10 @@ Examples:
   palisade streams tail ./log orders
   palisade streams tail ./log orders --from 100 --json
 
-Prints the entries of a stream, then waits for those that a writer adds, and prints each once the
-writer has handed it to the operating system. It ends on Ctrl-C, when nobody reads its output any
-more, and when the stream is deleted. If the writer truncates what was to be printed next, or what
-was printed, a note on standard error names the indexes, and the output continues with the next
+Prints the entries of a stream, then waits for those that a writer adds, and prints each entry after
+the writer has handed it to the operating system. It ends on Ctrl-C, at damage, when its output is
+closed, and when the stream is deleted. If the writer truncates entries that were not printed yet,
+or that were, a note on standard error names the indexes, and the output continues with the next
 entry of the stream.
 
 Fields of the objects of --json: those of `palisade streams dump`: index, bytes, hex.
@@ -122,7 +122,7 @@ Examples:
 
 Checks every checksum, as `palisade verify` does, whether each stream has all its entries, and each
 footer: what an open makes of the footers must be what all records say. If the log is damaged, it
-reads on behind the damage, and names the entries that are missing. A footer repeats what records
+continues past the damage, and names the entries that are missing. A footer repeats what records
 say, so its loss alone loses no entry.
 
 Fields of --json:
@@ -137,9 +137,8 @@ Fields of --json:
   without_anchor         numbers of streams whose name is lost
   different              names of streams for which the footers and the records differ
 
-Exit codes: 0 whole (closed or not), 1 whole, with a torn tail or an unfinished segment, which the
-next open removes, 2 wrong usage, 3 input or output failed, or there is no log of streams,
-4 corrupt.";
+Exit codes: 0 whole, and outcome `clean`, `unclean` or `unfinished`, 1 whole, and `torn_tail`,
+2 wrong usage, 3 input or output failed, or there is no log of streams, 4 not whole.";
 
 #[derive(Args, Debug)]
 pub(crate) struct StreamsArgs {
@@ -200,7 +199,7 @@ struct StreamTailArgs {
     /// One JSON object a line, with all bytes in hexadecimal.
     #[arg(long)]
     json: bool,
-    /// How long it waits between two looks at the files, in milliseconds.
+    /// Milliseconds that it waits between two polls of the files.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     poll_ms: u64,
