@@ -22,7 +22,8 @@ fn no_wake_up_is_lost() {
 fn no_wake_up_of_three_is_lost() {
     check("no_wake_up_of_three_is_lost", Bound::At(2), || {
         let log = Log::roomy();
-        // All three wait; one of them may come with its record after the others' sync began.
+        // All three wait. The committer's record may be appended after the sync for the others
+        // began.
         let lsn = log.append(1);
         let waiter = spawn(&log, move |log| {
             log.wal.wait_durable(lsn).unwrap();
@@ -75,7 +76,7 @@ fn the_owner_of_a_hole_need_not_come_back() {
         let buffer = &log.wal.commit_state().buffer;
         let hole = take(buffer, SMALL_FRAME).expect("the log is open");
         let waiter = spawn(&log, move |log| log.commit(1).unwrap());
-        // Publishes, and never calls the log again.
+        // This thread fills the hole, and then makes no other call of the log.
         hole.pad();
         waiter.join().unwrap();
     });
@@ -89,8 +90,8 @@ fn a_hole_keeps_nobody_below_it() {
         let below = log.append(1);
         let hole = take(buffer, SMALL_FRAME).expect("the log is open");
         let waiter = spawn(&log, move |log| log.commit(2).unwrap());
-        // The owner of the hole commits what lies below before it publishes: the leader above
-        // may hold leadership meanwhile, and has to serve it.
+        // The owner waits for the record below the hole before it fills the hole. If the other
+        // thread leads, it must sync that record first.
         log.wal.wait_durable(below).unwrap();
         log.store.assert_synced(below, 1);
         hole.pad();
@@ -119,6 +120,7 @@ fn durable_is_never_ahead_of_the_sync() {
 #[test]
 fn a_padded_sync_ends_with_a_block() {
     check("a_padded_sync_ends_with_a_block", Bound::At(2), || {
+        // The store checks where each sync ends.
         let log = Log::new(Shape::ROOMY, ModelStore::new(Lsn::ZERO).padded());
         let other = spawn(&log, move |log| log.commit(1).unwrap());
         log.commit(2).unwrap();
@@ -151,7 +153,8 @@ fn poison_of_a_write_reaches_every_waiter() {
     check("poison_of_a_write_reaches_every_waiter", Bound::At(3), || poison(Fault::Write));
 }
 
-/// Three threads wait in the three ways that there are, or come late: each gets the sticky error.
+/// Three threads commit, call `wait_durable`, and observe: each gets `Poisoned`, also if it comes
+/// after the failure.
 fn poison(fault: Fault) {
     let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, fault));
     let lsn = log.append(1);
@@ -173,7 +176,7 @@ fn poison_by_an_appender_reaches_an_observer() {
         let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, Fault::Write));
         let observer = spawn(&log, move |log| assert_observer_fails(log, Lsn::new(1)));
         log.append(1);
-        // No leader is there to find the failure.
+        // No thread leads, so only this write meets the failure.
         log.wal.commit_state().write_filled().unwrap_err();
         observer.join().unwrap();
     });
@@ -189,7 +192,7 @@ fn assert_observer_fails(log: &Log, target: Lsn) {
     assert_eq!(error.kind(), ErrorKind::Poisoned);
 }
 
-/// Returns a deadline that does not come.
+/// Returns a deadline that never passes: time stands still in a model.
 fn far() -> Instant {
     Instant::now() + Duration::from_secs(1)
 }

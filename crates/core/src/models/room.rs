@@ -9,7 +9,7 @@ use crate::{ErrorKind, Lsn};
 fn a_full_ring_needs_no_other_thread() {
     check("a_full_ring_needs_no_other_thread", Bound::None, || {
         let log = Log::tiny();
-        // Two and a half laps, with no other thread.
+        // Five records fill the ring two and a half times.
         for mark in 1..=5 {
             log.append(mark);
         }
@@ -46,21 +46,21 @@ fn a_full_ring_does_not_stop_a_sync() {
 }
 
 #[test]
-fn a_full_disk_reaches_every_waiter_and_poisons_nobody() {
-    check("a_full_disk_reaches_every_waiter_and_poisons_nobody", Bound::At(3), || {
+fn a_full_disk_loses_nothing_and_does_not_poison() {
+    check("a_full_disk_loses_nothing_and_does_not_poison", Bound::At(3), || {
         let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, Fault::Space));
         let other = spawn(&log, move |log| commit_again(log, 1));
-        // This thread does not come back: the other may not depend on it.
+        // This thread does not retry, so the other must finish without it.
         if let Err(error) = log.wal.commit(&large(2)) {
             assert_eq!(error.kind(), ErrorKind::NoSpace);
         }
         other.join().unwrap();
         log.wal.sync().unwrap();
-        assert_eq!(log.store.marks().len(), 2, "nothing was lost, nothing came twice");
+        assert_eq!(log.store.marks().len(), 2, "both records were written once");
     });
 }
 
-/// Commits. If the disk is full, waits again, as the error advises.
+/// Appends a record and waits for it. After `NoSpace` waits once more, as the error advises.
 fn commit_again(log: &Log, mark: u8) {
     let ticket = log.wal.append(&large(mark)).unwrap();
     if let Err(error) = ticket.wait() {
