@@ -1,4 +1,4 @@
-//! A layer over any disk: a test counts its calls, holds them, and lets them fail.
+//! A layer over any disk: a test counts its calls, holds them, and makes them fail.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::disk::{
 };
 use crate::{FileOptions, FileStore, IntoStore};
 
-/// A disk whose calls a test counts, holds and lets fail; clones share all of it.
+/// A disk whose calls a test counts, holds and makes fail; clones share all of it.
 ///
 /// The disk below may be any: one in memory for threads that meet at a call, a
 /// [`SimDisk`](super::SimDisk) for losses of power.
@@ -99,7 +99,7 @@ impl FaultDisk {
         self.gate.plan.lock().watch = Some(Arc::new(watch));
     }
 
-    /// Lets all log buffers belong to another user from now on.
+    /// Makes all log buffers belong to another user from now on.
     pub fn disown_buffers(&self) {
         self.gate.plan.lock().is_disowned = true;
     }

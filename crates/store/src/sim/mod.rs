@@ -217,7 +217,7 @@ impl SimDisk {
         self.world.lock().calls
     }
 
-    /// Lets the process die at the call with the index `call`: it is done, done in part or not
+    /// Makes the process die at the call with the index `call`: it is done, done in part or not
     /// done, it fails, and so does every later call of the present run. A restart or power loss
     /// cancels it.
     pub fn crash_at(&self, call: u64) {
@@ -337,7 +337,7 @@ impl SimDisk {
         SimDisk { seed, world: Arc::new(Mutex::new(world)) }
     }
 
-    /// Lets calls fail. Faults stay, over all process runs, until they are spent or
+    /// Makes calls fail. Faults stay, over all process runs, until they are spent or
     /// [`heal`](SimDisk::heal)ed.
     pub fn fail(&self, fault: Fault) {
         self.world.lock().faults.push(fault);

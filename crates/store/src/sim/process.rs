@@ -16,9 +16,9 @@ use crate::disk::{
     Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
 };
 
-/// Times that a slow sync lets the other threads run.
+/// How often a slow sync yields to other threads.
 const SLOW_YIELDS: usize = 500;
-/// A disk with small segments: every page is a step.
+/// Zeroes 4096 bytes at a time, because simulated segments are small.
 const ZERO_STEPS: ZeroSteps = ZeroSteps { first_bytes: 4096, step_bytes: 4096 };
 
 /// One run on the disk.
@@ -29,13 +29,14 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// The process that runs now, or has died.
+    /// Returns the newest process of `world`, alive or dead.
     pub(super) fn of(world: &Arc<Mutex<World>>) -> Process {
         let run = world.lock().run;
         Process { world: Arc::clone(world), run }
     }
 
-    /// The disk, for a call of this run; an error if the process is dead.
+    /// Locks the disk for a call of this run. Fails if the process has died, or another run has
+    /// begun.
     fn world(&self) -> io::Result<MutexGuard<'_, World>> {
         let world = self.world.lock();
         if world.is_dead || world.run != self.run { Err(dead()) } else { Ok(world) }
@@ -88,7 +89,7 @@ impl Disk for Process {
     }
 
     fn writes_behind(&self) -> bool {
-        // The system decides when that thread runs.
+        // When a background thread runs is up to the scheduler, so a run could not be repeated.
         false
     }
 
@@ -102,7 +103,7 @@ impl Disk for Process {
     }
 }
 
-/// An open folder of one run. Nobody moves folders on this disk: its path is as good as a handle.
+/// An open folder of one run. Folders never move on this disk, so the path identifies the folder.
 #[derive(Debug)]
 struct OpenFolder {
     process: Process,
@@ -216,7 +217,8 @@ impl DiskFile for OpenFile {
         if step == Step::Slow {
             drop(world);
             (0..SLOW_YIELDS).for_each(|_| sync::yield_now());
-            // A death meanwhile: whether the sync went on is for the power loss to say.
+            // If the process died meanwhile, the sync stays incomplete; a power loss decides what
+            // it wrote.
             world = self.world()?;
         }
         world.node(self.node).end_sync(point);
@@ -243,7 +245,7 @@ impl DiskFile for OpenFile {
     }
 
     fn identity(&self) -> io::Result<FileIdentity> {
-        // No number is given twice.
+        // Node numbers are never reused.
         self.world().map(|_| FileIdentity { inode: self.node + 1, born: 0 })
     }
 

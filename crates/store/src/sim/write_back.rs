@@ -9,8 +9,8 @@ use super::world::World;
 const DROPS_ONE_IN: u64 = 24;
 
 impl World {
-    /// Lets write-back fail in the background for one file that has unsynced bytes. Does nothing if
-    /// there is no such file.
+    /// Makes write-back fail in the background for one file that has unsynced bytes. Does nothing
+    /// if there is no such file.
     pub(super) fn fail_some_write_back(&mut self) {
         let nodes = self.nodes.iter_mut().filter(|(_, node)| !node.is_in_memory);
         let dirty = nodes.filter_map(|(id, node)| node.is_dirty().then_some(*id));
