@@ -1,4 +1,4 @@
-//! Reads a log in a folder without opening it, also beside a running writer.
+//! Reads a log in a folder without opening it, also while a process writes to it.
 //!
 //! Nothing in this module writes to the log or reads the log buffer. So it does not see records
 //! that only the log buffer holds.

@@ -1,6 +1,6 @@
 //! Palisade is an embeddable write-ahead log for storage engines. Many threads append to one log
-//! without a lock, and many commits share one device sync. An acknowledged record is never lost,
-//! and a record that was never appended never appears.
+//! without a lock, and many commits share one device sync. Recovery returns every acknowledged
+//! record, and only records that were appended.
 //!
 //! ```
 //! # fn main() -> palisade::Result<()> {

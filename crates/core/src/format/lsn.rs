@@ -27,7 +27,8 @@ impl Lsn {
     /// Position 0, where a log begins unless `Options::first_lsn` asks for more.
     pub const ZERO: Lsn = Lsn(0);
 
-    /// Exclusive upper bound of all LSNs: 2^60. At 10 GB/s a log reaches it after 3.6 years.
+    /// Exclusive upper bound of all LSNs: 2^60. At 10 GB/s a log reaches it after
+    /// more than 3.6 years.
     pub const LIMIT: Lsn = Lsn(1 << 60);
 
     /// Creates the LSN at `position` bytes from the start of the stream.

@@ -70,7 +70,7 @@ impl Device {
         (Device { dice, is_sound }, failure)
     }
 
-    /// Lets write-back fail in the background, before some of the next `within` calls; says
+    /// Makes write-back fail in the background, before some of the next `within` calls; says
     /// whether.
     pub(crate) fn plan_trouble(&mut self, disk: &SimDisk, within: u64) -> bool {
         if self.is_sound || !self.dice.once_in(3) {
