@@ -38,6 +38,8 @@ pub(crate) struct FrameReader {
     // continues there, at most `read_ahead_bytes`.
     first_read_bytes: usize,
     next_read_bytes: usize,
+    // No read ahead goes beyond it.
+    limit: Lsn,
     buffer: Vec<u8>,
     // The buffer's first `len` bytes are the log's bytes from `start` on.
     start: Lsn,
@@ -60,6 +62,7 @@ impl FrameReader {
             read_ahead_bytes,
             first_read_bytes: read_ahead_bytes,
             next_read_bytes: read_ahead_bytes,
+            limit: Lsn::LIMIT,
             buffer: Vec::new(),
             start: Lsn::ZERO,
             len: 0,
@@ -305,6 +308,12 @@ impl FrameReader {
         self.forget();
     }
 
+    /// Reads ahead only up to `limit`: the log ends there, or the caller wants no more. A prepared
+    /// segment is longer, and a tail would read its zeros again after each sync.
+    pub(crate) fn limit_to(&mut self, limit: Lsn) {
+        self.limit = limit;
+    }
+
     /// Drops what was read ahead: the store may have changed.
     pub(crate) fn forget(&mut self) {
         self.len = 0;
@@ -349,7 +358,8 @@ impl FrameReader {
             return Ok(());
         }
         let room = self.room(at);
-        let wanted = bytes.max(self.choose_read_bytes(at)).min(in_memory(room));
+        let ahead = self.choose_read_bytes(at).min(in_memory(self.limit.bytes_since(at)));
+        let wanted = bytes.max(ahead).min(in_memory(room));
         self.forget();
         self.start = at;
         self.segment_end = at.plus(room);

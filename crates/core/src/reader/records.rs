@@ -118,6 +118,7 @@ impl Records {
     pub(crate) fn ending_at(mut self, end: Lsn) -> Records {
         self.spans.retain(|span| span.base < end);
         self.spans.iter_mut().for_each(|span| span.end = span.end.min(end));
+        self.reader.limit_to(end);
         self
     }
 
@@ -142,6 +143,7 @@ impl Records {
 
     /// Replaces the spans, so that the iterator continues at its position up to the new end.
     pub(crate) fn extend_to(&mut self, spans: Vec<EpochSpan>) {
+        self.reader.limit_to(spans.last().map_or(Lsn::LIMIT, |last| last.end));
         self.spans = spans;
         self.span = 0;
         self.is_finished = false;

@@ -1,6 +1,8 @@
 //! Ranges, batches of single records and the last record: what they return, and what they cost.
 
-use palisade::Result;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use palisade::{Result, framed_bytes};
 
 use crate::prelude::*;
 
@@ -152,6 +154,28 @@ fn a_few_old_records_cost_what_they_take() -> Result<()> {
     // The rest is written once the iterator comes there.
     while from.next()?.is_some() {}
     assert!(store.count(WRITE) > writes);
+    Ok(())
+}
+
+/// Protection: a prepared segment is longer than the log, and nothing reads its zeros.
+#[test]
+fn a_tail_reads_few_bytes_beyond_the_records_that_it_returns() -> Result<()> {
+    let (wal, store) = log_and_store();
+    let read = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&read);
+    store.watch(move |call| {
+        if (call.kind, call.target) == READ {
+            counted.fetch_add(call.len, Ordering::SeqCst);
+        }
+        Ok(())
+    });
+    let mut tail = wal.tail()?;
+    for _ in 0..100 {
+        wal.commit(&[7; 100])?;
+        assert!(tail.next(Duration::ZERO)?.is_some());
+    }
+    let read = read.load(Ordering::SeqCst);
+    assert!(read <= 100 * 2 * framed_bytes(100), "{read} bytes");
     Ok(())
 }
 
