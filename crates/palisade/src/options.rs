@@ -183,8 +183,9 @@ impl Options {
     /// in the log buffer need, usually one. If the log is above its limit after an open that begins
     /// an epoch, or resumes one without records, `append` and `checkpoint` return `NoSpace` until a
     /// truncation has brought the segments to the limit. So a process that is started again and
-    /// again at the limit takes this space once. [`Wal::space`](crate::Wal::space) shows what the
-    /// log takes and what keeps it.
+    /// again at the limit takes this space once. Each truncation of the suffix may take it again,
+    /// without bound, until a truncation of the prefix frees segments.
+    /// [`Wal::space`](crate::Wal::space) shows what the log takes and what keeps it.
     pub fn max_bytes(mut self, bytes: u64) -> Options {
         self.files.max_bytes = Some(bytes);
         self

@@ -134,7 +134,8 @@ impl Cursor {
 
     /// Notes that everything which the cursor has returned is processed. The next save of the
     /// log's state makes it durable: [`save`](Cursor::save) of this or another cursor,
-    /// `truncate_before`, `checkpoint`, `close`. Does not wait.
+    /// `truncate_before` above the head (even if a cursor keeps the head where it is), `checkpoint`
+    /// above the last one, `close`. Does not wait.
     pub fn confirm(&self) {
         if self.tail.is_ok() && self.wal.handle.log.check_process().is_ok() {
             self.wal.handle.confirmations.confirm(&self.name, self.processed());

@@ -8,10 +8,14 @@ impl Wal {
     /// name has 1 to 32 bytes.
     ///
     /// The log keeps all records from the cursor's saved position on, even if the cursor is not
-    /// open, as long as the log ends at most `max_lag` bytes above the first record from there on:
-    /// [`truncate_before`](Wal::truncate_before) moves the head at most to the position. With 0 the
-    /// cursor keeps nothing; with `u64::MAX` a reader that never returns fills the disk. A cursor
-    /// whose records were truncated gets `Lagged`.
+    /// open, as long as at most `max_lag` bytes of log are above the position:
+    /// [`truncate_before`](Wal::truncate_before) moves the head at most to the position. LSNs that
+    /// a crash or a truncation of the suffix skipped do not count. With 0 the cursor keeps nothing;
+    /// with `u64::MAX` a reader that never returns fills the disk. A cursor whose records were
+    /// truncated gets `Lagged`.
+    ///
+    /// A cursor keeps its `max_lag`. For another one, drop it, call
+    /// [`remove_cursor`](Wal::remove_cursor), and make it again at its position.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {

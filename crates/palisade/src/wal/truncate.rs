@@ -86,6 +86,10 @@ impl Wal {
     /// [`truncate_from`](Wal::truncate_from) also removes the record at `lsn`, and
     /// [`replace_from`](Wal::replace_from) appends others in the same step.
     ///
+    /// The log continues in another segment, also above
+    /// [`max_bytes`](crate::Options::max_bytes). The segment of the last record stays until
+    /// [`truncate_before`](Wal::truncate_before) frees it.
+    ///
     /// Concurrent appends wait ([`try_append`](Wal::try_append) returns `NoRoom`) and continue
     /// after the new end. Their LSNs are greater than all before: no LSN is used twice. Every use
     /// of a truncated record returns `Truncated` from then on: tickets, waits, callbacks and `get`.
@@ -142,7 +146,7 @@ impl Wal {
     /// Truncates the record at `lsn` and all records above it, and appends `records` in their
     /// place, in one step: after a crash the log is as it was, or it has exactly the records below
     /// `lsn` and all of `records`. Returns the LSNs of `records`, which are greater than all
-    /// before.
+    /// before. Without `records` it is [`truncate_from`](Wal::truncate_from), and returns no LSN.
     ///
     /// Removes also other records above `lsn` that the engine still needs, such as the votes of a
     /// Raft node. So the engine passes the newest of these again, in `records`.

@@ -166,7 +166,8 @@ impl Wal {
         self.0.append_with(len, fill)
     }
 
-    /// Appends `records` as one batch: recovered all together or not at all.
+    /// Appends `records` as one batch: recovered all together or not at all. Readers return them as
+    /// plain records, and mark no boundary of the batch.
     ///
     /// The ticket has the LSN of each record. Without a codec the call reads the records twice,
     /// first for their sizes. If an iterator is not `Clone`, collect its records into a `Vec`. The
@@ -288,7 +289,9 @@ impl Wal {
     /// Waits until the record that begins at `lsn` survives power loss.
     ///
     /// Does not check that a record begins there: with an `lsn` within a record the call waits for
-    /// that record. Below the head it returns at once.
+    /// that record. Below the head it returns at once. The end of the last record can be the end of
+    /// the log, or in a removed range, and then gives an error. So a check after an open needs the
+    /// LSN of a record.
     ///
     /// # Errors
     /// `OutOfRange`: `lsn` is at or above the end of the log. `Truncated`: a crash or a truncation
