@@ -198,8 +198,8 @@ impl<W: Write> Follow<'_, W> {
     }
 }
 
-/// Refuses a start below the head, and one where no record begins but a later record follows. The
-/// end of the log is a start, too: the next record will begin there.
+/// Refuses a start below the head, and one below the end of the log where no record begins. The end
+/// of an epoch is a start, and so is the end of the log: the next record will follow.
 fn check_from(log: &Inspector, state: &State, from: Lsn) -> Result<(), Failure> {
     if from < state.head {
         let (head, text) = (state.head, "lies below the log, which begins at LSN");
@@ -208,14 +208,19 @@ fn check_from(log: &Inspector, state: &State, from: Lsn) -> Result<(), Failure> 
     if !from.as_u64().is_multiple_of(ALIGN_BYTES) {
         return dump::begins_at(Some(from), None);
     }
-    let mut found = None;
     for _ in 0..LOOKS {
-        found = record_above_gap(log, from)?;
-        if found.is_none() {
+        let mut records = match log.records(Some(from)) {
+            Ok(records) => records,
+            // A writer may be truncating. The first polls try again for a while.
+            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let has_frame = records.next()?.is_some() || records.position() > from;
+        if has_frame || from >= log.end()? {
             return Ok(());
         }
     }
-    dump::begins_at(Some(from), found)
+    dump::begins_at(Some(from), record_above_gap(log, from)?)
 }
 
 /// Returns the first record above `from`, or none if a valid record begins at `from` or no record

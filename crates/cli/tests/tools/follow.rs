@@ -213,6 +213,53 @@ fn a_follower_begins_where_it_was_asked_to_or_refuses() {
 }
 
 #[test]
+fn a_follower_refuses_a_start_within_the_last_record_of_a_log_closed_or_not() {
+    for is_closed in [true, false] {
+        let (folder, wal) = open_log(&small());
+        let last = commit(&wal, 3)[2];
+        let end = wal.durable_lsn();
+        if is_closed {
+            wal.close().unwrap();
+        } else {
+            drop(wal);
+        }
+        let within = last.plus(8).to_string();
+        let refused = |flags: &[&str]| {
+            let flags = [&["dump", "--from", &within, "--limit", "1"], flags].concat();
+            let output = palisade(folder.path(), &flags);
+            assert_eq!(code(&output), 2, "closed: {is_closed}, {output:?}");
+            text(&output.stderr)
+        };
+        assert_eq!(refused(&["--follow"]), refused(&[]));
+
+        let follow = Following::start(folder.path(), &["--json", "--from", &end.to_string()]);
+        let wal = small().open(folder.path()).unwrap();
+        follow.prints(&commit(&wal, 2));
+    }
+}
+
+#[test]
+fn a_follower_of_a_writer_refuses_a_start_within_the_last_record() {
+    let (folder, wal) = open_log(&small());
+    let within = commit(&wal, 3)[2].plus(8).to_string();
+    let output = palisade(folder.path(), &["dump", "--follow", "--from", &within, "--limit", "1"]);
+    assert_eq!(code(&output), 2, "{output:?}");
+    assert!(text(&output.stderr).contains(&format!("no record begins at LSN {within}")));
+}
+
+#[test]
+fn a_follower_waits_at_the_end_of_an_epoch_for_the_first_record_of_the_next_one() {
+    let (folder, wal) = open_log(&small());
+    commit(&wal, 3);
+    let end = wal.durable_lsn();
+    drop(wal);
+    // No close: the open begins an epoch, which is empty.
+    let wal = small().open(folder.path()).unwrap();
+    let follow = Following::start(folder.path(), &["--json", "--from", &end.to_string()]);
+    follow.prints(&commit(&wal, 2));
+}
+
+#[test]
 fn a_follower_does_not_wait_at_damage() {
     let (folder, lsns) = written();
     damage(folder.path(), lsns[7].plus(25));
