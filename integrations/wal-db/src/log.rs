@@ -2,8 +2,9 @@
 
 use std::io::IoSlice;
 use std::path::PathBuf;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
+use palisade::disk::DiskFolder;
 use palisade::{Result, Ticket, Wal};
 
 use crate::shared::Entry;
@@ -26,6 +27,8 @@ pub(crate) struct Log {
     pub(crate) origin: u64,
     /// The folder, if it is in the file system of the operating system.
     pub(crate) folder: Option<PathBuf>,
+    /// The folder, wherever it was moved to. `None` if the log is in memory.
+    pub(crate) home: Option<Arc<dyn DiskFolder>>,
     /// Whether `truncate_before` changes nothing.
     pub(crate) keeps_prefix: bool,
     /// Whether an append has to write its record, so that the record survives a kill.
@@ -39,8 +42,16 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn new(wal: Wal) -> Log {
         let writes_appends = !wal.recovery_report().appends_survive_kill;
-        let order = RwLock::new(());
-        Log { wal, origin: 0, folder: None, keeps_prefix: true, writes_appends, order, entry: None }
+        Log {
+            wal,
+            origin: 0,
+            folder: None,
+            home: None,
+            keeps_prefix: true,
+            writes_appends,
+            order: RwLock::new(()),
+            entry: None,
+        }
     }
 
     /// Appends a record. Returns its ticket, or that of its last part, and where it begins.

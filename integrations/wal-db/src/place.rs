@@ -71,20 +71,20 @@ impl Place {
         };
         let mut log = Log::new(wal);
         log.origin = origin;
-        Ok(self.show(log, &site.folder, entry))
+        self.show(log, &site.folder, entry)
     }
 
     /// Opens the log in `folder`, which has no file that stands for it.
     pub(crate) fn open_folder(&self, folder: &Path, verify: Verify) -> Result<Arc<Log>> {
         let entry = match self.enter(folder) {
-            Found::Open(log) => return Ok(log),
+            Found::Open(log) => return check_home(&log, folder).map(|()| log),
             Found::Vacant(entry) => entry,
         };
         let opened = self.options(true).verify(verify).open_on(Arc::clone(&self.disk), folder);
         let wal = opened.map_err(|error| WalError::of_log(OPENING, 0, error))?;
         let mut log = Log::new(wal);
         log.keeps_prefix = false;
-        Ok(self.show(log, folder, entry))
+        self.show(log, folder, entry)
     }
 
     /// Looks for the log among those that this process has open.
@@ -92,14 +92,16 @@ impl Place {
         if self.is_os { shared::enter(folder) } else { Found::Vacant(None) }
     }
 
-    fn show(&self, mut log: Log, folder: &Path, entry: Option<Entry>) -> Arc<Log> {
+    fn show(&self, mut log: Log, folder: &Path, entry: Option<Entry>) -> Result<Arc<Log>> {
+        let home = self.disk.open_folder(folder, DEFAULT_FILE_MODE);
+        log.home = Some(home.map_err(|error| WalError::io(OPENING, error))?);
         log.folder = self.is_os.then(|| folder.to_path_buf());
         log.entry = entry;
         let log = Arc::new(log);
         if let Some(entry) = &log.entry {
             entry.show(&log);
         }
-        log
+        Ok(log)
     }
 
     /// Returns the options of the log. The size of segments is that which the log has.
@@ -171,9 +173,11 @@ impl Site<'_> {
         log.alone(|| {
             let uuid = log.wal.uuid().to_string();
             match self.read()? {
-                AtPath::Anchor(anchor) if anchor.uuid == uuid => Ok(()),
+                AtPath::Anchor(anchor) if anchor.uuid == uuid => check_home(log, &self.folder),
                 AtPath::Nothing => {
                     self.before_emptying()?;
+                    // The last check: the file may have gone because both are being moved.
+                    check_home(log, &self.folder)?;
                     self.empty(&log.wal, &Anchor { uuid, origin: log.origin })
                 }
                 _ => {
@@ -207,6 +211,25 @@ impl Site<'_> {
         }
         Ok(())
     }
+}
+
+/// Refuses an open log whose folder is no longer at its path. Then the file at the path says nothing
+/// about the log, and what the log commits may be gone when the process ends.
+fn check_home(log: &Log, folder: &Path) -> Result<()> {
+    let Some(home) = &log.home else { return Ok(()) };
+    let found = home.identity_of(folder).map_err(|error| WalError::io(OPENING, error))?;
+    let (kind, what) = match found {
+        Some(found) if found == home.identity() => return Ok(()),
+        Some(_) => (io::ErrorKind::AlreadyExists, "replaced"),
+        None => (io::ErrorKind::NotFound, "moved or removed"),
+    };
+    let text = format!(
+        "the folder {} was {what} while its log was open. Nothing was changed. To keep the \
+         records, drop all handles of the log, and open it where its folder is now, with the file \
+         beside it. For another log at this path, drop all handles, too, then open the path again",
+        folder.display()
+    );
+    Err(WalError::refused(OPENING, kind, text))
 }
 
 /// Refuses to empty a log whose file was renamed or moved, not removed: its records are wanted.
