@@ -35,6 +35,7 @@ mod log;
 mod lsn;
 mod place;
 mod record;
+mod second_name;
 mod shared;
 mod store;
 mod wal;

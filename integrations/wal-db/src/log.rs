@@ -27,8 +27,8 @@ pub(crate) struct Log {
     pub(crate) origin: u64,
     /// The folder, if it is in the file system of the operating system.
     pub(crate) folder: Option<PathBuf>,
-    /// The folder, wherever it was moved to. `None` if the log is in memory.
-    pub(crate) home: Option<Arc<dyn DiskFolder>>,
+    /// The folder, wherever it was moved to.
+    pub(crate) home: Arc<dyn DiskFolder>,
     /// Whether `truncate_before` changes nothing.
     pub(crate) keeps_prefix: bool,
     /// Whether an append has to write its record, so that the record survives a kill.
@@ -40,13 +40,13 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn new(wal: Wal) -> Log {
+    pub(crate) fn new(wal: Wal, home: Arc<dyn DiskFolder>) -> Log {
         let writes_appends = !wal.recovery_report().appends_survive_kill;
         Log {
             wal,
             origin: 0,
             folder: None,
-            home: None,
+            home,
             keeps_prefix: true,
             writes_appends,
             order: RwLock::new(()),

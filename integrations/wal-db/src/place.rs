@@ -5,8 +5,11 @@
 //! | names the log | has the log | opens it |
 //! | names the log | has none, or another one | refuses |
 //! | missing or empty | none | makes a log, then the file |
-//! | missing or empty | has a log | empties it, then makes the file |
+//! | missing or empty | has a log whose file was removed | empties it, then makes the file |
+//! | missing or empty | has a log whose file was renamed or moved | refuses |
 //! | anything else | any | refuses |
+//!
+//! [`second_name`](crate::second_name) tells rows 4 and 5 apart.
 //!
 //! In row 4 the engine has removed the file, to empty the log. The steps are:
 //!
@@ -28,15 +31,15 @@ use palisade::{ErrorKind, OpenMode, Options, Verify, Wal};
 
 use crate::anchor::{self, Anchor, AtPath};
 use crate::log::Log;
+use crate::second_name::{Missing, Names};
 use crate::shared::{self, Entry, Found};
 use crate::{Result, WalError};
 
 const OPENING: &str = "opening the log";
+const WRITING: &str = "writing the log's file";
 const EMPTYING: &str = "emptying the log whose file was removed";
 /// What the name of a log's folder has more than that of its file.
 const SUFFIX: &str = ".palisade";
-/// The second name of a log's file, in the log's folder.
-const SECOND_NAME: &str = "wal-db-file";
 /// The log buffer of a log without options of its own. An open takes longer with a larger one, and
 /// engines open many logs.
 pub(crate) const BUFFER_BYTES: usize = 256 << 10;
@@ -69,9 +72,9 @@ impl Place {
             AtPath::Nothing => site.fresh(verify)?,
             AtPath::Other => return Err(foreign(&site.path())),
         };
-        let mut log = Log::new(wal);
+        let mut log = Log::new(wal, self.home(&site.folder)?);
         log.origin = origin;
-        self.show(log, &site.folder, entry)
+        Ok(self.show(log, &site.folder, entry))
     }
 
     /// Opens the log in `folder`, which has no file that stands for it.
@@ -82,9 +85,9 @@ impl Place {
         };
         let opened = self.options(true).verify(verify).open_on(Arc::clone(&self.disk), folder);
         let wal = opened.map_err(|error| WalError::of_log(OPENING, 0, error))?;
-        let mut log = Log::new(wal);
+        let mut log = Log::new(wal, self.home(folder)?);
         log.keeps_prefix = false;
-        self.show(log, folder, entry)
+        Ok(self.show(log, folder, entry))
     }
 
     /// Looks for the log among those that this process has open.
@@ -92,16 +95,20 @@ impl Place {
         if self.is_os { shared::enter(folder) } else { Found::Vacant(None) }
     }
 
-    fn show(&self, mut log: Log, folder: &Path, entry: Option<Entry>) -> Result<Arc<Log>> {
+    /// Opens the folder of a log.
+    fn home(&self, folder: &Path) -> Result<Arc<dyn DiskFolder>> {
         let home = self.disk.open_folder(folder, DEFAULT_FILE_MODE);
-        log.home = Some(home.map_err(|error| WalError::io(OPENING, error))?);
+        home.map_err(|error| WalError::io(OPENING, error))
+    }
+
+    fn show(&self, mut log: Log, folder: &Path, entry: Option<Entry>) -> Arc<Log> {
         log.folder = self.is_os.then(|| folder.to_path_buf());
         log.entry = entry;
         let log = Arc::new(log);
         if let Some(entry) = &log.entry {
             entry.show(&log);
         }
-        Ok(log)
+        log
     }
 
     /// Returns the options of the log. The size of segments is that which the log has.
@@ -145,6 +152,8 @@ impl Site<'_> {
         if wal.uuid().to_string() != anchor.uuid {
             return Err(misses(&self.folder, "another log is there"));
         }
+        // It is missing after a copy, and after a crash in the first open.
+        self.link(&*self.place.home(&self.folder)?, anchor)?;
         Ok((wal, anchor.origin))
     }
 
@@ -153,7 +162,7 @@ impl Site<'_> {
         let kind = self.place.disk.kind(&self.folder);
         let is_new = kind.map_err(|error| WalError::io(OPENING, error))? == Kind::Missing;
         if !is_new {
-            self.before_emptying()?;
+            self.before_emptying(&*self.place.home(&self.folder)?)?;
         }
         let options = self.place.options(is_new).verify(verify);
         let opened = options.open_on(Arc::clone(&self.place.disk), &self.folder);
@@ -163,7 +172,8 @@ impl Site<'_> {
             _ => WalError::io(context, error),
         })?;
         let anchor = Anchor { uuid: wal.uuid().to_string(), origin: wal.reserved_lsn().as_u64() };
-        self.empty(&wal, &anchor)?;
+        empty(&wal)?;
+        self.make_file(&*self.place.home(&self.folder)?, &anchor)?;
         Ok((wal, anchor.origin))
     }
 
@@ -172,13 +182,17 @@ impl Site<'_> {
     fn join(&self, log: &Log) -> Result<()> {
         log.alone(|| {
             let uuid = log.wal.uuid().to_string();
-            match self.read()? {
-                AtPath::Anchor(anchor) if anchor.uuid == uuid => check_home(log, &self.folder),
+            let at_path = self.read()?;
+            // After the read: if the folder is still here, the file went on its own.
+            check_home(log, &self.folder)?;
+            match at_path {
+                AtPath::Anchor(anchor) if anchor.uuid == uuid => {
+                    self.link(log.home.as_ref(), &anchor)
+                }
                 AtPath::Nothing => {
-                    self.before_emptying()?;
-                    // The last check: the file may have gone because both are being moved.
-                    check_home(log, &self.folder)?;
-                    self.empty(&log.wal, &Anchor { uuid, origin: log.origin })
+                    self.before_emptying(log.home.as_ref())?;
+                    empty(&log.wal)?;
+                    self.make_file(log.home.as_ref(), &Anchor { uuid, origin: log.origin })
                 }
                 _ => {
                     let path = self.path();
@@ -190,36 +204,47 @@ impl Site<'_> {
         })
     }
 
-    /// Step 1 of emptying a log.
-    fn before_emptying(&self) -> Result<()> {
-        if self.place.is_os {
-            refuse_moved(&self.path(), &self.folder)?;
-        }
-        self.parent.sync().map_err(|error| WalError::io(EMPTYING, error))
+    fn names<'a>(&'a self, home: &'a dyn DiskFolder) -> Names<'a> {
+        Names { parent: self.parent.as_ref(), name: self.name, home }
     }
 
-    /// Truncates all records, and makes the file.
-    fn empty(&self, wal: &Wal, anchor: &Anchor) -> Result<()> {
-        wal.truncate_before(wal.reserved_lsn()).map_err(|error| WalError::io(EMPTYING, error))?;
-        let written = anchor::write(self.parent.as_ref(), self.name, anchor);
-        written.map_err(|error| WalError::io("writing the log's file", error))?;
-        if self.place.is_os {
-            // A second name of the file, for `refuse_moved`. Without it a move is not noticed.
-            let second = self.folder.join(SECOND_NAME);
-            let _ = std::fs::remove_file(&second);
-            let _ = std::fs::hard_link(self.path(), second);
+    /// Checks that the file was removed, and does step 1.
+    fn before_emptying(&self, home: &dyn DiskFolder) -> Result<()> {
+        let why = self.names(home).why_missing();
+        match why.map_err(|error| WalError::io(OPENING, error))? {
+            Missing::Moved => Err(moved(&self.path(), &self.folder)),
+            Missing::Removed => self.parent.sync().map_err(|error| WalError::io(EMPTYING, error)),
         }
-        Ok(())
     }
+
+    /// Makes the file, with both its names.
+    fn make_file(&self, home: &dyn DiskFolder, anchor: &Anchor) -> Result<()> {
+        let written = anchor::write(self.parent.as_ref(), self.name, anchor);
+        written.map_err(|error| WalError::io(WRITING, error))?;
+        self.link(home, anchor)
+    }
+
+    /// Gives the file its second name, unless it has that name.
+    fn link(&self, home: &dyn DiskFolder, anchor: &Anchor) -> Result<()> {
+        let path = self.path();
+        let can_link = self.place.is_os && cfg!(unix);
+        let paths = can_link.then_some((path.as_path(), self.folder.as_path()));
+        let linked = self.names(home).link(anchor, paths);
+        linked.map_err(|error| WalError::io(WRITING, error))
+    }
+}
+
+/// Truncates all records.
+fn empty(wal: &Wal) -> Result<()> {
+    wal.truncate_before(wal.reserved_lsn()).map_err(|error| WalError::io(EMPTYING, error))
 }
 
 /// Refuses an open log whose folder is no longer at its path. Then the file at the path says nothing
 /// about the log, and what the log commits may be gone when the process ends.
 fn check_home(log: &Log, folder: &Path) -> Result<()> {
-    let Some(home) = &log.home else { return Ok(()) };
-    let found = home.identity_of(folder).map_err(|error| WalError::io(OPENING, error))?;
+    let found = log.home.identity_of(folder).map_err(|error| WalError::io(OPENING, error))?;
     let (kind, what) = match found {
-        Some(found) if found == home.identity() => return Ok(()),
+        Some(found) if found == log.home.identity() => return Ok(()),
         Some(_) => (io::ErrorKind::AlreadyExists, "replaced"),
         None => (io::ErrorKind::NotFound, "moved or removed"),
     };
@@ -232,18 +257,8 @@ fn check_home(log: &Log, folder: &Path) -> Result<()> {
     Err(WalError::refused(OPENING, kind, text))
 }
 
-/// Refuses to empty a log whose file was renamed or moved, not removed: its records are wanted.
-#[cfg(unix)]
-fn refuse_moved(path: &Path, folder: &Path) -> Result<()> {
-    use std::os::unix::fs::MetadataExt;
-
-    let Ok(file) = std::fs::symlink_metadata(folder.join(SECOND_NAME)) else { return Ok(()) };
-    let identity = |file: &std::fs::Metadata| (file.dev(), file.ino());
-    let at_path = std::fs::symlink_metadata(path);
-    let is_emptied = at_path.is_ok_and(|at_path| identity(&at_path) == identity(&file));
-    if file.nlink() <= 1 + u64::from(is_emptied) {
-        return Ok(());
-    }
+/// Returns the error for a log whose file was renamed or moved, not removed: its records are wanted.
+fn moved(path: &Path, folder: &Path) -> WalError {
     let text = format!(
         "the file {} was renamed or moved, and not removed. To keep the records, move the folder \
          {} to its new place, too, and give it the file's name with `{SUFFIX}` added. To empty the \
@@ -251,13 +266,7 @@ fn refuse_moved(path: &Path, folder: &Path) -> Result<()> {
         path.display(),
         folder.display()
     );
-    Err(WalError::refused(EMPTYING, io::ErrorKind::AlreadyExists, text))
-}
-
-/// Here the file has no number of names, so a move is not noticed.
-#[cfg(not(unix))]
-fn refuse_moved(_path: &Path, _folder: &Path) -> Result<()> {
-    Ok(())
+    WalError::refused(EMPTYING, io::ErrorKind::AlreadyExists, text)
 }
 
 fn foreign(path: &Path) -> WalError {

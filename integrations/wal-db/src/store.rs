@@ -18,6 +18,8 @@ const MIN_SEGMENT_BYTES: u64 = 16 * SEGMENT_UNIT;
 const MAX_SEGMENT_BYTES: u64 = 1 << 40;
 /// The folder of a segmented log, in the one that the engine names.
 const SEGMENTED: &str = "palisade";
+/// The folder of a log in memory, on a disk of its own.
+const IN_MEMORY: &str = "/log";
 /// The published crate names its segments with so many digits, and `.wal`.
 const PUBLISHED_DIGITS: usize = 20;
 
@@ -269,8 +271,10 @@ impl sealed::Open for MemStore {
             .buffer_bytes(BUFFER_BYTES)
             .buffer(BufferKind::Heap)
             .verify(verify);
-        let opened = options.open_on(Arc::new(MemDisk::new()), "/log");
+        let disk = MemDisk::new();
+        let opened = options.open_on(Arc::new(disk.clone()), IN_MEMORY);
         let wal = opened.map_err(|error| WalError::of_log(OPENING, 0, error))?;
-        Ok(Arc::new(Log::new(wal)))
+        let home = disk.open_folder(Path::new(IN_MEMORY), DEFAULT_FILE_MODE);
+        Ok(Arc::new(Log::new(wal, home.map_err(|error| WalError::io(OPENING, error))?)))
     }
 }

@@ -120,3 +120,57 @@ fn an_open_log_whose_folder_was_removed_is_not_returned() {
     let wal = Wal::open_segmented(&segmented, 1 << 20).unwrap();
     wal.append_and_sync(b"next").unwrap();
 }
+
+/// The second name of the file of the log at `path`.
+fn second_name(path: &Path) -> PathBuf {
+    folder(path).join("wal-db-file")
+}
+
+#[cfg(unix)]
+#[test]
+fn each_open_gives_the_file_the_second_name_that_it_lacks() {
+    let place = Place::new();
+    let path = place.path("wal.log");
+    let open = || Wal::open(&path).unwrap();
+    // A crash in the first open; a copy; a name of an older file.
+    let losses: [fn(&Path); 3] = [
+        |path| fs::remove_file(second_name(path)).unwrap(),
+        |path| {
+            fs::rename(folder(path), path.with_extension("away")).unwrap();
+            copy_folder(&path.with_extension("away"), &folder(path));
+            fs::remove_dir_all(path.with_extension("away")).unwrap();
+        },
+        |path| {
+            fs::copy(path, path.with_extension("copy")).unwrap();
+            fs::rename(path.with_extension("copy"), second_name(path)).unwrap();
+        },
+    ];
+    for lose in losses {
+        open().append(b"precious").unwrap();
+        lose(&path);
+        drop(open());
+        fs::rename(&path, place.path("renamed")).unwrap();
+        assert_eq!(kind_of(Wal::open(&path)), ErrorKind::AlreadyExists);
+        fs::rename(place.path("renamed"), &path).unwrap();
+    }
+    // A second handle does so, too.
+    let wal = open();
+    fs::remove_file(second_name(&path)).unwrap();
+    drop(open());
+    fs::rename(&path, place.path("renamed")).unwrap();
+    assert_eq!(kind_of(Wal::open(&path)), ErrorKind::AlreadyExists);
+    assert_eq!(contents(&wal), [b"precious"; 3]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_crash_while_the_second_name_is_made_is_no_rename() {
+    let place = Place::new();
+    let path = place.path("wal.log");
+    Wal::open(&path).unwrap().append(b"emptied").unwrap();
+    fs::remove_file(second_name(&path)).unwrap();
+    fs::hard_link(&path, folder(&path).join("wal-db-file.new-link")).unwrap();
+    drop(Wal::open(&path).unwrap());
+    fs::remove_file(&path).unwrap();
+    assert!(Wal::open(&path).unwrap().is_empty());
+}

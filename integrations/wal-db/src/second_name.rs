@@ -1,0 +1,93 @@
+//! The second name of a log's file, in the log's folder. It says why there is no file at the path:
+//!
+//! | second name | the file at the path |
+//! |---|---|
+//! | missing | was removed, or the first open of the log has not returned |
+//! | belongs to a file that has another name, too | was renamed or moved |
+//! | belongs to a file without another name | was removed |
+//!
+//! The second name is a hard link of the file. On disks without hard links it is a copy of the
+//! file, which has no other name, so there a rename counts as a removal. The second name is durable
+//! before an open returns.
+
+use std::path::Path;
+use std::{fs, io};
+
+use palisade::disk::{Access, DiskFolder};
+
+use crate::anchor::{self, Anchor, AtPath};
+
+const SECOND_NAME: &str = "wal-db-file";
+/// The name of a new link, until it replaces the old one.
+const NEW_LINK: &str = "wal-db-file.new-link";
+
+/// Why there is no file at the path of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    Moved,
+    Removed,
+}
+
+/// The file `name` in `parent`, and the folder `home` of its log.
+#[derive(Debug)]
+pub(crate) struct Names<'a> {
+    pub(crate) parent: &'a dyn DiskFolder,
+    pub(crate) name: &'a str,
+    pub(crate) home: &'a dyn DiskFolder,
+}
+
+impl Names<'_> {
+    /// Returns why the file is missing or empty.
+    pub(crate) fn why_missing(&self) -> io::Result<Missing> {
+        let second = match self.home.open(SECOND_NAME, Access::Read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Missing::Removed),
+            opened => opened?,
+        };
+        if !second.has_other_names()? {
+            return Ok(Missing::Removed);
+        }
+        match self.parent.open(self.name, Access::Read) {
+            // It was emptied in its place.
+            Ok(file) if file.identity()? == second.identity()? => Ok(Missing::Removed),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(Missing::Moved),
+        }
+    }
+
+    /// Gives the file, which says `anchor`, its second name, durably, unless it has that name.
+    /// `paths` are those of the file and of the folder, if the operating system can link them.
+    pub(crate) fn link(&self, anchor: &Anchor, paths: Option<(&Path, &Path)>) -> io::Result<()> {
+        if self.is_linked()? {
+            return Ok(());
+        }
+        if let Some((file, folder)) = paths
+            && link(file, folder).is_ok()
+        {
+            return self.home.sync();
+        }
+        match anchor::read(self.home, SECOND_NAME)? {
+            AtPath::Anchor(found) if found == *anchor => Ok(()),
+            _ => anchor::write(self.home, SECOND_NAME, anchor),
+        }
+    }
+
+    fn is_linked(&self) -> io::Result<bool> {
+        let second = match self.home.open(SECOND_NAME, Access::Read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            opened => opened?,
+        };
+        let file = self.parent.open(self.name, Access::Read)?;
+        Ok(second.has_other_names()? && second.identity()? == file.identity()?)
+    }
+}
+
+/// Links `file` into `folder`. A crash leaves the old second name or the new one.
+fn link(file: &Path, folder: &Path) -> io::Result<()> {
+    let new = folder.join(NEW_LINK);
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::hard_link(file, &new)?;
+    fs::rename(new, folder.join(SECOND_NAME))
+}
