@@ -7,9 +7,11 @@
 //! | missing or empty | none | makes a log, then the file |
 //! | missing or empty | has a log whose file was removed | empties it, then makes the file |
 //! | missing or empty | has a log whose file was renamed or moved | refuses |
+//! | missing or empty | has a log that never had a file | keeps its records, and makes the file |
 //! | anything else | any | refuses |
 //!
-//! [`second_name`](crate::second_name) tells rows 4 and 5 apart.
+//! [`second_name`](crate::second_name) tells rows 4 to 6 apart. In row 6 the folder is a backup, or
+//! its first open has not returned, and there are no records.
 //!
 //! In row 4 the engine has removed the file, to empty the log. The steps are:
 //!
@@ -152,27 +154,36 @@ impl Site<'_> {
         if wal.uuid().to_string() != anchor.uuid {
             return Err(misses(&self.folder, "another log is there"));
         }
+        let home = self.place.home(&self.folder)?;
+        let head = wal.head_lsn().as_u64();
+        if head < anchor.origin {
+            // The log was emptied, and then its folder was replaced with an older backup.
+            self.make_file(&*home, &Anchor { uuid: anchor.uuid.clone(), origin: head })?;
+            return Ok((wal, head));
+        }
         // It is missing after a copy, and after a crash in the first open.
-        self.link(&*self.place.home(&self.folder)?, anchor)?;
+        self.link(&*home, anchor)?;
         Ok((wal, anchor.origin))
     }
 
-    /// Opens the log that has no file: a new one, or one to be emptied.
+    /// Opens the log that has no file: a new one, one to be emptied, or a backup.
     fn fresh(&self, verify: Verify) -> Result<(Wal, u64)> {
         let kind = self.place.disk.kind(&self.folder);
         let is_new = kind.map_err(|error| WalError::io(OPENING, error))? == Kind::Missing;
-        if !is_new {
-            self.before_emptying(&*self.place.home(&self.folder)?)?;
-        }
+        let was_removed = !is_new && self.was_removed(&*self.place.home(&self.folder)?)?;
         let options = self.place.options(is_new).verify(verify);
         let opened = options.open_on(Arc::clone(&self.place.disk), &self.folder);
-        let context = if is_new { OPENING } else { EMPTYING };
         let wal = opened.map_err(|error| match error.kind() {
-            ErrorKind::Corrupt => unusable(&self.folder, &error.to_string()),
-            _ => WalError::io(context, error),
+            ErrorKind::Corrupt if was_removed => unusable(&self.folder, &error.to_string()),
+            _ => WalError::of_log(if was_removed { EMPTYING } else { OPENING }, 0, error),
         })?;
-        let anchor = Anchor { uuid: wal.uuid().to_string(), origin: wal.reserved_lsn().as_u64() };
-        empty(&wal)?;
+        let is_empty =
+            was_removed || wal.is_empty().map_err(|error| WalError::io(OPENING, error))?;
+        let origin = if is_empty { wal.reserved_lsn() } else { wal.head_lsn() };
+        let anchor = Anchor { uuid: wal.uuid().to_string(), origin: origin.as_u64() };
+        if is_empty {
+            empty(&wal)?;
+        }
         self.make_file(&*self.place.home(&self.folder)?, &anchor)?;
         Ok((wal, anchor.origin))
     }
@@ -190,8 +201,10 @@ impl Site<'_> {
                     self.link(log.home.as_ref(), &anchor)
                 }
                 AtPath::Nothing => {
-                    self.before_emptying(log.home.as_ref())?;
-                    empty(&log.wal)?;
+                    let was_removed = self.was_removed(log.home.as_ref())?;
+                    if was_removed {
+                        empty(&log.wal)?;
+                    }
                     self.make_file(log.home.as_ref(), &Anchor { uuid, origin: log.origin })
                 }
                 _ => {
@@ -208,12 +221,16 @@ impl Site<'_> {
         Names { parent: self.parent.as_ref(), name: self.name, home }
     }
 
-    /// Checks that the file was removed, and does step 1.
-    fn before_emptying(&self, home: &dyn DiskFolder) -> Result<()> {
+    /// Returns whether the file was removed, so that the log is to be emptied. If so, does step 1.
+    fn was_removed(&self, home: &dyn DiskFolder) -> Result<bool> {
         let why = self.names(home).why_missing();
         match why.map_err(|error| WalError::io(OPENING, error))? {
+            Missing::Never => Ok(false),
             Missing::Moved => Err(moved(&self.path(), &self.folder)),
-            Missing::Removed => self.parent.sync().map_err(|error| WalError::io(EMPTYING, error)),
+            Missing::Removed => {
+                self.parent.sync().map_err(|error| WalError::io(EMPTYING, error))?;
+                Ok(true)
+            }
         }
     }
 

@@ -2,13 +2,13 @@
 //!
 //! | second name | the file at the path |
 //! |---|---|
-//! | missing | was removed, or the first open of the log has not returned |
+//! | missing | was never there: the folder is a backup, or its first open has not returned |
 //! | belongs to a file that has another name, too | was renamed or moved |
 //! | belongs to a file without another name | was removed |
 //!
 //! The second name is a hard link of the file. On disks without hard links it is a copy of the
 //! file, which has no other name, so there a rename counts as a removal. The second name is durable
-//! before an open returns.
+//! before an open returns, so a log whose folder has records and no second name never had a file.
 
 use std::path::Path;
 use std::{fs, io};
@@ -24,6 +24,7 @@ const NEW_LINK: &str = "wal-db-file.new-link";
 /// Why there is no file at the path of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
+    Never,
     Moved,
     Removed,
 }
@@ -40,7 +41,7 @@ impl Names<'_> {
     /// Returns why the file is missing or empty.
     pub(crate) fn why_missing(&self) -> io::Result<Missing> {
         let second = match self.home.open(SECOND_NAME, Access::Read) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Missing::Removed),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Missing::Never),
             opened => opened?,
         };
         if !second.has_other_names()? {

@@ -52,7 +52,8 @@ impl Wal<FileStore> {
     /// An open removes a torn tail: what a crash left of records that were never acknowledged.
     /// [`truncated_on_open`](Wal::truncated_on_open) returns its size. If the file at `path` was
     /// removed or emptied since the last open, the log is empty, and its LSNs begin at 0. If
-    /// another handle of the log still exists, it sees the empty log, and LSNs go on.
+    /// another handle of the log still exists, it sees the empty log, and LSNs go on. A log's folder
+    /// that never had a file, such as a backup, keeps its records and gets one.
     ///
     /// # Durability
     /// The recovered records survive power loss when this returns.

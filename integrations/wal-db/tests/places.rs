@@ -3,8 +3,10 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use wal_db::{Result, Wal, WalError, WalStore};
+use palisade::disk::{DEFAULT_FILE_MODE, Disk, MemDisk};
+use wal_db::{FileStore, Lsn, Result, Wal, WalError, WalStore};
 
 struct Place(tempfile::TempDir);
 
@@ -119,6 +121,69 @@ fn an_open_log_whose_folder_was_removed_is_not_returned() {
     drop(wal);
     let wal = Wal::open_segmented(&segmented, 1 << 20).unwrap();
     wal.append_and_sync(b"next").unwrap();
+}
+
+#[test]
+fn a_backup_of_the_folder_keeps_its_records_and_gets_a_file() {
+    let place = Place::new();
+    let (path, backup) = (place.path("wal.log"), place.path("backup"));
+    Wal::open(&path).unwrap().append(b"emptied").unwrap();
+    fs::remove_file(&path).unwrap();
+    Wal::open(&path).unwrap().log().clone().abandon();
+    let wal = Wal::open(&path).unwrap();
+    wal.append(b"one").unwrap();
+    wal.append(&vec![2; 1 << 20]).unwrap();
+    wal.log().backup_to(folder(&backup)).unwrap();
+
+    let records = |wal: &Wal| wal.iter().unwrap().collect::<Result<Vec<_>>>().unwrap();
+    let restored = Wal::open(&backup).unwrap();
+    assert!(contents(&restored) == contents(&wal));
+    assert_eq!(records(&restored)[0].lsn(), Lsn::new(0));
+    drop(restored);
+    // With a copy of the file LSNs are the same, too.
+    fs::copy(&path, &backup).unwrap();
+    assert!(records(&Wal::open(&backup).unwrap()) == records(&wal));
+    // From now on it has a file, and a removal of the file empties it.
+    Wal::open(&backup).unwrap().append(b"three").unwrap();
+    assert_eq!(Wal::open(&backup).unwrap().iter().unwrap().count(), 3);
+    fs::remove_file(&backup).unwrap();
+    assert!(Wal::open(&backup).unwrap().is_empty());
+}
+
+#[test]
+fn a_backup_that_is_older_than_the_file_keeps_its_lsns_apart() {
+    let place = Place::new();
+    let (path, backup) = (place.path("wal.log"), place.path("backup"));
+    let wal = Wal::open(&path).unwrap();
+    let lsns = [wal.append(b"one").unwrap(), wal.append(b"two").unwrap()];
+    wal.log().backup_to(&backup).unwrap();
+    drop(wal);
+    fs::remove_file(&path).unwrap();
+    Wal::open(&path).unwrap().append(b"after the backup").unwrap();
+
+    fs::remove_dir_all(folder(&path)).unwrap();
+    fs::rename(&backup, folder(&path)).unwrap();
+    for _ in 0..2 {
+        let wal = Wal::open(&path).unwrap();
+        let found: Vec<_> = wal.iter().unwrap().map(|record| record.unwrap().lsn()).collect();
+        assert_eq!(found, lsns);
+        assert_eq!(wal.iter_from(lsns[1]).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn a_backup_on_another_disk_keeps_its_records_and_gets_a_file() {
+    let disk = MemDisk::new();
+    disk.create_folder(Path::new("/db"), DEFAULT_FILE_MODE).unwrap();
+    let open = |path| Wal::with_store(FileStore::open_on(Arc::new(disk.clone()), path).unwrap());
+    let wal = open("/db/wal.log").unwrap();
+    wal.append(b"record").unwrap();
+    wal.log().backup_on(Arc::new(disk.clone()), "/db/backup.palisade").unwrap();
+    assert_eq!(contents(&open("/db/backup").unwrap()), [b"record"]);
+    assert_eq!(contents(&open("/db/backup").unwrap()), [b"record"]);
+    let folder = disk.open_folder(Path::new("/db"), DEFAULT_FILE_MODE).unwrap();
+    folder.remove("backup").unwrap();
+    assert!(open("/db/backup").unwrap().is_empty());
 }
 
 /// The second name of the file of the log at `path`.
