@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use palisade::disk::DiskFolder;
-use palisade::{Result, Ticket, Wal};
+use palisade::{Error, Result, Ticket, Wal};
 
 use crate::shared::Entry;
 use crate::{Lsn, Record, WalError};
@@ -85,6 +85,12 @@ impl Log {
             }
             Ok((ticket, begin))
         })
+    }
+
+    /// Returns the error of a log that was poisoned or closed.
+    pub(crate) fn end(&self) -> Option<Error> {
+        // Moves no head, so a log that has not ended stays as it is.
+        self.wal.truncate_before(self.wal.head_lsn()).err().filter(Error::is_fatal)
     }
 
     /// Calls `f` while no append runs.

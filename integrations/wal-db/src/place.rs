@@ -82,7 +82,7 @@ impl Place {
     /// Opens the log in `folder`, which has no file that stands for it.
     pub(crate) fn open_folder(&self, folder: &Path, verify: Verify) -> Result<Arc<Log>> {
         let entry = match self.enter(folder) {
-            Found::Open(log) => return check_home(&log, folder).map(|()| log),
+            Found::Open(log) => return check_open(&log, folder).map(|()| log),
             Found::Vacant(entry) => entry,
         };
         let opened = self.options(true).verify(verify).open_on(Arc::clone(&self.disk), folder);
@@ -195,7 +195,7 @@ impl Site<'_> {
             let uuid = log.wal.uuid().to_string();
             let at_path = self.read()?;
             // After the read: if the folder is still here, the file went on its own.
-            check_home(log, &self.folder)?;
+            check_open(log, &self.folder)?;
             match at_path {
                 AtPath::Anchor(anchor) if anchor.uuid == uuid => {
                     self.link(log.home.as_ref(), &anchor)
@@ -256,12 +256,15 @@ fn empty(wal: &Wal) -> Result<()> {
     wal.truncate_before(wal.reserved_lsn()).map_err(|error| WalError::io(EMPTYING, error))
 }
 
-/// Refuses an open log whose folder is no longer at its path. Then the file at the path says nothing
-/// about the log, and what the log commits may be gone when the process ends.
-fn check_home(log: &Log, folder: &Path) -> Result<()> {
+/// Refuses an open log that was poisoned or closed, or whose folder is no longer at its path. Then
+/// the file at the path says nothing about the log, and what the log commits may be gone when the
+/// process ends.
+fn check_open(log: &Log, folder: &Path) -> Result<()> {
     let found = log.home.identity_of(folder).map_err(|error| WalError::io(OPENING, error))?;
     let (kind, what) = match found {
-        Some(found) if found == log.home.identity() => return Ok(()),
+        Some(found) if found == log.home.identity() => {
+            return log.end().map_or(Ok(()), |cause| Err(ended(folder, &cause)));
+        }
         Some(_) => (io::ErrorKind::AlreadyExists, "replaced"),
         None => (io::ErrorKind::NotFound, "moved or removed"),
     };
@@ -284,6 +287,17 @@ fn moved(path: &Path, folder: &Path) -> WalError {
         folder.display()
     );
     WalError::refused(EMPTYING, io::ErrorKind::AlreadyExists, text)
+}
+
+fn ended(folder: &Path, cause: &palisade::Error) -> WalError {
+    let cause = format!("{:?} {}", cause.kind(), cause.finding());
+    let text = format!(
+        "the log in the folder {} is open, and it accepts nothing more ({}). Nothing was changed. \
+         Drop all handles of the log, also those of `Wal::log`, then open it again",
+        folder.display(),
+        cause.trim_end()
+    );
+    WalError::refused(OPENING, io::ErrorKind::ResourceBusy, text)
 }
 
 fn foreign(path: &Path) -> WalError {

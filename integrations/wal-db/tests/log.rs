@@ -231,6 +231,28 @@ fn two_handles_of_one_path_are_one_log() {
 }
 
 #[test]
+fn a_log_that_has_ended_is_not_opened_again_before_its_handles_are_dropped() {
+    fn check<S: WalStore>(open: impl Fn() -> Result<Wal<S>>) {
+        let ends: [fn(&palisade::Wal); 2] =
+            [|log| log.clone().abandon(), |log| log.close().unwrap()];
+        for (before, end) in ends.into_iter().enumerate() {
+            let wal = open().unwrap();
+            wal.append_and_sync(b"record").unwrap();
+            end(wal.log());
+            let refused = open();
+            let text = refused.as_ref().unwrap_err().to_string();
+            assert!(text.contains("Drop all handles"), "{text}");
+            assert_eq!(kind_of(refused), ErrorKind::ResourceBusy);
+            drop(wal);
+            assert_eq!(contents(&open().unwrap()), vec![b"record"; before + 1]);
+        }
+    }
+    let place = Place::new();
+    check(|| Wal::open(place.log()));
+    check(|| Wal::open_segmented(place.path("folder"), 1 << 20));
+}
+
+#[test]
 fn threads_that_open_and_drop_a_log_do_not_refuse_each_other() {
     let place = Place::new();
     std::thread::scope(|scope| {
