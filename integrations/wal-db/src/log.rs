@@ -93,6 +93,14 @@ impl Log {
         self.wal.truncate_before(self.wal.head_lsn()).err().filter(Error::is_fatal)
     }
 
+    /// Reads all records, as far as they are in the log now. Appends go on, but no truncation does.
+    pub(crate) fn verify(&self) -> Result<()> {
+        let _shared = self.order.read().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.wal.records()?;
+        while records.next()?.is_some() {}
+        Ok(())
+    }
+
     /// Calls `f` while no append runs.
     pub(crate) fn alone<T>(&self, f: impl FnOnce() -> T) -> T {
         let _alone = self.order.write().unwrap_or_else(PoisonError::into_inner);

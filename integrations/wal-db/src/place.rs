@@ -66,7 +66,11 @@ impl Place {
         let parent = parent.map_err(|error| WalError::io(OPENING, error))?;
         let site = Site { place: self, name, parent, folder };
         let entry = match self.enter(&site.folder) {
-            Found::Open(log) => return site.join(&log).map(|()| log),
+            Found::Open(log) => {
+                self.check_segments(&log, &site.folder)?;
+                site.join(&log)?;
+                return verified(log, verify);
+            }
             Found::Vacant(entry) => entry,
         };
         let (wal, origin) = match site.read()? {
@@ -82,7 +86,11 @@ impl Place {
     /// Opens the log in `folder`, which has no file that stands for it.
     pub(crate) fn open_folder(&self, folder: &Path, verify: Verify) -> Result<Arc<Log>> {
         let entry = match self.enter(folder) {
-            Found::Open(log) => return check_open(&log, folder).map(|()| log),
+            Found::Open(log) => {
+                self.check_segments(&log, folder)?;
+                check_open(&log, folder)?;
+                return verified(log, verify);
+            }
             Found::Vacant(entry) => entry,
         };
         let opened = self.options(true).verify(verify).open_on(Arc::clone(&self.disk), folder);
@@ -111,6 +119,19 @@ impl Place {
             entry.show(&log);
         }
         log
+    }
+
+    /// Refuses an open log whose segments have another size than the caller asks for.
+    fn check_segments(&self, log: &Log, folder: &Path) -> Result<()> {
+        let found = log.wal.segment_bytes();
+        match self.options.as_ref().and_then(|options| options.files().segment_bytes) {
+            Some(asked) if asked != found => {
+                let text = format!("the log has segments of {found} bytes, {asked} were asked for");
+                let error = palisade::Error::new(ErrorKind::Mismatch, text);
+                Err(WalError::io(OPENING, error.at_path(folder)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the options of the log. The size of segments is that which the log has.
@@ -254,6 +275,14 @@ impl Site<'_> {
 /// Truncates all records.
 fn empty(wal: &Wal) -> Result<()> {
     wal.truncate_before(wal.reserved_lsn()).map_err(|error| WalError::io(EMPTYING, error))
+}
+
+/// Does for a log that is open what an open with `verify` does.
+fn verified(log: Arc<Log>, verify: Verify) -> Result<Arc<Log>> {
+    if verify == Verify::Full {
+        log.verify().map_err(|error| WalError::of_log(OPENING, log.origin, error))?;
+    }
+    Ok(log)
 }
 
 /// Refuses an open log that was poisoned or closed, or whose folder is no longer at its path. Then

@@ -79,6 +79,9 @@ impl FileStore {
 
     /// Sets the options of the log below, for example the size of its log buffer. The store sets
     /// `open_mode` and `verify` itself. Default: a log buffer of 256 KiB, and segments of 16 MiB.
+    ///
+    /// If this process has the log open already, the options of that open hold. An open with
+    /// another size of segments returns an error.
     #[must_use]
     pub fn with_options(mut self, options: Options) -> FileStore {
         self.place.options = Some(options);

@@ -1,10 +1,11 @@
 //! What callers of the published crate see, and where this crate keeps what engines do with it.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use palisade::Options;
 use wal_db::{
     FileStore, Lsn, MemStore, OpenPolicy, RecoveryPolicy, Result, SegmentedStore, Wal, WalConfig,
     WalError, WalStore,
@@ -231,6 +232,34 @@ fn two_handles_of_one_path_are_one_log() {
 }
 
 #[test]
+fn an_open_of_a_log_that_is_open_checks_its_settings() {
+    let place = Place::new();
+    let strict = WalConfig::new().with_open_policy(OpenPolicy::Strict);
+    let wal = Wal::open(place.log()).unwrap();
+    let lsns: Vec<_> = (0..3).map(|number| wal.append(&[number; 5000]).unwrap()).collect();
+    assert_eq!(contents(&Wal::open_with(place.log(), strict).unwrap()).len(), 3);
+    wal.sync().unwrap();
+    damage(&place);
+    assert_eq!(corrupt_at(Wal::open_with(place.log(), strict)), lsns[2].get());
+    drop(Wal::open(place.log()).unwrap());
+
+    let options = Options::new().segment_bytes(wal.log().segment_bytes());
+    let with = |options| FileStore::open(place.log()).unwrap().with_options(options);
+    Wal::with_store(with(options.clone())).unwrap();
+    let refused = Wal::with_store(with(options.segment_bytes(1 << 20))).unwrap_err().to_string();
+    assert!(refused.contains("segments of 16777216 bytes"), "{refused}");
+
+    let folder = place.path("segmented");
+    let wal = Wal::open_segmented(&folder, 100_000).unwrap();
+    wal.append(b"record").unwrap();
+    assert_eq!(contents(&Wal::open_segmented_with(&folder, 100_001, strict).unwrap()).len(), 1);
+    let other = Wal::open_segmented(&folder, 1 << 20);
+    drop(wal);
+    let expected = kind_of(Wal::open_segmented(&folder, 1 << 20));
+    assert_eq!(kind_of(other), expected);
+}
+
+#[test]
 fn a_log_that_has_ended_is_not_opened_again_before_its_handles_are_dropped() {
     fn check<S: WalStore>(open: impl Fn() -> Result<Wal<S>>) {
         let ends: [fn(&palisade::Wal); 2] =
@@ -342,17 +371,25 @@ fn segment(place: &Place) -> PathBuf {
     place.path("wal.log.palisade").join(format!("segment-{:020}", 0))
 }
 
+/// Damages the record of 5000 twos in the log's file, and returns what the file has then.
+fn damage(place: &Place) -> Vec<u8> {
+    let mut bytes = fs::read(segment(place)).unwrap();
+    let at = bytes.windows(5000).position(|window| window == [2; 5000]).unwrap();
+    bytes[at + 100] ^= 1;
+    // Only one byte: the log may be open.
+    let mut file = fs::OpenOptions::new().write(true).open(segment(place)).unwrap();
+    file.seek(SeekFrom::Start(at as u64 + 100)).unwrap();
+    file.write_all(&bytes[at + 100..=at + 100]).unwrap();
+    bytes
+}
+
 #[test]
 fn damage_is_reported_where_it_is_and_nothing_is_cut() {
     let place = Place::new();
     let wal = Wal::open(place.log()).unwrap();
     let lsns: Vec<_> = (0..5).map(|number| wal.append(&[number; 5000]).unwrap()).collect();
     drop(wal);
-    let mut bytes = fs::read(segment(&place)).unwrap();
-    let at = bytes.windows(5000).position(|window| window == [2; 5000]).unwrap();
-    bytes[at + 100] ^= 1;
-    fs::write(segment(&place), &bytes).unwrap();
-
+    let bytes = damage(&place);
     let strict = WalConfig::new().with_open_policy(OpenPolicy::Strict);
     assert_eq!(corrupt_at(Wal::open_with(place.log(), strict)), lsns[2].get());
     assert!(fs::read(segment(&place)).unwrap() == bytes);
