@@ -11,6 +11,9 @@ pub(crate) const BAD_PARTS: &str =
 const DAMAGED: &str = "acknowledged records are damaged or missing, and nothing was changed: \
      restore the log's folder from a backup, or copy what is left with `palisade repair`";
 
+const IN_LOG: &str = "the record is in the log, and not durable yet: free space, then call \
+     `sync`; do not append the record again";
+
 /// The result of a call. Its error is a [`WalError`] unless another is named.
 pub type Result<T, E = WalError> = std::result::Result<T, E>;
 
@@ -70,6 +73,20 @@ impl WalError {
 
     pub(crate) fn no_record(offset: u64) -> WalError {
         WalError::Corruption { offset, reason: NO_RECORD }
+    }
+
+    /// Returns the error of an append. If the record is in the log nevertheless, the kind is not
+    /// `StorageFull`, after which callers append it again.
+    pub(crate) fn of_append(
+        context: &'static str,
+        is_in_log: bool,
+        error: palisade::Error,
+    ) -> WalError {
+        if !is_in_log || !error.is_shortage() {
+            return WalError::io(context, error);
+        }
+        let error = palisade::Error::new(error.kind(), error.finding()).with_advice(IN_LOG);
+        WalError::io(context, io::Error::other(error))
     }
 
     /// Returns the error of a read, an open or a truncation of the log whose first LSN is `origin`.

@@ -2,10 +2,11 @@
 
 use std::io::IoSlice;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use palisade::disk::DiskFolder;
-use palisade::{Error, Result, Ticket, Wal};
+use palisade::{Error, ErrorKind, Result, Ticket, Wal};
 
 use crate::shared::Entry;
 use crate::{Lsn, Record, WalError};
@@ -18,6 +19,29 @@ pub(crate) const FIRST: u16 = 1;
 pub(crate) const PART: u16 = 2;
 /// Bytes of the length in the first part.
 pub(crate) const LENGTH_BYTES: usize = 8;
+
+/// The ticket of an appended record, or of its last part, and where the record begins.
+type Appended<'a> = std::result::Result<(Ticket<'a>, palisade::Lsn), Failed>;
+
+/// Why an append failed.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) error: Error,
+    /// Where the record of the log below begins that completes the caller's, if the record is in
+    /// the log nevertheless.
+    pub(crate) record: Option<palisade::Lsn>,
+}
+
+impl Failed {
+    fn without_record(error: Error) -> Failed {
+        Failed { error, record: None }
+    }
+
+    /// Returns the failure of the call that appends the record, or its last part.
+    fn of_record(error: Error) -> Failed {
+        Failed { record: error.appended_lsn(), error }
+    }
+}
 
 /// The fields are dropped in their order, so the entry is removed after the log has ended.
 #[derive(Debug)]
@@ -33,6 +57,9 @@ pub(crate) struct Log {
     pub(crate) keeps_prefix: bool,
     /// Whether an append has to write its record, so that the record survives a kill.
     writes_appends: bool,
+    /// The number above the position of the last record that an append could not write; 0 if there
+    /// is none.
+    unwritten: AtomicU64,
     /// Shared by appends of one record. Exclusive for the parts of a long record, so that they lie
     /// beside each other, and for truncations, which must not divide them.
     order: RwLock<()>,
@@ -49,40 +76,69 @@ impl Log {
             home,
             keeps_prefix: true,
             writes_appends,
+            unwritten: AtomicU64::new(0),
             order: RwLock::new(()),
             entry: None,
         }
     }
 
     /// Appends a record. Returns its ticket, or that of its last part, and where it begins.
-    pub(crate) fn append(&self, record: &[u8]) -> Result<(Ticket<'_>, palisade::Lsn)> {
+    pub(crate) fn append(&self, record: &[u8]) -> Appended<'_> {
+        self.write_rest().map_err(Failed::without_record)?;
+        let appended = self.append_and_write(record);
+        if let Err(Failed { record: Some(lsn), .. }) = &appended {
+            // Relaxed: an append that misses the value fails in the same way.
+            self.unwritten.fetch_max(lsn.as_u64() + 1, Ordering::Relaxed);
+        }
+        appended
+    }
+
+    fn append_and_write(&self, record: &[u8]) -> Appended<'_> {
         let (ticket, begin) = if record.len() <= self.wal.max_record_bytes() {
             let _shared = self.order.read().unwrap_or_else(PoisonError::into_inner);
-            let ticket = self.wal.append(record)?;
+            let ticket = self.wal.append(record).map_err(Failed::of_record)?;
             let begin = ticket.lsn();
             (ticket, begin)
         } else {
             self.append_parts(record)?
         };
         if self.writes_appends {
-            self.wal.flush_to_os(ticket.lsn())?;
+            let written = self.wal.flush_to_os(ticket.lsn());
+            written.map_err(|error| Failed { record: Some(ticket.lsn()), error })?;
         }
         Ok((ticket, begin))
     }
 
+    /// Writes the records that earlier appends could not write. Unless that succeeds, the log takes
+    /// no more of them.
+    fn write_rest(&self) -> Result<()> {
+        let unwritten = self.unwritten.load(Ordering::Relaxed);
+        let Some(lsn) = unwritten.checked_sub(1) else { return Ok(()) };
+        match self.wal.flush_to_os(palisade::Lsn::new(lsn)) {
+            Err(error) if error.kind() != ErrorKind::Truncated => return Err(error),
+            _ => {}
+        }
+        // Another append may have failed meanwhile: then its record is the last.
+        let (from, to) = (Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.unwritten.compare_exchange(unwritten, 0, from, to);
+        Ok(())
+    }
+
     /// Appends a record that is too long for one record of the log below. If this fails, or if the
-    /// process dies, readers skip the parts that are there.
-    fn append_parts(&self, record: &[u8]) -> Result<(Ticket<'_>, palisade::Lsn)> {
+    /// process dies, readers skip the parts that are there, unless all are.
+    fn append_parts(&self, record: &[u8]) -> Appended<'_> {
         let most = self.wal.max_record_bytes();
         let (first, rest) = record.split_at(most - LENGTH_BYTES);
+        let (middle, last) = rest.split_at((rest.len() - 1) / most * most);
         let length = (record.len() as u64).to_le_bytes();
         self.alone(|| {
             let parts = [IoSlice::new(&length), IoSlice::new(first)];
-            let mut ticket = self.wal.append_vectored_tagged(FIRST, &parts)?;
-            let begin = ticket.lsn();
-            for part in rest.chunks(most) {
-                ticket = self.wal.append_tagged(PART, part)?;
+            let ticket = self.wal.append_vectored_tagged(FIRST, &parts);
+            let begin = ticket.map_err(Failed::without_record)?.lsn();
+            for part in middle.chunks(most) {
+                self.wal.append_tagged(PART, part).map_err(Failed::without_record)?;
             }
+            let ticket = self.wal.append_tagged(PART, last).map_err(Failed::of_record)?;
             Ok((ticket, begin))
         })
     }

@@ -306,7 +306,8 @@ fn check_open(log: &Log, folder: &Path) -> Result<()> {
     Err(WalError::refused(OPENING, kind, text))
 }
 
-/// Returns the error for a log whose file was renamed or moved, not removed: its records are wanted.
+/// Returns the error for a log whose file was renamed or moved, not removed: its records are
+/// wanted.
 fn moved(path: &Path, folder: &Path) -> WalError {
     let text = format!(
         "the file {} was renamed or moved, and not removed. To keep the records, move the folder \

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use palisade::Verify;
 
-use crate::log::Log;
+use crate::log::{Failed, Log};
 use crate::{
     FileStore, Lsn, OpenPolicy, Result, SegmentedStore, WalConfig, WalError, WalIter, WalStore,
 };
@@ -52,8 +52,8 @@ impl Wal<FileStore> {
     /// An open removes a torn tail: what a crash left of records that were never acknowledged.
     /// [`truncated_on_open`](Wal::truncated_on_open) returns its size. If the file at `path` was
     /// removed or emptied since the last open, the log is empty, and its LSNs begin at 0. If
-    /// another handle of the log still exists, it sees the empty log, and LSNs go on. A log's folder
-    /// that never had a file, such as a backup, keeps its records and gets one.
+    /// another handle of the log still exists, it sees the empty log, and LSNs go on. A log's
+    /// folder that never had a file, such as a backup, keeps its records and gets one.
     ///
     /// # Durability
     /// The recovered records survive power loss when this returns.
@@ -64,10 +64,10 @@ impl Wal<FileStore> {
     /// - [`Io`](WalError::Io), of the kind `InvalidData`: the file is not one of this crate, for
     ///   example a log of the published crate. `NotFound`: there is no folder to make the log in,
     ///   the file is there and its records are not, or the log is open and its folder was moved.
-    ///   `AlreadyExists`: the file was renamed, or the file or the folder was replaced while the log
-    ///   was open. `ResourceBusy`: another process has the log open, or a handle in this one whose
-    ///   log has failed. Another kind: a call to the operating system failed. The text says what to
-    ///   do.
+    ///   `AlreadyExists`: the file was renamed, or the file or the folder was replaced while the
+    ///   log was open. `ResourceBusy`: another process has the log open, or a handle in this one
+    ///   whose log has failed. Another kind: a call to the operating system failed. The text says
+    ///   what to do.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, WalConfig::new())
     }
@@ -143,12 +143,15 @@ impl<S: WalStore> Wal<S> {
     ///
     /// # Errors
     /// [`RecordTooLarge`](WalError::RecordTooLarge): nothing was changed. [`Io`](WalError::Io) of
-    /// the kind `StorageFull`: free space and call again. Another kind: drop the log and open it
-    /// again; the record may be in it.
+    /// the kind `StorageFull`: nothing was appended; free space and call again. Another kind: drop
+    /// the log and open it again; the record may be in it.
+    ///
+    /// If the disk is full and the record is in the log, the kind is `Other`, and the text says so:
+    /// instead of the drop, the caller may free space and call [`sync`](Wal::sync).
     pub fn append(&self, record: &[u8]) -> Result<Lsn> {
         self.check_len(record)?;
-        let appended = self.log.append(record);
-        appended.map(|(_, at)| self.log.lsn(at)).map_err(|error| WalError::io(APPENDING, error))
+        let appended = self.log.append(record).map_err(not_appended);
+        appended.map(|(_, at)| self.log.lsn(at))
     }
 
     /// Makes all records durable that were appended before the call. Concurrent calls share one
@@ -171,13 +174,11 @@ impl<S: WalStore> Wal<S> {
     /// The record and all earlier ones survive power loss when this returns.
     ///
     /// # Errors
-    /// As [`append`](Wal::append) and [`sync`](Wal::sync). After an error of `sync` the record may
-    /// be in the log.
+    /// As [`append`](Wal::append). After a failed sync the record may be in the log.
     pub fn append_and_sync(&self, record: &[u8]) -> Result<Lsn> {
         self.check_len(record)?;
-        let (ticket, at) =
-            self.log.append(record).map_err(|error| WalError::io(APPENDING, error))?;
-        ticket.wait().map_err(|error| WalError::io(SYNCING, error))?;
+        let (ticket, at) = self.log.append(record).map_err(not_appended)?;
+        ticket.wait().map_err(|error| WalError::of_append(SYNCING, true, error))?;
         Ok(self.log.lsn(at))
     }
 
@@ -298,6 +299,10 @@ impl<S: WalStore> Wal<S> {
         }
         Ok(())
     }
+}
+
+fn not_appended(failed: Failed) -> WalError {
+    WalError::of_append(APPENDING, failed.record.is_some(), failed.error)
 }
 
 impl<S: WalStore> fmt::Debug for Wal<S> {

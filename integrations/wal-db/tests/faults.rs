@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use palisade::disk::{DEFAULT_FILE_MODE, Disk, MemDisk};
 use palisade::sim::{CallKind, Effect, FaultDisk, Target};
+use palisade::{BufferKind, Options, SyncPolicy};
 use wal_db::{FileStore, Result, Wal, WalError};
 
 const FOLDER: &str = "/db";
@@ -17,8 +18,15 @@ fn disk() -> FaultDisk {
 }
 
 fn open(disk: &FaultDisk) -> Result<Wal> {
-    let path = Path::new(FOLDER).join("wal.log");
-    Wal::with_store(FileStore::open_on(Arc::new(disk.clone()), path)?)
+    open_with(disk, None)
+}
+
+fn open_with(disk: &FaultDisk, options: Option<Options>) -> Result<Wal> {
+    let store = FileStore::open_on(Arc::new(disk.clone()), Path::new(FOLDER).join("wal.log"))?;
+    Wal::with_store(match options {
+        Some(options) => store.with_options(options),
+        None => store,
+    })
 }
 
 fn contents(wal: &Wal) -> Vec<Vec<u8>> {
@@ -57,12 +65,44 @@ fn a_full_disk_loses_nothing() {
     disk.set((CallKind::Write, Target::Segment), Effect::NoSpace);
     wal.append(b"one").unwrap();
     assert_eq!(kind_of(wal.sync()), ErrorKind::StorageFull);
-    assert_eq!(kind_of(wal.append_and_sync(b"two")), ErrorKind::StorageFull);
+    let text = wal.append_and_sync(b"two").unwrap_err().to_string();
+    assert!(text.contains("do not append the record again"), "{text}");
     disk.set((CallKind::Write, Target::Segment), Effect::Pass);
     wal.sync().unwrap();
     assert_eq!(contents(&wal), [b"one", b"two"]);
     drop(wal);
     assert_eq!(contents(&open(&disk).unwrap()), [b"one", b"two"]);
+}
+
+#[test]
+fn an_append_fails_for_lack_of_space_only_if_it_has_appended_nothing() {
+    let long = vec![3; 100_000];
+    let policies = [SyncPolicy::OnCommit, SyncPolicy::Os, SyncPolicy::Always];
+    for (policy, is_long) in
+        policies.into_iter().flat_map(|policy| [(policy, false), (policy, true)])
+    {
+        let record = if is_long { long.as_slice() } else { b"in doubt" };
+        let disk = disk();
+        let options = Options::new().buffer(BufferKind::Heap).buffer_bytes(64 << 10);
+        let wal = open_with(&disk, Some(options.sync_policy(policy))).unwrap();
+        let mut expected = vec![b"before".to_vec()];
+        wal.append(&expected[0]).unwrap();
+        disk.set((CallKind::Write, Target::Segment), Effect::NoSpace);
+        for call in [Wal::append, Wal::append_and_sync] {
+            for _ in 0..3 {
+                if kind_of(call(&wal, record)) != ErrorKind::StorageFull {
+                    expected.push(record.to_vec());
+                }
+            }
+        }
+        disk.set((CallKind::Write, Target::Segment), Effect::Pass);
+        wal.sync().unwrap();
+        assert!(contents(&wal) == expected, "{policy:?}: {} records", contents(&wal).len());
+        wal.append(b"after").unwrap();
+        expected.push(b"after".to_vec());
+        drop(wal);
+        assert!(contents(&open(&disk).unwrap()) == expected);
+    }
 }
 
 #[test]
