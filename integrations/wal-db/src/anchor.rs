@@ -8,25 +8,30 @@
 //! wal-db log, in the folder `.palisade` beside this file
 //! log 0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0
 //! lsn 00000000000000000000 check 1a2b3c4d
+//! file 00000000000000131586 01767225600000000000
 //! ```
 //!
 //! The second line has the UUID of the log, the third one the position in it that has LSN 0, and
-//! the CRC-32C of all bytes before. Bytes after the third line are ignored.
+//! the CRC-32C of all bytes before. The fourth line has the inode of the file and its birth time,
+//! so that a copy of the file shows that it is one. Bytes after it are ignored.
 
 use std::io::{self, IoSlice};
 
 use palisade::crc32c_append;
-use palisade::disk::{Access, DiskFile, DiskFolder};
+use palisade::disk::{Access, DiskFile, DiskFolder, FileIdentity};
 
 const TITLE: &str = "wal-db log, in the folder `.palisade` beside this file\n";
 const UUID_BYTES: usize = 36;
 const ORIGIN_DIGITS: usize = 20;
 const CHECK_DIGITS: usize = 8;
+const IDENTITY_DIGITS: usize = 20;
 const UUID_AT: usize = TITLE.len() + "log ".len();
 const ORIGIN_AT: usize = UUID_AT + UUID_BYTES + "\nlsn ".len();
 const CHECK_AT: usize = ORIGIN_AT + ORIGIN_DIGITS + " check ".len();
-/// The length of the file.
+/// The length of the first three lines.
 const ANCHOR_BYTES: usize = CHECK_AT + CHECK_DIGITS + "\n".len();
+/// The length of the file.
+const FILE_BYTES: usize = ANCHOR_BYTES + "file ".len() + 2 * (IDENTITY_DIGITS + 1);
 
 /// What the file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,11 +78,25 @@ pub(crate) fn read(folder: &dyn DiskFolder, name: &str) -> io::Result<AtPath> {
     Ok(Anchor::decode(&start_of(file.as_ref())?).map_or(AtPath::Other, AtPath::Anchor))
 }
 
+/// Returns whether the file `name` is a copy of the file that was written. A file without a fourth
+/// line counts as no copy.
+pub(crate) fn is_copy(folder: &dyn DiskFolder, name: &str) -> io::Result<bool> {
+    let file = folder.open(name, Access::Read)?;
+    let bytes = start_of(file.as_ref())?;
+    let line = bytes.get(ANCHOR_BYTES..).filter(|line| !line.is_empty());
+    let own = fourth_line(file.identity()?);
+    Ok(line.is_some_and(|line| line != own.as_bytes()))
+}
+
+fn fourth_line(FileIdentity { inode, born }: FileIdentity) -> String {
+    format!("file {inode:0IDENTITY_DIGITS$} {born:0IDENTITY_DIGITS$}\n")
+}
+
 /// Writes the file `name`, durably: it has the old content or the new one after a crash.
 pub(crate) fn write(folder: &dyn DiskFolder, name: &str, anchor: &Anchor) -> io::Result<()> {
     let new = format!("{name}.palisade-new");
     let file = folder.open(&new, Access::Fresh)?;
-    let bytes = anchor.encode();
+    let bytes = anchor.encode() + &fourth_line(file.identity()?);
     let mut done = 0;
     while done < bytes.len() {
         let rest = [IoSlice::new(&bytes.as_bytes()[done..])];
@@ -95,7 +114,7 @@ pub(crate) fn write(folder: &dyn DiskFolder, name: &str, anchor: &Anchor) -> io:
 }
 
 fn start_of(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; ANCHOR_BYTES];
+    let mut bytes = vec![0; FILE_BYTES];
     let mut done = 0;
     while done < bytes.len() {
         match file.read_at(done as u64, &mut bytes[done..]) {

@@ -7,10 +7,11 @@
 //! | missing or empty | none | makes a log, then the file |
 //! | missing or empty | has a log whose file was removed | empties it, then makes the file |
 //! | missing or empty | has a log whose file was renamed or moved | refuses |
+//! | missing or empty | is a copy of the folder of a log that had a file | refuses |
 //! | missing or empty | has a log that never had a file | keeps its records, and makes the file |
 //! | anything else | any | refuses |
 //!
-//! [`second_name`](crate::second_name) tells rows 4 to 6 apart. In row 6 the folder is a backup, or
+//! [`second_name`](crate::second_name) tells rows 4 to 7 apart. In row 7 the folder is a backup, or
 //! its first open has not returned, and there are no records.
 //!
 //! In row 4 the engine has removed the file, to empty the log. The steps are:
@@ -33,7 +34,7 @@ use palisade::{ErrorKind, OpenMode, Options, Verify, Wal};
 
 use crate::anchor::{self, Anchor, AtPath};
 use crate::log::Log;
-use crate::second_name::{Missing, Names};
+use crate::second_name::{Missing, Names, SECOND_NAME};
 use crate::shared::{self, Entry, Found};
 use crate::{Result, WalError};
 
@@ -176,15 +177,16 @@ impl Site<'_> {
             return Err(misses(&self.folder, "another log is there"));
         }
         let home = self.place.home(&self.folder)?;
-        let head = wal.head_lsn().as_u64();
-        if head < anchor.origin {
-            // The log was emptied, and then its folder was replaced with an older backup.
-            self.make_file(&*home, &Anchor { uuid: anchor.uuid.clone(), origin: head })?;
-            return Ok((wal, head));
+        // The head is below if the log was emptied, and then its folder replaced with a backup.
+        let origin = anchor.origin.min(wal.head_lsn().as_u64());
+        let is_copy = anchor::is_copy(self.parent.as_ref(), self.name);
+        if is_copy.map_err(|error| WalError::io(OPENING, error))? || origin < anchor.origin {
+            self.make_file(&*home, &Anchor { uuid: anchor.uuid.clone(), origin })?;
+        } else {
+            // It is missing after a crash in the first open.
+            self.link(&*home, anchor)?;
         }
-        // It is missing after a copy, and after a crash in the first open.
-        self.link(&*home, anchor)?;
-        Ok((wal, anchor.origin))
+        Ok((wal, origin))
     }
 
     /// Opens the log that has no file: a new one, one to be emptied, or a backup.
@@ -248,6 +250,7 @@ impl Site<'_> {
         match why.map_err(|error| WalError::io(OPENING, error))? {
             Missing::Never => Ok(false),
             Missing::Moved => Err(moved(&self.path(), &self.folder)),
+            Missing::NotCopied => Err(not_copied(&self.path(), &self.folder)),
             Missing::Removed => {
                 self.parent.sync().map_err(|error| WalError::io(EMPTYING, error))?;
                 Ok(true)
@@ -317,6 +320,18 @@ fn moved(path: &Path, folder: &Path) -> WalError {
         folder.display()
     );
     WalError::refused(EMPTYING, io::ErrorKind::AlreadyExists, text)
+}
+
+fn not_copied(path: &Path, folder: &Path) -> WalError {
+    let text = format!(
+        "the folder {} is a copy, and the file {} was not copied with it, or was removed before \
+         the first open of the copy. Nothing was changed. To keep the records, copy the file \
+         `{SECOND_NAME}` from the folder to the path of the file. To begin an empty log, remove \
+         the folder. Then open the log again",
+        folder.display(),
+        path.display()
+    );
+    WalError::refused(OPENING, io::ErrorKind::NotFound, text)
 }
 
 fn ended(folder: &Path, cause: &palisade::Error) -> WalError {

@@ -5,6 +5,7 @@
 //! | missing | was never there: the folder is a backup, or its first open has not returned |
 //! | belongs to a file that has another name, too | was renamed or moved |
 //! | belongs to a file without another name | was removed |
+//! | belongs to a copy of the file | was removed, or not copied with the folder |
 //!
 //! The second name is a hard link of the file. On disks without hard links it is a copy of the
 //! file, which has no other name, so there a rename counts as a removal. The second name is durable
@@ -17,7 +18,7 @@ use palisade::disk::{Access, DiskFolder};
 
 use crate::anchor::{self, Anchor, AtPath};
 
-const SECOND_NAME: &str = "wal-db-file";
+pub(crate) const SECOND_NAME: &str = "wal-db-file";
 /// The name of a new link, until it replaces the old one.
 const NEW_LINK: &str = "wal-db-file.new-link";
 
@@ -26,6 +27,7 @@ const NEW_LINK: &str = "wal-db-file.new-link";
 pub(crate) enum Missing {
     Never,
     Moved,
+    NotCopied,
     Removed,
 }
 
@@ -45,7 +47,8 @@ impl Names<'_> {
             opened => opened?,
         };
         if !second.has_other_names()? {
-            return Ok(Missing::Removed);
+            let is_copy = anchor::is_copy(self.home, SECOND_NAME)?;
+            return Ok(if is_copy { Missing::NotCopied } else { Missing::Removed });
         }
         match self.parent.open(self.name, Access::Read) {
             // It was emptied in its place.
@@ -67,7 +70,11 @@ impl Names<'_> {
             return self.home.sync();
         }
         match anchor::read(self.home, SECOND_NAME)? {
-            AtPath::Anchor(found) if found == *anchor => Ok(()),
+            AtPath::Anchor(found)
+                if found == *anchor && !anchor::is_copy(self.home, SECOND_NAME)? =>
+            {
+                Ok(())
+            }
             _ => anchor::write(self.home, SECOND_NAME, anchor),
         }
     }

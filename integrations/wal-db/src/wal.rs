@@ -63,11 +63,11 @@ impl Wal<FileStore> {
     ///   was changed: restore a backup, or repair the log.
     /// - [`Io`](WalError::Io), of the kind `InvalidData`: the file is not one of this crate, for
     ///   example a log of the published crate. `NotFound`: there is no folder to make the log in,
-    ///   the file is there and its records are not, or the log is open and its folder was moved.
-    ///   `AlreadyExists`: the file was renamed, or the file or the folder was replaced while the
-    ///   log was open. `ResourceBusy`: another process has the log open, or a handle in this one
-    ///   whose log has failed. Another kind: a call to the operating system failed. The text says
-    ///   what to do.
+    ///   the file is there and its records are not, the folder was copied without the file, or the
+    ///   log is open and its folder was moved. `AlreadyExists`: the file was renamed, or the file
+    ///   or the folder was replaced while the log was open. `ResourceBusy`: another process has the
+    ///   log open, or a handle in this one whose log has failed. Another kind: a call to the
+    ///   operating system failed. The text says what to do.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, WalConfig::new())
     }

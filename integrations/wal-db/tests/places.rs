@@ -239,3 +239,21 @@ fn a_crash_while_the_second_name_is_made_is_no_rename() {
     fs::remove_file(&path).unwrap();
     assert!(Wal::open(&path).unwrap().is_empty());
 }
+
+#[test]
+fn a_copy_of_the_folder_without_its_file_is_not_emptied() {
+    let place = Place::new();
+    let (path, copy) = (place.path("wal.log"), place.path("copy"));
+    Wal::open(&path).unwrap().append(b"precious").unwrap();
+    copy_folder(&folder(&path), &folder(&copy));
+    let (kind, text) = io_error(Wal::open(&copy));
+    assert_eq!(kind, ErrorKind::NotFound);
+    assert!(text.contains("copy the file `wal-db-file`"), "{text}");
+
+    fs::copy(second_name(&copy), &copy).unwrap();
+    assert_eq!(contents(&Wal::open(&copy).unwrap()), [b"precious"]);
+    // The file is that of the copy from now on.
+    fs::remove_file(&copy).unwrap();
+    assert!(Wal::open(&copy).unwrap().is_empty());
+    assert_eq!(contents(&Wal::open(&path).unwrap()), [b"precious"]);
+}
