@@ -26,7 +26,7 @@ use lsm_tree::{
     AbstractTree, Cache, CompressionType, Config, DescriptorTable, Guard, SequenceNumberCounter,
 };
 use palisade::disk::Disk;
-use palisade::{Lsn, OpenMode, Recovery, ReplayFrom};
+use palisade::{Lsn, OpenMode, Wal};
 
 use crate::change::{self, Change};
 use crate::engine::{Engine, Tables, Writer};
@@ -108,13 +108,17 @@ impl Engine {
     ) -> Result<Engine> {
         let setup = Setup::new(folder, options);
         fs::create_dir_all(&setup.folder).map_err(Error::io(&setup.folder))?;
-        let identity = read_identity(folder)?;
         // Without its log a database has lost what the tables lack: that is no new one.
-        let is_new = identity.is_none();
-        let mode = if is_new { OpenMode::CreateIfMissing } else { OpenMode::MustExist };
+        let mode = match read_identity(folder)? {
+            None => OpenMode::CreateIfMissing,
+            Some(_) => OpenMode::MustExist,
+        };
         // LSN 0 stays free: to `lsm-tree` a reader at 0 is one that sees nothing.
         let log_options = options.log.clone().open_mode(mode).first_lsn(Lsn::new(1));
-        let recovery = log_options.recover_on(disk, log)?;
+        let wal = log_options.open_on(disk, log)?;
+        let end = wal.recovery_report().end;
+        let found = format!("{VERSION} {}", wal.uuid());
+        let is_new = check_identity(folder, &wal, &found)?;
 
         if is_new {
             setup.create(CATALOGUE, "")?;
@@ -123,17 +127,9 @@ impl Engine {
         for (number, name) in catalogue(&keyspaces[0])? {
             add(&mut keyspaces, &setup, number, &name)?;
         }
-        let active_bytes = replay(&recovery, &setup, &mut keyspaces)?;
-        let end = recovery.end();
-        let wal = recovery.start();
-        let found = format!("{VERSION} {}", wal.uuid());
-        match identity {
-            Some(identity) if identity != found => {
-                let what = format!("the log is `{found}`, and the tables are of `{identity}`");
-                return Err(Error::Mismatch(what));
-            }
-            Some(_) => {}
-            None => write_identity(folder, &found)?,
+        let active_bytes = replay(&wal, &setup, &mut keyspaces)?;
+        if is_new {
+            write_identity(folder, &found)?;
         }
         Ok(Engine {
             wal,
@@ -160,17 +156,34 @@ impl Engine {
     }
 }
 
+/// Checks that the log is the one of the tables. Returns whether the database is new: then no open
+/// of it was ever completed.
+fn check_identity(folder: &Path, wal: &Wal, found: &str) -> Result<bool> {
+    if wal.head_lsn() == Lsn::ZERO {
+        let what = "the log begins at LSN 0, where no log of this engine does";
+        return Err(Error::Mismatch(what.into()));
+    }
+    // Under the lock of the log: another process may have made the database meanwhile.
+    match read_identity(folder)? {
+        Some(identity) if identity == found => Ok(false),
+        Some(identity) => Err(Error::Mismatch(format!(
+            "the log is `{found}`, and the tables are of `{identity}`"
+        ))),
+        None => Ok(true),
+    }
+}
+
 /// Applies all records above the highest LSN in the tables of their keyspace. Returns the bytes
 /// that the memtables have then.
 ///
 /// A flush seals all memtables at one end of the log. So if a table has a record, the tables of
 /// this keyspace have all records below. A record that is applied again does no harm: it has the
 /// same seqno. This happens when a compaction has dropped the change with the highest LSN.
-fn replay(recovery: &Recovery, setup: &Setup, keyspaces: &mut Vec<Arc<Tables>>) -> Result<u64> {
+fn replay(wal: &Wal, setup: &Setup, keyspaces: &mut Vec<Arc<Tables>>) -> Result<u64> {
     let highest = |tables: &Arc<Tables>| tables.tree.get_highest_persisted_seqno();
     let persisted: Vec<_> = keyspaces.iter().map(highest).collect();
-    let (mut bytes, mut end) = (0, recovery.head());
-    let mut records = recovery.records(ReplayFrom::Head)?;
+    let (mut bytes, mut end) = (0, wal.head_lsn());
+    let mut records = wal.records()?;
     while let Some(record) = records.next()? {
         let lsn = record.lsn();
         end = record.next_lsn();
