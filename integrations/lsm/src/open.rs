@@ -7,7 +7,8 @@
 //! | `tables/0` | the catalogue: a keyspace from numbers to names of keyspaces |
 //! | `tables/N` | the tables of keyspace `N` |
 //!
-//! The file `engine` is written last, so without it no open was ever completed.
+//! The file `engine` is written last, so without it no open was ever completed: there are no
+//! records and no keyspaces. A folder without this file that has some has lost a part.
 //!
 //! The log is opened first: its lock also keeps other processes from the tables.
 
@@ -118,7 +119,7 @@ impl Engine {
         let wal = log_options.open_on(disk, log)?;
         let end = wal.recovery_report().end;
         let found = format!("{VERSION} {}", wal.uuid());
-        let is_new = check_identity(folder, &wal, &found)?;
+        let is_new = check_identity(folder, &setup, &wal, &found)?;
 
         if is_new {
             setup.create(CATALOGUE, "")?;
@@ -158,7 +159,7 @@ impl Engine {
 
 /// Checks that the log is the one of the tables. Returns whether the database is new: then no open
 /// of it was ever completed.
-fn check_identity(folder: &Path, wal: &Wal, found: &str) -> Result<bool> {
+fn check_identity(folder: &Path, setup: &Setup, wal: &Wal, found: &str) -> Result<bool> {
     if wal.head_lsn() == Lsn::ZERO {
         let what = "the log begins at LSN 0, where no log of this engine does";
         return Err(Error::Mismatch(what.into()));
@@ -169,7 +170,21 @@ fn check_identity(folder: &Path, wal: &Wal, found: &str) -> Result<bool> {
         Some(identity) => Err(Error::Mismatch(format!(
             "the log is `{found}`, and the tables are of `{identity}`"
         ))),
-        None => Ok(true),
+        None => {
+            let first = setup.folder.join("1");
+            // A new log has its head at its second segment, and each flush moves the head.
+            let is_used = wal.head_lsn().as_u64() != wal.segment_bytes()
+                || wal.records()?.next()?.is_some()
+                || first.try_exists().map_err(Error::io(&first))?;
+            if is_used {
+                let path = folder.join(IDENTITY);
+                return Err(Error::Mismatch(format!(
+                    "the file {} is missing beside a log or tables that were in use",
+                    path.display()
+                )));
+            }
+            Ok(true)
+        }
     }
 }
 

@@ -1,7 +1,13 @@
 //! Which log and tables an open takes, and which it refuses.
 
 use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use palisade::disk::{DEFAULT_FILE_MODE, Disk, MemDisk};
+use palisade::sim::{FaultDisk, SimDisk};
+use palisade::{Lsn, OpenMode};
 use palisade_lsm::{Database, Error, Options, Result};
 
 const IDENTITY: &str = "engine";
@@ -12,6 +18,20 @@ fn log_options() -> palisade::Options {
 
 fn small() -> Options {
     Options::new().background(false).cache_bytes(1 << 20).log(log_options())
+}
+
+fn value(database: &Database) -> Option<palisade_lsm::Slice> {
+    database.keyspace("k").ok().and_then(|keyspace| keyspace.get("key").unwrap())
+}
+
+/// Makes a database with one key in `folder`, flushed or not, and closes it.
+fn one_key(folder: &Path, is_flushed: bool) {
+    let database = small().open(folder).unwrap();
+    database.create_keyspace("k").unwrap().put("key", "value").unwrap();
+    if is_flushed {
+        database.flush().unwrap();
+    }
+    database.close().unwrap();
 }
 
 fn assert_refused(opened: Result<Database>, context: &str) {
@@ -41,4 +61,120 @@ fn a_log_that_begins_at_lsn_0_is_refused() {
         let context = format!("identity {has_identity}, closed {is_closed}");
         assert_refused(small().open(path), &context);
     }
+}
+
+#[test]
+fn without_the_engine_file_a_log_that_was_in_use_is_refused() {
+    for is_flushed in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("database");
+        one_key(&path, is_flushed);
+        let [identity, away] = [path.join(IDENTITY), folder.path().join("away")];
+        fs::rename(&identity, &away).unwrap();
+        assert_refused(small().open(&path), "log and tables");
+
+        let tables = folder.path().join("tables");
+        fs::rename(path.join("tables"), &tables).unwrap();
+        assert_refused(small().open(&path), "the log alone");
+
+        // The refused opens have changed nothing: with all parts back in place the key is there.
+        fs::remove_dir_all(path.join("tables")).unwrap();
+        fs::rename(&tables, path.join("tables")).unwrap();
+        fs::rename(&away, &identity).unwrap();
+        assert_eq!(value(&small().open(&path).unwrap()).unwrap(), b"value");
+    }
+}
+
+#[test]
+fn without_the_engine_file_tables_that_were_in_use_are_refused() {
+    for is_flushed in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        one_key(folder.path(), is_flushed);
+        fs::remove_file(folder.path().join(IDENTITY)).unwrap();
+        fs::remove_dir_all(folder.path().join("log")).unwrap();
+        assert_refused(small().open(folder.path()), &format!("flushed {is_flushed}"));
+    }
+}
+
+#[test]
+fn the_log_of_another_program_is_refused_and_keeps_its_records() {
+    for tag in [0, 1] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let log = log_options().first_lsn(Lsn::new(1)).open(&path).unwrap();
+        let lsn = log.append_tagged(tag, b"of another program").unwrap().wait().unwrap();
+        log.close().unwrap();
+        assert_refused(small().open(folder.path()), &format!("tag {tag}"));
+        let log = log_options().open_mode(OpenMode::MustExist).open(&path).unwrap();
+        assert_eq!(log.get(lsn).unwrap().data(), b"of another program");
+    }
+}
+
+/// The log is on a simulated disk, which dies at each call of the first open in turn.
+#[test]
+fn a_first_open_that_a_crash_has_ended_is_continued() {
+    for call in 0.. {
+        let mut was_dead = true;
+        for loses_power in [false, true] {
+            let disk = SimDisk::new(call);
+            let os = disk.as_disk();
+            os.create_folder(Path::new("/db"), DEFAULT_FILE_MODE).unwrap();
+            os.open_folder(Path::new("/"), DEFAULT_FILE_MODE).unwrap().sync().unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let open = || small().open_on(disk.as_disk(), "/db/log", folder.path());
+            // Twice: an open that continues the first one can end in the same way.
+            for _ in 0..2 {
+                disk.crash_at(disk.calls() + call);
+                drop(open());
+                was_dead &= disk.is_dead();
+                if loses_power { disk.lose_power() } else { disk.restart() }
+            }
+            let database = open().unwrap_or_else(|error| panic!("call {call}: {error}"));
+            database.create_keyspace("k").unwrap().put("key", "value").unwrap();
+            disk.lose_power();
+            drop(database);
+            assert_eq!(value(&open().unwrap()).unwrap(), b"value", "call {call}");
+        }
+        if !was_dead {
+            break;
+        }
+    }
+}
+
+/// The last step of the first open writes the file `engine`.
+#[test]
+fn a_first_open_that_has_ended_before_its_last_step_is_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..3 {
+        let database = small().open(folder.path()).unwrap();
+        database.log().clone().abandon();
+        drop(database);
+        fs::remove_file(folder.path().join(IDENTITY)).unwrap();
+        fs::write(folder.path().join("engine.new"), "palis").unwrap();
+    }
+    small().open(folder.path()).unwrap().close().unwrap();
+    fs::remove_file(folder.path().join(IDENTITY)).unwrap();
+    let database = small().open(folder.path()).unwrap();
+    database.create_keyspace("k").unwrap().put("key", "value").unwrap();
+    assert_eq!(value(&database).unwrap(), b"value");
+}
+
+/// Another process makes the database while an open of it begins.
+#[test]
+fn an_open_beside_the_first_one_takes_the_database_that_it_finds() {
+    let folder = tempfile::tempdir().unwrap();
+    let below = MemDisk::new();
+    below.create_folder(Path::new("/db"), DEFAULT_FILE_MODE).unwrap();
+    let disk = FaultDisk::new(Arc::new(below.clone()));
+    let (is_made, path) = (AtomicBool::new(false), folder.path().to_owned());
+    disk.watch(move |_| {
+        if !is_made.swap(true, Ordering::Relaxed) {
+            let first = small().open_on(Arc::new(below.clone()), "/db/log", &path).unwrap();
+            first.create_keyspace("k").unwrap().put("key", "value").unwrap();
+            first.close().unwrap();
+        }
+        Ok(())
+    });
+    let database = small().open_on(Arc::new(disk), "/db/log", folder.path()).unwrap();
+    assert_eq!(value(&database).unwrap(), b"value");
 }
