@@ -7,7 +7,7 @@ use palisade::disk::Disk;
 use palisade::{Lsn, Wal};
 
 use crate::change::Change;
-use crate::engine::{Engine, lock};
+use crate::engine::{Engine, lock, lock_in_drop};
 use crate::open::{CATALOGUE, catalogue_key};
 use crate::{Batch, Error, Keyspace, Options, Result, Snapshot};
 
@@ -45,10 +45,10 @@ struct Handle {
 
 impl Handle {
     fn stop(&self) {
-        lock(&self.engine.writer).is_closed = true;
+        lock_in_drop(&self.engine.writer).is_closed = true;
         self.engine.room.notify_all();
         self.engine.work.notify_all();
-        if let Some(worker) = lock(&self.worker).take() {
+        if let Some(worker) = lock_in_drop(&self.worker).take() {
             // A panic of the thread has poisoned the locks that it held: the next call reports it.
             drop(worker.join());
         }
@@ -287,5 +287,37 @@ impl Database {
     pub fn close(self) -> Result<()> {
         self.0.stop();
         Ok(self.engine().wal.clone().close()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Locks `mutex` in a thread that panics.
+    fn poison<T: Send>(mutex: &Mutex<T>) {
+        let panics = || {
+            let _guard = lock(mutex);
+            panic!("on purpose");
+        };
+        thread::scope(|scope| scope.spawn(panics).join().unwrap_err());
+    }
+
+    #[test]
+    fn a_drop_after_a_panic_with_a_lock_does_not_panic() {
+        for is_background in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let options = Options::new().background(is_background);
+            let database = options.open(folder.path()).unwrap();
+            database.create_keyspace("k").unwrap().put("key", "value").unwrap();
+            let snapshot = database.snapshot();
+            poison(&database.engine().writer);
+            poison(&database.engine().snapshots);
+            poison(&database.0.worker);
+            drop(snapshot);
+            drop(database);
+            let keyspace = options.open(folder.path()).unwrap().keyspace("k").unwrap();
+            assert_eq!(keyspace.get("key").unwrap().unwrap(), b"value");
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use lsm_tree::{AbstractTree, AnyTree};
 use palisade::{Lsn, Ticket, Wal};
@@ -88,6 +88,11 @@ pub(crate) struct Engine {
 /// If a thread panicked while it held the lock: then the memtables may lack a record of the log.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no thread panics while it holds the lock")
+}
+
+/// Locks for a drop, which must not panic: the values can always be used to end and to release.
+pub(crate) fn lock_in_drop<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Engine {
@@ -171,7 +176,7 @@ impl Engine {
     }
 
     pub(crate) fn release(&self, at: u64) {
-        let mut snapshots = lock(&self.snapshots);
+        let mut snapshots = lock_in_drop(&self.snapshots);
         if let Some(count) = snapshots.get_mut(&at) {
             *count -= 1;
         }
