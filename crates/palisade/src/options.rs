@@ -287,7 +287,7 @@ impl Options {
         &self.files
     }
 
-    /// Sets options of the core that no user needs, for tests.
+    /// Sets or reads options of the core, for tests and the crates above.
     #[doc(hidden)]
     pub fn with_core(mut self, set: impl FnOnce(&mut palisade_core::Options)) -> Options {
         set(&mut self.log);

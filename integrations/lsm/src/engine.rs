@@ -5,7 +5,7 @@
 //!
 //! 1. Append the changes as one record. Its LSN is their seqno: a batch has one seqno.
 //! 2. Put the changes into the memtables. Then they are visible to reads of the newest state.
-//! 3. Wait until the record is durable, if the caller asks for it.
+//! 3. Wait until the record is durable, if the caller or the sync policy asks for it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use lsm_tree::{AbstractTree, AnyTree};
-use palisade::{Lsn, Ticket, Wal};
+use palisade::{Lsn, SyncPolicy, Ticket, Wal};
 
 use crate::change::{self, Change};
 use crate::open::Setup;
@@ -96,8 +96,21 @@ pub(crate) fn lock_in_drop<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    /// Appends `record` and applies its changes.
+    /// Appends `record`, applies its changes, and does what the sync policy asks for.
     pub(crate) fn append(&self, record: &[u8]) -> Result<Ticket<'_>> {
+        let ticket = self.append_and_apply(record)?;
+        match self.options.sync_policy {
+            SyncPolicy::Always => drop(ticket.wait()?),
+            SyncPolicy::Os => {
+                let flushed = self.wal.flush_to_os(ticket.lsn());
+                flushed.map_err(|error| error.after_append(ticket.lsn()))?;
+            }
+            _ => {}
+        }
+        Ok(ticket)
+    }
+
+    fn append_and_apply(&self, record: &[u8]) -> Result<Ticket<'_>> {
         let mut writer = self.writer_with_room()?;
         let appended = self.wal.append_tagged(change::TAG, record);
         let lsn = match &appended {

@@ -1,6 +1,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use palisade::SyncPolicy;
 use palisade::disk::{Disk, OsDisk};
 
 use crate::{Database, Error, Result};
@@ -20,6 +21,8 @@ pub struct Options {
     pub(crate) cache_bytes: u64,
     pub(crate) is_background: bool,
     pub(crate) log: palisade::Options,
+    /// The policy that was set in the options of the log, if the engine does what it asks for.
+    pub(crate) sync_policy: SyncPolicy,
 }
 
 impl Default for Options {
@@ -29,6 +32,7 @@ impl Default for Options {
             cache_bytes: 32 << 20,
             is_background: true,
             log: palisade::Options::new(),
+            sync_policy: SyncPolicy::default(),
         }
     }
 }
@@ -68,9 +72,19 @@ impl Options {
 
     /// Sets the options of the log. The engine sets `first_lsn` and `open_mode` itself. A change,
     /// and a batch, must fit into one record: 8 MiB by default.
+    ///
+    /// The policies `Always` and `Os` are kept by the engine: each write waits for the device or
+    /// for the operating system without the writers' lock, so all writers that wait share a sync.
     #[must_use]
     pub fn log(self, log: palisade::Options) -> Options {
-        Options { log, ..self }
+        let mut sync_policy = SyncPolicy::default();
+        let log = log.with_core(|core| {
+            // The log itself would keep them within `append`, which runs under the lock.
+            if matches!(core.sync_policy, SyncPolicy::Always | SyncPolicy::Os) {
+                sync_policy = std::mem::take(&mut core.sync_policy);
+            }
+        });
+        Options { log, sync_policy, ..self }
     }
 
     /// Opens the database in the folder `path`, or makes it, and replays the log.

@@ -1,10 +1,14 @@
-//! What the calls promise, in one process.
+//! What the calls promise, in one process. `open.rs` has the opens of foreign and lost parts.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use palisade::ErrorKind;
+use palisade::disk::MemDisk;
+use palisade::sim::{CallKind, Effect, FaultDisk, Target};
+use palisade::{ErrorKind, SyncPolicy};
 use palisade_lsm::{Database, Error, Keyspace, Options, Result};
 
 fn small() -> Options {
@@ -444,4 +448,50 @@ fn a_failed_flush_stops_writes_and_loses_nothing() {
     std::fs::rename(&away, &tables).unwrap();
     let database = small().open(folder.path()).unwrap();
     assert_eq!(database.keyspace("k").unwrap().range::<&str>(..).count(), 10);
+}
+
+#[test]
+fn the_sync_policy_of_the_log_holds_when_an_append_returns() {
+    for policy in [SyncPolicy::Always, SyncPolicy::Os] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = palisade::Options::new().sync_policy(policy);
+        let database = small().log(log).open(folder.path()).unwrap();
+        let keyspace = database.create_keyspace("k").unwrap();
+        let mut batch = database.batch();
+        batch.put(&keyspace, "key", "value").unwrap();
+        for ticket in [keyspace.append_put("key", "value").unwrap(), batch.append().unwrap()] {
+            assert!(database.log().written_lsn() >= ticket.end_lsn(), "{policy:?}");
+            assert!(ticket.is_durable() || policy == SyncPolicy::Os, "{policy:?}");
+        }
+    }
+}
+
+/// While the device holds the call of one writer, another writer appends and applies its change.
+#[test]
+fn a_writer_that_waits_for_the_sync_policy_keeps_no_other_from_its_append() {
+    const LIMIT: Duration = Duration::from_secs(60);
+    for (policy, kind) in [(SyncPolicy::Always, CallKind::Sync), (SyncPolicy::Os, CallKind::Write)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = FaultDisk::new(Arc::new(MemDisk::new()));
+        let log = palisade::Options::new().sync_policy(policy);
+        let options = small().background(false).log(log);
+        let database = options.open_on(Arc::new(disk.clone()), "/log", folder.path()).unwrap();
+        let keyspace = &database.create_keyspace("k").unwrap();
+        disk.set((kind, Target::Segment), Effect::Hold);
+        thread::scope(|scope| {
+            let writers = ["first", "second"]
+                .map(|key| scope.spawn(move || keyspace.append_put(key, "value").map(drop)));
+            let begin = Instant::now();
+            let are_applied =
+                || ["first", "second"].iter().all(|key| keyspace.get(key).unwrap().is_some());
+            while !are_applied() && begin.elapsed() < LIMIT {
+                thread::yield_now();
+            }
+            let are_applied = are_applied();
+            let is_held = writers.iter().all(|writer| !writer.is_finished());
+            disk.set((kind, Target::Segment), Effect::Pass);
+            assert!(are_applied && is_held, "{policy:?}");
+        });
+    }
 }
