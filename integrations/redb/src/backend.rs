@@ -11,6 +11,7 @@ use redb::{BackendError, StorageBackend};
 
 use crate::base::{self, Base};
 use crate::header::Header;
+use crate::locks::{Lock, Locks};
 use crate::options::Options;
 use crate::record::{self, Replay};
 use crate::state::{PAGE, PAGE_BYTES, State};
@@ -23,6 +24,12 @@ type LockResult<T> = std::result::Result<T, BackendError>;
 /// Pass it to [`redb::Builder::create_with_backend`], which opens a database that is there, and
 /// makes one in an empty storage. A close of the database makes a checkpoint and closes the log.
 /// A handle that no database ever had closes the log when it is dropped.
+///
+/// # Locks
+/// Only one database at a time can write to a storage, and none while others read it with
+/// [`redb::Builder::open_read_only_with_backend`]. On a clone, redb refuses a second database with
+/// [`redb::DatabaseError::DatabaseAlreadyOpen`]. After the last database was closed, a clone gets
+/// an error of the kind `Closed`: open the storage again.
 ///
 /// # Durability
 /// A sync is durable when [`sync_data`](StorageBackend::sync_data) returns, with one exception: a
@@ -40,9 +47,10 @@ type LockResult<T> = std::result::Result<T, BackendError>;
 /// Each error is an [`io::Error`] with a [`palisade::Error`] in it, which names the file and what
 /// to do. After a failed sync, checkpoint or write to the base file, each later sync and checkpoint
 /// fails: open the database again. If a commit fails, the next open shows all of it or nothing.
-#[derive(Clone)]
 pub struct PalisadeBackend {
     storage: Arc<Storage>,
+    /// The number of this handle in `Storage::locks`.
+    handle: u64,
 }
 
 struct Storage {
@@ -54,6 +62,7 @@ struct Storage {
     header: Mutex<Header>,
     /// Whether a call has failed that may have left the base file or the log behind the state.
     has_failed: AtomicBool,
+    locks: Mutex<Locks>,
     memory_pages: usize,
     log_bytes: u64,
 }
@@ -123,17 +132,21 @@ impl PalisadeBackend {
         }
         let mut header = [0; PAGE_BYTES];
         state.read(&base, 0, &mut header)?;
-        Ok(PalisadeBackend {
-            storage: Arc::new(Storage {
-                wal,
-                base,
-                state: RwLock::new(state),
-                header: Mutex::new(Header::of(&header)),
-                has_failed: AtomicBool::new(false),
-                memory_pages: (options.memory_bytes / PAGE) as usize,
-                log_bytes: options.log_bytes,
-            }),
-        })
+        Ok(PalisadeBackend::handle_of(Arc::new(Storage {
+            wal,
+            base,
+            state: RwLock::new(state),
+            header: Mutex::new(Header::of(&header)),
+            has_failed: AtomicBool::new(false),
+            locks: Mutex::default(),
+            memory_pages: (options.memory_bytes / PAGE) as usize,
+            log_bytes: options.log_bytes,
+        })))
+    }
+
+    fn handle_of(storage: Arc<Storage>) -> PalisadeBackend {
+        let handle = storage.locks().add_handle();
+        PalisadeBackend { storage, handle }
     }
 
     /// Returns the log, for its statistics, its space and its records. Append nothing to it, and
@@ -151,10 +164,20 @@ impl PalisadeBackend {
     ///
     /// # Errors
     /// As [`Wal::commit`] and [`Wal::truncate_before`], and those of the base file. Nothing is
-    /// lost: open the database again. After `NoSpace` first free space.
+    /// lost: open the database again. After `NoSpace` first free space. `Closed` after the close of
+    /// the database.
     pub fn checkpoint(&self) -> Result<()> {
         let _one = self.storage.one_at_a_time();
-        self.storage.watch(Storage::checkpoint)
+        self.storage.watch_open(Storage::checkpoint)
+    }
+
+    fn try_lock(&self, lock: Lock, start: Bound<u64>, end: Bound<u64>) -> LockResult<bool> {
+        check_whole(start, end)?;
+        let mut locks = self.storage.locks();
+        if locks.is_closed {
+            return Err(BackendError::Io(closed().into()));
+        }
+        Ok(locks.try_take(self.handle, lock))
     }
 }
 
@@ -169,6 +192,16 @@ impl Storage {
 
     fn writing(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn locks(&self) -> MutexGuard<'_, Locks> {
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a call as `watch`, but not after a close: another storage may have the base file then.
+    /// The caller has the lock of `header`, so a close that begins meanwhile waits.
+    fn watch_open(&self, call: impl FnOnce(&Storage) -> Result<()>) -> Result<()> {
+        if self.locks().is_closed { Err(closed()) } else { self.watch(call) }
     }
 
     /// Makes a call that must not be repeated after it has failed: a second sync of a file can
@@ -270,7 +303,7 @@ impl StorageBackend for PalisadeBackend {
 
     fn sync_data(&self) -> io::Result<()> {
         let mut header = self.storage.one_at_a_time();
-        Ok(self.storage.watch(|storage| storage.sync(&mut header))?)
+        Ok(self.storage.watch_open(|storage| storage.sync(&mut header))?)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -282,31 +315,52 @@ impl StorageBackend for PalisadeBackend {
         };
         if changed > storage.memory_pages {
             let _one = storage.one_at_a_time();
-            storage.watch(Storage::spill)?;
+            storage.watch_open(Storage::spill)?;
         }
         Ok(())
     }
 
+    /// Releases the lock of this handle. If no other handle has one, makes a checkpoint and closes
+    /// the log.
     fn close(&self) -> io::Result<()> {
+        {
+            let mut locks = self.storage.locks();
+            locks.release(self.handle);
+            if locks.is_held() {
+                return Ok(());
+            }
+            locks.is_closed = true;
+        }
         let _one = self.storage.one_at_a_time();
         let checkpoint = self.storage.watch(Storage::checkpoint);
         let closed = self.storage.wal.close();
         Ok(checkpoint.and(closed)?)
     }
 
-    // The folder of the log has a lock, so no other backend is open: a lock of the whole storage
-    // excludes nobody else.
-
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> LockResult<bool> {
-        lock_whole(start, end)
+        self.try_lock(Lock::Exclusive, start, end)
     }
 
     fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> LockResult<bool> {
-        lock_whole(start, end)
+        self.try_lock(Lock::Shared, start, end)
     }
 
     fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> LockResult<()> {
-        lock_whole(start, end).map(drop)
+        check_whole(start, end)?;
+        self.storage.locks().release(self.handle);
+        Ok(())
+    }
+}
+
+impl Clone for PalisadeBackend {
+    fn clone(&self) -> PalisadeBackend {
+        PalisadeBackend::handle_of(Arc::clone(&self.storage))
+    }
+}
+
+impl Drop for PalisadeBackend {
+    fn drop(&mut self) {
+        self.storage.locks().release(self.handle);
     }
 }
 
@@ -323,11 +377,17 @@ impl fmt::Debug for PalisadeBackend {
     }
 }
 
-fn lock_whole(start: Bound<u64>, end: Bound<u64>) -> LockResult<bool> {
+/// Refuses a lock of a part: for redb's default mode a lock of the whole storage is enough.
+fn check_whole(start: Bound<u64>, end: Bound<u64>) -> LockResult<()> {
     match (start, end) {
-        (Bound::Unbounded | Bound::Included(0), Bound::Unbounded) => Ok(true),
+        (Bound::Unbounded | Bound::Included(0), Bound::Unbounded) => Ok(()),
         _ => Err(BackendError::Unsupported),
     }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the storage was closed with its database")
+        .with_advice("open the storage again")
 }
 
 /// Makes the folder if it is missing. Its name is durable on return.

@@ -39,6 +39,7 @@
 mod backend;
 mod base;
 mod header;
+mod locks;
 mod options;
 mod record;
 mod state;

@@ -4,6 +4,7 @@ mod common;
 mod damage;
 mod database;
 mod kills;
+mod locks;
 mod model;
 mod power_loss;
 mod storage;
