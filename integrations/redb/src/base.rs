@@ -66,25 +66,33 @@ impl Base {
         // A page beyond the end of the file extends it. The zeros between are holes.
         let last = end.checked_sub(1).filter(|_| old_len < end * PAGE);
         let zeroed = stale.chain(last).filter(|number| !pages.contains_key(number));
-        let zeroed: Pages = zeroed.map(|number| (number, Box::new(ZEROS))).collect();
         let tail = (zeros_from % PAGE) as usize;
         if tail > 0 && !pages.contains_key(&(zeros_from / PAGE)) {
             // The bytes before are not in the log: power loss must not reach them.
             self.write_run(zeros_from, &mut [IoSlice::new(&ZEROS[tail..])])?;
         }
-        self.write_pages(&zeroed)?;
+        self.write_runs(zeroed.map(|number| (number, &ZEROS)))?;
         self.write_pages(pages)
     }
 
     pub(crate) fn write_pages(&self, pages: &Pages) -> Result<()> {
+        self.write_runs(pages.iter().map(|(&number, page)| (number, &**page)))
+    }
+
+    /// Writes pages with ascending numbers. The memory that it takes does not grow with them.
+    fn write_runs<'p>(
+        &self,
+        pages: impl Iterator<Item = (u64, &'p [u8; PAGE_BYTES])>,
+    ) -> Result<()> {
         let mut run: Vec<IoSlice<'_>> = Vec::with_capacity(RUN_PAGES);
         let mut start = 0;
-        for (&number, page) in pages {
+        for (number, page) in pages {
             if run.len() == RUN_PAGES || start + run.len() as u64 != number {
                 self.write_run(start * PAGE, &mut run)?;
-                (start, run) = (number, Vec::with_capacity(RUN_PAGES));
+                start = number;
+                run.clear();
             }
-            run.push(IoSlice::new(&page[..]));
+            run.push(IoSlice::new(page));
         }
         self.write_run(start * PAGE, &mut run)
     }
