@@ -119,9 +119,13 @@ impl PalisadeBackend {
             let synced = folder.sync();
             synced.map_err(|error| Error::io("sync the folder", error).at_path(path))?;
         }
+        let first_page = replay.first_page.take();
         let state = replay.into_state();
         if base_len < state.base_len {
             return Err(base.too_short(state.base_len));
+        }
+        if let Some(page) = first_page {
+            base.check_first_page(&page, state.base_len)?;
         }
 
         let wal = recovery.start();
@@ -243,20 +247,22 @@ impl Storage {
         if is_full || self.wal.live_bytes() > self.log_bytes { self.checkpoint() } else { Ok(()) }
     }
 
-    /// 1. Commits a record with the length of the storage. All pages are durable in the log now.
+    /// 1. Commits a record with the length and the first page of the storage. All pages are durable
+    ///    in the log now.
     /// 2. Writes the pages to the base file, and syncs it.
     /// 3. Truncates the log before the record.
     ///
     /// A crash before the end of 3 leaves the whole log, and a replay writes the same pages again.
     fn checkpoint(&self) -> Result<()> {
-        let (pages, base_len, len) = {
+        let (pages, base_len, len, first) = {
             let state = self.reading();
             if !state.has_log {
                 return Ok(());
             }
-            (Arc::clone(&state.synced), state.base_len, state.synced_len)
+            let first = state.synced_first_page(&self.base)?;
+            (Arc::clone(&state.synced), state.base_len, state.synced_len, first)
         };
-        let lsn = record::commit_checkpoint(&self.wal, len)?;
+        let lsn = record::commit_checkpoint(&self.wal, len, &first)?;
         self.base.write(&pages, base_len, len)?;
         self.base.sync()?;
         self.wal.truncate_before(lsn)?;

@@ -57,6 +57,21 @@ impl Base {
         Ok(())
     }
 
+    /// Refuses the file if its first page, which a checkpoint wrote with the first `len` bytes, is
+    /// another one. Each commit of redb changes this page.
+    pub(crate) fn check_first_page(&self, written: &[u8; PAGE_BYTES], len: u64) -> Result<()> {
+        let len = len.min(PAGE) as usize;
+        let mut found = [0; PAGE_BYTES];
+        self.read(0, &mut found[..len])?;
+        if found[..len] == written[..len] {
+            return Ok(());
+        }
+        let text = "the base file is not the one that the last checkpoint of the log has written";
+        let advice = "restore the base file and the log from one backup; if redb itself has \
+                      changed the base file, move it out of the folder and go on with it alone";
+        Err(Error::new(ErrorKind::Corrupt, text).at_path(&self.path).with_advice(advice))
+    }
+
     /// Writes the pages, and makes the file `len` bytes long at least. Of what lies between
     /// `zeros_from` and `len`, everything else becomes zero.
     pub(crate) fn write(&self, pages: &Pages, zeros_from: u64, len: u64) -> Result<()> {

@@ -62,8 +62,8 @@ impl Options {
     /// As [`palisade::Options::open`], and:
     /// - `Locked`: another backend, in this process or another one, has the folder open. Close it.
     /// - `NotFound`: the log, its records or the base file are missing. Restore both from a backup.
-    /// - `Corrupt`: the base file is too short, or a record is none of this crate. Restore both
-    ///   from a backup.
+    /// - `Corrupt`: the base file is too short or not that of the log, or a record is none of this
+    ///   crate. Restore both from one backup.
     /// - `InvalidArgument`: the log's longest record is below 16 KiB. Set `buffer_bytes` and
     ///   `segment_bytes` of the log to 64 KiB at least.
     pub fn open(self, path: impl AsRef<Path>) -> Result<PalisadeBackend> {

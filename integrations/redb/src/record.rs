@@ -12,11 +12,11 @@
 //!
 //! A crash can leave a `PART` without its `LAST`: the next change begins with number 0 again.
 //!
-//! A record with the tag `CHECKPOINT` has the length of the storage (8 bytes). If it is the first
-//! record of the log, the base file has all changes before it. Else the checkpoint did not end, and
-//! the record has no meaning.
+//! A record with the tag `CHECKPOINT` has the length of the storage (8 bytes), and its first page
+//! without the trailing zeros. If it is the first record of the log, the base file has all changes
+//! before it. Else the checkpoint did not end, and the record only says that it may have begun.
 
-use palisade::{Error, ErrorKind, Record, Result, Wal};
+use palisade::{Error, ErrorKind, Lsn, Record, Result, Wal};
 
 use crate::state::{Change, PAGE_BYTES, State};
 
@@ -49,8 +49,10 @@ pub(crate) fn append(wal: &Wal, change: &Change) -> Result<()> {
 }
 
 /// Appends the record of a checkpoint, and waits until it is durable, with all records before it.
-pub(crate) fn commit_checkpoint(wal: &Wal, len: u64) -> Result<palisade::Lsn> {
-    wal.commit_tagged(CHECKPOINT, &len.to_le_bytes())
+pub(crate) fn commit_checkpoint(wal: &Wal, len: u64, first: &[u8; PAGE_BYTES]) -> Result<Lsn> {
+    let mut record = len.to_le_bytes().to_vec();
+    record.extend(&first[..used_bytes(first)]);
+    wal.commit_tagged(CHECKPOINT, &record)
 }
 
 fn head(part: u32, change: &Change) -> Vec<u8> {
@@ -75,6 +77,9 @@ pub(crate) struct Replay {
     state: State,
     /// How many records there were.
     pub(crate) records: u64,
+    /// The first page that the base file has, if no checkpoint after the first record has begun to
+    /// write another one.
+    pub(crate) first_page: Option<Box<[u8; PAGE_BYTES]>>,
     change: Change,
     /// The number that the next record of the change has.
     next_part: u32,
@@ -106,10 +111,16 @@ impl Replay {
         self.state
     }
 
-    fn checkpoint(&mut self, data: &[u8]) -> Option<()> {
-        let len = u64::from_le_bytes(data.try_into().ok()?);
+    fn checkpoint(&mut self, mut data: &[u8]) -> Option<()> {
+        let len = u64::from_le_bytes(*take(&mut data)?);
+        let mut page = Box::new([0; PAGE_BYTES]);
+        page.get_mut(..data.len())?.copy_from_slice(data);
         if self.records == 0 {
             self.state = State::in_base(len);
+            // A record of an older version has no page.
+            self.first_page = (!data.is_empty()).then_some(page);
+        } else {
+            self.first_page = None;
         }
         Some(())
     }
@@ -201,6 +212,31 @@ mod tests {
         let state = replay(&wal).unwrap();
         assert!(state.synced.values().all(|page| page[7] == 1));
         assert_eq!(state.synced.len(), 40);
+    }
+
+    #[test]
+    fn the_first_page_is_known_until_a_later_checkpoint_begins() {
+        let first_page = |wal: &Wal| {
+            let mut replay = Replay::default();
+            let mut records = wal.records().unwrap();
+            while let Some(record) = records.next().unwrap() {
+                replay.take(&record).unwrap();
+            }
+            replay.first_page.map(|page| *page)
+        };
+        let mut page = [0; PAGE_BYTES];
+        page[9..100].fill(7);
+        let wal = log();
+        commit_checkpoint(&wal, 8192, &page).unwrap();
+        append(&wal, &change(1, 1)).unwrap();
+        assert_eq!(first_page(&wal), Some(page));
+        commit_checkpoint(&wal, 4096, &[1; PAGE_BYTES]).unwrap();
+        assert_eq!(first_page(&wal), None);
+
+        let wal = log();
+        wal.append_tagged(CHECKPOINT, &8192_u64.to_le_bytes()).unwrap();
+        assert_eq!(first_page(&wal), None, "a record of an older version");
+        assert_eq!(replay(&wal).unwrap().base_len, 8192);
     }
 
     #[test]

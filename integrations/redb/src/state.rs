@@ -98,6 +98,16 @@ impl State {
         Ok(())
     }
 
+    /// Returns the first page as of the last sync.
+    pub(crate) fn synced_first_page(&self, base: &Base) -> Result<Box<[u8; PAGE_BYTES]>> {
+        if let Some(page) = self.synced.get(&0) {
+            return Ok(page.clone());
+        }
+        let mut page = Box::new([0; PAGE_BYTES]);
+        base.read(0, &mut page[..self.base_len.min(PAGE) as usize])?;
+        Ok(page)
+    }
+
     /// Returns the number of the next page from `number` on that a layer in memory has.
     fn next_in_memory(&self, number: u64) -> u64 {
         let layers = [&self.change.pages, &*self.synced];

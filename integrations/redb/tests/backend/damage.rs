@@ -130,6 +130,39 @@ fn a_closed_database_is_a_file_for_redb_itself() {
     assert!(has(&db, 9) && db.check_integrity().unwrap());
 }
 
+/// Each commit of redb changes the header, which is in the first page.
+#[test]
+fn a_base_file_that_is_not_that_of_the_last_checkpoint_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (older, newer) = (folder.path().join("older"), folder.path().join("newer"));
+    let base = ten_entries(folder.path(), true).join("base.redb");
+    let open = || small().open(folder.path().join("db"));
+    fs::copy(&base, &older).unwrap();
+    put(&database(&open().unwrap()), 10).unwrap();
+    fs::copy(&base, &newer).unwrap();
+
+    put(&Database::open(&base).unwrap(), 11).unwrap();
+    let changed = fs::read(&base).unwrap();
+    for (bytes, what) in [(changed, "changed by redb"), (fs::read(&older).unwrap(), "older")] {
+        for is_in_use in [false, true] {
+            fs::copy(&newer, &base).unwrap();
+            if is_in_use {
+                let backend = open().unwrap();
+                let db = database(&backend);
+                put(&db, 12).unwrap();
+                backend.log().clone().abandon();
+                fs::copy(&base, &newer).unwrap();
+            }
+            fs::write(&base, &bytes).unwrap();
+            let error = open().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}, {is_in_use}: {error}");
+            assert_eq!(error.path(), Some(&*base), "{what}, {is_in_use}: {error}");
+        }
+    }
+    fs::copy(&newer, &base).unwrap();
+    assert!(has(&database(&open().unwrap()), 12));
+}
+
 #[test]
 fn after_a_failure_nothing_is_acknowledged_until_the_next_open() {
     for target in [Target::Segment, Target::Other] {
