@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::task::Waker;
 
-use palisade_core::sync::{Condvar, Instant, Mutex};
+use palisade_core::sync::{Condvar, Instant, Mutex, survive};
 
 /// Shared by the tails of one stream. The last of them removes it.
 ///
-/// A waker is foreign code. So it is cloned, dropped and woken outside of the lock.
+/// A waker is foreign code. So it is cloned, dropped and woken outside of the lock, and one that
+/// panics neither keeps the others from being woken nor fails the change.
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
     state: Mutex<State>,
@@ -75,7 +76,7 @@ impl Hub {
         self.state.lock().tails.values_mut().for_each(|tail| tail.cut = next.min(tail.cut));
     }
 
-    /// Wakes all tails.
+    /// Wakes all tails. The caller holds no lock.
     pub(crate) fn wake(&self) {
         let mut state = self.state.lock();
         state.changes += 1;
@@ -83,7 +84,9 @@ impl Hub {
             state.tails.values_mut().filter_map(|tail| tail.waker.take()).collect();
         drop(state);
         self.changed.notify_all();
-        wakers.into_iter().for_each(Waker::wake);
+        for waker in wakers {
+            let _ = survive(|| waker.wake());
+        }
     }
 
     /// Waits for a change after `seen`, or for the deadline. Returns false after the deadline.

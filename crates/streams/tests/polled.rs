@@ -280,6 +280,52 @@ fn wakers_may_use_the_stream() {
     assert_eq!(is_done.recv_timeout(Duration::from_secs(60)), Ok((5, 1)));
 }
 
+/// A waker that panics. The drop of its payload panics, too.
+struct Panics;
+
+struct Payload;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        std::panic::panic_any(Payload);
+    }
+}
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        panic!("the payload's drop panics");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_fails_no_change_and_keeps_no_task_asleep() {
+    let streams = open();
+    let (one, two) = (streams.create("one").unwrap(), streams.create("two").unwrap());
+    let (bell, panics) = (bell(), Waker::from(Arc::new(Panics)));
+    let rings = Waker::from(Arc::clone(&bell));
+    // Eight of each kind: the order in which the tails of a stream are woken is random.
+    let tail = |n: usize| [&one, &two][n % 2].tail(0).unwrap();
+    let mut tails: Vec<Tail> = (0..32).map(tail).collect();
+    let mut wait = || {
+        for (n, tail) in tails.iter_mut().enumerate() {
+            let waker = [&panics, &rings][n / 2 % 2];
+            while poll(tail, waker).unwrap().is_some() {}
+        }
+    };
+    wait();
+    assert_eq!(one.append("first").unwrap().index(), 0);
+    assert_eq!(rung(&bell), 8);
+    one.truncate_from(0).unwrap();
+    wait();
+    let batch = streams.batch().append(&one, b"again").append(&two, b"in the same batch");
+    assert_eq!(batch.apply().unwrap().indexes(), [0, 0]);
+    assert_eq!(rung(&bell), 8 + 16);
+    streams.sync().unwrap();
+    wait();
+    streams.delete("one").unwrap();
+    assert_eq!(rung(&bell), 8 + 16 + 8);
+}
+
 #[test]
 fn streams_of_entries_end_after_an_error() {
     let streams = open();

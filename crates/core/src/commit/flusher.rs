@@ -34,7 +34,6 @@
 //! `the_flusher_leads_where_no_thread_does`, `a_waker_is_woken_or_sees_completion`,
 //! `poison_reaches_a_future`, `a_callback_runs_once`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +41,7 @@ use super::async_waiters::{Due, Left, Wait};
 use super::background::BackgroundThread;
 use super::wait_group::WaitGroup;
 use super::{Commit, is_over};
-use crate::sync::{AtomicU32, Instant, Ordering};
+use crate::sync::{AtomicU32, Instant, Ordering, survive};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// How long the flusher leads before it looks at its requests again.
@@ -259,19 +258,6 @@ impl Commit {
 fn wake(due: &mut Due) {
     for waker in due.wakers.drain(..) {
         let _ = survive(|| waker.wake());
-    }
-}
-
-/// Calls `run`, and returns `None` if it panics. A panic of a waker, a callback or a store must not
-/// end the thread that others need. The panic hook has reported it.
-pub(crate) fn survive<R>(run: impl FnOnce() -> R) -> Option<R> {
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(result) => Some(result),
-        Err(payload) => {
-            // Its drop may panic, too.
-            std::mem::forget(payload);
-            None
-        }
     }
 }
 

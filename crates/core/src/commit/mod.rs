@@ -87,7 +87,6 @@ use std::sync::Arc;
 use self::async_waiters::AsyncWaiters;
 pub(crate) use self::async_waiters::{Key, Wait};
 use self::flusher::Flusher;
-pub(crate) use self::flusher::survive;
 use self::leader::{Gathering, Leadership};
 pub use self::space_watch::SoftLimit;
 use self::space_watch::SpaceWatch;

@@ -17,9 +17,8 @@ use std::sync::Arc;
 use super::Commit;
 use super::async_waiters::Callback;
 use super::background::BackgroundThread;
-use super::flusher::survive;
 use crate::Result;
-use crate::sync::{Mutex, WaitWord};
+use crate::sync::{Mutex, WaitWord, survive};
 
 pub(crate) struct Worker {
     queue: Mutex<Queue>,

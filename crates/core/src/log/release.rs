@@ -18,8 +18,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::{Handle, Wal};
-use crate::commit::{Commit, survive};
-use crate::sync::{Instant, Mutex, WaitWord};
+use crate::commit::Commit;
+use crate::sync::{Instant, Mutex, WaitWord, survive};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The files of a truncation, freed in the background: see `Wal::truncate_before_in_background`.

@@ -12,6 +12,8 @@ mod process;
 mod real;
 mod wait_word;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 #[cfg(loom)]
 pub use model::*;
 #[cfg(not(loom))]
@@ -21,6 +23,19 @@ pub use process::ProcessMark;
 
 pub use crossbeam_utils::CachePadded;
 pub use wait_word::WaitWord;
+
+/// Calls `run`, and returns `None` if it panics. A panic of a waker, a callback or a store must not
+/// end the thread that others need. The panic hook has reported it.
+pub fn survive<R>(run: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => Some(result),
+        Err(payload) => {
+            // Its drop may panic, too.
+            std::mem::forget(payload);
+            None
+        }
+    }
+}
 
 /// Yields the core 16 times, then sleeps, each time twice as long, up to half a millisecond.
 ///
