@@ -9,9 +9,15 @@
 //! chunks. A crash in between leaves chunks without an entry below the first checkpoint's or above
 //! the last one's. The next checkpoint or removal truncates them.
 //!
-//! An entry is the length of the name and the name, the number of streams, the number of shards,
-//! and for each shard the indexes of the first chunk and of the one above the last. A chunk is, for
-//! each stream, the length of the name, the name and the next index. Numbers are varints.
+//! Each attempt to make a checkpoint draws 64 random bits, its *mark*. Each of its chunks begins
+//! with the mark, and the entry has it. Chunks of a failed attempt are truncated, and those of the
+//! next one get their indexes. A shard that was restored from a backup can still have the older
+//! ones: the marks differ.
+//!
+//! An entry is the length of the name and the name, the mark, the number of streams, the number of
+//! shards, and for each shard the indexes of the first chunk and of the one above the last. A chunk
+//! is the mark, and for each stream the length of the name, the name and the next index. Numbers
+//! are varints.
 
 use std::fmt;
 use std::ops::Range;
@@ -40,6 +46,8 @@ pub struct CheckpointInfo {
     pub name: Vec<u8>,
     /// How many streams it holds.
     pub streams: u64,
+    /// What each of its chunks begins with.
+    mark: u64,
     /// For each shard: the indexes of its chunks in the reserved stream.
     chunks: Vec<Range<u64>>,
 }
@@ -48,6 +56,7 @@ impl CheckpointInfo {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.bytes(&self.name);
+        bytes.number(self.mark);
         bytes.number(self.streams);
         bytes.number(self.chunks.len() as u64);
         for chunks in &self.chunks {
@@ -59,11 +68,19 @@ impl CheckpointInfo {
 
     fn decode(number: u64, bytes: &[u8], shards: usize) -> Option<CheckpointInfo> {
         let mut from = Decoder(bytes);
-        let (name, streams, count) = (from.bytes()?.to_vec(), from.number()?, from.number()?);
+        let (name, mark) = (from.bytes()?.to_vec(), from.number()?);
+        let (streams, count) = (from.number()?, from.number()?);
         let chunks = (0..count).map(|_| Some(from.index()?..from.index()?));
         let chunks = chunks.collect::<Option<Vec<_>>>()?;
         let is_whole = from.0.is_empty() && chunks.len() == shards;
-        is_whole.then_some(CheckpointInfo { number, name, streams, chunks })
+        is_whole.then_some(CheckpointInfo { number, name, streams, mark, chunks })
+    }
+
+    /// Returns what a chunk has behind the mark; `None` if it is a chunk of another attempt.
+    fn open_chunk<'c>(&self, chunk: &'c [u8]) -> Option<&'c [u8]> {
+        let mut from = Decoder(chunk);
+        let is_own = from.number()? == self.mark;
+        is_own.then_some(from.0)
     }
 }
 
@@ -74,7 +91,7 @@ impl CheckpointInfo {
 #[derive(Clone)]
 pub struct Checkpoint {
     info: CheckpointInfo,
-    /// All chunks, one after the other.
+    /// What all chunks have behind their marks, one after the other.
     bytes: Vec<u8>,
     /// Where each stream begins in `bytes`, ascending by name.
     places: Vec<usize>,
@@ -103,8 +120,9 @@ impl Checkpoint {
         self.places.iter().map(|&at| self.at(at))
     }
 
-    /// Adds a chunk. Returns `None` if it does not make sense.
+    /// Adds a chunk. Returns `None` if it does not make sense, or is one of another attempt.
     fn push(&mut self, chunk: &[u8]) -> Option<()> {
+        let chunk = self.info.open_chunk(chunk)?;
         let mut from = Decoder(chunk);
         while !from.0.is_empty() {
             self.places.push(self.bytes.len() + chunk.len() - from.0.len());
@@ -181,10 +199,11 @@ impl Sharded {
     ///
     /// # Errors
     /// `InvalidArgument`: the name is empty or too long. `AlreadyExists`: there is a checkpoint of
-    /// this name. `Corrupt`: chunks of other checkpoints are missing in a shard, for example in one
-    /// that was restored. Else as [`Stream::append`](crate::Stream::append) and [`Ticket::wait`],
-    /// for one of the shards. If only the last wait failed, the checkpoint is there and not durable
-    /// yet: [`checkpoints`](Sharded::checkpoints) names it.
+    /// this name. `Corrupt`: chunks of other checkpoints are missing in a shard, or are those of an
+    /// attempt that failed, for example in a shard that was restored. Else as
+    /// [`Stream::append`](crate::Stream::append) and [`Ticket::wait`], for one of the shards. If only
+    /// the last wait failed, the checkpoint is there and not durable yet:
+    /// [`checkpoints`](Sharded::checkpoints) names it.
     ///
     /// [`Ticket::wait`]: crate::Ticket::wait
     pub fn checkpoint(&self, name: impl AsRef<[u8]>) -> Result<CheckpointInfo> {
@@ -199,10 +218,11 @@ impl Sharded {
         }
         set.check_chunks(&known)?;
         set.truncate_leftovers(&known)?;
-        let written = self.for_each(Set::write_chunks)?;
+        let mark = set.draw_mark()?;
+        let written = self.for_each(move |set, number| set.write_chunks(number, mark))?;
         let streams = written.iter().map(|(_, streams)| streams).sum();
         let chunks = written.into_iter().map(|(chunks, _)| chunks).collect();
-        let mut info = CheckpointInfo { number: 0, name: name.to_vec(), streams, chunks };
+        let mut info = CheckpointInfo { number: 0, name: name.to_vec(), streams, mark, chunks };
         info.number = set.checkpoints.commit(info.encode()).map_err(set.at(0))?;
         Ok(info)
     }
@@ -302,8 +322,19 @@ impl Set {
             if first.chunks[number].start < begin || last.chunks[number].end > end {
                 return Err(self.at(number)(corrupt()));
             }
+            self.check_last_chunk(number, kept).map_err(self.at(number))?;
         }
         Ok(())
+    }
+
+    /// Checks that the last chunk of shard `number` is one of a checkpoint in `kept`. The chunks of
+    /// a failed attempt lie above those of all checkpoints. So if a restored shard has any of them
+    /// in the place of later chunks, it has one there.
+    fn check_last_chunk(&self, number: usize, kept: &[CheckpointInfo]) -> Result<()> {
+        let mut with_chunks = kept.iter().rev().filter(|info| !info.chunks[number].is_empty());
+        let Some(last) = with_chunks.next() else { return Ok(()) };
+        let chunk = self.chunks[number].get(last.chunks[number].end - 1)?;
+        last.open_chunk(chunk.data()).map(drop).ok_or_else(corrupt)
     }
 
     /// Truncates the chunks that belong to none of the checkpoints in `kept`, which are all.
@@ -321,26 +352,34 @@ impl Set {
         Ok(())
     }
 
+    /// Returns the mark of a new attempt.
+    fn draw_mark(&self) -> Result<u64> {
+        let failed = |error| self.at(0)(Error::io("draw the mark of a checkpoint", error));
+        self.disk.random().map_err(failed)
+    }
+
     /// Appends the chunks of shard `number`, and makes them durable with all that they hold.
     /// Returns their indexes, and how many streams there are.
-    fn write_chunks(&self, number: usize) -> Result<(Range<u64>, u64)> {
+    fn write_chunks(&self, number: usize, mark: u64) -> Result<(Range<u64>, u64)> {
         let (shard, chunks) = (&self.shards[number], &self.chunks[number]);
         let longest = shard.log().max_record_bytes() - MAX_ENTRY_HEADER_BYTES;
         let most = MAX_CHUNK_BYTES.min(longest);
         let first = chunks.next_index()?;
         let (mut chunk, mut streams) = (Vec::new(), 0);
+        chunk.number(mark);
+        let mark_bytes = chunk.len();
         for stripe in 0..STRIPES {
             for (name, next) in positions(shard, stripe) {
                 if chunk.len() + name.len() + MAX_NUMBERS_BYTES > most {
                     chunks.append(&chunk)?;
-                    chunk.clear();
+                    chunk.truncate(mark_bytes);
                 }
                 chunk.bytes(&name);
                 chunk.number(next);
                 streams += 1;
             }
         }
-        if !chunk.is_empty() {
+        if chunk.len() > mark_bytes {
             chunks.append(&chunk)?;
         }
         shard.sync()?;

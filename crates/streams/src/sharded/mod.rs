@@ -14,6 +14,7 @@ mod route;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use palisade::disk::Disk;
 use palisade::{Error, ErrorKind, Result};
 use palisade_core::sync::Mutex;
 
@@ -67,6 +68,8 @@ pub struct Sharded {
 struct Set {
     shards: Vec<Streams>,
     folders: Vec<PathBuf>,
+    /// The disk of shard 0, which draws the marks of checkpoints.
+    disk: Arc<dyn Disk>,
     /// The reserved stream of each shard, whose entries are chunks of checkpoints.
     chunks: Vec<Stream>,
     /// The reserved stream of shard 0 that has an entry for each checkpoint.
@@ -76,10 +79,10 @@ struct Set {
 }
 
 impl Set {
-    fn new(shards: Vec<Streams>, folders: Vec<PathBuf>) -> Result<Set> {
+    fn new(shards: Vec<Streams>, folders: Vec<PathBuf>, disk: Arc<dyn Disk>) -> Result<Set> {
         let chunks = shards.iter().map(|shard| shard.stream(SHARD)).collect::<Result<_>>()?;
         let checkpoints = shards[0].stream(CHECKPOINTS)?;
-        Ok(Set { shards, folders, chunks, checkpoints, turn: Mutex::new(()) })
+        Ok(Set { shards, folders, disk, chunks, checkpoints, turn: Mutex::new(()) })
     }
 
     /// Adds to an error which shard it is about.

@@ -92,7 +92,8 @@ impl Sharded {
             false => folders.make(logs)?,
         };
         let paths = folders.all.iter().map(|(_, path)| path.clone()).collect();
-        Set::new(shards, paths).map(|set| Sharded { set: Arc::new(set) })
+        let disk = Arc::clone(&folders.all[0].0);
+        Set::new(shards, paths, disk).map(|set| Sharded { set: Arc::new(set) })
     }
 }
 

@@ -124,15 +124,13 @@ fn what_a_failed_checkpoint_left_is_truncated() {
     assert_eq!(sharded.latest().unwrap().unwrap().iter().count(), 30);
 }
 
-/// As a shard that was restored from an older backup.
-#[test]
-fn a_shard_without_its_chunks_is_named_until_the_checkpoints_are_removed() {
+/// Changes the chunks of shard 1, and checks that its checkpoint `two` cannot be read any more.
+fn damage_and_check(damage: impl Fn(&Stream)) {
     let sharded = open_three(&MemDisk::new());
     sharded.create_many((0..30_u8).map(|n| [n + 1])).unwrap();
     sharded.checkpoint("one").unwrap();
     sharded.checkpoint("two").unwrap();
-    let own = sharded.shards()[1].stream(b"\0palisade.shard").unwrap();
-    own.truncate_from(own.next_index().unwrap() - 1).unwrap();
+    damage(&sharded.shards()[1].stream(b"\0palisade.shard").unwrap());
     let load = sharded.load("two").map(drop);
     let checkpoint = sharded.checkpoint("three").map(drop);
     for result in [load, checkpoint, sharded.prune(1).map(drop)] {
@@ -146,6 +144,24 @@ fn a_shard_without_its_chunks_is_named_until_the_checkpoints_are_removed() {
     assert_eq!(sharded.prune(0).unwrap(), 2);
     sharded.checkpoint("three").unwrap();
     assert_eq!(sharded.load("three").unwrap().iter().count(), 30);
+}
+
+/// As a shard that was restored from an older backup.
+#[test]
+fn a_shard_without_its_chunks_is_named_until_the_checkpoints_are_removed() {
+    damage_and_check(|chunks| {
+        chunks.truncate_from(chunks.next_index().unwrap() - 1).unwrap();
+    });
+}
+
+/// As a shard that was restored from a backup in the middle of an attempt that failed.
+#[test]
+fn a_shard_with_chunks_of_another_attempt_is_named_until_the_checkpoints_are_removed() {
+    damage_and_check(|chunks| {
+        let of_another = chunks.get(0).unwrap().into_data();
+        chunks.truncate_from(chunks.next_index().unwrap() - 1).unwrap();
+        chunks.append(of_another).unwrap();
+    });
 }
 
 /// The keepers move the chunks of an old checkpoint.

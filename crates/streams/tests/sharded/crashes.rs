@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use palisade::ErrorKind;
 use palisade_streams::Sharded;
 
 use crate::disks::Disks;
@@ -99,6 +100,32 @@ fn a_first_open_that_dies_at_any_call_is_continued_by_the_next() {
     );
 }
 
+/// Restores each shard of `disks` in turn from what it was in `backup`, and checks that the
+/// checkpoint `name` has the positions `expected`, or is found to be damaged.
+fn check_restored(disks: &Disks, backup: &Disks, name: &[u8], expected: &Positions) {
+    for restored in 0..SHARDS as usize {
+        let mut set = disks.fork();
+        set.0[restored] = backup.0[restored].fork(1);
+        set.end((), false);
+        let sharded = set.open().unwrap_or_else(|error| panic!("{error}"));
+        match sharded.load(name) {
+            Ok(loaded) => {
+                let found = loaded.iter().map(|(name, next)| (name.to_vec(), next));
+                assert!(found.collect::<Positions>() == *expected, "shard {restored} is another's");
+            }
+            // Without shard 0's newest entries there is no such checkpoint.
+            Err(error) if error.kind() == ErrorKind::NotFound => assert_eq!(restored, 0),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}"),
+        }
+        let there = sharded.checkpoints().unwrap();
+        let are_whole = there.iter().all(|info| sharded.load(&info.name).is_ok());
+        match sharded.checkpoint("after the restore") {
+            Ok(_) => assert!(are_whole, "a checkpoint beside damaged ones"),
+            Err(error) => assert!(!are_whole && error.kind() == ErrorKind::Corrupt, "{error}"),
+        }
+    }
+}
+
 #[test]
 fn a_checkpoint_that_dies_at_any_call_is_whole_or_absent() {
     let expected = std::cell::RefCell::new(Vec::new());
@@ -114,6 +141,7 @@ fn a_checkpoint_that_dies_at_any_call_is_whole_or_absent() {
         is_ok
     };
     at_each_call(prepare, work, |disks, is_ok| {
+        let backup = disks.fork();
         let sharded = disks.open().unwrap();
         let expected = expected.borrow();
         let there = sharded.checkpoints().unwrap();
@@ -134,6 +162,8 @@ fn a_checkpoint_that_dies_at_any_call_is_whole_or_absent() {
         let sharded = disks.open().unwrap();
         assert!(load(&sharded, b"next") == now);
         assert!(load(&sharded, b"old") == expected[0]);
+        disks.end(sharded, false);
+        check_restored(disks, &backup, b"next", &now);
     });
 }
 

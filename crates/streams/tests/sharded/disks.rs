@@ -47,6 +47,11 @@ impl Disks {
         Sharded::open_on(self.0.iter().map(|disk| (disk.as_disk(), "/log")), &options)
     }
 
+    /// Copies of the disks, on which no process runs.
+    pub(crate) fn fork(&self) -> Disks {
+        Disks(self.0.iter().map(|disk| disk.fork(1)).collect())
+    }
+
     pub(crate) fn calls(&self) -> Vec<u64> {
         self.0.iter().map(SimDisk::calls).collect()
     }
