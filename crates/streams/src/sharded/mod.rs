@@ -240,13 +240,12 @@ impl Sharded {
     /// [`Streams::maintain`]. Returns whether there may be more to do.
     ///
     /// # Errors
-    /// As [`Streams::maintain`], for the first shard that fails.
+    /// As [`Streams::maintain`], for the first shard that fails. The others have done their steps.
     pub fn maintain(&self) -> Result<bool> {
-        let mut has_more = false;
-        for (number, shard) in self.set.shards.iter().enumerate() {
-            has_more |= shard.maintain().map_err(self.set.at(number))?;
-        }
-        Ok(has_more)
+        let shards = self.set.shards.iter().enumerate();
+        let steps: Vec<_> =
+            shards.map(|(n, shard)| shard.maintain().map_err(self.set.at(n))).collect();
+        steps.into_iter().try_fold(false, |has_more, step| Ok(has_more | step?))
     }
 
     /// Closes all shards, at the same time, as [`Streams::close`] does.

@@ -95,6 +95,25 @@ fn errors_name_the_shard_and_its_folder() {
 }
 
 #[test]
+fn maintain_tries_all_shards_and_names_the_first_that_fails() {
+    let sharded = open_three(&MemDisk::new());
+    for stream in sharded.create_many((1..=30_u8).map(|n| [n])).unwrap() {
+        for _ in 0..20 {
+            stream.append([7; 1000]).unwrap();
+        }
+        stream.truncate_before(20).unwrap();
+    }
+    let [zero, one, two] = sharded.shards() else { panic!("there are three") };
+    zero.close().unwrap();
+    one.close().unwrap();
+    let errors: Vec<_> = (0..50).filter_map(|_| sharded.maintain().err()).collect();
+    let is_first = |error: &palisade::Error| error.to_string().starts_with("shard 0");
+    assert!(errors.len() > 9 && errors.iter().all(is_first), "{errors:?}");
+    let released = [zero, one, two].map(|shard| shard.stats().released_bytes > 0);
+    assert_eq!(released, [false, false, true]);
+}
+
+#[test]
 fn a_set_has_1_to_256_shards() {
     let none: [(std::sync::Arc<dyn palisade::disk::Disk>, &str); 0] = [];
     assert_eq!(kind(Sharded::open_on(none, &options())), ErrorKind::InvalidArgument);
