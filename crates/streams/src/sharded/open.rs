@@ -81,11 +81,7 @@ impl Sharded {
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
         let found = folders.for_each(|folders, number| folders.find(number))?;
-        let holdings: Vec<_> = found.iter().map(|(_, holding)| *holding).collect();
-        let first = found[0].0.as_ref().map(|streams| streams.log().uuid());
-        let is_complete = judge(&holdings, first)
-            .map_err(|(number, error)| at_shard(error, number, &folders.all[number].1))?;
-        check_mode(folders.options.open_mode(), is_complete)?;
+        let is_complete = folders.judge(&found)?;
         let logs: Vec<_> = found.into_iter().map(|(streams, _)| streams).collect();
         let shards = match is_complete {
             true => logs.into_iter().flatten().collect(),
@@ -126,13 +122,32 @@ impl Folders {
         }
     }
 
+    /// Decides whether what the folders have is a complete set.
+    fn judge(&self, found: &[(Option<Streams>, Holding)]) -> Result<bool> {
+        let holdings: Vec<_> = found.iter().map(|(_, holding)| *holding).collect();
+        let first = found[0].0.as_ref().map(|streams| streams.log().uuid());
+        let is_complete = judge(&holdings, first)
+            .map_err(|(number, error)| at_shard(error, number, &self.all[number].1))?;
+        check_mode(self.options.open_mode(), is_complete).map(|()| is_complete)
+    }
+
     /// Makes the set, or what a crash has left to make. The steps are those of `membership`.
     fn make(self: &Arc<Folders>, logs: Vec<Option<Streams>>) -> Result<Vec<Streams>> {
         let count = logs.len();
-        let shards = self.for_each(move |folders, number| match &logs[number] {
-            Some(streams) => Ok(streams.clone()),
-            None => folders.open(number, OpenMode::CreateIfMissing),
+        let found = self.for_each(move |folders, number| {
+            let streams = match &logs[number] {
+                Some(streams) => streams.clone(),
+                None => folders.open(number, OpenMode::CreateIfMissing)?,
+            };
+            let holding = Holding::of(&streams)?;
+            Ok((Some(streams), holding))
         })?;
+        // Another process may have made a log, or the set, since the first look.
+        let is_complete = self.judge(&found)?;
+        let shards: Vec<_> = found.into_iter().filter_map(|(streams, _)| streams).collect();
+        if is_complete {
+            return Ok(shards);
+        }
         let set = shards[0].log().uuid();
         let write = move |shards: &[Streams], number| {
             Membership { set, count, number }.write(&shards[number])
@@ -157,4 +172,45 @@ fn check_mode(mode: OpenMode, is_complete: bool) -> Result<()> {
 pub(crate) fn at_shard(error: Error, number: usize, folder: &Path) -> Error {
     let error = error.within(&format!("shard {number}"));
     if error.path().is_some() { error } else { error.at_path(folder) }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use palisade::disk::MemDisk;
+
+    use super::*;
+
+    fn folders() -> Arc<Folders> {
+        let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
+        let on_disk = |path: &str| (Arc::clone(&disk), PathBuf::from(path));
+        let options = Options::new().background(false);
+        Arc::new(Folders { all: ["/0", "/1"].map(on_disk).into(), options })
+    }
+
+    /// As if another process had used a folder after the open has looked at it.
+    #[test]
+    fn a_log_that_appears_after_the_first_look_is_judged() {
+        let folders = folders();
+        let other = folders.open(1, OpenMode::CreateNew).unwrap();
+        other.create("mine").unwrap();
+        drop(other);
+        let refused = folders.make(vec![None, None]).map(drop).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Foreign);
+        assert!(refused.to_string().starts_with("shard 1: "), "{refused}");
+        assert_eq!(folders.open(1, OpenMode::MustExist).unwrap().list(), [b"mine"]);
+    }
+
+    #[test]
+    fn a_set_that_appears_after_the_first_look_is_opened() {
+        let folders = folders();
+        let uuid = |shards: Vec<Streams>| shards.iter().map(|s| s.log().uuid()).collect::<Vec<_>>();
+        let made = uuid(folders.make(vec![None, None]).unwrap());
+        assert_eq!(uuid(folders.make(vec![None, None]).unwrap()), made);
+        let disk = Arc::clone(&folders.all[0].0);
+        let options = folders.options.clone().with_open_mode(OpenMode::CreateNew);
+        let all = ["/0", "/1"].map(|path| (Arc::clone(&disk), PathBuf::from(path))).into();
+        let refused =
+            Arc::new(Folders { all, options }).make(vec![None, None]).map(drop).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
+    }
 }
