@@ -13,7 +13,6 @@ use crate::positions::user_key;
 use crate::record::{self, Decoder, StreamId};
 use crate::shared::Shared;
 use crate::streams::Stream;
-use crate::write::truncated;
 
 /// The entries that a range reads first. It doubles them, up to `MOST_ENTRIES` or `MOST_BYTES`.
 const FIRST_ENTRIES: u64 = 8;
@@ -78,19 +77,11 @@ impl Shared {
                 let stripe = self.directory.lock_of(id);
                 let slot = stripe.slot(id).ok_or_else(crate::directory::deleted)?;
                 let lsn_of = |&index: &u64| {
-                    if index < slot.first() {
-                        return Err(truncated(index, slot.first()));
-                    }
-                    if index >= slot.next() {
+                    let place = slot.place_of(index)?;
+                    place.map(|place| self.segments.lsn(place)).ok_or_else(|| {
                         let text =
                             format!("there is no entry {index}: the next one is {}", slot.next());
-                        return Err(Error::new(ErrorKind::OutOfRange, text));
-                    }
-                    let place = slot.entries().and_then(|entries| entries.get(index));
-                    place.map(|place| self.segments.lsn(place)).ok_or_else(|| {
-                        let text = format!("entry {index} is missing in the log");
-                        let advice = "restore the log from a backup, or truncate the stream";
-                        Error::new(ErrorKind::Corrupt, text).with_advice(advice)
+                        Error::new(ErrorKind::OutOfRange, text)
                     })
                 };
                 indexes.iter().map(lsn_of).collect::<Result<Vec<_>>>()?

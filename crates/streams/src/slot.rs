@@ -3,8 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use palisade::{Error, ErrorKind, Result};
+
 use crate::entries::{Entries, Place};
 use crate::hub::Hub;
+use crate::write::truncated;
 
 /// Keys and values, ascending by key.
 pub(crate) type Values = Vec<(Box<[u8]>, Box<[u8]>)>;
@@ -93,6 +96,23 @@ impl Slot {
 
     pub(crate) fn entries(&self) -> Option<&Entries> {
         self.body.as_ref().map(|body| &body.entries)
+    }
+
+    /// Returns where entry `index` is, or `None` if there is no such entry yet.
+    ///
+    /// # Errors
+    /// `Truncated`: it was truncated. `Corrupt`: an open has not found it in the log.
+    pub(crate) fn place_of(&self, index: u64) -> Result<Option<Place>> {
+        if index < self.first() {
+            return Err(truncated(index, self.first()));
+        }
+        let place = self.entries().and_then(|entries| entries.get(index));
+        if place.is_none() && index < self.next {
+            let text = format!("entry {index} is missing in the log");
+            let advice = "restore the log from a backup, or truncate the stream";
+            return Err(Error::new(ErrorKind::Corrupt, text).with_advice(advice));
+        }
+        Ok(place)
     }
 
     pub(crate) fn values(&self) -> &Values {

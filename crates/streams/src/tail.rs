@@ -15,8 +15,8 @@ use std::time::Duration;
 use palisade::{Ended, Error, ErrorKind, Lsn, RecordBuf, Result};
 use palisade_core::sync::Instant;
 
-use crate::directory::{Stripe, deleted};
-use crate::hub::Hub;
+use crate::directory::Stripe;
+use crate::hub::{Found, Hub};
 use crate::read::Entry;
 use crate::record::Record;
 use crate::streams::{Stream, Streams};
@@ -46,12 +46,6 @@ pub struct Tail {
 
 /// A tail that blocks a thread looks so often whether the log is closed or poisoned.
 const CHECK: Duration = Duration::from_millis(100);
-
-/// What a tail found in the stream.
-enum Found {
-    At(Lsn),
-    Nothing { changes: u64 },
-}
 
 impl Stream {
     /// Returns a tail that follows the stream from entry `from` on.
@@ -177,58 +171,42 @@ impl Tail {
 
     fn poll_find(&mut self, context: &mut Context<'_>) -> Poll<Result<Entry>> {
         loop {
-            match self.look()? {
-                Found::At(lsn) => {
-                    self.ended = None;
-                    let read = ready!(self.poll_read(lsn, context));
-                    if let Some(entry) = self.check_read(lsn, read)? {
-                        return Poll::Ready(Ok(entry));
-                    }
-                }
-                Found::Nothing { changes } => {
-                    if !self.hub.register(self.number, changes, context.waker()) {
-                        continue;
-                    }
-                    let wal = &self.stream.shared().wal;
-                    let ended = self.ended.get_or_insert_with(|| wal.ended());
-                    let error = ready!(Pin::new(ended).poll(context));
-                    self.ended = None;
-                    if self.is_at_the_end()? {
-                        return Poll::Ready(Err(error));
-                    }
-                }
+            let lsn = ready!(self.poll_look(context))?;
+            let read = ready!(self.poll_read(lsn, context));
+            if let Some(entry) = self.check_read(lsn, read)? {
+                return Poll::Ready(Ok(entry));
             }
         }
     }
 
-    /// Looks again after the log has ended: an append before that may have come after the last
-    /// look, and the hub need not have been woken yet.
+    /// Polls for where the next entry is. The registration for the end of the log ends with it: the
+    /// wait for the sync needs another one, and a task counts once.
+    fn poll_look(&mut self, context: &mut Context<'_>) -> Poll<Result<Lsn>> {
+        let mut ended = self.ended.take();
+        let wal = &self.stream.shared().wal;
+        let poll_end = |context: &mut Context<'_>| {
+            Pin::new(ended.get_or_insert_with(|| wal.ended())).poll(context)
+        };
+        let found = self.hub.poll(self.number, context, || self.look(), poll_end);
+        if found.is_pending() {
+            self.ended = ended;
+        }
+        found
+    }
+
+    /// Looks again after the log has ended, for the reason in `hub`.
     fn is_at_the_end(&self) -> Result<bool> {
         Ok(matches!(self.look()?, Found::Nothing { .. }))
     }
 
     /// Looks for the next entry.
-    fn look(&self) -> Result<Found> {
-        let changes = self.hub.look();
+    fn look(&self) -> Result<Found<Lsn>> {
         let shared = self.stream.shared();
-        let stripe = shared.directory.lock_of(self.stream.id());
-        let slot = stripe.slot(self.stream.id()).ok_or_else(deleted)?;
-        if let Some(cut) = self.hub.cut_below(self.number, self.next) {
-            return Err(truncated(cut, slot.first()));
-        }
-        if self.next < slot.first() {
-            return Err(truncated(self.next, slot.first()));
-        }
-        let place = slot.entries().and_then(|entries| entries.get(self.next));
-        match place {
-            Some(place) => Ok(Found::At(shared.segments.lsn(place))),
-            None if self.next < slot.next() => {
-                drop(stripe);
-                // The error says what is wrong with it.
-                self.stream.get(self.next).map(|_| Found::Nothing { changes })
-            }
-            None => Ok(Found::Nothing { changes }),
-        }
+        let found = self.hub.look(&shared.directory, self.stream.id(), self.number, self.next)?;
+        Ok(match found {
+            Found::At(place) => Found::At(shared.segments.lsn(place)),
+            Found::Nothing { changes } => Found::Nothing { changes },
+        })
     }
 
     /// Returns the least index from which a truncation of the suffix has removed entries that the

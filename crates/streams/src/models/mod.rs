@@ -1,8 +1,10 @@
-//! Loom models of what appends, truncations and the keeper share: stripes, live counts, the
-//! wake-up.
+//! Loom models of what appends, truncations, the keeper and tails share: stripes, live counts, the
+//! wake-ups.
 //!
 //! They run the stripes and the segments themselves, over a log that is only its end: an append is
 //! one addition, as in the log.
+
+mod tails;
 
 use std::sync::Arc;
 
@@ -52,10 +54,34 @@ impl Model {
 
     /// Appends an entry, as `Shared::append` does.
     fn append(&self, id: StreamId) {
+        self.append_if(id, || true);
+    }
+
+    /// Appends an entry if the log takes it. Returns whether it did.
+    fn append_if(&self, id: StreamId, takes_it: impl FnOnce() -> bool) -> bool {
         let mut stripe = self.directory.lock_to_append(id);
+        if !takes_it() {
+            return false;
+        }
         let lsn = self.reserve();
         stripe.count(&self.segments, lsn, RECORD);
-        stripe.push(id, lsn);
+        let hub = stripe.push(id, lsn);
+        drop(stripe);
+        hub.into_iter().for_each(|hub| hub.wake());
+        true
+    }
+
+    /// Removes entry `next` and those above it, as `Shared::truncate_from` does.
+    fn truncate_from(&self, id: StreamId, next: u64) {
+        let mut stripe = self.directory.lock_of(id);
+        let lsn = self.reserve();
+        stripe.count(&self.segments, lsn, RECORD);
+        let slot = stripe.live(id).expect("it is there");
+        slot.change(|entries| entries.truncate_from(next, |_| {}));
+        let hub = slot.hub().cloned().expect("it has a tail");
+        hub.note_cut(next);
+        drop(stripe);
+        hub.wake();
     }
 
     /// Removes all entries, as `Shared::truncate_before` does. Returns where its record is.
