@@ -295,6 +295,60 @@ fn a_tail_of_all_streams_returns_the_order_of_the_log() {
     assert_eq!(found, [of("a", 1, "1"), of("b", 0, "2"), of("a", 2, "3")]);
 }
 
+#[test]
+fn a_tail_of_all_streams_passes_over_those_that_were_deleted() {
+    let streams = open();
+    let (a, b) = (streams.create("a").unwrap(), streams.create("b").unwrap());
+    let mut tail = streams.tail_all().unwrap();
+    a.append("of the deleted one").unwrap();
+    b.append("between").unwrap();
+    streams.delete("a").unwrap();
+    // It has the place and the name of the deleted one.
+    streams.create("a").unwrap().append("of the new one").unwrap();
+    streams.sync().unwrap();
+    let mut next = || tail.next(Duration::ZERO).unwrap();
+    let (name, entry) = next().unwrap();
+    assert_eq!((name, entry.data()), (b"b".to_vec(), &b"between"[..]));
+    let (name, entry) = next().unwrap();
+    assert_eq!((name, entry.data()), (b"a".to_vec(), &b"of the new one"[..]));
+    assert_eq!(next(), None);
+}
+
+#[test]
+fn a_tail_of_all_streams_beside_deletions_returns_each_entry_once_under_its_name() {
+    const ENTRIES: u64 = 300;
+    let streams = open();
+    let kept = streams.create("kept").unwrap();
+    let mut tail = streams.tail_all().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..ENTRIES {
+                kept.commit(n.to_le_bytes()).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            for n in 0..ENTRIES {
+                let stream = streams.create("deleted").unwrap();
+                assert_eq!(stream.append(n.to_le_bytes()).unwrap().index(), 0);
+                streams.delete("deleted").unwrap();
+            }
+        });
+        let (mut of_kept, mut of_deleted) = (0, None);
+        while of_kept < ENTRIES {
+            let (name, entry) = tail.next(Duration::from_secs(60)).unwrap().unwrap();
+            let n = u64::from_le_bytes(entry.data().try_into().unwrap());
+            if name == b"kept" {
+                assert_eq!((entry.index(), n), (of_kept, of_kept));
+                of_kept += 1;
+            } else {
+                assert_eq!((&name[..], entry.index()), (&b"deleted"[..], 0));
+                assert!(of_deleted < Some(n), "{n} after {of_deleted:?}");
+                of_deleted = Some(n);
+            }
+        }
+    });
+}
+
 /// Threads that append, truncate and read while the keeper's thread moves and releases.
 #[test]
 fn threads_see_their_entries_while_the_keeper_moves_them() {

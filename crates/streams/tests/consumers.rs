@@ -1,5 +1,7 @@
 //! Consumers: where they continue, what truncations and deletions do to them, and their limits.
 
+use std::sync::Barrier;
+use std::thread;
 use std::time::Duration;
 
 use palisade::{ErrorKind, MemStore, Result};
@@ -98,6 +100,31 @@ fn a_batch_saves_a_position_with_what_the_consumer_appends() {
     assert_eq!((consumer.acked().unwrap(), output.len().unwrap()), (3, 1));
     streams.batch().ack(&consumer, 0).apply().unwrap();
     assert_eq!(consumer.acked().unwrap(), 3);
+}
+
+#[test]
+fn of_two_threads_that_open_a_consumer_one_gets_it() {
+    let streams = open();
+    let stream = streams.create("s").unwrap();
+    for round in 0..200 {
+        // Each second round opens one that there is already.
+        let name = format!("c{}", round / 2);
+        let (begins, ends) = (Barrier::new(2), Barrier::new(2));
+        let open = || {
+            begins.wait();
+            let opened = stream.consumer(&name);
+            ends.wait();
+            opened.map(drop)
+        };
+        let opened = thread::scope(|scope| {
+            let other = scope.spawn(open);
+            [open(), other.join().unwrap()]
+        });
+        assert_eq!(opened.iter().filter(|result| result.is_ok()).count(), 1, "{opened:?}");
+        let refused = opened.into_iter().find_map(Result::err).unwrap();
+        assert_eq!(refused.kind(), ErrorKind::Locked);
+        assert_eq!(stream.consumers().unwrap().len(), round / 2 + 1);
+    }
 }
 
 #[test]

@@ -3,14 +3,14 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use futures_core::Stream as Futures;
 use palisade::{ErrorKind, MemStore, Result};
-use palisade_streams::{Consumer, Options, Stream, Streams, Tail, TailAll};
+use palisade_streams::{Consumer, Entry, Options, Stream, Streams, Tail, TailAll};
 
 fn open_with(log: palisade::Options) -> Streams {
     let log = log.segment_bytes(64 << 10).buffer_bytes(64 << 10);
@@ -324,6 +324,72 @@ fn a_waker_that_panics_fails_no_change_and_keeps_no_task_asleep() {
     wait();
     streams.delete("one").unwrap();
     assert_eq!(rung(&bell), 8 + 16 + 8);
+}
+
+/// A waker that closes the log, and then reads what a tail finds.
+struct Closes {
+    streams: Streams,
+    tail: Mutex<Tail>,
+    found: mpsc::Sender<Result<Option<Vec<u8>>>>,
+}
+
+impl Wake for Closes {
+    fn wake(self: Arc<Self>) {
+        self.streams.close().unwrap();
+        for _ in 0..2 {
+            let next = self.tail.lock().unwrap().next(Duration::from_secs(60));
+            self.found.send(next.map(|entry| entry.map(Entry::into_data))).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_close_between_an_append_and_the_wake_up_of_its_tails_hides_no_entry() {
+    let streams = open();
+    let (one, two) = (streams.create("one").unwrap(), streams.create("two").unwrap());
+    let (mut first, mut task) = (one.tail(0).unwrap(), two.tail(0).unwrap());
+    let (found, was_found) = mpsc::channel();
+    let tail = Mutex::new(two.tail(0).unwrap());
+    let closes = Closes { streams: streams.clone(), tail, found };
+    assert_eq!(poll(&mut first, &Waker::from(Arc::new(closes))).unwrap(), None);
+    let bell = bell();
+    assert_eq!(poll(&mut task, &Waker::from(Arc::clone(&bell))).unwrap(), None);
+    // The tails of `one` are woken first, and those of `two` afterwards.
+    streams.batch().append(&one, b"wakes").append(&two, b"last").apply().unwrap();
+    assert_eq!(was_found.recv().unwrap().unwrap().unwrap(), b"last");
+    assert_eq!(kind(was_found.recv().unwrap()), ErrorKind::Closed);
+    hear(&bell, 0);
+    assert_eq!(poll(&mut task, Waker::noop()).unwrap().unwrap(), b"last");
+    assert_eq!(kind(poll(&mut task, Waker::noop())), ErrorKind::Closed);
+}
+
+/// A waker whose drop appends an entry and closes the log.
+struct AppendsAndCloses(Stream);
+
+impl Wake for AppendsAndCloses {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for AppendsAndCloses {
+    fn drop(&mut self) {
+        self.0.append("last").unwrap();
+        self.0.streams().close().unwrap();
+    }
+}
+
+#[test]
+fn an_append_and_a_close_between_a_look_and_the_wait_hide_no_entry() {
+    let streams = open_with(palisade::Options::new().max_waiters(1));
+    let stream = streams.create("s").unwrap();
+    let (mut one, mut two) = (stream.tail(0).unwrap(), stream.tail(0).unwrap());
+    assert_eq!(poll(&mut one, Waker::noop()).unwrap(), None);
+    // Refused after the stream has got the waker, so only the stream has it.
+    let waker = Waker::from(Arc::new(AppendsAndCloses(stream.clone())));
+    assert_eq!(kind(poll(&mut two, &waker)), ErrorKind::TooManyWaiters);
+    drop((waker, one));
+    // The next poll looks at the stream, and then drops that waker for its own.
+    assert_eq!(poll(&mut two, Waker::noop()).unwrap().unwrap(), b"last");
+    assert_eq!(kind(poll(&mut two, Waker::noop())), ErrorKind::Closed);
 }
 
 #[test]

@@ -10,13 +10,13 @@ use crate::disks::Disks;
 
 const SHARDS: u64 = 3;
 
-type Positions = BTreeMap<Vec<u8>, u64>;
+pub(crate) type Positions = BTreeMap<Vec<u8>, u64>;
 
 fn name(n: u64) -> Vec<u8> {
     [vec![b'n'; 900], n.to_be_bytes().to_vec()].concat()
 }
 
-fn positions(sharded: &Sharded) -> Positions {
+pub(crate) fn positions(sharded: &Sharded) -> Positions {
     let next = |name: Vec<u8>| {
         let next = sharded.stream(&name).unwrap().next_index().unwrap();
         (name, next)
@@ -24,7 +24,7 @@ fn positions(sharded: &Sharded) -> Positions {
     sharded.list().into_iter().map(next).collect()
 }
 
-fn load(sharded: &Sharded, name: &[u8]) -> Positions {
+pub(crate) fn load(sharded: &Sharded, name: &[u8]) -> Positions {
     let loaded = sharded.load(name).unwrap_or_else(|error| panic!("{error}"));
     loaded.iter().map(|(name, next)| (name.to_vec(), next)).collect()
 }

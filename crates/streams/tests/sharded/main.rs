@@ -17,3 +17,4 @@ mod crashes;
 mod disks;
 mod opens;
 mod random;
+mod threads;
