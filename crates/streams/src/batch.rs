@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use palisade::{Error, ErrorKind, Result};
+use palisade::{Error, ErrorKind, Result, framed_bytes};
 use palisade_core::sync::MutexGuard;
 
 use crate::consumer::Consumer;
@@ -127,8 +127,8 @@ impl<'s> Batch<'s> {
     /// `InvalidArgument`: the batch is empty, or one of the streams or consumers belongs to another
     /// log. `NotFound`: one of the streams was deleted. `TooLarge`: all changes together take more
     /// than the longest record, or the values of a stream would take too much. `OutOfRange`,
-    /// `Truncated`: as [`Consumer::ack`]. Else as [`Stream::append`]. In all cases nothing was
-    /// changed.
+    /// `Truncated`: as [`Consumer::ack`]. Else as [`Stream::append`], or for a batch without
+    /// appends as [`Stream::put`]. In all cases nothing was changed.
     pub fn apply(self) -> Result<BatchTicket<'s>> {
         if self.has_foreign {
             let text = "a stream of the batch belongs to another log";
@@ -192,8 +192,7 @@ impl Shared {
     fn append_batch(&self, steps: &[Step<'_>]) -> Result<BatchTicket<'_>> {
         let mut locked = Locked::new(&self.directory, steps);
         let encoded = self.encode_batch(steps, &mut locked)?;
-        let has_acks_only = steps.iter().all(|step| matches!(step, Step::Ack { .. }));
-        if has_acks_only { self.check_room_for_position() } else { self.check_room() }?;
+        self.check_room_for_steps(steps, &encoded)?;
         let payloads = encoded.iter().map(|(_, tag, bytes)| (tag, bytes));
         let log = self.wal.append_batch_tagged(payloads)?;
         let mut hubs = Vec::new();
@@ -210,6 +209,17 @@ impl Shared {
         drop(locked);
         hubs.into_iter().for_each(|hub| hub.wake());
         Ok(BatchTicket::new(log.into(), encoded.indexes))
+    }
+
+    fn check_room_for_steps(&self, steps: &[Step<'_>], encoded: &Encoded) -> Result<()> {
+        if steps.iter().all(|step| matches!(step, Step::Ack { .. })) {
+            self.check_room_for_position()
+        } else if steps.iter().any(|step| matches!(step, Step::Append { .. })) {
+            self.check_room()
+        } else {
+            let bytes = encoded.iter().map(|(_, _, bytes)| framed_bytes(bytes.len())).sum();
+            self.check_room_for_value(bytes)
+        }
     }
 
     /// Checks and encodes all steps.

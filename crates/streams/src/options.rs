@@ -51,7 +51,8 @@ impl Options {
     /// the longest entry: else the keeper cannot move this entry.
     ///
     /// With [`max_bytes`](palisade::Options::max_bytes), three segments are kept for truncations
-    /// and moves: if only these are left, appends and other changes return `NoSpace`.
+    /// and moves: if only these are left, appends and other changes return `NoSpace`. In the first
+    /// of the three [values](crate::Stream::put) can still be set, and entries acknowledged.
     pub fn log(mut self, log: palisade::Options) -> Options {
         self.log = log;
         self

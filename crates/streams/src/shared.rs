@@ -74,20 +74,32 @@ impl Shared {
         Err(Error::new(ErrorKind::NoSpace, text).with_advice(advice))
     }
 
-    /// Refuses the position of a consumer as [`check_room`](Shared::check_room) refuses other
-    /// changes, but not in the first three quarters of the segment that they have begun last. An
-    /// engine may truncate only what was acknowledged, so a full log must take acknowledgements.
-    /// The rest of the segment is for truncations.
+    /// Refuses a change of values, in records of `bytes`, as [`check_room`] refuses other changes,
+    /// but not in the first half of the segment that they have begun last. An engine may have to
+    /// save a value before it truncates.
+    ///
+    /// [`check_room`]: Shared::check_room
+    pub(crate) fn check_room_for_value(&self, bytes: u64) -> Result<()> {
+        self.check_room_in_last(2, bytes)
+    }
+
+    /// Does the same for the position of a consumer, in the first three quarters: an engine may
+    /// truncate only what was acknowledged. The rest of the segment is for truncations.
     pub(crate) fn check_room_for_position(&self) -> Result<()> {
-        self.check_room().or_else(|error| {
-            let tail = self.wal.reserved_lsn().as_u64();
-            let end = u64::from(self.segments.of(self.wal.reserved_lsn())) + 1;
-            // Relaxed: as in `check_room`.
-            let used = end.saturating_sub(self.head.load(Ordering::Relaxed));
-            let is_last = self.limit.is_some_and(|limit| used + KEPT_SEGMENTS <= limit + 1);
-            let has_room = tail % self.segments.bytes() < self.segments.bytes() / 4 * 3;
-            if is_last && has_room { Ok(()) } else { Err(error) }
-        })
+        self.check_room_in_last(3, 0)
+    }
+
+    fn check_room_in_last(&self, quarters: u64, bytes: u64) -> Result<()> {
+        let Err(error) = self.check_room() else { return Ok(()) };
+        let tail = self.wal.reserved_lsn();
+        // Relaxed: as in `check_room`.
+        let head = self.head.load(Ordering::Relaxed);
+        let used = (u64::from(self.segments.of(tail)) + 1).saturating_sub(head);
+        let is_last = self.limit.is_some_and(|limit| used + KEPT_SEGMENTS <= limit + 1);
+        let end = tail.as_u64() % self.segments.bytes() + bytes;
+        let has_room = end <= self.segments.bytes() / 4 * quarters;
+        let is_full = error.kind() == ErrorKind::NoSpace;
+        if is_full && is_last && has_room { Ok(()) } else { Err(error) }
     }
 
     /// Returns how many bytes may be moved: all, or those below the limit of the log's space, less

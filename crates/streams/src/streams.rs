@@ -339,6 +339,10 @@ impl Stream {
     /// whichever is less. Each counts 16 bytes more, and so does each consumer. A truncation does
     /// not change values.
     ///
+    /// At the limit of the log's space values can still be set where appends return `NoSpace`, in
+    /// half a segment, less what the last append took of it. So the engine can save what it must
+    /// know before it truncates.
+    ///
     /// # Errors
     /// `TooLarge`: the values would take more. Else as [`append`](Stream::append).
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Ticket<'_>> {
@@ -348,7 +352,7 @@ impl Stream {
     /// Removes the value of `key`, if there is one.
     ///
     /// # Errors
-    /// As [`append`](Stream::append).
+    /// As [`put`](Stream::put).
     pub fn remove_value(&self, key: impl AsRef<[u8]>) -> Result<Ticket<'_>> {
         self.shared().put(self.id, &user_key(key.as_ref()), None)
     }

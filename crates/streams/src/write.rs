@@ -180,7 +180,8 @@ impl Shared {
     pub(crate) fn put(&self, id: StreamId, key: &[u8], value: Option<&[u8]>) -> Result<Ticket<'_>> {
         let mut stripe = self.directory.lock_of(id);
         self.check_values(stripe.live(id)?.values(), [(key, value)])?;
-        self.check_room()?;
+        let bytes = VALUE_OVERHEAD + key.len() + value.map_or(0, <[u8]>::len);
+        self.check_room_for_value(framed_bytes(bytes))?;
         let log = self.set_value(&mut stripe, id, key, value)?;
         Ok(Ticket::new(log, 0))
     }

@@ -377,6 +377,40 @@ fn a_full_log_takes_acknowledgements_and_leaves_room_for_truncations() {
     stream.commit("again").unwrap();
 }
 
+/// An engine may have to save a value before it truncates, such as what a Raft group purges.
+#[test]
+fn a_full_log_takes_values_and_leaves_room_for_acknowledgements() {
+    let limit = 8 * ((64 << 10) + 4096);
+    let log = palisade::Options::new().segment_bytes(64 << 10).buffer_bytes(64 << 10);
+    let options = Options::new().log(log.max_bytes(limit)).background(false);
+    let streams = options.with_store(MemStore::new(64 << 10)).unwrap();
+    let stream = topic(&streams, 3);
+    let mut consumer = stream.consumer("c").unwrap();
+    while stream.append([7; 1000]).is_ok() {}
+    streams.sync().unwrap();
+    assert!(read(&mut consumer).len() > 200);
+    stream.put("vote", "term 2").unwrap();
+    stream.remove_value("vote").unwrap();
+    let batch = streams.batch().put(&stream, b"vote", b"term 3").ack(&consumer, 0);
+    batch.apply().unwrap();
+    let batch = streams.batch().put(&stream, b"vote", b"term 4").append(&stream, b"");
+    assert_eq!(kind(batch.apply()), ErrorKind::NoSpace, "an append is one in a batch, too");
+    // A long value does not take the room that is left for short ones.
+    let error = (0..100).find_map(|_| stream.put("long", [7; 6000]).err());
+    assert_eq!(error.unwrap().kind(), ErrorKind::NoSpace);
+    stream.put("vote", "term 5").unwrap();
+    // Values do not take the room that is left for acknowledgements.
+    let error = (0..10_000).find_map(|n| stream.put("vote", format!("term {n}")).err());
+    assert_eq!(error.unwrap().kind(), ErrorKind::NoSpace);
+    let batch = streams.batch().put(&stream, b"vote", b"term 10000");
+    assert_eq!(kind(batch.apply()), ErrorKind::NoSpace);
+    (1..200).for_each(|index| drop(consumer.ack(index).unwrap()));
+    stream.truncate_before(stream.next_index().unwrap()).unwrap();
+    while streams.maintain().unwrap() {}
+    stream.put("vote", "term 6").unwrap();
+    stream.commit("again").unwrap();
+}
+
 #[test]
 fn a_batch_that_sets_a_value_again_counts_it_once() {
     let streams = open();
