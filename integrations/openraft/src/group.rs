@@ -273,6 +273,32 @@ mod tests {
         Ok(())
     }
 
+    /// Appends entries until the log has no room for another one.
+    fn fill(group: &Group<u64>) {
+        let (begin, long) = (group.stream().next_index().unwrap(), "x".repeat(60));
+        let full = (begin..).find_map(|index| group.append([(index, &long)]).err()).unwrap();
+        assert_eq!(full.kind(), ErrorKind::NoSpace, "{full}");
+    }
+
+    #[test]
+    fn a_group_in_a_full_log_votes_and_purges() -> Result<()> {
+        let log = palisade::Options::new().segment_bytes(64 << 10).buffer_bytes(64 << 10);
+        let options = Options::new().log(log.max_bytes(8 * (68 << 10))).background(false);
+        let streams = options.open_on(Arc::new(MemDisk::new()), "/log")?;
+        let group = Group::<u64>::open(&streams, b"group", 9)?;
+        fill(&group);
+        group.save(VOTE, &7_u64)?.wait()?;
+        group.save(COMMITTED, &Some(9_u64))?;
+        let next = group.stream().next_index()?;
+        group.truncate(next - 1)?.wait()?;
+        group.purge(next - 2, 5)?;
+        while streams.maintain()? {}
+        group.append([(next - 1, "again")])?.wait()?;
+        assert_eq!(group.read::<String>(..)?, ["again"]);
+        assert_eq!((group.load(VOTE)?, group.load(COMMITTED)?), (Some(7_u64), Some(Some(9_u64))));
+        Ok(())
+    }
+
     #[test]
     fn a_read_is_atomic_beside_truncations_and_purges() -> Result<()> {
         let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
