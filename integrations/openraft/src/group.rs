@@ -84,40 +84,53 @@ impl<L: Clone + Serialize + DeserializeOwned> Group<L> {
 
     /// Appends entries, and returns a ticket for all of them. Leaves out those that are purged: a
     /// snapshot has them. If the log has no entry and nothing was purged, it begins at the index of
-    /// the first one.
+    /// the first one. Refuses entries that leave a hole or are out of order, and appends none then.
     pub(crate) fn append<T: Serialize>(
         &self,
         entries: impl IntoIterator<Item = (u64, T)>,
     ) -> Result<Ticket<'static>> {
-        let mut ticket = None;
+        let (mut first, mut next, mut encoded) = (None, None, Vec::new());
         for (index, entry) in entries {
-            if ticket.is_none() && !self.is_next(index)? {
-                continue;
+            if let Some(next) = next.filter(|next| *next != index) {
+                return Err(out_of_order(next, index));
             }
-            ticket = Some(self.stream.append(encode("the entry", &entry)?)?);
+            next = Some(index.checked_add(1).ok_or_else(|| {
+                refused(format!("no log of a Raft group has an entry with index {index}"))
+            })?);
+            if first.is_some() || !self.is_purged(index) {
+                first.get_or_insert(index);
+                encoded.push(encode("the entry", &entry)?);
+            }
+        }
+        first.map_or(Ok(()), |index| self.begin_at(index))?;
+        let mut ticket = None;
+        for entry in encoded {
+            ticket = Some(self.stream.append(entry)?);
         }
         // A truncation of nothing waits for what is in the log.
         let ticket = ticket.map_or_else(|| self.stream.truncate_before(0), Ok)?;
         Ok(ticket.detach())
     }
 
-    /// Returns false for an entry that is purged already, and refuses one that leaves a hole.
-    fn is_next(&self, index: u64) -> Result<bool> {
+    fn is_purged(&self, index: u64) -> bool {
+        let start = self.read_start();
+        start.purged.is_some() && index < start.index
+    }
+
+    /// Refuses an entry that is not the next one. If the log has no entry and nothing was purged,
+    /// it begins at `index`.
+    fn begin_at(&self, index: u64) -> Result<()> {
         let next = self.stream.next_index()?;
         let start = self.read_start();
-        if start.purged.is_some() && index < start.index {
-            return Ok(false);
-        }
         let expected = start.index + (next - start.at);
         if index == expected {
-            return Ok(true);
+            return Ok(());
         }
         if start.purged.is_some() || start.at != next {
-            let text = format!("the next entry has index {expected}, and not {index}");
-            return Err(Error::new(ErrorKind::InvalidArgument, text));
+            return Err(out_of_order(expected, index));
         }
         drop(start);
-        self.set_start(&mut self.write_start(), None, index, next).map(|()| true)
+        self.set_start(&mut self.write_start(), None, index, next)
     }
 
     fn set_start(
@@ -151,7 +164,7 @@ impl<L: Clone + Serialize + DeserializeOwned> Group<L> {
         if start.purged.is_some() && index < start.index {
             return Ok(());
         }
-        let first = start.index.max(index + 1);
+        let first = start.index.max(index.saturating_add(1));
         let at = start.place(first).min(self.stream.next_index()?);
         self.set_start(&mut start, Some(purged), first, at)?;
         self.stream.truncate_before(at).map(drop)
@@ -239,6 +252,14 @@ fn decode<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T> {
     })
 }
 
+fn out_of_order(expected: u64, index: u64) -> Error {
+    refused(format!("the next entry has index {expected}, and not {index}"))
+}
+
+fn refused(text: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text).with_advice("append entries in their order")
+}
+
 fn foreign(stream: &Stream) -> Error {
     let name = stream.name().escape_ascii();
     let text = format!("the stream \"{name}\" has no log of a Raft group of this line of openraft");
@@ -296,6 +317,31 @@ mod tests {
         group.append([(next - 1, "again")])?.wait()?;
         assert_eq!(group.read::<String>(..)?, ["again"]);
         assert_eq!((group.load(VOTE)?, group.load(COMMITTED)?), (Some(7_u64), Some(Some(9_u64))));
+        Ok(())
+    }
+
+    #[test]
+    fn entries_with_a_hole_or_in_another_order_are_refused_and_none_is_appended() -> Result<()> {
+        let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+        let group = Group::<u64>::open(&streams, b"group", 9)?;
+        let refused = |indexes: &[u64]| {
+            let entries = indexes.iter().map(|&index| (index, index));
+            let error = group.append(entries).expect_err("they are out of order");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            error.to_string()
+        };
+        for indexes in [&[0, 2][..], &[0, 1, 1], &[0, 1, 0], &[u64::MAX, u64::MAX], &[9, 11]] {
+            refused(indexes);
+            assert_eq!(group.state::<u64>()?, (None, None), "{indexes:?}");
+        }
+        // No refused call has decided where the log begins.
+        group.append([(0, 0_u64), (1, 1)])?;
+        let text = refused(&[2, 3, 5]);
+        assert!(text.contains("the next entry has index 4, and not 5"), "{text}");
+        group.purge(3, 3)?;
+        refused(&[2, 4]);
+        group.append([(2, 2_u64), (3, 3), (4, 4), (5, 5)])?;
+        assert_eq!(group.read::<u64>(..)?, [4, 5]);
         Ok(())
     }
 
