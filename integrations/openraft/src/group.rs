@@ -55,8 +55,9 @@ impl<L: Clone + Serialize + DeserializeOwned> Group<L> {
     /// Opens the group `name`, or makes it.
     pub(crate) fn open(streams: &Streams, name: &[u8], line: u8) -> Result<Group<L>> {
         let stream = streams.stream_or_create(name)?;
-        let start = match load::<Start<L>>(&stream, START)? {
-            Some(start) if start.line == line => start,
+        // The line is the first byte. The rest can only be decoded by the line that wrote it.
+        let start = match stream.value(START)? {
+            Some(bytes) if bytes.first() == Some(&line) => decode(START, &bytes)?,
             None if stream.next_index()? == 0 => {
                 let start = Start { line, purged: None, index: 0, at: 0 };
                 stream.put(START, encode(START, &start)?)?;
@@ -228,12 +229,8 @@ impl<L: Clone + Serialize + DeserializeOwned> Group<L> {
     }
 
     pub(crate) fn load<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
-        load(&self.stream, key)
+        self.stream.value(key)?.map(|bytes| decode(key, &bytes)).transpose()
     }
-}
-
-fn load<T: DeserializeOwned>(stream: &Stream, key: &str) -> Result<Option<T>> {
-    stream.value(key)?.map(|bytes| decode(key, &bytes)).transpose()
 }
 
 fn encode(what: &str, value: &impl Serialize) -> Result<Vec<u8>> {
@@ -342,6 +339,21 @@ mod tests {
         refused(&[2, 4]);
         group.append([(2, 2_u64), (3, 3), (4, 4), (5, 5)])?;
         assert_eq!(group.read::<u64>(..)?, [4, 5]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_group_of_another_line_is_foreign_though_its_start_cannot_be_decoded() -> Result<()> {
+        let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+        Group::<Option<u64>>::open(&streams, b"group", 10)?.purge(4, Some(300))?;
+        let foreign = Group::<(bool, String)>::open(&streams, b"group", 9).unwrap_err();
+        assert_eq!(foreign.kind(), ErrorKind::Foreign, "{foreign}");
+        assert!(foreign.to_string().contains("the line that made it"), "{foreign}");
+        let corrupt = Group::<(bool, String)>::open(&streams, b"group", 10).unwrap_err();
+        assert_eq!(corrupt.kind(), ErrorKind::Corrupt, "{corrupt}");
+        streams.create("no group")?.put(START, "")?;
+        let foreign = Group::<u64>::open(&streams, b"no group", 9).unwrap_err();
+        assert_eq!(foreign.kind(), ErrorKind::Foreign, "{foreign}");
         Ok(())
     }
 
