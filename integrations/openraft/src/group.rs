@@ -242,11 +242,15 @@ fn encode(what: &str, value: &impl Serialize) -> Result<Vec<u8>> {
 }
 
 fn decode<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T> {
-    postcard::from_bytes(bytes).map_err(|error| {
-        let text = format!("postcard cannot decode {what}");
+    let corrupt = |text| {
         let advice = "open the group with the types with which it was written";
-        Error::new(ErrorKind::Corrupt, text).with_source(error).with_advice(advice)
-    })
+        Error::new(ErrorKind::Corrupt, text).with_advice(advice)
+    };
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        Ok((_, rest)) => Err(corrupt(format!("{what} has {} bytes too many", rest.len()))),
+        Err(error) => Err(corrupt(format!("postcard cannot decode {what}")).with_source(error)),
+    }
 }
 
 fn out_of_order(expected: u64, index: u64) -> Error {
@@ -354,6 +358,22 @@ mod tests {
         streams.create("no group")?.put(START, "")?;
         let foreign = Group::<u64>::open(&streams, b"no group", 9).unwrap_err();
         assert_eq!(foreign.kind(), ErrorKind::Foreign, "{foreign}");
+        Ok(())
+    }
+
+    #[test]
+    fn bytes_behind_an_entry_or_a_value_are_reported() -> Result<()> {
+        let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+        let group = Group::<u64>::open(&streams, b"group", 9)?;
+        group.append([(0, "a")])?;
+        group.stream().append([1, b'b', 0])?;
+        group.stream().put(VOTE, [7, 0])?;
+        let corrupt = group.read::<String>(..).unwrap_err();
+        assert_eq!(corrupt.kind(), ErrorKind::Corrupt, "{corrupt}");
+        assert!(corrupt.to_string().contains("1 bytes too many"), "{corrupt}");
+        assert_eq!(group.state::<String>().unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(group.load::<u64>(VOTE).unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(group.read::<String>(..1)?, ["a"]);
         Ok(())
     }
 
