@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use openraft_09::BasicNode;
@@ -15,12 +14,15 @@ use palisade_streams::Streams;
 use serde::de::DeserializeOwned;
 use tokio::time::{sleep, timeout};
 
+use crate::history::{History, name};
 use crate::network::{Answer, Client, Refused, Request};
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const NODES: u64 = 3;
 const WRITERS: u64 = 4;
+/// An odd number: so each key is read in both ways of [`write`].
+const KEYS_OF_A_WRITER: u64 = 9;
 /// A call that takes longer is made again, on another node.
 const CALL_PATIENCE: Duration = Duration::from_secs(3);
 /// The driver gives up if no node answers for so long.
@@ -32,6 +34,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 struct Process {
     id: u64,
     address: String,
+    snapshot_every: u64,
     folder: PathBuf,
     child: Option<Child>,
 }
@@ -39,7 +42,8 @@ struct Process {
 impl Process {
     fn start(&mut self) -> io::Result<()> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["node", &self.id.to_string(), &self.address]).arg(&self.folder);
+        command.args(["node", &self.id.to_string(), &self.address]);
+        command.arg(self.snapshot_every.to_string()).arg(&self.folder);
         self.child = Some(command.stdin(Stdio::piped()).spawn()?);
         Ok(())
     }
@@ -118,45 +122,44 @@ impl Cluster {
     }
 }
 
-fn key(number: u64) -> String {
-    format!("key {number}")
+/// The key that a writer writes in this turn. No other one writes it.
+fn key(writer: u64, turn: u64) -> usize {
+    (turn % KEYS_OF_A_WRITER * WRITERS + writer % WRITERS) as usize
 }
 
-fn value(number: u64) -> String {
-    format!("value {number}")
-}
-
-/// Writes each `WRITERS`th number, and reads each from some node after its acknowledgement.
+/// Writes each `WRITERS`th number, counted from `writer` on. After each acknowledgement it reads a
+/// key from some node: the same one, or the one that the next writer may be writing.
 async fn write(
     mut cluster: Cluster,
-    first: u64,
+    writer: u64,
     writes: u64,
-    acknowledged: Arc<AtomicU64>,
+    history: Arc<History>,
 ) -> Outcome<()> {
     let mut leader = 1;
-    for number in (first..writes).step_by(WRITERS as usize) {
+    for (turn, number) in (0..).zip((writer..writes).step_by(WRITERS as usize)) {
+        let written = key(writer, turn);
+        let value = history.begin_write(written);
         // The outcome of a call that failed is unknown. The same write again does no harm.
-        let request = Request::Write(key(number), value(number));
-        ((), leader) = cluster.call(leader, &request).await?;
-        let request = Request::Read(key(number));
-        let (found, node) = cluster.call::<Option<String>>(number % NODES + 1, &request).await?;
-        if found.as_deref() != Some(&value(number)) {
-            return Err(format!("node {node} returned {found:?} for {}", key(number)).into());
-        }
-        // Relaxed: only the number counts.
-        let done = acknowledged.fetch_add(1, Ordering::Relaxed) + 1;
+        ((), leader) = cluster.call(leader, &Request::Write(name(written), value)).await?;
+        let done = history.end_write(written, value);
+
+        let asked = key(writer + turn % 2, turn);
+        let read = history.begin_read(asked);
+        let request = Request::Read(name(asked));
+        let (found, node) = cluster.call(number % NODES + 1, &request).await?;
+        history.end_read(&read, found).map_err(|wrong| format!("at node {node}, {wrong}"))?;
         if done.is_multiple_of(1000) {
-            println!("{done} writes acknowledged, and read");
+            println!("{done} writes acknowledged, and as many reads");
         }
     }
     Ok(())
 }
 
 /// Waits until so many writes are acknowledged.
-async fn reach(acknowledged: &AtomicU64, count: u64) -> Outcome<()> {
+async fn reach(history: &History, count: u64) -> Outcome<()> {
     let mut last = (0, Instant::now());
     loop {
-        let now = acknowledged.load(Ordering::Relaxed);
+        let now = history.acknowledged();
         if now >= count {
             return Ok(());
         }
@@ -169,53 +172,78 @@ async fn reach(acknowledged: &AtomicU64, count: u64) -> Outcome<()> {
     }
 }
 
+/// What the nodes have done.
+#[derive(Debug, Default)]
+struct Totals {
+    /// How many nodes were leaders when they were killed.
+    leaders: u64,
+    snapshots_built: u64,
+    snapshots_installed: u64,
+}
+
+impl Totals {
+    fn add_snapshots(&mut self, (built, installed): (u64, u64)) {
+        self.snapshots_built += built;
+        self.snapshots_installed += installed;
+    }
+}
+
 /// Kills the nodes in turn, and starts each again. Every other one stays away for so long that the
-/// others have purged what it needs, so that it gets a snapshot. Returns how many were leaders.
+/// others have purged what it needs, so that it gets a snapshot.
 async fn kill_in_turn(
     nodes: &mut [Process],
     mut cluster: Cluster,
     kills: u64,
     writes: u64,
-    acknowledged: &AtomicU64,
-) -> Outcome<u64> {
-    let mut leaders = 0;
+    history: &History,
+) -> Outcome<Totals> {
+    let mut totals = Totals::default();
     for (kill, turn) in (1..=kills).zip((0..nodes.len()).cycle()) {
         let (at, part) = (writes * kill / (kills + 1), writes / (kills + 1));
-        reach(acknowledged, at).await?;
+        reach(history, at).await?;
         let node = &mut nodes[turn];
         let leader = cluster.try_call::<Option<u64>>(node.id, &Request::Leader).await;
-        leaders += u64::from(matches!(leader, Ok(Some(leader)) if leader == node.id));
+        totals.leaders += u64::from(matches!(leader, Ok(Some(leader)) if leader == node.id));
+        if let Ok(snapshots) = cluster.try_call(node.id, &Request::Snapshots).await {
+            totals.add_snapshots(snapshots);
+        }
         node.kill()?;
         let away = if kill % 2 == 0 { part * 9 / 10 } else { part / 10 };
-        reach(acknowledged, at + away).await?;
+        reach(history, at + away).await?;
         node.start()?;
         cluster.wait_for::<Option<u64>>(node.id, &Request::Leader).await?;
     }
-    Ok(leaders)
+    Ok(totals)
 }
 
 /// Checks on each node that it has each write.
-async fn check(cluster: &mut Cluster, writes: u64) -> Outcome<()> {
-    let expected: BTreeMap<_, _> = (0..writes).map(|number| (key(number), value(number))).collect();
+async fn check(cluster: &mut Cluster, history: &History) -> Outcome<()> {
     for node in 1..=NODES {
         // Returns when the node has applied all that was committed.
-        cluster.wait_for::<Option<String>>(node, &Request::Read(key(0))).await?;
-        let found: BTreeMap<String, String> = cluster.wait_for(node, &Request::Dump).await?;
-        let lost = expected.iter().find(|(key, value)| found.get(*key) != Some(*value));
-        if let Some((key, _)) = lost {
-            return Err(format!("node {node} has lost {key}: {:?}", found.get(key)).into());
-        }
-        if found.len() != expected.len() {
-            return Err(format!("node {node} has {} keys", found.len()).into());
-        }
-        println!("node {node} has all {} writes", found.len());
+        cluster.wait_for::<Option<u64>>(node, &Request::Read(name(0))).await?;
+        let found = cluster.wait_for(node, &Request::Dump).await?;
+        history.judge(&found).map_err(|wrong| format!("at node {node}, {wrong}"))?;
+        println!("node {node} has all {} writes", found.values().sum::<u64>());
     }
     Ok(())
 }
 
-/// Runs all, and fails with the first thing that is wrong.
-pub(crate) async fn run(writes: u64, kills: u64) -> Outcome<()> {
-    let folder = tempfile::tempdir()?;
+/// Waits for the snapshots of all nodes, and fails if there were none.
+async fn count_snapshots(cluster: &mut Cluster, kills: u64, totals: &mut Totals) -> Outcome<()> {
+    for node in 1..=NODES {
+        totals.add_snapshots(cluster.wait_for(node, &Request::Snapshots).await?);
+    }
+    let Totals { snapshots_built, snapshots_installed, .. } = *totals;
+    println!("{snapshots_built} snapshots made, {snapshots_installed} installed");
+    if kills > 1 && (snapshots_built == 0 || snapshots_installed == 0) {
+        return Err("no node has got a snapshot; call it with more writes for each kill".into());
+    }
+    Ok(())
+}
+
+/// Starts all nodes. Each makes a snapshot several times while one of them is away for long.
+fn start(folder: &Path, writes: u64, kills: u64) -> Outcome<(Vec<Process>, BTreeMap<u64, String>)> {
+    let snapshot_every = (writes / (kills + 1) / 4).clamp(4, 200);
     // The ports are free when the listeners are dropped.
     let listeners = (0..NODES).map(|_| TcpListener::bind("127.0.0.1:0"));
     let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
@@ -226,11 +254,18 @@ pub(crate) async fn run(writes: u64, kills: u64) -> Outcome<()> {
     drop(listeners);
     let mut nodes = Vec::new();
     for (&id, address) in &addresses {
-        let folder = folder.path().join(id.to_string());
-        let mut node = Process { id, address: address.clone(), folder, child: None };
+        let (address, folder) = (address.clone(), folder.join(id.to_string()));
+        let mut node = Process { id, address, snapshot_every, folder, child: None };
         node.start()?;
         nodes.push(node);
     }
+    Ok((nodes, addresses))
+}
+
+/// Runs all, and fails with the first thing that is wrong.
+pub(crate) async fn run(writes: u64, kills: u64) -> Outcome<()> {
+    let folder = tempfile::tempdir()?;
+    let (mut nodes, addresses) = start(folder.path(), writes, kills)?;
     let mut cluster = Cluster::new(&addresses);
     for id in 1..=NODES {
         cluster.wait_for::<Option<u64>>(id, &Request::Leader).await?;
@@ -238,28 +273,33 @@ pub(crate) async fn run(writes: u64, kills: u64) -> Outcome<()> {
     let members = addresses.iter().map(|(&id, address)| (id, BasicNode::new(address)));
     cluster.wait_for::<()>(1, &Request::Start(members.collect())).await?;
 
-    let (begun, acknowledged) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    let (begun, history) =
+        (Instant::now(), Arc::new(History::new((WRITERS * KEYS_OF_A_WRITER) as usize)));
     let mut writers = tokio::task::JoinSet::new();
-    for first in 0..WRITERS {
-        writers.spawn(write(Cluster::new(&addresses), first, writes, Arc::clone(&acknowledged)));
+    for writer in 0..WRITERS {
+        writers.spawn(write(Cluster::new(&addresses), writer, writes, Arc::clone(&history)));
     }
     let killing = Cluster::new(&addresses);
-    let leaders = kill_in_turn(&mut nodes, killing, kills, writes, &acknowledged);
+    let killed = kill_in_turn(&mut nodes, killing, kills, writes, &history);
     let written = async {
         while let Some(ended) = writers.join_next().await {
             ended??;
         }
         Outcome::Ok(())
     };
-    let (leaders, ()) = tokio::try_join!(leaders, written)?;
+    let (mut totals, ()) = tokio::try_join!(killed, written)?;
     let seconds = begun.elapsed().as_secs_f64();
-    println!("{writes} writes and reads and {kills} kills, {leaders} of leaders: {seconds:.1} s");
+    println!(
+        "{writes} writes and reads and {kills} kills, {} of leaders: {seconds:.1} s",
+        totals.leaders
+    );
 
-    check(&mut cluster, writes).await?;
+    check(&mut cluster, &history).await?;
+    count_snapshots(&mut cluster, kills, &mut totals).await?;
     println!("now all nodes at once");
     nodes.iter_mut().try_for_each(Process::kill)?;
     nodes.iter_mut().try_for_each(Process::start)?;
-    check(&mut cluster, writes).await?;
+    check(&mut cluster, &history).await?;
     println!("{} kills, no acknowledged write lost", kills + NODES);
 
     // A killed node leaves its log buffer in memory. An open takes it back, and a close removes it.

@@ -6,12 +6,14 @@
 //! cargo run --release --example kv -- 500 6   # other numbers
 //! ```
 //!
-//! The exit status is 0 if no acknowledged write was lost on any node, and each linearizable read
-//! returned the write that was acknowledged before it.
+//! The exit status is 0 if no acknowledged write was lost on any node, no node has applied an entry
+//! twice, each read returned what was acknowledged before it began or something newer, and nodes
+//! have got snapshots.
 
 #![expect(clippy::print_stdout, reason = "it reports its progress")]
 
 mod driver;
+mod history;
 mod machine;
 mod network;
 mod node;
@@ -31,9 +33,10 @@ async fn main() -> driver::Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["node", id, address, folder] => {
+        ["node", id, address, snapshot_every, folder] => {
             end_with_the_driver();
-            Ok(node::run(id.parse()?, address, Path::new(folder)).await?)
+            let snapshot_every = snapshot_every.parse()?;
+            Ok(node::run(id.parse()?, address, snapshot_every, Path::new(folder)).await?)
         }
         [] => driver::run(10_000, 33).await,
         [writes, kills] => driver::run(writes.parse()?, kills.parse()?).await,

@@ -30,13 +30,15 @@ pub(crate) enum Request {
     /// Makes the cluster: `Answer<()>`
     Start(BTreeMap<u64, BasicNode>),
     /// Acknowledged when a majority has it durably: `Answer<()>`
-    Write(String, String),
-    /// A linearizable read, on any node: `Answer<Option<String>>`
+    Write(String, u64),
+    /// A linearizable read, on any node: `Answer<Option<u64>>`
     Read(String),
     /// Up to where a read must have applied, from the leader: `Answer<Option<LogId>>`
     ReadIndex,
-    /// All that the node has applied: `Answer<BTreeMap<String, String>>`
+    /// All that the node has applied: `Answer<BTreeMap<String, u64>>`
     Dump,
+    /// How many snapshots the process has made and got: `Answer<(u64, u64)>`
+    Snapshots,
     /// The leader that the node knows: `Answer<Option<u64>>`
     Leader,
 }

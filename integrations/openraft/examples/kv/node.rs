@@ -31,8 +31,13 @@ impl fmt::Debug for Node {
     }
 }
 
-/// Runs node `id` until the process ends.
-pub(crate) async fn run(id: u64, address: &str, folder: &Path) -> io::Result<()> {
+/// Runs node `id` until the process ends. It makes a snapshot after `snapshot_every` entries.
+pub(crate) async fn run(
+    id: u64,
+    address: &str,
+    snapshot_every: u64,
+    folder: &Path,
+) -> io::Result<()> {
     let machine = Machine::open(folder)?;
     let streams = Streams::open(folder.join("log"))?;
     let log = LogStore::open(&streams, "kv")?;
@@ -40,9 +45,8 @@ pub(crate) async fn run(id: u64, address: &str, folder: &Path) -> io::Result<()>
         heartbeat_interval: 100,
         election_timeout_min: 500,
         election_timeout_max: 1000,
-        // So often that a node that was down for long gets a snapshot.
-        snapshot_policy: SnapshotPolicy::LogsSinceLast(200),
-        max_in_snapshot_log_to_keep: 50,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(snapshot_every),
+        max_in_snapshot_log_to_keep: snapshot_every / 4,
         ..Config::default()
     };
     let config = Arc::new(config.validate().map_err(io::Error::other)?);
@@ -86,13 +90,14 @@ impl Node {
             Request::ReadIndex => {
                 answer(stream, self.raft.ensure_linearizable().await.map_err(refused)).await
             }
+            Request::Snapshots => answer(stream, Ok(self.machine.snapshots())).await,
             Request::Dump => answer(stream, Ok(self.machine.map())).await,
             Request::Leader => answer(stream, Ok(self.raft.current_leader().await)).await,
         }
     }
 
     /// Reads what this node has, once it has applied all that was committed before the call.
-    async fn read(&self, key: &str) -> Answer<Option<String>> {
+    async fn read(&self, key: &str) -> Answer<Option<u64>> {
         let read_index = self.read_index().await?.map_or(0, |id| id.index);
         let wait = self.raft.wait(Some(READ_PATIENCE));
         let applied = wait.applied_index_at_least(Some(read_index), "read").await;

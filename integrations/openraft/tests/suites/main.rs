@@ -3,9 +3,12 @@
 #![expect(dead_code, reason = "the state machine has calls that only the example uses")]
 
 mod cluster;
+#[path = "../../examples/kv/history.rs"]
+mod history;
 #[path = "../../examples/kv/machine.rs"]
 mod kv;
 mod machine;
+mod snapshots;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
