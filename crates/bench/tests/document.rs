@@ -1,5 +1,5 @@
-//! BENCHMARKS.md, README.md and the page of all results show what the result files say: their tables
-//! and plots are made from them.
+//! BENCHMARKS.md, README.md and the page of all results show what the result files say: their
+//! tables and plots are made from them.
 //!
 //! `PALISADE_BENCH_WRITE=1 cargo test -p palisade-bench --test document` writes them.
 

@@ -6,11 +6,11 @@
 //! finds it released, and looks again.
 //!
 //! # Budget
-//! For 100 bytes that are released, at most about `move_percent` are moved. What a release leaves of
-//! its budget is not kept. The live bytes of a segment are estimated: for its entries by the mean
-//! length of its records. A move ends early if it has moved more than the budget allows, and the
-//! next plan waits until releases have made up for it. If the log has a limit, a plan moves no more
-//! than has room below it.
+//! For 100 bytes that are released, at most about `move_percent` are moved. What a release leaves
+//! of its budget is not kept. The live bytes of a segment are estimated: for its entries by the
+//! mean length of its records. A move ends early if it has moved more than the budget allows, and
+//! the next plan waits until releases have made up for it. If the log has a limit, a plan moves no
+//! more than has room below it.
 //!
 //! # Damage
 //! An entry that cannot be read or copied is not dropped: it keeps its segment, and the segments

@@ -201,8 +201,8 @@ impl Sharded {
     /// `InvalidArgument`: the name is empty or too long. `AlreadyExists`: there is a checkpoint of
     /// this name. `Corrupt`: chunks of other checkpoints are missing in a shard, or are those of an
     /// attempt that failed, for example in a shard that was restored. Else as
-    /// [`Stream::append`](crate::Stream::append) and [`Ticket::wait`], for one of the shards. If only
-    /// the last wait failed, the checkpoint is there and not durable yet:
+    /// [`Stream::append`](crate::Stream::append) and [`Ticket::wait`], for one of the shards. If
+    /// only the last wait failed, the checkpoint is there and not durable yet:
     /// [`checkpoints`](Sharded::checkpoints) names it.
     ///
     /// [`Ticket::wait`]: crate::Ticket::wait
