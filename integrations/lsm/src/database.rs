@@ -71,8 +71,13 @@ pub struct Stats {
     pub log_bytes: u64,
     /// The number of tables of all keyspaces.
     pub tables: usize,
-    /// The bytes that the tables take.
+    /// The bytes of the data blocks of the tables. `lsm-tree` does not count indexes and filters.
     pub table_bytes: u64,
+    /// The bytes of data blocks that flushes have written since the open.
+    pub flushed_bytes: u64,
+    /// The bytes of data blocks that compactions have written since the open. A table that a
+    /// compaction only moves to another level does not count.
+    pub compacted_bytes: u64,
     /// The greatest number of runs in level 0 that a keyspace has. Above 20, writes wait for a
     /// compaction.
     pub most_runs: usize,
@@ -244,9 +249,9 @@ impl Database {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let engine = self.engine();
-        let (memtable_bytes, stalls) = {
+        let (memtable_bytes, stalls, flushed_bytes, compacted_bytes) = {
             let writer = lock(&engine.writer);
-            (writer.active_bytes, writer.stalls)
+            (writer.active_bytes, writer.stalls, writer.flushed_bytes, writer.compacted_bytes)
         };
         let (snapshots, oldest_snapshot) = {
             let snapshots = lock(&engine.snapshots);
@@ -259,6 +264,8 @@ impl Database {
             log_bytes: engine.wal.live_bytes(),
             tables: keyspaces.iter().map(|tables| tables.tree.table_count()).sum(),
             table_bytes: keyspaces.iter().map(|tables| tables.tree.disk_space()).sum(),
+            flushed_bytes,
+            compacted_bytes,
             most_runs,
             stalls,
             snapshots,

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use lsm_tree::{AbstractTree, AnyTree};
+use lsm_tree::{AbstractTree, AnyTree, TableId};
 use palisade::{Lsn, SyncPolicy, Ticket, Wal};
 
 use crate::change::{self, Change};
@@ -36,6 +36,14 @@ impl Tables {
         };
         bytes
     }
+
+    /// Returns the bytes of the data blocks of the tables that have this number or a later one. `lsm-tree` counts its
+    /// tables upwards, so those are the ones that were written since.
+    pub(crate) fn bytes_from(&self, table: TableId) -> u64 {
+        let version = self.tree.current_version();
+        let written = version.iter_tables().filter(|written| written.id() >= table);
+        written.map(|written| written.metadata.file_size).sum()
+    }
 }
 
 impl fmt::Debug for Tables {
@@ -55,6 +63,10 @@ pub(crate) struct Writer {
     pub(crate) active_bytes: u64,
     /// How often a writer has waited for a flush.
     pub(crate) stalls: u64,
+    /// The bytes of data blocks that flushes have written since the open.
+    pub(crate) flushed_bytes: u64,
+    /// The bytes of data blocks that compactions have written since the open.
+    pub(crate) compacted_bytes: u64,
     pub(crate) is_compaction_due: bool,
     pub(crate) is_closed: bool,
     /// Why a flush or a compaction failed. There is no write after it.

@@ -30,6 +30,8 @@ mod keyspace;
 mod maintain;
 mod open;
 mod options;
+#[cfg(feature = "metrics")]
+mod reads;
 mod snapshot;
 
 pub use batch::Batch;
@@ -37,8 +39,10 @@ pub use database::{Database, Stats};
 pub use error::{Error, Result};
 pub use keyspace::Keyspace;
 pub use lsm_tree::Slice;
-pub use options::Options;
+pub use options::{Compression, Options};
 pub use palisade::{Lsn, Ticket};
+#[cfg(feature = "metrics")]
+pub use reads::Reads;
 pub use snapshot::{Range, Snapshot};
 
 /// The examples in the README, compiled and run.

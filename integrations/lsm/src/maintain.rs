@@ -28,8 +28,6 @@ use crate::{Error, Result};
 /// While a keyspace has this many runs of tables in level 0, a flush first merges them. `lsm-tree`
 /// can count 255, and forgets all of them at the next one.
 const MAX_RUNS: usize = 20;
-/// The size at which a major compaction begins a new table.
-const TABLE_BYTES: u64 = 64 << 20;
 
 impl Engine {
     /// Flushes all memtables and truncates the log. After an error the engine takes no more writes.
@@ -44,9 +42,11 @@ impl Engine {
             self.wal.sync()?;
             for tables in &keyspaces {
                 self.setup.seqno.set(last.as_u64());
+                let next_table = tables.tree.get_next_table_id();
                 let flush_lock = tables.tree.get_flush_lock();
                 let flushed = tables.tree.flush(&flush_lock, self.watermark());
                 flushed.map_err(Error::tables(&tables.path))?;
+                lock(&self.writer).flushed_bytes += tables.bytes_from(next_table);
             }
             if self.wal.head_lsn() < end {
                 self.wal.truncate_before(end)?;
@@ -72,8 +72,9 @@ impl Engine {
 
     /// Merges all tables of each keyspace.
     pub(crate) fn compact(&self) -> Result<()> {
+        let bytes = self.options.table_bytes;
         for tables in self.keyspaces().clone() {
-            self.step(&tables, |watermark| tables.tree.major_compact(TABLE_BYTES, watermark))?;
+            self.step(&tables, |watermark| tables.tree.major_compact(bytes, watermark))?;
         }
         Ok(())
     }
@@ -81,7 +82,8 @@ impl Engine {
     /// Does one step of compaction, if a keyspace needs one.
     fn compact_once(&self) -> Result<bool> {
         for tables in self.keyspaces().clone() {
-            let strategy = Arc::new(Leveled::default());
+            let strategy = Leveled::default().with_table_target_size(self.options.table_bytes);
+            let strategy = Arc::new(strategy);
             if self.step(&tables, |watermark| tables.tree.compact(strategy, watermark))? {
                 return Ok(true);
             }
@@ -98,8 +100,10 @@ impl Engine {
         self.stop_after_error(|| {
             let _one_at_a_time = lock(&self.maintenance);
             let before = tables.tree.current_version().id();
+            let next_table = tables.tree.get_next_table_id();
             self.setup.seqno.set(lock(&self.writer).last.as_u64());
             compact(self.watermark()).map_err(Error::tables(&tables.path))?;
+            lock(&self.writer).compacted_bytes += tables.bytes_from(next_table);
             Ok(tables.tree.current_version().id() != before)
         })
     }

@@ -20,12 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 
-use lsm_tree::config::BloomConstructionPolicy::{BitsPerKey, FalsePositiveRate};
-use lsm_tree::config::FilterPolicyEntry::Bloom;
 use lsm_tree::config::{CompressionPolicy, FilterPolicy, RestartIntervalPolicy};
-use lsm_tree::{
-    AbstractTree, Cache, CompressionType, Config, DescriptorTable, Guard, SequenceNumberCounter,
-};
+use lsm_tree::{AbstractTree, Cache, Config, DescriptorTable, Guard, SequenceNumberCounter};
 use palisade::disk::Disk;
 use palisade::{Lsn, OpenMode, Wal};
 
@@ -46,6 +42,8 @@ pub(crate) struct Setup {
     folder: PathBuf,
     cache: Arc<Cache>,
     files: Arc<DescriptorTable>,
+    compression: CompressionPolicy,
+    filters: FilterPolicy,
     /// The counter from which `lsm-tree` takes the seqno of a list of tables.
     pub(crate) seqno: SequenceNumberCounter,
 }
@@ -62,6 +60,8 @@ impl Setup {
             folder: folder.join("tables"),
             cache: Arc::new(Cache::with_capacity_bytes(options.cache_bytes)),
             files: Arc::new(DescriptorTable::new(OPEN_TABLES)),
+            compression: options.compression.policy(),
+            filters: options.filters(),
             seqno: SequenceNumberCounter::default(),
         }
     }
@@ -82,17 +82,9 @@ impl Setup {
         let config = Config::new(&path, self.seqno.clone(), SequenceNumberCounter::default())
             .use_cache(Arc::clone(&self.cache))
             .use_descriptor_table(Some(Arc::clone(&self.files)))
-            // As in fjall, whose choice it is to spend memory on the filters of new tables.
-            .data_block_restart_interval_policy(RestartIntervalPolicy::new([10, 16]))
-            .filter_policy(FilterPolicy::new([
-                Bloom(FalsePositiveRate(0.0001)),
-                Bloom(BitsPerKey(10.0)),
-            ]))
-            .data_block_compression_policy(CompressionPolicy::new([
-                CompressionType::None,
-                CompressionType::None,
-                CompressionType::Lz4,
-            ]));
+            .data_block_restart_interval_policy(RestartIntervalPolicy::new([10, 16])) // fjall's
+            .filter_policy(self.filters.clone())
+            .data_block_compression_policy(self.compression.clone());
         let tree = config.open().map_err(Error::tables(&path))?;
         // `lsm-tree` syncs what is in the folder, but not the name of the folder.
         sync_folder(&self.folder)?;
@@ -144,6 +136,8 @@ impl Engine {
                 end,
                 active_bytes,
                 stalls: 0,
+                flushed_bytes: 0,
+                compacted_bytes: 0,
                 is_compaction_due: true,
                 is_closed: false,
                 failure: None,
