@@ -5,7 +5,7 @@
 #   integrations/run.sh          format, clippy, tests, documents, and a short run of the cluster
 #   integrations/run.sh long     also 10 000 seeds of each power-loss test, the suites that the
 #                                engines publish, 10 000 writes to the cluster with 33 kills, and
-#                                the benches: some hours
+#                                the benches, those of SSTables in their short form: some hours
 #
 # Prints each step, and its time at the end. The exit status is that of the first step that fails.
 set -euo pipefail

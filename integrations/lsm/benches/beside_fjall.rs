@@ -1,8 +1,8 @@
 //! Writes and reads a second, of this engine and of fjall in turns: the same trees with the same
 //! settings, and another log.
 //!
-//!     cargo bench -p palisade-lsm                # 5 rounds
-//!     ROUNDS=9 SCALE=2 cargo bench -p palisade-lsm
+//!     cargo bench -p palisade-lsm --bench beside_fjall                # 5 rounds
+//!     ROUNDS=9 SCALE=2 cargo bench -p palisade-lsm --bench beside_fjall
 //!
 //! Each round opens a new database of each engine in a folder on disk. Keys have 16 bytes, in
 //! random order; values have 100. A durable write of fjall is an `insert`, then a `persist` with
