@@ -89,13 +89,12 @@ impl Session {
         // A cursor lags at least by the records above it: the oracle does not know where an epoch
         // begins.
         let least = |at| self.oracle.bytes_from(at);
-        // At most, it lags from its position on. Up to its next record there is at most a part of
-        // a segment: a mark, or padding. What else lies there was skipped.
+        // At most, it lags from its position on, without what the open of this run skipped.
+        let report = wal.recovery_report();
         let most = |at: Lsn| {
-            let next = next(&self.oracle, at).min(end);
-            let is_known = at >= self.cursors.repaired_from;
-            let skipped = next.bytes_since(at).saturating_sub(self.shape.segment_bytes);
-            end.bytes_since(at) - if is_known { skipped } else { 0 }
+            let has_lost = at < self.oracle.head.max(self.cursors.repaired_from);
+            let skipped = report.base.bytes_since(report.end.max(at));
+            end.bytes_since(at) - if has_lost { 0 } else { skipped }
         };
         let confirmed: Vec<(u64, Lsn)> = there.iter().filter_map(confirmed).collect();
         let lowest = |keeps: &dyn Fn(u64, Lsn) -> bool| {
