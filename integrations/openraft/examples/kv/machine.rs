@@ -188,12 +188,10 @@ impl RaftStateMachine<Types> for Machine {
         I::IntoIter: OptionalSend,
     {
         let mut state = self.state();
-        let apply = |entry| {
-            state.apply(entry).map_err(|error| {
-                StorageError::from_io_error(ErrorSubject::StateMachine, ErrorVerb::Write, error)
-            })
-        };
-        entries.into_iter().map(apply).collect()
+        let applied = entries.into_iter().map(|entry| state.apply(entry));
+        applied.collect::<io::Result<_>>().map_err(|error| {
+            StorageError::from_io_error(ErrorSubject::StateMachine, ErrorVerb::Write, error)
+        })
     }
 
     async fn get_snapshot_builder(&mut self) -> Machine {
