@@ -51,8 +51,10 @@ impl Names<'_> {
             return Ok(if is_copy { Missing::NotCopied } else { Missing::Removed });
         }
         match self.parent.open(self.name, Access::Read) {
-            // It was emptied in its place.
-            Ok(file) if file.identity()? == second.identity()? => Ok(Missing::Removed),
+            // It was emptied in its place. If it has bytes, it was away for a moment.
+            Ok(file) if file.identity()? == second.identity()? && file.len()? == 0 => {
+                Ok(Missing::Removed)
+            }
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(Missing::Moved),
         }
@@ -98,4 +100,28 @@ fn link(file: &Path, folder: &Path) -> io::Result<()> {
     }
     fs::hard_link(file, &new)?;
     fs::rename(new, folder.join(SECOND_NAME))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs;
+
+    use palisade::disk::{DEFAULT_FILE_MODE, Disk, OsDisk};
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_came_back_was_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, home) = (folder.path().join("wal.log"), folder.path().join("home"));
+        fs::create_dir(&home).unwrap();
+        fs::write(&file, b"names the log").unwrap();
+        fs::hard_link(&file, home.join(SECOND_NAME)).unwrap();
+        let parent = OsDisk.open_folder(folder.path(), DEFAULT_FILE_MODE).unwrap();
+        let home = OsDisk.open_folder(&home, DEFAULT_FILE_MODE).unwrap();
+        let names = Names { parent: &*parent, name: "wal.log", home: &*home };
+        assert_eq!(names.why_missing().unwrap(), Missing::Moved);
+        fs::write(&file, b"").unwrap();
+        assert_eq!(names.why_missing().unwrap(), Missing::Removed);
+    }
 }
