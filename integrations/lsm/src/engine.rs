@@ -37,8 +37,8 @@ impl Tables {
         bytes
     }
 
-    /// Returns the bytes of the data blocks of the tables that have this number or a later one. `lsm-tree` counts its
-    /// tables upwards, so those are the ones that were written since.
+    /// Returns the bytes of the data blocks of the tables that have this number or a later one.
+    /// `lsm-tree` counts its tables upwards, so those are the ones that were written since.
     pub(crate) fn bytes_from(&self, table: TableId) -> u64 {
         let version = self.tree.current_version();
         let written = version.iter_tables().filter(|written| written.id() >= table);
