@@ -79,16 +79,27 @@ impl Gathering {
     }
 
     /// Waits until `expected` committers have arrived: as many as the last round woke, and those
-    /// that arrived while it synced. Waits at most `percent` percent of the time of a sync.
+    /// that arrived while it synced. Waits at most `percent` percent of the time of a sync, and for
+    /// one arrival no longer than it is worth: who misses the round loses the time of a sync and of
+    /// a wake-up, and all who have arrived lose the time of the wait.
     fn wait(&self, sync_ns: u64) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let arrived = || self.arrivals.load(Ordering::Relaxed) - before;
         let expected = self.expected.load(Ordering::Relaxed);
-        let budget = Duration::from_nanos(sync_ns * self.percent / 100);
-        if expected > 1 && arrived() < expected && !budget.is_zero() {
+        let budget_ns = sync_ns * self.percent / 100;
+        let budget = Duration::from_nanos(budget_ns);
+        let mut count = arrived();
+        if expected > 1 && count < expected && !budget.is_zero() {
             let start = Instant::now();
-            while arrived() < expected && start.elapsed() < budget {
+            let mut last_arrival = start;
+            while count < expected && start.elapsed() < budget {
                 yield_now();
+                let now = arrived();
+                if now > count {
+                    (count, last_arrival) = (now, Instant::now());
+                } else if nanos(last_arrival.elapsed()).saturating_mul(count) > budget_ns / 4 * 5 {
+                    break;
+                }
             }
         }
         self.group.store(arrived(), Ordering::Relaxed);
@@ -256,6 +267,16 @@ mod tests {
             gathering.wait(LONG_SYNC_NS);
             gathering.begin_sync();
         }
+    }
+
+    #[test]
+    fn a_leader_waits_for_no_arrival_that_costs_the_others_more_than_it_is_worth() {
+        let gathering = Gathering::new(100);
+        // So many have arrived that a short wait costs them more than a sync takes.
+        gathering.arrivals.store(1 << 40, Ordering::Relaxed);
+        gathering.expected.store(u64::MAX, Ordering::Relaxed);
+        gathering.wait(LONG_SYNC_NS);
+        assert_eq!(gathering.group.load(Ordering::Relaxed), 1 << 40);
     }
 
     #[test]
