@@ -29,8 +29,8 @@ Fields of --json, which is printed if the check held; all but promise are number
   acknowledged, recovered
                          records of all rounds that were reported, and that came back
   rounds                 an object for each, with round, acknowledged, per_s, recovered,
-                         from_buffer (records that the log buffer kept), torn_bytes, holes (ranges
-                         that the open filled), recovery_us (the duration of the open)
+                         from_buffer (records that only the log buffer had), torn_bytes, holes
+                         (ranges that the open filled), recovery_us (the duration of the open)
 
 Exit codes: 0 the check held, 1 it did not, 2 wrong usage, 3 input or output failed.";
 
@@ -90,10 +90,11 @@ first place without a valid record. If that place is damaged, the error names it
 continues past the damage.
 
 With --follow it waits at the end for the records that a writer adds, and prints each record after
-the writer has handed it to the operating system. It ends on Ctrl-C, after --limit records, at
-damage that no running writer explains, or when its output is closed. If the writer truncates
-records that were not printed yet, or that were, a note on standard error names the range, and the
-output continues with the next record of the log.
+the writer has handed it to the operating system. It ends on Ctrl-C, after --limit records, when
+its output is closed, or at damage. While a writer runs, an incomplete write can look like damage:
+then it prints a note and waits. If the writer truncates records before they are printed, or a
+suffix that was printed, a note on standard error names the range, and the output continues with the
+next record of the log.
 
 Fields of the objects of --json, one a line for each record; all but hex and encoded are numbers:
   lsn, next_lsn          where the record begins, and where the next one can begin
@@ -113,10 +114,10 @@ Examples:
 Checks every checksum and reports how the log ends. With --deep it reads segments in parallel and
 continues past the damage, so that it names a bad place of each damaged segment. Reads only; works
 while a writer runs: an unfinished tail of a running writer is not reported as damage. It does not
-read the log buffer: records that only the buffer holds are not counted, and the next open recovers
-them. The floor is an LSN below which every record was certainly durable: a bad place below it is
-damage, and one at or above it is a torn tail. An open completes a torn tail from a shared log
-buffer, or removes it.
+read the log buffer, so it does not count records that only the log buffer holds. The next open
+recovers these from a shared log buffer. The floor is an LSN below which every record was certainly
+durable: a bad place below it is damage, and one at or above it is a torn tail. An open completes a
+torn tail from a shared log buffer, or removes it.
 
 A folder of archived segments has no file `meta`, so its outcome is `corrupt`: read it with
 `palisade dump`.
@@ -124,17 +125,18 @@ A folder of archived segments has no file `meta`, so its outcome is `corrupt`: r
 Fields of --json; LSNs are numbers:
   dir                    text
   outcome                text: `clean`, `unclean` (whole, but not closed), `torn_tail`, `unfinished`
-                         (whole so far; a writer is running) or `corrupt`
+                         (`unclean` or `torn_tail`, while a writer is running) or `corrupt`
   why                    text, or null
   segments               number of segments at or above the head
   records, bytes         numbers of records and of bytes of log that validate. In a corrupt log
-                         only what is below the first bad place; with --deep, `records` instead
-                         counts all that `palisade salvage` prints
+                         only what is below the first bad place. With --deep, `records` counts all
+                         that `palisade salvage` prints, and `bytes` what is below the first bad
+                         place of each segment
   head                   LSN where the log begins
   end                    LSN where the valid part ends; in a corrupt log the LSN for
                          `palisade repair --from`
   floor                  LSN: the floor, as above
-  torn_bytes             number of bytes of recognisable records above the end
+  torn_bytes             number of bytes from the end to the end of the last valid record above it
   bad_places             list of objects, each with the numbers lsn and segment
   strays                 list of the numbers of files that have a segment's name and are not part of
                          the log
@@ -159,7 +161,7 @@ Exit codes: 0 no gap, 2 wrong usage, 3 input or output failed, 4 gaps.";
 
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
-    /// Seconds until the writer is killed in each round, from 0.05 to 86400.
+    /// Seconds from the first report of the writer to its kill, in each round: 0.05 to 86400.
     #[arg(long, default_value = "3", value_parser = seconds)]
     pub(crate) seconds: Duration,
     /// How many threads write.

@@ -1,7 +1,8 @@
 //! `palisade dump --follow`: prints records as a writer hands them to the operating system.
 //!
 //! Each poll reads the files again, from the place where the last poll stopped. It never reads the
-//! log buffer. If the writer truncated records, a note on standard error says so.
+//! log buffer. If the writer truncates records before they are printed, or a suffix that was
+//! printed, a note on standard error reports it.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -24,11 +25,12 @@ const ALIGN_BYTES: u64 = 8;
 /// Attempts of `check_from`, because a writer may add a record during one.
 const LOOKS: usize = 3;
 
-/// Prints the records that the arguments ask for, and those that a writer adds, until the output is
-/// closed.
+/// Prints the records that the arguments ask for, and those that a writer adds, until `args.limit`
+/// of them are printed or the output is closed.
 ///
 /// # Errors
-/// Those of reading the log and of `out`.
+/// `Truncated`, `NotARecord`: no record begins at `args.from`. `Corrupt`: the log is damaged. Else
+/// those of reading the log and of `out`.
 pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> {
     let log = dump::open(&args.dir)?;
     let state = log.state()?;
@@ -72,7 +74,7 @@ struct Follow<'a, W> {
     next: Lsn,
     /// The log's state before the last poll of its records.
     state: State,
-    /// The newest epoch at the start, or that `skip_to` has passed.
+    /// The newest epoch that `skip_to` has passed; before that, the newest one at the start.
     epoch: u64,
     /// Records that may still be printed.
     left: u64,
@@ -125,8 +127,8 @@ impl<W: Write> Follow<'_, W> {
         self.failing_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE
     }
 
-    /// Passes over a range without records. If a new epoch begins in it, prints a note about the
-    /// records that the old epoch lost.
+    /// Passes over a range without records. If a new epoch begins in it, prints a note about LSNs
+    /// that have no record, or were truncated after they were printed.
     fn skip_to(&mut self, to: Lsn) -> Result<(), Failure> {
         if to <= self.next {
             return Ok(());
@@ -146,8 +148,8 @@ impl<W: Write> Follow<'_, W> {
                 ))?;
             } else if end < base {
                 self.note(format_args!(
-                    "the log has no records from LSN {end} to {base}: the writer truncated them, \
-                     or a crash left the range"
+                    "the log has no records from LSN {end} to {base}: a truncation removed them, \
+                     or the log continued at LSN {base} after a crash"
                 ))?;
             }
         }
@@ -155,8 +157,9 @@ impl<W: Write> Follow<'_, W> {
         Ok(())
     }
 
-    /// Returns an error if the log is damaged here. Checks less and less often, because each check
-    /// reads the log and tries its lock.
+    /// Returns an error if the log is damaged at `next` and no writer runs. Beside a writer it only
+    /// prints a note. Checks less and less often, because each check reads the log and tries its
+    /// lock.
     fn check_idle(&mut self) -> Result<(), Failure> {
         if !self.idle.is_power_of_two() || self.log.has_rebuilt_state() {
             return Ok(());
@@ -198,8 +201,9 @@ impl<W: Write> Follow<'_, W> {
     }
 }
 
-/// Refuses a start below the head, and one below the end of the log where no record begins. The end
-/// of an epoch is a start, and so is the end of the log: the next record will follow.
+/// Refuses a start below the head, one that is no multiple of 8, and one below the end of the log
+/// where no record begins. Accepts the end of an epoch, and each multiple of 8 from the end of the
+/// log on.
 fn check_from(log: &Inspector, state: &State, from: Lsn) -> Result<(), Failure> {
     if from < state.head {
         let (head, text) = (state.head, "lies below the log, which begins at LSN");
@@ -223,8 +227,8 @@ fn check_from(log: &Inspector, state: &State, from: Lsn) -> Result<(), Failure> 
     dump::begins_at(Some(from), record_above_gap(log, from)?)
 }
 
-/// Returns the first record above `from`, or none if a valid record begins at `from` or no record
-/// follows.
+/// Returns the LSN of the first record above `from`, or none if a valid record begins at `from` or
+/// no record follows.
 fn record_above_gap(log: &Inspector, from: Lsn) -> Result<Option<Lsn>, Failure> {
     let mut salvage = log.salvage(Some(from))?;
     let Some(Salvaged::Gap(_)) = salvage.next()? else { return Ok(None) };

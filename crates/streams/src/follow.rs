@@ -27,12 +27,12 @@ pub enum Followed {
     Truncated {
         /// The first index that is passed over.
         from: u64,
-        /// The index that follows.
+        /// The index at which the follower continues.
         to: u64,
     },
-    /// The writer truncated the suffix of the stream, from an entry on that was returned.
+    /// A truncation of the suffix, or a crash of the writer, removed entries that were returned.
     Replaced {
-        /// The index from which entries were removed, and which follows.
+        /// The first index that was removed. The follower continues there.
         from: u64,
         /// The index that would have been next.
         to: u64,
@@ -79,8 +79,8 @@ impl Follow {
     /// again.
     ///
     /// # Errors
-    /// As [`Reader::refresh`]. `NotFound`: the stream was deleted. `Corrupt`: an entry is missing;
-    /// the next call continues behind it.
+    /// As [`Reader::refresh`]. `NotFound`: the stream was deleted. `Corrupt`: entries are missing,
+    /// or one cannot be read; the next call continues above them.
     #[expect(clippy::should_implement_trait, reason = "after `None` there may be more")]
     pub fn next(&mut self) -> Result<Option<Followed>> {
         if let Some(entry) = self.found.pop_front() {
@@ -95,14 +95,14 @@ impl Follow {
         let found = self.reader.read(self.id, &mut from, u64::MAX);
         match found {
             Ok(found) => self.found = found.into(),
-            // The writer was faster: the next call returns what it did.
+            // The writer truncated the entry during the read.
             Err(error) if error.kind() == ErrorKind::Truncated => return self.change(),
             Err(error) => {
                 self.next = from;
                 return Err(error);
             }
         }
-        // The read may have looked at the log again.
+        // `read` may have refreshed the reader.
         if let Some(change) = self.change()? {
             self.found.clear();
             return Ok(Some(change));
@@ -114,7 +114,8 @@ impl Follow {
         Ok(entry.map(Followed::Entry))
     }
 
-    /// Returns what a truncation did to the place that is next.
+    /// Returns the truncation that removed the next entry or returned ones, if there is one, and
+    /// moves the index.
     fn change(&mut self) -> Result<Option<Followed>> {
         let end = self.reader.end();
         let known = self.reader.replay.known(self.id).filter(|known| !known.name.is_empty());

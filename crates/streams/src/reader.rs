@@ -125,8 +125,8 @@ impl Reader {
     ///
     /// # Errors
     /// As [`Inspector::open`] and [`Inspector::records`]. `Foreign`: the log is none of streams.
-    /// `Corrupt`: a record does not make sense. `Unsupported`: the log has a codec. `Io`: also if
-    /// the writer releases records faster than they are read.
+    /// `Corrupt`: a record does not make sense. `Unsupported`: a codec has encoded a record. `Io`:
+    /// also if the writer releases records faster than they are read.
     pub fn open(path: impl AsRef<Path>) -> Result<Reader> {
         let log = Inspector::open(path)?;
         let segment_bytes = log.state()?.segment_bytes;

@@ -13,15 +13,18 @@ use super::child::{ACK_BYTES, Ack};
 use crate::args::DemoArgs;
 use crate::exit::Failure;
 
-/// How long the child may take to report its first record.
+/// Without a report, the child is killed this long plus `--seconds` after its start.
 const FIRST_LIMIT: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(20);
 
-/// Starts the child, and kills it some time after its first report. Returns all records that it
-/// reported, and for how long it reported. Calls `tick` often, with both so far.
+/// Starts the child, and kills it `args.seconds` after its first report. Returns the records that
+/// it reported, and the time from the first report to the kill. Calls `tick` often, with the number
+/// of records and the time so far.
 ///
 /// # Errors
-/// `Check` or `Io` if the child ended by itself, with what it wrote to standard error.
+/// `Check`: the child ended by itself, reported nothing, or its reports are garbled. `Io`: the
+/// child could not be started, read or killed, or ended by itself with the exit code of such a
+/// failure.
 pub(super) fn run(
     args: &DemoArgs,
     dir: &Path,
@@ -36,7 +39,7 @@ pub(super) fn run(
     let begun = Instant::now();
     let mut first = begun;
     let ran = loop {
-        // Relaxed: a figure for the progress bar, and for when to kill.
+        // Relaxed: a count for the progress bar and for the time of the kill.
         let records = acknowledged.load(Ordering::Relaxed);
         if records == 0 {
             first = Instant::now();
@@ -58,7 +61,7 @@ pub(super) fn run(
     let what = if was_killed(status) { "reported nothing" } else { "ended by itself" };
     let text = format!("round {number}: the writing process {what} ({status}): {complaint}");
     match status.code() {
-        Some(3) => Err(Failure::io(text, io::Error::other("its exit code says input or output"))),
+        Some(3) => Err(Failure::io(text, io::Error::other("exit code 3: input or output failed"))),
         _ => Err(Failure::Check(text)),
     }
 }
@@ -85,7 +88,7 @@ fn read(pipe: impl Read, mut round: Round, count: &AtomicU64) -> Result<Round, F
     let mut bytes = [0; ACK_BYTES];
     loop {
         match pipe.read_exact(&mut bytes) {
-            // A report that the kill tore was not made.
+            // The kill can leave an incomplete report at the end. It does not count.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(round),
             read => read.map_err(|source| Failure::io("could not read the reports", source))?,
         }
@@ -100,7 +103,7 @@ fn read(pipe: impl Read, mut round: Round, count: &AtomicU64) -> Result<Round, F
 struct Killed(Child);
 
 impl Killed {
-    /// Kills it; returns how it ended and what it had to say.
+    /// Kills the process. Returns its exit status and what it wrote to standard error.
     fn kill(&mut self) -> Result<(ExitStatus, String), Failure> {
         let failure = |source| Failure::io("could not kill the writing process", source);
         self.0.kill().map_err(failure)?;
@@ -117,7 +120,7 @@ impl Killed {
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // Both fail only where the process has ended and was waited for.
+        // A drop cannot report a failure. After `kill` both calls do nothing.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -132,7 +135,7 @@ fn was_killed(status: ExitStatus) -> bool {
 
 #[cfg(not(unix))]
 fn was_killed(status: ExitStatus) -> bool {
-    // What TerminateProcess leaves.
+    // `Child::kill` ends the process with exit code 1.
     status.code() == Some(1)
 }
 

@@ -1,4 +1,6 @@
 //! Models of group commit: wake-ups, holes, what durable means, poison.
+//!
+//! An observer waits as a tail does: it neither leads nor requests a sync.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,8 +155,8 @@ fn poison_of_a_write_reaches_every_waiter() {
     check("poison_of_a_write_reaches_every_waiter", Bound::At(3), || poison(Fault::Write));
 }
 
-/// Three threads commit, call `wait_durable`, and observe: each gets `Poisoned`, also if it comes
-/// after the failure.
+/// One thread commits, one calls `wait_durable`, and one observes. Each gets `Poisoned`, also if it
+/// begins after the failure.
 fn poison(fault: Fault) {
     let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, fault));
     let lsn = log.append(1);

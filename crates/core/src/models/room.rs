@@ -9,7 +9,7 @@ use crate::{ErrorKind, Lsn};
 fn a_full_ring_needs_no_other_thread() {
     check("a_full_ring_needs_no_other_thread", Bound::None, || {
         let log = Log::tiny();
-        // Five records fill the ring two and a half times.
+        // Five records fill the log buffer, a ring, two and a half times.
         for mark in 1..=5 {
             log.append(mark);
         }

@@ -2,9 +2,9 @@
 //!
 //! A forked child inherits handles, mappings and file descriptors, but only the thread that called
 //! `fork`. Locks that other threads held stay locked, and the log's own threads do not exist. So
-//! each call of the log checks the mark before it takes a lock, and a child changes nothing.
+//! each call that takes a lock checks the *process mark* before, and a child changes nothing.
 //!
-//! On Linux the mark is a word in a page that the kernel hands to a child as zeros
+//! On Linux the process mark is a word in a page that the kernel hands to a child as zeros
 //! (`MADV_WIPEONFORK`), so the check is one load. If the kernel refuses the advice (before 4.14),
 //! and on other Unix systems, the check compares process ids. Windows has no `fork`, and the models
 //! have one process.
@@ -23,12 +23,13 @@ mod unix {
 
     /// The kernel has cleared the page: this process is a child.
     const CLEARED: u64 = 0;
-    /// The kernel clears the page in a child, and has not: this process is the opener.
+    /// The kernel clears the page in children, and has not cleared this one: this process made the
+    /// mark.
     const OWN: u64 = 1;
     /// The kernel does not clear the page: compare process ids.
     const COMPARE_IDS: u64 = 2;
 
-    /// Tells the process that made the mark from its forked children.
+    /// Distinguishes the process that made the mark from its forked children.
     pub struct ProcessMark {
         page: ZeroedWords,
         maker: u32,
@@ -42,7 +43,8 @@ mod unix {
         pub fn new() -> io::Result<ProcessMark> {
             let page = ZeroedWords::new(1)?;
             let state = if page.clear_in_children() { OWN } else { COMPARE_IDS };
-            // Relaxed: stored before anybody else can reach the mark, and never changed after.
+            // Relaxed: stored before another thread can reach the mark, and never changed
+            // afterwards.
             page[0].store(state, Ordering::Relaxed);
             Ok(ProcessMark { page, maker: std::process::id() })
         }
@@ -51,8 +53,8 @@ mod unix {
         #[inline]
         #[must_use]
         pub fn is_own(&self) -> bool {
-            // Relaxed: no thread of this process stores to it. In a child it is zero before the
-            // child's first instruction.
+            // Relaxed: no thread stores to it after `new`. In a child it is zero before the child's
+            // first instruction.
             match self.page[0].load(Ordering::Relaxed) {
                 OWN => true,
                 CLEARED => false,
@@ -100,7 +102,7 @@ mod unix {
 mod single {
     use std::io;
 
-    /// Tells the process that made the mark from its forked children, of which there are none.
+    /// Distinguishes the process that made the mark from its forked children: there are none.
     #[derive(Debug)]
     pub struct ProcessMark(());
 

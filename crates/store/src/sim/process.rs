@@ -21,7 +21,7 @@ const SLOW_YIELDS: usize = 500;
 /// Zeroes 4096 bytes at a time, because simulated segments are small.
 const ZERO_STEPS: ZeroSteps = ZeroSteps { first_bytes: 4096, step_bytes: 4096 };
 
-/// One run on the disk.
+/// One process run on the disk.
 #[derive(Clone)]
 pub(super) struct Process {
     world: Arc<Mutex<World>>,
@@ -89,7 +89,7 @@ impl Disk for Process {
     }
 
     fn writes_behind(&self) -> bool {
-        // When a background thread runs is up to the scheduler, so a run could not be repeated.
+        // The scheduler decides when a background thread runs, so a seed could not repeat a test.
         false
     }
 
@@ -103,7 +103,7 @@ impl Disk for Process {
     }
 }
 
-/// An open folder of one run. Folders never move on this disk, so the path identifies the folder.
+/// An open folder of one process run: its path, because folders never move on this disk.
 #[derive(Debug)]
 struct OpenFolder {
     process: Process,
