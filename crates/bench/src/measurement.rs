@@ -78,9 +78,9 @@ pub struct Measurement {
     pub records_per_s_max: f64,
     /// Milliseconds that the open took, in workloads that open a log.
     pub open_ms: Option<f64>,
-    /// Bytes of Palisade's log, in workloads that open one.
+    /// Bytes of Palisade's log, in workloads that open one; the most of them in `streams-slow`.
     pub log_bytes: Option<u64>,
-    /// Segments of Palisade's log, in workloads that open one; the most of them in `streams-slow`.
+    /// Segments of Palisade's log, in workloads that open one; those at the end in `streams-slow`.
     pub segments: Option<u64>,
     /// 99.99th percentile of the latency.
     pub p9999_us: Option<f64>,

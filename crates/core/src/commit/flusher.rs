@@ -212,7 +212,7 @@ impl Commit {
         if !self.leadership.try_take() {
             return false;
         }
-        let led = survive(|| self.lead(target, Some(Instant::now() + LEAD_SLICE)));
+        let led = survive(|| self.lead(target, Some(Instant::now() + LEAD_SLICE), true));
         if let Some(Err(error)) = &led {
             // A lack of space is not an error of a tail. If the log is poisoned, `serve` fails all.
             self.fail_async_waiters(&[Wait::ForSync], error, due);

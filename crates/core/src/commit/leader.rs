@@ -80,9 +80,11 @@ impl Gathering {
 
     /// Waits until `expected` committers have arrived: as many as the last round woke, and those
     /// that arrived while it synced. Waits at most `percent` percent of the time of a sync, and for
-    /// one arrival no longer than it is worth: who misses the round loses the time of a sync and of
-    /// a wake-up, and all who have arrived lose the time of the wait.
-    fn wait(&self, sync_ns: u64) {
+    /// the next arrival no longer than it is worth: who misses the round loses the time of a sync
+    /// and of a wake-up, and those who have arrived lose the time of the wait. A thread counts the
+    /// next one only. The flusher, which leads for tasks (`for_tasks`), counts all who are missing:
+    /// few threads run many tasks, so the next arrival brings others.
+    fn wait(&self, sync_ns: u64, for_tasks: bool) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let arrived = || self.arrivals.load(Ordering::Relaxed) - before;
         let expected = self.expected.load(Ordering::Relaxed);
@@ -97,8 +99,12 @@ impl Gathering {
                 let now = arrived();
                 if now > count {
                     (count, last_arrival) = (now, Instant::now());
-                } else if nanos(last_arrival.elapsed()).saturating_mul(count) > budget_ns / 4 * 5 {
-                    break;
+                } else {
+                    let lost_ns = nanos(last_arrival.elapsed()).saturating_mul(count);
+                    let late = if for_tasks { expected - count } else { 1 };
+                    if lost_ns > (budget_ns / 4 * 5).saturating_mul(late) {
+                        break;
+                    }
                 }
             }
         }
@@ -127,13 +133,18 @@ impl Gathering {
 impl Commit {
     /// Leads until `target` is durable or the deadline comes, then frees leadership. The caller has
     /// taken it.
-    pub(super) fn lead(&self, target: Lsn, deadline: Option<Instant>) -> Result<bool> {
+    pub(super) fn lead(
+        &self,
+        target: Lsn,
+        deadline: Option<Instant>,
+        for_tasks: bool,
+    ) -> Result<bool> {
         let mut backoff = Backoff::default();
         let result = loop {
             if self.durable.peek() >= target {
                 break Ok(true);
             }
-            self.gathering.wait(self.counters.rounds.smoothed_ns());
+            self.gathering.wait(self.counters.rounds.smoothed_ns(), for_tasks);
             let result = self.round();
             if self.durable.peek() >= target {
                 break Ok(true);
@@ -264,7 +275,7 @@ mod tests {
         let gathering = Gathering::new(100);
         for _ in 0..3 {
             gathering.note_arrival();
-            gathering.wait(LONG_SYNC_NS);
+            gathering.wait(LONG_SYNC_NS, false);
             gathering.begin_sync();
         }
     }
@@ -275,8 +286,11 @@ mod tests {
         // So many have arrived that a short wait costs them more than a sync takes.
         gathering.arrivals.store(1 << 40, Ordering::Relaxed);
         gathering.expected.store(u64::MAX, Ordering::Relaxed);
-        gathering.wait(LONG_SYNC_NS);
+        gathering.wait(LONG_SYNC_NS, false);
         assert_eq!(gathering.group.load(Ordering::Relaxed), 1 << 40);
+        // The flusher does not wait for ever either.
+        gathering.expected.store((1 << 40) + 1, Ordering::Relaxed);
+        gathering.wait(LONG_SYNC_NS, true);
     }
 
     #[test]
@@ -288,14 +302,14 @@ mod tests {
             }
         };
         three_arrive();
-        gathering.wait(LONG_SYNC_NS);
+        gathering.wait(LONG_SYNC_NS, false);
         gathering.begin_sync();
         gathering.note_arrival();
         gathering.end_sync();
         // One is here already, and three were woken.
         std::thread::scope(|scope| {
             scope.spawn(three_arrive);
-            gathering.wait(LONG_SYNC_NS);
+            gathering.wait(LONG_SYNC_NS, false);
         });
         // Relaxed: the thread has been joined.
         assert_eq!(gathering.group.load(Ordering::Relaxed), 4);
@@ -310,11 +324,11 @@ mod tests {
             }
         };
         three_arrive();
-        gathering.wait(LONG_SYNC_NS);
+        gathering.wait(LONG_SYNC_NS, false);
         gathering.begin_sync();
         std::thread::scope(|scope| {
             scope.spawn(three_arrive);
-            gathering.wait(LONG_SYNC_NS);
+            gathering.wait(LONG_SYNC_NS, false);
         });
         // Relaxed: the threads have been joined.
         assert_eq!(gathering.group.load(Ordering::Relaxed), 3);

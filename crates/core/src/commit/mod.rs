@@ -183,7 +183,7 @@ impl Commit {
         // Lead before `register`: else this thread's round wakes a group for its own target, which
         // costs a system call.
         let waited = if self.leadership.try_take() {
-            self.lead(target, deadline)
+            self.lead(target, deadline, false)
         } else {
             self.wait_in_group(target, deadline)
         };
@@ -203,7 +203,7 @@ impl Commit {
             }
             self.check()?;
             if self.leadership.try_take() {
-                return self.lead(target, deadline);
+                return self.lead(target, deadline, false);
             }
             if is_over(deadline) {
                 return Ok(false);

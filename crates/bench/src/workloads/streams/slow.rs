@@ -1,5 +1,6 @@
 //! A stream of a few records that nobody truncates, beside streams that are appended to and
-//! truncated: how many segments the log keeps, and what it moves to release the others.
+//! truncated: how many segments it keeps in the end, and what was moved to release the others. The
+//! log takes most while segments wait for a sync, which nobody requests during the appends.
 
 use anyhow::{Context, Result};
 use palisade_streams::Streams;
@@ -29,15 +30,19 @@ pub(in crate::workloads) fn measure(contender: &Contender, plan: &Plan) -> Resul
     let (elapsed, most) =
         together(plan.threads, |thread| churn(&*log, streams, &record, thread, records));
     let most = most.into_iter().collect::<Result<Vec<_>>>()?.into_iter().max();
-    // What the keeper has begun counts, too.
+    // The truncations must be durable before segments are released. What the keeper has begun to
+    // move counts, too.
+    streams.sync()?;
     while streams.maintain()? {}
+    let (segment_bytes, left) = (streams.log().segment_bytes(), segments(streams));
     let stats = streams.stats();
     let moved = 100.0 * stats.moved_bytes as f64 / stats.released_bytes.max(1) as f64;
     // All other streams are empty.
     let read_back = read_back(log)?.context("it keeps nothing to open")?;
     Ok(Measurement {
         records_per_s: (records * plan.threads as u64) as f64 / elapsed.as_secs_f64(),
-        segments: most,
+        log_bytes: most.map(|segments| segments * segment_bytes),
+        segments: Some(left),
         moved_percent: Some(moved),
         kept: Some(Kept { acknowledged: SLOW_RECORDS, read_back }),
         ..Measurement::default()
@@ -52,8 +57,6 @@ fn churn(
     stream: usize,
     records: u64,
 ) -> Result<u64> {
-    let wal = streams.log();
-    let segment_of = |lsn: palisade::Lsn| lsn.segment(wal.segment_bytes());
     let mut most = 0;
     let mut left = records;
     while left > 0 {
@@ -61,9 +64,16 @@ fn churn(
         log.append(stream, record, count as u32)?;
         left -= count;
         log.truncate(stream)?;
-        // The head first: it may move meanwhile.
-        let head = segment_of(wal.head_lsn());
-        most = most.max(segment_of(wal.reserved_lsn()) - head + 1);
+        most = most.max(segments(streams));
     }
     Ok(most)
+}
+
+/// Returns how many segments the log has, from that of the head to that of the tail.
+fn segments(streams: &Streams) -> u64 {
+    let log = streams.log();
+    let segment_of = |lsn: palisade::Lsn| lsn.segment(log.segment_bytes());
+    // The head first: it may move meanwhile.
+    let head = segment_of(log.head_lsn());
+    segment_of(log.reserved_lsn()) - head + 1
 }
