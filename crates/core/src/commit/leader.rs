@@ -79,11 +79,11 @@ impl Gathering {
     }
 
     /// Waits until `expected` committers have arrived: as many as the last round woke, and those
-    /// that arrived while it synced. Waits at most `percent` percent of the time of a sync, and for
-    /// the next arrival no longer than it is worth: who misses the round loses the time of a sync
-    /// and of a wake-up, and those who have arrived lose the time of the wait. A thread counts the
-    /// next one only. The flusher, which leads for tasks (`for_tasks`), counts all who are missing:
-    /// few threads run many tasks, so the next arrival brings others.
+    /// that arrived while it synced. Waits at most the budget: `percent` percent of the time of a
+    /// sync. Ends sooner if the time since the last arrival, times those who have arrived, exceeds
+    /// 5/4 of the budget (decision 0029): the wait costs them more than the next one gains. For
+    /// tasks (`for_tasks`: the flusher leads) that limit is multiplied by those who are missing: few
+    /// threads run many tasks, so the next arrival brings others.
     fn wait(&self, sync_ns: u64, for_tasks: bool) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let arrived = || self.arrivals.load(Ordering::Relaxed) - before;
