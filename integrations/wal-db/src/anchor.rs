@@ -92,11 +92,32 @@ fn fourth_line(FileIdentity { inode, born }: FileIdentity) -> String {
     format!("file {inode:0IDENTITY_DIGITS$} {born:0IDENTITY_DIGITS$}\n")
 }
 
-/// Writes the file `name`, durably: it has the old content or the new one after a crash.
-pub(crate) fn write(folder: &dyn DiskFolder, name: &str, anchor: &Anchor) -> io::Result<()> {
+/// Returns whether the file `name` is as [`write`] leaves it.
+pub(crate) fn is_written(
+    folder: &dyn DiskFolder,
+    name: &str,
+    anchor: &Anchor,
+    copied: Option<FileIdentity>,
+) -> io::Result<bool> {
+    let file = match folder.open(name, Access::Read) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
+    let identity = copied.map_or_else(|| file.identity(), Ok)?;
+    Ok(start_of(file.as_ref())? == (anchor.encode() + &fourth_line(identity)).as_bytes())
+}
+
+/// Writes the file `name`, durably: it has the old content or the new one after a crash. If it is
+/// to be a copy of a file, `copied` is the identity of that file.
+pub(crate) fn write(
+    folder: &dyn DiskFolder,
+    name: &str,
+    anchor: &Anchor,
+    copied: Option<FileIdentity>,
+) -> io::Result<()> {
     let new = format!("{name}.palisade-new");
     let file = folder.open(&new, Access::Fresh)?;
-    let bytes = anchor.encode() + &fourth_line(file.identity()?);
+    let bytes = anchor.encode() + &fourth_line(copied.map_or_else(|| file.identity(), Ok)?);
     let mut done = 0;
     while done < bytes.len() {
         let rest = [IoSlice::new(&bytes.as_bytes()[done..])];

@@ -23,10 +23,10 @@ pub type Result<T, E = WalError> = std::result::Result<T, E>;
 pub enum WalError {
     /// A call to the operating system failed, or the log refuses the call.
     ///
-    /// `source` has the kind of the operating system's error, for example `StorageFull`. If the log
-    /// below returned the error, its inner error is a [`palisade::Error`], whose text says what
-    /// happened, where, and what to do. After a failed sync or write each later call returns an
-    /// error: drop the log and open it again.
+    /// `source` has the kind of the operating system's error. Its kind is `StorageFull` only if the
+    /// caller can free space and call again. If the log below returned the error, its inner error
+    /// is a [`palisade::Error`], whose text says what happened, where, and what to do. After a
+    /// failed sync or write each later call returns an error: drop the log and open it again.
     Io {
         /// What the log was doing.
         context: &'static str,
@@ -63,6 +63,15 @@ impl WalError {
         WalError::Io { context, source: source.into() }
     }
 
+    /// Returns the error of a call of the log below. The kind is `StorageFull`, after which callers
+    /// call again, only if the log still accepts calls.
+    pub(crate) fn of_call(context: &'static str, error: palisade::Error) -> WalError {
+        if !error.is_shortage() && error.io_kind() == Some(io::ErrorKind::StorageFull) {
+            return WalError::io(context, io::Error::other(error));
+        }
+        WalError::io(context, error)
+    }
+
     pub(crate) fn refused(
         context: &'static str,
         kind: io::ErrorKind,
@@ -83,7 +92,7 @@ impl WalError {
         error: palisade::Error,
     ) -> WalError {
         if !is_in_log || !error.is_shortage() {
-            return WalError::io(context, error);
+            return WalError::of_call(context, error);
         }
         let error = palisade::Error::new(error.kind(), error.finding()).with_advice(IN_LOG);
         WalError::io(context, io::Error::other(error))
@@ -94,7 +103,7 @@ impl WalError {
         let reason = match error.kind() {
             ErrorKind::Corrupt => DAMAGED,
             ErrorKind::NotARecord | ErrorKind::OutOfRange | ErrorKind::Truncated => NO_RECORD,
-            _ => return WalError::io(context, error),
+            _ => return WalError::of_call(context, error),
         };
         let offset = error.lsn().map_or(0, |lsn| lsn.as_u64().saturating_sub(origin));
         WalError::Corruption { offset, reason }

@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use palisade::disk::DiskFolder;
@@ -60,6 +60,8 @@ pub(crate) struct Log {
     /// The number above the position of the last record that an append could not write; 0 if there
     /// is none.
     unwritten: AtomicU64,
+    /// Whether the log takes no more records: it was emptied, and has no file.
+    ended: AtomicBool,
     /// Shared by appends of one record. Exclusive for the parts of a long record, so that they lie
     /// beside each other, and for truncations, which must not divide them.
     order: RwLock<()>,
@@ -77,6 +79,7 @@ impl Log {
             keeps_prefix: true,
             writes_appends,
             unwritten: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
             order: RwLock::new(()),
             entry: None,
         }
@@ -96,6 +99,7 @@ impl Log {
     fn append_and_write(&self, record: &[u8]) -> Appended<'_> {
         let (ticket, begin) = if record.len() <= self.wal.max_record_bytes() {
             let _shared = self.order.read().unwrap_or_else(PoisonError::into_inner);
+            self.check_end()?;
             let ticket = self.wal.append(record).map_err(Failed::of_record)?;
             let begin = ticket.lsn();
             (ticket, begin)
@@ -132,6 +136,7 @@ impl Log {
         let (middle, last) = rest.split_at((rest.len() - 1) / most * most);
         let length = (record.len() as u64).to_le_bytes();
         self.alone(|| {
+            self.check_end()?;
             let parts = [IoSlice::new(&length), IoSlice::new(first)];
             let ticket = self.wal.append_vectored_tagged(FIRST, &parts);
             let begin = ticket.map_err(Failed::without_record)?.lsn();
@@ -141,6 +146,23 @@ impl Log {
             let ticket = self.wal.append_tagged(PART, last).map_err(Failed::of_record)?;
             Ok((ticket, begin))
         })
+    }
+
+    /// Lets the log take no more records. The caller is in [`alone`](Log::alone), and abandons the
+    /// log afterwards.
+    pub(crate) fn refuse_appends(&self) {
+        // Relaxed: appends read it under the lock that `alone` holds.
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    fn check_end(&self) -> std::result::Result<(), Failed> {
+        // Relaxed: as in `refuse_appends`.
+        if self.ended.load(Ordering::Relaxed) {
+            let text = "the log was emptied, and its file could not be written";
+            let error = Error::new(ErrorKind::Closed, text).with_advice("drop all handles of it");
+            return Err(Failed::without_record(error));
+        }
+        Ok(())
     }
 
     /// Returns the error of a log that was poisoned or closed.

@@ -7,7 +7,7 @@
 //! | missing or empty | none | makes a log, then the file |
 //! | missing or empty | has a log whose file was removed | empties it, then makes the file |
 //! | missing or empty | has a log whose file was renamed or moved | refuses |
-//! | missing or empty | is a copy of the folder of a log that had a file | refuses |
+//! | missing or empty | has a log that had a file, and nothing says that it was removed | refuses |
 //! | missing or empty | has a log that never had a file | keeps its records, and makes the file |
 //! | anything else | any | refuses |
 //!
@@ -74,11 +74,7 @@ impl Place {
             }
             Found::Vacant(entry) => entry,
         };
-        let (wal, origin) = match site.read()? {
-            AtPath::Anchor(anchor) => site.existing(&anchor, verify)?,
-            AtPath::Nothing => site.fresh(verify)?,
-            AtPath::Other => return Err(foreign(&site.path())),
-        };
+        let (wal, origin) = site.open(verify)?;
         let mut log = Log::new(wal, self.home(&site.folder)?);
         log.origin = origin;
         Ok(self.show(log, &site.folder, entry))
@@ -104,6 +100,11 @@ impl Place {
     /// Looks for the log among those that this process has open.
     fn enter(&self, folder: &Path) -> Found {
         if self.is_os { shared::enter(folder) } else { Found::Vacant(None) }
+    }
+
+    fn has_no(&self, folder: &Path) -> Result<bool> {
+        let kind = self.disk.kind(folder).map_err(|error| WalError::io(OPENING, error))?;
+        Ok(kind == Kind::Missing)
     }
 
     /// Opens the folder of a log.
@@ -145,6 +146,17 @@ impl Place {
     }
 }
 
+/// What an open does with a log.
+#[derive(Debug, PartialEq, Eq)]
+enum Content {
+    /// Opens the log that the file names.
+    Named(Anchor),
+    /// Keeps the records, if there are any, and makes the file.
+    Unnamed,
+    /// Empties the log, and makes the file.
+    Removed,
+}
+
 /// A log that has a file: where both are.
 #[derive(Debug)]
 struct Site<'a> {
@@ -163,72 +175,87 @@ impl Site<'_> {
         anchor::read(self.parent.as_ref(), self.name).map_err(|error| WalError::io(OPENING, error))
     }
 
-    fn existing(&self, anchor: &Anchor, verify: Verify) -> Result<(Wal, u64)> {
-        // The process that gave the file its name may have died before it synced the name. Power
-        // loss must not take the file when this open has returned.
-        self.parent.sync().map_err(|error| WalError::io(OPENING, error))?;
-        let options = self.place.options(false).open_mode(OpenMode::MustExist).verify(verify);
+    /// Opens the log, or makes it.
+    fn open(&self, verify: Verify) -> Result<(Wal, u64)> {
+        let is_new = self.place.has_no(&self.folder)?;
+        // Refuses what it can before the open changes anything.
+        let before = self.find(None)?;
+        let options = self.place.options(is_new).verify(verify);
+        let options = match before {
+            Content::Named(_) => options.open_mode(OpenMode::MustExist),
+            _ => options,
+        };
         let opened = options.open_on(Arc::clone(&self.place.disk), &self.folder);
-        let wal = opened.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => misses(&self.folder, &error.to_string()),
-            _ => WalError::of_log(OPENING, anchor.origin, error),
-        })?;
-        if wal.uuid().to_string() != anchor.uuid {
-            return Err(misses(&self.folder, "another log is there"));
-        }
+        let wal = opened.map_err(|error| self.not_opened(&before, error))?;
         let home = self.place.home(&self.folder)?;
-        // The head is below if the log was emptied, and then its folder replaced with a backup.
-        let origin = anchor.origin.min(wal.head_lsn().as_u64());
-        let is_copy = anchor::is_copy(self.parent.as_ref(), self.name);
-        if is_copy.map_err(|error| WalError::io(OPENING, error))? || origin < anchor.origin {
-            self.make_file(&*home, &Anchor { uuid: anchor.uuid.clone(), origin })?;
-        } else {
-            // It is missing after a crash in the first open.
-            self.link(&*home, anchor)?;
-        }
+        // Another process may have had the log since. The lock keeps it away from now on.
+        let origin = match self.find(Some(&wal.uuid().to_string()))? {
+            Content::Named(anchor) => {
+                // The head is below if the log was emptied, and then its folder replaced with a
+                // backup.
+                let origin = anchor.origin.min(wal.head_lsn().as_u64());
+                self.adopt(&*home, anchor, origin)?;
+                origin
+            }
+            content => {
+                if content == Content::Removed {
+                    self.parent.sync().map_err(|error| WalError::io(EMPTYING, error))?;
+                }
+                let is_empty = content == Content::Removed
+                    || wal.is_empty().map_err(|error| WalError::of_call(OPENING, error))?;
+                let origin = if is_empty { wal.reserved_lsn() } else { wal.head_lsn() };
+                if is_empty {
+                    empty(&wal)?;
+                }
+                let anchor = Anchor { uuid: wal.uuid().to_string(), origin: origin.as_u64() };
+                self.make_file(&*home, &anchor)?;
+                anchor.origin
+            }
+        };
         Ok((wal, origin))
     }
 
-    /// Opens the log that has no file: a new one, one to be emptied, or a backup.
-    fn fresh(&self, verify: Verify) -> Result<(Wal, u64)> {
-        let kind = self.place.disk.kind(&self.folder);
-        let is_new = kind.map_err(|error| WalError::io(OPENING, error))? == Kind::Missing;
-        let was_removed = !is_new && self.was_removed(&*self.place.home(&self.folder)?)?;
-        let options = self.place.options(is_new).verify(verify);
-        let opened = options.open_on(Arc::clone(&self.place.disk), &self.folder);
-        let wal = opened.map_err(|error| match error.kind() {
-            ErrorKind::Corrupt if was_removed => unusable(&self.folder, &error.to_string()),
-            _ => WalError::of_log(if was_removed { EMPTYING } else { OPENING }, 0, error),
-        })?;
-        let is_empty =
-            was_removed || wal.is_empty().map_err(|error| WalError::io(OPENING, error))?;
-        let origin = if is_empty { wal.reserved_lsn() } else { wal.head_lsn() };
-        let anchor = Anchor { uuid: wal.uuid().to_string(), origin: origin.as_u64() };
-        if is_empty {
-            empty(&wal)?;
+    fn not_opened(&self, content: &Content, error: palisade::Error) -> WalError {
+        match (content, error.kind()) {
+            (Content::Named(_), ErrorKind::NotFound) => misses(&self.folder, &error.to_string()),
+            (Content::Named(anchor), _) => WalError::of_log(OPENING, anchor.origin, error),
+            (Content::Removed, ErrorKind::Corrupt) => unusable(&self.folder, &error.to_string()),
+            (Content::Removed, _) => WalError::of_log(EMPTYING, 0, error),
+            (Content::Unnamed, _) => WalError::of_log(OPENING, 0, error),
         }
-        self.make_file(&*self.place.home(&self.folder)?, &anchor)?;
-        Ok((wal, anchor.origin))
     }
 
     /// Checks that an open log is the one at the path. If its file was removed, empties it. LSNs
     /// go on: the other handles know the old ones.
     fn join(&self, log: &Log) -> Result<()> {
-        log.alone(|| {
+        let mut has_ended = false;
+        let joined = log.alone(|| {
             let uuid = log.wal.uuid().to_string();
             let at_path = self.read()?;
             // After the read: if the folder is still here, the file went on its own.
             check_open(log, &self.folder)?;
             match at_path {
                 AtPath::Anchor(anchor) if anchor.uuid == uuid => {
-                    self.link(log.home.as_ref(), &anchor)
+                    self.adopt(log.home.as_ref(), anchor, log.origin)
                 }
                 AtPath::Nothing => {
-                    let was_removed = self.was_removed(log.home.as_ref())?;
-                    if was_removed {
-                        empty(&log.wal)?;
+                    let content = self.find_without_file(log.home.as_ref(), Some(&uuid))?;
+                    let anchor = Anchor { uuid, origin: log.origin };
+                    if content != Content::Removed {
+                        return self.make_file(log.home.as_ref(), &anchor);
                     }
-                    self.make_file(log.home.as_ref(), &Anchor { uuid, origin: log.origin })
+                    let synced = self.parent.sync();
+                    let emptied = synced.map_err(|error| WalError::io(EMPTYING, error));
+                    let emptied = emptied.and_then(|()| empty(&log.wal));
+                    emptied.and_then(|()| self.make_file(log.home.as_ref(), &anchor)).map_err(
+                        |error| {
+                            // While the file counts as removed, the next open empties the log. So
+                            // the other handles must append nothing more.
+                            log.refuse_appends();
+                            has_ended = true;
+                            not_emptied(&error)
+                        },
+                    )
                 }
                 _ => {
                     let path = self.path();
@@ -237,47 +264,74 @@ impl Site<'_> {
                     Err(WalError::refused(OPENING, io::ErrorKind::AlreadyExists, text))
                 }
             }
-        })
+        });
+        if has_ended {
+            // Not in `alone`: this waits for callbacks, which may append.
+            log.wal.clone().abandon();
+        }
+        joined
+    }
+
+    /// Finds out what an open does with the log. Refuses one that is not `uuid`, if that is known.
+    fn find(&self, uuid: Option<&str>) -> Result<Content> {
+        match self.read()? {
+            AtPath::Anchor(anchor) if uuid.is_some_and(|uuid| uuid != anchor.uuid) => {
+                Err(misses(&self.folder, "another log is there"))
+            }
+            AtPath::Anchor(anchor) => Ok(Content::Named(anchor)),
+            AtPath::Other => Err(foreign(&self.path())),
+            AtPath::Nothing if self.place.has_no(&self.folder)? => Ok(Content::Unnamed),
+            AtPath::Nothing => self.find_without_file(&*self.place.home(&self.folder)?, uuid),
+        }
+    }
+
+    /// As [`find`](Site::find), for a log without a file.
+    fn find_without_file(&self, home: &dyn DiskFolder, uuid: Option<&str>) -> Result<Content> {
+        let why = self.names(home).why_missing(uuid);
+        match why.map_err(|error| WalError::io(OPENING, error))? {
+            Missing::Never => Ok(Content::Unnamed),
+            Missing::Removed => Ok(Content::Removed),
+            Missing::Moved => Err(moved(&self.path(), &self.folder)),
+            Missing::Unknown => Err(unknown(&self.path(), &self.folder)),
+        }
     }
 
     fn names<'a>(&'a self, home: &'a dyn DiskFolder) -> Names<'a> {
-        Names { parent: self.parent.as_ref(), name: self.name, home }
+        let has_links = self.place.is_os && cfg!(unix);
+        Names { parent: self.parent.as_ref(), name: self.name, home, has_links }
     }
 
-    /// Returns whether the file was removed, so that the log is to be emptied. If so, does step 1.
-    fn was_removed(&self, home: &dyn DiskFolder) -> Result<bool> {
-        let why = self.names(home).why_missing();
-        match why.map_err(|error| WalError::io(OPENING, error))? {
-            Missing::Never => Ok(false),
-            Missing::Moved => Err(moved(&self.path(), &self.folder)),
-            Missing::NotCopied => Err(not_copied(&self.path(), &self.folder)),
-            Missing::Removed => {
-                self.parent.sync().map_err(|error| WalError::io(EMPTYING, error))?;
-                Ok(true)
-            }
+    /// Makes the file at the path, which says `anchor`, that of the log whose LSN 0 is at `origin`.
+    fn adopt(&self, home: &dyn DiskFolder, anchor: Anchor, origin: u64) -> Result<()> {
+        // The process that gave the file its name may have died before it synced the name. Power
+        // loss must not take the file when the open has returned.
+        self.parent.sync().map_err(|error| WalError::io(OPENING, error))?;
+        let is_copy = anchor::is_copy(self.parent.as_ref(), self.name);
+        if is_copy.map_err(|error| WalError::io(OPENING, error))? || origin != anchor.origin {
+            self.make_file(home, &Anchor { origin, ..anchor })
+        } else {
+            // It is missing after a crash in the first open.
+            self.link(home, &anchor)
         }
     }
 
     /// Makes the file, with both its names.
     fn make_file(&self, home: &dyn DiskFolder, anchor: &Anchor) -> Result<()> {
-        let written = anchor::write(self.parent.as_ref(), self.name, anchor);
+        let written = anchor::write(self.parent.as_ref(), self.name, anchor, None);
         written.map_err(|error| WalError::io(WRITING, error))?;
         self.link(home, anchor)
     }
 
     /// Gives the file its second name, unless it has that name.
     fn link(&self, home: &dyn DiskFolder, anchor: &Anchor) -> Result<()> {
-        let path = self.path();
-        let can_link = self.place.is_os && cfg!(unix);
-        let paths = can_link.then_some((path.as_path(), self.folder.as_path()));
-        let linked = self.names(home).link(anchor, paths);
+        let linked = self.names(home).link(anchor, &self.path(), &self.folder);
         linked.map_err(|error| WalError::io(WRITING, error))
     }
 }
 
 /// Truncates all records.
 fn empty(wal: &Wal) -> Result<()> {
-    wal.truncate_before(wal.reserved_lsn()).map_err(|error| WalError::io(EMPTYING, error))
+    wal.truncate_before(wal.reserved_lsn()).map_err(|error| WalError::of_call(EMPTYING, error))
 }
 
 /// Does for a log that is open what an open with `verify` does.
@@ -309,29 +363,37 @@ fn check_open(log: &Log, folder: &Path) -> Result<()> {
     Err(WalError::refused(OPENING, kind, text))
 }
 
-/// Returns the error for a log whose file was renamed or moved, not removed: its records are
-/// wanted.
+/// Returns the error for a log whose file has a name elsewhere: its records may be wanted.
 fn moved(path: &Path, folder: &Path) -> WalError {
     let text = format!(
-        "the file {} was renamed or moved, and not removed. To keep the records, move the folder \
-         {} to its new place, too, and give it the file's name with `{SUFFIX}` added. To empty the \
-         log, remove the file where it is now. Then open the log again",
+        "the file {} was renamed or moved, or another hard link to it exists, so this is no \
+         removal. Nothing was changed. To keep the records, move the folder {} to the file's new \
+         place, too, and give it the file's name with `{SUFFIX}` added. To begin an empty log, \
+         remove the folder. Then open the log again",
         path.display(),
         folder.display()
     );
-    WalError::refused(EMPTYING, io::ErrorKind::AlreadyExists, text)
+    WalError::refused(OPENING, io::ErrorKind::AlreadyExists, text)
 }
 
-fn not_copied(path: &Path, folder: &Path) -> WalError {
+/// Returns the error for a log of which nothing says whether its file was removed.
+fn unknown(path: &Path, folder: &Path) -> WalError {
     let text = format!(
-        "the folder {} is a copy, and the file {} was not copied with it, or was removed before \
-         the first open of the copy. Nothing was changed. To keep the records, copy the file \
-         `{SECOND_NAME}` from the folder to the path of the file. To begin an empty log, remove \
-         the folder. Then open the log again",
-        folder.display(),
-        path.display()
+        "the file {} is missing or empty, and nothing says that it was removed: the folder {} was \
+         copied or put together without the file, or the file system has no hard links. No record \
+         was changed. To keep the records, copy the file `{SECOND_NAME}` from the folder to the \
+         path of the file; if that file belongs to another log, remove it from the folder instead. \
+         To begin an empty log, remove the folder. Then open the log again",
+        path.display(),
+        folder.display()
     );
     WalError::refused(OPENING, io::ErrorKind::NotFound, text)
+}
+
+/// Returns the error of an open that could not empty the log for another handle, too.
+fn not_emptied(error: &WalError) -> WalError {
+    let text = format!("{error}. The log accepts nothing more: drop all its handles, then open it");
+    WalError::refused(EMPTYING, io::ErrorKind::Other, text)
 }
 
 fn ended(folder: &Path, cause: &palisade::Error) -> WalError {

@@ -63,11 +63,12 @@ impl Wal<FileStore> {
     ///   was changed: restore a backup, or repair the log.
     /// - [`Io`](WalError::Io), of the kind `InvalidData`: the file is not one of this crate, for
     ///   example a log of the published crate. `NotFound`: there is no folder to make the log in,
-    ///   the file is there and its records are not, the folder was copied without the file, or the
-    ///   log is open and its folder was moved. `AlreadyExists`: the file was renamed, or the file
-    ///   or the folder was replaced while the log was open. `ResourceBusy`: another process has the
-    ///   log open, or a handle in this one whose log has failed. Another kind: a call to the
-    ///   operating system failed. The text says what to do.
+    ///   the file is there and its records are not, the file is missing and it cannot be known
+    ///   whether it was removed, or the log is open and its folder was moved. `AlreadyExists`: the
+    ///   file was renamed or has another hard link, or the file or the folder was replaced while
+    ///   the log was open. `ResourceBusy`: another process has the log open, or a handle in this
+    ///   one whose log has failed. Another kind: a call to the operating system failed. The text
+    ///   says what to do.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, WalConfig::new())
     }
@@ -162,10 +163,10 @@ impl<S: WalStore> Wal<S> {
     ///
     /// # Errors
     /// [`Io`](WalError::Io) of the kind `StorageFull`: nothing is lost; free space and call again.
-    /// Another kind: each later call fails, too. Drop the log and open it again: the open recovers
+    /// Another kind: later calls can fail, too. Drop the log and open it again: the open recovers
     /// all that was acknowledged.
     pub fn sync(&self) -> Result<()> {
-        self.log.wal.sync().map_err(|error| WalError::io(SYNCING, error))
+        self.log.wal.sync().map_err(|error| WalError::of_call(SYNCING, error))
     }
 
     /// Appends a record, and waits until it is durable. Concurrent calls share one sync.

@@ -75,6 +75,29 @@ fn a_full_disk_loses_nothing() {
 }
 
 #[test]
+fn a_poisoned_log_never_fails_for_lack_of_space() {
+    let disk = disk();
+    let wal = open(&disk).unwrap();
+    let lsn = wal.append_and_sync(b"acknowledged").unwrap();
+    disk.set((CallKind::Sync, Target::Segment), Effect::NoSpace);
+    let calls: [&dyn Fn() -> Result<()>; 5] = [
+        &|| wal.append_and_sync(b"lost").map(drop),
+        &|| wal.sync(),
+        &|| wal.append(b"refused").map(drop),
+        &|| wal.truncate_after(lsn),
+        &|| wal.sync(),
+    ];
+    for call in calls {
+        let kind = kind_of(call());
+        assert_ne!(kind, ErrorKind::StorageFull);
+    }
+    disk.set((CallKind::Sync, Target::Segment), Effect::Pass);
+    assert_ne!(kind_of(wal.sync()), ErrorKind::StorageFull);
+    drop(wal);
+    assert_eq!(contents(&open(&disk).unwrap())[0], b"acknowledged");
+}
+
+#[test]
 fn an_append_fails_for_lack_of_space_only_if_it_has_appended_nothing() {
     let long = vec![3; 100_000];
     let policies = [SyncPolicy::OnCommit, SyncPolicy::Os, SyncPolicy::Always];

@@ -1,11 +1,12 @@
 //! What an open does with a log whose file or folder was moved, copied or removed.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
-use palisade::disk::{DEFAULT_FILE_MODE, Disk, MemDisk};
+use palisade::disk::{DEFAULT_FILE_MODE, Disk, DiskFolder, MemDisk};
 use wal_db::{FileStore, Lsn, Result, Wal, WalError, WalStore};
 
 struct Place(tempfile::TempDir);
@@ -256,4 +257,189 @@ fn a_copy_of_the_folder_without_its_file_is_not_emptied() {
     fs::remove_file(&copy).unwrap();
     assert!(Wal::open(&copy).unwrap().is_empty());
     assert_eq!(contents(&Wal::open(&path).unwrap()), [b"precious"]);
+}
+
+/// A disk on which another process acts just before a folder is opened for the `at`th time.
+struct Interrupted {
+    disk: MemDisk,
+    at: u32,
+    opens: AtomicU32,
+    act: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl std::fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Interrupted").finish_non_exhaustive()
+    }
+}
+
+impl Disk for Interrupted {
+    fn create_folder(&self, path: &Path, file_mode: u32) -> io::Result<()> {
+        self.disk.create_folder(path, file_mode)
+    }
+
+    fn open_folder(&self, path: &Path, file_mode: u32) -> io::Result<Arc<dyn DiskFolder>> {
+        if self.opens.fetch_add(1, Ordering::Relaxed) == self.at
+            && let Some(act) = self.act.lock().unwrap().take()
+        {
+            act();
+        }
+        self.disk.open_folder(path, file_mode)
+    }
+}
+
+#[test]
+fn of_two_processes_that_see_a_removal_only_one_empties_the_log() {
+    let mut acted = 0;
+    for at in 0..20 {
+        let disk = MemDisk::new();
+        disk.create_folder(Path::new("/db"), DEFAULT_FILE_MODE).unwrap();
+        let open = {
+            let disk = disk.clone();
+            move || {
+                let store = FileStore::open_on(Arc::new(disk.clone()), "/db/wal.log").unwrap();
+                Wal::with_store(store)
+            }
+        };
+        open().unwrap().append(b"emptied").unwrap();
+        disk.open_folder(Path::new("/db"), DEFAULT_FILE_MODE).unwrap().remove("wal.log").unwrap();
+
+        let other = open.clone();
+        let has_acted = Arc::new(AtomicU32::new(0));
+        let acts = Arc::clone(&has_acted);
+        let interrupted = Interrupted {
+            disk,
+            at,
+            opens: AtomicU32::new(0),
+            act: Mutex::new(Some(Box::new(move || {
+                // Later than its lock, the other process is kept away.
+                let Ok(wal) = other() else { return };
+                acts.fetch_add(1, Ordering::Relaxed);
+                assert!(wal.is_empty());
+                wal.append_and_sync(b"acknowledged").unwrap();
+                assert_eq!(wal.iter().unwrap().next().unwrap().unwrap().lsn(), Lsn::new(0));
+            }))),
+        };
+        let store = FileStore::open_on(Arc::new(interrupted), "/db/wal.log").unwrap();
+        let opened = Wal::with_store(store);
+        let records = || -> Vec<_> {
+            let wal = open().unwrap();
+            wal.iter().unwrap().map(|record| record.unwrap()).collect()
+        };
+        match opened {
+            Ok(wal) => assert_eq!(wal.is_empty(), has_acted.load(Ordering::Relaxed) == 0),
+            Err(error) => panic!("{error}"),
+        }
+        if has_acted.load(Ordering::Relaxed) > 0 {
+            let found = records();
+            assert_eq!(found.len(), 1, "at {at}");
+            assert_eq!((found[0].lsn(), found[0].data()), (Lsn::new(0), &b"acknowledged"[..]));
+            acted += 1;
+        } else {
+            assert!(records().is_empty(), "at {at}");
+        }
+    }
+    assert!(acted > 2, "{acted}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_log_that_was_emptied_and_got_no_file_appends_nothing_more() {
+    let place = Place::new();
+    let path = place.path("wal.log");
+    let wal = Wal::open(&path).unwrap();
+    wal.append_and_sync(b"emptied").unwrap();
+    fs::remove_file(&path).unwrap();
+    // The file cannot be written under this name.
+    fs::create_dir(place.path("wal.log.palisade-new")).unwrap();
+    Wal::open(&path).unwrap_err();
+    wal.append_and_sync(b"refused").unwrap_err();
+    wal.append(b"refused").unwrap_err();
+    assert_eq!(kind_of(Wal::open(&path)), ErrorKind::ResourceBusy);
+    drop(wal);
+    fs::remove_dir(place.path("wal.log.palisade-new")).unwrap();
+    let wal = Wal::open(&path).unwrap();
+    wal.append_and_sync(b"next").unwrap();
+    drop(wal);
+    assert_eq!(contents(&Wal::open(&path).unwrap()), [b"next"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_second_name_that_cannot_be_made_fails_the_open() {
+    let place = Place::new();
+    let path = place.path("wal.log");
+    Wal::open(&path).unwrap().append(b"precious").unwrap();
+    fs::remove_file(second_name(&path)).unwrap();
+    fs::create_dir(folder(&path).join("wal-db-file.new-link")).unwrap();
+    Wal::open(&path).unwrap_err();
+    fs::remove_dir(folder(&path).join("wal-db-file.new-link")).unwrap();
+    assert_eq!(contents(&Wal::open(&path).unwrap()), [b"precious"]);
+}
+
+/// The folder of the log is on another device, so its file can have no hard link there.
+#[cfg(target_os = "linux")]
+#[test]
+fn without_hard_links_a_missing_file_is_no_removal() {
+    let place = Place::new();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = place.path("wal.log");
+    std::os::unix::fs::symlink(memory.path().join("log"), folder(&path)).unwrap();
+    fs::create_dir(memory.path().join("log")).unwrap();
+    let ways: [fn(&Path) -> io::Result<()>; 2] =
+        [|path| fs::rename(path, path.with_extension("away")), |path| fs::remove_file(path)];
+    for leave in ways {
+        Wal::open(&path).unwrap().append(b"precious").unwrap();
+        leave(&path).unwrap();
+        let (kind, text) = io_error(Wal::open(&path));
+        assert_eq!(kind, ErrorKind::NotFound);
+        assert!(text.contains("copy the file `wal-db-file`"), "{text}");
+        fs::copy(second_name(&path), &path).unwrap();
+    }
+    assert_eq!(contents(&Wal::open(&path).unwrap()), [b"precious"; 2]);
+}
+
+#[cfg(unix)]
+#[test]
+fn the_second_name_of_another_log_says_nothing_about_a_removal() {
+    let place = Place::new();
+    let (path, other) = (place.path("wal.log"), place.path("other"));
+    Wal::open(&path).unwrap().append(b"precious").unwrap();
+    drop(Wal::open(&other).unwrap());
+    fs::remove_file(&other).unwrap();
+    fs::rename(second_name(&other), second_name(&path)).unwrap();
+    fs::rename(&path, place.path("away")).unwrap();
+    assert_eq!(kind_of(Wal::open(&path)), ErrorKind::NotFound);
+    fs::rename(place.path("away"), &path).unwrap();
+    assert_eq!(contents(&Wal::open(&path).unwrap()), [b"precious"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_open_log_takes_a_copy_of_its_file_for_its_own() {
+    let place = Place::new();
+    let path = place.path("wal.log");
+    let wal = Wal::open(&path).unwrap();
+    wal.append(b"emptied").unwrap();
+    fs::rename(&path, place.path("away")).unwrap();
+    fs::copy(place.path("away"), &path).unwrap();
+    drop(Wal::open(&path).unwrap());
+    fs::remove_file(&path).unwrap();
+    assert!(Wal::open(&path).unwrap().is_empty());
+    assert!(wal.is_empty());
+}
+
+#[cfg(unix)]
+#[test]
+fn with_a_third_name_a_missing_file_is_no_removal() {
+    let place = Place::new();
+    let path = place.path("wal.log");
+    Wal::open(&path).unwrap().append(b"precious").unwrap();
+    fs::hard_link(&path, place.path("third")).unwrap();
+    fs::remove_file(&path).unwrap();
+    let (kind, text) = io_error(Wal::open(&path));
+    assert_eq!(kind, ErrorKind::AlreadyExists);
+    assert!(text.contains("another hard link"), "{text}");
+    fs::remove_file(place.path("third")).unwrap();
+    assert!(Wal::open(&path).unwrap().is_empty());
 }
