@@ -82,8 +82,8 @@ impl Gathering {
     /// that arrived while it synced. Waits at most the budget: `percent` percent of the time of a
     /// sync. Ends sooner if the time since the last arrival, times those who have arrived, exceeds
     /// 5/4 of the budget (decision 0029): the wait costs them more than the next one gains. For
-    /// tasks (`for_tasks`: the flusher leads) that limit is multiplied by those who are missing: few
-    /// threads run many tasks, so the next arrival brings others.
+    /// tasks (`for_tasks`: the flusher leads) that limit is multiplied by those who are missing:
+    /// few threads run many tasks, so the next arrival brings others.
     fn wait(&self, sync_ns: u64, for_tasks: bool) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let arrived = || self.arrivals.load(Ordering::Relaxed) - before;
