@@ -148,9 +148,6 @@ impl Wal {
     /// Returns the record at `lsn`, copied out of the store.
     pub fn get(&self, lsn: Lsn) -> Result<RecordBuf> {
         let stored = self.get_stored(lsn)?;
-        if !stored.is_encoded() {
-            return Ok(stored);
-        }
         let decoded = self.decoder().decode_buf(stored);
         decoded.map_err(|error| self.frame_reader(SINGLE_READ_BYTES).located(error, lsn))
     }
