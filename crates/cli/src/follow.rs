@@ -202,7 +202,7 @@ impl<W: Write> Follow<'_, W> {
 }
 
 /// Refuses a start below the head, one that is no multiple of 8, and one below the end of the log
-/// where no record begins. Accepts the end of an epoch, and each multiple of 8 from the end of the
+/// where no frame begins. Accepts the end of an epoch, and each multiple of 8 from the end of the
 /// log on.
 fn check_from(log: &Inspector, state: &State, from: Lsn) -> Result<(), Failure> {
     if from < state.head {

@@ -76,8 +76,8 @@ pub struct Options {
     /// The number of futures and callbacks that may wait at one time. A callback counts until it
     /// runs. One more gets [`ErrorKind::TooManyWaiters`]. Default 65 536. Threads are not counted.
     pub max_waiters: usize,
-    /// Before a leader syncs, it waits until as many committers have come as in the last round. It
-    /// waits at most this percentage of the time of a sync. Default 50. 0 turns gathering off.
+    /// Before a leader syncs, it waits for the committers that the last round woke: at most this
+    /// percentage of the time of a sync. Default 50. 0 turns gathering off.
     pub gather_percent: u32,
     /// Bytes that an iterator reads ahead. Default 256 KiB.
     pub read_ahead_bytes: usize,

@@ -79,12 +79,10 @@ impl Gathering {
     }
 
     /// Waits until `expected` committers have arrived: as many as the last round woke, and those
-    /// that arrived while it synced. Waits at most the budget: `percent` percent of the time of a
-    /// sync. Ends sooner if the time since the last arrival, times those who have arrived, exceeds
-    /// 5/4 of the budget (decision 0029): the wait costs them more than the next one gains. For
-    /// tasks (`for_tasks`: the flusher leads) that limit is multiplied by those who are missing:
-    /// few threads run many tasks, so the next arrival brings others.
-    fn wait(&self, sync_ns: u64, for_tasks: bool) {
+    /// that arrived while it synced. Waits at most the budget, `percent` percent of the time of a
+    /// sync, and ends sooner if the next arrival comes too late (`is_too_late`). `is_flusher` says
+    /// who leads.
+    fn wait(&self, sync_ns: u64, is_flusher: bool) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let arrived = || self.arrivals.load(Ordering::Relaxed) - before;
         let expected = self.expected.load(Ordering::Relaxed);
@@ -100,9 +98,8 @@ impl Gathering {
                 if now > count {
                     (count, last_arrival) = (now, Instant::now());
                 } else {
-                    let lost_ns = nanos(last_arrival.elapsed()).saturating_mul(count);
-                    let late = if for_tasks { expected - count } else { 1 };
-                    if lost_ns > (budget_ns / 4 * 5).saturating_mul(late) {
+                    let missing = if is_flusher { expected - count } else { 1 };
+                    if is_too_late(nanos(last_arrival.elapsed()), count, missing, budget_ns) {
                         break;
                     }
                 }
@@ -130,6 +127,14 @@ impl Gathering {
     }
 }
 
+/// Returns whether a wait for the next arrival costs the `count` committers that have arrived more
+/// than it gains. The limit is measured (decision 0029). A thread that leads counts one as
+/// `missing`, and the flusher, which leads for tasks, all: few threads run many tasks, so the next
+/// arrival brings others.
+fn is_too_late(since_arrival_ns: u64, count: u64, missing: u64, budget_ns: u64) -> bool {
+    since_arrival_ns.saturating_mul(count) > (budget_ns / 4 * 5).saturating_mul(missing)
+}
+
 impl Commit {
     /// Leads until `target` is durable or the deadline comes, then frees leadership. The caller has
     /// taken it.
@@ -137,14 +142,14 @@ impl Commit {
         &self,
         target: Lsn,
         deadline: Option<Instant>,
-        for_tasks: bool,
+        is_flusher: bool,
     ) -> Result<bool> {
         let mut backoff = Backoff::default();
         let result = loop {
             if self.durable.peek() >= target {
                 break Ok(true);
             }
-            self.gathering.wait(self.counters.rounds.smoothed_ns(), for_tasks);
+            self.gathering.wait(self.counters.rounds.smoothed_ns(), is_flusher);
             let result = self.round();
             if self.durable.peek() >= target {
                 break Ok(true);
@@ -281,16 +286,23 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_waits_for_no_arrival_that_costs_the_others_more_than_it_is_worth() {
-        let gathering = Gathering::new(100);
-        // So many have arrived that a short wait costs them more than a sync takes.
-        gathering.arrivals.store(1 << 40, Ordering::Relaxed);
-        gathering.expected.store(u64::MAX, Ordering::Relaxed);
-        gathering.wait(LONG_SYNC_NS, false);
-        assert_eq!(gathering.group.load(Ordering::Relaxed), 1 << 40);
-        // The flusher does not wait for ever either.
-        gathering.expected.store((1 << 40) + 1, Ordering::Relaxed);
-        gathering.wait(LONG_SYNC_NS, true);
+    fn the_limit_of_a_wait_falls_with_those_who_wait_and_grows_with_those_who_are_missing() {
+        // 5/4 of a budget of 1000 ns, for one.
+        assert!(!is_too_late(1250, 1, 1, 1000) && is_too_late(1251, 1, 1, 1000));
+        assert!(!is_too_late(125, 10, 1, 1000) && is_too_late(126, 10, 1, 1000));
+        assert!(!is_too_late(250, 10, 2, 1000) && is_too_late(251, 10, 2, 1000));
+        assert!(!is_too_late(u64::MAX, 0, 1, 1000) && is_too_late(u64::MAX, 2, 1, 1000));
+    }
+
+    #[test]
+    fn a_leader_ends_its_wait_if_the_next_arrival_comes_too_late() {
+        for is_flusher in [false, true] {
+            let gathering = Gathering::new(100);
+            gathering.arrivals.store(1 << 40, Ordering::Relaxed);
+            gathering.expected.store((1 << 40) + 1, Ordering::Relaxed);
+            // Else it waits for months.
+            gathering.wait(LONG_SYNC_NS, is_flusher);
+        }
     }
 
     #[test]

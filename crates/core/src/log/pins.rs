@@ -32,33 +32,15 @@ pub(super) struct Pins(Mutex<PinTable>);
 
 #[derive(Debug, Default)]
 struct PinTable {
-    // Ascending by key. A list, because each read of a single record adds a pin and removes it, and
-    // a map would allocate for that.
-    pins: Vec<Entry>,
+    // Ascending by LSN. The number tells pins at one LSN apart.
+    pins: BTreeMap<(Lsn, u64), Entry>,
     added: u64,
 }
 
-/// The LSN of a pin, and a number that distinguishes it from others at this LSN.
-type Key = (Lsn, u64);
-
 #[derive(Debug)]
 struct Entry {
-    key: Key,
     kind: PinKind,
     lease: Option<Arc<Lease>>,
-}
-
-impl PinTable {
-    fn insert(&mut self, entry: Entry) {
-        let index = self.pins.partition_point(|other| other.key < entry.key);
-        self.pins.insert(index, entry);
-    }
-
-    /// Removes a pin, unless it is lost.
-    fn remove(&mut self, key: Key) -> Option<Entry> {
-        let index = self.pins.binary_search_by_key(&key, |entry| entry.key).ok()?;
-        Some(self.pins.remove(index))
-    }
 }
 
 /// What lets a pin be lost: its reader may lag at most so many bytes.
@@ -87,17 +69,17 @@ impl Pins {
     pub(super) fn lowest_below(&self, state: &State, lag: impl Fn(Lsn) -> u64) -> Option<Lsn> {
         let State { head, segment_bytes, .. } = *state;
         let mut table = self.0.lock();
-        while let Some(first) = table.pins.first() {
-            let at = first.key.0;
+        while let Some(first) = table.pins.first_entry() {
+            let at = first.key().0;
             if at >= head {
                 return None;
             }
             let keeps_more = at.segment(segment_bytes) < head.segment(segment_bytes);
-            let lease = first.lease.as_ref();
+            let lease = first.get().lease.as_ref();
             let too_far = lease.filter(|lease| lag(at) > lease.max_lag);
             let Some(lease) = too_far.filter(|_| keeps_more) else { return Some(at) };
             let _ = lease.is_lost.set(());
-            table.pins.remove(0);
+            first.remove();
         }
         None
     }
@@ -105,31 +87,31 @@ impl Pins {
     /// Returns all pins, ascending, with the number of readers of each.
     pub(super) fn all(&self) -> Vec<(Lsn, PinKind, usize)> {
         let mut counts = BTreeMap::new();
-        for entry in &self.0.lock().pins {
-            *counts.entry((entry.key.0, entry.kind)).or_insert(0) += 1;
+        for ((at, _), entry) in &self.0.lock().pins {
+            *counts.entry((*at, entry.kind)).or_insert(0) += 1;
         }
         counts.into_iter().map(|((at, kind), count)| (at, kind, count)).collect()
     }
 
-    fn add(&self, at: Lsn, kind: PinKind, lease: Option<Arc<Lease>>) -> Key {
+    fn add(&self, at: Lsn, kind: PinKind, lease: Option<Arc<Lease>>) -> (Lsn, u64) {
         let mut table = self.0.lock();
         table.added += 1;
         let key = (at, table.added);
-        table.insert(Entry { key, kind, lease });
+        table.pins.insert(key, Entry { kind, lease });
         key
     }
 
     /// Moves a pin up, unless it is lost.
-    fn raise(&self, key: &mut Key, to: Lsn) {
+    fn raise(&self, key: &mut (Lsn, u64), to: Lsn) {
         let mut table = self.0.lock();
-        if let Some(entry) = table.remove(*key) {
+        if let Some(entry) = table.pins.remove(key) {
             key.0 = to;
-            table.insert(Entry { key: *key, ..entry });
+            table.pins.insert(*key, entry);
         }
     }
 
-    fn remove(&self, key: Key) {
-        self.0.lock().remove(key);
+    fn remove(&self, key: &(Lsn, u64)) {
+        self.0.lock().pins.remove(key);
     }
 }
 
@@ -137,7 +119,7 @@ impl Pins {
 #[derive(Debug)]
 pub(super) struct Pin {
     wal: Wal,
-    key: Key,
+    key: (Lsn, u64),
     // The end of the pinned segment: the pin moves on when the reader reaches it.
     segment_end: Lsn,
 }
@@ -187,7 +169,7 @@ impl Drop for Pin {
         if handle.log.check_process().is_err() {
             return;
         }
-        handle.pins.remove(self.key);
+        handle.pins.remove(&self.key);
         // A truncation that comes after this look finds the pin gone. If a release is in progress,
         // its callback may take long, and it may be the callback that drops this reader: do not
         // wait for it.

@@ -1,6 +1,6 @@
 //! A stream of a few records that nobody truncates, beside streams that are appended to and
 //! truncated: how many segments it keeps in the end, and what was moved to release the others. The
-//! log takes most while segments wait for a sync, which nobody requests during the appends.
+//! log takes most during the appends.
 
 use anyhow::{Context, Result};
 use palisade_streams::Streams;
@@ -30,9 +30,7 @@ pub(in crate::workloads) fn measure(contender: &Contender, plan: &Plan) -> Resul
     let (elapsed, most) =
         together(plan.threads, |thread| churn(&*log, streams, &record, thread, records));
     let most = most.into_iter().collect::<Result<Vec<_>>>()?.into_iter().max();
-    // The truncations must be durable before segments are released. What the keeper has begun to
-    // move counts, too.
-    streams.sync()?;
+    // What the keeper has begun counts, too.
     while streams.maintain()? {}
     let (segment_bytes, left) = (streams.log().segment_bytes(), segments(streams));
     let stats = streams.stats();
