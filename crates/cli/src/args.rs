@@ -130,13 +130,14 @@ Fields of --json; LSNs are numbers:
   segments               number of segments at or above the head
   records, bytes         numbers of records and of bytes of log that validate. In a corrupt log
                          only what is below the first bad place. With --deep, `records` counts all
-                         that `palisade salvage` prints, and `bytes` what is below the first bad
-                         place of each segment
+                         that `palisade salvage` prints, and `bytes` at most what is below the first
+                         bad place of each segment
   head                   LSN where the log begins
   end                    LSN where the valid part ends; in a corrupt log the LSN for
                          `palisade repair --from`
   floor                  LSN: the floor, as above
-  torn_bytes             number of bytes from the end to the end of the last valid record above it
+  torn_bytes             number of bytes from the end to the end of the last valid record above
+                         it, or of the record at the end if its header is valid
   bad_places             list of objects, each with the numbers lsn and segment
   strays                 list of the numbers of files that have a segment's name and are not part of
                          the log

@@ -217,8 +217,8 @@ impl Options {
         self
     }
 
-    /// Sets how long a leader waits for committers that it has just woken, in percent of a measured
-    /// sync. At most 100. Default 50; 0 turns gathering off.
+    /// Sets how long a leader waits at most for committers that it has just woken, in percent of a
+    /// measured sync. At most 100. Default 50; 0 turns gathering off.
     pub fn gather_percent(mut self, percent: u32) -> Options {
         self.log.gather_percent = percent;
         self

@@ -129,8 +129,8 @@ impl Gathering {
 
 /// Returns whether a wait for the next arrival costs the `count` committers that have arrived more
 /// than it gains. The limit is measured (decision 0029). A thread that leads counts one as
-/// `missing`, and the flusher, which leads for tasks, all: few threads run many tasks, so the next
-/// arrival brings others.
+/// `missing`. The flusher, which mostly leads for tasks, counts all: few threads run many tasks,
+/// so the next arrival brings others.
 fn is_too_late(since_arrival_ns: u64, count: u64, missing: u64, budget_ns: u64) -> bool {
     since_arrival_ns.saturating_mul(count) > (budget_ns / 4 * 5).saturating_mul(missing)
 }
