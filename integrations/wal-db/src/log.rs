@@ -60,7 +60,7 @@ pub(crate) struct Log {
     /// The number above the position of the last record that an append could not write; 0 if there
     /// is none.
     unwritten: AtomicU64,
-    /// Whether the log takes no more records: it was emptied, and has no file.
+    /// Whether the log takes no more records: its file was removed, and an open failed to empty it.
     ended: AtomicBool,
     /// Shared by appends of one record. Exclusive for the parts of a long record, so that they lie
     /// beside each other, and for truncations, which must not divide them.
@@ -158,7 +158,7 @@ impl Log {
     fn check_end(&self) -> std::result::Result<(), Failed> {
         // Relaxed: as in `refuse_appends`.
         if self.ended.load(Ordering::Relaxed) {
-            let text = "the log was emptied, and its file could not be written";
+            let text = "the log's file was removed, and an open failed to empty the log";
             let error = Error::new(ErrorKind::Closed, text).with_advice("drop all handles of it");
             return Err(Failed::without_record(error));
         }

@@ -80,8 +80,8 @@ impl Gathering {
 
     /// Waits until `expected` committers have arrived: as many as the last round woke, and those
     /// that arrived while it synced. Waits at most the budget, `percent` percent of the time of a
-    /// sync, and ends sooner if the next arrival comes too late (`is_too_late`). `is_flusher` says
-    /// who leads.
+    /// sync, and ends sooner if the next arrival comes too late (`is_too_late`). `is_flusher`: the
+    /// flusher leads, and no committer does.
     fn wait(&self, sync_ns: u64, is_flusher: bool) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let arrived = || self.arrivals.load(Ordering::Relaxed) - before;
