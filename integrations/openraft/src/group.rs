@@ -52,7 +52,7 @@ pub(crate) struct Group<L> {
 }
 
 impl<L: Clone + Serialize + DeserializeOwned> Group<L> {
-    /// Opens the group `name`, or makes it.
+    /// Opens the group `name`, or makes it. All that it has is durable on return.
     pub(crate) fn open(streams: &Streams, name: &[u8], line: u8) -> Result<Group<L>> {
         let stream = streams.stream_or_create(name)?;
         // The line is the first byte. The rest can only be decoded by the line that wrote it.
@@ -66,7 +66,10 @@ impl<L: Clone + Serialize + DeserializeOwned> Group<L> {
             _ => return Err(foreign(&stream)),
         };
         // A crash can have undone the truncation of the last purge, but not its start.
-        stream.truncate_before(start.at)?;
+        //
+        // Wait: openraft takes for durable what it finds at its start, and does not append it again.
+        // In a log that is open, changes of the last `Raft` of the group may not be durable yet.
+        stream.truncate_before(start.at)?.wait()?;
         Ok(Group { stream, start: RwLock::new(start) })
     }
 

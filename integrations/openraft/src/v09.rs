@@ -24,18 +24,20 @@ type LogResult<T, C> = std::result::Result<T, StorageError<<C as RaftTypeConfig>
 /// `save_vote` and `truncate` return when they are durable. `save_committed` and `purge` do not
 /// wait: a later change that is durable makes them so, and openraft repeats them if they are lost.
 ///
-/// Reads and appends use the calling thread as [`Stream::get`] and [`Stream::append`] do, and wait
-/// for no device sync. An error ends the node of openraft, as it does with any log: mend the cause,
-/// and open the log anew.
+/// Reads and appends use the calling thread as [`Stream::get`] and [`Stream::append`] do: an append
+/// waits only while the log buffer is full. An error ends the node of openraft, as it does with any
+/// log: mend the cause, and open the log anew.
 #[derive(Debug)]
 pub struct LogStore<C: RaftTypeConfig> {
     reader: LogReader<C>,
 }
 
 impl<C: RaftTypeConfig> LogStore<C> {
-    /// Opens the log of the group `name` in `streams`, or makes it. A new one is durable.
+    /// Opens the log of the group `name` in `streams`, or makes it. Returns when all that the group
+    /// has is durable: openraft takes that for granted.
     ///
-    /// Waits for a device sync if it makes the log. At most one `LogStore` of a group may exist.
+    /// Blocks for a device sync if something in `streams` is not durable yet, and for two or three
+    /// if it makes the log. At most one `LogStore` of a group may exist.
     ///
     /// # Errors
     /// `Foreign`: the stream `name` has something else, or a group of another line of openraft.

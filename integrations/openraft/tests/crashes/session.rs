@@ -31,6 +31,7 @@ pub(crate) struct Figures {
     pub(crate) truncated: u64,
     pub(crate) skips: u64,
     pub(crate) released: u64,
+    pub(crate) reopened: u64,
 }
 
 #[derive(Debug)]
@@ -154,6 +155,13 @@ impl<L: Line> History<L> {
             }
             8 => {
                 streams.sync()?;
+                self.note_acknowledged();
+                Ok(())
+            }
+            // A `Raft` that ended is started anew on the same log.
+            9 => {
+                *store = L::open(streams, NAMES[group])?;
+                self.figures.reopened += 1;
                 self.note_acknowledged();
                 Ok(())
             }

@@ -10,7 +10,7 @@ use crate::session::{Figures, History};
 const SEEDS: u64 = 300;
 
 fn run<L: Line>(test: &str) {
-    let sums = Mutex::new([0; 7]);
+    let sums = Mutex::new([0; 8]);
     let command = format!("palisade-openraft --all-features --test crashes {test}");
     sweep(&command, SEEDS, |history: History<L>| {
         let Figures {
@@ -21,17 +21,26 @@ fn run<L: Line>(test: &str) {
             truncated,
             skips,
             released,
+            reopened,
         } = history.figures;
-        let figures =
-            [opens, acknowledged, found_more, lost_unacknowledged, truncated, skips, released];
+        let figures = [
+            opens,
+            acknowledged,
+            found_more,
+            lost_unacknowledged,
+            truncated,
+            skips,
+            released,
+            reopened,
+        ];
         sums.lock().unwrap().iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
     });
     let sums = sums.into_inner().unwrap();
-    let [opens, acknowledged, more, lost, truncated, skips, released] = sums;
+    let [opens, acknowledged, more, lost, truncated, skips, released, reopened] = sums;
     println!(
         "{opens} opens, {acknowledged} acknowledgements, {more} calls found and {lost} lost that \
          were not acknowledged, {truncated} entries truncated, {skips} purges beyond the end, \
-         {released} bytes released"
+         {released} bytes released, {reopened} groups opened again"
     );
     assert!(!sums.contains(&0), "the histories leave out what they check");
 }

@@ -1,15 +1,18 @@
-//! Writes and reads a second, of this engine and of fjall in turns: the same trees with the same
-//! settings, and another log.
+//! Writes and reads a second, of this engine, of fjall and of RocksDB in turns. fjall has the same
+//! trees with the same settings, and another log. RocksDB takes part if its program `db_bench` is
+//! installed: package `rocksdb-tools` of Debian has it, or `DB_BENCH` names it.
 //!
-//!     cargo bench -p palisade-lsm --bench beside_fjall                # 5 rounds
-//!     ROUNDS=9 SCALE=2 cargo bench -p palisade-lsm --bench beside_fjall
+//!     cargo bench -p palisade-lsm --bench beside                # 5 rounds
+//!     ROUNDS=9 SCALE=2 cargo bench -p palisade-lsm --bench beside
 //!
 //! Each round opens a new database of each engine in a folder on disk. Keys have 16 bytes, in
 //! random order; values have 100. A durable write of fjall is an `insert`, then a `persist` with
-//! `PersistMode::SyncData`. The writes that are not durable survive a kill of the process in both
-//! engines. Prints the median of the rounds and their range.
+//! `PersistMode::SyncData`; one of RocksDB has `sync`. The writes that are not durable survive a
+//! kill of the process in all engines. Prints the median of the rounds and their range.
 
 #![expect(clippy::print_stdout, reason = "a program that prints its results")]
+
+mod rocksdb;
 
 use std::path::Path;
 use std::thread;
@@ -17,9 +20,11 @@ use std::time::Instant;
 
 use fjall::{KeyspaceCreateOptions, PersistMode};
 
+use crate::rocksdb::DbBench;
+
 const VALUE: [u8; 100] = [7; 100];
 
-/// The calls that both engines have.
+/// The calls that this engine and fjall have.
 trait Engine: Sync + Sized {
     fn open(path: &Path) -> Self;
     fn put_durable(&self, key: [u8; 16]);
@@ -109,8 +114,12 @@ enum Work {
     GetFromTables { threads: u64, keys: u64 },
 }
 
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
+}
+
 fn run<E: Engine>(work: Work) -> f64 {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let folder = folder();
     let engine = E::open(folder.path());
     let get = |keys: u64, number: u64| {
         assert!(engine.get(key(number.wrapping_mul(7919) % keys)), "every key is there");
@@ -168,14 +177,23 @@ fn main() {
         ("get, tables, 1 thread", Work::GetFromTables { threads: 1, keys: 200_000 }),
         ("get, tables, 8 threads", Work::GetFromTables { threads: 8, keys: 200_000 }),
     ];
-    println!("{:>24} {:>12} {:>22} {:>12}", "", "here", "", "fjall");
+    let rocksdb = DbBench::find();
+    let column = rocksdb.as_ref().map(|found| format!("RocksDB {}", found.version));
+    if column.is_none() {
+        println!("RocksDB is left out: db_bench is not installed, and DB_BENCH names none");
+    }
+    let column = column.unwrap_or_default();
+    println!("{:>24} {:>35} {:>35} {:>6} {column:>35}", "", "here", "fjall", "");
     for (name, work) in works {
-        let (mut here, mut fjall) = (Vec::new(), Vec::new());
+        let (mut here, mut fjall, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..rounds {
             here.push(run::<Here>(work));
             fjall.push(run::<Fjall>(work));
+            others.extend(rocksdb.as_ref().map(|found| found.rate(work, folder().path())));
         }
-        let (here, fjall) = (Figure::of(here), Figure::of(fjall));
-        println!("{name:>24} {here} {fjall} {:>5.2}x", here.median / fjall.median);
+        let here = Figure::of(here);
+        let beside = |other: Figure| format!("{other} {:>5.2}x", here.median / other.median);
+        let rocksdb = if others.is_empty() { String::new() } else { beside(Figure::of(others)) };
+        println!("{name:>24} {here} {} {rocksdb}", beside(Figure::of(fjall)));
     }
 }
