@@ -8,6 +8,8 @@ use crate::{Error, Result};
 
 /// The tag of the records that this version writes.
 pub(crate) const TAG: u16 = 1;
+/// The longest key, in bytes: `lsm-tree` counts them in 16 bits, too.
+pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
 /// The length of a value in a change that deletes the key.
 const DELETED: u32 = u32::MAX;
 

@@ -13,9 +13,10 @@ use crate::{Batch, Error, Keyspace, Options, Result, Snapshot};
 
 /// A database: keyspaces that share one log.
 ///
-/// All clones are handles of the same database, as are its keyspaces, batches and snapshots. Any
-/// number of threads may use them. The drop of the last handle ends the background thread and keeps
-/// every write from a kill, as the drop of a log does.
+/// All clones are handles of the same database, as are its keyspaces, batches, snapshots and
+/// iterators. Any number of threads may use them. The drop of the last handle ends the background
+/// thread and keeps every write from a kill, as the drop of a log does. Until then the folder cannot
+/// be opened again.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -49,7 +50,7 @@ impl Handle {
         self.engine.room.notify_all();
         self.engine.work.notify_all();
         if let Some(worker) = lock_in_drop(&self.worker).take() {
-            // A panic of the thread has poisoned the locks that it held: the next call reports it.
+            // After a panic of the thread, the next write returns `Stopped`.
             drop(worker.join());
         }
     }
@@ -78,8 +79,8 @@ pub struct Stats {
     /// The bytes of data blocks that compactions have written since the open. A table that a
     /// compaction only moves to another level does not count.
     pub compacted_bytes: u64,
-    /// The greatest number of runs in level 0 that a keyspace has. Above 20, writes wait for a
-    /// compaction.
+    /// The greatest number of runs in level 0 that a keyspace has. At 20, a flush first merges
+    /// them; writers wait if the memtables are full meanwhile.
     pub most_runs: usize,
     /// How often a writer has waited for a flush.
     pub stalls: u64,
@@ -230,7 +231,8 @@ impl Database {
     /// # Errors
     ///
     /// [`Error::Stopped`] with the cause. Nothing that was acknowledged is lost, and the engine
-    /// takes no more writes: open the database again.
+    /// takes no more writes: open the database again. [`Error::Log`] with the kind `Closed` after a
+    /// close.
     pub fn flush(&self) -> Result<()> {
         self.engine().flush()
     }
@@ -286,13 +288,17 @@ impl Database {
     /// and the next open reads the log from its head without a check for torn records. The call
     /// waits for the device, and for a flush or a step of compaction that is running.
     ///
-    /// Other handles can still read. Their writes return [`Error::Log`] with the kind `Closed`.
+    /// Other handles can still read. Their writes, flushes and compactions return [`Error::Log`]
+    /// with the kind `Closed`. Drop all of them, also snapshots and iterators, before you open the
+    /// folder again: they use the tables.
     ///
     /// # Errors
     ///
     /// [`Error::Log`] as `Wal::close`.
     pub fn close(self) -> Result<()> {
         self.0.stop();
+        // Waits for the step of another thread. None begins after it.
+        let _last = lock_in_drop(&self.engine().maintenance);
         Ok(self.engine().wal.clone().close()?)
     }
 }
@@ -308,6 +314,76 @@ mod tests {
             panic!("on purpose");
         };
         thread::scope(|scope| scope.spawn(panics).join().unwrap_err());
+    }
+
+    /// Ends a wait that would never end.
+    const LONG: std::time::Duration = std::time::Duration::from_secs(60);
+
+    #[test]
+    fn a_keyspace_is_made_and_written_while_a_compaction_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Options::new().background(false).open(folder.path()).unwrap();
+        let keyspace = database.create_keyspace("k").unwrap();
+        let running = lock(&database.engine().maintenance);
+        thread::scope(|scope| {
+            let before = Arc::strong_count(&keyspace.tables);
+            let compaction = scope.spawn(|| database.compact());
+            while Arc::strong_count(&keyspace.tables) == before {
+                thread::yield_now();
+            }
+            // The compaction has the list of keyspaces, and waits for its turn.
+            let (done, is_done) = std::sync::mpsc::channel();
+            let other = database.clone();
+            thread::spawn(move || {
+                let made = other.create_keyspace("other").unwrap();
+                made.put("key", "value").unwrap();
+                done.send(()).unwrap();
+            });
+            let finished = is_done.recv_timeout(LONG);
+            drop(running);
+            compaction.join().unwrap().unwrap();
+            finished.expect("it waits for the compaction");
+        });
+    }
+
+    #[test]
+    fn after_a_panic_of_a_flush_no_writer_waits_for_another() {
+        for is_background in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let options = Options::new().background(is_background).memtable_bytes(64 << 10);
+            let database = options.open(folder.path()).unwrap();
+            let keyspace = database.create_keyspace("k").unwrap();
+            let panics = || database.engine().one_at_a_time::<()>(|| panic!("on purpose"));
+            thread::scope(|scope| scope.spawn(panics).join().unwrap_err());
+            let (done, is_done) = std::sync::mpsc::channel();
+            let writer = keyspace.clone();
+            thread::spawn(move || {
+                let write = || writer.append_put("key", [7; 1000]).err();
+                done.send((0..1000).find_map(|_| write())).unwrap();
+            });
+            let refused = is_done.recv_timeout(LONG).expect("the writer waits");
+            assert!(matches!(refused, Some(Error::Stopped(_))), "{refused:?}");
+            assert!(matches!(database.flush(), Err(Error::Stopped(_))));
+        }
+    }
+
+    #[test]
+    fn memtables_that_a_snapshot_kept_are_released_although_nothing_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Options::new().background(false).open(folder.path()).unwrap();
+        let [idle, busy] = ["idle", "busy"].map(|name| database.create_keyspace(name).unwrap());
+        idle.put("key", "value").unwrap();
+        let snapshot = database.snapshot();
+        for _ in 0..5 {
+            idle.put("key", "value").unwrap();
+            database.flush().unwrap();
+        }
+        let kept = || idle.tables.tree.version_free_list_len();
+        assert!(kept() >= 5, "{}", kept());
+        drop(snapshot);
+        busy.put("key", "value").unwrap();
+        database.flush().unwrap();
+        assert_eq!(kept(), 0);
     }
 
     #[test]

@@ -9,14 +9,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use lsm_tree::{AbstractTree, AnyTree, TableId};
+use lsm_tree::{AbstractTree, AnyTree, Slice, TableId};
 use palisade::{Lsn, SyncPolicy, Ticket, Wal};
 
-use crate::change::{self, Change};
+use crate::change::{self, Change, MAX_KEY_BYTES};
 use crate::open::Setup;
 use crate::{Error, Options, Result};
 
@@ -35,6 +36,14 @@ impl Tables {
             None => self.tree.remove(change.key, lsn.as_u64()),
         };
         bytes
+    }
+
+    /// Returns the value that `key` had at `at`.
+    pub(crate) fn get(&self, key: &[u8], at: u64) -> Result<Option<Slice>> {
+        if key.len() > MAX_KEY_BYTES {
+            return Ok(None); // `lsm-tree` would panic
+        }
+        self.tree.get(key, at).map_err(Error::tables(&self.path))
     }
 
     /// Returns the bytes of the data blocks of the tables that have this number or a later one.
@@ -93,6 +102,8 @@ pub(crate) struct Engine {
     pub(crate) applied: AtomicU64,
     /// How many snapshots there are at each LSN.
     pub(crate) snapshots: Mutex<BTreeMap<u64, usize>>,
+    /// The file `engine`, locked. A close frees the log, and handles use the tables after it.
+    pub(crate) _tables_lock: File,
 }
 
 /// # Panics
@@ -102,7 +113,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no thread panics while it holds the lock")
 }
 
-/// Locks for a drop, which must not panic: the values can always be used to end and to release.
+/// Locks also after a panic, as a drop has to: what the lock guards can always be used to end and
+/// to release.
 pub(crate) fn lock_in_drop<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

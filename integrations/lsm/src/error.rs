@@ -62,6 +62,10 @@ pub enum Error {
         lsn: Lsn,
     },
 
+    /// A flush or a compaction panicked. The panic's message tells more.
+    #[error("a flush or a compaction panicked")]
+    Panicked,
+
     /// A flush or a compaction failed earlier, so the engine takes no more writes. Nothing that was
     /// acknowledged is lost: mend the cause, drop all handles and open the database again.
     #[error("the engine stopped, open it again: {0}")]

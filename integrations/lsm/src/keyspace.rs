@@ -2,12 +2,12 @@ use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use lsm_tree::{AbstractTree, Slice};
+use lsm_tree::Slice;
 use palisade::{Lsn, Ticket};
 
 use crate::change::Change;
 use crate::engine::Tables;
-use crate::{Database, Error, Range, Result};
+use crate::{Database, Range, Result};
 
 /// A keyspace: an ordered map from keys of 1 to 65 535 bytes to values.
 ///
@@ -113,8 +113,7 @@ impl Keyspace {
     ///
     /// [`Error::Tables`] if a table cannot be read.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        let found = self.tables.tree.get(key, u64::MAX);
-        found.map_err(Error::tables(&self.tables.path))
+        self.tables.get(key.as_ref(), u64::MAX)
     }
 
     /// Returns the newest keys in `range` and their values, as they are at this moment, in order.

@@ -22,12 +22,26 @@ use lsm_tree::AbstractTree;
 use lsm_tree::compaction::Leveled;
 use palisade::Lsn;
 
-use crate::engine::{Engine, Tables, lock};
+use crate::engine::{Engine, Tables, lock, lock_in_drop};
 use crate::{Error, Result};
 
 /// While a keyspace has this many runs of tables in level 0, a flush first merges them. `lsm-tree`
 /// can count 255, and forgets all of them at the next one.
 const MAX_RUNS: usize = 20;
+
+/// Notes a panic, so that writers do not wait for a thread that has ended.
+struct Step<'e> {
+    engine: &'e Engine,
+    is_done: bool,
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.engine.stop_after(Error::Panicked);
+        }
+    }
+}
 
 impl Engine {
     /// Flushes all memtables and truncates the log. After an error the engine takes no more writes.
@@ -36,8 +50,7 @@ impl Engine {
         if self.most_runs() >= MAX_RUNS {
             self.compact()?;
         }
-        self.stop_after_error(|| {
-            let _one_at_a_time = lock(&self.maintenance);
+        self.one_at_a_time(|| {
             let (keyspaces, last, end) = self.seal();
             self.wal.sync()?;
             for tables in &keyspaces {
@@ -47,6 +60,11 @@ impl Engine {
                 let flushed = tables.tree.flush(&flush_lock, self.watermark());
                 flushed.map_err(Error::tables(&tables.path))?;
                 lock(&self.writer).flushed_bytes += tables.bytes_from(next_table);
+                // `lsm-tree` does so at a flush that writes tables. A keyspace without changes
+                // would else keep the memtables that a snapshot needed until it has some.
+                let mut history = tables.tree.get_version_history_lock();
+                let released = history.maintenance(&tables.path, self.watermark());
+                released.map_err(Error::tables(&tables.path))?;
             }
             if self.wal.head_lsn() < end {
                 self.wal.truncate_before(end)?;
@@ -73,7 +91,9 @@ impl Engine {
     /// Merges all tables of each keyspace.
     pub(crate) fn compact(&self) -> Result<()> {
         let bytes = self.options.table_bytes;
-        for tables in self.keyspaces().clone() {
+        // A `for` would keep the lock of a temporary until its end.
+        let keyspaces = self.keyspaces().clone();
+        for tables in keyspaces {
             self.step(&tables, |watermark| tables.tree.major_compact(bytes, watermark))?;
         }
         Ok(())
@@ -81,7 +101,8 @@ impl Engine {
 
     /// Does one step of compaction, if a keyspace needs one.
     fn compact_once(&self) -> Result<bool> {
-        for tables in self.keyspaces().clone() {
+        let keyspaces = self.keyspaces().clone();
+        for tables in keyspaces {
             let strategy = Leveled::default().with_table_target_size(self.options.table_bytes);
             let strategy = Arc::new(strategy);
             if self.step(&tables, |watermark| tables.tree.compact(strategy, watermark))? {
@@ -97,8 +118,7 @@ impl Engine {
         tables: &Tables,
         compact: impl FnOnce(u64) -> lsm_tree::Result<()>,
     ) -> Result<bool> {
-        self.stop_after_error(|| {
-            let _one_at_a_time = lock(&self.maintenance);
+        self.one_at_a_time(|| {
             let before = tables.tree.current_version().id();
             let next_table = tables.tree.get_next_table_id();
             self.setup.seqno.set(lock(&self.writer).last.as_u64());
@@ -108,19 +128,39 @@ impl Engine {
         })
     }
 
+    /// Does one flush or one step of compaction. There is none after a close: another process may
+    /// have the database then.
+    ///
     /// After an error it is not known which bytes a device has. The log has all of them, so the
-    /// engine refuses writes, and the next open flushes again from the log.
-    fn stop_after_error<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        if let Some(failure) = &lock(&self.writer).failure {
-            return Err(Error::Stopped(Arc::clone(failure)));
+    /// engine refuses writes, and the next open flushes again from the log. The same after a panic.
+    pub(crate) fn one_at_a_time<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        // After a panic with the lock there is a failure.
+        let _one_at_a_time = lock_in_drop(&self.maintenance);
+        let (failure, is_closed) = {
+            let writer = lock(&self.writer);
+            (writer.failure.clone(), writer.is_closed)
+        };
+        if let Some(failure) = failure {
+            return Err(Error::Stopped(failure));
         }
-        work().map_err(|error| {
-            let failure = Arc::new(error);
-            lock(&self.writer).failure = Some(Arc::clone(&failure));
-            self.room.notify_all();
-            self.work.notify_one();
-            Error::Stopped(failure)
-        })
+        if is_closed {
+            let text = "the database is closed";
+            let closed = palisade::Error::new(palisade::ErrorKind::Closed, text);
+            return Err(closed.with_advice("drop all of its handles and open it again").into());
+        }
+        let mut step = Step { engine: self, is_done: false };
+        let done = work();
+        step.is_done = true;
+        done.map_err(|error| Error::Stopped(self.stop_after(error)))
+    }
+
+    /// Refuses all later writes, flushes and compactions.
+    fn stop_after(&self, error: Error) -> Arc<Error> {
+        let failure = Arc::new(error);
+        lock_in_drop(&self.writer).failure = Some(Arc::clone(&failure));
+        self.room.notify_all();
+        self.work.notify_one();
+        failure
     }
 
     /// The background thread: flushes when the memtables are full, and compacts in between. It ends

@@ -10,11 +10,12 @@
 //! The file `engine` is written last, so without it no open was ever completed: there are no
 //! records and no keyspaces. A folder without this file that has some has lost a part.
 //!
-//! The log is opened first: its lock also keeps other processes from the tables.
+//! The log is opened first, and its lock decides between two opens. A lock of the file `engine`
+//! keeps others from the tables until the last handle is dropped, also after a close of the log.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -100,7 +101,11 @@ impl Engine {
         folder: &Path,
     ) -> Result<Engine> {
         let setup = Setup::new(folder, options);
-        fs::create_dir_all(&setup.folder).map_err(Error::io(&setup.folder))?;
+        make_folder(folder)?;
+        make_folder(&setup.folder)?;
+        // A process that died may have made the folders and not synced their names.
+        sync_folder(folder)?;
+        sync_parent(folder)?;
         // Without its log a database has lost what the tables lack: that is no new one.
         let mode = match read_identity(folder)? {
             None => OpenMode::CreateIfMissing,
@@ -112,6 +117,7 @@ impl Engine {
         let end = wal.recovery_report().end;
         let found = format!("{VERSION} {}", wal.uuid());
         let is_new = check_identity(folder, &setup, &wal, &found)?;
+        let mut tables_lock = if is_new { None } else { Some(lock_tables(folder)?) };
 
         if is_new {
             setup.create(CATALOGUE, "")?;
@@ -124,6 +130,7 @@ impl Engine {
         if is_new {
             write_identity(folder, &found)?;
         }
+        let tables_lock = tables_lock.take().map_or_else(|| lock_tables(folder), Ok)?;
         Ok(Engine {
             wal,
             options: options.clone(),
@@ -147,6 +154,7 @@ impl Engine {
             maintenance: Mutex::default(),
             applied: AtomicU64::new(end.as_u64()),
             snapshots: Mutex::new(BTreeMap::new()),
+            _tables_lock: tables_lock,
         })
     }
 }
@@ -275,7 +283,35 @@ fn write_identity(folder: &Path, identity: &str) -> Result<()> {
         fs::rename(&new, &path)
     };
     write().map_err(Error::io(&path))?;
-    sync_folder(folder)?;
+    sync_folder(folder)
+}
+
+/// Locks the tables, until the file is dropped.
+fn lock_tables(folder: &Path) -> Result<File> {
+    let path = folder.join(IDENTITY);
+    let file = File::open(&path).map_err(Error::io(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        // A file system without locks: the lock of the log is what there is.
+        Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(file),
+        Err(TryLockError::Error(error)) => Err(Error::io(&path)(error)),
+        Err(TryLockError::WouldBlock) => {
+            let text = "the database was closed, and has handles that use its tables";
+            let locked = palisade::Error::new(palisade::ErrorKind::Locked, text).at_path(&path);
+            Err(locked.with_advice("drop all handles, snapshots and iterators").into())
+        }
+    }
+}
+
+/// Makes a folder, unless it is there. Its parent must exist: a durable name needs a durable one.
+fn make_folder(folder: &Path) -> Result<()> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made.map_err(Error::io(folder)),
+    }
+}
+
+fn sync_parent(folder: &Path) -> Result<()> {
     match folder.parent() {
         Some(parent) if parent.as_os_str().is_empty() => sync_folder(Path::new(".")),
         Some(parent) => sync_folder(parent),

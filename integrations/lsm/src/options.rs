@@ -24,7 +24,9 @@ const MAX_FILTER_BITS: u8 = 32;
 pub enum Compression {
     /// None.
     None,
-    /// Those of level 2 and below, which have most of the data, with LZ4: the default.
+    /// Those of level 2 and below, which have most of the data, with LZ4: the default. Levels count
+    /// from the first one below level 0 that has tables. So a small database is raw, and tables
+    /// that a compaction only moves stay raw, until `Database::compact`.
     #[default]
     Lz4Below,
     /// All, with LZ4.
@@ -94,8 +96,9 @@ impl Options {
     /// tables: 64 MiB by default, at least 1.
     ///
     /// The number bounds three things. A writer waits while there are twice as many bytes. The
-    /// memtables hold at most four times as many, unless a [`Snapshot`](crate::Snapshot) is kept. A
-    /// replay reads at most the log of four times as many.
+    /// memtables hold at most four times as many, unless a [`Snapshot`](crate::Snapshot) or a
+    /// [`Range`](crate::Range) is kept. A replay reads at most the log of four times as many. One
+    /// change or batch can come on top of each.
     #[must_use]
     pub fn memtable_bytes(self, bytes: u64) -> Options {
         Options { memtable_bytes: bytes, ..self }
@@ -158,15 +161,16 @@ impl Options {
         Options { log, sync_policy, ..self }
     }
 
-    /// Opens the database in the folder `path`, or makes it, and replays the log.
+    /// Opens the database in the folder `path`, or makes it, and replays the log. The folder that
+    /// holds `path` must exist.
     ///
     /// After `Ok` all that the database shows survives power loss. The call waits for the device.
     ///
     /// # Errors
     ///
-    /// - [`Error::Log`] as `palisade::Options::open`: for example `Locked` if another process has
-    ///   the database, and `Corrupt` if acknowledged records are damaged. The tables were not
-    ///   changed.
+    /// - [`Error::Log`] as `palisade::Options::open`: for example `Locked` if the database is open,
+    ///   or was closed and has other handles, and `Corrupt` if acknowledged records are damaged. The
+    ///   tables were not changed.
     /// - [`Error::Mismatch`] if the log or tables are missing, or are not those of this database.
     /// - [`Error::Tables`], [`Error::Io`], [`Error::Unsupported`], [`Error::InvalidArgument`].
     ///

@@ -1,9 +1,10 @@
 use std::fmt;
-use std::ops::RangeBounds;
+use std::ops::{Bound, RangeBounds};
 
 use lsm_tree::{AbstractTree, Guard, IterGuardImpl, Slice};
 use palisade::Lsn;
 
+use crate::change::MAX_KEY_BYTES;
 use crate::engine::{Engine, Tables};
 use crate::{Database, Error, Keyspace, Result};
 
@@ -63,8 +64,7 @@ impl Snapshot {
     ///
     /// If the keyspace is one of another database. So do the other calls.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        let tables = self.tables(keyspace);
-        tables.tree.get(key, self.at).map_err(Error::tables(&tables.path))
+        self.tables(keyspace).get(key.as_ref(), self.at)
     }
 
     /// Returns the keys in `range` and their values, in order. The iterator reads tables.
@@ -96,11 +96,40 @@ impl Snapshot {
         tables: &Tables,
         range: impl RangeBounds<K>,
     ) -> Range {
-        Range::new(tables, tables.tree.range(range, self.at, None))
+        let bounds = (start_of(range.start_bound()), end_of(range.end_bound()));
+        self.items_of(tables, tables.tree.range::<&[u8], _>(bounds, self.at, None))
+    }
+
+    fn items_of(&self, tables: &Tables, items: Items) -> Range {
+        Range { items, path: tables.path.clone(), _database: self.database.clone() }
     }
 
     pub(crate) fn prefix_of(&self, tables: &Tables, prefix: impl AsRef<[u8]>) -> Range {
-        Range::new(tables, tables.tree.prefix(prefix, self.at, None))
+        if prefix.as_ref().len() > MAX_KEY_BYTES {
+            return self.items_of(tables, Box::new(std::iter::empty()));
+        }
+        self.items_of(tables, tables.tree.prefix(prefix, self.at, None))
+    }
+}
+
+/// Cuts a bound to the length of the longest key: `lsm-tree` takes none that is longer. No key lies
+/// between such a bound and the cut one.
+fn start_of<K: AsRef<[u8]>>(bound: Bound<&K>) -> Bound<&[u8]> {
+    match bound.map(AsRef::as_ref) {
+        Bound::Included(key) | Bound::Excluded(key) if key.len() > MAX_KEY_BYTES => {
+            Bound::Excluded(&key[..MAX_KEY_BYTES])
+        }
+        bound => bound,
+    }
+}
+
+/// As `start_of`, for the end of a range.
+fn end_of<K: AsRef<[u8]>>(bound: Bound<&K>) -> Bound<&[u8]> {
+    match bound.map(AsRef::as_ref) {
+        Bound::Included(key) | Bound::Excluded(key) if key.len() > MAX_KEY_BYTES => {
+            Bound::Included(&key[..MAX_KEY_BYTES])
+        }
+        bound => bound,
     }
 }
 
@@ -111,22 +140,20 @@ impl Drop for Snapshot {
 }
 
 /// An iterator over keys and values, in order, from both ends. It shows one moment, and keeps what
-/// it needs of the tables and memtables.
+/// it needs of the tables and memtables. It is a handle of the database.
 ///
 /// An item is [`Error::Tables`] if a table cannot be read.
 pub struct Range {
+    // Dropped first: it may remove tables that a compaction has replaced.
+    items: Items,
     path: std::path::PathBuf,
-    items: Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send>,
+    /// Keeps other opens from the tables.
+    _database: Database,
 }
 
-impl Range {
-    fn new(
-        tables: &Tables,
-        items: Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send>,
-    ) -> Range {
-        Range { path: tables.path.clone(), items }
-    }
+type Items = Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send>;
 
+impl Range {
     fn item(&self, item: IterGuardImpl) -> Result<(Slice, Slice)> {
         item.into_inner().map_err(Error::tables(&self.path))
     }

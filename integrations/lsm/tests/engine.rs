@@ -328,8 +328,62 @@ fn a_closed_database_reads_and_does_not_write() {
     keyspace.put("key", "value").unwrap();
     database.close().unwrap();
     let refused = keyspace.put("key", "other").unwrap_err();
-    assert!(matches!(refused, Error::Log(error) if error.kind() == ErrorKind::Closed));
+    assert_eq!(log_kind(&refused), Some(ErrorKind::Closed));
     assert_eq!(keyspace.get("key").unwrap().unwrap(), b"value");
+    for change in [Database::flush, Database::compact] {
+        let refused = change(keyspace.database()).unwrap_err();
+        assert_eq!(log_kind(&refused), Some(ErrorKind::Closed));
+    }
+}
+
+#[test]
+fn a_full_memtable_of_a_closed_database_is_not_flushed() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = small().background(false).open(folder.path()).unwrap();
+    let keyspace = database.create_keyspace("k").unwrap();
+    while database.stats().memtable_bytes < 64 << 10 {
+        keyspace.append_put("key", [7; 100]).unwrap();
+    }
+    database.close().unwrap();
+    let refused = keyspace.put("key", "other").unwrap_err();
+    assert_eq!(log_kind(&refused), Some(ErrorKind::Closed));
+}
+
+#[test]
+fn handles_of_a_closed_or_dropped_database_keep_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || small().open(folder.path());
+    let database = open().unwrap();
+    let keyspace = database.create_keyspace("k").unwrap();
+    keyspace.put("key", "value").unwrap();
+    database.close().unwrap();
+    assert_eq!(log_kind(&open().unwrap_err()), Some(ErrorKind::Locked));
+    drop(keyspace);
+
+    let mut range = open().unwrap().keyspace("k").unwrap().range::<&str>(..);
+    assert_eq!(log_kind(&open().unwrap_err()), Some(ErrorKind::Locked));
+    assert_eq!(range.next().unwrap().unwrap().1, b"value");
+    drop(range);
+    assert_eq!(open().unwrap().keyspace("k").unwrap().get("key").unwrap().unwrap(), b"value");
+}
+
+#[test]
+fn a_key_that_is_too_long_is_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path()).unwrap();
+    let keyspace = database.create_keyspace("k").unwrap();
+    let (longest, longer) = (&[5; (1 << 16) - 1][..], &[5; 1 << 16][..]);
+    keyspace.put(longest, "x").unwrap();
+    keyspace.put([6], "y").unwrap();
+    assert_eq!(keyspace.get(longer).unwrap(), None);
+    assert_eq!(database.snapshot().get(&keyspace, longer).unwrap(), None);
+    assert_eq!(keyspace.prefix(longer).count(), 0);
+    let values =
+        |range: palisade_lsm::Range| -> Vec<_> { range.map(|pair| pair.unwrap().1[0]).collect() };
+    assert_eq!(values(keyspace.range(longer..)), *b"y");
+    assert_eq!(values(keyspace.range(..longer)), *b"x");
+    assert_eq!(values(keyspace.range(..=longer)), *b"x");
+    assert_eq!(values(keyspace.range(longest..longer)), *b"x");
 }
 
 #[test]

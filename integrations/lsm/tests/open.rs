@@ -42,6 +42,16 @@ fn assert_refused(opened: Result<Database>, context: &str) {
 
 /// To `lsm-tree` a reader at seqno 0 is one that sees nothing, so no log of this engine has LSN 0.
 #[test]
+fn a_folder_whose_parent_is_missing_is_not_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    let refused = small().open(missing.join("db")).unwrap_err();
+    assert!(matches!(refused, Error::Io { .. }), "{refused}");
+    assert!(!missing.exists());
+    small().open(&missing).unwrap();
+}
+
+#[test]
 fn a_log_that_begins_at_lsn_0_is_refused() {
     for (has_identity, is_closed) in [(false, false), (false, true), (true, false), (true, true)] {
         let folder = tempfile::tempdir().unwrap();

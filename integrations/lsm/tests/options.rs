@@ -72,6 +72,7 @@ fn a_table_keeps_its_compression_until_it_is_written_again() {
     merge(&database);
     let raw = database.stats().table_bytes;
     assert!(raw > 100 * u64::from(KEYS), "the values take {raw} bytes");
+    drop(keyspace);
     database.close().unwrap();
 
     for (compression, is_smaller) in
@@ -83,6 +84,7 @@ fn a_table_keeps_its_compression_until_it_is_written_again() {
         let bytes = database.stats().table_bytes;
         assert_eq!(bytes < raw / 2, is_smaller, "{compression:?}: {bytes} of {raw}");
         assert_all_are_there(&keyspace);
+        drop(keyspace);
         database.close().unwrap();
     }
 }
@@ -108,6 +110,7 @@ fn a_compaction_begins_a_table_at_table_bytes() {
     fill(&keyspace);
     merge(&database);
     let bytes = database.stats().table_bytes;
+    drop(keyspace);
     database.close().unwrap();
     for table_bytes in [64 << 10, 1 << 20, 4 << 30] {
         let (database, keyspace) = open(&plain.clone().table_bytes(table_bytes), folder.path());
@@ -117,6 +120,7 @@ fn a_compaction_begins_a_table_at_table_bytes() {
         let most = bytes.div_ceil(table_bytes);
         assert!((most.div_ceil(2)..=most).contains(&tables), "{tables} tables of {table_bytes}");
         assert_all_are_there(&keyspace);
+        drop(keyspace);
         database.close().unwrap();
     }
 }

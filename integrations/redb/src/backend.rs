@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use palisade::disk::{DEFAULT_FILE_MODE, Disk, DiskFolder};
-use palisade::{Error, ErrorKind, OpenMode, ReplayFrom, Result, Wal};
+use palisade::disk::{Access, DEFAULT_FILE_MODE, Disk, DiskFolder};
+use palisade::{Error, ErrorKind, ReplayFrom, Result, Wal};
 use redb::{BackendError, StorageBackend};
 
 use crate::base::{self, Base};
@@ -29,19 +29,23 @@ type LockResult<T> = std::result::Result<T, BackendError>;
 /// Only one database at a time can write to a storage, and none while others read it with
 /// [`redb::Builder::open_read_only_with_backend`]. On a clone, redb refuses a second database with
 /// [`redb::DatabaseError::DatabaseAlreadyOpen`]. After the last database was closed, a clone gets
-/// an error of the kind `Closed`: open the storage again.
+/// an error of the kind `Closed`: open the storage again. The same after an open of a database that
+/// failed, if no other one is open: redb then closes the storage.
 ///
 /// # Durability
-/// A sync is durable when [`sync_data`](StorageBackend::sync_data) returns, with one exception: a
+/// A sync is durable when [`sync_data`](StorageBackend::sync_data) returns, with two exceptions. A
 /// sync after which redb's header names the same commit as before is only ordered before all later
-/// ones. redb makes such syncs to order its writes; no commit and no close ends with one.
+/// ones. A sync of a header that redb has not finished becomes a part of the next one. redb makes
+/// such syncs to order its writes; no commit and no close ends with one.
 ///
 /// # Blocking
 /// A sync waits for one sync of the log. If the synced pages take more than
 /// [`memory_bytes`](Options::memory_bytes), or the log is longer than
 /// [`log_bytes`](Options::log_bytes), it also makes a checkpoint: it writes all synced pages to the
-/// base file, waits for its sync, and truncates the log. Reads continue meanwhile. To choose the
-/// time of this stall, call [`checkpoint`](PalisadeBackend::checkpoint) from a thread of your own.
+/// base file, waits for its sync, and truncates the log. Reads of the storage continue meanwhile;
+/// redb may write before it reads, and a write waits if the change has more than `memory_bytes`. To
+/// choose the time of this stall, call [`checkpoint`](PalisadeBackend::checkpoint) from a thread of
+/// your own.
 ///
 /// # Errors
 /// Each error is an [`io::Error`] with a [`palisade::Error`] in it, which names the file and what
@@ -91,12 +95,11 @@ impl PalisadeBackend {
             let len = found.as_ref().map_or(Ok(0), Base::len)?;
             Ok((found, len))
         };
-        // A base file with pages has a log: an empty one in its place would be a loss of commits.
-        let log = match find()?.1 {
-            0 => options.log,
-            _ => options.log.open_mode(OpenMode::MustExist),
-        };
-        let recovery = log.recover_on(disk, path.join("log"))?;
+        // The base file is made after the log: a new log in its place would be a loss of commits.
+        if find()?.0.is_some() && !has_log(&*disk, &path.join("log"))? {
+            return Err(lost("the log", path));
+        }
+        let recovery = options.log.recover_on(disk, path.join("log"))?;
         let (found, base_len) = find()?; // again, under the lock of the log
 
         let mut replay = Replay::default();
@@ -108,10 +111,8 @@ impl PalisadeBackend {
             Some(_) => (base_len > 0 && replay.records == 0).then_some("the records of the log"),
             None => (replay.records > 0).then_some("the base file"),
         };
-        if let Some(lost) = is_lost {
-            let error = Error::new(ErrorKind::NotFound, format!("the storage has lost {lost}"));
-            let advice = "restore the base file and the log from a backup";
-            return Err(error.at_path(path).with_advice(advice));
+        if let Some(what) = is_lost {
+            return Err(lost(what, path));
         }
         let base = found.map_or_else(|| Base::create(&*folder, base_path.clone()), Ok)?;
         if base_len == 0 {
@@ -161,7 +162,8 @@ impl PalisadeBackend {
     }
 
     /// Writes all synced pages to the base file, and truncates the log. Blocks for about four syncs
-    /// and the writes; syncs of the database wait for it, reads and writes do not.
+    /// and the writes. Syncs of the database wait for it, and so do writes of a change that has more
+    /// than [`memory_bytes`](Options::memory_bytes); reads do not.
     ///
     /// # Durability
     /// All syncs that have returned survive power loss, also those that were only ordered.
@@ -224,16 +226,18 @@ impl Storage {
     }
 
     fn sync(&self, last: &mut Header) -> Result<()> {
+        // Without the lock of the state, so that reads do not wait for the device.
+        let has_spilled = self.reading().has_spilled;
+        if has_spilled {
+            self.base.sync()?;
+        }
         let mut state = self.writing();
         let header = state.change.pages.get(&0).map_or(*last, |page| Header::of(page));
         if header == Header::Unfinished {
             return Ok(()); // it stays a part of the change
         }
         let is_only_ordered = state.has_change() && header == *last && header != Header::Other;
-        if state.has_spilled {
-            self.base.sync()?;
-            state.has_spilled = false;
-        }
+        state.has_spilled = false;
         if state.has_change() {
             record::append(&self.wal, &state.change)?;
             state.apply_change();
@@ -267,7 +271,8 @@ impl Storage {
         self.base.sync()?;
         self.wal.truncate_before(lsn)?;
         self.writing().drop_synced();
-        self.base.discard_from(len)
+        self.base.discard_from(len);
+        Ok(())
     }
 
     /// Writes pages of a change that is too long to the base file, where redb finds them free until
@@ -394,6 +399,22 @@ fn check_whole(start: Bound<u64>, end: Bound<u64>) -> LockResult<()> {
 fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the storage was closed with its database")
         .with_advice("open the storage again")
+}
+
+fn lost(what: &str, path: &Path) -> Error {
+    Error::new(ErrorKind::NotFound, format!("the storage has lost {what}"))
+        .at_path(path)
+        .with_advice("restore the base file and the log from a backup")
+}
+
+/// Returns whether `folder` has the file that makes it a log.
+fn has_log(disk: &dyn Disk, folder: &Path) -> Result<bool> {
+    let opened = disk.open_folder(folder, DEFAULT_FILE_MODE);
+    match opened.and_then(|opened| opened.open("meta", Access::Read)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Error::io("look for the log", error).at_path(folder)),
+    }
 }
 
 /// Makes the folder if it is missing. Its name is durable on return.

@@ -129,15 +129,14 @@ impl Base {
         Ok(())
     }
 
-    /// Gives the space above `len` back, where the disk can.
-    pub(crate) fn discard_from(&self, len: u64) -> Result<()> {
+    /// Gives the space above `len` back, where the disk can. The file keeps its length.
+    pub(crate) fn discard_from(&self, len: u64) {
         let from = len.next_multiple_of(PAGE);
-        let beyond = self.len()?.saturating_sub(from);
+        let beyond = self.file.len().unwrap_or(from).saturating_sub(from);
         if beyond > 0 {
-            let discarded = self.file.discard(from, beyond);
-            discarded.map_err(|error| self.failed("free the end of the base file", error))?;
+            // Only space is lost if it fails, for example on a file system without holes.
+            let _ = self.file.discard(from, beyond);
         }
-        Ok(())
     }
 
     pub(crate) fn too_short(&self, needed: u64) -> Error {

@@ -28,8 +28,8 @@ impl Options {
     }
 
     /// Sets the options of the log, for example its segment size, its limit or a codec. With
-    /// `OpenMode::MustExist` a missing database is an error. Default: those of
-    /// [`palisade::Options`].
+    /// `OpenMode::MustExist` a missing database is an error, but the open may make its folder.
+    /// Default: those of [`palisade::Options`].
     #[must_use]
     pub fn log(mut self, log: palisade::Options) -> Options {
         self.log = log;

@@ -39,6 +39,8 @@ struct Here(palisade_lsm::Keyspace);
 impl Engine for Here {
     fn open(path: &Path) -> Here {
         let database = palisade_lsm::Database::open(path).expect("a new database");
+        let opened = database.log().recovery_report();
+        assert!(opened.appends_survive_kill, "the log's buffer is on the heap: not comparable");
         Here(database.create_keyspace("bench").expect("a new keyspace"))
     }
 

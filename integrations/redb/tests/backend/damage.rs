@@ -9,7 +9,7 @@ use crate::common::small;
 use palisade::ErrorKind;
 use palisade::disk::MemDisk;
 use palisade::sim::{CallKind, Effect, FaultDisk, Target};
-use palisade_redb::PalisadeBackend;
+use palisade_redb::{Options, PalisadeBackend};
 use redb::{
     Builder, CommitError, Database, DatabaseError, ReadableDatabase, StorageError, TableDefinition,
 };
@@ -104,6 +104,37 @@ fn a_lost_log_or_base_file_is_refused() {
     empty.open(path.join("log")).unwrap().close().unwrap();
     let error = small().open(&path).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+}
+
+/// Before the first checkpoint the base file has no page, and the log has all commits.
+#[test]
+fn a_lost_log_is_refused_also_before_the_first_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = ten_entries(folder.path(), false);
+    let away = folder.path().join("away");
+    fs::rename(path.join("log"), &away).unwrap();
+    for is_empty in [false, true] {
+        if is_empty {
+            fs::create_dir(path.join("log")).unwrap();
+        }
+        let error = small().open(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    }
+    fs::remove_dir(path.join("log")).unwrap();
+    fs::rename(&away, path.join("log")).unwrap();
+    assert!(has(&database(&small().open(&path).unwrap()), 9));
+}
+
+#[test]
+fn a_database_that_is_there_is_not_created() {
+    for is_closed in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = ten_entries(folder.path(), is_closed);
+        let log = palisade::Options::new().open_mode(palisade::OpenMode::CreateNew);
+        let error = Options::new().log(log).open(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+        assert!(has(&database(&small().open(&path).unwrap()), 9));
+    }
 }
 
 #[test]
