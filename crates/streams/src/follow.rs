@@ -9,10 +9,15 @@ use crate::reader::{Reader, truncated};
 use crate::record::StreamId;
 
 /// Follows one stream by polls of the log's files. Made by [`Reader::follow`].
+///
+/// If the stream was deleted, and one of the same name was made after the deletion's record was
+/// released, the follower can take the new stream for the old one.
 #[derive(Debug)]
 pub struct Follow {
     reader: Reader,
     id: StreamId,
+    /// A later stream can have the id, once nothing in the log tells of this one.
+    name: Vec<u8>,
     next: u64,
     found: VecDeque<Entry>,
 }
@@ -31,6 +36,9 @@ pub enum Followed {
         to: u64,
     },
     /// A truncation of the suffix, or a crash of the writer, removed entries that were returned.
+    ///
+    /// What a crash removed leaves no record. So if as many entries were appended since, the
+    /// follower does not notice.
     Replaced {
         /// The first index that was removed. The follower continues there.
         from: u64,
@@ -46,7 +54,8 @@ impl Reader {
     /// `NotFound`: there is no such stream. `Truncated`: the entry was truncated. `OutOfRange`:
     /// `from` is above the index of the next entry.
     pub fn follow(mut self, name: impl AsRef<[u8]>, from: Option<u64>) -> Result<Follow> {
-        let (id, known) = self.find(name.as_ref())?;
+        let name = name.as_ref().to_vec();
+        let (id, known) = self.find(&name)?;
         let next = from.unwrap_or(known.first);
         if next < known.first {
             return Err(truncated(next, known.first));
@@ -58,7 +67,7 @@ impl Reader {
         }
         let end = self.end();
         self.replay.forget_cuts(end);
-        Ok(Follow { reader: self, id, next, found: VecDeque::new() })
+        Ok(Follow { reader: self, id, name, next, found: VecDeque::new() })
     }
 }
 
@@ -118,7 +127,7 @@ impl Follow {
     /// moves the index.
     fn change(&mut self) -> Result<Option<Followed>> {
         let end = self.reader.end();
-        let known = self.reader.replay.known(self.id).filter(|known| !known.name.is_empty());
+        let known = self.reader.replay.known(self.id).filter(|known| known.name == self.name);
         let Some(known) = known else { return Err(crate::directory::deleted()) };
         let (first, next) = (known.first, known.next);
         let cut = known.cut.unwrap_or(next).min(next);

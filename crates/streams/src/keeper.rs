@@ -177,7 +177,14 @@ impl Shared {
             }
         }
         if let Some(moving) = &mut work.moving {
-            if !self.step(moving)? {
+            let before = self.keeper.moved_bytes();
+            let step = self.step(moving);
+            if self.keeper.moved_bytes() > before {
+                // A tail waits until an entry is durable where it is now. One that was durable must
+                // not wait for a sync that nobody else asks for.
+                self.wal.sync()?;
+            }
+            if !step? {
                 work.moving = None;
             }
             return Ok(true);
@@ -191,6 +198,10 @@ impl Shared {
         }
         let Work { last_footer, writing, .. } = &mut *work;
         let Some(begun) = writing else { return Ok(false) };
+        // A footer only makes opens faster: the last segments are for truncations.
+        if self.room() < self.segments.bytes() {
+            return Ok(false);
+        }
         if self.write_footer(begun, last_footer)? {
             *writing = None;
         }

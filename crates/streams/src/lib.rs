@@ -73,7 +73,7 @@ pub use positions::ConsumerStatus;
 pub use read::{Entry, Range};
 pub use reader::{Reader, ReaderEntries, ReaderStats, StreamStatus};
 pub use sharded::{Checkpoint, CheckpointInfo, MAX_SHARDS, Sharded};
-pub use stats::{Pinned, Stats};
+pub use stats::{Pinned, Stats, StreamStats};
 pub use streams::{Stream, Streams};
 pub use tail::{Tail, TailAll};
 pub use ticket::{BatchTicket, Ticket};

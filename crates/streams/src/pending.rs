@@ -25,8 +25,14 @@ struct Waiting {
 }
 
 impl Waiting {
+    /// Takes as long as the number of entries that it removes: each record of the stream calls it.
     fn keep(&mut self, first: u64, next: u64) {
-        self.entries.retain(|index, _| (first..next).contains(index));
+        while self.entries.first_key_value().is_some_and(|(index, _)| *index < first) {
+            self.entries.pop_first();
+        }
+        while self.entries.last_key_value().is_some_and(|(index, _)| *index >= next) {
+            self.entries.pop_last();
+        }
     }
 }
 

@@ -12,9 +12,11 @@ use palisade::{Error, ErrorKind, RecordBuf, Result};
 use crate::positions::user_key;
 use crate::record::{self, Decoder, StreamId};
 use crate::shared::Shared;
+use crate::stats::StreamStats;
 use crate::streams::Stream;
 
-/// The entries that a range reads first. It doubles them, up to `MOST_ENTRIES` or `MOST_BYTES`.
+/// The entries that a range reads first. It doubles them, up to `MOST_ENTRIES`, until a read has
+/// `MOST_BYTES`.
 const FIRST_ENTRIES: u64 = 8;
 const MOST_ENTRIES: u64 = 64;
 const MOST_BYTES: usize = 1 << 20;
@@ -213,6 +215,14 @@ impl Stream {
         Ok(self.len()? == 0)
     }
 
+    /// Returns the numbers of the stream. Reads no file; visits all of its entries.
+    ///
+    /// # Errors
+    /// `NotFound`: the stream was deleted.
+    pub fn stats(&self) -> Result<StreamStats> {
+        self.shared().stats_of(self.id())
+    }
+
     /// Returns the value of `key`, if there is one. Reads no file.
     ///
     /// # Errors
@@ -241,9 +251,9 @@ pub(crate) fn clip(range: impl RangeBounds<u64>, first: u64, next: u64) -> (u64,
 
 /// Entries of a stream, in order or the last one first: see [`Stream::range`].
 ///
-/// Each step may read the log. After an error the iterator goes on with the next index. An entry
-/// that was truncated after the call of `range` is an error `Truncated`; after a deletion of the
-/// stream, each index is an error `NotFound`.
+/// Each step may read the log, up to 64 entries at once, however long they are. After an error the
+/// iterator goes on with the next index. An entry that was truncated after the call of `range` is
+/// an error `Truncated`; after a deletion of the stream, each index is an error `NotFound`.
 #[derive(Debug)]
 pub struct Range {
     stream: Stream,

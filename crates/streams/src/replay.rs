@@ -61,9 +61,13 @@ impl Known {
         }
     }
 
+    fn note_cut(&mut self, next: u64) {
+        self.cut = Some(self.cut.map_or(next, |cut| cut.min(next)));
+    }
+
     fn truncate_from(&mut self, next: u64, notes_cut: bool) {
         if notes_cut && self.is_named() && next < self.next {
-            self.cut = Some(self.cut.map_or(next, |cut| cut.min(next)));
+            self.note_cut(next);
         }
         // Before the anchor is read, `self.next` can be too low.
         self.remove_from(next);
@@ -239,7 +243,11 @@ impl Replay {
             }
             Record::TruncateFrom { id, next } => {
                 if let Some(known) = self.known(*id) {
-                    known.truncate_from(*next, notes_cut);
+                    // Also before the anchor is read, when `known.next` is not known.
+                    if notes_cut {
+                        known.note_cut(*next);
+                    }
+                    known.truncate_from(*next, false);
                 }
             }
             Record::Delete { id } => self.delete(*id),

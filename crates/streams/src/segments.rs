@@ -117,10 +117,14 @@ impl Segment {
     /// Returns about how many bytes its live records take. Anchors count by themselves: many small
     /// ones would else count as much as the large entries beside them.
     pub(crate) fn live_bytes(&self) -> u64 {
-        let of_entries = u128::from(self.live.entries) * u128::from(self.bytes);
-        let bytes = of_entries / u128::from(self.records.max(1));
         let of_anchors = self.live.anchors.saturating_mul(ANCHOR_BYTES);
-        u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(of_anchors)
+        self.bytes_of(self.live.entries).saturating_add(of_anchors)
+    }
+
+    /// Returns about how many bytes `entries` of it take.
+    pub(crate) fn bytes_of(&self, entries: u64) -> u64 {
+        let bytes = u128::from(entries) * u128::from(self.bytes) / u128::from(self.records.max(1));
+        u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 }
 
@@ -169,6 +173,17 @@ impl Segments {
     /// Runs `call` on all that is known.
     pub(crate) fn with<R>(&self, call: impl FnOnce(&mut BTreeMap<u32, Segment>) -> R) -> R {
         call(&mut self.all.lock())
+    }
+
+    /// Returns how many numbers from `from` to `to` have no segment. Below the lowest one that is
+    /// known, all count as segments: something may keep them after their release.
+    pub(crate) fn gaps(&self, from: u32, to: u32) -> u64 {
+        self.with(|all| {
+            let Some((&lowest, _)) = all.first_key_value() else { return 0 };
+            let from = from.max(lowest);
+            u64::from(to.saturating_sub(from))
+                .saturating_sub(all.range(from..to.max(from)).count() as u64)
+        })
     }
 
     /// Whether the lowest segment, if it is below `tail`, seems to have nothing live. Appends that

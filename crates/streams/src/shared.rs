@@ -24,6 +24,11 @@ pub(crate) struct Shared {
     latest: AtomicU64,
     /// The lowest segment that was not released.
     head: AtomicU64,
+    /// The segment in which the log began to append when it was opened.
+    opened_in: u32,
+    /// How many numbers of segments from `head` to `opened_in` have no segment: each end without a
+    /// close passes over some.
+    gaps: AtomicU64,
     /// The most segments that the log may have.
     limit: Option<u64>,
 }
@@ -37,10 +42,23 @@ impl Shared {
     ) -> Result<Shared> {
         let space = wal.space()?;
         let limit = space.limit.map(|bytes| bytes / space.file_bytes.max(1));
-        let latest = AtomicU64::new(u64::from(segments.of(wal.reserved_lsn())));
-        let head = AtomicU64::new(u64::from(segments.of(space.head)));
+        let opened_in = segments.of(wal.reserved_lsn());
+        let head = segments.of(space.head);
+        let gaps = AtomicU64::new(segments.gaps(head, opened_in));
+        let (latest, head) = (AtomicU64::new(opened_in.into()), AtomicU64::new(head.into()));
         let claims = Mutex::default();
-        Ok(Shared { wal, directory, segments, keeper, claims, latest, head, limit })
+        Ok(Shared {
+            wal,
+            directory,
+            segments,
+            keeper,
+            claims,
+            latest,
+            head,
+            opened_in,
+            gaps,
+            limit,
+        })
     }
 
     /// Refuses a change that would take the segments which are kept for truncations and moves.
@@ -53,7 +71,7 @@ impl Shared {
             return Err(Error::new(ErrorKind::OutOfRange, text).with_advice(advice));
         }
         let Some(limit) = self.limit else { return Ok(()) };
-        let used = || (tail + 1).saturating_sub(self.head.load(Ordering::Relaxed));
+        let used = || self.used(tail);
         let has_room = || used() + KEPT_SEGMENTS <= limit;
         if has_room() {
             return Ok(());
@@ -92,9 +110,7 @@ impl Shared {
     fn check_room_in_last(&self, quarters: u64, bytes: u64) -> Result<()> {
         let Err(error) = self.check_room() else { return Ok(()) };
         let tail = self.wal.reserved_lsn();
-        // Relaxed: as in `check_room`.
-        let head = self.head.load(Ordering::Relaxed);
-        let used = (u64::from(self.segments.of(tail)) + 1).saturating_sub(head);
+        let used = self.used(self.segments.of(tail).into());
         let is_last = self.limit.is_some_and(|limit| used + KEPT_SEGMENTS <= limit + 1);
         let end = tail.as_u64() % self.segments.bytes() + bytes;
         let has_room = end <= self.segments.bytes() / 4 * quarters;
@@ -106,10 +122,16 @@ impl Shared {
     /// a segment for truncations and footers.
     pub(crate) fn room(&self) -> u64 {
         let Some(limit) = self.limit else { return u64::MAX };
+        // Not `latest`: footers do not count there.
+        let tail = self.segments.of(self.wal.reserved_lsn());
+        limit.saturating_sub(self.used(tail.into()) + 1) * self.segments.bytes()
+    }
+
+    /// Returns how many segments the log has if the last one is `tail`.
+    fn used(&self, tail: u64) -> u64 {
         // Relaxed, both: as in `check_room`.
-        let tail = self.latest.load(Ordering::Relaxed);
-        let used = (tail + 1).saturating_sub(self.head.load(Ordering::Relaxed));
-        limit.saturating_sub(used + 1) * self.segments.bytes()
+        let numbers = (tail + 1).saturating_sub(self.head.load(Ordering::Relaxed));
+        numbers.saturating_sub(self.gaps.load(Ordering::Relaxed))
     }
 
     /// Notes that an append has begun segment `segment`, and wakes the keeper.
@@ -127,8 +149,10 @@ impl Shared {
             let space = self.wal.space()?;
             let pinned = space.pins.iter().map(|pin| pin.lsn);
             let lowest = pinned.fold(space.head, palisade::Lsn::min);
-            // Relaxed: as in `check_room`.
-            self.head.store(u64::from(self.segments.of(lowest)), Ordering::Relaxed);
+            let head = self.segments.of(lowest);
+            // Relaxed, both: as in `check_room`.
+            self.gaps.store(self.segments.gaps(head, self.opened_in), Ordering::Relaxed);
+            self.head.store(head.into(), Ordering::Relaxed);
         }
         Ok(())
     }

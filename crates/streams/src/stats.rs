@@ -1,6 +1,8 @@
 //! Numbers: what the streams hold, and what keeps the log.
 
-use palisade::Error;
+use std::collections::BTreeMap;
+
+use palisade::{Error, Result};
 
 use crate::directory::STRIPES;
 use crate::record::StreamId;
@@ -22,6 +24,22 @@ pub struct Stats {
     pub released_bytes: u64,
     /// Why the keeper's last step failed, if it did. It tries again.
     pub keeper_error: Option<Error>,
+}
+
+/// The numbers of one stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamStats {
+    /// Its entries.
+    pub entries: u64,
+    /// About how many bytes of the log they take: each counts as the average of its segment.
+    pub bytes: u64,
+    /// How many segments have at least one of them.
+    pub segments: u64,
+    /// Its values, and the positions of its consumers.
+    pub values: u64,
+    /// The bytes of their keys and of themselves.
+    pub value_bytes: u64,
 }
 
 /// A stream that keeps the lowest segment.
@@ -56,6 +74,34 @@ impl Shared {
         let head = self.segments.of(self.wal.head_lsn());
         stats.segments = u64::from(tail.saturating_sub(head)) + 1;
         stats
+    }
+
+    pub(crate) fn stats_of(&self, id: StreamId) -> Result<StreamStats> {
+        let mut counts = BTreeMap::<u32, u64>::new();
+        let mut stats = {
+            let stripe = self.directory.lock_of(id);
+            let slot = stripe.slot(id).ok_or_else(crate::directory::deleted)?;
+            if let Some(entries) = slot.entries() {
+                entries.for_each(|_, place| *counts.entry(place.segment).or_default() += 1);
+            }
+            let values = slot.values();
+            let bytes = values.iter().map(|(key, value)| (key.len() + value.len()) as u64);
+            StreamStats {
+                entries: slot.next() - slot.first(),
+                segments: counts.len() as u64,
+                values: values.len() as u64,
+                value_bytes: bytes.sum(),
+                ..StreamStats::default()
+            }
+        };
+        self.directory.flush(&self.segments);
+        stats.bytes = self.segments.with(|all| {
+            let of = |(segment, count): (&u32, &u64)| {
+                all.get(segment).map_or(0, |of| of.bytes_of(*count))
+            };
+            counts.iter().map(of).sum()
+        });
+        Ok(stats)
     }
 
     pub(crate) fn pinned(&self) -> Vec<Pinned> {

@@ -109,7 +109,7 @@ impl Shared {
         let slot = stripe.live(id)?;
         check_index(first, slot.next())?;
         if first <= slot.first() {
-            return Ok(Ticket::new(self.wal.barrier(), first));
+            return Ok(Ticket::new(self.wal.barrier(), slot.first()));
         }
         let log = self.append_numbers(&mut stripe, record::TRUNCATE_BEFORE, id, [first])?;
         let truncate = |entries: &mut Entries, removed: &mut dyn FnMut(Removed)| {

@@ -221,6 +221,29 @@ fn a_slow_stream_is_moved_and_keeps_its_indexes() {
     assert_eq!(idle.value("schema").unwrap().unwrap(), b"3");
 }
 
+#[test]
+fn a_stream_has_numbers() {
+    let streams = open();
+    let (s, other) = (streams.create("s").unwrap(), streams.create("other").unwrap());
+    let numbers = |s: &Stream| {
+        let stats = s.stats().unwrap();
+        (stats.entries, stats.segments, stats.values, stats.value_bytes)
+    };
+    assert_eq!(numbers(&s), (0, 0, 0, 0));
+    s.append([7; 1000]).unwrap();
+    fill_a_segment(&other);
+    s.append([7; 1000]).unwrap();
+    s.put("vote", "3").unwrap();
+    // A key has a byte more, for its kind.
+    assert_eq!(numbers(&s), (2, 2, 1, 6));
+    let bytes = s.stats().unwrap().bytes;
+    assert!((1500..2500).contains(&bytes), "{bytes}");
+    s.truncate_before(1).unwrap();
+    assert_eq!(numbers(&s), (1, 1, 1, 6));
+    streams.delete("s").unwrap();
+    assert_eq!(kind(s.stats()), ErrorKind::NotFound);
+}
+
 /// What was released before does not pay for a copy of segments of which all is live.
 #[test]
 fn segments_that_are_live_stay_where_they_are() {

@@ -331,6 +331,88 @@ fn moves_leave_room_for_truncations_at_the_limit() {
     }
 }
 
+/// Each end without a close passes over numbers of segments, which take no space.
+#[test]
+fn kills_take_no_room_that_the_log_has() {
+    let store = MemStore::new(SEGMENT);
+    let open = || {
+        let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
+        let log = log.max_bytes(20 * (SEGMENT + 4096));
+        let options = Options::new().log(log).move_percent(0).background(false);
+        options.with_store(store.clone()).unwrap()
+    };
+    let streams = open();
+    streams.create("kept").unwrap().commit("entry").unwrap();
+    streams.create("other").unwrap();
+    kill(streams);
+    for round in 0..12 {
+        let streams = open();
+        let appended = streams.stream("other").unwrap().append("entry").map(drop);
+        let space = streams.log().space().unwrap();
+        appended.unwrap_or_else(|error| panic!("round {round}: {error}, {space:?}"));
+        kill(streams);
+    }
+    // What is there counts.
+    let other = open().stream("other").unwrap();
+    while other.append([7; 1000]).is_ok() {}
+    let space = other.streams().log().space().unwrap();
+    assert!((16..=18).contains(&space.segments), "{space:?}");
+}
+
+/// A footer that takes more than its segment: each value of its streams, although only small ones
+/// were set in the segment.
+#[test]
+fn footers_leave_room_for_truncations_at_the_limit() {
+    let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
+    let log = log.max_bytes(60 * (SEGMENT + 4096));
+    let options = Options::new().log(log).move_percent(0).background(false);
+    let streams = options.with_store(MemStore::new(SEGMENT)).unwrap();
+    let names = (0..100).map(|n| format!("s{n}"));
+    let all: Vec<_> = names.map(|name| streams.create(name).unwrap()).collect();
+    for stream in &all {
+        stream.put("large", [7; 3900]).unwrap();
+    }
+    settle(&streams);
+    for stream in &all {
+        stream.put("small", "1").unwrap();
+    }
+    let filler = streams.create("filler").unwrap();
+    while filler.append([7; 1000]).is_ok() {}
+    settle(&streams);
+    filler.truncate_before(filler.next_index().unwrap()).unwrap().wait().unwrap();
+    for stream in all {
+        streams.delete(stream.name()).unwrap().wait().unwrap();
+    }
+    settle(&streams);
+    filler.commit("it has room again").unwrap();
+}
+
+/// The copy of a durable entry is durable before a tail looks for it.
+#[test]
+fn a_tail_returns_a_durable_entry_that_was_moved() {
+    let streams = open();
+    let (slow, fast) = (streams.create("slow").unwrap(), streams.create("fast").unwrap());
+    slow.commit("entry").unwrap();
+    for _ in 0..20 {
+        fill(&streams, &fast);
+    }
+    fast.truncate_before(fast.next_index().unwrap()).unwrap().wait().unwrap();
+    while streams.stats().moved_bytes == 0 {
+        assert!(streams.maintain().unwrap(), "nothing is moved");
+        let entry = slow.tail(0).unwrap().next(Duration::ZERO).unwrap();
+        assert_eq!(entry.expect("it is durable").data(), b"entry");
+    }
+}
+
+#[test]
+fn a_truncation_of_nothing_returns_the_first_index() {
+    let streams = open();
+    let stream = streams.create("s").unwrap();
+    (0..9).for_each(|_| drop(stream.append("entry").unwrap()));
+    assert_eq!(stream.truncate_before(5).unwrap().index(), 5);
+    assert_eq!(stream.truncate_before(3).unwrap().index(), 5);
+}
+
 /// Records with valid checksums that no `Streams` appends.
 #[test]
 fn forged_records_are_refused_or_reported() {

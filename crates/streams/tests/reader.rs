@@ -195,6 +195,38 @@ fn a_follower_returns_each_entry_once_and_names_truncations() {
     assert_eq!(reader().follow("followed", Some(1)).unwrap_err().kind(), ErrorKind::OutOfRange);
 }
 
+/// The follower reads the log anew, and comes to a truncation before it comes to the stream's name.
+#[test]
+fn a_follower_sees_a_truncation_below_the_anchor_of_its_stream() {
+    let folder = folder();
+    let streams = open(folder.path());
+    let segment = || streams.log().reserved_lsn().as_u64() / streams.log().segment_bytes();
+    let (stream, other) = (streams.create("s").unwrap(), streams.create("other").unwrap());
+    let fill_a_segment = || {
+        let at = segment();
+        while segment() == at {
+            other.append([7; 1000]).unwrap();
+        }
+    };
+    fill(&stream, 10);
+    let mut follow = Reader::open(folder.path()).unwrap().follow("s", None).unwrap();
+    for _ in 0..10 {
+        assert!(matches!(follow.next().unwrap(), Some(Followed::Entry(_))));
+    }
+    fill_a_segment();
+    stream.truncate_from(5).unwrap();
+    fill(&stream, 7);
+    (0..30).for_each(|_| fill_a_segment());
+    other.truncate_before(other.next_index().unwrap()).unwrap().wait().unwrap();
+    while streams.stats().released_bytes == 0 {
+        assert!(streams.maintain().unwrap(), "nothing is released");
+    }
+    streams.sync().unwrap();
+    let replaced = Followed::Replaced { from: 5, to: 10 };
+    assert_eq!(follow.next().unwrap(), Some(replaced));
+    assert!(matches!(follow.next().unwrap(), Some(Followed::Entry(entry)) if entry.index() == 5));
+}
+
 #[test]
 fn entries_that_move_or_go_while_they_are_read_are_found_or_named() {
     let folder = folder();

@@ -269,7 +269,8 @@ impl Sharded {
     }
 
     /// Removes all checkpoints but the newest `keep`. Returns how many it has removed. Also frees
-    /// what crashes and failed calls have left.
+    /// what crashes and failed calls have left. With 0 it reads no checkpoint, and so removes those
+    /// that are damaged, too.
     ///
     /// Blocks for about one device sync, and while a checkpoint is made.
     ///
@@ -283,8 +284,9 @@ impl Sharded {
     pub fn prune(&self, keep: usize) -> Result<usize> {
         let set = &self.set;
         let _turn = set.turn.lock();
-        let known = set.infos()?;
-        let (pruned, kept) = known.split_at(known.len().saturating_sub(keep));
+        let count = usize::try_from(set.checkpoints.len()?).unwrap_or(usize::MAX);
+        let known = if keep == 0 { Vec::new() } else { set.infos()? };
+        let kept = &known[known.len().saturating_sub(keep)..];
         set.check_chunks(kept)?;
         let first = match kept.first() {
             Some(info) => info.number,
@@ -292,7 +294,7 @@ impl Sharded {
         };
         set.checkpoints.truncate_before(first).map_err(set.at(0))?;
         set.truncate_leftovers(kept)?;
-        Ok(pruned.len())
+        Ok(count.saturating_sub(kept.len()))
     }
 }
 

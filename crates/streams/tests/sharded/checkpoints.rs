@@ -56,6 +56,20 @@ fn a_checkpoint_holds_the_next_index_of_each_stream() {
 }
 
 #[test]
+fn damaged_checkpoints_can_be_removed() {
+    let disk = MemDisk::new();
+    let sharded = open_three(&disk);
+    sharded.create("s").unwrap();
+    sharded.checkpoint("monday").unwrap();
+    sharded.shards()[0].stream(b"\0palisade.checkpoints").unwrap().commit([255]).unwrap();
+    assert_eq!(kind(sharded.checkpoint("tuesday")), ErrorKind::Corrupt);
+    assert_eq!(kind(sharded.prune(1)), ErrorKind::Corrupt);
+    assert_eq!(sharded.prune(0).unwrap(), 2);
+    sharded.checkpoint("tuesday").unwrap();
+    assert_eq!(names(&sharded.checkpoints().unwrap()), ["tuesday"]);
+}
+
+#[test]
 fn checkpoints_have_names_and_numbers() {
     let disk = MemDisk::new();
     let sharded = open_three(&disk);
