@@ -22,13 +22,11 @@ pub(crate) struct Shared {
     pub(crate) claims: Mutex<Claims>,
     /// The greatest segment that an append has begun.
     latest: AtomicU64,
-    /// The lowest segment that was not released.
-    head: AtomicU64,
     /// The segment in which the log began to append when it was opened.
     opened_in: u32,
-    /// How many numbers of segments from `head` to `opened_in` have no segment: each end without a
-    /// close passes over some.
-    gaps: AtomicU64,
+    /// The lowest segment that was not released, plus how many numbers from there to `opened_in`
+    /// have no segment: each end without a close passes over some. Releases never lower the sum.
+    head: AtomicU64,
     /// The most segments that the log may have.
     limit: Option<u64>,
 }
@@ -44,21 +42,10 @@ impl Shared {
         let limit = space.limit.map(|bytes| bytes / space.file_bytes.max(1));
         let opened_in = segments.of(wal.reserved_lsn());
         let head = segments.of(space.head);
-        let gaps = AtomicU64::new(segments.gaps(head, opened_in));
-        let (latest, head) = (AtomicU64::new(opened_in.into()), AtomicU64::new(head.into()));
+        let head = AtomicU64::new(u64::from(head) + segments.gaps(head, opened_in));
+        let latest = AtomicU64::new(opened_in.into());
         let claims = Mutex::default();
-        Ok(Shared {
-            wal,
-            directory,
-            segments,
-            keeper,
-            claims,
-            latest,
-            head,
-            opened_in,
-            gaps,
-            limit,
-        })
+        Ok(Shared { wal, directory, segments, keeper, claims, latest, opened_in, head, limit })
     }
 
     /// Refuses a change that would take the segments which are kept for truncations and moves.
@@ -129,9 +116,8 @@ impl Shared {
 
     /// Returns how many segments the log has if the last one is `tail`.
     fn used(&self, tail: u64) -> u64 {
-        // Relaxed, both: as in `check_room`.
-        let numbers = (tail + 1).saturating_sub(self.head.load(Ordering::Relaxed));
-        numbers.saturating_sub(self.gaps.load(Ordering::Relaxed))
+        // Relaxed: as in `check_room`.
+        (tail + 1).saturating_sub(self.head.load(Ordering::Relaxed))
     }
 
     /// Notes that an append has begun segment `segment`, and wakes the keeper.
@@ -150,9 +136,9 @@ impl Shared {
             let pinned = space.pins.iter().map(|pin| pin.lsn);
             let lowest = pinned.fold(space.head, palisade::Lsn::min);
             let head = self.segments.of(lowest);
-            // Relaxed, both: as in `check_room`.
-            self.gaps.store(self.segments.gaps(head, self.opened_in), Ordering::Relaxed);
-            self.head.store(head.into(), Ordering::Relaxed);
+            let gaps = self.segments.gaps(head, self.opened_in);
+            // Relaxed: as in `check_room`. An older sum counts a segment too many.
+            self.head.store(u64::from(head) + gaps, Ordering::Relaxed);
         }
         Ok(())
     }

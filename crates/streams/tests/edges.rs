@@ -387,7 +387,7 @@ fn footers_leave_room_for_truncations_at_the_limit() {
     filler.commit("it has room again").unwrap();
 }
 
-/// The copy of a durable entry is durable before a tail looks for it.
+/// The copy of a durable entry is durable when the keeper's step ends.
 #[test]
 fn a_tail_returns_a_durable_entry_that_was_moved() {
     let streams = open();

@@ -50,7 +50,8 @@ impl Handle {
         self.engine.room.notify_all();
         self.engine.work.notify_all();
         if let Some(worker) = lock_in_drop(&self.worker).take() {
-            // After a panic of the thread, the next write returns `Stopped`.
+            // After a panic of the thread, the next write returns `Stopped`, or panics if the
+            // thread had the writers' lock.
             drop(worker.join());
         }
     }

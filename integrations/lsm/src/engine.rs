@@ -9,7 +9,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -18,7 +17,7 @@ use lsm_tree::{AbstractTree, AnyTree, Slice, TableId};
 use palisade::{Lsn, SyncPolicy, Ticket, Wal};
 
 use crate::change::{self, Change, MAX_KEY_BYTES};
-use crate::open::Setup;
+use crate::open::{Setup, TablesLock};
 use crate::{Error, Options, Result};
 
 /// The memtables and tables of one keyspace.
@@ -102,8 +101,8 @@ pub(crate) struct Engine {
     pub(crate) applied: AtomicU64,
     /// How many snapshots there are at each LSN.
     pub(crate) snapshots: Mutex<BTreeMap<u64, usize>>,
-    /// The file `engine`, locked. A close frees the log, and handles use the tables after it.
-    pub(crate) _tables_lock: File,
+    /// A close frees the log, and handles use the tables after it. So this is dropped last.
+    pub(crate) _tables_lock: TablesLock,
 }
 
 /// # Panics

@@ -26,9 +26,11 @@ use crate::{Database, Range, Result};
 /// A clone is another handle.
 #[derive(Clone)]
 pub struct Keyspace {
-    database: Database,
     pub(crate) number: u32,
+    // Dropped before the database, which keeps other opens from the tables: the drop may remove
+    // tables that a compaction has replaced.
     pub(crate) tables: Arc<Tables>,
+    database: Database,
 }
 
 impl fmt::Debug for Keyspace {

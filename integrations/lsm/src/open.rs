@@ -4,18 +4,19 @@
 //! |---|---|
 //! | `engine` | the version of this layout, and the UUID of the log |
 //! | `log` | the log |
+//! | `lock` | empty; locked while a handle of the database exists |
 //! | `tables/0` | the catalogue: a keyspace from numbers to names of keyspaces |
 //! | `tables/N` | the tables of keyspace `N` |
 //!
 //! The file `engine` is written last, so without it no open was ever completed: there are no
 //! records and no keyspaces. A folder without this file that has some has lost a part.
 //!
-//! The log is opened first, and its lock decides between two opens. A lock of the file `engine`
-//! keeps others from the tables until the last handle is dropped, also after a close of the log.
+//! The log is opened first, and its lock decides between two opens. A lock of the file `lock` keeps
+//! others from the tables until the last handle is dropped, also after a close of the log.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -34,6 +35,7 @@ use crate::{Error, Options, Result};
 pub(crate) const CATALOGUE: u32 = 0;
 const VERSION: &str = "palisade-lsm 1";
 const IDENTITY: &str = "engine";
+const LOCK: &str = "lock";
 /// The file that makes a folder one of `lsm-tree`.
 const TREE: &str = "current";
 const OPEN_TABLES: usize = 400;
@@ -105,7 +107,9 @@ impl Engine {
         make_folder(&setup.folder)?;
         // A process that died may have made the folders and not synced their names.
         sync_folder(folder)?;
-        sync_parent(folder)?;
+        if read_identity(folder)?.is_none() {
+            sync_parent(folder)?;
+        }
         // Without its log a database has lost what the tables lack: that is no new one.
         let mode = match read_identity(folder)? {
             None => OpenMode::CreateIfMissing,
@@ -117,7 +121,13 @@ impl Engine {
         let end = wal.recovery_report().end;
         let found = format!("{VERSION} {}", wal.uuid());
         let is_new = check_identity(folder, &setup, &wal, &found)?;
-        let mut tables_lock = if is_new { None } else { Some(lock_tables(folder)?) };
+        let tables_lock = match TablesLock::take(folder) {
+            Ok(lock) => lock,
+            Err(error) => {
+                wal.close()?; // so that the next open finds the log as it was
+                return Err(error);
+            }
+        };
 
         if is_new {
             setup.create(CATALOGUE, "")?;
@@ -130,7 +140,6 @@ impl Engine {
         if is_new {
             write_identity(folder, &found)?;
         }
-        let tables_lock = tables_lock.take().map_or_else(|| lock_tables(folder), Ok)?;
         Ok(Engine {
             wal,
             options: options.clone(),
@@ -286,19 +295,41 @@ fn write_identity(folder: &Path, identity: &str) -> Result<()> {
     sync_folder(folder)
 }
 
-/// Locks the tables, until the file is dropped.
-fn lock_tables(folder: &Path) -> Result<File> {
-    let path = folder.join(IDENTITY);
-    let file = File::open(&path).map_err(Error::io(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        // A file system without locks: the lock of the log is what there is.
-        Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(file),
-        Err(TryLockError::Error(error)) => Err(Error::io(&path)(error)),
-        Err(TryLockError::WouldBlock) => {
-            let text = "the database was closed, and has handles that use its tables";
-            let locked = palisade::Error::new(palisade::ErrorKind::Locked, text).at_path(&path);
-            Err(locked.with_advice("drop all handles, snapshots and iterators").into())
+/// A lock of the tables.
+#[derive(Debug)]
+pub(crate) struct TablesLock {
+    file: File,
+    process: u32,
+}
+
+impl TablesLock {
+    fn take(folder: &Path) -> Result<TablesLock> {
+        let path = folder.join(LOCK);
+        // Writable: NFS locks no other file.
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = opened.map_err(Error::io(&path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            // A file system without locks: the lock of the log is what there is.
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) => return Err(Error::io(&path)(error)),
+            Err(TryLockError::WouldBlock) => {
+                let text = "the database was closed, and has handles that use its tables";
+                let locked = palisade::Error::new(palisade::ErrorKind::Locked, text);
+                let advice = "drop all handles, snapshots and iterators";
+                return Err(locked.at_path(&path).with_advice(advice).into());
+            }
+        }
+        Ok(TablesLock { file, process: std::process::id() })
+    }
+}
+
+impl Drop for TablesLock {
+    fn drop(&mut self) {
+        // A forked child may have the file, too: to close it would not be enough. The child itself
+        // must not end the lock of its parent.
+        if self.process == std::process::id() {
+            let _ = self.file.unlock();
         }
     }
 }

@@ -40,7 +40,6 @@ fn assert_refused(opened: Result<Database>, context: &str) {
     assert!(error.to_string().contains("from one backup"), "{context}: {error}");
 }
 
-/// To `lsm-tree` a reader at seqno 0 is one that sees nothing, so no log of this engine has LSN 0.
 #[test]
 fn a_folder_whose_parent_is_missing_is_not_made() {
     let folder = tempfile::tempdir().unwrap();
@@ -51,6 +50,7 @@ fn a_folder_whose_parent_is_missing_is_not_made() {
     small().open(&missing).unwrap();
 }
 
+/// To `lsm-tree` a reader at seqno 0 is one that sees nothing, so no log of this engine has LSN 0.
 #[test]
 fn a_log_that_begins_at_lsn_0_is_refused() {
     for (has_identity, is_closed) in [(false, false), (false, true), (true, false), (true, true)] {
