@@ -62,10 +62,11 @@ impl Keyspace {
     ///
     /// # Errors
     ///
-    /// - [`Error::InvalidArgument`] for a key that is empty or too long.
-    /// - [`Error::Log`]: `TooLarge`, `NoSpace` and others as `Wal::commit`. If the log's error has
-    ///   an `appended_lsn()`, the change is visible, and may or may not be there after a crash.
-    /// - [`Error::Stopped`] after a flush or a compaction has failed.
+    /// - [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a key that is empty or too long.
+    /// - [`Error::Log`](crate::Error::Log): `TooLarge`, `NoSpace` and others as `Wal::commit`. If
+    ///   the log's error has an `appended_lsn()`, the change is visible, and may or may not be there
+    ///   after a crash.
+    /// - [`Error::Stopped`](crate::Error::Stopped) after a flush or a compaction has failed.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Lsn> {
         Ok(self.append_put(key, value)?.wait()?)
     }
@@ -113,7 +114,7 @@ impl Keyspace {
     ///
     /// # Errors
     ///
-    /// [`Error::Tables`] if a table cannot be read.
+    /// [`Error::Tables`](crate::Error::Tables) if a table cannot be read.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         self.tables.get(key.as_ref(), u64::MAX)
     }
