@@ -15,8 +15,8 @@ use crate::{Batch, Error, Keyspace, Options, Result, Snapshot};
 ///
 /// All clones are handles of the same database, as are its keyspaces, batches, snapshots and
 /// iterators. Any number of threads may use them. The drop of the last handle ends the background
-/// thread and keeps every write from a kill, as the drop of a log does. Until then the folder cannot
-/// be opened again.
+/// thread and keeps every write from a kill, as the drop of a log does. Until then the folder
+/// cannot be opened again.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;

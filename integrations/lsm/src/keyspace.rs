@@ -62,10 +62,11 @@ impl Keyspace {
     ///
     /// # Errors
     ///
-    /// - [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a key that is empty or too long.
+    /// - [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a key that is empty or too
+    ///   long.
     /// - [`Error::Log`](crate::Error::Log): `TooLarge`, `NoSpace` and others as `Wal::commit`. If
-    ///   the log's error has an `appended_lsn()`, the change is visible, and may or may not be there
-    ///   after a crash.
+    ///   the log's error has an `appended_lsn()`, the change is visible, and may or may not be
+    ///   there after a crash.
     /// - [`Error::Stopped`](crate::Error::Stopped) after a flush or a compaction has failed.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Lsn> {
         Ok(self.append_put(key, value)?.wait()?)

@@ -169,8 +169,8 @@ impl Options {
     /// # Errors
     ///
     /// - [`Error::Log`] as `palisade::Options::open`: for example `Locked` if the database is open,
-    ///   or was closed and has other handles, and `Corrupt` if acknowledged records are damaged. The
-    ///   tables were not changed.
+    ///   or was closed and has other handles, and `Corrupt` if acknowledged records are damaged.
+    ///   The tables were not changed.
     /// - [`Error::Mismatch`] if the log or tables are missing, or are not those of this database.
     /// - [`Error::Tables`], [`Error::Io`], [`Error::Unsupported`], [`Error::InvalidArgument`].
     ///
