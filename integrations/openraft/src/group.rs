@@ -67,8 +67,8 @@ impl<L: Clone + Serialize + DeserializeOwned> Group<L> {
         };
         // A crash can have undone the truncation of the last purge, but not its start.
         //
-        // Wait: openraft takes for durable what it finds at its start, and does not append it again.
-        // In a log that is open, changes of the last `Raft` of the group may not be durable yet.
+        // Wait: openraft takes for durable what it finds at its start, and does not append it
+        // again. In an open log, changes of the group's last `Raft` may not be durable yet.
         stream.truncate_before(start.at)?.wait()?;
         Ok(Group { stream, start: RwLock::new(start) })
     }

@@ -162,8 +162,8 @@ impl PalisadeBackend {
     }
 
     /// Writes all synced pages to the base file, and truncates the log. Blocks for about four syncs
-    /// and the writes. Syncs of the database wait for it, and so do writes of a change that has more
-    /// than [`memory_bytes`](Options::memory_bytes); reads do not.
+    /// and the writes. Syncs of the database wait for it, and so do writes of a change that has
+    /// more than [`memory_bytes`](Options::memory_bytes); reads do not.
     ///
     /// # Durability
     /// All syncs that have returned survive power loss, also those that were only ordered.

@@ -32,8 +32,8 @@
 //!
 //! # After a crash
 //! The storage is what it was after one of the syncs: the last one that was
-//! [durable](PalisadeBackend#durability), as each commit and each close is, or a later one. It never
-//! has a part of a sync. There is one exception: if a transaction changes more than
+//! [durable](PalisadeBackend#durability), as each commit and each close is, or a later one. It
+//! never has a part of a sync. There is one exception: if a transaction changes more than
 //! [`memory_bytes`](Options::memory_bytes), the backend writes pages of it to the base file before
 //! the sync, as redb's own file backend does. Until the sync, redb has no reference to these pages.
 
