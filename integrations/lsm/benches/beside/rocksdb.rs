@@ -7,8 +7,8 @@ use crate::Work;
 
 /// `db_bench` as this engine is set: memtables of 64 MiB, which is its default, a cache of 32 MiB,
 /// filters of 10 bits (here level 0 has 19), and LZ4. The benchmark's values compress well, so
-/// these do. Its level 1 is compressed, because a compaction of all leaves the tables there, and here in
-/// the last level.
+/// these do. Its level 1 is compressed, because a compaction of all leaves the tables there, and
+/// here in the last level.
 const SETTINGS: [&str; 8] = [
     "--key_size=16",
     "--value_size=100",
