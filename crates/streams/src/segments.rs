@@ -9,6 +9,7 @@
 //! counted comes here.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use palisade::Lsn;
@@ -132,7 +133,7 @@ impl Segment {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Prefix {
     pub(crate) first: u32,
-    /// The lowest segment that stays, and its first record.
+    /// The lowest segment that stays, and its first record or the end of the log.
     pub(crate) cut: u32,
     pub(crate) lsn: Lsn,
 }
@@ -175,15 +176,20 @@ impl Segments {
         call(&mut self.all.lock())
     }
 
-    /// Returns how many numbers from `from` to `to` have no segment. Below the lowest one that is
-    /// known, all count as segments: something may keep them after their release.
-    pub(crate) fn gaps(&self, from: u32, to: u32) -> u64 {
+    /// Returns the numbers from `from` to `to` that have no segment. For an open, which knows all
+    /// segments: each end without a close passes over some numbers.
+    pub(crate) fn passed(&self, from: u32, to: u32) -> Vec<Range<u32>> {
+        let mut passed = Vec::new();
+        let mut next = from;
         self.with(|all| {
-            let Some((&lowest, _)) = all.first_key_value() else { return 0 };
-            let from = from.max(lowest);
-            u64::from(to.saturating_sub(from))
-                .saturating_sub(all.range(from..to.max(from)).count() as u64)
-        })
+            for &number in all.range(from..to.max(from)).map(|(number, _)| number).chain([&to]) {
+                if next < number {
+                    passed.push(next..number);
+                }
+                next = number.saturating_add(1);
+            }
+        });
+        passed
     }
 
     /// Whether the lowest segment, if it is below `tail`, seems to have nothing live. Appends that
@@ -203,11 +209,14 @@ impl Segments {
         self.with(|all| {
             let is_dead = |number: u32, of: &Segment| number < tail && of.live.is_none();
             let mut kept = all.iter().skip_while(|(number, of)| is_dead(**number, of));
-            let (&cut, of) = kept.next()?;
             let &first = all.keys().next()?;
-            // In the last segment a lower record may not be counted yet, unless this one was
-            // reserved before the flush.
-            let lsn = of.first.filter(|lsn| *lsn < reserved)?;
+            let (cut, lsn) = match kept.next() {
+                // In the last segment a lower record may not be counted yet, unless this one was
+                // reserved before the flush.
+                Some((&cut, of)) => (cut, of.first.filter(|lsn| *lsn < reserved)?),
+                // No record begins in the last segment: the last one has crossed into it.
+                None => (tail, reserved),
+            };
             (first < cut).then_some(Prefix { first, cut, lsn })
         })
     }

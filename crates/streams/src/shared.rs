@@ -1,5 +1,7 @@
 //! What all handles of an open log of streams share.
 
+use std::ops::Range;
+
 use palisade::{Error, ErrorKind, Result, Wal};
 use palisade_core::sync::{AtomicU64, Mutex, Ordering};
 
@@ -22,10 +24,10 @@ pub(crate) struct Shared {
     pub(crate) claims: Mutex<Claims>,
     /// The greatest segment that an append has begun.
     latest: AtomicU64,
-    /// The segment in which the log began to append when it was opened.
-    opened_in: u32,
-    /// The lowest segment that was not released, plus how many numbers from there to `opened_in`
-    /// have no segment: each end without a close passes over some. Releases never lower the sum.
+    /// The numbers below the tail that had no segment when the log was opened.
+    passed: Vec<Range<u32>>,
+    /// The lowest segment that was not released, plus how many numbers from there on have no
+    /// segment. Releases never lower the sum.
     head: AtomicU64,
     /// The most segments that the log may have.
     limit: Option<u64>,
@@ -40,12 +42,12 @@ impl Shared {
     ) -> Result<Shared> {
         let space = wal.space()?;
         let limit = space.limit.map(|bytes| bytes / space.file_bytes.max(1));
-        let opened_in = segments.of(wal.reserved_lsn());
-        let head = segments.of(space.head);
-        let head = AtomicU64::new(u64::from(head) + segments.gaps(head, opened_in));
-        let latest = AtomicU64::new(opened_in.into());
+        let (head, tail) = (segments.of(space.head), segments.of(wal.reserved_lsn()));
+        let passed = segments.passed(head, tail);
+        let head = AtomicU64::new(without(&passed, head));
+        let latest = AtomicU64::new(tail.into());
         let claims = Mutex::default();
-        Ok(Shared { wal, directory, segments, keeper, claims, latest, opened_in, head, limit })
+        Ok(Shared { wal, directory, segments, keeper, claims, latest, passed, head, limit })
     }
 
     /// Refuses a change that would take the segments which are kept for truncations and moves.
@@ -135,10 +137,9 @@ impl Shared {
             let space = self.wal.space()?;
             let pinned = space.pins.iter().map(|pin| pin.lsn);
             let lowest = pinned.fold(space.head, palisade::Lsn::min);
-            let head = self.segments.of(lowest);
-            let gaps = self.segments.gaps(head, self.opened_in);
+            let head = without(&self.passed, self.segments.of(lowest));
             // Relaxed: as in `check_room`. An older sum counts a segment too many.
-            self.head.store(u64::from(head) + gaps, Ordering::Relaxed);
+            self.head.store(head, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -146,4 +147,10 @@ impl Shared {
     pub(crate) fn max_value_bytes(&self) -> usize {
         MAX_VALUE_BYTES.min(self.wal.max_record_bytes() / 4)
     }
+}
+
+/// Returns `head` plus how many of the `passed` numbers are not below it.
+fn without(passed: &[Range<u32>], head: u32) -> u64 {
+    let above = |range: &Range<u32>| u64::from(range.end.saturating_sub(range.start.max(head)));
+    u64::from(head) + passed.iter().map(above).sum::<u64>()
 }

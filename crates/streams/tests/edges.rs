@@ -359,6 +359,47 @@ fn kills_take_no_room_that_the_log_has() {
     assert!((16..=18).contains(&space.segments), "{space:?}");
 }
 
+/// Such a log has no record yet, so nothing says which numbers have segments.
+#[test]
+fn kills_before_the_first_record_take_no_room() {
+    let store = MemStore::new(SEGMENT);
+    let open = || {
+        let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
+        let log = log.max_bytes(6 * (SEGMENT + 4096));
+        Options::new().log(log).background(false).with_store(store.clone()).unwrap()
+    };
+    for _ in 0..12 {
+        kill(open());
+    }
+    let streams = open();
+    let space = streams.log().space().unwrap();
+    streams.create("s").unwrap_or_else(|error| panic!("{error}, {space:?}"));
+}
+
+/// No record begins in the last segment, so there is none at which the log could begin, and there
+/// is no room for another one.
+#[test]
+fn a_full_log_whose_last_record_fills_a_segment_is_emptied() {
+    let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
+    let log = log.max_bytes(6 * (SEGMENT + 4096));
+    let options = Options::new().log(log).move_percent(0).background(false);
+    let streams = options.with_store(MemStore::new(SEGMENT)).unwrap();
+    let stream = streams.create("s").unwrap();
+    while stream.append([7; 8]).is_ok() {}
+    assert_eq!(segment(&streams), 3);
+    // The record of a truncation, or a deletion, takes at most 40 bytes.
+    let rest = || SEGMENT - streams.log().reserved_lsn().as_u64() % SEGMENT;
+    let mut first = 0;
+    while rest() > 40 {
+        first += 1;
+        stream.truncate_before(first).unwrap();
+    }
+    streams.delete("s").unwrap();
+    assert_eq!(segment(&streams), 4);
+    settle(&streams);
+    streams.create("s").unwrap().commit([7; 1000]).unwrap();
+}
+
 /// A footer that takes more than its segment: each value of its streams, although only small ones
 /// were set in the segment.
 #[test]

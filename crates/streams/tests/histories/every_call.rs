@@ -12,12 +12,18 @@ const STEPS: usize = 160;
 
 /// Runs the history up to its end or the crash.
 fn run(session: &mut Session) -> Option<Streams> {
+    let streams = run_up_to_a_crash(session);
+    session.end_tails();
+    streams
+}
+
+fn run_up_to_a_crash(session: &mut Session) -> Option<Streams> {
     let streams = session.open().ok()?;
     session.check_opened(&streams).ok()?;
     for _ in 0..STEPS {
         session.step(&streams).ok()?;
     }
-    while streams.maintain().ok()? {}
+    while session.maintain(&streams).ok()? {}
     Some(streams)
 }
 

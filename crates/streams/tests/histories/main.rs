@@ -11,7 +11,10 @@ mod dice;
 #[path = "../../../palisade/tests/common/seeds.rs"]
 mod seeds;
 
+mod any_calls;
 mod every_call;
+mod history;
 mod model;
 mod session;
 mod sweep;
+mod tails;

@@ -3,6 +3,7 @@
 //! The log is totally ordered, so what an open finds is what the model was after some change: after
 //! the last one that was durable, or a later one. The session keeps the model after each of them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use palisade::sim::SimDisk;
@@ -11,31 +12,32 @@ use palisade_streams::{Consumer, Options, Streams};
 
 use crate::dice::Dice;
 use crate::model::{CONSUMERS, Change, KEYS, Model, apply, read, summary};
-use crate::seeds::Seeded;
+use crate::tails::{Tails, Way};
 
 const SEGMENT_BYTES: u64 = 20 << 10;
+/// Segments that a full log keeps for truncations and moves.
+const KEPT_SEGMENTS: u64 = 3;
+/// What the file of a segment has more.
+const SEGMENT_HEADER_BYTES: u64 = 4096;
 const NAMES: [&[u8]; 5] = [b"a", b"stream", b"\xff\x00", b"slow", b"idle"];
-const PROCESS_RUNS: u64 = 6;
 
-/// How much of what it checks a history has met.
-#[derive(Debug, Default)]
-pub(crate) struct Figures {
-    pub(crate) opens: u64,
-    pub(crate) footers: u64,
-    pub(crate) released: u64,
-    pub(crate) moved: u64,
-    pub(crate) scans: u64,
-    pub(crate) acked: u64,
-    pub(crate) sought: u64,
-}
+/// How much of what it checks a history has met, by name.
+pub(crate) type Figures = BTreeMap<&'static str, u64>;
 
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) disk: SimDisk,
-    dice: Dice,
+    pub(crate) dice: Dice,
     /// The model after each change since the last one that is durable, that one first.
     states: Vec<Model>,
+    /// How many states were forgotten: the number of the first one.
+    forgotten: u64,
+    tails: Tails,
     move_percent: u32,
+    /// Ends without a close since the log was made.
+    pub(crate) kills: u64,
+    /// The most segments of the log.
+    pub(crate) limit: Option<u64>,
     pub(crate) figures: Figures,
 }
 
@@ -46,18 +48,24 @@ impl Session {
     pub(crate) fn new(seed: u64) -> Session {
         let mut dice = Dice::new(seed);
         let move_percent = dice.pick(&[0, 10, 25, 50]);
+        let limit = dice.pick(&[None, None, Some(6), Some(8), Some(14)]);
         let (disk, states) = (SimDisk::new(seed), vec![Model::new()]);
-        Session { disk, dice, states, move_percent, figures: Figures::default() }
+        let (tails, figures) = (Tails::default(), Figures::new());
+        Session { disk, dice, states, forgotten: 0, tails, move_percent, kills: 0, limit, figures }
     }
 
     pub(crate) fn open(&mut self) -> Result<Streams> {
         let log = palisade::Options::new().segment_bytes(SEGMENT_BYTES).buffer_bytes(16 << 10);
+        let log = match self.limit {
+            Some(segments) => log.max_bytes(segments * (SEGMENT_BYTES + SEGMENT_HEADER_BYTES)),
+            None => log,
+        };
         let options = Options::new().log(log).move_percent(self.move_percent).background(false);
         let streams = options.with_store(&self.disk)?;
         let report = streams.open_report();
-        self.figures.opens += 1;
-        self.figures.footers += report.footers;
-        self.figures.scans += u64::from(report.footers == 0);
+        self.count("opens", 1);
+        self.count("footers read", report.footers);
+        self.count("opens without a footer", u64::from(report.footers == 0));
         Ok(streams)
     }
 
@@ -74,20 +82,96 @@ impl Session {
         Ok(())
     }
 
-    fn model(&self) -> &Model {
+    pub(crate) fn count(&mut self, what: &'static str, by: u64) {
+        *self.figures.entry(what).or_default() += by;
+    }
+
+    pub(crate) fn model(&self) -> &Model {
         self.states.last().expect("there is always one")
     }
 
-    /// Notes changes that are in the log together, or may be.
-    fn note(&mut self, changes: &[(Vec<u8>, Change)]) {
-        let mut next = self.model().clone();
-        changes.iter().for_each(|(name, change)| apply(&mut next, name, change));
-        self.states.push(next);
+    /// Makes changes by `call`, together. Returns `None` if the log is full.
+    fn changing<T>(
+        &mut self,
+        streams: &Streams,
+        changes: &[(Vec<u8>, Change)],
+        call: impl FnOnce() -> Result<T>,
+    ) -> Result<Option<T>> {
+        let mut model = self.model().clone();
+        changes.iter().for_each(|(name, change)| apply(&mut model, name, change));
+        // A crash within the call may leave the changes in the log.
+        self.states.push(model);
+        let done = match call() {
+            Err(error) if self.is_full(&error) => {
+                if error.appended_lsn().is_none() {
+                    self.states.pop();
+                    self.check_refused(streams, changes);
+                    return Ok(None);
+                }
+                None
+            }
+            done => Some(done?),
+        };
+        let [.., before, _] = &self.states[..] else { unreachable!("one was pushed") };
+        let (mut model, state) = (before.clone(), self.forgotten + self.states.len() as u64 - 1);
+        for (name, change) in changes {
+            self.tails.note(&model, state, name, change);
+            apply(&mut model, name, change);
+        }
+        Ok(done)
+    }
+
+    /// Checks that the log has no room for the changes that it refused.
+    fn check_refused(&self, streams: &Streams, changes: &[(Vec<u8>, Change)]) {
+        let removes = |(_, change): &(_, Change)| {
+            matches!(change, Change::Before(_) | Change::From(_) | Change::Delete)
+        };
+        let space = streams.log().space().expect("it is open");
+        let is_truncation = changes.iter().all(removes);
+        assert!(!is_truncation || self.kills > 0, "no room for {changes:?}, {space:?}");
+        // The last two segments may have no files yet.
+        let used = space.segments + 2;
+        assert!(Some(used + KEPT_SEGMENTS) >= self.limit, "{changes:?}, {space:?}");
+    }
+
+    /// Whether the log's limit refused a call.
+    fn is_full(&mut self, error: &palisade::Error) -> bool {
+        let is_full = self.limit.is_some() && error.kind() == ErrorKind::NoSpace;
+        self.count("calls refused for space", u64::from(is_full));
+        is_full
+    }
+
+    /// Returns what a call returned, or `None` if the log's limit refused it. Reads, too, write the
+    /// log's buffer first.
+    pub(crate) fn unless_full<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Err(error) if self.is_full(&error) => Ok(None),
+            result => result.map(Some),
+        }
+    }
+
+    /// Notes that all is durable, if a wait for it says so: a full log may have no room for it.
+    fn note_waited(&mut self, waited: Result<()>) -> Ended {
+        if self.unless_full(waited)?.is_some() {
+            self.note_durable();
+        }
+        Ok(())
     }
 
     /// All that was noted is durable.
-    fn note_durable(&mut self) {
-        self.states.drain(..self.states.len() - 1);
+    pub(crate) fn note_durable(&mut self) {
+        self.forget_before(self.states.len() - 1);
+    }
+
+    /// State `at` is durable.
+    fn forget_before(&mut self, at: usize) {
+        self.states.drain(..at);
+        self.forgotten += at as u64;
+    }
+
+    /// Does a step of the keeper. Returns whether there may be more to do.
+    pub(crate) fn maintain(&mut self, streams: &Streams) -> Result<bool> {
+        Ok(self.unless_full(streams.maintain())?.unwrap_or(false))
     }
 
     fn data(&mut self) -> Vec<u8> {
@@ -128,16 +212,15 @@ impl Session {
                 let made = self.make(streams)?;
                 assert!(made, "the model knows which streams there are");
             }
-            1 => {
-                streams.sync()?;
-                self.note_durable();
-            }
-            2..6 => drop(streams.maintain()?),
-            8 => while streams.maintain()? {},
+            1 => self.note_waited(streams.sync())?,
+            2..6 => drop(self.maintain(streams)?),
+            8 => while self.maintain(streams)? {},
             9..12 => self.batch(streams)?,
             12 => self.read_some(streams)?,
             13..16 => self.consume(streams)?,
             16 => self.remove_consumer(streams)?,
+            17 => self.begin_tail(streams)?,
+            18..24 => self.read_tails()?,
             _ => match self.existing() {
                 Some(name) => self.change_one(streams, &name)?,
                 None => drop(self.make(streams)?),
@@ -152,34 +235,36 @@ impl Session {
             let refused = streams.create(name).expect_err("there is one");
             return Ok(refused.kind() == ErrorKind::AlreadyExists);
         }
-        self.note(&[(name.to_vec(), Change::Create)]);
-        streams.create(name)?;
-        self.note_durable();
+        let made =
+            self.changing(streams, &[(name.to_vec(), Change::Create)], || streams.create(name))?;
+        if made.is_some() {
+            self.note_durable();
+        }
         Ok(true)
     }
 
     fn change_one(&mut self, streams: &Streams, name: &[u8]) -> Ended {
         let change = self.change(name);
         let next = self.model()[name].next;
-        self.note(&[(name.to_vec(), change.clone())]);
         let stream = streams.stream(name)?;
-        let ticket = match &change {
-            Change::Append(data) => stream.append(data)?,
-            Change::Before(first) => stream.truncate_before(*first)?,
-            Change::From(next) => stream.truncate_from(*next)?,
-            Change::Put(key, Some(value)) => stream.put(key, value)?,
-            Change::Put(key, None) => stream.remove_value(key)?,
-            Change::Delete => streams.delete(name)?,
-            Change::Create | Change::Consumer(..) | Change::RemoveConsumer(_) => {
-                unreachable!("`change` makes none")
-            }
-        };
+        let ticket =
+            self.changing(streams, &[(name.to_vec(), change.clone())], || match &change {
+                Change::Append(data) => stream.append(data),
+                Change::Before(first) => stream.truncate_before(*first),
+                Change::From(next) => stream.truncate_from(*next),
+                Change::Put(key, Some(value)) => stream.put(key, value),
+                Change::Put(key, None) => stream.remove_value(key),
+                Change::Delete => streams.delete(name),
+                Change::Create | Change::Consumer(..) | Change::RemoveConsumer(_) => {
+                    unreachable!("`change` makes none")
+                }
+            })?;
+        let Some(ticket) = ticket else { return Ok(()) };
         if let Change::Append(_) = change {
             assert_eq!(ticket.index(), next);
         }
         if self.dice.once_in(4) {
-            ticket.wait()?;
-            self.note_durable();
+            self.note_waited(ticket.wait().map(drop))?;
         }
         Ok(())
     }
@@ -195,7 +280,6 @@ impl Session {
             };
             changes.push((name, change));
         }
-        self.note(&changes);
         let handles = changes.iter().map(|(name, _)| streams.stream(name));
         let handles = handles.collect::<Result<Vec<_>>>()?;
         let mut batch = streams.batch();
@@ -206,10 +290,11 @@ impl Session {
                 _ => unreachable!("a batch has no other changes"),
             };
         }
-        let ticket = batch.apply()?;
+        let Some(ticket) = self.changing(streams, &changes, || batch.apply())? else {
+            return Ok(());
+        };
         if self.dice.once_in(3) {
-            ticket.wait()?;
-            self.note_durable();
+            self.note_waited(ticket.wait().map(drop))?;
         }
         Ok(())
     }
@@ -220,19 +305,27 @@ impl Session {
         let (stream, output_to) = (streams.stream(&name)?, streams.stream(&output)?);
         let called = self.dice.pick(&CONSUMERS).to_vec();
         let at = |index| (name.clone(), Change::Consumer(called.clone(), index));
-        let is_new = !self.model()[&name].consumers.contains_key(&called);
-        if is_new {
-            self.note(&[at(self.model()[&name].first)]);
+        let mut consumer = match self.model()[&name].consumers.contains_key(&called) {
+            true => stream.consumer(&called)?,
+            false => {
+                let begins = [at(self.model()[&name].first)];
+                let Some(consumer) =
+                    self.changing(streams, &begins, || stream.consumer(&called))?
+                else {
+                    return Ok(());
+                };
+                self.note_durable();
+                consumer
+            }
+        };
+        if !self.seek_if_truncated(streams, &mut consumer, &name)? {
+            return Ok(());
         }
-        let mut consumer = stream.consumer(&called)?;
-        if is_new {
-            self.note_durable();
-        }
-        self.seek_if_truncated(&mut consumer, &name)?;
         let model = self.model()[&name].clone();
         let mut acked = model.consumers[&called].0;
         for _ in 0..self.dice.below(6) {
-            let Some(entry) = consumer.next(Duration::ZERO)? else { break };
+            let next = consumer.next(Duration::ZERO);
+            let Some(entry) = self.unless_full(next)?.flatten() else { break };
             assert_eq!(entry.index(), acked, "it begins at the first that was not acknowledged");
             assert_eq!(entry.data(), model.entries[&acked]);
             acked += 1;
@@ -240,41 +333,45 @@ impl Session {
         let Some(last) = acked.checked_sub(1).filter(|_| acked > model.consumers[&called].0) else {
             return Ok(());
         };
-        self.figures.acked += 1;
+        self.count("reads by consumers", 1);
         match self.dice.below(4) {
             0 => {}
-            1 => {
-                self.note(&[at(acked)]);
-                drop(consumer.ack(last)?);
-            }
+            1 => drop(self.changing(streams, &[at(acked)], || consumer.ack(last))?),
             _ => {
                 let data = self.data();
-                self.note(&[at(acked), (output, Change::Append(data.clone()))]);
-                drop(streams.batch().ack(&consumer, last).append(&output_to, &data).apply()?);
+                let both = [at(acked), (output, Change::Append(data.clone()))];
+                let batch = streams.batch().ack(&consumer, last).append(&output_to, &data);
+                drop(self.changing(streams, &both, || batch.apply())?);
             }
         }
         if self.dice.once_in(4) {
-            streams.sync()?;
-            self.note_durable();
+            self.note_waited(streams.sync())?;
         }
         Ok(())
     }
 
-    /// Checks that a consumer whose entries were truncated says so, and moves it.
-    fn seek_if_truncated(&mut self, consumer: &mut Consumer, name: &[u8]) -> Ended {
+    /// Checks that a consumer whose entries were truncated says so, and moves it. Returns whether
+    /// it can go on.
+    fn seek_if_truncated(
+        &mut self,
+        streams: &Streams,
+        consumer: &mut Consumer,
+        name: &[u8],
+    ) -> Result<bool> {
         let stream = &self.model()[name];
         let (acked, is_truncated) = stream.consumers[consumer.name()];
         if !is_truncated {
-            return Ok(());
+            return Ok(true);
         }
         let to = acked.max(stream.first);
         match consumer.next(Duration::ZERO) {
             Err(error) if error.kind() == ErrorKind::Truncated => {}
             other => panic!("{other:?} in the place of Truncated"),
         }
-        self.figures.sought += 1;
-        self.note(&[(name.to_vec(), Change::Consumer(consumer.name().to_vec(), to))]);
-        consumer.seek(to).map(drop)
+        self.count("seeks", 1);
+        let sought = [(name.to_vec(), Change::Consumer(consumer.name().to_vec(), to))];
+        let sought = self.changing(streams, &sought, || consumer.seek(to).map(drop))?;
+        Ok(sought.is_some())
     }
 
     fn remove_consumer(&mut self, streams: &Streams) -> Ended {
@@ -282,16 +379,60 @@ impl Session {
         let Some(called) = self.model()[&name].consumers.keys().next().cloned() else {
             return Ok(());
         };
-        self.note(&[(name.clone(), Change::RemoveConsumer(called.clone()))]);
-        streams.stream(&name)?.remove_consumer(called).map(drop)
+        let stream = streams.stream(&name)?;
+        let removal = [(name, Change::RemoveConsumer(called.clone()))];
+        self.changing(streams, &removal, || stream.remove_consumer(called)).map(drop)
+    }
+
+    /// Begins a tail of a stream, or begins or ends the one of all streams.
+    fn begin_tail(&mut self, streams: &Streams) -> Ended {
+        if self.dice.once_in(4) {
+            return self.tails.toggle_all(streams);
+        }
+        let Some(name) = self.existing() else { return Ok(()) };
+        let (first, next) = (self.model()[&name].first, self.model()[&name].next);
+        let from = first + self.dice.below(next - first + 1);
+        self.tails.begin(streams, &name, from)
+    }
+
+    /// Reads some entries by a tail. What a tail returns is durable.
+    fn read_tails(&mut self) -> Ended {
+        let (which, way) = (self.dice.next(), self.dice.pick(&[Way::Thread, Way::Task]));
+        for _ in 0..self.dice.below(8) {
+            let is_durable = self.states.len() == 1;
+            let model = self.states.last().expect("there is always one");
+            let read = self.tails.read_one(which, way, model, is_durable);
+            let Some((name, index)) = self.unless_full(read)?.flatten() else { break };
+            let has = |state: &Model| {
+                state.get(&name).is_some_and(|stream| {
+                    index < stream.first || stream.entries.contains_key(&index)
+                })
+            };
+            let without = self.states.iter().rposition(|state| !has(state));
+            self.forget_before(without.map_or(0, |at| at + 1));
+            self.count("entries of tails", 1);
+        }
+        for _ in 0..self.dice.below(8) {
+            let read = self.tails.read_all(way, self.states.len() == 1);
+            let Some(state) = self.unless_full(read)?.flatten() else { break };
+            self.forget_before(state.saturating_sub(self.forgotten) as usize);
+            self.count("entries of tails", 1);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn end_tails(&mut self) {
+        self.tails.end_all();
     }
 
     /// Reads an entry, one that was truncated, and one that is not there yet.
     fn read_some(&mut self, streams: &Streams) -> Ended {
         let Some(name) = self.existing() else { return Ok(()) };
         let (stream, model) = (streams.stream(&name)?, self.model()[&name].clone());
-        if let Some((index, data)) = model.entries.iter().next_back() {
-            assert_eq!(stream.get(*index)?.data(), data);
+        if let Some((index, data)) = model.entries.iter().next_back()
+            && let Some(entry) = self.unless_full(stream.get(*index))?
+        {
+            assert_eq!(entry.data(), data);
         }
         let ahead = stream.get(model.next).expect_err("it is not there yet");
         assert_eq!(ahead.kind(), ErrorKind::OutOfRange);
@@ -303,64 +444,11 @@ impl Session {
 
     pub(crate) fn note_figures(&mut self, streams: &Streams) {
         let stats = streams.stats();
-        self.figures.released += stats.released_bytes;
-        self.figures.moved += stats.moved_bytes;
+        self.count("bytes released", stats.released_bytes);
+        self.count("bytes moved", stats.moved_bytes);
         // A move that was planned too low ends early, and has released nothing yet.
         let released = stats.released_bytes + stats.segments * SEGMENT_BYTES;
         let most = released / 100 * u64::from(self.move_percent) + SEGMENT_BYTES;
         assert!(stats.moved_bytes <= most, "{stats:?}, {} percent", self.move_percent);
-    }
-
-    /// One run of a process, which ends in one of several ways.
-    fn run_process(&mut self) {
-        if self.dice.once_in(2) {
-            self.disk.crash_at(self.disk.calls() + 1 + self.dice.below(120));
-        }
-        let steps = self.dice.below(250);
-        let opened = self.open().and_then(|streams| {
-            self.check_opened(&streams)?;
-            (0..steps).try_for_each(|_| self.step(&streams))?;
-            while streams.maintain()? {}
-            let found = read(&streams)?;
-            assert!(found == *self.model(), "{}\n{}", summary(&found), summary(self.model()));
-            Ok(streams)
-        });
-        if !self.disk.is_dead() {
-            let streams = opened.expect("no call fails before the process dies");
-            self.note_figures(&streams);
-            if self.dice.once_in(4) && streams.close().is_ok() {
-                self.note_durable();
-            }
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct History {
-    pub(crate) session: Session,
-}
-
-impl Seeded for History {
-    fn new(seed: u64) -> History {
-        History { session: Session::new(seed) }
-    }
-
-    fn run(&mut self) {
-        let session = &mut self.session;
-        for _ in 0..PROCESS_RUNS {
-            session.run_process();
-            match session.dice.below(3) {
-                0 => session.disk.lose_power(),
-                // What was appended is in the log's buffer, which outlives the process.
-                _ => session.disk.kill(),
-            }
-            session.disk.restart();
-        }
-        let streams = session.open().expect("nothing fails any more");
-        session.check_opened(&streams).expect("nothing fails any more");
-    }
-
-    fn describe(&self) -> String {
-        self.session.disk.trace().join("\n")
     }
 }
