@@ -68,7 +68,7 @@ impl Shared {
                 let budget = self.keeper.budget(released);
                 let fits = live.max(self.step_bytes()) <= room
                     && self.keeper.moved_bytes() + live <= budget;
-                if live > 0 && fits {
+                if fits {
                     return Some((number + 1, budget));
                 }
             }
