@@ -6,18 +6,17 @@ use std::hint::black_box;
 use palisade::{Options, Wal};
 
 const RECORD_BYTES: usize = 256;
-/// So many frames of 280 bytes are less than half the buffer, which `write_bytes` asks for: no
-/// append completes a piece that must be written.
+/// Half of the log buffer, the most that a piece can have.
+const WRITE_BYTES: usize = 8 << 20;
+/// So many frames of 280 bytes are shorter than `WRITE_BYTES`: no append completes a piece.
 const MOST: usize = 29_000;
 
 fn main() {
-    let count = match std::env::args().nth(1) {
-        Some(number) if number != "--bench" => number.parse().expect("a number of records"),
-        _ => MOST,
-    };
+    let count = std::env::args().nth(1).expect("the number of records");
+    let count = count.parse().expect("a number");
     assert!(count <= MOST, "{count} appends are too many, expected at most {MOST}");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let wal = Options::new().write_bytes(8 << 20).open(folder.path()).expect("a new log");
+    let wal = Options::new().write_bytes(WRITE_BYTES).open(folder.path()).expect("a new log");
     appends(&wal, count);
     wal.close().expect("a close");
 }

@@ -176,8 +176,8 @@ impl Segments {
         call(&mut self.all.lock())
     }
 
-    /// Returns the numbers from `from` to `to` that have no segment. For an open, which knows all
-    /// segments: each end without a close passes over some numbers.
+    /// Returns the numbers from `from` to `to` of segments without a record. Each end without a
+    /// close passes over some numbers.
     pub(crate) fn passed(&self, from: u32, to: u32) -> Vec<Range<u32>> {
         let mut passed = Vec::new();
         let mut next = from;
@@ -214,7 +214,8 @@ impl Segments {
                 // In the last segment a lower record may not be counted yet, unless this one was
                 // reserved before the flush.
                 Some((&cut, of)) => (cut, of.first.filter(|lsn| *lsn < reserved)?),
-                // No record begins in the last segment: the last one has crossed into it.
+                // The last segment has no record: the last record ends where it begins, or a kill
+                // passed over the rest of the one before.
                 None => (tail, reserved),
             };
             (first < cut).then_some(Prefix { first, cut, lsn })

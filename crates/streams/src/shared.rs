@@ -24,7 +24,8 @@ pub(crate) struct Shared {
     pub(crate) claims: Mutex<Claims>,
     /// The greatest segment that an append has begun.
     latest: AtomicU64,
-    /// The numbers below the tail that had no segment when the log was opened.
+    /// The numbers below the tail that had no file when the log was opened. If some had one but no
+    /// record, the highest numbers are left out in their place: so no sum is too low.
     passed: Vec<Range<u32>>,
     /// The lowest segment that was not released, plus how many numbers from there on have no
     /// segment. Releases never lower the sum.
@@ -42,8 +43,12 @@ impl Shared {
     ) -> Result<Shared> {
         let space = wal.space()?;
         let limit = space.limit.map(|bytes| bytes / space.file_bytes.max(1));
-        let (head, tail) = (segments.of(space.head), segments.of(wal.reserved_lsn()));
-        let passed = segments.passed(head, tail);
+        let end = wal.reserved_lsn();
+        let (head, tail) = (segments.of(space.head), segments.of(end));
+        let mut passed = segments.passed(head, tail);
+        let with_records = u64::from(tail) - without(&passed, head);
+        let files = space.segments.saturating_sub(u64::from(end > segments.start(tail)));
+        drop_highest(&mut passed, files.saturating_sub(with_records));
         let head = AtomicU64::new(without(&passed, head));
         let latest = AtomicU64::new(tail.into());
         let claims = Mutex::default();
@@ -146,6 +151,17 @@ impl Shared {
 
     pub(crate) fn max_value_bytes(&self) -> usize {
         MAX_VALUE_BYTES.min(self.wal.max_record_bytes() / 4)
+    }
+}
+
+/// Takes the `count` highest numbers away.
+fn drop_highest(passed: &mut Vec<Range<u32>>, count: u64) {
+    for _ in 0..count {
+        let Some(last) = passed.last_mut() else { return };
+        last.end -= 1;
+        if last.start == last.end {
+            passed.pop();
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use palisade_streams::{Entry, Streams, Tail, TailAll};
 
 use crate::model::{Change, Model};
 
-/// More tails than this keep the whole log.
+/// The most tails of single streams at a time.
 const MOST: usize = 4;
 
 /// The name of a stream, and the index of an entry.
