@@ -9,23 +9,40 @@ use crate::session::Session;
 const PROCESS_RUNS: u64 = 6;
 
 impl Session {
-    /// Checks that a log at its limit takes entries again when its streams are gone.
-    fn check_room(&mut self, streams: Streams) {
-        let Some(limit) = self.limit else { return };
-        if self.delete_all(&streams) {
-            return take_an_entry(&streams);
+    /// Checks that the log takes entries again when its streams are gone, also after crashes.
+    fn check_room(&mut self, mut streams: Streams) {
+        if !self.delete_all(&streams) {
+            assert!(self.kills > 0, "a log that was always closed has room for truncations");
+            // The advice for a log that was killed so often that truncations have no room.
+            self.count("limits raised", 1);
+            let limit = self.limit;
+            self.limit = limit.map(|limit| 2 * limit);
+            drop(streams);
+            streams = self.open().expect("nothing fails");
+            assert!(self.delete_all(&streams), "a higher limit gives truncations room");
+            streams.close().expect("nothing fails");
+            self.limit = limit;
         }
-        // The advice for a log that was killed so often that truncations have no room.
-        assert!(self.kills > 0, "a log that was always closed has room for truncations");
-        self.count("limits raised", 1);
-        self.limit = Some(2 * limit);
         drop(streams);
+        self.crash();
         let streams = self.open().expect("nothing fails");
-        assert!(self.delete_all(&streams), "a higher limit gives truncations room");
-        streams.close().expect("nothing fails");
-        self.limit = Some(limit);
-        drop(streams);
-        take_an_entry(&self.open().expect("nothing fails"));
+        assert_eq!(streams.list(), Vec::<Vec<u8>>::new());
+        let stream = streams.create("room").expect("the log is empty");
+        stream.commit([7; 3000]).expect("the log is empty");
+        drop((stream, streams));
+        self.crash();
+        let streams = self.open().expect("nothing fails");
+        let entry = streams.stream("room").and_then(|stream| stream.get(0));
+        assert_eq!(entry.expect("it is durable").data(), [7; 3000]);
+    }
+
+    fn crash(&mut self) {
+        match self.dice.below(3) {
+            0 => self.disk.lose_power(),
+            // What was appended is in the log's buffer, which outlives the process.
+            _ => self.disk.kill(),
+        }
+        self.disk.restart();
     }
 
     /// Deletes all streams, and releases what they had. Returns false if the log has no room for it.
@@ -77,11 +94,6 @@ impl Session {
     }
 }
 
-fn take_an_entry(streams: &Streams) {
-    let stream = streams.create("room").expect("the log is empty");
-    stream.commit([7; 3000]).expect("the log is empty");
-}
-
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) session: Session,
@@ -96,12 +108,7 @@ impl Seeded for History {
         let session = &mut self.session;
         for _ in 0..PROCESS_RUNS {
             session.run_process();
-            match session.dice.below(3) {
-                0 => session.disk.lose_power(),
-                // What was appended is in the log's buffer, which outlives the process.
-                _ => session.disk.kill(),
-            }
-            session.disk.restart();
+            session.crash();
         }
         session.run_last_process();
     }
