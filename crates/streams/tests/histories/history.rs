@@ -45,7 +45,7 @@ impl Session {
         self.disk.restart();
     }
 
-    /// Deletes all streams, and releases what they had. Returns false if the log has no room for it.
+    /// Deletes all streams, and releases what they had. Returns false if there is no room for it.
     fn delete_all(&mut self, streams: &Streams) -> bool {
         let names = streams.list();
         let deleted = names.iter().try_for_each(|name| streams.delete(name).map(drop));

@@ -70,8 +70,8 @@ impl Tails {
         *self = Tails::default();
     }
 
-    /// Notes a change that is in the log. `before` is the model before it, `state` the number of the
-    /// state after it.
+    /// Notes a change that is in the log. `before` is the model before it, `state` the number of
+    /// the state after it.
     pub(crate) fn note(&mut self, before: &Model, state: u64, name: &[u8], change: &Change) {
         for one in self.ones.iter_mut().filter(|one| one.name == name) {
             match change {
