@@ -24,8 +24,9 @@ pub(crate) struct Shared {
     pub(crate) claims: Mutex<Claims>,
     /// The greatest segment that an append has begun.
     latest: AtomicU64,
-    /// The numbers below the tail that had no file when the log was opened. If some had one but no
-    /// record, the highest numbers are left out in their place: so no sum is too low.
+    /// The numbers below the tail that had no file when the log was opened. Of numbers without a
+    /// record it is only known how many have a file: as many of the highest are left out, so that
+    /// `used` is never too low.
     passed: Vec<Range<u32>>,
     /// The lowest segment that was not released, plus how many numbers from there on have no
     /// segment. Releases never lower the sum.

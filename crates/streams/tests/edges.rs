@@ -11,6 +11,13 @@ fn options() -> Options {
 fn open() -> Streams {
     options().with_store(MemStore::new(64 << 10)).unwrap()
 }
+
+/// Settings of a log of at most so many segments.
+fn limited(segments: u64) -> Options {
+    let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
+    Options::new().log(log.max_bytes(segments * (SEGMENT + 4096)))
+}
+
 fn settle(streams: &Streams) {
     for _ in 0..100_000 {
         if !streams.maintain().unwrap() {
@@ -221,9 +228,7 @@ fn a_footer_of_many_streams_has_many_parts() {
 /// No segment becomes free by the truncation alone: the keeper must look for a move.
 #[test]
 fn a_refused_append_and_a_truncation_wake_the_keeper() {
-    let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
-    let log = log.max_bytes(12 * (SEGMENT + 4096));
-    let streams = Options::new().log(log).with_store(MemStore::new(SEGMENT)).unwrap();
+    let streams = limited(12).with_store(MemStore::new(SEGMENT)).unwrap();
     let (slow, fast) = (streams.create("slow").unwrap(), streams.create("fast").unwrap());
     // Several times: the keeper looks for work by itself when it starts, maybe late.
     for _ in 0..5 {
@@ -293,9 +298,7 @@ fn long_live_entries_beside_short_ones_are_not_moved_for_nothing() {
 /// A reader keeps segments that nothing else needs. When it ends, the log has room.
 #[test]
 fn a_full_log_has_room_again_when_a_tail_ends() {
-    let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
-    let log = log.max_bytes(12 * (SEGMENT + 4096));
-    let options = Options::new().log(log).background(false);
+    let options = limited(12).background(false);
     let streams = options.with_store(MemStore::new(SEGMENT)).unwrap();
     let stream = streams.create("s").unwrap();
     let tail = streams.tail_all().unwrap();
@@ -312,9 +315,7 @@ fn a_full_log_has_room_again_when_a_tail_ends() {
 #[test]
 fn moves_leave_room_for_truncations_at_the_limit() {
     for percent in [10, 25, 50] {
-        let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
-        let log = log.max_bytes(40 * (SEGMENT + 4096));
-        let options = Options::new().log(log).move_percent(percent).background(false);
+        let options = limited(40).move_percent(percent).background(false);
         let streams = options.with_store(MemStore::new(SEGMENT)).unwrap();
         let (slow, fast) = (streams.create("slow").unwrap(), streams.create("fast").unwrap());
         while segment(&streams) < 36 * u64::from(percent) / 100 - 2 {
@@ -336,9 +337,7 @@ fn moves_leave_room_for_truncations_at_the_limit() {
 fn kills_take_no_room_that_the_log_has() {
     let store = MemStore::new(SEGMENT);
     let open = || {
-        let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
-        let log = log.max_bytes(20 * (SEGMENT + 4096));
-        let options = Options::new().log(log).move_percent(0).background(false);
+        let options = limited(20).move_percent(0).background(false);
         options.with_store(store.clone()).unwrap()
     };
     let streams = open();
@@ -363,11 +362,7 @@ fn kills_take_no_room_that_the_log_has() {
 #[test]
 fn kills_before_the_first_record_take_no_room() {
     let store = MemStore::new(SEGMENT);
-    let open = || {
-        let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
-        let log = log.max_bytes(6 * (SEGMENT + 4096));
-        Options::new().log(log).background(false).with_store(store.clone()).unwrap()
-    };
+    let open = || limited(6).background(false).with_store(store.clone()).unwrap();
     for _ in 0..12 {
         kill(open());
     }
@@ -381,9 +376,7 @@ fn kills_before_the_first_record_take_no_room() {
 fn files_without_records_take_room() {
     let store = MemStore::new(SEGMENT);
     let open = || {
-        let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
-        let log = log.max_bytes(12 * (SEGMENT + 4096));
-        let options = Options::new().log(log).move_percent(0).background(false);
+        let options = limited(12).move_percent(0).background(false);
         options.with_store(store.clone()).unwrap()
     };
     let streams = open();
@@ -404,9 +397,7 @@ fn files_without_records_take_room() {
 /// The last segment has no record at which the log could begin, and there is no room for one.
 #[test]
 fn a_full_log_whose_last_record_fills_a_segment_is_emptied() {
-    let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
-    let log = log.max_bytes(6 * (SEGMENT + 4096));
-    let options = Options::new().log(log).move_percent(0).background(false);
+    let options = limited(6).move_percent(0).background(false);
     let streams = options.with_store(MemStore::new(SEGMENT)).unwrap();
     let stream = streams.create("s").unwrap();
     while stream.append([7; 8]).is_ok() {}
@@ -428,9 +419,7 @@ fn a_full_log_whose_last_record_fills_a_segment_is_emptied() {
 /// were set in the segment.
 #[test]
 fn footers_leave_room_for_truncations_at_the_limit() {
-    let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
-    let log = log.max_bytes(60 * (SEGMENT + 4096));
-    let options = Options::new().log(log).move_percent(0).background(false);
+    let options = limited(60).move_percent(0).background(false);
     let streams = options.with_store(MemStore::new(SEGMENT)).unwrap();
     let names = (0..100).map(|n| format!("s{n}"));
     let all: Vec<_> = names.map(|name| streams.create(name).unwrap()).collect();
