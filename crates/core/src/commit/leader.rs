@@ -54,6 +54,7 @@ pub(super) struct Gathering {
     // synced, those that arrived meanwhile.
     expected: StatCell,
     rounds: StatCell,
+    pause: Pause,
 }
 
 impl Gathering {
@@ -65,6 +66,7 @@ impl Gathering {
             group: StatCell::new(0),
             expected: StatCell::new(0),
             rounds: StatCell::new(0),
+            pause: Pause::new(),
         }
     }
 
@@ -80,8 +82,9 @@ impl Gathering {
 
     /// Waits until `expected` committers have arrived: as many as the last round woke, and those
     /// that arrived while it synced. Waits at most the budget, `percent` percent of the time of a
-    /// sync, and ends sooner if the next arrival comes too late (`is_too_late`). `is_flusher`: the
-    /// flusher leads, and no committer does.
+    /// sync, and ends sooner if the next arrival comes too late (`is_too_late`) or another thread
+    /// kept the core. In a pause it does not wait. `is_flusher`: the flusher leads, and no
+    /// committer does.
     fn wait(&self, sync_ns: u64, is_flusher: bool) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let arrived = || self.arrivals.load(Ordering::Relaxed) - before;
@@ -89,21 +92,25 @@ impl Gathering {
         let budget_ns = sync_ns * self.percent / 100;
         let budget = Duration::from_nanos(budget_ns);
         let mut count = arrived();
-        if expected > 1 && count < expected && !budget.is_zero() {
+        if expected > 1 && count < expected && !budget.is_zero() && self.pause.is_over() {
             let start = Instant::now();
-            let mut last_arrival = start;
-            while count < expected && start.elapsed() < budget {
+            let (mut now, mut last_arrival) = (start, start);
+            let mut lost_core = false;
+            while count < expected && now - start < budget && !lost_core {
                 yield_now();
-                let now = arrived();
-                if now > count {
-                    (count, last_arrival) = (now, Instant::now());
+                let before = std::mem::replace(&mut now, Instant::now());
+                lost_core = now - before > budget.max(SLOW_YIELD);
+                let seen = arrived();
+                if seen > count {
+                    (count, last_arrival) = (seen, now);
                 } else {
                     let missing = if is_flusher { expected - count } else { 1 };
-                    if is_too_late(nanos(last_arrival.elapsed()), count, missing, budget_ns) {
+                    if is_too_late(nanos(now - last_arrival), count, missing, budget_ns) {
                         break;
                     }
                 }
             }
+            self.pause.note(lost_core);
         }
         self.group.store(arrived(), Ordering::Relaxed);
     }
@@ -124,6 +131,46 @@ impl Gathering {
         let came = self.arrivals.load(Ordering::Relaxed) - before;
         let group = self.group.load(Ordering::Relaxed);
         self.expected.store(group + came, Ordering::Relaxed);
+    }
+}
+
+/// A yield that takes longer, and longer than the budget, gave the core to a thread that does not
+/// commit (decision 0029).
+const SLOW_YIELD: Duration = Duration::from_micros(500);
+
+const FIRST_PAUSE: u64 = 8;
+const LONGEST_PAUSE: u64 = 1024;
+
+/// How many rounds do not gather because other threads keep the core of a leader that yields.
+/// Hints, which only the leader changes.
+#[derive(Debug)]
+struct Pause {
+    left: StatCell,
+    // How long the next pause is.
+    next: StatCell,
+}
+
+impl Pause {
+    fn new() -> Pause {
+        Pause { left: StatCell::new(0), next: StatCell::new(FIRST_PAUSE) }
+    }
+
+    /// Returns whether a round may gather. Counts a round that may not.
+    fn is_over(&self) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
+        left == 0
+    }
+
+    /// Begins a pause if a round that gathered lost its core. Each pause is twice as long as the
+    /// last, until a round gathers and keeps its core.
+    fn note(&self, lost_core: bool) {
+        let next = self.next.load(Ordering::Relaxed);
+        if lost_core {
+            self.left.store(next, Ordering::Relaxed);
+        }
+        let next = if lost_core { (next * 2).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
+        self.next.store(next, Ordering::Relaxed);
     }
 }
 
@@ -292,6 +339,34 @@ mod tests {
         assert!(!is_too_late(125, 10, 1, 1000) && is_too_late(126, 10, 1, 1000));
         assert!(!is_too_late(250, 10, 2, 1000) && is_too_late(251, 10, 2, 1000));
         assert!(!is_too_late(u64::MAX, 0, 1, 1000) && is_too_late(u64::MAX, 2, 1, 1000));
+    }
+
+    #[test]
+    fn each_pause_is_twice_as_long_until_a_leader_keeps_its_core() {
+        let pause = Pause::new();
+        let rounds = || (0..).take_while(|_| !pause.is_over()).count();
+        assert_eq!(rounds(), 0);
+        for length in [8, 16, 32, 64, 128, 256, 512, 1024, 1024] {
+            pause.note(true);
+            assert_eq!(rounds(), length);
+            assert_eq!(rounds(), 0);
+        }
+        pause.note(false);
+        pause.note(true);
+        assert_eq!(rounds(), 8);
+    }
+
+    #[test]
+    fn a_leader_gathers_nothing_in_a_pause() {
+        let gathering = Gathering::new(100);
+        gathering.pause.note(true);
+        for _ in 0..FIRST_PAUSE {
+            gathering.note_arrival();
+            gathering.expected.store(2, Ordering::Relaxed);
+            // Else it waits for months.
+            gathering.wait(LONG_SYNC_NS, false);
+            gathering.begin_sync();
+        }
     }
 
     #[test]
