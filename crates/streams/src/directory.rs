@@ -324,6 +324,28 @@ impl Stripe {
         }
     }
 
+    /// Whether entry `index` of stream `id` is there, and at `place`.
+    pub(crate) fn is_at(&self, id: StreamId, index: u64, place: Place) -> bool {
+        let entries = self.slot(id).and_then(|slot| slot.entries());
+        entries.is_some_and(|entries| entries.get(index) == Some(place))
+    }
+
+    /// Notes that entry `index` of stream `id`, which was at `old`, is at `new` now. The copy there
+    /// was counted before.
+    pub(crate) fn put_copy(
+        &mut self,
+        segments: &Segments,
+        id: StreamId,
+        index: u64,
+        (old, new): (Place, Lsn),
+    ) -> Result<()> {
+        self.add_live(Live::ENTRY);
+        let place = segments.place(new);
+        self.live(id)?.change(|entries| entries.put(index, place));
+        self.remove_live(segments, new, &[(old.segment, Live::ENTRY)]);
+        Ok(())
+    }
+
     /// Notes that the next entry of stream `id` is at `lsn`. It was counted before. Returns the hub
     /// that the caller wakes when it has freed the lock.
     pub(crate) fn push(&mut self, id: StreamId, lsn: Lsn) -> Option<Arc<Hub>> {

@@ -177,8 +177,7 @@ impl Shared {
 
     fn append_some_copies(&self, id: StreamId, copies: &[Copy]) -> Result<()> {
         let mut stripe = self.directory.lock_of(id);
-        let Some(entries) = stripe.slot(id).and_then(|slot| slot.entries()) else { return Ok(()) };
-        let is_there = |(index, place, _): &&Copy| entries.get(*index) == Some(*place);
+        let is_there = |(index, place, _): &&Copy| stripe.is_at(id, *index, *place);
         let copies: Vec<_> = copies.iter().filter(is_there).collect();
         let lsns = match &copies[..] {
             [] => return Ok(()),
@@ -191,10 +190,7 @@ impl Shared {
         for ((index, old, copy), lsn) in copies.into_iter().zip(lsns) {
             let len = copy.data().len();
             self.count(&mut stripe, id, lsn, len);
-            stripe.add_live(Live::ENTRY);
-            let place = self.segments.place(lsn);
-            stripe.live(id)?.change(|entries| entries.put(*index, place));
-            stripe.remove_live(&self.segments, lsn, &[(old.segment, Live::ENTRY)]);
+            stripe.put_copy(&self.segments, id, *index, (*old, lsn))?;
             self.keeper.note_moved(framed_bytes(len));
         }
         Ok(())

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
-use palisade::{Error, ErrorKind, RecordBuf, Result};
+use palisade::{Error, ErrorKind, Lsn, RecordBuf, Result};
 
 use crate::positions::user_key;
 use crate::record::{self, Decoder, StreamId};
@@ -70,36 +70,44 @@ impl std::fmt::Debug for Entry {
     }
 }
 
+/// Looks up where entries are, and reads them there. If they were released meanwhile, looks again:
+/// they were moved if they are not where they were.
+pub(crate) fn read_moved<R>(
+    mut look_up: impl FnMut() -> Result<Vec<Lsn>>,
+    mut read: impl FnMut(&[Lsn]) -> Result<R>,
+) -> Result<R> {
+    let mut before = Vec::new();
+    loop {
+        let lsns = look_up()?;
+        match read(&lsns) {
+            Err(error) if error.kind() == ErrorKind::Truncated && lsns != before => before = lsns,
+            read => return read,
+        }
+    }
+}
+
 impl Shared {
     /// Returns the entries at `indexes`, in this order.
     pub(crate) fn get_batch(&self, id: StreamId, indexes: &[u64]) -> Result<Vec<Entry>> {
-        let mut before = Vec::new();
-        loop {
-            let lsns = {
-                let stripe = self.directory.lock_of(id);
-                let slot = stripe.slot(id).ok_or_else(crate::directory::deleted)?;
-                let lsn_of = |&index: &u64| {
-                    let place = slot.place_of(index)?;
-                    place.map(|place| self.segments.lsn(place)).ok_or_else(|| {
-                        let text =
-                            format!("there is no entry {index}: the next one is {}", slot.next());
-                        Error::new(ErrorKind::OutOfRange, text)
-                    })
-                };
-                indexes.iter().map(lsn_of).collect::<Result<Vec<_>>>()?
+        let look_up = || {
+            let stripe = self.directory.lock_of(id);
+            let slot = stripe.slot(id).ok_or_else(crate::directory::deleted)?;
+            let lsn_of = |&index: &u64| {
+                let place = slot.place_of(index)?;
+                place.map(|place| self.segments.lsn(place)).ok_or_else(|| {
+                    let text =
+                        format!("there is no entry {index}: the next one is {}", slot.next());
+                    Error::new(ErrorKind::OutOfRange, text)
+                })
             };
-            match self.wal.get_batch(&lsns) {
-                Ok(records) => {
-                    let entries = records.into_iter().zip(indexes);
-                    return entries.map(|(record, &index)| Entry::of(record, id, index)).collect();
-                }
-                // An entry was moved since the look-up, if it is not where it was.
-                Err(error) if error.kind() == ErrorKind::Truncated && lsns != before => {
-                    before = lsns;
-                }
-                Err(error) => return Err(error),
-            }
-        }
+            indexes.iter().map(lsn_of).collect()
+        };
+        let records = read_moved(look_up, |lsns| self.wal.get_batch(lsns))?;
+        records
+            .into_iter()
+            .zip(indexes)
+            .map(|(record, &index)| Entry::of(record, id, index))
+            .collect()
     }
 
     /// Returns the indexes of the first entry and of the next one.

@@ -4,6 +4,7 @@
 //! They run the stripes and the segments themselves, over a log that is only its end: an append is
 //! one addition, as in the log.
 
+mod moves;
 mod tails;
 
 use std::sync::Arc;
@@ -53,22 +54,22 @@ impl Model {
     }
 
     /// Appends an entry, as `Shared::append` does.
-    fn append(&self, id: StreamId) {
-        self.append_if(id, || true);
+    fn append(&self, id: StreamId) -> Lsn {
+        self.append_if(id, || true).expect("the log takes it")
     }
 
-    /// Appends an entry if the log takes it. Returns whether it did.
-    fn append_if(&self, id: StreamId, takes_it: impl FnOnce() -> bool) -> bool {
+    /// Appends an entry if the log takes it.
+    fn append_if(&self, id: StreamId, takes_it: impl FnOnce() -> bool) -> Option<Lsn> {
         let mut stripe = self.directory.lock_to_append(id);
         if !takes_it() {
-            return false;
+            return None;
         }
         let lsn = self.reserve();
         stripe.count(&self.segments, lsn, RECORD);
         let hub = stripe.push(id, lsn);
         drop(stripe);
         hub.into_iter().for_each(|hub| hub.wake());
-        true
+        Some(lsn)
     }
 
     /// Removes entry `next` and those above it, as `Shared::truncate_from` does.
@@ -77,11 +78,15 @@ impl Model {
         let lsn = self.reserve();
         stripe.count(&self.segments, lsn, RECORD);
         let slot = stripe.live(id).expect("it is there");
-        slot.change(|entries| entries.truncate_from(next, |_| {}));
-        let hub = slot.hub().cloned().expect("it has a tail");
-        hub.note_cut(next);
+        let mut removed = Vec::new();
+        slot.change(|entries| {
+            entries.truncate_from(next, |(of, count)| removed.push((of, Live::entries(count))));
+        });
+        let hub = slot.hub().cloned();
+        stripe.remove_live(&self.segments, lsn, &removed);
+        hub.iter().for_each(|hub| hub.note_cut(next));
         drop(stripe);
-        hub.wake();
+        hub.into_iter().for_each(|hub| hub.wake());
     }
 
     /// Removes all entries, as `Shared::truncate_before` does. Returns where its record is.

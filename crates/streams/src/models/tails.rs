@@ -51,6 +51,12 @@ impl Followed {
         Arc::new(Followed { model, hub, tail, end: Mutex::default() })
     }
 
+    fn append(&self, count: u64) {
+        for _ in 0..count {
+            self.model.append(ID);
+        }
+    }
+
     fn look(&self, next: u64) -> Result<Found<()>> {
         let found = self.hub.look(&self.model.directory, ID, self.tail, next)?;
         Ok(match found {
@@ -108,7 +114,7 @@ fn a_thread_misses_no_entry() {
         let followed = Followed::new();
         let appender = {
             let followed = Arc::clone(&followed);
-            thread::spawn(move || (0..2).for_each(|_| followed.model.append(ID)))
+            thread::spawn(move || followed.append(2))
         };
         (0..2).for_each(|next| followed.wait(next).expect("it is not truncated"));
         appender.join().unwrap();
@@ -121,7 +127,7 @@ fn a_task_misses_no_entry() {
         let followed = Followed::new();
         let appender = {
             let followed = Arc::clone(&followed);
-            thread::spawn(move || (0..2).for_each(|_| followed.model.append(ID)))
+            thread::spawn(move || followed.append(2))
         };
         (0..2).for_each(|next| followed.block_on(next).expect("the log does not end"));
         appender.join().unwrap();
@@ -141,7 +147,7 @@ fn a_task_misses_no_entry_before_the_end() {
             thread::spawn(move || followed.end())
         };
         let found = followed.block_on(0);
-        assert_eq!(found.is_ok(), appender.join().unwrap(), "{found:?}");
+        assert_eq!(found.is_ok(), appender.join().unwrap().is_some(), "{found:?}");
         closer.join().unwrap();
     });
 }
@@ -155,7 +161,7 @@ fn no_entry_behind_a_replaced_one_is_found() {
             let followed = Arc::clone(&followed);
             thread::spawn(move || {
                 followed.model.truncate_from(ID, 0);
-                (0..2).for_each(|_| followed.model.append(ID));
+                followed.append(2);
             })
         };
         // It has returned entry 0.
