@@ -4,12 +4,14 @@
 //! that only the log buffer holds.
 
 use std::path::Path;
+use std::sync::Arc;
 
 pub use palisade_core::inspect::{BadPlace, Gap, Outcome, Salvage, Salvaged, Verdict};
 pub use palisade_core::store::{Predecessor, SavedCursor, Segment, SegmentHeader, State};
 pub use palisade_store::BufferPlace;
 use palisade_store::FileReader;
 
+use crate::disk::{Disk, OsDisk};
 use crate::{CursorStatus, ErrorKind, Lsn, Records, Result};
 
 /// A read-only view of the log in a folder.
@@ -43,8 +45,17 @@ impl Inspector {
     /// copy of its state and no header of a segment validates. `Unsupported`: the format is newer.
     /// `Io`, `PermissionDenied`, `NoFiles`: the log cannot be read.
     pub fn open(path: impl AsRef<Path>) -> Result<Inspector> {
-        let files = FileReader::open(path.as_ref())?;
-        let view = palisade_core::inspect::Inspector::new(FileReader::open(path)?);
+        Inspector::open_on(Arc::new(OsDisk), path)
+    }
+
+    /// Creates a view of the log in the folder `path` of `disk`.
+    ///
+    /// # Errors
+    /// As [`open`](Inspector::open).
+    pub fn open_on(disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<Inspector> {
+        let files = FileReader::open_on(Arc::clone(&disk), path.as_ref())?;
+        let view = FileReader::open_on(disk, path.as_ref())?;
+        let view = palisade_core::inspect::Inspector::new(view);
         Ok(Inspector { files, view })
     }
 

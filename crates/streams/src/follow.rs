@@ -37,8 +37,9 @@ pub enum Followed {
     },
     /// A truncation of the suffix, or a crash of the writer, removed entries that were returned.
     ///
-    /// What a crash removed leaves no record. So if as many entries were appended since, the
-    /// follower does not notice.
+    /// A crash leaves no record of what it removed, and the writer may release the record of a
+    /// truncation before the follower reads it. Then the follower compares the data: it does not
+    /// name entries that equal ones have replaced.
     Replaced {
         /// The first index that was removed. The follower continues there.
         from: u64,

@@ -7,7 +7,9 @@
 use std::collections::VecDeque;
 use std::ops::RangeBounds;
 use std::path::Path;
+use std::sync::Arc;
 
+use palisade::disk::Disk;
 use palisade::inspect::Inspector;
 use palisade::{Error, ErrorKind, Lsn, RecordBuf, Records, Result, framed_bytes};
 
@@ -31,7 +33,7 @@ const NEAR_BYTES: u64 = 1 << 20;
 /// Works beside a running writer: takes no lock and changes nothing. Does not see records that only
 /// the log buffer of the writer holds. Entries that it sees may not be durable yet.
 ///
-/// Keeps about 50 bytes for each entry.
+/// Keeps about 60 bytes for each entry.
 ///
 /// ```
 /// # fn main() -> palisade::Result<()> {
@@ -57,6 +59,8 @@ const NEAR_BYTES: u64 = 1 << 20;
 pub struct Reader {
     log: Inspector,
     pub(crate) replay: Replay,
+    /// What it had read when it began anew, until it has read all again.
+    before: Option<Replay>,
     segment_bytes: u64,
     /// The head of the log, and its epoch, when the replay began; none before.
     began: Option<(Lsn, u64)>,
@@ -128,11 +132,22 @@ impl Reader {
     /// `Corrupt`: a record does not make sense. `Unsupported`: a codec has encoded a record. `Io`:
     /// also if the writer releases records faster than they are read.
     pub fn open(path: impl AsRef<Path>) -> Result<Reader> {
-        let log = Inspector::open(path)?;
+        Reader::of(Inspector::open(path)?)
+    }
+
+    /// Reads the log of streams in the folder `path` of `disk`.
+    ///
+    /// # Errors
+    /// As [`open`](Reader::open).
+    pub fn open_on(disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<Reader> {
+        Reader::of(Inspector::open_on(disk, path)?)
+    }
+
+    fn of(log: Inspector) -> Result<Reader> {
         let segment_bytes = log.state()?.segment_bytes;
         let replay = Replay::default();
         let position = Lsn::ZERO;
-        let mut reader = Reader { log, replay, segment_bytes, began: None, position };
+        let mut reader = Reader { log, replay, before: None, segment_bytes, began: None, position };
         reader.refresh()?;
         Ok(reader)
     }
@@ -144,17 +159,18 @@ impl Reader {
     pub fn refresh(&mut self) -> Result<()> {
         for _ in 0..RESTARTS {
             if self.read_on()? {
+                if let Some(before) = self.before.take() {
+                    self.replay.note_cuts_since(&before);
+                }
                 return Ok(());
             }
-            self.begin_anew();
+            let anew = Replay::new(self.replay.cuts_from());
+            let before = std::mem::replace(&mut self.replay, anew);
+            self.before.get_or_insert(before);
+            self.began = None;
         }
         let text = "the writer releases records faster than they can be read";
         Err(Error::new(ErrorKind::Io, text).with_advice("try again when the log is less busy"))
-    }
-
-    fn begin_anew(&mut self) {
-        self.replay = Replay::new(self.replay.cuts_from());
-        self.began = None;
     }
 
     /// Applies the records from the position on. Returns false if some were released unread, or if

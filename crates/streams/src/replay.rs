@@ -5,16 +5,31 @@
 //! maps in place of dense queues, so a damaged index costs no memory.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hasher};
 
 use palisade::{Error, ErrorKind, Lsn, Record as LogRecord, Result};
 
 use crate::record::{Anchor, Record, StreamId};
 
-/// Where an entry is, and how many bytes were appended.
+/// Where an entry is, how many bytes were appended, and their hash, by which a moved entry differs
+/// from one that has replaced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct At {
     pub(crate) lsn: Lsn,
     pub(crate) bytes: u64,
+    hash: u64,
+}
+
+impl At {
+    pub(crate) fn new(lsn: Lsn, data: &[u8]) -> At {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(data);
+        At { lsn, bytes: data.len() as u64, hash: hasher.finish() }
+    }
+
+    fn has_same_data(&self, other: &At) -> bool {
+        (self.bytes, self.hash) == (other.bytes, other.hash)
+    }
 }
 
 /// What is known of one stream.
@@ -63,6 +78,19 @@ impl Known {
 
     fn note_cut(&mut self, next: u64) {
         self.cut = Some(self.cut.map_or(next, |cut| cut.min(next)));
+    }
+
+    /// Notes as a cut that entries of `before` were removed or replaced by others. The records that
+    /// say so may be gone.
+    fn note_cut_since(&mut self, before: &Known) {
+        before.cut.into_iter().for_each(|cut| self.note_cut(cut));
+        let is_there = |(index, at): &(&u64, &At)| {
+            self.entries.get(*index).is_some_and(|now| now.has_same_data(at))
+        };
+        let mut others = before.entries.range(self.first..).skip_while(is_there);
+        if let Some((&index, _)) = others.next() {
+            self.note_cut(index);
+        }
     }
 
     fn truncate_from(&mut self, next: u64, notes_cut: bool) {
@@ -136,6 +164,16 @@ impl Replay {
     pub(crate) fn forget_cuts(&mut self, lsn: Lsn) {
         self.cuts_from = lsn;
         self.slots.values_mut().for_each(|slot| slot.known.cut = None);
+    }
+
+    /// Notes which entries of `before`, an earlier replay of the log, were removed or replaced.
+    pub(crate) fn note_cuts_since(&mut self, before: &Replay) {
+        for (number, slot) in &mut self.slots {
+            let old = before.slots.get(number);
+            if let Some(old) = old.filter(|old| old.generation == slot.generation) {
+                slot.known.note_cut_since(&old.known);
+            }
+        }
     }
 
     /// Returns the stream of this name, and its id.
@@ -223,7 +261,7 @@ impl Replay {
             Record::Entry { id, index, data } => {
                 let Some(known) = self.known(*id) else { return };
                 known.truncate_from(*index, notes_cut);
-                known.entries.insert(*index, At { lsn, bytes: data.len() as u64 });
+                known.entries.insert(*index, At::new(lsn, data));
                 known.first = known.first.min(*index);
                 known.next = index.saturating_add(1);
             }
@@ -232,7 +270,7 @@ impl Replay {
                 let Some(known) = self.known(*id) else { return };
                 // Before the anchor is read, the bounds are not known.
                 if !known.is_named() || (known.first..known.next).contains(index) {
-                    known.entries.insert(*index, At { lsn, bytes: data.len() as u64 });
+                    known.entries.insert(*index, At::new(lsn, data));
                 }
             }
             Record::Anchor { id, anchor } => self.apply_anchor(lsn, *id, anchor, notes_cut),

@@ -312,7 +312,7 @@ fn apply_item(replay: &mut Replay, id: StreamId, stream: Stream<'_>, start: Lsn)
     for (index, offset) in entries {
         let lsn = start.plus(u64::from(offset) * OFFSET_UNIT);
         // A footer does not say how long an entry is.
-        known.entries.insert(index, At { lsn, bytes: 0 });
+        known.entries.insert(index, At::new(lsn, b""));
     }
     known.bound(first, next);
     if let Some(name) = name {

@@ -227,6 +227,44 @@ fn a_follower_sees_a_truncation_below_the_anchor_of_its_stream() {
     assert!(matches!(follow.next().unwrap(), Some(Followed::Entry(entry)) if entry.index() == 5));
 }
 
+/// The writer moves the entries and releases the record of the truncation. Then it only moves.
+#[test]
+fn a_follower_tells_replaced_entries_from_moved_ones_whatever_was_released() {
+    let folder = folder();
+    let streams = open(folder.path());
+    let (stream, other) = (streams.create("s").unwrap(), streams.create("other").unwrap());
+    let release_what_is_there = || {
+        let end = streams.log().reserved_lsn();
+        (0..2000).for_each(|_| drop(other.append([7; 1000]).unwrap()));
+        other.truncate_before(other.next_index().unwrap()).unwrap().wait().unwrap();
+        while streams.maintain().unwrap() {}
+        assert!(streams.log().head_lsn() > end);
+        streams.sync().unwrap();
+    };
+    fill(&stream, 10);
+    let mut follow = Reader::open(folder.path()).unwrap().follow("s", None).unwrap();
+    for _ in 0..10 {
+        assert!(matches!(follow.next().unwrap(), Some(Followed::Entry(_))));
+    }
+    stream.truncate_from(5).unwrap();
+    for index in 5..10 {
+        stream.append([index; 7]).unwrap();
+    }
+    release_what_is_there();
+    let replaced = Followed::Replaced { from: 5, to: 10 };
+    assert_eq!(follow.next().unwrap(), Some(replaced));
+    for index in 5..10 {
+        let Some(Followed::Entry(entry)) = follow.next().unwrap() else { panic!("{index}") };
+        assert_eq!((entry.index(), entry.data()), (index.into(), &[index; 7][..]));
+    }
+    release_what_is_there();
+    assert_eq!(follow.next().unwrap(), None);
+    stream.truncate_from(8).unwrap();
+    release_what_is_there();
+    assert_eq!(follow.next().unwrap(), Some(Followed::Replaced { from: 8, to: 10 }));
+    assert_eq!(follow.next().unwrap(), None);
+}
+
 #[test]
 fn entries_that_move_or_go_while_they_are_read_are_found_or_named() {
     let folder = folder();

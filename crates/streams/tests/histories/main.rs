@@ -13,6 +13,7 @@ mod seeds;
 
 mod any_calls;
 mod every_call;
+mod followers;
 mod history;
 mod model;
 mod session;

@@ -11,6 +11,7 @@ use palisade::{ErrorKind, Result};
 use palisade_streams::{Consumer, Options, Streams};
 
 use crate::dice::Dice;
+use crate::followers::{self, Followers};
 use crate::model::{CONSUMERS, Change, KEYS, Model, apply, read, summary};
 use crate::tails::{Tails, Way};
 
@@ -33,6 +34,7 @@ pub(crate) struct Session {
     /// How many states were forgotten: the number of the first one.
     forgotten: u64,
     tails: Tails,
+    followers: Followers,
     move_percent: u32,
     /// Ends without a close since the log was made.
     pub(crate) kills: u64,
@@ -50,8 +52,18 @@ impl Session {
         let move_percent = dice.pick(&[0, 10, 25, 50]);
         let limit = dice.pick(&[None, None, Some(6), Some(8), Some(14)]);
         let (disk, states) = (SimDisk::new(seed), vec![Model::new()]);
-        let (tails, figures) = (Tails::default(), Figures::new());
-        Session { disk, dice, states, forgotten: 0, tails, move_percent, kills: 0, limit, figures }
+        Session {
+            disk,
+            dice,
+            states,
+            forgotten: 0,
+            tails: Tails::default(),
+            followers: Followers::default(),
+            move_percent,
+            kills: 0,
+            limit,
+            figures: Figures::new(),
+        }
     }
 
     pub(crate) fn open(&mut self) -> Result<Streams> {
@@ -116,6 +128,7 @@ impl Session {
         let (mut model, state) = (before.clone(), self.forgotten + self.states.len() as u64 - 1);
         for (name, change) in changes {
             self.tails.note(&model, state, name, change);
+            self.followers.note(name, change);
             apply(&mut model, name, change);
         }
         Ok(done)
@@ -225,7 +238,8 @@ impl Session {
             13..16 => self.consume(streams)?,
             16 => self.remove_consumer(streams)?,
             17 => self.begin_tail(streams)?,
-            18..24 => self.read_tails()?,
+            18..22 => self.read_tails()?,
+            22..26 => self.read_beside(streams)?,
             _ => match self.existing() {
                 Some(name) => self.change_one(streams, &name)?,
                 None => drop(self.make(streams)?),
@@ -428,6 +442,33 @@ impl Session {
 
     pub(crate) fn end_tails(&mut self) {
         self.tails.end_all();
+        self.followers.end_all();
+    }
+
+    /// Reads the log as another process does: everything, or with the followers. Some entries are
+    /// not written yet, if nobody makes them durable.
+    fn read_beside(&mut self, streams: &Streams) -> Ended {
+        if self.dice.once_in(2) {
+            let most = self.dice.below(6) as usize;
+            let read = self.followers.read_on(most)?;
+            self.count("entries of followers", read);
+            return Ok(());
+        }
+        if self.unless_full(streams.sync())?.is_none() {
+            return Ok(());
+        }
+        self.note_durable();
+        let read = self.followers.read_on(usize::MAX)?;
+        self.count("entries of followers", read);
+        let model = self.states.last().expect("there is always one");
+        self.followers.check(model);
+        let mut reader = followers::open(&self.disk)?;
+        let found = followers::read(&mut reader)?;
+        assert!(found == *model, "{}\n{}", summary(&found), summary(model));
+        let Some(name) = self.existing() else { return Ok(()) };
+        let (first, next) = (self.model()[&name].first, self.model()[&name].next);
+        let from = first + self.dice.below(next - first + 1);
+        self.followers.begin(reader, &name, from)
     }
 
     /// Reads an entry, one that was truncated, and one that is not there yet.

@@ -10,7 +10,7 @@ use crate::session::Figures;
 const SEEDS: u64 = 300;
 
 /// What some history must have met.
-const MET: [&str; 7] = [
+const MET: [&str; 8] = [
     "footers read",
     "bytes released",
     "bytes moved",
@@ -18,6 +18,7 @@ const MET: [&str; 7] = [
     "seeks",
     "calls refused for space",
     "entries of tails",
+    "entries of followers",
 ];
 
 #[test]
