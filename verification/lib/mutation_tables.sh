@@ -50,6 +50,7 @@ target_of_letter() {
         y) echo "palisade-streams --test memory" ;;
         o) echo "palisade-streams --test consumers" ;;
         p) echo "palisade-streams --test polled" ;;
+        t) echo "palisade-streams --test troubles" ;;
         r) echo "palisade-streams --test reader" ;;
         u) echo "palisade-streams --lib" ;;
         s) echo "palisade-store --lib" ;;
@@ -113,7 +114,7 @@ tests_of_row() {
     read -ra words <<<"$1"
     for ((index = 0; index < ${#words[@]}; index++)); do
         word=${words[index]%,}
-        if [[ $word == [lwscbmahkedyopru] && ${words[index + 1]:-} == \`* ]]; then
+        if [[ $word == [lwscbmahkedyoprtu] && ${words[index + 1]:-} == \`* ]]; then
             letter=$word
         elif [[ $word == \`*\` ]]; then
             echo "$(target_of_letter "$letter") ${word//\`/}"

@@ -9,7 +9,7 @@ use crate::consumer::Consumer;
 use crate::directory::{Directory, STRIPES, Stripe};
 use crate::positions::user_key;
 use crate::record::{self, EntryHeader, Record, StreamId};
-use crate::shared::Shared;
+use crate::shared::{Shared, Taken};
 use crate::streams::{Stream, Streams};
 use crate::ticket::BatchTicket;
 
@@ -192,7 +192,7 @@ impl Shared {
     fn append_batch(&self, steps: &[Step<'_>]) -> Result<BatchTicket<'_>> {
         let mut locked = Locked::new(&self.directory, steps);
         let encoded = self.encode_batch(steps, &mut locked)?;
-        self.check_room_for_steps(steps, &encoded)?;
+        let _taken = self.check_room_for_steps(steps, &encoded)?;
         let payloads = encoded.iter().map(|(_, tag, bytes)| (tag, bytes));
         let log = self.wal.append_batch_tagged(payloads)?;
         let mut hubs = Vec::new();
@@ -211,13 +211,13 @@ impl Shared {
         Ok(BatchTicket::new(log.into(), encoded.indexes))
     }
 
-    fn check_room_for_steps(&self, steps: &[Step<'_>], encoded: &Encoded) -> Result<()> {
+    fn check_room_for_steps(&self, steps: &[Step<'_>], encoded: &Encoded) -> Result<Taken<'_>> {
+        let bytes = encoded.iter().map(|(_, _, bytes)| framed_bytes(bytes.len())).sum();
         if steps.iter().all(|step| matches!(step, Step::Ack { .. })) {
-            self.check_room_for_position()
+            self.check_room_for_position(bytes)
         } else if steps.iter().any(|step| matches!(step, Step::Append { .. })) {
-            self.check_room()
+            self.check_room(bytes)
         } else {
-            let bytes = encoded.iter().map(|(_, _, bytes)| framed_bytes(bytes.len())).sum();
             self.check_room_for_value(bytes)
         }
     }

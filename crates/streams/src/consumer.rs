@@ -7,7 +7,7 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use palisade::{Error, ErrorKind, Result};
+use palisade::{Error, ErrorKind, Result, framed_bytes};
 
 use crate::directory::Stripe;
 use crate::positions::{ConsumerStatus, Position, consumer_key, consumers};
@@ -18,7 +18,7 @@ use crate::slot::Slot;
 use crate::streams::Stream;
 use crate::tail::Tail;
 use crate::ticket::Ticket;
-use crate::write::{check_name, quoted};
+use crate::write::{VALUE_OVERHEAD, check_name, quoted};
 
 const SEEK: &str =
     "call Consumer::seek with this index, or with Stream::first_index if that is above";
@@ -72,8 +72,9 @@ impl Claim {
 
     fn save(&self, stripe: &mut Stripe, position: Position) -> Result<palisade::Ticket<'_>> {
         let shared = self.stream.shared();
-        shared.check_room_for_position()?;
-        shared.set_value(stripe, self.stream.id(), &self.key, Some(&position.encode()))
+        let value = position.encode();
+        let _taken = shared.check_room_for_position(framed_value(&self.key, &value))?;
+        shared.set_value(stripe, self.stream.id(), &self.key, Some(&value))
     }
 }
 
@@ -111,7 +112,8 @@ impl Stream {
     /// 16 bytes more.
     ///
     /// # Durability
-    /// The consumer survives power loss. Waits for a sync only if it makes the consumer.
+    /// The consumer survives power loss. Waits for a sync only if a stream or a consumer was made and is not
+    /// durable yet.
     ///
     /// # Errors
     /// `Locked`: the consumer is open already; drop the other handle. `InvalidArgument`: the name
@@ -123,25 +125,27 @@ impl Stream {
         let (shared, id) = (self.shared(), self.id());
         let claim = Claim::new(self, name.as_ref())?;
         let mut stripe = shared.directory.lock_of(id);
-        let (position, made) = match stripe.live(id)?.position(&claim.key) {
-            Some(position) => (position, None),
+        let position = match stripe.live(id)?.position(&claim.key) {
+            Some(position) => position,
             None => {
                 let position = Position { next: stripe.live(id)?.first(), is_cut: false };
-                let value = position.encode();
-                let value = Some(&value[..]);
+                let bytes = position.encode();
+                let value = Some(&bytes[..]);
                 shared.check_values(stripe.live(id)?.values(), [(&claim.key[..], value)])?;
-                shared.check_room()?;
+                let _taken = shared.check_room(framed_value(&claim.key, &bytes))?;
                 let made = shared.set_value(&mut stripe, id, &claim.key, value)?;
-                (position, Some(made))
+                stripe.last_made = Some(made.lsn());
+                position
             }
         };
+        let made = stripe.last_made;
         let begin = position.next;
         let tail = match position.is_cut {
             true => Err(replaced(claim.name(), begin)),
             false => Tail::begin(self, &mut stripe, begin).map_err(advise),
         };
         drop(stripe);
-        made.map_or(Ok(()), |made| made.wait().map(drop))?;
+        made.map_or(Ok(()), |lsn| shared.wal.wait_durable(lsn).map(drop))?;
         Ok(Consumer {
             claim,
             begin,
@@ -200,7 +204,7 @@ impl Stream {
         if stripe.live(id)?.position(&claim.key).is_none() {
             return Err(unknown(claim.name()));
         }
-        shared.check_room_for_position()?;
+        let _taken = shared.check_room_for_position(framed_value(&claim.key, b""))?;
         let log = shared.set_value(&mut stripe, id, &claim.key, None)?;
         Ok(Ticket::new(log, 0))
     }
@@ -410,4 +414,9 @@ fn replaced(name: &[u8], index: u64) -> Error {
 fn unknown(name: &[u8]) -> Error {
     let text = format!("the stream has no consumer {}", quoted(name));
     Error::new(ErrorKind::NotFound, text).with_advice("make it with Stream::consumer")
+}
+
+/// The bytes that the record of a value takes.
+fn framed_value(key: &[u8], value: &[u8]) -> u64 {
+    framed_bytes(VALUE_OVERHEAD + key.len() + value.len())
 }

@@ -59,6 +59,9 @@ pub(crate) struct Stripe {
     /// Entries in the segment of `counted` that have no place in their streams yet: the position of
     /// the slot, and the offset.
     recent: Vec<(u32, u32)>,
+    /// The last record that made a stream, or a consumer of one. Who finds a stream or a consumer
+    /// waits until it is durable: the call that made it may have failed, or still wait.
+    pub(crate) last_made: Option<Lsn>,
 }
 
 /// FNV-1a with 64 bits, and a last step that spreads what it knows over all bits. The same in every
@@ -128,6 +131,7 @@ impl Stripe {
             free: Vec::new(),
             counted: None,
             recent: Vec::new(),
+            last_made: None,
         }
     }
 

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use palisade::{Error, Lsn, Result, framed_bytes};
+use palisade::{Error, ErrorKind, Lsn, Result, framed_bytes};
 use palisade_core::sync::{Condvar, Instant, Mutex, Ordering, StatCell};
 
 use crate::footer::Writing;
@@ -140,6 +140,11 @@ impl Keeper {
     }
 }
 
+/// Whether no later step of the keeper can succeed. Damage ends none: it may go with its stream.
+pub(crate) fn ends_keeper(error: &Error) -> bool {
+    error.is_fatal() && error.kind() != ErrorKind::Corrupt
+}
+
 impl Shared {
     /// The body of the keeper's thread.
     pub(crate) fn keep(&self) {
@@ -154,7 +159,7 @@ impl Shared {
             self.keeper.signal.lock().error = ended.as_ref().err().cloned();
             pause = match ended {
                 Ok(_) => ROUND,
-                Err(error) if error.is_fatal() => return,
+                Err(error) if ends_keeper(&error) => return,
                 Err(_) => {
                     self.keeper.wake();
                     RETRY

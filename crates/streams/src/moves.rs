@@ -14,11 +14,14 @@
 //!
 //! # Damage
 //! An entry that cannot be read or copied is not dropped: it keeps its segment, and the segments
-//! above, until its stream is truncated or deleted. No prefix with such a segment is moved.
+//! above, until its stream is truncated or deleted. No prefix with such a segment is moved. If the
+//! device failed to read an entry, a later plan tries again.
 
 use palisade::{ErrorKind, RecordBuf, Result, framed_bytes};
 
 use crate::entries::Place;
+use crate::keeper::ends_keeper;
+use crate::read::Entry;
 use crate::record::{self, StreamId};
 use crate::segments::Live;
 use crate::shared::Shared;
@@ -27,6 +30,8 @@ use crate::shared::Shared;
 const MOST_ENTRIES: usize = 256;
 /// The most streams at which one step looks.
 const MOST_STREAMS: usize = 256;
+/// After so many more segments the keeper tries again to read an entry that the device did not read.
+const RETRY_SEGMENTS: u32 = 16;
 /// A step ends when it has moved so many bytes, or an eighth of a segment if that is less.
 const MOST_BYTES: u64 = 256 << 10;
 
@@ -62,7 +67,7 @@ impl Shared {
         self.segments.with(|all| {
             let first = *all.keys().next()?;
             let mut live = 0;
-            for (number, of) in all.range(..tail).take_while(|(_, of)| !of.is_damaged) {
+            for (number, of) in all.range(..tail).take_while(|(_, of)| of.damaged_until <= tail) {
                 live += of.live_bytes();
                 let released = u64::from(number + 1 - first) * self.segments.bytes();
                 let budget = self.keeper.budget(released);
@@ -138,15 +143,19 @@ impl Shared {
         for (index, place) in &found {
             last = *index;
             match self.wal.get(self.segments.lsn(*place)) {
-                Ok(found) if found.data().len() <= self.wal.max_record_bytes() => {
+                Ok(found) if self.can_copy(&found, id, *index) => {
                     bytes += found.data().len() as u64;
                     copies.push((*index, *place, found));
                 }
                 // It was truncated meanwhile.
                 Err(error) if error.kind() == ErrorKind::Truncated => {}
-                Err(error) if error.is_shortage() || error.is_fatal() => return Err(error),
-                // It is damaged, or longer than a record can be since the last open.
-                Ok(_) | Err(_) => self.segments.note_damage(place.segment),
+                Err(error) if error.is_shortage() || ends_keeper(&error) => return Err(error),
+                // The device may read it later.
+                Err(error) if error.kind() == ErrorKind::Io => {
+                    let tail = self.segments.of(self.wal.reserved_lsn());
+                    self.segments.note_damage(place.segment, tail.saturating_add(RETRY_SEGMENTS));
+                }
+                Ok(_) | Err(_) => self.segments.note_damage(place.segment, u32::MAX),
             }
             if bytes >= self.step_bytes() {
                 break;
@@ -155,6 +164,11 @@ impl Shared {
         let is_all = found.len() < MOST_ENTRIES && found.last().is_some_and(|one| one.0 == last);
         self.append_copies(id, &copies)?;
         Ok((!is_all).then_some(last + 1))
+    }
+
+    /// Whether the record is the entry, and no longer than a record can be since the last open.
+    fn can_copy(&self, found: &RecordBuf, id: StreamId, index: u64) -> bool {
+        found.data().len() <= self.wal.max_record_bytes() && Entry::is(found, id, index)
     }
 
     /// Appends the copies of those entries that are still where they were read.

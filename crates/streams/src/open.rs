@@ -11,6 +11,7 @@ use crate::pending::Pending;
 use crate::record::{self, Record, StreamId};
 use crate::segments::{Counted, Live, Segments};
 use crate::slot::Slot;
+use crate::write::{VALUE_OVERHEAD, quoted};
 
 /// What an open found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -271,6 +272,24 @@ impl Loader<'_> {
         Some(id)
     }
 
+    /// Refuses a stream whose anchor is longer than a record can be since this open: the keeper could
+    /// not move it.
+    fn check_anchor(&self, name: &[u8], slot: &Slot) -> Result<()> {
+        let of_value =
+            |(key, value): &(Box<[u8]>, Box<[u8]>)| VALUE_OVERHEAD + key.len() + value.len();
+        let bytes = slot.values().iter().map(of_value).sum::<usize>() + name.len() + VALUE_OVERHEAD;
+        let most = self.wal.max_record_bytes();
+        if bytes <= most {
+            return Ok(());
+        }
+        let text = format!(
+            "the values of stream {} take {bytes} bytes; a record of this open has {most} at most",
+            quoted(name)
+        );
+        let advice = "open the log with the buffer_bytes that it had";
+        Err(Error::new(ErrorKind::InvalidArgument, text).with_advice(advice))
+    }
+
     /// Counts what is live, and checks that each stream has its anchor and all entries.
     fn finish(mut self) -> Result<Opened> {
         let mut live = BTreeMap::<u32, Live>::new();
@@ -296,6 +315,7 @@ impl Loader<'_> {
                     }
                     continue;
                 }
+                self.check_anchor(stripe.name_of(id), slot)?;
                 self.report.streams += 1;
                 live.entry(slot.home).or_default().add(Live::ANCHOR);
                 let Some(entries) = slot.entries() else { continue };

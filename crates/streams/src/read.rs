@@ -49,18 +49,28 @@ impl Entry {
         self.record
     }
 
+    /// Whether the record is entry `index` of stream `id`.
+    pub(crate) fn is(record: &RecordBuf, id: StreamId, index: u64) -> bool {
+        data_at(record, id, index).is_some()
+    }
+
     /// Takes the entry out of a record of the log, which must be entry `index` of stream `id`.
     pub(crate) fn of(record: RecordBuf, id: StreamId, index: u64) -> Result<Entry> {
-        let mut from = Decoder(record.data());
-        let is_entry = matches!(record.tag(), record::ENTRY | record::MOVED);
-        if is_entry && from.number() == Some(id.0) && from.number() == Some(index) {
-            let data_at = record.data().len() - from.0.len();
+        if let Some(data_at) = data_at(&record, id, index) {
             return Ok(Entry { index, record: record.into_data(), data_at });
         }
         let text = format!("the record is not entry {index} of stream {}", id.0);
         let advice = "close the log, open it again, and run palisade verify if that does not help";
         Err(Error::new(ErrorKind::Corrupt, text).at_lsn(record.lsn()).with_advice(advice))
     }
+}
+
+/// Returns where the data of entry `index` of stream `id` begins in its record.
+fn data_at(record: &RecordBuf, id: StreamId, index: u64) -> Option<usize> {
+    let mut from = Decoder(record.data());
+    let is_entry = matches!(record.tag(), record::ENTRY | record::MOVED);
+    let is_it = is_entry && from.number() == Some(id.0) && from.number() == Some(index);
+    is_it.then(|| record.data().len() - from.0.len())
 }
 
 impl std::fmt::Debug for Entry {

@@ -110,8 +110,8 @@ pub(crate) struct Segment {
     /// A stream can be there more than once.
     pub(crate) streams: Arc<Vec<StreamId>>,
     pub(crate) has_footer: bool,
-    /// It has a live entry that cannot be moved.
-    pub(crate) is_damaged: bool,
+    /// It has a live entry that cannot be moved, at least before the log has come to this segment.
+    pub(crate) damaged_until: u32,
 }
 
 impl Segment {
@@ -258,16 +258,24 @@ impl Segments {
         self.with(|all| {
             if let Some(of) = all.get_mut(&segment) {
                 of.live.take(gone);
-                // What could not be moved may be gone.
-                of.is_damaged = false;
             }
         });
     }
 
-    pub(crate) fn note_damage(&self, segment: u32) {
+    /// Notes that a live entry of the segment cannot be moved, before the log has come to segment
+    /// `until`.
+    pub(crate) fn note_damage(&self, segment: u32, until: u32) {
         self.with(|all| {
             if let Some(of) = all.get_mut(&segment) {
-                of.is_damaged = true;
+                of.damaged_until = of.damaged_until.max(until);
+            }
+        });
+    }
+
+    pub(crate) fn forget_damage(&self, segment: u32) {
+        self.with(|all| {
+            if let Some(of) = all.get_mut(&segment) {
+                of.damaged_until = 0;
             }
         });
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use palisade::{Error, ErrorKind, Result, Wal};
+use palisade::{Error, ErrorKind, Lsn, Result, Wal};
 use palisade_core::sync::{AtomicU64, Mutex, Ordering};
 
 use crate::consumer::Claims;
@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) claims: Mutex<Claims>,
     /// The greatest segment that an append has begun.
     latest: AtomicU64,
+    /// Bytes of the changes that were allowed and may not be in the log yet.
+    in_flight: AtomicU64,
     /// The numbers below the tail that had no file when the log was opened. Of numbers without a
     /// record it is only known how many have a file: as many of the highest are left out, so that
     /// `used` is never too low.
@@ -53,28 +55,65 @@ impl Shared {
         let head = AtomicU64::new(without(&passed, head));
         let latest = AtomicU64::new(tail.into());
         let claims = Mutex::default();
-        Ok(Shared { wal, directory, segments, keeper, claims, latest, passed, head, limit })
+        let in_flight = AtomicU64::new(0);
+        Ok(Shared {
+            wal,
+            directory,
+            segments,
+            keeper,
+            claims,
+            latest,
+            in_flight,
+            passed,
+            head,
+            limit,
+        })
     }
 
-    /// Refuses a change that would take the segments which are kept for truncations and moves.
-    pub(crate) fn check_room(&self) -> Result<()> {
+    /// Counts `bytes` that the caller will append, until it drops what is returned: it does so when
+    /// it has counted the records. Also returns the bytes of others. All count twice: a record that
+    /// does not fit into the rest of a segment leaves it unused, which is less than the record.
+    fn take(&self, bytes: u64) -> (Taken<'_>, u64) {
+        let bytes = 2 * bytes;
+        // AcqRel, with the Release in `drop`: if the bytes of another thread are not counted any
+        // more, this thread sees the end of the log behind them.
+        let others = self.in_flight.fetch_add(bytes, Ordering::AcqRel);
+        (Taken { shared: self, bytes }, others)
+    }
+
+    /// Returns where the log ends if `others` bytes are appended.
+    fn end_behind(&self, others: u64) -> Lsn {
+        Lsn::new(self.wal.reserved_lsn().as_u64().saturating_add(others))
+    }
+
+    /// Refuses a change of `bytes` that would take the segments which are kept for truncations and
+    /// moves. Threads that append at the same time count for each other: else each of them would
+    /// find the same room.
+    pub(crate) fn check_room(&self, bytes: u64) -> Result<Taken<'_>> {
+        let (taken, others) = match self.limit {
+            Some(_) => self.take(bytes),
+            None => (Taken { shared: self, bytes: 0 }, 0),
+        };
         // Relaxed, both: a tail that is too low, or a head, counts a segment too few or too many.
-        let tail = self.latest.load(Ordering::Relaxed);
+        let mut tail = self.latest.load(Ordering::Relaxed);
+        if others > 0 {
+            tail = tail.max(self.segments.of(self.end_behind(others)).into());
+        }
         if tail + 1 >= u64::from(u32::MAX) {
             let text = "the log has no number left for another segment";
             let advice = "close the log and open it again";
             return Err(Error::new(ErrorKind::OutOfRange, text).with_advice(advice));
         }
-        let Some(limit) = self.limit else { return Ok(()) };
+        let Some(limit) = self.limit else { return Ok(taken) };
         let used = || self.used(tail);
         let has_room = || used() + KEPT_SEGMENTS <= limit;
         if has_room() {
-            return Ok(());
+            return Ok(taken);
         }
         // A reader that kept released segments may have ended since.
         self.note_released()?;
         if has_room() {
-            return Ok(());
+            return Ok(taken);
         }
         let used = used();
         let text = format!(
@@ -92,25 +131,29 @@ impl Shared {
     /// save a value before it truncates.
     ///
     /// [`check_room`]: Shared::check_room
-    pub(crate) fn check_room_for_value(&self, bytes: u64) -> Result<()> {
+    pub(crate) fn check_room_for_value(&self, bytes: u64) -> Result<Taken<'_>> {
         self.check_room_in_last(2, bytes)
     }
 
-    /// Does the same for the position of a consumer, in the first three quarters: an engine may
+    /// Does the same for positions of consumers, in the first three quarters: an engine may
     /// truncate only what was acknowledged. The rest of the segment is for truncations.
-    pub(crate) fn check_room_for_position(&self) -> Result<()> {
-        self.check_room_in_last(3, 0)
+    pub(crate) fn check_room_for_position(&self, bytes: u64) -> Result<Taken<'_>> {
+        self.check_room_in_last(3, bytes)
     }
 
-    fn check_room_in_last(&self, quarters: u64, bytes: u64) -> Result<()> {
-        let Err(error) = self.check_room() else { return Ok(()) };
-        let tail = self.wal.reserved_lsn();
+    fn check_room_in_last(&self, quarters: u64, bytes: u64) -> Result<Taken<'_>> {
+        let error = match self.check_room(bytes) {
+            Err(error) => error,
+            taken => return taken,
+        };
+        let (taken, others) = self.take(bytes);
+        let tail = self.end_behind(others);
         let used = self.used(self.segments.of(tail).into());
         let is_last = self.limit.is_some_and(|limit| used + KEPT_SEGMENTS <= limit + 1);
         let end = tail.as_u64() % self.segments.bytes() + bytes;
         let has_room = end <= self.segments.bytes() / 4 * quarters;
         let is_full = error.kind() == ErrorKind::NoSpace;
-        if is_full && is_last && has_room { Ok(()) } else { Err(error) }
+        if is_full && is_last && has_room { Ok(taken) } else { Err(error) }
     }
 
     /// Returns how many bytes may be moved: all, or those below the limit of the log's space, less
@@ -152,6 +195,23 @@ impl Shared {
 
     pub(crate) fn max_value_bytes(&self) -> usize {
         MAX_VALUE_BYTES.min(self.wal.max_record_bytes() / 4)
+    }
+}
+
+/// Bytes that count as in flight: see [`Shared::check_room`].
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Taken<'s> {
+    shared: &'s Shared,
+    bytes: u64,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // Release: with the AcqRel in `take`.
+            self.shared.in_flight.fetch_sub(self.bytes, Ordering::Release);
+        }
     }
 }
 

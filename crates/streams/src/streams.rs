@@ -15,7 +15,7 @@ use crate::record::StreamId;
 use crate::shared::Shared;
 use crate::stats::{Pinned, Stats};
 use crate::ticket::Ticket;
-use crate::write::quoted;
+use crate::write::not_found;
 
 /// A log of many streams. A handle is cheap to clone, and each clone is the same log.
 ///
@@ -85,7 +85,8 @@ impl Streams {
 
     /// Makes a stream. A name is any 1 to 1024 bytes.
     ///
-    /// Waits until the stream is durable. To make many, call
+    /// Waits until the stream is durable. If only the wait fails, the stream is there:
+    /// [`stream_or_create`](Streams::stream_or_create) waits again. To make many, call
     /// [`create_many`](Streams::create_many).
     ///
     /// # Errors
@@ -126,28 +127,30 @@ impl Streams {
     pub fn stream(&self, name: impl AsRef<[u8]>) -> Result<Stream> {
         let name = name.as_ref();
         let found = self.shared().directory.lock(Directory::stripe_of(name)).find(name);
-        found.map(|id| self.handle(id, name)).ok_or_else(|| {
-            let text = format!("there is no stream {}", quoted(name));
-            Error::new(ErrorKind::NotFound, text).with_advice("make it with Streams::create")
-        })
+        found.map(|id| self.handle(id, name)).ok_or_else(|| not_found(name))
     }
 
     /// Returns the stream of this name, and makes it if there is none.
     ///
-    /// Waits only if it makes the stream. A stream that another thread is making may not be durable
-    /// yet; a wait for any later change makes it so.
+    /// Waits only if it makes the stream, or if a stream was made and is not durable yet: by another
+    /// thread, or by a call whose wait has failed.
     ///
     /// # Errors
     /// As [`create`](Streams::create).
     pub fn stream_or_create(&self, name: impl AsRef<[u8]>) -> Result<Stream> {
         let name = name.as_ref();
         loop {
-            match self.stream(name) {
-                Err(error) if error.kind() == ErrorKind::NotFound => match self.create(name) {
-                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                    made => return made,
-                },
-                found => return found,
+            let found = {
+                let stripe = self.shared().directory.lock(Directory::stripe_of(name));
+                stripe.find(name).map(|id| (id, stripe.last_made))
+            };
+            if let Some((id, made)) = found {
+                made.map_or(Ok(()), |lsn| self.shared().wal.wait_durable(lsn).map(drop))?;
+                return Ok(self.handle(id, name));
+            }
+            match self.create(name) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                made => return made,
             }
         }
     }
@@ -171,8 +174,7 @@ impl Streams {
     /// # Errors
     /// `NotFound`: there is no such stream. Else as [`Stream::truncate_before`].
     pub fn delete(&self, name: impl AsRef<[u8]>) -> Result<Ticket<'_>> {
-        let id = self.stream(name)?.id;
-        self.shared().delete(id)
+        self.shared().delete(name.as_ref())
     }
 
     /// Begins a batch: changes of several streams that happen all together or not at all.

@@ -31,7 +31,7 @@ pub const MAX_VALUE_BYTES: usize = 64 << 10;
 const JOINED_BYTES: usize = 512;
 
 /// What a value takes besides its key, with the byte for its kind, and its bytes.
-const VALUE_OVERHEAD: usize = 15;
+pub(crate) const VALUE_OVERHEAD: usize = 15;
 
 impl Shared {
     pub(crate) fn append(&self, id: StreamId, data: &[u8]) -> Result<Ticket<'_>> {
@@ -40,7 +40,7 @@ impl Shared {
         let header = EntryHeader::new(id, index);
         let header = header.as_bytes();
         let len = header.len() + data.len();
-        self.check_room()?;
+        let taken = self.check_room(framed_bytes(len))?;
         let log = if len <= JOINED_BYTES {
             let mut joined = SmallVec::<[u8; JOINED_BYTES]>::from_slice(header);
             joined.extend_from_slice(data);
@@ -50,7 +50,7 @@ impl Shared {
             self.wal.append_vectored_tagged(record::ENTRY, &parts)?
         };
         let hub = self.push(&mut stripe, id, log.lsn(), len);
-        drop(stripe);
+        drop((stripe, taken));
         wake(hub);
         Ok(Ticket::new(log, index))
     }
@@ -68,9 +68,10 @@ impl Shared {
         let mut bytes = record::numbers(id, []);
         let anchor = Anchor { first: 0, next: 0, name, values: Vec::new() };
         record::put_anchor(&mut bytes, &anchor);
-        self.check_room()?;
+        let _taken = self.check_room(framed_bytes(bytes.len()))?;
         let log = self.append_anchor(&mut stripe, id, &bytes)?;
         stripe.insert(id, name, self.segments.of(log.lsn()));
+        stripe.last_made = Some(log.lsn());
         Ok((id, Ticket::new(log, 0)))
     }
 
@@ -87,9 +88,9 @@ impl Shared {
         Ok(log)
     }
 
-    pub(crate) fn delete(&self, id: StreamId) -> Result<Ticket<'_>> {
-        let mut stripe = self.directory.lock_of(id);
-        stripe.live(id)?;
+    pub(crate) fn delete(&self, name: &[u8]) -> Result<Ticket<'_>> {
+        let mut stripe = self.directory.lock(Directory::stripe_of(name));
+        let id = stripe.find(name).ok_or_else(|| not_found(name))?;
         let log = self.append_numbers(&mut stripe, record::DELETE, id, [])?;
         let mut slot = stripe.remove(id);
         let mut removed = vec![(slot.home, Live::ANCHOR)];
@@ -181,7 +182,7 @@ impl Shared {
         let mut stripe = self.directory.lock_of(id);
         self.check_values(stripe.live(id)?.values(), [(key, value)])?;
         let bytes = VALUE_OVERHEAD + key.len() + value.map_or(0, <[u8]>::len);
-        self.check_room_for_value(framed_bytes(bytes))?;
+        let _taken = self.check_room_for_value(framed_bytes(bytes))?;
         let log = self.set_value(&mut stripe, id, key, value)?;
         Ok(Ticket::new(log, 0))
     }
@@ -238,6 +239,8 @@ impl Shared {
     /// Counts what the record at `lsn` has removed as not live, and wakes the keeper.
     fn remove_live(&self, stripe: &mut Stripe, lsn: Lsn, removed: &[(u32, Live)]) {
         stripe.remove_live(&self.segments, lsn, removed);
+        // What could not be moved may be gone.
+        removed.iter().for_each(|(segment, _)| self.segments.forget_damage(*segment));
         self.keeper.wake();
     }
 
@@ -306,6 +309,11 @@ pub(crate) fn check_name(what: &str, name: &[u8]) -> Result<()> {
     }
     let text = format!("{what} has 1 to {MAX_NAME_BYTES} bytes, and not {}", name.len());
     Err(Error::new(ErrorKind::InvalidArgument, text))
+}
+
+pub(crate) fn not_found(name: &[u8]) -> Error {
+    let text = format!("there is no stream {}", quoted(name));
+    Error::new(ErrorKind::NotFound, text).with_advice("make it with Streams::create")
 }
 
 pub(crate) fn check_index(index: u64, next: u64) -> Result<()> {

@@ -1,0 +1,193 @@
+//! The keeper and the calls beside damage, devices that fail for a while, and threads that fill a
+//! log.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use palisade::sim::{CallKind, Fate, Fault, FaultKind, SimDisk};
+use palisade::{ErrorKind, Lsn};
+use palisade_streams::{Options, Stream, Streams};
+use tempfile::TempDir;
+
+const SEGMENT: u64 = 64 << 10;
+const HEADER: u64 = 4096;
+
+fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn log() -> palisade::Options {
+    palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10)
+}
+
+fn by_hand(log: palisade::Options) -> Options {
+    Options::new().log(log).background(false)
+}
+
+fn append_many(stream: &Stream, count: u64) {
+    for _ in 0..count {
+        stream.append([7; 1000]).unwrap();
+    }
+}
+
+fn truncate_all(stream: &Stream) {
+    stream.truncate_before(stream.next_index().unwrap()).unwrap();
+}
+
+fn settle(streams: &Streams) {
+    while streams.maintain().unwrap() {}
+}
+
+/// Changes a byte on the disk; a second call changes it back.
+fn damage(folder: &Path, lsn: Lsn) {
+    let path = folder.join(format!("segment-{:020}", lsn.as_u64() / SEGMENT));
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let (mut byte, at) = ([0], HEADER + lsn.as_u64() % SEGMENT + 60);
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+}
+
+#[test]
+fn a_log_that_many_threads_have_filled_can_be_emptied() {
+    let folder = folder();
+    for (threads, bytes) in [(32, 8 << 10), (32, 1000), (8, 32_000), (32, 32_000)] {
+        let limit = 8 * (SEGMENT + HEADER);
+        let streams = by_hand(log().max_bytes(limit)).open(folder.path()).unwrap();
+        let all: Vec<_> = (0..threads)
+            .map(|n| streams.stream_or_create(format!("{bytes} {n}")).unwrap())
+            .collect();
+        std::thread::scope(|scope| {
+            for stream in &all {
+                scope.spawn(move || {
+                    let data = vec![1; bytes];
+                    let refused = (0..).find_map(|_| stream.append(&data).err());
+                    assert_eq!(refused.map(|error| error.kind()), Some(ErrorKind::NoSpace));
+                });
+            }
+        });
+        all.iter().for_each(truncate_all);
+        streams.sync().unwrap();
+        settle(&streams);
+        all[0].commit("there is room again").unwrap();
+        for stream in all {
+            streams.delete(stream.name()).unwrap();
+        }
+        streams.sync().unwrap();
+        settle(&streams);
+        streams.close().unwrap();
+    }
+}
+
+/// Entries of two streams; one of `slow`, in the first segment, is damaged. What `other` had is
+/// truncated.
+fn damaged(folder: &Path, options: &Options) -> (Streams, Stream) {
+    let streams = options.open(folder).unwrap();
+    let (slow, other) = (streams.create("slow").unwrap(), streams.create("other").unwrap());
+    let lsns: Vec<_> = (0..10_u8).map(|n| slow.append([n; 100]).unwrap().lsn()).collect();
+    append_many(&other, 700);
+    streams.sync().unwrap();
+    damage(folder, lsns[3]);
+    assert_eq!(slow.get(3).unwrap_err().kind(), ErrorKind::Corrupt);
+    truncate_all(&other);
+    (streams, other)
+}
+
+#[test]
+fn a_damaged_entry_keeps_its_segment_and_not_the_keeper() {
+    let folder = folder();
+    let (streams, other) = damaged(folder.path(), &by_hand(log()));
+    settle(&streams);
+    assert_eq!(streams.log().head_lsn(), Lsn::ZERO);
+    assert_eq!(streams.pinned()[0].name, b"slow");
+    // Footers are written meanwhile.
+    append_many(&other, 700);
+    settle(&streams);
+    streams.delete("slow").unwrap();
+    truncate_all(&other);
+    settle(&streams);
+    let end = streams.log().reserved_lsn();
+    assert!(streams.log().head_lsn().as_u64() + SEGMENT > end.as_u64(), "the log is empty");
+}
+
+#[test]
+fn a_damaged_entry_does_not_end_the_keepers_thread() {
+    let folder = folder();
+    let (streams, _other) = damaged(folder.path(), &Options::new().log(log()));
+    streams.delete("slow").unwrap().wait().unwrap();
+    let began = Instant::now();
+    while streams.log().head_lsn() == Lsn::ZERO {
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", streams.stats());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_read_error_that_passes_does_not_pin_the_log() {
+    let disk = SimDisk::new(7);
+    let streams = by_hand(log()).with_store(&disk).unwrap();
+    let (slow, other) = (streams.create("slow").unwrap(), streams.create("other").unwrap());
+    for n in 0..10_u8 {
+        slow.append([n; 100]).unwrap();
+    }
+    append_many(&other, 200);
+    streams.sync().unwrap();
+    truncate_all(&other);
+    disk.fail(Fault::all(CallKind::Read, FaultKind::Eio));
+    for _ in 0..50 {
+        // A footer cannot be written either.
+        let _ = streams.maintain();
+    }
+    assert_eq!(streams.log().head_lsn(), Lsn::ZERO);
+    disk.heal();
+    append_many(&other, 2000);
+    truncate_all(&other);
+    settle(&streams);
+    assert!(streams.log().head_lsn() > Lsn::ZERO);
+    assert_eq!(slow.range(..).unwrap().filter(Result::is_ok).count(), 10);
+}
+
+#[test]
+fn what_a_failed_wait_has_left_is_durable_when_it_is_found_again() {
+    let disk = SimDisk::new(7);
+    let streams = by_hand(log()).with_store(&disk).unwrap();
+    let stream = streams.create("s").unwrap();
+    disk.fail(Fault::all(CallKind::Write, FaultKind::NoSpace));
+    assert_eq!(streams.create("late").unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(streams.stream_or_create("late").unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(stream.consumer("c").map(drop).unwrap_err().kind(), ErrorKind::NoSpace);
+    disk.heal();
+    let lose_the_rest = |disk: &SimDisk| disk.lose_power_choosing(&mut |_| Fate::Drop);
+    streams.stream_or_create("late").unwrap();
+    let other = streams.create("other").unwrap();
+    disk.fail(Fault::all(CallKind::Write, FaultKind::NoSpace));
+    assert_eq!(other.consumer("c").map(drop).unwrap_err().kind(), ErrorKind::NoSpace);
+    disk.heal();
+    drop(other.consumer("c").unwrap());
+    drop((stream, other, streams));
+    lose_the_rest(&disk);
+    let streams = by_hand(log()).with_store(&disk).unwrap();
+    assert_eq!(streams.stream("late").unwrap().len().unwrap(), 0);
+    assert_eq!(streams.stream("other").unwrap().consumers().unwrap().len(), 1);
+}
+
+#[test]
+fn an_open_refuses_values_that_the_keeper_could_not_move() {
+    let folder = folder();
+    let open = |buffer: usize| {
+        let log = palisade::Options::new().segment_bytes(1 << 20).buffer_bytes(buffer);
+        by_hand(log).open(folder.path())
+    };
+    let streams = open(1 << 20).unwrap();
+    streams.create("a").unwrap().put("key", vec![1; 60 << 10]).unwrap();
+    streams.close().unwrap();
+    drop(streams);
+    let refused = open(16 << 10).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    assert!(refused.to_string().contains("stream \"a\" take"), "{refused}");
+    assert_eq!(
+        open(1 << 20).unwrap().stream("a").unwrap().value("key").unwrap(),
+        Some(vec![1; 60 << 10])
+    );
+}
