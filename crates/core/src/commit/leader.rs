@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
+use super::yields::Yields;
 use super::{Commit, WriteCursor, is_over};
 use crate::buffer::Rest;
 use crate::stats::nanos;
-use crate::sync::{AtomicU32, Backoff, CachePadded, Instant, Ordering, StatCell, yield_now};
+use crate::sync::{AtomicU32, Backoff, CachePadded, Instant, Ordering, StatCell};
 use crate::{ErrorKind, Lsn, Result};
 
 const FREE: u32 = 0;
@@ -28,6 +29,12 @@ impl Leadership {
         // Acquire: shows this leader the work of the last one; pairs with the Release in `free`
         // [P4]. Relaxed: a failed exchange guards nothing.
         self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether leadership seems to be free. A hint: a later `try_take` can find it free although
+    /// this returned false.
+    pub(super) fn seems_free(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == FREE
     }
 
     /// Frees leadership. The caller holds it, and wakes candidates afterwards.
@@ -54,7 +61,7 @@ pub(super) struct Gathering {
     // synced, those that arrived meanwhile.
     expected: StatCell,
     rounds: StatCell,
-    pause: Pause,
+    pub(super) yields: Yields,
 }
 
 impl Gathering {
@@ -66,7 +73,7 @@ impl Gathering {
             group: StatCell::new(0),
             expected: StatCell::new(0),
             rounds: StatCell::new(0),
-            pause: Pause::new(),
+            yields: Yields::new(),
         }
     }
 
@@ -83,8 +90,8 @@ impl Gathering {
     /// Waits until `expected` committers have arrived: as many as the last round woke, and those
     /// that arrived while it synced. Waits at most the budget, `percent` percent of the time of a
     /// sync, and ends sooner if the next arrival comes too late (`is_too_late`) or another thread
-    /// kept the core. In a pause it does not wait. `is_flusher`: the flusher leads, and no
-    /// committer does.
+    /// kept the core. In a pause of the yields it does not wait. `is_flusher`: the flusher leads,
+    /// and no committer does.
     fn wait(&self, sync_ns: u64, is_flusher: bool) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let arrived = || self.arrivals.load(Ordering::Relaxed) - before;
@@ -92,14 +99,15 @@ impl Gathering {
         let budget_ns = sync_ns * self.percent / 100;
         let budget = Duration::from_nanos(budget_ns);
         let mut count = arrived();
-        if expected > 1 && count < expected && !budget.is_zero() && self.pause.is_over() {
+        let round = self.round();
+        let is_worth_it = expected > 1 && count < expected && !budget.is_zero();
+        if is_worth_it && self.yields.may_begin(round) {
             let start = Instant::now();
             let (mut now, mut last_arrival) = (start, start);
-            let mut lost_core = false;
-            while count < expected && now - start < budget && !lost_core {
-                yield_now();
-                let before = std::mem::replace(&mut now, Instant::now());
-                lost_core = now - before > budget.max(SLOW_YIELD);
+            while count < expected && now - start < budget {
+                if !self.yields.yield_once(&mut now, budget, round) {
+                    break;
+                }
                 let seen = arrived();
                 if seen > count {
                     (count, last_arrival) = (seen, now);
@@ -110,9 +118,13 @@ impl Gathering {
                     }
                 }
             }
-            self.pause.note(lost_core);
         }
         self.group.store(arrived(), Ordering::Relaxed);
+    }
+
+    /// Returns how many committers arrived for the round that gathered last.
+    pub(super) fn group(&self) -> u64 {
+        self.group.load(Ordering::Relaxed)
     }
 
     /// Starts the next round's count where this round stopped gathering. The leader calls it after
@@ -131,46 +143,6 @@ impl Gathering {
         let came = self.arrivals.load(Ordering::Relaxed) - before;
         let group = self.group.load(Ordering::Relaxed);
         self.expected.store(group + came, Ordering::Relaxed);
-    }
-}
-
-/// A yield that takes longer, and longer than the budget, gave the core to a thread that does not
-/// commit (decision 0029).
-const SLOW_YIELD: Duration = Duration::from_micros(500);
-
-const FIRST_PAUSE: u64 = 8;
-const LONGEST_PAUSE: u64 = 1024;
-
-/// How many rounds do not gather because other threads keep the core of a leader that yields.
-/// Hints, which only the leader changes.
-#[derive(Debug)]
-struct Pause {
-    left: StatCell,
-    // How long the next pause is.
-    next: StatCell,
-}
-
-impl Pause {
-    fn new() -> Pause {
-        Pause { left: StatCell::new(0), next: StatCell::new(FIRST_PAUSE) }
-    }
-
-    /// Returns whether a round may gather. Counts a round that may not.
-    fn is_over(&self) -> bool {
-        let left = self.left.load(Ordering::Relaxed);
-        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
-        left == 0
-    }
-
-    /// Begins a pause if a round that gathered lost its core. Each pause is twice as long as the
-    /// last, until a round gathers and keeps its core.
-    fn note(&self, lost_core: bool) {
-        let next = self.next.load(Ordering::Relaxed);
-        if lost_core {
-            self.left.store(next, Ordering::Relaxed);
-        }
-        let next = if lost_core { (next * 2).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
-        self.next.store(next, Ordering::Relaxed);
     }
 }
 
@@ -342,25 +314,10 @@ mod tests {
     }
 
     #[test]
-    fn each_pause_is_twice_as_long_until_a_leader_keeps_its_core() {
-        let pause = Pause::new();
-        let rounds = || (0..).take_while(|_| !pause.is_over()).count();
-        assert_eq!(rounds(), 0);
-        for length in [8, 16, 32, 64, 128, 256, 512, 1024, 1024] {
-            pause.note(true);
-            assert_eq!(rounds(), length);
-            assert_eq!(rounds(), 0);
-        }
-        pause.note(false);
-        pause.note(true);
-        assert_eq!(rounds(), 8);
-    }
-
-    #[test]
     fn a_leader_gathers_nothing_in_a_pause() {
         let gathering = Gathering::new(100);
-        gathering.pause.note(true);
-        for _ in 0..FIRST_PAUSE {
+        gathering.yields.pause(gathering.round());
+        for _ in 0..8 {
             gathering.note_arrival();
             gathering.expected.store(2, Ordering::Relaxed);
             // Else it waits for months.

@@ -19,7 +19,8 @@
 //! # Protocol
 //! A waiter:
 //! 1. Returns if *durable* covers its target. The first time, takes leadership if it is free, and
-//!    leads. If it had registered before, its round would wake a group for its own target.
+//!    leads. If it had registered before, its round would wake a group for its own target. Else, if
+//!    committers outnumber the cores, it first tries both for a while between yields (`yields`).
 //! 2. Registers in a group (`wait_group`), then looks again at *durable* and at the failure.
 //! 3. Takes leadership if it is free, and leads.
 //! 4. Else returns if its deadline has passed, or sleeps and begins again at 1.
@@ -81,6 +82,7 @@ mod space_watch;
 mod wait_group;
 mod workers;
 mod writer;
+mod yields;
 
 use std::sync::Arc;
 
@@ -185,7 +187,8 @@ impl Commit {
         let waited = if self.leadership.try_take() {
             self.lead(target, deadline, false)
         } else {
-            self.wait_in_group(target, deadline)
+            let yielded = self.wait_by_yields(target, deadline);
+            yielded.unwrap_or_else(|| self.wait_in_group(target, deadline))
         };
         if let Ok(true) = waited {
             self.counters.end_wait(start);

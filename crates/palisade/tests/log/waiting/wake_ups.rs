@@ -131,3 +131,20 @@ fn drops_and_time_outs_against_wake_ups_lose_none() {
     block_on(wal.append(b"the last").unwrap()).unwrap();
     assert_eq!(wal.durable_lsn(), wal.reserved_lsn());
 }
+
+/// Protection: committers that yield in the place of a sleep wait for *durable*, too.
+#[test]
+fn committers_that_outnumber_the_cores_return_when_they_are_durable() {
+    let (_dir, path) = folder();
+    let wal = Wal::open(path).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let lsn = wal.commit(b"waits").unwrap();
+                    assert!(wal.durable_lsn() > lsn);
+                }
+            });
+        }
+    });
+}

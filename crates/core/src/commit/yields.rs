@@ -1,0 +1,126 @@
+//! Waiting by yields, as long as no other work wants the core.
+//!
+//! A thread that sleeps costs a system call to wake it, and a core that has nothing to run needs
+//! time to begin again. So a leader that gathers yields, and so do committers that wait for a
+//! leader if they outnumber the cores: then each core has another committer to run.
+//!
+//! Beside a thread that does not commit, a yield can cost a whole time slice. So a slow yield
+//! begins a pause of some rounds in which nobody yields (decision 0029). RocksDB's write thread
+//! does the same.
+
+use std::time::Duration;
+
+use super::{Commit, is_over};
+use crate::sync::{Instant, Ordering, StatCell, yield_now};
+use crate::{Lsn, Result};
+
+/// A yield that takes longer, and longer than what the thread is ready to wait for, gave the core
+/// to a thread that does not commit.
+const SLOW_YIELD: Duration = Duration::from_micros(500);
+/// How many rounds the first pause takes.
+const FIRST_PAUSE: u64 = 8;
+const LONGEST_PAUSE: u64 = 1024;
+/// Threads sleep if a sync takes longer: then a wake-up costs little beside it.
+const LONGEST_SYNC: Duration = Duration::from_micros(250);
+
+/// When threads may yield. Hints: a wrong value only costs time.
+#[derive(Debug)]
+pub(super) struct Yields {
+    cores: u64,
+    // The round that ends the last pause, and how many rounds the pause takes.
+    until: StatCell,
+    length: StatCell,
+}
+
+impl Yields {
+    pub(super) fn new() -> Yields {
+        let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+        Yields { cores, until: StatCell::new(0), length: StatCell::new(0) }
+    }
+
+    /// Whether no pause is on in `round`.
+    pub(super) fn may_begin(&self, round: u64) -> bool {
+        // Relaxed, here and below: hints.
+        round >= self.until.load(Ordering::Relaxed)
+    }
+
+    /// Yields the core once, and sets `now` to the time afterwards. If another thread kept the core
+    /// for longer than `most`, begins a pause and returns false.
+    pub(super) fn yield_once(&self, now: &mut Instant, most: Duration, round: u64) -> bool {
+        yield_now();
+        let before = std::mem::replace(now, Instant::now());
+        let kept_core = *now - before <= most.max(SLOW_YIELD);
+        if !kept_core {
+            self.pause(round);
+        }
+        kept_core
+    }
+
+    /// Begins a pause in `round`, unless one is on. It is twice as long as the last one if that
+    /// ended fewer rounds ago than it took.
+    pub(super) fn pause(&self, round: u64) {
+        let (until, last) =
+            (self.until.load(Ordering::Relaxed), self.length.load(Ordering::Relaxed));
+        if round < until {
+            return;
+        }
+        let length = if round < until + last { (2 * last).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
+        self.length.store(length, Ordering::Relaxed);
+        self.until.store(round + length, Ordering::Relaxed);
+    }
+}
+
+impl Commit {
+    /// Waits as `wait` does, but by yields. Returns `None` if the caller must sleep.
+    pub(super) fn wait_by_yields(
+        &self,
+        target: Lsn,
+        deadline: Option<Instant>,
+    ) -> Option<Result<bool>> {
+        let (yields, round) = (&self.gathering.yields, self.gathering.round());
+        let sync = Duration::from_nanos(self.counters.rounds.smoothed_ns());
+        if self.gathering.group() <= yields.cores || sync > LONGEST_SYNC || !yields.may_begin(round)
+        {
+            return None;
+        }
+        // The running sync may have begun before the caller's append, so two of them.
+        let most = 2 * sync;
+        let start = Instant::now();
+        let mut now = start;
+        while now - start < most && !is_over(deadline) {
+            let kept_core = yields.yield_once(&mut now, most, round);
+            if self.durable.read() >= target {
+                return Some(Ok(true));
+            }
+            if self.leadership.seems_free() && self.leadership.try_take() {
+                return Some(self.lead(target, deadline, false));
+            }
+            if !kept_core {
+                break;
+            }
+        }
+        None
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_that_follows_another_soon_is_twice_as_long() {
+        let yields = Yields::new();
+        let mut round = 100;
+        for length in [8, 16, 32, 64, 128, 256, 512, 1024, 1024] {
+            assert!(yields.may_begin(round));
+            yields.pause(round);
+            // Others find the same core busy.
+            yields.pause(round + 1);
+            assert!(!yields.may_begin(round + length - 1));
+            round += length;
+        }
+        round += 1024;
+        yields.pause(round);
+        assert!(!yields.may_begin(round + 7) && yields.may_begin(round + 8));
+    }
+}
