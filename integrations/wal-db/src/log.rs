@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use palisade::disk::DiskFolder;
-use palisade::{Error, ErrorKind, Result, Ticket, Wal};
+use palisade::{Error, ErrorKind, Records, Result, Ticket, Wal};
 
 use crate::shared::Entry;
 use crate::{Lsn, Record, WalError};
 
-/// The tag of a record that is one record of the log below.
-pub(crate) const WHOLE: u16 = 0;
-/// The tag of the first part of a long record: its length in 8 bytes, then bytes of it.
+/// The tag of the first part of a long record: its length in 8 bytes, then bytes of it. A record
+/// that is one record of the log below has tag 0.
 pub(crate) const FIRST: u16 = 1;
 /// The tag of each further part. No other record is between the parts.
 pub(crate) const PART: u16 = 2;
@@ -188,18 +187,10 @@ impl Log {
     /// Returns where the last part of the record at `lsn` begins, or none if no record begins
     /// there.
     pub(crate) fn last_part(&self, lsn: palisade::Lsn) -> Result<Option<palisade::Lsn>> {
-        let mut parts = self.wal.records_from(lsn)?;
-        let mut last = None;
-        while let Some(part) = parts.next()? {
-            match (part.tag(), last) {
-                (PART, Some(_)) | (WHOLE | FIRST, None) => last = Some(part.lsn()),
-                _ => break,
-            }
-            if part.tag() == WHOLE {
-                break;
-            }
-        }
-        Ok(last)
+        let found = next_record(&mut self.wal.records_from(lsn)?)?;
+        // If a truncation or a crash removed the record at `lsn`, or the end of it, this is another
+        // record.
+        Ok(found.filter(|(begin, _)| *begin == lsn).map(|(_, last)| last))
     }
 
     /// Returns the position of `lsn` in the log below.
@@ -217,6 +208,30 @@ impl Log {
     pub(crate) fn record(&self, position: palisade::Lsn, data: Vec<u8>) -> Record {
         Record::new(self.lsn(position), data)
     }
+}
+
+/// Returns where the next record in `parts` begins, and where its last part does. Skips the parts
+/// of long records that were never completed.
+fn next_record(parts: &mut Records) -> Result<Option<(palisade::Lsn, palisade::Lsn)>> {
+    // Where the long record begins, and how many of its bytes are missing.
+    let mut long = None;
+    while let Some(part) = parts.next()? {
+        let (at, data) = (part.lsn(), part.data());
+        long = match (part.tag(), long) {
+            (FIRST, _) => data.split_first_chunk::<LENGTH_BYTES>().map(|(length, data)| {
+                (at, u64::from_le_bytes(*length).saturating_sub(data.len() as u64))
+            }),
+            (PART, Some((begin, missing))) => {
+                Some((begin, missing.saturating_sub(data.len() as u64)))
+            }
+            (PART, None) => None,
+            _ => return Ok(Some((at, at))),
+        };
+        if let Some((begin, 0)) = long {
+            return Ok(Some((begin, at)));
+        }
+    }
+    Ok(None)
 }
 
 impl Drop for Log {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use palisade::Options;
 use palisade::disk::{Access, DEFAULT_FILE_MODE, Disk, DiskFolder};
 use palisade::sim::SimDisk;
-use wal_db::{FileStore, Lsn, Result, SegmentedStore, Wal, WalStore};
+use wal_db::{FileStore, Lsn, Result, SegmentedStore, Wal, WalError, WalStore};
 
 const SHORT: u64 = 300;
 const PROCESSES: u64 = 5;
@@ -67,6 +67,8 @@ struct Run<S> {
     /// What the log may have instead, if the step that died has done its work.
     other: Option<World>,
     next: u64,
+    /// LSNs of records that were truncated or lost since the log was last emptied.
+    gone: Vec<Lsn>,
     /// Above all LSNs since the log was last emptied.
     above: u64,
     open: fn(Arc<dyn Disk>) -> Result<Wal<S>>,
@@ -81,7 +83,8 @@ impl<S: WalStore> Run<S> {
         os.open_folder(Path::new("/"), DEFAULT_FILE_MODE).unwrap().sync().unwrap();
         let (world, other) = (World::default(), None);
         let dice = Dice(seed);
-        Run { seed, disk, dice, world, other, next: 0, above: 0, open, is_segmented }
+        let (next, gone, above) = (0, Vec::new(), 0);
+        Run { seed, disk, dice, world, other, next, gone, above, open, is_segmented }
     }
 
     fn all(&mut self) {
@@ -105,6 +108,7 @@ impl<S: WalStore> Run<S> {
                 0..9 => self.append(&wal, false),
                 9..14 => self.append(&wal, true),
                 14 => wal.sync().map(|()| self.world.durable = self.world.records.len()),
+                15 if self.dice.below(2) == 0 => self.truncate_after_one_that_is_gone(&wal),
                 15 => self.truncate_after(&wal),
                 16 if self.is_segmented => self.truncate_before(&wal),
                 17 if !self.is_segmented => match self.empty(wal) {
@@ -168,7 +172,22 @@ impl<S: WalStore> Run<S> {
         self.other =
             Some(World { durable: after.durable.min(self.world.durable), ..after.clone() });
         wal.truncate_after(lsn)?;
+        self.gone.extend(self.world.records.range(last + 1..).filter_map(|(lsn, _)| *lsn));
         (self.world, self.other) = (after, None);
+        Ok(())
+    }
+
+    /// Passes the LSN of a record that is gone, as an engine does that saved it before.
+    fn truncate_after_one_that_is_gone(&mut self, wal: &Wal<S>) -> Result<()> {
+        let Some(last) = (self.gone.len() as u64).checked_sub(1) else { return Ok(()) };
+        let lsn = self.gone[self.dice.below(last + 1) as usize];
+        match wal.truncate_after(lsn) {
+            Err(WalError::Corruption { offset, .. }) if offset == lsn.get() => {}
+            Ok(()) => panic!("seed {}: truncated after LSN {lsn}, which is gone", self.seed),
+            Err(error) => return Err(error),
+        }
+        let found = read(wal)?.len();
+        assert!(found == self.world.records.len() || self.disk.is_dead(), "seed {}", self.seed);
         Ok(())
     }
 
@@ -210,6 +229,7 @@ impl<S: WalStore> Run<S> {
         let wal = (self.open)(self.disk.as_disk()).ok()?;
         assert_eq!((wal.len(), wal.is_empty()), (0, true), "seed {}", self.seed);
         (self.world, self.other, self.above) = (emptied, None, 0);
+        self.gone.clear();
         Some(wal)
     }
 
@@ -254,6 +274,9 @@ impl<S: WalStore> Run<S> {
         );
         let end = wal.len();
         self.above = self.above.min(end); // 0 if it was emptied
+        let known = self.world.records.iter().filter_map(|(lsn, _)| *lsn);
+        self.gone.extend(known.filter(|lsn| !found.iter().any(|(stays, _)| stays == lsn)));
+        self.gone.retain(|lsn| lsn.get() < end);
         let records: VecDeque<_> = found.into_iter().map(|(lsn, data)| (Some(lsn), data)).collect();
         self.world = World { durable: records.len(), records, state };
         self.other = None;

@@ -1,0 +1,92 @@
+//! Records that are too long for one record of the log below, which are stored in parts.
+
+use std::path::PathBuf;
+
+use wal_db::{Lsn, MemStore, Result, Wal, WalConfig, WalError, WalStore};
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path("wal.log")
+    }
+}
+
+fn contents<S: WalStore>(wal: &Wal<S>) -> Vec<Vec<u8>> {
+    wal.iter().unwrap().map(|record| record.unwrap().into_data()).collect()
+}
+
+fn corrupt_at<T: std::fmt::Debug>(result: Result<T>) -> u64 {
+    match result.unwrap_err() {
+        WalError::Corruption { offset, .. } => offset,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn records_up_to_the_limit_are_read_back_and_longer_ones_refused() {
+    let place = Place::new();
+    let long: Vec<u8> = (0..5_000_000_u32).map(|number| (number >> 3) as u8).collect();
+    let config = WalConfig::new().with_max_record_size(long.len() as u32);
+    let wal = Wal::open_with(place.log(), config).unwrap();
+    let before = wal.append(b"before").unwrap();
+    let at = wal.append_and_sync(&long).unwrap();
+    let after = wal.append(b"after").unwrap();
+    let refused = wal.append(&vec![0; long.len() + 1]).unwrap_err();
+    let expected = (long.len() + 1, long.len() as u32);
+    assert!(matches!(refused, WalError::RecordTooLarge { len, max } if (len, max) == expected));
+    drop(wal);
+
+    let wal = Wal::open_with(place.log(), config).unwrap();
+    let found: Vec<_> = wal.iter().unwrap().map(|record| record.unwrap()).collect();
+    assert_eq!(found.iter().map(wal_db::Record::lsn).collect::<Vec<_>>(), [before, at, after]);
+    assert!(found[1].data() == long);
+    // An LSN within the record is not that of a record.
+    let part = wal.log().records().unwrap().into_iter().nth(2).unwrap().unwrap().lsn();
+    let part = Lsn::new(part.as_u64());
+    assert_eq!(corrupt_at(wal.iter_from(part).unwrap().next().unwrap()), part.get());
+    assert_eq!(corrupt_at(wal.truncate_after(part)), part.get());
+
+    wal.truncate_after(at).unwrap();
+    assert_eq!(contents(&wal).len(), 2);
+    wal.append(b"again").unwrap();
+    assert_eq!(contents(&wal).last().unwrap(), b"again");
+}
+
+#[test]
+fn a_long_record_that_was_not_completed_is_no_record() {
+    let place = Place::new();
+    let wal = Wal::open(place.log()).unwrap();
+    wal.append(b"before").unwrap();
+    // What a crash leaves after two parts.
+    let most = wal.log().max_record_bytes();
+    let mut first = 5_000_000_u64.to_le_bytes().to_vec();
+    first.resize(most, 1);
+    wal.log().append_tagged(1, &first).unwrap();
+    wal.log().append_tagged(2, &vec![1; most]).unwrap();
+    drop(wal);
+    let wal = Wal::open(place.log()).unwrap();
+    wal.append(b"after").unwrap();
+    wal.append(&vec![2; 3 * most]).unwrap();
+    assert_eq!(contents(&wal), [b"before".to_vec(), b"after".to_vec(), vec![2; 3 * most]]);
+}
+
+#[test]
+fn truncate_after_refuses_a_long_record_that_was_not_completed() {
+    let wal = Wal::with_store(MemStore::new()).unwrap();
+    let mut first = 5_000_000_u64.to_le_bytes().to_vec();
+    first.resize(1000, 1);
+    let lsn = wal.log().append_tagged(1, &first).unwrap().lsn();
+    wal.append(b"acknowledged").unwrap();
+    let lsn = Lsn::new(lsn.as_u64());
+    assert_eq!(corrupt_at(wal.truncate_after(lsn)), lsn.get());
+    assert_eq!(contents(&wal), [b"acknowledged"]);
+}

@@ -1,0 +1,114 @@
+//! Truncations of both ends, and LSNs of records that a truncation has removed.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use wal_db::{Lsn, MemStore, Result, SegmentedStore, Wal, WalError, WalStore};
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path("wal.log")
+    }
+}
+
+fn contents<S: WalStore>(wal: &Wal<S>) -> Vec<Vec<u8>> {
+    wal.iter().unwrap().map(|record| record.unwrap().into_data()).collect()
+}
+
+fn kind_of<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
+    match result.unwrap_err() {
+        WalError::Io { source, .. } => source.kind(),
+        other => panic!("{other}"),
+    }
+}
+
+fn corrupt_at<T: std::fmt::Debug>(result: Result<T>) -> u64 {
+    match result.unwrap_err() {
+        WalError::Corruption { offset, .. } => offset,
+        other => panic!("{other}"),
+    }
+}
+
+/// Truncates two of three records, appends two others, and returns all five LSNs.
+fn replace_two<S: WalStore>(wal: &Wal<S>) -> Vec<Lsn> {
+    let mut lsns: Vec<_> = [b"a", b"b", b"c"].map(|data| wal.append(data).unwrap()).to_vec();
+    wal.truncate_after(lsns[0]).unwrap();
+    lsns.extend([b"d", b"e"].map(|data| wal.append_and_sync(data).unwrap()));
+    lsns
+}
+
+#[test]
+fn a_truncated_suffix_is_gone_after_a_crash() {
+    let place = Place::new();
+    let wal = Wal::open(place.log()).unwrap();
+    let lsns: Vec<_> = [b"a", b"b", b"c"].map(|data| wal.append(data).unwrap()).to_vec();
+    assert_eq!(corrupt_at(wal.truncate_after(Lsn::new(lsns[1].get() + 1))), lsns[1].get() + 1);
+    assert_eq!(corrupt_at(wal.truncate_after(Lsn::new(u64::MAX))), u64::MAX);
+    wal.truncate_after(lsns[0]).unwrap();
+    assert!(wal.append(b"d").unwrap() > lsns[2]);
+    wal.sync().unwrap();
+    wal.log().clone().abandon();
+    drop(wal);
+    assert_eq!(contents(&Wal::open(place.log()).unwrap()), [b"a", b"d"]);
+}
+
+#[test]
+fn only_a_segmented_log_truncates_its_prefix() {
+    let place = Place::new();
+    let wal = Wal::open(place.log()).unwrap();
+    wal.append(b"a").unwrap();
+    let second = wal.append(b"b").unwrap();
+    assert_eq!(wal.truncate_before(second).unwrap(), Lsn::new(0));
+    assert_eq!(contents(&wal), [b"a", b"b"]);
+
+    let wal = Wal::open_segmented(place.path("a/new/folder"), 100).unwrap();
+    let record = [7; 10_000];
+    let lsns: Vec<_> = (0..60).map(|_| wal.append(&record).unwrap()).collect();
+    wal.sync().unwrap();
+    let space = wal.log().space().unwrap().segments;
+    assert_eq!(wal.truncate_before(lsns[50]).unwrap(), lsns[50]);
+    assert!(wal.log().space().unwrap().segments < space);
+    // The head never moves down, and never above the end.
+    assert_eq!(wal.truncate_before(lsns[3]).unwrap(), lsns[50]);
+    assert_eq!(corrupt_at(wal.truncate_before(Lsn::new(lsns[55].get() + 8))), lsns[55].get() + 8);
+    wal.log().clone().abandon();
+    drop(wal);
+    let wal = Wal::open_segmented(place.path("a/new/folder"), 100).unwrap();
+    assert_eq!(wal.iter().unwrap().next().unwrap().unwrap().lsn(), lsns[50]);
+    assert_eq!(wal.iter_from(lsns[0]).unwrap().count(), 10);
+    assert_eq!(wal.truncate_before(Lsn::new(u64::MAX)).unwrap().get(), wal.len());
+    assert!(wal.is_empty());
+    drop(wal);
+    // The size of segments is fixed.
+    assert!(Wal::open_segmented(place.path("a/new/folder"), 1 << 20).is_err());
+    assert_eq!(kind_of(SegmentedStore::open(place.path("b"), 0)), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn truncate_after_refuses_the_lsn_of_a_truncated_record() {
+    let wal = Wal::with_store(MemStore::new()).unwrap();
+    for gone in &replace_two(&wal)[1..3] {
+        assert_eq!(corrupt_at(wal.truncate_after(*gone)), gone.get());
+    }
+    assert_eq!(contents(&wal), [b"a", b"d", b"e"]);
+}
+
+#[test]
+fn truncate_before_refuses_the_lsn_of_a_truncated_record() {
+    let place = Place::new();
+    let wal = Wal::open_segmented(place.path("folder"), 1 << 20).unwrap();
+    for gone in &replace_two(&wal)[1..3] {
+        assert_eq!(corrupt_at(wal.truncate_before(*gone)), gone.get());
+    }
+    assert_eq!(contents(&wal), [b"a", b"d", b"e"]);
+}
