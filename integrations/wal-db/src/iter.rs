@@ -25,8 +25,8 @@ pub struct WalIter<'a, S: WalStore = FileStore> {
     records: Option<Records>,
     /// The first item, if the iterator begins at no record.
     refused: Option<WalError>,
-    /// Whether a part without a beginning is an error: it is where the caller wants a record.
-    is_first: bool,
+    /// Where the caller wants the first record, until the first call.
+    from: Option<palisade::Lsn>,
     wal: PhantomData<&'a Wal<S>>,
 }
 
@@ -43,10 +43,14 @@ impl<'a, S: WalStore> WalIter<'a, S> {
     pub(crate) fn new(log: &'a Log, policy: RecoveryPolicy, from: Option<Lsn>) -> Result<Self> {
         let end = log.wal.reserved_lsn();
         let at = from.map(|from| log.position(from)).transpose();
+        let mut wanted = None;
         let (records, refused) = match at {
             Ok(Some(at)) if at >= end => (None, None),
             Ok(Some(at)) if at > log.wal.head_lsn() => match log.wal.records_from(at) {
-                Ok(records) => (Some(records), None),
+                Ok(records) => {
+                    wanted = Some(at);
+                    (Some(records), None)
+                }
                 Err(error) => match WalError::of_log(READING, log.origin, error) {
                     WalError::Corruption { reason, .. } => {
                         let offset = at.as_u64() - log.origin;
@@ -62,19 +66,40 @@ impl<'a, S: WalStore> WalIter<'a, S> {
             // No log has so high an LSN.
             Err(_) => (None, None),
         };
-        Ok(WalIter { log, policy, end, records, refused, is_first: true, wal: PhantomData })
+        Ok(WalIter { log, policy, end, records, refused, from: wanted, wal: PhantomData })
     }
 
-    /// Returns the next record. Skips the parts of long records that were never completed.
+    /// Returns the next record. If it is the first one, it must begin where the caller wants it.
     fn read(&mut self) -> Result<Option<Record>, Failure> {
+        let from = self.from.take();
+        let found = self.read_any()?;
+        let Some(from) = from else { return Ok(found) };
+        if found.as_ref().is_some_and(|record| record.lsn() == self.log.lsn(from)) {
+            return Ok(found);
+        }
+        match self.log.wal.get(from) {
+            // It is a part of a long record.
+            Ok(_) => Err(Failure::NoRecord(from)),
+            // The records of a segment end there, and the log continued in the next one. `len` has
+            // returned this LSN, and no record is missing.
+            Err(error) if error.kind() == ErrorKind::NotARecord => Ok(found),
+            // A truncation or a crash has removed what was there. Without a record above, it is the
+            // end of the log.
+            Err(error) if error.kind() == ErrorKind::Truncated && found.is_none() => Ok(None),
+            Err(error) if error.kind() == ErrorKind::Truncated => Err(Failure::NoRecord(from)),
+            Err(error) => Err(Failure::Log(error)),
+        }
+    }
+
+    /// Returns the next record, wherever it begins. Skips the parts of long records that were never
+    /// completed.
+    fn read_any(&mut self) -> Result<Option<Record>, Failure> {
         let Some(records) = &mut self.records else { return Ok(None) };
         let mut long: Option<Long> = None;
         while let Some(record) = records.next().map_err(Failure::Log)? {
-            let is_first = std::mem::take(&mut self.is_first);
             match (record.tag(), &mut long) {
                 (FIRST, _) => long = Some(Long::begin(record.lsn(), record.data())?),
                 (PART, Some(long)) => long.data.extend_from_slice(record.data()),
-                (PART, None) if is_first => return Err(Failure::NoRecord(record.lsn())),
                 (PART, None) => {}
                 _ => return Ok(Some(self.log.record(record.lsn(), record.data().to_vec()))),
             }

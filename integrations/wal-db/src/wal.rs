@@ -209,7 +209,9 @@ impl<S: WalStore> Wal<S> {
     /// LSN at or above the end returns no record.
     ///
     /// If no record begins at `from`, the first item is
-    /// [`Corruption`](WalError::Corruption), and there is no other.
+    /// [`Corruption`](WalError::Corruption), and there is no other. Only the end of the log
+    /// ([`len`](Wal::len)) at an earlier time is accepted, too, unless a truncation or a crash has
+    /// come between: save the LSN of a record.
     ///
     /// # Errors
     /// [`Io`](WalError::Io): the record could not be read.

@@ -80,13 +80,18 @@ fn a_long_record_that_was_not_completed_is_no_record() {
 }
 
 #[test]
-fn truncate_after_refuses_a_long_record_that_was_not_completed() {
+fn the_lsn_of_a_long_record_that_was_not_completed_is_that_of_no_record() {
     let wal = Wal::with_store(MemStore::new()).unwrap();
+    wal.append(b"before").unwrap();
     let mut first = 5_000_000_u64.to_le_bytes().to_vec();
     first.resize(1000, 1);
-    let lsn = wal.log().append_tagged(1, &first).unwrap().lsn();
-    wal.append(b"acknowledged").unwrap();
-    let lsn = Lsn::new(lsn.as_u64());
-    assert_eq!(corrupt_at(wal.truncate_after(lsn)), lsn.get());
-    assert_eq!(contents(&wal), [b"acknowledged"]);
+    let lsn = Lsn::new(wal.log().append_tagged(1, &first).unwrap().lsn().as_u64());
+    let check = |expected: &[&[u8]]| {
+        assert_eq!(corrupt_at(wal.iter_from(lsn).unwrap().next().unwrap()), lsn.get());
+        assert_eq!(corrupt_at(wal.truncate_after(lsn)), lsn.get());
+        assert_eq!(contents(&wal), expected);
+    };
+    check(&[b"before"]);
+    wal.append(b"after").unwrap();
+    check(&[b"before", b"after"]);
 }

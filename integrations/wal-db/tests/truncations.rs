@@ -112,3 +112,33 @@ fn truncate_before_refuses_the_lsn_of_a_truncated_record() {
     }
     assert_eq!(contents(&wal), [b"a", b"d", b"e"]);
 }
+
+#[test]
+fn iter_from_refuses_the_lsn_of_a_truncated_record() {
+    let wal = Wal::with_store(MemStore::new()).unwrap();
+    let lsns = replace_two(&wal);
+    for gone in &lsns[1..3] {
+        let mut records = wal.iter_from(*gone).unwrap();
+        assert_eq!(corrupt_at(records.next().unwrap()), gone.get());
+        assert!(records.next().is_none());
+    }
+    assert_eq!(wal.iter_from(lsns[3]).unwrap().count(), 2);
+    // Nothing is above a record that is gone.
+    wal.truncate_after(lsns[0]).unwrap();
+    assert_eq!(wal.iter_from(lsns[3]).unwrap().count(), 0);
+}
+
+#[test]
+fn iter_from_accepts_an_earlier_end_of_the_log() {
+    let place = Place::new();
+    let wal = Wal::open_segmented(place.path("folder"), 64 << 10).unwrap();
+    let mut segments = 0;
+    for number in 0..200 {
+        let end = wal.len();
+        let lsn = wal.append(&[number; 1008]).unwrap();
+        segments += u64::from(lsn.get() > end);
+        let first = wal.iter_from(Lsn::new(end)).unwrap().next().unwrap().unwrap();
+        assert_eq!(first.lsn(), lsn);
+    }
+    assert!(segments > 0, "no record began a segment");
+}
