@@ -5,12 +5,16 @@ use std::{fmt, io};
 use error_forge::ForgeError;
 use palisade::ErrorKind;
 
+use crate::log::Left;
+
 pub(crate) const NO_RECORD: &str = "no record begins at this LSN";
 pub(crate) const BAD_PARTS: &str =
     "the parts of a long record do not fit together: restore the log's folder from a backup";
 const DAMAGED: &str = "acknowledged records are damaged or missing, and nothing was changed: \
      restore the log's folder from a backup, or copy what is left with `palisade repair`";
 
+const PARTS_IN_LOG: &str = "the record is not in the log, but parts of it are, and could not be \
+     removed: free space, drop the log and open it again";
 const IN_LOG: &str = "the record is in the log, and not durable yet: free space, then call \
      `sync`; do not append the record again";
 
@@ -84,17 +88,18 @@ impl WalError {
         WalError::Corruption { offset, reason: NO_RECORD }
     }
 
-    /// Returns the error of an append. If the record is in the log nevertheless, the kind is not
-    /// `StorageFull`, after which callers append it again.
-    pub(crate) fn of_append(
-        context: &'static str,
-        is_in_log: bool,
-        error: palisade::Error,
-    ) -> WalError {
-        if !is_in_log || !error.is_shortage() {
+    /// Returns the error of an append. If the record or parts of it are in the log nevertheless,
+    /// the kind is not `StorageFull`, after which callers append it again.
+    pub(crate) fn of_append(context: &'static str, left: Left, error: palisade::Error) -> WalError {
+        let advice = match left {
+            Left::Parts => PARTS_IN_LOG,
+            Left::Record(_) => IN_LOG,
+            Left::Nothing => return WalError::of_call(context, error),
+        };
+        if !error.is_shortage() {
             return WalError::of_call(context, error);
         }
-        let error = palisade::Error::new(error.kind(), error.finding()).with_advice(IN_LOG);
+        let error = palisade::Error::new(error.kind(), error.finding()).with_advice(advice);
         WalError::io(context, io::Error::other(error))
     }
 

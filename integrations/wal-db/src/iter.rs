@@ -41,6 +41,12 @@ struct Long {
 impl<'a, S: WalStore> WalIter<'a, S> {
     /// Makes an iterator from `from`, or from the head.
     pub(crate) fn new(log: &'a Log, policy: RecoveryPolicy, from: Option<Lsn>) -> Result<Self> {
+        // The iterator must not end within a long record: if its append fails, its parts are
+        // truncated, and a read of them is an error.
+        log.between_long_appends(|| WalIter::begin(log, policy, from))
+    }
+
+    fn begin(log: &'a Log, policy: RecoveryPolicy, from: Option<Lsn>) -> Result<Self> {
         let end = log.wal.reserved_lsn();
         let at = from.map(|from| log.position(from)).transpose();
         let mut wanted = None;

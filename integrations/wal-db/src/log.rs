@@ -26,19 +26,27 @@ type Appended<'a> = std::result::Result<(Ticket<'a>, palisade::Lsn), Failed>;
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) error: Error,
-    /// Where the record of the log below begins that completes the caller's, if the record is in
-    /// the log nevertheless.
-    pub(crate) record: Option<palisade::Lsn>,
+    pub(crate) left: Left,
+}
+
+/// What a failed append has left in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Nothing,
+    /// Parts of a long record, which readers skip.
+    Parts,
+    /// The record. Its last part begins at the position.
+    Record(palisade::Lsn),
 }
 
 impl Failed {
     fn without_record(error: Error) -> Failed {
-        Failed { error, record: None }
+        Failed { error, left: Left::Nothing }
     }
 
     /// Returns the failure of the call that appends the record, or its last part.
     fn of_record(error: Error) -> Failed {
-        Failed { record: error.appended_lsn(), error }
+        Failed { left: error.appended_lsn().map_or(Left::Nothing, Left::Record), error }
     }
 }
 
@@ -61,8 +69,8 @@ pub(crate) struct Log {
     unwritten: AtomicU64,
     /// Whether the log takes no more records: its file was removed, and an open failed to empty it.
     ended: AtomicBool,
-    /// Shared by appends of one record. Exclusive for the parts of a long record, so that they lie
-    /// beside each other, and for truncations, which must not divide them.
+    /// Shared by appends of one record, and where a read begins. Exclusive for the parts of a long
+    /// record, so that they lie beside each other, and for truncations, which must not divide them.
     order: RwLock<()>,
     pub(crate) entry: Option<Entry>,
 }
@@ -88,7 +96,7 @@ impl Log {
     pub(crate) fn append(&self, record: &[u8]) -> Appended<'_> {
         self.write_rest().map_err(Failed::without_record)?;
         let appended = self.append_and_write(record);
-        if let Err(Failed { record: Some(lsn), .. }) = &appended {
+        if let Err(Failed { left: Left::Record(lsn), .. }) = &appended {
             // Relaxed: an append that misses the value fails in the same way.
             self.unwritten.fetch_max(lsn.as_u64() + 1, Ordering::Relaxed);
         }
@@ -107,7 +115,7 @@ impl Log {
         };
         if self.writes_appends {
             let written = self.wal.flush_to_os(ticket.lsn());
-            written.map_err(|error| Failed { record: Some(ticket.lsn()), error })?;
+            written.map_err(|error| Failed { left: Left::Record(ticket.lsn()), error })?;
         }
         Ok((ticket, begin))
     }
@@ -127,24 +135,45 @@ impl Log {
         Ok(())
     }
 
-    /// Appends a record that is too long for one record of the log below. If this fails, or if the
-    /// process dies, readers skip the parts that are there, unless all are.
+    /// Appends a record that is too long for one record of the log below. If the process dies
+    /// meanwhile, readers skip the parts that are there, unless all are.
     fn append_parts(&self, record: &[u8]) -> Appended<'_> {
-        let most = self.wal.max_record_bytes();
-        let (first, rest) = record.split_at(most - LENGTH_BYTES);
-        let (middle, last) = rest.split_at((rest.len() - 1) / most * most);
+        let (first, rest) = record.split_at(self.wal.max_record_bytes() - LENGTH_BYTES);
         let length = (record.len() as u64).to_le_bytes();
         self.alone(|| {
             self.check_end()?;
             let parts = [IoSlice::new(&length), IoSlice::new(first)];
             let ticket = self.wal.append_vectored_tagged(FIRST, &parts);
-            let begin = ticket.map_err(Failed::without_record)?.lsn();
-            for part in middle.chunks(most) {
-                self.wal.append_tagged(PART, part).map_err(Failed::without_record)?;
+            let begin = match ticket {
+                Ok(ticket) => ticket.lsn(),
+                Err(error) => return Err(self.without_parts(error.appended_lsn(), error)),
+            };
+            match self.append_rest(rest) {
+                Ok(ticket) => Ok((ticket, begin)),
+                Err(Failed { error, left: Left::Nothing }) => {
+                    Err(self.without_parts(Some(begin), error))
+                }
+                Err(failed) => Err(failed),
             }
-            let ticket = self.wal.append_tagged(PART, last).map_err(Failed::of_record)?;
-            Ok((ticket, begin))
         })
+    }
+
+    /// Appends the parts of a long record but the first one. Returns the ticket of the last one.
+    fn append_rest(&self, rest: &[u8]) -> std::result::Result<Ticket<'_>, Failed> {
+        let most = self.wal.max_record_bytes();
+        let (middle, last) = rest.split_at((rest.len() - 1) / most * most);
+        for part in middle.chunks(most) {
+            self.wal.append_tagged(PART, part).map_err(Failed::without_record)?;
+        }
+        self.wal.append_tagged(PART, last).map_err(Failed::of_record)
+    }
+
+    /// Removes the parts of the record whose append failed, from `begin` on: a log that is full of
+    /// them would accept nothing more. The caller is in [`alone`](Log::alone), so there is no other
+    /// record above.
+    fn without_parts(&self, begin: Option<palisade::Lsn>, error: Error) -> Failed {
+        let removed = begin.map_or(Ok(()), |begin| self.wal.truncate_from(begin));
+        Failed { left: if removed.is_ok() { Left::Nothing } else { Left::Parts }, error }
     }
 
     /// Lets the log take no more records. The caller is in [`alone`](Log::alone), and abandons the
@@ -172,10 +201,17 @@ impl Log {
 
     /// Reads all records, as far as they are in the log now. Appends go on, but no truncation does.
     pub(crate) fn verify(&self) -> Result<()> {
+        self.between_long_appends(|| {
+            let mut records = self.wal.records()?;
+            while records.next()?.is_some() {}
+            Ok(())
+        })
+    }
+
+    /// Calls `f` while no long record is appended and nothing is truncated.
+    pub(crate) fn between_long_appends<T>(&self, f: impl FnOnce() -> T) -> T {
         let _shared = self.order.read().unwrap_or_else(PoisonError::into_inner);
-        let mut records = self.wal.records()?;
-        while records.next()?.is_some() {}
-        Ok(())
+        f()
     }
 
     /// Calls `f` while no append runs.

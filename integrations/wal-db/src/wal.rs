@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use palisade::Verify;
 
-use crate::log::{Failed, Log};
+use crate::log::{Failed, Left, Log};
 use crate::{
     FileStore, Lsn, OpenPolicy, Result, SegmentedStore, WalConfig, WalError, WalIter, WalStore,
 };
@@ -137,6 +137,7 @@ impl<S: WalStore> Wal<S> {
     ///
     /// Takes no lock that another append waits for, unless the record is longer than half the log
     /// buffer: such a record is stored in parts, and appends wait until the last one is in the log.
+    /// If a part does not fit, the others are truncated, which takes some syncs of the device.
     ///
     /// # Durability
     /// The record survives the death of the process. It survives power loss after a
@@ -148,7 +149,8 @@ impl<S: WalStore> Wal<S> {
     /// the log and open it again; the record may be in it.
     ///
     /// If the disk is full and the record is in the log, the kind is `Other`, and the text says so:
-    /// instead of the drop, the caller may free space and call [`sync`](Wal::sync).
+    /// instead of the drop, the caller may free space and call [`sync`](Wal::sync). The kind is
+    /// also `Other` if the disk is full and parts of the record could not be truncated.
     pub fn append(&self, record: &[u8]) -> Result<Lsn> {
         self.check_len(record)?;
         let appended = self.log.append(record).map_err(not_appended);
@@ -179,7 +181,8 @@ impl<S: WalStore> Wal<S> {
     pub fn append_and_sync(&self, record: &[u8]) -> Result<Lsn> {
         self.check_len(record)?;
         let (ticket, at) = self.log.append(record).map_err(not_appended)?;
-        ticket.wait().map_err(|error| WalError::of_append(SYNCING, true, error))?;
+        let in_log = Left::Record(ticket.lsn());
+        ticket.wait().map_err(|error| WalError::of_append(SYNCING, in_log, error))?;
         Ok(self.log.lsn(at))
     }
 
@@ -197,7 +200,8 @@ impl<S: WalStore> Wal<S> {
         self.append(&bytes.map_err(|error| WalError::Encoding { detail: error.to_string() })?)
     }
 
-    /// Returns an iterator over the records from the head to the end at the time of the call.
+    /// Returns an iterator over the records from the head to the end at the time of the call. The
+    /// call waits while a record is appended in parts, and while a truncation runs.
     ///
     /// # Errors
     /// [`Io`](WalError::Io): the process was forked from the one that opened the log.
@@ -305,7 +309,7 @@ impl<S: WalStore> Wal<S> {
 }
 
 fn not_appended(failed: Failed) -> WalError {
-    WalError::of_append(APPENDING, failed.record.is_some(), failed.error)
+    WalError::of_append(APPENDING, failed.left, failed.error)
 }
 
 impl<S: WalStore> fmt::Debug for Wal<S> {

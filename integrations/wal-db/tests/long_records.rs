@@ -1,8 +1,10 @@
 //! Records that are too long for one record of the log below, which are stored in parts.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use wal_db::{Lsn, MemStore, Result, Wal, WalConfig, WalError, WalStore};
+use palisade::Options;
+use wal_db::{FileStore, Lsn, MemStore, Result, Wal, WalConfig, WalError, WalStore};
 
 struct Place(tempfile::TempDir);
 
@@ -22,6 +24,13 @@ impl Place {
 
 fn contents<S: WalStore>(wal: &Wal<S>) -> Vec<Vec<u8>> {
     wal.iter().unwrap().map(|record| record.unwrap().into_data()).collect()
+}
+
+fn kind_of<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
+    match result.unwrap_err() {
+        WalError::Io { source, .. } => source.kind(),
+        other => panic!("{other}"),
+    }
 }
 
 fn corrupt_at<T: std::fmt::Debug>(result: Result<T>) -> u64 {
@@ -94,4 +103,52 @@ fn the_lsn_of_a_long_record_that_was_not_completed_is_that_of_no_record() {
     check(&[b"before"]);
     wal.append(b"after").unwrap();
     check(&[b"before", b"after"]);
+}
+
+/// Opens a log of at most eight segments of 64 KiB.
+fn open_small(place: &Place) -> Wal {
+    let segment_bytes = 64 << 10;
+    let options = Options::new().segment_bytes(segment_bytes).buffer_bytes(64 << 10);
+    let options = options.max_bytes(8 * (segment_bytes + 4096));
+    Wal::with_store(FileStore::open(place.log()).unwrap().with_options(options)).unwrap()
+}
+
+#[test]
+fn a_long_record_that_does_not_fit_leaves_the_log_as_it_was() {
+    let place = Place::new();
+    let wal = open_small(&place);
+    for _ in 0..5 {
+        assert_eq!(kind_of(wal.append(&vec![1; 1 << 20])), ErrorKind::StorageFull);
+        assert!(contents(&wal).is_empty() && wal.is_empty());
+    }
+    let small = vec![2; 1000];
+    wal.append(&small).unwrap();
+    wal.sync().unwrap();
+    assert_eq!(kind_of(wal.append_and_sync(&vec![1; 1 << 20])), ErrorKind::StorageFull);
+    wal.append_and_sync(&small).unwrap();
+    let long = vec![3; 200_000];
+    wal.append_and_sync(&long).unwrap();
+    let expected = [small.clone(), small, long];
+    assert!(contents(&wal) == expected);
+    wal.log().clone().abandon();
+    drop(wal);
+    assert!(contents(&open_small(&place)) == expected);
+}
+
+#[test]
+fn readers_do_not_see_the_parts_of_a_record_that_does_not_fit() {
+    let place = Place::new();
+    let wal = open_small(&place);
+    wal.append(b"small").unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for _ in 0..20 {
+                wal.append(&vec![1; 1 << 20]).unwrap_err();
+            }
+        });
+        while !writer.is_finished() {
+            assert_eq!(contents(&wal), [b"small"]);
+            assert!(!wal.is_empty());
+        }
+    });
 }
