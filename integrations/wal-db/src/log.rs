@@ -104,7 +104,7 @@ impl Log {
     }
 
     fn append_and_write(&self, record: &[u8]) -> Appended<'_> {
-        let (ticket, begin) = if record.len() <= self.wal.max_record_bytes() {
+        let (ticket, begin) = if record.len() <= self.longest() {
             let _shared = self.order.read().unwrap_or_else(PoisonError::into_inner);
             self.check_end()?;
             let ticket = self.wal.append(record).map_err(Failed::of_record)?;
@@ -118,6 +118,12 @@ impl Log {
             written.map_err(|error| Failed { left: Left::Record(ticket.lsn()), error })?;
         }
         Ok((ticket, begin))
+    }
+
+    /// Returns the length of the longest record of the log below that this crate appends.
+    fn longest(&self) -> usize {
+        // A codec that encrypts makes a record longer, and the encoded form must fit.
+        self.wal.max_record_bytes() / 8 * 7
     }
 
     /// Writes the records that earlier appends could not write. Unless that succeeds, the log takes
@@ -138,7 +144,7 @@ impl Log {
     /// Appends a record that is too long for one record of the log below. If the process dies
     /// meanwhile, readers skip the parts that are there, unless all are.
     fn append_parts(&self, record: &[u8]) -> Appended<'_> {
-        let (first, rest) = record.split_at(self.wal.max_record_bytes() - LENGTH_BYTES);
+        let (first, rest) = record.split_at(self.longest() - LENGTH_BYTES);
         let length = (record.len() as u64).to_le_bytes();
         self.alone(|| {
             self.check_end()?;
@@ -160,7 +166,7 @@ impl Log {
 
     /// Appends the parts of a long record but the first one. Returns the ticket of the last one.
     fn append_rest(&self, rest: &[u8]) -> std::result::Result<Ticket<'_>, Failed> {
-        let most = self.wal.max_record_bytes();
+        let most = self.longest();
         let (middle, last) = rest.split_at((rest.len() - 1) / most * most);
         for part in middle.chunks(most) {
             self.wal.append_tagged(PART, part).map_err(Failed::without_record)?;

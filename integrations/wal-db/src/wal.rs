@@ -135,7 +135,7 @@ impl<S: WalStore> Wal<S> {
 
     /// Appends a record.
     ///
-    /// Takes no lock that another append waits for, unless the record is longer than half the log
+    /// Takes no lock that another append waits for, unless the record is longer than 7/16 of the log
     /// buffer: such a record is stored in parts, and appends wait until the last one is in the log.
     /// If a part does not fit, the others are truncated, which takes some syncs of the device.
     ///

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use palisade::Options;
+use palisade::{Codec, Options};
 use wal_db::{FileStore, Lsn, MemStore, Result, Wal, WalConfig, WalError, WalStore};
 
 struct Place(tempfile::TempDir);
@@ -103,6 +103,44 @@ fn the_lsn_of_a_long_record_that_was_not_completed_is_that_of_no_record() {
     check(&[b"before"]);
     wal.append(b"after").unwrap();
     check(&[b"before", b"after"]);
+}
+
+/// A codec that makes each record eight bytes longer.
+#[derive(Debug)]
+struct Longer;
+
+impl Codec for Longer {
+    fn name(&self) -> &str {
+        "test-longer"
+    }
+
+    fn encode(&self, _tag: u16, data: &[u8], into: &mut Vec<u8>) -> palisade::Result<()> {
+        into.extend([0; 8]);
+        into.extend(data);
+        Ok(())
+    }
+
+    fn decode(&self, _tag: u16, stored: &[u8], into: &mut [u8]) -> palisade::Result<usize> {
+        into.copy_from_slice(&stored[8..]);
+        Ok(stored.len() - 8)
+    }
+}
+
+#[test]
+fn records_of_any_length_fit_with_a_codec_that_lengthens_them() {
+    for buffer_bytes in [4 << 10, 64 << 10] {
+        let place = Place::new();
+        let options = Options::new().buffer_bytes(buffer_bytes).codec(Longer);
+        let store = FileStore::open(place.log()).unwrap().with_options(options);
+        let wal = Wal::with_store(store).unwrap();
+        let most = wal.log().max_record_bytes();
+        let lens = [most - 9, most - 8, most - 7, most, most + 1, 10 * most];
+        let records = lens.map(|len| vec![5; len]);
+        for record in &records {
+            wal.append_and_sync(record).unwrap();
+        }
+        assert!(contents(&wal) == records);
+    }
 }
 
 /// Opens a log of at most eight segments of 64 KiB.
