@@ -62,6 +62,8 @@ pub(crate) struct Log {
     pub(crate) home: Arc<dyn DiskFolder>,
     /// Whether `truncate_before` changes nothing.
     pub(crate) keeps_prefix: bool,
+    /// The bytes that the files may take. To ask the log below is slow: it lists the folder.
+    limit: Option<u64>,
     /// Whether an append has to write its record, so that the record survives a kill.
     writes_appends: bool,
     /// The number above the position of the last record that an append could not write; 0 if there
@@ -78,8 +80,10 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn new(wal: Wal, home: Arc<dyn DiskFolder>) -> Log {
         let writes_appends = !wal.recovery_report().appends_survive_kill;
+        let limit = wal.space().ok().and_then(|space| space.limit);
         Log {
             wal,
+            limit,
             origin: 0,
             folder: None,
             home,
@@ -148,6 +152,7 @@ impl Log {
         let length = (record.len() as u64).to_le_bytes();
         self.alone(|| {
             self.check_end()?;
+            self.check_room(record.len() as u64).map_err(Failed::without_record)?;
             let parts = [IoSlice::new(&length), IoSlice::new(first)];
             let ticket = self.wal.append_vectored_tagged(FIRST, &parts);
             let begin = match ticket {
@@ -172,6 +177,25 @@ impl Log {
             self.wal.append_tagged(PART, part).map_err(Failed::without_record)?;
         }
         self.wal.append_tagged(PART, last).map_err(Failed::of_record)
+    }
+
+    /// Refuses a long record that is above the limit of the log (`max_bytes`). It counts a lower
+    /// bound of what the record takes, so the log may still refuse a part. But each truncation of
+    /// parts takes a segment, also above the limit: a caller that tries again must not get there
+    /// each time.
+    fn check_room(&self, bytes: u64) -> Result<()> {
+        let Some(limit) = self.limit else { return Ok(()) };
+        let space = self.wal.space()?;
+        let segment_bytes = self.wal.segment_bytes();
+        let free = (limit / space.file_bytes).saturating_sub(space.segments) * segment_bytes;
+        let end = self.wal.reserved_lsn().as_u64();
+        let room = free + (end.next_multiple_of(segment_bytes) - end);
+        if bytes > room {
+            let text = format!("the record has {bytes} bytes, and max_bytes leaves {room}");
+            let error = Error::new(ErrorKind::NoSpace, text);
+            return Err(error.with_advice("truncate the log, or open it with a higher limit"));
+        }
+        Ok(())
     }
 
     /// Removes the parts of the record whose append failed, from `begin` on: a log that is full of

@@ -135,9 +135,9 @@ impl<S: WalStore> Wal<S> {
 
     /// Appends a record.
     ///
-    /// Takes no lock that another append waits for, unless the record is longer than 7/16 of the log
-    /// buffer: such a record is stored in parts, and appends wait until the last one is in the log.
-    /// If a part does not fit, the others are truncated, which takes some syncs of the device.
+    /// Takes no lock that another append waits for, unless the record is longer than 7/16 of the
+    /// log buffer: such a record is stored in parts, and appends wait until the last one is in the
+    /// log. If a part does not fit, the others are truncated, which takes some syncs of the device.
     ///
     /// # Durability
     /// The record survives the death of the process. It survives power loss after a

@@ -153,24 +153,32 @@ fn open_small(place: &Place) -> Wal {
 
 #[test]
 fn a_long_record_that_does_not_fit_leaves_the_log_as_it_was() {
-    let place = Place::new();
-    let wal = open_small(&place);
-    for _ in 0..5 {
-        assert_eq!(kind_of(wal.append(&vec![1; 1 << 20])), ErrorKind::StorageFull);
-        assert!(contents(&wal).is_empty() && wal.is_empty());
+    // The first one is above the limit of the log. Of the other one, some parts fit.
+    for bytes in [1 << 20, (8 << 16) - 1000] {
+        let place = Place::new();
+        let wal = open_small(&place);
+        let too_long = vec![1; bytes];
+        for _ in 0..5 {
+            assert_eq!(kind_of(wal.append(&too_long)), ErrorKind::StorageFull);
+            assert!(contents(&wal).is_empty() && wal.is_empty());
+        }
+        let mut expected = vec![vec![2; 1000]];
+        wal.append(&expected[0]).unwrap();
+        wal.sync().unwrap();
+        for _ in 0..20 {
+            assert_eq!(kind_of(wal.append_and_sync(&too_long)), ErrorKind::StorageFull);
+            expected.push(vec![2; 1000]);
+            wal.append_and_sync(&expected[0]).unwrap();
+        }
+        let space = wal.log().space().unwrap();
+        assert!(space.segments <= 3, "refused records take {} segments", space.segments);
+        expected.push(vec![3; 200_000]);
+        wal.append_and_sync(&vec![3; 200_000]).unwrap();
+        assert!(contents(&wal) == expected);
+        wal.log().clone().abandon();
+        drop(wal);
+        assert!(contents(&open_small(&place)) == expected);
     }
-    let small = vec![2; 1000];
-    wal.append(&small).unwrap();
-    wal.sync().unwrap();
-    assert_eq!(kind_of(wal.append_and_sync(&vec![1; 1 << 20])), ErrorKind::StorageFull);
-    wal.append_and_sync(&small).unwrap();
-    let long = vec![3; 200_000];
-    wal.append_and_sync(&long).unwrap();
-    let expected = [small.clone(), small, long];
-    assert!(contents(&wal) == expected);
-    wal.log().clone().abandon();
-    drop(wal);
-    assert!(contents(&open_small(&place)) == expected);
 }
 
 #[test]
@@ -178,11 +186,15 @@ fn readers_do_not_see_the_parts_of_a_record_that_does_not_fit() {
     let place = Place::new();
     let wal = open_small(&place);
     wal.append(b"small").unwrap();
+    wal.append(&vec![1; (8 << 16) - 1000]).unwrap_err();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
+            let end = wal.len();
             for _ in 0..20 {
-                wal.append(&vec![1; 1 << 20]).unwrap_err();
+                // Seven segments are free, and two parts fit into each.
+                wal.append(&vec![1; (7 << 16) - 100]).unwrap_err();
             }
+            assert!(wal.len() > end, "no part was appended");
         });
         while !writer.is_finished() {
             assert_eq!(contents(&wal), [b"small"]);
