@@ -259,6 +259,12 @@ impl Log {
         Ok(found.filter(|(begin, _)| *begin == lsn).map(|(_, last)| last))
     }
 
+    /// Returns whether the log has no record. Reads the first one.
+    pub(crate) fn is_empty(&self) -> Result<bool> {
+        // Between long appends, so that a truncation does not come into the read.
+        self.between_long_appends(|| Ok(next_record(&mut self.wal.records()?)?.is_none()))
+    }
+
     /// Returns the position of `lsn` in the log below.
     pub(crate) fn position(&self, lsn: Lsn) -> crate::Result<palisade::Lsn> {
         let position = lsn.get().checked_add(self.origin);

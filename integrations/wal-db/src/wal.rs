@@ -283,10 +283,11 @@ impl<S: WalStore> Wal<S> {
         self.log.lsn(self.log.wal.reserved_lsn()).get()
     }
 
-    /// Returns whether the log has no record. May read the first one; if that fails, returns false.
+    /// Returns whether the log has no record. Reads the first one; if that fails, returns false.
+    /// Waits as [`iter`](Wal::iter) does.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.log.wal.is_empty().unwrap_or(false)
+        self.log.is_empty().unwrap_or(false)
     }
 
     /// Returns the log below, for its statistics and limits, or to let a test crash

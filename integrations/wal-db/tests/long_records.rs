@@ -71,6 +71,24 @@ fn records_up_to_the_limit_are_read_back_and_longer_ones_refused() {
 }
 
 #[test]
+fn a_log_with_only_a_long_record_that_was_not_completed_is_empty() {
+    let place = Place::new();
+    let wal = Wal::open(place.log()).unwrap();
+    // What a crash leaves after one part, and after two.
+    let mut first = 5_000_000_u64.to_le_bytes().to_vec();
+    first.resize(1000, 1);
+    for part in 1..=2 {
+        wal.log().append_tagged(part, &first).unwrap();
+        assert!(wal.is_empty() && contents(&wal).is_empty());
+    }
+    drop(wal);
+    let wal = Wal::open(place.log()).unwrap();
+    assert!(wal.is_empty() && contents(&wal).is_empty());
+    wal.append(&vec![2; 1_000_000]).unwrap();
+    assert!(!wal.is_empty());
+}
+
+#[test]
 fn a_long_record_that_was_not_completed_is_no_record() {
     let place = Place::new();
     let wal = Wal::open(place.log()).unwrap();

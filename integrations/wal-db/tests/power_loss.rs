@@ -262,6 +262,7 @@ impl<S: WalStore> Run<S> {
         let wal = (self.open)(self.disk.as_disk());
         let wal = wal.unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
         let found = read(&wal).unwrap();
+        assert_eq!(wal.is_empty(), found.is_empty(), "seed {}", self.seed);
         let state = read_state(folder.as_ref());
         let is_other = self.other.as_ref().is_some_and(|other| other.allows(&found, state));
         let shown: Vec<_> = found.iter().map(|(lsn, data)| (lsn.get(), data.len())).collect();
