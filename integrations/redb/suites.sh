@@ -4,6 +4,9 @@
 #
 #   suites.sh [rounds]     default: 1 round
 #
+# The exit status is 1 if a build or a test failed, or if the number of tests that passed is not
+# `expected`, which the README has, too.
+#
 # The sources come from the registry, by `cargo fetch`. They are copied into a build folder, where
 # each open of a path becomes an open of the backend. `left_out` names the tests that cannot work
 # on another backend: they read, write, lock or measure the database's file.
@@ -12,6 +15,7 @@ cd "$(dirname "$0")"
 here=$PWD
 rounds=${1:-1}
 version=4.6.0
+expected=315
 build=${CARGO_TARGET_DIR:-$here/../target}/redb-suites
 suites=(abort_tests basic_tests borrow_markers check_integrity_failure check_integrity_nondurable
     crash_consistency cursor_tests integration_tests multimap_tests multithreading_tests
@@ -168,28 +172,39 @@ fetch() {
     cp -r "$manifest" "$build/fetch/vendored"
 }
 
-# Runs all suites of one side. Prints passed, failed, seconds.
+# Runs all suites of one side. Prints passed, failed, seconds. Instead of the number of those that
+# failed prints `error` if none did and cargo has failed.
 run_tests() {
-    local log=$build/$1.log skip=() start
+    local log=$build/$1.log skip=() start rc=0
     while read -r name; do skip+=(--skip "$name"); done < <(left_out)
-    (cd "$build/$1" && cargo test --quiet --tests --no-run) > "$log" 2>&1 ||
-        { cat "$log" >&2; exit 1; }
+    (cd "$build/$1" && cargo test --quiet --tests --no-run) > "$log" 2>&1 || rc=$?
     start=$(date +%s.%N)
-    (cd "$build/$1" && TMPDIR=$build/tmp cargo test --quiet --no-fail-fast --tests -- \
-        --exact "${skip[@]}") > "$log" 2>&1 || true
-    awk -v from="$start" -v to="$(date +%s.%N)" '/^test result/ { ok += $4; bad += $6 }
-        END { printf "%d %d %.1f\n", ok, bad, to - from }' "$log"
+    if [[ $rc == 0 ]]; then
+        (cd "$build/$1" && TMPDIR=$build/tmp cargo test --quiet --no-fail-fast --tests -- \
+            --exact "${skip[@]}") > "$log" 2>&1 || rc=$?
+    fi
+    [[ $rc == 0 ]] || cat "$log" >&2
+    awk -v from="$start" -v to="$(date +%s.%N)" -v rc="$rc" '
+        /^test result/ { ok += $4; bad += $6 }
+        END { printf "%d %s %.1f\n", ok, rc != 0 && !bad ? "error" : bad + 0, to - from }' "$log"
 }
 
 fetch
 make_side log
 make_side file
+status=0
 printf '%-8s %7s %7s %8s\n' backend passed failed seconds
 for _ in $(seq "$rounds"); do
     for side in log file; do
         mkdir -p "$build/tmp"
         read -r passed failed seconds <<< "$(run_tests "$side")"
-        printf '%-8s %7s %7s %8s\n' "$side" "$passed" "$failed" "$seconds"
+        note=''
+        if [[ $passed != "$expected" || $failed != 0 ]]; then
+            note="  expected: $expected passed"
+            status=1
+        fi
+        printf '%-8s %7s %7s %8s%s\n' "$side" "$passed" "$failed" "$seconds" "$note"
         rm -rf "$build/tmp"
     done
 done
+exit "$status"

@@ -4,6 +4,9 @@
 #
 #   suites.sh [rounds]     default: 1 round
 #
+# The exit status is 1 if a build or a test failed, or if the number of tests that passed is not the
+# one that `expected` and the README have.
+#
 # The sources come from the registry, by `cargo fetch`. They are copied into a build folder, with
 # a `[patch]` line for this crate. Benches are left out, and so are, on both sides, the tests that
 # `left_out` names: the README has the reasons.
@@ -52,6 +55,20 @@ truncation_at_any_offset_recovers_a_clean_prefix
 valid_records_then_garbage_tail_keeps_the_valid_ones
 NAMES
         txn-db) echo recovery_from_truncated_log_is_a_clean_prefix ;;
+    esac
+}
+
+# Prints how many tests of a suite, of its documentation, or examples pass.
+expected() {
+    case $1 in
+        wal-db) echo 18 ;;
+        lsm-db) echo 141 ;;
+        txn-db) echo 83 ;;
+        raft-io) echo 144 ;;
+        'lsm-db doc') echo 30 ;;
+        'txn-db doc') echo 36 ;;
+        'raft-io doc') echo 60 ;;
+        examples) echo 5 ;;
     esac
 }
 
@@ -132,26 +149,36 @@ make_side() {
 
 package() { [[ $1 == wal-db ]] && echo wal-db-suite || echo "$1"; }
 
+# Prints how many tests passed, and how many failed: `error` if none did and cargo has failed.
+count() {
+    local log=$1 rc=$2
+    [[ $rc == 0 ]] || cat "$log" >&2
+    awk -v rc="$rc" '/^test result/ { ok += $4; bad += $6 }
+        END { print ok + 0, rc != 0 && !bad ? "error" : bad + 0 }' "$log"
+}
+
 # Runs the tests of a suite, but not its documentation's. Prints passed, failed, seconds.
 run_tests() {
-    local side=$1 suite=$2 start log=$build/$1-$2.log
+    local side=$1 suite=$2 start rc=0 log=$build/$1-$2.log
     local skip=()
     while read -r name; do skip+=(--skip "$name"); done < <(left_out "$suite")
     local cargo=(cargo test --quiet --no-fail-fast -p "$(package "$suite")" --all-features --lib
         --tests)
-    (cd "$build/$side" && "${cargo[@]}" --no-run) > "$log" 2>&1 || { cat "$log" >&2; exit 1; }
+    (cd "$build/$side" && "${cargo[@]}" --no-run) > "$log" 2>&1 || rc=$?
     start=$(date +%s.%N)
-    (cd "$build/$side" && "${cargo[@]}" -- "${skip[@]}") > "$log" 2>&1 || true
-    awk -v from="$start" -v to="$(date +%s.%N)" '/^test result/ { ok += $4; bad += $6 }
-        END { printf "%d %d %.1f\n", ok, bad, to - from }' "$log"
+    if [[ $rc == 0 ]]; then
+        (cd "$build/$side" && "${cargo[@]}" -- "${skip[@]}") > "$log" 2>&1 || rc=$?
+    fi
+    echo "$(count "$log" "$rc")" "$(awk -v from="$start" -v to="$(date +%s.%N)" \
+        'BEGIN { printf "%.1f", to - from }')"
 }
 
 # Runs the documentation's tests. Prints passed, failed.
 run_docs() {
-    local log=$build/$1-$2-doc.log
+    local rc=0 log=$build/$1-$2-doc.log
     (cd "$build/$1" && cargo test --quiet --no-fail-fast -p "$(package "$2")" --all-features --doc
-    ) > "$log" 2>&1 || true
-    awk '/^test result/ { ok += $4; bad += $6 } END { printf "%d %d\n", ok, bad }' "$log"
+    ) > "$log" 2>&1 || rc=$?
+    count "$log" "$rc"
 }
 
 run_examples() {
@@ -163,28 +190,41 @@ run_examples() {
             passed=$((passed + 1))
         else
             failed=$((failed + 1))
+            cat "$build/$1-$example.log" >&2
         fi
     done
     echo "$passed $failed"
 }
 
+# Prints a row: suite, side, passed, failed, seconds. Sets the exit status if it is not as expected.
+status=0
+row() {
+    local note=''
+    if [[ $3 != "$(expected "$1")" || $4 != 0 ]]; then
+        note="  expected: $(expected "$1") passed"
+        status=1
+    fi
+    printf '%-11s %-10s %7s %7s %8s%s\n' "$1" "$2" "$3" "$4" "${5:-}" "$note"
+}
+
 fetch
 make_side ours
 make_side published
-printf '%-10s %-10s %7s %7s %8s\n' suite wal-db passed failed seconds
-for round in $(seq "$rounds"); do
+printf '%-11s %-10s %7s %7s %8s\n' suite wal-db passed failed seconds
+for _ in $(seq "$rounds"); do
     for suite in wal-db lsm-db txn-db raft-io; do
         for side in ours published; do
             read -r passed failed seconds <<< "$(run_tests "$side" "$suite")"
-            printf '%-10s %-10s %7s %7s %8s\n' "$suite" "$side" "$passed" "$failed" "$seconds"
+            row "$suite" "$side" "$passed" "$failed" "$seconds"
         done
     done
 done
 for side in ours published; do
     for suite in lsm-db txn-db raft-io; do
         read -r passed failed <<< "$(run_docs "$side" "$suite")"
-        printf '%-10s %-10s %7s %7s\n' "$suite doc" "$side" "$passed" "$failed"
+        row "$suite doc" "$side" "$passed" "$failed"
     done
     read -r passed failed <<< "$(run_examples "$side")"
-    printf '%-10s %-10s %7s %7s\n' examples "$side" "$passed" "$failed"
+    row examples "$side" "$passed" "$failed"
 done
+exit "$status"
