@@ -1,7 +1,9 @@
 //! Durable commits a second, of this crate and of the published one in turns.
 //!
-//!     cargo bench -p wal-db                 # 7 rounds of 2000 commits a thread
-//!     ROUNDS=9 COMMITS=4000 cargo bench -p wal-db
+//! In the folder of this package:
+//!
+//!     cargo bench                           # 7 rounds of 2000 commits a thread
+//!     ROUNDS=9 COMMITS=4000 cargo bench
 //!
 //! Each round opens a new log of each crate in a folder on disk, and lets the threads call
 //! `append_and_sync` with records of 256 bytes. Prints the median of the rounds and their range.
