@@ -62,8 +62,9 @@ pub(crate) struct Log {
     pub(crate) home: Arc<dyn DiskFolder>,
     /// Whether `truncate_before` changes nothing.
     pub(crate) keeps_prefix: bool,
-    /// The bytes that the files may take. To ask the log below is slow: it lists the folder.
-    limit: Option<u64>,
+    /// The bytes that the files may take (`max_bytes`), if the log has no codec: with one it is not
+    /// known before how much a record takes.
+    pub(crate) limit: Option<u64>,
     /// Whether an append has to write its record, so that the record survives a kill.
     writes_appends: bool,
     /// The number above the position of the last record that an append could not write; 0 if there
@@ -80,14 +81,13 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn new(wal: Wal, home: Arc<dyn DiskFolder>) -> Log {
         let writes_appends = !wal.recovery_report().appends_survive_kill;
-        let limit = wal.space().ok().and_then(|space| space.limit);
         Log {
             wal,
-            limit,
             origin: 0,
             folder: None,
             home,
             keeps_prefix: true,
+            limit: None,
             writes_appends,
             unwritten: AtomicU64::new(0),
             ended: AtomicBool::new(false),

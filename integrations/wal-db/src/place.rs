@@ -116,6 +116,9 @@ impl Place {
     fn show(&self, mut log: Log, folder: &Path, entry: Option<Entry>) -> Arc<Log> {
         log.folder = self.is_os.then(|| folder.to_path_buf());
         log.entry = entry;
+        let files = self.options.as_ref().map(Options::files);
+        let limit = files.filter(|files| files.codec.is_none()).and_then(|files| files.max_bytes);
+        log.limit = limit;
         let log = Arc::new(log);
         if let Some(entry) = &log.entry {
             entry.show(&log);

@@ -161,12 +161,15 @@ fn records_of_any_length_fit_with_a_codec_that_lengthens_them() {
     }
 }
 
-/// Opens a log of at most eight segments of 64 KiB.
-fn open_small(place: &Place) -> Wal {
+/// The options of a log of at most eight segments of 64 KiB.
+fn small() -> Options {
     let segment_bytes = 64 << 10;
     let options = Options::new().segment_bytes(segment_bytes).buffer_bytes(64 << 10);
-    let options = options.max_bytes(8 * (segment_bytes + 4096));
-    Wal::with_store(FileStore::open(place.log()).unwrap().with_options(options)).unwrap()
+    options.max_bytes(8 * (segment_bytes + 4096))
+}
+
+fn open_small(place: &Place) -> Wal {
+    Wal::with_store(FileStore::open(place.log()).unwrap().with_options(small())).unwrap()
 }
 
 #[test]
@@ -219,4 +222,36 @@ fn readers_do_not_see_the_parts_of_a_record_that_does_not_fit() {
             assert!(!wal.is_empty());
         }
     });
+}
+
+/// A codec that keeps the first eight bytes of a record, and the last one for all others.
+#[derive(Debug)]
+struct Shorter;
+
+impl Codec for Shorter {
+    fn name(&self) -> &str {
+        "test-shorter"
+    }
+
+    fn encode(&self, _tag: u16, data: &[u8], into: &mut Vec<u8>) -> palisade::Result<()> {
+        into.extend(&data[..8]);
+        into.extend(data.last());
+        Ok(())
+    }
+
+    fn decode(&self, _tag: u16, stored: &[u8], into: &mut [u8]) -> palisade::Result<usize> {
+        into.fill(stored[8]);
+        into[..8].copy_from_slice(&stored[..8]);
+        Ok(into.len())
+    }
+}
+
+#[test]
+fn a_codec_that_shortens_records_lets_a_longer_one_fit() {
+    let place = Place::new();
+    let store = FileStore::open(place.log()).unwrap().with_options(small().codec(Shorter));
+    let wal = Wal::with_store(store).unwrap();
+    let record = vec![5; 1 << 20];
+    wal.append_and_sync(&record).unwrap();
+    assert!(contents(&wal) == [record]);
 }
