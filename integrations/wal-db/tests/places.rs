@@ -101,13 +101,21 @@ fn an_open_log_that_was_moved_gets_no_second_writer_through_its_new_path() {
     assert_eq!(contents(&Wal::open(&new).unwrap()), [b"precious"]);
 }
 
+/// Removes the folder of a log that is open: its thread may add a segment meanwhile.
+#[cfg(unix)]
+fn remove_folder(path: &Path) {
+    while let Err(error) = fs::remove_dir_all(path) {
+        assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty);
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn an_open_log_whose_folder_was_removed_is_not_returned() {
     let place = Place::new();
     let path = place.path("wal.log");
     let wal = Wal::open(&path).unwrap();
-    fs::remove_dir_all(folder(&path)).unwrap();
+    remove_folder(&folder(&path));
     assert_eq!(kind_of(Wal::open(&path)), ErrorKind::NotFound);
     fs::remove_file(&path).unwrap();
     assert_eq!(kind_of(Wal::open(&path)), ErrorKind::NotFound);
@@ -117,7 +125,7 @@ fn an_open_log_whose_folder_was_removed_is_not_returned() {
 
     let segmented = place.path("segmented");
     let wal = Wal::open_segmented(&segmented, 1 << 20).unwrap();
-    fs::remove_dir_all(&segmented).unwrap();
+    remove_folder(&segmented);
     assert_eq!(kind_of(Wal::open_segmented(&segmented, 1 << 20)), ErrorKind::NotFound);
     drop(wal);
     let wal = Wal::open_segmented(&segmented, 1 << 20).unwrap();
