@@ -8,6 +8,7 @@
 //! | `change.rs` | the record: one atomic batch of changes |
 //! | `engine.rs` | the write path: append, apply, wait; and what snapshots keep |
 //! | `maintain.rs` | flush, truncation, compaction |
+//! | `flushed.rs` | the check that the tables have what was truncated from the log |
 //! | `open.rs` | recovery: open the tables, replay the log |
 //! | the others | the calls for users |
 //!
@@ -26,6 +27,7 @@ mod change;
 mod database;
 mod engine;
 mod error;
+mod flushed;
 mod keyspace;
 mod maintain;
 mod open;

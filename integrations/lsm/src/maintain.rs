@@ -1,6 +1,6 @@
 //! Flush, truncation and compaction.
 //!
-//! A flush takes five steps. A crash between two of them leaves tables, and a log that has at least
+//! A flush takes six steps. A crash between two of them leaves tables, and a log that has at least
 //! all records which the tables lack.
 //!
 //! 1. Under the writers' lock: seal the memtables of all keyspaces, and note the end of the log.
@@ -8,8 +8,10 @@
 //! 2. Sync the log: a table must not have a change that a crash can still take back.
 //! 3. Write the sealed memtables of each keyspace to tables. `lsm-tree` syncs the files, the
 //!    folders, and last the file that names the tables.
-//! 4. Truncate the log below the noted end.
-//! 5. Let the background thread compact.
+//! 4. Write the noted end to the file `tables/flushed`, and sync it. An open refuses tables of an
+//!    older backup by it.
+//! 5. Truncate the log below the noted end.
+//! 6. Let the background thread compact.
 //!
 //! Each step of `lsm-tree` that changes the list of tables takes a seqno from a counter, and a
 //! snapshot below that seqno reads the list as it was before. So the seqno must be at or above all
@@ -23,7 +25,7 @@ use lsm_tree::compaction::Leveled;
 use palisade::Lsn;
 
 use crate::engine::{Engine, Tables, lock, lock_in_drop};
-use crate::{Error, Result};
+use crate::{Error, Result, flushed};
 
 /// While a keyspace has this many runs of tables in level 0, a flush first merges them. `lsm-tree`
 /// can count 255, and forgets all of them at the next one.
@@ -67,6 +69,7 @@ impl Engine {
                 released.map_err(Error::tables(&tables.path))?;
             }
             if self.wal.head_lsn() < end {
+                flushed::write(&self.setup.folder, end, &keyspaces)?;
                 self.wal.truncate_before(end)?;
             }
             lock(&self.writer).is_compaction_due = true;

@@ -7,6 +7,7 @@
 //! | `lock` | empty; locked while a handle of the database exists |
 //! | `tables/0` | the catalogue: a keyspace from numbers to names of keyspaces |
 //! | `tables/N` | the tables of keyspace `N` |
+//! | `tables/flushed` | up to which LSN the tables have all changes: `flushed.rs` |
 //!
 //! The file `engine` is written last, so without it no open was ever completed: there are no
 //! records and no keyspaces. A folder without this file that has some has lost a part.
@@ -29,7 +30,7 @@ use palisade::{Lsn, OpenMode, Wal};
 
 use crate::change::{self, Change};
 use crate::engine::{Engine, Tables, Writer};
-use crate::{Error, Options, Result};
+use crate::{Error, Options, Result, flushed};
 
 /// The number of the catalogue.
 pub(crate) const CATALOGUE: u32 = 0;
@@ -42,7 +43,7 @@ const OPEN_TABLES: usize = 400;
 
 /// What the trees of all keyspaces share.
 pub(crate) struct Setup {
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     cache: Arc<Cache>,
     files: Arc<DescriptorTable>,
     compression: CompressionPolicy,
@@ -118,7 +119,6 @@ impl Engine {
         // LSN 0 stays free: to `lsm-tree` a reader at 0 is one that sees nothing.
         let log_options = options.log.clone().open_mode(mode).first_lsn(Lsn::new(1));
         let wal = log_options.open_on(disk, log)?;
-        let end = wal.recovery_report().end;
         let found = format!("{VERSION} {}", wal.uuid());
         let is_new = check_identity(folder, &setup, &wal, &found)?;
         let tables_lock = match TablesLock::take(folder) {
@@ -136,9 +136,14 @@ impl Engine {
         for (number, name) in catalogue(&keyspaces[0])? {
             add(&mut keyspaces, &setup, number, &name)?;
         }
+        flushed::check(&setup.folder, &wal, &keyspaces)?;
         let active_bytes = replay(&wal, &setup, &mut keyspaces)?;
+        // After a crash this is above the end of the last record. A truncation there moves the head
+        // to this LSN, so the file `flushed` must have it.
+        let end = wal.reserved_lsn();
         if is_new {
-            write_identity(folder, &found)?;
+            flushed::write(&setup.folder, wal.head_lsn(), &keyspaces)?;
+            write_file(folder, IDENTITY, &found)?;
         }
         Ok(Engine {
             wal,
@@ -282,12 +287,12 @@ fn read_identity(folder: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Writes the identity so that a crash leaves none, or all of it.
-fn write_identity(folder: &Path, identity: &str) -> Result<()> {
-    let (path, new) = (folder.join(IDENTITY), folder.join("engine.new"));
+/// Writes a file, durably, so that a crash leaves what was there before, or all of `text`.
+pub(crate) fn write_file(folder: &Path, name: &str, text: &str) -> Result<()> {
+    let (path, new) = (folder.join(name), folder.join(format!("{name}.new")));
     let write = || -> io::Result<()> {
         let mut file = File::create(&new)?;
-        file.write_all(identity.as_bytes())?;
+        file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, &path)
     };

@@ -188,3 +188,159 @@ fn an_open_beside_the_first_one_takes_the_database_that_it_finds() {
     let database = small().open_on(Arc::new(disk), "/db/log", folder.path()).unwrap();
     assert_eq!(value(&database).unwrap(), b"value");
 }
+
+/// Makes a database of two keyspaces whose tables in `tables-old` lack the last flush.
+fn with_older_tables(folder: &Path, is_first_flushed: bool) {
+    let path = folder.join("database");
+    let database = small().open(&path).unwrap();
+    let [k, other] = ["k", "other"].map(|name| database.create_keyspace(name).unwrap());
+    other.put("key", "value").unwrap();
+    k.put("old", "value").unwrap();
+    if is_first_flushed {
+        database.flush().unwrap();
+    }
+    drop((k, other));
+    database.close().unwrap();
+    copy_folder(&path.join("tables"), &folder.join("tables-old"));
+    let database = small().open(&path).unwrap();
+    database.keyspace("k").unwrap().put("key", "value").unwrap();
+    database.flush().unwrap();
+    database.close().unwrap();
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let copy = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy_folder(&path, &copy);
+        } else {
+            fs::copy(&path, copy).unwrap();
+        }
+    }
+}
+
+#[test]
+fn tables_that_are_older_than_the_log_are_refused() {
+    for is_first_flushed in [false, true] {
+        for part in ["tables", "tables/0", "tables/1", "tables/flushed"] {
+            // The second flush has nothing for the catalogue if the first one has written it.
+            if part == "tables/0" && is_first_flushed {
+                continue;
+            }
+            let folder = tempfile::tempdir().unwrap();
+            with_older_tables(folder.path(), is_first_flushed);
+            let path = folder.path().join("database");
+            let older = folder.path().join(part.replacen("tables", "tables-old", 1));
+            let [part_path, away] = [path.join(part), folder.path().join("away")];
+            fs::rename(&part_path, &away).unwrap();
+            if older.exists() {
+                fs::rename(&older, &part_path).unwrap();
+            }
+            assert_refused(small().open(&path), &format!("{part}, flushed {is_first_flushed}"));
+            if part_path.exists() {
+                fs::rename(&part_path, &older).unwrap();
+            }
+            fs::rename(&away, &part_path).unwrap();
+            assert_eq!(value(&small().open(&path).unwrap()).unwrap(), b"value");
+        }
+    }
+}
+
+#[test]
+fn tables_are_complete_with_a_log_that_begins_below_their_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("database");
+    one_key(&path, false);
+    let saved = folder.path().join("saved");
+    copy_folder(&path.join("log"), &saved);
+    let database = small().open(&path).unwrap();
+    database.flush().unwrap();
+    database.close().unwrap();
+    // As after a crash between the tables and the truncation.
+    fs::remove_dir_all(path.join("log")).unwrap();
+    fs::rename(&saved, path.join("log")).unwrap();
+    assert_eq!(value(&small().open(&path).unwrap()).unwrap(), b"value");
+}
+
+#[test]
+fn a_damaged_file_flushed_is_refused() {
+    for text in ["", "7 x", "\u{e9}"] {
+        let folder = tempfile::tempdir().unwrap();
+        one_key(folder.path(), true);
+        fs::write(folder.path().join("tables/flushed"), text).unwrap();
+        assert_refused(small().open(folder.path()), text);
+    }
+}
+
+/// Earlier versions made no such file.
+#[test]
+fn without_the_file_flushed_a_log_is_refused_if_it_was_truncated() {
+    for is_flushed in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        one_key(folder.path(), is_flushed);
+        fs::remove_file(folder.path().join("tables/flushed")).unwrap();
+        let opened = small().open(folder.path());
+        if is_flushed {
+            assert_refused(opened, "flushed");
+        } else {
+            assert_eq!(value(&opened.unwrap()).unwrap(), b"value");
+        }
+    }
+}
+
+#[test]
+fn a_flush_that_cannot_write_the_file_flushed_does_not_truncate_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let obstacle = folder.path().join("tables/flushed.new");
+    let database = small().open(folder.path()).unwrap();
+    database.create_keyspace("k").unwrap().put("key", "value").unwrap();
+    fs::create_dir(&obstacle).unwrap();
+    let head = database.log().head_lsn();
+    assert!(matches!(database.flush(), Err(Error::Stopped(_))));
+    assert_eq!(database.log().head_lsn(), head);
+    drop(database);
+    fs::remove_dir(&obstacle).unwrap();
+    let database = small().open(folder.path()).unwrap();
+    assert_eq!(value(&database).unwrap(), b"value");
+    database.flush().unwrap();
+}
+
+/// The copy of an empty log begins above the log itself.
+#[test]
+fn a_backup_of_the_log_opens_with_the_tables_of_its_time() {
+    for ends in ["", "f", "c", "fc", "cf", "fcf", "fcc", "fccf", "cfcccf", "fb", "fcfb", "fcb"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, saved) = (folder.path().join("database"), folder.path().join("saved"));
+        let mut database = small().open(&path).unwrap();
+        database.create_keyspace("k").unwrap().put("key", "value").unwrap();
+        for end in ends.chars().chain(['b']) {
+            if end == 'f' {
+                database.flush().unwrap();
+                continue;
+            }
+            if end == 'b' {
+                database.log().backup_to(&saved).unwrap();
+            }
+            database.log().clone().abandon();
+            drop(database);
+            if end == 'b' {
+                fs::remove_dir_all(path.join("log")).unwrap();
+                fs::rename(&saved, path.join("log")).unwrap();
+            }
+            database = small().open(&path).unwrap_or_else(|error| panic!("{ends}: {error}"));
+            assert_eq!(value(&database).unwrap(), b"value", "{ends}");
+        }
+    }
+}
+
+#[test]
+fn a_backup_of_a_log_that_was_never_used_opens_with_the_tables_of_its_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, saved) = (folder.path().join("database"), folder.path().join("saved"));
+    small().open(&path).unwrap().log().backup_to(&saved).unwrap();
+    fs::remove_dir_all(path.join("log")).unwrap();
+    fs::rename(&saved, path.join("log")).unwrap();
+    small().open(&path).unwrap().create_keyspace("k").unwrap();
+}

@@ -6,7 +6,8 @@
 //! real folder. `lsm-tree` calls no simulated disk, so a flush is one step between two calls of the
 //! log. A crash within the flush is modelled afterwards: as long as the log was not truncated, the
 //! tables of the last keyspaces may also be as they were before, the first of them with some of the
-//! new files, whole or cut short. After the truncation they must be as the flush left them.
+//! new files, whole or cut short, and the file `flushed` as it was before. After the truncation they
+//! must be as the flush left them.
 //!
 //! The long form runs `LSM_SEEDS` seeds, for example 10000. `LSM_SEED` runs one.
 
@@ -220,8 +221,11 @@ impl Run {
         if recovery.head() != head {
             return;
         }
-        // A flush writes the tables of one keyspace after the other.
+        // A flush writes the tables of one keyspace after the other, then the file `flushed`.
         let written = self.dice.below(4);
+        if written < 3 || self.dice.below(2) == 0 {
+            self.undo_note(&before.path().join("tables"));
+        }
         for number in written..3 {
             let [old, new] = [before.path(), self.folder.path()]
                 .map(|folder| folder.join(format!("tables/{number}")));
@@ -233,6 +237,19 @@ impl Run {
             }
             fs::remove_dir_all(&new).unwrap();
             copy_folder(&old, &new);
+        }
+    }
+
+    /// Puts the file `flushed` back. What was to take its place may be there, whole or cut short.
+    fn undo_note(&mut self, before: &Path) {
+        let tables = self.folder.path().join("tables");
+        let (note, new) = (tables.join("flushed"), tables.join("flushed.new"));
+        let Ok(mut bytes) = fs::read(&note) else { return };
+        bytes.truncate(self.dice.below(bytes.len() as u64 + 1) as usize);
+        fs::write(new, bytes).unwrap();
+        match fs::read(before.join("flushed")) {
+            Ok(old) => fs::write(note, old).unwrap(),
+            Err(_) => fs::remove_file(note).unwrap(),
         }
     }
 

@@ -1,0 +1,90 @@
+//! The file `tables/flushed`: up to which LSN the tables have all changes.
+//!
+//! Each truncation of the log drops records that only the tables have from then on. Without this
+//! file, tables from before the truncation would look sound beside the log: the changes between
+//! them would be gone without an error.
+//!
+//! The file is one line of text: the LSN, then the number of the list of tables of each keyspace,
+//! in the order of the keyspaces. `lsm-tree` gives each list a greater number than the list before.
+//!
+//! A flush writes the tables, then this file, then truncates the log. Each step is durable before
+//! the next one. So at each crash the head of the log is at or below the LSN, and no list of tables
+//! has a smaller number. Only a backup of an empty log (`Wal::backup_to`) begins higher, with no
+//! record in between. An open refuses the rest:
+//!
+//! | found | cause |
+//! |---|---|
+//! | records above the LSN were truncated | all tables are older than the log |
+//! | a keyspace has a smaller number | the tables of this keyspace are older than the others |
+//! | no file, and the log was truncated | a part is lost, or an earlier version made the tables |
+//!
+//! The first open makes the file. Versions of this crate from before it made none. Their databases
+//! open if the log was never truncated. Else they are refused: nothing shows whether their tables
+//! are complete.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use lsm_tree::AbstractTree;
+use palisade::{ErrorKind, Lsn, Wal};
+
+use crate::engine::Tables;
+use crate::open::write_file;
+use crate::{Error, Result};
+
+const NAME: &str = "flushed";
+
+/// Notes, durably, that the tables of `keyspaces` have all changes below `end`.
+pub(crate) fn write(folder: &Path, end: Lsn, keyspaces: &[Arc<Tables>]) -> Result<()> {
+    let lists = keyspaces.iter().map(|tables| tables.tree.current_version().id());
+    let numbers = std::iter::once(end.as_u64()).chain(lists);
+    let words: Vec<_> = numbers.map(|number| number.to_string()).collect();
+    write_file(folder, NAME, &words.join(" "))
+}
+
+/// Refuses tables that lack changes which were truncated from the log.
+pub(crate) fn check(folder: &Path, wal: &Wal, keyspaces: &[Arc<Tables>]) -> Result<()> {
+    let (path, head) = (folder.join(NAME), wal.head_lsn());
+    let text = match fs::read_to_string(&path) {
+        // A new log has its head at its second segment.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let is_truncated = head.as_u64() != wal.segment_bytes();
+            return if is_truncated {
+                let path = path.display();
+                let what = format!("the log was truncated, and the tables have no file {path}");
+                Err(Error::Mismatch(what))
+            } else {
+                Ok(())
+            };
+        }
+        read => read.map_err(Error::io(&path))?,
+    };
+    let numbers: Option<Vec<u64>> = text.split(' ').map(|word| word.parse().ok()).collect();
+    let Some([end, lists @ ..]) = numbers.as_deref() else {
+        return Err(Error::Mismatch(format!("{} is damaged", path.display())));
+    };
+    for (number, list) in lists.iter().enumerate() {
+        let found = keyspaces.get(number).map(|tables| tables.tree.current_version().id());
+        if found < Some(*list) {
+            return Err(Error::Mismatch(format!(
+                "the tables of keyspace {number} are older than {}",
+                path.display()
+            )));
+        }
+    }
+    let end = Lsn::new(*end);
+    if head <= end {
+        return Ok(());
+    }
+    // A copy of an empty log begins above it. Then nothing is missing, and the old end still is a
+    // position of the copy. It is none of a copy of the copy, so write the new one.
+    match wal.records_from(end) {
+        Ok(_) => write(folder, head, keyspaces),
+        Err(error) if error.kind() == ErrorKind::Truncated => Err(Error::Mismatch(format!(
+            "the tables have all changes below LSN {end}, and the log begins at {head}"
+        ))),
+        Err(error) => Err(error.into()),
+    }
+}
