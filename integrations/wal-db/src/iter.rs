@@ -86,13 +86,11 @@ impl<'a, S: WalStore> WalIter<'a, S> {
         match self.log.wal.get(from) {
             // It is a part of a long record.
             Ok(_) => Err(Failure::NoRecord(from)),
-            // The records of a segment end there, and the log continued in the next one. `len` has
-            // returned this LSN, and no record is missing.
-            Err(error) if error.kind() == ErrorKind::NotARecord => Ok(found),
-            // A truncation or a crash has removed what was there. Without a record above, it is the
-            // end of the log.
-            Err(error) if error.kind() == ErrorKind::Truncated && found.is_none() => Ok(None),
-            Err(error) if error.kind() == ErrorKind::Truncated => Err(Failure::NoRecord(from)),
+            // Records end there, and the log continued higher: in the next segment, or after a crash
+            // or a truncation. An engine that has saved `len` then wants what follows.
+            Err(error) if matches!(error.kind(), ErrorKind::NotARecord | ErrorKind::Truncated) => {
+                Ok(found)
+            }
             Err(error) => Err(Failure::Log(error)),
         }
     }

@@ -114,14 +114,14 @@ fn truncate_before_refuses_the_lsn_of_a_truncated_record() {
 }
 
 #[test]
-fn iter_from_refuses_the_lsn_of_a_truncated_record() {
+fn iter_from_refuses_a_truncated_lsn_that_is_no_end() {
     let wal = Wal::with_store(MemStore::new()).unwrap();
     let lsns = replace_two(&wal);
-    for gone in &lsns[1..3] {
-        let mut records = wal.iter_from(*gone).unwrap();
-        assert_eq!(corrupt_at(records.next().unwrap()), gone.get());
-        assert!(records.next().is_none());
-    }
+    let mut records = wal.iter_from(lsns[2]).unwrap();
+    assert_eq!(corrupt_at(records.next().unwrap()), lsns[2].get());
+    assert!(records.next().is_none());
+    // An engine may have saved it as the end of the log.
+    assert_eq!(wal.iter_from(lsns[1]).unwrap().count(), 2);
     assert_eq!(wal.iter_from(lsns[3]).unwrap().count(), 2);
     // Nothing is above a record that is gone.
     wal.truncate_after(lsns[0]).unwrap();
