@@ -88,7 +88,13 @@ impl<L: Clone + Serialize + DeserializeOwned> Group<L> {
 
     /// Appends entries, and returns a ticket for all of them. Leaves out those that are purged: a
     /// snapshot has them. If the log has no entry and nothing was purged, it begins at the index of
-    /// the first one. Refuses entries that leave a hole or are out of order, and appends none then.
+    /// the first one.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the entries leave a hole or are out of order: the log has none of them.
+    /// After each other error, such as `NoSpace` or `TooLarge`, the log can have the entries before
+    /// the one that failed.
     pub(crate) fn append<T: Serialize>(
         &self,
         entries: impl IntoIterator<Item = (u64, T)>,
@@ -346,6 +352,20 @@ mod tests {
         refused(&[2, 4]);
         group.append([(2, 2_u64), (3, 3), (4, 4), (5, 5)])?;
         assert_eq!(group.read::<u64>(..)?, [4, 5]);
+        Ok(())
+    }
+
+    #[test]
+    fn an_entry_that_is_too_large_leaves_the_entries_before_it_in_the_log() -> Result<()> {
+        let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+        let group = Group::<u64>::open(&streams, b"group", 9)?;
+        let longest = streams.log().max_record_bytes();
+        let entries = [1, 1, longest, 1].map(|bytes| "x".repeat(bytes));
+        let refused = group.append((4..).zip(&entries)).expect_err("it is too large");
+        assert_eq!(refused.kind(), ErrorKind::TooLarge, "{refused}");
+        assert_eq!(group.read::<String>(..)?, ["x", "x"]);
+        group.append([(6, "y")])?;
+        assert_eq!(group.read::<String>(..)?, ["x", "x", "y"]);
         Ok(())
     }
 
