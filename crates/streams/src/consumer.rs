@@ -234,7 +234,8 @@ impl Consumer {
     /// # Errors
     /// `Truncated`: the entry was truncated, or a truncation of the suffix removed one that the
     /// consumer has returned or acknowledged, in an earlier process run, too. Call
-    /// [`seek`](Consumer::seek). Else as [`Tail::next`].
+    /// [`seek`](Consumer::seek). `Corrupt`: the entry cannot be read, at each call; to pass over it,
+    /// seek to the index above [`position`](Consumer::position). Else as [`Tail::next`].
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Entry>> {
         self.tail()?.next(timeout).map_err(advise)
     }
