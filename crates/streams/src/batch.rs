@@ -212,7 +212,8 @@ impl Shared {
     }
 
     fn check_room_for_steps(&self, steps: &[Step<'_>], encoded: &Encoded) -> Result<Taken<'_>> {
-        let bytes = encoded.iter().map(|(_, _, bytes)| framed_bytes(bytes.len())).sum();
+        let records = encoded.iter().map(|(_, _, bytes)| framed_bytes(bytes.len()));
+        let bytes = records.sum::<u64>() + framed_bytes(0);
         if steps.iter().all(|step| matches!(step, Step::Ack { .. })) {
             self.check_room_for_position(bytes)
         } else if steps.iter().any(|step| matches!(step, Step::Append { .. })) {

@@ -138,14 +138,14 @@ impl Stream {
                 position
             }
         };
-        let made = stripe.last_made;
+        let (made, values_in) = (stripe.last_made, stripe.live(id)?.values_in());
         let begin = position.next;
         let tail = match position.is_cut {
             true => Err(replaced(claim.name(), begin)),
             false => Tail::begin(self, &mut stripe, begin).map_err(advise),
         };
         drop(stripe);
-        made.map_or(Ok(()), |lsn| shared.wal.wait_durable(lsn).map(drop))?;
+        shared.wait_for_made(made, values_in)?;
         Ok(Consumer {
             claim,
             begin,

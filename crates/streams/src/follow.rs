@@ -39,7 +39,7 @@ pub enum Followed {
     ///
     /// A crash leaves no record of what it removed, and the writer may release the record of a
     /// truncation before the follower reads it. Then the follower compares the data: it does not
-    /// name entries that equal ones have replaced.
+    /// name entries that equal ones have replaced, or that were truncated since at the front.
     Replaced {
         /// The first index that was removed. The follower continues there.
         from: u64,

@@ -15,7 +15,8 @@
 //! # Damage
 //! An entry that cannot be read or copied is not dropped: it keeps its segment, and the segments
 //! above, until its stream is truncated or deleted. No prefix with such a segment is moved. If the
-//! device failed to read an entry, a later plan tries again.
+//! device failed to read an entry, a later plan tries again: some segments later, or when an append
+//! finds no room.
 
 use palisade::{ErrorKind, RecordBuf, Result, framed_bytes};
 
@@ -150,12 +151,18 @@ impl Shared {
                 // It was truncated meanwhile.
                 Err(error) if error.kind() == ErrorKind::Truncated => {}
                 Err(error) if error.is_shortage() || ends_keeper(&error) => return Err(error),
-                // The device may read it later.
-                Err(error) if error.kind() == ErrorKind::Io => {
+                Ok(_) => self.note_damage(id, (*index, *place), u32::MAX),
+                Err(error) => {
                     let tail = self.segments.of(self.wal.reserved_lsn());
-                    self.segments.note_damage(place.segment, tail.saturating_add(RETRY_SEGMENTS));
+                    let until = match error.kind() {
+                        ErrorKind::Corrupt | ErrorKind::NotARecord | ErrorKind::OutOfRange => {
+                            u32::MAX
+                        }
+                        // The device may read it later.
+                        _ => tail.saturating_add(RETRY_SEGMENTS),
+                    };
+                    self.note_damage(id, (*index, *place), until);
                 }
-                Ok(_) | Err(_) => self.segments.note_damage(place.segment, u32::MAX),
             }
             if bytes >= self.step_bytes() {
                 break;
@@ -164,6 +171,14 @@ impl Shared {
         let is_all = found.len() < MOST_ENTRIES && found.last().is_some_and(|one| one.0 == last);
         self.append_copies(id, &copies)?;
         Ok((!is_all).then_some(last + 1))
+    }
+
+    /// Notes that an entry cannot be moved, if it is still there.
+    fn note_damage(&self, id: StreamId, (index, place): (u64, Place), until: u32) {
+        let stripe = self.directory.lock_of(id);
+        if stripe.is_at(id, index, place) {
+            self.segments.note_damage(place.segment, until);
+        }
     }
 
     /// Whether the record is the entry, and no longer than a record can be since the last open.

@@ -272,18 +272,19 @@ impl Loader<'_> {
         Some(id)
     }
 
-    /// Refuses a stream whose anchor is longer than a record can be since this open: the keeper could
-    /// not move it.
+    /// Refuses a stream whose values are too long for a record since this open: the keeper could not
+    /// move its anchor, and write no footer.
     fn check_anchor(&self, name: &[u8], slot: &Slot) -> Result<()> {
         let of_value =
             |(key, value): &(Box<[u8]>, Box<[u8]>)| VALUE_OVERHEAD + key.len() + value.len();
         let bytes = slot.values().iter().map(of_value).sum::<usize>() + name.len() + VALUE_OVERHEAD;
-        let most = self.wal.max_record_bytes();
+        // A part of a footer has other streams, too.
+        let most = self.wal.max_record_bytes() / 2;
         if bytes <= most {
             return Ok(());
         }
         let text = format!(
-            "the values of stream {} take {bytes} bytes; a record of this open has {most} at most",
+            "the values of stream {} take {bytes} bytes; with this log buffer {most} are the most",
             quoted(name)
         );
         let advice = "open the log with the buffer_bytes that it had";

@@ -33,7 +33,7 @@ const NEAR_BYTES: u64 = 1 << 20;
 /// Works beside a running writer: takes no lock and changes nothing. Does not see records that only
 /// the log buffer of the writer holds. Entries that it sees may not be durable yet.
 ///
-/// Keeps about 60 bytes for each entry.
+/// Keeps about 60 bytes for each entry, and twice as much while it reads the log anew.
 ///
 /// ```
 /// # fn main() -> palisade::Result<()> {

@@ -272,6 +272,14 @@ impl Segments {
         });
     }
 
+    /// Lets the keeper try again to read what the device did not read.
+    pub(crate) fn retry_damaged(&self) {
+        self.with(|all| {
+            let may_be_read = |of: &&mut Segment| of.damaged_until < u32::MAX;
+            all.values_mut().filter(may_be_read).for_each(|of| of.damaged_until = 0);
+        });
+    }
+
     pub(crate) fn forget_damage(&self, segment: u32) {
         self.with(|all| {
             if let Some(of) = all.get_mut(&segment) {

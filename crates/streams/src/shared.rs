@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use palisade::{Error, ErrorKind, Lsn, Result, Wal};
+use palisade::{Error, ErrorKind, Lsn, Result, Wal, framed_bytes};
 use palisade_core::sync::{AtomicU64, Mutex, Ordering};
 
 use crate::consumer::Claims;
@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     pub(crate) claims: Mutex<Claims>,
     /// The greatest segment that an append has begun.
     latest: AtomicU64,
-    /// Bytes of the changes that were allowed and may not be in the log yet.
+    /// Bytes of the changes that were allowed and may not be in the log yet; twice.
     in_flight: AtomicU64,
     /// The numbers below the tail that had no file when the log was opened. Of numbers without a
     /// record it is only known how many have a file: as many of the highest are left out, so that
@@ -71,14 +71,27 @@ impl Shared {
     }
 
     /// Counts `bytes` that the caller will append, until it drops what is returned: it does so when
-    /// it has counted the records. Also returns the bytes of others. All count twice: a record that
-    /// does not fit into the rest of a segment leaves it unused, which is less than the record.
-    fn take(&self, bytes: u64) -> (Taken<'_>, u64) {
-        let bytes = 2 * bytes;
-        // AcqRel, with the Release in `drop`: if the bytes of another thread are not counted any
+    /// it has counted the records. `has_room` says whether there is room if others append so many
+    /// bytes first. Returns `None`, and counts nothing, if there is none. All bytes count twice: the
+    /// log pads a record that does not fit into the rest of a segment, and appends it again.
+    fn take(&self, bytes: u64, has_room: impl Fn(u64) -> bool) -> Option<Taken<'_>> {
+        let longest = framed_bytes(self.wal.max_record_bytes());
+        let bytes = 2 * bytes.min(longest);
+        // Acquire, with the Release in `drop`: if the bytes of another thread are not counted any
         // more, this thread sees the end of the log behind them.
-        let others = self.in_flight.fetch_add(bytes, Ordering::AcqRel);
-        (Taken { shared: self, bytes }, others)
+        let mut others = self.in_flight.load(Ordering::Acquire);
+        while has_room(others) {
+            match self.in_flight.compare_exchange_weak(
+                others,
+                others + bytes,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return Some(Taken { shared: self, bytes }),
+                Err(now) => others = now,
+            }
+        }
+        None
     }
 
     /// Returns where the log ends if `others` bytes are appended.
@@ -90,32 +103,32 @@ impl Shared {
     /// moves. Threads that append at the same time count for each other: else each of them would
     /// find the same room.
     pub(crate) fn check_room(&self, bytes: u64) -> Result<Taken<'_>> {
-        let (taken, others) = match self.limit {
-            Some(_) => self.take(bytes),
-            None => (Taken { shared: self, bytes: 0 }, 0),
-        };
         // Relaxed, both: a tail that is too low, or a head, counts a segment too few or too many.
-        let mut tail = self.latest.load(Ordering::Relaxed);
-        if others > 0 {
-            tail = tail.max(self.segments.of(self.end_behind(others)).into());
-        }
-        if tail + 1 >= u64::from(u32::MAX) {
+        let latest = || self.latest.load(Ordering::Relaxed);
+        if latest() + 1 >= u64::from(u32::MAX) {
             let text = "the log has no number left for another segment";
             let advice = "close the log and open it again";
             return Err(Error::new(ErrorKind::OutOfRange, text).with_advice(advice));
         }
-        let Some(limit) = self.limit else { return Ok(taken) };
-        let used = || self.used(tail);
-        let has_room = || used() + KEPT_SEGMENTS <= limit;
-        if has_room() {
+        let Some(limit) = self.limit else { return Ok(Taken { shared: self, bytes: 0 }) };
+        let has_room = |others| {
+            let tail = match others {
+                0 => latest(),
+                _ => latest().max(self.segments.of(self.end_behind(others)).into()),
+            };
+            self.used(tail) + KEPT_SEGMENTS <= limit
+        };
+        if let Some(taken) = self.take(bytes, has_room) {
             return Ok(taken);
         }
         // A reader that kept released segments may have ended since.
         self.note_released()?;
-        if has_room() {
+        if let Some(taken) = self.take(bytes, has_room) {
             return Ok(taken);
         }
-        let used = used();
+        let used = self.used(latest());
+        // The device may read by now what keeps the log.
+        self.segments.retry_damaged();
         let text = format!(
             "the streams take {used} segments; the log may take {limit}, of which {KEPT_SEGMENTS} \
              are kept for truncations (max_bytes)"
@@ -146,14 +159,16 @@ impl Shared {
             Err(error) => error,
             taken => return taken,
         };
-        let (taken, others) = self.take(bytes);
-        let tail = self.end_behind(others);
-        let used = self.used(self.segments.of(tail).into());
-        let is_last = self.limit.is_some_and(|limit| used + KEPT_SEGMENTS <= limit + 1);
-        let end = tail.as_u64() % self.segments.bytes() + bytes;
-        let has_room = end <= self.segments.bytes() / 4 * quarters;
+        let has_room = |others| {
+            let tail = self.end_behind(others);
+            let used = self.used(self.segments.of(tail).into());
+            let is_last = self.limit.is_some_and(|limit| used + KEPT_SEGMENTS <= limit + 1);
+            let end = tail.as_u64() % self.segments.bytes() + bytes;
+            is_last && end <= self.segments.bytes() / 4 * quarters
+        };
         let is_full = error.kind() == ErrorKind::NoSpace;
-        if is_full && is_last && has_room { Ok(taken) } else { Err(error) }
+        let taken = if is_full { self.take(bytes, has_room) } else { None };
+        taken.ok_or(error)
     }
 
     /// Returns how many bytes may be moved: all, or those below the limit of the log's space, less

@@ -142,10 +142,11 @@ impl Streams {
         loop {
             let found = {
                 let stripe = self.shared().directory.lock(Directory::stripe_of(name));
-                stripe.find(name).map(|id| (id, stripe.last_made))
+                let home = |id| stripe.slot(id).map(|slot| slot.home);
+                stripe.find(name).map(|id| (id, home(id), stripe.last_made))
             };
-            if let Some((id, made)) = found {
-                made.map_or(Ok(()), |lsn| self.shared().wal.wait_durable(lsn).map(drop))?;
+            if let Some((id, home, made)) = found {
+                self.shared().wait_for_made(made, home)?;
                 return Ok(self.handle(id, name));
             }
             match self.create(name) {

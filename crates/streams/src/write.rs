@@ -75,6 +75,18 @@ impl Shared {
         Ok((id, Ticket::new(log, 0)))
     }
 
+    /// Waits until the record at `made` is durable, the last that made a stream or a consumer in a
+    /// stripe, unless the one that the caller has found lies in a lower segment, `found_in`.
+    pub(crate) fn wait_for_made(&self, made: Option<Lsn>, found_in: Option<u32>) -> Result<()> {
+        let durable = self.segments.of(self.wal.durable_lsn());
+        if let Some(lsn) = made
+            && found_in.is_none_or(|segment| segment >= durable)
+        {
+            self.wal.wait_durable(lsn)?;
+        }
+        Ok(())
+    }
+
     /// Appends an encoded anchor, and counts it as live.
     pub(crate) fn append_anchor(
         &self,

@@ -123,10 +123,9 @@ fn a_damaged_entry_does_not_end_the_keepers_thread() {
     }
 }
 
-#[test]
-fn a_read_error_that_passes_does_not_pin_the_log() {
+fn a_read_error_passes(log: palisade::Options, records: u64) {
     let disk = SimDisk::new(7);
-    let streams = by_hand(log()).with_store(&disk).unwrap();
+    let streams = by_hand(log).with_store(&disk).unwrap();
     let (slow, other) = (streams.create("slow").unwrap(), streams.create("other").unwrap());
     for n in 0..10_u8 {
         slow.append([n; 100]).unwrap();
@@ -141,11 +140,22 @@ fn a_read_error_that_passes_does_not_pin_the_log() {
     }
     assert_eq!(streams.log().head_lsn(), Lsn::ZERO);
     disk.heal();
-    append_many(&other, 2000);
+    let refused = (0..records).find_map(|_| other.append([7; 1000]).err());
+    assert!(refused.is_none_or(|error| error.kind() == ErrorKind::NoSpace));
     truncate_all(&other);
     settle(&streams);
     assert!(streams.log().head_lsn() > Lsn::ZERO);
     assert_eq!(slow.range(..).unwrap().filter(Result::is_ok).count(), 10);
+}
+
+#[test]
+fn a_read_error_that_passes_does_not_pin_the_log() {
+    a_read_error_passes(log(), 2000);
+}
+
+#[test]
+fn a_read_error_that_passes_does_not_pin_a_full_log() {
+    a_read_error_passes(log().max_bytes(10 * (SEGMENT + HEADER)), 2000);
 }
 
 #[test]

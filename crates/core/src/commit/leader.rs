@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::yields::Yields;
+use super::yields::{Yields, yield_once};
 use super::{Commit, WriteCursor, is_over};
 use crate::buffer::Rest;
 use crate::stats::nanos;
@@ -105,7 +105,9 @@ impl Gathering {
             let start = Instant::now();
             let (mut now, mut last_arrival) = (start, start);
             while count < expected && now - start < budget {
-                if !self.yields.yield_once(&mut now, budget, round) {
+                if !yield_once(&mut now, budget) {
+                    // The leader's round has not ended meanwhile.
+                    self.yields.pause(round);
                     break;
                 }
                 let seen = arrived();

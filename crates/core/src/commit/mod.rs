@@ -72,7 +72,8 @@
 //! # Checked by
 //! `no_wake_up_is_lost`, `the_owner_of_a_hole_need_not_come_back`,
 //! `a_full_ring_needs_no_other_thread`, `durable_is_never_ahead_of_the_sync`,
-//! `poison_reaches_every_waiter`, `a_waker_is_woken_or_sees_completion`.
+//! `poison_reaches_every_waiter`, `a_waker_is_woken_or_sees_completion`. In the models time stands
+//! still, so nobody yields (`yields`): its own tests check that.
 
 mod async_waiters;
 mod background;

@@ -1,8 +1,8 @@
 //! Waiting by yields, as long as no other work wants the core.
 //!
 //! A thread that sleeps costs a system call to wake it, and a core that has nothing to run needs
-//! time to begin again. So a leader that gathers yields, and so do committers that wait for a
-//! leader if they outnumber the cores: then each core has another committer to run.
+//! time to begin again. So a leader that gathers yields, and so do threads that wait for a leader if
+//! the committers of the last round, futures and callbacks included, outnumber the cores.
 //!
 //! Beside a thread that does not commit, a yield can cost a whole time slice. So a slow yield
 //! begins a pause of some rounds in which nobody yields (decision 0029). RocksDB's write thread
@@ -44,19 +44,7 @@ impl Yields {
         round >= self.until.load(Ordering::Relaxed)
     }
 
-    /// Yields the core once, and sets `now` to the time afterwards. If another thread kept the core
-    /// for longer than `most`, begins a pause and returns false.
-    pub(super) fn yield_once(&self, now: &mut Instant, most: Duration, round: u64) -> bool {
-        yield_now();
-        let before = std::mem::replace(now, Instant::now());
-        let kept_core = *now - before <= most.max(SLOW_YIELD);
-        if !kept_core {
-            self.pause(round);
-        }
-        kept_core
-    }
-
-    /// Begins a pause in `round`, unless one is on. It is twice as long as the last one if that
+    /// Begins a pause in `round`, which is the present one, unless a pause is on. It is twice as long as the last one if that
     /// ended fewer rounds ago than it took.
     pub(super) fn pause(&self, round: u64) {
         let (until, last) =
@@ -68,6 +56,14 @@ impl Yields {
         self.length.store(length, Ordering::Relaxed);
         self.until.store(round + length, Ordering::Relaxed);
     }
+}
+
+/// Yields the core once, and sets `now` to the time afterwards. Returns false if another thread kept
+/// the core for longer than `most`: then the caller begins a pause.
+pub(super) fn yield_once(now: &mut Instant, most: Duration) -> bool {
+    yield_now();
+    let before = std::mem::replace(now, Instant::now());
+    *now - before <= most.max(SLOW_YIELD)
 }
 
 impl Commit {
@@ -84,11 +80,19 @@ impl Commit {
             return None;
         }
         // The running sync may have begun before the caller's append, so two of them.
-        let most = 2 * sync;
+        self.yield_for(2 * sync, target, deadline)
+    }
+
+    fn yield_for(
+        &self,
+        most: Duration,
+        target: Lsn,
+        deadline: Option<Instant>,
+    ) -> Option<Result<bool>> {
         let start = Instant::now();
         let mut now = start;
         while now - start < most && !is_over(deadline) {
-            let kept_core = yields.yield_once(&mut now, most, round);
+            let kept_core = yield_once(&mut now, most);
             if self.durable.read() >= target {
                 return Some(Ok(true));
             }
@@ -96,6 +100,8 @@ impl Commit {
                 return Some(self.lead(target, deadline, false));
             }
             if !kept_core {
+                // Many rounds may have gone by meanwhile.
+                self.gathering.yields.pause(self.gathering.round());
                 break;
             }
         }
