@@ -144,7 +144,7 @@ const METRICS: &[Metric] = metrics! {
     lsn head Bytes,
         "LSN of the head: everything below was truncated";
     gauge waiters Count,
-        "threads and futures that wait at this moment";
+        "futures that wait and threads that sleep at this moment";
     gauge buffer_memory_bytes Bytes,
         "memory held by the log buffer and its slots";
     gauge appends_survive_kill Count,
