@@ -1,5 +1,7 @@
 //! What callers of the published crate see, and where this crate keeps what engines do with it.
 
+mod common;
+
 use std::fs;
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -11,39 +13,7 @@ use wal_db::{
     WalError, WalStore,
 };
 
-struct Place(tempfile::TempDir);
-
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn log(&self) -> PathBuf {
-        self.path("wal.log")
-    }
-}
-
-fn contents<S: WalStore>(wal: &Wal<S>) -> Vec<Vec<u8>> {
-    wal.iter().unwrap().map(|record| record.unwrap().into_data()).collect()
-}
-
-fn kind_of<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
-    match result.unwrap_err() {
-        WalError::Io { source, .. } => source.kind(),
-        other => panic!("{other}"),
-    }
-}
-
-fn corrupt_at<T: std::fmt::Debug>(result: Result<T>) -> u64 {
-    match result.unwrap_err() {
-        WalError::Corruption { offset, .. } => offset,
-        other => panic!("{other}"),
-    }
-}
+use common::{Place, contents, corrupt_at, kind_of};
 
 #[test]
 fn records_and_lsns_are_the_same_after_a_clean_end_and_after_a_crash() {

@@ -1,44 +1,13 @@
 //! Records that are too long for one record of the log below, which are stored in parts.
 
+mod common;
+
 use std::io::ErrorKind;
-use std::path::PathBuf;
 
 use palisade::{Codec, Options};
-use wal_db::{FileStore, Lsn, MemStore, Result, Wal, WalConfig, WalError, WalStore};
+use wal_db::{FileStore, Lsn, MemStore, Wal, WalConfig, WalError};
 
-struct Place(tempfile::TempDir);
-
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn log(&self) -> PathBuf {
-        self.path("wal.log")
-    }
-}
-
-fn contents<S: WalStore>(wal: &Wal<S>) -> Vec<Vec<u8>> {
-    wal.iter().unwrap().map(|record| record.unwrap().into_data()).collect()
-}
-
-fn kind_of<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
-    match result.unwrap_err() {
-        WalError::Io { source, .. } => source.kind(),
-        other => panic!("{other}"),
-    }
-}
-
-fn corrupt_at<T: std::fmt::Debug>(result: Result<T>) -> u64 {
-    match result.unwrap_err() {
-        WalError::Corruption { offset, .. } => offset,
-        other => panic!("{other}"),
-    }
-}
+use common::{Place, contents, corrupt_at, kind_of};
 
 #[test]
 fn records_up_to_the_limit_are_read_back_and_longer_ones_refused() {

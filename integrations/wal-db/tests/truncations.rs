@@ -1,43 +1,12 @@
 //! Truncations of both ends, and LSNs of records that a truncation has removed.
 
+mod common;
+
 use std::io::ErrorKind;
-use std::path::PathBuf;
 
-use wal_db::{Lsn, MemStore, Result, SegmentedStore, Wal, WalError, WalStore};
+use wal_db::{Lsn, MemStore, SegmentedStore, Wal, WalStore};
 
-struct Place(tempfile::TempDir);
-
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn log(&self) -> PathBuf {
-        self.path("wal.log")
-    }
-}
-
-fn contents<S: WalStore>(wal: &Wal<S>) -> Vec<Vec<u8>> {
-    wal.iter().unwrap().map(|record| record.unwrap().into_data()).collect()
-}
-
-fn kind_of<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
-    match result.unwrap_err() {
-        WalError::Io { source, .. } => source.kind(),
-        other => panic!("{other}"),
-    }
-}
-
-fn corrupt_at<T: std::fmt::Debug>(result: Result<T>) -> u64 {
-    match result.unwrap_err() {
-        WalError::Corruption { offset, .. } => offset,
-        other => panic!("{other}"),
-    }
-}
+use common::{Place, contents, corrupt_at, kind_of};
 
 /// Truncates two of three records, appends two others, and returns all five LSNs.
 fn replace_two<S: WalStore>(wal: &Wal<S>) -> Vec<Lsn> {
