@@ -112,8 +112,8 @@ impl Stream {
     /// 16 bytes more.
     ///
     /// # Durability
-    /// The consumer survives power loss. Waits for a sync only if a stream or a consumer was made and is not
-    /// durable yet.
+    /// The consumer survives power loss. Waits for a sync only if a stream or a consumer was made
+    /// and is not durable yet.
     ///
     /// # Errors
     /// `Locked`: the consumer is open already; drop the other handle. `InvalidArgument`: the name
@@ -234,8 +234,8 @@ impl Consumer {
     /// # Errors
     /// `Truncated`: the entry was truncated, or a truncation of the suffix removed one that the
     /// consumer has returned or acknowledged, in an earlier process run, too. Call
-    /// [`seek`](Consumer::seek). `Corrupt`: the entry cannot be read, at each call; to pass over it,
-    /// seek to the index above [`position`](Consumer::position). Else as [`Tail::next`].
+    /// [`seek`](Consumer::seek). `Corrupt`: the entry cannot be read, at each call; to pass over
+    /// it, seek to the index above [`position`](Consumer::position). Else as [`Tail::next`].
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Entry>> {
         self.tail()?.next(timeout).map_err(advise)
     }

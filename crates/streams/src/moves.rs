@@ -31,7 +31,8 @@ use crate::shared::Shared;
 const MOST_ENTRIES: usize = 256;
 /// The most streams at which one step looks.
 const MOST_STREAMS: usize = 256;
-/// After so many more segments the keeper tries again to read an entry that the device did not read.
+/// After so many more segments the keeper tries again to read an entry that the device did not
+/// read.
 const RETRY_SEGMENTS: u32 = 16;
 /// A step ends when it has moved so many bytes, or an eighth of a segment if that is less.
 const MOST_BYTES: u64 = 256 << 10;

@@ -272,8 +272,8 @@ impl Loader<'_> {
         Some(id)
     }
 
-    /// Refuses a stream whose values are too long for a record since this open: the keeper could not
-    /// move its anchor, and write no footer.
+    /// Refuses a stream whose values are too long for a record since this open: the keeper could
+    /// not move its anchor, and write no footer.
     fn check_anchor(&self, name: &[u8], slot: &Slot) -> Result<()> {
         let of_value =
             |(key, value): &(Box<[u8]>, Box<[u8]>)| VALUE_OVERHEAD + key.len() + value.len();

@@ -25,7 +25,7 @@ pub(crate) struct Shared {
     /// The greatest segment that an append has begun.
     latest: AtomicU64,
     /// Bytes of the changes that were allowed and may not be in the log yet; twice.
-    in_flight: AtomicU64,
+    granted: AtomicU64,
     /// The numbers below the tail that had no file when the log was opened. Of numbers without a
     /// record it is only known how many have a file: as many of the highest are left out, so that
     /// `used` is never too low.
@@ -55,7 +55,7 @@ impl Shared {
         let head = AtomicU64::new(without(&passed, head));
         let latest = AtomicU64::new(tail.into());
         let claims = Mutex::default();
-        let in_flight = AtomicU64::new(0);
+        let granted = AtomicU64::new(0);
         Ok(Shared {
             wal,
             directory,
@@ -63,7 +63,7 @@ impl Shared {
             keeper,
             claims,
             latest,
-            in_flight,
+            granted,
             passed,
             head,
             limit,
@@ -72,16 +72,16 @@ impl Shared {
 
     /// Counts `bytes` that the caller will append, until it drops what is returned: it does so when
     /// it has counted the records. `has_room` says whether there is room if others append so many
-    /// bytes first. Returns `None`, and counts nothing, if there is none. All bytes count twice: the
-    /// log pads a record that does not fit into the rest of a segment, and appends it again.
+    /// bytes first. Returns `None`, and counts nothing, if there is none. All bytes count twice:
+    /// the log pads a record that does not fit into the rest of a segment, and appends it again.
     fn take(&self, bytes: u64, has_room: impl Fn(u64) -> bool) -> Option<Taken<'_>> {
         let longest = framed_bytes(self.wal.max_record_bytes());
         let bytes = 2 * bytes.min(longest);
         // Acquire, with the Release in `drop`: if the bytes of another thread are not counted any
         // more, this thread sees the end of the log behind them.
-        let mut others = self.in_flight.load(Ordering::Acquire);
+        let mut others = self.granted.load(Ordering::Acquire);
         while has_room(others) {
-            match self.in_flight.compare_exchange_weak(
+            match self.granted.compare_exchange_weak(
                 others,
                 others + bytes,
                 Ordering::AcqRel,
@@ -213,7 +213,7 @@ impl Shared {
     }
 }
 
-/// Bytes that count as in flight: see [`Shared::check_room`].
+/// Bytes that were granted: see [`Shared::check_room`].
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Taken<'s> {
@@ -225,7 +225,7 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if self.bytes > 0 {
             // Release: with the AcqRel in `take`.
-            self.shared.in_flight.fetch_sub(self.bytes, Ordering::Release);
+            self.shared.granted.fetch_sub(self.bytes, Ordering::Release);
         }
     }
 }

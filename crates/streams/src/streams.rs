@@ -132,8 +132,8 @@ impl Streams {
 
     /// Returns the stream of this name, and makes it if there is none.
     ///
-    /// Waits only if it makes the stream, or if a stream was made and is not durable yet: by another
-    /// thread, or by a call whose wait has failed.
+    /// Waits only if it makes the stream, or if a stream was made and is not durable yet: by
+    /// another thread, or by a call whose wait has failed.
     ///
     /// # Errors
     /// As [`create`](Streams::create).

@@ -109,8 +109,8 @@ impl Tail {
     /// `Truncated`: the entry was truncated, or a truncation of the suffix removed one that the
     /// tail has returned; begin again at [`Stream::first_index`] or at the entry that was replaced.
     /// `NotFound`: the stream was deleted. `Closed`, `Poisoned`: after the last durable entry.
-    /// `Corrupt`: the entry cannot be read, at each call; to pass over it, begin a tail at the index
-    /// above [`position`](Tail::position). Else as [`Stream::get`].
+    /// `Corrupt`: the entry cannot be read, at each call; to pass over it, begin a tail at the
+    /// index above [`position`](Tail::position). Else as [`Stream::get`].
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Entry>> {
         let found = self.find(timeout)?;
         self.next += u64::from(found.is_some());

@@ -121,13 +121,7 @@ impl Engine {
         let wal = log_options.open_on(disk, log)?;
         let found = format!("{VERSION} {}", wal.uuid());
         let is_new = check_identity(folder, &setup, &wal, &found)?;
-        let tables_lock = match TablesLock::take(folder) {
-            Ok(lock) => lock,
-            Err(error) => {
-                wal.close()?; // so that the next open finds the log as it was
-                return Err(error);
-            }
-        };
+        let tables_lock = lock_tables(folder, &wal)?;
 
         if is_new {
             setup.create(CATALOGUE, "")?;
@@ -171,6 +165,16 @@ impl Engine {
             _tables_lock: tables_lock,
         })
     }
+}
+
+/// Takes the lock of the tables. If another process has it, closes the log, so that the next open
+/// finds the log as it was.
+fn lock_tables(folder: &Path, wal: &Wal) -> Result<TablesLock> {
+    let taken = TablesLock::take(folder);
+    if taken.is_err() {
+        wal.close()?;
+    }
+    taken
 }
 
 /// Checks that the log is the one of the tables. Returns whether the database is new: then no open

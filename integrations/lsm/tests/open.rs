@@ -1,5 +1,7 @@
 //! Which log and tables an open takes, and which it refuses.
 
+mod folders;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +11,8 @@ use palisade::disk::{DEFAULT_FILE_MODE, Disk, MemDisk};
 use palisade::sim::{FaultDisk, SimDisk};
 use palisade::{Lsn, OpenMode};
 use palisade_lsm::{Database, Error, Options, Result};
+
+use folders::copy_folder;
 
 const IDENTITY: &str = "engine";
 
@@ -206,19 +210,6 @@ fn with_older_tables(folder: &Path, is_first_flushed: bool) {
     database.keyspace("k").unwrap().put("key", "value").unwrap();
     database.flush().unwrap();
     database.close().unwrap();
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let copy = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy_folder(&path, &copy);
-        } else {
-            fs::copy(&path, copy).unwrap();
-        }
-    }
 }
 
 #[test]

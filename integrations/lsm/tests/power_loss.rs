@@ -6,10 +6,12 @@
 //! real folder. `lsm-tree` calls no simulated disk, so a flush is one step between two calls of the
 //! log. A crash within the flush is modelled afterwards: as long as the log was not truncated, the
 //! tables of the last keyspaces may also be as they were before, the first of them with some of the
-//! new files, whole or cut short, and the file `flushed` as it was before. After the truncation they
-//! must be as the flush left them.
+//! new files, whole or cut short, and the file `flushed` as it was before. After the truncation
+//! they must be as the flush left them.
 //!
 //! The long form runs `LSM_SEEDS` seeds, for example 10000. `LSM_SEED` runs one.
+
+mod folders;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,6 +21,8 @@ use palisade::disk::DEFAULT_FILE_MODE;
 use palisade::sim::SimDisk;
 use palisade::{Lsn, OpenMode};
 use palisade_lsm::{Database, Keyspace, Options, Result};
+
+use folders::copy_folder;
 
 const SHORT: u64 = 200;
 const PROCESSES: u64 = 3;
@@ -306,19 +310,6 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
     }
     found
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let copy = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy_folder(&path, &copy);
-        } else {
-            fs::copy(&path, copy).unwrap();
-        }
-    }
 }
 
 #[test]

@@ -86,8 +86,8 @@ impl<'a, S: WalStore> WalIter<'a, S> {
         match self.log.wal.get(from) {
             // It is a part of a long record.
             Ok(_) => Err(Failure::NoRecord(from)),
-            // Records end there, and the log continued higher: in the next segment, or after a crash
-            // or a truncation. An engine that has saved `len` then wants what follows.
+            // Records end there, and the log continued higher: in the next segment, or after a
+            // crash or a truncation. An engine that has saved `len` then wants what follows.
             Err(error) if matches!(error.kind(), ErrorKind::NotARecord | ErrorKind::Truncated) => {
                 Ok(found)
             }

@@ -1,12 +1,12 @@
 //! Waiting by yields, as long as no other work wants the core.
 //!
 //! A thread that sleeps costs a system call to wake it, and a core that has nothing to run needs
-//! time to begin again. So a leader that gathers yields, and so do threads that wait for a leader if
-//! the committers of the last round, futures and callbacks included, outnumber the cores.
+//! time to begin again. So a leader that gathers yields, and so do threads that wait for a leader
+//! if the committers of the last round, futures and callbacks included, outnumber the cores.
 //!
 //! Beside a thread that does not commit, a yield can cost a whole time slice. So a slow yield
 //! begins a pause of some rounds in which nobody yields (decision 0029). RocksDB's write thread
-//! does the same.
+//! yields, and stops if yields are slow, in `WriteThread::AwaitState`.
 
 use std::time::Duration;
 
@@ -44,8 +44,8 @@ impl Yields {
         round >= self.until.load(Ordering::Relaxed)
     }
 
-    /// Begins a pause in `round`, which is the present one, unless a pause is on. It is twice as long as the last one if that
-    /// ended fewer rounds ago than it took.
+    /// Begins a pause in `round`, which is the present one, unless a pause is on. It is twice as
+    /// long as the last one if that ended fewer rounds ago than it took.
     pub(super) fn pause(&self, round: u64) {
         let (until, last) =
             (self.until.load(Ordering::Relaxed), self.length.load(Ordering::Relaxed));
@@ -58,8 +58,8 @@ impl Yields {
     }
 }
 
-/// Yields the core once, and sets `now` to the time afterwards. Returns false if another thread kept
-/// the core for longer than `most`: then the caller begins a pause.
+/// Yields the core once, and sets `now` to the time afterwards. Returns false if another thread
+/// kept the core for longer than `most`: then the caller begins a pause.
 pub(super) fn yield_once(now: &mut Instant, most: Duration) -> bool {
     yield_now();
     let before = std::mem::replace(now, Instant::now());

@@ -167,9 +167,9 @@ impl Sharded {
     /// #     std::sync::Arc::new(palisade::disk::MemDisk::new());
     /// # let folders = ["/0", "/1"].map(|folder| (disk.clone(), folder));
     /// # let sharded = Sharded::open_on(folders, &Options::new())?;
-    /// // Returns all streams to the last checkpoint, as an engine may do after a crash, and deletes
-    /// // those that are younger. A stream that was deleted since is not brought back; if one of the
-    /// // same name was made anew, only the engine can know.
+    /// // Returns all streams to the last checkpoint, as an engine may do after a crash, and
+    /// // deletes those that are younger. A stream that was deleted since is not brought back; if
+    /// // one of the same name was made anew, only the engine can know.
     /// fn go_back(sharded: &Sharded) -> palisade::Result<()> {
     ///     let Some(last) = sharded.latest()? else { return Ok(()) };
     ///     for name in sharded.list() {
