@@ -2,7 +2,7 @@
 //!
 //! When the tail of the log has left a segment, the keeper appends the segment's footer: parts,
 //! then the end, which names the last part and the end of the footer before. When the end is
-//! durable, the keeper moves the log's checkpoint to the first record above the segment. An open
+//! durable, the keeper moves the log's checkpoint to the next segment with records. An open
 //! begins there. It finds the end of the footer, follows the chain to the head, applies the footers
 //! from the lowest on, then all records from the checkpoint on. If a footer is missing or wrong, it
 //! applies all records of the log instead, and the keeper writes the footers again.
@@ -18,7 +18,7 @@
 //! entry, the count, and the distance of each entry from the one before, in units of 8 bytes. A
 //! stream with many entries has several items.
 //!
-//! An end has the segment's number, the LSNs of its first record, of the first record above it, and
+//! An end has the segment's number, the LSNs of its first record, of the next segment with records, and
 //! of the end before (0 if no segment was below), the number of records in the segment and their
 //! bytes, and the LSN of the last part.
 
@@ -45,7 +45,7 @@ pub(crate) struct End {
     pub(crate) segment: u64,
     /// Its first record.
     pub(crate) first: Lsn,
-    /// The first record above the segment.
+    /// Where the next segment with records begins.
     pub(crate) above: Lsn,
     /// The end of the footer before.
     pub(crate) previous: Option<Lsn>,
@@ -205,7 +205,7 @@ pub(crate) struct Writing {
     /// The position in `streams`, and the index of the stream's next entry.
     at: (usize, u64),
     part: Option<Lsn>,
-    /// The end, and the first record above the segment.
+    /// The end, and where the next segment with records begins.
     end: Option<(Lsn, Lsn)>,
 }
 
@@ -273,7 +273,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Appends the end. Returns where it is, and the first record above the segment.
+    /// Appends the end. Returns where it is, and where the next segment with records begins.
     fn write_end(&self, writing: &Writing, previous: Option<Lsn>) -> Result<(Lsn, Lsn)> {
         let segment = writing.segment;
         let part = writing.part.unwrap_or(Lsn::ZERO);
@@ -283,7 +283,9 @@ impl Shared {
         let mut end = self.segments.with(|all| {
             let (records, bytes) = all.get(&segment).map_or((0, 0), |of| (of.records, of.bytes));
             let first = all.get(&segment).and_then(|of| of.first).unwrap_or(start);
-            let above = all.range(segment + 1..).find_map(|(_, of)| of.first).unwrap_or(part);
+            // Not its first record, whose header may be damaged.
+            let above = all.range(segment + 1..).find(|(_, of)| of.first.is_some());
+            let above = above.map_or(part, |(&above, _)| self.segments.start(above));
             End { segment: 0, first, above, previous, records, bytes, part }
         });
         end.segment = start.as_u64() / self.segments.bytes();

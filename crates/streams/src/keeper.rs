@@ -38,6 +38,8 @@ pub(crate) struct Keeper {
     paid_bytes: StatCell,
     /// 1 if there may be work.
     has_work: StatCell,
+    /// 1 if segments below the head may have files that nothing keeps.
+    has_left: StatCell,
     signal: Mutex<Signal>,
     signalled: Condvar,
 }
@@ -68,6 +70,7 @@ impl Keeper {
             released_bytes: StatCell::new(0),
             paid_bytes: StatCell::new(0),
             has_work: StatCell::new(1),
+            has_left: StatCell::new(1),
             signal: Mutex::default(),
             signalled: Condvar::default(),
         }
@@ -80,6 +83,14 @@ impl Keeper {
             drop(self.signal.lock());
             self.signalled.notify_all();
         }
+    }
+
+    /// Makes the next step release what an earlier release has left: one that failed, or was
+    /// stopped by a kill, or a reader has read on since.
+    pub(crate) fn release_left(&self) {
+        // Relaxed: the keeper swaps it before it lists the files, and `wake` orders the rest.
+        self.has_left.store(1, Ordering::Relaxed);
+        self.wake();
     }
 
     /// Ends the thread after the step that it is in.
@@ -172,15 +183,25 @@ impl Shared {
     pub(crate) fn maintain(&self) -> Result<bool> {
         let mut work = self.keeper.work.lock();
         let mut tail = self.segments.of(self.wal.reserved_lsn());
+        let mut released = self.release_what_was_left();
         // Not in each step: it takes the locks of all stripes.
-        if tail > work.counted || self.segments.seems_dead(tail) {
+        if released.is_ok() && (tail > work.counted || self.segments.seems_dead(tail)) {
             let reserved = self.directory.flush_all(&self.segments, || self.wal.reserved_lsn());
             tail = self.segments.of(reserved);
             work.counted = tail;
-            if self.release(reserved)? {
-                return Ok(true);
-            }
+            released = self.release(reserved);
         }
+        match released {
+            Ok(true) => Ok(true),
+            Err(error) if ends_keeper(&error) => Err(error),
+            // What cannot be released now, as long as an archive is away, stops nothing else.
+            released => Ok(self.move_or_index(&mut work, tail)? || released?),
+        }
+    }
+
+    /// Moves some of what keeps the lowest segments, or writes a part of a footer. Returns whether
+    /// there may be more to do.
+    fn move_or_index(&self, work: &mut Work, tail: u32) -> Result<bool> {
         if let Some(moving) = &mut work.moving {
             let before = self.keeper.moved_bytes();
             let step = self.step(moving);
@@ -201,7 +222,7 @@ impl Shared {
         if work.writing.is_none() {
             work.writing = self.begin_footer(tail);
         }
-        let Work { last_footer, writing, .. } = &mut *work;
+        let Work { last_footer, writing, .. } = work;
         let Some(begun) = writing else { return Ok(false) };
         // A footer only makes opens faster: the last segments are for truncations.
         if self.room() < self.segments.bytes() {
@@ -221,15 +242,34 @@ impl Shared {
         if let Some(removal) = self.segments.last_removal() {
             self.wal.wait_durable(removal)?;
         }
-        self.wal.truncate_before(lsn)?;
+        if let Err(error) = self.wal.truncate_before(lsn) {
+            if self.wal.head_lsn() < lsn {
+                return Err(error);
+            }
+            // Only files are left.
+            self.keeper.has_left.store(1, Ordering::Relaxed);
+        }
         self.segments.with(|all| *all = all.split_off(&cut));
         self.keeper.note_released(u64::from(cut - first) * self.segments.bytes());
-        self.note_released()?;
+        self.count_files()?;
         Ok(true)
+    }
+
+    /// Releases what an earlier release has left below the head.
+    fn release_what_was_left(&self) -> Result<bool> {
+        if self.keeper.has_left.swap(0, Ordering::Relaxed) == 0 {
+            return Ok(false);
+        }
+        let released = self.wal.truncate_before(self.wal.head_lsn());
+        if released.is_err() {
+            self.keeper.has_left.store(1, Ordering::Relaxed);
+        }
+        self.count_files().and(released).map(|()| false)
     }
 
     /// Appends a record that belongs to no stream.
     pub(crate) fn append_own(&self, tag: u16, bytes: &[u8]) -> Result<Lsn> {
+        let _taken = self.check_room_for_copy(framed_bytes(bytes.len()))?;
         let lsn = self.wal.append_tagged(tag, bytes)?.lsn();
         let mut counted = Counted::new(&self.segments, lsn);
         (counted.records, counted.bytes) = (1, framed_bytes(bytes.len()));

@@ -73,7 +73,9 @@ impl Shared {
                 live += of.live_bytes();
                 let released = u64::from(number + 1 - first) * self.segments.bytes();
                 let budget = self.keeper.budget(released);
-                let fits = live.max(self.step_bytes()) <= room
+                // If nothing is live, the release has failed: there is nothing to move.
+                let fits = live > 0
+                    && live.max(self.step_bytes()) <= room
                     && self.keeper.moved_bytes() + live <= budget;
                 if fits {
                     return Some((number + 1, budget));
@@ -124,6 +126,7 @@ impl Shared {
         if let Some(anchor) = stripe.anchor_of(id) {
             record::put_anchor(&mut bytes, &anchor);
         }
+        let _taken = self.check_room_for_copy(framed_bytes(bytes.len()))?;
         let lsn = self.append_anchor(&mut stripe, id, &bytes)?.lsn();
         stripe.live(id)?.set_home(self.segments.of(lsn));
         stripe.remove_live(&self.segments, lsn, &[(home, Live::ANCHOR)]);
@@ -209,6 +212,8 @@ impl Shared {
         let mut stripe = self.directory.lock_of(id);
         let is_there = |(index, place, _): &&Copy| stripe.is_at(id, *index, *place);
         let copies: Vec<_> = copies.iter().filter(is_there).collect();
+        let lengths = copies.iter().map(|(_, _, copy)| framed_bytes(copy.data().len()));
+        let _taken = self.check_room_for_copy(framed_bytes(0) + lengths.sum::<u64>())?;
         let lsns = match &copies[..] {
             [] => return Ok(()),
             [(_, _, copy)] => vec![self.wal.append_tagged(record::MOVED, copy.data())?.lsn()],

@@ -9,7 +9,6 @@
 //! counted comes here.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use palisade::Lsn;
@@ -133,7 +132,7 @@ impl Segment {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Prefix {
     pub(crate) first: u32,
-    /// The lowest segment that stays, and its first record or the end of the log.
+    /// The lowest segment that stays, and where it begins, or the end of the log.
     pub(crate) cut: u32,
     pub(crate) lsn: Lsn,
 }
@@ -176,22 +175,6 @@ impl Segments {
         call(&mut self.all.lock())
     }
 
-    /// Returns the numbers from `from` to `to` of segments without a record. Each end without a
-    /// close passes over some numbers.
-    pub(crate) fn passed(&self, from: u32, to: u32) -> Vec<Range<u32>> {
-        let mut passed = Vec::new();
-        let mut next = from;
-        self.with(|all| {
-            for &number in all.range(from..to.max(from)).map(|(number, _)| number).chain([&to]) {
-                if next < number {
-                    passed.push(next..number);
-                }
-                next = number.saturating_add(1);
-            }
-        });
-        passed
-    }
-
     /// Whether the lowest segment, if it is below `tail`, seems to have nothing live. Appends that
     /// the stripes have counted may be missing.
     pub(crate) fn seems_dead(&self, tail: u32) -> bool {
@@ -211,9 +194,9 @@ impl Segments {
             let mut kept = all.iter().skip_while(|(number, of)| is_dead(**number, of));
             let &first = all.keys().next()?;
             let (cut, lsn) = match kept.next() {
-                // In the last segment a lower record may not be counted yet, unless this one was
-                // reserved before the flush.
-                Some((&cut, of)) => (cut, of.first.filter(|lsn| *lsn < reserved)?),
+                // Not at its first record, whose header may be damaged. Above the last segment, a
+                // record in the last one may not be counted yet.
+                Some((&cut, _)) => (cut, Some(self.start(cut)).filter(|lsn| *lsn <= reserved)?),
                 // The last segment has no record: the last record ends where it begins, or a kill
                 // passed over the rest of the one before.
                 None => (tail, reserved),

@@ -1,7 +1,5 @@
 //! What all handles of an open log of streams share.
 
-use std::ops::Range;
-
 use palisade::{Error, ErrorKind, Lsn, Result, Wal, framed_bytes};
 use palisade_core::sync::{AtomicU64, Mutex, Ordering};
 
@@ -14,6 +12,12 @@ use crate::write::MAX_VALUE_BYTES;
 /// Segments below the limit of the log's space that an append leaves for truncations and moves:
 /// without them a full log could not be emptied.
 pub(crate) const KEPT_SEGMENTS: u64 = 3;
+/// Segments that a truncation leaves for moves. So the log itself never gets full: a thread that
+/// waits in it for room holds its stripe, for which the keeper, who frees room, would wait.
+const KEPT_FOR_MOVES: u64 = 1;
+
+/// No log has so many files below the segment that counts as 0.
+const BIAS: u64 = 1 << 40;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -26,13 +30,10 @@ pub(crate) struct Shared {
     latest: AtomicU64,
     /// Bytes of the changes that were allowed and may not be in the log yet; twice.
     granted: AtomicU64,
-    /// The numbers below the tail that had no file when the log was opened. Of numbers without a
-    /// record it is only known how many have a file: as many of the highest are left out, so that
-    /// `used` is never too low.
-    passed: Vec<Range<u32>>,
-    /// The lowest segment that was not released, plus how many numbers from there on have no
-    /// segment. Releases never lower the sum.
-    head: AtomicU64,
+    /// Where the files of segments would begin if their numbers had no gaps, plus `BIAS`: the number
+    /// behind the last file, less how many there are. Files count as long as they are there,
+    /// whatever keeps them.
+    first_file: AtomicU64,
     /// The most segments that the log may have.
     limit: Option<u64>,
 }
@@ -46,28 +47,20 @@ impl Shared {
     ) -> Result<Shared> {
         let space = wal.space()?;
         let limit = space.limit.map(|bytes| bytes / space.file_bytes.max(1));
-        let end = wal.reserved_lsn();
-        let (head, tail) = (segments.of(space.head), segments.of(end));
-        let mut passed = segments.passed(head, tail);
-        let with_records = u64::from(tail) - without(&passed, head);
-        let files = space.segments.saturating_sub(u64::from(end > segments.start(tail)));
-        drop_highest(&mut passed, files.saturating_sub(with_records));
-        let head = AtomicU64::new(without(&passed, head));
-        let latest = AtomicU64::new(tail.into());
-        let claims = Mutex::default();
-        let granted = AtomicU64::new(0);
-        Ok(Shared {
+        let tail = segments.of(wal.reserved_lsn());
+        let shared = Shared {
             wal,
             directory,
             segments,
             keeper,
-            claims,
-            latest,
-            granted,
-            passed,
-            head,
+            claims: Mutex::default(),
+            latest: AtomicU64::new(tail.into()),
+            granted: AtomicU64::new(0),
+            first_file: AtomicU64::new(0),
             limit,
-        })
+        };
+        shared.count_files()?;
+        Ok(shared)
     }
 
     /// Counts `bytes` that the caller will append, until it drops what is returned: it does so when
@@ -122,7 +115,7 @@ impl Shared {
             return Ok(taken);
         }
         // A reader that kept released segments may have ended since.
-        self.note_released()?;
+        self.count_files()?;
         if let Some(taken) = self.take(bytes, has_room) {
             return Ok(taken);
         }
@@ -133,7 +126,7 @@ impl Shared {
             "the streams take {used} segments; the log may take {limit}, of which {KEPT_SEGMENTS} \
              are kept for truncations (max_bytes)"
         );
-        self.keeper.wake();
+        self.keeper.release_left();
         let advice = "truncate or delete the streams that Streams::pinned names, end the tails and \
                       cursors that Wal::space names, or raise move_percent";
         Err(Error::new(ErrorKind::NoSpace, text).with_advice(advice))
@@ -171,19 +164,61 @@ impl Shared {
         taken.ok_or(error)
     }
 
+    /// Refuses a truncation or a deletion, in records of `bytes`, that would take the segment which
+    /// is kept for moves.
+    pub(crate) fn check_room_for_removal(&self, bytes: u64) -> Result<Taken<'_>> {
+        self.check_room_below(KEPT_FOR_MOVES, bytes)
+    }
+
+    /// Refuses a copy that would fill the log.
+    pub(crate) fn check_room_for_copy(&self, bytes: u64) -> Result<Taken<'_>> {
+        self.check_room_below(0, bytes)
+    }
+
+    /// Refuses records of `bytes` unless they leave `kept` segments below the limit, also if each
+    /// of them has to begin in another segment.
+    fn check_room_below(&self, kept: u64, bytes: u64) -> Result<Taken<'_>> {
+        let Some(limit) = self.limit else { return Ok(Taken { shared: self, bytes: 0 }) };
+        let has_room = |others| {
+            let tail = self.segments.of(self.end_behind(others + 2 * bytes));
+            self.used(tail.into()) + kept <= limit
+        };
+        if let Some(taken) = self.take(bytes, has_room) {
+            return Ok(taken);
+        }
+        self.count_files()?;
+        if let Some(taken) = self.take(bytes, has_room) {
+            return Ok(taken);
+        }
+        self.keeper.release_left();
+        let text = format!(
+            "the log may take {limit} segments, and what was truncated is not released yet \
+             (max_bytes)"
+        );
+        let advice = "wait for the keeper (Streams::maintain without its thread) and look at \
+                      Streams::stats for its error; or raise max_bytes";
+        Err(Error::new(ErrorKind::NoSpace, text).with_advice(advice))
+    }
+
     /// Returns how many bytes may be moved: all, or those below the limit of the log's space, less
-    /// a segment for truncations and footers.
+    /// a segment for truncations and footers. If truncations have taken that one, half a segment:
+    /// a move releases more than it takes.
     pub(crate) fn room(&self) -> u64 {
         let Some(limit) = self.limit else { return u64::MAX };
         // Not `latest`: footers do not count there.
-        let tail = self.segments.of(self.wal.reserved_lsn());
-        limit.saturating_sub(self.used(tail.into()) + 1) * self.segments.bytes()
+        let end = self.wal.reserved_lsn();
+        let bytes = self.segments.bytes();
+        match limit.saturating_sub(self.used(self.segments.of(end).into())) {
+            0 => (bytes - end.as_u64() % bytes) / 2,
+            1 => bytes / 2,
+            free => (free - 1) * bytes,
+        }
     }
 
     /// Returns how many segments the log has if the last one is `tail`.
     fn used(&self, tail: u64) -> u64 {
         // Relaxed: as in `check_room`.
-        (tail + 1).saturating_sub(self.head.load(Ordering::Relaxed))
+        (BIAS + tail + 1).saturating_sub(self.first_file.load(Ordering::Relaxed))
     }
 
     /// Notes that an append has begun segment `segment`, and wakes the keeper.
@@ -195,17 +230,28 @@ impl Shared {
         }
     }
 
-    /// Notes that segments were released. Those that a reader keeps still count.
-    pub(crate) fn note_released(&self) -> Result<()> {
-        if self.limit.is_some() {
-            let space = self.wal.space()?;
-            let pinned = space.pins.iter().map(|pin| pin.lsn);
-            let lowest = pinned.fold(space.head, palisade::Lsn::min);
-            let head = without(&self.passed, self.segments.of(lowest));
-            // Relaxed: as in `check_room`. An older sum counts a segment too many.
-            self.head.store(head, Ordering::Relaxed);
+    /// Counts the files of segments, if the log has a limit.
+    pub(crate) fn count_files(&self) -> Result<()> {
+        if self.limit.is_none() {
+            return Ok(());
         }
-        Ok(())
+        loop {
+            let end = self.end_of_files();
+            let files = self.wal.space()?.segments;
+            // Else it is not known whether the list has the file that was begun meanwhile.
+            if self.end_of_files() == end {
+                // Relaxed: as in `check_room`. An older count has files too many.
+                self.first_file.store((BIAS + end).saturating_sub(files), Ordering::Relaxed);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns the number behind the last segment that holds something.
+    fn end_of_files(&self) -> u64 {
+        let written = self.wal.written_lsn();
+        let last = self.segments.of(written);
+        u64::from(last) + u64::from(written > self.segments.start(last))
     }
 
     pub(crate) fn max_value_bytes(&self) -> usize {
@@ -228,21 +274,4 @@ impl Drop for Taken<'_> {
             self.shared.granted.fetch_sub(self.bytes, Ordering::Release);
         }
     }
-}
-
-/// Takes the `count` highest numbers away.
-fn drop_highest(passed: &mut Vec<Range<u32>>, count: u64) {
-    for _ in 0..count {
-        let Some(last) = passed.last_mut() else { return };
-        last.end -= 1;
-        if last.start == last.end {
-            passed.pop();
-        }
-    }
-}
-
-/// Returns `head` plus how many of the `passed` numbers are not below it.
-fn without(passed: &[Range<u32>], head: u32) -> u64 {
-    let above = |range: &Range<u32>| u64::from(range.end.saturating_sub(range.start.max(head)));
-    u64::from(head) + passed.iter().map(above).sum::<u64>()
 }

@@ -178,6 +178,9 @@ impl Shared {
         let truncation = (record::TRUNCATE_FROM, record::numbers(id, [next]));
         let set = consumers.iter().map(|key| (record::VALUE, record::value(id, key, Some(&value))));
         let records: Vec<_> = [truncation].into_iter().chain(set).collect();
+        let sum =
+            framed_bytes(0) + records.iter().map(|(_, of)| framed_bytes(of.len())).sum::<u64>();
+        let _taken = self.check_room_for_removal(sum)?;
         let log = self.wal.append_batch_tagged(records.iter().map(|(tag, bytes)| (*tag, bytes)))?;
         let mut last = log.lsns()[0];
         for ((_, bytes), &lsn) in records.iter().zip(log.lsns()) {
@@ -216,7 +219,7 @@ impl Shared {
         Ok(log)
     }
 
-    /// Appends a record that frees space: no limit refuses it.
+    /// Appends a record that frees space. It may take more of the log than other changes.
     fn append_numbers<const N: usize>(
         &self,
         stripe: &mut Stripe,
@@ -225,6 +228,7 @@ impl Shared {
         numbers: [u64; N],
     ) -> Result<palisade::Ticket<'_>> {
         let bytes = record::numbers(id, numbers);
+        let _taken = self.check_room_for_removal(framed_bytes(bytes.len()))?;
         let log = self.wal.append_tagged(tag, &bytes)?;
         self.count(stripe, id, log.lsn(), bytes.len());
         Ok(log)

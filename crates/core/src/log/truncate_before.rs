@@ -51,7 +51,7 @@ impl Wal {
         self.handle.change_state(Some(lsn), |state| state.checkpoint = state.checkpoint.max(lsn))
     }
 
-    /// Refuses an LSN at which neither a record begins nor the log ends.
+    /// Refuses an LSN at which neither a record nor a segment begins nor the log ends.
     fn check_boundary(&self, lsn: Lsn) -> Result<()> {
         // Check this first: a concurrent truncation lists its epoch before it moves the tail there.
         // Until then the base is above the end, and `check_readable` refuses it.
@@ -66,6 +66,11 @@ impl Wal {
             return Ok(());
         }
         self.check_not_discarded(lsn)?;
+        // No frame crosses the end of a segment, so one begins here, even if it is damaged.
+        let begins_segment = lsn == lsn.segment_start(self.segment_bytes());
+        if begins_segment && self.span_of(lsn).is_some() {
+            return Ok(());
+        }
         self.frame_at(lsn).map(drop)
     }
 }

@@ -22,12 +22,12 @@ impl Wal {
     /// The new head survives power loss when this returns.
     ///
     /// # Errors
-    /// `NotARecord`: no record begins at `lsn`, and it is not the end of the log. `OutOfRange`:
-    /// `lsn` is above the end. `Truncated`: `lsn` is in a range that a crash or a truncation of the
-    /// suffix removed. `NoSpace`, `Io`, `PermissionDenied`, `NotFound`, and the errors of a
-    /// callback for released segments: the head may have moved, and no record at or above `lsn` is
-    /// lost; call again. `Corrupt`, `Unsupported`: the header of a segment for the callback does
-    /// not validate; that segment and all above stay. `Closed`, `Poisoned`.
+    /// `NotARecord`: neither a record nor a segment begins at `lsn`, and it is not the end of the
+    /// log. `OutOfRange`: `lsn` is above the end. `Truncated`: `lsn` is in a range that a crash or
+    /// a truncation of the suffix removed. `NoSpace`, `Io`, `PermissionDenied`, `NotFound`, and the
+    /// errors of a callback for released segments: the head may have moved, and no record at or
+    /// above `lsn` is lost; call again. `Corrupt`, `Unsupported`: the header of a segment for the
+    /// callback does not validate; that segment and all above stay. `Closed`, `Poisoned`.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
         span!("truncate_before", log = %self.uuid(), lsn = lsn.as_u64());
         self.0.truncate_before(lsn)

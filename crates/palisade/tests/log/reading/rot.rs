@@ -56,6 +56,24 @@ fn a_bit_that_rots_under_an_open_log_is_found_by_every_kind_of_read() {
 }
 
 #[test]
+fn the_log_can_begin_at_a_segment_whose_first_header_is_damaged() {
+    let (_dir, path, wal) = log_on_files(small());
+    let lsns: Vec<Lsn> = (0..300).map(|_| wal.append(&[7; 1000]).unwrap().lsn()).collect();
+    wal.sync().unwrap();
+    let begin = Lsn::new(SEGMENT_BYTES);
+    let (file, at) = place_of(&path, begin.plus(4), SEGMENT_BYTES);
+    flip(&file, at);
+    assert_eq!(wal.get(begin).unwrap_err().kind(), ErrorKind::NotARecord);
+    let within = wal.truncate_before(begin.plus(8)).unwrap_err();
+    assert_eq!(within.kind(), ErrorKind::NotARecord);
+    wal.checkpoint(begin).unwrap();
+    wal.truncate_before(begin).unwrap();
+    assert_eq!((wal.head_lsn(), wal.checkpoint_lsn()), (begin, begin));
+    let second = lsns.iter().filter(|&&lsn| lsn > begin).nth(1).unwrap();
+    assert_eq!(wal.get(*second).unwrap().data(), [7; 1000]);
+}
+
+#[test]
 fn a_read_of_a_segment_that_is_missing_names_its_file() {
     let (_dir, path, wal) = log_on_files(small());
     let lsns: Vec<Lsn> = (0..300).map(|_| wal.append(&[7; 1000]).unwrap().lsn()).collect();

@@ -1,0 +1,273 @@
+//! Logs that are full: what takes their room, and that they can be emptied.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use palisade::disk::{Disk, MemDisk};
+use palisade::{Error, ErrorKind, Lsn, OnRelease, ReleasedSegment, Result};
+use palisade_streams::{Options, Stream, Streams};
+
+const SEGMENT: u64 = 64 << 10;
+const FILE_HEADER: u64 = 4096;
+
+fn log() -> palisade::Options {
+    palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10)
+}
+
+fn limited(segments: u64) -> palisade::Options {
+    log().max_bytes(segments * (SEGMENT + FILE_HEADER))
+}
+
+/// The test does the keeper's steps.
+fn by_hand(log: palisade::Options) -> Options {
+    Options::new().log(log).background(false)
+}
+
+fn in_memory(log: palisade::Options) -> Streams {
+    by_hand(log).open_on(Arc::new(MemDisk::new()), "/log").unwrap()
+}
+
+fn settle(streams: &Streams) {
+    while streams.maintain().unwrap() {}
+}
+
+/// Does steps until one fails or nothing is left to do.
+fn settle_or_fail(streams: &Streams) -> Result<()> {
+    while streams.maintain()? {}
+    Ok(())
+}
+
+/// Appends until there is no room. Returns the next index.
+fn fill(stream: &Stream, data: &[u8]) -> u64 {
+    let error = loop {
+        if let Err(error) = stream.append(data) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    stream.next_index().unwrap()
+}
+
+fn truncate_all(stream: &Stream) {
+    stream.truncate_before(stream.next_index().unwrap()).unwrap();
+}
+
+#[test]
+fn truncations_leave_room_for_what_keeps_a_full_log() {
+    let streams = in_memory(limited(12));
+    let stream = streams.create("s").unwrap();
+    let next = fill(&stream, &[7; 8]);
+    let error = (1..next).find_map(|first| stream.truncate_before(first).err()).unwrap();
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    // The log below is not full: what is in its buffer can be written.
+    streams.sync().unwrap();
+    // The lowest segments have the anchor of the stream, and nothing else that is live.
+    settle(&streams);
+    assert!(streams.log().head_lsn().as_u64() >= SEGMENT);
+    truncate_all(&stream);
+    settle(&streams);
+    stream.append("there is room").unwrap();
+}
+
+#[test]
+fn threads_that_truncate_a_full_log_do_not_fill_it() {
+    for _ in 0..20 {
+        let streams = in_memory(limited(8));
+        let all: Vec<_> = (0..8).map(|n| streams.create(format!("{n}")).unwrap()).collect();
+        while all.iter().all(|stream| stream.append([7; 8]).is_ok()) {}
+        std::thread::scope(|scope| {
+            for stream in &all {
+                scope.spawn(|| {
+                    let next = stream.next_index().unwrap();
+                    let refused = (1..next).find_map(|first| stream.truncate_before(first).err());
+                    assert!(refused.is_none_or(|error| error.kind() == ErrorKind::NoSpace));
+                });
+            }
+        });
+        streams.sync().unwrap();
+        let space = streams.log().space().unwrap();
+        assert!((space.segments + 1) * space.file_bytes <= space.limit.unwrap(), "{space:?}");
+    }
+}
+
+/// An archive that may be away for a while.
+#[derive(Debug, Default)]
+struct Archive(AtomicBool);
+
+impl Archive {
+    fn set_away(&self, is_away: bool) {
+        self.0.store(is_away, Ordering::SeqCst);
+    }
+}
+
+impl OnRelease for Archive {
+    fn released(&self, _: &ReleasedSegment<'_>) -> Result<()> {
+        match self.0.load(Ordering::SeqCst) {
+            true => Err(Error::new(ErrorKind::Io, "the archive is away")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Fills a log whose archive is away, and empties the streams. Returns the archive, the log and an
+/// open of the same log.
+fn with_left_files() -> (Arc<Archive>, Streams, impl Fn() -> Streams) {
+    let archive = Arc::new(Archive::default());
+    let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
+    let open = {
+        let archive = Arc::clone(&archive);
+        move || {
+            let log = limited(12).on_release(Arc::clone(&archive));
+            by_hand(log).open_on(Arc::clone(&disk), "/log").unwrap()
+        }
+    };
+    let streams = open();
+    let stream = streams.create("s").unwrap();
+    fill(&stream, &[7; 1000]);
+    archive.set_away(true);
+    truncate_all(&stream);
+    assert_eq!(settle_or_fail(&streams).unwrap_err().kind(), ErrorKind::Io);
+    (archive, streams, open)
+}
+
+#[test]
+fn files_that_a_failed_release_has_left_take_room() {
+    let (archive, streams, _) = with_left_files();
+    let stream = streams.stream("s").unwrap();
+    let taken = streams.log().space().unwrap().segments;
+    let next = fill(&stream, &[7; 1000]);
+    assert!(streams.log().space().unwrap().segments <= taken + 1);
+    // What is kept for truncations is still there.
+    for first in next.saturating_sub(50)..next {
+        stream.truncate_before(first).unwrap();
+    }
+    archive.set_away(false);
+    settle(&streams);
+    stream.append("there is room").unwrap();
+}
+
+#[test]
+fn files_that_an_earlier_process_run_has_left_take_room_until_they_are_released() {
+    let (archive, streams, open) = with_left_files();
+    streams.close().unwrap();
+    drop(streams);
+    let streams = open();
+    let stream = streams.stream("s").unwrap();
+    let taken = streams.log().space().unwrap().segments;
+    fill(&stream, &[7; 1000]);
+    assert!(streams.log().space().unwrap().segments <= taken + 1);
+    archive.set_away(false);
+    settle(&streams);
+    stream.append("there is room").unwrap();
+}
+
+#[test]
+fn a_failed_release_stops_neither_moves_nor_footers() {
+    let (archive, streams, _) = with_left_files();
+    let before = streams.log().checkpoint_lsn();
+    archive.set_away(false);
+    settle(&streams);
+    let slow = streams.create("slow").unwrap();
+    let fast = streams.create("fast").unwrap();
+    slow.append("stays").unwrap();
+    archive.set_away(true);
+    for _ in 0..2 * SEGMENT / 1000 {
+        fast.append([7; 1000]).unwrap();
+    }
+    // Too much to be moved.
+    for _ in 0..2 * SEGMENT / 1000 {
+        slow.append([7; 1000]).unwrap();
+    }
+    truncate_all(&fast);
+    let moved = streams.stats().moved_bytes;
+    settle_or_fail(&streams).unwrap_err();
+    assert!(streams.stats().moved_bytes > moved);
+    assert!(streams.log().checkpoint_lsn() > before);
+}
+
+fn a_tail_lags_and_reads_on(options: Options) {
+    let streams = options.open_on(Arc::new(MemDisk::new()), "/log").unwrap();
+    let stream = streams.create("s").unwrap();
+    let mut tail = streams.tail_all().unwrap();
+    let next = fill(&stream, &[7; 1000]);
+    stream.truncate_before(next).unwrap().wait().unwrap();
+    settle(&streams);
+    assert_eq!(stream.append([7; 1000]).unwrap_err().kind(), ErrorKind::NoSpace);
+    let mut read = 0;
+    while tail.next(Duration::ZERO).unwrap().is_some() {
+        read += 1;
+    }
+    assert_eq!(read, next);
+    // Its files are still there until the keeper releases them.
+    let next = fill(&stream, &[7; 1000]);
+    stream.truncate_before(next).unwrap().wait().unwrap();
+    settle(&streams);
+    stream.append("there is room").unwrap();
+    streams.close().unwrap();
+}
+
+#[test]
+fn files_that_a_tail_has_read_take_room_until_they_are_released() {
+    a_tail_lags_and_reads_on(by_hand(limited(12)));
+}
+
+#[test]
+fn files_that_a_tail_has_read_take_room_beside_the_keepers_thread() {
+    a_tail_lags_and_reads_on(Options::new().log(limited(12)));
+}
+
+/// Changes a byte of the frame at `lsn`.
+fn damage(folder: &Path, lsn: Lsn, byte: u64) {
+    let path = folder.join(format!("segment-{:020}", lsn.as_u64() / SEGMENT));
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let (mut found, at) = ([0], FILE_HEADER + lsn.as_u64() % SEGMENT + byte);
+    file.read_exact_at(&mut found, at).unwrap();
+    file.write_all_at(&[found[0] ^ 1], at).unwrap();
+}
+
+/// The keeper must release up to a segment, and write the footer of the one before, although the
+/// header of the segment's first frame or record is damaged.
+fn with_a_damaged_header(at: impl Fn(Lsn) -> Lsn) {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let streams = by_hand(log()).open(folder.path()).unwrap();
+    let (victim, keep) = (streams.create("victim").unwrap(), streams.create("keep").unwrap());
+    let other = streams.create("other").unwrap();
+    while streams.log().reserved_lsn().as_u64() + 1040 < SEGMENT {
+        other.append([7; 1000]).unwrap();
+    }
+    let first = victim.append([7; 1000]).unwrap().lsn();
+    assert_eq!(first.as_u64() / SEGMENT, 1);
+    // So much is live in segment 1 that it is not moved.
+    for _ in 0..30 {
+        keep.append([7; 1000]).unwrap();
+    }
+    for _ in 0..300 {
+        other.append([7; 1000]).unwrap();
+    }
+    streams.sync().unwrap();
+    damage(folder.path(), at(first), 2);
+    settle(&streams);
+    assert!(streams.log().checkpoint_lsn().as_u64() >= SEGMENT);
+    streams.delete("victim").unwrap();
+    truncate_all(&other);
+    settle(&streams);
+    assert!(streams.log().head_lsn().as_u64() >= SEGMENT);
+    assert_eq!(keep.get(29).unwrap().data(), [7; 1000]);
+    streams.close().unwrap();
+    drop((streams, victim, keep, other));
+    let streams = by_hand(log()).open(folder.path()).unwrap();
+    assert_eq!(streams.stream("keep").unwrap().get(29).unwrap().data(), [7; 1000]);
+}
+
+#[test]
+fn the_keeper_passes_a_damaged_header_of_a_segments_first_record() {
+    with_a_damaged_header(|first| first);
+}
+
+#[test]
+fn the_keeper_passes_a_damaged_header_of_a_segments_first_frame() {
+    with_a_damaged_header(|_| Lsn::new(SEGMENT));
+}
