@@ -62,7 +62,7 @@ pub struct Reader {
     /// What it had read when it began anew, until it has read all again.
     before: Option<Replay>,
     segment_bytes: u64,
-    /// The head of the log, and its epoch, when the replay began; none before.
+    /// The head of the log, and its epoch, when the replay began; none before all was read once.
     began: Option<(Lsn, u64)>,
     /// Where the next record is looked for.
     position: Lsn,
@@ -152,7 +152,8 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Reads what the writer has appended since.
+    /// Reads what the writer has appended since. After an error the reader may know less than
+    /// before, until a later call succeeds.
     ///
     /// # Errors
     /// As [`open`](Reader::open).
@@ -194,11 +195,15 @@ impl Reader {
         if from.is_some_and(|from| at > from) {
             return Ok(false);
         }
-        let (began, _) = *self.began.get_or_insert((at, before.epoch));
-        self.began = Some((began, before.epoch));
+        if self.began.is_none() {
+            // A read that failed may have left a part of the records here.
+            self.replay = Replay::new(self.replay.cuts_from());
+        }
         while let Some(record) = records.next()? {
             self.replay.apply(&record)?;
         }
+        // Not before the reads: if one fails, the next call must not go on from the old position.
+        self.began = Some((self.began.map_or(at, |(began, _)| began), before.epoch));
         self.position = records.position();
         let after = self.log.state()?;
         Ok(after.head <= self.position && after.epoch == before.epoch)

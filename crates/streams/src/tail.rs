@@ -4,7 +4,7 @@
 //! entry; a tail of the log says that the entry is durable. Neither asks for a sync.
 //!
 //! A task that waits for an entry is also registered for the end of the log. A thread looks for
-//! it now and then.
+//! it now and then. While it waits for a sync, it also looks whether the entry is still there.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -44,7 +44,8 @@ pub struct Tail {
     has_failed: bool,
 }
 
-/// A tail that blocks a thread looks so often whether the log is closed or poisoned.
+/// A tail that blocks a thread looks so often whether the log is closed or poisoned, and whether an
+/// entry that is not durable is still there.
 const CHECK: Duration = Duration::from_millis(100);
 
 impl Stream {
@@ -106,11 +107,12 @@ impl Tail {
     /// Returns the next entry, or `None` if none becomes durable within `timeout`.
     ///
     /// # Errors
-    /// `Truncated`: the entry was truncated, or a truncation of the suffix removed one that the
-    /// tail has returned; begin again at [`Stream::first_index`] or at the entry that was replaced.
-    /// `NotFound`: the stream was deleted. `Closed`, `Poisoned`: after the last durable entry.
-    /// `Corrupt`: the entry cannot be read, at each call; to pass over it, begin a tail at the
-    /// index above [`position`](Tail::position). Else as [`Stream::get`].
+    /// `Truncated`: [`Stream::truncate_before`] removed the entry, or a truncation of the suffix
+    /// removed one that the tail has returned; begin again at [`Stream::first_index`] or at the
+    /// entry that was replaced. If it removed only others, the tail waits for the new ones.
+    /// `NotFound`: the stream was deleted, also while the call waits. `Closed`, `Poisoned`: after
+    /// the last durable entry. `Corrupt`: the entry cannot be read, at each call; to pass over it,
+    /// begin a tail at the index above [`position`](Tail::position). Else as [`Stream::get`].
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Entry>> {
         let found = self.find(timeout)?;
         self.next += u64::from(found.is_some());
@@ -143,7 +145,9 @@ impl Tail {
             match self.look()? {
                 Found::At(lsn) => {
                     let rest = deadline.saturating_duration_since(Instant::now());
-                    match self.read(lsn, rest).transpose() {
+                    // A truncation or a deletion does not wake a tail of the log.
+                    match self.read(lsn, rest.min(CHECK)).transpose() {
+                        None if rest > CHECK => {}
                         None => return Ok(None),
                         Some(read) => {
                             if let Some(entry) = self.check_read(lsn, read)? {

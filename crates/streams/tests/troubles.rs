@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use palisade::sim::{CallKind, Fate, Fault, FaultKind, SimDisk};
-use palisade::{ErrorKind, Lsn};
-use palisade_streams::{Options, Stream, Streams};
+use palisade::{ErrorKind, Lsn, MemStore};
+use palisade_streams::{Follow, Followed, Options, Reader, Stream, Streams};
 use tempfile::TempDir;
 
 const SEGMENT: u64 = 64 << 10;
@@ -200,4 +200,83 @@ fn an_open_refuses_values_that_the_keeper_could_not_move() {
         open(1 << 20).unwrap().stream("a").unwrap().value("key").unwrap(),
         Some(vec![1; 60 << 10])
     );
+}
+
+/// A thread waits for the sync of entry 0 of `s`. Returns what it gets after `change`, and no sync.
+fn waiting(change: impl FnOnce(&Stream)) -> ErrorKind {
+    let streams = by_hand(log()).with_store(MemStore::new(SEGMENT)).unwrap();
+    let stream = streams.create("s").unwrap();
+    let mut tail = stream.tail(0).unwrap();
+    stream.append("not durable").unwrap();
+    std::thread::scope(|scope| {
+        // Only a tail that learns nothing waits for so long.
+        let waiter = scope.spawn(|| tail.next(Duration::from_secs(30)));
+        let began = Instant::now();
+        while streams.log().space().unwrap().pins.is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(60), "the thread does not wait");
+            std::thread::yield_now();
+        }
+        change(&stream);
+        waiter.join().unwrap().expect_err("the entry is gone").kind()
+    })
+}
+
+#[test]
+fn a_thread_that_waits_for_a_sync_learns_that_the_entry_is_gone() {
+    let deleted = waiting(|stream| drop(stream.streams().delete("s").unwrap()));
+    assert_eq!(deleted, ErrorKind::NotFound);
+    let truncated = waiting(|stream| drop(stream.truncate_before(1).unwrap()));
+    assert_eq!(truncated, ErrorKind::Truncated);
+}
+
+/// Returns the indexes that follow, and how many reads have failed meanwhile. The first that fails
+/// is the last to do so.
+fn rest_of(follow: &mut Follow, disk: &SimDisk) -> (Vec<u64>, usize) {
+    let (mut found, mut failed) = (Vec::new(), 0);
+    loop {
+        match follow.next() {
+            Ok(Some(Followed::Entry(entry))) => found.push(entry.index()),
+            Ok(None) => return (found, failed),
+            Err(error) if error.kind() == ErrorKind::Io => {
+                disk.heal();
+                failed += 1;
+            }
+            other => panic!("{other:?} after {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_read_error_after_a_recovery_hides_nothing_from_readers() {
+    let mut all_failed = (0, 0);
+    for n in 0..60 {
+        let disk = SimDisk::new(7);
+        let streams = by_hand(log()).with_store(&disk).unwrap();
+        let stream = streams.create("s").unwrap();
+        append_many(&stream, 200);
+        streams.sync().unwrap();
+        let open = || Reader::open_on(disk.as_disk(), "/log").unwrap();
+        let (mut reader, mut follow) = (open(), open().follow("s", None).unwrap());
+        assert_eq!(rest_of(&mut follow, &disk), ((0..200).collect(), 0));
+        streams.log().clone().abandon();
+        drop((stream, streams));
+        let streams = by_hand(log()).with_store(&disk).unwrap();
+        streams.stream("s").unwrap().commit("after the kill").unwrap();
+
+        let fail = || disk.fail(Fault::nth(CallKind::Read, n, FaultKind::Eio));
+        fail();
+        all_failed.0 += usize::from(reader.refresh().is_err());
+        disk.heal();
+        reader.refresh().unwrap();
+        let now = open();
+        assert_eq!(reader.streams(), now.streams(), "the read error at {n}");
+        assert_eq!(reader.stats(), now.stats(), "the read error at {n}");
+        fail();
+        let (found, failed) = rest_of(&mut follow, &disk);
+        disk.heal();
+        assert_eq!(found, [200], "the read error at {n}");
+        all_failed.1 += failed;
+    }
+    // Each reads the meta file and the segments; headers are read again if that fails.
+    assert!(all_failed.0 > 8 && all_failed.1 > 8, "{all_failed:?}");
 }
