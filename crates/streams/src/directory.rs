@@ -56,6 +56,8 @@ pub(crate) struct Stripe {
     /// Positions of slots without a stream.
     free: Vec<u32>,
     counted: Option<Counted>,
+    /// The segment of what was handed over last, and how many streams of it were.
+    flushed: (u32, usize),
     /// Entries in the segment of `counted` that have no place in their streams yet: the position of
     /// the slot, and the offset.
     recent: Vec<(u32, u32)>,
@@ -130,6 +132,7 @@ impl Stripe {
             hasher: RandomState::new(),
             free: Vec::new(),
             counted: None,
+            flushed: (0, 0),
             recent: Vec::new(),
             last_made: None,
         }
@@ -382,7 +385,10 @@ impl Stripe {
 
     pub(crate) fn flush(&mut self, segments: &Segments) {
         self.place_recent();
-        if let Some(counted) = self.counted.take() {
+        if let Some(mut counted) = self.counted.take() {
+            let (last, before) = self.flushed;
+            counted.before = if last == counted.segment { before } else { 0 };
+            self.flushed = (counted.segment, counted.before + counted.streams.len());
             segments.add(counted);
         }
     }

@@ -151,6 +151,7 @@ impl Loader<'_> {
             records,
             bytes,
             streams,
+            before: 0,
         });
         self.segments.with(|all| {
             if let Some(of) = all.get_mut(&segment) {

@@ -70,6 +70,8 @@ pub(crate) struct Counted {
     pub(crate) bytes: u64,
     /// The streams of the records. A stream can be there more than once.
     pub(crate) streams: Vec<StreamId>,
+    /// How many streams of this segment the stripe has handed over before.
+    pub(crate) before: usize,
 }
 
 impl Counted {
@@ -83,6 +85,7 @@ impl Counted {
             records: 0,
             bytes: 0,
             streams: Vec::new(),
+            before: 0,
         }
     }
 
@@ -108,6 +111,8 @@ pub(crate) struct Segment {
     pub(crate) bytes: u64,
     /// A stream can be there more than once.
     pub(crate) streams: Arc<Vec<StreamId>>,
+    /// At most so many of `streams` are there a second time.
+    repeated: usize,
     pub(crate) has_footer: bool,
     /// It has a live entry that cannot be moved, at least before the log has come to this segment.
     pub(crate) damaged_until: u32,
@@ -205,16 +210,24 @@ impl Segments {
         })
     }
 
-    /// Adds what a stripe has counted.
+    /// Adds what a stripe has counted. A stripe comes at each poll of the numbers, so streams that
+    /// it names again are removed when they may be the greater part. What stripes name first is not
+    /// sorted here: appends can wait for the lock.
     pub(crate) fn add(&self, counted: Counted) {
-        let Counted { segment, first, live, records, bytes, streams, .. } = counted;
+        let Counted { segment, first, live, records, bytes, streams, before, .. } = counted;
         self.with(|all| {
             let of = all.entry(segment).or_default();
             of.first = Some(of.first.map_or(first, |known| known.min(first)));
             of.live.add(live);
             of.records += records;
             of.bytes += bytes;
-            Arc::make_mut(&mut of.streams).extend(streams);
+            of.repeated += before.min(streams.len());
+            let all_streams = Arc::make_mut(&mut of.streams);
+            all_streams.extend(streams);
+            if of.repeated > all_streams.len() / 2 {
+                sort(all_streams);
+                of.repeated = 0;
+            }
         });
     }
 
@@ -224,13 +237,12 @@ impl Segments {
     pub(crate) fn sorted_streams(&self, segment: u32) -> Arc<Vec<StreamId>> {
         let known = self.with(|all| all.get(&segment).map(|of| Arc::clone(&of.streams)));
         let mut streams = Vec::clone(&known.unwrap_or_default());
-        streams.sort_unstable_by_key(|id| id.by_stripe());
-        streams.dedup();
-        streams.shrink_to_fit();
+        sort(&mut streams);
         let sorted = Arc::new(streams);
         self.with(|all| {
             if let Some(of) = all.get_mut(&segment) {
                 of.streams = Arc::clone(&sorted);
+                of.repeated = 0;
             }
         });
         sorted
@@ -294,4 +306,11 @@ impl Segments {
         let offset = (lsn.as_u64() % self.segment_bytes) / OFFSET_UNIT;
         Place { segment: self.of(lsn), offset: offset as u32 }
     }
+}
+
+/// Leaves each stream once, those of a stripe one after the other.
+fn sort(streams: &mut Vec<StreamId>) {
+    streams.sort_unstable_by_key(|id| id.by_stripe());
+    streams.dedup();
+    streams.shrink_to_fit();
 }

@@ -57,6 +57,32 @@ fn an_entry_takes_at_most_8_bytes() {
 }
 
 #[test]
+fn polls_of_the_numbers_keep_nothing() {
+    for (count, entries) in [(1, 20_000), (300, 60)] {
+        let kept = [false, true].map(|polls| {
+            let (_folder, streams) = open();
+            create(&streams, count);
+            let all: Vec<_> = streams.list().iter().map(|n| streams.stream(n).unwrap()).collect();
+            let idle = streams.create("idle").unwrap();
+            kept_by(|| {
+                for n in 0..entries * count {
+                    drop(all[n % count].append("entry").unwrap());
+                    if polls && n % 2 == 0 {
+                        drop(streams.pinned());
+                    } else if polls {
+                        idle.stats().unwrap();
+                    }
+                }
+                // What the stripes have counted counts in both cases.
+                drop(streams.pinned());
+            })
+        });
+        let more = kept[1] - kept[0];
+        assert!(more <= 16.0 * count as f64 + 1000.0, "{more} bytes more: {kept:?}");
+    }
+}
+
+#[test]
 fn an_idle_stream_takes_at_most_64_bytes_and_its_name() {
     const STREAMS: usize = 250_000;
     let (_folder, streams) = open();
