@@ -280,7 +280,8 @@ impl Stream {
 
     /// Appends an entry. Its index is the ticket's.
     ///
-    /// Waits as [`Wal::append`] does, and for other changes of the same stream.
+    /// Waits as [`Wal::append`] does, and for other changes under the same lock: 1024 locks serve
+    /// all streams.
     ///
     /// # Durability
     /// As [`Wal::append`]. A wait for the ticket makes the entry survive power loss, and with it

@@ -25,7 +25,8 @@ Examples:
   palisade streams verify ./log              check that no entry is missing, and the footers
 
 All of them read only and work while a writer runs. They do not see records that only the log
-buffer holds. They read all records of the log once, and keep about 50 bytes for each entry.
+buffer holds. They read all records of the log once, and keep about 60 bytes for each entry. If a
+writer makes them read the log anew, they keep twice as much meanwhile.
 
 The name of a stream is any bytes. Bytes that are not printable ASCII, quotes and backslashes are
 printed as \\t, \\r, \\n, \\', \\\", \\\\ and \\x00 to \\xff. A name on the command line can
