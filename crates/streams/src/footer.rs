@@ -18,9 +18,9 @@
 //! entry, the count, and the distance of each entry from the one before, in units of 8 bytes. A
 //! stream with many entries has several items.
 //!
-//! An end has the segment's number, the LSNs of its first record, of the next segment with records, and
-//! of the end before (0 if no segment was below), the number of records in the segment and their
-//! bytes, and the LSN of the last part.
+//! An end has the segment's number, the LSN of its first record, that where the next segment with
+//! records begins, the LSN of the end before (0 if no segment was below), the number of records in
+//! the segment and their bytes, and the LSN of the last part.
 
 use std::sync::Arc;
 

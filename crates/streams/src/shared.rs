@@ -30,9 +30,9 @@ pub(crate) struct Shared {
     latest: AtomicU64,
     /// Bytes of the changes that were allowed and may not be in the log yet; twice.
     granted: AtomicU64,
-    /// Where the files of segments would begin if their numbers had no gaps, plus `BIAS`: the number
-    /// behind the last file, less how many there are. Files count as long as they are there,
-    /// whatever keeps them.
+    /// The number behind the last file of a segment, less how many files there are, plus `BIAS`:
+    /// where the files would begin if their numbers had no gaps. A file counts as long as it is
+    /// there, whatever keeps it.
     first_file: AtomicU64,
     /// The most segments that the log may have.
     limit: Option<u64>,
