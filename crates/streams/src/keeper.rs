@@ -183,15 +183,16 @@ impl Shared {
     pub(crate) fn maintain(&self) -> Result<bool> {
         let mut work = self.keeper.work.lock();
         let mut tail = self.segments.of(self.wal.reserved_lsn());
-        let mut released = self.release_what_was_left();
+        let left = self.release_what_was_left();
+        let mut released = Ok(false);
         // Not in each step: it takes the locks of all stripes.
-        if released.is_ok() && (tail > work.counted || self.segments.seems_dead(tail)) {
+        if tail > work.counted || self.segments.seems_dead(tail) {
             let reserved = self.directory.flush_all(&self.segments, || self.wal.reserved_lsn());
             tail = self.segments.of(reserved);
             work.counted = tail;
             released = self.release(reserved);
         }
-        match released {
+        match released.and_then(|released| left.map(|()| released)) {
             Ok(true) => Ok(true),
             Err(error) if ends_keeper(&error) => Err(error),
             // What cannot be released now, as long as an archive is away, stops nothing else.
@@ -256,15 +257,15 @@ impl Shared {
     }
 
     /// Releases what an earlier release has left below the head.
-    fn release_what_was_left(&self) -> Result<bool> {
+    fn release_what_was_left(&self) -> Result<()> {
         if self.keeper.has_left.swap(0, Ordering::Relaxed) == 0 {
-            return Ok(false);
+            return Ok(());
         }
         let released = self.wal.truncate_before(self.wal.head_lsn());
         if released.is_err() {
             self.keeper.has_left.store(1, Ordering::Relaxed);
         }
-        self.count_files().and(released).map(|()| false)
+        self.count_files().and(released)
     }
 
     /// Appends a record that belongs to no stream.

@@ -90,6 +90,7 @@ impl Session {
             self.step(&streams).expect("nothing fails any more");
         }
         self.end_tails();
+        self.archive.set_away(false);
         self.check_room(streams);
     }
 }

@@ -12,6 +12,8 @@ mod dice;
 mod seeds;
 
 mod any_calls;
+mod archive;
+mod consumers;
 mod every_call;
 mod followers;
 mod history;

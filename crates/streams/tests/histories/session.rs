@@ -4,15 +4,16 @@
 //! the last one that was durable, or a later one. The session keeps the model after each of them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::Arc;
 
 use palisade::sim::SimDisk;
 use palisade::{ErrorKind, Result};
-use palisade_streams::{Consumer, Options, Streams};
+use palisade_streams::{Options, Streams};
 
+use crate::archive::Archive;
 use crate::dice::Dice;
 use crate::followers::{self, Followers};
-use crate::model::{CONSUMERS, Change, KEYS, Model, apply, read, summary};
+use crate::model::{Change, KEYS, Model, apply, read, summary};
 use crate::tails::{Tails, Way};
 
 const SEGMENT_BYTES: u64 = 20 << 10;
@@ -36,6 +37,7 @@ pub(crate) struct Session {
     tails: Tails,
     followers: Followers,
     move_percent: u32,
+    pub(crate) archive: Arc<Archive>,
     /// Ends without a close since the log was made.
     pub(crate) kills: u64,
     /// The most segments of the log.
@@ -44,7 +46,7 @@ pub(crate) struct Session {
 }
 
 /// Whether the disk ended a call.
-type Ended = std::result::Result<(), palisade::Error>;
+pub(crate) type Ended = std::result::Result<(), palisade::Error>;
 
 impl Session {
     pub(crate) fn new(seed: u64) -> Session {
@@ -60,6 +62,7 @@ impl Session {
             tails: Tails::default(),
             followers: Followers::default(),
             move_percent,
+            archive: Arc::default(),
             kills: 0,
             limit,
             figures: Figures::new(),
@@ -68,6 +71,7 @@ impl Session {
 
     pub(crate) fn open(&mut self) -> Result<Streams> {
         let log = palisade::Options::new().segment_bytes(SEGMENT_BYTES).buffer_bytes(16 << 10);
+        let log = log.on_release(Arc::clone(&self.archive));
         let log = match self.limit {
             Some(segments) => log.max_bytes(segments * (SEGMENT_BYTES + SEGMENT_HEADER_BYTES)),
             None => log,
@@ -103,7 +107,7 @@ impl Session {
     }
 
     /// Makes changes by `call`, together. Returns `None` if the log is full.
-    fn changing<T>(
+    pub(crate) fn changing<T>(
         &mut self,
         streams: &Streams,
         changes: &[(Vec<u8>, Change)],
@@ -158,13 +162,16 @@ impl Session {
     /// log's buffer first.
     pub(crate) fn unless_full<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
-            Err(error) if self.is_full(&error) => Ok(None),
+            Err(error) if self.is_full(&error) => {
+                assert!(self.kills > 0, "only kills can make the log full: {error}");
+                Ok(None)
+            }
             result => result.map(Some),
         }
     }
 
     /// Notes that all is durable, if a wait for it says so: a full log may have no room for it.
-    fn note_waited(&mut self, waited: Result<()>) -> Ended {
+    pub(crate) fn note_waited(&mut self, waited: Result<()>) -> Ended {
         if self.unless_full(waited)?.is_some() {
             self.note_durable();
         }
@@ -184,7 +191,14 @@ impl Session {
 
     /// Does a step of the keeper. Returns whether there may be more to do.
     pub(crate) fn maintain(&mut self, streams: &Streams) -> Result<bool> {
-        let more = self.unless_full(streams.maintain())?;
+        let more = match streams.maintain() {
+            Err(error) if self.archive.is_away() && !self.disk.is_dead() => {
+                assert!(error.to_string().contains(Archive::AWAY) || self.is_full(&error));
+                self.count("steps without the archive", 1);
+                None
+            }
+            done => self.unless_full(done)?,
+        };
         if more.is_none() {
             // An entry that was moved may not be durable where it is now.
             self.states.push(self.model().clone());
@@ -192,13 +206,13 @@ impl Session {
         Ok(more.unwrap_or(false))
     }
 
-    fn data(&mut self) -> Vec<u8> {
+    pub(crate) fn data(&mut self) -> Vec<u8> {
         let len = self.dice.pick(&[0, 0, 1, 40, 300, 300, 900, 3000]) as usize;
         let tag = self.dice.next();
         (0..len).map(|at| (tag as usize + at) as u8).collect()
     }
 
-    fn existing(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn existing(&mut self) -> Option<Vec<u8>> {
         let names: Vec<_> = self.model().keys().cloned().collect();
         (!names.is_empty()).then(|| names[self.dice.below(names.len() as u64) as usize].clone())
     }
@@ -231,7 +245,11 @@ impl Session {
                 assert!(made, "the model knows which streams there are");
             }
             1 => self.note_waited(streams.sync())?,
-            2..6 => drop(self.maintain(streams)?),
+            2..=6 => drop(self.maintain(streams)?),
+            7 => {
+                let is_away = self.dice.once_in(3);
+                self.archive.set_away(is_away);
+            }
             8 => while self.maintain(streams)? {},
             9..12 => self.batch(streams)?,
             12 => self.read_some(streams)?,
@@ -316,91 +334,6 @@ impl Session {
             self.note_waited(ticket.wait().map(drop))?;
         }
         Ok(())
-    }
-
-    /// Opens a consumer, reads, and acknowledges: alone, or in a batch with what it appends.
-    fn consume(&mut self, streams: &Streams) -> Ended {
-        let (Some(name), Some(output)) = (self.existing(), self.existing()) else { return Ok(()) };
-        let (stream, output_to) = (streams.stream(&name)?, streams.stream(&output)?);
-        let called = self.dice.pick(&CONSUMERS).to_vec();
-        let at = |index| (name.clone(), Change::Consumer(called.clone(), index));
-        let mut consumer = match self.model()[&name].consumers.contains_key(&called) {
-            true => stream.consumer(&called)?,
-            false => {
-                let begins = [at(self.model()[&name].first)];
-                let Some(consumer) =
-                    self.changing(streams, &begins, || stream.consumer(&called))?
-                else {
-                    return Ok(());
-                };
-                self.note_durable();
-                consumer
-            }
-        };
-        if !self.seek_if_truncated(streams, &mut consumer, &name)? {
-            return Ok(());
-        }
-        let model = self.model()[&name].clone();
-        let mut acked = model.consumers[&called].0;
-        for _ in 0..self.dice.below(6) {
-            let next = consumer.next(Duration::ZERO);
-            let Some(entry) = self.unless_full(next)?.flatten() else { break };
-            assert_eq!(entry.index(), acked, "it begins at the first that was not acknowledged");
-            assert_eq!(entry.data(), model.entries[&acked]);
-            acked += 1;
-        }
-        let Some(last) = acked.checked_sub(1).filter(|_| acked > model.consumers[&called].0) else {
-            return Ok(());
-        };
-        self.count("reads by consumers", 1);
-        match self.dice.below(4) {
-            0 => {}
-            1 => drop(self.changing(streams, &[at(acked)], || consumer.ack(last))?),
-            _ => {
-                let data = self.data();
-                let both = [at(acked), (output, Change::Append(data.clone()))];
-                let batch = streams.batch().ack(&consumer, last).append(&output_to, &data);
-                drop(self.changing(streams, &both, || batch.apply())?);
-            }
-        }
-        if self.dice.once_in(4) {
-            self.note_waited(streams.sync())?;
-        }
-        Ok(())
-    }
-
-    /// Checks that a consumer whose entries were truncated says so, and moves it. Returns whether
-    /// it can go on.
-    fn seek_if_truncated(
-        &mut self,
-        streams: &Streams,
-        consumer: &mut Consumer,
-        name: &[u8],
-    ) -> Result<bool> {
-        let stream = &self.model()[name];
-        let (acked, is_truncated) = stream.consumers[consumer.name()];
-        if !is_truncated {
-            return Ok(true);
-        }
-        let to = acked.max(stream.first);
-        match consumer.next(Duration::ZERO) {
-            Err(error) if error.kind() == ErrorKind::Truncated => {}
-            other => panic!("{other:?} in the place of Truncated"),
-        }
-        self.count("seeks", 1);
-        let sought = [(name.to_vec(), Change::Consumer(consumer.name().to_vec(), to))];
-        let sought = self.changing(streams, &sought, || consumer.seek(to).map(drop))?;
-        Ok(sought.is_some())
-    }
-
-    fn remove_consumer(&mut self, streams: &Streams) -> Ended {
-        let Some(name) = self.existing() else { return Ok(()) };
-        let Some(called) = self.model()[&name].consumers.keys().next().cloned() else {
-            return Ok(());
-        };
-        let stream = streams.stream(&name)?;
-        let removal = [(name, Change::RemoveConsumer(called.clone()))];
-        self.changing(streams, &removal, || stream.remove_consumer(called)).map(drop)
     }
 
     /// Begins a tail of a stream, or begins or ends the one of all streams.

@@ -10,13 +10,14 @@ use crate::session::Figures;
 const SEEDS: u64 = 300;
 
 /// What some history must have met.
-const MET: [&str; 8] = [
+const MET: [&str; 9] = [
     "footers read",
     "bytes released",
     "bytes moved",
     "reads by consumers",
     "seeks",
     "calls refused for space",
+    "steps without the archive",
     "entries of tails",
     "entries of followers",
 ];
