@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use palisade::disk::{Access, DEFAULT_FILE_MODE, Disk, DiskFolder};
-use palisade::{Error, ErrorKind, ReplayFrom, Result, Wal};
+use palisade::{Error, ErrorKind, Lsn, ReplayFrom, Result, Wal};
 use redb::{BackendError, StorageBackend};
 
 use crate::base::{self, Base};
@@ -14,6 +14,7 @@ use crate::header::Header;
 use crate::locks::{Lock, Locks};
 use crate::options::Options;
 use crate::record::{self, Replay};
+use crate::room::Room;
 use crate::state::{PAGE, PAGE_BYTES, State};
 
 type LockResult<T> = std::result::Result<T, BackendError>;
@@ -40,17 +41,18 @@ type LockResult<T> = std::result::Result<T, BackendError>;
 ///
 /// # Blocking
 /// A sync waits for one sync of the log. If the synced pages take more than
-/// [`memory_bytes`](Options::memory_bytes), or the log is longer than
-/// [`log_bytes`](Options::log_bytes), it also makes a checkpoint: it writes all synced pages to the
-/// base file, waits for its sync, and truncates the log. Reads of the storage continue meanwhile;
-/// redb may write before it reads, and a write waits if the change has more than `memory_bytes`. To
-/// choose the time of this stall, call [`checkpoint`](PalisadeBackend::checkpoint) from a thread of
-/// your own.
+/// [`memory_bytes`](Options::memory_bytes), if the log or its segments take more than
+/// [`log_bytes`](Options::log_bytes), or if its limit is near, it also makes a checkpoint: it
+/// writes all synced pages to the base file, waits for its sync, and truncates the log. Reads of
+/// the storage continue meanwhile; redb may write before it reads, and a write waits if the change
+/// has more than `memory_bytes`. To choose the time of this stall, call
+/// [`checkpoint`](PalisadeBackend::checkpoint) from a thread of your own.
 ///
 /// # Errors
 /// Each error is an [`io::Error`] with a [`palisade::Error`] in it, which names the file and what
 /// to do. After a failed sync, checkpoint or write to the base file, each later sync and checkpoint
-/// fails: open the database again. If a commit fails, the next open shows all of it or nothing.
+/// fails: open the database again. If a commit fails, the next open shows all of it or nothing, and
+/// frees a log that is at its limit.
 pub struct PalisadeBackend {
     storage: Arc<Storage>,
     /// The number of this handle in `Storage::locks`.
@@ -68,7 +70,7 @@ struct Storage {
     has_failed: AtomicBool,
     locks: Mutex<Locks>,
     memory_pages: usize,
-    log_bytes: u64,
+    room: Room,
 }
 
 impl PalisadeBackend {
@@ -103,10 +105,7 @@ impl PalisadeBackend {
         let (found, base_len) = find()?; // again, under the lock of the log
 
         let mut replay = Replay::default();
-        let mut records = recovery.records(ReplayFrom::Head)?;
-        while let Some(record) = records.next()? {
-            replay.take(&record)?;
-        }
+        replay.take_all(recovery.records(ReplayFrom::Head)?)?;
         let is_lost = match &found {
             Some(_) => (base_len > 0 && replay.records == 0).then_some("the records of the log"),
             None => (replay.records > 0).then_some("the base file"),
@@ -120,7 +119,7 @@ impl PalisadeBackend {
             let synced = folder.sync();
             synced.map_err(|error| Error::io("sync the folder", error).at_path(path))?;
         }
-        let first_page = replay.first_page.take();
+        let (first_page, begun) = (replay.first_page.take(), replay.begun);
         let state = replay.into_state();
         if base_len < state.base_len {
             return Err(base.too_short(state.base_len));
@@ -135,18 +134,9 @@ impl PalisadeBackend {
             let error = Error::new(ErrorKind::InvalidArgument, text).at_path(path);
             return Err(error.with_advice("set buffer_bytes and segment_bytes to 64 KiB at least"));
         }
-        let mut header = [0; PAGE_BYTES];
-        state.read(&base, 0, &mut header)?;
-        Ok(PalisadeBackend::handle_of(Arc::new(Storage {
-            wal,
-            base,
-            state: RwLock::new(state),
-            header: Mutex::new(Header::of(&header)),
-            has_failed: AtomicBool::new(false),
-            locks: Mutex::default(),
-            memory_pages: (options.memory_bytes / PAGE) as usize,
-            log_bytes: options.log_bytes,
-        })))
+        let storage = Storage::new(&options, wal, base, state)?;
+        storage.make_room(begun)?;
+        Ok(PalisadeBackend::handle_of(Arc::new(storage)))
     }
 
     fn handle_of(storage: Arc<Storage>) -> PalisadeBackend {
@@ -170,8 +160,8 @@ impl PalisadeBackend {
     ///
     /// # Errors
     /// As [`Wal::commit`] and [`Wal::truncate_before`], and those of the base file. Nothing is
-    /// lost: open the database again. After `NoSpace` first free space. `Closed` after the close of
-    /// the database.
+    /// lost: open the database again. `NoSpace`: the disk is full; free space first. A log at its
+    /// limit is no error. `Closed` after the close of the database.
     pub fn checkpoint(&self) -> Result<()> {
         let _one = self.storage.one_at_a_time();
         self.storage.watch_open(Storage::checkpoint)
@@ -188,6 +178,32 @@ impl PalisadeBackend {
 }
 
 impl Storage {
+    fn new(options: &Options, wal: Wal, base: Base, state: State) -> Result<Storage> {
+        let mut header = [0; PAGE_BYTES];
+        state.read(&base, 0, &mut header)?;
+        Ok(Storage {
+            wal,
+            base,
+            state: RwLock::new(state),
+            header: Mutex::new(Header::of(&header)),
+            has_failed: AtomicBool::new(false),
+            locks: Mutex::default(),
+            memory_pages: (options.memory_bytes / PAGE) as usize,
+            room: Room::new(options.log_bytes),
+        })
+    }
+
+    /// Lets the log of a crashed process take records, and keeps it short however often that
+    /// happens. `begun` is the record of a checkpoint that this process had begun at its end.
+    fn make_room(&self, begun: Option<Lsn>) -> Result<()> {
+        // It may also have ended between a truncation and the release of the segments.
+        self.wal.truncate_before(self.wal.head_lsn())?;
+        if self.room.is_long(&self.wal)? || self.room.is_short(&self.wal, 0)? {
+            self.checkpoint_from(begun).map_err(advise)?;
+        }
+        Ok(())
+    }
+
     fn one_at_a_time(&self) -> MutexGuard<'_, Header> {
         self.header.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -218,7 +234,7 @@ impl Storage {
             return Err(Error::new(ErrorKind::Poisoned, text)
                 .with_advice("open the database again, which loses nothing"));
         }
-        let result = call(self);
+        let result = call(self).map_err(advise);
         if result.is_err() {
             self.has_failed.store(true, Ordering::Release);
         }
@@ -227,9 +243,15 @@ impl Storage {
 
     fn sync(&self, last: &mut Header) -> Result<()> {
         // Without the lock of the state, so that reads do not wait for the device.
-        let has_spilled = self.reading().has_spilled;
+        let (has_spilled, changed) = {
+            let state = self.reading();
+            (state.has_spilled, state.change.pages.len())
+        };
         if has_spilled {
             self.base.sync()?;
+        }
+        if self.room.is_short(&self.wal, changed)? {
+            self.checkpoint()?;
         }
         let mut state = self.writing();
         let header = state.change.pages.get(&0).map_or(*last, |page| Header::of(page));
@@ -248,7 +270,11 @@ impl Storage {
         if !is_only_ordered {
             self.wal.sync()?;
         }
-        if is_full || self.wal.live_bytes() > self.log_bytes { self.checkpoint() } else { Ok(()) }
+        if is_full || self.room.is_long(&self.wal)? { self.checkpoint() } else { Ok(()) }
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        self.checkpoint_from(None)
     }
 
     /// 1. Commits a record with the length and the first page of the storage. All pages are durable
@@ -257,7 +283,9 @@ impl Storage {
     /// 3. Truncates the log before the record.
     ///
     /// A crash before the end of 3 leaves the whole log, and a replay writes the same pages again.
-    fn checkpoint(&self) -> Result<()> {
+    /// If the log ends with the record `begun` of such a checkpoint, there is no other one: in a
+    /// full log each would take a segment beyond the limit.
+    fn checkpoint_from(&self, begun: Option<Lsn>) -> Result<()> {
         let (pages, base_len, len, first) = {
             let state = self.reading();
             if !state.has_log {
@@ -266,7 +294,10 @@ impl Storage {
             let first = state.synced_first_page(&self.base)?;
             (Arc::clone(&state.synced), state.base_len, state.synced_len, first)
         };
-        let lsn = record::commit_checkpoint(&self.wal, len, &first)?;
+        let lsn = match begun {
+            Some(lsn) => lsn,
+            None => record::commit_checkpoint(&self.wal, len, &first)?,
+        };
         self.base.write(&pages, base_len, len)?;
         self.base.sync()?;
         self.wal.truncate_before(lsn)?;
@@ -399,6 +430,17 @@ fn check_whole(start: Bound<u64>, end: Bound<u64>) -> LockResult<()> {
 fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the storage was closed with its database")
         .with_advice("open the storage again")
+}
+
+/// The log advises to truncate it. Here only a checkpoint may do so, as the next open does.
+fn advise(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::NoSpace => error.with_advice(
+            "open the database again, which frees the log and loses nothing; if the error comes \
+             again, free space on the disk or set a higher max_bytes",
+        ),
+        _ => error,
+    }
 }
 
 fn lost(what: &str, path: &Path) -> Error {

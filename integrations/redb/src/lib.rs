@@ -43,6 +43,7 @@ mod header;
 mod locks;
 mod options;
 mod record;
+mod room;
 mod state;
 
 pub use backend::PalisadeBackend;

@@ -28,8 +28,10 @@ impl Options {
     }
 
     /// Sets the options of the log, for example its segment size, its limit or a codec. With
-    /// `OpenMode::MustExist` a missing database is an error, but the open may make its folder.
-    /// Default: those of [`palisade::Options`].
+    /// `OpenMode::MustExist` a missing database is an error, but the open may make its folder. With
+    /// a limit (`max_bytes`) the backend makes a checkpoint before the log is full. No commit fails
+    /// for a limit of at least one and a half times [`memory_bytes`](Options::memory_bytes) and
+    /// four segments. Default: those of [`palisade::Options`].
     #[must_use]
     pub fn log(mut self, log: palisade::Options) -> Options {
         self.log = log;
@@ -44,8 +46,8 @@ impl Options {
         self
     }
 
-    /// Sets how long the log may get before the backend makes a checkpoint. An open after a crash
-    /// reads the whole log. Default: 256 MiB.
+    /// Sets how long the log, or all of its segments, may get before the backend makes a
+    /// checkpoint. An open after a crash reads the whole log. Default: 256 MiB.
     #[must_use]
     pub fn log_bytes(mut self, bytes: u64) -> Options {
         self.log_bytes = bytes;
@@ -53,13 +55,15 @@ impl Options {
     }
 
     /// Opens the storage in the folder `path`, or makes it. The parent of the folder exists. Blocks
-    /// for the device, and reads the log.
+    /// for the device, and reads the log. Makes a checkpoint if the log has too many segments, as
+    /// after many crashes, or is at its limit.
     ///
     /// # Durability
     /// The folder, and all changes that the open found, survive power loss.
     ///
     /// # Errors
-    /// As [`palisade::Options::open`], and:
+    /// As [`palisade::Options::open`] and, for the checkpoint,
+    /// [`PalisadeBackend::checkpoint`], and:
     /// - `Locked`: another backend, in this process or another one, has the folder open. Close it.
     /// - `NotFound`: the log, its records or the base file are missing. Restore both from a backup.
     /// - `Corrupt`: the base file is too short or not that of the log, or a record is none of this

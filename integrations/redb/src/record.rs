@@ -16,7 +16,7 @@
 //! without the trailing zeros. If it is the first record of the log, the base file has all changes
 //! before it. Else the checkpoint did not end, and the record only says that it may have begun.
 
-use palisade::{Error, ErrorKind, Lsn, Record, Result, Wal};
+use palisade::{Error, ErrorKind, Lsn, Record, Records, Result, Wal};
 
 use crate::state::{Change, PAGE_BYTES, State};
 
@@ -48,11 +48,26 @@ pub(crate) fn append(wal: &Wal, change: &Change) -> Result<()> {
     wal.append_tagged(LAST, &record).map(drop)
 }
 
+/// Returns how much of the log a change of `pages` pages takes at most. A record does not cross
+/// the end of a segment, which can leave a third of it empty.
+pub(crate) fn most_bytes(pages: usize) -> u64 {
+    (pages * (PAGE_HEAD_BYTES + PAGE_BYTES)) as u64 / 2 * 3
+}
+
 /// Appends the record of a checkpoint, and waits until it is durable, with all records before it.
+///
+/// A log at its limit takes no record. But a new epoch may pass the limit, so the record then
+/// begins one. The truncation that follows frees at least as much.
 pub(crate) fn commit_checkpoint(wal: &Wal, len: u64, first: &[u8; PAGE_BYTES]) -> Result<Lsn> {
     let mut record = len.to_le_bytes().to_vec();
     record.extend(&first[..used_bytes(first)]);
-    wal.commit_tagged(CHECKPOINT, &record)
+    match wal.commit_tagged(CHECKPOINT, &record) {
+        Err(error) if error.kind() == ErrorKind::NoSpace => {
+            let lsns = wal.replace_from_tagged(wal.reserved_lsn(), [(CHECKPOINT, &record)])?;
+            lsns.first().copied().ok_or(error)
+        }
+        committed => committed,
+    }
 }
 
 fn head(part: u32, change: &Change) -> Vec<u8> {
@@ -80,13 +95,22 @@ pub(crate) struct Replay {
     /// The first page that the base file has, if no checkpoint after the first record has begun to
     /// write another one.
     pub(crate) first_page: Option<Box<[u8; PAGE_BYTES]>>,
+    /// The last record, if it says that a checkpoint has begun, and no crash has let that one end.
+    pub(crate) begun: Option<Lsn>,
     change: Change,
     /// The number that the next record of the change has.
     next_part: u32,
 }
 
 impl Replay {
-    pub(crate) fn take(&mut self, record: &Record<'_>) -> Result<()> {
+    pub(crate) fn take_all(&mut self, mut records: Records) -> Result<()> {
+        while let Some(record) = records.next()? {
+            self.take(&record)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, record: &Record<'_>) -> Result<()> {
         let taken = match record.tag() {
             CHECKPOINT => self.checkpoint(record.data()),
             PART => self.pages(record.data()),
@@ -96,6 +120,9 @@ impl Replay {
             }),
             _ => None,
         };
+        let is_checkpoint = record.tag() == CHECKPOINT;
+        self.state.has_log |= self.records > 0 || !is_checkpoint;
+        self.begun = (self.records > 0 && is_checkpoint).then(|| record.lsn());
         self.records += 1;
         taken.ok_or_else(|| {
             let tag = record.tag();
@@ -164,10 +191,7 @@ mod tests {
 
     fn replay(wal: &Wal) -> Result<State> {
         let mut replay = Replay::default();
-        let mut records = wal.records()?;
-        while let Some(record) = records.next()? {
-            replay.take(&record)?;
-        }
+        replay.take_all(wal.records()?)?;
         Ok(replay.into_state())
     }
 
@@ -218,10 +242,7 @@ mod tests {
     fn the_first_page_is_known_until_a_later_checkpoint_begins() {
         let first_page = |wal: &Wal| {
             let mut replay = Replay::default();
-            let mut records = wal.records().unwrap();
-            while let Some(record) = records.next().unwrap() {
-                replay.take(&record).unwrap();
-            }
+            replay.take_all(wal.records().unwrap()).unwrap();
             replay.first_page.map(|page| *page)
         };
         let mut page = [0; PAGE_BYTES];

@@ -38,7 +38,7 @@ pub(crate) struct State {
     pub(crate) synced_len: u64,
     /// From there on, the bytes of the base file have no meaning.
     pub(crate) base_len: u64,
-    /// Whether the log has changes since the last checkpoint.
+    /// Whether the log has records since the last checkpoint. Not all need be a whole change.
     pub(crate) has_log: bool,
     /// Whether the base file has pages of the change: it is synced before the change is.
     pub(crate) has_spilled: bool,

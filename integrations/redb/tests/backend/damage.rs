@@ -221,23 +221,3 @@ fn a_record_limit_below_a_page_is_refused() {
     let error = small().log(log).open_on(Arc::new(MemDisk::new()), "/db").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
-
-#[test]
-fn a_full_log_fails_the_commit_and_loses_none() {
-    let disk = MemDisk::new();
-    let segment: u64 = 64 << 10;
-    let log = palisade::Options::new().segment_bytes(segment).buffer_bytes(64 << 10);
-    let log = log.max_bytes(6 * (segment + 4096));
-    // The log is full long before a checkpoint.
-    let options = small().log(log).log_bytes(1 << 30).memory_bytes(1 << 30);
-    let db = database(&options.open_on(Arc::new(disk.clone()), "/db").unwrap());
-    let (failed, error) =
-        (1..1000).find_map(|key| put(&db, key).err().map(|error| (key, error))).unwrap();
-    let CommitError::Storage(StorageError::Io(error)) = error else { panic!("{error}") };
-    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-    drop(db);
-
-    let db = database(&small().open_on(Arc::new(disk), "/db").unwrap());
-    assert!((1..failed).all(|key| has(&db, key)));
-    put(&db, failed).unwrap();
-}

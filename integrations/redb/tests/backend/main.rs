@@ -3,6 +3,7 @@
 mod common;
 mod damage;
 mod database;
+mod full;
 mod kills;
 mod locks;
 mod model;

@@ -8,13 +8,29 @@
 use crate::common::{Dice, seeds, small};
 use crate::model::Model;
 use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
+use palisade_redb::Options;
 use redb::{Builder, Database};
 
 const PROCESSES: u64 = 4;
 const STEPS: u64 = 25;
 
-fn open(disk: &SimDisk) -> Result<Database, Box<dyn std::error::Error>> {
-    let backend = small().open_on(disk.as_disk(), "/db")?;
+/// Of three histories, one has a log that only its limit keeps short, and one a limit that the
+/// longest commits exceed.
+fn options(seed: u64) -> Options {
+    let log = palisade::Options::new().segment_bytes(64 << 10).buffer_bytes(64 << 10);
+    let limited = |segments: u64| {
+        let log = log.clone().max_bytes(segments * ((64 << 10) + 4096));
+        Options::new().log(log).memory_bytes(100 * 4096).log_bytes(1 << 30)
+    };
+    match seed % 3 {
+        0 => small(),
+        1 => limited(12),
+        _ => limited(4),
+    }
+}
+
+fn open(disk: &SimDisk, seed: u64) -> Result<Database, Box<dyn std::error::Error>> {
+    let backend = options(seed).open_on(disk.as_disk(), "/db")?;
     Ok(Builder::new().set_cache_size(64 << 10).create_with_backend(backend)?)
 }
 
@@ -28,8 +44,8 @@ struct World {
 }
 
 /// Opens the database and works on it, until the process dies or has made its steps.
-fn process(disk: &SimDisk, dice: &mut Dice, world: &mut World) -> Result<(), String> {
-    let mut db = open(disk).map_err(|error| error.to_string())?;
+fn process(disk: &SimDisk, seed: u64, dice: &mut Dice, world: &mut World) -> Result<(), String> {
+    let mut db = open(disk, seed).map_err(|error| error.to_string())?;
     // What the database shows: not all of it may be durable.
     let mut shown = world.durable.clone();
     for _ in 0..STEPS {
@@ -74,14 +90,15 @@ fn no_crash_loses_a_commit_or_shows_a_part_of_one() {
         for run in 0..PROCESSES {
             let context = format!("seed {seed}, process {run}");
             disk.crash_at(disk.calls() + dice.below(400));
-            if let Err(error) = process(&disk, &mut dice, &mut world) {
-                assert!(disk.is_dead(), "{context}: {error}");
+            if let Err(error) = process(&disk, seed, &mut dice, &mut world) {
+                let is_full = seed % 3 == 2 && error.contains("max_bytes");
+                assert!(is_full || disk.is_dead(), "{context}: {error}");
             }
             match dice.below(3) {
                 0 => disk.restart(),
                 _ => disk.lose_power(),
             }
-            let mut db = open(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+            let mut db = open(&disk, seed).unwrap_or_else(|error| panic!("{context}: {error}"));
             let found = Model::read(&db).unwrap();
             let is_begun = world.begun.as_ref().is_some_and(|begun| *begun == found);
             assert!(found == world.durable || is_begun, "{context}");
