@@ -240,8 +240,8 @@ fn with_a_damaged_header(at: impl Fn(Lsn) -> Lsn) {
     }
     let first = victim.append([7; 1000]).unwrap().lsn();
     assert_eq!(first.as_u64() / SEGMENT, 1);
-    // So much is live in segment 1 that it is not moved.
-    for _ in 0..30 {
+    // They keep segment 1: too much to be moved.
+    for _ in 0..60 {
         keep.append([7; 1000]).unwrap();
     }
     for _ in 0..300 {
