@@ -84,6 +84,8 @@ impl<'a, S: WalStore> WalIter<'a, S> {
             return Ok(found);
         }
         match self.log.wal.get(from) {
+            // Records ended there, and a crash ended the append of a long one.
+            Ok(part) if part.tag() == FIRST => Ok(found),
             // It is a part of a long record.
             Ok(_) => Err(Failure::NoRecord(from)),
             // Records end there, and the log continued higher: in the next segment, or after a

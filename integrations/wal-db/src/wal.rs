@@ -215,7 +215,8 @@ impl<S: WalStore> Wal<S> {
     /// If no record begins at `from`, the first item is
     /// [`Corruption`](WalError::Corruption), and there is no other. Only the end of the log
     /// ([`len`](Wal::len)) at an earlier time is accepted, too. It is also the LSN of the first
-    /// record that a truncation or a crash removed there.
+    /// record that a truncation or a crash removed there, and of a long record whose append a crash
+    /// ended there.
     ///
     /// # Errors
     /// [`Io`](WalError::Io): the record could not be read.

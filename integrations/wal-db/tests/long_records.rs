@@ -3,7 +3,10 @@
 mod common;
 
 use std::io::ErrorKind;
+use std::path::Path;
 
+use palisade::disk::DEFAULT_FILE_MODE;
+use palisade::sim::SimDisk;
 use palisade::{Codec, Options};
 use wal_db::{FileStore, Lsn, MemStore, Wal, WalConfig, WalError};
 
@@ -76,20 +79,61 @@ fn a_long_record_that_was_not_completed_is_no_record() {
 }
 
 #[test]
-fn the_lsn_of_a_long_record_that_was_not_completed_is_that_of_no_record() {
+fn the_lsn_of_a_long_record_that_was_not_completed_is_an_earlier_end() {
     let wal = Wal::with_store(MemStore::new()).unwrap();
     wal.append(b"before").unwrap();
     let mut first = 5_000_000_u64.to_le_bytes().to_vec();
     first.resize(1000, 1);
     let lsn = Lsn::new(wal.log().append_tagged(1, &first).unwrap().lsn().as_u64());
     let check = |expected: &[&[u8]]| {
-        assert_eq!(corrupt_at(wal.iter_from(lsn).unwrap().next().unwrap()), lsn.get());
+        // It is an earlier end of the log, so an iterator from there has the records above.
+        let above = wal.iter_from(lsn).unwrap().map(|record| record.unwrap().into_data());
+        assert_eq!(above.collect::<Vec<_>>(), expected[1..]);
         assert_eq!(corrupt_at(wal.truncate_after(lsn)), lsn.get());
         assert_eq!(contents(&wal), expected);
     };
     check(&[b"before"]);
     wal.append(b"after").unwrap();
     check(&[b"before", b"after"]);
+}
+
+/// The process dies at a call within the append of a long record. An engine has saved the end of
+/// the log before that.
+#[test]
+fn the_end_before_a_long_record_is_accepted_after_a_crash_anywhere_in_its_append() {
+    let mut were_lost = 0;
+    for call in 0..30 {
+        let disk = SimDisk::new(call);
+        let os = disk.as_disk();
+        os.create_folder(Path::new("/db"), DEFAULT_FILE_MODE).unwrap();
+        os.open_folder(Path::new("/"), DEFAULT_FILE_MODE).unwrap().sync().unwrap();
+        let open = || {
+            let store = FileStore::open_on(disk.as_disk(), Path::new("/db/wal.log")).unwrap();
+            let options = Options::new().segment_bytes(64 << 10).buffer_bytes(4 << 10);
+            Wal::with_store(store.with_options(options)).unwrap()
+        };
+        let wal = open();
+        wal.append_and_sync(b"before").unwrap();
+        let saved = Lsn::new(wal.len());
+        disk.crash_at(disk.calls() + call);
+        let _ = wal.append_and_sync(&[9; 60_000]);
+        disk.kill();
+        drop(wal);
+        if call % 2 == 0 {
+            disk.restart()
+        } else {
+            disk.lose_power()
+        }
+
+        let wal = open();
+        let is_lost = contents(&wal).len() == 1;
+        were_lost += u32::from(is_lost);
+        wal.append(b"after").unwrap();
+        let found = wal.iter_from(saved).unwrap().map(|record| record.unwrap().into_data());
+        let expected = [vec![9; 60_000], b"after".to_vec()];
+        assert!(found.eq(expected.into_iter().skip(usize::from(is_lost))), "call {call}");
+    }
+    assert!(were_lost > 5, "{were_lost}");
 }
 
 /// A codec that makes each record eight bytes longer.
