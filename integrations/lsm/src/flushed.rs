@@ -5,7 +5,8 @@
 //! them would be gone without an error.
 //!
 //! The file is one line of text: the LSN, then the number of the list of tables of each keyspace,
-//! in the order of the keyspaces. `lsm-tree` gives each list a greater number than the list before.
+//! in the order of the keyspaces, then a checksum of what is before (XXH3, 64 bits, hexadecimal).
+//! `lsm-tree` gives each list a greater number than the list before.
 //!
 //! A flush writes the tables, then this file, then truncates the log. Each step is durable before
 //! the next one. So at each crash the head of the log is at or below the LSN, and no list of tables
@@ -22,16 +23,15 @@
 //! open if the log was never truncated. Else they are refused: nothing shows whether their tables
 //! are complete.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use lsm_tree::AbstractTree;
 use palisade::{ErrorKind, Lsn, Wal};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::engine::Tables;
-use crate::open::write_file;
+use crate::open::{read_text, write_file};
 use crate::{Error, Result};
 
 const NAME: &str = "flushed";
@@ -41,28 +41,35 @@ pub(crate) fn write(folder: &Path, end: Lsn, keyspaces: &[Arc<Tables>]) -> Resul
     let lists = keyspaces.iter().map(|tables| tables.tree.current_version().id());
     let numbers = std::iter::once(end.as_u64()).chain(lists);
     let words: Vec<_> = numbers.map(|number| number.to_string()).collect();
-    write_file(folder, NAME, &words.join(" "))
+    let line = words.join(" ");
+    write_file(folder, NAME, &format!("{line} {:016x}", xxh3_64(line.as_bytes())))
+}
+
+/// Returns the LSN and the numbers of lists in a line that is as `write` wrote it.
+fn parse(line: &str) -> Option<(u64, Vec<u64>)> {
+    let (words, checksum) = line.rsplit_once(' ')?;
+    if checksum != format!("{:016x}", xxh3_64(words.as_bytes())) {
+        return None;
+    }
+    let mut numbers = words.split(' ').map(|word| word.parse().ok());
+    Some((numbers.next()??, numbers.collect::<Option<_>>()?))
 }
 
 /// Refuses tables that lack changes which were truncated from the log.
 pub(crate) fn check(folder: &Path, wal: &Wal, keyspaces: &[Arc<Tables>]) -> Result<()> {
     let (path, head) = (folder.join(NAME), wal.head_lsn());
-    let text = match fs::read_to_string(&path) {
+    let Some(text) = read_text(&path)? else {
         // A new log has its head at its second segment.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let is_truncated = head.as_u64() != wal.segment_bytes();
-            return if is_truncated {
-                let path = path.display();
-                let what = format!("the log was truncated, and the tables have no file {path}");
-                Err(Error::Mismatch(what))
-            } else {
-                Ok(())
-            };
-        }
-        read => read.map_err(Error::io(&path))?,
+        let is_truncated = head.as_u64() != wal.segment_bytes();
+        return if is_truncated {
+            let path = path.display();
+            let what = format!("the log was truncated, and the tables have no file {path}");
+            Err(Error::Mismatch(what))
+        } else {
+            Ok(())
+        };
     };
-    let numbers: Option<Vec<u64>> = text.split(' ').map(|word| word.parse().ok()).collect();
-    let Some([end, lists @ ..]) = numbers.as_deref() else {
+    let Some((end, lists)) = parse(&text) else {
         return Err(Error::Mismatch(format!("{} is damaged", path.display())));
     };
     for (number, list) in lists.iter().enumerate() {
@@ -74,7 +81,7 @@ pub(crate) fn check(folder: &Path, wal: &Wal, keyspaces: &[Arc<Tables>]) -> Resu
             )));
         }
     }
-    let end = Lsn::new(*end);
+    let end = Lsn::new(end);
     if head <= end {
         return Ok(());
     }

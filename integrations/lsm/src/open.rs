@@ -108,11 +108,11 @@ impl Engine {
         make_folder(&setup.folder)?;
         // A process that died may have made the folders and not synced their names.
         sync_folder(folder)?;
-        if read_identity(folder)?.is_none() {
+        if read_text(&folder.join(IDENTITY))?.is_none() {
             sync_parent(folder)?;
         }
         // Without its log a database has lost what the tables lack: that is no new one.
-        let mode = match read_identity(folder)? {
+        let mode = match read_text(&folder.join(IDENTITY))? {
             None => OpenMode::CreateIfMissing,
             Some(_) => OpenMode::MustExist,
         };
@@ -185,7 +185,7 @@ fn check_identity(folder: &Path, setup: &Setup, wal: &Wal, found: &str) -> Resul
         return Err(Error::Mismatch(what.into()));
     }
     // Under the lock of the log: another process may have made the database meanwhile.
-    match read_identity(folder)? {
+    match read_text(&folder.join(IDENTITY))? {
         Some(identity) if identity == found => Ok(false),
         Some(identity) => Err(Error::Mismatch(format!(
             "the log is `{found}`, and the tables are of `{identity}`"
@@ -283,11 +283,12 @@ fn catalogue(tables: &Tables) -> Result<Vec<(u32, String)>> {
     entries.collect()
 }
 
-fn read_identity(folder: &Path) -> Result<Option<String>> {
-    let path = folder.join(IDENTITY);
-    match fs::read_to_string(&path) {
+/// Reads a text file, if it is there. Other bytes than text are damage, which no text is equal to.
+pub(crate) fn read_text(path: &Path) -> Result<Option<String>> {
+    match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        read => read.map(Some).map_err(Error::io(&path)),
+        Err(error) => Err(Error::io(path)(error)),
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
     }
 }
 

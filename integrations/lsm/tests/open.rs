@@ -255,16 +255,6 @@ fn tables_are_complete_with_a_log_that_begins_below_their_end() {
     assert_eq!(value(&small().open(&path).unwrap()).unwrap(), b"value");
 }
 
-#[test]
-fn a_damaged_file_flushed_is_refused() {
-    for text in ["", "7 x", "\u{e9}"] {
-        let folder = tempfile::tempdir().unwrap();
-        one_key(folder.path(), true);
-        fs::write(folder.path().join("tables/flushed"), text).unwrap();
-        assert_refused(small().open(folder.path()), text);
-    }
-}
-
 /// Earlier versions made no such file.
 #[test]
 fn without_the_file_flushed_a_log_is_refused_if_it_was_truncated() {
