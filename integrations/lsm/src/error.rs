@@ -20,10 +20,11 @@ pub enum Error {
     Log(#[from] palisade::Error),
 
     /// The tables of a keyspace cannot be read or written. After a failed open or read, restore a
-    /// backup if the cause is no lack of files or permissions.
+    /// backup if the cause is no lack of files or permissions. An open compares the list of tables
+    /// with its checksum.
     #[error("tables in {} failed: {source}; look at the disk, or restore a backup", path.display())]
     Tables {
-        /// The folder of the tables.
+        /// The folder of the tables, or the file in it.
         path: PathBuf,
         /// What `lsm-tree` reports.
         source: lsm_tree::Error,

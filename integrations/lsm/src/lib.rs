@@ -9,6 +9,7 @@
 //! | `engine.rs` | the write path: append, apply, wait; and what snapshots keep |
 //! | `maintain.rs` | flush, truncation, compaction |
 //! | `flushed.rs` | the check that the tables have what was truncated from the log |
+//! | `list.rs` | the check of the lists of tables |
 //! | `open.rs` | recovery: open the tables, replay the log |
 //! | the others | the calls for users |
 //!
@@ -29,6 +30,7 @@ mod engine;
 mod error;
 mod flushed;
 mod keyspace;
+mod list;
 mod maintain;
 mod open;
 mod options;

@@ -30,6 +30,7 @@ use palisade::{Lsn, OpenMode, Wal};
 
 use crate::change::{self, Change};
 use crate::engine::{Engine, Tables, Writer};
+use crate::list::{self, CURRENT};
 use crate::{Error, Options, Result, flushed};
 
 /// The number of the catalogue.
@@ -37,8 +38,6 @@ pub(crate) const CATALOGUE: u32 = 0;
 const VERSION: &str = "palisade-lsm 1";
 const IDENTITY: &str = "engine";
 const LOCK: &str = "lock";
-/// The file that makes a folder one of `lsm-tree`.
-const TREE: &str = "current";
 const OPEN_TABLES: usize = 400;
 
 /// What the trees of all keyspaces share.
@@ -73,7 +72,7 @@ impl Setup {
     /// Opens the tables of a keyspace that exists.
     fn open(&self, number: u32, name: &str) -> Result<Arc<Tables>> {
         let path = self.folder.join(number.to_string());
-        if !path.join(TREE).try_exists().map_err(Error::io(&path))? {
+        if !path.join(CURRENT).try_exists().map_err(Error::io(&path))? {
             return Err(Error::Mismatch(format!("{} has no tables", path.display())));
         }
         self.create(number, name)
@@ -89,6 +88,7 @@ impl Setup {
             .data_block_restart_interval_policy(RestartIntervalPolicy::new([10, 16])) // fjall's
             .filter_policy(self.filters.clone())
             .data_block_compression_policy(self.compression.clone());
+        list::check(&path)?;
         let tree = config.open().map_err(Error::tables(&path))?;
         // `lsm-tree` syncs what is in the folder, but not the name of the folder.
         sync_folder(&self.folder)?;

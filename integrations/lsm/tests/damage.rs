@@ -1,7 +1,7 @@
-//! Damage to the small files of a database: no open believes them.
+//! Damage to the small files of a database: no open panics, asks for huge memory, or believes them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use palisade_lsm::{Error, Options};
 
@@ -32,6 +32,46 @@ fn open_with(folder: &Path, file: &Path, bytes: &[u8]) -> Result<(), Error> {
     let opened = small().open(folder).map(drop);
     fs::write(&path, before).unwrap();
     opened
+}
+
+fn list(folder: &Path) -> PathBuf {
+    let current = fs::read(folder.join("tables/1/current")).unwrap();
+    format!("tables/1/v{}", u64::from_le_bytes(current[..8].try_into().unwrap())).into()
+}
+
+#[test]
+fn a_damaged_file_is_refused_and_the_error_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    database(folder);
+    let list = list(folder);
+    let small_files = ["engine", "tables/flushed", "tables/1/current"].map(PathBuf::from);
+    for file in small_files.iter().chain([&list]) {
+        let bytes = fs::read(folder.join(file)).unwrap();
+        let is_text = small_files[..2].contains(file);
+        let mask = if is_text { 1 } else { 0x80 };
+        // All bytes of the short files.
+        let flips = (0..bytes.len()).step_by(bytes.len() / 40 + 1).map(|at| {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= mask;
+            (format!("{} byte {at}", file.display()), flipped)
+        });
+        let cuts = [0, 1, bytes.len() / 2, bytes.len() - 1]
+            .map(|len| (format!("{} cut at {len}", file.display()), bytes[..len].to_vec()));
+        for (context, damaged) in flips.chain(cuts) {
+            let error = open_with(folder, file, &damaged).expect_err(&context);
+            let text = error.to_string();
+            match error {
+                Error::Mismatch(_) if is_text => assert!(text.contains("backup"), "{text}"),
+                Error::Tables { .. } if !is_text => {
+                    assert!(text.contains("tables/1/") && text.contains("backup"), "{text}");
+                }
+                other => panic!("{context}: {other}"),
+            }
+        }
+    }
+    let database = small().open(folder).unwrap();
+    assert_eq!(database.keyspace("k").unwrap().range::<&str>(..).count(), 50);
 }
 
 #[test]
