@@ -54,7 +54,7 @@ impl Batch {
     ///
     /// As [`Keyspace::put`]; [`Error::InvalidArgument`] for an empty batch.
     pub fn commit(&self) -> Result<Lsn> {
-        Ok(self.append()?.wait()?)
+        self.database.engine().wait(&self.append()?)
     }
 
     /// Makes the changes, and returns a ticket to wait for. Promises, waits and fails as

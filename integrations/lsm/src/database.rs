@@ -155,7 +155,7 @@ impl Database {
         if appended.as_ref().map_or_else(Error::is_appended, |_| true) {
             engine.add(Arc::clone(&tables));
         }
-        appended?.wait()?;
+        engine.wait(&appended?)?;
         Ok(Keyspace::new(self.clone(), number, tables))
     }
 
@@ -215,25 +215,30 @@ impl Database {
         Snapshot::new(self.clone(), Engine::applied)
     }
 
-    /// Makes all earlier changes durable. The call waits for the device.
+    /// Makes all earlier changes durable. The call waits for the device. If the log is at its
+    /// `max_bytes`, the call flushes.
     ///
     /// # Errors
     ///
-    /// [`Error::Log`] as `Wal::sync`.
+    /// [`Error::Log`] as `Wal::sync`. After `NoSpace` nothing is lost: see [`flush`](Self::flush).
     pub fn sync(&self) -> Result<()> {
-        Ok(self.engine().wal.sync()?)
+        Ok(self.engine().with_space(|| self.engine().wal.sync())?)
     }
 
     /// Writes all earlier changes to tables and truncates the log, so that an open replays nothing.
     /// The call waits for the device, and for a flush or a step of compaction that is running.
     ///
-    /// The background thread does this by itself whenever the memtables are full.
+    /// The background thread does this by itself whenever the memtables are full, or
+    /// [the log](crate::Options::memtable_bytes) is.
     ///
     /// # Errors
     ///
-    /// [`Error::Stopped`] with the cause. Nothing that was acknowledged is lost, and the engine
-    /// takes no more writes: open the database again. [`Error::Log`] with the kind `Closed` after a
-    /// close.
+    /// - [`Error::Stopped`] with the cause. Nothing that was acknowledged is lost, and the engine
+    ///   takes no more writes: open the database again.
+    /// - [`Error::Log`] with the kind `NoSpace` or `NoFiles`: the log lacks space or file
+    ///   descriptors. Nothing is lost, and the engine goes on. Drop the tails and holds of the log
+    ///   and remove its cursors, or free space on its disk, and call again.
+    /// - [`Error::Log`] with the kind `Closed` after a close.
     pub fn flush(&self) -> Result<()> {
         self.engine().flush()
     }
@@ -297,6 +302,8 @@ impl Database {
     ///
     /// [`Error::Log`] as `Wal::close`.
     pub fn close(self) -> Result<()> {
+        // A log without space needs a flush first, and there is none after the stop.
+        let _ = self.sync();
         self.0.stop();
         // Waits for the step of another thread. None begins after it.
         let _last = lock_in_drop(&self.engine().maintenance);

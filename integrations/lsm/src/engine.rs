@@ -14,10 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use lsm_tree::{AbstractTree, AnyTree, Slice, TableId};
-use palisade::{Lsn, SyncPolicy, Ticket, Wal};
+use palisade::{ErrorKind, Lsn, SyncPolicy, Ticket, Wal};
 
 use crate::change::{self, Change, MAX_KEY_BYTES};
 use crate::open::{Setup, TablesLock};
+use crate::space::Segments;
 use crate::{Error, Options, Result};
 
 /// The memtables and tables of one keyspace.
@@ -69,6 +70,12 @@ pub(crate) struct Writer {
     pub(crate) end: Lsn,
     /// The bytes in the memtables that no flush has taken yet.
     pub(crate) active_bytes: u64,
+    /// The bytes in the memtables that a flush has taken and not written yet.
+    pub(crate) sealed_bytes: u64,
+    pub(crate) segments: Segments,
+    /// Whether the last flush lacked space or file descriptors for the log. Then a writer that
+    /// needs room tries again, and gets the error if it fails, too.
+    pub(crate) is_short: bool,
     /// How often a writer has waited for a flush.
     pub(crate) stalls: u64,
     /// The bytes of data blocks that flushes have written since the open.
@@ -121,16 +128,44 @@ pub(crate) fn lock_in_drop<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Engine {
     /// Appends `record`, applies its changes, and does what the sync policy asks for.
     pub(crate) fn append(&self, record: &[u8]) -> Result<Ticket<'_>> {
-        let ticket = self.append_and_apply(record)?;
+        let ticket = match self.append_and_apply(record) {
+            Err(Error::Log(error)) if error.appended_lsn().is_none() && self.has_freed(&error) => {
+                self.append_and_apply(record)?
+            }
+            appended => appended?,
+        };
         match self.options.sync_policy {
-            SyncPolicy::Always => drop(ticket.wait()?),
+            SyncPolicy::Always => drop(self.wait(&ticket)?),
             SyncPolicy::Os => {
-                let flushed = self.wal.flush_to_os(ticket.lsn());
+                let flushed = self.with_space(|| self.wal.flush_to_os(ticket.lsn()));
                 flushed.map_err(|error| error.after_append(ticket.lsn()))?;
             }
             _ => {}
         }
         Ok(ticket)
+    }
+
+    /// Waits until the record survives power loss, and returns its LSN.
+    pub(crate) fn wait(&self, ticket: &Ticket<'_>) -> Result<Lsn> {
+        Ok(self.with_space(|| ticket.wait())?)
+    }
+
+    /// Calls `call`, and calls once more if it lacked space that a flush has freed.
+    pub(crate) fn with_space<T>(
+        &self,
+        call: impl Fn() -> palisade::Result<T>,
+    ) -> palisade::Result<T> {
+        match call() {
+            Err(error) if self.has_freed(&error) => call(),
+            called => called,
+        }
+    }
+
+    /// Flushes if `max_bytes` keeps the log from a call: a flush truncates the log. A disk that is
+    /// full may have no space for its tables. Returns whether the call can succeed now.
+    fn has_freed(&self, error: &palisade::Error) -> bool {
+        let is_limit = error.kind() == ErrorKind::NoSpace && error.io_kind().is_none();
+        is_limit && self.flush().is_ok()
     }
 
     fn append_and_apply(&self, record: &[u8]) -> Result<Ticket<'_>> {
@@ -149,32 +184,45 @@ impl Engine {
         (writer.last, writer.end) = (lsn, self.wal.reserved_lsn());
         // Release: a reader that sees this end sees the changes in the memtables.
         self.applied.store(writer.end.as_u64(), Ordering::Release);
-        if writer.active_bytes >= self.options.memtable_bytes {
+        if self.is_flush_due(&writer) {
             self.work.notify_one();
         }
         Ok(appended?)
     }
 
-    /// Returns the writers' lock when the memtables have room. Without a background thread the
-    /// caller makes the room.
+    pub(crate) fn is_flush_due(&self, writer: &Writer) -> bool {
+        writer.active_bytes >= self.options.memtable_bytes
+            || writer.segments.is_flush_due(writer.end)
+    }
+
+    /// Whether a writer need not wait for the background thread. After a close no thread makes
+    /// room, and the log refuses the record.
+    fn has_room(&self, writer: &Writer) -> bool {
+        let most = self.options.memtable_bytes.saturating_mul(2);
+        writer.is_closed
+            || (writer.active_bytes < most
+                && writer.active_bytes + writer.sealed_bytes < most.saturating_mul(2)
+                && !writer.segments.is_full(writer.end))
+    }
+
+    /// Returns the writers' lock when the memtables and the log have room. Without a background
+    /// thread the caller makes the room.
     fn writer_with_room(&self) -> Result<MutexGuard<'_, Writer>> {
-        let memtable_bytes = self.options.memtable_bytes;
+        let is_background = self.options.is_background;
         let mut writer = lock(&self.writer);
         loop {
             if let Some(failure) = &writer.failure {
                 return Err(Error::Stopped(Arc::clone(failure)));
             }
-            if self.options.is_background {
-                // After a close no thread makes room, and the log refuses the record.
-                if writer.is_closed || writer.active_bytes < memtable_bytes.saturating_mul(2) {
-                    return Ok(writer);
-                }
+            let has_room =
+                if is_background { self.has_room(&writer) } else { !self.is_flush_due(&writer) };
+            if has_room {
+                return Ok(writer);
+            }
+            if is_background && !writer.is_short {
                 writer.stalls += 1;
                 writer = self.room.wait(writer).expect("no thread panics with the lock");
             } else {
-                if writer.active_bytes < memtable_bytes {
-                    return Ok(writer);
-                }
                 drop(writer);
                 self.flush()?;
                 writer = lock(&self.writer);

@@ -15,7 +15,8 @@ pub enum Error {
     /// all handles and open the database again.
     ///
     /// If a write failed and the error has an `appended_lsn()`, the change is in the log and is
-    /// visible, but not durable. If there is none, nothing was changed.
+    /// visible, but not durable. If there is none, nothing was changed. After `NoSpace` and
+    /// `NoFiles` the engine goes on: see [`Database::flush`](crate::Database::flush).
     #[error("the log failed: {0}")]
     Log(#[from] palisade::Error),
 

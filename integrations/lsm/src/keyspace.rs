@@ -66,10 +66,11 @@ impl Keyspace {
     ///   long.
     /// - [`Error::Log`](crate::Error::Log): `TooLarge`, `NoSpace` and others as `Wal::commit`. If
     ///   the log's error has an `appended_lsn()`, the change is visible, and may or may not be
-    ///   there after a crash.
+    ///   there after a crash. After `NoSpace` the next [`Database::flush`] or [`Database::sync`]
+    ///   that succeeds makes it durable. At `max_bytes` the call flushes before it returns this.
     /// - [`Error::Stopped`](crate::Error::Stopped) after a flush or a compaction has failed.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Lsn> {
-        Ok(self.append_put(key, value)?.wait()?)
+        self.database.engine().wait(&self.append_put(key, value)?)
     }
 
     /// Removes `key`, whether it is there or not. Promises, waits and fails as
@@ -79,12 +80,14 @@ impl Keyspace {
     ///
     /// As [`put`](Keyspace::put).
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Lsn> {
-        Ok(self.append_delete(key)?.wait()?)
+        self.database.engine().wait(&self.append_delete(key)?)
     }
 
     /// Gives `key` the value, and returns a ticket to wait for. After `Ok` the change is visible,
     /// and survives [a kill](Keyspace). The call waits while the memtables are full,
     /// and else as `Wal::append`.
+    ///
+    /// If a wait for the ticket returns `NoSpace`, call [`Database::flush`], and wait again.
     ///
     /// # Errors
     ///

@@ -8,6 +8,7 @@
 //! | `change.rs` | the record: one atomic batch of changes |
 //! | `engine.rs` | the write path: append, apply, wait; and what snapshots keep |
 //! | `maintain.rs` | flush, truncation, compaction |
+//! | `space.rs` | when the log needs a flush |
 //! | `flushed.rs` | the check that the tables have what was truncated from the log |
 //! | `list.rs` | the check of the lists of tables |
 //! | `open.rs` | recovery: open the tables, replay the log |
@@ -21,7 +22,7 @@
 //!    the log is durable up to there. So tables never have what the log can lose, and the log can
 //!    be truncated at that end.
 //! 3. A snapshot reads below the durable LSN, so it never shows what a crash can take back.
-//! 4. Writers wait while the memtables are full, so memory and replay are bounded.
+//! 4. Writers wait while the memtables or the log are full, so memory, log and replay are bounded.
 
 mod batch;
 mod change;
@@ -37,6 +38,7 @@ mod options;
 #[cfg(feature = "metrics")]
 mod reads;
 mod snapshot;
+mod space;
 
 pub use batch::Batch;
 pub use database::{Database, Stats};

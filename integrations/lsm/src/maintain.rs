@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use lsm_tree::AbstractTree;
 use lsm_tree::compaction::Leveled;
-use palisade::Lsn;
+use palisade::{ErrorKind, Lsn};
 
 use crate::engine::{Engine, Tables, lock, lock_in_drop};
 use crate::{Error, Result, flushed};
@@ -54,7 +54,7 @@ impl Engine {
         }
         self.one_at_a_time(|| {
             let (keyspaces, last, end) = self.seal();
-            self.wal.sync()?;
+            self.sync_sealed()?;
             for tables in &keyspaces {
                 self.setup.seqno.set(last.as_u64());
                 let next_table = tables.tree.get_next_table_id();
@@ -72,10 +72,30 @@ impl Engine {
                 flushed::write(&self.setup.folder, end, &keyspaces)?;
                 self.wal.truncate_before(end)?;
             }
-            lock(&self.writer).is_compaction_due = true;
+            let mut writer = lock(&self.writer);
+            (writer.sealed_bytes, writer.is_short) = (0, false);
+            writer.segments.truncated(end);
+            writer.is_compaction_due = true;
+            self.room.notify_all();
             self.work.notify_one();
             Ok(())
         })
+    }
+
+    /// Syncs the log. If it fails, the memtables stay sealed for the next flush.
+    fn sync_sealed(&self) -> Result<()> {
+        let mut synced = self.wal.sync();
+        if synced.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
+            // Frees what a cursor or a reader of the log has kept until now.
+            let flushed = lock(&self.writer).segments.flushed;
+            let freed = self.wal.truncate_before(flushed);
+            synced = freed.and_then(|()| self.wal.sync());
+        }
+        if synced.is_err() {
+            let mut writer = lock(&self.writer);
+            writer.active_bytes += std::mem::take(&mut writer.sealed_bytes);
+        }
+        Ok(synced?)
     }
 
     /// Seals the memtables. Returns the keyspaces, and the LSN and the end of the last record that
@@ -86,7 +106,7 @@ impl Engine {
         for tables in &keyspaces {
             tables.tree.rotate_memtable();
         }
-        writer.active_bytes = 0;
+        writer.sealed_bytes += std::mem::take(&mut writer.active_bytes);
         self.room.notify_all();
         (keyspaces, writer.last, writer.end)
     }
@@ -136,6 +156,7 @@ impl Engine {
     ///
     /// After an error it is not known which bytes a device has. The log has all of them, so the
     /// engine refuses writes, and the next open flushes again from the log. The same after a panic.
+    /// If the log lacks space or file descriptors, it has lost nothing, and a later flush can work.
     pub(crate) fn one_at_a_time<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         // After a panic with the lock there is a failure.
         let _one_at_a_time = lock_in_drop(&self.maintenance);
@@ -154,7 +175,14 @@ impl Engine {
         let mut step = Step { engine: self, is_done: false };
         let done = work();
         step.is_done = true;
-        done.map_err(|error| Error::Stopped(self.stop_after(error)))
+        done.map_err(|error| match error {
+            Error::Log(error) if error.is_shortage() => {
+                lock(&self.writer).is_short = true;
+                self.room.notify_all();
+                error.into()
+            }
+            error => Error::Stopped(self.stop_after(error)),
+        })
     }
 
     /// Refuses all later writes, flushes and compactions.
@@ -166,12 +194,12 @@ impl Engine {
         failure
     }
 
-    /// The background thread: flushes when the memtables are full, and compacts in between. It ends
-    /// after a close, or after an error, which the next write reports.
+    /// The background thread: flushes when it is due, and compacts in between. It ends after a
+    /// close, or after an error, which the next write reports.
     pub(crate) fn run(&self) {
         while let Some(is_flush_due) = self.wait_for_work() {
             let done = if is_flush_due { self.flush().map(|()| true) } else { self.compact_once() };
-            // An error is in `Writer::failure`, and ends the loop.
+            // An error is in `Writer::failure`, and ends the loop, or in `Writer::is_short`.
             if let Ok(true) = done {
                 lock(&self.writer).is_compaction_due = true;
             }
@@ -185,8 +213,7 @@ impl Engine {
             if writer.is_closed || writer.failure.is_some() {
                 return None;
             }
-            let is_flush_due = writer.active_bytes >= self.options.memtable_bytes;
-            if is_flush_due {
+            if self.is_flush_due(&writer) && !writer.is_short {
                 return Some(true);
             }
             if std::mem::take(&mut writer.is_compaction_due) {

@@ -31,6 +31,7 @@ use palisade::{Lsn, OpenMode, Wal};
 use crate::change::{self, Change};
 use crate::engine::{Engine, Tables, Writer};
 use crate::list::{self, CURRENT};
+use crate::space::Segments;
 use crate::{Error, Options, Result, flushed};
 
 /// The number of the catalogue.
@@ -135,6 +136,7 @@ impl Engine {
         // After a crash this is above the end of the last record. A truncation there moves the head
         // to this LSN, so the file `flushed` must have it.
         let end = wal.reserved_lsn();
+        let segments = Segments::new(&wal, end, options.memtable_bytes)?;
         if is_new {
             flushed::write(&setup.folder, wal.head_lsn(), &keyspaces)?;
             write_file(folder, IDENTITY, &found)?;
@@ -150,6 +152,9 @@ impl Engine {
                 last: Lsn::new(end.as_u64() - 1),
                 end,
                 active_bytes,
+                sealed_bytes: 0,
+                segments,
+                is_short: false,
                 stalls: 0,
                 flushed_bytes: 0,
                 compacted_bytes: 0,

@@ -97,8 +97,15 @@ impl Options {
     ///
     /// The number bounds three things. A writer waits while there are twice as many bytes. The
     /// memtables hold at most four times as many, unless a [`Snapshot`](crate::Snapshot) or a
-    /// [`Range`](crate::Range) is kept. A replay reads at most the log of four times as many. One
-    /// change or batch can come on top of each.
+    /// [`Range`](crate::Range) is kept. So a replay applies at most four times as many. One change
+    /// or batch can come on top of each.
+    ///
+    /// It bounds the log, too, which after some crashes has many segments with few records. A flush
+    /// is also due when the log has more segments than twice as many bytes fill, plus two, or more
+    /// than half of its `max_bytes`; and at an open, if it has more than its records fill, plus
+    /// two. A writer waits while the log has twice as many segments as the first two rules allow,
+    /// or all but one of its `max_bytes`. What a tail, a hold or a cursor of the log
+    /// keeps comes on top.
     #[must_use]
     pub fn memtable_bytes(self, bytes: u64) -> Options {
         Options { memtable_bytes: bytes, ..self }
@@ -137,8 +144,8 @@ impl Options {
     }
 
     /// Sets whether a thread of the engine flushes and compacts: true by default. If it is false, a
-    /// writer that finds too many bytes in the memtables flushes them itself, and nothing compacts
-    /// except [`Database::compact`].
+    /// writer that finds too many bytes in the memtables, or too many segments in the log, flushes
+    /// them itself, and nothing compacts except [`Database::compact`].
     #[must_use]
     pub fn background(self, is_background: bool) -> Options {
         Options { is_background, ..self }
