@@ -59,12 +59,23 @@ struct Work {
     last_footer: Option<Lsn>,
     writing: Option<Writing>,
     moving: Option<Move>,
+    /// Where the last release has cut the log: a cursor of the log may have kept the head below.
+    cut: Lsn,
+    /// Why the last release has failed. The next round tries again: each try calls the archive.
+    failed: Option<Error>,
 }
 
 impl Keeper {
     pub(crate) fn new(move_percent: u32, last_footer: Option<Lsn>) -> Keeper {
         Keeper {
-            work: Mutex::new(Work { counted: 0, last_footer, writing: None, moving: None }),
+            work: Mutex::new(Work {
+                counted: 0,
+                last_footer,
+                writing: None,
+                moving: None,
+                cut: Lsn::ZERO,
+                failed: None,
+            }),
             move_percent: u64::from(move_percent),
             moved_bytes: StatCell::new(0),
             released_bytes: StatCell::new(0),
@@ -170,7 +181,8 @@ impl Shared {
             self.keeper.signal.lock().error = ended.as_ref().err().cloned();
             pause = match ended {
                 Ok(_) => ROUND,
-                Err(error) if ends_keeper(&error) => return,
+                // It may be an error of a callback for released segments: ask the log.
+                Err(error) if ends_keeper(&error) && self.wal.sync().is_err() => return,
                 Err(_) => {
                     self.keeper.wake();
                     RETRY
@@ -183,26 +195,32 @@ impl Shared {
     pub(crate) fn maintain(&self) -> Result<bool> {
         let mut work = self.keeper.work.lock();
         let mut tail = self.segments.of(self.wal.reserved_lsn());
-        let left = self.release_what_was_left();
-        let mut released = Ok(false);
+        if work.failed.is_none() {
+            work.failed = self.release_what_was_left(work.cut).err();
+        }
         // Not in each step: it takes the locks of all stripes.
-        if tail > work.counted || self.segments.seems_dead(tail) {
+        if tail > work.counted || (work.failed.is_none() && self.segments.seems_dead(tail)) {
             let reserved = self.directory.flush_all(&self.segments, || self.wal.reserved_lsn());
             tail = self.segments.of(reserved);
             work.counted = tail;
-            released = self.release(reserved);
+            if work.failed.is_none() {
+                match self.release(&mut work, reserved) {
+                    Ok(true) => return Ok(true),
+                    released => work.failed = released.err(),
+                }
+            }
         }
-        match released.and_then(|released| left.map(|()| released)) {
-            Ok(true) => Ok(true),
-            Err(error) if ends_keeper(&error) => Err(error),
-            // What cannot be released now, as long as an archive is away, stops nothing else.
-            released => Ok(self.move_or_index(&mut work, tail)? || released?),
-        }
+        // What cannot be released now, as long as an archive is away, stops nothing else.
+        Ok(self.move_or_index(&mut work, tail)? || work.failed.take().map_or(Ok(false), Err)?)
     }
 
     /// Moves some of what keeps the lowest segments, or writes a part of a footer. Returns whether
     /// there may be more to do.
     fn move_or_index(&self, work: &mut Work, tail: u32) -> Result<bool> {
+        if self.room() < self.segments.bytes() {
+            // A tail may have ended since, and the log has freed what it kept.
+            self.count_files()?;
+        }
         if let Some(moving) = &mut work.moving {
             let before = self.keeper.moved_bytes();
             let step = self.step(moving);
@@ -236,7 +254,7 @@ impl Shared {
     }
 
     /// Releases the lowest segments that have nothing live.
-    fn release(&self, reserved: Lsn) -> Result<bool> {
+    fn release(&self, work: &mut Work, reserved: Lsn) -> Result<bool> {
         let Some(Prefix { first, cut, lsn }) = self.segments.dead_prefix(reserved) else {
             return Ok(false);
         };
@@ -250,18 +268,19 @@ impl Shared {
             // Only files are left.
             self.keeper.has_left.store(1, Ordering::Relaxed);
         }
+        work.cut = lsn;
         self.segments.with(|all| *all = all.split_off(&cut));
         self.keeper.note_released(u64::from(cut - first) * self.segments.bytes());
         self.count_files()?;
         Ok(true)
     }
 
-    /// Releases what an earlier release has left below the head.
-    fn release_what_was_left(&self) -> Result<()> {
+    /// Releases what an earlier release has left, below the head or below its `cut`.
+    fn release_what_was_left(&self, cut: Lsn) -> Result<()> {
         if self.keeper.has_left.swap(0, Ordering::Relaxed) == 0 {
             return Ok(());
         }
-        let released = self.wal.truncate_before(self.wal.head_lsn());
+        let released = self.wal.truncate_before(self.wal.head_lsn().max(cut));
         if released.is_err() {
             self.keeper.has_left.store(1, Ordering::Relaxed);
         }

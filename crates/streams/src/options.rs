@@ -52,8 +52,8 @@ impl Options {
     ///
     /// With [`max_bytes`](palisade::Options::max_bytes), three segments are kept for truncations
     /// and moves: if only these are left, appends and other changes return `NoSpace`. In the first
-    /// of the three [values](crate::Stream::put) can still be set, and entries acknowledged. The
-    /// last is for moves: truncations that get ahead of the keeper return `NoSpace`, too.
+    /// of the three [values](crate::Stream::put) can still be set, and entries acknowledged. A
+    /// part of the last is for moves: truncations that get ahead of the keeper return `NoSpace`.
     pub fn log(mut self, log: palisade::Options) -> Options {
         self.log = log;
         self

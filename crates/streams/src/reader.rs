@@ -199,14 +199,24 @@ impl Reader {
             // A read that failed may have left a part of the records here.
             self.replay = Replay::new(self.replay.cuts_from());
         }
-        while let Some(record) = records.next()? {
-            self.replay.apply(&record)?;
+        let counts = self.replay.counts;
+        if let Err(error) = self.apply_all(&mut records) {
+            // The next call reads these records again.
+            self.replay.counts = counts;
+            return Err(error);
         }
         // Not before the reads: if one fails, the next call must not go on from the old position.
         self.began = Some((self.began.map_or(at, |(began, _)| began), before.epoch));
         self.position = records.position();
         let after = self.log.state()?;
         Ok(after.head <= self.position && after.epoch == before.epoch)
+    }
+
+    fn apply_all(&mut self, records: &mut palisade::Records) -> Result<()> {
+        while let Some(record) = records.next()? {
+            self.replay.apply(&record)?;
+        }
+        Ok(())
     }
 
     /// Returns where the records end that were read.

@@ -1,5 +1,7 @@
 //! What all handles of an open log of streams share.
 
+use std::cmp::Ordering::{Equal, Greater, Less};
+
 use palisade::{Error, ErrorKind, Lsn, Result, Wal, framed_bytes};
 use palisade_core::sync::{AtomicU64, Mutex, Ordering};
 
@@ -12,9 +14,6 @@ use crate::write::MAX_VALUE_BYTES;
 /// Segments below the limit of the log's space that an append leaves for truncations and moves:
 /// without them a full log could not be emptied.
 pub(crate) const KEPT_SEGMENTS: u64 = 3;
-/// Segments that a truncation leaves for moves. So the log itself never gets full: a thread that
-/// waits in it for room holds its stripe, for which the keeper, who frees room, would wait.
-const KEPT_FOR_MOVES: u64 = 1;
 
 /// No log has so many files below the segment that counts as 0.
 const BIAS: u64 = 1 << 40;
@@ -164,24 +163,44 @@ impl Shared {
         taken.ok_or(error)
     }
 
-    /// Refuses a truncation or a deletion, in records of `bytes`, that would take the segment which
-    /// is kept for moves.
-    pub(crate) fn check_room_for_removal(&self, bytes: u64) -> Result<Taken<'_>> {
-        self.check_room_below(KEPT_FOR_MOVES, bytes)
+    /// Refuses a truncation or a deletion, in records of `bytes`, that would take what is kept for
+    /// moves: a half of the last segment. One that leaves no entry of its stream may take a quarter
+    /// more, since each stream can do this once.
+    pub(crate) fn check_room_for_removal(
+        &self,
+        bytes: u64,
+        leaves_none: bool,
+    ) -> Result<Taken<'_>> {
+        let segment = self.segments.bytes();
+        let most = segment / 4 * if leaves_none { 3 } else { 2 };
+        self.check_room_below_limit(bytes, |end| end % segment <= most)
     }
 
     /// Refuses a copy that would fill the log.
     pub(crate) fn check_room_for_copy(&self, bytes: u64) -> Result<Taken<'_>> {
-        self.check_room_below(0, bytes)
+        self.check_room_below_limit(bytes, |_| true)
     }
 
-    /// Refuses records of `bytes` unless they leave `kept` segments below the limit, also if each
-    /// of them has to begin in another segment.
-    fn check_room_below(&self, kept: u64, bytes: u64) -> Result<Taken<'_>> {
+    /// Refuses records of `bytes` that would begin a segment above the limit, or for which
+    /// `fits_in_last` refuses where they would end in the last segment below the limit. All bytes
+    /// count twice, as in `take`.
+    fn check_room_below_limit(
+        &self,
+        bytes: u64,
+        fits_in_last: impl Fn(u64) -> bool,
+    ) -> Result<Taken<'_>> {
         let Some(limit) = self.limit else { return Ok(Taken { shared: self, bytes: 0 }) };
         let has_room = |others| {
-            let tail = self.segments.of(self.end_behind(others + 2 * bytes));
-            self.used(tail.into()) + kept <= limit
+            let (now, end) = (self.wal.reserved_lsn(), self.end_behind(others + 2 * bytes));
+            match self.used(self.segments.of(end).into()).cmp(&limit) {
+                Less => true,
+                Equal => fits_in_last(end.as_u64()),
+                // Kills, or a lower limit, have brought the log there. This segment has its file.
+                Greater => {
+                    let of = self.segments.of(now);
+                    self.segments.of(end) == of && now > self.segments.start(of)
+                }
+            }
         };
         if let Some(taken) = self.take(bytes, has_room) {
             return Ok(taken);
@@ -196,13 +215,15 @@ impl Shared {
              (max_bytes)"
         );
         let advice = "wait for the keeper (Streams::maintain without its thread) and look at \
-                      Streams::stats for its error; or raise max_bytes";
+                      Streams::stats for its error; delete or truncate whole streams, for which \
+                      some room is left; or raise max_bytes";
         Err(Error::new(ErrorKind::NoSpace, text).with_advice(advice))
     }
 
     /// Returns how many bytes may be moved: all, or those below the limit of the log's space, less
     /// a segment for truncations and footers. If truncations have taken that one, half a segment:
-    /// a move releases more than it takes.
+    /// a move releases more than it takes. (A thread that waits in a full log for room would hold
+    /// its stripe, and the keeper, who frees room, would wait for that: so no change fills it.)
     pub(crate) fn room(&self) -> u64 {
         let Some(limit) = self.limit else { return u64::MAX };
         // Not `latest`: footers do not count there.

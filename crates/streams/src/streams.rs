@@ -311,7 +311,7 @@ impl Stream {
     ///
     /// # Errors
     /// `OutOfRange`: `first` is above the index of the next entry. `NotFound`: the stream was
-    /// deleted. `NoSpace`: also if only the segment that is kept for the keeper's copies is left
+    /// deleted. `NoSpace`: also if only what is kept for the keeper's copies is left
     /// below [`max_bytes`](palisade::Options::max_bytes); call again when the keeper has released
     /// what was truncated before. Else as [`Wal::append`].
     pub fn truncate_before(&self, first: u64) -> Result<Ticket<'_>> {

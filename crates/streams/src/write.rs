@@ -103,7 +103,7 @@ impl Shared {
     pub(crate) fn delete(&self, name: &[u8]) -> Result<Ticket<'_>> {
         let mut stripe = self.directory.lock(Directory::stripe_of(name));
         let id = stripe.find(name).ok_or_else(|| not_found(name))?;
-        let log = self.append_numbers(&mut stripe, record::DELETE, id, [])?;
+        let log = self.append_numbers(&mut stripe, record::DELETE, id, [], true)?;
         let mut slot = stripe.remove(id);
         let mut removed = vec![(slot.home, Live::ANCHOR)];
         let next = slot.next();
@@ -124,7 +124,10 @@ impl Shared {
         if first <= slot.first() {
             return Ok(Ticket::new(self.wal.barrier(), slot.first()));
         }
-        let log = self.append_numbers(&mut stripe, record::TRUNCATE_BEFORE, id, [first])?;
+        let leaves_none = first == slot.next();
+        let numbers = [first];
+        let log =
+            self.append_numbers(&mut stripe, record::TRUNCATE_BEFORE, id, numbers, leaves_none)?;
         let truncate = |entries: &mut Entries, removed: &mut dyn FnMut(Removed)| {
             entries.truncate_before(first, removed);
         };
@@ -145,7 +148,15 @@ impl Shared {
         let cut = slot.consumers_above(next);
         let (log, last) = match cut[..] {
             [] => {
-                let log = self.append_numbers(&mut stripe, record::TRUNCATE_FROM, id, [next])?;
+                let leaves_none = next == slot.first();
+                let numbers = [next];
+                let log = self.append_numbers(
+                    &mut stripe,
+                    record::TRUNCATE_FROM,
+                    id,
+                    numbers,
+                    leaves_none,
+                )?;
                 let last = log.lsn();
                 (log, last)
             }
@@ -180,7 +191,8 @@ impl Shared {
         let records: Vec<_> = [truncation].into_iter().chain(set).collect();
         let sum =
             framed_bytes(0) + records.iter().map(|(_, of)| framed_bytes(of.len())).sum::<u64>();
-        let _taken = self.check_room_for_removal(sum)?;
+        let leaves_none = next == stripe.live(id)?.first();
+        let _taken = self.check_room_for_removal(sum, leaves_none)?;
         let log = self.wal.append_batch_tagged(records.iter().map(|(tag, bytes)| (*tag, bytes)))?;
         let mut last = log.lsns()[0];
         for ((_, bytes), &lsn) in records.iter().zip(log.lsns()) {
@@ -226,9 +238,10 @@ impl Shared {
         tag: u16,
         id: StreamId,
         numbers: [u64; N],
+        leaves_none: bool,
     ) -> Result<palisade::Ticket<'_>> {
         let bytes = record::numbers(id, numbers);
-        let _taken = self.check_room_for_removal(framed_bytes(bytes.len()))?;
+        let _taken = self.check_room_for_removal(framed_bytes(bytes.len()), leaves_none)?;
         let log = self.wal.append_tagged(tag, &bytes)?;
         self.count(stripe, id, log.lsn(), bytes.len());
         Ok(log)

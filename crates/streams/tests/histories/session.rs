@@ -192,9 +192,12 @@ impl Session {
     /// Does a step of the keeper. Returns whether there may be more to do.
     pub(crate) fn maintain(&mut self, streams: &Streams) -> Result<bool> {
         let more = match streams.maintain() {
-            Err(error) if self.archive.is_away() && !self.disk.is_dead() => {
-                assert!(error.to_string().contains(Archive::AWAY) || self.is_full(&error));
+            Err(error) if error.to_string().contains(Archive::AWAY) => {
                 self.count("steps without the archive", 1);
+                if !self.archive.is_away() {
+                    // It was away in an earlier step of the round.
+                    return self.maintain(streams);
+                }
                 None
             }
             done => self.unless_full(done)?,
