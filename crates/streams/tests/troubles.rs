@@ -50,6 +50,27 @@ fn damage(folder: &Path, lsn: Lsn) {
 }
 
 #[test]
+fn what_a_release_was_for_is_durable_before_it() {
+    let disk = SimDisk::new(1);
+    let open = || by_hand(log()).with_store(&disk).unwrap();
+    let streams = open();
+    let (gone, kept) = (streams.create("gone").unwrap(), streams.create("kept").unwrap());
+    append_many(&gone, 200);
+    // Too much to be moved.
+    append_many(&kept, 100);
+    streams.sync().unwrap();
+    truncate_all(&gone);
+    while streams.log().head_lsn() == Lsn::ZERO {
+        assert!(streams.maintain().unwrap());
+    }
+    disk.lose_power();
+    drop((gone, kept, streams));
+    disk.restart();
+    let gone = open().stream("gone").unwrap();
+    assert_eq!((gone.first_index().unwrap(), gone.next_index().unwrap()), (200, 200));
+}
+
+#[test]
 fn a_log_that_many_threads_have_filled_can_be_emptied() {
     let folder = folder();
     for (threads, bytes) in [(32, 8 << 10), (32, 1000), (8, 32_000), (32, 32_000)] {
