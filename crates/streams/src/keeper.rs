@@ -211,7 +211,12 @@ impl Shared {
             }
         }
         // What cannot be released now, as long as an archive is away, stops nothing else.
-        Ok(self.move_or_index(&mut work, tail)? || work.failed.take().map_or(Ok(false), Err)?)
+        let done = self.move_or_index(&mut work, tail);
+        if let Ok(true) = done {
+            return done;
+        }
+        // The round ends, also if moves fail: the next one releases first.
+        work.failed.take().map_or(done, Err)
     }
 
     /// Moves some of what keeps the lowest segments, or writes a part of a footer. Returns whether

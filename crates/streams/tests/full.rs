@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use palisade::disk::{Disk, MemDisk};
+use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
 use palisade::{Error, ErrorKind, Lsn, OnRelease, ReleasedSegment, Result};
 use palisade_streams::{Options, Stream, Streams};
 
@@ -273,6 +274,35 @@ fn a_failed_release_stops_neither_moves_nor_footers() {
     assert!(archive.refused.load(Ordering::SeqCst) <= refused + 2, "once a round, not a step");
     assert!(streams.stats().moved_bytes > moved);
     assert!(streams.log().checkpoint_lsn() > before);
+}
+
+#[test]
+fn moves_that_fail_do_not_keep_what_can_be_released() {
+    let (archive, disk) = (Arc::new(Archive::default()), SimDisk::new(1));
+    let streams = by_hand(log().on_release(Arc::clone(&archive))).with_store(&disk).unwrap();
+    let (slow, fast) = (streams.create("slow").unwrap(), streams.create("fast").unwrap());
+    for _ in 0..5 * SEGMENT / 1000 {
+        fast.append([7; 1000]).unwrap();
+    }
+    slow.append("stays").unwrap();
+    for _ in 0..SEGMENT / 1000 {
+        fast.append([7; 1000]).unwrap();
+    }
+    archive.set_away(true);
+    truncate_all(&fast);
+    streams.sync().unwrap();
+    while streams.log().head_lsn() == Lsn::ZERO {
+        assert!(streams.maintain().unwrap());
+    }
+    let taken = streams.log().space().unwrap().segments;
+    // The archive refuses what is left, and a move is planned.
+    assert!(streams.maintain().unwrap());
+    disk.fail(Fault::all(CallKind::Write, FaultKind::NoSpace));
+    archive.set_away(false);
+    for _ in 0..10 {
+        let _ = streams.maintain();
+    }
+    assert!(streams.log().space().unwrap().segments < taken);
 }
 
 #[test]
