@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use palisade::disk::{Disk, MemDisk};
 use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
@@ -316,11 +316,15 @@ fn an_archive_that_was_away_does_not_end_the_keepers_thread() {
         stream.append([7; 1000]).unwrap();
     }
     truncate_all(&stream);
-    while streams.stats().keeper_error.is_none() {
-        std::thread::yield_now();
-    }
+    wait_until(|| streams.stats().keeper_error.is_some());
     archive.set_away(false);
-    while streams.log().space().unwrap().segments > 2 {
+    wait_until(|| streams.log().space().unwrap().segments <= 2);
+}
+
+fn wait_until(holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it does not come to hold");
         std::thread::yield_now();
     }
 }
