@@ -277,6 +277,23 @@ fn a_failed_release_stops_neither_moves_nor_footers() {
 }
 
 #[test]
+fn a_release_that_fails_ends_the_round() {
+    let disk = SimDisk::new(1);
+    let streams = by_hand(log()).with_store(&disk).unwrap();
+    let stream = streams.create("s").unwrap();
+    for _ in 0..5 * SEGMENT / 1000 {
+        stream.append([7; 1000]).unwrap();
+    }
+    streams.delete("s").unwrap().wait().unwrap();
+    disk.fail(Fault::all(CallKind::Write, FaultKind::NoSpace));
+    assert_eq!(settle_or_fail(&streams).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(streams.log().head_lsn(), Lsn::ZERO);
+    disk.heal();
+    settle(&streams);
+    assert!(streams.log().head_lsn() > Lsn::ZERO);
+}
+
+#[test]
 fn moves_that_fail_do_not_keep_what_can_be_released() {
     let (archive, disk) = (Arc::new(Archive::default()), SimDisk::new(1));
     let streams = by_hand(log().on_release(Arc::clone(&archive))).with_store(&disk).unwrap();
