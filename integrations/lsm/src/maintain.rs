@@ -53,6 +53,8 @@ impl Engine {
             self.compact()?;
         }
         self.one_at_a_time(|| {
+            // First without a seal: each sync that finds no space would leave one more memtable.
+            self.sync_sealed()?;
             let (keyspaces, last, end) = self.seal();
             self.sync_sealed()?;
             for tables in &keyspaces {

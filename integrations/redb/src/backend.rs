@@ -145,7 +145,8 @@ impl PalisadeBackend {
     }
 
     /// Returns the log, for its statistics, its space and its records. Append nothing to it, and
-    /// truncate nothing: the next open would refuse the log, or lose commits.
+    /// truncate nothing: the next open would refuse the log, or lose commits. Create no cursor: the
+    /// next checkpoint would fail, and with it the commit that makes it.
     #[must_use]
     pub fn log(&self) -> &Wal {
         &self.storage.wal
@@ -301,9 +302,24 @@ impl Storage {
         self.base.write(&pages, base_len, len)?;
         self.base.sync()?;
         self.wal.truncate_before(lsn)?;
+        if self.wal.head_lsn() < lsn {
+            return Err(self.kept_by_a_cursor());
+        }
         self.writing().drop_synced();
         self.base.discard_from(len);
         Ok(())
+    }
+
+    /// Nobody may write to the base file behind such a log: the next open would replay older pages
+    /// over it.
+    fn kept_by_a_cursor(&self) -> Error {
+        let cursors = self.wal.cursors().unwrap_or_default();
+        let names: Vec<_> = cursors.into_iter().map(|cursor| cursor.name).collect();
+        Error::new(ErrorKind::Unsupported, format!("cursors keep the log: {}", names.join(", ")))
+            .with_advice(
+                "a database keeps no log for others: remove them (Wal::remove_cursor), and open the \
+                 database again, which loses nothing",
+            )
     }
 
     /// Writes pages of a change that is too long to the base file, where redb finds them free until

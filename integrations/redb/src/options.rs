@@ -30,8 +30,8 @@ impl Options {
     /// Sets the options of the log, for example its segment size, its limit or a codec. With
     /// `OpenMode::MustExist` a missing database is an error, but the open may make its folder. With
     /// a limit (`max_bytes`) the backend makes a checkpoint before the log is full. No commit fails
-    /// for a limit of at least one and a half times [`memory_bytes`](Options::memory_bytes) and
-    /// four segments. Default: those of [`palisade::Options`].
+    /// for a limit of at least twice [`memory_bytes`](Options::memory_bytes) and four segments.
+    /// Default: those of [`palisade::Options`].
     #[must_use]
     pub fn log(mut self, log: palisade::Options) -> Options {
         self.log = log;

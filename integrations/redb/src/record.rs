@@ -49,15 +49,15 @@ pub(crate) fn append(wal: &Wal, change: &Change) -> Result<()> {
 }
 
 /// Returns how much of the log a change of `pages` pages takes at most. A record does not cross
-/// the end of a segment, which can leave a third of it empty.
+/// the end of a segment, where the log pads as much as the record takes: less than a half.
 pub(crate) fn most_bytes(pages: usize) -> u64 {
-    (pages * (PAGE_HEAD_BYTES + PAGE_BYTES)) as u64 / 2 * 3
+    2 * (pages * (PAGE_HEAD_BYTES + PAGE_BYTES)) as u64
 }
 
 /// Appends the record of a checkpoint, and waits until it is durable, with all records before it.
 ///
 /// A log at its limit takes no record. But a new epoch may pass the limit, so the record then
-/// begins one. The truncation that follows frees at least as much.
+/// begins one. The truncation that follows frees at least as much, unless a cursor keeps the log.
 pub(crate) fn commit_checkpoint(wal: &Wal, len: u64, first: &[u8; PAGE_BYTES]) -> Result<Lsn> {
     let mut record = len.to_le_bytes().to_vec();
     record.extend(&first[..used_bytes(first)]);

@@ -262,3 +262,38 @@ fn a_hold_of_the_log_does_not_make_each_commit_a_checkpoint() {
     assert!(syncs <= found, "{syncs} syncs for {found} segments");
     drop(hold);
 }
+
+#[test]
+fn a_cursor_of_the_log_is_refused_and_loses_nothing() {
+    let disk = MemDisk::new();
+    let log = palisade::Options::new().segment_bytes(SEGMENT).buffer_bytes(64 << 10);
+    let options = Options::new().log(log).memory_bytes(2 * SEGMENT);
+    let backend = open(&options, &disk);
+    let db = Builder::new().set_cache_size(64 << 10).create_with_backend(backend.clone()).unwrap();
+    put(&db, 0, 3000).unwrap();
+    drop(backend.log().create_cursor("slow", None, u64::MAX).unwrap());
+    // Longer than the memory, so it writes pages to the base file behind a checkpoint.
+    let transaction = db.begin_write().unwrap();
+    let mut table = transaction.open_table(TABLE).unwrap();
+    let full = (1..200).try_for_each(|key| table.insert(key, &[7; 3000][..]).map(drop));
+    drop(table);
+    full.and_then(|()| transaction.commit().map_err(|_| StorageError::PreviousIo)).unwrap_err();
+    backend.log().remove_cursor("slow").unwrap();
+    drop((db, backend));
+    let mut db = database(&open(&options, &disk));
+    assert!(db.check_integrity().unwrap());
+    assert!(has(&db, 0));
+    put(&db, 1, 3000).unwrap();
+}
+
+#[test]
+fn a_change_that_fills_its_segments_badly_has_room_after_a_checkpoint() {
+    let backend = open(&limited(300), &MemDisk::new());
+    while segments(&backend) < 150 {
+        backend.write(0, &[7; 4096 * 6]).unwrap();
+        backend.sync_data().unwrap();
+    }
+    // Of 98 segments, but it takes about 157.
+    backend.write(0, &vec![7; 4096 * 1564]).unwrap();
+    backend.sync_data().unwrap();
+}
