@@ -7,9 +7,10 @@ use palisade_core::sync::MutexGuard;
 
 use crate::consumer::Consumer;
 use crate::directory::{Directory, STRIPES, Stripe};
+use crate::granted::Taken;
 use crate::positions::user_key;
 use crate::record::{self, EntryHeader, Record, StreamId};
-use crate::shared::{Shared, Taken};
+use crate::shared::Shared;
 use crate::streams::{Stream, Streams};
 use crate::ticket::BatchTicket;
 

@@ -182,13 +182,17 @@ impl Shared {
             pause = match ended {
                 Ok(_) => ROUND,
                 // It may be an error of a callback for released segments: ask the log.
-                Err(error) if ends_keeper(&error) && self.wal.sync().is_err() => return,
+                Err(error) if ends_keeper(&error) && self.has_ended() => return,
                 Err(_) => {
                     self.keeper.wake();
                     RETRY
                 }
             };
         }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.wal.sync().is_err_and(|error| ends_keeper(&error))
     }
 
     /// Does one step. Returns whether there may be more to do.
@@ -285,6 +289,8 @@ impl Shared {
         if self.keeper.has_left.swap(0, Ordering::Relaxed) == 0 {
             return Ok(());
         }
+        // Where the segment of the cut begins: there the log looks at no frame.
+        let cut = self.segments.start(self.segments.of(cut));
         let released = self.wal.truncate_before(self.wal.head_lsn().max(cut));
         if released.is_err() {
             self.keeper.has_left.store(1, Ordering::Relaxed);

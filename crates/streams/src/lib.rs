@@ -40,6 +40,7 @@ mod directory;
 mod entries;
 mod follow;
 mod footer;
+mod granted;
 mod hub;
 mod keeper;
 #[cfg(all(test, loom))]

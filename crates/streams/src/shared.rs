@@ -7,6 +7,7 @@ use palisade_core::sync::{AtomicU64, Mutex, Ordering};
 
 use crate::consumer::Claims;
 use crate::directory::Directory;
+use crate::granted::{Granted, Taken};
 use crate::keeper::Keeper;
 use crate::segments::Segments;
 use crate::write::MAX_VALUE_BYTES;
@@ -27,8 +28,7 @@ pub(crate) struct Shared {
     pub(crate) claims: Mutex<Claims>,
     /// The greatest segment that an append has begun.
     latest: AtomicU64,
-    /// Bytes of the changes that were allowed and may not be in the log yet; twice.
-    granted: AtomicU64,
+    granted: Granted,
     /// The number behind the last file of a segment, less how many files there are, plus `BIAS`:
     /// where the files would begin if their numbers had no gaps. A file counts as long as it is
     /// there, whatever keeps it.
@@ -54,7 +54,7 @@ impl Shared {
             keeper,
             claims: Mutex::default(),
             latest: AtomicU64::new(tail.into()),
-            granted: AtomicU64::new(0),
+            granted: Granted::new(),
             first_file: AtomicU64::new(0),
             limit,
         };
@@ -62,28 +62,11 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Counts `bytes` that the caller will append, until it drops what is returned: it does so when
-    /// it has counted the records. `has_room` says whether there is room if others append so many
-    /// bytes first. Returns `None`, and counts nothing, if there is none. All bytes count twice:
-    /// the log pads a record that does not fit into the rest of a segment, and appends it again.
+    /// Counts `bytes` that the caller will append, twice, if there is room: see [`Granted::take`].
+    /// The log pads a record that does not fit into the rest of a segment, and appends it again.
     fn take(&self, bytes: u64, has_room: impl Fn(u64) -> bool) -> Option<Taken<'_>> {
         let longest = framed_bytes(self.wal.max_record_bytes());
-        let bytes = 2 * bytes.min(longest);
-        // Acquire, with the Release in `drop`: if the bytes of another thread are not counted any
-        // more, this thread sees the end of the log behind them.
-        let mut others = self.granted.load(Ordering::Acquire);
-        while has_room(others) {
-            match self.granted.compare_exchange_weak(
-                others,
-                others + bytes,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
-                Ok(_) => return Some(Taken { shared: self, bytes }),
-                Err(now) => others = now,
-            }
-        }
-        None
+        self.granted.take(2 * bytes.min(longest), has_room)
     }
 
     /// Returns where the log ends if `others` bytes are appended.
@@ -102,7 +85,7 @@ impl Shared {
             let advice = "close the log and open it again";
             return Err(Error::new(ErrorKind::OutOfRange, text).with_advice(advice));
         }
-        let Some(limit) = self.limit else { return Ok(Taken { shared: self, bytes: 0 }) };
+        let Some(limit) = self.limit else { return Ok(self.granted.none()) };
         let has_room = |others| {
             let tail = match others {
                 0 => latest(),
@@ -163,17 +146,16 @@ impl Shared {
         taken.ok_or(error)
     }
 
-    /// Refuses a truncation or a deletion, in records of `bytes`, that would take what is kept for
-    /// moves: a half of the last segment. One that leaves no entry of its stream may take a quarter
-    /// more, since each stream can do this once.
+    /// Refuses a truncation or a deletion, in records of `bytes`, that would begin the last
+    /// segment. One that leaves no entry of its stream may take three quarters of it: after a kill
+    /// there is room only above, and such a one can free what keeps the log. The rest is for moves.
     pub(crate) fn check_room_for_removal(
         &self,
         bytes: u64,
         leaves_none: bool,
     ) -> Result<Taken<'_>> {
         let segment = self.segments.bytes();
-        let most = segment / 4 * if leaves_none { 3 } else { 2 };
-        self.check_room_below_limit(bytes, |end| end % segment <= most)
+        self.check_room_below_limit(bytes, |end| leaves_none && end % segment <= segment / 4 * 3)
     }
 
     /// Refuses a copy that would fill the log.
@@ -189,16 +171,18 @@ impl Shared {
         bytes: u64,
         fits_in_last: impl Fn(u64) -> bool,
     ) -> Result<Taken<'_>> {
-        let Some(limit) = self.limit else { return Ok(Taken { shared: self, bytes: 0 }) };
+        let Some(limit) = self.limit else { return Ok(self.granted.none()) };
         let has_room = |others| {
             let (now, end) = (self.wal.reserved_lsn(), self.end_behind(others + 2 * bytes));
             match self.used(self.segments.of(end).into()).cmp(&limit) {
                 Less => true,
                 Equal => fits_in_last(end.as_u64()),
-                // Kills, or a lower limit, have brought the log there. This segment has its file.
+                // Kills, or a lower limit, have brought the log there. Only a segment that is
+                // written to has its file.
                 Greater => {
                     let of = self.segments.of(now);
-                    self.segments.of(end) == of && now > self.segments.start(of)
+                    let has_file = self.wal.written_lsn() > self.segments.start(of);
+                    has_file && self.segments.of(end) == of && fits_in_last(end.as_u64())
                 }
             }
         };
@@ -215,8 +199,8 @@ impl Shared {
              (max_bytes)"
         );
         let advice = "wait for the keeper (Streams::maintain without its thread) and look at \
-                      Streams::stats for its error; delete or truncate whole streams, for which \
-                      some room is left; or raise max_bytes";
+                      Streams::stats for its error; delete, or truncate as a whole, what \
+                      Streams::pinned names; or raise max_bytes";
         Err(Error::new(ErrorKind::NoSpace, text).with_advice(advice))
     }
 
@@ -277,22 +261,5 @@ impl Shared {
 
     pub(crate) fn max_value_bytes(&self) -> usize {
         MAX_VALUE_BYTES.min(self.wal.max_record_bytes() / 4)
-    }
-}
-
-/// Bytes that were granted: see [`Shared::check_room`].
-#[must_use]
-#[derive(Debug)]
-pub(crate) struct Taken<'s> {
-    shared: &'s Shared,
-    bytes: u64,
-}
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
-            // Release: with the AcqRel in `take`.
-            self.shared.granted.fetch_sub(self.bytes, Ordering::Release);
-        }
     }
 }

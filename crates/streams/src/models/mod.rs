@@ -4,6 +4,7 @@
 //! They run the stripes and the segments themselves, over a log that is only its end: an append is
 //! one addition, as in the log.
 
+mod granted;
 mod moves;
 mod tails;
 
