@@ -156,6 +156,29 @@ fn nothing_live_is_released() {
 }
 
 #[test]
+fn a_segment_above_the_end_that_was_read_is_no_cut() {
+    model_check("a_segment_above_the_end_that_was_read_is_no_cut", 2, || {
+        let model = Model::new();
+        // They fill the first segment, and nothing in it is live.
+        model.append(STREAMS[1]);
+        model.truncate(STREAMS[1]);
+        let appender = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || {
+                // One stripe has the second segment, and has not handed in what it counts there.
+                model.append(STREAMS[0]);
+                model.append(STREAMS[0]);
+                // The other one goes on to the fourth, and hands in the third.
+                (0..3).for_each(|_| drop(model.append(STREAMS[1])));
+            })
+        };
+        model.keep();
+        appender.join().expect("no thread panics");
+        model.check();
+    });
+}
+
+#[test]
 fn what_removed_the_last_live_entry_is_known() {
     model_check("what_removed_the_last_live_entry_is_known", 3, || {
         let model = Model::new();
