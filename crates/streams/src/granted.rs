@@ -29,7 +29,7 @@ impl Granted {
                 Ok(_) => {
                     let taken = Taken { granted: self, bytes };
                     // Again: another thread may have appended since the first look, and the sum may
-                    // be the same. Whoever begins from now on counts these bytes.
+                    // be the same. A thread that looks from now on counts these bytes.
                     return has_room(others).then_some(taken);
                 }
                 Err(now) => others = now,

@@ -19,9 +19,9 @@
 //! | a keyspace has a smaller number | the tables of this keyspace are older than the others |
 //! | no file, and the log was truncated | a part is lost, or an earlier version made the tables |
 //!
-//! The first open makes the file. Versions of this crate from before it made none, or one without a
-//! checksum. Their databases open if there is no file and the log was never truncated. Else they are
-//! refused: nothing shows whether their tables are complete.
+//! The first open makes the file. Earlier versions of this crate made none, or one without a
+//! checksum. Their databases open if there is no file and the log was never truncated. Else they
+//! are refused: nothing shows whether their tables are complete.
 
 use std::path::Path;
 use std::sync::Arc;

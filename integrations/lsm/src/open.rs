@@ -112,14 +112,7 @@ impl Engine {
         if read_text(&folder.join(IDENTITY))?.is_none() {
             sync_parent(folder)?;
         }
-        // Without its log a database has lost what the tables lack: that is no new one.
-        let mode = match read_text(&folder.join(IDENTITY))? {
-            None => OpenMode::CreateIfMissing,
-            Some(_) => OpenMode::MustExist,
-        };
-        // LSN 0 stays free: to `lsm-tree` a reader at 0 is one that sees nothing.
-        let log_options = options.log.clone().open_mode(mode).first_lsn(Lsn::new(1));
-        let wal = log_options.open_on(disk, log)?;
+        let wal = open_log(options, disk, log, folder)?;
         let found = format!("{VERSION} {}", wal.uuid());
         let is_new = check_identity(folder, &setup, &wal, &found)?;
         let tables_lock = lock_tables(folder, &wal)?;
@@ -170,6 +163,17 @@ impl Engine {
             _tables_lock: tables_lock,
         })
     }
+}
+
+fn open_log(options: &Options, disk: Arc<dyn Disk>, log: &Path, folder: &Path) -> Result<Wal> {
+    // Without its log a database has lost what the tables lack: that is no new one.
+    let mode = match read_text(&folder.join(IDENTITY))? {
+        None => OpenMode::CreateIfMissing,
+        Some(_) => OpenMode::MustExist,
+    };
+    // LSN 0 stays free: to `lsm-tree` a reader at 0 is one that sees nothing.
+    let log_options = options.log.clone().open_mode(mode).first_lsn(Lsn::new(1));
+    Ok(log_options.open_on(disk, log)?)
 }
 
 /// Takes the lock of the tables. If another process has it, closes the log, so that the next open

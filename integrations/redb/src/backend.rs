@@ -317,8 +317,8 @@ impl Storage {
         let names: Vec<_> = cursors.into_iter().map(|cursor| cursor.name).collect();
         Error::new(ErrorKind::Unsupported, format!("cursors keep the log: {}", names.join(", ")))
             .with_advice(
-                "a database keeps no log for others: remove them (Wal::remove_cursor), and open the \
-                 database again, which loses nothing",
+                "a database keeps no log for others: remove them (Wal::remove_cursor), and open \
+                 the database again, which loses nothing",
             )
     }
 
