@@ -69,6 +69,8 @@ impl Drop for Handle {
 pub struct Stats {
     /// The bytes in the memtables that no flush has taken yet.
     pub memtable_bytes: u64,
+    /// The number of memtables that a flush has sealed, and not yet written to tables.
+    pub sealed_memtables: usize,
     /// The bytes of the log that an open would replay.
     pub log_bytes: u64,
     /// The number of tables of all keyspaces.
@@ -269,6 +271,10 @@ impl Database {
         let keyspaces = engine.keyspaces();
         Stats {
             memtable_bytes,
+            sealed_memtables: keyspaces
+                .iter()
+                .map(|tables| tables.tree.sealed_memtable_count())
+                .sum(),
             log_bytes: engine.wal.live_bytes(),
             tables: keyspaces.iter().map(|tables| tables.tree.table_count()).sum(),
             table_bytes: keyspaces.iter().map(|tables| tables.tree.disk_space()).sum(),

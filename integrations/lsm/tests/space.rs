@@ -85,6 +85,7 @@ fn a_full_log_takes_writes_again_after_what_kept_it_has_gone() {
         let refused = database.flush().unwrap_err();
         assert!(matches!(&refused, Error::Log(error) if error.is_shortage()), "{refused}");
         assert!(database.stats().memtable_bytes > 0, "{number}");
+        assert_eq!(database.stats().sealed_memtables, 0, "{number}");
         // A write that could only not wait is visible. One that was not appended is not.
         let keyspace = database.keyspace("k").unwrap();
         let is_visible = keyspace.get(count.to_be_bytes()).unwrap().is_some();
