@@ -272,6 +272,29 @@ fn rest_of(follow: &mut Follow, disk: &SimDisk) -> (Vec<u64>, usize) {
 }
 
 #[test]
+fn a_reader_counts_the_records_of_a_read_that_failed_once() {
+    let mut failed = 0;
+    for n in 0..60 {
+        let disk = SimDisk::new(7);
+        let streams = by_hand(log()).with_store(&disk).unwrap();
+        let stream = streams.create("s").unwrap();
+        streams.sync().unwrap();
+        let open = || Reader::open_on(disk.as_disk(), "/log").unwrap();
+        let mut reader = open();
+        append_many(&stream, 200);
+        streams.sync().unwrap();
+        disk.fail(Fault::nth(CallKind::Read, n, FaultKind::Eio));
+        failed += usize::from(reader.refresh().is_err());
+        disk.heal();
+        reader.refresh().unwrap();
+        let now = open();
+        assert_eq!(reader.streams(), now.streams(), "the read error at {n}");
+        assert_eq!(reader.stats(), now.stats(), "the read error at {n}");
+    }
+    assert!(failed > 8, "{failed} reads have failed");
+}
+
+#[test]
 fn a_read_error_after_a_recovery_hides_nothing_from_readers() {
     let mut all_failed = (0, 0);
     for n in 0..60 {
