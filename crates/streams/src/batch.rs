@@ -1,6 +1,6 @@
 //! Batches: changes of several streams that recovery returns all together or not at all.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use palisade::{Error, ErrorKind, Result, framed_bytes};
 use palisade_core::sync::MutexGuard;
@@ -199,12 +199,11 @@ impl Shared {
         let mut hubs = Vec::new();
         for ((id, tag, bytes), &lsn) in encoded.iter().zip(log.lsns()) {
             let stripe = locked.of(id);
-            match Record::decode(tag, bytes) {
-                Some(Record::Value { key, value, .. }) => {
-                    self.count(stripe, id, lsn, bytes.len());
-                    stripe.live(id)?.set_value(key, value, self.segments.of(lsn));
-                }
-                _ => hubs.extend(self.push(stripe, id, lsn, bytes.len())),
+            if tag == record::ENTRY {
+                hubs.extend(self.push(stripe, id, lsn, bytes.len()));
+            } else if let Some(Record::Value { key, value, .. }) = Record::decode(tag, bytes) {
+                self.count(stripe, id, lsn, bytes.len());
+                stripe.live(id)?.set_value(key, value, self.segments.of(lsn));
             }
         }
         drop(locked);
@@ -234,7 +233,7 @@ impl Shared {
         encoded.bytes.reserve(steps.iter().map(len_of).sum());
         encoded.records.reserve(steps.len());
         // How many entries of the batch each stream has got so far, and the values that it sets.
-        let (mut nexts, mut values) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
+        let (mut nexts, mut values) = (BTreeMap::new(), BTreeMap::<_, Vec<_>>::new());
         for step in steps {
             let id = step.id();
             let slot = locked.of(id).live(id)?;

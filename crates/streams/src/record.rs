@@ -65,9 +65,10 @@ impl StreamId {
         (self.0 >> 32) as u32
     }
 
-    /// A key that sorts the streams of a stripe one after the other.
-    pub(crate) fn by_stripe(self) -> (u32, StreamId) {
-        (self.slot() % STRIPES, self)
+    /// A key that sorts the streams of a stripe one after the other: the stripe's bits first. One
+    /// number, because the keeper sorts all streams of a segment.
+    pub(crate) fn by_stripe(self) -> u64 {
+        self.0.rotate_right(STRIPES.ilog2())
     }
 }
 
