@@ -52,6 +52,7 @@ target_of_letter() {
         p) echo "palisade-streams --test polled" ;;
         t) echo "palisade-streams --test troubles" ;;
         f) echo "palisade-streams --test full" ;;
+        g) echo "palisade-streams --test kept" ;;
         r) echo "palisade-streams --test reader" ;;
         u) echo "palisade-streams --lib" ;;
         s) echo "palisade-store --lib" ;;
@@ -115,7 +116,7 @@ tests_of_row() {
     read -ra words <<<"$1"
     for ((index = 0; index < ${#words[@]}; index++)); do
         word=${words[index]%,}
-        if [[ $word == [lwscbmahkedyoprtuf] && ${words[index + 1]:-} == \`* ]]; then
+        if [[ $word == [lwscbmahkedyoprtufg] && ${words[index + 1]:-} == \`* ]]; then
             letter=$word
         elif [[ $word == \`*\` ]]; then
             echo "$(target_of_letter "$letter") ${word//\`/}"

@@ -55,6 +55,8 @@ pub(crate) struct Stripe {
     hasher: RandomState,
     /// Positions of slots without a stream.
     free: Vec<u32>,
+    /// The generation of the first stream in a slot that an open has not found: see [`StreamId`].
+    first_generation: u32,
     counted: Option<Counted>,
     /// The segment of what was handed over last, and how many streams of it were.
     flushed: (u32, usize),
@@ -131,6 +133,7 @@ impl Stripe {
             names: HashTable::new(),
             hasher: RandomState::new(),
             free: Vec::new(),
+            first_generation: 0,
             counted: None,
             flushed: (0, 0),
             recent: Vec::new(),
@@ -167,7 +170,9 @@ impl Stripe {
             Some(&at) => Some(self.id_at(at)),
             None => {
                 let slot = u32::try_from(self.slots.len()).ok()?.checked_mul(STRIPES)?;
-                Some(StreamId::new(slot + self.number, 0))
+                // The last generation is not used, here and below, so none is used twice.
+                let is_left = self.first_generation < u32::MAX;
+                is_left.then_some(StreamId::new(slot + self.number, self.first_generation))
             }
         }
     }
@@ -260,7 +265,6 @@ impl Stripe {
     /// Lets a later stream have the slot of `id`, after `remove`.
     pub(crate) fn set_free(&mut self, id: StreamId) {
         let at = id.slot() / STRIPES;
-        // The last generation is not used, so none is used twice.
         if self.slots[at as usize].generation < u32::MAX {
             self.free.push(at);
         }
@@ -276,13 +280,17 @@ impl Stripe {
         self.slots.iter_mut()
     }
 
-    /// Lets streams that come later have the slots that have none. The last step of an open.
-    pub(crate) fn find_free(&mut self) {
-        let is_free = |&at: &u32| {
-            let slot = &self.slots[at as usize];
-            !slot.is_named() && slot.generation < u32::MAX
-        };
-        self.free = (0..self.slots.len() as u32).rev().filter(is_free).collect();
+    /// Lets streams that come later have the slots that have none, with `generation` at least. The
+    /// last step of an open.
+    pub(crate) fn find_free(&mut self, generation: u32) {
+        self.first_generation = generation;
+        let (free, slots) = (&mut self.free, self.slots.iter_mut().enumerate());
+        for (at, slot) in slots.rev().filter(|(_, slot)| !slot.is_named()) {
+            slot.generation = slot.generation.max(generation);
+            if slot.generation < u32::MAX {
+                free.push(at as u32);
+            }
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -409,4 +417,31 @@ fn reserve_little<T>(list: &mut Vec<T>, count: usize) {
 pub(crate) fn deleted() -> Error {
     let error = Error::new(ErrorKind::NotFound, "the stream was deleted");
     error.with_advice("make a stream of this name anew, if the engine still needs one")
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_without_a_record_begin_above_all_generations() {
+        let mut stripe = Stripe::new(5);
+        let at = |slot: u32, generation| StreamId::new(slot * STRIPES + 5, generation);
+        // An open has found records of the third slot only.
+        stripe.insert(at(2, 0), b"found", 0);
+        stripe.find_free(7);
+        for (id, name) in [(at(0, 7), "a"), (at(1, 7), "b"), (at(3, 7), "c"), (at(4, 7), "d")] {
+            assert_eq!(stripe.next_id(), Some(id), "{name}");
+            stripe.insert(id, name.as_bytes(), 0);
+            assert_eq!(stripe.find(name.as_bytes()), Some(id));
+        }
+        assert_eq!(stripe.find(b"found"), Some(at(2, 0)));
+        stripe.remove(at(3, 7));
+        stripe.set_free(at(3, 7));
+        assert_eq!(stripe.next_id(), Some(at(3, 8)));
+
+        let mut last = Stripe::new(5);
+        last.find_free(u32::MAX);
+        assert_eq!(last.next_id(), None);
+    }
 }

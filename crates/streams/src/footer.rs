@@ -20,7 +20,7 @@
 //!
 //! An end has the segment's number, the LSN of its first record, that where the next segment with
 //! records begins, the LSN of the end before (0 if no segment was below), the number of records in
-//! the segment and their bytes, and the LSN of the last part.
+//! the segment and their bytes, the LSN of the last part, and the greatest generation of all slots.
 
 use std::sync::Arc;
 
@@ -53,6 +53,8 @@ pub(crate) struct End {
     pub(crate) bytes: u64,
     /// The last part.
     pub(crate) part: Lsn,
+    /// The greatest generation of all slots.
+    pub(crate) generation: u32,
 }
 
 impl End {
@@ -62,7 +64,8 @@ impl End {
         let lsns = [self.first.as_u64(), self.above.as_u64(), previous];
         bytes.number(self.segment);
         lsns.into_iter().for_each(|lsn| bytes.number(lsn));
-        let numbers = [self.records, self.bytes, self.part.as_u64()];
+        let generation = u64::from(self.generation);
+        let numbers = [self.records, self.bytes, self.part.as_u64(), generation];
         numbers.into_iter().for_each(|number| bytes.number(number));
         bytes
     }
@@ -73,8 +76,10 @@ impl End {
         let (above, previous) = (Lsn::new(from.number()?), from.number()?);
         let (records, of_bytes) = (from.number()?, from.number()?);
         let part = Lsn::new(from.number()?);
+        let generation = u32::try_from(from.number()?).ok()?;
         let previous = (previous > 0).then_some(Lsn::new(previous));
-        let end = End { segment, first, above, previous, records, bytes: of_bytes, part };
+        let bytes = of_bytes;
+        let end = End { segment, first, above, previous, records, bytes, part, generation };
         from.0.is_empty().then_some(end)
     }
 
@@ -280,13 +285,14 @@ impl Shared {
         // All records below the last part are counted then.
         self.directory.flush(&self.segments);
         let start = self.segments.start(segment);
+        let (generation, _) = self.segments.newest();
         let mut end = self.segments.with(|all| {
             let (records, bytes) = all.get(&segment).map_or((0, 0), |of| (of.records, of.bytes));
             let first = all.get(&segment).and_then(|of| of.first).unwrap_or(start);
             // Not its first record, whose header may be damaged.
             let above = all.range(segment + 1..).find(|(_, of)| of.first.is_some());
             let above = above.map_or(part, |(&above, _)| self.segments.start(above));
-            End { segment: 0, first, above, previous, records, bytes, part }
+            End { segment: 0, first, above, previous, records, bytes, part, generation }
         });
         end.segment = start.as_u64() / self.segments.bytes();
         Ok((self.append_own(record::FOOTER_END, &end.encode())?, end.above))

@@ -20,6 +20,7 @@ use palisade_core::sync::{Condvar, Instant, Mutex, Ordering, StatCell};
 
 use crate::footer::Writing;
 use crate::moves::Move;
+use crate::record::{self, Encode};
 use crate::segments::{Counted, Prefix};
 use crate::shared::Shared;
 
@@ -253,7 +254,7 @@ impl Shared {
         let Work { last_footer, writing, .. } = work;
         let Some(begun) = writing else { return Ok(false) };
         // A footer only makes opens faster: the last segments are for truncations.
-        if self.room() < self.segments.bytes() {
+        if self.room() < 2 * self.segments.bytes() {
             return Ok(false);
         }
         if self.write_footer(begun, last_footer)? {
@@ -267,6 +268,7 @@ impl Shared {
         let Some(Prefix { first, cut, lsn }) = self.segments.dead_prefix(reserved) else {
             return Ok(false);
         };
+        self.keep_generation(cut)?;
         if let Some(removal) = self.segments.last_removal() {
             self.wal.wait_durable(removal)?;
         }
@@ -278,10 +280,33 @@ impl Shared {
             self.keeper.has_left.store(1, Ordering::Relaxed);
         }
         work.cut = lsn;
-        self.segments.with(|all| *all = all.split_off(&cut));
+        let has_footer = self.segments.with(|all| {
+            *all = all.split_off(&cut);
+            all.values().any(|of| of.has_footer)
+        });
+        if !has_footer {
+            // Footers below would lead over segments that were released before they got one. They
+            // may be there: a cursor of the log keeps them, or a restore has brought them back.
+            work.last_footer = None;
+        }
         self.keeper.note_released(u64::from(cut - first) * self.segments.bytes());
         self.count_files()?;
         Ok(true)
+    }
+
+    /// Appends the greatest generation of all slots, unless a record from segment `cut` on says it.
+    /// Else a later open could give the id of a stream away that was deleted below.
+    fn keep_generation(&self, cut: u32) -> Result<()> {
+        let (generation, segment) = self.segments.newest();
+        if generation == 0 || segment >= cut {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        bytes.number(u64::from(generation));
+        let lsn = self.append_own(record::GENERATIONS, &bytes)?;
+        self.wal.wait_durable(lsn)?;
+        self.segments.note_generation(generation, self.segments.of(lsn));
+        Ok(())
     }
 
     /// Releases what an earlier release has left, below the head or below its `cut`.

@@ -94,7 +94,10 @@ impl Loader<'_> {
                 break;
             }
             match End::read(self.wal, *previous)? {
-                Some(end) if end.segment < *segment => chain.push((*previous, end)),
+                // What was released between them had no footer.
+                Some(end) if end.above.as_u64() / self.segments.bytes() == *segment => {
+                    chain.push((*previous, end));
+                }
                 _ => return Ok(Err("a footer is missing or damaged")),
             }
         }
@@ -234,6 +237,15 @@ impl Loader<'_> {
     /// Applies one record. Returns the stream that it concerns.
     fn apply(&mut self, lsn: Lsn, record: &Record<'_>) -> Option<StreamId> {
         let place = self.segments.place(lsn);
+        let generation = match record {
+            Record::Delete { id } => id.generation().saturating_add(1),
+            Record::FooterEnd(bytes) => End::decode(bytes).map_or(0, |end| end.generation),
+            Record::Generations(generation) => *generation,
+            _ => 0,
+        };
+        if generation > 0 {
+            self.segments.note_generation(generation, place.segment);
+        }
         let (Record::Entry { id, .. }
         | Record::Moved { id, .. }
         | Record::Anchor { id, .. }
@@ -268,7 +280,10 @@ impl Loader<'_> {
             Record::TruncateBefore { first, .. } => pending.truncate_before(id, slot, *first),
             Record::TruncateFrom { next, .. } => pending.truncate_from(id, slot, *next),
             Record::Value { key, value, .. } => slot.set_value(key, *value, place.segment),
-            Record::Delete { .. } | Record::FooterPart(_) | Record::FooterEnd(_) => {}
+            Record::Delete { .. }
+            | Record::FooterPart(_)
+            | Record::FooterEnd(_)
+            | Record::Generations(_) => {}
         }
         Some(id)
     }
@@ -307,6 +322,9 @@ impl Loader<'_> {
         }
         for number in 0..STRIPES {
             let mut stripe = self.directory.lock(number);
+            // Records that say it may be damaged.
+            let generation = stripe.slots().map(|(_, slot)| slot.generation).max();
+            self.segments.note_generation(generation.unwrap_or(0), 0);
             for (id, slot) in stripe.slots() {
                 if !slot.is_named() {
                     let has_entries = slot.entries().is_some_and(|entries| !entries.is_empty());
@@ -328,8 +346,9 @@ impl Loader<'_> {
                 }
             }
             stripe.slots_mut().for_each(Slot::shrink);
-            stripe.find_free();
         }
+        let (generation, _) = self.segments.newest();
+        (0..STRIPES).for_each(|number| self.directory.lock(number).find_free(generation));
         self.segments.with(|all| {
             for (segment, count) in live {
                 all.entry(segment).or_default().live.add(count);

@@ -15,6 +15,9 @@ use crate::streams::Streams;
 /// The least length of the longest record that the log must have room for, in bytes.
 const MIN_RECORD_BYTES: usize = 8000;
 
+/// The least length of the log's buffer, in bytes.
+const MIN_BUFFER_BYTES: usize = 16 << 10;
+
 /// Settings of a log of streams, and its open.
 ///
 /// ```no_run
@@ -52,8 +55,8 @@ impl Options {
     ///
     /// With [`max_bytes`](palisade::Options::max_bytes), three segments are kept for truncations
     /// and moves: if only these are left, appends and other changes return `NoSpace`. In the first
-    /// of the three [values](crate::Stream::put) can still be set, and entries acknowledged. A
-    /// part of the last is for moves: truncations that get ahead of the keeper return `NoSpace`.
+    /// two [values](crate::Stream::put) can still be set, and entries acknowledged. A part of the
+    /// last is for moves: truncations that get ahead of the keeper return `NoSpace`.
     pub fn log(mut self, log: palisade::Options) -> Options {
         self.log = log;
         self
@@ -124,14 +127,21 @@ impl Options {
         if self.move_percent > 50 {
             return refuse("move_percent is from 0 to 50");
         }
-        let mut is_refused = false;
+        let (mut policy, mut buffer_bytes) = (SyncPolicy::OnCommit, 0);
         let _ = self.log.clone().with_core(|core| {
-            is_refused =
-                !matches!(core.sync_policy, SyncPolicy::OnCommit | SyncPolicy::Interval(_));
+            (policy, buffer_bytes) = (core.sync_policy, core.buffer_bytes);
         });
-        if is_refused {
+        if !matches!(policy, SyncPolicy::OnCommit | SyncPolicy::Interval(_)) {
             // An append that fails after its record is in the log would leave an index unknown.
             return refuse("streams need the policy OnCommit or Interval; use commit for more");
+        }
+        // Before there is a log: a new one keeps its segments' length.
+        let segment_bytes = self.log.files().segment_bytes.unwrap_or(0);
+        if buffer_bytes < MIN_BUFFER_BYTES || segment_bytes > MAX_SEGMENT_BYTES {
+            return refuse(&format!(
+                "streams need a log with buffer_bytes of {MIN_BUFFER_BYTES} at least and \
+                 segment_bytes of {MAX_SEGMENT_BYTES} at most"
+            ));
         }
         Ok(())
     }

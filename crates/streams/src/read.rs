@@ -107,7 +107,8 @@ impl Shared {
                 place.map(|place| self.segments.lsn(place)).ok_or_else(|| {
                     let text =
                         format!("there is no entry {index}: the next one is {}", slot.next());
-                    Error::new(ErrorKind::OutOfRange, text)
+                    let advice = "use an index below Stream::next_index";
+                    Error::new(ErrorKind::OutOfRange, text).with_advice(advice)
                 })
             };
             indexes.iter().map(lsn_of).collect()

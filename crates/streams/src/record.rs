@@ -15,6 +15,7 @@
 //! | 0x5307 | value | id, key, 0 or 1, then the value if there is one |
 //! | 0x5308 | a part of a footer | see `footer` |
 //! | 0x5309 | the end of a footer | see `footer` |
+//! | 0x530a | generations: see [`StreamId`] | the greatest one that a slot has had |
 //!
 //! Names, keys and values in the middle of a payload have their length before them. The values of
 //! an anchor are their number, then the key and the value of each. The first byte of a key is 0 for
@@ -36,6 +37,7 @@ pub(crate) const DELETE: u16 = 0x5306;
 pub(crate) const VALUE: u16 = 0x5307;
 pub(crate) const FOOTER_PART: u16 = 0x5308;
 pub(crate) const FOOTER_END: u16 = 0x5309;
+pub(crate) const GENERATIONS: u16 = 0x530a;
 
 /// No stream has so many entries: a log would be full before.
 const MAX_INDEX: u64 = 1 << 60;
@@ -46,9 +48,13 @@ const MAX_NUMBER_BYTES: usize = 10;
 /// The most bytes before the data of an entry.
 pub(crate) const MAX_ENTRY_HEADER_BYTES: usize = 2 * MAX_NUMBER_BYTES;
 
-/// Identifies a stream in the log: the number of its slot in the low half, and how many streams had
-/// the slot before in the high half. No two streams of a log have the same id, unless all records
-/// of the older one are gone.
+/// Identifies a stream in the log: the number of its slot in the low half, and in the high half a
+/// *generation*, which is greater for each later stream of the slot. No two streams of a log ever
+/// have the same id: archives, cursors of the log and readers keep records that were released.
+///
+/// A slot of which an open finds no record begins above the greatest generation of all slots. So
+/// the log keeps that number: a deletion says it, a footer, and a record that is written before
+/// these are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct StreamId(pub(crate) u64);
 
@@ -84,6 +90,7 @@ pub(crate) enum Record<'a> {
     Value { id: StreamId, key: &'a [u8], value: Option<&'a [u8]> },
     FooterPart(&'a [u8]),
     FooterEnd(&'a [u8]),
+    Generations(u32),
 }
 
 /// All that is known of a stream, except where its entries are.
@@ -107,7 +114,12 @@ impl<'a> Record<'a> {
                 Record::FooterPart(payload)
             });
         }
-        let id = StreamId(from.number()?);
+        let first = from.number()?;
+        if tag == GENERATIONS {
+            let is_whole = from.0.is_empty();
+            return u32::try_from(first).ok().filter(|_| is_whole).map(Record::Generations);
+        }
+        let id = StreamId(first);
         let record = match tag {
             ENTRY => Record::Entry { id, index: from.index()?, data: from.rest() },
             MOVED => Record::Moved { id, index: from.index()?, data: from.rest() },
@@ -138,7 +150,7 @@ impl<'a> Record<'a> {
 
 /// Returns the error for a record that this crate did not append.
 pub(crate) fn no_record(lsn: Lsn, tag: u16) -> Error {
-    let is_ours = (ENTRY..=FOOTER_END).contains(&tag);
+    let is_ours = (ENTRY..=GENERATIONS).contains(&tag);
     let (kind, advice) = if is_ours {
         (ErrorKind::Corrupt, "restore the log from a backup")
     } else {

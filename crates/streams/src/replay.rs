@@ -296,7 +296,7 @@ impl Replay {
                     None => drop(known.values.remove(*key)),
                 }
             }
-            Record::FooterPart(_) => {}
+            Record::FooterPart(_) | Record::Generations(_) => {}
             Record::FooterEnd(_) => self.counts.footers += 1,
         }
     }

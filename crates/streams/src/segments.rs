@@ -151,12 +151,15 @@ pub(crate) struct Segments {
     all: Mutex<BTreeMap<u32, Segment>>,
     /// The LSN of the last record that removed something live; 0 if there was none.
     last_removal: AtomicU64,
+    /// The greatest generation of all slots, and the last segment with a record that says it.
+    newest: Mutex<(u32, u32)>,
 }
 
 impl Segments {
     pub(crate) fn new(head: Lsn, segment_bytes: u64) -> Segments {
         let base = head.as_u64() / segment_bytes;
-        Segments { base, segment_bytes, all: Mutex::default(), last_removal: AtomicU64::new(0) }
+        let (all, newest) = (Mutex::default(), Mutex::default());
+        Segments { base, segment_bytes, all, last_removal: AtomicU64::new(0), newest }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -293,6 +296,19 @@ impl Segments {
     pub(crate) fn last_removal(&self) -> Option<Lsn> {
         let lsn = self.last_removal.load(Ordering::Relaxed);
         (lsn > 0).then_some(Lsn::new(lsn))
+    }
+
+    /// Notes that a record in `segment` says that a slot has had `generation`. A deletion comes
+    /// here after `note_removal`: who sees the generation makes its record durable, too.
+    pub(crate) fn note_generation(&self, generation: u32, segment: u32) {
+        let mut newest = self.newest.lock();
+        *newest = (*newest).max((generation, segment));
+    }
+
+    /// Returns the greatest generation of all slots, and the last segment with a record that says
+    /// it.
+    pub(crate) fn newest(&self) -> (u32, u32) {
+        *self.newest.lock()
     }
 
     /// Returns where an entry is in the log.

@@ -110,13 +110,13 @@ impl Shared {
         );
         self.keeper.release_left();
         let advice = "truncate or delete the streams that Streams::pinned names, end the tails and \
-                      cursors that Wal::space names, or raise move_percent";
+                      cursors that Wal::space names, or raise move_percent or max_bytes";
         Err(Error::new(ErrorKind::NoSpace, text).with_advice(advice))
     }
 
     /// Refuses a change of values, in records of `bytes`, as [`check_room`] refuses other changes,
-    /// but not in the first half of the segment that they have begun last. An engine may have to
-    /// save a value before it truncates.
+    /// but not in the first half of each of the two segments behind those of other changes: a kill
+    /// can have passed over one. An engine may have to save a value before it truncates.
     ///
     /// [`check_room`]: Shared::check_room
     pub(crate) fn check_room_for_value(&self, bytes: u64) -> Result<Taken<'_>> {
@@ -124,7 +124,7 @@ impl Shared {
     }
 
     /// Does the same for positions of consumers, in the first three quarters: an engine may
-    /// truncate only what was acknowledged. The rest of the segment is for truncations.
+    /// truncate only what was acknowledged. The rest of the segments is for truncations.
     pub(crate) fn check_room_for_position(&self, bytes: u64) -> Result<Taken<'_>> {
         self.check_room_in_last(3, bytes)
     }
@@ -137,9 +137,9 @@ impl Shared {
         let has_room = |others| {
             let tail = self.end_behind(others);
             let used = self.used(self.segments.of(tail).into());
-            let is_last = self.limit.is_some_and(|limit| used + KEPT_SEGMENTS <= limit + 1);
+            let is_in = self.limit.is_some_and(|limit| used + KEPT_SEGMENTS <= limit + 2);
             let end = tail.as_u64() % self.segments.bytes() + bytes;
-            is_last && end <= self.segments.bytes() / 4 * quarters
+            is_in && end <= self.segments.bytes() / 4 * quarters
         };
         let is_full = error.kind() == ErrorKind::NoSpace;
         let taken = if is_full { self.take(bytes, has_room) } else { None };

@@ -20,7 +20,8 @@ pub struct Stats {
     pub segments: u64,
     /// Bytes of records that the keeper copied to the tail since the open.
     pub moved_bytes: u64,
-    /// Bytes of segments that were released since the open.
+    /// Bytes of segments that the streams have released since the open. Cursors, holds and tails of
+    /// the log may keep their files.
     pub released_bytes: u64,
     /// Why the keeper's last step failed, if it did. It tries again.
     pub keeper_error: Option<Error>,

@@ -219,7 +219,8 @@ impl Streams {
     /// Does one step of the keeper's work: releases segments, moves entries, or writes a footer.
     /// Returns whether there may be more to do. Blocks for some device syncs at most.
     ///
-    /// The keeper's thread calls it, unless [`Options::background`] is false.
+    /// The keeper's thread calls it, unless [`Options::background`] is false. Do not call it within
+    /// a callback for released segments: it would wait for itself.
     ///
     /// # Errors
     /// As [`Stream::append`], [`Wal::truncate_before`], [`Wal::checkpoint`] and [`Wal::get`].
@@ -237,7 +238,8 @@ impl Streams {
         &self.shared().wal
     }
 
-    /// Ends the keeper's thread, and the log as [`Wal::close`] does.
+    /// Ends the keeper's thread, and the log as [`Wal::close`] does. Do not call it within a
+    /// callback for released segments: it would wait for itself.
     ///
     /// # Errors
     /// As [`Wal::close`].

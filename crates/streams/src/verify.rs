@@ -196,10 +196,13 @@ impl Survey {
 
     /// Checks the footers that an open would use.
     fn judge_footers(&self, verdict: &mut StreamsVerdict, state: &State) {
-        let chain = self.chain(state);
+        let (chain, is_whole) = self.chain(state);
         let sealed = state.checkpoint.as_u64() / state.segment_bytes;
         let has_footer: HashSet<u64> = chain.iter().map(|(_, end)| end.segment).collect();
-        for segment in self.taken.range(..sealed).map(|(segment, _)| *segment) {
+        // What was released without a footer can be there: a cursor of the log keeps it.
+        let lowest =
+            chain.last().filter(|_| is_whole).map_or(0, |(_, end)| end.segment.min(sealed));
+        for segment in self.taken.range(lowest..sealed).map(|(segment, _)| *segment) {
             if !has_footer.contains(&segment) {
                 let why = "no footer was found, or a later footer does not lead to it".to_owned();
                 verdict.bad_footers.push(BadFooter { segment, lsn: None, why });
@@ -221,22 +224,24 @@ impl Survey {
         }
     }
 
-    /// Returns the ends of the footers that an open follows, the highest segment first.
-    fn chain(&self, state: &State) -> Vec<(Lsn, &End)> {
+    /// Returns the ends of the footers that an open follows, the highest segment first, and whether
+    /// it finds all of them.
+    fn chain(&self, state: &State) -> (Vec<(Lsn, &End)>, bool) {
         let head_segment = state.head.as_u64() / state.segment_bytes;
         let mut ends = self.ends.range(state.checkpoint..);
         let last = ends.rfind(|(_, end)| end.above == state.checkpoint);
         let mut chain: Vec<_> = last.map(|(lsn, end)| (*lsn, end)).into_iter().collect();
         while let Some((_, End { segment, previous: Some(previous), .. })) = chain.last() {
-            let before = self.ends.get(previous).filter(|end| end.segment < *segment);
-            match before {
-                Some(end) if *segment > head_segment && *previous >= state.head => {
-                    chain.push((*previous, end));
-                }
-                _ => break,
+            if *segment <= head_segment || *previous < state.head {
+                break;
+            }
+            let leads_here = |end: &&End| end.above.as_u64() / state.segment_bytes == *segment;
+            match self.ends.get(previous).filter(leads_here) {
+                Some(end) => chain.push((*previous, end)),
+                None => return (chain, false),
             }
         }
-        chain
+        (chain, true)
     }
 
     /// Applies a footer, and checks its counts. Returns what is wrong, if anything is.

@@ -60,7 +60,8 @@ impl Shared {
         let mut stripe = self.directory.lock(Directory::stripe_of(name));
         if stripe.find(name).is_some() {
             let text = format!("there is a stream {} already", quoted(name));
-            return Err(Error::new(ErrorKind::AlreadyExists, text));
+            let advice = "open it with Streams::stream or stream_or_create, or use another name";
+            return Err(Error::new(ErrorKind::AlreadyExists, text).with_advice(advice));
         }
         let id = stripe.next_id().ok_or_else(|| {
             Error::new(ErrorKind::OutOfRange, "the log has no id left for another stream")
@@ -111,6 +112,8 @@ impl Shared {
             entries.truncate_before(next, |(of, count)| removed.push((of, Live::entries(count))));
         });
         self.remove_live(&mut stripe, log.lsn(), &removed);
+        let generation = id.generation().saturating_add(1);
+        self.segments.note_generation(generation, self.segments.of(log.lsn()));
         stripe.set_free(id);
         drop(stripe);
         wake(slot.hub().cloned());
@@ -350,7 +353,8 @@ pub(crate) fn check_index(index: u64, next: u64) -> Result<()> {
         return Ok(());
     }
     let text = format!("index {index} is above the end of the stream, {next}");
-    Err(Error::new(ErrorKind::OutOfRange, text))
+    let advice = "use an index up to Stream::next_index";
+    Err(Error::new(ErrorKind::OutOfRange, text).with_advice(advice))
 }
 
 pub(crate) fn truncated(index: u64, first: u64) -> Error {

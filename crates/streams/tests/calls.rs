@@ -1,8 +1,10 @@
 //! The calls of streams, one by one: what they return, and what bad input gets.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use palisade::{ErrorKind, MemStore, Result, SyncPolicy};
+use palisade::disk::MemDisk;
+use palisade::{ErrorKind, MemStore, OpenMode, Result, SyncPolicy};
 use palisade_streams::{Entry, MAX_NAME_BYTES, Options, Stream, Streams};
 
 /// Small segments, and no thread: a test decides when the keeper works.
@@ -156,11 +158,16 @@ fn a_batch_is_applied_whole_or_not_at_all() {
 fn what_streams_cannot_work_with_is_refused() {
     let too_small = palisade::Options::new().segment_bytes(64 << 10).buffer_bytes(8 << 10);
     let always = palisade::Options::new().sync_policy(SyncPolicy::Always);
-    for options in
-        [Options::new().log(too_small), Options::new().log(always), Options::new().move_percent(51)]
-    {
+    let too_long = palisade::Options::new().segment_bytes(32 << 30);
+    let logs = [too_small, too_long, always].map(|log| Options::new().log(log));
+    for options in logs.into_iter().chain([Options::new().move_percent(51)]) {
         let store = MemStore::new(64 << 10);
         assert_eq!(kind(options.with_store(store.clone())), ErrorKind::InvalidArgument);
+        // A log that it made would keep the length of its segments.
+        let disk = Arc::new(MemDisk::new());
+        assert_eq!(kind(options.open_on(disk.clone(), "/log")), ErrorKind::InvalidArgument);
+        let must_exist = palisade::Options::new().open_mode(OpenMode::MustExist);
+        assert_eq!(kind(must_exist.open_on(disk, "/log")), ErrorKind::NotFound);
     }
     let store = MemStore::new(64 << 10);
     let plain = palisade::Options::new().buffer_bytes(64 << 10);

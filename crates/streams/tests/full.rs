@@ -170,6 +170,41 @@ fn truncations_have_room_after_two_kills_of_a_full_log() {
 }
 
 #[test]
+fn values_and_positions_have_room_after_a_kill_of_a_full_log() {
+    let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
+    let open = || by_hand(limited(12)).open_on(Arc::clone(&disk), "/log").unwrap();
+    let streams = open();
+    let stream = streams.create("s").unwrap();
+    stream.consumer("c").unwrap();
+    let next = fill(&stream, &[7; 1000]);
+    streams.sync().unwrap();
+    streams.log().clone().abandon();
+    drop((stream, streams));
+    let streams = open();
+    settle(&streams);
+    let stream = streams.stream("s").unwrap();
+    stream.put("vote", "7").unwrap();
+    let mut consumer = stream.consumer("c").unwrap();
+    while consumer.next(Duration::ZERO).unwrap().is_some() {}
+    consumer.ack(next - 1).unwrap();
+    // The rest is for truncations, also if values and positions take all that they may.
+    while stream.put("vote", "8").is_ok() {}
+    while consumer.seek(next).is_ok() {}
+    stream.truncate_before(next - 1).unwrap().wait().unwrap();
+    settle(&streams);
+    stream.append("there is room").unwrap();
+}
+
+#[test]
+fn footers_leave_the_room_of_values() {
+    let streams = in_memory(limited(48));
+    let stream = streams.create("s").unwrap();
+    fill(&stream, &[7; 8]);
+    settle(&streams);
+    stream.put("vote", "7").unwrap();
+}
+
+#[test]
 fn what_a_cursor_of_the_log_has_kept_is_released_when_it_reads_on() {
     let streams = in_memory(limited(12));
     let stream = streams.create("s").unwrap();

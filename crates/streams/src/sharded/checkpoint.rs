@@ -216,7 +216,8 @@ impl Sharded {
         let known = set.infos()?;
         if known.iter().any(|info| info.name == name) {
             let text = format!("there is a checkpoint {} already", quoted(name));
-            return Err(Error::new(ErrorKind::AlreadyExists, text));
+            let advice = "use another name; Sharded::prune removes the oldest checkpoints";
+            return Err(Error::new(ErrorKind::AlreadyExists, text).with_advice(advice));
         }
         set.check_chunks(&known)?;
         set.truncate_leftovers(&known)?;

@@ -45,7 +45,8 @@ impl Sharded {
     ///
     /// # Errors
     /// An error of a shard names the shard and its folder.
-    /// - `InvalidArgument`: no folder, or more than [`MAX_SHARDS`]; else as [`Options::open`].
+    /// - `InvalidArgument`: no folder, more than [`MAX_SHARDS`], or the same path twice; else as
+    ///   [`Options::open`].
     /// - `Mismatch`: the set was made with another number or another order of folders. Name them as
     ///   they were. The number cannot change.
     /// - `Foreign`: a folder has a shard of another set, or streams that belong to no set.
@@ -61,7 +62,8 @@ impl Sharded {
         paths: impl IntoIterator<Item = P>,
         options: &Options,
     ) -> Result<Sharded> {
-        let on_files = |path| (Arc::new(OsDisk) as Arc<dyn Disk>, path);
+        let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+        let on_files = |path| (Arc::clone(&disk), path);
         Sharded::open_on(paths.into_iter().map(on_files), options)
     }
 
@@ -80,6 +82,7 @@ impl Sharded {
             let text = format!("a set has 1 to {MAX_SHARDS} shards, and not {count}");
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
+        folders.check_paths()?;
         let found = folders.for_each(|folders, number| folders.find(number))?;
         let is_complete = folders.judge(&found)?;
         let logs: Vec<_> = found.into_iter().map(|(streams, _)| streams).collect();
@@ -103,6 +106,20 @@ impl Folders {
             work(&folders, number).map_err(|error| at_shard(error, number, &folders.all[number].1))
         });
         results.into_iter().collect()
+    }
+
+    /// Refuses a path that is there twice, on one disk.
+    fn check_paths(&self) -> Result<()> {
+        for (number, (disk, path)) in self.all.iter().enumerate() {
+            let is_same =
+                |(of, other): &(Arc<dyn Disk>, PathBuf)| other == path && Arc::ptr_eq(of, disk);
+            if self.all[..number].iter().any(is_same) {
+                let text = format!("shard {number} has the folder {} of another", path.display());
+                let advice = "name a folder of its own for each shard";
+                return Err(Error::new(ErrorKind::InvalidArgument, text).with_advice(advice));
+            }
+        }
+        Ok(())
     }
 
     fn open(&self, number: usize, mode: OpenMode) -> Result<Streams> {

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use palisade::sim::SimDisk;
-use palisade::{ErrorKind, Result};
+use palisade::{Cursor, ErrorKind, Result};
 use palisade_streams::{Options, Streams};
 
 use crate::archive::Archive;
@@ -38,6 +39,10 @@ pub(crate) struct Session {
     followers: Followers,
     move_percent: u32,
     pub(crate) archive: Arc<Archive>,
+    /// Keeps what the streams have released, in some histories: so readers, and opens without
+    /// footers, find what a restore from an archive would.
+    cursor: Option<Cursor>,
+    has_cursor: bool,
     /// Ends without a close since the log was made.
     pub(crate) kills: u64,
     /// The most segments of the log.
@@ -53,6 +58,7 @@ impl Session {
         let mut dice = Dice::new(seed);
         let move_percent = dice.pick(&[0, 10, 25, 50]);
         let limit = dice.pick(&[None, None, Some(6), Some(8), Some(14)]);
+        let has_cursor = limit.is_none() && dice.once_in(2);
         let (disk, states) = (SimDisk::new(seed), vec![Model::new()]);
         Session {
             disk,
@@ -63,6 +69,8 @@ impl Session {
             followers: Followers::default(),
             move_percent,
             archive: Arc::default(),
+            cursor: None,
+            has_cursor,
             kills: 0,
             limit,
             figures: Figures::new(),
@@ -78,6 +86,14 @@ impl Session {
         };
         let options = Options::new().log(log).move_percent(self.move_percent).background(false);
         let streams = options.with_store(&self.disk)?;
+        if self.has_cursor {
+            self.cursor = Some(match streams.log().cursor("kept") {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    streams.log().create_cursor("kept", None, u64::MAX)?
+                }
+                found => found?,
+            });
+        }
         let report = streams.open_report();
         self.count("opens", 1);
         self.count("footers read", report.footers);
@@ -261,6 +277,7 @@ impl Session {
             17 => self.begin_tail(streams)?,
             18..22 => self.read_tails()?,
             22..26 => self.read_beside(streams)?,
+            26 => self.move_cursor()?,
             _ => match self.existing() {
                 Some(name) => self.change_one(streams, &name)?,
                 None => drop(self.make(streams)?),
@@ -350,6 +367,19 @@ impl Session {
         self.tails.begin(streams, &name, from)
     }
 
+    /// Lets the log release a part of what its cursor has kept.
+    fn move_cursor(&mut self) -> Ended {
+        let most = self.dice.below(100);
+        let Some(cursor) = &mut self.cursor else { return Ok(()) };
+        for _ in 0..most {
+            if cursor.next(Duration::ZERO)?.is_none() {
+                break;
+            }
+            cursor.confirm();
+        }
+        cursor.save()
+    }
+
     /// Reads some entries by a tail. What a tail returns is durable.
     fn read_tails(&mut self) -> Ended {
         let (which, way) = (self.dice.next(), self.dice.pick(&[Way::Thread, Way::Task]));
@@ -379,6 +409,7 @@ impl Session {
     pub(crate) fn end_tails(&mut self) {
         self.tails.end_all();
         self.followers.end_all();
+        self.cursor = None;
     }
 
     /// Reads the log as another process does: everything, or with the followers. Some entries are

@@ -1,6 +1,9 @@
 //! Which folders an open takes for a set, and which it refuses.
 
-use palisade::disk::MemDisk;
+use std::path::Path;
+use std::sync::Arc;
+
+use palisade::disk::{Disk, MemDisk};
 use palisade::{ErrorKind, OpenMode, Result};
 use palisade_streams::{Sharded, Streams};
 
@@ -15,12 +18,12 @@ fn open_in_mode(disk: &MemDisk, paths: &[&str], mode: OpenMode) -> Result<Sharde
 }
 
 fn open_alone(disk: &MemDisk, path: &str) -> Result<Streams> {
-    options().open_on(std::sync::Arc::new(disk.clone()), path)
+    options().open_on(Arc::new(disk.clone()), path)
 }
 
 fn is_there(disk: &MemDisk, path: &str) -> bool {
     let alone = options().log(log().open_mode(OpenMode::MustExist));
-    alone.open_on(std::sync::Arc::new(disk.clone()), path).is_ok()
+    alone.open_on(Arc::new(disk.clone()), path).is_ok()
 }
 
 /// A set of three shards that was closed, with a stream and a checkpoint.
@@ -51,6 +54,17 @@ fn another_number_of_shards_is_refused() {
     }
     assert!(!is_there(&disk, "/new"), "a refused open makes nothing");
     check(&disk);
+}
+
+#[test]
+fn a_folder_that_is_named_twice_is_refused() {
+    let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
+    let folders = ["/0", "/1", "/0"].map(|path| (Arc::clone(&disk), path));
+    let refused = Sharded::open_on(folders, &options()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    let text = refused.to_string();
+    assert!(text.contains("shard 2 has the folder /0 of another"), "{text}");
+    assert!(disk.open_folder(Path::new("/0"), 0o600).is_err(), "a refused open makes nothing");
 }
 
 #[test]
