@@ -1,5 +1,7 @@
 //! Tools that look at a log while its writer recycles what they read.
 
+use std::sync::atomic::AtomicUsize;
+
 use crate::prelude::*;
 
 const RECORDS: u64 = 6000;
@@ -48,6 +50,37 @@ fn verify_beside_a_writer_that_recycles_raises_no_false_alarm() {
         let verdict = Inspector::open(path).unwrap().verify().unwrap();
         assert_ne!(verdict.outcome, Outcome::Corrupt, "{verdict:?}");
     });
+}
+
+/// Protection: the same. Here the writer recycles all segments at a given read of the check.
+#[test]
+fn verify_looks_again_if_its_segments_were_recycled() {
+    let mut recycled = 0;
+    for read in 0..40 {
+        let below: Arc<dyn Disk> = Arc::new(MemDisk::new());
+        let wal = heap().open_on(Arc::clone(&below), "/log").unwrap();
+        let fill = move || {
+            let last =
+                (0..300).map(|number| wal.append(&record(number, 800)).unwrap().lsn()).last();
+            wal.sync().unwrap();
+            last.map(|lsn| wal.truncate_before(lsn)).unwrap().unwrap();
+        };
+        fill();
+        let disk = FaultDisk::new(below);
+        let reads = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&reads);
+        disk.watch(move |call| {
+            let is_read = (call.kind, call.target) == (CallKind::Read, Target::Segment);
+            if is_read && counted.fetch_add(1, Ordering::Relaxed) == read {
+                fill();
+            }
+            Ok(())
+        });
+        let verdict = Inspector::open_on(Arc::new(disk), "/log").unwrap().verify().unwrap();
+        assert_ne!(verdict.outcome, Outcome::Corrupt, "recycled at read {read}: {verdict:?}");
+        recycled += usize::from(reads.load(Ordering::Relaxed) > read);
+    }
+    assert!(recycled > 3, "{recycled}");
 }
 
 /// Protection: what `dump` prints validates as it is read; what is recycled meanwhile is its end.
