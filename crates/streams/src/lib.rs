@@ -78,7 +78,7 @@ pub use stats::{Pinned, Stats, StreamStats};
 pub use streams::{Stream, Streams};
 pub use tail::{Tail, TailAll};
 pub use ticket::{BatchTicket, Ticket};
-pub use verify::{BadFooter, MissingEntries, StreamsVerdict, verify};
+pub use verify::{BadFooter, MissingEntries, StreamsVerdict, verify, verify_on};
 pub use write::{MAX_NAME_BYTES, MAX_VALUE_BYTES};
 
 /// The examples of the page on streams, compiled and run.

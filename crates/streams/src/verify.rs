@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 
+use palisade::disk::{Disk, OsDisk};
 use palisade::inspect::{Inspector, Outcome, Salvaged, State, Verdict};
 use palisade::{Error, ErrorKind, Lsn, Record as LogRecord, Result, framed_bytes};
 
@@ -89,7 +91,15 @@ pub struct MissingEntries {
 /// As [`Reader::open`](crate::Reader::open), and as [`Inspector::verify`]. Damage is a verdict, not
 /// an error.
 pub fn verify(path: impl AsRef<Path>) -> Result<StreamsVerdict> {
-    let log = Inspector::open(path)?;
+    verify_on(Arc::new(OsDisk), path)
+}
+
+/// Checks the log of streams in the folder `path` of `disk`, as [`verify`] does.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_on(disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<StreamsVerdict> {
+    let log = Inspector::open_on(disk, path)?;
     for _ in 0..RESTARTS {
         let verdict = log.verify()?;
         let state = log.state()?;
@@ -266,6 +276,10 @@ impl Survey {
                 apply_item(replay, id, stream, Lsn::new(start));
             })
             .ok_or(format!("its part at LSN {lsn} cannot be decoded"))?;
+        }
+        if end.first < state.head {
+            // A cursor of the log keeps a part of the segment.
+            return Ok(());
         }
         let Some(taken) = self.taken.get(&end.segment) else {
             return Err("its segment has no record".to_owned());

@@ -1,6 +1,7 @@
 //! A history: several process runs, and how each of them ends.
 
-use palisade_streams::Streams;
+use palisade::ErrorKind;
+use palisade_streams::{Streams, verify_on};
 
 use crate::model::{read, summary};
 use crate::seeds::Seeded;
@@ -45,6 +46,18 @@ impl Session {
             _ => self.disk.kill(),
         }
         self.disk.restart();
+    }
+
+    /// Checks what is in the files after a crash: footers and records say the same.
+    fn check_files(&mut self) {
+        let verdict = match verify_on(self.disk.as_disk(), "/log") {
+            Ok(verdict) => verdict,
+            // A crash has ended the open that makes the log.
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(error) => panic!("{error}"),
+        };
+        assert!(verdict.is_whole(), "{verdict:?}");
+        self.count("checks of footers", verdict.footers);
     }
 
     /// Deletes all streams, and releases what they had. Returns false if there is no room for it.
@@ -112,6 +125,7 @@ impl Seeded for History {
         for _ in 0..PROCESS_RUNS {
             session.run_process();
             session.crash();
+            session.check_files();
         }
         session.run_last_process();
     }

@@ -10,8 +10,9 @@ use crate::session::Figures;
 const SEEDS: u64 = 300;
 
 /// What some history must have met.
-const MET: [&str; 9] = [
+const MET: [&str; 10] = [
     "footers read",
+    "checks of footers",
     "bytes released",
     "bytes moved",
     "reads by consumers",
