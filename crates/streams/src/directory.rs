@@ -424,7 +424,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_without_a_record_begin_above_all_generations() {
+    fn slots_without_a_record_begin_with_the_greatest_generation() {
         let mut stripe = Stripe::new(5);
         let at = |slot: u32, generation| StreamId::new(slot * STRIPES + 5, generation);
         // An open has found records of the third slot only.

@@ -265,10 +265,8 @@ impl Shared {
 
     /// Releases the lowest segments that have nothing live.
     fn release(&self, work: &mut Work, reserved: Lsn) -> Result<bool> {
-        let Some(Prefix { first, cut, lsn }) = self.segments.dead_prefix(reserved) else {
-            return Ok(false);
-        };
-        self.keep_generation(cut)?;
+        let Some(prefix) = self.segments.dead_prefix(reserved) else { return Ok(false) };
+        let Prefix { first, cut, lsn } = self.keep_generation(prefix)?;
         if let Some(removal) = self.segments.last_removal() {
             self.wal.wait_durable(removal)?;
         }
@@ -294,19 +292,27 @@ impl Shared {
         Ok(true)
     }
 
-    /// Appends the greatest generation of all slots, unless a record from segment `cut` on says it.
-    /// Else a later open could give the id of a stream away that was deleted below.
-    fn keep_generation(&self, cut: u32) -> Result<()> {
+    /// Appends the greatest generation of all slots, unless a record above the prefix says it. Else
+    /// a later open could give the id of a stream away that was deleted below. If there is no room,
+    /// returns the prefix without the last segment with a record that says it.
+    fn keep_generation(&self, prefix: Prefix) -> Result<Prefix> {
         let (generation, segment) = self.segments.newest();
-        if generation == 0 || segment >= cut {
-            return Ok(());
+        if generation == 0 || segment >= prefix.cut {
+            return Ok(prefix);
         }
         let mut bytes = Vec::new();
         bytes.number(u64::from(generation));
-        let lsn = self.append_own(record::GENERATIONS, &bytes)?;
-        self.wal.wait_durable(lsn)?;
-        self.segments.note_generation(generation, self.segments.of(lsn));
-        Ok(())
+        match self.append_own(record::GENERATIONS, &bytes) {
+            Ok(lsn) => {
+                self.wal.wait_durable(lsn)?;
+                self.segments.note_generation(generation, self.segments.of(lsn));
+                Ok(prefix)
+            }
+            Err(error) if error.kind() == ErrorKind::NoSpace && segment > prefix.first => {
+                Ok(Prefix { cut: segment, lsn: self.segments.start(segment), ..prefix })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Releases what an earlier release has left, below the head or below its `cut`.

@@ -238,7 +238,7 @@ impl Loader<'_> {
     fn apply(&mut self, lsn: Lsn, record: &Record<'_>) -> Option<StreamId> {
         let place = self.segments.place(lsn);
         let generation = match record {
-            Record::Delete { id } => id.generation().saturating_add(1),
+            Record::Delete { generation, .. } => *generation,
             Record::FooterEnd(bytes) => End::decode(bytes).map_or(0, |end| end.generation),
             Record::Generations(generation) => *generation,
             _ => 0,
@@ -251,7 +251,7 @@ impl Loader<'_> {
         | Record::Anchor { id, .. }
         | Record::TruncateBefore { id, .. }
         | Record::TruncateFrom { id, .. }
-        | Record::Delete { id }
+        | Record::Delete { id, .. }
         | Record::Value { id, .. }) = record
         else {
             return None;
@@ -322,7 +322,7 @@ impl Loader<'_> {
         }
         for number in 0..STRIPES {
             let mut stripe = self.directory.lock(number);
-            // Records that say it may be damaged.
+            // The least that it can be, if records that say it are damaged.
             let generation = stripe.slots().map(|(_, slot)| slot.generation).max();
             self.segments.note_generation(generation.unwrap_or(0), 0);
             for (id, slot) in stripe.slots() {

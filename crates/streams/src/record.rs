@@ -11,11 +11,11 @@
 //! | 0x5303 | anchor: all of a stream but its entries | id, first, next, name, values |
 //! | 0x5304 | truncation of the prefix | id, first |
 //! | 0x5305 | truncation of the suffix | id, next |
-//! | 0x5306 | deletion | id |
+//! | 0x5306 | deletion | id, the greatest generation of all slots: see [`StreamId`] |
 //! | 0x5307 | value | id, key, 0 or 1, then the value if there is one |
 //! | 0x5308 | a part of a footer | see `footer` |
 //! | 0x5309 | the end of a footer | see `footer` |
-//! | 0x530a | generations: see [`StreamId`] | the greatest one that a slot has had |
+//! | 0x530a | generations | the greatest one of all slots |
 //!
 //! Names, keys and values in the middle of a payload have their length before them. The values of
 //! an anchor are their number, then the key and the value of each. The first byte of a key is 0 for
@@ -52,9 +52,9 @@ pub(crate) const MAX_ENTRY_HEADER_BYTES: usize = 2 * MAX_NUMBER_BYTES;
 /// *generation*, which is greater for each later stream of the slot. No two streams of a log ever
 /// have the same id: archives, cursors of the log and readers keep records that were released.
 ///
-/// A slot of which an open finds no record begins above the greatest generation of all slots. So
-/// the log keeps that number: a deletion says it, a footer, and a record that is written before
-/// these are released.
+/// A slot of which an open finds no record begins with the greatest generation that any slot has
+/// had or would get next. So the log keeps that number: each deletion says it, each footer, and a
+/// record that is written before these are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct StreamId(pub(crate) u64);
 
@@ -86,7 +86,7 @@ pub(crate) enum Record<'a> {
     Anchor { id: StreamId, anchor: Anchor<'a> },
     TruncateBefore { id: StreamId, first: u64 },
     TruncateFrom { id: StreamId, next: u64 },
-    Delete { id: StreamId },
+    Delete { id: StreamId, generation: u32 },
     Value { id: StreamId, key: &'a [u8], value: Option<&'a [u8]> },
     FooterPart(&'a [u8]),
     FooterEnd(&'a [u8]),
@@ -126,7 +126,7 @@ impl<'a> Record<'a> {
             ANCHOR => Record::Anchor { id, anchor: from.anchor()? },
             TRUNCATE_BEFORE => Record::TruncateBefore { id, first: from.index()? },
             TRUNCATE_FROM => Record::TruncateFrom { id, next: from.index()? },
-            DELETE => Record::Delete { id },
+            DELETE => Record::Delete { id, generation: u32::try_from(from.number()?).ok()? },
             VALUE => {
                 let key = from.bytes()?;
                 let value = match from.number()? {
@@ -331,7 +331,7 @@ mod tests {
             (ANCHOR, anchored, Record::Anchor { id: ID, anchor: anchor() }),
             (TRUNCATE_BEFORE, numbers(ID, [9]), Record::TruncateBefore { id: ID, first: 9 }),
             (TRUNCATE_FROM, numbers(ID, [9]), Record::TruncateFrom { id: ID, next: 9 }),
-            (DELETE, numbers(ID, []), Record::Delete { id: ID }),
+            (DELETE, numbers(ID, [7]), Record::Delete { id: ID, generation: 7 }),
             (VALUE, value(ID, b"\0k", None), Record::Value { id: ID, key: b"\0k", value: None }),
             (
                 VALUE,

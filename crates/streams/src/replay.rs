@@ -288,7 +288,7 @@ impl Replay {
                     known.truncate_from(*next, false);
                 }
             }
-            Record::Delete { id } => self.delete(*id),
+            Record::Delete { id, .. } => self.delete(*id),
             Record::Value { id, key, value } => {
                 let Some(known) = self.known(*id) else { return };
                 match value {

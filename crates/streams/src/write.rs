@@ -64,7 +64,9 @@ impl Shared {
             return Err(Error::new(ErrorKind::AlreadyExists, text).with_advice(advice));
         }
         let id = stripe.next_id().ok_or_else(|| {
-            Error::new(ErrorKind::OutOfRange, "the log has no id left for another stream")
+            let text = "the log has no id left for another stream";
+            let advice = "copy the streams into a new log";
+            Error::new(ErrorKind::OutOfRange, text).with_advice(advice)
         })?;
         let mut bytes = record::numbers(id, []);
         let anchor = Anchor { first: 0, next: 0, name, values: Vec::new() };
@@ -104,7 +106,10 @@ impl Shared {
     pub(crate) fn delete(&self, name: &[u8]) -> Result<Ticket<'_>> {
         let mut stripe = self.directory.lock(Directory::stripe_of(name));
         let id = stripe.find(name).ok_or_else(|| not_found(name))?;
-        let log = self.append_numbers(&mut stripe, record::DELETE, id, [], true)?;
+        let (greatest, _) = self.segments.newest();
+        let generation = greatest.max(id.generation().saturating_add(1));
+        let numbers = [u64::from(generation)];
+        let log = self.append_numbers(&mut stripe, record::DELETE, id, numbers, true)?;
         let mut slot = stripe.remove(id);
         let mut removed = vec![(slot.home, Live::ANCHOR)];
         let next = slot.next();
@@ -112,7 +117,6 @@ impl Shared {
             entries.truncate_before(next, |(of, count)| removed.push((of, Live::entries(count))));
         });
         self.remove_live(&mut stripe, log.lsn(), &removed);
-        let generation = id.generation().saturating_add(1);
         self.segments.note_generation(generation, self.segments.of(log.lsn()));
         stripe.set_free(id);
         drop(stripe);
