@@ -260,8 +260,8 @@ impl Consumer {
     /// continues above. Changes nothing if it was acknowledged already.
     ///
     /// Waits as [`Stream::append`] does, and for other changes of the stream. At the limit of the
-    /// log's space acknowledgements still work where appends return `NoSpace`, for most of a
-    /// segment, so that the engine can truncate the stream.
+    /// log's space acknowledgements still work where appends return `NoSpace`, for most of
+    /// two segments, so that the engine can truncate the stream.
     ///
     /// # Durability
     /// As [`Stream::append`]: survives power loss after a wait for the ticket. A crash before

@@ -348,8 +348,8 @@ impl Stream {
     /// not change values.
     ///
     /// At the limit of the log's space values can still be set where appends return `NoSpace`, in
-    /// half a segment, less what the last append took of it. So the engine can save what it must
-    /// know before it truncates.
+    /// half of each of two segments, less what the last append took of the first. So the engine can
+    /// save what it must know before it truncates.
     ///
     /// # Errors
     /// `TooLarge`: the values would take more. Else as [`append`](Stream::append).

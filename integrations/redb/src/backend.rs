@@ -487,5 +487,12 @@ fn open_folder(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn DiskFolder>> {
         disk.open_folder(parent, DEFAULT_FILE_MODE)?.sync()?;
         disk.open_folder(path, DEFAULT_FILE_MODE)
     };
-    open().map_err(|error| Error::io("make the folder of the database", error).at_path(path))
+    open().map_err(|error| {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        let error = Error::io("make the folder of the database", error).at_path(path);
+        match is_missing {
+            true => error.with_advice("make the folder in which it is to lie first"),
+            false => error,
+        }
+    })
 }

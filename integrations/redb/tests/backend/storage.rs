@@ -139,6 +139,14 @@ fn work(
 }
 
 #[test]
+fn a_missing_parent_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("missing").join("db");
+    let text = PalisadeBackend::open(path).unwrap_err().to_string();
+    assert!(text.contains("make the folder in which it is to lie first"), "{text}");
+}
+
+#[test]
 fn a_checkpoint_leaves_a_file_with_all_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
