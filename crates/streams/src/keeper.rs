@@ -292,9 +292,9 @@ impl Shared {
         Ok(true)
     }
 
-    /// Appends the greatest generation of all slots, unless a record above the prefix says it. Else
-    /// a later open could give the id of a stream away that was deleted below. If there is no room,
-    /// returns the prefix without the last segment with a record that says it.
+    /// Appends the greatest generation of all slots, unless a deletion or such a record above the
+    /// prefix says it. Else a later open could give the id of a stream away that was deleted below.
+    /// If there is no room, returns the prefix without the last segment with a record that says it.
     fn keep_generation(&self, prefix: Prefix) -> Result<Prefix> {
         let (generation, segment) = self.segments.newest();
         if generation == 0 || segment >= prefix.cut {
@@ -302,13 +302,13 @@ impl Shared {
         }
         let mut bytes = Vec::new();
         bytes.number(u64::from(generation));
-        match self.append_own(record::GENERATIONS, &bytes) {
+        let appended = self.append_own(record::GENERATIONS, &bytes);
+        match appended.and_then(|lsn| self.wal.wait_durable(lsn).map(|_| lsn)) {
             Ok(lsn) => {
-                self.wal.wait_durable(lsn)?;
                 self.segments.note_generation(generation, self.segments.of(lsn));
                 Ok(prefix)
             }
-            Err(error) if error.kind() == ErrorKind::NoSpace && segment > prefix.first => {
+            Err(error) if error.is_shortage() && segment > prefix.first => {
                 Ok(Prefix { cut: segment, lsn: self.segments.start(segment), ..prefix })
             }
             Err(error) => Err(error),

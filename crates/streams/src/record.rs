@@ -53,8 +53,8 @@ pub(crate) const MAX_ENTRY_HEADER_BYTES: usize = 2 * MAX_NUMBER_BYTES;
 /// have the same id: archives, cursors of the log and readers keep records that were released.
 ///
 /// A slot of which an open finds no record begins with the greatest generation that any slot has
-/// had or would get next. So the log keeps that number: each deletion says it, each footer, and a
-/// record that is written before these are released.
+/// had or would get next. So the log keeps that number: a deletion says the greatest one known when
+/// it began, and so do footers, and a record that is written before these are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct StreamId(pub(crate) u64);
 

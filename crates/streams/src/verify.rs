@@ -277,7 +277,7 @@ impl Survey {
             })
             .ok_or(format!("its part at LSN {lsn} cannot be decoded"))?;
         }
-        if end.first < state.head {
+        if (start..state.head.as_u64()).contains(&end.first.as_u64()) {
             // A cursor of the log keeps a part of the segment.
             return Ok(());
         }

@@ -2,7 +2,9 @@
 //! an archive has them, or a reader has read them.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use palisade::disk::MemDisk;
 use palisade::sim::SimDisk;
 use palisade::{Archive, Lsn, Restore, RestoreFrom};
 use palisade_streams::{Options, Reader, Stream, Streams, verify};
@@ -249,11 +251,60 @@ fn the_generation_is_durable_before_a_deletion_is_released() {
     drop((fast, streams));
     let streams = open();
     streams.create("s").unwrap();
+    assert_eq!(last_generation(&streams), 1);
+}
+
+/// The generation of the stream that was made last: the high half of the id in its anchor.
+fn last_generation(streams: &Streams) -> u64 {
     let mut records = streams.log().records().unwrap();
     let mut ids = Vec::new();
     while let Some(record) = records.next().unwrap() {
         ids.extend((record.tag() == ANCHOR).then(|| decode(record.data())[0]));
     }
-    // The generation is the high half.
-    assert_eq!(ids.last().unwrap() >> 32, 1, "{ids:x?}");
+    ids.last().unwrap() >> 32
+}
+
+/// Makes a full log of twelve segments in which nothing is live, and kills it: that passes over the
+/// rest of the last segment, so there is no room for a record.
+fn kill_where_all_is_dead(streams: &Streams, deletions: u64, has_footers: bool) {
+    for _ in 0..deletions {
+        streams.create("again").unwrap();
+        streams.delete("again").unwrap();
+    }
+    let small: Vec<_> = (0..10).map(|n| format!("small {n}")).collect();
+    streams.create_many(&small).unwrap();
+    let stream = streams.create("s").unwrap();
+    while stream.append([7; 100]).is_ok() {
+        while has_footers && streams.maintain().unwrap() {}
+    }
+    streams.sync().unwrap();
+    let refused = (1..).find(|&first| stream.truncate_before(first).is_err());
+    assert!(refused.is_some());
+    small.iter().for_each(|name| drop(streams.delete(name).unwrap()));
+    streams.delete("s").unwrap().wait().unwrap();
+    streams.log().clone().abandon();
+}
+
+#[test]
+fn a_release_needs_no_room_where_deletions_are_last() {
+    for (deletions, has_footers) in [(0, true), (2, true), (0, false), (2, false)] {
+        let disk = Arc::new(MemDisk::new());
+        let limited = || log().max_bytes(12 * (SEGMENT + 4096));
+        let open = || {
+            let options = Options::new().log(limited()).background(false);
+            options.open_on(disk.clone(), "/log").unwrap()
+        };
+        kill_where_all_is_dead(&open(), deletions, has_footers);
+        let streams = open();
+        assert!(streams.maintain().unwrap());
+        assert!(streams.log().head_lsn() > Lsn::ZERO, "the first step releases");
+        // A kill before the next step: the record that says the generation is there.
+        streams.log().clone().abandon();
+        drop(streams);
+        let streams = open();
+        streams.create("again").unwrap();
+        assert!(last_generation(&streams) >= deletions.max(1));
+        settle(&streams);
+        streams.create("there is room").unwrap();
+    }
 }

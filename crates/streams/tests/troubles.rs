@@ -4,10 +4,8 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use palisade::disk::MemDisk;
 use palisade::sim::{CallKind, Fate, Fault, FaultKind, SimDisk};
 use palisade::{ErrorKind, Lsn, MemStore};
 use palisade_streams::{Follow, Followed, Options, Reader, Stream, Streams};
@@ -329,41 +327,4 @@ fn a_read_error_after_a_recovery_hides_nothing_from_readers() {
     }
     // Each reads the meta file and the segments; headers are read again if that fails.
     assert!(all_failed.0 > 8 && all_failed.1 > 8, "{all_failed:?}");
-}
-
-/// A full log of twelve segments in which nothing is live, after a kill that has passed over the
-/// rest of the last one: there is no room for a record.
-fn all_is_dead_and_no_room_is_left(deletions: u64, has_footers: bool) -> Streams {
-    let disk = Arc::new(MemDisk::new());
-    let limited = || by_hand(log().max_bytes(12 * (SEGMENT + HEADER)));
-    let open = || limited().open_on(disk.clone(), "/log").unwrap();
-    let streams = open();
-    for _ in 0..deletions {
-        streams.create("again").unwrap();
-        streams.delete("again").unwrap();
-    }
-    let small: Vec<_> = (0..10).map(|n| format!("small {n}")).collect();
-    let all = streams.create_many(&small).unwrap();
-    let stream = streams.create("s").unwrap();
-    while stream.append([7; 100]).is_ok() {
-        while has_footers && streams.maintain().unwrap() {}
-    }
-    streams.sync().unwrap();
-    let first = (1..).find(|&first| stream.truncate_before(first).is_err());
-    assert!(first.is_some());
-    drop((stream, all));
-    small.iter().for_each(|name| drop(streams.delete(name).unwrap()));
-    streams.delete("s").unwrap().wait().unwrap();
-    streams.log().clone().abandon();
-    drop(streams);
-    open()
-}
-
-#[test]
-fn a_release_needs_no_room_where_deletions_are_last() {
-    for (deletions, has_footers) in [(0, true), (2, true), (0, false), (2, false)] {
-        let streams = all_is_dead_and_no_room_is_left(deletions, has_footers);
-        while streams.maintain().unwrap() {}
-        streams.create("there is room").unwrap();
-    }
 }
