@@ -60,10 +60,10 @@ fn verify_looks_again_if_its_segments_were_recycled() {
         let below: Arc<dyn Disk> = Arc::new(MemDisk::new());
         let wal = heap().open_on(Arc::clone(&below), "/log").unwrap();
         let fill = move || {
-            let last =
-                (0..300).map(|number| wal.append(&record(number, 800)).unwrap().lsn()).last();
+            let append = |number| wal.append(&record(number, 800)).unwrap().lsn();
+            let lsns: Vec<_> = (0..300).map(append).collect();
             wal.sync().unwrap();
-            last.map(|lsn| wal.truncate_before(lsn)).unwrap().unwrap();
+            wal.truncate_before(lsns[299]).unwrap();
         };
         fill();
         let disk = FaultDisk::new(below);
