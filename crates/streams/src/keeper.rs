@@ -293,7 +293,7 @@ impl Shared {
     }
 
     /// Appends the greatest generation of all slots, unless a deletion or such a record above the
-    /// prefix says it. Else a later open could give the id of a stream away that was deleted below.
+    /// prefix says it. Without one, a later open could use the id of a deleted stream again.
     /// If there is no room, returns the prefix without the last segment with a record that says it.
     fn keep_generation(&self, prefix: Prefix) -> Result<Prefix> {
         let (generation, segment) = self.segments.newest();

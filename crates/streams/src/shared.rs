@@ -115,8 +115,8 @@ impl Shared {
     }
 
     /// Refuses a change of values, in records of `bytes`, as [`check_room`] refuses other changes,
-    /// but not in the first half of each of the two segments behind those of other changes: a kill
-    /// can have passed over one. An engine may have to save a value before it truncates.
+    /// but not in the first halves of the first two of the kept segments: a kill can have passed
+    /// over one. An engine may have to save a value before it truncates.
     ///
     /// [`check_room`]: Shared::check_room
     pub(crate) fn check_room_for_value(&self, bytes: u64) -> Result<Taken<'_>> {
