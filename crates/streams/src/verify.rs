@@ -14,7 +14,7 @@ use palisade::{Error, ErrorKind, Lsn, Record as LogRecord, Result, framed_bytes}
 
 use crate::entries::OFFSET_UNIT;
 use crate::footer::{self, End, Stream};
-use crate::record::{self, MAX_ENTRY_HEADER_BYTES, StreamId};
+use crate::record::{self, MAX_ENTRY_HEADER_BYTES, Record, StreamId};
 use crate::replay::{At, Known, Replay, owned};
 
 /// How often the check begins anew because the writer released what was to be read.
@@ -120,6 +120,8 @@ struct Taken {
     first: Lsn,
     records: u64,
     bytes: u64,
+    /// The greatest generation of all slots, as far as its deletions and generations say it.
+    generation: u32,
 }
 
 /// All that was read of a log.
@@ -156,9 +158,10 @@ impl Survey {
         self.replay.apply(record)?;
         let (lsn, tag) = (record.lsn(), record.tag());
         let taken = self.taken.entry(lsn.as_u64() / state.segment_bytes);
-        let taken = taken.or_insert(Taken { first: lsn, records: 0, bytes: 0 });
+        let taken = taken.or_insert(Taken { first: lsn, records: 0, bytes: 0, generation: 0 });
         taken.records += 1;
         taken.bytes += framed_bytes(record.data().len());
+        taken.generation = taken.generation.max(generation_in(record));
         match tag {
             record::FOOTER_PART => drop(self.parts.insert(lsn, record.data().to_vec())),
             record::FOOTER_END => {
@@ -277,6 +280,10 @@ impl Survey {
             })
             .ok_or(format!("its part at LSN {lsn} cannot be decoded"))?;
         }
+        let generations = self.taken.range(..=end.segment).map(|(_, taken)| taken.generation);
+        if let Some(said) = generations.max().filter(|said| *said > end.generation) {
+            return Err(format!("it says generation {}, and a record {said}", end.generation));
+        }
         if (start..state.head.as_u64()).contains(&end.first.as_u64()) {
             // A cursor of the log keeps a part of the segment.
             return Ok(());
@@ -316,6 +323,17 @@ impl Survey {
         verdict.different.extend(differs(&by_footers, &self.replay));
         verdict.different.sort();
         verdict.different.dedup();
+    }
+}
+
+/// Returns the greatest generation of all slots, if the record says it.
+fn generation_in(record: &LogRecord<'_>) -> u32 {
+    if !matches!(record.tag(), record::DELETE | record::GENERATIONS) {
+        return 0;
+    }
+    match Record::decode(record.tag(), record.data()) {
+        Some(Record::Delete { generation, .. } | Record::Generations(generation)) => generation,
+        _ => 0,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use palisade::disk::MemDisk;
 use palisade::sim::SimDisk;
-use palisade::{Archive, Lsn, Restore, RestoreFrom};
+use palisade::{Archive, Lsn, Restore, RestoreFrom, Wal};
 use palisade_streams::{Options, Reader, Stream, Streams, verify};
 use tempfile::TempDir;
 
@@ -199,6 +199,40 @@ fn encode(numbers: &[u64]) -> Vec<u8> {
     bytes
 }
 
+/// Appends another end of the last footer, as `change` leaves its numbers.
+fn forge_last_end(path: &Path, change: impl FnOnce(&Wal, &mut Vec<u64>)) {
+    let wal = log().open(path).unwrap();
+    let (mut records, mut ends) = (wal.records_from(wal.checkpoint_lsn()).unwrap(), Vec::new());
+    while let Some(record) = records.next().unwrap() {
+        ends.extend((record.tag() == FOOTER_END).then(|| decode(record.data())));
+    }
+    let mut end = ends.pop().unwrap();
+    change(&wal, &mut end);
+    wal.append_tagged(FOOTER_END, &encode(&end)).unwrap();
+    wal.close().unwrap();
+}
+
+#[test]
+fn a_check_finds_a_footer_with_a_generation_that_is_too_small() {
+    let folder = folder();
+    let path = folder.path().join("log");
+    let streams = open(&path);
+    let fast = streams.create("fast").unwrap();
+    fill(&fast, 1);
+    streams.create("gone").unwrap();
+    streams.delete("gone").unwrap().wait().unwrap();
+    fill(&fast, 2);
+    settle(&streams);
+    drop(fast);
+    streams.close().unwrap();
+    drop(streams);
+    assert!(verify(&path).unwrap().is_whole());
+    forge_last_end(&path, |_, end| assert_eq!(std::mem::replace(end.last_mut().unwrap(), 0), 1));
+    let bad = verify(&path).unwrap().bad_footers;
+    let said: Vec<_> = bad.iter().map(|bad| bad.why.as_str()).collect();
+    assert_eq!(said, ["it says generation 0, and a record 1"]);
+}
+
 #[test]
 fn an_open_follows_no_footer_that_leads_over_a_segment() {
     let folder = folder();
@@ -212,18 +246,11 @@ fn an_open_follows_no_footer_that_leads_over_a_segment() {
     streams.close().unwrap();
     drop(streams);
     // Another end of the last footer leads to the footer below the one before.
-    let wal = log().open(&path).unwrap();
-    let (mut records, mut ends) = (wal.records_from(wal.checkpoint_lsn()).unwrap(), Vec::new());
-    while let Some(record) = records.next().unwrap() {
-        ends.extend((record.tag() == FOOTER_END).then(|| decode(record.data())));
-    }
-    let mut end = ends.pop().unwrap();
-    let before = decode(wal.get(Lsn::new(end[3])).unwrap().data());
-    end[3] = before[3];
-    assert!(before[3] > 0);
-    wal.append_tagged(FOOTER_END, &encode(&end)).unwrap();
-    wal.close().unwrap();
-    drop((records, wal));
+    forge_last_end(&path, |wal, end| {
+        let before = decode(wal.get(Lsn::new(end[3])).unwrap().data());
+        end[3] = before[3];
+        assert!(before[3] > 0);
+    });
 
     let verdict = verify(&path).unwrap();
     assert_eq!(verdict.bad_footers.len(), 4, "{verdict:?}");

@@ -78,9 +78,13 @@ impl Wal {
         let mut order: Vec<usize> = (0..lsns.len()).collect();
         order.sort_unstable_by_key(|&index| lsns[index]);
         let mut found: Vec<Option<RecordBuf>> = vec![None; lsns.len()];
+        let mut longest = 0;
         for index in order {
             let span = self.check_record(lsns[index])?;
             let stored = self.stored_at(&mut reader, lsns[index], span)?;
+            // A record that lies apart is expected to be as long as the longest one so far.
+            longest = longest.max(stored.next_lsn().bytes_since(lsns[index]));
+            reader.begin_reads_with(longest);
             let decoded = decoder.decode_buf(stored);
             found[index] = Some(decoded.map_err(|error| reader.located(error, lsns[index]))?);
         }

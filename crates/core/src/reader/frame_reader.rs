@@ -64,7 +64,8 @@ impl FrameReader {
             next_read_bytes: read_ahead_bytes,
             limit: Lsn::LIMIT,
             buffer: Vec::new(),
-            start: Lsn::ZERO,
+            // No read continues it.
+            start: Lsn::LIMIT,
             len: 0,
             segment_end: Lsn::ZERO,
             is_all: false,
@@ -336,8 +337,14 @@ impl FrameReader {
 
     /// Makes the reader begin with small reads: for a caller that may want only a few records.
     pub(crate) fn starting_small(mut self) -> FrameReader {
-        self.first_read_bytes = FIRST_READ_BYTES.min(self.read_ahead_bytes);
+        self.begin_reads_with(FIRST_READ_BYTES as u64);
         self
+    }
+
+    /// Sets how many bytes a read fetches that does not continue the one before: at most
+    /// `FIRST_READ_BYTES`.
+    pub(crate) fn begin_reads_with(&mut self, bytes: u64) {
+        self.first_read_bytes = in_memory(bytes).min(FIRST_READ_BYTES).min(self.read_ahead_bytes);
     }
 
     /// Returns how much to read at `at`.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use palisade::{Result, framed_bytes};
 
+use crate::faulty::FaultyLog;
 use crate::prelude::*;
 
 /// A log with records, batches, padding and a truncated range; its records.
@@ -158,9 +159,8 @@ fn a_few_old_records_cost_what_they_take() -> Result<()> {
 }
 
 /// Protection: a prepared segment is longer than the log, and nothing reads its zeros.
-#[test]
-fn a_tail_reads_few_bytes_beyond_the_records_that_it_returns() -> Result<()> {
-    let (wal, store) = log_and_store();
+/// Counts the bytes that are read from here on.
+fn count_reads(store: &FaultyLog) -> Arc<AtomicU64> {
     let read = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&read);
     store.watch(move |call| {
@@ -169,6 +169,13 @@ fn a_tail_reads_few_bytes_beyond_the_records_that_it_returns() -> Result<()> {
         }
         Ok(())
     });
+    read
+}
+
+#[test]
+fn a_tail_reads_few_bytes_beyond_the_records_that_it_returns() -> Result<()> {
+    let (wal, store) = log_and_store();
+    let read = count_reads(&store);
     let mut tail = wal.tail()?;
     for _ in 0..100 {
         wal.commit(&[7; 100])?;
@@ -176,6 +183,23 @@ fn a_tail_reads_few_bytes_beyond_the_records_that_it_returns() -> Result<()> {
     }
     let read = read.load(Ordering::SeqCst);
     assert!(read <= 100 * 2 * framed_bytes(100), "{read} bytes");
+    Ok(())
+}
+
+#[test]
+fn a_batch_of_records_that_lie_apart_reads_little_more_than_them() -> Result<()> {
+    let (wal, store) = log_and_store();
+    let mut lsns = Vec::new();
+    for _ in 0..100 {
+        lsns.push(wal.append(&[7; 1000])?.lsn());
+        wal.append(&[8; 5000])?;
+        wal.append(&[9; 5000])?;
+    }
+    wal.sync()?;
+    let read = count_reads(&store);
+    assert_eq!(wal.get_batch(&lsns)?.len(), 100);
+    let read = read.load(Ordering::SeqCst);
+    assert!(read <= 4096 + 100 * framed_bytes(1000), "{read} bytes");
     Ok(())
 }
 
