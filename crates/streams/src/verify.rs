@@ -2,7 +2,8 @@
 //!
 //! A footer may know of changes above its segment, so its bytes alone say little. What counts is
 //! what an open makes of all footers and of the records above them: it must be what all records
-//! say. In addition each footer must have the counts of its segment.
+//! say. In addition each footer must have the counts of its segment, and a generation that is not
+//! smaller than what records up to that segment say.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -120,7 +121,7 @@ struct Taken {
     first: Lsn,
     records: u64,
     bytes: u64,
-    /// The greatest generation of all slots, as far as its deletions and generations say it.
+    /// The greatest generation that its records, and those below it, say.
     generation: u32,
 }
 
@@ -157,8 +158,9 @@ impl Survey {
     fn add(&mut self, record: &LogRecord<'_>, state: &State) -> Result<()> {
         self.replay.apply(record)?;
         let (lsn, tag) = (record.lsn(), record.tag());
+        let below = self.taken.last_key_value().map_or(0, |(_, taken)| taken.generation);
         let taken = self.taken.entry(lsn.as_u64() / state.segment_bytes);
-        let taken = taken.or_insert(Taken { first: lsn, records: 0, bytes: 0, generation: 0 });
+        let taken = taken.or_insert(Taken { first: lsn, records: 0, bytes: 0, generation: below });
         taken.records += 1;
         taken.bytes += framed_bytes(record.data().len());
         taken.generation = taken.generation.max(generation_in(record));
@@ -257,7 +259,8 @@ impl Survey {
         (chain, true)
     }
 
-    /// Applies a footer, and checks its counts. Returns what is wrong, if anything is.
+    /// Applies a footer, and checks its counts and its generation. Returns what is wrong, if
+    /// anything is.
     fn check_footer(
         &self,
         end: &End,
@@ -280,9 +283,10 @@ impl Survey {
             })
             .ok_or(format!("its part at LSN {lsn} cannot be decoded"))?;
         }
-        let generations = self.taken.range(..=end.segment).map(|(_, taken)| taken.generation);
-        if let Some(said) = generations.max().filter(|said| *said > end.generation) {
-            return Err(format!("it says generation {}, and a record {said}", end.generation));
+        let known = self.taken.range(..=end.segment).next_back();
+        if let Some((_, taken)) = known.filter(|(_, taken)| taken.generation > end.generation) {
+            let (its, said) = (end.generation, taken.generation);
+            return Err(format!("its generation is {its}, and a record below it says {said}"));
         }
         if (start..state.head.as_u64()).contains(&end.first.as_u64()) {
             // A cursor of the log keeps a part of the segment.
@@ -326,13 +330,14 @@ impl Survey {
     }
 }
 
-/// Returns the greatest generation of all slots, if the record says it.
+/// Returns the greatest generation of all slots, if the record says it; else 0.
 fn generation_in(record: &LogRecord<'_>) -> u32 {
-    if !matches!(record.tag(), record::DELETE | record::GENERATIONS) {
-        return 0;
-    }
-    match Record::decode(record.tag(), record.data()) {
-        Some(Record::Delete { generation, .. } | Record::Generations(generation)) => generation,
+    match record.tag() {
+        record::FOOTER_END => End::decode(record.data()).map_or(0, |end| end.generation),
+        tag @ (record::DELETE | record::GENERATIONS) => match Record::decode(tag, record.data()) {
+            Some(Record::Delete { generation, .. } | Record::Generations(generation)) => generation,
+            _ => 0,
+        },
         _ => 0,
     }
 }

@@ -1,7 +1,5 @@
 //! Logs that are full: what takes their room, and that they can be emptied.
 
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -325,6 +323,30 @@ fn a_failed_release_stops_neither_moves_nor_footers() {
 }
 
 #[test]
+fn moves_leave_the_last_segment_to_truncations_while_nothing_can_be_freed() {
+    let archive = Arc::new(Archive::default());
+    let log = limited(6).on_release(Arc::clone(&archive));
+    let options = by_hand(log).move_percent(50);
+    let streams = options.open_on(Arc::new(MemDisk::new()), "/log").unwrap();
+    let (slow, fast) = (streams.create("slow").unwrap(), streams.create("fast").unwrap());
+    let one_less = || slow.truncate_before(slow.first_index().unwrap() + 1).map(drop);
+    // The streams take three segments, a third of which stays.
+    while [&fast, &fast, &slow].iter().all(|stream| stream.append([7; 192]).is_ok()) {}
+    archive.set_away(true);
+    truncate_all(&fast);
+    settle_or_fail(&streams).unwrap_err();
+    // That third is now in the segment below the one that is in use, of which half is free. It is a
+    // little less than half a segment.
+    while slow.put("vote", vec![7; 500]).is_ok() {}
+    (0..155).for_each(|_| one_less().unwrap());
+    settle_or_fail(&streams).unwrap_err();
+    one_less().unwrap();
+    archive.set_away(false);
+    settle(&streams);
+    slow.append("there is room").unwrap();
+}
+
+#[test]
 fn a_release_that_fails_ends_the_round() {
     let disk = SimDisk::new(1);
     let streams = by_hand(log()).with_store(&disk).unwrap();
@@ -443,57 +465,4 @@ fn files_that_a_tail_has_read_take_room_until_they_are_released() {
 #[test]
 fn files_that_a_tail_has_read_take_room_beside_the_keepers_thread() {
     a_tail_lags_and_reads_on(Options::new().log(limited(12)));
-}
-
-/// Changes a byte of the frame at `lsn`.
-fn damage(folder: &Path, lsn: Lsn, byte: u64) {
-    let path = folder.join(format!("segment-{:020}", lsn.as_u64() / SEGMENT));
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let (mut found, at) = ([0], FILE_HEADER + lsn.as_u64() % SEGMENT + byte);
-    file.read_exact_at(&mut found, at).unwrap();
-    file.write_all_at(&[found[0] ^ 1], at).unwrap();
-}
-
-/// The keeper must release up to a segment, and write the footer of the one before, although the
-/// header of the segment's first frame or record is damaged.
-fn with_a_damaged_header(at: impl Fn(Lsn) -> Lsn) {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let streams = by_hand(log()).open(folder.path()).unwrap();
-    let (victim, keep) = (streams.create("victim").unwrap(), streams.create("keep").unwrap());
-    let other = streams.create("other").unwrap();
-    while streams.log().reserved_lsn().as_u64() + 1040 < SEGMENT {
-        other.append([7; 1000]).unwrap();
-    }
-    let first = victim.append([7; 1000]).unwrap().lsn();
-    assert_eq!(first.as_u64() / SEGMENT, 1);
-    // They keep segment 1: too much to be moved.
-    for _ in 0..60 {
-        keep.append([7; 1000]).unwrap();
-    }
-    for _ in 0..300 {
-        other.append([7; 1000]).unwrap();
-    }
-    streams.sync().unwrap();
-    damage(folder.path(), at(first), 2);
-    settle(&streams);
-    assert!(streams.log().checkpoint_lsn().as_u64() >= SEGMENT);
-    streams.delete("victim").unwrap();
-    truncate_all(&other);
-    settle(&streams);
-    assert!(streams.log().head_lsn().as_u64() >= SEGMENT);
-    assert_eq!(keep.get(29).unwrap().data(), [7; 1000]);
-    streams.close().unwrap();
-    drop((streams, victim, keep, other));
-    let streams = by_hand(log()).open(folder.path()).unwrap();
-    assert_eq!(streams.stream("keep").unwrap().get(29).unwrap().data(), [7; 1000]);
-}
-
-#[test]
-fn the_keeper_passes_a_damaged_header_of_a_segments_first_record() {
-    with_a_damaged_header(|first| first);
-}
-
-#[test]
-fn the_keeper_passes_a_damaged_header_of_a_segments_first_frame() {
-    with_a_damaged_header(|_| Lsn::new(SEGMENT));
 }

@@ -212,8 +212,8 @@ fn forge_last_end(path: &Path, change: impl FnOnce(&Wal, &mut Vec<u64>)) {
     wal.close().unwrap();
 }
 
-#[test]
-fn a_check_finds_a_footer_with_a_generation_that_is_too_small() {
+/// `kept_by_footers`: the log has released the deletion, so only footers say its generation.
+fn check_that_a_smaller_generation_is_found(kept_by_footers: bool) {
     let folder = folder();
     let path = folder.path().join("log");
     let streams = open(&path);
@@ -223,6 +223,12 @@ fn a_check_finds_a_footer_with_a_generation_that_is_too_small() {
     streams.delete("gone").unwrap().wait().unwrap();
     fill(&fast, 2);
     settle(&streams);
+    if kept_by_footers {
+        truncate(&fast);
+        settle(&streams);
+        fill(&fast, 2);
+        settle(&streams);
+    }
     drop(fast);
     streams.close().unwrap();
     drop(streams);
@@ -230,7 +236,17 @@ fn a_check_finds_a_footer_with_a_generation_that_is_too_small() {
     forge_last_end(&path, |_, end| assert_eq!(std::mem::replace(end.last_mut().unwrap(), 0), 1));
     let bad = verify(&path).unwrap().bad_footers;
     let said: Vec<_> = bad.iter().map(|bad| bad.why.as_str()).collect();
-    assert_eq!(said, ["it says generation 0, and a record 1"]);
+    assert_eq!(said, ["its generation is 0, and a record below it says 1"]);
+}
+
+#[test]
+fn a_check_finds_a_footer_with_a_generation_below_that_of_a_deletion() {
+    check_that_a_smaller_generation_is_found(false);
+}
+
+#[test]
+fn a_check_finds_a_footer_with_a_generation_below_that_of_another_footer() {
+    check_that_a_smaller_generation_is_found(true);
 }
 
 #[test]

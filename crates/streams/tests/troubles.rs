@@ -40,11 +40,11 @@ fn settle(streams: &Streams) {
     while streams.maintain().unwrap() {}
 }
 
-/// Changes a byte on the disk; a second call changes it back.
-fn damage(folder: &Path, lsn: Lsn) {
+/// Changes a byte of the frame at `lsn` on the disk; a second call changes it back.
+fn damage(folder: &Path, lsn: Lsn, byte: u64) {
     let path = folder.join(format!("segment-{:020}", lsn.as_u64() / SEGMENT));
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let (mut byte, at) = ([0], HEADER + lsn.as_u64() % SEGMENT + 60);
+    let (mut byte, at) = ([0], HEADER + lsn.as_u64() % SEGMENT + byte);
     file.read_exact_at(&mut byte, at).unwrap();
     file.write_all_at(&[byte[0] ^ 1], at).unwrap();
 }
@@ -113,7 +113,7 @@ fn damaged(folder: &Path, options: &Options) -> (Streams, Stream) {
     let lsns: Vec<_> = (0..10_u8).map(|n| slow.append([n; 100]).unwrap().lsn()).collect();
     append_many(&other, 700);
     streams.sync().unwrap();
-    damage(folder, lsns[3]);
+    damage(folder, lsns[3], 60);
     assert_eq!(slow.get(3).unwrap_err().kind(), ErrorKind::Corrupt);
     truncate_all(&other);
     (streams, other)
@@ -327,4 +327,48 @@ fn a_read_error_after_a_recovery_hides_nothing_from_readers() {
     }
     // Each reads the meta file and the segments; headers are read again if that fails.
     assert!(all_failed.0 > 8 && all_failed.1 > 8, "{all_failed:?}");
+}
+
+/// The keeper must release up to a segment, and write the footer of the one before, although the
+/// header of the segment's first frame or record is damaged.
+fn with_a_damaged_header(at: impl Fn(Lsn) -> Lsn) {
+    let folder = folder();
+    let streams = by_hand(log()).open(folder.path()).unwrap();
+    let (victim, keep) = (streams.create("victim").unwrap(), streams.create("keep").unwrap());
+    let other = streams.create("other").unwrap();
+    while streams.log().reserved_lsn().as_u64() + 1040 < SEGMENT {
+        other.append([7; 1000]).unwrap();
+    }
+    let first = victim.append([7; 1000]).unwrap().lsn();
+    assert_eq!(first.as_u64() / SEGMENT, 1);
+    // They keep segment 1: too much to be moved.
+    for _ in 0..60 {
+        keep.append([7; 1000]).unwrap();
+    }
+    for _ in 0..300 {
+        other.append([7; 1000]).unwrap();
+    }
+    streams.sync().unwrap();
+    damage(folder.path(), at(first), 2);
+    settle(&streams);
+    assert!(streams.log().checkpoint_lsn().as_u64() >= SEGMENT);
+    streams.delete("victim").unwrap();
+    truncate_all(&other);
+    settle(&streams);
+    assert!(streams.log().head_lsn().as_u64() >= SEGMENT);
+    assert_eq!(keep.get(29).unwrap().data(), [7; 1000]);
+    streams.close().unwrap();
+    drop((streams, victim, keep, other));
+    let streams = by_hand(log()).open(folder.path()).unwrap();
+    assert_eq!(streams.stream("keep").unwrap().get(29).unwrap().data(), [7; 1000]);
+}
+
+#[test]
+fn the_keeper_passes_a_damaged_header_of_a_segments_first_record() {
+    with_a_damaged_header(|first| first);
+}
+
+#[test]
+fn the_keeper_passes_a_damaged_header_of_a_segments_first_frame() {
+    with_a_damaged_header(|_| Lsn::new(SEGMENT));
 }

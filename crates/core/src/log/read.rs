@@ -78,13 +78,10 @@ impl Wal {
         let mut order: Vec<usize> = (0..lsns.len()).collect();
         order.sort_unstable_by_key(|&index| lsns[index]);
         let mut found: Vec<Option<RecordBuf>> = vec![None; lsns.len()];
-        let mut longest = 0;
         for index in order {
             let span = self.check_record(lsns[index])?;
             let stored = self.stored_at(&mut reader, lsns[index], span)?;
-            // A record that lies apart is expected to be as long as the longest one so far.
-            longest = longest.max(stored.next_lsn().bytes_since(lsns[index]));
-            reader.begin_reads_with(longest);
+            reader.note_single(lsns[index]..stored.next_lsn());
             let decoded = decoder.decode_buf(stored);
             found[index] = Some(decoded.map_err(|error| reader.located(error, lsns[index]))?);
         }

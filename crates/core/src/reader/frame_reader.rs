@@ -14,7 +14,7 @@ use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME
 use crate::store::ReadStore;
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// The first read of an iterator.
+/// The first read of an iterator. Records that lie nearer to each other are a group.
 const FIRST_READ_BYTES: usize = 4096;
 
 type Word = [u8; ALIGN_BYTES as usize];
@@ -38,6 +38,9 @@ pub(crate) struct FrameReader {
     // continues there, at most `read_ahead_bytes`.
     first_read_bytes: usize,
     next_read_bytes: usize,
+    // The last group of records that were read one by one, and the length of the longest group.
+    group: Range<Lsn>,
+    longest_group: u64,
     // No read ahead goes beyond it.
     limit: Lsn,
     buffer: Vec<u8>,
@@ -62,6 +65,8 @@ impl FrameReader {
             read_ahead_bytes,
             first_read_bytes: read_ahead_bytes,
             next_read_bytes: read_ahead_bytes,
+            group: Lsn::ZERO..Lsn::ZERO,
+            longest_group: 0,
             limit: Lsn::LIMIT,
             buffer: Vec::new(),
             // No read continues it.
@@ -337,14 +342,21 @@ impl FrameReader {
 
     /// Makes the reader begin with small reads: for a caller that may want only a few records.
     pub(crate) fn starting_small(mut self) -> FrameReader {
-        self.begin_reads_with(FIRST_READ_BYTES as u64);
+        self.first_read_bytes = FIRST_READ_BYTES.min(self.read_ahead_bytes);
         self
     }
 
-    /// Sets how many bytes a read fetches that does not continue the one before: at most
-    /// `FIRST_READ_BYTES`.
-    pub(crate) fn begin_reads_with(&mut self, bytes: u64) {
-        self.first_read_bytes = in_memory(bytes).min(FIRST_READ_BYTES).min(self.read_ahead_bytes);
+    /// Notes that the caller, who reads single records in the order of the log, has got the one in
+    /// `record`. The first read of the next group then fetches as many bytes as the longest group
+    /// so far has, but no more than the first read of an iterator.
+    pub(crate) fn note_single(&mut self, record: Range<Lsn>) {
+        if record.start.bytes_since(self.group.end) > FIRST_READ_BYTES as u64 {
+            self.group.start = record.start;
+        }
+        self.group.end = record.end;
+        self.longest_group = self.longest_group.max(record.end.bytes_since(self.group.start));
+        let bytes = in_memory(self.longest_group).min(FIRST_READ_BYTES);
+        self.first_read_bytes = bytes.min(self.read_ahead_bytes);
     }
 
     /// Returns how much to read at `at`.

@@ -158,20 +158,21 @@ fn a_few_old_records_cost_what_they_take() -> Result<()> {
     Ok(())
 }
 
-/// Protection: a prepared segment is longer than the log, and nothing reads its zeros.
-/// Counts the bytes that are read from here on.
-fn count_reads(store: &FaultyLog) -> Arc<AtomicU64> {
-    let read = Arc::new(AtomicU64::new(0));
+/// Counts the reads from here on, and their bytes.
+fn count_reads(store: &FaultyLog) -> Arc<[AtomicU64; 2]> {
+    let read = Arc::new([const { AtomicU64::new(0) }; 2]);
     let counted = Arc::clone(&read);
     store.watch(move |call| {
         if (call.kind, call.target) == READ {
-            counted.fetch_add(call.len, Ordering::SeqCst);
+            counted[0].fetch_add(1, Ordering::SeqCst);
+            counted[1].fetch_add(call.len, Ordering::SeqCst);
         }
         Ok(())
     });
     read
 }
 
+/// Protection: a prepared segment is longer than the log, and nothing reads its zeros.
 #[test]
 fn a_tail_reads_few_bytes_beyond_the_records_that_it_returns() -> Result<()> {
     let (wal, store) = log_and_store();
@@ -181,25 +182,44 @@ fn a_tail_reads_few_bytes_beyond_the_records_that_it_returns() -> Result<()> {
         wal.commit(&[7; 100])?;
         assert!(tail.next(Duration::ZERO)?.is_some());
     }
-    let read = read.load(Ordering::SeqCst);
+    let read = read[1].load(Ordering::SeqCst);
     assert!(read <= 100 * 2 * framed_bytes(100), "{read} bytes");
     Ok(())
 }
 
-#[test]
-fn a_batch_of_records_that_lie_apart_reads_little_more_than_them() -> Result<()> {
+/// Appends 100 groups of `count` records of `bytes` bytes, far from each other, and reads them by
+/// one call. Returns how many reads that took, and their bytes.
+fn read_groups(count: usize, bytes: usize) -> Result<[u64; 2]> {
     let (wal, store) = log_and_store();
     let mut lsns = Vec::new();
     for _ in 0..100 {
-        lsns.push(wal.append(&[7; 1000])?.lsn());
+        for _ in 0..count {
+            lsns.push(wal.append(&vec![7; bytes])?.lsn());
+        }
         wal.append(&[8; 5000])?;
         wal.append(&[9; 5000])?;
     }
     wal.sync()?;
     let read = count_reads(&store);
-    assert_eq!(wal.get_batch(&lsns)?.len(), 100);
-    let read = read.load(Ordering::SeqCst);
-    assert!(read <= 4096 + 100 * framed_bytes(1000), "{read} bytes");
+    assert_eq!(wal.get_batch(&lsns)?.len(), lsns.len());
+    Ok(read.each_ref().map(|read| read.load(Ordering::SeqCst)))
+}
+
+/// Protection: the first read of a record is not longer than the ones before.
+#[test]
+fn a_batch_of_records_that_lie_apart_reads_little_more_than_them() -> Result<()> {
+    let [_, bytes] = read_groups(1, 1000)?;
+    assert!(bytes <= 4096 + 100 * framed_bytes(1000), "{bytes} bytes");
+    Ok(())
+}
+
+/// Protection: what is expected is a group, not a record.
+#[test]
+fn a_batch_of_groups_of_records_takes_a_read_for_each_group() -> Result<()> {
+    let [reads, _] = read_groups(16, 200)?;
+    // A group can lie on both sides of a segment's end.
+    let segments = 100 * (10_000 + 16 * framed_bytes(200)) / (64 << 10);
+    assert!(reads <= 100 + 2 * segments, "{reads} reads");
     Ok(())
 }
 
