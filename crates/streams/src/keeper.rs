@@ -230,6 +230,11 @@ impl Shared {
         if self.room() < self.segments.bytes() {
             // A tail may have ended since, and the log has freed what it kept.
             self.count_files()?;
+            let frees_nothing = work.failed.is_some() || self.is_kept_below()?;
+            // The last segments are for truncations then.
+            if frees_nothing && self.room() < self.segments.bytes() {
+                return Ok(false);
+            }
         }
         if let Some(moving) = &mut work.moving {
             let before = self.keeper.moved_bytes();

@@ -206,28 +206,26 @@ impl Shared {
 
     /// Returns how many bytes may be moved: all, or those below the limit of the log's space, less
     /// a segment for truncations and footers. If truncations have taken that one, half a segment:
-    /// a move releases more than it takes. But none if released files are still there: an archive
-    /// that is away keeps them, say, and would keep what a move releases. (A thread that waits in a
-    /// full log for room would hold its stripe, and the keeper, who frees room, would wait for
-    /// that: so no change fills it.)
+    /// a move releases more than it takes. (A thread that waits in a full log for room would hold
+    /// its stripe, and the keeper, who frees room, would wait for that: so no change fills it.)
     pub(crate) fn room(&self) -> u64 {
         let Some(limit) = self.limit else { return u64::MAX };
         // Not `latest`: footers do not count there.
         let end = self.wal.reserved_lsn();
         let bytes = self.segments.bytes();
         match limit.saturating_sub(self.used(self.segments.of(end).into())) {
-            0 | 1 if self.has_released_files() => 0,
             0 => (bytes - end.as_u64() % bytes) / 2,
             1 => bytes / 2,
             free => (free - 1) * bytes,
         }
     }
 
-    /// Whether there are more files than the log has segments.
-    fn has_released_files(&self) -> bool {
-        let head = u64::from(self.segments.of(self.wal.head_lsn()));
-        // Relaxed: as in `check_room`.
-        self.first_file.load(Ordering::Relaxed) < BIAS + head
+    /// Whether a tail or a cursor of the log keeps what the streams have released.
+    pub(crate) fn is_kept_below(&self) -> Result<bool> {
+        let lowest = self.segments.with(|all| all.keys().next().copied());
+        // The lowest one comes first.
+        let kept = self.wal.space()?.pins.first().map(|pin| self.segments.of(pin.lsn));
+        Ok(kept.zip(lowest).is_some_and(|(kept, lowest)| kept < lowest))
     }
 
     /// Returns how many segments the log has if the last one is `tail`.

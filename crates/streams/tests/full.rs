@@ -322,28 +322,59 @@ fn a_failed_release_stops_neither_moves_nor_footers() {
     assert!(streams.log().checkpoint_lsn() > before);
 }
 
-#[test]
-fn moves_leave_the_last_segment_to_truncations_while_nothing_can_be_freed() {
-    let archive = Arc::new(Archive::default());
-    let log = limited(6).on_release(Arc::clone(&archive));
+/// `keep` makes something that keeps released files, and `free` ends it.
+fn check_that_moves_leave_the_last_segment<K>(
+    log: palisade::Options,
+    keep: impl FnOnce(&Streams) -> K,
+    free: impl FnOnce(K),
+) {
     let options = by_hand(log).move_percent(50);
     let streams = options.open_on(Arc::new(MemDisk::new()), "/log").unwrap();
     let (slow, fast) = (streams.create("slow").unwrap(), streams.create("fast").unwrap());
     let one_less = || slow.truncate_before(slow.first_index().unwrap() + 1).map(drop);
+    let kept = keep(&streams);
     // The streams take three segments, a third of which stays.
     while [&fast, &fast, &slow].iter().all(|stream| stream.append([7; 192]).is_ok()) {}
-    archive.set_away(true);
     truncate_all(&fast);
-    settle_or_fail(&streams).unwrap_err();
+    let _ = settle_or_fail(&streams);
     // That third is now in the segment below the one that is in use, of which half is free. It is a
     // little less than half a segment.
     while slow.put("vote", vec![7; 500]).is_ok() {}
     (0..155).for_each(|_| one_less().unwrap());
-    settle_or_fail(&streams).unwrap_err();
+    let (moved, end) = (streams.stats().moved_bytes, streams.log().reserved_lsn().as_u64());
+    assert!((4 * SEGMENT + SEGMENT / 2..5 * SEGMENT).contains(&end), "{end}");
+    let _ = settle_or_fail(&streams);
+    assert_eq!(streams.stats().moved_bytes, moved);
     one_less().unwrap();
-    archive.set_away(false);
+    free(kept);
     settle(&streams);
+    assert!(streams.stats().moved_bytes > moved);
     slow.append("there is room").unwrap();
+}
+
+#[test]
+fn moves_leave_the_last_segment_to_truncations_while_an_archive_is_away() {
+    let archive = Arc::new(Archive::default());
+    archive.set_away(true);
+    let log = limited(6).on_release(Arc::clone(&archive));
+    check_that_moves_leave_the_last_segment(log, |_| (), |()| archive.set_away(false));
+}
+
+#[test]
+fn moves_leave_the_last_segment_to_truncations_while_a_tail_keeps_files() {
+    let tail = |streams: &Streams| streams.tail_all().unwrap();
+    check_that_moves_leave_the_last_segment(limited(6), tail, drop);
+}
+
+#[test]
+fn moves_leave_the_last_segment_to_truncations_while_a_cursor_keeps_files() {
+    let cursor = |streams: &Streams| streams.log().create_cursor("c", None, u64::MAX).unwrap();
+    check_that_moves_leave_the_last_segment(limited(6), cursor, |mut cursor| {
+        while cursor.next(Duration::ZERO).unwrap().is_some() {
+            cursor.confirm();
+        }
+        cursor.save().unwrap();
+    });
 }
 
 #[test]

@@ -384,7 +384,7 @@ impl FrameReader {
         self.segment_end = at.plus(room);
         while self.len < wanted {
             // Grows with the bytes that the store returns, not with what a length claims.
-            let end = wanted.min(self.next_read_bytes.max(2 * self.len));
+            let end = wanted.min(self.next_read_bytes.max(FIRST_READ_BYTES).max(2 * self.len));
             if self.buffer.len() < end {
                 self.buffer.resize(end, 0);
             }
