@@ -199,8 +199,9 @@ impl Shared {
              (max_bytes)"
         );
         let advice = "wait for the keeper (Streams::maintain without its thread) and look at \
-                      Streams::stats for its error; delete, or truncate as a whole, what \
-                      Streams::pinned names; or raise max_bytes";
+                      Streams::stats for its error; end the tails and cursors that Wal::space \
+                      names; delete, or truncate as a whole, what Streams::pinned names; or raise \
+                      max_bytes";
         Err(Error::new(ErrorKind::NoSpace, text).with_advice(advice))
     }
 
@@ -220,7 +221,7 @@ impl Shared {
         }
     }
 
-    /// Whether a tail or a cursor of the log keeps what the streams have released.
+    /// Whether something that `Wal::space` names keeps what the streams have released.
     pub(crate) fn is_kept_below(&self) -> Result<bool> {
         let lowest = self.segments.with(|all| all.keys().next().copied());
         // The lowest one comes first.
