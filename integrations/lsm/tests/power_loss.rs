@@ -12,6 +12,8 @@
 //!
 //! The long form runs `LSM_SEEDS` seeds, for example 10000. `LSM_SEED` runs one.
 
+#![expect(clippy::print_stderr, reason = "progress of long runs")]
+
 mod folders;
 
 use std::collections::BTreeMap;
@@ -328,5 +330,9 @@ fn no_crash_loses_or_divides_an_acknowledged_batch() {
     };
     for seed in seeds {
         Run::new(seed).all();
+        // The long form takes minutes.
+        if seed % 500 == 499 {
+            eprintln!("{} seeds", seed + 1);
+        }
     }
 }

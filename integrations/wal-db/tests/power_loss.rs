@@ -7,6 +7,8 @@
 //!
 //! The long form runs `WAL_DB_SEEDS` seeds, for example 10000. `WAL_DB_SEED` runs one.
 
+#![expect(clippy::print_stderr, reason = "progress of long runs")]
+
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
@@ -330,6 +332,10 @@ fn no_crash_loses_what_was_acknowledged() {
             Run::new(seed, open_file, false).all();
         } else {
             Run::new(seed, open_segmented, true).all();
+        }
+        // The long form takes minutes.
+        if seed % 500 == 499 {
+            eprintln!("{} seeds", seed + 1);
         }
     }
 }

@@ -5,6 +5,8 @@
 //! The long form runs `PALISADE_REDB_SEEDS` seeds, for example 10000. `PALISADE_REDB_SEED` runs
 //! one of them.
 
+#![expect(clippy::print_stderr, reason = "progress of long runs")]
+
 use crate::common::{Dice, seeds, small};
 use crate::model::Model;
 use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
@@ -107,6 +109,10 @@ fn no_crash_loses_a_commit_or_shows_a_part_of_one() {
             }
             drop(db);
             world = World { durable: found, begun: None };
+        }
+        // The long form takes minutes.
+        if seed % 500 == 499 {
+            eprintln!("{} seeds", seed + 1);
         }
     }
 }
