@@ -230,9 +230,9 @@ impl Shared {
         if self.room() < self.segments.bytes() {
             // A tail may have ended since, and the log has freed what it kept.
             self.count_files()?;
-            let frees_nothing = work.failed.is_some() || self.is_kept_below()?;
-            // The last segments are for truncations then.
-            if frees_nothing && self.room() < self.segments.bytes() {
+            let is_full = self.room() < self.segments.bytes();
+            if is_full && (work.failed.is_some() || self.is_kept_below()?) {
+                // A move would free nothing yet, and the last segments are for truncations.
                 return Ok(false);
             }
         }
