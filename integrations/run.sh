@@ -42,9 +42,8 @@ step "documents" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace -
     --all-features
 step "a cluster of three nodes, 6 kills" "${cluster[@]}" 500 6
 if [[ ${1:-} == long ]]; then
-    export WAL_DB_SEEDS=10000 LSM_SEEDS=10000 PALISADE_REDB_SEEDS=10000 PALISADE_SEEDS=10000
-    step "10 000 seeds of power loss each" cargo test --locked --workspace --all-features \
-        --release -- --nocapture crash histories
+    step "10 000 seeds of power loss each" env PALISADE_SEEDS=10000 \
+        cargo test --locked --workspace --all-features --release -- --nocapture crash histories
     step "published suites over wal-db" wal-db/suites.sh 3
     step "published suites over redb" redb/suites.sh
     step "a cluster of three nodes, 33 kills" "${cluster[@]}"

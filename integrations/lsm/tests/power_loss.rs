@@ -10,11 +10,17 @@
 //! they must be as the flush left them. After some crashes the log has too many segments: then the
 //! first write of a process flushes.
 //!
-//! The long form runs `LSM_SEEDS` seeds, for example 10000. `LSM_SEED` runs one.
+//! `PALISADE_FIRST_SEED` and `PALISADE_SEEDS` say which seeds are run; `cargo test` runs a few
+//! hundred.
 
-#![expect(clippy::print_stderr, reason = "progress of long runs")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "progress of long runs")]
 
+#[expect(dead_code, reason = "other harnesses with seeds use the rest")]
+#[path = "../../../crates/palisade/tests/common/dice.rs"]
+mod dice;
 mod folders;
+#[path = "../../../crates/palisade/tests/common/seeds.rs"]
+mod seeds;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,9 +31,12 @@ use palisade::sim::SimDisk;
 use palisade::{Lsn, OpenMode};
 use palisade_lsm::{Database, Error, Keyspace, Options, Result};
 
+use dice::Dice;
 use folders::copy_folder;
+use seeds::{Seeded, sweep};
 
-const SHORT: u64 = 200;
+/// Seeds of a plain `cargo test`.
+const SEEDS: u64 = 200;
 const PROCESSES: u64 = 4;
 const STEPS: u64 = 25;
 const LOG: &str = "/db/log";
@@ -37,19 +46,6 @@ const COUNT: &[u8] = b"count";
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 type World = [Map; 2];
-
-struct Dice(u64);
-
-impl Dice {
-    /// A number below `end`, by SplitMix64.
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % end
-    }
-}
 
 fn log_options() -> palisade::Options {
     palisade::Options::new().segment_bytes(64 << 10).buffer_bytes(4 << 10)
@@ -70,7 +66,7 @@ struct Run {
     batches: u64,
 }
 
-impl Run {
+impl Seeded for Run {
     fn new(seed: u64) -> Run {
         let disk = SimDisk::new(seed);
         let os = disk.as_disk();
@@ -79,7 +75,7 @@ impl Run {
         Run {
             seed,
             disk,
-            dice: Dice(seed),
+            dice: Dice::new(seed),
             folder: tempfile::tempdir().unwrap(),
             worlds: vec![World::default()],
             durable: 0,
@@ -88,12 +84,7 @@ impl Run {
         }
     }
 
-    fn open(&self) -> Result<Database> {
-        let options = Options::new().background(false).cache_bytes(64 << 10).log(log_options());
-        options.open_on(self.disk.as_disk(), LOG, self.folder.path())
-    }
-
-    fn all(&mut self) {
+    fn run(&mut self) {
         for _ in 0..PROCESSES {
             let lifetime = self.dice.below(200);
             self.disk.crash_at(self.disk.calls() + lifetime);
@@ -101,7 +92,7 @@ impl Run {
             if !self.disk.is_dead() {
                 self.disk.kill();
             }
-            if self.dice.below(4) == 0 {
+            if self.dice.once_in(4) {
                 self.durable = self.worlds.len() - 1;
                 self.disk.restart();
             } else {
@@ -110,6 +101,17 @@ impl Run {
             self.undo_flush();
             self.check();
         }
+    }
+
+    fn describe(&self) -> String {
+        self.disk.trace().join("\n")
+    }
+}
+
+impl Run {
+    fn open(&self) -> Result<Database> {
+        let options = Options::new().background(false).cache_bytes(64 << 10).log(log_options());
+        options.open_on(self.disk.as_disk(), LOG, self.folder.path())
     }
 
     /// Opens the database and works on it, until the process dies or has made its steps.
@@ -165,7 +167,7 @@ impl Run {
             map.insert(COUNT.to_vec(), count);
             for _ in 0..self.dice.below(3) {
                 let key = vec![self.dice.below(12) as u8];
-                if self.dice.below(3) == 0 {
+                if self.dice.once_in(3) {
                     batch.delete(keyspace, &key)?;
                     map.remove(&key);
                 } else {
@@ -208,7 +210,7 @@ impl Run {
 
     fn flush(&mut self, database: &Database) -> Result<()> {
         self.keep_tables(database);
-        if self.dice.below(4) == 0 {
+        if self.dice.once_in(4) {
             self.disk.crash_at(self.disk.calls() + self.dice.below(8));
         }
         let appended = self.worlds.len() - 1;
@@ -236,7 +238,7 @@ impl Run {
         }
         // A flush writes the tables of one keyspace after the other, then the file `flushed`.
         let written = self.dice.below(4);
-        if written < 3 || self.dice.below(2) == 0 {
+        if written < 3 || self.dice.once_in(2) {
             self.undo_note(&before.path().join("tables"));
         }
         for number in written..3 {
@@ -245,7 +247,7 @@ impl Run {
             if !old.exists() {
                 continue; // the keyspace is not older than the process run
             }
-            if number == written && self.dice.below(2) == 0 {
+            if number == written && self.dice.once_in(2) {
                 self.add_new_files(&new, &old);
             }
             fs::remove_dir_all(&new).unwrap();
@@ -270,11 +272,11 @@ impl Run {
     fn add_new_files(&mut self, new: &Path, old: &Path) {
         for file in files(new) {
             let copy = old.join(file.strip_prefix(new).unwrap());
-            if copy.exists() || self.dice.below(3) == 0 {
+            if copy.exists() || self.dice.once_in(3) {
                 continue;
             }
             let mut bytes = fs::read(&file).unwrap();
-            if self.dice.below(2) == 0 {
+            if self.dice.once_in(2) {
                 bytes.truncate(self.dice.below(bytes.len() as u64 + 1) as usize);
             }
             fs::write(copy, bytes).unwrap();
@@ -299,7 +301,7 @@ impl Run {
         assert!(matched >= self.durable, "lost batches, {}", context());
         (self.worlds, self.durable) = (vec![found], 0);
         // Half the runs go on with a log that was closed.
-        if self.dice.below(2) == 0 {
+        if self.dice.once_in(2) {
             drop(snapshot);
             database.close().unwrap();
         }
@@ -323,16 +325,5 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn no_crash_loses_or_divides_an_acknowledged_batch() {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let seeds = match (number("LSM_SEED"), number("LSM_SEEDS")) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, count) => 0..count.unwrap_or(SHORT),
-    };
-    for seed in seeds {
-        Run::new(seed).all();
-        // The long form takes minutes.
-        if seed % 500 == 499 {
-            eprintln!("{} seeds", seed + 1);
-        }
-    }
+    sweep("palisade-lsm --test power_loss", SEEDS, |_: Run| {});
 }

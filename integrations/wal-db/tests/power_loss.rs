@@ -5,9 +5,16 @@
 //! renames, and syncs no folder. If the log's file is there after a crash, the records must be
 //! there, too, or the state.
 //!
-//! The long form runs `WAL_DB_SEEDS` seeds, for example 10000. `WAL_DB_SEED` runs one.
+//! `PALISADE_FIRST_SEED` and `PALISADE_SEEDS` say which seeds are run; `cargo test` runs a few
+//! hundred.
 
-#![expect(clippy::print_stderr, reason = "progress of long runs")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "progress of long runs")]
+
+#[expect(dead_code, reason = "other harnesses with seeds use the rest")]
+#[path = "../../../crates/palisade/tests/common/dice.rs"]
+mod dice;
+#[path = "../../../crates/palisade/tests/common/seeds.rs"]
+mod seeds;
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +26,11 @@ use palisade::disk::{Access, DEFAULT_FILE_MODE, Disk, DiskFolder};
 use palisade::sim::SimDisk;
 use wal_db::{FileStore, Lsn, Result, SegmentedStore, Wal, WalError, WalStore};
 
-const SHORT: u64 = 300;
+use dice::Dice;
+use seeds::{Seeded, sweep};
+
+/// Seeds of a plain `cargo test`.
+const SEEDS: u64 = 300;
 const PROCESSES: u64 = 5;
 const STEPS: u64 = 30;
 const FOLDER: &str = "/db";
@@ -47,19 +58,6 @@ impl World {
     }
 }
 
-struct Dice(u64);
-
-impl Dice {
-    /// A number below `end`, by SplitMix64.
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % end
-    }
-}
-
 /// One seed: a disk, and what its log may have.
 struct Run<S> {
     seed: u64,
@@ -84,7 +82,7 @@ impl<S: WalStore> Run<S> {
         os.create_folder(Path::new(FOLDER), DEFAULT_FILE_MODE).unwrap();
         os.open_folder(Path::new("/"), DEFAULT_FILE_MODE).unwrap().sync().unwrap();
         let (world, other) = (World::default(), None);
-        let dice = Dice(seed);
+        let dice = Dice::new(seed);
         let (next, gone, above) = (0, Vec::new(), 0);
         Run { seed, disk, dice, world, other, next, gone, above, open, is_segmented }
     }
@@ -110,7 +108,7 @@ impl<S: WalStore> Run<S> {
                 0..9 => self.append(&wal, false),
                 9..14 => self.append(&wal, true),
                 14 => wal.sync().map(|()| self.world.durable = self.world.records.len()),
-                15 if self.dice.below(2) == 0 => self.truncate_after_one_that_is_gone(&wal),
+                15 if self.dice.once_in(2) => self.truncate_after_one_that_is_gone(&wal),
                 15 => self.truncate_after(&wal),
                 16 if self.is_segmented => self.truncate_before(&wal),
                 17 if !self.is_segmented => match self.empty(wal) {
@@ -137,7 +135,7 @@ impl<S: WalStore> Run<S> {
                 return;
             }
         }
-        if self.dice.below(2) == 0 {
+        if self.dice.once_in(2) {
             wal.log().clone().abandon();
         }
     }
@@ -145,7 +143,7 @@ impl<S: WalStore> Run<S> {
     fn append(&mut self, wal: &Wal<S>, is_durable: bool) -> Result<()> {
         self.next += 1;
         let mut data = self.next.to_le_bytes().to_vec();
-        let len = if self.dice.below(4) == 0 { LONGEST } else { 200 };
+        let len = if self.dice.once_in(4) { LONGEST } else { 200 };
         data.resize(8 + self.dice.below(len) as usize, self.next as u8);
         let appended = if is_durable { wal.append_and_sync(&data) } else { wal.append(&data) };
         // After an error the record may be there. An append to the memory of a dead process returns
@@ -224,7 +222,7 @@ impl<S: WalStore> Run<S> {
         let emptied = World { state: self.next, ..World::default() };
         write_state(folder.as_ref(), self.next).ok()?;
         // The log may still be open when its file goes.
-        let wal = Some(wal).filter(|_| self.dice.below(2) == 0);
+        let wal = Some(wal).filter(|_| self.dice.once_in(2));
         self.other = Some(emptied.clone());
         folder.remove(FILE).ok()?;
         drop(wal);
@@ -320,22 +318,35 @@ fn open_segmented(disk: Arc<dyn Disk>) -> Result<Wal<SegmentedStore>> {
     Wal::with_store(store)
 }
 
-#[test]
-fn no_crash_loses_what_was_acknowledged() {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let seeds = match (number("WAL_DB_SEED"), number("WAL_DB_SEEDS")) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, count) => 0..count.unwrap_or(SHORT),
-    };
-    for seed in seeds {
-        if seed % 2 == 0 {
-            Run::new(seed, open_file, false).all();
+/// The two kinds of logs, in turns.
+enum History {
+    File(Run<FileStore>),
+    Segmented(Run<SegmentedStore>),
+}
+
+impl Seeded for History {
+    fn new(seed: u64) -> History {
+        if seed.is_multiple_of(2) {
+            History::File(Run::new(seed, open_file, false))
         } else {
-            Run::new(seed, open_segmented, true).all();
-        }
-        // The long form takes minutes.
-        if seed % 500 == 499 {
-            eprintln!("{} seeds", seed + 1);
+            History::Segmented(Run::new(seed, open_segmented, true))
         }
     }
+
+    fn run(&mut self) {
+        match self {
+            History::File(run) => run.all(),
+            History::Segmented(run) => run.all(),
+        }
+    }
+
+    fn describe(&self) -> String {
+        let (History::File(Run { disk, .. }) | History::Segmented(Run { disk, .. })) = self;
+        disk.trace().join("\n")
+    }
+}
+
+#[test]
+fn no_crash_loses_what_was_acknowledged() {
+    sweep("wal-db --test power_loss", SEEDS, |_: History| {});
 }

@@ -1,6 +1,6 @@
 //! Crashes on the simulated disk, against a model, for both lines of openraft.
 //!
-//! `PALISADE_FIRST_SEED` and `PALISADE_SEEDS` say which seeds are run; `cargo test` runs some
+//! `PALISADE_FIRST_SEED` and `PALISADE_SEEDS` say which seeds are run; `cargo test` runs a few
 //! hundred of each line.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "progress and figures of long runs")]

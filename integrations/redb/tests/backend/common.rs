@@ -4,20 +4,7 @@ use std::ops::Range;
 
 use palisade_redb::Options;
 
-/// Numbers by SplitMix64.
-#[derive(Debug)]
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    /// Returns a number below `end`.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % end
-    }
-}
+use crate::seeds::number;
 
 /// Returns options with which checkpoints, long changes and spills are frequent.
 pub(crate) fn small() -> Options {
@@ -25,12 +12,8 @@ pub(crate) fn small() -> Options {
     Options::new().log(log).memory_bytes(24 * 4096).log_bytes(192 << 10)
 }
 
-/// Returns the seeds to run: `PALISADE_REDB_SEED`, or so many as `PALISADE_REDB_SEEDS` says, or
-/// `default`.
-pub(crate) fn seeds(default: u64) -> Range<u64> {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    match (number("PALISADE_REDB_SEED"), number("PALISADE_REDB_SEEDS")) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, count) => 0..count.unwrap_or(default),
-    }
+/// Returns the seeds that the environment names, or as many as `usual`: see `seeds.rs`.
+pub(crate) fn seeds(usual: u64) -> Range<u64> {
+    let first = number("PALISADE_FIRST_SEED").unwrap_or(0);
+    first..first + number("PALISADE_SEEDS").unwrap_or(usual)
 }

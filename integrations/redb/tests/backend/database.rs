@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::common::{Dice, seeds, small};
+use crate::common::{seeds, small};
+use crate::dice::Dice;
 use crate::model::Model;
 use palisade::disk::MemDisk;
 use palisade::sim::{CallKind, FaultDisk, Target};
@@ -20,7 +21,7 @@ fn open(disk: &MemDisk) -> Database {
 #[test]
 fn a_random_workload_agrees_with_a_model() {
     for seed in seeds(20) {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let disk = MemDisk::new();
         let mut model = Model::default();
         let mut db = open(&disk);

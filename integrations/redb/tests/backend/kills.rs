@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{Dice, small};
+use crate::common::small;
+use crate::dice::Dice;
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 const FOLDER: &str = "PALISADE_REDB_KILLED";
@@ -23,12 +24,12 @@ fn open(path: &Path) -> Database {
 fn commit_until_killed(path: &Path) {
     let db = open(path);
     let mut next = count(&db);
-    let mut dice = Dice(next);
+    let mut dice = Dice::new(next);
     let mut reports = std::io::stderr();
     loop {
         let mut transaction = db.begin_write().unwrap();
-        transaction.set_quick_repair(dice.below(3) == 0);
-        let long = if dice.below(10) == 0 { 100_000 } else { 500 };
+        transaction.set_quick_repair(dice.once_in(3));
+        let long = if dice.once_in(10) { 100_000 } else { 500 };
         let value = vec![next as u8; dice.below(long) as usize];
         for table in TABLES {
             transaction.open_table(table).unwrap().insert(next, &value[..]).unwrap();
@@ -64,7 +65,7 @@ fn a_kill_loses_no_commit() {
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = folder.path().join("db");
-    let mut dice = Dice(u64::from(std::process::id()));
+    let mut dice = Dice::new(u64::from(std::process::id()));
     for kill in 0..KILLS {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", NAME, "--nocapture"]).env(FOLDER, &path);

@@ -7,7 +7,7 @@ use redb::{
     ReadableTable, TableDefinition, WriteTransaction,
 };
 
-use crate::common::Dice;
+use crate::dice::Dice;
 
 const TABLES: [TableDefinition<'_, u64, &[u8]>; 2] =
     [TableDefinition::new("first"), TableDefinition::new("second")];
@@ -55,7 +55,7 @@ impl Model {
             let key = dice.below(KEYS);
             match dice.below(20) {
                 0..10 => {
-                    let long = if dice.below(10) == 0 { 30_000 } else { 300 };
+                    let long = if dice.once_in(10) { 30_000 } else { 300 };
                     let value = vec![dice.below(256) as u8; dice.below(long) as usize];
                     table.insert(key, &value[..])?;
                     entries.insert(key, value);
@@ -64,7 +64,7 @@ impl Model {
                     table.remove(key)?;
                     entries.remove(&key);
                 }
-                14 if dice.below(4) == 0 => {
+                14 if dice.once_in(4) => {
                     table.retain(|kept, _| kept % 3 != 0)?;
                     entries.retain(|kept, _| kept % 3 != 0);
                 }
@@ -103,14 +103,14 @@ impl Model {
         } else {
             transaction.set_durability(Durability::None)?;
         }
-        let savepoint = (dice.below(6) == 0).then(|| transaction.ephemeral_savepoint());
+        let savepoint = dice.once_in(6).then(|| transaction.ephemeral_savepoint());
         after.change(&transaction, dice)?;
         if let Some(savepoint) = savepoint {
             transaction.restore_savepoint(&savepoint?)?;
             after = self.clone();
             after.change(&transaction, dice)?;
         }
-        if dice.below(6) == 0 {
+        if dice.once_in(6) {
             transaction.abort()?;
             return Ok((self.clone(), false));
         }

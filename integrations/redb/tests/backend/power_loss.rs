@@ -2,17 +2,19 @@
 //! again. It must have all transactions whose commits have returned, whole, and nothing else. The
 //! log and the base file both lie on that disk.
 //!
-//! The long form runs `PALISADE_REDB_SEEDS` seeds, for example 10000. `PALISADE_REDB_SEED` runs
-//! one of them.
+//! `PALISADE_FIRST_SEED` and `PALISADE_SEEDS` say which seeds are run; `cargo test` runs a few
+//! hundred.
 
-#![expect(clippy::print_stderr, reason = "progress of long runs")]
-
-use crate::common::{Dice, seeds, small};
+use crate::common::small;
+use crate::dice::Dice;
 use crate::model::Model;
+use crate::seeds::{Seeded, sweep};
 use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
 use palisade_redb::Options;
 use redb::{Builder, Database};
 
+/// Seeds of a plain `cargo test`.
+const SEEDS: u64 = 150;
 const PROCESSES: u64 = 4;
 const STEPS: u64 = 25;
 
@@ -31,88 +33,106 @@ fn options(seed: u64) -> Options {
     }
 }
 
-fn open(disk: &SimDisk, seed: u64) -> Result<Database, Box<dyn std::error::Error>> {
-    let backend = options(seed).open_on(disk.as_disk(), "/db")?;
-    Ok(Builder::new().set_cache_size(64 << 10).create_with_backend(backend)?)
-}
-
-/// What the database may have after a crash.
-#[derive(Default)]
-struct World {
+/// A database, and what it may have after a crash.
+struct History {
+    seed: u64,
+    disk: SimDisk,
+    dice: Dice,
     /// What the last commit that returned `Ok` has made durable.
     durable: Model,
     /// What a commit has made durable that has not returned, if it has.
     begun: Option<Model>,
 }
 
-/// Opens the database and works on it, until the process dies or has made its steps.
-fn process(disk: &SimDisk, seed: u64, dice: &mut Dice, world: &mut World) -> Result<(), String> {
-    let mut db = open(disk, seed).map_err(|error| error.to_string())?;
-    // What the database shows: not all of it may be durable.
-    let mut shown = world.durable.clone();
-    for _ in 0..STEPS {
-        if dice.below(12) == 0 {
-            // Begins with a durable commit of what is shown.
-            world.begun = Some(shown.clone());
-            db.compact().map_err(|error| error.to_string())?;
-            if !disk.is_dead() {
-                (world.durable, world.begun) = (shown.clone(), None);
+impl Seeded for History {
+    fn new(seed: u64) -> History {
+        let disk = SimDisk::new(seed);
+        disk.fail(Fault::rate(20, FaultKind::ShortWrite));
+        disk.fail(Fault::rate(20, FaultKind::Interrupted).only(CallKind::Write));
+        History { seed, disk, dice: Dice::new(seed), durable: Model::default(), begun: None }
+    }
+
+    fn run(&mut self) {
+        for run in 0..PROCESSES {
+            self.disk.crash_at(self.disk.calls() + self.dice.below(400));
+            if let Err(error) = self.process() {
+                let is_full = self.seed % 3 == 2 && error.contains("max_bytes");
+                assert!(is_full || self.disk.is_dead(), "process {run}: {error}");
             }
-        } else {
-            let mut begun = None;
-            let done = shown.transaction(&db, dice, &mut |after| begun = Some(after.clone()));
-            world.begun = begun.or(world.begun.take());
-            let (after, is_durable) = done.map_err(|error| error.to_string())?;
-            shown = after;
-            if is_durable && !disk.is_dead() {
-                (world.durable, world.begun) = (shown.clone(), None);
+            match self.dice.below(3) {
+                0 => self.disk.restart(),
+                _ => self.disk.lose_power(),
             }
-        }
-        if disk.is_dead() {
-            return Ok(());
+            self.check(run);
         }
     }
-    // A close makes everything durable that is shown.
-    world.begun = Some(shown.clone());
-    drop(db);
-    if !disk.is_dead() {
-        (world.durable, world.begun) = (shown, None);
+
+    fn describe(&self) -> String {
+        self.disk.trace().join("\n")
     }
-    Ok(())
+}
+
+impl History {
+    fn open(&self) -> Result<Database, Box<dyn std::error::Error>> {
+        let backend = options(self.seed).open_on(self.disk.as_disk(), "/db")?;
+        Ok(Builder::new().set_cache_size(64 << 10).create_with_backend(backend)?)
+    }
+
+    /// Opens the database and works on it, until the process dies or has made its steps.
+    fn process(&mut self) -> Result<(), String> {
+        let mut db = self.open().map_err(|error| error.to_string())?;
+        // What the database shows: not all of it may be durable.
+        let mut shown = self.durable.clone();
+        for _ in 0..STEPS {
+            if self.dice.once_in(12) {
+                // Begins with a durable commit of what is shown.
+                self.begun = Some(shown.clone());
+                db.compact().map_err(|error| error.to_string())?;
+                self.returned(&shown);
+            } else {
+                let mut begun = None;
+                let keep = &mut |after: &Model| begun = Some(after.clone());
+                let done = shown.transaction(&db, &mut self.dice, keep);
+                self.begun = begun.or(self.begun.take());
+                let (after, is_durable) = done.map_err(|error| error.to_string())?;
+                shown = after;
+                if is_durable {
+                    self.returned(&shown);
+                }
+            }
+            if self.disk.is_dead() {
+                return Ok(());
+            }
+        }
+        // A close makes everything durable that is shown.
+        self.begun = Some(shown.clone());
+        drop(db);
+        self.returned(&shown);
+        Ok(())
+    }
+
+    /// A durable commit of what is shown has returned. It promises nothing if the process is dead.
+    fn returned(&mut self, shown: &Model) {
+        if !self.disk.is_dead() {
+            (self.durable, self.begun) = (shown.clone(), None);
+        }
+    }
+
+    /// Opens the database and compares it. What it has is durable from now on.
+    fn check(&mut self, run: u64) {
+        let mut db = self.open().unwrap_or_else(|error| panic!("process {run}: {error}"));
+        let found = Model::read(&db).unwrap();
+        let is_begun = self.begun.as_ref().is_some_and(|begun| *begun == found);
+        assert!(found == self.durable || is_begun, "process {run}");
+        if self.dice.once_in(4) {
+            assert!(db.check_integrity().unwrap(), "process {run}");
+        }
+        drop(db);
+        (self.durable, self.begun) = (found, None);
+    }
 }
 
 #[test]
 fn no_crash_loses_a_commit_or_shows_a_part_of_one() {
-    for seed in seeds(150) {
-        let mut dice = Dice(seed);
-        let disk = SimDisk::new(seed);
-        disk.fail(Fault::rate(20, FaultKind::ShortWrite));
-        disk.fail(Fault::rate(20, FaultKind::Interrupted).only(CallKind::Write));
-        let mut world = World::default();
-        for run in 0..PROCESSES {
-            let context = format!("seed {seed}, process {run}");
-            disk.crash_at(disk.calls() + dice.below(400));
-            if let Err(error) = process(&disk, seed, &mut dice, &mut world) {
-                let is_full = seed % 3 == 2 && error.contains("max_bytes");
-                assert!(is_full || disk.is_dead(), "{context}: {error}");
-            }
-            match dice.below(3) {
-                0 => disk.restart(),
-                _ => disk.lose_power(),
-            }
-            let mut db = open(&disk, seed).unwrap_or_else(|error| panic!("{context}: {error}"));
-            let found = Model::read(&db).unwrap();
-            let is_begun = world.begun.as_ref().is_some_and(|begun| *begun == found);
-            assert!(found == world.durable || is_begun, "{context}");
-            if dice.below(4) == 0 {
-                assert!(db.check_integrity().unwrap(), "{context}");
-            }
-            drop(db);
-            world = World { durable: found, begun: None };
-        }
-        // The long form takes minutes.
-        if seed % 500 == 499 {
-            eprintln!("{} seeds", seed + 1);
-        }
-    }
+    sweep("palisade-redb --test backend no_crash_loses", SEEDS, |_: History| {});
 }

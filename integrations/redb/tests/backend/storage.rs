@@ -3,10 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::common::{Dice, seeds, small};
+use crate::common::{seeds, small};
+use crate::dice::Dice;
+use crate::seeds::{Seeded, sweep};
 use palisade::disk::MemDisk;
 use palisade::sim::SimDisk;
-use palisade_redb::{Options, PalisadeBackend};
+use palisade_redb::PalisadeBackend;
 use redb::StorageBackend;
 
 const MOST_BYTES: u64 = 60 * 4096;
@@ -21,7 +23,7 @@ fn content(backend: &PalisadeBackend) -> Vec<u8> {
 fn change(backend: &PalisadeBackend, model: &mut Vec<u8>, dice: &mut Dice) {
     let (at, step) = (dice.below(MOST_BYTES), [1, 512, 4096][dice.below(3) as usize]);
     let at = at / step * step;
-    if dice.below(6) == 0 {
+    if dice.once_in(6) {
         model.resize(at as usize, 0);
         return backend.set_len(at).unwrap();
     }
@@ -47,7 +49,7 @@ fn check_range(backend: &PalisadeBackend, model: &[u8], dice: &mut Dice, context
 #[test]
 fn reads_return_what_was_written_also_after_a_close() {
     for seed in seeds(60) {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let disk = MemDisk::new();
         let mut model = Vec::new();
         for run in 0..4 {
@@ -64,7 +66,7 @@ fn reads_return_what_was_written_also_after_a_close() {
                 check_range(&backend, &model, &mut dice, &context);
             }
             backend.sync_data().unwrap();
-            if dice.below(2) == 0 {
+            if dice.once_in(2) {
                 backend.close().unwrap();
                 assert!(backend.log().records().unwrap().into_iter().count() <= 1, "{context}");
             }
@@ -72,70 +74,90 @@ fn reads_return_what_was_written_also_after_a_close() {
     }
 }
 
-/// With enough memory nothing is spilled, so each sync is atomic, whatever it has.
-#[test]
-fn a_crash_leaves_the_bytes_of_a_sync() {
-    let options = || small().memory_bytes(MOST_BYTES * 2).log_bytes(64 << 10);
-    for seed in seeds(100) {
-        let mut dice = Dice(seed);
-        let disk = SimDisk::new(seed);
-        let (mut model, mut synced) = (Vec::new(), vec![Vec::new()]);
+/// A storage that crashes. With enough memory nothing is spilled, so each sync is atomic, whatever
+/// it has.
+struct History {
+    disk: SimDisk,
+    dice: Dice,
+    model: Vec<u8>,
+    /// What the storage may be after a crash.
+    synced: Vec<Vec<u8>>,
+}
+
+impl Seeded for History {
+    fn new(seed: u64) -> History {
+        let (disk, dice) = (SimDisk::new(seed), Dice::new(seed));
+        History { disk, dice, model: Vec::new(), synced: vec![Vec::new()] }
+    }
+
+    fn run(&mut self) {
         for run in 0..5 {
-            disk.crash_at(disk.calls() + dice.below(120));
-            let _ = work(&options(), &disk, &mut dice, &mut model, &mut synced);
-            if dice.below(2) == 0 {
-                disk.restart()
+            self.disk.crash_at(self.disk.calls() + self.dice.below(120));
+            let _ = self.work();
+            if self.dice.once_in(2) {
+                self.disk.restart()
             } else {
-                disk.lose_power()
+                self.disk.lose_power()
             };
-            let backend = options().open_on(disk.as_disk(), "/db").unwrap();
-            model = content(&backend);
-            assert!(synced.contains(&model), "seed {seed}, run {run}: {} bytes", model.len());
-            synced = vec![model.clone()];
+            self.model = content(&self.open().unwrap());
+            let len = self.model.len();
+            assert!(self.synced.contains(&self.model), "run {run}: {len} bytes");
+            self.synced = vec![self.model.clone()];
         }
+    }
+
+    fn describe(&self) -> String {
+        self.disk.trace().join("\n")
     }
 }
 
-/// Works until the process dies. Keeps in `synced` what the storage may be after that.
-fn work(
-    options: &Options,
-    disk: &SimDisk,
-    dice: &mut Dice,
-    model: &mut Vec<u8>,
-    synced: &mut Vec<Vec<u8>>,
-) -> io::Result<()> {
-    let backend = options.clone().open_on(disk.as_disk(), "/db")?;
-    for _ in 0..40 {
-        match dice.below(5) {
-            0 => {
-                synced.push(model.clone());
-                backend.sync_data()?;
-                if !disk.is_dead() {
-                    synced.drain(..synced.len() - 1);
+impl History {
+    fn open(&self) -> io::Result<PalisadeBackend> {
+        let options = small().memory_bytes(MOST_BYTES * 2).log_bytes(64 << 10);
+        Ok(options.open_on(self.disk.as_disk(), "/db")?)
+    }
+
+    /// Works until the process dies.
+    fn work(&mut self) -> io::Result<()> {
+        let backend = self.open()?;
+        let History { disk, dice, model, synced } = self;
+        for _ in 0..40 {
+            match dice.below(5) {
+                0 => {
+                    synced.push(model.clone());
+                    backend.sync_data()?;
+                    if !disk.is_dead() {
+                        synced.drain(..synced.len() - 1);
+                    }
                 }
-            }
-            1 if dice.below(4) == 0 => backend.checkpoint()?,
-            _ if disk.is_dead() => return Ok(()),
-            _ => {
-                let at = dice.below(MOST_BYTES);
-                // Even, so never 3, the version of redb's format. A first page with it can look
-                // like the header of a database in the making: a sync leaves it to the next one.
-                let fill = dice.below(128) as u8 * 2;
-                let data = vec![fill; 1 + dice.below(9000) as usize];
-                if dice.below(5) == 0 {
-                    model.resize(at as usize, 0);
-                    backend.set_len(at)?;
-                } else {
-                    // Fails if it reads the base file of a dead process.
-                    backend.write(at, &data)?;
-                    let end = at as usize + data.len();
-                    model.resize(model.len().max(end), 0);
-                    model[at as usize..end].copy_from_slice(&data);
+                1 if dice.once_in(4) => backend.checkpoint()?,
+                _ if disk.is_dead() => return Ok(()),
+                _ => {
+                    let at = dice.below(MOST_BYTES);
+                    // Even, so never 3, the version of redb's format. A first page with it can look
+                    // like the header of a database in the making: a sync leaves it to the next.
+                    let fill = dice.below(128) as u8 * 2;
+                    let data = vec![fill; 1 + dice.below(9000) as usize];
+                    if dice.once_in(5) {
+                        model.resize(at as usize, 0);
+                        backend.set_len(at)?;
+                    } else {
+                        // Fails if it reads the base file of a dead process.
+                        backend.write(at, &data)?;
+                        let end = at as usize + data.len();
+                        model.resize(model.len().max(end), 0);
+                        model[at as usize..end].copy_from_slice(&data);
+                    }
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+#[test]
+fn a_crash_leaves_the_bytes_of_a_sync() {
+    sweep("palisade-redb --test backend a_crash_leaves", 100, |_: History| {});
 }
 
 #[test]
