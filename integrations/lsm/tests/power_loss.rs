@@ -64,6 +64,16 @@ struct Run {
     /// the head of the log at that time.
     before: Option<(tempfile::TempDir, Lsn)>,
     batches: u64,
+    /// How many of the keyspaces a call has opened or made.
+    created: usize,
+}
+
+/// How a batch is written.
+#[derive(Clone, Copy, PartialEq)]
+enum Call {
+    Append,
+    AppendAndWait,
+    Commit,
 }
 
 impl Seeded for Run {
@@ -81,6 +91,7 @@ impl Seeded for Run {
             durable: 0,
             before: None,
             batches: 0,
+            created: 0,
         }
     }
 
@@ -119,13 +130,12 @@ impl Run {
         let Ok(database) = self.open() else { return };
         // After some crashes the log has too many segments, and the first write flushes.
         self.keep_tables(&database);
-        let opened: Result<Vec<_>> =
-            KEYSPACES.iter().map(|name| database.keyspace_or_create(name)).collect();
-        let Ok(keyspaces) = opened else { return };
+        let Ok(keyspaces) = self.keyspaces(&database) else { return };
         for _ in 0..STEPS {
             let done = match self.dice.below(20) {
-                0..8 => self.batch(&database, &keyspaces, false),
-                8..13 => self.batch(&database, &keyspaces, true),
+                0..8 => self.batch(&database, &keyspaces, Call::Append),
+                8..10 => self.batch(&database, &keyspaces, Call::AppendAndWait),
+                10..13 => self.batch(&database, &keyspaces, Call::Commit),
                 13 => {
                     let appended = self.worlds.len() - 1;
                     database.sync().map(|()| self.durable = appended)
@@ -139,7 +149,7 @@ impl Run {
                     self.keep_tables(&database);
                     database.compact()
                 }
-                _ => Ok(()),
+                _ => self.change(&keyspaces),
             };
             if done.is_err() {
                 assert!(self.disk.is_dead(), "seed {}: {done:?}", self.seed);
@@ -152,12 +162,16 @@ impl Run {
         self.disk.kill();
     }
 
-    fn batch(
-        &mut self,
-        database: &Database,
-        keyspaces: &[Keyspace],
-        is_durable: bool,
-    ) -> Result<()> {
+    fn keyspaces(&mut self, database: &Database) -> Result<Vec<Keyspace>> {
+        let mut opened = Vec::new();
+        for name in KEYSPACES {
+            opened.push(database.keyspace_or_create(name)?);
+            self.created = self.created.max(opened.len());
+        }
+        Ok(opened)
+    }
+
+    fn batch(&mut self, database: &Database, keyspaces: &[Keyspace], call: Call) -> Result<()> {
         self.batches += 1;
         let mut world = self.worlds.last().unwrap().clone();
         let mut batch = database.batch();
@@ -177,22 +191,45 @@ impl Run {
                 }
             }
         }
-        let appended = batch.append();
-        // The flush before the append has failed.
-        if let Err(error @ Error::Stopped(_)) = appended {
-            return Err(error);
-        }
-        // After an error the batch may be there. An append to the memory of a dead process returns
-        // `Ok`, and the batch may be there or not.
-        let is_certain = appended.is_ok() && !self.disk.is_dead();
-        self.worlds.push(world);
-        let ticket = appended?;
-        if is_durable {
+        let ticket = match call {
+            Call::Commit => self.done(world, batch.commit().map(|_| None))?,
+            _ => self.done(world, batch.append().map(Some))?,
+        };
+        if let (Some(ticket), Call::AppendAndWait) = (ticket, call) {
             ticket.wait()?;
-            assert!(is_certain || self.disk.is_dead());
+        }
+        if call != Call::Append {
             self.durable = self.worlds.len() - 1;
         }
         Ok(())
+    }
+
+    /// Puts or deletes one key.
+    fn change(&mut self, keyspaces: &[Keyspace]) -> Result<()> {
+        self.batches += 1;
+        let number = self.dice.below(2) as usize;
+        let key = vec![self.dice.below(12) as u8];
+        let mut world = self.worlds.last().unwrap().clone();
+        let done = if self.dice.once_in(3) {
+            world[number].remove(&key);
+            keyspaces[number].delete(&key)
+        } else {
+            let value = vec![self.batches as u8; self.dice.below(300) as usize];
+            world[number].insert(key.clone(), value.clone());
+            keyspaces[number].put(&key, &value)
+        };
+        self.done(world, done)?;
+        self.durable = self.worlds.len() - 1;
+        Ok(())
+    }
+
+    /// After an error the changes may be there, unless the flush before the append has failed. An
+    /// append to the memory of a dead process returns `Ok`, and they may be there or not.
+    fn done<T>(&mut self, world: World, called: Result<T>) -> Result<T> {
+        if !matches!(called, Err(Error::Stopped(_))) {
+            self.worlds.push(world);
+        }
+        called
     }
 
     /// A snapshot has a prefix of the batches, and a crash takes none of them back.
@@ -288,6 +325,9 @@ impl Run {
         let database = self.open();
         let database = database.unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
         let snapshot = database.snapshot();
+        let lost =
+            KEYSPACES.iter().take(self.created).find(|name| database.keyspace(name).is_err());
+        assert!(lost.is_none(), "seed {}: no keyspace {lost:?}", self.seed);
         let found = KEYSPACES.map(|name| {
             database.keyspace(name).map_or(Map::new(), |keyspace| collect(&snapshot, &keyspace))
         });
