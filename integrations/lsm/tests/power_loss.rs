@@ -25,9 +25,12 @@ mod seeds;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-use palisade::disk::DEFAULT_FILE_MODE;
-use palisade::sim::SimDisk;
+use palisade::disk::{DEFAULT_FILE_MODE, Disk};
+use palisade::sim::{CallKind, FaultDisk, SimDisk, Target};
 use palisade::{Lsn, OpenMode};
 use palisade_lsm::{Database, Error, Keyspace, Options, Result};
 
@@ -49,6 +52,14 @@ type World = [Map; 2];
 
 fn log_options() -> palisade::Options {
     palisade::Options::new().segment_bytes(64 << 10).buffer_bytes(4 << 10)
+}
+
+fn new_disk(seed: u64) -> SimDisk {
+    let disk = SimDisk::new(seed);
+    let os = disk.as_disk();
+    os.create_folder(Path::new("/db"), DEFAULT_FILE_MODE).unwrap();
+    os.open_folder(Path::new("/"), DEFAULT_FILE_MODE).unwrap().sync().unwrap();
+    disk
 }
 
 struct Run {
@@ -78,13 +89,9 @@ enum Call {
 
 impl Seeded for Run {
     fn new(seed: u64) -> Run {
-        let disk = SimDisk::new(seed);
-        let os = disk.as_disk();
-        os.create_folder(Path::new("/db"), DEFAULT_FILE_MODE).unwrap();
-        os.open_folder(Path::new("/"), DEFAULT_FILE_MODE).unwrap().sync().unwrap();
         Run {
             seed,
-            disk,
+            disk: new_disk(seed),
             dice: Dice::new(seed),
             folder: tempfile::tempdir().unwrap(),
             worlds: vec![World::default()],
@@ -366,4 +373,60 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn no_crash_loses_or_divides_an_acknowledged_batch() {
     sweep("palisade-lsm --test power_loss", SEEDS, |_: Run| {});
+}
+
+/// A writer appends a batch beside the first sync of a flush. The flush seals the batch, so it must
+/// sync the log again before it writes the batch to tables. Power is lost when one keyspace has its
+/// new tables and the other does not.
+#[test]
+fn a_batch_that_is_appended_within_a_flush_stays_whole() {
+    let sim = new_disk(0);
+    let disk = FaultDisk::new(sim.as_disk());
+    let (folder, old) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let open = |disk: Arc<dyn Disk>| {
+        let options = Options::new().background(false).log(log_options());
+        options.open_on(disk, LOG, folder.path()).unwrap()
+    };
+    let database = open(Arc::new(disk.clone()));
+    let keyspaces = KEYSPACES.map(|name| database.keyspace_or_create(name).unwrap());
+    let append = move |database: &Database, value: &[u8]| {
+        let mut batch = database.batch();
+        keyspaces.iter().for_each(|keyspace| batch.put(keyspace, COUNT, value).unwrap());
+        batch.append().unwrap().lsn()
+    };
+    append(&database, b"before");
+    let tables = |number: u8| folder.path().join(format!("tables/{number}"));
+    copy_folder(&tables(2), old.path());
+
+    let (left, before, has_appended) = (tables(1), files(&tables(1)).len(), AtomicBool::new(false));
+    let (writer, killed) = (database.clone(), sim.clone());
+    disk.watch(move |call| {
+        let is_sync = (call.kind, call.target) == (CallKind::Sync, Target::Segment);
+        // Relaxed: one thread makes these calls, and waits for the other one.
+        if is_sync && !has_appended.swap(true, Ordering::Relaxed) {
+            thread::scope(|scope| {
+                scope.spawn(|| append(&writer, b"within")).join().unwrap();
+            });
+        } else if has_appended.load(Ordering::Relaxed) && files(&left).len() > before {
+            killed.kill();
+        }
+        Ok(())
+    });
+    database.flush().unwrap_err();
+    assert!(sim.is_dead());
+    disk.watch(|_| Ok(()));
+    drop(database);
+    sim.lose_power();
+    fs::remove_dir_all(tables(2)).unwrap();
+    copy_folder(old.path(), &tables(2));
+    fs::remove_file(folder.path().join("tables/flushed")).unwrap(); // a flush writes it last
+
+    let database = open(sim.as_disk());
+    let snapshot = database.snapshot();
+    let [left, right] = KEYSPACES.map(|name| {
+        let found = collect(&snapshot, &database.keyspace(name).unwrap());
+        found.get(COUNT).cloned()
+    });
+    assert_eq!(left, right);
+    assert_eq!(left.unwrap(), b"within");
 }
