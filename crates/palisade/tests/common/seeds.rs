@@ -31,7 +31,8 @@ pub(crate) trait Seeded {
 type UnderWay = Mutex<Vec<(u64, Instant)>>;
 
 /// Runs the seeds that the environment names, or as many as `usual`; hands each run that passed to
-/// `done`. Fails with all that one needs to look at the first failing seed of `test`.
+/// `done`. Fails with all that one needs to look at the first failing seed. `test` are the
+/// arguments with which `cargo test` runs the caller.
 pub(crate) fn sweep<S: Seeded>(test: &str, usual: u64, done: impl Fn(S) + Sync) {
     let first = number("PALISADE_FIRST_SEED").unwrap_or(0);
     let seeds = number("PALISADE_SEEDS").unwrap_or(usual);
@@ -93,7 +94,7 @@ fn report(test: &str, failures: &mut [(u64, (String, String))]) {
     }
     panic!(
         "{} seeds failed; the first, {seed}: {text}\nrun it again with \
-         PALISADE_FIRST_SEED={seed} PALISADE_SEEDS=1 cargo test -p {test}",
+         PALISADE_FIRST_SEED={seed} PALISADE_SEEDS=1 cargo test {test}",
         failures.len(),
     );
 }

@@ -47,5 +47,5 @@ use crate::run::Run;
 
 #[test]
 fn runs_with_other_options_each_lose_nothing() {
-    seeds::sweep("palisade --test mixed_runs", 100, |run: Run| drop(run));
+    seeds::sweep("-p palisade --test mixed_runs", 100, |run: Run| drop(run));
 }

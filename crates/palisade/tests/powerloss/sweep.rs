@@ -14,7 +14,7 @@ const SAME_SEEDS: u64 = 60;
 #[test]
 fn seeds_of_random_crashes_lose_nothing() {
     let points = Mutex::new(BTreeSet::new());
-    sweep("palisade --test powerloss seeds_of_random_crashes", SEEDS, |mut history: History| {
+    sweep("-p palisade --test powerloss seeds_of_random_crashes", SEEDS, |mut history: History| {
         points.lock().unwrap().append(&mut history.session.crash_points);
     });
     let points = points.into_inner().unwrap();

@@ -26,7 +26,7 @@ const MET: [&str; 10] = [
 #[test]
 fn histories_with_crashes_are_what_the_model_says() {
     let sums = Mutex::new(Figures::new());
-    sweep("palisade-streams --test histories sweep", SEEDS, |history: History| {
+    sweep("-p palisade-streams --test histories sweep", SEEDS, |history: History| {
         let mut sums = sums.lock().unwrap();
         for (what, figure) in history.session.figures {
             *sums.entry(what).or_default() += figure;

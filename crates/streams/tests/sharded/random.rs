@@ -280,7 +280,7 @@ impl Seeded for Session {
 #[test]
 fn sets_with_crashes_are_what_the_model_says() {
     let sums = std::sync::Mutex::new((0, 0));
-    sweep("palisade-streams --test sharded random", SEEDS, |session: Session| {
+    sweep("-p palisade-streams --test sharded random", SEEDS, |session: Session| {
         let mut sums = sums.lock().unwrap();
         *sums = (sums.0 + session.crashes, sums.1 + session.loaded);
     });

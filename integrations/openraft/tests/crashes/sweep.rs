@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use crate::line::{Line, Line09, Line010};
-use crate::seeds::sweep;
+use crate::seeds::{number, sweep};
 use crate::session::{Figures, History};
 
 /// Seeds of a plain `cargo test`.
@@ -11,7 +11,8 @@ const SEEDS: u64 = 300;
 
 fn run<L: Line>(test: &str) {
     let sums = Mutex::new([0; 8]);
-    let command = format!("palisade-openraft --all-features --test crashes {test}");
+    let package = "--manifest-path integrations/openraft/Cargo.toml";
+    let command = format!("{package} --all-features --test crashes {test}");
     sweep(&command, SEEDS, |history: History<L>| {
         let Figures {
             opens,
@@ -42,7 +43,9 @@ fn run<L: Line>(test: &str) {
          were not acknowledged, {truncated} entries truncated, {skips} purges beyond the end, \
          {released} bytes released, {reopened} groups opened again"
     );
-    assert!(!sums.contains(&0), "the histories leave out what they check");
+    // A single seed that is run again may lack some of it.
+    let is_usual = number("PALISADE_SEEDS").is_none_or(|seeds| seeds >= SEEDS);
+    assert!(!is_usual || !sums.contains(&0), "the histories leave out what they check");
 }
 
 #[test]

@@ -93,7 +93,8 @@ impl Seeded for History {
     fn run(&mut self) {
         for run in 0..5 {
             self.disk.crash_at(self.disk.calls() + self.dice.below(120));
-            let _ = self.work();
+            let worked = self.work();
+            assert!(worked.is_ok() || self.disk.is_dead(), "run {run}: {worked:?}");
             if self.dice.once_in(2) {
                 self.disk.restart()
             } else {
@@ -157,7 +158,8 @@ impl History {
 
 #[test]
 fn a_crash_leaves_the_bytes_of_a_sync() {
-    sweep("palisade-redb --test backend a_crash_leaves", 100, |_: History| {});
+    let command = "--manifest-path integrations/redb/Cargo.toml --test backend a_crash_leaves";
+    sweep(command, 100, |_: History| {});
 }
 
 #[test]
