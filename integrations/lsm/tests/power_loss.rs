@@ -270,6 +270,7 @@ impl Run {
     /// A snapshot has a prefix of the batches, and a crash takes none of them back.
     fn read(&mut self, database: &Database, keyspaces: &[Keyspace]) {
         let snapshot = database.snapshot();
+        assert_eq!(database.stats().durable_lsn, snapshot.lsn(), "seed {}", self.seed);
         let found = [0, 1].map(|number| collect(&snapshot, &keyspaces[number]));
         let shown = self.worlds.iter().rposition(|world| *world == found);
         let shown = shown.unwrap_or_else(|| panic!("seed {}: a torn snapshot", self.seed));

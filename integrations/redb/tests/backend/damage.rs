@@ -196,21 +196,25 @@ fn a_base_file_that_is_not_that_of_the_last_checkpoint_is_refused() {
 
 #[test]
 fn after_a_failure_nothing_is_acknowledged_until_the_next_open() {
-    for target in [Target::Segment, Target::Other] {
+    for failing in [
+        (CallKind::Sync, Target::Segment),
+        (CallKind::Sync, Target::Other),
+        (CallKind::Write, Target::Other),
+    ] {
         let disk = FaultDisk::new(Arc::new(MemDisk::new()));
         let backend = small().open_on(Arc::new(disk.clone()), "/db").unwrap();
         let db = database(&backend);
         put(&db, 1).unwrap();
-        disk.set((CallKind::Sync, target), Effect::Eio);
-        // A sync of the base file comes with the next checkpoint only.
+        disk.set(failing, Effect::Eio);
+        // The base file is written and synced with the next checkpoint only.
         let failed = (2..1000).find(|&key| put(&db, key).is_err()).unwrap();
-        disk.set((CallKind::Sync, target), Effect::Pass);
+        disk.set(failing, Effect::Pass);
         assert!(put(&db, failed).is_err());
         assert_eq!(backend.checkpoint().unwrap_err().kind(), ErrorKind::Poisoned);
         drop((db, backend));
 
         let db = database(&small().open_on(Arc::new(disk.clone()), "/db").unwrap());
-        assert!((1..failed).all(|key| has(&db, key)), "{target:?}");
+        assert!((1..failed).all(|key| has(&db, key)), "{failing:?}");
         put(&db, failed + 1).unwrap();
     }
 }
