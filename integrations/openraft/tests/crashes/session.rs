@@ -165,8 +165,17 @@ impl<L: Line> History<L> {
                 self.note_acknowledged();
                 Ok(())
             }
+            10 => self.append_purged(store, group).await,
             _ => self.append(store, group).await,
         }
+    }
+
+    /// Appends an entry that is purged: a snapshot has it. Its acknowledgement is that of the purge.
+    async fn append_purged(&mut self, store: &mut L, group: usize) -> Outcome<()> {
+        let Some(purged) = self.model(group).purged else { return Ok(()) };
+        store.add(&[(purged, "purged".into())], true).await?;
+        self.note_acknowledged();
+        Ok(())
     }
 
     /// One run of a process, which ends in one of several ways.
@@ -215,8 +224,14 @@ impl<L: Line> Seeded for History<L> {
         for _ in 0..PROCESS_RUNS {
             runtime().block_on(self.run_process());
             match self.dice.below(3) {
-                // What was appended is in the log's buffer, which outlives the process.
-                0 => self.disk.kill(),
+                0 => {
+                    // What was appended is in the log's buffer, which outlives the process. A call
+                    // that the death has ended may have done its work or not.
+                    if !self.disk.is_dead() {
+                        self.note_acknowledged();
+                    }
+                    self.disk.kill();
+                }
                 _ => self.disk.lose_power(),
             }
             self.disk.restart();
