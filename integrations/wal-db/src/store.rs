@@ -186,15 +186,22 @@ impl SegmentedStore {
     }
 }
 
-/// Makes the folder `dir` and its parents. Each name that it makes survives power loss.
+/// Makes the folder `dir` and its parents. Each name that it makes survives power loss, and so does
+/// that of the first folder that exists: the process that made it may have died before it synced
+/// the name.
 fn make(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     let Some(parent) = dir.parent() else { return Ok(()) };
-    if disk.kind(dir)? != Kind::Missing {
-        return Ok(());
+    let is_missing = disk.kind(dir)? == Kind::Missing;
+    if is_missing {
+        make(disk, parent)?;
+        disk.create_folder(dir, DEFAULT_FILE_MODE)?;
     }
-    make(disk, parent)?;
-    disk.create_folder(dir, DEFAULT_FILE_MODE)?;
-    disk.open_folder(parent, DEFAULT_FILE_MODE)?.sync()
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    match disk.open_folder(parent, DEFAULT_FILE_MODE) {
+        // Then this process does not make folders there.
+        Err(error) if !is_missing && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        opened => opened?.sync(),
+    }
 }
 
 /// Refuses a folder with segments that the published crate has written.
