@@ -377,6 +377,31 @@ impl Seeded for History {
     }
 }
 
+/// The first open dies at each of its calls, and the next one finds what it has made. Then a record
+/// is acknowledged, and power is lost.
+fn first_open_dies<S: WalStore>(open: fn(Arc<dyn Disk>) -> Result<Wal<S>>) {
+    for (call, seed) in (0..60).flat_map(|call| (0..8).map(move |seed| (call, seed))) {
+        let run = Run::new(seed, open, false);
+        run.disk.crash_at(run.disk.calls() + call);
+        drop(open(run.disk.as_disk()));
+        run.disk.kill();
+        run.disk.restart();
+        let wal = open(run.disk.as_disk()).unwrap();
+        wal.append_and_sync(b"record").unwrap();
+        run.disk.kill();
+        drop(wal);
+        run.disk.lose_power();
+        let wal = open(run.disk.as_disk()).unwrap();
+        assert_eq!(read(&wal).unwrap().len(), 1, "call {call}, seed {seed}");
+    }
+}
+
+#[test]
+fn a_first_open_that_dies_leaves_no_name_to_power_loss() {
+    first_open_dies(open_file);
+    first_open_dies(open_segmented);
+}
+
 #[test]
 fn no_crash_loses_what_was_acknowledged() {
     sweep(
