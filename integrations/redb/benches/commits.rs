@@ -5,8 +5,8 @@
 //!
 //! Each round makes a new database in a folder on disk, with a table of 100 000 entries, and then
 //! commits transactions that each give one random key a new value of 100 bytes. The time of this
-//! backend includes a checkpoint at the end. Prints the median of the rounds and their range. With
-//! some thousand commits a round measures the begin of a log, which prepares its next segment then.
+//! backend includes a checkpoint at the end. Prints the median of the rounds and their range. A
+//! round of some thousand commits shows only the first second of a log.
 //!
 //! The last lines show what no backend can save in a commit with one sync: the time of redb itself,
 //! on its memory backend, and an overwrite of 8 KiB with its sync.

@@ -198,7 +198,7 @@ fn make(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     }
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     match disk.open_folder(parent, DEFAULT_FILE_MODE) {
-        // Then this process does not make folders there.
+        // As the log does where it may not read the parent.
         Err(error) if !is_missing && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         opened => opened?.sync(),
     }

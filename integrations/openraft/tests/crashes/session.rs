@@ -170,7 +170,8 @@ impl<L: Line> History<L> {
         }
     }
 
-    /// Appends an entry that is purged: a snapshot has it. Its acknowledgement is that of the purge.
+    /// Appends an entry that is purged: a snapshot has it. openraft takes its acknowledgement for
+    /// that of the purge.
     async fn append_purged(&mut self, store: &mut L, group: usize) -> Outcome<()> {
         let Some(purged) = self.model(group).purged else { return Ok(()) };
         store.add(&[(purged, "purged".into())], true).await?;
@@ -225,7 +226,7 @@ impl<L: Line> Seeded for History<L> {
             runtime().block_on(self.run_process());
             match self.dice.below(3) {
                 // What was appended is in the log's buffer, which outlives the process. It is not
-                // durable before an open returns: the next one may die, too, and then power is lost.
+                // durable before an open returns: the next one may die, too, and power be lost.
                 0 => self.disk.kill(),
                 _ => self.disk.lose_power(),
             }
