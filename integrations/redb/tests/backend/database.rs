@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::common::{seeds, small};
+use crate::common::small;
 use crate::dice::Dice;
 use crate::model::Model;
+use crate::seeds::{Seeded, sweep};
 use palisade::disk::MemDisk;
 use palisade::sim::{CallKind, FaultDisk, Target};
 use palisade_redb::Options;
@@ -18,23 +19,31 @@ fn open(disk: &MemDisk) -> Database {
     Builder::new().set_cache_size(64 << 10).create_with_backend(backend).unwrap()
 }
 
-#[test]
-fn a_random_workload_agrees_with_a_model() {
-    for seed in seeds(20) {
-        let mut dice = Dice::new(seed);
+/// A database without crashes.
+struct Workload {
+    dice: Dice,
+    step: u32,
+}
+
+impl Seeded for Workload {
+    fn new(seed: u64) -> Workload {
+        Workload { dice: Dice::new(seed), step: 0 }
+    }
+
+    fn run(&mut self) {
+        let Workload { dice, step } = self;
         let disk = MemDisk::new();
         let mut model = Model::default();
         let mut db = open(&disk);
         let mut savepoint = None;
-        for step in 0..60 {
-            let context = format!("seed {seed}, step {step}");
+        while *step < 60 {
             match dice.below(24) {
                 0 => {
                     drop(db);
                     db = open(&disk);
                 }
                 1 => drop(db.compact()), // fails if there is a savepoint
-                2 => assert!(db.check_integrity().unwrap(), "{context}"),
+                2 => assert!(db.check_integrity().unwrap()),
                 3 if savepoint.is_none() => {
                     let transaction = db.begin_write().unwrap();
                     savepoint = Some((transaction.persistent_savepoint().unwrap(), model.clone()));
@@ -50,11 +59,22 @@ fn a_random_workload_agrees_with_a_model() {
                         model = saved;
                     }
                 }
-                _ => model = model.transaction(&db, &mut dice, &mut |_| {}).unwrap().0,
+                _ => model = model.transaction(&db, dice, &mut |_| {}).unwrap().0,
             }
-            assert!(Model::read(&db).unwrap() == model, "{context}");
+            assert!(Model::read(&db).unwrap() == model);
+            *step += 1;
         }
     }
+
+    fn describe(&self) -> String {
+        format!("step {}", self.step)
+    }
+}
+
+#[test]
+fn a_random_workload_agrees_with_a_model() {
+    let command = "--manifest-path integrations/redb/Cargo.toml --test backend a_random_workload";
+    sweep(command, 20, |_: Workload| {});
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::common::{seeds, small};
+use crate::common::small;
 use crate::dice::Dice;
 use crate::seeds::{Seeded, sweep};
 use palisade::disk::MemDisk;
@@ -36,42 +36,61 @@ fn change(backend: &PalisadeBackend, model: &mut Vec<u8>, dice: &mut Dice) {
     backend.write(at, &data).unwrap();
 }
 
-fn check_range(backend: &PalisadeBackend, model: &[u8], dice: &mut Dice, context: &str) {
+fn check_range(backend: &PalisadeBackend, model: &[u8], dice: &mut Dice) {
     let at = dice.below(model.len() as u64 + 1) as usize;
     let len = dice.below((model.len() - at) as u64 + 1) as usize;
     let mut bytes = vec![1; len];
     backend.read(at as u64, &mut bytes).unwrap();
-    assert!(bytes == model[at..at + len], "{context}: {len} bytes at {at}");
+    assert!(bytes == model[at..at + len], "{len} bytes at {at}");
     let beyond = backend.read(at as u64, &mut vec![0; model.len() - at + 1]);
-    assert_eq!(beyond.unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "{context}");
+    assert_eq!(beyond.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
 }
 
-#[test]
-fn reads_return_what_was_written_also_after_a_close() {
-    for seed in seeds(60) {
-        let mut dice = Dice::new(seed);
+/// A storage without crashes.
+struct Workload {
+    dice: Dice,
+    run: u32,
+}
+
+impl Seeded for Workload {
+    fn new(seed: u64) -> Workload {
+        Workload { dice: Dice::new(seed), run: 0 }
+    }
+
+    fn run(&mut self) {
+        let Workload { dice, run } = self;
         let disk = MemDisk::new();
         let mut model = Vec::new();
-        for run in 0..4 {
-            let context = format!("seed {seed}, run {run}");
+        while *run < 4 {
             let backend = small().open_on(Arc::new(disk.clone()), "/db").unwrap();
-            assert!(content(&backend) == model, "{context}: after the open");
+            assert!(content(&backend) == model, "after the open");
             for _ in 0..40 {
                 match dice.below(8) {
                     0 => backend.sync_data().unwrap(),
                     1 => backend.checkpoint().unwrap(),
-                    _ => change(&backend, &mut model, &mut dice),
+                    _ => change(&backend, &mut model, dice),
                 }
-                assert_eq!(backend.len().unwrap(), model.len() as u64, "{context}");
-                check_range(&backend, &model, &mut dice, &context);
+                assert_eq!(backend.len().unwrap(), model.len() as u64);
+                check_range(&backend, &model, dice);
             }
             backend.sync_data().unwrap();
             if dice.once_in(2) {
                 backend.close().unwrap();
-                assert!(backend.log().records().unwrap().into_iter().count() <= 1, "{context}");
+                assert!(backend.log().records().unwrap().into_iter().count() <= 1);
             }
+            *run += 1;
         }
     }
+
+    fn describe(&self) -> String {
+        format!("run {}", self.run)
+    }
+}
+
+#[test]
+fn reads_return_what_was_written_also_after_a_close() {
+    let command = "--manifest-path integrations/redb/Cargo.toml --test backend reads_return";
+    sweep(command, 60, |_: Workload| {});
 }
 
 /// A storage that crashes. With enough memory nothing is spilled, so each sync is atomic, whatever
