@@ -157,7 +157,8 @@ impl PalisadeBackend {
     /// more than [`memory_bytes`](Options::memory_bytes); reads do not.
     ///
     /// # Durability
-    /// All syncs that have returned survive power loss, also those that were only ordered.
+    /// All syncs that have returned survive power loss, also those that were only ordered. A commit
+    /// with [`redb::Durability::None`] makes no sync, so a checkpoint does not make it durable.
     ///
     /// # Errors
     /// As [`Wal::commit`] and [`Wal::truncate_before`], and those of the base file. Nothing is
