@@ -21,6 +21,22 @@ pub(crate) struct Model {
     sets: BTreeMap<u64, BTreeSet<u64>>,
 }
 
+/// How a transaction ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    OnePhase,
+    TwoPhases,
+    QuickRepair,
+    NotDurable,
+    Aborted,
+}
+
+impl Ending {
+    pub(crate) fn is_durable(self) -> bool {
+        !matches!(self, Ending::NotDurable | Ending::Aborted)
+    }
+}
+
 type Done<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 impl Model {
@@ -55,8 +71,12 @@ impl Model {
             let key = dice.below(KEYS);
             match dice.below(20) {
                 0..10 => {
-                    let long = if dice.once_in(10) { 30_000 } else { 300 };
-                    let value = vec![dice.below(256) as u8; dice.below(long) as usize];
+                    let longest = match dice.below(60) {
+                        0 => 250_000,
+                        1..7 => 30_000,
+                        _ => 300,
+                    };
+                    let value = vec![dice.below(256) as u8; dice.below(longest) as usize];
                     table.insert(key, &value[..])?;
                     entries.insert(key, value);
                 }
@@ -84,24 +104,26 @@ impl Model {
     }
 
     /// Makes a random transaction. Returns what the database has if its commit returned `Ok`, and
-    /// whether the commit was durable. `begun` gets the same before the commit.
+    /// how the transaction ended. `begun` gets the same before the commit.
     pub(crate) fn transaction(
         &self,
         db: &Database,
         dice: &mut Dice,
         begun: &mut dyn FnMut(&Model),
-    ) -> Done<(Model, bool)> {
+    ) -> Done<(Model, Ending)> {
         let mut after = self.clone();
         let mut transaction = db.begin_write()?;
-        let is_durable = dice.below(5) != 0;
-        if is_durable {
-            match dice.below(4) {
-                0 => transaction.set_two_phase_commit(true),
-                1 => transaction.set_quick_repair(true),
-                _ => {}
-            }
-        } else {
-            transaction.set_durability(Durability::None)?;
+        let ending = match (dice.below(5), dice.below(4)) {
+            (0, _) => Ending::NotDurable,
+            (_, 0) => Ending::TwoPhases,
+            (_, 1) => Ending::QuickRepair,
+            _ => Ending::OnePhase,
+        };
+        match ending {
+            Ending::NotDurable => transaction.set_durability(Durability::None)?,
+            Ending::TwoPhases => transaction.set_two_phase_commit(true),
+            Ending::QuickRepair => transaction.set_quick_repair(true),
+            Ending::OnePhase | Ending::Aborted => {}
         }
         let savepoint = dice.once_in(6).then(|| transaction.ephemeral_savepoint());
         after.change(&transaction, dice)?;
@@ -112,10 +134,10 @@ impl Model {
         }
         if dice.once_in(6) {
             transaction.abort()?;
-            return Ok((self.clone(), false));
+            return Ok((self.clone(), Ending::Aborted));
         }
         begun(&after);
         transaction.commit()?;
-        Ok((after, is_durable))
+        Ok((after, ending))
     }
 }

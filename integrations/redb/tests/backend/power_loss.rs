@@ -5,19 +5,64 @@
 //! `PALISADE_FIRST_SEED` and `PALISADE_SEEDS` say which seeds are run; `cargo test` runs a few
 //! hundred.
 
-use crate::common::small;
+use crate::common::{Reached, small, sweep_reaching};
 use crate::dice::Dice;
-use crate::model::Model;
-use crate::seeds::{Seeded, sweep};
+use crate::model::{Ending, Model};
+use crate::seeds::Seeded;
 use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
 use palisade_redb::{Options, PalisadeBackend};
-use redb::{Builder, Database};
+use redb::{Builder, Database, StorageBackend};
 
 /// Seeds of a plain `cargo test`.
 const SEEDS: u64 = 150;
 const COMMAND: &str = "--manifest-path integrations/redb/Cargo.toml --test backend no_crash";
 const PROCESSES: u64 = 4;
+/// The most steps of a process. It often dies before.
 const STEPS: u64 = 25;
+
+const CHECKPOINT: &str = "checkpoints that were called";
+const CHECKPOINT_CRASH: &str = "crashes in checkpoints that were called";
+const COMPACTION: &str = "compactions";
+const CLOSE: &str = "closes";
+const TRUNCATION: &str = "truncations that were not called";
+const GROWTH: &str = "growth of the file";
+const SHRINK: &str = "shrinks of the file";
+const ABANDONED: &str = "abandoned logs";
+const FULL: &str = "commits that a full log has failed";
+const OPEN_CRASH: &str = "crashes in opens";
+const STEP_CRASH: &str = "crashes in steps";
+const CLOSE_CRASH: &str = "crashes in closes";
+const LATE: &str = "commits found that had not returned";
+const KINDS: [&str; 18] = [
+    name(Ending::OnePhase),
+    name(Ending::TwoPhases),
+    name(Ending::QuickRepair),
+    name(Ending::NotDurable),
+    name(Ending::Aborted),
+    CHECKPOINT,
+    CHECKPOINT_CRASH,
+    COMPACTION,
+    CLOSE,
+    TRUNCATION,
+    GROWTH,
+    SHRINK,
+    ABANDONED,
+    FULL,
+    OPEN_CRASH,
+    STEP_CRASH,
+    CLOSE_CRASH,
+    LATE,
+];
+
+const fn name(ending: Ending) -> &'static str {
+    match ending {
+        Ending::OnePhase => "one-phase commits",
+        Ending::TwoPhases => "two-phase commits",
+        Ending::QuickRepair => "commits with quick repair",
+        Ending::NotDurable => "commits that are not durable",
+        Ending::Aborted => "aborts",
+    }
+}
 
 /// Of three histories, one has a log that only its limit keeps short, and one a limit that the
 /// longest commits exceed.
@@ -43,6 +88,7 @@ struct History {
     durable: Model,
     /// What a commit has made durable that has not returned, if it has.
     begun: Option<Model>,
+    reached: Reached,
 }
 
 impl Seeded for History {
@@ -53,21 +99,26 @@ impl Seeded for History {
         };
         disk.fail(Fault::rate(20, FaultKind::ShortWrite));
         disk.fail(Fault::rate(20, FaultKind::Interrupted).only(CallKind::Write));
-        History { seed, disk, dice: Dice::new(seed), durable: Model::default(), begun: None }
+        let (durable, reached) = (Model::default(), Reached::new(&KINDS));
+        History { seed, disk, dice: Dice::new(seed), durable, begun: None, reached }
     }
 
     fn run(&mut self) {
         for run in 0..PROCESSES {
             self.disk.crash_at(self.disk.calls() + self.dice.below(400));
             if let Err(error) = self.process() {
-                let is_full = self.seed % 3 == 2 && error.contains("max_bytes");
+                let is_full = self.has_short_log() && error.contains("max_bytes");
                 assert!(is_full || self.disk.is_dead(), "process {run}: {error}");
+                self.reached.count_if(!self.disk.is_dead(), FULL);
             }
             match self.dice.below(3) {
                 0 => self.disk.restart(),
                 _ => self.disk.lose_power(),
             }
-            self.check(run);
+            // Else the next process opens what is left, and may die in that open.
+            if run + 1 == PROCESSES || self.dice.once_in(2) {
+                self.check(run);
+            }
         }
     }
 
@@ -77,42 +128,84 @@ impl Seeded for History {
 }
 
 impl History {
-    fn open(&self) -> Result<(PalisadeBackend, Database), Box<dyn std::error::Error>> {
-        let backend = options(self.seed).open_on(self.disk.as_disk(), "/db")?;
-        let db = Builder::new().set_cache_size(64 << 10).create_with_backend(backend.clone())?;
+    fn has_short_log(&self) -> bool {
+        self.seed % 3 == 2
+    }
+
+    /// Opens the database and compares it. What it has is durable from now on.
+    fn open(&mut self) -> Result<(PalisadeBackend, Database), String> {
+        let opened = options(self.seed).open_on(self.disk.as_disk(), "/db");
+        let backend = opened.map_err(|error| error.to_string())?;
+        let builder = &mut Builder::new();
+        let opened = builder.set_cache_size(64 << 10).create_with_backend(backend.clone());
+        let db = opened.map_err(|error| error.to_string())?;
+        let found = Model::read(&db).map_err(|error| error.to_string())?;
+        let is_begun = self.begun.as_ref().is_some_and(|begun| *begun == found);
+        assert!(found == self.durable || is_begun, "an open has found something else");
+        if self.disk.is_dead() {
+            return Err("the process has died in the open".to_string());
+        }
+        self.reached.count_if(found != self.durable, LATE);
+        (self.durable, self.begun) = (found, None);
         Ok((backend, db))
     }
 
     /// Opens the database and works on it, until the process dies or has made its steps.
     fn process(&mut self) -> Result<(), String> {
-        let (_, mut db) = self.open().map_err(|error| error.to_string())?;
+        let opened = self.open();
+        self.reached.count_if(opened.is_err() && self.disk.is_dead(), OPEN_CRASH);
+        let (backend, mut db) = opened?;
         // What the database shows: not all of it may be durable.
         let mut shown = self.durable.clone();
-        for _ in 0..STEPS {
-            if self.dice.once_in(12) {
-                // Begins with a durable commit of what is shown.
-                self.begun = Some(shown.clone());
-                db.compact().map_err(|error| error.to_string())?;
-                self.returned(&shown);
-            } else {
-                let mut begun = None;
-                let keep = &mut |after: &Model| begun = Some(after.clone());
-                let done = shown.transaction(&db, &mut self.dice, keep);
-                self.begun = begun.or(self.begun.take());
-                let (after, is_durable) = done.map_err(|error| error.to_string())?;
-                shown = after;
-                if is_durable {
-                    self.returned(&shown);
-                }
-            }
+        for _ in 0..self.dice.below(STEPS) {
+            let (len, head) = (backend.len().unwrap(), backend.log().head_lsn());
+            let is_called = self.dice.once_in(12);
+            let done = match is_called {
+                true => backend.checkpoint().map_err(|error| error.to_string()),
+                false => self.step(&mut db, &mut shown),
+            };
             if self.disk.is_dead() {
+                self.reached.count(if is_called { CHECKPOINT_CRASH } else { STEP_CRASH });
                 return Ok(());
             }
+            done?;
+            self.reached.count_if(is_called, CHECKPOINT);
+            let new_len = backend.len().unwrap();
+            self.reached.count_if(new_len > len, GROWTH);
+            self.reached.count_if(new_len < len, SHRINK);
+            let is_truncated = backend.log().head_lsn() > head;
+            self.reached.count_if(is_truncated && !is_called, TRUNCATION);
         }
-        // A close makes everything durable that is shown.
+        // A close makes everything durable that is shown. If the log is too short, it can fail, and
+        // redb does not report it.
         self.begun = Some(shown.clone());
         drop(db);
-        self.returned(&shown);
+        self.reached.count(if self.disk.is_dead() { CLOSE_CRASH } else { CLOSE });
+        if !self.has_short_log() {
+            self.returned(&shown);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, db: &mut Database, shown: &mut Model) -> Result<(), String> {
+        if self.dice.once_in(12) {
+            // Begins with a durable commit of what is shown.
+            self.begun = Some(shown.clone());
+            db.compact().map_err(|error| error.to_string())?;
+            self.reached.count(COMPACTION);
+            self.returned(shown);
+            return Ok(());
+        }
+        let mut begun = None;
+        let keep = &mut |after: &Model| begun = Some(after.clone());
+        let done = shown.transaction(db, &mut self.dice, keep);
+        self.begun = begun.or(self.begun.take());
+        let (after, ending) = done.map_err(|error| error.to_string())?;
+        self.reached.count(name(ending));
+        *shown = after;
+        if ending.is_durable() {
+            self.returned(shown);
+        }
         Ok(())
     }
 
@@ -123,26 +216,23 @@ impl History {
         }
     }
 
-    /// Opens the database and compares it. What it has is durable from now on.
+    /// Opens the database, which nothing disturbs, and ends the process.
     fn check(&mut self, run: u64) {
-        let (backend, mut db) =
-            self.open().unwrap_or_else(|error| panic!("process {run}: {error}"));
-        let found = Model::read(&db).unwrap();
-        let is_begun = self.begun.as_ref().is_some_and(|begun| *begun == found);
-        assert!(found == self.durable || is_begun, "process {run}");
+        let opened = self.open();
+        let (backend, mut db) = opened.unwrap_or_else(|error| panic!("process {run}: {error}"));
         if self.dice.once_in(4) {
             assert!(db.check_integrity().unwrap(), "process {run}");
         }
         // Half the runs begin with a log that was not closed.
         if self.dice.once_in(2) {
             backend.log().clone().abandon();
+            self.reached.count(ABANDONED);
         }
         drop(db);
-        (self.durable, self.begun) = (found, None);
     }
 }
 
 #[test]
 fn no_crash_loses_a_commit_or_shows_a_part_of_one() {
-    sweep(COMMAND, SEEDS, |_: History| {});
+    sweep_reaching(COMMAND, SEEDS, |history: &History| &history.reached);
 }
