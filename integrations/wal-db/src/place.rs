@@ -52,7 +52,7 @@ const SEGMENT_BYTES: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) disk: Arc<dyn Disk>,
-    /// Whether `disk` is the file system of the operating system.
+    /// Whether `disk` is the file system of the operating system: files can have hard links.
     pub(crate) is_os: bool,
     /// The folder that holds the log's file, and the log's folder.
     pub(crate) parent: PathBuf,
@@ -66,7 +66,7 @@ impl Place {
         let parent = self.disk.open_folder(&self.parent, DEFAULT_FILE_MODE);
         let parent = parent.map_err(|error| WalError::io(OPENING, error))?;
         let site = Site { place: self, name, parent, folder };
-        let entry = match self.enter(&site.folder) {
+        let entry = match shared::enter(&self.disk, &site.folder) {
             Found::Open(log) => {
                 self.check_segments(&log, &site.folder)?;
                 site.join(&log)?;
@@ -82,7 +82,7 @@ impl Place {
 
     /// Opens the log in `folder`, which has no file that stands for it.
     pub(crate) fn open_folder(&self, folder: &Path, verify: Verify) -> Result<Arc<Log>> {
-        let entry = match self.enter(folder) {
+        let entry = match shared::enter(&self.disk, folder) {
             Found::Open(log) => {
                 self.check_segments(&log, folder)?;
                 check_open(&log, folder)?;
@@ -97,11 +97,6 @@ impl Place {
         Ok(self.show(log, folder, entry))
     }
 
-    /// Looks for the log among those that this process has open.
-    fn enter(&self, folder: &Path) -> Found {
-        if self.is_os { shared::enter(folder) } else { Found::Vacant(None) }
-    }
-
     fn has_no(&self, folder: &Path) -> Result<bool> {
         let kind = self.disk.kind(folder).map_err(|error| WalError::io(OPENING, error))?;
         Ok(kind == Kind::Missing)
@@ -113,9 +108,9 @@ impl Place {
         home.map_err(|error| WalError::io(OPENING, error))
     }
 
-    fn show(&self, mut log: Log, folder: &Path, entry: Option<Entry>) -> Arc<Log> {
+    fn show(&self, mut log: Log, folder: &Path, entry: Entry) -> Arc<Log> {
         log.folder = self.is_os.then(|| folder.to_path_buf());
-        log.entry = entry;
+        log.entry = Some(entry);
         let files = self.options.as_ref().map(Options::files);
         let limit = files.filter(|files| files.codec.is_none()).and_then(|files| files.max_bytes);
         log.limit = limit;

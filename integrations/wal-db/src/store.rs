@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use palisade::disk::{DEFAULT_FILE_MODE, Disk, Kind, MemDisk, OsDisk};
 use palisade::{BufferKind, Options, Verify};
@@ -20,6 +20,8 @@ const MAX_SEGMENT_BYTES: u64 = 1 << 40;
 const SEGMENTED: &str = "palisade";
 /// The folder of a log in memory, on a disk of its own.
 const IN_MEMORY: &str = "/log";
+/// One `Arc` for all logs: opens of one path share the log only on clones of one.
+static OS_DISK: LazyLock<Arc<dyn Disk>> = LazyLock::new(|| Arc::new(OsDisk));
 /// The published crate names its segments with so many digits, and `.wal`.
 const PUBLISHED_DIGITS: usize = 20;
 
@@ -65,11 +67,11 @@ impl FileStore {
     pub fn open(path: impl AsRef<Path>) -> Result<FileStore> {
         let path = path.as_ref();
         let found = find(path).map_err(|error| WalError::io(OPENING, error))?;
-        FileStore::at(Arc::new(OsDisk), true, &found, path)
+        FileStore::at(Arc::clone(&OS_DISK), true, &found, path)
     }
 
-    /// Names a log on another disk, for example a simulated one in tests. Two handles of one log
-    /// need one [`Wal`](crate::Wal): a second open returns an error.
+    /// Names a log on another disk, for example a simulated one in tests. Opens of one log share it
+    /// if they pass clones of one `Arc`, and the same path. Else the second one returns an error.
     ///
     /// # Errors
     /// [`Io`](WalError::Io): the path has no file name in UTF-8.
@@ -139,7 +141,7 @@ impl SegmentedStore {
     /// [`Io`](WalError::Io): the size is 0, a folder cannot be made, or `dir` has a log of the
     /// published crate: copy its records with that crate.
     pub fn open(dir: impl AsRef<Path>, segment_size: u64) -> Result<SegmentedStore> {
-        let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+        let disk = Arc::clone(&OS_DISK);
         let dir = std::path::absolute(dir).map_err(|error| WalError::io(OPENING, error))?;
         make(disk.as_ref(), &dir).map_err(|error| WalError::io("making the folder", error))?;
         let dir = dir.canonicalize().map_err(|error| WalError::io(OPENING, error))?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use palisade::disk::{DEFAULT_FILE_MODE, Disk, DiskFolder, MemDisk};
-use wal_db::{FileStore, Lsn, Result, Wal, WalError, WalStore};
+use wal_db::{FileStore, Lsn, Result, SegmentedStore, Wal, WalError, WalStore};
 
 struct Place(tempfile::TempDir);
 
@@ -193,6 +193,33 @@ fn a_backup_on_another_disk_keeps_its_records_and_gets_a_file() {
     let folder = disk.open_folder(Path::new("/db"), DEFAULT_FILE_MODE).unwrap();
     folder.remove("backup").unwrap();
     assert!(open("/db/backup").unwrap().is_empty());
+}
+
+#[test]
+fn opens_on_one_disk_share_the_log() {
+    let memory = MemDisk::new();
+    memory.create_folder(Path::new("/db"), DEFAULT_FILE_MODE).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(memory.clone());
+    let open = |disk: &Arc<dyn Disk>| {
+        Wal::with_store(FileStore::open_on(Arc::clone(disk), "/db/wal.log").unwrap())
+    };
+    let segmented = |disk: &Arc<dyn Disk>| {
+        let store = SegmentedStore::open_on(Arc::clone(disk), "/db/wal", 1 << 20).unwrap();
+        Wal::with_store(store)
+    };
+    let (wal, segments) = (open(&disk).unwrap(), segmented(&disk).unwrap());
+    wal.append(b"record").unwrap();
+    segments.append(b"another").unwrap();
+    assert_eq!(contents(&open(&disk).unwrap()), [b"record"]);
+    assert_eq!(contents(&segmented(&disk).unwrap()), [b"another"]);
+    // Nothing says that it is the same disk.
+    let same: Arc<dyn Disk> = Arc::new(memory);
+    assert_eq!(kind_of(open(&same)), ErrorKind::ResourceBusy);
+    assert_eq!(kind_of(segmented(&same)), ErrorKind::ResourceBusy);
+    // The same path on another disk is another log.
+    let other = MemDisk::new();
+    other.create_folder(Path::new("/db"), DEFAULT_FILE_MODE).unwrap();
+    assert!(open(&(Arc::new(other) as Arc<dyn Disk>)).unwrap().is_empty());
 }
 
 /// The second name of the file of the log at `path`.

@@ -62,6 +62,8 @@ impl World {
 struct Run<S> {
     seed: u64,
     disk: SimDisk,
+    /// The disk as all opens of the present process see it.
+    os: Arc<dyn Disk>,
     dice: Dice,
     world: World,
     /// What the log may have instead, if the step that died has done its work.
@@ -87,7 +89,7 @@ impl<S: WalStore> Run<S> {
         let (world, other) = (World::default(), None);
         let dice = Dice::new(seed);
         let (next, gone, above) = (0, Vec::new(), 0);
-        Run { seed, disk, dice, world, other, next, gone, above, open, is_segmented }
+        Run { seed, disk, os, dice, world, other, next, gone, above, open, is_segmented }
     }
 
     fn all(&mut self) {
@@ -105,7 +107,7 @@ impl<S: WalStore> Run<S> {
 
     /// Opens the log and works on it, until the process dies or has made its steps.
     fn process(&mut self) {
-        let opened = (self.open)(self.disk.as_disk());
+        let opened = self.open();
         assert!(opened.is_ok() || self.disk.is_dead(), "seed {}: {:?}", self.seed, opened.err());
         let Ok(mut wal) = opened else { return };
         for _ in 0..STEPS {
@@ -137,6 +139,7 @@ impl<S: WalStore> Run<S> {
                     }
                     Ok(())
                 }
+                19 => self.join(&wal),
                 _ => Ok(()),
             };
             if done.is_err() {
@@ -233,7 +236,7 @@ impl<S: WalStore> Run<S> {
 
     /// Opens the log after it was dropped: nothing is lost.
     fn reopened(&mut self) -> Result<Wal<S>> {
-        let wal = (self.open)(self.disk.as_disk())?;
+        let wal = self.open()?;
         assert_eq!(read(&wal)?.len(), self.world.records.len(), "seed {}", self.seed);
         self.world.durable = self.world.records.len();
         Ok(wal)
@@ -241,23 +244,73 @@ impl<S: WalStore> Run<S> {
 
     /// Empties the log as an engine does that removes its file.
     fn empty(&mut self, wal: Wal<S>) -> Option<Wal<S>> {
-        let folder = self.folder().ok()?;
-        let emptied = World { state: self.next, ..World::default() };
-        write_state(folder.as_ref(), self.next).ok()?;
         // The log may still be open when its file goes.
         let wal = Some(wal).filter(|_| self.dice.once_in(2));
-        self.other = Some(emptied.clone());
-        folder.remove(FILE).ok()?;
+        let emptied = self.remove_file().ok()?;
         drop(wal);
-        let wal = (self.open)(self.disk.as_disk()).ok()?;
+        let wal = self.open().ok()?;
         assert_eq!((wal.len(), wal.is_empty()), (0, true), "seed {}", self.seed);
         (self.world, self.other, self.above) = (emptied, None, 0);
         self.gone.clear();
         Some(wal)
     }
 
+    /// Writes the engine's state, and removes the log's file.
+    fn remove_file(&mut self) -> io::Result<World> {
+        let folder = self.folder()?;
+        let emptied = World { state: self.next, ..World::default() };
+        write_state(folder.as_ref(), self.next)?;
+        self.other = Some(emptied.clone());
+        folder.remove(FILE)?;
+        Ok(emptied)
+    }
+
+    /// Takes the log's file away for a moment. Until the next open, a crash may take it for good,
+    /// which empties the log: the simulated disk has no hard links.
+    fn rename_away_and_back(&mut self) -> io::Result<()> {
+        let folder = self.folder()?;
+        self.other = Some(World { state: self.world.state, ..World::default() });
+        folder.rename(FILE, "away")?;
+        folder.rename("away", FILE)
+    }
+
+    /// Opens the log again while `wal` exists.
+    fn join(&mut self, wal: &Wal<S>) -> Result<()> {
+        let end = wal.len();
+        // Nothing; the file is away for a moment; the file is removed.
+        let act = if self.is_segmented { 0 } else { self.dice.below(3) };
+        let emptied = match act {
+            0 => None,
+            1 => {
+                self.rename_away_and_back()?;
+                None
+            }
+            _ => Some(self.remove_file()?),
+        };
+        let second = self.open()?;
+        if let Some(emptied) = emptied {
+            self.gone.extend(self.world.records.iter().filter_map(|(lsn, _)| *lsn));
+            self.world = emptied;
+        }
+        self.other = None;
+        // LSNs go on.
+        assert_eq!((wal.len(), second.len()), (end, end), "seed {}", self.seed);
+        let found = read(&second)?;
+        let is_whole = found.len() == self.world.records.len();
+        let is_same = is_whole && self.world.allows(&found, self.world.state);
+        assert!(is_same || self.disk.is_dead(), "seed {}: {found:?}", self.seed);
+        let is_durable = self.dice.once_in(2);
+        self.append(&second, is_durable)?;
+        assert!(read(wal)? == read(&second)? || self.disk.is_dead(), "seed {}", self.seed);
+        Ok(())
+    }
+
+    fn open(&self) -> Result<Wal<S>> {
+        (self.open)(Arc::clone(&self.os))
+    }
+
     fn folder(&self) -> io::Result<Arc<dyn DiskFolder>> {
-        self.disk.as_disk().open_folder(Path::new(FOLDER), DEFAULT_FILE_MODE)
+        self.os.open_folder(Path::new(FOLDER), DEFAULT_FILE_MODE)
     }
 
     fn end_process(&mut self) {
@@ -270,6 +323,7 @@ impl<S: WalStore> Run<S> {
             }
             _ => self.disk.lose_power(),
         }
+        self.os = self.disk.as_disk();
     }
 
     /// Opens the log and compares it. What it has is durable from now on.
@@ -281,7 +335,7 @@ impl<S: WalStore> Run<S> {
             // renamed before: on such a disk only a sync of the folder helps the engine.
             emptied.state = self.world.state;
         }
-        let wal = (self.open)(self.disk.as_disk());
+        let wal = self.open();
         let wal = wal.unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
         let found = read(&wal).unwrap();
         assert_eq!(wal.is_empty(), found.is_empty(), "seed {}", self.seed);
