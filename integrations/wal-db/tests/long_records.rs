@@ -43,6 +43,32 @@ fn records_up_to_the_limit_are_read_back_and_longer_ones_refused() {
 }
 
 #[test]
+fn a_segmented_log_is_truncated_at_long_records() {
+    let place = Place::new();
+    let open = || Wal::open_segmented(place.path("wal"), 64 << 10).unwrap();
+    let wal = open();
+    let records: Vec<_> = (0..5).map(|number| vec![number; 200_000]).collect();
+    let lsns: Vec<_> = records.iter().map(|record| wal.append(record).unwrap()).collect();
+    // An LSN within a record is not that of a record.
+    let part = wal.log().records().unwrap().into_iter().nth(1).unwrap().unwrap().lsn().as_u64();
+    assert!(lsns[0].get() < part && part < lsns[1].get());
+    assert_eq!(corrupt_at(wal.truncate_before(Lsn::new(part))), part);
+    assert_eq!(corrupt_at(wal.truncate_after(Lsn::new(part))), part);
+    assert!(contents(&wal) == records);
+
+    assert_eq!(wal.truncate_before(lsns[1]).unwrap(), lsns[1]);
+    wal.truncate_after(lsns[3]).unwrap();
+    assert!(contents(&wal) == records[1..4]);
+    assert_eq!(corrupt_at(wal.truncate_after(lsns[4])), lsns[4].get());
+    wal.log().clone().abandon();
+    drop(wal);
+    let wal = open();
+    assert!(contents(&wal) == records[1..4]);
+    wal.append(&records[0]).unwrap();
+    assert!(contents(&wal)[3] == records[0]);
+}
+
+#[test]
 fn a_log_with_only_a_long_record_that_was_not_completed_is_empty() {
     let place = Place::new();
     let wal = Wal::open(place.log()).unwrap();
