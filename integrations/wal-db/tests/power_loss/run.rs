@@ -1,65 +1,25 @@
-//! A simulated disk loses power, or its process dies, at a random call; then the log is opened
-//! again and compared with what its calls have promised.
-//!
-//! An engine that empties the log by removing its file first writes its state to a file, which it
-//! renames, and syncs no folder. If the log's file is there after a crash, the records must be
-//! there, too, or the state.
-//!
-//! `PALISADE_FIRST_SEED` and `PALISADE_SEEDS` say which seeds are run; `cargo test` runs a few
-//! hundred.
+//! The steps of an engine, its crashes, and the checks.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "progress of long runs")]
-
-#[expect(dead_code, reason = "other harnesses with seeds use the rest")]
-#[path = "../../../crates/palisade/tests/common/dice.rs"]
-mod dice;
-#[path = "../../../crates/palisade/tests/common/seeds.rs"]
-mod seeds;
-
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use palisade::Options;
 use palisade::disk::{Access, DEFAULT_FILE_MODE, Disk, DiskFolder};
 use palisade::sim::SimDisk;
-use wal_db::{FileStore, Lsn, Result, SegmentedStore, Wal, WalError, WalStore};
+use wal_db::{Lsn, Result, Wal, WalError, WalStore};
 
-use dice::Dice;
-use seeds::{Seeded, sweep};
+use crate::dice::Dice;
+use crate::world::{World, read_state, sizes, write_state};
+use crate::{FILE, FOLDER};
 
-/// Seeds of a plain `cargo test`.
-const SEEDS: u64 = 300;
 const PROCESSES: u64 = 5;
 const STEPS: u64 = 30;
-const FOLDER: &str = "/db";
-const FILE: &str = "wal.log";
-const BUFFER_BYTES: usize = 4096;
-
-/// What the log may have after a crash: the first `durable` records at least.
-#[derive(Clone, Debug, Default)]
-struct World {
-    records: VecDeque<(Option<Lsn>, Vec<u8>)>,
-    durable: usize,
-    /// The engine's state has at least so many records.
-    state: u64,
-}
-
-impl World {
-    fn allows(&self, found: &[(Lsn, Vec<u8>)], state: u64) -> bool {
-        state >= self.state
-            && (self.durable..=self.records.len()).contains(&found.len())
-            && found.iter().zip(&self.records).all(|((lsn, data), (expected, content))| {
-                expected.is_none_or(|expected| expected == *lsn) && data == content
-            })
-    }
-}
 
 /// One seed: a disk, and what its log may have.
-struct Run<S> {
+pub(crate) struct Run<S> {
     seed: u64,
-    disk: SimDisk,
+    pub(crate) disk: SimDisk,
     /// The disk as all opens of the present process see it.
     os: Arc<dyn Disk>,
     dice: Dice,
@@ -73,10 +33,16 @@ struct Run<S> {
     above: u64,
     open: fn(Arc<dyn Disk>) -> Result<Wal<S>>,
     is_segmented: bool,
+    /// How often each kind of step was done.
+    pub(crate) counts: BTreeMap<&'static str, u64>,
 }
 
 impl<S: WalStore> Run<S> {
-    fn new(seed: u64, open: fn(Arc<dyn Disk>) -> Result<Wal<S>>, is_segmented: bool) -> Run<S> {
+    pub(crate) fn new(
+        seed: u64,
+        open: fn(Arc<dyn Disk>) -> Result<Wal<S>>,
+        is_segmented: bool,
+    ) -> Run<S> {
         let disk = match seed % 5 {
             4 => SimDisk::new(seed).without_memory(),
             _ => SimDisk::new(seed),
@@ -86,11 +52,15 @@ impl<S: WalStore> Run<S> {
         os.open_folder(Path::new("/"), DEFAULT_FILE_MODE).unwrap().sync().unwrap();
         let (world, other) = (World::default(), None);
         let dice = Dice::new(seed);
-        let (next, gone, above) = (0, Vec::new(), 0);
-        Run { seed, disk, os, dice, world, other, next, gone, above, open, is_segmented }
+        let (next, gone, above, counts) = (0, Vec::new(), 0, BTreeMap::new());
+        Run { seed, disk, os, dice, world, other, next, gone, above, open, is_segmented, counts }
     }
 
-    fn all(&mut self) {
+    fn count(&mut self, kind: &'static str) {
+        *self.counts.entry(kind).or_default() += 1;
+    }
+
+    pub(crate) fn all(&mut self) {
         for _ in 0..PROCESSES {
             let lifetime = self.dice.below(150);
             self.disk.crash_at(self.disk.calls() + lifetime);
@@ -112,7 +82,7 @@ impl<S: WalStore> Run<S> {
             let done = match self.dice.below(20) {
                 0..9 => self.append(&wal, false),
                 9..14 => self.append(&wal, true),
-                14 => wal.sync().map(|()| self.world.durable = self.world.records.len()),
+                14 => self.sync(&wal),
                 15 if self.dice.once_in(2) => self.truncate_after_one_that_is_gone(&wal),
                 15 => self.truncate_after(&wal),
                 16 if self.is_segmented => self.truncate_before(&wal),
@@ -137,8 +107,7 @@ impl<S: WalStore> Run<S> {
                     }
                     Ok(())
                 }
-                19 => self.join(&wal),
-                _ => Ok(()),
+                _ => self.join(&wal),
             };
             if done.is_err() {
                 assert!(self.disk.is_dead(), "seed {}: {done:?}", self.seed);
@@ -159,6 +128,7 @@ impl<S: WalStore> Run<S> {
         drop(wal);
         if !self.disk.is_dead() {
             self.world.durable = self.world.records.len();
+            self.count("clean ends");
         }
     }
 
@@ -169,11 +139,13 @@ impl<S: WalStore> Run<S> {
         let len = if self.dice.once_in(4) { 3 * wal.log().max_record_bytes() as u64 } else { 200 };
         data.resize(8 + self.dice.below(len) as usize, self.next as u8);
         let appended = if is_durable { wal.append_and_sync(&data) } else { wal.append(&data) };
+        let is_long = is_long(wal, &data);
         // After an error the record may be there. An append to the memory of a dead process returns
         // `Ok`, and the record is not there.
         let known = appended.as_ref().ok().copied().filter(|_| !self.disk.is_dead());
         self.world.records.push_back((known, data));
         let lsn = appended?;
+        self.count(if is_long { "appends of long records" } else { "appends" });
         assert!(lsn.get() >= self.above, "seed {}: LSN {lsn} again", self.seed);
         if known.is_some() {
             self.above = lsn.get() + 1;
@@ -181,6 +153,13 @@ impl<S: WalStore> Run<S> {
         if is_durable {
             self.world.durable = self.world.records.len();
         }
+        Ok(())
+    }
+
+    fn sync(&mut self, wal: &Wal<S>) -> Result<()> {
+        wal.sync()?;
+        self.world.durable = self.world.records.len();
+        self.count("syncs");
         Ok(())
     }
 
@@ -197,6 +176,10 @@ impl<S: WalStore> Run<S> {
         self.other =
             Some(World { durable: after.durable.min(self.world.durable), ..after.clone() });
         wal.truncate_after(lsn)?;
+        self.count("truncations of the suffix");
+        if self.is_segmented && is_long(wal, &after.records[last].1) {
+            self.count("truncations of the suffix after a long record on segments");
+        }
         self.gone.extend(self.world.records.range(last + 1..).filter_map(|(lsn, _)| *lsn));
         (self.world, self.other) = (after, None);
         Ok(())
@@ -211,6 +194,7 @@ impl<S: WalStore> Run<S> {
             Ok(()) => panic!("seed {}: truncated after LSN {lsn}, which is gone", self.seed),
             Err(error) => return Err(error),
         }
+        self.count("truncations after a record that is gone");
         let found = read(wal)?.len();
         assert!(found == self.world.records.len() || self.disk.is_dead(), "seed {}", self.seed);
         Ok(())
@@ -229,6 +213,10 @@ impl<S: WalStore> Run<S> {
         self.other = Some(after.clone());
         let head = wal.truncate_before(lsn)?;
         assert_eq!(head, lsn, "seed {}", self.seed);
+        self.count("truncations of the prefix");
+        if is_long(wal, &after.records[0].1) {
+            self.count("truncations of the prefix before a long record");
+        }
         (self.world, self.other) = (after, None);
         Ok(())
     }
@@ -251,6 +239,7 @@ impl<S: WalStore> Run<S> {
         assert_eq!((wal.len(), wal.is_empty()), (0, true), "seed {}", self.seed);
         (self.world, self.other, self.above) = (emptied, None, 0);
         self.gone.clear();
+        self.count("emptied logs");
         Some(wal)
     }
 
@@ -276,17 +265,22 @@ impl<S: WalStore> Run<S> {
     /// Opens the log again while `wal` exists.
     fn join(&mut self, wal: &Wal<S>) -> Result<()> {
         let end = wal.len();
-        // Nothing; the file is away for a moment; the file is removed.
         let act = if self.is_segmented { 0 } else { self.dice.below(3) };
-        let emptied = match act {
-            0 => None,
+        let (emptied, kind) = match act {
+            0 => (None, "second handles of a log that is as it was"),
             1 => {
                 self.rename_away_and_back()?;
-                None
+                (None, "second handles after the file was away")
             }
-            _ => Some(self.remove_file()?),
+            _ => (Some(self.remove_file()?), "second handles that emptied the log"),
         };
-        let second = self.open()?;
+        let opened = self.open();
+        self.count(if opened.is_ok() {
+            kind
+        } else {
+            "crashes within the open of a second handle"
+        });
+        let second = opened?;
         if let Some(emptied) = emptied {
             self.gone.extend(self.world.records.iter().filter_map(|(lsn, _)| *lsn));
             self.world = emptied;
@@ -304,8 +298,12 @@ impl<S: WalStore> Run<S> {
         Ok(())
     }
 
-    fn open(&self) -> Result<Wal<S>> {
-        (self.open)(Arc::clone(&self.os))
+    fn open(&mut self) -> Result<Wal<S>> {
+        let opened = (self.open)(Arc::clone(&self.os));
+        if opened.is_err() {
+            self.count("crashes within an open");
+        }
+        opened
     }
 
     fn folder(&self) -> io::Result<Arc<dyn DiskFolder>> {
@@ -350,6 +348,9 @@ impl<S: WalStore> Run<S> {
             sizes(&self.world),
             self.other.as_ref().map(sizes)
         );
+        if !found.is_empty() {
+            self.count("opens of a log with records");
+        }
         let end = wal.len();
         let was_emptying = self.other.as_ref().is_some_and(|other| other.records.is_empty());
         if end == 0 || was_emptying && found.is_empty() {
@@ -367,99 +368,10 @@ impl<S: WalStore> Run<S> {
         }
     }
 }
-
-fn write_state(folder: &dyn DiskFolder, state: u64) -> io::Result<()> {
-    let file = folder.open("state.new", Access::Fresh)?;
-    assert_eq!(file.write_at(0, &[io::IoSlice::new(&state.to_le_bytes())])?, 8);
-    file.sync_data()?;
-    folder.rename("state.new", "state")
-}
-
-fn read_state(folder: &dyn DiskFolder) -> u64 {
-    let Ok(file) = folder.open("state", Access::Read) else { return 0 };
-    let mut bytes = [0; 8];
-    assert_eq!(file.read_at(0, &mut bytes).unwrap(), 8);
-    u64::from_le_bytes(bytes)
-}
-
-fn sizes(world: &World) -> (u64, usize, Vec<(Option<u64>, usize)>) {
-    let shown = world.records.iter().map(|(lsn, data)| (lsn.map(Lsn::get), data.len()));
-    (world.state, world.durable, shown.collect())
-}
-
-fn read<S: WalStore>(wal: &Wal<S>) -> Result<Vec<(Lsn, Vec<u8>)>> {
+pub(crate) fn read<S: WalStore>(wal: &Wal<S>) -> Result<Vec<(Lsn, Vec<u8>)>> {
     wal.iter()?.map(|record| record.map(|record| (record.lsn(), record.into_data()))).collect()
 }
-
-fn open_file(disk: Arc<dyn Disk>) -> Result<Wal> {
-    let store = FileStore::open_on(disk, Path::new(FOLDER).join(FILE))?;
-    let options = Options::new().segment_bytes(64 << 10).buffer_bytes(BUFFER_BYTES);
-    Wal::with_store(store.with_options(options))
-}
-
-fn open_segmented(disk: Arc<dyn Disk>) -> Result<Wal<SegmentedStore>> {
-    let store = SegmentedStore::open_on(disk, Path::new(FOLDER).join("log"), 64 << 10)?;
-    Wal::with_store(store)
-}
-
-/// The two kinds of logs, in turns.
-enum History {
-    File(Run<FileStore>),
-    Segmented(Run<SegmentedStore>),
-}
-
-impl Seeded for History {
-    fn new(seed: u64) -> History {
-        if seed.is_multiple_of(2) {
-            History::File(Run::new(seed, open_file, false))
-        } else {
-            History::Segmented(Run::new(seed, open_segmented, true))
-        }
-    }
-
-    fn run(&mut self) {
-        match self {
-            History::File(run) => run.all(),
-            History::Segmented(run) => run.all(),
-        }
-    }
-
-    fn describe(&self) -> String {
-        let (History::File(Run { disk, .. }) | History::Segmented(Run { disk, .. })) = self;
-        disk.trace().join("\n")
-    }
-}
-
-/// The first open dies at each of its calls, and the next one finds what it has made. Then a record
-/// is acknowledged, and power is lost.
-fn first_open_dies<S: WalStore>(open: fn(Arc<dyn Disk>) -> Result<Wal<S>>) {
-    for (call, seed) in (0..60).flat_map(|call| (0..8).map(move |seed| (call, seed))) {
-        let run = Run::new(seed, open, false);
-        run.disk.crash_at(run.disk.calls() + call);
-        drop(open(run.disk.as_disk()));
-        run.disk.kill();
-        run.disk.restart();
-        let wal = open(run.disk.as_disk()).unwrap();
-        wal.append_and_sync(b"record").unwrap();
-        run.disk.kill();
-        drop(wal);
-        run.disk.lose_power();
-        let wal = open(run.disk.as_disk()).unwrap();
-        assert_eq!(read(&wal).unwrap().len(), 1, "call {call}, seed {seed}");
-    }
-}
-
-#[test]
-fn a_first_open_that_dies_leaves_no_name_to_power_loss() {
-    first_open_dies(open_file);
-    first_open_dies(open_segmented);
-}
-
-#[test]
-fn no_crash_loses_what_was_acknowledged() {
-    sweep(
-        "--manifest-path integrations/wal-db/Cargo.toml --test power_loss",
-        SEEDS,
-        |_: History| {},
-    );
+/// Returns whether a record is in parts.
+fn is_long<S: WalStore>(wal: &Wal<S>, data: &[u8]) -> bool {
+    data.len() > wal.log().max_record_bytes() / 8 * 7
 }
