@@ -36,7 +36,7 @@ const FILE: &str = "wal.log";
 /// Small, so that some records have parts.
 const BUFFER_BYTES: usize = 4096;
 /// What the seeds of a plain `cargo test` must have done.
-const KINDS: [&str; 16] = [
+const KINDS: [&str; 17] = [
     "opens of a log with records",
     "crashes within an open",
     "appends",
@@ -51,6 +51,7 @@ const KINDS: [&str; 16] = [
     "clean ends",
     "second handles of a log that is as it was",
     "second handles after the file was away",
+    "second handles after the file's second name was removed",
     "second handles that emptied the log",
     "crashes within the open of a second handle",
 ];

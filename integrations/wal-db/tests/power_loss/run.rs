@@ -223,7 +223,11 @@ impl<S: WalStore> Run<S> {
 
     /// Opens the log after it was dropped: nothing is lost.
     fn reopened(&mut self) -> Result<Wal<S>> {
+        if !self.is_segmented && self.dice.once_in(2) {
+            self.rename_away_and_back()?;
+        }
         let wal = self.open()?;
+        self.other = None;
         assert_eq!(read(&wal)?.len(), self.world.records.len(), "seed {}", self.seed);
         self.world.durable = self.world.records.len();
         Ok(wal)
@@ -265,12 +269,17 @@ impl<S: WalStore> Run<S> {
     /// Opens the log again while `wal` exists.
     fn join(&mut self, wal: &Wal<S>) -> Result<()> {
         let end = wal.len();
-        let act = if self.is_segmented { 0 } else { self.dice.below(3) };
+        let act = if self.is_segmented { 0 } else { self.dice.below(4) };
         let (emptied, kind) = match act {
             0 => (None, "second handles of a log that is as it was"),
             1 => {
                 self.rename_away_and_back()?;
                 (None, "second handles after the file was away")
+            }
+            2 => {
+                let home = Path::new(FOLDER).join(FILE.to_owned() + ".palisade");
+                self.os.open_folder(&home, DEFAULT_FILE_MODE)?.remove("wal-db-file")?;
+                (None, "second handles after the file's second name was removed")
             }
             _ => (Some(self.remove_file()?), "second handles that emptied the log"),
         };
