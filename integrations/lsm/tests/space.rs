@@ -1,14 +1,31 @@
 //! A log at its limit, and one with more segments than its records need.
 
-use palisade::ErrorKind;
-use palisade_lsm::{Database, Error, Keyspace, Options};
+use std::sync::Arc;
+
+use palisade::disk::MemDisk;
+use palisade::sim::{CallKind, Effect, FaultDisk, Target};
+use palisade::{ErrorKind, SyncPolicy};
+use palisade_lsm::{Database, Error, Keyspace, Options, Result};
 
 const FILE: u64 = 68 << 10;
 
 fn options(is_background: bool, segments: u64) -> Options {
+    options_with(SyncPolicy::default(), is_background, segments)
+}
+
+fn options_with(policy: SyncPolicy, is_background: bool, segments: u64) -> Options {
     let log = palisade::Options::new().segment_bytes(64 << 10).buffer_bytes(16 << 10);
+    let log = log.sync_policy(policy);
     let options = Options::new().background(is_background).cache_bytes(1 << 20);
     options.log(log.max_bytes(segments * FILE))
+}
+
+/// Checks that a write failed and that its record is in the log.
+fn assert_appended<T>(written: Result<T>) {
+    match written.map(drop).unwrap_err() {
+        Error::Log(error) => assert!(error.appended_lsn().is_some(), "{error}"),
+        other => panic!("{other}"),
+    }
 }
 
 fn segments(database: &Database) -> u64 {
@@ -127,6 +144,41 @@ fn a_full_log_is_closed_and_opened_after_what_kept_it_has_gone() {
             assert_eq!(values as u32, count + u32::from(error.appended_lsn().is_some()));
             keyspace.put(0_u32.to_be_bytes(), "again").unwrap();
             database.log().clone().abandon();
+        }
+    }
+}
+
+/// With `SyncPolicy::Os` a record can be in the log, and the write of it fail. Then the keyspace
+/// has its number: the next one must not get it, too.
+#[test]
+fn a_keyspace_whose_record_could_only_not_be_written_exists() {
+    const WRITES: (CallKind, Target) = (CallKind::Write, Target::Segment);
+    for is_background in [false, true] {
+        let disk = FaultDisk::new(Arc::new(MemDisk::new()));
+        let folder = tempfile::tempdir().unwrap();
+        let options = options_with(SyncPolicy::Os, is_background, 6);
+        let open = || options.open_on(Arc::new(disk.clone()), "/log", folder.path()).unwrap();
+        let database = open();
+        let keyspace = database.create_keyspace("k").unwrap();
+        disk.set(WRITES, Effect::NoSpace);
+        assert_appended(keyspace.append_put("key", "value"));
+        for name in ["first", "second"] {
+            assert_appended(database.create_keyspace(name));
+            let again = database.create_keyspace(name).unwrap_err();
+            assert!(matches!(again, Error::AlreadyExists(_)), "{again}");
+        }
+        disk.set(WRITES, Effect::Pass);
+        assert_eq!(keyspace.get("key").unwrap().as_deref(), Some(b"value".as_slice()));
+        for name in ["first", "second"] {
+            database.keyspace(name).unwrap().put("name", name).unwrap();
+        }
+        database.log().clone().abandon();
+        drop((keyspace, database));
+        let database = open();
+        assert_eq!(database.keyspaces(), ["k", "first", "second"]);
+        for name in ["first", "second"] {
+            let found = database.keyspace(name).unwrap().get("name").unwrap();
+            assert_eq!(found.as_deref(), Some(name.as_bytes()));
         }
     }
 }
