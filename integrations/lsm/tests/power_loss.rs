@@ -19,12 +19,14 @@
 #[path = "../../../crates/palisade/tests/common/dice.rs"]
 mod dice;
 mod folders;
+#[path = "../../../crates/palisade/tests/common/reached.rs"]
+mod reached;
 #[path = "../../../crates/palisade/tests/common/seeds.rs"]
 mod seeds;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -35,7 +37,8 @@ use palisade::{Lsn, OpenMode};
 use palisade_lsm::{Database, Error, Keyspace, Options, Result};
 
 use dice::Dice;
-use folders::copy_folder;
+use folders::{copy_folder, files};
+use reached::Reached;
 use seeds::{Seeded, sweep};
 
 /// Seeds of a plain `cargo test`.
@@ -83,7 +86,30 @@ struct Run {
     batches: u64,
     /// How many of the keyspaces a call has opened, made or shown.
     created: usize,
+    reached: [u64; EVENTS.len()],
 }
+
+/// What the seeds are to reach, with its place in the counts.
+#[derive(Clone, Copy)]
+enum Event {
+    DiedInOpen,
+    Flushed,
+    UndidFlush,
+    Closed,
+    Kept,
+    Lost,
+    LacksKeyspaces,
+}
+
+const EVENTS: [&str; 7] = [
+    "opens died",
+    "flushes ended",
+    "flushes were undone",
+    "databases were closed",
+    "crashes kept batches that were not acknowledged",
+    "crashes lost such batches",
+    "crashes left too few keyspaces",
+];
 
 /// How a batch is written.
 #[derive(Clone, Copy, PartialEq)]
@@ -105,6 +131,7 @@ impl Seeded for Run {
             before: None,
             batches: 0,
             created: 0,
+            reached: [0; EVENTS.len()],
         }
     }
 
@@ -145,7 +172,7 @@ impl Run {
     fn process(&mut self) {
         let opened = self.open();
         assert!(opened.is_ok() || self.disk.is_dead(), "seed {}: {:?}", self.seed, opened.err());
-        let Ok(database) = opened else { return };
+        let Ok(database) = opened else { return self.reach(Event::DiedInOpen) };
         // After some crashes the log has too many segments, and the first write flushes.
         self.keep_tables(&database);
         let opened = self.keyspaces(&database);
@@ -184,6 +211,7 @@ impl Run {
             assert!(closed.is_ok() || self.disk.is_dead(), "seed {}: {closed:?}", self.seed);
             if closed.is_ok() {
                 self.durable = appended;
+                self.reach(Event::Closed);
             }
         }
         // As a kill: nothing more reaches the disk.
@@ -293,7 +321,12 @@ impl Run {
         database.flush()?;
         self.durable = appended;
         self.before = None;
+        self.reach(Event::Flushed);
         Ok(())
+    }
+
+    fn reach(&mut self, event: Event) {
+        self.reached[event as usize] += 1;
     }
 
     fn keep_tables(&mut self, database: &Database) {
@@ -312,6 +345,7 @@ impl Run {
         if recovery.head() != head {
             return;
         }
+        self.reach(Event::UndidFlush);
         // A flush writes the tables of one keyspace after the other, then the file `flushed`.
         let written = self.dice.below(4);
         if written < 3 || self.dice.once_in(2) {
@@ -368,6 +402,7 @@ impl Run {
         assert!(names.len() >= self.created, "seed {}: only keyspaces {names:?}", self.seed);
         assert_eq!(names, KEYSPACES[..names.len()], "seed {}", self.seed);
         self.created = names.len();
+        self.reached[Event::LacksKeyspaces as usize] += u64::from(self.created < KEYSPACES.len());
         let found = KEYSPACES.map(|name| {
             database.keyspace(name).map_or(Map::new(), |keyspace| collect(&snapshot, &keyspace))
         });
@@ -379,6 +414,12 @@ impl Run {
         };
         let matched = matched.unwrap_or_else(|| panic!("no such state, {}", context()));
         assert!(matched >= self.durable, "lost batches, {}", context());
+        if matched > self.durable {
+            self.reach(Event::Kept);
+        }
+        if matched + 1 < self.worlds.len() {
+            self.reach(Event::Lost);
+        }
         (self.worlds, self.durable) = (vec![found], 0);
         // Half the runs go on with a log that was closed.
         if self.dice.once_in(2) {
@@ -393,20 +434,12 @@ fn collect(snapshot: &palisade_lsm::Snapshot, keyspace: &Keyspace) -> Map {
     pairs.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
 }
 
-/// All files below a folder.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
-    }
-    found.sort(); // the order of a folder differs between runs
-    found
-}
-
 #[test]
 fn no_crash_loses_or_divides_an_acknowledged_batch() {
-    sweep("--manifest-path integrations/lsm/Cargo.toml --test power_loss", SEEDS, |_: Run| {});
+    let reached = Reached::new(EVENTS);
+    let test = "--manifest-path integrations/lsm/Cargo.toml --test power_loss";
+    sweep(test, SEEDS, |run: Run| reached.add(run.reached));
+    reached.check(SEEDS);
 }
 
 /// A writer appends a batch beside the first sync of a flush. The flush seals the batch, so it must
