@@ -38,7 +38,7 @@ use palisade_lsm::{Database, Error, Keyspace, Options, Result};
 
 use dice::Dice;
 use folders::{copy_folder, files};
-use reached::Reached;
+use reached::{Counts, Reached};
 use seeds::{Seeded, sweep};
 
 /// Seeds of a plain `cargo test`.
@@ -49,6 +49,17 @@ const LOG: &str = "/db/log";
 const KEYSPACES: [&str; 2] = ["left", "right"];
 /// The key that each batch sets to its number, in both keyspaces.
 const COUNT: &[u8] = b"count";
+
+/// What the seeds of a plain `cargo test` must come to.
+const KINDS: [&str; 7] = [
+    "opens that died",
+    "flushes",
+    "crashes within a flush",
+    "closes",
+    "batches that a crash kept without a promise",
+    "batches that a crash took",
+    "keyspaces that are not there after a crash",
+];
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 type World = [Map; 2];
@@ -86,30 +97,8 @@ struct Run {
     batches: u64,
     /// How many of the keyspaces a call has opened, made or shown.
     created: usize,
-    reached: [u64; EVENTS.len()],
+    counts: Counts,
 }
-
-/// What the seeds are to reach, with its place in the counts.
-#[derive(Clone, Copy)]
-enum Event {
-    DiedInOpen,
-    Flushed,
-    UndidFlush,
-    Closed,
-    Kept,
-    Lost,
-    LacksKeyspaces,
-}
-
-const EVENTS: [&str; 7] = [
-    "opens died",
-    "flushes ended",
-    "flushes were undone",
-    "databases were closed",
-    "crashes kept batches that were not acknowledged",
-    "crashes lost such batches",
-    "crashes left too few keyspaces",
-];
 
 /// How a batch is written.
 #[derive(Clone, Copy, PartialEq)]
@@ -131,7 +120,7 @@ impl Seeded for Run {
             before: None,
             batches: 0,
             created: 0,
-            reached: [0; EVENTS.len()],
+            counts: Counts::default(),
         }
     }
 
@@ -172,7 +161,7 @@ impl Run {
     fn process(&mut self) {
         let opened = self.open();
         assert!(opened.is_ok() || self.disk.is_dead(), "seed {}: {:?}", self.seed, opened.err());
-        let Ok(database) = opened else { return self.reach(Event::DiedInOpen) };
+        let Ok(database) = opened else { return self.counts.add("opens that died", 1) };
         // After some crashes the log has too many segments, and the first write flushes.
         self.keep_tables(&database);
         let opened = self.keyspaces(&database);
@@ -211,7 +200,7 @@ impl Run {
             assert!(closed.is_ok() || self.disk.is_dead(), "seed {}: {closed:?}", self.seed);
             if closed.is_ok() {
                 self.durable = appended;
-                self.reach(Event::Closed);
+                self.counts.add("closes", 1);
             }
         }
         // As a kill: nothing more reaches the disk.
@@ -321,12 +310,8 @@ impl Run {
         database.flush()?;
         self.durable = appended;
         self.before = None;
-        self.reach(Event::Flushed);
+        self.counts.add("flushes", 1);
         Ok(())
-    }
-
-    fn reach(&mut self, event: Event) {
-        self.reached[event as usize] += 1;
     }
 
     fn keep_tables(&mut self, database: &Database) {
@@ -345,7 +330,7 @@ impl Run {
         if recovery.head() != head {
             return;
         }
-        self.reach(Event::UndidFlush);
+        self.counts.add("crashes within a flush", 1);
         // A flush writes the tables of one keyspace after the other, then the file `flushed`.
         let written = self.dice.below(4);
         if written < 3 || self.dice.once_in(2) {
@@ -402,7 +387,8 @@ impl Run {
         assert!(names.len() >= self.created, "seed {}: only keyspaces {names:?}", self.seed);
         assert_eq!(names, KEYSPACES[..names.len()], "seed {}", self.seed);
         self.created = names.len();
-        self.reached[Event::LacksKeyspaces as usize] += u64::from(self.created < KEYSPACES.len());
+        let missing = (KEYSPACES.len() - names.len()) as u64;
+        self.counts.add("keyspaces that are not there after a crash", missing);
         let found = KEYSPACES.map(|name| {
             database.keyspace(name).map_or(Map::new(), |keyspace| collect(&snapshot, &keyspace))
         });
@@ -414,12 +400,10 @@ impl Run {
         };
         let matched = matched.unwrap_or_else(|| panic!("no such state, {}", context()));
         assert!(matched >= self.durable, "lost batches, {}", context());
-        if matched > self.durable {
-            self.reach(Event::Kept);
-        }
-        if matched + 1 < self.worlds.len() {
-            self.reach(Event::Lost);
-        }
+        let last = self.worlds.len() - 1;
+        self.counts
+            .add("batches that a crash kept without a promise", (matched - self.durable) as u64);
+        self.counts.add("batches that a crash took", (last - matched) as u64);
         (self.worlds, self.durable) = (vec![found], 0);
         // Half the runs go on with a log that was closed.
         if self.dice.once_in(2) {
@@ -436,10 +420,10 @@ fn collect(snapshot: &palisade_lsm::Snapshot, keyspace: &Keyspace) -> Map {
 
 #[test]
 fn no_crash_loses_or_divides_an_acknowledged_batch() {
-    let reached = Reached::new(EVENTS);
+    let reached = Reached::default();
     let test = "--manifest-path integrations/lsm/Cargo.toml --test power_loss";
-    sweep(test, SEEDS, |run: Run| reached.add(run.reached));
-    reached.check(SEEDS);
+    sweep(test, SEEDS, |run: Run| reached.add(run.counts));
+    reached.check(SEEDS, &KINDS);
 }
 
 /// A writer appends a batch beside the first sync of a flush. The flush seals the batch, so it must

@@ -13,21 +13,23 @@
 #[expect(dead_code, reason = "other harnesses with seeds use the rest")]
 #[path = "../../../../crates/palisade/tests/common/dice.rs"]
 mod dice;
+#[path = "../../../../crates/palisade/tests/common/reached.rs"]
+mod reached;
 mod run;
 #[path = "../../../../crates/palisade/tests/common/seeds.rs"]
 mod seeds;
 mod world;
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use palisade::Options;
 use palisade::disk::Disk;
 use wal_db::{FileStore, Result, SegmentedStore, Wal, WalStore};
 
+use reached::Reached;
 use run::{Run, read};
-use seeds::{Seeded, number, sweep};
+use seeds::{Seeded, sweep};
 
 /// Seeds of a plain `cargo test`.
 const SEEDS: u64 = 300;
@@ -35,7 +37,7 @@ const FOLDER: &str = "/db";
 const FILE: &str = "wal.log";
 /// Small, so that some records have parts.
 const BUFFER_BYTES: usize = 4096;
-/// What the seeds of a plain `cargo test` must have done.
+/// What the seeds of a plain `cargo test` must come to.
 const KINDS: [&str; 17] = [
     "opens of a log with records",
     "crashes within an open",
@@ -122,18 +124,11 @@ fn a_first_open_that_dies_leaves_no_name_to_power_loss() {
 
 #[test]
 fn no_crash_loses_what_was_acknowledged() {
-    let sums = Mutex::new(BTreeMap::new());
-    let command = "--manifest-path integrations/wal-db/Cargo.toml --test power_loss";
-    sweep(command, SEEDS, |history: History| {
+    let reached = Reached::default();
+    let test = "--manifest-path integrations/wal-db/Cargo.toml --test power_loss";
+    sweep(test, SEEDS, |history: History| {
         let (History::File(Run { counts, .. }) | History::Segmented(Run { counts, .. })) = history;
-        let mut sums = sums.lock().unwrap();
-        counts.into_iter().for_each(|(kind, count)| *sums.entry(kind).or_insert(0) += count);
+        reached.add(counts);
     });
-    let sums = sums.into_inner().unwrap();
-    println!("{sums:#?}");
-    // A single seed that is run again may lack some of it.
-    if number("PALISADE_SEEDS").is_none_or(|seeds| seeds >= SEEDS) {
-        let missing: Vec<_> = KINDS.iter().filter(|kind| !sums.contains_key(*kind)).collect();
-        assert!(missing.is_empty(), "no history has {missing:?}");
-    }
+    reached.check(SEEDS, &KINDS);
 }

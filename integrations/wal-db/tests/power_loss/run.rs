@@ -1,6 +1,6 @@
 //! The steps of an engine, its crashes, and the checks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use palisade::sim::SimDisk;
 use wal_db::{Lsn, Result, Wal, WalError, WalStore};
 
 use crate::dice::Dice;
+use crate::reached::Counts;
 use crate::world::{World, read_state, sizes, write_state};
 use crate::{FILE, FOLDER};
 
@@ -34,7 +35,7 @@ pub(crate) struct Run<S> {
     open: fn(Arc<dyn Disk>) -> Result<Wal<S>>,
     is_segmented: bool,
     /// How often each kind of step was done.
-    pub(crate) counts: BTreeMap<&'static str, u64>,
+    pub(crate) counts: Counts,
 }
 
 impl<S: WalStore> Run<S> {
@@ -52,12 +53,12 @@ impl<S: WalStore> Run<S> {
         os.open_folder(Path::new("/"), DEFAULT_FILE_MODE).unwrap().sync().unwrap();
         let (world, other) = (World::default(), None);
         let dice = Dice::new(seed);
-        let (next, gone, above, counts) = (0, Vec::new(), 0, BTreeMap::new());
+        let (next, gone, above, counts) = (0, Vec::new(), 0, Counts::default());
         Run { seed, disk, os, dice, world, other, next, gone, above, open, is_segmented, counts }
     }
 
     fn count(&mut self, kind: &'static str) {
-        *self.counts.entry(kind).or_default() += 1;
+        self.counts.add(kind, 1);
     }
 
     pub(crate) fn all(&mut self) {
