@@ -1,0 +1,158 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use palisade::disk::MemDisk;
+use palisade_streams::Options;
+
+use super::*;
+
+#[test]
+fn an_open_finishes_a_purge_that_a_crash_cut_short() -> Result<()> {
+    let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+    let group = Group::<u64>::open(&streams, b"group", 9)?;
+    group.append([(0, "a"), (1, "b")])?;
+    // A purge up to 7, beyond the end, of which the crash left only the start.
+    group.set_start(&mut group.write_start(), Some(7), 8, 2)?;
+    drop(group);
+
+    let group = Group::<u64>::open(&streams, b"group", 9)?;
+    assert_eq!(group.state::<String>()?, (Some(7), None));
+    assert!(group.stream().is_empty()?);
+    group.append([(8, "c")])?;
+    assert_eq!(group.read::<String>(..)?, ["c"]);
+    Ok(())
+}
+
+/// Appends entries until the log has no room for another one.
+fn fill(group: &Group<u64>) {
+    let (begin, long) = (group.stream().next_index().unwrap(), "x".repeat(60));
+    let full = (begin..).find_map(|index| group.append([(index, &long)]).err()).unwrap();
+    assert_eq!(full.kind(), ErrorKind::NoSpace, "{full}");
+}
+
+#[test]
+fn a_group_in_a_full_log_votes_and_purges() -> Result<()> {
+    let log = palisade::Options::new().segment_bytes(64 << 10).buffer_bytes(64 << 10);
+    let options = Options::new().log(log.max_bytes(8 * (68 << 10))).background(false);
+    let streams = options.open_on(Arc::new(MemDisk::new()), "/log")?;
+    let group = Group::<u64>::open(&streams, b"group", 9)?;
+    fill(&group);
+    group.save(VOTE, &7_u64)?.wait()?;
+    group.save(COMMITTED, &Some(9_u64))?;
+    let next = group.stream().next_index()?;
+    group.truncate(next - 1)?.wait()?;
+    group.purge(next - 2, 5)?;
+    while streams.maintain()? {}
+    group.append([(next - 1, "again")])?.wait()?;
+    assert_eq!(group.read::<String>(..)?, ["again"]);
+    assert_eq!((group.load(VOTE)?, group.load(COMMITTED)?), (Some(7_u64), Some(Some(9_u64))));
+    Ok(())
+}
+
+#[test]
+fn entries_with_a_hole_or_in_another_order_are_refused_and_none_is_appended() -> Result<()> {
+    let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+    let group = Group::<u64>::open(&streams, b"group", 9)?;
+    let refused = |indexes: &[u64]| {
+        let entries = indexes.iter().map(|&index| (index, index));
+        let error = group.append(entries).expect_err("they are out of order");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        error.to_string()
+    };
+    for indexes in [&[0, 2][..], &[0, 1, 1], &[0, 1, 0], &[u64::MAX, u64::MAX], &[9, 11]] {
+        refused(indexes);
+        assert_eq!(group.state::<u64>()?, (None, None), "{indexes:?}");
+    }
+    // No refused call has decided where the log begins.
+    group.append([(0, 0_u64), (1, 1)])?;
+    let text = refused(&[2, 3, 5]);
+    assert!(text.contains("the next entry has index 4, and not 5"), "{text}");
+    group.purge(3, 3)?;
+    refused(&[2, 4]);
+    group.append([(2, 2_u64), (3, 3), (4, 4), (5, 5)])?;
+    assert_eq!(group.read::<u64>(..)?, [4, 5]);
+    Ok(())
+}
+
+#[test]
+fn an_entry_that_is_too_large_leaves_the_entries_before_it_in_the_log() -> Result<()> {
+    let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+    let group = Group::<u64>::open(&streams, b"group", 9)?;
+    let longest = streams.log().max_record_bytes();
+    let entries = [1, 1, longest, 1].map(|bytes| "x".repeat(bytes));
+    let refused = group.append((4..).zip(&entries)).expect_err("it is too large");
+    assert_eq!(refused.kind(), ErrorKind::TooLarge, "{refused}");
+    assert_eq!(group.read::<String>(..)?, ["x", "x"]);
+    group.append([(6, "y")])?;
+    assert_eq!(group.read::<String>(..)?, ["x", "x", "y"]);
+    Ok(())
+}
+
+#[test]
+fn a_group_of_another_line_is_foreign_though_its_start_cannot_be_decoded() -> Result<()> {
+    let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+    Group::<Option<u64>>::open(&streams, b"group", 10)?.purge(4, Some(300))?;
+    let foreign = Group::<(bool, String)>::open(&streams, b"group", 9).unwrap_err();
+    assert_eq!(foreign.kind(), ErrorKind::Foreign, "{foreign}");
+    assert!(foreign.to_string().contains("the line that made it"), "{foreign}");
+    let corrupt = Group::<(bool, String)>::open(&streams, b"group", 10).unwrap_err();
+    assert_eq!(corrupt.kind(), ErrorKind::Corrupt, "{corrupt}");
+    streams.create("no group")?.put(START, "")?;
+    let foreign = Group::<u64>::open(&streams, b"no group", 9).unwrap_err();
+    assert_eq!(foreign.kind(), ErrorKind::Foreign, "{foreign}");
+    Ok(())
+}
+
+#[test]
+fn bytes_behind_an_entry_or_a_value_are_reported() -> Result<()> {
+    let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+    let group = Group::<u64>::open(&streams, b"group", 9)?;
+    group.append([(0, "a")])?;
+    group.stream().append([1, b'b', 0])?;
+    group.stream().put(VOTE, [7, 0])?;
+    let corrupt = group.read::<String>(..).unwrap_err();
+    assert_eq!(corrupt.kind(), ErrorKind::Corrupt, "{corrupt}");
+    assert!(corrupt.to_string().contains("1 bytes too many"), "{corrupt}");
+    assert_eq!(group.state::<String>().unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(group.load::<u64>(VOTE).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(group.read::<String>(..1)?, ["a"]);
+    Ok(())
+}
+
+#[test]
+fn a_read_is_atomic_beside_truncations_and_purges() -> Result<()> {
+    let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+    let group = Group::<u64>::open(&streams, b"group", 9)?;
+    // Relaxed, both: they only end the loops.
+    let (is_done, has_read) = (AtomicBool::new(false), AtomicBool::new(false));
+    let read = || -> Result<()> {
+        while !is_done.load(Ordering::Relaxed) {
+            let found = group.read::<(u64, u64)>(..)?;
+            let is_next =
+                |pair: &[(u64, u64)]| pair[1].0 == pair[0].0 + 1 && pair[1].1 >= pair[0].1;
+            assert!(found.windows(2).all(is_next), "{found:?}");
+            has_read.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(read);
+        let write = || -> Result<()> {
+            let mut next = 0;
+            for term in 0.. {
+                if term >= 2000 && (has_read.load(Ordering::Relaxed) || reader.is_finished()) {
+                    break;
+                }
+                group.append((next..next + 40).map(|index| (index, (index, term))))?;
+                next += 20;
+                group.truncate(next)?;
+                group.purge(next - 10, term)?;
+            }
+            Ok(())
+        };
+        let written = write();
+        is_done.store(true, Ordering::Relaxed);
+        reader.join().expect("no read is torn")?;
+        written
+    })
+}
