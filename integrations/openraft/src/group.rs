@@ -168,14 +168,25 @@ impl<L: Clone + Serialize + DeserializeOwned> Group<L> {
         Ok(self.stream.truncate_from(start.place(index).min(next))?.detach())
     }
 
-    /// Removes the entries up to `index`, whose id is `purged`. The index can lie above the end.
+    /// Removes the entries up to `index`, whose id is `purged`. The index can lie above the end. If
+    /// the log has no entry, it begins above `index`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if nothing was purged and `index` lies more than one below the first
+    /// entry: the entries between would be missing. Nothing has changed then.
     pub(crate) fn purge(&self, index: u64, purged: L) -> Result<()> {
         let mut start = self.write_start();
         if start.purged.is_some() && index < start.index {
             return Ok(());
         }
-        let first = start.index.max(index.saturating_add(1));
-        let at = start.place(first).min(self.stream.next_index()?);
+        let (first, next) = (index.saturating_add(1), self.stream.next_index()?);
+        // The start of an empty log can lie above `first`: a crash or a truncation took its
+        // entries. To keep it would leave out the entries from `first` on as purged.
+        if first < start.index && start.at < next {
+            return Err(leaves_a_hole(index, start.index));
+        }
+        let at = start.place(first).min(next);
         self.set_start(&mut start, Some(purged), first, at)?;
         self.stream.truncate_before(at).map(drop)
     }
@@ -264,6 +275,12 @@ fn decode<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T> {
 
 fn out_of_order(expected: u64, index: u64) -> Error {
     refused(format!("the next entry has index {expected}, and not {index}"))
+}
+
+fn leaves_a_hole(index: u64, first: u64) -> Error {
+    let text = format!("cannot purge up to {index}: the log begins at {first}");
+    let advice = "truncate the log first, or purge up to an entry that it has";
+    Error::new(ErrorKind::InvalidArgument, text).with_advice(advice)
 }
 
 fn refused(text: String) -> Error {

@@ -23,6 +23,37 @@ fn an_open_finishes_a_purge_that_a_crash_cut_short() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_log_that_lost_its_entries_begins_above_the_snapshot_that_is_purged() -> Result<()> {
+    let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+    let group = Group::<u64>::open(&streams, b"group", 9)?;
+    // A crash left the start of an append at 5, and no entry of it.
+    group.set_start(&mut group.write_start(), None, 5, 0)?;
+    drop(group);
+
+    let group = Group::<u64>::open(&streams, b"group", 9)?;
+    assert_eq!(group.state::<String>()?, (None, None));
+    group.purge(2, 2)?;
+    group.append([(3, "d"), (4, "e")])?;
+    assert_eq!(group.read::<String>(..)?, ["d", "e"]);
+    assert_eq!(group.read::<String>(4..)?, ["e"]);
+    Ok(())
+}
+
+#[test]
+fn a_purge_that_would_leave_a_hole_is_refused_and_changes_nothing() -> Result<()> {
+    let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+    let group = Group::<u64>::open(&streams, b"group", 9)?;
+    group.append([(5, "f"), (6, "g")])?;
+    let refused = group.purge(3, 3).expect_err("entry 4 is missing");
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+    assert_eq!(group.state::<String>()?, (None, Some("g".into())));
+    group.purge(4, 4)?;
+    assert_eq!(group.state::<String>()?, (Some(4), Some("g".into())));
+    assert_eq!(group.read::<String>(..)?, ["f", "g"]);
+    Ok(())
+}
+
 /// Appends entries until the log has no room for another one.
 fn fill(group: &Group<u64>) {
     let (begin, long) = (group.stream().next_index().unwrap(), "x".repeat(60));
