@@ -10,7 +10,7 @@ use openraft_09::storage::{RaftLogStorage as _, RaftLogStorageExt as _};
 use openraft_010::RaftLogReader as _;
 use openraft_010::storage::RaftLogStorage as _;
 use palisade_openraft::{v09, v010};
-use palisade_streams::Streams;
+use palisade_streams::{Stream, Streams};
 
 /// The term and the index of an entry.
 pub(crate) type Id = (u64, u64);
@@ -35,7 +35,13 @@ impl Group {
     }
 
     pub(crate) fn first(&self) -> u64 {
-        self.purged.map_or(0, |(_, index)| index + 1)
+        let first = self.entries.first().map(|((_, index), _)| *index);
+        first.or_else(|| self.purged.map(|(_, index)| index + 1)).unwrap_or(0)
+    }
+
+    /// Returns whether an append to it can begin at any index.
+    pub(crate) fn is_unplaced(&self) -> bool {
+        self.last().is_none()
     }
 }
 
@@ -52,6 +58,15 @@ pub(crate) trait Line: Debug + Sized {
     async fn read_all(&mut self) -> Outcome<Group>;
     /// Reads from `from` on by the limited call.
     async fn read_limited(&mut self, from: u64) -> Outcome<Vec<Id>>;
+    fn stream(&self) -> &Stream;
+
+    /// Returns the index at which the stream says that the log begins, if nothing was purged.
+    fn start(&self) -> palisade::Result<Option<u64>> {
+        let bytes = self.stream().value("start")?.expect("an open sets it");
+        let (_line, purged, index) = postcard::from_bytes::<(u8, bool, u64)>(&bytes)
+            .expect("a start begins with the line, and whether and what was purged");
+        Ok((!purged).then_some(index))
+    }
 }
 
 openraft_09::declare_raft_types!(pub(crate) Types09: D = String, R = ());
@@ -123,6 +138,10 @@ impl Line for Line09 {
         let mut reader = self.get_log_reader().await;
         let entries = reader.limited_get_log_entries(from, u64::MAX).await?;
         Ok(entries.into_iter().map(|entry| of_09(entry.log_id)).collect())
+    }
+
+    fn stream(&self) -> &Stream {
+        self.stream()
     }
 }
 
@@ -197,5 +216,9 @@ impl Line for Line010 {
         let mut reader = self.get_log_reader().await;
         let entries = reader.limited_get_log_entries(from, u64::MAX).await?;
         Ok(entries.into_iter().map(|entry| of_010(entry.log_id)).collect())
+    }
+
+    fn stream(&self) -> &Stream {
+        self.stream()
     }
 }

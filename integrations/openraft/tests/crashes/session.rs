@@ -32,6 +32,12 @@ pub(crate) struct Figures {
     pub(crate) skips: u64,
     pub(crate) released: u64,
     pub(crate) reopened: u64,
+    /// Appends with which a group began above index 0.
+    pub(crate) begun_above: u64,
+    /// Appends with which a group that lost all entries began at another index.
+    pub(crate) begun_again: u64,
+    /// Groups of which an open found the start and not the entries for which it was set.
+    pub(crate) starts_alone: u64,
 }
 
 #[derive(Debug)]
@@ -71,24 +77,46 @@ impl<L: Line> History<L> {
 
     async fn check_opened(&mut self, stores: &mut [L]) -> Outcome<()> {
         let mut found = Model::default();
-        for (group, store) in found.iter_mut().zip(stores) {
+        for (group, store) in found.iter_mut().zip(&mut *stores) {
             *group = store.read_all().await?;
+            self.check_places(store, group).await?;
         }
         let Some(at) = self.states.iter().rposition(|state| *state == found) else {
             panic!("found {found:?}\nwhich is none of\n{:?}", self.states);
         };
         self.figures.found_more += at as u64;
         self.figures.lost_unacknowledged += (self.states.len() - 1 - at) as u64;
+        // The first call that was lost can be an append of which the log kept the start.
+        for (group, lost) in self.states.get(at + 1).into_iter().flatten().enumerate() {
+            let begun = lost.entries.first().map(|((_, index), _)| *index);
+            let is_lost = found[group].is_unplaced() && begun.is_some_and(|index| index > 0);
+            self.figures.starts_alone += u64::from(is_lost && stores[group].start()? == begun);
+        }
         self.states = vec![found];
+        Ok(())
+    }
+
+    /// Checks that entries lie at their indexes: a read from one of them finds it and those above.
+    async fn check_places(&mut self, store: &mut L, model: &Group) -> Outcome<()> {
+        let from = model.first() + self.dice.below(model.entries.len() as u64 + 1);
+        let ids = model.entries.iter().map(|(id, _)| *id).filter(|(_, index)| *index >= from);
+        assert_eq!(store.read_limited(from).await?, ids.collect::<Vec<_>>());
         Ok(())
     }
 
     async fn append(&mut self, store: &mut L, group: usize) -> Outcome<()> {
         let mut model = self.model(group);
+        let mut next = model.next();
+        if model.is_unplaced() {
+            next = self.begin(store)?;
+        }
         let mut entries = Vec::new();
         for _ in 0..=self.dice.below(4) {
-            let id = (model.vote.unwrap_or(0), model.next());
-            let data = self.dice.next().to_string().repeat(self.dice.pick(&[0, 1, 5, 60]));
+            let id = (model.vote.unwrap_or(0), next);
+            next += 1;
+            // A power loss often tears a long first entry, and keeps the start before it.
+            let repeats: &[usize] = if model.is_unplaced() { &[60] } else { &[0, 1, 5, 60] };
+            let data = self.dice.next().to_string().repeat(self.dice.pick(repeats));
             model.entries.push((id, data.clone()));
             entries.push((id, data));
             self.note(group, model.clone());
@@ -101,11 +129,29 @@ impl<L: Line> History<L> {
         Ok(())
     }
 
+    /// Returns the index of the first entry of a group that has none and purged none. Some
+    /// processes die soon after, so that the log can lose this entry and keep the start.
+    fn begin(&mut self, store: &L) -> palisade::Result<u64> {
+        let index = if self.dice.once_in(3) { 0 } else { self.dice.below(9) };
+        self.figures.begun_above += u64::from(index > 0);
+        if self.dice.once_in(4) {
+            self.disk.crash_at(self.disk.calls() + 1 + self.dice.below(4));
+        }
+        let set = store.start()?.expect("nothing was purged");
+        self.figures.begun_again += u64::from(set > 0 && set != index);
+        Ok(index)
+    }
+
+    /// Truncates some entries or all, also from below the first entry if nothing was purged.
     async fn truncate(&mut self, store: &mut L, group: usize) -> Outcome<()> {
         let mut model = self.model(group);
-        let from = model.first() + self.dice.below(model.entries.len() as u64 + 1);
-        self.figures.truncated += model.next() - from;
+        let mut from = model.first() + self.dice.below(model.entries.len() as u64 + 1);
+        if model.purged.is_none() && self.dice.once_in(2) {
+            from = self.dice.below(model.first() + 1);
+        }
+        let before = model.entries.len();
         model.entries.retain(|((_, index), _)| *index < from);
+        self.figures.truncated += (before - model.entries.len()) as u64;
         self.note(group, model);
         store.remove_from(from).await?;
         self.note_acknowledged();
@@ -204,7 +250,9 @@ impl<L: Line> History<L> {
             self.step(streams, stores).await?;
         }
         for (group, store) in stores.iter_mut().enumerate() {
-            assert_eq!(store.read_all().await?, self.model(group));
+            let model = self.model(group);
+            assert_eq!(store.read_all().await?, model);
+            self.check_places(store, &model).await?;
         }
         Ok(())
     }
