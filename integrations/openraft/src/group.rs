@@ -20,7 +20,7 @@ pub(crate) const VOTE: &str = "vote";
 pub(crate) const COMMITTED: &str = "committed";
 const START: &str = "start";
 
-/// A limited read ends with the entry that makes it longer than this.
+/// A limited read ends with the entry that makes it as long as this or longer.
 const LIMITED_BYTES: usize = 1 << 20;
 
 /// Where the log begins.

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use palisade::disk::MemDisk;
 use palisade_streams::Options;
+use serde::ser::SerializeSeq;
 
 use super::*;
 
@@ -90,10 +91,12 @@ fn entries_with_a_hole_or_in_another_order_are_refused_and_none_is_appended() ->
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         error.to_string()
     };
-    for indexes in [&[0, 2][..], &[0, 1, 1], &[0, 1, 0], &[u64::MAX, u64::MAX], &[9, 11]] {
+    for indexes in [&[0, 2][..], &[0, 1, 1], &[0, 1, 0], &[u64::MAX], &[9, 11]] {
         refused(indexes);
         assert_eq!(group.state::<u64>()?, (None, None), "{indexes:?}");
     }
+    let text = refused(&[u64::MAX]);
+    assert!(text.contains("no log of a Raft group has an entry with index"), "{text}");
     // No refused call has decided where the log begins.
     group.append([(0, 0_u64), (1, 1)])?;
     let text = refused(&[2, 3, 5]);
@@ -116,6 +119,83 @@ fn an_entry_that_is_too_large_leaves_the_entries_before_it_in_the_log() -> Resul
     assert_eq!(group.read::<String>(..)?, ["x", "x"]);
     group.append([(6, "y")])?;
     assert_eq!(group.read::<String>(..)?, ["x", "x", "y"]);
+    Ok(())
+}
+
+#[test]
+fn a_truncation_below_the_purge_is_refused_and_one_below_the_first_entry_is_not() -> Result<()> {
+    let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+    let group = Group::<u64>::open(&streams, b"group", 9)?;
+    group.append([(5, "f"), (6, "g")])?;
+    group.truncate(2)?;
+    assert_eq!(group.state::<String>()?, (None, None));
+    group.append([(3, "d"), (4, "e"), (5, "f")])?;
+    group.purge(3, 3)?;
+    let refused = group.truncate(3).expect_err("entry 3 is purged");
+    assert_eq!(refused.kind(), ErrorKind::Truncated, "{refused}");
+    assert_eq!(group.read::<String>(..)?, ["e", "f"]);
+    group.truncate(9)?;
+    assert_eq!(group.read::<String>(..)?, ["e", "f"]);
+    group.truncate(4)?;
+    assert_eq!(group.state::<String>()?, (Some(3), None));
+    Ok(())
+}
+
+#[test]
+fn a_read_returns_what_the_log_has_of_each_kind_of_range() -> Result<()> {
+    let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+    let group = Group::<u64>::open(&streams, b"group", 9)?;
+    group.append((5..10_u64).map(|index| (index, index)))?;
+    assert_eq!(group.read::<u64>(..)?, [5, 6, 7, 8, 9]);
+    assert_eq!(group.read::<u64>(..7)?, [5, 6]);
+    assert_eq!(group.read::<u64>(0..=7)?, [5, 6, 7]);
+    assert_eq!(group.read::<u64>(7..=u64::MAX)?, [7, 8, 9]);
+    assert_eq!(group.read::<u64>((Bound::Excluded(7), Bound::Excluded(9)))?, [8]);
+    assert_eq!(group.read::<u64>((Bound::Excluded(u64::MAX), Bound::Unbounded))?, [0; 0]);
+    for (from, to) in [(0, 5), (7, 7), (8, 6), (10, 20)] {
+        assert_eq!(group.read::<u64>(from..to)?, [0; 0], "{from}..{to}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_limited_read_ends_with_the_entry_that_makes_it_a_mebibyte() -> Result<()> {
+    let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+    let group = Group::<u64>::open(&streams, b"group", 9)?;
+    // With its length, which takes two bytes, an entry has a KiB.
+    let kib = "x".repeat(1022);
+    group.append((0..1026).map(|index| (index, &kib)))?;
+    assert_eq!(group.read_limited::<String>(..)?.len(), 1024);
+    assert_eq!(group.read_limited::<String>(2..)?.len(), 1024);
+    assert_eq!(group.read_limited::<String>(3..)?.len(), 1023);
+    assert_eq!(group.read_limited::<String>(3..9)?.len(), 6);
+    group.append([(1026, "y".repeat(LIMITED_BYTES)), (1027, "z".into())])?;
+    assert_eq!(group.read_limited::<String>(1026..)?, ["y".repeat(LIMITED_BYTES)]);
+    Ok(())
+}
+
+/// A sequence that does not say how long it is.
+struct Unsized;
+
+impl Serialize for Unsized {
+    fn serialize<S: serde::Serializer>(
+        &self,
+        serializer: S,
+    ) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_seq(None)?.end()
+    }
+}
+
+#[test]
+fn entries_that_postcard_cannot_encode_are_refused_and_none_is_appended() -> Result<()> {
+    let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
+    let group = Group::<u64>::open(&streams, b"group", 9)?;
+    let refused = group.append([(5, None), (6, Some(Unsized))]).expect_err("it has no length");
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+    assert!(refused.to_string().contains("postcard needs types of known length"), "{refused}");
+    assert!(group.stream().is_empty()?);
+    group.append([(3, "d"), (4, "e")])?;
+    assert_eq!(group.read::<String>(4..)?, ["e"]);
     Ok(())
 }
 
