@@ -2,6 +2,8 @@
 //!
 //! A restart loads the snapshot, and openraft applies the committed entries above it again. So the
 //! snapshot must be durable before openraft purges the entries that it holds.
+//! The syncs in `save` are for that. No run of the example tests them: it kills processes only, and
+//! what a process has written outlives it without a sync.
 //!
 //! The values of a key are 1, 2, 3 and so on, and its writer waits for each. So the machine finds a
 //! write that is missing, and one that comes again changes nothing.
