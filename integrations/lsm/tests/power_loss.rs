@@ -38,8 +38,8 @@ use palisade_lsm::{Database, Error, Keyspace, Options, Result};
 
 use dice::Dice;
 use folders::{copy_folder, files};
-use reached::{Counts, Reached};
-use seeds::{Seeded, sweep};
+use reached::{Reached, sweep_reaching};
+use seeds::Seeded;
 
 /// Seeds of a plain `cargo test`.
 const SEEDS: u64 = 200;
@@ -97,7 +97,7 @@ struct Run {
     batches: u64,
     /// How many of the keyspaces a call has opened, made or shown.
     created: usize,
-    counts: Counts,
+    reached: Reached,
 }
 
 /// How a batch is written.
@@ -120,7 +120,7 @@ impl Seeded for Run {
             before: None,
             batches: 0,
             created: 0,
-            counts: Counts::default(),
+            reached: Reached::new(&KINDS),
         }
     }
 
@@ -161,7 +161,7 @@ impl Run {
     fn process(&mut self) {
         let opened = self.open();
         assert!(opened.is_ok() || self.disk.is_dead(), "seed {}: {:?}", self.seed, opened.err());
-        let Ok(database) = opened else { return self.counts.add("opens that died", 1) };
+        let Ok(database) = opened else { return self.reached.add(1, "opens that died") };
         // After some crashes the log has too many segments, and the first write flushes.
         self.keep_tables(&database);
         let opened = self.keyspaces(&database);
@@ -200,7 +200,7 @@ impl Run {
             assert!(closed.is_ok() || self.disk.is_dead(), "seed {}: {closed:?}", self.seed);
             if closed.is_ok() {
                 self.durable = appended;
-                self.counts.add("closes", 1);
+                self.reached.add(1, "closes");
             }
         }
         // As a kill: nothing more reaches the disk.
@@ -310,7 +310,7 @@ impl Run {
         database.flush()?;
         self.durable = appended;
         self.before = None;
-        self.counts.add("flushes", 1);
+        self.reached.add(1, "flushes");
         Ok(())
     }
 
@@ -330,7 +330,7 @@ impl Run {
         if recovery.head() != head {
             return;
         }
-        self.counts.add("crashes within a flush", 1);
+        self.reached.add(1, "crashes within a flush");
         // A flush writes the tables of one keyspace after the other, then the file `flushed`.
         let written = self.dice.below(4);
         if written < 3 || self.dice.once_in(2) {
@@ -388,7 +388,7 @@ impl Run {
         assert_eq!(names, KEYSPACES[..names.len()], "seed {}", self.seed);
         self.created = names.len();
         let missing = (KEYSPACES.len() - names.len()) as u64;
-        self.counts.add("keyspaces that are not there after a crash", missing);
+        self.reached.add(missing, "keyspaces that are not there after a crash");
         let found = KEYSPACES.map(|name| {
             database.keyspace(name).map_or(Map::new(), |keyspace| collect(&snapshot, &keyspace))
         });
@@ -401,9 +401,9 @@ impl Run {
         let matched = matched.unwrap_or_else(|| panic!("no such state, {}", context()));
         assert!(matched >= self.durable, "lost batches, {}", context());
         let last = self.worlds.len() - 1;
-        self.counts
-            .add("batches that a crash kept without a promise", (matched - self.durable) as u64);
-        self.counts.add("batches that a crash took", (last - matched) as u64);
+        self.reached
+            .add((matched - self.durable) as u64, "batches that a crash kept without a promise");
+        self.reached.add((last - matched) as u64, "batches that a crash took");
         (self.worlds, self.durable) = (vec![found], 0);
         // Half the runs go on with a log that was closed.
         if self.dice.once_in(2) {
@@ -420,10 +420,8 @@ fn collect(snapshot: &palisade_lsm::Snapshot, keyspace: &Keyspace) -> Map {
 
 #[test]
 fn no_crash_loses_or_divides_an_acknowledged_batch() {
-    let reached = Reached::default();
     let test = "--manifest-path integrations/lsm/Cargo.toml --test power_loss";
-    sweep(test, SEEDS, |run: Run| reached.add(run.counts));
-    reached.check(SEEDS, &KINDS);
+    sweep_reaching(test, SEEDS, |run: &Run| &run.reached);
 }
 
 /// A writer appends a batch beside the first sync of a flush. The flush seals the batch, so it must

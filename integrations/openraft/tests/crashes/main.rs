@@ -9,6 +9,8 @@ mod calls;
 #[path = "../../../../crates/palisade/tests/common/dice.rs"]
 mod dice;
 mod line;
+#[path = "../../../../crates/palisade/tests/common/reached.rs"]
+mod reached;
 #[path = "../../../../crates/palisade/tests/common/seeds.rs"]
 mod seeds;
 mod session;

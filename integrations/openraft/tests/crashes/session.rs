@@ -12,6 +12,7 @@ use tokio::runtime::Runtime;
 
 use crate::dice::Dice;
 use crate::line::{Group, Line, Outcome};
+use crate::reached::Reached;
 use crate::seeds::Seeded;
 
 const NAMES: [&str; 3] = ["accounts", "orders", "stock"];
@@ -20,25 +21,20 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 
 type Model = [Group; NAMES.len()];
 
-/// How much of what it checks a history has met.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Figures {
-    pub(crate) opens: u64,
-    pub(crate) acknowledged: u64,
-    /// Calls that an open found although nothing had acknowledged them.
-    pub(crate) found_more: u64,
-    pub(crate) lost_unacknowledged: u64,
-    pub(crate) truncated: u64,
-    pub(crate) skips: u64,
-    pub(crate) released: u64,
-    pub(crate) reopened: u64,
-    /// Appends with which a group began above index 0.
-    pub(crate) begun_above: u64,
-    /// Appends with which a group that lost all entries began at another index.
-    pub(crate) begun_again: u64,
-    /// Groups of which an open found the start and not the entries for which it was set.
-    pub(crate) starts_alone: u64,
-}
+/// What the seeds of a plain `cargo test` must come to.
+const KINDS: [&str; 11] = [
+    "opens",
+    "acknowledgements",
+    "calls found that were not acknowledged",
+    "calls lost that were not acknowledged",
+    "entries truncated",
+    "purges beyond the end",
+    "bytes released",
+    "groups opened again",
+    "groups begun above 0",
+    "groups begun at another index after they lost all entries",
+    "starts found without an entry after a crash",
+];
 
 #[derive(Debug)]
 pub(crate) struct History<L> {
@@ -46,7 +42,7 @@ pub(crate) struct History<L> {
     dice: Dice,
     /// The model after each call since the last one that was acknowledged, that one first.
     states: Vec<Model>,
-    pub(crate) figures: Figures,
+    pub(crate) reached: Reached,
     line: PhantomData<L>,
 }
 
@@ -62,7 +58,7 @@ impl<L: Line> History<L> {
     }
 
     fn note_acknowledged(&mut self) {
-        self.figures.acknowledged += 1;
+        self.reached.add(1, "acknowledgements");
         self.states.drain(..self.states.len() - 1);
     }
 
@@ -71,7 +67,7 @@ impl<L: Line> History<L> {
         let streams = Options::new().log(log).background(false).with_store(&self.disk)?;
         let stores = NAMES.iter().map(|name| L::open(&streams, name));
         let stores = stores.collect::<palisade::Result<Vec<_>>>()?;
-        self.figures.opens += 1;
+        self.reached.add(1, "opens");
         Ok((streams, stores))
     }
 
@@ -84,13 +80,17 @@ impl<L: Line> History<L> {
         let Some(at) = self.states.iter().rposition(|state| *state == found) else {
             panic!("found {found:?}\nwhich is none of\n{:?}", self.states);
         };
-        self.figures.found_more += at as u64;
-        self.figures.lost_unacknowledged += (self.states.len() - 1 - at) as u64;
+        self.reached.add(at as u64, "calls found that were not acknowledged");
+        self.reached
+            .add((self.states.len() - 1 - at) as u64, "calls lost that were not acknowledged");
         // The first call that was lost can be an append of which the log kept the start.
         for (group, lost) in self.states.get(at + 1).into_iter().flatten().enumerate() {
             let begun = lost.entries.first().map(|((_, index), _)| *index);
             let is_lost = found[group].is_unplaced() && begun.is_some_and(|index| index > 0);
-            self.figures.starts_alone += u64::from(is_lost && stores[group].start()? == begun);
+            self.reached.add(
+                u64::from(is_lost && stores[group].start()? == begun),
+                "starts found without an entry after a crash",
+            );
         }
         self.states = vec![found];
         Ok(())
@@ -133,12 +133,15 @@ impl<L: Line> History<L> {
     /// processes die soon after, so that the log can lose this entry and keep the start.
     fn begin(&mut self, store: &L) -> palisade::Result<u64> {
         let index = if self.dice.once_in(3) { 0 } else { self.dice.below(9) };
-        self.figures.begun_above += u64::from(index > 0);
+        self.reached.add(u64::from(index > 0), "groups begun above 0");
         if self.dice.once_in(4) {
             self.disk.crash_at(self.disk.calls() + 1 + self.dice.below(4));
         }
         let set = store.start()?.expect("nothing was purged");
-        self.figures.begun_again += u64::from(set > 0 && set != index);
+        self.reached.add(
+            u64::from(set > 0 && set != index),
+            "groups begun at another index after they lost all entries",
+        );
         Ok(index)
     }
 
@@ -151,7 +154,7 @@ impl<L: Line> History<L> {
         }
         let before = model.entries.len();
         model.entries.retain(|((_, index), _)| *index < from);
-        self.figures.truncated += (before - model.entries.len()) as u64;
+        self.reached.add((before - model.entries.len()) as u64, "entries truncated");
         self.note(group, model);
         store.remove_from(from).await?;
         self.note_acknowledged();
@@ -166,7 +169,7 @@ impl<L: Line> History<L> {
             return Ok(());
         }
         let to = model.first() + self.dice.below(most);
-        self.figures.skips += u64::from(to >= model.next());
+        self.reached.add(u64::from(to >= model.next()), "purges beyond the end");
         let at_index = |(id, _): &&((u64, u64), String)| id.1 == to;
         let term = model.entries.iter().find(at_index).map_or(7, |(id, _)| id.0);
         model.purged = Some((term, to));
@@ -207,7 +210,7 @@ impl<L: Line> History<L> {
             // A `Raft` that ended is started anew on the same log.
             9 => {
                 *store = L::open(streams, NAMES[group])?;
-                self.figures.reopened += 1;
+                self.reached.add(1, "groups opened again");
                 self.note_acknowledged();
                 Ok(())
             }
@@ -235,7 +238,7 @@ impl<L: Line> History<L> {
             Err(error) => Err(error.into()),
             Ok((streams, mut stores)) => {
                 let ended = self.run_steps(&streams, &mut stores, steps).await;
-                self.figures.released += streams.stats().released_bytes;
+                self.reached.add(streams.stats().released_bytes, "bytes released");
                 ended
             }
         };
@@ -264,7 +267,7 @@ impl<L: Line> Seeded for History<L> {
             disk: SimDisk::new(seed),
             dice: Dice::new(seed),
             states: vec![Model::default()],
-            figures: Figures::default(),
+            reached: Reached::new(&KINDS),
             line: PhantomData,
         }
     }

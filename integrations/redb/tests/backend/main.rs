@@ -13,6 +13,8 @@ mod kills;
 mod locks;
 mod model;
 mod power_loss;
+#[path = "../../../../crates/palisade/tests/common/reached.rs"]
+mod reached;
 #[path = "../../../../crates/palisade/tests/common/seeds.rs"]
 mod seeds;
 mod storage;

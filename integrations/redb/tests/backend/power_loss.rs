@@ -5,9 +5,10 @@
 //! `PALISADE_FIRST_SEED` and `PALISADE_SEEDS` say which seeds are run; `cargo test` runs a few
 //! hundred.
 
-use crate::common::{Reached, small, sweep_reaching};
+use crate::common::small;
 use crate::dice::Dice;
 use crate::model::{Ending, Model};
+use crate::reached::{Reached, sweep_reaching};
 use crate::seeds::Seeded;
 use palisade::sim::{CallKind, Fault, FaultKind, SimDisk};
 use palisade_redb::{Options, PalisadeBackend};
@@ -109,7 +110,7 @@ impl Seeded for History {
             if let Err(error) = self.process() {
                 let is_full = self.has_short_log() && error.contains("max_bytes");
                 assert!(is_full || self.disk.is_dead(), "process {run}: {error}");
-                self.reached.count_if(!self.disk.is_dead(), FULL);
+                self.reached.add(u64::from(!self.disk.is_dead()), FULL);
             }
             match self.dice.below(3) {
                 0 => self.disk.restart(),
@@ -145,7 +146,7 @@ impl History {
         if self.disk.is_dead() {
             return Err("the process has died in the open".to_string());
         }
-        self.reached.count_if(found != self.durable, LATE);
+        self.reached.add(u64::from(found != self.durable), LATE);
         (self.durable, self.begun) = (found, None);
         Ok((backend, db))
     }
@@ -153,7 +154,7 @@ impl History {
     /// Opens the database and works on it, until the process dies or has made its steps.
     fn process(&mut self) -> Result<(), String> {
         let opened = self.open();
-        self.reached.count_if(opened.is_err() && self.disk.is_dead(), OPEN_CRASH);
+        self.reached.add(u64::from(opened.is_err() && self.disk.is_dead()), OPEN_CRASH);
         let (backend, mut db) = opened?;
         // What the database shows: not all of it may be durable.
         let mut shown = self.durable.clone();
@@ -165,22 +166,22 @@ impl History {
                 false => self.step(&mut db, &mut shown),
             };
             if self.disk.is_dead() {
-                self.reached.count(if is_called { CHECKPOINT_CRASH } else { STEP_CRASH });
+                self.reached.add(1, if is_called { CHECKPOINT_CRASH } else { STEP_CRASH });
                 return Ok(());
             }
             done?;
-            self.reached.count_if(is_called, CHECKPOINT);
+            self.reached.add(u64::from(is_called), CHECKPOINT);
             let new_len = backend.len().unwrap();
-            self.reached.count_if(new_len > len, GROWTH);
-            self.reached.count_if(new_len < len, SHRINK);
+            self.reached.add(u64::from(new_len > len), GROWTH);
+            self.reached.add(u64::from(new_len < len), SHRINK);
             let is_truncated = backend.log().head_lsn() > head;
-            self.reached.count_if(is_truncated && !is_called, TRUNCATION);
+            self.reached.add(u64::from(is_truncated && !is_called), TRUNCATION);
         }
         // A close makes everything durable that is shown. If the log is too short, it can fail, and
         // redb does not report it.
         self.begun = Some(shown.clone());
         drop(db);
-        self.reached.count(if self.disk.is_dead() { CLOSE_CRASH } else { CLOSE });
+        self.reached.add(1, if self.disk.is_dead() { CLOSE_CRASH } else { CLOSE });
         if !self.has_short_log() {
             self.returned(&shown);
         }
@@ -192,7 +193,7 @@ impl History {
             // Begins with a durable commit of what is shown.
             self.begun = Some(shown.clone());
             db.compact().map_err(|error| error.to_string())?;
-            self.reached.count(COMPACTION);
+            self.reached.add(1, COMPACTION);
             self.returned(shown);
             return Ok(());
         }
@@ -201,7 +202,7 @@ impl History {
         let done = shown.transaction(db, &mut self.dice, keep);
         self.begun = begun.or(self.begun.take());
         let (after, ending) = done.map_err(|error| error.to_string())?;
-        self.reached.count(name(ending));
+        self.reached.add(1, name(ending));
         *shown = after;
         if ending.is_durable() {
             self.returned(shown);
@@ -226,7 +227,7 @@ impl History {
         // Half the runs begin with a log that was not closed.
         if self.dice.once_in(2) {
             backend.log().clone().abandon();
-            self.reached.count(ABANDONED);
+            self.reached.add(1, ABANDONED);
         }
         drop(db);
     }

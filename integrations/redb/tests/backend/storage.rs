@@ -3,8 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::common::{Reached, small, sweep_reaching};
+use crate::common::small;
 use crate::dice::Dice;
+use crate::reached::{Reached, sweep_reaching};
 use crate::seeds::{Seeded, sweep};
 use palisade::disk::MemDisk;
 use palisade::sim::{Fate, SimDisk};
@@ -168,14 +169,14 @@ impl History {
     fn open(&mut self) -> io::Result<PalisadeBackend> {
         let options = small().memory_bytes(MOST_BYTES * 2).log_bytes(64 << 10);
         let opened = options.open_on(self.disk.as_disk(), "/db");
-        self.reached.count_if(opened.is_err(), OPEN_CRASH);
+        self.reached.add(u64::from(opened.is_err()), OPEN_CRASH);
         let backend = opened?;
         let found = content(&backend)?;
         let Some(at) = self.synced.iter().rposition(|synced| *synced == found) else {
             panic!("{} bytes that no sync has left", found.len());
         };
         // The last one may be a sync that has not returned.
-        self.reached.count_if(self.synced.len() - at > 2, LOST);
+        self.reached.add(u64::from(self.synced.len() - at > 2), LOST);
         if !self.disk.is_dead() {
             self.synced = vec![found.clone()];
         }
@@ -228,7 +229,7 @@ impl History {
         }
         self.synced.push(self.model.clone());
         backend.sync_data()?;
-        self.reached.count(if waits { WAITING } else { ORDERED });
+        self.reached.add(1, if waits { WAITING } else { ORDERED });
         if waits {
             self.last_is_durable();
         }
@@ -239,7 +240,7 @@ impl History {
         let has_ordered = self.synced.len() > 1;
         let done = backend.checkpoint();
         let kind = if done.is_ok() { CHECKPOINT } else { CHECKPOINT_CRASH };
-        self.reached.count_if(has_ordered, kind);
+        self.reached.add(u64::from(has_ordered), kind);
         done?;
         self.last_is_durable();
         Ok(())

@@ -27,9 +27,9 @@ use palisade::Options;
 use palisade::disk::Disk;
 use wal_db::{FileStore, Result, SegmentedStore, Wal, WalStore};
 
-use reached::Reached;
+use reached::sweep_reaching;
 use run::{Run, read};
-use seeds::{Seeded, sweep};
+use seeds::Seeded;
 
 /// Seeds of a plain `cargo test`.
 const SEEDS: u64 = 300;
@@ -124,11 +124,10 @@ fn a_first_open_that_dies_leaves_no_name_to_power_loss() {
 
 #[test]
 fn no_crash_loses_what_was_acknowledged() {
-    let reached = Reached::default();
     let test = "--manifest-path integrations/wal-db/Cargo.toml --test power_loss";
-    sweep(test, SEEDS, |history: History| {
-        let (History::File(Run { counts, .. }) | History::Segmented(Run { counts, .. })) = history;
-        reached.add(counts);
+    sweep_reaching(test, SEEDS, |history: &History| {
+        let (History::File(Run { reached, .. }) | History::Segmented(Run { reached, .. })) =
+            history;
+        reached
     });
-    reached.check(SEEDS, &KINDS);
 }

@@ -10,9 +10,9 @@ use palisade::sim::SimDisk;
 use wal_db::{Lsn, Result, Wal, WalError, WalStore};
 
 use crate::dice::Dice;
-use crate::reached::Counts;
+use crate::reached::Reached;
 use crate::world::{World, read_state, sizes, write_state};
-use crate::{FILE, FOLDER};
+use crate::{FILE, FOLDER, KINDS};
 
 const PROCESSES: u64 = 5;
 const STEPS: u64 = 30;
@@ -35,7 +35,7 @@ pub(crate) struct Run<S> {
     open: fn(Arc<dyn Disk>) -> Result<Wal<S>>,
     is_segmented: bool,
     /// How often each kind of step was done.
-    pub(crate) counts: Counts,
+    pub(crate) reached: Reached,
 }
 
 impl<S: WalStore> Run<S> {
@@ -53,12 +53,12 @@ impl<S: WalStore> Run<S> {
         os.open_folder(Path::new("/"), DEFAULT_FILE_MODE).unwrap().sync().unwrap();
         let (world, other) = (World::default(), None);
         let dice = Dice::new(seed);
-        let (next, gone, above, counts) = (0, Vec::new(), 0, Counts::default());
-        Run { seed, disk, os, dice, world, other, next, gone, above, open, is_segmented, counts }
+        let (next, gone, above, reached) = (0, Vec::new(), 0, Reached::new(&KINDS));
+        Run { seed, disk, os, dice, world, other, next, gone, above, open, is_segmented, reached }
     }
 
     fn count(&mut self, kind: &'static str) {
-        self.counts.add(kind, 1);
+        self.reached.add(1, kind);
     }
 
     pub(crate) fn all(&mut self) {
