@@ -6,7 +6,7 @@
 //! A stream begins at 0 and has no gaps. Raft's index skips if a snapshot is installed that ends
 //! above the log. So the start says at which index of the stream which index of Raft lies. A purge
 //! sets the start first, which is atomic, and then truncates the stream. If a crash comes between,
-//! the open truncates. Until the first skip both indexes are the same.
+//! the open truncates. In a log that begins at 0, both indexes are the same until the first skip.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -72,6 +72,8 @@ impl FileStore {
 
     /// Names a log on another disk, for example a simulated one in tests. Opens of one log share it
     /// if they pass clones of one `Arc`, and the same path. Else the second one returns an error.
+    /// So does an open that finds a shared log which was closed, abandoned or poisoned: drop its
+    /// handles first.
     ///
     /// # Errors
     /// [`Io`](WalError::Io): the path has no file name in UTF-8.

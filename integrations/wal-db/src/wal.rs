@@ -21,7 +21,8 @@ const TRUNCATING: &str = "truncating the log";
 /// Many threads append to it without a lock, and concurrent calls of
 /// [`append_and_sync`](Wal::append_and_sync) and [`sync`](Wal::sync) share one sync of the device.
 /// Share a log behind an [`Arc`], or open its path again: all handles of one path that a process
-/// has open are the same log.
+/// has open are the same log. On a disk of your own, see
+/// [`FileStore::open_on`](crate::FileStore::open_on).
 ///
 /// Dropping the last handle syncs the log and makes a clean end, so that the next open reads no
 /// records. A process that ends without the drop loses nothing that its calls have promised.

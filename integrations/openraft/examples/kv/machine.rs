@@ -85,6 +85,9 @@ impl Machine {
     /// Loads the last snapshot in `folder`.
     pub(crate) fn open(folder: &Path) -> io::Result<Machine> {
         fs::create_dir_all(folder)?;
+        if let Some(parent) = folder.canonicalize()?.parent() {
+            File::open(parent)?.sync_all()?; // the folder's name
+        }
         let machine = Machine {
             folder: folder.into(),
             state: Arc::default(),

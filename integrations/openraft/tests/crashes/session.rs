@@ -22,13 +22,14 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 type Model = [Group; NAMES.len()];
 
 /// What the seeds of a plain `cargo test` must come to.
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 12] = [
     "opens",
     "acknowledgements",
     "calls found that were not acknowledged",
     "calls lost that were not acknowledged",
     "entries truncated",
     "purges beyond the end",
+    "purges that would leave a hole",
     "bytes released",
     "groups opened again",
     "groups begun above 0",
@@ -168,7 +169,17 @@ impl<L: Line> History<L> {
         if most == 0 {
             return Ok(());
         }
-        let to = model.first() + self.dice.below(most);
+        let first = model.first();
+        let begins_above = model.purged.is_none() && !model.entries.is_empty() && first > 0;
+        let to = match begins_above && self.dice.once_in(3) {
+            true => self.dice.below(first),
+            false => first + self.dice.below(most),
+        };
+        if to + 1 < first {
+            store.remove_to((7, to)).await.expect_err("it would leave a hole");
+            self.reached.add(1, "purges that would leave a hole");
+            return Ok(());
+        }
         self.reached.add(u64::from(to >= model.next()), "purges beyond the end");
         let at_index = |(id, _): &&((u64, u64), String)| id.1 == to;
         let term = model.entries.iter().find(at_index).map_or(7, |(id, _)| id.0);

@@ -262,7 +262,8 @@ impl<S: WalStore> Run<S> {
     /// which empties the log: the simulated disk has no hard links.
     fn rename_away_and_back(&mut self) -> io::Result<()> {
         let folder = self.folder()?;
-        self.other = Some(World { state: self.world.state, ..World::default() });
+        let state = self.world.state;
+        self.other = Some(World { state, needs_no_file: true, ..World::default() });
         folder.rename(FILE, "away")?;
         folder.rename("away", FILE)
     }
@@ -337,6 +338,7 @@ impl<S: WalStore> Run<S> {
     fn check(&mut self) {
         let folder = self.folder().unwrap();
         let is_missing = folder.open(FILE, Access::Read).is_err();
+        self.other = self.other.take().filter(|other| is_missing || !other.needs_no_file);
         if is_missing && let Some(emptied) = &mut self.other {
             // The disk kept the removal of the file. Then it may have lost the state, which was
             // renamed before: on such a disk only a sync of the folder helps the engine.
@@ -370,7 +372,7 @@ impl<S: WalStore> Run<S> {
         self.gone.extend(known.filter(|lsn| !found.iter().any(|(stays, _)| stays == lsn)));
         self.gone.retain(|lsn| lsn.get() < end);
         let records: VecDeque<_> = found.into_iter().map(|(lsn, data)| (Some(lsn), data)).collect();
-        self.world = World { durable: records.len(), records, state };
+        self.world = World { durable: records.len(), records, state, needs_no_file: false };
         self.other = None;
         // Half the runs begin with a log that no handle has closed.
         if self.dice.once_in(2) {
@@ -378,9 +380,11 @@ impl<S: WalStore> Run<S> {
         }
     }
 }
+
 pub(crate) fn read<S: WalStore>(wal: &Wal<S>) -> Result<Vec<(Lsn, Vec<u8>)>> {
     wal.iter()?.map(|record| record.map(|record| (record.lsn(), record.into_data()))).collect()
 }
+
 /// Returns whether a record is in parts.
 fn is_long<S: WalStore>(wal: &Wal<S>, data: &[u8]) -> bool {
     data.len() > wal.log().max_record_bytes() / 8 * 7

@@ -13,6 +13,8 @@ pub(crate) struct World {
     pub(crate) durable: usize,
     /// The engine's state has at least so many records.
     pub(crate) state: u64,
+    /// Whether the log can be so only if its file is gone.
+    pub(crate) needs_no_file: bool,
 }
 
 impl World {
@@ -24,6 +26,7 @@ impl World {
             })
     }
 }
+
 pub(crate) fn write_state(folder: &dyn DiskFolder, state: u64) -> io::Result<()> {
     let file = folder.open("state.new", Access::Fresh)?;
     assert_eq!(file.write_at(0, &[io::IoSlice::new(&state.to_le_bytes())])?, 8);
