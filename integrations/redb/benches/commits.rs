@@ -41,9 +41,9 @@ fn main() {
                 let db = Builder::new().create_with_backend(backend.clone()).expect("a database");
                 load(&db);
                 backend.checkpoint().expect("a checkpoint");
-                let (start, end) = (Instant::now(), backend.log().reserved_lsn());
+                let (start, from) = (Instant::now(), backend.log().reserved_lsn());
                 update(&db, commits, seed, quick_repair);
-                log_bytes = backend.log().reserved_lsn().bytes_since(end) / commits;
+                log_bytes = backend.log().reserved_lsn().bytes_since(from) / commits;
                 let before = Instant::now();
                 backend.checkpoint().expect("a checkpoint");
                 stall = stall.max(before.elapsed());
