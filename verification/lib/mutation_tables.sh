@@ -42,6 +42,7 @@ target_of_letter() {
         w) echo "palisade --test powerloss" ;;
         b) echo "palisade --test bit_flips" ;;
         m) echo "palisade --test many_segments" ;;
+        x) echo "palisade --test file_shapes" ;;
         a) echo "palisade --test allocations" ;;
         h) echo "palisade-streams --test histories" ;;
         k) echo "palisade-streams --test calls" ;;
@@ -116,7 +117,7 @@ tests_of_row() {
     read -ra words <<<"$1"
     for ((index = 0; index < ${#words[@]}; index++)); do
         word=${words[index]%,}
-        if [[ $word == [lwscbmahkedyoprtufg] && ${words[index + 1]:-} == \`* ]]; then
+        if [[ $word == [lwscbmaxhkedyoprtufg] && ${words[index + 1]:-} == \`* ]]; then
             letter=$word
         elif [[ $word == \`*\` ]]; then
             echo "$(target_of_letter "$letter") ${word//\`/}"

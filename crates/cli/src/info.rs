@@ -65,8 +65,9 @@ impl Info {
         (self.standing == Standing::Closed).then_some(self.state.clean_end)
     }
 
-    /// Where it ended when it was closed, if it was, and has gone on since.
-    fn last_close(&self) -> Option<Lsn> {
+    /// How far it was durable when a process last closed it or dropped its last handle, unless the
+    /// log ends there.
+    fn last_end(&self) -> Option<Lsn> {
         let end = self.state.clean_end;
         (self.standing != Standing::Closed && end > Lsn::ZERO).then_some(end)
     }
@@ -101,8 +102,8 @@ impl Info {
         writeln!(out, "head        LSN {}", state.head)?;
         writeln!(out, "checkpoint  {}", lsn(self.checkpoint(), "none"))?;
         writeln!(out, "end         {end}")?;
-        if let Some(last) = self.last_close() {
-            writeln!(out, "last close  LSN {last} (the log has gone on since)")?;
+        if let Some(last) = self.last_end() {
+            writeln!(out, "last end    LSN {last} (the log may have gone on since)")?;
         }
         self.print_segments(args.segments, out)
     }
@@ -135,7 +136,7 @@ impl Info {
             "head": state.head.as_u64(),
             "checkpoint": self.checkpoint().map(Lsn::as_u64),
             "end": self.end().map(Lsn::as_u64),
-            "last_close": self.last_close().map(Lsn::as_u64),
+            "last_end": self.last_end().map(Lsn::as_u64),
             "segments": self.segments.len(),
             "unreadable_segments": self.unreadable(),
             "first_segment": number(self.segments.first()),

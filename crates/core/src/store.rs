@@ -70,7 +70,8 @@ pub struct State {
     pub head: Lsn,
     /// The greatest LSN that was given to `checkpoint`.
     pub checkpoint: Lsn,
-    /// Where the log ended at its last clean close; kept as evidence when `clean` is cleared.
+    /// If `clean`, where the log ended. Otherwise everything below was durable once: the last
+    /// process run that closed the log or dropped its last handle saved it.
     pub clean_end: Lsn,
     /// Whether the log was closed cleanly and not opened for writing since.
     pub clean: bool,
@@ -106,6 +107,11 @@ pub struct EpochBase {
 pub const MAX_BASES: usize = 16;
 
 impl State {
+    /// Returns the floor that the state alone proves: everything below was durable once.
+    pub(crate) fn floor(&self) -> Lsn {
+        self.head.max(self.checkpoint).max(self.clean_end).max(self.epoch_base)
+    }
+
     /// Returns the highest position of a cursor, or 0. It may be truncated by now, but everything
     /// below it was durable once.
     pub(crate) fn highest_cursor(&self) -> Lsn {

@@ -15,8 +15,8 @@ use crate::{Lsn, RecoveryReport, Result, Space, Stats, Uuid};
 ///
 /// Many threads append to it without a lock. Many commits share one device sync. A handle is cheap
 /// to clone, and every clone is the same log. Dropping the last handle does what
-/// [`flush_to_os`](Wal::flush_to_os) does. Only [`close`](Wal::close) makes a clean end, after
-/// which the next open needs no scan.
+/// [`flush_to_os`](Wal::flush_to_os) does, and saves how far the log is durable (two syncs of
+/// `meta`). Only [`close`](Wal::close) makes a clean end, after which the next open needs no scan.
 ///
 /// A handle works in the process that opened the log. In a forked child every fallible call returns
 /// [`Forked`](crate::ErrorKind::Forked). The other calls return what held at the fork, and dropping

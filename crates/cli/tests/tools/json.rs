@@ -10,7 +10,7 @@ fn info_as_json_has_the_fields_of_its_help() {
     assert_eq!((exit, &closed["state"], &closed["buffer"]), (0, &"closed".into(), &"none".into()));
     assert_eq!(closed["end"], verdict["end"]);
     assert_eq!((&closed["head"], &closed["segments"]), (&0.into(), &1.into()));
-    let nothing = ["checkpoint", "last_close", "buffer_file"].map(|name| closed[name].is_null());
+    let nothing = ["checkpoint", "last_end", "buffer_file"].map(|name| closed[name].is_null());
     assert_eq!((nothing, closed.get("segment_list")), ([true; 3], None));
 
     let wal = options().open(folder.path()).unwrap();
@@ -19,7 +19,7 @@ fn info_as_json_has_the_fields_of_its_help() {
     let (_, open) = json(folder.path(), &["info", "--segments"]);
     assert_eq!((&open["state"], &open["end"]), (&"open".into(), &Value::Null));
     assert_eq!((&open["head"], &open["checkpoint"]), (&at(lsns[40]), &at(lsns[50])));
-    assert_eq!(open["last_close"], closed["end"]);
+    assert_eq!(open["last_end"], closed["end"]);
     let expected = r#"[{"number":0,"base":0,"epoch":1,"error":null}]"#;
     assert_eq!(open["segment_list"].to_string(), expected_value(expected));
     is_documented("info", [&open]);

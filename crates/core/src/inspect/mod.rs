@@ -47,8 +47,8 @@ pub enum Outcome {
     /// Every record validates and nothing is torn, but the log was not closed. An open recovers it.
     Unclean,
     /// Every record below the end validates, and nothing that was certainly durable is missing.
-    /// Above the end there are incomplete records, a damaged header of a segment without records,
-    /// or records that were written after a clean close. An open recovers the log.
+    /// Above the end there are incomplete records, or above a clean end a damaged header or
+    /// records. An open recovers the log.
     TornTail,
     /// As `Unclean` or `TornTail`, but a writer is running. Only `palisade::inspect::Inspector`
     /// returns this; this crate cannot detect a writer.
@@ -334,7 +334,7 @@ impl Inspector {
         }
         if let Some((number, text)) = layout.damaged.iter().next() {
             verdict.outcome = Outcome::TornTail;
-            verdict.why = Some(format!("segment {number}, which holds no record yet: {text}"));
+            verdict.why = Some(format!("segment {number}, above the clean end: {text}"));
         }
         if state.clean && scan.end != state.clean_end {
             verdict.outcome = Outcome::TornTail;
@@ -370,7 +370,7 @@ impl Verdict {
             bytes: 0,
             head: state.head,
             end: state.head,
-            floor: state.head.max(state.checkpoint).max(state.clean_end).max(state.epoch_base),
+            floor: state.floor(),
             torn_bytes: 0,
             end_cause: EndCause::NothingFollows,
             bad_places: Vec::new(),

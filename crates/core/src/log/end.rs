@@ -66,6 +66,8 @@ impl Drop for Handle {
         if is_all_written && self.log.check().is_ok() {
             self.log.store.empty_buffer();
         }
+        // Without it, nothing would show after a restart that the last segments are gone.
+        let _ = self.save_durable();
         self.log.store.close();
     }
 }

@@ -19,6 +19,16 @@ impl Handle {
         })
     }
 
+    /// Saves how far the log is durable, unless the state proves as much: evidence for an open that
+    /// finds no log buffer. The end of the log is not clean by this.
+    pub(super) fn save_durable(&self) -> Result<()> {
+        let durable = self.log.durable.read();
+        if durable <= self.state.lock().floor() {
+            return Ok(());
+        }
+        self.change_state(None, |state| state.clean_end = durable)
+    }
+
     /// Saves a changed state, then makes it visible. Refuses it if the record at `named`, which the
     /// state names, was truncated. Readers of the state do not wait for the device.
     pub(super) fn change_state(

@@ -10,6 +10,7 @@ use super::report::RecoveryReport;
 use super::scan::{Scan, Scanner};
 use super::verify::{self, Checked, Effort};
 use crate::buffer::BLOCK_BYTES;
+use crate::reader::FrameReader;
 use crate::store::{OldBuffer, ReadStore, State, Store};
 use crate::{ErrorKind, Lsn, Options, Result, Verify};
 
@@ -182,7 +183,12 @@ fn ended_cleanly(store: &Arc<dyn ReadStore>, layout: &Layout, options: &Options)
     }
     let end = state.clean_end;
     layout.check_present(newest.base.max(state.head), end, &store.place())?;
-    let mut reader = reader_of(store, layout, options.read_ahead_bytes.min(4096));
+    // One read finds the last frame and shows what follows it.
+    let block = BLOCK_BYTES as usize;
+    let mut reader = reader_of(store, layout, options.read_ahead_bytes.min(2 * block));
+    if !ends_with_a_frame(&mut reader, layout, end)? {
+        return Ok(false);
+    }
     if layout.holds(end) && reader.header(end, newest.seed)?.is_some() {
         return Ok(false);
     }
@@ -203,6 +209,27 @@ fn ended_cleanly(store: &Arc<dyn ReadStore>, layout: &Layout, options: &Options)
         }
     }
     Ok(true)
+}
+
+/// Returns whether a whole frame of the newest epoch ends at the clean end. If not, the file of the
+/// last segment may have been cut since the close, and a scan decides.
+///
+/// `close` ends the log with a mark, and with `pad_to_block` then with the padding of a block. A
+/// longer frame can end the log only beside a full disk or another appender.
+fn ends_with_a_frame(reader: &mut FrameReader, layout: &Layout, end: Lsn) -> Result<bool> {
+    let (state, newest) = (&layout.state, layout.newest());
+    let Some(newest) = newest.filter(|newest| newest.base.max(state.head) < end) else {
+        return Ok(true);
+    };
+    let last = Lsn::new(end.as_u64() - 1);
+    let from = last.segment_start(state.segment_bytes).max(newest.base.max(state.head));
+    let mut at = from.max(Lsn::new(end.as_u64().saturating_sub(BLOCK_BYTES)));
+    while at < end
+        && let Some((found, header)) = reader.find(at, end, &[newest.seed])?
+    {
+        at = found.plus(header.frame_bytes);
+    }
+    Ok(at == end)
 }
 
 /// Returns the old log buffer, if it belongs to the newest epoch.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::listing::{Listing, corrupt, first_stray, spans_of, valid};
 use crate::reader::{EpochSpan, FrameReader};
 use crate::store::{Predecessor, ReadStore, SegmentHeader, State};
-use crate::{Lsn, Result};
+use crate::{Error, Lsn, Result};
 
 /// The epochs and segments of a log, as its state and headers name them.
 #[derive(Debug)]
@@ -82,6 +82,7 @@ impl Layout {
         }
         layout.list_epochs(store)?;
         layout.check_the_running_epoch(store)?;
+        layout.check_the_newest_epoch(store)?;
         let head = layout.state.head;
         // If a truncation of the suffix removed the first record, it removed the head's segment.
         let has_head = !discarded.cover(head.segment_start(segment_bytes), head);
@@ -106,11 +107,9 @@ impl Layout {
     /// Returns the floor that the state and headers prove: everything below it was durable once.
     pub(crate) fn floor(&self) -> Lsn {
         let base = self.newest().map_or(Lsn::ZERO, |newest| newest.base);
-        let state = &self.state;
         // A truncation of the suffix can leave a cursor above the new end. The new base is above
         // that cursor, so the cursor does not raise the floor.
-        let cursor = state.highest_cursor();
-        state.head.max(state.checkpoint).max(state.clean_end).max(base).max(cursor)
+        self.state.floor().max(base).max(self.state.highest_cursor())
     }
 
     /// Returns the numbers of the newest epoch's segments, ascending, including those with damaged
@@ -141,10 +140,10 @@ impl Layout {
         let segment_bytes = self.state.segment_bytes;
         for number in from.segment(segment_bytes)..=(to.as_u64() - 1) / segment_bytes {
             if !self.segments.contains_key(&number) {
-                let text = match self.damaged.get(&number) {
-                    Some(text) => format!("the header of a segment does not validate: {text}"),
-                    None => format!("a segment is missing between LSN {from} and LSN {to}"),
-                };
+                if let Some(text) = self.damaged.get(&number) {
+                    return Err(damaged_header(number, text, place));
+                }
+                let text = format!("a segment is missing between LSN {from} and LSN {to}");
                 return Err(corrupt(text, place).at_segment(number));
             }
         }
@@ -206,6 +205,27 @@ impl Layout {
         }
     }
 
+    /// Refuses a log in which the newest epoch misses a segment below another one, or has a segment
+    /// whose header does not validate. No crash leaves this: a header is durable before its segment
+    /// has a name, and the name is durable before the next segment gets one. So records may have
+    /// been in such a segment, or above it, and been acknowledged.
+    ///
+    /// A clean end proves that no record is above it, so there only appends need the segments.
+    fn check_the_newest_epoch(&self, store: &dyn ReadStore) -> Result<()> {
+        let Some(newest) = self.newest() else { return Ok(()) };
+        let place = store.place();
+        let from = newest.base.max(self.state.head);
+        if self.state.clean && self.largest_epoch == self.state.epoch {
+            return self.check_present(from, self.state.clean_end, &place);
+        }
+        if let Some((number, text)) = self.damaged.iter().next() {
+            return Err(damaged_header(*number, text, &place));
+        }
+        let last = self.segments.last_key_value().filter(|(_, last)| last.epoch == newest.epoch);
+        let end = last.map_or(from, |(_, last)| last.base.plus(self.state.segment_bytes));
+        self.check_present(from, end, &place)
+    }
+
     /// Refuses a log in which a segment below the newest epoch's base is missing: everything below
     /// that base was durable. If the log `has_head`, the head's segment must be there, too.
     fn check_what_lies_below(&self, store: &dyn ReadStore, has_head: bool) -> Result<()> {
@@ -231,11 +251,13 @@ impl Layout {
         }
         let base_number = newest.base.segment(self.state.segment_bytes);
         let damaged = self.damaged.range(..base_number).next();
-        damaged.map_or(Ok(()), |(number, text)| {
-            let text = format!("the header of a segment does not validate: {text}");
-            Err(corrupt(text, &place).at_segment(*number))
-        })
+        damaged.map_or(Ok(()), |(number, text)| Err(damaged_header(*number, text, &place)))
     }
+}
+
+fn damaged_header(number: u64, text: &str, place: &str) -> Error {
+    let text = format!("the header of a segment does not validate: {text}");
+    corrupt(text, place).at_segment(number)
 }
 
 /// Raises `floor` to what the first frame of a segment of the newest epoch proves. Begins with the

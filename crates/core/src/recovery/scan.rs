@@ -104,23 +104,7 @@ impl Scanner {
         self.walk(&mut scan)?;
         scan.bytes = scan.end.bytes_since(start);
         self.decide_end(&mut scan)?;
-        self.refuse_damaged_headers(start, scan.end)?;
         Ok(scan)
-    }
-
-    /// Refuses a log in which a segment with recovered bytes has a damaged header. A header is
-    /// durable before its segment has a name, so such a header is damaged, not torn. The log cannot
-    /// continue above it.
-    fn refuse_damaged_headers(&self, start: Lsn, end: Lsn) -> Result<()> {
-        let segment_bytes = self.layout.state.segment_bytes;
-        let numbers = start.segment(segment_bytes)..end.as_u64().div_ceil(segment_bytes);
-        match self.layout.damaged.range(numbers).next() {
-            Some((number, text)) if start < end => {
-                let text = format!("the header of a segment does not validate: {text}");
-                Err(corrupt(text, &self.place).at_segment(*number))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Returns where the scan starts: at the base of the segment that holds the floor or begins at

@@ -61,7 +61,6 @@ pub(crate) struct Oracle {
     new_end_may_be: Option<Lsn>,
     replacement: Option<Replacement>,
     pub(crate) highest: Lsn,
-    highest_durable: Lsn,
     checkpoint: Lsn,
     checkpoint_may_be: Lsn,
     pub(crate) evident: Lsn,
@@ -123,7 +122,6 @@ impl Oracle {
     /// Everything below `to` survives loss of power.
     pub(crate) fn promise(&mut self, to: Lsn) {
         self.durable = self.durable.max(to);
-        self.highest_durable = self.highest_durable.max(to);
         self.promise_kill(to);
     }
 
@@ -345,7 +343,7 @@ impl Oracle {
         (self.checkpoint, self.checkpoint_may_be) = (checkpoint, checkpoint);
         assert_same(&found, &self.entries);
         self.check_promised(found.len(), crash);
-        self.settle(found.len(), crash, wal.reserved_lsn());
+        self.settle(found.len(), wal.reserved_lsn());
     }
 
     /// An open returned that found everything up to `end`, and died before it could be read.
@@ -401,14 +399,8 @@ impl Oracle {
         self.truncations += u64::from(self.new_end_may_be.take().is_some());
     }
 
-    fn settle(&mut self, count: usize, crash: Crash, tail: Lsn) {
+    fn settle(&mut self, count: usize, tail: Lsn) {
         self.keep(count);
-        if crash == Crash::PowerLoss {
-            // Reservations of which no byte was left anywhere may be given out again.
-            let durable = self.highest_durable;
-            assert!(durable <= tail, "G2: the tail {tail} lies below {durable}, which was durable");
-            self.highest = tail;
-        }
         assert!(self.highest <= tail, "G2: the tail {tail} lies below an LSN that was given out");
     }
 }

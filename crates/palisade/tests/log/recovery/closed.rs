@@ -153,6 +153,31 @@ fn the_header_at_the_clean_end_and_segments_that_are_missing_are_refused_by_the_
     assert_eq!(contents(&small().open(&path).unwrap()).len(), kept + 4 - kept / 3 + 201);
 }
 
+/// Protection: a frame ends at the clean end. The state alone does not show that the file was cut.
+#[test]
+fn a_closed_log_whose_last_segment_was_cut_is_refused() {
+    // The bytes of a padding mean nothing, so only a cut into the block before shows.
+    let cuts: [&[u64]; 2] = [&[1, 8, 24, 25, 4096, 20_000], &[4096, 20_000]];
+    for (pads, cuts) in [false, true].into_iter().zip(cuts) {
+        let options = small().pad_to_block(pads);
+        let (_dir, path, wal) = log_on_files(options.clone());
+        append(&wal, 0..900, 240);
+        wal.close().unwrap();
+        let end = Inspector::open(&path).unwrap().state().unwrap().clean_end;
+        let (file, len) = place_of(&path, end, SEGMENT_BYTES);
+        for cut in cuts {
+            let (_copy, copy) = copy_as_killed(&path);
+            let (file, len) = (copy.join(file.file_name().unwrap()), len as u64);
+            fs::File::options().write(true).open(file).unwrap().set_len(len - cut).unwrap();
+            let error = refused(&options, &copy);
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+            assert_eq!(error.segment(), Some(end.segment(SEGMENT_BYTES)), "{error}");
+        }
+        let wal = options.open(&path).unwrap();
+        assert!(wal.recovery_report().clean);
+    }
+}
+
 /// The caller gives up what lies below the head: whether its segments are whole is of no interest.
 #[test]
 fn a_truncation_of_the_head_frees_segments_that_are_damaged() {

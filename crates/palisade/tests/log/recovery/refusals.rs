@@ -110,6 +110,52 @@ fn a_missing_middle_segment_is_refused() {
     }
 }
 
+/// A log of four segments and one sync after all appends, whose files alone prove nothing: no record
+/// was reserved after the sync. With `drop` its last handle was dropped, else it was killed.
+fn synced_once(is_dropped: bool) -> (TempDir, PathBuf) {
+    let (dir, path, wal) = log_on_files(heap());
+    append(&wal, 0..900, 240);
+    wal.sync().unwrap();
+    assert_eq!(wal.durable_lsn().segment(SEGMENT_BYTES), 3);
+    if is_dropped {
+        drop(wal);
+        return (dir, path);
+    }
+    copy_as_killed(&path)
+}
+
+/// Protection: names become durable in the order of the segments, headers before names. So a
+/// segment that is missing below another one, or has no header, was lost later.
+#[test]
+fn a_segment_that_is_missing_or_headless_is_refused_though_nothing_proves_a_sync() {
+    let (_dir, path) = synced_once(false);
+    for number in 0..3 {
+        refused_as_corrupt(&path, number, |copy| fs::remove_file(segment(copy, number)).unwrap());
+    }
+    for number in 0..4 {
+        refused_as_corrupt(&path, number, |copy| fs::write(segment(copy, number), []).unwrap());
+        refused_as_corrupt(&path, number, |copy| flip(&segment(copy, number), 50));
+    }
+}
+
+/// Protection: the drop of the last handle saves how far the log is durable. The log buffer of a
+/// copy, or after a restart, does not show it.
+#[test]
+fn a_dropped_log_without_its_last_segments_is_refused() {
+    let (_dir, path) = synced_once(true);
+    let end = Inspector::open(&path).unwrap().state().unwrap().clean_end;
+    assert_eq!(end.segment(SEGMENT_BYTES), 3);
+    refused_as_corrupt(&path, 3, |copy| {
+        for number in (3..).take_while(|number| segment(copy, *number).exists()) {
+            fs::remove_file(segment(copy, number)).unwrap();
+        }
+    });
+    refused_as_corrupt(&path, 3, |copy| {
+        let file = fs::File::options().write(true).open(segment(copy, 3)).unwrap();
+        file.set_len(HEADER_BLOCK as u64 + end.as_u64() % SEGMENT_BYTES - 1).unwrap();
+    });
+}
+
 /// Protection: a header names its segment's number and base.
 #[test]
 fn swapped_segments_are_refused() {

@@ -76,7 +76,7 @@ fn segments_whose_headers_have_rotted_still_count_for_the_base() {
     // The tail is far in its segment, so that the next one is made ahead.
     let tail = append_synced(&wal, 0..950).pop().unwrap().segment(SEGMENT_BYTES);
     until(|| segment(&path, tail + 1).exists());
-    drop(wal);
+    wal.close().unwrap();
     let (_copy, copy) = copy_as_killed(&path);
     let highest = numbers_of(&copy).pop().unwrap();
     assert!(highest > tail);
