@@ -21,7 +21,7 @@
 //! the file for as long as it uses it.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use palisade_core::store::OldBuffer;
 use palisade_core::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Memory, Result, Uuid, crc32c_append};
@@ -39,6 +39,8 @@ const PREFIX: &str = "palisade-";
 const MAX_PATH_BYTES: usize = 3072;
 const OF_ANOTHER_USER: &str = "open the log as the user who owns the file, or remove the file; \
      records that only the log buffer held are lost with it";
+/// How many files of other logs an open leaves without a look at them.
+const MOST_OTHERS: usize = 1000;
 /// How many files of other logs an open looks at.
 const MOST_LOOKS: usize = 100;
 
@@ -54,8 +56,8 @@ pub(crate) struct RingHeader {
     pub(crate) ring_bytes: usize,
     /// Identifies the log's folder, so that a copy of the folder does not use this buffer.
     pub(crate) home: FolderIdentity,
-    /// The path of that folder when the file was made. If nothing is there any more, another log
-    /// may remove this file. Empty if the path is too long, is no UTF-8 or is not known.
+    /// The path of that folder when the file was made. Empty if the path is too long, is no UTF-8
+    /// or is not known.
     pub(crate) path: PathBuf,
 }
 
@@ -253,10 +255,14 @@ fn open_own(memory: &Folder, name: &str) -> Result<Option<Box<dyn DiskFile>>> {
     }
 }
 
-/// Removes buffers that no process uses or will use:
+/// Removes buffers that no process uses:
 /// - those of this log, except `kept`. Earlier process runs left them.
-/// - those of other logs that have no ring, if nothing is any more at the path of the log's folder.
-///   Looks at `MOST_LOOKS` of them at most.
+/// - if there are more than `MOST_OTHERS` of other logs, those of them that have no ring and whose
+///   log is not at its path. Looks at `MOST_LOOKS` of them at most.
+///
+/// Such a path does not prove that the log is gone: the folder may have been moved, its file system
+/// may not be mounted, or another mount namespace, which shares the memory file system, has it. So
+/// only the bound, without which the files of deleted logs would fill the memory, removes marks.
 ///
 /// Ignores the files of other users, and those that it cannot remove: they only take memory.
 pub(crate) fn remove_others(memory: &Folder, kept: &BufferFile) -> Result<()> {
@@ -265,16 +271,17 @@ pub(crate) fn remove_others(memory: &Folder, kept: &BufferFile) -> Result<()> {
     let names = memory.names()?.into_iter().filter(|name| *name != own);
     let (same_log, mut others): (Vec<_>, Vec<_>) =
         names.filter(|name| name.starts_with(PREFIX)).partition(|name| name.starts_with(&prefix));
-    if others.len() > MOST_LOOKS {
-        let first = (kept.name.0 % others.len() as u128) as usize;
-        others.rotate_left(first);
-        others.truncate(MOST_LOOKS);
-    }
     for name in same_log {
         remove_if(memory, &name, |header| header.home == kept.header.home);
     }
-    for name in others {
-        remove_if(memory, &name, |header| header.ring_bytes == 0 && is_gone(memory, &header.path));
+    if others.len() > MOST_OTHERS {
+        let first = (kept.name.0 % others.len() as u128) as usize;
+        others.rotate_left(first);
+        for name in &others[..MOST_LOOKS] {
+            remove_if(memory, name, |header| {
+                header.ring_bytes == 0 && is_elsewhere(memory, header)
+            });
+        }
     }
     Ok(())
 }
@@ -299,9 +306,10 @@ fn remove_if(memory: &Folder, name: &str, unneeded: impl FnOnce(&RingHeader) -> 
     }
 }
 
-/// Whether nothing is at `path`, for certain.
-fn is_gone(memory: &Folder, path: &Path) -> bool {
-    path.is_absolute() && memory.handle().identity_of(path).is_ok_and(|found| found.is_none())
+/// Whether this process does not find the log's folder at its path.
+fn is_elsewhere(memory: &Folder, header: &RingHeader) -> bool {
+    let found = || memory.handle().identity_of(&header.path);
+    header.path.is_absolute() && found().is_ok_and(|found| found != Some(header.home))
 }
 
 /// If the first block of a buffer validates, makes it name `home` as the folder of the log.

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::disk::{Disk, MemDisk, OsDisk};
-use crate::sim::{CallKind, FaultDisk};
+use crate::sim::{CallKind, FaultDisk, Target};
 
 const HOME: FolderIdentity = FolderIdentity { device: 3, inode: 7, born: 11 };
 const HEADER: RingHeader = RingHeader {
@@ -188,47 +188,93 @@ fn a_buffer_that_cannot_be_removed_keeps_no_other() {
     assert_eq!(memory.names().unwrap(), [file_name(HEADER.uuid, kept.name), stuck]);
 }
 
+/// A log of `number` in the folder `home`, whose path was `path` when its buffer was made.
+fn other(number: u128, ring_bytes: usize, home: FolderIdentity, path: &Path) -> OtherLog {
+    let header = RingHeader { uuid: Uuid([9; 16]), ring_bytes, home, path: path.into(), ..HEADER };
+    (BufferName(number), header)
+}
+
+type OtherLog = (BufferName, RingHeader);
+
+/// A path proves nothing: another process may see other folders, and a folder may have been moved
+/// or its file system unmounted.
 #[test]
-fn of_the_buffers_of_other_logs_those_without_a_ring_and_a_folder_are_removed() {
+fn the_buffers_of_other_logs_stay_also_if_their_folders_are_not_found() {
     let (temp, memory) = memory();
     let (there, gone) = (temp.path().to_path_buf(), temp.path().join("gone"));
-    let make = |number: u8, ring_bytes, path: &Path| {
-        let header =
-            RingHeader { uuid: Uuid([number; 16]), ring_bytes, path: path.into(), ..HEADER };
-        let name = BufferName(u128::from(number));
-        let path = temp.path().join(file_name(header.uuid, name));
-        (path, BufferFile::create(&memory, header, name, Lsn::ZERO).unwrap().0)
-    };
-    let kept = make(1, 8192, &there).1;
-    let made = [
-        make(3, 0, &gone),
-        make(4, 8192, &gone),
-        make(5, 0, &there),
-        make(6, 0, Path::new("relative/gone")),
-        make(7, 0, Path::new("")),
-    ];
-    let in_use = make(8, 0, &gone);
-    let paths = made.map(|(path, _)| path);
+    let kept = BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap().0;
+    let logs = [other(1, 0, HOME, &gone), other(2, 8192, HOME, &gone), other(3, 0, HOME, &there)];
+    for (name, header) in logs {
+        drop(BufferFile::create(&memory, header, name, Lsn::ZERO).unwrap());
+    }
     remove_others(&memory, &kept).unwrap();
-    assert_eq!(paths.map(|path| path.exists()), [false, true, true, true, true]);
-    assert!(in_use.0.exists(), "another process has it");
+    assert_eq!(memory.names().unwrap().len(), 4);
 }
 
 #[test]
-fn an_open_looks_at_some_of_many_buffers_and_later_opens_at_the_others() {
+fn of_very_many_buffers_those_whose_logs_are_not_at_their_paths_are_removed() {
     let (temp, memory) = memory();
+    let (there, gone) = (temp.path().to_path_buf(), temp.path().join("gone"));
     let kept = BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap().0;
-    let gone = temp.path().join("gone");
-    for number in 0..MOST_LOOKS + 20 {
-        let (uuid, path) = (Uuid([9; 16]), gone.clone());
-        let header = RingHeader { uuid, ring_bytes: 0, path, ..HEADER };
-        drop(BufferFile::create(&memory, header, BufferName(number as u128), Lsn::ZERO).unwrap());
+    let home = memory.handle().identity();
+    let make = |(name, header): OtherLog| {
+        let file = file_name(header.uuid, name);
+        (file, BufferFile::create(&memory, header, name, Lsn::ZERO).unwrap().0)
+    };
+    let staying: Vec<String> = (0..50)
+        .map(|number| match number % 3 {
+            0 => other(number, 8, HOME, &gone),
+            1 => other(number, 0, home, &there),
+            _ => other(number, 0, HOME, Path::new("relative/gone")),
+        })
+        .map(|log| make(log).0)
+        .collect();
+    let in_use = make(other(60, 0, HOME, &gone));
+    // Of these half are deleted, and half were made anew.
+    for number in 100..1149 {
+        make(other(number, 0, HOME, if number % 2 == 0 { &gone } else { &there }));
     }
-    let others = || memory.names().unwrap().len() - 1;
-    remove_others(&memory, &kept).unwrap();
-    assert_eq!(others(), 20);
-    remove_others(&memory, &kept).unwrap();
-    assert_eq!(others(), 0);
+    let count = || memory.names().unwrap().len() - 1;
+    let mut before = count();
+    assert_eq!(before, 1100);
+    loop {
+        remove_others(&memory, &kept).unwrap();
+        assert!(count() + 100 >= before, "an open looks at 100 of them at most");
+        if count() == before {
+            break;
+        }
+        before = count();
+    }
+    assert!(before <= 1000, "{before} of them stay");
+    let names = memory.names().unwrap();
+    assert!(staying.iter().chain([&in_use.0]).all(|name| names.contains(name)));
+}
+
+/// A process without space may tear the slot that it tries to write, again and again.
+#[test]
+fn a_mark_that_cannot_be_written_leaves_the_one_before() {
+    let below: Arc<dyn Disk> = Arc::new(MemDisk::new());
+    let faults = FaultDisk::new(Arc::clone(&below));
+    let disk: Arc<dyn Disk> = Arc::new(faults.clone());
+    let memory = Folder::memory(&disk).unwrap().unwrap();
+    let (mut buffer, _ring) = BufferFile::create(&memory, HEADER, NAME, Lsn::new(8)).unwrap();
+    buffer.note_durable(Lsn::new(16)).unwrap();
+    faults.watch(move |call| {
+        if (call.kind, call.target) == (CallKind::Write, Target::Marks) {
+            let (_, folder) = below.memory_folder()?.unwrap();
+            let torn = io::IoSlice::new(&call.pieces[0][..9]);
+            folder.open(call.name, Access::Write)?.write_at(call.offset, &[torn])?;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    });
+    for _ in 0..3 {
+        assert_eq!(buffer.note_durable(Lsn::new(24)).unwrap_err().kind(), ErrorKind::NoSpace);
+        assert_eq!(marks(&memory), (5, Lsn::new(16), Lsn::new(16)));
+    }
+    faults.watch(|_| Ok(()));
+    buffer.note_written(Lsn::new(32)).unwrap();
+    assert_eq!(marks(&memory), (5, Lsn::new(16), Lsn::new(32)), "what failed is not noted");
 }
 
 #[test]

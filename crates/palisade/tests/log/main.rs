@@ -76,6 +76,8 @@ mod processes {
     mod folders;
     #[cfg(target_os = "linux")]
     mod forks;
+    #[cfg(target_os = "linux")]
+    mod namespaces;
     mod second_process;
 }
 

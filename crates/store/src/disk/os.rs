@@ -77,9 +77,13 @@ impl Disk for OsDisk {
         if file_system(path).as_deref() != Some("tmpfs") {
             return Ok(None);
         }
+        use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
         match self.open_folder(path, DEFAULT_FILE_MODE) {
             Ok(folder) => Ok(Some((path.to_path_buf(), folder))),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+            // A file on a tmpfs has the name of its file system, too.
+            Err(error) if [NotADirectory, NotFound, PermissionDenied].contains(&error.kind()) => {
+                Ok(None)
+            }
             // A lack of descriptors passes; the buffer that lies there may have what segments lack.
             Err(error) => Err(error),
         }
