@@ -482,8 +482,11 @@ pub trait Store: ReadStore {
         true
     }
 
-    /// Ends background work and lets another open have the log. Not called in a forked child; a
-    /// store whose drop does the same checks for itself. Afterwards only reads, `place`,
+    /// Ends background work and lets another open have the log. Afterwards only reads, `place`,
     /// `prepare_ahead` and this call are made.
+    ///
+    /// A forked child calls it in each call and drop of its own. There it closes the descriptors
+    /// that would keep the log locked after the death of the parent, and does nothing else. It must
+    /// not wait.
     fn close(&self);
 }

@@ -19,8 +19,10 @@ use crate::{Lsn, RecoveryReport, Result, Space, Stats, Uuid};
 /// `meta`). Only [`close`](Wal::close) makes a clean end, after which the next open needs no scan.
 ///
 /// A handle works in the process that opened the log. In a forked child every fallible call returns
-/// [`Forked`](crate::ErrorKind::Forked). The other calls return what held at the fork, and dropping
-/// the handle does nothing. The child opens the log again after the parent has closed it.
+/// [`Forked`](crate::ErrorKind::Forked). The other calls return what held at the fork. The first
+/// such call, or the drop of the last handle, closes the descriptors that would keep the log
+/// `Locked` after the death of the parent. The child opens the log again after the parent has
+/// closed it.
 ///
 /// # What survives
 /// | call returned `Ok` | process kill | OS crash or power loss |

@@ -14,10 +14,10 @@ use palisade_core::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
 
 use crate::buffer_file::{self, BufferFile, BufferName, RingHeader};
 use crate::disk::OsDisk;
-use crate::disk::{Disk, DiskFile, FolderIdentity};
-use crate::folder::{Folder, LOCK, segment_name};
+use crate::disk::{Disk, FolderIdentity};
+use crate::folder::{Folder, segment_name};
 use crate::meta::{BufferRef, MetaFile};
-use crate::open::{self, Opened};
+use crate::open::{self, Lock, Opened};
 use crate::options::{BufferKind, FileOptions, MIN_FILE_BYTES};
 use crate::segment::preparer::Preparer;
 use crate::segment::{Segments, Shape};
@@ -42,8 +42,8 @@ use crate::segment::{Segments, Shape};
 /// overwrite in place the store does neither. The log buffer is a shared one if possible
 /// ([`BufferKind`]).
 ///
-/// Dropping the store does what [`close`](Store::close) does. In a forked child both do nothing,
-/// and calls that change the log give [`Forked`](ErrorKind::Forked).
+/// Dropping the store does what [`close`](Store::close) does. In a forked child both only close the
+/// descriptors of the locks, and calls that change the log give [`Forked`](ErrorKind::Forked).
 ///
 /// ```
 /// use palisade_core::store::ReadStore;
@@ -59,7 +59,7 @@ pub struct FileStore {
     folder: Folder,
     uuid: Uuid,
     /// Until the store is closed.
-    lock: Mutex<Option<Box<dyn DiskFile>>>,
+    lock: Mutex<Option<Lock>>,
     meta: Mutex<MetaFile>,
     /// The folder for log buffers; none where there is no memory file system.
     memory: Option<Folder>,
@@ -202,6 +202,14 @@ impl FileStore {
         if let (Some(memory), Some(buffer)) = (&self.memory, self.buffer.lock().as_ref()) {
             let _ = buffer_file::remove_others(memory, buffer);
         }
+    }
+
+    /// Closes the inherited descriptors of the locks in a forked child: the log stays locked for as
+    /// long as any process has them. To unlock them would unlock the parent's log. Waits for no
+    /// mutex, because a thread of the parent may have held it at the fork. The mapping keeps the
+    /// lock of the log buffer's file, which costs memory until the child ends.
+    fn leave_to_parent(&self) {
+        drop(self.lock.try_lock().and_then(|mut lock| lock.take()));
     }
 
     /// Ends the preparer. From here on no write or sync of a segment can fail unseen.
@@ -411,8 +419,7 @@ impl Store for FileStore {
 
     fn close(&self) {
         if !self.segments.is_own() {
-            // To unlock the inherited descriptor would unlock the parent's log.
-            return;
+            return self.leave_to_parent();
         }
         self.preparer.stop();
         // A log that was closed needs none, and one whose open failed has put nothing into it.
@@ -422,9 +429,7 @@ impl Store for FileStore {
             let _ = buffer.remove();
         }
         if let Some(lock) = self.lock.lock().take() {
-            // A forked child may have the descriptors, too: to close these would not be enough.
-            self.folder.handle().unlock();
-            let _ = lock.unlock();
+            lock.unlock();
         }
     }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use palisade_core::{Error, ErrorKind, Lsn, Result};
 
 use crate::block::BLOCK_BYTES;
-use crate::disk::{Access, Disk, DiskFile, DiskFolder, found_instead, read_full};
+use crate::disk::{
+    Access, DEFAULT_FILE_MODE, Disk, DiskFile, DiskFolder, found_instead, read_full,
+};
 
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const META: &str = "meta";
@@ -58,6 +60,12 @@ impl Folder {
         let handle = disk.open_folder(path, file_mode);
         let handle = handle.map_err(|error| Error::io("open the folder", error).at_path(path))?;
         Ok(Folder { disk: Arc::clone(disk), handle, path: path.to_path_buf() })
+    }
+
+    /// Opens the same folder once more, with a lock of its own.
+    pub(crate) fn open_again(&self) -> Result<Arc<dyn DiskFolder>> {
+        let again = Folder::at(&self.disk, &self.path, DEFAULT_FILE_MODE)?.handle;
+        if again.identity() == self.handle.identity() { Ok(again) } else { Err(self.moved()) }
     }
 
     /// The folder for log buffers, if the disk has a memory file system.
@@ -153,6 +161,10 @@ impl Folder {
         if !matches!(self.handle.still_at(&self.path), Ok(false)) {
             return Ok(());
         }
+        Err(self.moved())
+    }
+
+    fn moved(&self) -> Error {
         // By its kind a program tells this failure of a poisoned log from all others.
         let cause = io::Error::new(
             io::ErrorKind::NotFound,
@@ -160,7 +172,7 @@ impl Folder {
              acknowledged is in the folder that the log was opened in, and in no other",
         );
         let text = "this path does not lead to the log's folder any more";
-        Err(Error::new(ErrorKind::NotFound, text).at_path(&self.path).with_source(cause))
+        Error::new(ErrorKind::NotFound, text).at_path(&self.path).with_source(cause)
     }
 
     /// Refuses files of `len` bytes where this process may not make them so long.

@@ -33,8 +33,25 @@ const SYNC_PARENT: &str = "sync the folder that holds the log's or the archive's
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) folder: Folder,
-    pub(crate) lock: Box<dyn DiskFile>,
+    pub(crate) lock: Lock,
     pub(crate) meta: MetaFile,
+}
+
+/// The locks of a log that is open for writing. No thread of the store uses their descriptors, so
+/// that a forked child, which has no such threads, closes them with this value.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    file: Box<dyn DiskFile>,
+    folder: Arc<dyn DiskFolder>,
+}
+
+impl Lock {
+    /// Frees the locks also for a child that has inherited the descriptors: to close these would
+    /// not be enough.
+    pub(crate) fn unlock(self) {
+        self.folder.unlock();
+        let _ = self.file.unlock();
+    }
 }
 
 /// Opens the log in `path`, or makes it.
@@ -281,15 +298,16 @@ fn no_log(folder: &Folder) -> Error {
 
 /// Takes the lock of the file `lock`, and that of the folder, which holds also if the file is
 /// removed.
-fn take_lock(folder: &Folder) -> Result<Box<dyn DiskFile>> {
-    let lock = folder.open(LOCK, Access::WriteOrCreate)?;
+fn take_lock(folder: &Folder) -> Result<Lock> {
+    let file = folder.open(LOCK, Access::WriteOrCreate)?;
+    let lock = Lock { file, folder: folder.open_again()? };
     for attempt in 0..LOCK_TRIES {
         if attempt > 0 {
             folder.disk().pause(LOCK_PAUSE);
         }
-        let taken = lock.try_lock(false);
+        let taken = lock.file.try_lock(false);
         let taken = taken.map_err(|error| folder.error("lock the log", LOCK, error))?;
-        if taken && folder.handle().try_lock(false) {
+        if taken && lock.folder.try_lock(false) {
             return Ok(lock);
         }
     }

@@ -309,9 +309,13 @@ impl Commit {
         if self.buffer.is_own() { Ok(()) } else { Err(self.forked()) }
     }
 
-    /// Returns the error of each call in a forked child.
+    /// Leaves the log to the parent, and returns the error of each call in a forked child.
+    ///
+    /// Not only the drop of the last handle leaves it: a thread of the parent may have had a handle,
+    /// which stays for ever in the child.
     #[cold]
     pub(crate) fn forked(&self) -> Error {
+        self.store.close();
         let text = "this process was forked from the one that opened the log";
         let error = Error::new(ErrorKind::Forked, text).at_path(self.store.place());
         error.with_advice("after that process has closed the log, open it in this one")

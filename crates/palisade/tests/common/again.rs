@@ -47,7 +47,7 @@ pub(crate) fn say(text: &str) {
 pub(crate) struct Other {
     child: Child,
     output: BufReader<ChildStderr>,
-    _input: ChildStdin,
+    input: ChildStdin,
 }
 
 impl Other {
@@ -57,7 +57,7 @@ impl Other {
         let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stderr.take().unwrap());
         let input = child.stdin.take().unwrap();
-        Other { child, output, _input: input }
+        Other { child, output, input }
     }
 
     /// What it says next, also before it died; `None` behind the last.
@@ -69,8 +69,18 @@ impl Other {
         })
     }
 
+    pub(crate) fn tell(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
+    }
+
+    /// Kills it, and waits until the system has freed all that it had. Its children live on.
+    pub(crate) fn die(&mut self) {
+        self.kill();
+        self.child.wait().unwrap();
     }
 }
 

@@ -135,6 +135,67 @@ fn a_child_that_drops_its_handle_leaves_the_log_to_its_parent() {
     });
 }
 
+/// Not a test by itself: opens a log and forks while all of the log's threads run. The child leaves
+/// the log to its parent and lives on.
+fn with_a_child_that_outlives_it(leave: impl FnOnce(Wal)) {
+    let Some(path) = given_folder() else { return };
+    let wal = open(&path);
+    wal.commit(&record(0, 100)).unwrap();
+    let (sender, receiver) = channel();
+    wal.on_durable(wal.head_lsn(), move |result| sender.send(result).unwrap()).unwrap();
+    receiver.recv().unwrap().unwrap();
+    wal.append(&record(1, 100)).unwrap();
+    if !is_child_of_fork() {
+        // Until the test kills this process.
+        loop {
+            thread::park();
+        }
+    }
+    alarm(CHILD_SECONDS);
+    let left = catch_unwind(AssertUnwindSafe(|| leave(wal)));
+    say(if left.is_ok() { "left" } else { "failed" });
+    // The standard input of both processes ends with the test.
+    let mut line = String::new();
+    while std::io::stdin().read_line(&mut line).is_ok_and(|len| len > 0) {
+        say(line.trim_end());
+        line.clear();
+    }
+    _exit(0);
+}
+
+#[test]
+fn a_child_that_drops_its_handle_and_lives_on() {
+    with_a_child_that_outlives_it(drop);
+}
+
+#[test]
+fn a_child_that_closes_a_handle_and_lives_on() {
+    with_a_child_that_outlives_it(|wal| {
+        // As one that a thread of the parent had.
+        std::mem::forget(wal.clone());
+        assert_eq!(wal.close().unwrap_err().kind(), ErrorKind::Forked);
+        std::mem::forget(wal);
+    });
+}
+
+/// Protection: the descriptors of the locks, which the log's threads seem to use for ever in a
+/// child that has none of them.
+#[test]
+fn a_log_whose_process_died_is_free_though_a_child_lives_that_has_left_it() {
+    for leaves in ["drops_its", "closes_a"] {
+        let (_dir, path) = folder();
+        let test = format!("processes::forks::a_child_that_{leaves}_handle_and_lives_on");
+        let mut other = Other::start(&test, &path);
+        assert_eq!(other.hear().as_deref(), Some("left"), "{leaves}");
+        assert_eq!(first_word(&mut start(&path)), "Locked", "{leaves}: the parent has it");
+        other.die();
+        let wal = open(&path);
+        assert_eq!(numbers(&wal), [0, 1], "{leaves}");
+        other.tell("the child lives");
+        assert_eq!(other.hear().as_deref(), Some("the child lives"), "{leaves}");
+    }
+}
+
 /// The error of each call that a child makes with what it inherited.
 fn refusals(wal: &Wal, ticket: palisade::Ticket<'static>) -> Vec<(&'static str, Option<Error>)> {
     let (data, lsn) = (record(9, 100), wal.durable_lsn());
