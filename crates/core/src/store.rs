@@ -352,7 +352,8 @@ pub trait Store: ReadStore {
     /// below `durable` has been synced. Called before the watermark is published.
     ///
     /// # Errors
-    /// Every error poisons the log.
+    /// After a `NoSpace` a later call notes as much or more. Every other error poisons the log, and
+    /// in a truncation `NoSpace`, too.
     fn mark_durable(&self, durable: Lsn) -> Result<()>;
 
     /// Exclusive end of the addresses that can be written without preparing.

@@ -157,11 +157,13 @@ impl BufferFile {
     }
 
     fn note(&mut self, mark: Mark) -> Result<()> {
-        self.sequence += 1;
-        self.mark = mark;
-        let slot = encode_slot(self.sequence, mark);
-        let written = write_bytes(self.file.as_ref(), slot_at(self.sequence), &slot);
-        written.map_err(|error| self.error("note how far the log has come", error))
+        let sequence = self.sequence + 1;
+        let slot = encode_slot(sequence, mark);
+        // After a failure the next call writes the same slot: the other one is whole.
+        let written = write_bytes(self.file.as_ref(), slot_at(sequence), &slot);
+        written.map_err(|error| self.error("note how far the log has come", error))?;
+        (self.sequence, self.mark) = (sequence, mark);
+        Ok(())
     }
 
     fn error(&self, what: &str, error: io::Error) -> Error {

@@ -243,12 +243,14 @@ impl Commit {
         self.check()?;
         let start = Instant::now();
         let running = self.counters.begin_sync(start);
-        let sync = || self.store.sync(from, to).and_then(|()| self.store.mark_durable(to));
-        match self.poison_on_panic(sync) {
+        let sync = || self.store.sync(from, to).map(|()| self.store.mark_durable(to));
+        let marked = match self.poison_on_panic(sync) {
             // No sync has failed: the store could not open a file. Do not poison.
             Err(error) if error.kind() == ErrorKind::NoFiles => return Err(error),
-            other => other.map_err(|error| self.poison(error))?,
-        }
+            synced => synced.map_err(|error| self.poison(error))?,
+        };
+        // What was synced is not acknowledged without its mark. A later round makes both again.
+        self.poison_unless_no_space(marked)?;
         // If another thread has poisoned the log meanwhile, do not acknowledge what was synced.
         self.check()?;
         let rounds = &self.counters.rounds;

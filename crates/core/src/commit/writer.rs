@@ -92,7 +92,7 @@ impl Commit {
         Lsn::new(self.last_written.load(Ordering::Relaxed))
     }
 
-    fn poison_unless_no_space<T>(&self, result: Result<T>) -> Result<T> {
+    pub(super) fn poison_unless_no_space<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| if error.is_shortage() { error } else { self.poison(error) })
     }
 

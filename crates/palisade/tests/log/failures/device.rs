@@ -113,22 +113,39 @@ fn a_failed_write_sync_or_mark_gives_everyone_the_same_error_for_good_and_is_not
     poisons_for_all(MARK, "note how far the log has come");
 }
 
-/// A waiter that is refused for lack of space waits again. Neither a sync nor what follows it can
-/// be made again, so there lack of space is a failure.
+/// A sync cannot be made again, so there lack of space is a failure.
 #[test]
-fn lack_of_space_in_a_sync_or_behind_it_poisons_and_keeps_nobody_waiting() {
-    for op in [MARK, SYNC] {
-        let (wal, store) = new_log(1 << 16, options());
-        wal.commit(b"kept").unwrap();
-        let lsn = wal.append(b"written first, then synced").unwrap().lsn();
-        wal.flush_to_os(lsn).unwrap();
-        store.set(op, Effect::NoSpace);
-        let error = wal.sync().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Poisoned, "{op:?}: {error}");
-        store.set(op, Effect::Pass);
-        assert_eq!(wal.wait_durable(lsn).unwrap_err().kind(), ErrorKind::Poisoned, "{op:?}");
-        assert!(wal.durable_lsn() <= lsn, "{op:?}: nothing more is acknowledged");
+fn lack_of_space_in_a_sync_poisons_and_keeps_nobody_waiting() {
+    let (wal, store) = new_log(1 << 16, options());
+    wal.commit(b"kept").unwrap();
+    let lsn = wal.append(b"written first, then synced").unwrap().lsn();
+    wal.flush_to_os(lsn).unwrap();
+    store.set(SYNC, Effect::NoSpace);
+    let error = wal.sync().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
+    store.set(SYNC, Effect::Pass);
+    assert_eq!(wal.wait_durable(lsn).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert!(wal.durable_lsn() <= lsn, "nothing more is acknowledged");
+}
+
+/// The sync before the mark has succeeded, and both can be made again.
+#[test]
+fn lack_of_space_in_a_mark_poisons_nothing_and_ends_with_the_lack() {
+    let (wal, store) = new_log(1 << 16, options());
+    wal.commit(b"kept").unwrap();
+    let lsn = wal.append(b"written first, then synced").unwrap().lsn();
+    wal.flush_to_os(lsn).unwrap();
+    store.set(MARK, Effect::NoSpace);
+    for error in [wal.sync().unwrap_err(), wal.commit(b"the next").unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     }
+    assert!(wal.durable_lsn() <= lsn, "nothing is acknowledged without its mark");
+    store.set(MARK, Effect::Pass);
+    wal.sync().unwrap();
+    wal.commit(b"the last").unwrap();
+    let expected = contents(&wal);
+    assert_eq!(expected.len(), 4);
+    assert_eq!(contents(&store.after_kill(wal).open(options())), expected);
 }
 
 #[test]
