@@ -18,6 +18,10 @@ const NO_FILES: &[i32] = &[4];
 const READ_ONLY: &str = "the file system is read-only, as the system makes it after a device error \
                          (`dmesg`): repair it and mount it for writing, then open the log again";
 
+const NO_MEMORY: &str = "the system lacks memory, or a limit of this process is reached (RLIMIT_AS, \
+                         a cgroup): free memory or raise the limit, then try again; open a \
+                         poisoned log again";
+
 /// The result of every fallible call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -175,9 +179,13 @@ impl Error {
             }
             _ => ErrorKind::Io,
         };
-        let is_read_only = source.kind() == io::ErrorKind::ReadOnlyFilesystem;
+        let advice = match source.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => Some(READ_ONLY),
+            io::ErrorKind::OutOfMemory => Some(NO_MEMORY),
+            _ => None,
+        };
         let error = Error::new(kind, format!("could not {what}")).with_source(source);
-        if is_read_only { error.with_advice(READ_ONLY) } else { error }
+        if let Some(advice) = advice { error.with_advice(advice) } else { error }
     }
 
     /// Names the file or folder that the error is about.

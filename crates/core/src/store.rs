@@ -475,7 +475,10 @@ pub trait Store: ReadStore {
     fn empty_buffer(&self) {}
 
     /// 64 random bits, for salts.
-    fn random(&self) -> u64;
+    ///
+    /// # Errors
+    /// `Io`: the source has none.
+    fn random(&self) -> Result<u64>;
 
     /// Whether a background thread of the log may write complete pieces. Otherwise the append that
     /// completes a piece writes it, so that runs can be repeated.

@@ -1,7 +1,5 @@
 //! The store on files.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
@@ -167,8 +165,8 @@ impl FileStore {
         durable: Lsn,
     ) -> Result<Option<(BufferFile, Memory)>> {
         let Some(memory) = &self.memory else { return Ok(None) };
+        let name = BufferName(u128::from(self.random()?) << 64 | u128::from(self.random()?));
         let make = |ring_bytes| {
-            let name = BufferName(u128::from(self.random()) << 64 | u128::from(self.random()));
             let header = RingHeader { ring_bytes, ..header.clone() };
             BufferFile::create(memory, header, name, durable)
         };
@@ -408,9 +406,9 @@ impl Store for FileStore {
         }
     }
 
-    fn random(&self) -> u64 {
-        // Salts need to differ, not to be secret: std's keys come from the system, too.
-        self.folder.disk().random().unwrap_or_else(|_| RandomState::new().hash_one(LOCK))
+    fn random(&self) -> Result<u64> {
+        let drawn = self.folder.disk().random();
+        drawn.map_err(|error| Error::io("draw a random number", error).at_path(self.path()))
     }
 
     fn writes_behind(&self) -> bool {

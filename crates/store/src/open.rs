@@ -27,6 +27,8 @@ use crate::segment::segment_file::LOG_AT;
 /// often, this long apart, outlasts them: 100 ms in all.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
+/// How often an open looks for a meta file that the folder lists and that is not found.
+const MOST_LOOKS: usize = 3;
 const SYNC_PARENT: &str = "sync the folder that holds the log's or the archive's";
 
 /// A log that is locked and whose state is known.
@@ -252,14 +254,27 @@ fn parent_of(path: &Path) -> &Path {
     }
 }
 
+/// Reads the meta file. If there is none, also returns the names in the folder.
+fn find_meta(folder: &Folder) -> Result<(Option<Meta>, Vec<String>)> {
+    for _ in 0..MOST_LOOKS {
+        if let Some(meta) = meta::read(folder)? {
+            return Ok((Some(meta), Vec::new()));
+        }
+        let names = folder.names()?;
+        if names.iter().all(|name| name != META) {
+            return Ok((None, names));
+        }
+        // Another process has made the log in between.
+    }
+    let error =
+        io::Error::new(io::ErrorKind::NotFound, "the folder lists a file that is not there");
+    Err(folder.error("open the meta file", META, error))
+}
+
 /// Reads and judges; changes nothing. `None` where a log may be made.
 fn look(folder: &Folder, options: &FileOptions) -> Result<Option<Meta>> {
-    let Some(meta) = meta::read(folder)? else {
-        let names = folder.names()?;
-        if names.iter().any(|name| name == META) {
-            // Another process has made the log in between.
-            return look(folder, options);
-        }
+    let (found, names) = find_meta(folder)?;
+    let Some(meta) = found else {
         if let Some(name) = names.iter().find(|name| ![LOCK, META_TEMP].contains(&name.as_str())) {
             let refuse = |text| Error::new(ErrorKind::Foreign, text).at_path(folder.path());
             let Some(segment) = names.iter().find(|name| is_segment_name(name)) else {

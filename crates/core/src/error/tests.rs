@@ -84,3 +84,11 @@ fn an_io_error_has_the_systems_kind_and_the_logs_error() {
 fn bare_errors_still_say_what_to_do() {
     assert!(Error::bare(ErrorKind::NoRoom).to_string().contains("try again"));
 }
+
+#[test]
+fn a_lack_of_memory_is_no_fault_of_the_device() {
+    let error = Error::io("map the file", io::ErrorKind::OutOfMemory.into());
+    assert_eq!(error.kind(), ErrorKind::Io);
+    let text = error.to_string();
+    assert!(text.contains("free memory") && !text.contains("device"), "{text}");
+}

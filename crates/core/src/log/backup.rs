@@ -39,7 +39,7 @@ impl Wal {
         let spans = self.spans_until(end);
         let store = Arc::clone(&self.handle.log.store);
         let state = State { head: pin.at(), ..self.handle.state.lock().clone() };
-        let salt = store.random();
+        let salt = store.random()?;
         let reserved = self.reserved_lsn();
         let store = store as Arc<dyn ReadStore>;
         let kept = kept(&spans, pin.at(), end);

@@ -313,7 +313,8 @@ impl Handle {
             if base.plus(segment_bytes) > Lsn::LIMIT {
                 return Err(Failed::Unchanged(no_lsn_left(base)));
             }
-            let epoch = Epoch { number, salt: store.random(), base, predecessor };
+            let salt = store.random().map_err(Failed::Unchanged)?;
+            let epoch = Epoch { number, salt, base, predecessor };
             let seed = EpochSeed::new(uuid, number, epoch.salt);
             let bytes = first.encode(seed, base, self.log.buffer.block_bytes());
             match store.begin_epoch(&epoch, bytes) {

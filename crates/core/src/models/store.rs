@@ -331,8 +331,8 @@ impl Store for ModelStore {
         Ok(())
     }
 
-    fn random(&self) -> u64 {
-        9
+    fn random(&self) -> Result<u64> {
+        Ok(9)
     }
 
     fn close(&self) {

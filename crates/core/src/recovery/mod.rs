@@ -144,7 +144,7 @@ fn begin_anew(store: &Arc<dyn Store>, options: &Options, analysis: Analysis) -> 
     }
     let epoch = Epoch {
         number: layout.largest_epoch + 1,
-        salt: store.random(),
+        salt: store.random()?,
         base: base_after(&layout, floor.max(predecessor.end), ring_bytes)?,
         predecessor,
     };

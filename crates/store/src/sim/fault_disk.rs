@@ -9,7 +9,7 @@ use palisade_core::sync::Mutex;
 use palisade_core::{MIN_SEGMENT_BYTES, Result};
 
 use super::fault_file::FaultFile;
-use super::fault_gate::{Call, Calls, Effect, Gate, call, target};
+use super::fault_gate::{Call, Calls, Effect, Gate, Target, call, target};
 use super::{CallKind, FOLDER};
 use crate::disk::{
     Access, Background, Disk, DiskFile, DiskFolder, FolderIdentity, Kind, ZeroSteps,
@@ -133,6 +133,7 @@ impl Disk for FaultDisk {
     }
 
     fn random(&self) -> io::Result<u64> {
+        self.gate.begin(&call(CallKind::Read, Target::Other, "random"))?;
         self.below.random()
     }
 

@@ -9,7 +9,9 @@ use palisade_core::{ErrorKind, Lsn};
 
 use super::support::*;
 use super::test_disk::TestDisk;
+use crate::FileReader;
 use crate::disk::MemDisk;
+use crate::folder::META;
 use crate::sim::{CallKind, FaultDisk, Target};
 
 #[test]
@@ -52,6 +54,23 @@ fn a_parent_that_can_never_be_synced_stops_no_open() {
         _ => Ok(()),
     });
     drop(disk.open(&options(SEGMENT_BYTES)).unwrap());
+}
+
+/// A file system may list a name and not open it, as FUSE and NFS can.
+#[test]
+fn a_meta_file_that_is_listed_and_not_found_is_an_error() {
+    let (disk, store) = begun();
+    drop(store);
+    disk.faults.watch(|call| match (call.kind, call.name) {
+        (CallKind::Open, META) => Err(io::ErrorKind::NotFound.into()),
+        _ => Ok(()),
+    });
+    let reader = FileReader::open_on(Arc::new(disk.faults.clone()), Path::new("/log"));
+    for error in [disk.open(&options(SEGMENT_BYTES)).unwrap_err(), reader.unwrap_err()] {
+        let found = (error.kind(), error.io_kind());
+        assert_eq!(found, (ErrorKind::Io, Some(io::ErrorKind::NotFound)), "{error}");
+        assert_eq!(error.path(), Some(Path::new("/log/meta")), "{error}");
+    }
 }
 
 #[test]

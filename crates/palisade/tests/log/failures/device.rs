@@ -207,3 +207,35 @@ fn a_state_that_cannot_be_saved_leaves_the_old_one_and_the_log_alive() {
     assert_eq!((wal.head_lsn(), wal.checkpoint_lsn()), (lsns[4], lsns[5]));
     assert_eq!(contents(&wal).len(), 9 - 4 + 2);
 }
+
+/// The generator of std panics if the system has no random numbers, so the log does not fall back
+/// to it.
+#[test]
+fn a_lack_of_random_numbers_is_an_error_and_the_log_goes_on_without_them() {
+    let store = FaultyLog::new(1 << 16);
+    let lack = |log: &FaultyLog, is_lacking: bool| {
+        log.watch(move |call| match call.name {
+            "random" if is_lacking => Err(io::Error::other("no random numbers")),
+            _ => Ok(()),
+        });
+    };
+    let refused = |result: Result<()>| {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        assert!(error.to_string().contains("no random numbers"), "{error}");
+    };
+    lack(&store, true);
+    refused(store.try_open(options()).map(drop));
+    lack(&store, false);
+    let wal = store.open(options());
+    let lsns = [wal.commit(b"0").unwrap(), wal.commit(b"1").unwrap()];
+    lack(&store, true);
+    refused(wal.truncate_after(lsns[0]));
+    assert_eq!(lsns_of(&wal), lsns, "nothing was truncated");
+    wal.commit(b"2").unwrap();
+    let store = store.after_kill(wal);
+    lack(&store, true);
+    refused(store.try_open(options()).map(drop));
+    lack(&store, false);
+    assert_eq!(lsns_of(&store.open(options())).len(), 3);
+}
