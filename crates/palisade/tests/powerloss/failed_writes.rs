@@ -44,6 +44,10 @@ fn first_run(session: &mut Session, fault: FaultKind, call: u64, dies: bool) -> 
         for _ in 0..2 {
             match work(session, &wal) {
                 Err(error) if goes_on(session, &error) => {}
+                Err(error) if error.kind() == ErrorKind::Poisoned => {
+                    session.check_poisoned(&wal);
+                    break;
+                }
                 _ => break,
             }
         }

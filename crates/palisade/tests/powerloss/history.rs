@@ -272,11 +272,7 @@ impl History {
             ErrorKind::NoSpace => true,
             ErrorKind::Poisoned => {
                 self.is_poisoned = true;
-                let again =
-                    wal.append(b"more").map(drop).expect_err("G6: append on a poisoned log");
-                assert_eq!(again.kind(), ErrorKind::Poisoned, "G6: the error is sticky");
-                let is_all_durable = wal.durable_lsn() >= self.session.oracle.highest;
-                assert!(is_all_durable || wal.sync().is_err(), "G6: sync on a poisoned log");
+                self.session.check_poisoned(wal);
                 false
             }
             // A fault outside of writes and syncs: the call failed, the log stands.

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::sim::{Fate, Loss, SimDisk, WriteBackFailure};
-use palisade::{BufferKind, Lsn, Options, Result, SyncPolicy, Ticket, Verify, Wal, framed_bytes};
+use palisade::{
+    BufferKind, Error, ErrorKind, Lsn, Options, Result, SyncPolicy, Ticket, Verify, Wal,
+    framed_bytes,
+};
 use palisade_store::FileOptions;
 
 use crate::codecs::Chosen;
@@ -446,6 +449,20 @@ impl Session {
         wal.close()?;
         self.oracle.promise(self.oracle.highest);
         Ok(())
+    }
+
+    /// G6: a poisoned log takes and acknowledges nothing, whoever asks.
+    pub(crate) fn check_poisoned(&self, wal: &Wal) {
+        let durable = wal.durable_lsn();
+        let is_poison = |error: &Error| error.kind() == ErrorKind::Poisoned;
+        let appended = wal.append(b"more").map(drop);
+        assert!(appended.is_err_and(|error| is_poison(&error)), "G6: append on a poisoned log");
+        if durable < self.oracle.highest {
+            assert!(wal.sync().is_err_and(|error| is_poison(&error)), "G6: sync on a poisoned log");
+            let waited = wal.barrier().wait_timeout(PATIENCE);
+            assert!(waited.is_err_and(|error| is_poison(&error)), "G6: a wait on a poisoned log");
+        }
+        assert_eq!(wal.durable_lsn(), durable, "G6: a poisoned log acknowledges");
     }
 
     /// What an append means for the oracle: an error with an LSN came after the record was in.
