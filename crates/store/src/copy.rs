@@ -22,7 +22,7 @@ use palisade_core::copy::{CopyPlan, CopyReport};
 use palisade_core::store::{SegmentHeader, State};
 use palisade_core::{Error, ErrorKind, Lsn, Result};
 
-use crate::disk::{Access, DEFAULT_FILE_MODE, Disk, DiskFile, OsDisk, write_bytes};
+use crate::disk::{Access, DEFAULT_FILE_MODE, Disk, DiskFile, OsDisk, guarded, write_bytes};
 use crate::folder::{Folder, META, META_TEMP, check_file_size, segment_name};
 use crate::meta::{MetaFile, Origin};
 use crate::open;
@@ -67,6 +67,7 @@ pub fn write_copy_on(
     check: &dyn Fn() -> Result<()>,
     on_progress: OnProgress<'_>,
 ) -> Result<CopyReport> {
+    let disk = guarded(disk);
     check_file_size(disk.as_ref(), into, LOG_AT + plan.source().segment_bytes)?;
     let mut copy = Copy { folder: find_empty(&disk, into)?, made: Vec::new() };
     let written = copy.write(plan, check, on_progress);

@@ -17,6 +17,7 @@
 //! `counting_disk` of the crate `palisade` implements one.
 
 pub mod conformance;
+mod guarded;
 mod memory;
 pub(crate) mod os;
 
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 use palisade_core::{Error, ErrorKind, Memory, sync};
 
+pub(crate) use self::guarded::guarded;
 pub use self::memory::MemDisk;
 pub use self::os::{OsDisk, file_system};
 
@@ -116,6 +118,8 @@ pub struct FileIdentity {
 ///
 /// Two methods are required here, five of [`DiskFolder`], and five of [`DiskFile`]. The others
 /// have defaults that suit a disk without the feature.
+///
+/// A call that panics counts as one that fails, and a getter that panics as its default.
 pub trait Disk: Send + Sync + fmt::Debug + 'static {
     /// Makes the last component of `path`, whose parent exists. A folder that exists already is no
     /// error. Its permissions follow from `file_mode`, those of the files in it.

@@ -12,7 +12,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
 
 use crate::buffer_file::{self, BufferFile, BufferName, RingHeader};
 use crate::disk::OsDisk;
-use crate::disk::{Disk, FolderIdentity};
+use crate::disk::{Disk, FolderIdentity, guarded};
 use crate::folder::{Folder, segment_name};
 use crate::meta::{BufferRef, MetaFile};
 use crate::open::{self, Lock, Opened};
@@ -102,7 +102,7 @@ impl FileStore {
     /// As [`open`](FileStore::open).
     pub fn open_on(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> Result<FileStore> {
         options.validate(MIN_FILE_BYTES)?;
-        FileStore::open_on_any(disk, path, options)
+        FileStore::open_on_any(guarded(disk), path, options)
     }
 
     /// As `open_on`, with segments of any size that a log can have.

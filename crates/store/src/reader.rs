@@ -8,7 +8,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
 use crate::buffer_file;
 use crate::disk::OsDisk;
-use crate::disk::{Access, Disk, DiskFile};
+use crate::disk::{Access, Disk, DiskFile, guarded};
 use crate::folder::{Folder, LOCK, segment_name};
 use crate::meta::rebuilt;
 use crate::meta::{self, Meta};
@@ -65,7 +65,7 @@ impl FileReader {
     /// # Errors
     /// As [`open`](FileReader::open).
     pub fn open_on(disk: Arc<dyn Disk>, path: &Path) -> Result<FileReader> {
-        let (folder, state, is_rebuilt) = open::find_log(disk, path)?;
+        let (folder, state, is_rebuilt) = open::find_log(guarded(disk), path)?;
         let State { uuid, segment_bytes, .. } = state;
         Ok(FileReader { folder, uuid, segment_bytes, is_rebuilt })
     }

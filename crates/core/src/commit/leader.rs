@@ -44,6 +44,17 @@ impl Leadership {
     }
 }
 
+/// Leadership, taken. Its drop frees leadership and wakes candidates, also after a panic: else
+/// nobody would lead again, and `abandon` would wait for ever.
+struct Led<'a>(&'a Commit);
+
+impl Drop for Led<'_> {
+    fn drop(&mut self) {
+        self.0.leadership.free();
+        self.0.wake_waiters(true);
+    }
+}
+
 /// How many committers come back after a round, so that the next leader can wait for them.
 ///
 /// All fields are hints: a wrong value only costs time.
@@ -165,29 +176,35 @@ impl Commit {
         deadline: Option<Instant>,
         is_flusher: bool,
     ) -> Result<bool> {
+        let _led = Led(self);
+        self.poison_on_panic(|| self.rounds_until(target, deadline, is_flusher))
+    }
+
+    fn rounds_until(
+        &self,
+        target: Lsn,
+        deadline: Option<Instant>,
+        is_flusher: bool,
+    ) -> Result<bool> {
         let mut backoff = Backoff::default();
-        let result = loop {
+        loop {
             if self.durable.peek() >= target {
-                break Ok(true);
+                return Ok(true);
             }
             self.gathering.wait(self.counters.rounds.smoothed_ns(), is_flusher);
             let result = self.round();
             if self.durable.peek() >= target {
-                break Ok(true);
+                return Ok(true);
             }
-            if let Err(error) = result {
-                break Err(error);
-            }
+            result?;
             if is_over(deadline) {
-                break Ok(false);
+                return Ok(false);
             }
             // A hole is below the target, or with `pad_to_block` the target is above the last block
             // end. The thread that fills a hole sends no wake-up, so poll.
             self.wake_waiters(false);
             backoff.wait();
-        };
-        self.leave();
-        result
+        }
     }
 
     /// Takes leadership and the write lock, then calls `run`. The caller lets no append
@@ -198,9 +215,8 @@ impl Commit {
             self.check()?;
             backoff.wait();
         }
-        let result = self.check().map(|()| run(&mut self.cursor.lock()));
-        self.leave();
-        result
+        let _led = Led(self);
+        self.check().map(|()| run(&mut self.cursor.lock()))
     }
 
     /// Waits for the running round and write of a poisoned log, then calls `run`. Meanwhile no
@@ -210,15 +226,9 @@ impl Commit {
         while !self.leadership.try_take() {
             backoff.wait();
         }
-        let writing = self.cursor.lock();
+        let _led = Led(self);
+        let _writing = self.cursor.lock();
         run();
-        drop(writing);
-        self.leave();
-    }
-
-    fn leave(&self) {
-        self.leadership.free();
-        self.wake_waiters(true);
     }
 
     /// Runs one round: writes everything that is filled, syncs it, and publishes *durable*.
@@ -243,8 +253,7 @@ impl Commit {
         self.check()?;
         let start = Instant::now();
         let running = self.counters.begin_sync(start);
-        let sync = || self.store.sync(from, to).map(|()| self.store.mark_durable(to));
-        let marked = match self.poison_on_panic(sync) {
+        let marked = match self.store.sync(from, to).map(|()| self.store.mark_durable(to)) {
             // No sync has failed: the store could not open a file. Do not poison.
             Err(error) if error.kind() == ErrorKind::NoFiles => return Err(error),
             synced => synced.map_err(|error| self.poison(error))?,

@@ -354,13 +354,13 @@ impl Commit {
         sticky
     }
 
-    /// Runs `call`, which calls the store. A store that panics leaves the log in an unknown state,
-    /// so a panic poisons.
+    /// Runs `call`, which calls the store. A panic in it, which only a fault of the log can cause,
+    /// leaves the log in an unknown state, so it poisons.
     pub(crate) fn poison_on_panic<R>(&self, call: impl FnOnce() -> R) -> R {
         struct Guard<'a>(&'a Commit);
         impl Drop for Guard<'_> {
             fn drop(&mut self) {
-                let message = "the store panicked in a call that changes files";
+                let message = "the log panicked in a call that changes files";
                 self.0.poison(Error::new(ErrorKind::Poisoned, message));
             }
         }

@@ -80,6 +80,14 @@ impl MemDisk {
         self
     }
 
+    /// Lets the store start no thread: the thread that asks for background work does it at once.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_work_at_once(mut self) -> MemDisk {
+        self.background = Background::Now;
+        self
+    }
+
     /// Frees the locks of all files, as the death of the process does. Files and folders that were
     /// opened before can be read, and not changed any more.
     pub fn kill(&self) {

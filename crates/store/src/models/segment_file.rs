@@ -20,6 +20,7 @@ struct ModelFile {
     pages: [UnsafeCell<u8>; PAGES],
     // The system reports a failed write-back to one sync.
     failures: AtomicU32,
+    takes_zeros: bool,
 }
 
 // SAFETY: the model checker watches each access to the cells.
@@ -29,7 +30,7 @@ unsafe impl Sync for ModelFile {}
 impl ModelFile {
     fn new(failures: u32) -> ModelFile {
         let pages = std::array::from_fn(|_| UnsafeCell::new(0));
-        ModelFile { pages, failures: AtomicU32::new(failures) }
+        ModelFile { pages, failures: AtomicU32::new(failures), takes_zeros: true }
     }
 }
 
@@ -50,6 +51,9 @@ impl DiskFile for Handle {
     #[expect(unsafe_code, reason = "cells that the model checker watches")]
     fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+        if bytes[0] == 0 && !self.0.takes_zeros {
+            return Err(io::Error::from_raw_os_error(5));
+        }
         for (index, page) in bytes.chunks(PAGE as usize).enumerate() {
             let at = ((offset - LOG_AT) / PAGE) as usize + index;
             self.0.pages[at].with_mut(|cell| {
@@ -102,6 +106,21 @@ fn zeros_never_cover_a_record() {
             #[expect(unsafe_code, reason = "cells that the model checker watches")]
             page.with(|cell| assert_eq!(unsafe { *cell }, 7, "the record is there"));
         }
+    });
+}
+
+/// The drop of the step ends it, as it does after a panic.
+#[test]
+fn an_unfinished_step_keeps_no_leader_waiting() {
+    model_check("an_unfinished_step_keeps_no_leader_waiting", 3, || {
+        let file = Arc::new(ModelFile { takes_zeros: false, ..ModelFile::new(0) });
+        let segment = segment(&file);
+        let preparer = {
+            let segment = Arc::clone(&segment);
+            thread::spawn(move || assert!(segment.zero_step(0, PAGE).is_err()))
+        };
+        segment.write(0, &[IoSlice::new(&[7])], 0, 1).unwrap();
+        preparer.join().unwrap();
     });
 }
 

@@ -21,8 +21,8 @@
 
 use std::sync::Arc;
 
-use palisade_core::Lsn;
-use palisade_core::sync::{AtomicU64, Instant, JoinHandle, Mutex, Ordering, spawn};
+use palisade_core::sync::{AtomicU64, Instant, JoinHandle, Mutex, Ordering, spawn, survive};
+use palisade_core::{Error, ErrorKind, Lsn};
 
 use crate::disk::Background;
 use crate::segment::Segments;
@@ -154,11 +154,19 @@ impl Shared {
     }
 
     /// Runs a round, and stores the tail of the next one. Returns whether the tail has reached it.
+    /// A panic, which only a fault of the log can cause, poisons the log as an error does.
     fn round_for(&self, tail: Lsn, is_flood: bool) -> bool {
-        if !self.handshake.is_stopped() {
-            self.round(tail, is_flood);
-        }
-        self.handshake.finish_round(self.next_work_after(tail, is_flood))
+        let round = || {
+            if !self.handshake.is_stopped() {
+                self.round(tail, is_flood);
+            }
+            self.next_work_after(tail, is_flood)
+        };
+        let next = survive(round).unwrap_or_else(|| {
+            self.segments.fail(Error::new(ErrorKind::Io, "the log's preparer panicked"));
+            Lsn::LIMIT
+        });
+        self.handshake.finish_round(next)
     }
 
     /// Does what is due for `tail`. After a lack of space or file descriptors, a later round and
@@ -262,5 +270,31 @@ impl Pace {
         let seconds = self.at.elapsed().as_secs_f64();
         *self = Pace { at: Instant::now(), tail };
         bytes >= FLOOD_LEAST_BYTES && bytes as f64 > seconds * FLOOD_BYTES_PER_SECOND
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::disk::{Disk, MemDisk};
+    use crate::sim::{CallKind, Effect, FaultDisk, Target};
+    use crate::tests::support::{epoch, segments};
+
+    #[test]
+    fn a_round_that_panics_poisons_and_another_one_can_follow() {
+        let inner = MemDisk::new().with_work_at_once();
+        inner.create_folder(Path::new("/log"), 0o600).unwrap();
+        let disk = FaultDisk::new(Arc::new(inner));
+        let segments = Arc::new(segments(Arc::new(disk.clone()), Path::new("/log")));
+        segments.begin(&epoch(1, 0), &[], false).unwrap();
+        let preparer = Preparer::new(Arc::clone(&segments));
+        disk.set((CallKind::Create, Target::Spare), Effect::Panic);
+        preparer.start(Lsn::ZERO);
+        assert!(segments.check().is_err(), "a log goes on whose files nobody knows");
+        disk.set((CallKind::Create, Target::Spare), Effect::Pass);
+        preparer.start(Lsn::new(1));
+        preparer.stop();
     }
 }

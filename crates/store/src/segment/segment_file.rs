@@ -63,6 +63,26 @@ struct Fill {
     step: Option<(u64, u64)>,
 }
 
+/// A step in progress. Its drop ends the step, also after a panic: else the leader would wait for
+/// it for ever.
+struct Step<'a> {
+    file: &'a SegmentFile,
+    start: u64,
+    end: u64,
+    is_done: bool,
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        let mut fill = self.file.fill.lock();
+        fill.step = None;
+        if self.is_done {
+            fill.zeroed = fill.zeroed.max(self.end);
+        }
+        self.file.stepped.notify_all();
+    }
+}
+
 impl SegmentFile {
     /// Takes `file`, all of whose bytes have been written.
     pub(crate) fn new(file: Box<dyn DiskFile>, segment_bytes: u64) -> io::Result<SegmentFile> {
@@ -136,20 +156,15 @@ impl SegmentFile {
     /// Zeroes one step at or above `from`, up to `goal`; says whether there was anything to do.
     /// The caller syncs.
     pub(crate) fn zero_step(&self, from: u64, goal: u64) -> io::Result<bool> {
-        let Some((start, end)) = self.begin_step(from, goal) else {
+        let Some(mut step) = self.begin_step(from, goal) else {
             return Ok(false);
         };
-        let result = write_zeros(self.file.as_ref(), LOG_AT + start, LOG_AT + end);
-        let mut fill = self.fill.lock();
-        fill.step = None;
-        if result.is_ok() {
-            fill.zeroed = fill.zeroed.max(end);
-        }
-        self.stepped.notify_all();
-        result.map(|()| true)
+        write_zeros(self.file.as_ref(), LOG_AT + step.start, LOG_AT + step.end)?;
+        step.is_done = true;
+        Ok(true)
     }
 
-    fn begin_step(&self, from: u64, goal: u64) -> Option<(u64, u64)> {
+    fn begin_step(&self, from: u64, goal: u64) -> Option<Step<'_>> {
         let mut fill = self.fill.lock();
         // The leader finishes the page that it has begun: what lies in it would be zeroed in
         // vain.
@@ -159,7 +174,7 @@ impl SegmentFile {
             return None;
         }
         fill.step = Some((start, end));
-        Some((start, end))
+        Some(Step { file: self, start, end, is_done: false })
     }
 
     fn claim(&self, from: u64, to: u64) {
@@ -173,9 +188,13 @@ impl SegmentFile {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use palisade_core::sync::survive;
+
     use super::*;
     use crate::disk::{Access, Disk, MemDisk};
-    use crate::sim::{CallKind, Fault, FaultKind, SimDisk};
+    use crate::sim::{CallKind, Effect, Fault, FaultDisk, FaultKind, SimDisk, Target};
 
     fn segment(disk: &dyn Disk) -> SegmentFile {
         let path = std::path::Path::new("/log");
@@ -211,6 +230,18 @@ mod tests {
         assert_eq!(segment.read(0, &mut bytes).unwrap(), 1 << 20);
         assert!(bytes[..10_000].iter().all(|&byte| byte == 7));
         assert!(bytes[10_000..].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn a_step_that_panics_is_over() {
+        let disk = FaultDisk::new(Arc::new(MemDisk::new()));
+        let segment = segment(&disk);
+        disk.set((CallKind::Write, Target::Other), Effect::Panic);
+        assert!(survive(|| segment.zero_step(0, 8192)).is_none());
+        assert_eq!(segment.fill.lock().step, None, "a leader would wait for it");
+        disk.set((CallKind::Write, Target::Other), Effect::Pass);
+        segment.write(0, &[IoSlice::new(&[7])], 0, 1).unwrap();
+        assert_eq!(segment.ready(), 1, "no byte of the step counts as zeroed");
     }
 
     #[test]

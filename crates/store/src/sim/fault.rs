@@ -30,6 +30,13 @@ pub enum CallKind {
     Open,
     /// Mapping a file. Has no index.
     Map,
+    /// Asking for a file's length or owner, for what lies at a path, or for random bits: only a
+    /// [`FaultDisk`](super::FaultDisk) knows these calls. Has no index.
+    Look,
+    /// Taking or freeing a lock, as `Look`. Has no index.
+    Lock,
+    /// Freeing blocks of a file, as `Look`. Has no index.
+    Discard,
     /// Making a folder.
     CreateFolder,
     /// Opening a file in a way that makes or empties it.
@@ -51,7 +58,8 @@ pub enum CallKind {
 impl CallKind {
     /// Whether calls of this kind have an index, because they change something or sync.
     pub(super) fn is_counted(self) -> bool {
-        !matches!(self, CallKind::Read | CallKind::Open | CallKind::Map)
+        use CallKind::{Discard, Lock, Look, Map, Open, Read};
+        !matches!(self, Read | Open | Map | Look | Lock | Discard)
     }
 }
 

@@ -12,7 +12,7 @@ use super::fault_file::FaultFile;
 use super::fault_gate::{Call, Calls, Effect, Gate, Target, call, target};
 use super::{CallKind, FOLDER};
 use crate::disk::{
-    Access, Background, Disk, DiskFile, DiskFolder, FolderIdentity, Kind, ZeroSteps,
+    Access, Background, Disk, DiskFile, DiskFolder, FolderIdentity, Kind, ZeroSteps, guarded,
 };
 use crate::{FileOptions, FileStore, IntoStore};
 
@@ -65,7 +65,7 @@ impl FaultDisk {
     #[doc(hidden)]
     pub fn open(&self, options: &FileOptions) -> Result<FileStore> {
         options.validate(MIN_SEGMENT_BYTES)?;
-        FileStore::open_on_any(Arc::new(self.clone()), Path::new(FOLDER), options)
+        FileStore::open_on_any(guarded(Arc::new(self.clone())), Path::new(FOLDER), options)
     }
 
     /// Gives all later `calls`, and those that are held, this effect.
@@ -118,6 +118,7 @@ impl Disk for FaultDisk {
     }
 
     fn kind(&self, path: &Path) -> io::Result<Kind> {
+        self.gate.begin_on(CallKind::Look, path)?;
         self.below.kind(path)
     }
 
@@ -133,7 +134,7 @@ impl Disk for FaultDisk {
     }
 
     fn random(&self) -> io::Result<u64> {
-        self.gate.begin(&call(CallKind::Read, Target::Other, "random"))?;
+        self.gate.begin(&call(CallKind::Look, Target::Other, "random"))?;
         self.below.random()
     }
 
@@ -234,20 +235,24 @@ impl DiskFolder for FaultFolder {
     }
 
     fn try_lock(&self, shared: bool) -> bool {
-        self.below.try_lock(shared)
+        self.gate.begin_on(CallKind::Lock, &self.path).is_ok() && self.below.try_lock(shared)
     }
 
     fn unlock(&self) {
+        // The call has no error.
+        let _ = self.gate.begin_on(CallKind::Lock, &self.path);
         self.below.unlock();
     }
 
     fn parent(&self) -> io::Result<Option<Arc<dyn DiskFolder>>> {
+        self.gate.begin_on(CallKind::Open, &self.path)?;
         let Some(below) = self.below.parent()? else { return Ok(None) };
         let parent = folder(below, &self.path.join(".."), self.is_memory, &self.gate);
         Ok(Some(parent))
     }
 
     fn check_writable(&self) -> io::Result<()> {
+        self.gate.begin_on(CallKind::Look, &self.path)?;
         self.below.check_writable()
     }
 
@@ -260,6 +265,7 @@ impl DiskFolder for FaultFolder {
     }
 
     fn identity_of(&self, path: &Path) -> io::Result<Option<FolderIdentity>> {
+        self.gate.begin_on(CallKind::Look, &self.path)?;
         self.below.identity_of(path)
     }
 }

@@ -33,6 +33,10 @@ impl FaultFile {
         let grows = can_grow && offset + len > self.below.len()?;
         self.gate.begin(&Call { offset, len, pieces, grows, ..call(kind, target, &name) }).map(drop)
     }
+
+    fn look(&self) -> io::Result<()> {
+        self.begin(CallKind::Look, 0, 0, &[])
+    }
 }
 
 impl DiskFile for FaultFile {
@@ -53,14 +57,17 @@ impl DiskFile for FaultFile {
     }
 
     fn len(&self) -> io::Result<u64> {
+        self.look()?;
         self.below.len()
     }
 
     fn try_lock(&self, shared: bool) -> io::Result<bool> {
+        self.begin(CallKind::Lock, 0, 0, &[])?;
         self.below.try_lock(shared)
     }
 
     fn unlock(&self) -> io::Result<()> {
+        self.begin(CallKind::Lock, 0, 0, &[])?;
         self.below.unlock()
     }
 
@@ -70,19 +77,23 @@ impl DiskFile for FaultFile {
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.begin(CallKind::Discard, offset, len, &[])?;
         self.below.discard(offset, len)
     }
 
     fn identity(&self) -> io::Result<FileIdentity> {
+        self.look()?;
         self.below.identity()
     }
 
     fn is_own(&self) -> io::Result<bool> {
+        self.look()?;
         let is_disowned = self.is_memory && self.gate.is_disowned();
         Ok(!is_disowned && self.below.is_own()?)
     }
 
     fn has_other_names(&self) -> io::Result<bool> {
+        self.look()?;
         self.below.has_other_names()
     }
 

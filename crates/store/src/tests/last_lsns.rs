@@ -9,7 +9,7 @@ use palisade_core::store::{
 use palisade_core::sync::Mutex;
 use palisade_core::{Error, ErrorKind, Lsn, Memory, Result, Wal};
 
-use super::support::{records, with_buffer};
+use super::support::{pass_on, records, with_buffer};
 use crate::{FileStore, MemStore};
 
 const SEGMENT_BYTES: u64 = 8 << 10;
@@ -66,15 +66,6 @@ fn a_truncation_that_leaves_no_lsn_is_refused_and_changes_nothing() {
 /// A store that says once of a second epoch's base that more is prepared.
 #[derive(Debug)]
 struct SaysMoreIsPrepared(FileStore, Mutex<bool>);
-
-/// Methods that pass their arguments on.
-macro_rules! pass_on {
-    ($(fn $name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*) => {
-        $(fn $name(&self, $($arg: $kind),*) -> $out {
-            self.0.$name($($arg),*)
-        })*
-    };
-}
 
 impl ReadStore for SaysMoreIsPrepared {
     pass_on! {

@@ -5,6 +5,7 @@ mod last_lsns;
 mod no_descriptor;
 mod no_space;
 mod opening;
+mod panics;
 mod recycling;
 mod reopen;
 pub(crate) mod support;

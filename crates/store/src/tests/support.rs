@@ -77,10 +77,21 @@ pub(crate) fn with_buffer(buffer_bytes: usize) -> Options {
     options
 }
 
-pub(super) fn epoch(number: u64, base: u64) -> Epoch {
+pub(crate) fn epoch(number: u64, base: u64) -> Epoch {
     let predecessor = Predecessor { epoch: number - 1, end: Lsn::ZERO };
     Epoch { number, salt: number * 3, base: Lsn::new(base), predecessor }
 }
+
+/// Methods that pass their arguments on to the store in `self.0`.
+macro_rules! pass_on {
+    ($(fn $name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*) => {
+        $(fn $name(&self, $($arg: $kind),*) -> $out {
+            self.0.$name($($arg),*)
+        })*
+    };
+}
+
+pub(super) use pass_on;
 
 pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
