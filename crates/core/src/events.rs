@@ -1,10 +1,9 @@
 //! Events of a log for an observer, for example one that writes them to a trace.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::sync::{Ordering, StatCell};
+use crate::sync::{Ordering, StatCell, survive};
 use crate::{Error, Lsn, Uuid};
 
 /// Gets what happens in a log beside the calls of its user.
@@ -80,7 +79,7 @@ impl Observer {
     /// A panic of an observer must not end a thread that others wait for.
     fn call(&self, event: impl FnOnce(&dyn Events)) {
         if let Some(events) = &self.events {
-            let _ = catch_unwind(AssertUnwindSafe(|| event(events.as_ref())));
+            let _ = survive(|| event(events.as_ref()));
         }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::Commit;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, survive};
 use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -239,8 +239,8 @@ impl Commit {
             return;
         }
         let cancelled = self.async_waiters.state.lock().of(wait).remove(&key);
-        // A waker's drop is foreign code: outside of the lock.
-        drop(cancelled);
+        // A waker's drop is foreign code: outside of the lock. The caller is a drop, too.
+        let _ = survive(|| drop(cancelled));
     }
 
     /// Registers `callback` for `target`. It runs on the callback thread, soon if the target is

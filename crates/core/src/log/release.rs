@@ -51,8 +51,8 @@ impl Slot {
             state.waker.take()
         };
         self.word.wake_all();
-        // A waker is foreign code: outside of the lock.
-        waker.into_iter().for_each(Waker::wake);
+        // A waker is foreign code: outside of the lock. `close` may be the caller.
+        let _ = survive(|| waker.into_iter().for_each(Waker::wake));
     }
 
     fn result(&self) -> Option<Result<()>> {
@@ -94,13 +94,7 @@ fn release(handle: &Handle) -> Result<()> {
     if handle.state.lock().clean {
         return Err(Error::bare(ErrorKind::Closed));
     }
-    survive(|| handle.release_unpinned()).unwrap_or_else(|| {
-        handle.discard_left();
-        let text = "the callback for released segments, or the disk, panicked";
-        let advice = "the head has moved: correct the cause, then truncate again, also at the same \
-                      LSN, which frees the segments";
-        Err(Error::new(ErrorKind::Io, text).with_advice(advice))
-    })
+    handle.release_unpinned()
 }
 
 impl Release {

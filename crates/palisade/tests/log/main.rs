@@ -68,6 +68,7 @@ mod durability {
 
 mod failures {
     mod device;
+    mod foreign_code;
     mod panic_sweep;
     mod panics;
 }

@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use palisade_core::store::SegmentHeader;
+use palisade_core::sync::survive;
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
 use super::Segments;
@@ -34,7 +35,7 @@ pub trait OnRelease: fmt::Debug + Send + Sync {
     /// get a segment twice.
     ///
     /// # Errors
-    /// If it fails, that segment and all above it stay. `truncate_before` returns the error, though
+    /// If it fails or panics, that segment and all above it stay. `truncate_before` returns the error, though
     /// the head has moved. The drop of a reader reports no error. The next truncation tries again.
     fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()>;
 }
@@ -152,14 +153,16 @@ impl Segments {
                 format!("the header of a segment that is released does not validate: {text}");
             self.located(Error::new(ErrorKind::Corrupt, text), number)
         })?;
-        let released = callback.released(&ReleasedSegment {
+        let segment = ReleasedSegment {
             uuid: self.shape.uuid,
             segment_bytes: self.shape.segment_bytes,
             header,
             end,
             block,
             file: &file,
-        });
+        };
+        let panicked = || Err(Error::new(ErrorKind::Io, "the callback panicked"));
+        let released = survive(|| callback.released(&segment)).unwrap_or_else(panicked);
         released.map_err(|error| {
             let what = "the callback for released segments failed";
             let failed = Error::new(error.kind(), what).with_advice(CALLBACK_FAILED);
