@@ -47,7 +47,7 @@ fn in_a_namespace(script: &str, parts: usize, run: impl FnOnce(&str, &Path)) {
     };
     match unshare("mount -t tmpfs tmpfs /dev/shm").output() {
         Ok(output) if output.status.success() => {}
-        refused => return eprintln!("skipped, because it needs a mount namespace: {refused:?}"),
+        refused => return say(&format!("skipped, it needs a mount namespace: {refused:?}")),
     }
     let (dir, _) = folder();
     let test = thread::current().name().unwrap().to_owned();
