@@ -71,6 +71,10 @@ impl Sources {
         if let Some(archive) = &self.archive {
             if let Some(log) = &mut self.log {
                 log.dropped = log.drop_empty_epoch(&mut of_log, archive.end()?);
+                if let Some(end) = log.dropped {
+                    // Records of the archive lie between the two LSNs that such a note names.
+                    self.state.bases.retain(|known| known.end_before < end);
+                }
             }
             for segment in archive.segments()? {
                 self.segments.insert(segment.number, (Origin::Archive, segment));
@@ -243,7 +247,7 @@ fn joined_state(archive: Option<&ArchiveReader>, log: Option<&Log>) -> Result<St
         }
         (Some(archived), Some(log)) => (archived, log),
     };
-    let State { uuid, segment_bytes, buffer_bytes, head, checkpoint, .. } = log.state;
+    let State { uuid, segment_bytes, .. } = log.state;
     if uuid != archived.uuid || segment_bytes != archived.segment_bytes {
         let text = format!(
             "the archive holds segments of log {}, the log {} is {uuid}",
@@ -254,10 +258,50 @@ fn joined_state(archive: Option<&ArchiveReader>, log: Option<&Log>) -> Result<St
         let error = archive.map(ReadStore::place).map_or(error.clone(), |at| error.at_path(at));
         return Err(error.with_advice("name the archive of this log"));
     }
-    // The headers tell the epochs: those that the log's state names may lie below others.
-    let head = head.min(archived.head);
-    let buffer_bytes = if log.reader.has_rebuilt_state() { unknown } else { buffer_bytes };
-    Ok(State { buffer_bytes, checkpoint, head, ..archived })
+    Ok(with_archive(log, archived.head))
+}
+
+/// Returns the state of `log` if an archive that begins at `archived_from` is read with it. Names
+/// each field, so that a new one does not compile before somebody decides about it.
+fn with_archive(log: &Log, archived_from: Lsn) -> State {
+    let State {
+        // The same in the archive's headers.
+        uuid,
+        segment_bytes,
+        codec,
+        buffer_bytes,
+        head,
+        // What an archive lacks. The plan lowers a checkpoint above the end of the copy.
+        checkpoint,
+        cursors,
+        // `join` removes those that the archive disproves.
+        bases,
+        // The headers of all segments give the epochs and their ends: an archive that went on after
+        // a backup has later ones than the log's folder. `given_out` has what these fields name.
+        epoch: _,
+        epoch_base: _,
+        epoch_salt: _,
+        clean_end: _,
+        clean: _,
+        epochs: _,
+    } = log.state.clone();
+    let is_rebuilt = log.reader.has_rebuilt_state();
+    State {
+        uuid,
+        segment_bytes,
+        codec,
+        buffer_bytes: if is_rebuilt { MAX_BUFFER_BYTES as u64 } else { buffer_bytes },
+        head: head.min(archived_from),
+        checkpoint,
+        cursors,
+        bases,
+        epoch: 0,
+        epoch_base: Lsn::ZERO,
+        epoch_salt: 0,
+        clean_end: Lsn::ZERO,
+        clean: false,
+        epochs: Vec::new(),
+    }
 }
 
 impl ReadStore for Sources {

@@ -243,6 +243,34 @@ fn a_log_alone_is_restored_from_its_head_on() {
     assert_eq!(below.kind(), ErrorKind::Truncated, "{below}");
 }
 
+/// What the state of a log says beside its records is not in the archive: it is the folder's.
+#[test]
+fn a_restore_of_archive_and_log_has_the_cursors_the_checkpoint_and_the_positions_of_the_log() {
+    let log = Archived::new();
+    let wal = archiving(&log.log, &log.archive);
+    let mut cursor = wal.create_cursor("one", Some(log.records[52].0), 8 * SEGMENT_BYTES).unwrap();
+    cursor.next(Duration::ZERO).unwrap().unwrap();
+    cursor.save().unwrap();
+    wal.checkpoint(log.records[51].0).unwrap();
+    drop(cursor);
+    wal.close().unwrap();
+    // Two epochs without records: their bases stay positions.
+    let positions: Vec<Lsn> =
+        (0..2).map(|_| archiving(&log.log, &log.archive).durable_lsn()).collect();
+
+    for from in [log.both(), RestoreFrom::log(&log.log)] {
+        let (wal, _) = log.restored(from.clone(), None).unwrap();
+        assert_eq!(wal.checkpoint_lsn(), log.records[51].0, "{from:?}");
+        for &position in &positions {
+            assert!(wal.tail_from(position).is_ok(), "{position} of {from:?}");
+        }
+        wal.truncate_before(log.records[58].0).unwrap();
+        assert_eq!(wal.head_lsn(), log.records[53].0, "the cursor keeps the log: {from:?}");
+        let mut cursor = wal.cursor("one").unwrap();
+        assert_eq!(cursor.next(Duration::ZERO).unwrap().unwrap().lsn(), log.records[53].0);
+    }
+}
+
 /// Two processes went on with copies of one log: neither is the sequence that the other is.
 #[test]
 fn a_log_and_the_archive_of_a_copy_that_went_on_are_refused() {
