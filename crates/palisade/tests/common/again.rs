@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, Command, Output, Stdio};
 use std::thread;
 
 use crate::folder::folder;
@@ -32,7 +32,37 @@ pub(crate) fn in_a_process(body: impl FnOnce(&Path)) {
     let thread = thread::current();
     let test = thread.name().expect("the thread of a test has its name");
     let (_dir, path) = folder();
-    let output = command(test, &path).output().unwrap();
+    assert_passed(&command(test, &path).output().unwrap());
+}
+
+/// Runs the test in another process of another user, with the folder of a log.
+#[cfg(unix)]
+pub(crate) fn run_as(user: u32, test: &str, path: &Path) {
+    use std::os::unix::process::CommandExt;
+    let mut command = command(test, path);
+    assert_passed(&command.uid(user).gid(user).output().unwrap());
+}
+
+/// Runs the test in another process, whose mounts no other process sees. False if this user may not
+/// make any.
+#[cfg(target_os = "linux")]
+pub(crate) fn run_with_own_mounts(test: &str, path: &Path) -> bool {
+    let unshare = |args: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "--"]).args(args);
+        command
+    };
+    if !unshare(&["true"]).output().is_ok_and(|output| output.status.success()) {
+        return false;
+    }
+    let program = std::env::current_exe().unwrap();
+    let args = [program.to_str().unwrap(), "--exact", test, "--nocapture", "--test-threads=1"];
+    assert_passed(&unshare(&args).env(FOLDER, path).output().unwrap());
+    true
+}
+
+/// Fails with what the process has printed, unless it has run a test that passed.
+fn assert_passed(output: &Output) {
     let (text, errors) = (&output.stdout, &output.stderr);
     let text = String::from_utf8_lossy(text) + String::from_utf8_lossy(errors);
     assert!(output.status.success() && text.contains("1 passed"), "{} {text}", output.status);

@@ -80,6 +80,8 @@ mod processes {
     mod forks;
     #[cfg(target_os = "linux")]
     mod namespaces;
+    #[cfg(unix)]
+    mod owners;
     mod second_process;
 }
 

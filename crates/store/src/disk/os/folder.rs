@@ -41,7 +41,7 @@ mod unix {
     use std::os::unix::fs::MetadataExt;
     use std::sync::Arc;
 
-    use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+    use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Uid};
     use rustix::io::{Errno, retry_on_intr};
 
     use super::*;
@@ -53,6 +53,35 @@ mod unix {
         folder: File,
         identity: FolderIdentity,
         file_mode: u32,
+        /// Whom root gives the files to that it makes here: the folder's owner, if that is another
+        /// user. Else a log of this user could not be opened by its user after an open by root.
+        heir: Option<Heir>,
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    struct Heir {
+        user: Uid,
+        group: Gid,
+    }
+
+    impl Heir {
+        fn of(folder: &Metadata) -> Option<Heir> {
+            let is_other = rustix::process::geteuid().is_root() && folder.uid() != 0;
+            is_other.then(|| Heir {
+                user: Uid::from_raw(folder.uid()),
+                group: Gid::from_raw(folder.gid()),
+            })
+        }
+
+        /// Gives away `file`, which this process has just made.
+        fn take(self, file: impl AsFd) -> io::Result<()> {
+            match rustix::fs::fchown(file, Some(self.user), Some(self.group)) {
+                // Root without this capability, a file system without owners, or an owner whom this
+                // namespace of users does not have.
+                Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+                given => Ok(given?),
+            }
+        }
     }
 
     impl OsFolder {
@@ -64,8 +93,56 @@ mod unix {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let folder = retry_on_intr(|| rustix::fs::openat(from, path, flags, Mode::empty()))?;
             let folder = File::from(folder);
-            let identity = identity(&folder.metadata()?);
-            Ok(OsFolder { folder, identity, file_mode })
+            let found = folder.metadata()?;
+            let (identity, heir) = (identity(&found), Heir::of(&found));
+            Ok(OsFolder { folder, identity, file_mode, heir })
+        }
+
+        /// Opens a file. One that it makes for another user, it makes with `EXCL`: a file that was
+        /// there before could be a link to any file, and must not be given away.
+        fn open_file(&self, name: &str, flags: OFlags, made: OFlags) -> io::Result<File> {
+            let mode = Mode::from_raw_mode(self.file_mode as _);
+            let open =
+                |flags| retry_on_intr(|| rustix::fs::openat(&self.folder, name, flags, mode));
+            let refusal = |errno| self.refusal(name, errno);
+            let Some(heir) = self.heir.filter(|_| made.contains(OFlags::CREATE)) else {
+                return open(flags | made).map(File::from).map_err(refusal);
+            };
+            loop {
+                if !made.contains(OFlags::EXCL) {
+                    match open(flags) {
+                        Err(Errno::NOENT) => {}
+                        opened => return opened.map(File::from).map_err(refusal),
+                    }
+                }
+                match open(flags | OFlags::CREATE | OFlags::EXCL) {
+                    Err(Errno::EXIST) if !made.contains(OFlags::EXCL) => {}
+                    made => {
+                        let file = File::from(made.map_err(refusal)?);
+                        heir.take(&file)?;
+                        return Ok(file);
+                    }
+                }
+            }
+        }
+
+        /// Gives the file `from` the permissions of the file `to` that it is to replace, if there is
+        /// one: the owner may have let a group read it. Changes files of the owner only, who may
+        /// have linked others into the folder.
+        fn pass_on_mode(&self, from: &str, to: &str) -> io::Result<()> {
+            let replaced = match rustix::fs::statat(&self.folder, to, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => return Ok(()),
+                found => found?,
+            };
+            if FileType::from_raw_mode(replaced.st_mode) != FileType::RegularFile {
+                return Ok(());
+            }
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&self.folder, from, flags, Mode::empty())?;
+            if Some(rustix::fs::fstat(&file)?.st_uid) != self.heir.map(|heir| heir.user.as_raw()) {
+                return Ok(());
+            }
+            Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(replaced.st_mode & 0o777))?)
         }
 
         /// What `errno` means for `name`: the call said that it opens no such thing, not which.
@@ -114,10 +191,7 @@ mod unix {
             };
             // Without NONBLOCK a FIFO would be waited for.
             let guard = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let mode = Mode::from_raw_mode(self.file_mode as _);
-            let flags = kept | made | guard;
-            let opened = retry_on_intr(|| rustix::fs::openat(&self.folder, name, flags, mode));
-            let file = File::from(opened.map_err(|errno| self.refusal(name, errno))?);
+            let file = self.open_file(name, kept | guard, made)?;
             let found = file.metadata()?;
             if !found.is_file() {
                 let found = FileType::from_raw_mode(found.mode() as _);
@@ -125,9 +199,9 @@ mod unix {
             }
             rustix::fs::fcntl_setfl(&file, kept)?;
             // The lock file of an older build may let other users read, and so lock it. A file that
-            // this user may not change stays as it is.
+            // this user may not change stays as it is, as does another user's.
             let extra = found.mode() & 0o777 & !self.file_mode;
-            if access == Access::WriteOrCreate && extra != 0 {
+            if access == Access::WriteOrCreate && extra != 0 && self.heir.is_none() {
                 let mode = Mode::from_raw_mode((found.mode() & 0o777 & self.file_mode) as _);
                 let _ = rustix::fs::fchmod(&file, mode);
             }
@@ -139,6 +213,9 @@ mod unix {
         }
 
         fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+            if self.heir.is_some() {
+                self.pass_on_mode(from, to)?;
+            }
             Ok(rustix::fs::renameat(&self.folder, from, &self.folder, to)?)
         }
 
