@@ -31,7 +31,7 @@ use self::walk::Walk;
 use crate::frame::Kind;
 use crate::reader::EpochSpan;
 use crate::recovery::base_above;
-use crate::recovery::listing::{Listing, has_list, valid};
+use crate::recovery::listing::{Listing, first_stray, has_list, valid};
 use crate::store::{EpochExtent, Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 
@@ -291,7 +291,9 @@ impl Source {
             .filter(|span| span.base < to && head < span.end)
             .map(|span| span.up_to(to))
             .collect();
-        let given_out_to = given_out.lsn.max(highest_end(&segments, segment_bytes));
+        // No LSN was given out where a stray file lies.
+        let own = &segments[..first_stray(&state, &segments)];
+        let given_out_to = given_out.lsn.max(highest_end(own, segment_bytes));
         let base = base_above(given_out_to.plus(buffer_bytes), segment_bytes)?;
         let report = CopyReport {
             uuid,
@@ -304,6 +306,14 @@ impl Source {
         };
         Ok(CopyPlan { store, state, headers, kept, below, salt, is_checked: false, report })
     }
+}
+
+/// Returns the index of the first stray file in `found`, as an open of a log with this `state` does.
+/// It and those above have a segment's name and are no segments.
+#[doc(hidden)]
+#[must_use]
+pub fn stray_from(state: &State, found: &[Segment]) -> usize {
+    first_stray(state, found)
 }
 
 /// Returns the end of the highest-numbered segment.

@@ -1,41 +1,58 @@
 //! The archive: a folder of copies of released segments. It stands beside the store: it writes what
-//! the callback for released segments gets, with plain file calls.
+//! the callback for released segments gets.
 //!
-//! 1. The segment is copied under a temporary name, and the copy synced.
-//! 2. The copy is renamed to the segment's name, and the archive's folder synced.
-//! 3. The callback returns; only then the log loses the segment.
+//! 1. The folder is the one that was opened, its path leads to it, and it is this log's archive.
+//! 2. The segment is copied under a temporary name, and the copy synced.
+//! 3. The copy is renamed to the segment's name, and the archive's folder synced.
+//! 4. The callback returns; only then the log loses the segment.
 //!
-//! A crash before step 2 is complete leaves the segment in the log, and the next truncation copies
+//! A crash before step 3 is complete leaves the segment in the log, and the next truncation copies
 //! it again. So the archive may lie on another file system. An archive belongs to one log: a file
 //! of another log, and one whose header cannot be read, is never replaced.
+//!
+//! # Whose archive a folder is
+//! An empty file `archive-of-UUID` says it, or the headers of the segments in a folder of an
+//! earlier build. A folder with neither may be the mount point of a disk that is not mounted. So it
+//! becomes the archive only of a log of which no record can be in another one: the segment is the
+//! log's first.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter};
-use std::path::{Path, PathBuf};
+mod reader;
+
+use std::io::Read;
+use std::path::Path;
 use std::sync::Arc;
 
-use palisade_core::inspect::Inspector;
-use palisade_core::store::{ReadStore, Segment, State};
+use palisade_core::store::SegmentHeader;
 use palisade_core::sync::OnceLock;
-use palisade_core::{Error, ErrorKind, Lsn, Records, Result, Uuid};
+use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
-use crate::block::BLOCK_BYTES;
-use crate::disk::os::OsFile;
-use crate::disk::{Disk, OsDisk, read_full};
-use crate::folder::{LOCK, segment_name, segments_in};
-use crate::segment::header::{self, LogOf};
-use crate::segment::segment_file::LOG_AT;
+pub use self::reader::ArchiveReader;
+use self::reader::{Found, fault_of, look, look_at_all, misplaced, owner_of};
+use crate::disk::{Access, DEFAULT_FILE_MODE, Disk, OsDisk, write_bytes};
+use crate::folder::{Folder, LOCK};
+use crate::open;
 use crate::segment::{OnRelease, ReleasedSegment};
-use crate::{meta, open};
 
-const COPY_BYTES: usize = 1 << 20;
-/// Permissions of the files, less what the umask takes away.
-const MODE: u32 = 0o666;
+const COPY_BYTES: u64 = 1 << 20;
+/// The rest of the name is the UUID of the log.
+const OWNER_PREFIX: &str = "archive-of-";
+const NOT_MOUNTED: &str = "mount the archive's disk, or name the archive's folder; make that file \
+                           only if no earlier segment is to be in this archive";
+const OPEN_ANEW: &str = "put the folder or its mount back; to go on with an archive in another \
+                         folder, open it with `Archive::open` and the log with it";
 
 /// Copies released segments into a folder, before the log loses them.
 ///
 /// Each log needs an archive of its own; the folder may lie on another file system than the log.
-/// [`ArchiveReader`] reads it.
+/// [`ArchiveReader`] reads it. The archive keeps its folder open, so a disk that it lies on cannot
+/// be unmounted meanwhile. A segment is released only if the path still leads to that folder.
+///
+/// The files get the permissions 0600, and a folder that is made 0700.
+///
+/// # A folder that was not an archive of the log before
+/// The log's first segment begins an archive in it. A log that has lost segments before does not:
+/// the disk of its archive may not be mounted. To begin an archive with a later segment, make an
+/// empty file `archive-of-UUID` in the folder, with the UUID of the log; the error names the file.
 ///
 /// ```
 /// # let temp = tempfile::tempdir().unwrap();
@@ -56,7 +73,7 @@ const MODE: u32 = 0o666;
 /// ```
 #[derive(Debug)]
 pub struct Archive {
-    folder: PathBuf,
+    folder: Folder,
     /// The log whose segments are in the folder, once that is known.
     owner: OnceLock<Uuid>,
 }
@@ -73,48 +90,146 @@ impl Archive {
     /// folder to make the folder in. `Foreign`: the path is a file. `PermissionDenied`, `NoSpace`,
     /// `NoFiles`, `Io`.
     pub fn open(path: impl AsRef<Path>) -> Result<Archive> {
-        let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-        let folder = open::find_or_make(&disk, path.as_ref(), MODE)?;
-        let archive = Archive { folder: folder.path().to_path_buf(), owner: OnceLock::new() };
+        Archive::open_on(Arc::new(OsDisk), path)
+    }
+
+    /// Opens the archive in the folder `path` of a disk, as [`open`](Archive::open) does.
+    ///
+    /// # Errors
+    /// As [`open`](Archive::open).
+    pub fn open_on(disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<Archive> {
+        let folder = open::find_or_make(&disk, path.as_ref(), DEFAULT_FILE_MODE)?;
+        let archive = Archive { folder, owner: OnceLock::new() };
         archive.check_no_log().map(|()| archive)
+    }
+
+    fn error(&self, kind: ErrorKind, text: &str) -> Error {
+        Error::new(kind, text).at_path(self.folder.path())
     }
 
     /// Refuses a log's folder: a copy would take the place of the file that it is made of.
     fn check_no_log(&self) -> Result<()> {
-        if !self.folder.join(LOCK).exists() {
+        if self.folder.open_if_there(LOCK, Access::Read)?.is_none() {
             return Ok(());
         }
         let text = "the archive's folder is a log's; expected another one";
-        Err(Error::new(ErrorKind::InvalidArgument, text).at_path(&self.folder))
+        Err(self.error(ErrorKind::InvalidArgument, text))
     }
 
-    /// The log that the archive belongs to: that of the first segment that can be read, or else
-    /// `newcomer`.
-    fn owner_or(&self, newcomer: Uuid) -> Result<Uuid> {
-        if let Some(owner) = self.owner.get() {
-            return Ok(*owner);
+    /// Refuses to go on in a folder that its path does not lead to any more. If the path cannot be
+    /// looked at, nothing is known, and the copy is made in the folder that was opened.
+    fn check_in_place(&self) -> Result<()> {
+        if !matches!(self.folder.handle().still_at(self.folder.path()), Ok(false)) {
+            return Ok(());
         }
-        // A damaged file tells nothing. It keeps its own number only.
-        let known = |number: &u64| log_of(&self.folder, *number).ok().flatten();
-        let found = segments_in(&names(&self.folder)?, 1).iter().find_map(known);
-        Ok(*self.owner.get_or_init(|| found.map_or(newcomer, |of| of.uuid)))
+        let text = "this path does not lead to the archive's folder any more: it was moved, \
+                    removed or replaced, or its disk unmounted, after the archive was opened";
+        Err(self.error(ErrorKind::NotFound, text).with_advice(OPEN_ANEW))
     }
 
-    /// Refuses a segment of another log than the archive's.
+    /// Refuses a segment of another log than the archive's, and a folder that may not be the
+    /// archive of this log.
     fn check_owner(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
         let uuid = segment.uuid;
-        let owner = self.owner_or(uuid)?;
-        // Two logs may have begun with the same empty folder.
-        let replaced = log_of(&self.folder, segment.header.number)?.map_or(uuid, |of| of.uuid);
+        let owner = match self.owner.get() {
+            Some(owner) => *owner,
+            None => self.find_owner(segment)?,
+        };
+        // Another log's segment may have come meanwhile. A file that cannot be told is kept.
+        let number = segment.header.number;
+        let replaced = match look(&self.folder, number)? {
+            Some((_, Found::Of(log, _))) => log.uuid,
+            Some((_, Found::Misplaced(log, _, why))) if log.uuid == uuid => {
+                return Err(misplaced(&self.folder, number, &why));
+            }
+            Some((_, Found::Misplaced(log, ..))) => log.uuid,
+            Some((_, Found::Damaged(fault))) => return Err(fault_of(&self.folder, number, &fault)),
+            None => uuid,
+        };
         if owner == uuid && replaced == uuid {
             return Ok(());
         }
         let other = if owner == uuid { replaced } else { owner };
+        Err(self.of_another(&other.to_string(), uuid))
+    }
+
+    fn of_another(&self, other: &str, uuid: Uuid) -> Error {
         let text = format!(
             "the archive holds segments of log {other}, this is log {uuid}: each log needs an \
              archive of its own"
         );
-        Err(Error::new(ErrorKind::Mismatch, text).at_path(&self.folder))
+        self.error(ErrorKind::Mismatch, &text)
+    }
+
+    /// Finds out whose archive the folder is, and notes it there. The sync of the folder comes with
+    /// the copy of the segment.
+    fn find_owner(&self, segment: &ReleasedSegment<'_>) -> Result<Uuid> {
+        let (uuid, own) = (segment.uuid, owner_name(segment.uuid));
+        let names = self.folder.names()?;
+        // Two logs that began at the same moment have noted both.
+        let mut owners = names.iter().filter_map(|name| name.strip_prefix(OWNER_PREFIX));
+        if let Some(other) = owners.find(|owner| *owner != uuid.to_string()) {
+            return Err(self.of_another(other, uuid));
+        }
+        if !names.contains(&own) {
+            let looks = look_at_all(&self.folder)?;
+            match owner_of(&names, &looks) {
+                Some(log) if log.uuid != uuid => {
+                    return Err(self.of_another(&log.uuid.to_string(), uuid));
+                }
+                // A damaged file tells nothing. It keeps its own number only.
+                None if looks.is_empty() && !is_first_of_log(&segment.header) => {
+                    return Err(self.not_begun(segment, &own));
+                }
+                _ => {}
+            }
+            self.folder.open(&own, Access::WriteOrCreate)?;
+        }
+        Ok(*self.owner.get_or_init(|| uuid))
+    }
+
+    fn not_begun(&self, segment: &ReleasedSegment<'_>, own: &str) -> Error {
+        let text = format!(
+            "the folder holds no archive, and segment {} is not the first of log {}: what was \
+             archived before is elsewhere. An empty file `{own}` in the folder lets an archive \
+             begin with this segment",
+            segment.header.number, segment.uuid
+        );
+        self.error(ErrorKind::NotFound, &text).with_advice(NOT_MOUNTED)
+    }
+
+    /// Steps 2 and 3.
+    fn copy(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
+        let temp = format!("segment-{}.tmp", segment.uuid);
+        let copied = self.write(segment, &temp).and_then(|()| {
+            self.folder.rename(&temp, &segment.file_name())?;
+            self.folder.handle().sync().map_err(|error| {
+                Error::io("sync the archive's folder", error).at_path(self.folder.path())
+            })
+        });
+        if copied.is_err() {
+            // It may take space that is wanted elsewhere; the error that matters is the first.
+            let _ = self.folder.remove_if_there(&temp);
+        }
+        copied
+    }
+
+    fn write(&self, segment: &ReleasedSegment<'_>, temp: &str) -> Result<()> {
+        // A file of an earlier build may have other permissions.
+        self.folder.remove_if_there(temp)?;
+        let file = self.folder.open(temp, Access::New)?;
+        let (mut reader, total) = (segment.reader(), segment.file_bytes());
+        let mut piece = vec![0; COPY_BYTES.min(total) as usize];
+        let mut at = 0;
+        while at < total {
+            let bytes = &mut piece[..COPY_BYTES.min(total - at) as usize];
+            let read = reader.read_exact(bytes);
+            read.map_err(|error| Error::io("read the segment that is archived", error))?;
+            let written = write_bytes(file.as_ref(), at, bytes);
+            written.map_err(|error| self.folder.error("archive the segment", temp, error))?;
+            at += bytes.len() as u64;
+        }
+        file.sync_data().map_err(|error| self.folder.error("archive the segment", temp, error))
     }
 }
 
@@ -125,162 +240,26 @@ impl OnRelease for Archive {
     /// The copy survives power loss when this returns.
     ///
     /// # Errors
-    /// `Mismatch`: the folder holds another log's segments. `Corrupt`, `Unsupported`: a file in the
-    /// folder has the segment's name and cannot be read for which log it is of. `InvalidArgument`:
-    /// the folder is a log's. `NoSpace`, `NoFiles`, `PermissionDenied`, `Io`.
+    /// `NotFound`: the path does not lead to the archive's folder any more; or the folder is no
+    /// archive yet, and the segment is not the log's first. `Mismatch`: the folder holds another
+    /// log's segments. `Corrupt`, `Unsupported`, `Foreign`: a file in the folder has the segment's
+    /// name and cannot be read for which log it is of. `InvalidArgument`: the folder is a log's.
+    /// `NoSpace`, `NoFiles`, `PermissionDenied`, `Io`.
     fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
+        self.check_in_place()?;
         self.check_no_log()?;
         self.check_owner(segment)?;
-        let temp = self.folder.join(format!("segment-{}.tmp", segment.uuid));
-        let path = self.folder.join(segment.file_name());
-        let done = copy(segment, &temp)
-            .and_then(|()| fs::rename(&temp, &path))
-            .and_then(|()| OsDisk.open_folder(&self.folder, MODE)?.sync());
-        done.map_err(|error| {
-            // It may take space that is wanted elsewhere; the error that matters is the first.
-            let _ = fs::remove_file(&temp);
-            Error::io("archive the segment", error).at_path(path)
-        })
+        self.copy(segment)
     }
 }
 
-fn copy(segment: &ReleasedSegment<'_>, to: &Path) -> io::Result<()> {
-    let mut file = BufWriter::with_capacity(COPY_BYTES, File::create(to)?);
-    io::copy(&mut segment.reader(), &mut file)?;
-    file.into_inner()?.sync_all()
+fn owner_name(uuid: Uuid) -> String {
+    format!("{OWNER_PREFIX}{uuid}")
 }
 
-/// The names in the folder of an archive.
-fn names(folder: &Path) -> Result<Vec<String>> {
-    let names = OsDisk.open_folder(folder, MODE).and_then(|folder| folder.list());
-    names.map_err(|error| Error::io("list the archive's folder", error).at_path(folder))
-}
-
-/// Reads at `offset` of archived segment `number` until `into` is full or the file ends; `None` if
-/// there is no such file.
-fn read(folder: &Path, number: u64, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
-    let path = folder.join(segment_name(number));
-    let read = File::open(&path).and_then(|file| read_full(&OsFile::new(file), offset, into));
-    match read {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        read => read.map(Some).map_err(|error| {
-            Error::io("read the archived segment", error).at_path(path).at_segment(number)
-        }),
-    }
-}
-
-/// The log that archived segment `number` belongs to; `None` if there is no such segment.
-fn log_of(folder: &Path, number: u64) -> Result<Option<LogOf>> {
-    let mut block = [0; BLOCK_BYTES];
-    let Some(len) = read(folder, number, 0, &mut block)? else { return Ok(None) };
-    header::log_of(&block[..len]).map(Some).map_err(|fault| {
-        let is_unsupported = fault.is_unsupported();
-        let kind = if is_unsupported { ErrorKind::Unsupported } else { ErrorKind::Corrupt };
-        let text = format!("the archived segment's header {fault}");
-        Error::new(kind, text).at_path(folder.join(segment_name(number))).at_segment(number)
-    })
-}
-
-/// The records of the segments in an [`Archive`].
-///
-/// [`Restore`](crate::Restore) makes a log of them. Their LSNs are those that they had. An archive
-/// ends with a segment, at or below the head of the
-/// log that writes it: the records between are archived when their segment is released.
-///
-/// An archive breaks where a segment is missing or damaged, and where a [`Repair`](crate::Repair)
-/// kept nothing of the log: what the head's segment held below the head is in no archive then. The
-/// error at such a place names it, and `records` reads on from an LSN above.
-#[derive(Clone, Debug)]
-pub struct ArchiveReader {
-    folder: PathBuf,
-    state: State,
-}
-
-impl ArchiveReader {
-    /// Finds archived segments in the folder `path`.
-    ///
-    /// # Errors
-    /// `NotFound`: there are none, or no folder. `Corrupt`: the lowest one's header does not
-    /// validate.
-    /// `Unsupported`: a later version of Palisade wrote it. `PermissionDenied`, `NoFiles`, `Io`.
-    pub fn open(path: impl AsRef<Path>) -> Result<ArchiveReader> {
-        let folder = path.as_ref();
-        if fs::metadata(folder).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            let text = "the archive's folder does not exist";
-            return Err(Error::new(ErrorKind::NotFound, text).at_path(folder));
-        }
-        let lowest =
-            segments_in(&names(folder)?, 1).first().copied().ok_or_else(|| none(folder))?;
-        let found = log_of(folder, lowest)?.ok_or_else(|| none(folder))?;
-        let head = Lsn::new(lowest.saturating_mul(found.segment_bytes));
-        let state = meta::bare_state(&found, head);
-        Ok(ArchiveReader { folder: folder.to_path_buf(), state })
-    }
-
-    /// The records from the one at `from`, or from the first archived one on.
-    ///
-    /// # Errors
-    /// `Corrupt` if headers contradict each other; `PermissionDenied`, `NoFiles` and `Io` if a file
-    /// cannot be read. The iterator gives `Corrupt` at a record that is damaged, or that was in a
-    /// segment that is missing, and where nothing says that the next epoch follows on the one
-    /// before.
-    pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
-        Inspector::new(self.clone()).records_until(from, self.end()?)
-    }
-
-    /// Where the last record of the archive ends.
-    ///
-    /// # Errors
-    /// `NotFound` if the segments have been removed, `PermissionDenied` and `Io`.
-    pub(crate) fn end(&self) -> Result<Lsn> {
-        let number = self.numbers()?.pop().ok_or_else(|| none(&self.folder))?;
-        let path = self.folder.join(segment_name(number));
-        let file = fs::metadata(&path)
-            .map_err(|error| Error::io("look at the archived segment", error).at_path(path))?;
-        let log_bytes = file.len().saturating_sub(LOG_AT).min(self.state.segment_bytes);
-        Ok(Lsn::new(number * self.state.segment_bytes).plus(log_bytes))
-    }
-
-    /// The numbers of all segments whose LSNs exist, ascending.
-    fn numbers(&self) -> Result<Vec<u64>> {
-        Ok(segments_in(&names(&self.folder)?, self.state.segment_bytes))
-    }
-}
-
-fn none(folder: &Path) -> Error {
-    Error::new(ErrorKind::NotFound, "the folder holds no archived segment").at_path(folder)
-}
-
-/// The state is made up from the segments: their log's identity and geometry, and as the head the
-/// first byte of the lowest one.
-#[doc(hidden)]
-impl ReadStore for ArchiveReader {
-    fn state(&self) -> Result<State> {
-        Ok(self.state.clone())
-    }
-
-    fn segments(&self) -> Result<Vec<Segment>> {
-        let State { uuid, segment_bytes, .. } = self.state;
-        let mut segments = Vec::new();
-        for number in self.numbers()? {
-            let mut block = [0; BLOCK_BYTES];
-            let Some(len) = read(&self.folder, number, 0, &mut block)? else { continue };
-            let header = header::decode(&block[..len], uuid, segment_bytes, number);
-            segments.push(Segment { number, header: header.map_err(|fault| fault.to_string()) });
-        }
-        Ok(segments)
-    }
-
-    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
-        let segment_bytes = self.state.segment_bytes;
-        let (number, offset) = (at.segment(segment_bytes), at.as_u64() % segment_bytes);
-        let rest = segment_bytes - offset;
-        let len = usize::try_from(rest).map_or(into.len(), |rest| rest.min(into.len()));
-        let read = read(&self.folder, number, LOG_AT + offset, &mut into[..len]);
-        Ok(read.map_err(|error| error.at_lsn(at))?.unwrap_or(0))
-    }
-
-    fn place(&self) -> String {
-        self.folder.display().to_string()
-    }
+/// Whether no record of the log ever lay below the segment: its epoch is the first, or the epochs
+/// before have no records. A repair that kept nothing may name no epoch either; its archive has a
+/// break there in any case.
+fn is_first_of_log(header: &SegmentHeader) -> bool {
+    header.predecessor.is_some_and(|before| before.epoch == 0 || before.end == Lsn::ZERO)
 }

@@ -93,7 +93,7 @@ impl Folder {
 
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         let names = self.handle.list();
-        names.map_err(|error| Error::io("list the log's folder", error).at_path(&self.path))
+        names.map_err(|error| Error::io("list the folder", error).at_path(&self.path))
     }
 
     /// The numbers of all segments whose LSNs exist, in ascending order.

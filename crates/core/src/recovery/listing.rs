@@ -198,7 +198,7 @@ fn segment_by_list(state: &State, number: u64) -> Option<Segment> {
 /// not a segment, or its header was damaged later. The distance between a segment and the one below
 /// it is at most a log buffer and the segments that are prepared ahead: the reach. So a file out of
 /// reach was never a segment of the log, and it must not move the base of the next epoch.
-pub(super) fn first_stray(state: &State, found: &[Segment]) -> usize {
+pub(crate) fn first_stray(state: &State, found: &[Segment]) -> usize {
     let segment_bytes = state.segment_bytes;
     let end_of = |number: u64| Lsn::new((number + 1) * segment_bytes);
     let has_header = |segment: &&Segment| segment.header.is_ok();

@@ -127,6 +127,8 @@ mod space {
     mod full_disk;
     #[cfg(unix)]
     mod limits;
+    #[cfg(target_os = "linux")]
+    mod mounts;
     mod no_space;
     mod released;
     mod replacements;

@@ -38,7 +38,7 @@ pub(crate) fn state_of(folder: &Folder) -> Result<Option<State>> {
 
 /// The first segment of a log whose lowest valid header is `lowest`: files right below that one, or
 /// right below the end of the epoch that it names, were segments whose headers are damaged.
-fn first_of(present: &[u64], lowest: &SegmentHeader, segment_bytes: u64) -> u64 {
+pub(crate) fn first_of(present: &[u64], lowest: &SegmentHeader, segment_bytes: u64) -> u64 {
     let is_present = |number: &u64| present.binary_search(number).is_ok();
     let ended = lowest.predecessor.and_then(|before| before.end.as_u64().checked_sub(1));
     let ended = ended.map(|last| last / segment_bytes).filter(is_present);

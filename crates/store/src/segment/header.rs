@@ -63,6 +63,13 @@ pub(crate) enum HeaderFault {
     Misplaced(String),
 }
 
+impl HeaderFault {
+    /// Whether a later version of Palisade wrote the block.
+    pub(crate) fn is_unsupported(&self) -> bool {
+        matches!(self, HeaderFault::Block(fault) if fault.is_unsupported())
+    }
+}
+
 impl std::fmt::Display for HeaderFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -114,6 +121,13 @@ pub(crate) fn log_of(block: &[u8]) -> Result<LogOf, Fault> {
     check_segment_bytes(segment_bytes, MIN_SEGMENT_BYTES).map_err(|_| Fault::Damaged)?;
     fields.skip_to(CODEC_AT);
     Ok(LogOf { uuid, segment_bytes, codec: fields.codec()? })
+}
+
+/// The number of the segment that a header belongs to.
+pub(crate) fn number_of(block: &[u8]) -> Result<u64, Fault> {
+    let mut fields = Reader::open(block, MAGIC)?;
+    let _uuid: [u8; 16] = fields.array();
+    Ok(fields.u64())
 }
 
 fn misplaced<T>(text: String) -> Result<T, HeaderFault> {

@@ -4,7 +4,7 @@ use palisade_core::store::Segment;
 use palisade_core::{Error, ErrorKind, Result, Uuid};
 
 use super::Segments;
-use super::header::{self, HeaderFault};
+use super::header;
 use crate::block::BLOCK_BYTES;
 use crate::folder::{Folder, segment_name};
 
@@ -66,8 +66,8 @@ pub(crate) fn check_header(
 ) -> Result<Segment> {
     debug_assert!(block.len() <= BLOCK_BYTES, "a header is one block");
     match header::decode(block, uuid, segment_bytes, number) {
-        Err(HeaderFault::Block(fault)) if fault.is_unsupported() => {
-            let text = format!("the segment's header {fault}");
+        Err(fault) if fault.is_unsupported() => {
+            let text = fault.to_string();
             let path = folder.path().join(segment_name(number));
             Err(Error::new(ErrorKind::Unsupported, text).at_path(path).at_segment(number))
         }

@@ -1,5 +1,7 @@
 //! The archive: released segments are copied into a folder, readable, before the log loses them.
 
+use palisade::disk::OsDisk;
+
 use crate::prelude::*;
 
 fn archiving(archive: &Path) -> Options {
@@ -65,20 +67,128 @@ fn released_segments_are_read_from_the_archive_across_runs_and_truncations() {
     }
 }
 
+/// The error names the archive's folder, and nothing was released.
+fn assert_not_there(error: &Error, archive: &Path, log: &Path) {
+    let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{text}");
+    assert_eq!(error.path(), Some(archive), "{text}");
+    assert!(text.contains("mount"), "{text}");
+    assert!(place_of(log, Lsn::ZERO, SEGMENT_BYTES).0.exists());
+}
+
+/// Protection: another folder in the archive's place gets no segment, and the log keeps it.
 #[test]
 fn what_cannot_be_archived_stays_in_the_log_until_it_can() {
-    let (_dir, path, archive, wal, expected) = with_sixty_records();
-    fs::remove_dir(&archive).unwrap();
+    let (dir, path, archive, wal, expected) = with_sixty_records();
+    let moved = dir.path().join("moved");
+    fs::rename(&archive, &moved).unwrap();
     let head = expected[50].0;
-    let error = wal.truncate_before(head).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
-    assert!(error.to_string().contains("archive"), "{error}");
-    assert!(place_of(&path, Lsn::ZERO, SEGMENT_BYTES).0.exists());
-    wal.commit(b"the log goes on").unwrap();
+    assert_not_there(&wal.truncate_before(head).unwrap_err(), &archive, &path);
     fs::create_dir(&archive).unwrap();
+    assert_not_there(&wal.truncate_before(head).unwrap_err(), &archive, &path);
+    wal.commit(b"the log goes on").unwrap();
+    assert_eq!((snapshot(&archive).len(), snapshot(&moved).len()), (0, 0));
+    fs::remove_dir(&archive).unwrap();
+    fs::rename(&moved, &archive).unwrap();
     wal.truncate_before(head).unwrap();
     assert!(!place_of(&path, Lsn::ZERO, SEGMENT_BYTES).0.exists());
     assert_kept_from(&archive, &expected);
+}
+
+/// Protection: a folder that is not the log's archive gets none of the later segments.
+#[test]
+fn an_empty_folder_does_not_go_on_with_an_archive_that_is_elsewhere() {
+    let (dir, path, archive, wal, mut expected) = with_sixty_records();
+    wal.truncate_before(expected[20].0).unwrap();
+    drop(wal);
+    let moved = dir.path().join("moved");
+    fs::rename(&archive, &moved).unwrap();
+
+    // A mount point without its disk.
+    fs::create_dir(&archive).unwrap();
+    let wal = archiving(&archive).open(&path).unwrap();
+    expected.extend(append_bytes(&wal, 100..160, 4000));
+    let error = wal.truncate_before(expected[110].0).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::NotFound, Some(&*archive)), "{error}");
+    let owner = format!("archive-of-{}", wal.uuid());
+    assert!(error.to_string().contains(&owner), "{error}");
+    assert_eq!(snapshot(&archive).len(), 0);
+    assert!(place_of(&path, expected[20].0, SEGMENT_BYTES).0.exists(), "it stays in the log");
+    drop(wal);
+
+    // The operator decides that an archive begins here; later opens go on with it.
+    fs::write(archive.join(&owner), []).unwrap();
+    let wal = archiving(&archive).open(&path).unwrap();
+    wal.truncate_before(expected[110].0).unwrap();
+    let first = archived(&moved).len();
+    let released = archived(&archive);
+    assert!(released.len() > 60 && released == expected[first..first + released.len()]);
+    drop(wal);
+    let wal = archiving(&archive).open(&path).unwrap();
+    wal.truncate_before(expected[118].0).unwrap();
+    drop(wal);
+
+    // With the disk mounted the first archive goes on, too.
+    let (_killed, killed) = copy_as_killed(&path);
+    let wal = archiving(&moved).open(&killed).unwrap();
+    let more = append_bytes(&wal, 160..220, 4000);
+    wal.truncate_before(more[50].0).unwrap();
+    assert!(archived_from(&moved, Some(more[0].0)).0.len() > 30);
+}
+
+/// A program that takes the archived segments away leaves the file that says whose archive it is.
+#[test]
+fn an_archive_goes_on_when_its_segments_were_taken_away_or_an_earlier_build_made_it() {
+    let (_dir, path, archive, wal, expected) = with_sixty_records();
+    wal.truncate_before(expected[20].0).unwrap();
+    let owner = archive.join(format!("archive-of-{}", wal.uuid()));
+    drop(wal);
+    let taken = archived(&archive).len();
+    fs::remove_file(segment(&archive, 0)).unwrap();
+    let wal = archiving(&archive).open(&path).unwrap();
+    wal.truncate_before(expected[40].0).unwrap();
+    let released = archived(&archive);
+    assert!(released.len() >= 15 && released == expected[taken..taken + released.len()]);
+    drop(wal);
+    // An earlier build has not made the file.
+    fs::remove_file(&owner).unwrap();
+    let wal = archiving(&archive).open(&path).unwrap();
+    let more = append_bytes(&wal, 60..100, 4000);
+    wal.truncate_before(more[30].0).unwrap();
+    assert!(owner.exists());
+    assert!(archived(&archive).len() > released.len());
+}
+
+/// Its first epoch had no records, so its number is not that of the log's first segment.
+#[test]
+fn the_first_segment_with_records_begins_an_archive_wherever_the_log_begins() {
+    for begin in [Lsn::ZERO, Lsn::new(7 * SEGMENT_BYTES)] {
+        let (dir, path) = folder();
+        let archive = dir.path().join("archive");
+        let options = archiving(&archive).first_lsn(begin);
+        drop(options.open(&path).unwrap());
+        drop(options.open(&path).unwrap());
+        let wal = options.open(&path).unwrap();
+        let records = append_bytes(&wal, 0..60, 4000);
+        wal.truncate_before(records[50].0).unwrap();
+        assert_kept_from(&archive, &records);
+    }
+}
+
+/// Records are as secret in the archive as in the log.
+#[cfg(unix)]
+#[test]
+fn archived_files_and_their_folder_are_for_their_user_only() {
+    use std::os::unix::fs::MetadataExt;
+    let (_dir, _path, archive, wal, expected) = with_sixty_records();
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!(mode(&archive), 0o700);
+    wal.truncate_before(expected[50].0).unwrap();
+    let names: Vec<String> = snapshot(&archive).into_keys().collect();
+    assert!(names.len() > 2, "{names:?}");
+    for name in names {
+        assert_eq!(mode(&archive.join(&name)), 0o600, "{name}");
+    }
 }
 
 #[test]
@@ -222,18 +332,29 @@ fn an_interrupted_copy_is_made_again_and_is_no_segment() {
 }
 
 /// A copy that cannot be completed gets no segment's name, and gives its space back.
-#[cfg(target_os = "linux")]
 #[test]
 fn a_copy_for_which_space_is_lacking_leaves_no_file() {
-    let (_dir, path, archive, wal, expected) = with_sixty_records();
-    let temp = archive.join(format!("segment-{}.tmp", wal.uuid()));
-    std::os::unix::fs::symlink("/dev/full", temp).unwrap();
-    let error = wal.truncate_before(expected[50].0).unwrap_err();
-    assert_eq!((error.kind(), error.segment()), (ErrorKind::NoSpace, Some(0)), "{error}");
-    assert_eq!(snapshot(&archive).len(), 0);
-    assert!(place_of(&path, Lsn::ZERO, SEGMENT_BYTES).0.exists());
+    let (dir, path) = folder();
+    let archive = dir.path().join("archive");
+    let disk = FaultDisk::new(Arc::new(OsDisk));
+    let opened = Archive::open_on(Arc::new(disk.clone()), &archive).unwrap();
+    let wal = small().on_release(opened).open(&path).unwrap();
+    let expected = append_bytes(&wal, 0..60, 4000);
+    for kind in [CallKind::Create, CallKind::Write, CallKind::Sync, CallKind::Rename] {
+        let target = if kind == CallKind::Rename { Target::Segment } else { Target::Other };
+        disk.set((kind, target), Effect::NoSpace);
+        let error = wal.truncate_before(expected[50].0).unwrap_err();
+        assert_eq!((error.kind(), error.segment()), (ErrorKind::NoSpace, Some(0)), "{error}");
+        assert_eq!(bytes_of(&archive), 0, "{kind:?}");
+        assert!(place_of(&path, Lsn::ZERO, SEGMENT_BYTES).0.exists());
+        disk.set((kind, target), Effect::Pass);
+    }
     wal.truncate_before(expected[50].0).unwrap();
     assert_kept_from(&archive, &expected);
+}
+
+fn bytes_of(folder: &Path) -> usize {
+    snapshot(folder).values().map(Vec::len).sum()
 }
 
 /// What a damaged log lacks is found missing by the reader of its archive, too.
@@ -256,7 +377,7 @@ fn an_archive_that_gives_errors_keeps_segments_and_nobody_from_opening() {
     let (first, _) = place_of(&archive, Lsn::ZERO, SEGMENT_BYTES);
     fs::create_dir(&first).unwrap();
     let head = expected[50].0;
-    assert_eq!(wal.truncate_before(head).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(wal.truncate_before(head).unwrap_err().kind(), ErrorKind::Foreign);
     let (_copy, killed) = copy_as_killed(&path);
     drop(wal);
     let wal = archiving(&archive).open(&killed).unwrap();
@@ -265,7 +386,7 @@ fn an_archive_that_gives_errors_keeps_segments_and_nobody_from_opening() {
     assert_eq!(wal.head_lsn(), head);
     wal.commit(b"the log goes on").unwrap();
     let error = wal.truncate_before(head).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
     assert!(error.to_string().contains(first.to_str().unwrap()), "{error}");
     fs::remove_dir(&first).unwrap();
     wal.truncate_before(head).unwrap();

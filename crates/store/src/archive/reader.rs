@@ -1,0 +1,302 @@
+//! The reader of an archive.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use palisade_core::copy::stray_from;
+use palisade_core::inspect::Inspector;
+use palisade_core::store::{ReadStore, Segment, SegmentHeader, State};
+use palisade_core::{Error, ErrorKind, Lsn, Records, Result};
+
+use super::owner_name;
+use crate::disk::{Access, DEFAULT_FILE_MODE, Disk, Kind, OsDisk, read_full};
+use crate::folder::{Folder, segment_name};
+use crate::meta::{self, rebuilt};
+use crate::segment::header::{self, HeaderFault, LogOf};
+use crate::segment::segment_file::LOG_AT;
+
+/// The records of the segments in an [`Archive`](super::Archive).
+///
+/// [`Restore`](crate::Restore) makes a log of them. Their LSNs are those that they had. An archive
+/// ends with a segment, at or below the head of the
+/// log that writes it: the records between are archived when their segment is released.
+///
+/// An archive breaks where a segment is missing or damaged, and where a [`Repair`](crate::Repair)
+/// kept nothing of the log: what the head's segment held below the head is in no archive then. The
+/// error at such a place names it, and `records` reads on from an LSN above.
+#[derive(Clone, Debug)]
+pub struct ArchiveReader {
+    folder: Folder,
+    state: State,
+}
+
+/// What the folder of an archive holds.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    /// The segments, ascending; the header of a damaged one does not validate.
+    pub(crate) segments: Vec<Segment>,
+    /// The numbers in the names of files that are no segments of the log.
+    pub(crate) strays: Vec<u64>,
+}
+
+impl ArchiveReader {
+    /// Finds archived segments in the folder `path`. If files of several logs lie there, the
+    /// archive is that of the log that the file `archive-of-UUID` names, or else of the log with
+    /// the most segments. Files that are no segments of this log are not read:
+    /// [`strays`](ArchiveReader::strays).
+    ///
+    /// # Errors
+    /// `NotFound`: there are none, or no folder. `Corrupt`: no file has a header that validates.
+    /// `Unsupported`: a later version of Palisade wrote one. `Foreign`: a segment's name is that of
+    /// a folder or a link. `PermissionDenied`, `NoFiles`, `Io`.
+    pub fn open(path: impl AsRef<Path>) -> Result<ArchiveReader> {
+        ArchiveReader::open_on(Arc::new(OsDisk), path)
+    }
+
+    /// Finds archived segments in a folder of a disk, as [`open`](ArchiveReader::open) does.
+    ///
+    /// # Errors
+    /// As [`open`](ArchiveReader::open).
+    pub fn open_on(disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<ArchiveReader> {
+        let path = path.as_ref();
+        let kind = disk.kind(path);
+        let kind = kind.map_err(|error| Error::io("look at the archive", error).at_path(path))?;
+        if kind == Kind::Missing {
+            let text = "the archive's folder does not exist";
+            return Err(Error::new(ErrorKind::NotFound, text).at_path(path));
+        }
+        let folder = Folder::at(&disk, path, DEFAULT_FILE_MODE)?;
+        let (names, looks) = (folder.names()?, look_at_all(&folder)?);
+        let owner = owner_of(&names, &looks).ok_or_else(|| none_in(&folder, &looks))?;
+        let head = Lsn::new(first_of(&looks, &owner).saturating_mul(owner.segment_bytes));
+        Ok(ArchiveReader { state: meta::bare_state(&owner, head), folder })
+    }
+
+    /// The records from the one at `from`, or from the first archived one on.
+    ///
+    /// # Errors
+    /// `Corrupt` if headers contradict each other; `PermissionDenied`, `NoFiles` and `Io` if a file
+    /// cannot be read. The iterator gives `Corrupt` at a record that is damaged, or that was in a
+    /// segment that is missing, and where nothing says that the next epoch follows on the one
+    /// before.
+    pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
+        Inspector::new(self.clone()).records_until(from, self.end()?)
+    }
+
+    /// Returns the files that have a segment's name and are no segments of the log: their header is
+    /// that of another log or of another segment, or it does not validate and no segment of the
+    /// log is near.
+    ///
+    /// # Errors
+    /// As [`open`](ArchiveReader::open).
+    pub fn strays(&self) -> Result<Vec<PathBuf>> {
+        Ok(self.contents()?.strays.into_iter().map(|number| self.path_of(number)).collect())
+    }
+
+    /// Where the last record of the archive ends.
+    ///
+    /// # Errors
+    /// `NotFound` if the segments have been removed, `PermissionDenied` and `Io`.
+    pub(crate) fn end(&self) -> Result<Lsn> {
+        let last = self.contents()?.segments.pop().ok_or_else(|| none(&self.folder))?;
+        self.end_of(&last)
+    }
+
+    /// Where the last record of an archived segment ends.
+    ///
+    /// # Errors
+    /// `PermissionDenied`, `NoFiles` and `Io`.
+    pub(crate) fn end_of(&self, segment: &Segment) -> Result<Lsn> {
+        let segment_bytes = self.state.segment_bytes;
+        let (base, name) = (segment.number * segment_bytes, segment_name(segment.number));
+        let file = self.folder.open(&name, Access::Read)?;
+        let len = file.len();
+        let len = len.map_err(|error| self.folder.error("look at the segment", &name, error))?;
+        // Without a header nothing says that the file is as long as it was.
+        let bytes = if segment.header.is_ok() { len.saturating_sub(LOG_AT) } else { segment_bytes };
+        Ok(Lsn::new(base).plus(bytes.min(segment_bytes)))
+    }
+
+    /// Tells the segments of the log from strays.
+    pub(crate) fn contents(&self) -> Result<Contents> {
+        let State { uuid, segment_bytes, head, .. } = self.state;
+        let (first, behind) = (head.segment(segment_bytes), Lsn::LIMIT.segment(segment_bytes));
+        let looks = look_at_all(&self.folder)?;
+        let is_own = |log: &LogOf| (log.uuid, log.segment_bytes) == (uuid, segment_bytes);
+        let numbers = own_numbers(&looks, is_own);
+        let mut contents = Contents { segments: Vec::new(), strays: Vec::new() };
+        for (number, found) in looks {
+            let header = match found {
+                Found::Of(log, header) if is_own(&log) => Some(Ok(header)),
+                Found::Misplaced(log, own, why) if is_own(&log) && !numbers.contains(&own) => {
+                    Some(Err(why))
+                }
+                Found::Of(..) | Found::Misplaced(..) => None,
+                Found::Damaged(fault) if fault.is_unsupported() => {
+                    return Err(fault_of(&self.folder, number, &fault));
+                }
+                Found::Damaged(fault) => Some(Err(fault.to_string())),
+            };
+            match header.filter(|_| (first..behind).contains(&number)) {
+                Some(header) => contents.segments.push(Segment { number, header }),
+                None => contents.strays.push(number),
+            }
+        }
+        let above = contents.segments.split_off(stray_from(&self.state, &contents.segments));
+        contents.strays.extend(above.into_iter().map(|stray| stray.number));
+        contents.strays.sort_unstable();
+        Ok(contents)
+    }
+
+    pub(crate) fn path_of(&self, number: u64) -> PathBuf {
+        self.folder.path().join(segment_name(number))
+    }
+}
+
+/// The state is made up from the segments: their log's identity and geometry, and as the head the
+/// first byte of the lowest one.
+#[doc(hidden)]
+impl ReadStore for ArchiveReader {
+    fn state(&self) -> Result<State> {
+        Ok(self.state.clone())
+    }
+
+    fn segments(&self) -> Result<Vec<Segment>> {
+        self.contents().map(|contents| contents.segments)
+    }
+
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
+        let segment_bytes = self.state.segment_bytes;
+        let (number, offset) = (at.segment(segment_bytes), at.as_u64() % segment_bytes);
+        let rest = segment_bytes - offset;
+        let len = usize::try_from(rest).map_or(into.len(), |rest| rest.min(into.len()));
+        let name = segment_name(number);
+        let file = self.folder.open_if_there(&name, Access::Read)?;
+        let Some(file) = file else { return Ok(0) };
+        read_full(file.as_ref(), LOG_AT + offset, &mut into[..len]).map_err(|error| {
+            let error = self.folder.error("read the archived segment", &name, error);
+            error.at_segment(number).at_lsn(at)
+        })
+    }
+
+    fn place(&self) -> String {
+        self.folder.path().display().to_string()
+    }
+
+    fn segment_place(&self, number: u64) -> String {
+        self.path_of(number).display().to_string()
+    }
+}
+
+/// A file that has a segment's name: the number in its name, and what its first block says.
+pub(super) type Look = (u64, Found);
+
+#[derive(Debug)]
+pub(super) enum Found {
+    /// It is a segment of this log.
+    Of(LogOf, SegmentHeader),
+    /// It is another segment of this log, of this number. The text says so.
+    Misplaced(LogOf, u64, String),
+    /// Nothing that can be known.
+    Damaged(HeaderFault),
+}
+
+impl Found {
+    fn in_block(block: &[u8], number: u64) -> std::result::Result<Found, HeaderFault> {
+        let log = header::log_of(block).map_err(HeaderFault::Block)?;
+        match header::decode(block, log.uuid, log.segment_bytes, number) {
+            Ok(header) => Ok(Found::Of(log, header)),
+            Err(HeaderFault::Misplaced(why)) => {
+                let own = header::number_of(block).map_err(HeaderFault::Block)?;
+                Ok(Found::Misplaced(log, own, why))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+/// Looks at each file that has a segment's name, in ascending order of the numbers.
+pub(super) fn look_at_all(folder: &Folder) -> Result<Vec<Look>> {
+    let numbers = folder.segment_numbers(1)?.into_iter();
+    numbers.filter_map(|number| look(folder, number).transpose()).collect()
+}
+
+/// `None` if there is no such file any more.
+pub(super) fn look(folder: &Folder, number: u64) -> Result<Option<Look>> {
+    let block = folder.header_block(number).map_err(|error| error.at_segment(number))?;
+    let found = |block: Vec<u8>| Found::in_block(&block, number).unwrap_or_else(Found::Damaged);
+    Ok(block.map(|block| (number, found(block))))
+}
+
+/// The log that a file among `names` names, or else the one with the most segments.
+pub(super) fn owner_of(names: &[String], looks: &[Look]) -> Option<LogOf> {
+    let mut logs: Vec<(LogOf, usize)> = Vec::new();
+    for (_, found) in looks {
+        let Found::Of(log, _) = found else { continue };
+        match logs.iter_mut().find(|(known, _)| known == log) {
+            Some((_, count)) => *count += 1,
+            None => logs.push((*log, 1)),
+        }
+    }
+    let rank = |(log, count): &(LogOf, usize)| (names.contains(&owner_name(log.uuid)), *count);
+    logs.into_iter().max_by_key(rank).map(|(log, _)| log)
+}
+
+/// The numbers of the segments whose files have their own names, ascending.
+fn own_numbers(looks: &[Look], is_own: impl Fn(&LogOf) -> bool) -> BTreeSet<u64> {
+    let own = |(number, found): &Look| match found {
+        Found::Of(log, _) if is_own(log) => Some(*number),
+        _ => None,
+    };
+    looks.iter().filter_map(own).collect()
+}
+
+/// The first segment of the archive: that of the lowest header, or a damaged one right below.
+fn first_of(looks: &[Look], owner: &LogOf) -> u64 {
+    let numbers = own_numbers(looks, |log| log == owner);
+    let may_be_own = |(number, found): &Look| match found {
+        Found::Of(..) => numbers.contains(number),
+        Found::Misplaced(log, own, _) => log == owner && !numbers.contains(own),
+        Found::Damaged(_) => true,
+    };
+    let present: Vec<u64> =
+        looks.iter().filter(|look| may_be_own(look)).map(|look| look.0).collect();
+    let lowest = looks.iter().find_map(|(_, found)| match found {
+        Found::Of(log, header) if log == owner => Some(header),
+        _ => None,
+    });
+    lowest.map_or(0, |header| rebuilt::first_of(&present, header, owner.segment_bytes))
+}
+
+/// The error for a folder in which no file is a segment.
+fn none_in(folder: &Folder, looks: &[Look]) -> Error {
+    let unsupported =
+        |found: &Found| matches!(found, Found::Damaged(fault) if fault.is_unsupported());
+    let newer = looks.iter().find(|(_, found)| unsupported(found));
+    match newer.or(looks.first()) {
+        Some((number, Found::Damaged(fault))) => fault_of(folder, *number, fault),
+        Some((number, Found::Misplaced(_, _, why))) => misplaced(folder, *number, why),
+        _ => none(folder),
+    }
+}
+
+fn none(folder: &Folder) -> Error {
+    let text = "the folder holds no archived segment";
+    Error::new(ErrorKind::NotFound, text).at_path(folder.path())
+}
+
+/// The error for a file whose header is not one that this build can read.
+pub(super) fn fault_of(folder: &Folder, number: u64, fault: &HeaderFault) -> Error {
+    let is_unsupported = fault.is_unsupported();
+    let kind = if is_unsupported { ErrorKind::Unsupported } else { ErrorKind::Corrupt };
+    let error = Error::new(kind, format!("in the archived segment, {fault}"));
+    error.at_path(folder.path().join(segment_name(number))).at_segment(number)
+}
+
+/// The error for a file that is another segment than its name says.
+pub(super) fn misplaced(folder: &Folder, number: u64, why: &str) -> Error {
+    let error =
+        Error::new(ErrorKind::Corrupt, format!("an archived segment has a wrong name: {why}"));
+    error.at_path(folder.path().join(segment_name(number))).at_segment(number)
+}
