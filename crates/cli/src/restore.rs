@@ -43,6 +43,8 @@ Fields of --json; LSNs and sizes are numbers:
   head, end              where the records begin and end
   records, bytes         how many there are, and their bytes with headers and padding
   base, epoch            the LSN and the epoch in which appends begin
+  strays                 list of the paths of files with a segment's name that are not read, because
+                         they are of another log or segment, damaged, or far above the log
   buffer_file            null; see `palisade backup`
 
 Exit codes: 0 restored (or, with --dry-run, could be), 2 the LSN or the folder does not fit (or
@@ -197,22 +199,31 @@ impl Copy<'_> {
             check_into(into, &sources)?;
         }
         let restore = in_steps(|show| Restore::plan(from, to, show))?;
+        let strays = restore.strays().to_vec();
         let report = match self.into {
             Some(into) => in_steps(|show| restore.write(into, show))?,
             None => restore.report().clone(),
         };
-        self.print(&report, out).map_err(Failure::output)
+        self.print(&report, &strays, out).map_err(Failure::output)
     }
 
-    fn print(&self, report: &CopyReport, out: &mut impl Write) -> io::Result<()> {
+    fn print(
+        &self,
+        report: &CopyReport,
+        strays: &[PathBuf],
+        out: &mut impl Write,
+    ) -> io::Result<()> {
         if self.json {
-            return json::print(out, &self.object(report));
+            return json::print(out, &self.object(report, strays));
         }
         let CopyReport { uuid, head, records, bytes, end, base, epoch, .. } = report;
         for (name, path) in [("archive", self.archive), ("log", self.log)] {
             if let Some(path) = path {
                 writeln!(out, "{name:<10} {}", path.display())?;
             }
+        }
+        for stray in strays {
+            writeln!(out, "not read   {}: no segment of the log", stray.display())?;
         }
         writeln!(out, "identity   {uuid}")?;
         writeln!(out, "records    {records} in {bytes} bytes, from LSN {head} to LSN {end}")?;
@@ -226,7 +237,7 @@ impl Copy<'_> {
     }
 
     /// The object of `--json`. The help documents the names: they stay.
-    fn object(&self, report: &CopyReport) -> Value {
+    fn object(&self, report: &CopyReport, strays: &[PathBuf]) -> Value {
         let text = |path: Option<&Path>| path.map(|path| path.display().to_string());
         json!({
             "archive": text(self.archive),
@@ -239,6 +250,7 @@ impl Copy<'_> {
             "bytes": report.bytes,
             "base": report.base.as_u64(),
             "epoch": report.epoch,
+            "strays": strays.iter().map(|stray| text(Some(stray))).collect::<Vec<_>>(),
             "buffer_file": text(self.buffer_file.as_deref()),
         })
     }

@@ -27,6 +27,7 @@ use palisade_core::sync::OnceLock;
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
 pub use self::reader::ArchiveReader;
+pub(crate) use self::reader::Contents;
 use self::reader::{Found, fault_of, look, look_at_all, misplaced, owner_of};
 use crate::disk::{Access, DEFAULT_FILE_MODE, Disk, OsDisk, write_bytes};
 use crate::folder::{Folder, LOCK};

@@ -134,6 +134,7 @@ mod space {
     mod replacements;
     mod restore;
     mod small_memory;
+    mod sources;
     mod space_taken;
     mod truncations;
 }

@@ -20,6 +20,7 @@ mod numbered;
 #[path = "../common/seeds.rs"]
 mod seeds;
 
+mod archives;
 mod cursors;
 mod damage;
 mod ends;

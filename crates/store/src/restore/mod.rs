@@ -132,11 +132,25 @@ impl Restore {
         to: Option<Lsn>,
         on_progress: &mut dyn FnMut(RepairProgress),
     ) -> Result<Restore> {
-        let salt = OsDisk.random().map_err(|error| Error::io("draw the epoch's salt", error))?;
-        let sources = Arc::new(Sources::open(&from)?);
+        Restore::plan_on(Arc::new(OsDisk), from, to, on_progress)
+    }
+
+    /// Plans a restore from folders of a disk, as [`plan`](Restore::plan) does.
+    ///
+    /// # Errors
+    /// As [`plan`](Restore::plan).
+    pub fn plan_on(
+        disk: Arc<dyn Disk>,
+        from: RestoreFrom,
+        to: Option<Lsn>,
+        on_progress: &mut dyn FnMut(RepairProgress),
+    ) -> Result<Restore> {
+        let salt = disk.random().map_err(|error| Error::io("draw the epoch's salt", error))?;
+        let sources = Arc::new(Sources::open(&disk, &from)?);
         let to = to.map_or_else(|| sources.end(), Ok)?;
         if from.archive.is_some() {
-            check_epochs(sources.as_ref()).map_err(|error| error.with_advice(EPOCH_UNKNOWN))?;
+            let checked = check_epochs(sources.as_ref());
+            checked.map_err(|error| sources.name_break(error).with_advice(EPOCH_UNKNOWN))?;
         }
         let store = Arc::clone(&sources) as Arc<dyn ReadStore>;
         let plan = CopyPlan::new(store, to, sources.given_out(from.above), salt, on_progress);
@@ -148,6 +162,14 @@ impl Restore {
     #[must_use]
     pub fn report(&self) -> &CopyReport {
         self.plan.report()
+    }
+
+    /// Returns the files that have a segment's name, and that the restore does not read: they are
+    /// of another log or another segment, out of reach of the log, or damaged where the log's
+    /// folder has the segment.
+    #[must_use]
+    pub fn strays(&self) -> &[PathBuf] {
+        self.sources.strays()
     }
 
     /// Writes the restored log into the folder `into`, which is missing or empty. Files have the

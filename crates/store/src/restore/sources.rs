@@ -2,18 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use palisade_core::copy::GivenOut;
+use palisade_core::copy::{GivenOut, stray_from};
 use palisade_core::inspect::{Inspector, Outcome};
 use palisade_core::store::{ReadStore, Segment, State};
 use palisade_core::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Result};
 
 use super::{RestoreFrom, broken};
-use crate::disk::DiskFile;
-use crate::folder::{LOCK, META, segment_name};
+use crate::archive::Contents;
+use crate::disk::{DEFAULT_FILE_MODE, Disk, DiskFile};
+use crate::folder::{Folder, LOCK, META, segment_name};
 use crate::repair::noted_in_the_buffer;
 use crate::{ArchiveReader, FileReader};
 
+const IS_IT_A_SEGMENT: &str = "get the segment from another copy, or, if the file is none, move it \
+     away; or restore up to this LSN only";
 const RESTORE_BELOW: &str = "get the segment from another copy, or restore up to this LSN only";
 
 /// An archive and the folder of its log, or one of them, as one log.
@@ -24,6 +28,7 @@ pub(super) struct Sources {
     paths: Vec<PathBuf>,
     state: State,
     segments: BTreeMap<u64, (Origin, Segment)>,
+    strays: Vec<PathBuf>,
 }
 
 /// The folder of a log.
@@ -47,17 +52,17 @@ enum Origin {
 
 impl Sources {
     /// Reads the states and headers of the sources. Takes the lock of the log's folder, shared.
-    pub(super) fn open(from: &RestoreFrom) -> Result<Sources> {
-        let archive = from.archive.as_deref().map(open_archive).transpose()?;
-        let log = from.log.as_deref().map(open_log).transpose()?;
+    pub(super) fn open(disk: &Arc<dyn Disk>, from: &RestoreFrom) -> Result<Sources> {
+        let archive = from.archive.as_deref().map(|path| open_archive(disk, path)).transpose()?;
+        let log = from.log.as_deref().map(|path| open_log(disk, path)).transpose()?;
         if let (None, Some(log)) = (&archive, &log) {
             // Without the meta file nothing tells what was truncated. An archive has that, too.
             log.reader.meta()?;
         }
         let paths = [&from.archive, &from.log].into_iter().flatten().cloned().collect();
         let state = joined_state(archive.as_ref(), log.as_ref())?;
-        let segments = BTreeMap::new();
-        let mut sources = Sources { archive, log, paths, state, segments };
+        let (segments, strays) = (BTreeMap::new(), Vec::new());
+        let mut sources = Sources { archive, log, paths, state, segments, strays };
         sources.join()?;
         Ok(sources)
     }
@@ -76,25 +81,17 @@ impl Sources {
                     self.state.bases.retain(|known| known.end_before < end);
                 }
             }
-            for segment in archive.segments()? {
+            let Contents { segments, strays } = archive.contents()?;
+            self.strays.extend(strays.into_iter().map(|number| archive.path_of(number)));
+            for segment in segments {
                 self.segments.insert(segment.number, (Origin::Archive, segment));
             }
         }
-        let mut salts = BTreeMap::new();
         for segment in of_log {
-            let number = segment.number;
-            let archived =
-                self.segments.get(&number).and_then(|(_, found)| found.header.as_ref().ok());
-            if let (Some(archived), Ok(header)) = (archived, &segment.header)
-                && (archived.epoch, archived.salt) != (header.epoch, header.salt)
-            {
-                return Err(self.two_sequences(number));
-            }
-            // An archived segment is complete. The log's may have been copied before it was.
-            if archived.is_none() {
-                self.segments.insert(number, (Origin::Log, segment));
-            }
+            self.add_of_log(segment)?;
         }
+        self.drop_strays();
+        let mut salts = BTreeMap::new();
         for (_, segment) in self.segments.values() {
             let Ok(header) = &segment.header else { continue };
             if *salts.entry(header.epoch).or_insert(header.salt) != header.salt {
@@ -102,6 +99,38 @@ impl Sources {
             }
         }
         Ok(())
+    }
+
+    /// Adds a segment of the log's folder, if the archive does not have it. An archived segment is
+    /// complete; the log's may have been copied before it was.
+    fn add_of_log(&mut self, segment: Segment) -> Result<()> {
+        let number = segment.number;
+        let archived = self.segments.get(&number).map(|(_, archived)| &archived.header);
+        match (archived, &segment.header) {
+            (Some(Ok(archived)), Ok(header))
+                if (archived.epoch, archived.salt) != (header.epoch, header.salt) =>
+            {
+                Err(self.two_sequences(number))
+            }
+            (Some(Ok(_)), _) => Ok(()),
+            (archived, _) => {
+                if archived.is_some() {
+                    self.strays.push(self.file_of(Origin::Archive, number));
+                }
+                self.segments.insert(number, (Origin::Log, segment));
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes the files that are out of reach of the log, as an open does.
+    fn drop_strays(&mut self) {
+        let found: Vec<Segment> = self.segments.values().map(|(_, found)| found.clone()).collect();
+        for stray in &found[stray_from(&self.state, &found)..] {
+            if let Some((origin, _)) = self.segments.remove(&stray.number) {
+                self.strays.push(self.file_of(origin, stray.number));
+            }
+        }
     }
 
     fn two_sequences(&self, number: u64) -> Error {
@@ -121,39 +150,108 @@ impl Sources {
 
     /// Returns where the records of the sources end.
     pub(super) fn end(&self) -> Result<Lsn> {
-        let archive = self.archive.as_ref().map_or(Ok(Lsn::ZERO), ArchiveReader::end)?;
+        let archive = match (&self.archive, self.last_archived()) {
+            (Some(archive), Some(segment)) => archive.end_of(segment)?,
+            _ => Lsn::ZERO,
+        };
         let log = self.log.as_ref().map_or(Ok(Lsn::ZERO), |log| log.end(self.path_of(Origin::Log)));
         Ok(archive.max(log?))
+    }
+
+    fn last_archived(&self) -> Option<&Segment> {
+        let archived = |(origin, _): &&(Origin, Segment)| *origin == Origin::Archive;
+        self.segments.values().rfind(archived).map(|(_, segment)| segment)
+    }
+
+    /// Returns the files that have a segment's name and are not read.
+    pub(super) fn strays(&self) -> &[PathBuf] {
+        &self.strays
     }
 
     /// Says why the copy of the sources cannot go as far as the caller asked.
     pub(super) fn explain(&self, error: Error) -> Error {
         let (ErrorKind::OutOfRange, Some(at)) = (error.kind(), error.lsn()) else { return error };
-        let State { segment_bytes, .. } = self.state;
-        let number = at.segment(segment_bytes);
+        let number = at.segment(self.state.segment_bytes);
+        if let Some(error) = self.unknown_above(at) {
+            return error;
+        }
         let Some((origin, _)) = self.segments.get(&number) else {
             let Some((&next, _)) = self.segments.range(number..).next() else {
                 return self.ends_below(at);
             };
-            let text = format!(
-                "the segments {number} to {} are missing: no source has the records from LSN {at} \
-                 to LSN {}",
-                next - 1,
-                Lsn::new(next * segment_bytes)
-            );
-            let error = broken(text, at, number).at_path(self.place());
-            return error.with_advice(RESTORE_BELOW);
+            return self.missing(at, next);
         };
         if self.end().is_ok_and(|end| at >= end) {
             return self.ends_below(at);
         }
-        let path = self.path_of(*origin).join(segment_name(number));
         let what = match origin {
             Origin::Archive => "an archived segment",
             Origin::Log => "a segment of the log",
         };
         let text = format!("no valid record where one must begin, in {what}");
-        broken(text, at, number).at_path(path).with_advice(RESTORE_BELOW)
+        let error = broken(text, at, number).at_path(self.file_of(*origin, number));
+        error.with_advice(RESTORE_BELOW)
+    }
+
+    /// Names the first archived file at or above the end of the records whose header does not
+    /// validate. No segment of the sources goes on at that end.
+    fn unknown_above(&self, end: Lsn) -> Option<Error> {
+        let number = end.segment(self.state.segment_bytes);
+        let is_end = match &self.log {
+            Some(log) => log.end(self.path_of(Origin::Log)).is_ok_and(|log| end >= log),
+            None => !self.segments.range(number + 1..).any(|(_, (_, above))| above.header.is_ok()),
+        };
+        let mut archived =
+            self.segments.range(number..).filter_map(|(number, (origin, segment))| {
+                let why = segment.header.as_ref().err().filter(|_| *origin == Origin::Archive)?;
+                Some((*number, why))
+            });
+        let (unknown, why) = archived.next().filter(|_| is_end)?;
+        let text = format!(
+            "the records end here, and at or above is a file with a segment's name that is damaged \
+             or no segment of the log: {why}"
+        );
+        let error = broken(text, end, unknown).at_path(self.file_of(Origin::Archive, unknown));
+        Some(error.with_advice(IS_IT_A_SEGMENT))
+    }
+
+    /// Names the segments from that of `at` on, below `next`.
+    fn missing(&self, at: Lsn, next: u64) -> Error {
+        let State { segment_bytes, .. } = self.state;
+        let number = at.segment(segment_bytes);
+        let stray = self.stray_in_place_of(number);
+        let text = format!(
+            "the segments {number} to {} are missing: no source has the records from LSN {at} to \
+             LSN {}{}",
+            next - 1,
+            Lsn::new(next * segment_bytes),
+            stray
+                .as_ref()
+                .map_or("", |_| "; the file with this name is another segment, or another log's"),
+        );
+        let place = stray.unwrap_or_else(|| self.place().into());
+        broken(text, at, number).at_path(place).with_advice(RESTORE_BELOW)
+    }
+
+    /// Names the file that should have the header of which `error` says that it is missing: the one
+    /// right below, if its header does not validate.
+    pub(super) fn name_break(&self, error: Error) -> Error {
+        let below = error.lsn().map_or(0, |at| at.segment(self.state.segment_bytes));
+        let Some(number) = below.checked_sub(1) else { return error };
+        let is_damaged = |(_, segment): &&(Origin, Segment)| segment.header.is_err();
+        let damaged = self.segments.get(&number).filter(is_damaged);
+        let file = damaged.map(|(origin, _)| self.file_of(*origin, number));
+        match file.or_else(|| self.stray_in_place_of(number)) {
+            Some(file) => error.at_path(file).at_segment(number),
+            None => error,
+        }
+    }
+
+    /// The file with the name of a segment that no source has.
+    fn stray_in_place_of(&self, number: u64) -> Option<PathBuf> {
+        let name = segment_name(number);
+        let is_missing = !self.segments.contains_key(&number);
+        self.strays.iter().find(|stray| is_missing && stray.ends_with(&name)).cloned()
     }
 
     fn ends_below(&self, end: Lsn) -> Error {
@@ -177,6 +275,10 @@ impl Sources {
         let index = usize::from(origin == Origin::Log && self.archive.is_some());
         &self.paths[index]
     }
+
+    fn file_of(&self, origin: Origin, number: u64) -> PathBuf {
+        self.path_of(origin).join(segment_name(number))
+    }
 }
 
 impl Log {
@@ -185,7 +287,8 @@ impl Log {
         if let Some(end) = self.dropped {
             return Ok(end);
         }
-        let verdict = Inspector::new(FileReader::open(path)?).verify()?;
+        let disk = Arc::clone(self.reader.folder().shared_disk());
+        let verdict = Inspector::new(FileReader::open_on(disk, path)?).verify()?;
         if verdict.outcome != Outcome::Corrupt {
             return Ok(verdict.end);
         }
@@ -212,17 +315,19 @@ impl Log {
     }
 }
 
-fn open_archive(path: &Path) -> Result<ArchiveReader> {
-    if path.join(META).exists() || path.join(LOCK).exists() {
+fn open_archive(disk: &Arc<dyn Disk>, path: &Path) -> Result<ArchiveReader> {
+    if let Ok(folder) = Folder::at(disk, path, DEFAULT_FILE_MODE)
+        && folder.names()?.iter().any(|name| [META, LOCK].contains(&name.as_str()))
+    {
         let text = "the archive's folder is a log's; expected a folder that an archive wrote";
         let error = Error::new(ErrorKind::InvalidArgument, text).at_path(path);
         return Err(error.with_advice("name it as the log"));
     }
-    ArchiveReader::open(path)
+    ArchiveReader::open_on(Arc::clone(disk), path)
 }
 
-fn open_log(path: &Path) -> Result<Log> {
-    let reader = FileReader::open(path)?;
+fn open_log(disk: &Arc<dyn Disk>, path: &Path) -> Result<Log> {
+    let reader = FileReader::open_on(Arc::clone(disk), path)?;
     let lock = reader.lock_out_writers().map_err(|error| match error.kind() {
         ErrorKind::Locked => error.with_advice(
             "stop the process that writes the log, or call Wal::backup_to in that process",

@@ -69,6 +69,33 @@ fn a_stray_file_far_above_the_log_moves_nothing() {
     }
 }
 
+/// Protection: the same for the next LSN of a copy.
+#[test]
+fn a_stray_file_far_above_the_log_moves_nothing_in_its_copies() {
+    let (_dir, path) = log(true);
+    let end = Inspector::open(&path).unwrap().verify().unwrap().end;
+    let copies = |path: &Path| {
+        let (dir, backup) = (tempfile::tempdir().unwrap(), path.with_file_name("backup"));
+        let plan = |from| Restore::plan(from, None, &mut |_| {}).unwrap();
+        let wal = heap().open(path).unwrap();
+        let bases = [
+            wal.backup_to(&backup).unwrap().base,
+            {
+                wal.close().unwrap();
+                repair(path, &dir.path().join("repaired"), end).unwrap().base
+            },
+            plan(RestoreFrom::log(path)).report().base,
+        ];
+        bases
+    };
+    let expected = copies(&path);
+    for number in FAR_ABOVE {
+        let (_copy, copy) = copy_as_killed(&path);
+        fs::write(segment(&copy, number), b"not a segment").unwrap();
+        assert_eq!(copies(&copy), expected, "{number}");
+    }
+}
+
 /// Protection: a segment whose header has rotted is none any more, but its LSNs were given.
 #[test]
 fn segments_whose_headers_have_rotted_still_count_for_the_base() {
