@@ -126,9 +126,9 @@ mod unix {
             }
         }
 
-        /// Gives the file `from` the permissions of the file `to` that it is to replace, if there is
-        /// one: the owner may have let a group read it. Changes files of the owner only, who may
-        /// have linked others into the folder.
+        /// Gives the file `from` the permissions of the file `to` that it is to replace, if there
+        /// is one: the owner may have let a group read it. Changes files of the owner only, who
+        /// may have linked others into the folder.
         fn pass_on_mode(&self, from: &str, to: &str) -> io::Result<()> {
             let replaced = match rustix::fs::statat(&self.folder, to, AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT) => return Ok(()),
