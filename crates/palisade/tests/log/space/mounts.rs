@@ -1,6 +1,8 @@
 //! An archive on a disk of its own, which is unmounted. Needs root, for mounts that no other
 //! process sees.
 
+#![expect(clippy::print_stdout, reason = "says what was skipped")]
+
 use std::process::Command;
 
 use crate::again::run_with_own_mounts;

@@ -1,6 +1,8 @@
 //! What is wrong with a file of an archive, or of a log's folder, and what a restore of both makes
 //! of it: all records, or an error that names the file.
 
+#![expect(clippy::print_stdout, reason = "the counts")]
+
 use crate::prelude::*;
 
 /// Segments 0 to 5 are in the archive, and 6 to 12 in the log's folder.
