@@ -174,7 +174,6 @@ fn code_of_the_engine_that_panics_keeps_the_log_from_nothing() {
     watch();
     for (what, misuse) in MISUSES {
         for how in ENDS {
-            println!("{what}, {how:?}");
             let has_codec = what.starts_with("a codec");
             let with = |options: Options| match has_codec {
                 true => options.codec(PanickingCodec),

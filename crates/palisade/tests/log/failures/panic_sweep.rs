@@ -1,8 +1,6 @@
 //! A disk that panics at each kind of call, in each file: nobody hangs, the drop of a handle does
 //! not panic, no acknowledged record is lost, and the same process can open the log again.
 
-use std::fmt;
-
 use crate::prelude::*;
 
 const SEGMENT_BYTES: u64 = 8192;
@@ -102,12 +100,6 @@ struct History {
     /// Records that a truncation has removed.
     removed: BTreeSet<u64>,
     is_poisoned: bool,
-}
-
-impl fmt::Debug for History {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "asked {}, acknowledged {:?}", self.asked, self.acknowledged)
-    }
 }
 
 impl History {
@@ -371,6 +363,7 @@ fn sweep(shape: Shape, failed: &mut Vec<String>) -> Vec<String> {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the counts of the sweep")]
 fn a_disk_that_panics_at_any_call_hangs_nobody_and_loses_nothing() {
     let mut failed = Vec::new();
     for end in [End::Close, End::Abandon, End::Drop] {
