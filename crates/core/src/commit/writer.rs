@@ -60,7 +60,6 @@ impl Commit {
         self.buffer.written.publish(tail);
         self.durable.publish(tail);
         drop(changes);
-        self.store.prepare_ahead(tail);
     }
 
     /// Writes everything that is filled to the store and returns the new *written*.

@@ -1,20 +1,22 @@
 //! Backups: copies of a log that goes on.
 //!
-//! 1. Sync, and read *durable*: the backup ends there.
-//! 2. Pin the log from the head on: the backup begins there, and its segments stay.
-//! 3. Take the list of epochs. All of what it names below the end is durable, and no append changes
-//!    it. Only a truncation of the suffix does.
-//! 4. Copy. Each frame is checked.
-//! 5. Take the list again. If an epoch ends lower than before, records of the backup were truncated
+//! 1. Sync: the records that were appended before the call are durable.
+//! 2. Under the lock of the state, pin the log from the head on: the backup begins there, and its
+//!    segments stay. Take the state, and *durable* with the list of epochs: the backup ends at
+//!    *durable*. All of it is of one moment for a truncation of the suffix. No append changes what
+//!    the list names below that end. Only a truncation of the suffix does.
+//! 3. Copy. Each frame is checked.
+//! 4. Take the list again. If an epoch ends lower than before, records of the backup were truncated
 //!    meanwhile, and the backup is given up.
 
 use std::sync::Arc;
 
 use super::Wal;
+use super::epochs::View;
 use super::pins::{Pin, PinKind};
 use crate::copy::CopyPlan;
 use crate::reader::{EpochSpan, Pinned};
-use crate::store::{ReadStore, State};
+use crate::store::ReadStore;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// A plan of a backup of an open log, which stays pinned as long as this exists.
@@ -33,12 +35,13 @@ impl Wal {
     pub fn backup(&self) -> Result<Backup> {
         self.check_open()?;
         self.sync()?;
-        // Before the list of epochs: a watermark that has jumped shows a truncation.
-        let end = self.durable_lsn();
-        let pin = self.pin(PinKind::Reader, None)?;
-        let spans = self.spans_until(end);
+        let (pin, state, View { spans, end, .. }) = {
+            let state = self.handle.state.lock();
+            let pin = self.pin_in(&state, PinKind::Reader, None, None)?;
+            let view = self.handle.epochs.view(None, || self.durable_lsn());
+            (pin, state.clone(), view)
+        };
         let store = Arc::clone(&self.handle.log.store);
-        let state = State { head: pin.at(), ..self.handle.state.lock().clone() };
         let salt = store.random()?;
         let reserved = self.reserved_lsn();
         let store = store as Arc<dyn ReadStore>;

@@ -6,12 +6,17 @@
 //! that begins there.
 //!
 //! # Protocol
-//! The truncating thread: (1) under the lock, put the truncation and the new epoch into the list;
-//! (2) store the lowest truncation; (3) let the watermarks jump to the new base.
+//! The truncating thread, under the lock: (1) put the truncation and the new epoch into the list;
+//! (2) store the lowest truncation; (3) let the tail and the watermarks jump to the end of the new
+//! epoch's first records.
 //!
 //! A thread that compares an LSN or a ticket with a watermark: (1) read the watermark; (2) ask
 //! [`Epochs::check_not_truncated`]. A watermark that has jumped shows the truncation (P2). One that
 //! has not jumped stands for what was durable before the truncation.
+//!
+//! A thread that needs the epochs and the tail or a watermark of one moment reads both under the
+//! lock ([`Epochs::view`], [`Epochs::lag`]). Else it could find the records gone that a truncation
+//! removed, and not yet those that took their place.
 //!
 //! Epochs below the head and below all readers are forgotten. The ranges of truncations never are:
 //! the holder of a ticket may ask about a truncated record at any time, and a head above the range
@@ -20,6 +25,7 @@
 //!
 //! # Checked by
 //! `a_truncated_record_is_never_acknowledged_afterwards`,
+//! `a_view_has_all_of_a_replacement_or_none`, `a_reader_learns_that_its_begin_was_truncated`,
 //! `a_head_above_a_truncation_acknowledges_nothing`.
 
 use std::iter;
@@ -48,6 +54,28 @@ struct EpochList {
     truncations: Vec<LsnRange>,
     // The bases of epochs of which some may have stayed empty.
     bases: Vec<EpochBase>,
+}
+
+/// The epochs of one moment, up to the end of the log or the watermark that was read with them.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// The epochs. The running one ends at `end`.
+    pub(crate) spans: Vec<EpochSpan>,
+    pub(crate) end: Lsn,
+    /// Where a reader begins that names an LSN.
+    pub(crate) begin: Option<Begin>,
+}
+
+/// Where a reader begins that names `named`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begin {
+    pub(crate) named: Lsn,
+    /// The first LSN at or above it that is in no discarded range.
+    pub(crate) next: Lsn,
+    /// See `leave_discarded`.
+    pub(crate) left: Lsn,
+    /// See `is_inside_discarded`.
+    pub(crate) is_inside_discarded: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +107,31 @@ impl EpochList {
         discarded.from == lsn || self.bases.iter().any(is_it)
     }
 
+    fn is_inside_discarded(&self, lsn: Lsn) -> bool {
+        self.discarded_around(lsn).is_some_and(|discarded| !self.is_start(discarded, lsn))
+    }
+
+    fn skip_discarded(&self, lsn: Lsn) -> Lsn {
+        self.discarded_around(lsn).map_or(lsn, |discarded| discarded.to)
+    }
+
+    fn leave_discarded(&self, lsn: Lsn) -> Lsn {
+        let above = self.spans.partition_point(|span| span.base < lsn);
+        match above.checked_sub(1) {
+            Some(index) => self.spans[index].end.min(lsn),
+            None => Lsn::ZERO,
+        }
+    }
+
+    /// Returns all epochs. The running epoch ends at `end`, or at its base if `end` is below it.
+    fn spans_until(&self, end: Lsn) -> Vec<EpochSpan> {
+        let mut spans = self.spans.clone();
+        if let Some(running) = spans.last_mut() {
+            running.end = end.max(running.base);
+        }
+        spans
+    }
+
     /// Notes that nothing is left in `[from, to)`, and that the running epoch begins at `to`.
     fn note_truncation(&mut self, from: Lsn, to: Lsn) {
         let mut range = LsnRange { from, to };
@@ -106,6 +159,25 @@ impl Epochs {
 
     pub(crate) fn all(&self) -> Vec<EpochSpan> {
         self.list.read().spans.clone()
+    }
+
+    /// Returns all epochs. The running epoch ends at `end`, or at its base if `end` is below it.
+    pub(crate) fn spans_until(&self, end: Lsn) -> Vec<EpochSpan> {
+        self.list.read().spans_until(end)
+    }
+
+    /// Returns the epochs of the moment in which `end` reads the end of the log or a watermark, and
+    /// where a reader begins in them that names `from`. `end` takes no lock of the handle.
+    pub(crate) fn view(&self, from: Option<Lsn>, end: impl FnOnce() -> Lsn) -> View {
+        let list = self.list.read();
+        let end = end();
+        let begin = from.map(|named| Begin {
+            named,
+            next: list.skip_discarded(named),
+            left: list.leave_discarded(named),
+            is_inside_discarded: list.is_inside_discarded(named),
+        });
+        View { spans: list.spans_until(end), end, begin }
     }
 
     /// Returns the base of the running epoch.
@@ -139,24 +211,18 @@ impl Epochs {
     /// Returns whether `lsn` lies in a discarded range, and is neither its start nor the base of an
     /// epoch that stayed empty.
     pub(crate) fn is_inside_discarded(&self, lsn: Lsn) -> bool {
-        let list = self.list.read();
-        list.discarded_around(lsn).is_some_and(|discarded| !list.is_start(discarded, lsn))
+        self.list.read().is_inside_discarded(lsn)
     }
 
     /// Returns the first LSN at or above `lsn` that is in no discarded range.
     pub(crate) fn skip_discarded(&self, lsn: Lsn) -> Lsn {
-        self.list.read().discarded_around(lsn).map_or(lsn, |discarded| discarded.to)
+        self.list.read().skip_discarded(lsn)
     }
 
     /// Returns the end of the epoch before if `lsn` is in no epoch or at the base of one; else
     /// `lsn`. No record begins between the two. Below the first epoch returns 0.
     pub(crate) fn leave_discarded(&self, lsn: Lsn) -> Lsn {
-        let list = self.list.read();
-        let above = list.spans.partition_point(|span| span.base < lsn);
-        match above.checked_sub(1) {
-            Some(index) => list.spans[index].end.min(lsn),
-            None => Lsn::ZERO,
-        }
+        self.list.read().leave_discarded(lsn)
     }
 
     /// Returns the first LSN at or above `lsn` that is in an epoch.
@@ -166,11 +232,12 @@ impl Epochs {
         list.spans.iter().find(is_above).map_or(lsn, |span| span.base.max(lsn))
     }
 
-    /// Returns how far a reader at `position` lags in a log that ends at `end`: the bytes between
-    /// the two, without discarded ranges. Records above `position` that the list has forgotten
-    /// count, too.
-    pub(crate) fn lag(&self, position: Lsn, end: Lsn) -> u64 {
+    /// Returns how far a reader lags: the bytes between its position and the end of the log, which
+    /// `position_and_end` reads, without discarded ranges. Records above the position that the list
+    /// has forgotten count, too. `position_and_end` takes no lock of the handle.
+    pub(crate) fn lag(&self, position_and_end: impl FnOnce() -> (Lsn, Lsn)) -> u64 {
         let list = self.list.read();
+        let (position, end) = position_and_end();
         let from = position.max(list.end_before);
         let above = |span: &EpochSpan| span.end.min(end).bytes_since(span.base.max(from));
         from.bytes_since(position) + list.spans.iter().map(above).sum::<u64>()
@@ -204,7 +271,8 @@ impl Epochs {
     }
 
     /// Ends the log at `new_end`. The epoch `running` begins above it; later epochs are gone.
-    pub(crate) fn truncate(&self, new_end: Lsn, running: EpochSpan) {
+    /// `jump` moves the tail and the watermarks in the same moment.
+    pub(crate) fn truncate(&self, new_end: Lsn, running: EpochSpan, jump: impl FnOnce()) {
         let mut list = self.list.write();
         list.spans.retain(|span| span.base < new_end);
         if let Some(kept) = list.spans.last_mut() {
@@ -217,6 +285,7 @@ impl Epochs {
         // threads from storing.
         let lowest = self.lowest_truncation.load(Ordering::Relaxed).min(new_end.as_u64());
         self.lowest_truncation.store(lowest, Ordering::Relaxed);
+        jump();
     }
 
     /// Drops the epochs whose records are all below `to`, and the discarded ranges of crashes that

@@ -47,7 +47,6 @@ pub use self::ticket::Ticket;
 use crate::buffer::{Buffer, Stop};
 use crate::commit::Commit;
 use crate::events::Observer;
-use crate::reader::EpochSpan;
 use crate::recovery::{Recovered, dry_run, recover};
 use crate::stats::Gauges;
 use crate::store::{State, Store};
@@ -265,13 +264,13 @@ impl Wal {
     /// Returns the bytes of the log from the head to the end of the last reservation.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
-        let (head, end) = (self.head_lsn(), self.reserved_lsn());
+        let extent = || (self.head_lsn(), self.reserved_lsn());
         if self.handle.log.check_process().is_err() {
             // A thread of the parent may hold the lock of the epochs for ever.
+            let (head, end) = extent();
             return end.bytes_since(head);
         }
-        let bytes = |span: &EpochSpan| span.end.min(end).bytes_since(span.base.max(head));
-        self.handle.epochs.all().iter().map(bytes).sum()
+        self.handle.epochs.lag(extent)
     }
 
     /// Returns the identity of the log, drawn at random when it was created.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Wal;
 use super::first_records::FirstRecords;
+use super::pins::{Lease, Pin, PinKind};
 use super::truncate_after::Place;
 use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
@@ -11,11 +12,55 @@ use crate::recovery::Recovered;
 use crate::store::{State, Store};
 use crate::{Lsn, Memory, Options, RecoveryReport, Result, Uuid};
 
+/// A reader whose pin can be lost.
+#[derive(Clone)]
+pub(crate) struct LeasedReader {
+    _pin: Arc<Pin>,
+    lease: Arc<Lease>,
+}
+
+impl LeasedReader {
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lease.is_lost()
+    }
+}
+
 impl Wal {
     /// Truncates after the record at `record`, which ends at `new_end`.
     pub(crate) fn truncate_above(&self, record: Lsn, new_end: Lsn) -> Result<()> {
         let place = Place { record, new_end };
         self.handle.truncate_above(place, FirstRecords::default()).map(drop)
+    }
+
+    /// As [`truncate_above`](Wal::truncate_above), with `records` in place of what goes.
+    pub(crate) fn replace_above(&self, record: Lsn, new_end: Lsn, records: &[&[u8]]) -> Result<()> {
+        let place = Place { record, new_end };
+        let most = self.handle.max_frame_bytes as usize;
+        let first = FirstRecords::copy(records.iter().map(|record| (0, record)), None, most)?;
+        self.handle.truncate_above(place, first).map(drop)
+    }
+
+    /// Returns where the epochs begin and end, as far as they are durable.
+    pub(crate) fn durable_extents(&self) -> Vec<(Lsn, Lsn)> {
+        let spans = self.handle.epochs.view(None, || self.durable_lsn()).spans;
+        spans.iter().map(|span| (span.base, span.end)).collect()
+    }
+
+    /// Returns where the epochs begin and end.
+    pub(crate) fn reserved_extents(&self) -> Vec<(Lsn, Lsn)> {
+        self.view(None).spans.iter().map(|span| (span.base, span.end)).collect()
+    }
+
+    /// Returns a reader at the head whose pin is lost if it lags more than `max_lag`.
+    pub(crate) fn leased_reader(&self, max_lag: u64) -> Result<LeasedReader> {
+        let lease = Arc::new(Lease::new(max_lag));
+        let (pin, _) = self.pinned_view(None, PinKind::Cursor, Some(Arc::clone(&lease)))?;
+        Ok(LeasedReader { _pin: Arc::new(pin), lease })
+    }
+
+    /// Saves `head` with the state.
+    pub(crate) fn save_head(&self, head: Lsn) -> Result<()> {
+        self.handle.change_state(None, |state| state.head = head)
     }
 
     /// Saves `checkpoint` with the state.

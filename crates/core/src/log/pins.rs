@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::epochs::View;
 use super::truncate_before::below_head;
 use super::{Handle, Wal};
 use crate::reader::{Pinned, Records};
@@ -205,9 +206,9 @@ impl Hold {
     pub fn records(&self) -> Result<Records> {
         let wal = &self.0.wal;
         wal.handle.log.check_process()?;
-        let (written, end) = (wal.written_lsn(), wal.reserved_lsn());
-        let spans = wal.spans_until(end);
-        let from = wal.handle.epochs.skip_discarded(self.lsn());
+        let written = wal.written_lsn();
+        let View { spans, end, begin } = wal.view(Some(self.lsn()));
+        let from = begin.map_or(self.lsn(), |begin| begin.next);
         // At or above the hold's pin, which keeps the segment until this one is set.
         let pin = Pin::set(wal, from);
         let mut reader = wal.frame_reader(wal.handle.read_ahead_bytes);
@@ -240,21 +241,22 @@ impl Wal {
     }
 
     /// Pins the segments from `at` on, or from the head on, for a reader.
-    ///
-    /// Reads the head and sets the pin under the lock under which a release decides how far it
-    /// goes, so pinned segments exist.
     pub(super) fn pin(&self, kind: PinKind, at: Option<Lsn>) -> Result<Pin> {
-        self.leased_pin(kind, at, None)
+        self.pin_in(&self.handle.state.lock(), kind, at, None)
     }
 
-    /// As [`pin`](Wal::pin); with a lease the pin can be lost.
-    pub(super) fn leased_pin(
+    /// As [`pin`](Wal::pin), for a caller that holds the lock of the `state`; with a lease the pin
+    /// can be lost.
+    ///
+    /// A release decides under the same lock how far it goes. So it sees the pin, or else the pin
+    /// sees the head that it took: pinned segments exist.
+    pub(super) fn pin_in(
         &self,
+        state: &State,
         kind: PinKind,
         at: Option<Lsn>,
         lease: Option<Arc<Lease>>,
     ) -> Result<Pin> {
-        let state = self.handle.state.lock();
         let at = at.unwrap_or(state.head);
         if at < state.head {
             return Err(below_head(at, state.head));

@@ -150,11 +150,10 @@ impl Wal {
         self.handle.log.check_process()?;
         let cursors = self.handle.state.lock().cursors.clone();
         let known = self.handle.confirmations.0.lock();
-        // After the positions: none is above it.
-        let end = self.reserved_lsn();
         let status = |cursor: SavedCursor| {
             let is_open = known.get(&cursor.name).is_some_and(|confirmation| confirmation.is_open);
-            let lag = self.handle.epochs.lag(cursor.position, end);
+            // After the positions: none is above the end.
+            let lag = self.handle.epochs.lag(|| (cursor.position, self.reserved_lsn()));
             CursorStatus::of(cursor, lag, is_open)
         };
         Ok(cursors.into_iter().map(status).collect())
@@ -185,8 +184,9 @@ impl Handle {
     /// Returns how far the head of `state` may move towards `to`: at most to the first record above
     /// the positions of the cursors that do not lag too much.
     pub(super) fn head_towards(&self, to: Lsn, state: &State) -> Lsn {
-        let (epochs, end) = (&self.epochs, self.log.buffer.reserved());
-        let keeps = |cursor: &&SavedCursor| cursor.keeps(epochs.lag(cursor.position, end));
+        let epochs = &self.epochs;
+        let lag = |at| epochs.lag(|| (at, self.log.buffer.reserved()));
+        let keeps = |cursor: &&SavedCursor| cursor.keeps(lag(cursor.position));
         let kept = state.cursors.iter().filter(keeps);
         let lowest = kept.map(|cursor| epochs.skip_unused(cursor.position)).min();
         lowest.map_or(to, |lowest| to.min(lowest)).max(state.head)

@@ -4,14 +4,13 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use super::Wal;
-use super::epochs::truncated_error;
-use super::pins::{Pin, PinKind};
+use super::epochs::{View, truncated_error};
+use super::pins::{Lease, Pin, PinKind};
 use super::truncate_before::below_head;
 use crate::codec::Decoder;
 use crate::frame::Header;
 use crate::reader::{EpochSpan, FrameReader, RecordBuf, Records, missing_segment};
 use crate::store::ReadStore;
-use crate::sync::yield_now;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The number of bytes that a read of a single record starts with. Each page that it reaches into
@@ -21,28 +20,13 @@ const SINGLE_READ_BYTES: usize = 3072;
 impl Wal {
     /// Returns all records from the head to the end of the log at the time of the call.
     pub fn records(&self) -> Result<Records> {
-        self.up_to_the_end(|end| self.records_below(None, end))
+        self.records_below(None, Lsn::LIMIT)
     }
 
     /// Returns the records from the one at `lsn` on.
     pub fn records_from(&self, lsn: Lsn) -> Result<Records> {
         self.check_begin(lsn)?;
-        self.up_to_the_end(|end| self.records_below(Some(lsn), end))
-    }
-
-    /// Calls `read` with the end of the log, again if the end moved into a new epoch meanwhile: the
-    /// epochs that `read` saw must be those of the end, or a reader could see a truncation without
-    /// the records of `replace_from`.
-    fn up_to_the_end<T>(&self, read: impl Fn(Lsn) -> Result<T>) -> Result<T> {
-        loop {
-            let end = self.reserved_lsn();
-            let found = read(end)?;
-            let is_current = self.handle.epochs.running_base() <= end;
-            if is_current || self.handle.log.check().is_err() {
-                return Ok(found);
-            }
-            yield_now();
-        }
+        self.records_below(Some(lsn), Lsn::LIMIT)
     }
 
     /// Returns the records that begin in `range`.
@@ -63,7 +47,7 @@ impl Wal {
         if let Some(from) = from {
             self.check_begin(from)?;
         }
-        self.up_to_the_end(|end| self.records_below(from, to.min(end)))
+        self.records_below(from, to)
     }
 
     /// Returns the records at `lsns`, in the order of `lsns`.
@@ -109,10 +93,11 @@ impl Wal {
     /// Returns the last record of the log, or `None` if the log has no record.
     pub fn last_record(&self) -> Result<Option<RecordBuf>> {
         self.handle.log.check_process()?;
-        self.unless_truncated(|| self.up_to_the_end(|end| self.last_below(end)))
+        self.unless_truncated(|| self.last_in(&self.view(None)))
     }
 
-    fn last_below(&self, end: Lsn) -> Result<Option<RecordBuf>> {
+    fn last_in(&self, view: &View) -> Result<Option<RecordBuf>> {
+        let end = view.end;
         self.flush_until(end)?;
         let segment_bytes = self.handle.segment_bytes;
         let segment_below = |at: Lsn| at.before().segment_start(segment_bytes);
@@ -123,7 +108,7 @@ impl Wal {
         let mut to = end;
         loop {
             let head = self.head_lsn();
-            match self.last_in(from.max(head), to) {
+            match self.last_between(from.max(head), to, view.spans.clone()) {
                 // A truncation of the prefix came between: look again from the new head.
                 Err(error) if error.kind() == ErrorKind::Truncated && head < self.head_lsn() => {}
                 Ok(None) if from > head => {
@@ -135,10 +120,11 @@ impl Wal {
         }
     }
 
-    /// Returns the last record that begins in `[from, to)`, if there is one. A frame begins at
-    /// `from`, or nothing is there.
-    fn last_in(&self, from: Lsn, to: Lsn) -> Result<Option<RecordBuf>> {
-        let mut records = self.records_below(Some(from), to)?;
+    /// Returns the last record of `spans` that begins in `[from, to)`, if there is one. A frame
+    /// begins at `from`, or nothing is there.
+    fn last_between(&self, from: Lsn, to: Lsn, spans: Vec<EpochSpan>) -> Result<Option<RecordBuf>> {
+        let pin = self.pin(PinKind::Reader, Some(from))?;
+        let mut records = self.records_in(spans, pin).ending_at(to);
         let mut last = None;
         while let Some(record) = records.next()? {
             last = Some(RecordBuf::from(record));
@@ -211,8 +197,7 @@ impl Wal {
         if self.handle.epochs.skip_end_of_epoch(lsn) > lsn {
             return Ok(());
         }
-        let advice = "Wal::resume_lsn returns where to continue";
-        Err(truncated_error(lsn).with_advice(advice))
+        Err(removed_begin(lsn))
     }
 
     /// Returns whether `lsn` is the head, or no record was ever between the two.
@@ -233,39 +218,47 @@ impl Wal {
         header?.ok_or_else(|| self.not_a_record(lsn))
     }
 
-    /// Returns the records that begin in `[from, end)`. Without `from`, begins at the head.
-    fn records_below(&self, from: Option<Lsn>, end: Lsn) -> Result<Records> {
+    /// Returns the records that begin in `[from, to)`. Without `from`, begins at the head.
+    fn records_below(&self, from: Option<Lsn>, to: Lsn) -> Result<Records> {
         let written = self.written_lsn();
-        let records = self.records_until(from, end, |from| self.pin(PinKind::Reader, from))?;
-        Ok(records.ending_at(end).writing_from(written))
+        let (pin, view) = self.pinned_view(from, PinKind::Reader, None)?;
+        let end = view.end.min(to);
+        Ok(self.records_in(view.spans, pin).ending_at(end).writing_from(written))
     }
 
-    /// Returns the records from `from` on, or from the head on, in the epochs that
-    /// `spans_until(end)` returns. Reads and writes nothing. `pin` pins what it is given.
-    pub(super) fn records_until(
+    /// Pins the log from `from` on, or from the head on, and returns the epochs and the end of the
+    /// log at the same moment.
+    pub(super) fn pinned_view(
         &self,
         from: Option<Lsn>,
-        end: Lsn,
-        pin: impl FnOnce(Option<Lsn>) -> Result<Pin>,
-    ) -> Result<Records> {
+        kind: PinKind,
+        lease: Option<Arc<Lease>>,
+    ) -> Result<(Pin, View)> {
         self.handle.log.check_process()?;
-        // Before the pin: the pin finds a truncation between the two.
-        let spans = self.spans_until(end);
-        let from = from.map(|from| self.handle.epochs.skip_discarded(from));
-        let pin = pin(from)?;
-        let from = pin.at();
-        let reader = self.frame_reader(self.handle.read_ahead_bytes);
-        let records = Records::new(reader, spans, from).decoding(self.decoder());
-        Ok(records.keeping(Box::new(pin)))
+        let state = self.handle.state.lock();
+        let view = self.view(from);
+        match view.begin {
+            // Truncated after `check_begin`: the reader would begin above what it was to read.
+            Some(begin) if begin.is_inside_discarded && !self.is_at_head(begin.named) => {
+                return Err(removed_begin(begin.named));
+            }
+            _ => {}
+        }
+        let pin = self.pin_in(&state, kind, view.begin.map(|begin| begin.next), lease)?;
+        Ok((pin, view))
     }
 
-    /// Returns all epochs. The running epoch ends at `end`, or at its base if `end` is below it.
-    pub(super) fn spans_until(&self, end: Lsn) -> Vec<EpochSpan> {
-        let mut spans = self.handle.epochs.all();
-        if let Some(running) = spans.last_mut() {
-            running.end = end.max(running.base);
-        }
-        spans
+    /// Returns the epochs and the end of the log at one moment, and where a reader begins in them
+    /// that names `from`.
+    pub(super) fn view(&self, from: Option<Lsn>) -> View {
+        self.handle.epochs.view(from, || self.reserved_lsn())
+    }
+
+    /// Returns the records in `spans` from the pin on.
+    pub(super) fn records_in(&self, spans: Vec<EpochSpan>, pin: Pin) -> Records {
+        let reader = self.frame_reader(self.handle.read_ahead_bytes);
+        let records = Records::new(reader, spans, pin.at()).decoding(self.decoder());
+        records.keeping(Box::new(pin))
     }
 
     pub(super) fn frame_reader(&self, read_ahead_bytes: usize) -> FrameReader {
@@ -315,4 +308,9 @@ impl Wal {
     pub(super) fn span_of(&self, lsn: Lsn) -> Option<EpochSpan> {
         self.handle.epochs.find(lsn)
     }
+}
+
+/// Returns the error for an LSN at which a reader was to begin, and which was truncated.
+fn removed_begin(lsn: Lsn) -> Error {
+    truncated_error(lsn).with_advice("Wal::resume_lsn returns where to continue")
 }

@@ -49,7 +49,6 @@ impl Wal {
     pub fn space(&self) -> Result<Space> {
         self.handle.log.check_process()?;
         let (segments, taken) = self.handle.log.segments_in_use()?;
-        let head = self.head_lsn();
         let pins = self.handle.pins.all();
         let kept = self.cursors()?.into_iter().filter(|cursor| cursor.keeps_the_log);
         let mut counts = BTreeMap::new();
@@ -60,14 +59,18 @@ impl Wal {
         for (lsn, kind, count) in pins {
             counts.entry((lsn, kind)).or_insert(count);
         }
-        let live_bytes = self.live_bytes();
-        // Last: no pin is above it.
-        let end = self.reserved_lsn();
+        let epochs = &self.handle.epochs;
+        let (mut head, mut end) = (Lsn::ZERO, Lsn::ZERO);
+        let live_bytes = epochs.lag(|| {
+            (head, end) = (self.head_lsn(), self.reserved_lsn());
+            (head, end)
+        });
+        // After the pins: none is above the end.
         let pin = |((lsn, kind), count): ((Lsn, PinKind), usize)| SpacePin {
             kind,
             count,
             lsn,
-            lag: self.handle.epochs.lag(lsn, end),
+            lag: epochs.lag(|| (lsn, self.reserved_lsn())),
         };
         Ok(Space {
             segments,

@@ -60,10 +60,17 @@ impl Handle {
 
     /// Makes `state` visible. The caller holds the lock `saving`.
     pub(super) fn set_state(&self, state: State) {
+        self.set_state_and(state, || {});
+    }
+
+    /// As [`set_state`](Handle::set_state), and runs `change` in the same moment for all that take
+    /// the lock of the state.
+    pub(super) fn set_state_and(&self, state: State, change: impl FnOnce()) {
         let mut seen = self.state.lock();
         self.head.publish(state.head);
         // Relaxed: the value alone counts.
         self.checkpoint.store(state.checkpoint.as_u64(), Ordering::Relaxed);
+        change();
         *seen = state;
     }
 }

@@ -19,8 +19,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::Wal;
-use super::epochs::truncated_error;
-use super::pins::{Lease, Pin as LogPin, PinKind};
+use super::epochs::{View, truncated_error};
+use super::pins::{Lease, PinKind};
 use crate::commit::{Commit, Key, Wait};
 use crate::frame::Header;
 #[cfg(feature = "stream")]
@@ -44,23 +44,26 @@ impl Wal {
     /// Returns a tail whose pin can be lost.
     pub(super) fn leased_tail(&self, lsn: Lsn, lease: Arc<Lease>) -> Result<Tail> {
         self.check_begin(lsn)?;
-        self.tail_with(Some(lsn), |from| self.leased_pin(PinKind::Cursor, from, Some(lease)))
+        self.tail_with(Some(lsn), PinKind::Cursor, Some(lease))
     }
 
     fn tail_at(&self, from: Option<Lsn>) -> Result<Tail> {
-        self.tail_with(from, |from| self.pin(PinKind::Tail, from))
+        self.tail_with(from, PinKind::Tail, None)
     }
 
     fn tail_with(
         &self,
         from: Option<Lsn>,
-        pin: impl FnOnce(Option<Lsn>) -> Result<LogPin>,
+        kind: PinKind,
+        lease: Option<Arc<Lease>>,
     ) -> Result<Tail> {
-        let records = self.records_until(from, Lsn::ZERO, pin)?;
+        let (pin, View { begin, .. }) = self.pinned_view(from, kind, lease)?;
+        // Nothing yet: the first step extends it.
+        let records = self.records_in(Vec::new(), pin);
         let head = self.head_lsn();
-        let began = match from {
-            Some(at_head) if at_head < head => at_head,
-            Some(from) => self.handle.epochs.leave_discarded(from).max(head),
+        let began = match begin {
+            Some(begin) if begin.named < head => begin.named,
+            Some(begin) => begin.left.max(head),
             None => head,
         };
         let given_to = (began > head).then_some(began);
@@ -218,7 +221,7 @@ impl Tail {
             let at = self.leave_truncated()?;
             // A truncation has ended the iterator.
             if end > at || self.records.is_finished() {
-                self.records.extend_to(self.wal.spans_until(end));
+                self.records.extend_to(self.wal.handle.epochs.spans_until(end));
             } else {
                 return Ok(Step::NothingAbove(at));
             }

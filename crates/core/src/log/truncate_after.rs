@@ -17,8 +17,10 @@
 //! 6. Move the durable mark in the log buffer. Then write the log buffer's header block with the
 //!    number of the new epoch.
 //! 7. Save the state.
-//! 8. In memory, change the list of epochs. Then set the seed, and move the tail to the end of the
-//!    new epoch's first records, which also clears the flag. Then move the watermarks.
+//! 8. In memory, change the state and the list of epochs. Then set the seed, and move the tail to
+//!    the end of the new epoch's first records, which also clears the flag. Then move the
+//!    watermarks. All of it happens under the locks of the state and of the list, so a reader that
+//!    takes them sees all of a replacement or nothing.
 //! 9. Release the locks and leadership, wake the waiting threads, and free the discarded segments.
 //!    If another thread frees segments below the head, that thread frees these, too: its callback
 //!    may take long.
@@ -57,7 +59,6 @@ pub(crate) struct Place {
 /// An epoch that has begun.
 struct Begun {
     base: Lsn,
-    seed: EpochSeed,
     /// The end of the epoch before.
     new_end: Lsn,
 }
@@ -213,8 +214,13 @@ impl Handle {
         let switched = self.log.with_leadership(|cursor| {
             let mut saving = self.saving.lock();
             self.save_state_again(&mut saving).map_err(Failed::Unchanged)?;
-            let begun = self.store_epoch(place, end, first)?;
-            self.log.jump(cursor, first.end(begun.base), begun.seed);
+            let (begun, state, running) = self.store_epoch(place, end, first)?;
+            let tail = first.end(begun.base);
+            self.set_state_and(state, || {
+                let jump = || self.log.jump(cursor, tail, running.seed);
+                self.epochs.truncate(begun.new_end, running, jump);
+            });
+            self.log.store.prepare_ahead(tail);
             Ok(begun)
         });
         switched.map_err(Failed::Unchanged)?
@@ -231,14 +237,14 @@ impl Handle {
         Ok(())
     }
 
-    /// Runs the check of step 4, steps 5 to 7, and changes the list of epochs (step 8). The caller
-    /// holds the lock of the saved state.
+    /// Runs the check of step 4, and steps 5 to 7. Returns the saved state and the new epoch. The
+    /// caller holds the lock of the saved state.
     fn store_epoch(
         &self,
         place: Place,
         end: Lsn,
         first: &mut FirstRecords,
-    ) -> std::result::Result<Begun, Failed> {
+    ) -> std::result::Result<(Begun, State, EpochSpan), Failed> {
         let before = self.state.lock().clone();
         self.check_may_truncate(&before, place.record).map_err(Failed::Unchanged)?;
         let predecessor = self.predecessor(place).map_err(Failed::Unchanged)?;
@@ -260,9 +266,7 @@ impl Handle {
             .and_then(|()| store.save_state(&state))
             .map_err(Failed::Unknown)?;
         let running = EpochSpan::open_ended(state.uuid, number, salt, base);
-        self.set_state(state);
-        self.epochs.truncate(new_end, running);
-        Ok(Begun { base, seed: running.seed, new_end })
+        Ok((Begun { base, new_end }, state, running))
     }
 
     /// Returns the epoch that the new one follows, and its new end.

@@ -53,11 +53,6 @@ impl Wal {
 
     /// Refuses an LSN at which neither a record nor a segment begins nor the log ends.
     fn check_boundary(&self, lsn: Lsn) -> Result<()> {
-        // Check this first: a concurrent truncation lists its epoch before it moves the tail there.
-        // Until then the base is above the end, and `check_readable` refuses it.
-        if lsn == self.handle.epochs.running_base() {
-            return Ok(());
-        }
         self.check_readable(lsn)?;
         // Each write ends at the end of a frame. The next frame may be only in the log buffer, and
         // `frame_at` would first write it. On a full disk that fails, and with it the truncation
@@ -95,8 +90,7 @@ impl Handle {
                 return Ok(());
             }
             // Under the state's lock: a pin that is set later lies at or above this head.
-            let end = self.log.buffer.reserved();
-            let lag = |at| self.epochs.lag(at, end);
+            let lag = |at| self.epochs.lag(|| (at, self.log.buffer.reserved()));
             self.pins.lowest_below(&state, lag).unwrap_or(state.head)
         };
         // Up to `to`, not to the head: a reader needs the epochs from its pin on.

@@ -10,6 +10,7 @@ mod async_waiters;
 mod buffer;
 mod commit;
 mod leadership;
+mod readers;
 mod room;
 mod space_watch;
 mod store;

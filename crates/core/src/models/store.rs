@@ -41,6 +41,7 @@ pub(super) struct ModelStore {
     held_end: AtomicU64,
     synced_end: AtomicU64,
     marked_end: AtomicU64,
+    released_to: AtomicU64,
     // The files of segments, where a model sets them.
     files: AtomicU64,
     // Where a model abandons its log: lets the checker try each change before and after `close`.
@@ -59,6 +60,8 @@ struct Media {
     is_closed: bool,
     // The epochs after the first.
     later: Vec<(Lsn, EpochSeed)>,
+    // From the end of an epoch to the base of the next one.
+    discarded: Vec<(Lsn, Lsn)>,
 }
 
 /// A frame that the log has written.
@@ -85,6 +88,7 @@ impl ModelStore {
             held_end: AtomicU64::new(base.as_u64()),
             synced_end: AtomicU64::new(base.as_u64()),
             marked_end: AtomicU64::new(base.as_u64()),
+            released_to: AtomicU64::new(0),
             files: AtomicU64::new(1),
             close: None,
         }
@@ -135,6 +139,13 @@ impl ModelStore {
         // Relaxed: as in `assert_synced_to`.
         let held_end = self.held_end.load(Ordering::Relaxed);
         assert!(held_end >= end.as_u64(), "a write happens before its publication");
+    }
+
+    /// Returns where the files begin that were not freed.
+    pub(super) fn released_to(&self) -> Lsn {
+        // Acquire: the file system orders a read that finds a file freed behind the call that freed
+        // it.
+        Lsn::new(self.released_to.load(Ordering::Acquire))
     }
 
     /// All frames that were written, in their order.
@@ -273,8 +284,10 @@ impl Store for ModelStore {
         Ok(())
     }
 
-    fn release(&self, _from: Lsn, _to: Lsn) -> Result<()> {
+    fn release(&self, _from: Lsn, to: Lsn) -> Result<()> {
         drop(self.change());
+        // Release: pairs with the Acquire in `released_to`.
+        self.released_to.fetch_max(to.as_u64(), Ordering::Release);
         Ok(())
     }
 
@@ -290,7 +303,11 @@ impl Store for ModelStore {
         let mut media = self.change();
         assert_eq!(media.synced, media.held.len(), "all of the epoch before is durable");
         let end = self.base.plus(media.held.len() as u64);
-        assert!(epoch.base >= end && epoch.predecessor.end <= end);
+        let before = epoch.predecessor.end;
+        assert!(epoch.base >= end && before <= end);
+        let revives = |&(from, to): &(Lsn, Lsn)| from < before && before <= to;
+        assert!(!media.discarded.iter().any(revives), "no truncated record comes back");
+        media.discarded.push((before, epoch.base));
         let bytes = epoch.base.bytes_since(self.base) as usize;
         media.held.resize(bytes, 0);
         media.held.extend_from_slice(first);
@@ -349,12 +366,18 @@ impl ReadStore for ModelStore {
         unreachable!("a model does not open its log")
     }
 
+    /// A backup needs no header that it does not find.
     fn segments(&self) -> Result<Vec<Segment>> {
-        unreachable!("a model does not open its log")
+        Ok(Vec::new())
     }
 
-    fn read(&self, _at: Lsn, _into: &mut [u8]) -> Result<usize> {
-        unreachable!("a model does not read its log")
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
+        let media = self.media();
+        let from = at.bytes_since(self.base) as usize;
+        let bytes = media.held.get(from..).unwrap_or_default();
+        let count = bytes.len().min(into.len());
+        into[..count].copy_from_slice(&bytes[..count]);
+        Ok(count)
     }
 
     fn place(&self) -> String {
