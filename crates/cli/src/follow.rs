@@ -97,9 +97,7 @@ impl<W: Write> Follow<'_, W> {
         self.state = self.log.state()?;
         let mut records = match self.log.records(Some(self.next)) {
             Ok(records) => records,
-            Err(error) if error.kind() == ErrorKind::Corrupt && self.is_patient() => {
-                return Ok(false);
-            }
+            Err(error) if is_passing(&error) && self.is_patient() => return Ok(false),
             Err(error) => return Err(error.into()),
         };
         self.failing_since = None;
@@ -111,9 +109,16 @@ impl<W: Write> Follow<'_, W> {
             self.note(format_args!("the writer truncated LSN {next} to {from} {what}"))?;
             self.next = from;
         }
-        while self.left > 0
-            && let Some(record) = records.next()?
-        {
+        while self.left > 0 {
+            let record = match records.next() {
+                Ok(Some(record)) => record,
+                Ok(None) => break,
+                // The next poll goes on from here.
+                Err(error) if error.kind() == ErrorKind::Truncated => {
+                    return Ok(self.next > before);
+                }
+                Err(error) => return Err(error.into()),
+            };
             self.skip_to(record.lsn())?;
             (self.print)(self.out, &record).map_err(Failure::output)?;
             self.next = record.next_lsn();
@@ -216,15 +221,23 @@ fn check_from(log: &Inspector, state: &State, from: Lsn) -> Result<(), Failure> 
         let mut records = match log.records(Some(from)) {
             Ok(records) => records,
             // A writer may be truncating. The first polls try again for a while.
-            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(()),
+            Err(error) if is_passing(&error) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let has_frame = records.next()?.is_some() || records.position() > from;
+        let has_frame = match records.next() {
+            Err(error) if error.kind() == ErrorKind::Truncated => return Ok(()),
+            found => found?.is_some() || records.position() > from,
+        };
         if has_frame || from >= log.end()? {
             return Ok(());
         }
     }
     dump::begins_at(Some(from), record_above_gap(log, from)?)
+}
+
+/// Returns whether a listing beside a writer that truncates can fail with `error`.
+fn is_passing(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Truncated)
 }
 
 /// Returns the LSN of the first record above `from`, or none if a valid record begins at `from` or

@@ -66,14 +66,14 @@ impl Layout {
     /// # Errors
     /// Those of reading the log.
     pub(crate) fn of(log: &Inspector, dir: &Path) -> Result<Layout, Failure> {
-        let mut state = log.state()?;
-        let mut found = log.segments()?;
+        let look = |state: State| Ok::<_, Failure>((state, log.segments()?, log.end()?));
+        let (mut state, mut found, mut end) = look(log.state()?)?;
         for _ in 1..LOOKS {
             let after = log.state()?;
             if after == state {
                 break;
             }
-            (state, found) = (after, log.segments()?);
+            (state, found, end) = look(after)?;
         }
         let breaks = breaks(&state, &found);
         let mut layout = Layout { end: state.head, state, segments: Vec::new(), breaks };
@@ -82,7 +82,7 @@ impl Layout {
             let part = layout.part(segment, index >= first_stray, dir);
             layout.segments.push(part);
         }
-        layout.end = log.end()?.max(layout.state.head);
+        layout.end = end.max(layout.state.head);
         layout.settle();
         layout.add_missing();
         Ok(layout)

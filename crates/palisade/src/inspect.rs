@@ -108,7 +108,7 @@ impl Inspector {
     ///
     /// # Errors
     /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Io`: a segment cannot
-    /// be read.
+    /// be read. `Truncated`: the writer truncates the log too often; call again.
     pub fn end(&self) -> Result<Lsn> {
         self.view.end()
     }
@@ -168,9 +168,13 @@ impl Inspector {
     /// the head. The iterator ends without an error at the first frame that does not validate. So a
     /// `from` within a record returns no record.
     ///
+    /// Beside a writer that truncates, it returns the records before or after a truncation, or an
+    /// error.
+    ///
     /// # Errors
     /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Corrupt`: headers
-    /// contradict each other.
+    /// contradict each other. `Truncated`, also from the iterator: the writer truncated the log
+    /// meanwhile; call again.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
         self.view.records(from)
     }
@@ -183,6 +187,7 @@ impl Inspector {
     /// # Errors
     /// As [`state`](Inspector::state), [`segments`](Inspector::segments) and
     /// [`has_writer`](Inspector::has_writer). `Unsupported`: a newer version wrote a record.
+    /// `Truncated`: the writer truncates the log too often; call again.
     pub fn verify(&self) -> Result<Verdict> {
         self.judge(|view| view.verify())
     }
@@ -229,7 +234,8 @@ impl Inspector {
     /// ```
     ///
     /// # Errors
-    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments).
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Truncated`, once, at
+    /// the end of the walk: the writer truncated the suffix meanwhile, and records may be missing.
     pub fn salvage(&self, from: Option<Lsn>) -> Result<Salvage> {
         self.view.salvage(from)
     }

@@ -189,6 +189,7 @@ impl Reader {
             Err(error) if error.kind() == ErrorKind::Corrupt && self.log.state()? != before => {
                 return Ok(false);
             }
+            Err(error) if error.kind() == ErrorKind::Truncated => return Ok(false),
             Err(error) => return Err(error),
         };
         let at = records.position();
@@ -203,7 +204,8 @@ impl Reader {
         if let Err(error) = self.apply_all(&mut records) {
             // The next call reads these records again.
             self.replay.counts = counts;
-            return Err(error);
+            let was_released = error.kind() == ErrorKind::Truncated;
+            return if was_released { Ok(false) } else { Err(error) };
         }
         // Not before the reads: if one fails, the next call must not go on from the old position.
         self.began = Some((self.began.map_or(at, |(began, _)| began), before.epoch));
@@ -388,7 +390,10 @@ fn read_at(log: &Inspector, id: StreamId, wanted: &[(u64, At)]) -> Result<Vec<En
         };
         let mut walk = match records.take().filter(is_near) {
             Some(records) => records,
-            None => log.records(Some(lsn))?,
+            None => match log.records(Some(lsn)) {
+                Err(error) if error.kind() == ErrorKind::Truncated => break,
+                records => records?,
+            },
         };
         if let Some(record) = record_at(&mut walk, lsn)?
             && let Ok(entry) = Entry::of(record, id, index)
@@ -404,14 +409,19 @@ fn read_at(log: &Inspector, id: StreamId, wanted: &[(u64, At)]) -> Result<Vec<En
     Ok(found)
 }
 
-/// Reads on to the record at `lsn`, if there is one.
+/// Reads on to the record at `lsn`, if there is one and it was not released meanwhile.
 fn record_at(records: &mut Records, lsn: Lsn) -> Result<Option<RecordBuf>> {
-    while let Some(record) = records.next()? {
-        if record.lsn() >= lsn {
-            return Ok((record.lsn() == lsn).then(|| RecordBuf::from(record)));
+    loop {
+        match records.next() {
+            Ok(Some(record)) if record.lsn() >= lsn => {
+                return Ok((record.lsn() == lsn).then(|| RecordBuf::from(record)));
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::Truncated => return Ok(None),
+            Err(error) => return Err(error),
         }
     }
-    Ok(None)
 }
 
 pub(crate) fn truncated(index: u64, first: u64) -> Error {

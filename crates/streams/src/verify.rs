@@ -104,7 +104,11 @@ pub fn verify_on(disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<StreamsV
     for _ in 0..RESTARTS {
         let verdict = log.verify()?;
         let state = log.state()?;
-        let survey = Survey::read(&log, &state, verdict.outcome == Outcome::Corrupt)?;
+        let survey = Survey::read(&log, &state, verdict.outcome == Outcome::Corrupt);
+        let survey = match survey {
+            Err(error) if error.kind() == ErrorKind::Truncated => continue,
+            survey => survey?,
+        };
         let after = log.state()?;
         // Else records were released unread, or a recovery has removed some.
         if after.head == state.head && after.epoch == state.epoch {

@@ -1,6 +1,6 @@
 //! The cursors of a log that this process need not have open, and the end from which they lag.
 
-use super::{ATTEMPTS, Inspector, Salvaged};
+use super::{Inspector, Salvaged};
 use crate::recovery::listing::{Listing, valid};
 use crate::store::{SavedCursor, State};
 use crate::{CursorStatus, Lsn, Result};
@@ -16,7 +16,7 @@ impl Inspector {
     /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Io`: a segment cannot
     /// be read.
     pub fn end(&self) -> Result<Lsn> {
-        self.end_of(&self.listing()?)
+        self.undisturbed(|| self.end_of(&self.listing()?))
     }
 
     /// Returns all saved cursors, by name, with their lags.
@@ -27,11 +27,12 @@ impl Inspector {
     /// # Errors
     /// As [`end`](Inspector::end).
     pub fn cursors(&self) -> Result<Vec<CursorStatus>> {
-        let listing = self.listing()?;
-        if listing.state.cursors.is_empty() {
-            return Ok(Vec::new());
-        }
-        let end = self.end_of(&listing)?;
+        let (listing, end) = self.undisturbed(|| {
+            let listing = self.listing()?;
+            let has_cursors = !listing.state.cursors.is_empty();
+            let end = if has_cursors { self.end_of(&listing)? } else { Lsn::ZERO };
+            Ok((listing, end))
+        })?;
         let discarded = listing.discarded_ranges();
         // As `Epochs::lag` in an open log: records that a truncation of the prefix removed count.
         let status = |cursor: SavedCursor| {
@@ -41,17 +42,8 @@ impl Inspector {
         Ok(listing.state.cursors.into_iter().map(status).collect())
     }
 
-    /// Lists the log. If a writer saves the state meanwhile, lists again: a truncation moves the
-    /// head before it frees segments.
     fn listing(&self) -> Result<Listing> {
-        let mut listing = Listing::read(self.store.as_ref())?;
-        for _ in 1..ATTEMPTS {
-            if self.state()? == listing.state {
-                break;
-            }
-            listing = Listing::read(self.store.as_ref())?;
-        }
-        Ok(listing)
+        Listing::read(self.store.as_ref())
     }
 
     fn end_of(&self, listing: &Listing) -> Result<Lsn> {

@@ -3,16 +3,21 @@
 //! Nothing in this module takes a lock, reads the log buffer, or writes. A writer may recycle a
 //! segment while this module reads it. So if bytes do not validate, the inspector reads them again.
 //! If they are below the head by then, they were truncated and are not corrupt.
+//!
+//! A writer saves the state before it frees a segment: with a higher head, or with a later epoch.
+//! So what was read before a look at the state that shows neither is what the log had.
 
+mod beside;
 mod cursors;
 mod salvage;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use self::beside::ForeignLog;
 pub use self::salvage::{Gap, Salvage, Salvaged};
 use crate::copy;
-use crate::reader::{EpochSpan, FrameReader, Records};
+use crate::reader::{EpochSpan, FrameReader, Records, truncated_meanwhile};
 use crate::recovery::layout::Layout;
 use crate::recovery::listing::Listing;
 pub use crate::recovery::verify::BadPlace;
@@ -123,13 +128,15 @@ impl Inspector {
     ///
     /// # Errors
     /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Corrupt`: headers
-    /// contradict each other.
+    /// contradict each other. `Truncated`, also from the iterator: the writer truncated the log
+    /// meanwhile; call again.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
         let layout = self.layout()?;
         let head = layout.state.head;
         let reader = self.reader(layout.state.segment_bytes);
         let from = from.unwrap_or(head).max(head);
-        Ok(Records::new(reader, layout.spans, from).tolerant())
+        let log = ForeignLog::new(self.clone(), &layout);
+        Ok(Records::new(reader, layout.spans, from).of_foreign(Box::new(log)))
     }
 
     /// Returns everything that still validates from `from` on, or from the head on. The walk skips
@@ -170,7 +177,8 @@ impl Inspector {
     ///
     /// # Errors
     /// `Io`: the store cannot be read. `Unsupported`: a newer version wrote the log or one of its
-    /// records. As [`state`](Inspector::state), if the state cannot be read.
+    /// records. `Truncated`: the writer truncates the log too often; call again. As
+    /// [`state`](Inspector::state), if the state cannot be read.
     pub fn verify(&self) -> Result<Verdict> {
         self.verify_with(None)
     }
@@ -230,20 +238,31 @@ impl Inspector {
     }
 
     fn verify_once(&self, deep: Option<Effort>) -> Result<Verdict> {
-        let layout = match Layout::read(self.store.as_ref()) {
-            Ok(layout) => Arc::new(layout),
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                let state = self.store.state()?;
-                let mut verdict = Verdict::of_state(&state).corrupt(&state, &error);
-                if deep.is_some() {
-                    self.add_bad_places_above(verdict.head, &mut verdict.bad_places)?;
+        for _ in 0..RESTARTS {
+            let layout = match Layout::read(self.store.as_ref()) {
+                Ok(layout) => Arc::new(layout),
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    return self.verdict_on_headers(deep, &error);
                 }
+                Err(error) => return Err(error),
+            };
+            let mut verdict = self.find_end(&layout)?;
+            // A truncation of the suffix frees the segment in which the end is looked for.
+            if self.store.state()?.epoch == layout.state.epoch {
+                self.check_all(&layout, deep, &mut verdict)?;
                 return Ok(verdict);
             }
-            Err(error) => return Err(error),
-        };
-        let mut verdict = self.find_end(&layout)?;
-        self.check_all(&layout, deep, &mut verdict)?;
+        }
+        Err(truncated_meanwhile())
+    }
+
+    /// Returns the verdict on a log whose headers contradict each other.
+    fn verdict_on_headers(&self, deep: Option<Effort>, error: &Error) -> Result<Verdict> {
+        let state = self.store.state()?;
+        let mut verdict = Verdict::of_state(&state).corrupt(&state, error);
+        if deep.is_some() {
+            self.add_bad_places_above(verdict.head, &mut verdict.bad_places)?;
+        }
         Ok(verdict)
     }
 
@@ -344,15 +363,9 @@ impl Inspector {
         Ok(verdict)
     }
 
+    /// Reads the layout of one moment.
     fn layout(&self) -> Result<Layout> {
-        let mut layout = Layout::read(self.store.as_ref());
-        for _ in 1..ATTEMPTS {
-            if layout.is_ok() {
-                break;
-            }
-            layout = Layout::read(self.store.as_ref());
-        }
-        layout
+        self.undisturbed(|| Layout::read(self.store.as_ref()))
     }
 
     fn reader(&self, segment_bytes: u64) -> FrameReader {

@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
-use crate::reader::{FrameReader, Record};
+use crate::reader::{FrameReader, Record, truncated_meanwhile};
 use crate::recovery::discarded::DiscardedRanges;
 use crate::recovery::listing::Listing;
 use crate::store::ReadStore;
@@ -85,6 +85,8 @@ pub struct Salvage {
     read_ahead_bytes: usize,
     /// A read of this part has failed. Smaller reads return the records around the bad block.
     reads_blocks: bool,
+    /// The log, and its epoch when the walk began, until the end of the walk.
+    began: Option<(Arc<dyn ReadStore>, u64)>,
 }
 
 /// A range of one segment, and the seeds of the epochs whose frames it may hold.
@@ -124,6 +126,7 @@ impl Salvage {
             floor: state.checkpoint.max(state.clean_end),
             read_ahead_bytes,
             reads_blocks: false,
+            began: Some((Arc::clone(store), state.epoch)),
         })
     }
 
@@ -133,6 +136,8 @@ impl Salvage {
     /// `Io`: a part of the log could not be read. After a failed search, the next call continues at
     /// the next multiple of 4096, and a later gap covers the part. If the search found a record but
     /// could not read it again, the next call continues after that record, and no gap covers it.
+    /// `Truncated`, once, at the end: the writer truncated the suffix meanwhile, so records may be
+    /// missing; begin again.
     #[expect(clippy::should_implement_trait, reason = "the record borrows the read buffer")]
     pub fn next(&mut self) -> Result<Option<Salvaged<'_>>> {
         Ok(match self.step()? {
@@ -182,7 +187,9 @@ impl Salvage {
                 self.done_to = gap.to;
                 return Ok(Some(Step::Gap(gap)));
             }
-            let Some((at, header)) = found else { return Ok(None) };
+            let Some((at, header)) = found else {
+                return self.check_end().map(|()| None);
+            };
             let end = at.plus(header.frame_bytes);
             self.at = end;
             if header.kind == Kind::Batch {
@@ -193,6 +200,15 @@ impl Salvage {
             if header.kind == Kind::Data {
                 return Ok(Some(Step::Record(at, header)));
             }
+        }
+    }
+
+    /// Refuses the end of the walk once, if a truncation of the suffix came meanwhile: it may have
+    /// freed a segment before the walk came there, and have put its records into a later one.
+    fn check_end(&mut self) -> Result<()> {
+        match self.began.take() {
+            Some((store, epoch)) if store.state()?.epoch != epoch => Err(truncated_meanwhile()),
+            _ => Ok(()),
         }
     }
 

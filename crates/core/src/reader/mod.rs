@@ -11,5 +11,5 @@ mod records;
 pub(crate) use self::epoch_span::EpochSpan;
 pub(crate) use self::frame_reader::{FrameReader, Payload, missing_segment};
 pub use self::record::{Record, RecordBuf};
-pub(crate) use self::records::Pinned;
 pub use self::records::{OwnedRecords, Records};
+pub(crate) use self::records::{Pinned, Relist, truncated_meanwhile};

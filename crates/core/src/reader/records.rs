@@ -8,7 +8,7 @@ use super::frame_reader::{FrameReader, Payload};
 use super::record::{Record, RecordBuf};
 use crate::codec::Decoder;
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
-use crate::{Error, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 /// An iterator over records in LSN order. Records borrow its buffer, so it has its own `next`.
 ///
@@ -33,7 +33,8 @@ pub struct Records {
     at: Lsn,
     // Members below it lie in a batch whose checksum was verified as a whole.
     verified_to: Lsn,
-    is_tolerant: bool,
+    // The log that a writer may change, for a reader that pins nothing.
+    foreign: Option<Foreign>,
     is_finished: bool,
     // The error to report at the end, if the log could not be read up to it.
     at_end: Option<Error>,
@@ -54,6 +55,31 @@ pub struct Records {
 struct Near {
     seed: EpochSeed,
     to: Lsn,
+}
+
+/// A log whose writer knows nothing of the reader.
+struct Foreign {
+    log: Box<dyn Relist>,
+    // Where the last frame ended that was read. `None`: no frame was read.
+    read_to: Option<Lsn>,
+    // How often the log was listed again since the last frame.
+    lists: usize,
+}
+
+/// After so many listings without a frame between them the reader gives up.
+const MOST_LISTS: usize = 1000;
+
+/// Lists a log again whose writer may have removed what is being read.
+pub(crate) trait Relist: Send + Sync {
+    /// Returns the head and the epochs if the writer has begun an epoch since the last listing, or
+    /// has moved the head above `at`. Else a frame that does not validate at `at` is no sign of it.
+    fn list_again(&mut self, at: Lsn) -> Result<Option<(Lsn, Vec<EpochSpan>)>>;
+}
+
+/// Returns the error of a reader that the writer of a foreign log disturbs.
+pub(crate) fn truncated_meanwhile() -> Error {
+    let text = "the log's writer truncated the log while it was read";
+    Error::new(ErrorKind::Truncated, text).with_advice("read the log again")
 }
 
 impl Near {
@@ -91,7 +117,7 @@ impl Records {
             span: 0,
             at: from,
             verified_to: Lsn::ZERO,
-            is_tolerant: false,
+            foreign: None,
             is_finished: false,
             at_end: None,
             near: Near::NOWHERE,
@@ -129,13 +155,14 @@ impl Records {
         self
     }
 
-    /// Makes the iterator end without an error where nothing valid follows.
-    pub(crate) fn tolerant(mut self) -> Records {
-        self.is_tolerant = true;
+    /// Makes the iterator end without an error where nothing valid follows, unless the writer of
+    /// `log` has removed what followed.
+    pub(crate) fn of_foreign(mut self, log: Box<dyn Relist>) -> Records {
+        self.foreign = Some(Foreign { log, read_to: None, lists: 0 });
         self
     }
 
-    /// Returns whether the iterator has ended by an error or, if it is tolerant, at a frame that
+    /// Returns whether the iterator has ended by an error or, in a foreign log, at a frame that
     /// does not validate.
     pub(crate) fn is_finished(&self) -> bool {
         self.is_finished
@@ -272,7 +299,10 @@ impl Records {
             // Check after the read: a truncation may have freed the segment during the read.
             self.check_not_truncated(at)?;
             let Some(header) = found? else {
-                if self.is_tolerant {
+                if self.foreign.is_some() {
+                    if self.list_again(span)? {
+                        continue;
+                    }
                     self.finish();
                     return Ok(None);
                 }
@@ -292,6 +322,28 @@ impl Records {
             }
         }
         Ok(None)
+    }
+
+    /// Lists a foreign log again if its writer may have removed the frame at the position. Returns
+    /// false if it has not: the log ends there.
+    ///
+    /// The iterator goes on if all that it has read is still in the log, so that what it returns is
+    /// a state of the log. LSNs are used once, so the end of the last frame shows this.
+    fn list_again(&mut self, span: EpochSpan) -> Result<bool> {
+        self.note_read_to(span);
+        let Some(foreign) = &mut self.foreign else { return Ok(false) };
+        let Some((head, spans)) = foreign.log.list_again(self.at)? else { return Ok(false) };
+        foreign.lists += 1;
+        let is_kept = |end: Lsn| {
+            let holds = |span: &EpochSpan| span.base < end && end <= span.end;
+            head <= end && spans.iter().any(holds)
+        };
+        if foreign.lists > MOST_LISTS || foreign.read_to.is_some_and(|end| !is_kept(end)) {
+            return Err(truncated_meanwhile().at_lsn(self.at));
+        }
+        self.at = foreign.read_to.unwrap_or(self.at.max(head));
+        self.extend_to(spans);
+        Ok(true)
     }
 
     /// Hands the rest of what the iterator returns to the operating system. Returns false if the
@@ -322,13 +374,28 @@ impl Records {
                 self.at = self.at.max(span.base);
                 return Some(span);
             }
+            self.note_read_to(span);
             self.span += 1;
+        }
+    }
+
+    /// Notes how far the iterator has read in `span`, of which it has come to the end:
+    /// `buffered_step` notes nothing.
+    fn note_read_to(&mut self, span: EpochSpan) {
+        if self.at > span.base
+            && let Some(read_to) =
+                self.foreign.as_mut().and_then(|foreign| foreign.read_to.as_mut())
+        {
+            *read_to = self.at;
         }
     }
 
     fn valid_frame(&mut self, at: Lsn, span: EpochSpan) -> Result<Option<Header>> {
         let found = self.reader.frame_with_payload(at, span.seed, self.payload_at(at))?;
-        if found.is_some() {
+        if let Some(header) = &found {
+            if let Some(foreign) = &mut self.foreign {
+                (foreign.read_to, foreign.lists) = (Some(at.plus(header.frame_bytes)), 0);
+            }
             let pinned_to = self.keep.as_mut().map_or(span.end, |keep| keep.advance(at));
             self.near = Near { seed: span.seed, to: pinned_to.min(span.end).min(self.written) };
         }

@@ -123,6 +123,7 @@ mod space {
     mod archive;
     mod background_release;
     mod backup;
+    mod beside_replacements;
     mod during_truncation;
     mod full_disk;
     #[cfg(unix)]
