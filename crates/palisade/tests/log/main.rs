@@ -10,7 +10,6 @@
 mod again;
 #[path = "../common/content.rs"]
 mod content;
-#[expect(dead_code, reason = "the harnesses with seeds use the rest")]
 #[path = "../common/dice.rs"]
 mod dice;
 #[path = "../common/epoch_list.rs"]

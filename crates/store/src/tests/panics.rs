@@ -58,7 +58,7 @@ impl Store for Panics {
         fn renew_buffer(epoch: u64, bytes: usize, durable: Lsn) -> Result<Memory>;
         fn move_tail(epoch: &Epoch, from: Lsn, to: Lsn, source: &mut TailSource<'_>) -> Result<()>;
         fn pass_buffer_on(epoch: u64) -> Result<()>;
-        fn random() -> u64;
+        fn random() -> Result<u64>;
         fn close() -> ();
     }
 }
