@@ -14,6 +14,9 @@ use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME
 use crate::store::ReadStore;
 use crate::{Error, ErrorKind, Lsn, Result};
 
+/// The unit in which disks and page caches fail.
+pub(crate) const UNREADABLE_BYTES: u64 = 4096;
+
 /// The first read of an iterator. Records that lie nearer to each other are a group.
 const FIRST_READ_BYTES: usize = 4096;
 
@@ -51,6 +54,9 @@ pub(crate) struct FrameReader {
     segment_end: Lsn,
     // The store had no more bytes of that segment. It is not asked for more until `forget`.
     is_all: bool,
+    // A read ahead has met a block that the medium cannot read: below this LSN, a read ends with
+    // the block that it begins in, unless the caller wants more.
+    careful_to: Lsn,
 }
 
 impl FrameReader {
@@ -74,6 +80,7 @@ impl FrameReader {
             len: 0,
             segment_end: Lsn::ZERO,
             is_all: false,
+            careful_to: Lsn::ZERO,
         }
     }
 
@@ -212,7 +219,8 @@ impl FrameReader {
         }
         let (mut member, end) = (at.plus(HEADER_BYTES as u64), at.plus(header.frame_bytes));
         let mut count = 0;
-        while member < end
+        // Asks for no byte behind the frame, so that a buffer that holds the frame goes on to.
+        while member.plus(HEADER_BYTES as u64) <= end
             && let Some(header) = self.header(member, seed)?
         {
             count += 1;
@@ -307,6 +315,17 @@ impl FrameReader {
         Ok(&bytes[..len.min(bytes.len())])
     }
 
+    /// Returns the `len` bytes at `at`, if the buffer holds all of them.
+    pub(crate) fn buffered(&self, at: Lsn, len: usize) -> Option<&[u8]> {
+        self.bytes_from(at).get(..len)
+    }
+
+    /// Returns the first bytes at `at`, at most `len` and no more than a read buffer holds, or none
+    /// if the store has none.
+    pub(crate) fn piece(&mut self, at: Lsn, len: usize) -> Result<&[u8]> {
+        self.raw(at, len.min(self.read_ahead_bytes))
+    }
+
     /// Sets how many bytes a read fetches from here on.
     pub(crate) fn read_ahead(&mut self, bytes: usize) {
         (self.read_ahead_bytes, self.first_read_bytes, self.next_read_bytes) =
@@ -370,7 +389,7 @@ impl FrameReader {
 
     /// Loads `bytes` bytes from `at` on into the buffer, if the store has them. If a read reached
     /// the end of a segment's file, it is not repeated: recovery comes there with every record of
-    /// the log buffer.
+    /// the log buffer. A block that cannot be read and that was to be read ahead only is no error.
     fn load(&mut self, at: Lsn, bytes: usize) -> Result<()> {
         let is_known = self.is_all && self.start <= at && at < self.segment_end;
         if is_known || self.bytes_from(at).len() >= bytes {
@@ -378,7 +397,11 @@ impl FrameReader {
         }
         let room = self.room(at);
         let ahead = self.choose_read_bytes(at).min(in_memory(self.limit.bytes_since(at)));
-        let wanted = bytes.max(ahead).min(in_memory(room));
+        let mut wanted = bytes.max(ahead).min(in_memory(room));
+        if at < self.careful_to {
+            let block = UNREADABLE_BYTES - at.as_u64() % UNREADABLE_BYTES;
+            wanted = wanted.min(bytes.max(block as usize));
+        }
         self.forget();
         self.start = at;
         self.segment_end = at.plus(room);
@@ -388,7 +411,13 @@ impl FrameReader {
             if self.buffer.len() < end {
                 self.buffer.resize(end, 0);
             }
-            let n = self.store.read(at.plus(self.len as u64), &mut self.buffer[self.len..end])?;
+            let read = self.store.read(at.plus(self.len as u64), &mut self.buffer[self.len..end]);
+            if read.as_ref().is_err_and(|error| error.kind() == ErrorKind::Io) && end > bytes {
+                self.careful_to = self.segment_end;
+                wanted = bytes;
+                continue;
+            }
+            let n = read?;
             if n == 0 {
                 self.is_all = true;
                 break;

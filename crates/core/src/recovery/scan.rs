@@ -27,9 +27,6 @@ pub(crate) struct Scan {
     pub(crate) torn_reason: Option<String>,
     /// Ranges that become padding, ascending.
     pub(crate) holes: Vec<(Lsn, Lsn)>,
-    /// The last frame boundary at or below the floor that the scan reached. Redo moves the bytes
-    /// from here on.
-    pub(crate) redo_from: Lsn,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,6 +47,8 @@ pub(crate) struct Scanner {
     buffer_floor: Lsn,
     /// The greatest evidence that `run` has found. It is set even if `run` refuses the log.
     pub(crate) floor: Lsn,
+    /// Where the whole frames end that `run` has read. It is set even if `run` fails.
+    pub(crate) end: Lsn,
     /// Whether a record that the scan found did not validate when redo copied it.
     pub(crate) has_changed: bool,
     pub(super) place: String,
@@ -70,6 +69,7 @@ impl Scanner {
             leftover,
             buffer_floor: Lsn::ZERO,
             floor: layout.floor(),
+            end: Lsn::LIMIT,
             has_changed: false,
             place: store.place(),
         })
@@ -92,7 +92,7 @@ impl Scanner {
         let start = self.start(floor);
         let base = self.newest.base.max(self.layout.state.head);
         self.layout.check_present(base, start, &self.place)?;
-        let mut scan = Scan { floor, start, end: start, redo_from: start, ..Scan::default() };
+        let mut scan = Scan { floor, start, end: start, ..Scan::default() };
         loop {
             self.walk(&mut scan)?;
             if !self.pad_hole(&mut scan)? {
@@ -125,15 +125,14 @@ impl Scanner {
 
     /// Advances `scan.end` over whole frames.
     fn walk(&mut self, scan: &mut Scan) -> Result<()> {
+        self.end = scan.end;
         while let Some((header, source)) = self.frame_at(scan.end)? {
             let seed = self.newest.seed;
             let records = self.reader_of(source).records_in(scan.end, &header, seed)?;
             scan.records += records;
             scan.records_from_buffer += if source == Source::LogBuffer { records } else { 0 };
             scan.end = scan.end.plus(header.frame_bytes);
-            if scan.end <= scan.floor {
-                scan.redo_from = scan.end;
-            }
+            self.end = scan.end;
         }
         Ok(())
     }

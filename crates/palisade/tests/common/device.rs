@@ -60,6 +60,8 @@ pub(crate) struct Device {
     pub(crate) dice: Dice,
     /// Nothing fails in the background: one device in three.
     is_sound: bool,
+    /// A failed write-back leaves pages that the system can drop later.
+    keeps_pages: bool,
 }
 
 impl Device {
@@ -67,7 +69,8 @@ impl Device {
         let mut dice = Dice::new(seed ^ 0xde71_ce00);
         let failure = dice.pick(&FAILURES);
         let is_sound = dice.once_in(3);
-        (Device { dice, is_sound }, failure)
+        let keeps_pages = failure == WriteBackFailure::KeepsPages;
+        (Device { dice, is_sound, keeps_pages }, failure)
     }
 
     /// Makes write-back fail in the background, before some of the next `within` calls; says
@@ -87,6 +90,26 @@ impl Device {
             }
         });
         true
+    }
+
+    /// Makes the system drop clean pages before one of the next reads: between two reads of one
+    /// open, most of the time. There are such pages if a write-back has failed before.
+    pub(crate) fn plan_dropped_pages(&mut self, disk: &SimDisk) {
+        if self.keeps_pages && !self.is_sound && self.dice.once_in(2) {
+            if self.dice.once_in(2) {
+                disk.fail_write_back();
+            }
+            disk.fail(Fault::nth(CallKind::Read, self.dice.below(40), FaultKind::DropPages));
+        }
+    }
+
+    /// Makes one of the next reads fail, one time in three.
+    pub(crate) fn plan_bad_read(&mut self, disk: &SimDisk) {
+        if self.dice.once_in(3) {
+            let kinds = [FaultKind::Eio, FaultKind::Eio, FaultKind::ShortWrite];
+            let kind = self.dice.pick(&kinds);
+            disk.fail(Fault::nth(CallKind::Read, self.dice.below(40), kind));
+        }
     }
 
     /// What the system does with the pages of a process that is gone.

@@ -23,6 +23,8 @@ impl Run {
                 1 | 2 => {
                     self.arm_fault(30);
                     self.arm_write_back(30);
+                    self.device.plan_dropped_pages(&self.disk);
+                    self.device.plan_bad_read(&self.disk);
                 }
                 _ => {
                     self.open_with_another_segment_size();

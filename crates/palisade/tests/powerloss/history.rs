@@ -36,7 +36,8 @@ impl Seeded for History {
         let mut dice = Dice::new(seed);
         let (device, failure) = Device::new(seed);
         let codec = Chosen::of_seed(seed);
-        let shape = Shape { failure, codec, ..roll_shape(&mut dice) };
+        let mut shape = Shape { failure, codec, ..roll_shape(&mut dice) };
+        roll_long_frames(&mut shape, &mut Dice::new(seed ^ 0x10f6_4a3e));
         let session = Session::new(shape, dice.next());
         History { dice, device, held: Held::default(), is_poisoned: false, session }
     }
@@ -70,6 +71,7 @@ impl History {
                 break;
             }
             self.plan_crash(40);
+            self.device.plan_dropped_pages(&self.session.disk);
             self.roll_opening();
             // The first open of all has nothing to lose: any promise is empty.
             self.session.open_and_die(crash.unwrap_or(Crash::Kill));
@@ -78,6 +80,7 @@ impl History {
         let crash = self.open_with_faults(crash);
         let crash = self.open_damaged(crash);
         self.roll_opening();
+        self.device.plan_dropped_pages(&self.session.disk);
         let wal = self.session.open_and_check(crash);
         if !self.dice.once_in(3) {
             return wal;
@@ -101,6 +104,7 @@ impl History {
             let fault = self.roll_fault();
             self.session.disk.fail(fault);
             self.device.plan_trouble(&self.session.disk, 30);
+            self.device.plan_bad_read(&self.session.disk);
             self.session.working_on = "faulty open";
             self.roll_opening();
             let opened = self.session.open();
@@ -420,6 +424,8 @@ impl History {
             2..=4 => self.dice.below(max + 1),
             _ => self.dice.below(200.min(max)),
         };
+        let is_long = self.session.shape.has_long_frames() && self.device.dice.once_in(3);
+        let len = if is_long { self.device.dice.below(max + 1) } else { len };
         len as usize
     }
 }
@@ -440,5 +446,16 @@ fn roll_shape(dice: &mut Dice) -> Shape {
         max_files: dice.once_in(4).then(|| 4 + dice.below(4)),
         failure: WriteBackFailure::default(),
         codec: Chosen::None,
+        read_ahead: 256 << 10,
+    }
+}
+
+/// Makes one log in two have frames that are longer than the read buffer. The dice are its own, so
+/// that all other rolls of a seed stay.
+fn roll_long_frames(shape: &mut Shape, dice: &mut Dice) {
+    if dice.once_in(2) {
+        shape.read_ahead = dice.pick(&[4096, 5000, 8192]);
+        shape.segment_bytes = dice.pick(&[16_384, 32_768, 65_536]);
+        shape.buffer_bytes = dice.pick(&[16_384, 32_768, 65_536]);
     }
 }

@@ -30,6 +30,7 @@ mod full_disk;
 mod held;
 mod history;
 mod oracle;
+mod reads;
 mod session;
 mod sweep;
 mod truncations;

@@ -39,6 +39,8 @@ pub(crate) struct Shape {
     pub(crate) max_files: Option<u64>,
     pub(crate) failure: WriteBackFailure,
     pub(crate) codec: Chosen,
+    /// The read buffer. The frames of some shapes are longer.
+    pub(crate) read_ahead: usize,
 }
 
 /// What may differ from open to open.
@@ -67,7 +69,13 @@ impl Shape {
             max_files: None,
             failure: WriteBackFailure::default(),
             codec: Chosen::None,
+            read_ahead: 256 << 10,
         }
+    }
+
+    /// Whether frames can be longer than the read buffer.
+    pub(crate) fn has_long_frames(&self) -> bool {
+        self.read_ahead < 64 << 10
     }
 
     pub(crate) fn disk(&self, seed: u64) -> SimDisk {
@@ -92,7 +100,10 @@ impl Shape {
             .sync_policy(opening.policy.unwrap_or(self.policy))
             .pad_to_block(!self.powersafe)
             .verify(opening.verify)
-            .with_core(|log| log.verify_threads = opening.verify_threads);
+            .with_core(|log| {
+                log.verify_threads = opening.verify_threads;
+                log.read_ahead_bytes = self.read_ahead;
+            });
         self.codec.set_in(options)
     }
 }

@@ -7,7 +7,7 @@
 //! the medium never.
 
 use palisade_core::store::{Epoch, TailSource};
-use palisade_core::{Lsn, Result};
+use palisade_core::{Error, ErrorKind, Lsn, Result};
 
 use super::spares::take_number;
 use super::{Maker, Segments};
@@ -92,8 +92,9 @@ impl Segments {
         file.sync_data().map_err(unwritten)
     }
 
-    /// The header, and the old file's bytes below the part. Without an old file, one that the log
-    /// buffer alone holds, the part begins with the segment.
+    /// The header, and the old file's bytes below the part, which were durable and lie below the
+    /// head. Without an old file, one that the log buffer alone holds, the part begins with the
+    /// segment.
     fn copy_old(&self, file: &dyn DiskFile, name: &str, epoch: &Epoch, part: Part) -> Result<()> {
         let unwritten = |error| self.folder.error("write the copy of a segment", name, error);
         let base = self.start_of(part.number);
@@ -103,7 +104,13 @@ impl Segments {
             return write_bytes(file, 0, &block).map_err(unwritten);
         };
         let unread = |error| self.named("read the segment", part.number, error);
-        write_bytes(file, 0, &old.read_header().map_err(unread)?).map_err(unwritten)?;
+        let block = old.read_header().map_err(unread)?;
+        let header = self.check_header(&block, part.number)?.header;
+        if !header.is_ok_and(|header| header.epoch == epoch.number) {
+            let text = "the header of a segment that was read a moment ago does not validate";
+            return Err(self.located(Error::new(ErrorKind::Io, text), part.number));
+        }
+        write_bytes(file, 0, &block).map_err(unwritten)?;
         let len = part.from.bytes_since(base);
         let mut piece = vec![0; COPY_BYTES.min(len) as usize];
         let mut at = 0;

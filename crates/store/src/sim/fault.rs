@@ -84,6 +84,9 @@ pub enum FaultKind {
     /// Before the call, write-back of some file fails in the background. The call itself is done;
     /// the next sync of that file reports the failure.
     WriteBack,
+    /// Before the call, the system drops all pages that a failed write-back left clean. The call
+    /// itself is done. Hits reads, too.
+    DropPages,
 }
 
 impl FaultKind {
@@ -95,6 +98,7 @@ impl FaultKind {
             FaultKind::ShortWrite | FaultKind::Interrupted => matches!(call, Read | Write),
             FaultKind::SlowSync => call == Sync,
             FaultKind::WriteBack => call.is_counted(),
+            FaultKind::DropPages => call == Read || call.is_counted(),
         }
     }
 }

@@ -52,7 +52,8 @@
 //!   have been done in part. All later calls of that process fail and change nothing.
 //! - *Failing calls* ([`fail`](SimDisk::fail)). After a failed sync some of the dirty sectors, or
 //!   none, are on the medium. [`WriteBackFailure`] says what becomes of the others (M3): they read
-//!   back until the system drops them, at any call, and later syncs succeed without them; or their
+//!   back until the system drops them, at any call and at the reads of
+//!   [`FaultKind::DropPages`], and later syncs succeed without them; or their
 //!   old bytes show; or the file system shuts down.
 //! - *Write-back that fails in the background* ([`FaultKind::WriteBack`],
 //!   [`fail_write_back`](SimDisk::fail_write_back)): the same, and the next sync of the file, by
@@ -297,6 +298,13 @@ impl SimDisk {
         self.world.lock().write_back_failures
     }
 
+    /// How often [`FaultKind::DropPages`] has dropped pages right before a read, over all process
+    /// runs.
+    #[must_use]
+    pub fn pages_dropped_at_reads(&self) -> u64 {
+        self.world.lock().pages_dropped_at_reads
+    }
+
     /// How many files have a failure of write-back that no sync has reported: the next sync of each
     /// fails.
     #[must_use]
@@ -341,6 +349,13 @@ impl SimDisk {
     /// [`heal`](SimDisk::heal)ed.
     pub fn fail(&self, fault: Fault) {
         self.world.lock().faults.push(fault);
+    }
+
+    /// How many faults wait for their calls.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn waiting_faults(&self) -> usize {
+        self.world.lock().faults.len()
     }
 
     /// Takes all faults back. What they have done stays.

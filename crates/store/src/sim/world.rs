@@ -49,6 +49,8 @@ pub(super) struct World {
     pub(super) is_shut_down: bool,
     /// How often write-back has failed.
     pub(super) write_back_failures: u64,
+    /// How often a read has found that the system has just dropped pages.
+    pub(super) pages_dropped_at_reads: u64,
     pub(super) calls: u64,
     pub(super) crash_at: Option<u64>,
     pub(super) faults: Vec<Fault>,
@@ -132,7 +134,7 @@ impl World {
             Some(FaultKind::ShortWrite) => (Step::Short, " -> short"),
             Some(FaultKind::SlowSync) => (Step::Slow, " -> slow"),
             Some(FaultKind::Interrupted) => (Step::Go, " -> EINTR"),
-            Some(FaultKind::WriteBack) => (Step::Go, ""),
+            Some(FaultKind::WriteBack | FaultKind::DropPages) => (Step::Go, ""),
         };
         if index.is_some() || fault.is_some() {
             self.trace.call(index.unwrap_or(self.calls), kind, &what(&self.names), outcome);
@@ -146,7 +148,11 @@ impl World {
         if self.is_shut_down && step != Step::Die {
             return Err(eio());
         }
-        if index.is_some() {
+        if fault == Some(FaultKind::DropPages) {
+            let has_forgotten = self.nodes.values().any(Node::has_forgotten);
+            self.pages_dropped_at_reads += u64::from(has_forgotten && kind == CallKind::Read);
+            self.drop_pages();
+        } else if index.is_some() {
             self.drop_some_pages();
         }
         Ok(step)

@@ -2,8 +2,8 @@
 
 use std::io::IoSlice;
 
-use palisade_core::Lsn;
 use palisade_core::store::{ReadStore, Store};
+use palisade_core::{ErrorKind, Lsn};
 
 use super::support::*;
 use super::test_disk::TestDisk;
@@ -123,6 +123,24 @@ fn a_tail_that_moves_gets_new_files_with_all_that_lay_below() {
     assert_eq!(&last[..len], [5; 16], "a segment that only the log buffer held is made");
     let epochs = store.segments().unwrap();
     assert!(epochs.into_iter().all(|segment| segment.header.unwrap().epoch == 1));
+}
+
+#[test]
+fn a_header_that_does_not_validate_any_more_is_not_copied() {
+    let (disk, store) = running(2);
+    store.write(Lsn::ZERO, &[IoSlice::new(&[3; 1000])]).unwrap();
+    drop(store);
+    let store = open(&disk);
+    let name = segment_name(0);
+    let mut bytes = disk.bytes(&name);
+    bytes[40] ^= 1;
+    disk.write("/log", &name, &bytes);
+    let moved = store.move_tail(&epoch(1, 0), Lsn::ZERO, Lsn::new(1000), &mut |_, until, out| {
+        out.resize(1000, 3);
+        Ok(until)
+    });
+    assert_eq!(moved.unwrap_err().kind(), ErrorKind::Io);
+    assert!(disk.bytes(&name) == bytes, "the old file has the name still");
 }
 
 #[test]
