@@ -146,7 +146,7 @@ impl Info {
             let segment = |Segment { number, header }: &Segment| {
                 let (base, epoch) =
                     header.as_ref().ok().map(|it| (it.base.as_u64(), it.epoch)).unzip();
-                let error = header.as_ref().err();
+                let error = header.as_ref().err().map(ToString::to_string);
                 json!({ "number": number, "base": base, "epoch": epoch, "error": error })
             };
             object["segment_list"] = self.segments.iter().map(segment).collect();

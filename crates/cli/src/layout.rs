@@ -121,7 +121,7 @@ impl Layout {
     fn part(&self, Segment { number, header }: Segment, is_stray: bool, dir: &Path) -> Part {
         let (header, error) = match header {
             Ok(header) => (Some(header), None),
-            Err(error) => (None, Some(error)),
+            Err(error) => (None, Some(error.to_string())),
         };
         let base = self.base_of(number);
         let end = base.plus(self.state.segment_bytes);

@@ -2,14 +2,16 @@
 
 use std::io::{self, Write};
 
-use palisade::inspect::{Gap, Salvaged};
+use palisade::ErrorKind;
+use palisade::inspect::Salvaged;
 
 use crate::args::SalvageArgs;
 use crate::dump;
 use crate::exit::{Exit, Failure};
 use crate::progress::Walk;
 
-/// Prints the records of a damaged log; gaps go to standard error, and to the exit code.
+/// Prints the records of a damaged log. Gaps and places that cannot be read go to standard error,
+/// and to the exit code.
 ///
 /// # Errors
 /// Those of reading the log and of `out`.
@@ -18,7 +20,18 @@ pub(crate) fn run(args: &SalvageArgs, out: &mut impl Write) -> Result<Exit, Fail
     let mut walk = Walk::new(&log, args.from)?;
     let mut salvage = log.salvage(args.from)?;
     let mut exit = Exit::Success;
-    while let Some(next) = salvage.next()? {
+    loop {
+        let next = match salvage.next() {
+            Ok(Some(next)) => next,
+            Ok(None) => break,
+            // The walk goes on above the place.
+            Err(error) if error.kind() == ErrorKind::Io => {
+                exit = Exit::Corrupt;
+                walk.suspend(|| note(&format!("unreadable: {error}")));
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         match next {
             Salvaged::Record(record) => {
                 walk.show(record.lsn());
@@ -27,7 +40,7 @@ pub(crate) fn run(args: &SalvageArgs, out: &mut impl Write) -> Result<Exit, Fail
             }
             Salvaged::Gap(gap) => {
                 exit = Exit::Corrupt;
-                walk.suspend(|| note(&gap));
+                walk.suspend(|| note(&format!("gap: LSN {} to {}", gap.from, gap.to)));
             }
             _ => {}
         }
@@ -35,7 +48,7 @@ pub(crate) fn run(args: &SalvageArgs, out: &mut impl Write) -> Result<Exit, Fail
     Ok(exit)
 }
 
-fn note(gap: &Gap) {
+fn note(text: &str) {
     // Where standard error is gone, the exit code still says it.
-    let _ = writeln!(io::stderr(), "gap: LSN {} to {}", gap.from, gap.to);
+    let _ = writeln!(io::stderr(), "{text}");
 }

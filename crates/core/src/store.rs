@@ -254,8 +254,37 @@ pub struct SegmentHeader {
 pub struct Segment {
     /// The number that the segment is kept under.
     pub number: u64,
-    /// Its header; the text says what is wrong with it where it does not validate.
-    pub header: std::result::Result<SegmentHeader, String>,
+    /// Its header, or why there is none.
+    pub header: std::result::Result<SegmentHeader, BadHeader>,
+}
+
+/// Why a segment has no header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadHeader {
+    /// It does not validate; the text says what is wrong with it.
+    Damaged(String),
+    /// The medium cannot read it; the text has the cause. An open is refused if it needs the
+    /// header. Tools treat the header as damaged.
+    Unreadable(String),
+}
+
+impl BadHeader {
+    /// The kind of the error of a call that needs the header.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            BadHeader::Damaged(_) => ErrorKind::Corrupt,
+            BadHeader::Unreadable(_) => ErrorKind::Io,
+        }
+    }
+}
+
+impl fmt::Display for BadHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadHeader::Damaged(text) | BadHeader::Unreadable(text) => f.write_str(text),
+        }
+    }
 }
 
 /// A new epoch, which begins in a new segment.
@@ -272,7 +301,8 @@ pub struct Epoch {
 }
 
 /// Appends log bytes to the vector: those from the first LSN on, at most up to the second, a
-/// segment end or the end of the log. Returns where they end.
+/// segment end or the end of the log. Returns where they end. The bytes of a segment count only
+/// once all of them were returned: an error can be about bytes that an earlier call returned.
 pub type TailSource<'a> = dyn FnMut(Lsn, Lsn, &mut Vec<u8>) -> Result<Lsn> + 'a;
 
 /// The reading half of a store: enough for recovery's decision and for tools beside a writer.
@@ -287,8 +317,8 @@ pub trait ReadStore: Send + Sync + fmt::Debug + 'static {
     /// All segments that are present, in ascending order of their numbers.
     ///
     /// # Errors
-    /// `Io` if they cannot be listed or a header cannot be read. A header that does not validate
-    /// is no error here: recovery decides what it means.
+    /// `Io` if they cannot be listed. A header that does not validate or cannot be read is no error
+    /// here: recovery decides what it means.
     fn segments(&self) -> Result<Vec<Segment>>;
 
     /// The numbers of all segments that are present, ascending, and those of the segments that are

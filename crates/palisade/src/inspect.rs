@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use palisade_core::inspect::{BadPlace, Gap, Outcome, Salvage, Salvaged, Verdict};
-pub use palisade_core::store::{Predecessor, SavedCursor, Segment, SegmentHeader, State};
+pub use palisade_core::store::{
+    BadHeader, Predecessor, SavedCursor, Segment, SegmentHeader, State,
+};
 pub use palisade_store::BufferPlace;
 use palisade_store::FileReader;
 
@@ -90,11 +92,12 @@ impl Inspector {
         self.view.state()
     }
 
-    /// Returns all segments that are present, with their headers.
+    /// Returns all segments that are present, with their headers, or why there is none
+    /// ([`BadHeader`]).
     ///
     /// # Errors
     /// `Foreign`: a segment is a link, a FIFO or a folder. `Unsupported`: a newer version wrote
-    /// one. `Io`, `PermissionDenied`, `NoFiles`: they cannot be listed or read.
+    /// one. `Io`, `PermissionDenied`, `NoFiles`: they cannot be listed or opened.
     pub fn segments(&self) -> Result<Vec<Segment>> {
         self.view.segments()
     }
@@ -107,8 +110,8 @@ impl Inspector {
     /// [`verify`](Inspector::verify) does.
     ///
     /// # Errors
-    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Io`: a segment cannot
-    /// be read. `Truncated`: the writer truncates the log too often; call again.
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Truncated`: the writer
+    /// truncates the log too often; call again.
     pub fn end(&self) -> Result<Lsn> {
         self.view.end()
     }

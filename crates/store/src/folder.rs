@@ -10,6 +10,7 @@ use crate::block::BLOCK_BYTES;
 use crate::disk::{
     Access, DEFAULT_FILE_MODE, Disk, DiskFile, DiskFolder, found_instead, read_full,
 };
+use crate::segment::list::READ_HEADER;
 
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const META: &str = "meta";
@@ -125,7 +126,7 @@ impl Folder {
         let Some(file) = self.open_if_there(&name, Access::Read)? else { return Ok(None) };
         let mut block = vec![0; BLOCK_BYTES];
         let len = read_full(file.as_ref(), 0, &mut block)
-            .map_err(|error| self.error("read the segment's header", &name, error))?;
+            .map_err(|error| self.error(READ_HEADER, &name, error))?;
         block.truncate(len);
         Ok(Some(block))
     }

@@ -13,7 +13,7 @@ use crate::folder::{Folder, LOCK, segment_name};
 use crate::meta::rebuilt;
 use crate::meta::{self, Meta};
 use crate::open;
-use crate::segment::list::check_header;
+use crate::segment::list::{check_header, listed};
 use crate::segment::segment_file::SegmentFile;
 
 /// Where a log's buffer lies.
@@ -182,15 +182,10 @@ impl ReadStore for FileReader {
         let mut segments = Vec::new();
         for number in self.folder.segment_numbers(self.segment_bytes)? {
             // One that was freed between the listing and this look is none.
-            if let Some(block) = self.folder.header_block(number)? {
-                segments.push(check_header(
-                    &self.folder,
-                    &block,
-                    self.uuid,
-                    self.segment_bytes,
-                    number,
-                )?);
-            }
+            let Some(block) = self.folder.header_block(number).transpose() else { continue };
+            segments.push(listed(number, block, |block| {
+                check_header(&self.folder, block, self.uuid, self.segment_bytes, number)
+            })?);
         }
         Ok(segments)
     }

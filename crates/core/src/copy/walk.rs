@@ -7,7 +7,7 @@ use crate::format::in_memory;
 use crate::frame::{HEADER_BYTES, Header, Kind};
 use crate::reader::{EpochSpan, FrameReader, Payload};
 use crate::store::ReadStore;
-use crate::{ErrorKind, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 const READ_AHEAD_BYTES: usize = 1 << 20;
 
@@ -15,25 +15,19 @@ const READ_AHEAD_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Walk {
     reader: FrameReader,
-    segment_bytes: u64,
-    /// Read-ahead has met a bad block: up to here, a read covers only one frame.
-    careful_to: Option<Lsn>,
 }
 
 impl Walk {
     pub(super) fn new(store: &Arc<dyn ReadStore>, segment_bytes: u64) -> Walk {
         let reader = FrameReader::new(Arc::clone(store), segment_bytes, READ_AHEAD_BYTES);
-        Walk { reader, segment_bytes, careful_to: None }
+        Walk { reader }
     }
 
     /// Returns the whole frame at `at`, within its epoch, and the number of its records. Returns
     /// `None` if there is none, or if it cannot be read.
     pub(super) fn frame(&mut self, at: Lsn, span: &EpochSpan) -> Result<Option<(Header, u64)>> {
-        if self.careful_to.take_if(|end| at >= *end).is_some() {
-            self.reader.read_ahead(READ_AHEAD_BYTES);
-        }
         let found = match self.reader.frame_with_payload(at, span.seed, Payload::Verify) {
-            Err(error) if error.kind() == ErrorKind::Io => self.read_carefully(at, span)?,
+            Err(error) if error.kind() == ErrorKind::Io => None,
             found => found?,
         };
         let Some(header) = found.filter(|header| at.plus(header.frame_bytes) <= span.end) else {
@@ -44,24 +38,15 @@ impl Walk {
         Ok(Some((header, records)))
     }
 
-    /// Reads a whole frame without read-ahead.
-    fn read_carefully(&mut self, at: Lsn, span: &EpochSpan) -> Result<Option<Header>> {
-        let segment_end = at.segment_start(self.segment_bytes).plus(self.segment_bytes);
-        self.careful_to = Some(segment_end);
-        self.reader.read_ahead(HEADER_BYTES);
-        match self.reader.frame_with_payload(at, span.seed, Payload::Verify) {
-            Err(error) if error.kind() == ErrorKind::Io => Ok(None),
-            found => found,
-        }
-    }
-
-    /// Returns the bytes of the frame that was just found; of a padding, its header.
-    pub(super) fn bytes(&mut self, at: Lsn, header: &Header) -> Result<&[u8]> {
+    /// Returns the bytes of the frame that was just found, as they were checked; of a padding, its
+    /// header. The buffer holds them until another frame is read.
+    pub(super) fn bytes(&self, at: Lsn, header: &Header) -> Result<&[u8]> {
         let len = match header.kind {
             Kind::Padding => in_memory(header.frame_bytes).min(HEADER_BYTES),
             _ => HEADER_BYTES + header.payload_bytes as usize,
         };
-        self.reader.raw(at, len)
+        let gone = || Error::new(ErrorKind::Io, "the frame is not in the read buffer").at_lsn(at);
+        self.reader.buffered(at, len).ok_or_else(gone)
     }
 
     /// Copies `[from, to)` as far as it can be read.

@@ -3,7 +3,7 @@
 use super::{Inspector, Salvaged};
 use crate::recovery::listing::{Listing, valid};
 use crate::store::{SavedCursor, State};
-use crate::{CursorStatus, Lsn, Result};
+use crate::{CursorStatus, ErrorKind, Lsn, Result};
 
 impl Inspector {
     /// Returns where the log ends: at its clean end, or else at the end of the last record that
@@ -13,8 +13,7 @@ impl Inspector {
     /// records below the end: [`verify`](Inspector::verify) does.
     ///
     /// # Errors
-    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Io`: a segment cannot
-    /// be read.
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments).
     pub fn end(&self) -> Result<Lsn> {
         self.undisturbed(|| self.end_of(&self.listing()?))
     }
@@ -60,9 +59,14 @@ impl Inspector {
             }
             let mut salvage = self.salvage(Some(base))?;
             let mut end = None;
-            while let Some(next) = salvage.next()? {
-                if let Salvaged::Record(record) = next {
-                    end = Some(record.next_lsn());
+            loop {
+                match salvage.next() {
+                    Ok(Some(Salvaged::Record(record))) => end = Some(record.next_lsn()),
+                    Ok(Some(Salvaged::Gap(_))) => {}
+                    Ok(None) => break,
+                    // The walk goes on above the place.
+                    Err(error) if error.kind() == ErrorKind::Io => {}
+                    Err(error) => return Err(error),
                 }
             }
             if let Some(end) = end {

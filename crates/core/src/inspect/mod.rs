@@ -23,7 +23,7 @@ use crate::recovery::listing::Listing;
 pub use crate::recovery::verify::BadPlace;
 use crate::recovery::verify::{self, Effort};
 use crate::recovery::{EndCause, Scanner};
-use crate::store::{ReadStore, Segment, State};
+use crate::store::{BadHeader, ReadStore, Segment, State};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 const READ_AHEAD_BYTES: usize = 1 << 20;
@@ -176,7 +176,8 @@ impl Inspector {
     /// Damage is a [`Verdict`], not an error.
     ///
     /// # Errors
-    /// `Io`: the store cannot be read. `Unsupported`: a newer version wrote the log or one of its
+    /// `Io`: the store cannot be listed, or the state cannot be read. A segment's header or record
+    /// that cannot be read is damage. `Unsupported`: a newer version wrote the log or one of its
     /// records. `Truncated`: the writer truncates the log too often; call again. As
     /// [`state`](Inspector::state), if the state cannot be read.
     pub fn verify(&self) -> Result<Verdict> {
@@ -284,7 +285,11 @@ impl Inspector {
             let text = layout.spans.iter().find(is_around);
             let text = text.map(|span| span.without_record(layout.spans.get(next)));
             let reader = self.reader(layout.state.segment_bytes);
-            let error = reader.damaged(first.lsn, text.unwrap_or_default());
+            let unreadable = checked.unreadable.first().filter(|(lsn, _)| *lsn == first.lsn);
+            let error = match unreadable {
+                Some((lsn, error)) => error.clone().at_lsn(*lsn),
+                None => reader.damaged(first.lsn, text.unwrap_or_default()),
+            };
             let torn_bytes = verdict.torn_bytes;
             *verdict = verdict.clone().corrupt(&layout.state, &error);
             verdict.torn_bytes = torn_bytes;
@@ -335,8 +340,18 @@ impl Inspector {
             return Ok(verdict);
         };
         let scan = match scanner.run() {
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                return Ok(Verdict { floor: scanner.floor, ..verdict.corrupt(state, &error) });
+            // A place that cannot be read is not one that a crash has torn.
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io) => {
+                let header = error.segment().and_then(|number| layout.damaged.get(&number));
+                let mut verdict = verdict.corrupt(state, &error);
+                if let Some(bad @ BadHeader::Unreadable(_)) = header {
+                    verdict.why = Some(bad.to_string());
+                }
+                if error.kind() == ErrorKind::Io {
+                    // A place above the end is not one where a record must begin.
+                    verdict.end = verdict.end.min(scanner.end);
+                }
+                return Ok(Verdict { floor: scanner.floor, ..verdict });
             }
             scan => scan?,
         };
@@ -350,6 +365,12 @@ impl Inspector {
         };
         if !state.clean && scan.torn_bytes > 0 {
             verdict.outcome = Outcome::TornTail;
+        }
+        let is_unreadable = |bad: &BadHeader| matches!(bad, BadHeader::Unreadable(_));
+        if let Some((number, bad)) = layout.damaged.iter().find(|(_, bad)| is_unreadable(bad)) {
+            let error = Error::new(bad.kind(), bad.to_string()).at_segment(*number);
+            let verdict = verdict.corrupt(state, &error);
+            return Ok(Verdict { end: scan.end.min(verdict.end), ..verdict });
         }
         if let Some((number, text)) = layout.damaged.iter().next() {
             verdict.outcome = Outcome::TornTail;

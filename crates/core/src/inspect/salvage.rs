@@ -12,15 +12,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
-use crate::reader::{FrameReader, Record, truncated_meanwhile};
+use crate::reader::{FrameReader, Record, UNREADABLE_BYTES, truncated_meanwhile};
 use crate::recovery::discarded::DiscardedRanges;
 use crate::recovery::listing::Listing;
 use crate::store::ReadStore;
 use crate::{Error, ErrorKind, Lsn, Result};
-
-/// The unit in which disks and page caches fail. After a failed search, salvage skips the rest of
-/// the unit.
-const UNREADABLE_BYTES: u64 = 4096;
 
 /// A range of the log in which no frame validates. Its bytes may be readable.
 ///
@@ -159,7 +155,13 @@ impl Salvage {
     /// each gap, and the start of each segment that is present within the gap.
     pub(crate) fn count(mut self, mut on_bad: impl FnMut(Lsn)) -> Result<u64> {
         let mut records = 0;
-        while let Some(step) = self.step()? {
+        loop {
+            let step = match self.step() {
+                // The walk goes on above the place, which a later gap covers.
+                Err(error) if error.kind() == ErrorKind::Io => continue,
+                step => step?,
+            };
+            let Some(step) = step else { break };
             match step {
                 Step::Record(..) => records += 1,
                 Step::Gap(gap) => {

@@ -43,7 +43,7 @@ use crate::buffer::Stop;
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::reader::EpochSpan;
 use crate::recovery::no_lsn_left;
-use crate::store::{Epoch, Predecessor, State};
+use crate::store::{BadHeader, Epoch, Predecessor, State};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// Where the log ends after a truncation.
@@ -287,11 +287,13 @@ impl Handle {
         let number = around.base.segment(self.segment_bytes);
         let (_, segments) = self.log.store.segments_from(number)?;
         let first = segments.into_iter().next().filter(|segment| segment.number == number);
-        let Some(header) = first.and_then(|segment| segment.header.ok()) else {
-            let text = "the header of the segment does not validate";
+        let missing = || BadHeader::Damaged("the segment is missing".into());
+        let header = first.map_or_else(|| Err(missing()), |segment| segment.header);
+        let header = header.map_err(|bad| {
+            let text = format!("the header of the segment does not validate: {bad}");
             let place = self.log.store.segment_place(number);
-            return Err(Error::new(ErrorKind::Corrupt, text).at_path(place).at_segment(number));
-        };
+            Error::new(bad.kind(), text).at_path(place).at_segment(number)
+        })?;
         Ok(header.predecessor.unwrap_or(Predecessor { epoch: around.epoch, end: new_end }))
     }
 

@@ -9,7 +9,7 @@ mod record;
 mod records;
 
 pub(crate) use self::epoch_span::EpochSpan;
-pub(crate) use self::frame_reader::{FrameReader, Payload, missing_segment};
+pub(crate) use self::frame_reader::{FrameReader, Payload, UNREADABLE_BYTES, missing_segment};
 pub use self::record::{Record, RecordBuf};
 pub use self::records::{OwnedRecords, Records};
 pub(crate) use self::records::{Pinned, Relist, truncated_meanwhile};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::decision::EndCause;
 use super::layout::{Layout, reader_of};
-use super::listing::{Listing, corrupt};
+use super::listing::{Listing, UNREADABLE, corrupt};
 use super::old_buffer::OldLogBuffer;
 use super::report::RecoveryReport;
 use super::scan::{Scan, Scanner};
@@ -105,7 +105,9 @@ pub(crate) fn analyze(store: &Arc<dyn Store>, options: &Options) -> Result<Analy
     if let Some(analysis) = analyze_closed(&as_reader, options)? {
         return Ok(analysis);
     }
-    let layout = Arc::new(Layout::read(store.as_ref())?);
+    let listing = Listing::read(store.as_ref())?;
+    listing.check_readable(store.as_ref())?;
+    let layout = Arc::new(Layout::of(listing, store.as_ref())?);
     let mut analysis = Analysis::new(Arc::clone(&layout));
     let mut checked_to = layout.state.clean_end;
     if ended_cleanly(&as_reader, &layout, options)? {
@@ -167,6 +169,9 @@ fn check_up_to(
     };
     let checked = verify::check(store, layout, to, effort)?;
     let Some(bad) = checked.bad.first() else { return Ok(checked) };
+    if let Some((_, error)) = checked.unreadable.first() {
+        return Err(error.clone().with_advice(UNREADABLE));
+    }
     let text = match checked.bad.len() {
         1 => "no valid record here, though one must begin".into(),
         count => format!("no valid record here, though one must begin; {count} segments are bad"),

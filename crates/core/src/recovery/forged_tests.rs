@@ -14,7 +14,7 @@ use super::verify::{self, BadPlace, Effort};
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind, LAG_UNKNOWN};
 use crate::inspect::{Inspector, Outcome, Salvage};
 use crate::reader::FrameReader;
-use crate::store::{Predecessor, ReadStore, Segment, SegmentHeader, State};
+use crate::store::{BadHeader, Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::sync::Mutex;
 use crate::{ErrorKind, Lsn, Uuid};
 
@@ -25,7 +25,7 @@ const UUID: Uuid = Uuid([5; 16]);
 #[derive(Debug)]
 struct Forged {
     state: State,
-    segments: BTreeMap<u64, (std::result::Result<SegmentHeader, String>, Vec<u8>)>,
+    segments: BTreeMap<u64, (std::result::Result<SegmentHeader, BadHeader>, Vec<u8>)>,
     listings: Mutex<u64>,
     bytes_read: Mutex<u64>,
 }
@@ -186,7 +186,9 @@ fn records_in_a_stray_file_count_though_its_header_does_not() {
         let mut store = Forged::new(BYTES);
         store.segments.insert(0, own(0, Lsn::ZERO));
         let base = store.base(FAR_ABOVE);
-        store.segments.insert(FAR_ABOVE, (Err("it is empty".into()), stray(base)));
+        store
+            .segments
+            .insert(FAR_ABOVE, (Err(BadHeader::Damaged("it is empty".into())), stray(base)));
         let store: Arc<dyn ReadStore> = Arc::new(store);
         let layout = Arc::new(Layout::read(store.as_ref()).unwrap());
         assert_eq!(layout.strays, [FAR_ABOVE]);
@@ -264,7 +266,7 @@ fn forged_epochs(count: u64, damaged: u64) -> Forged {
         let seed = EpochSeed::new(UUID, epoch, salt);
         let bytes = forged(base, SEGMENT_BYTES as usize, seed, LIES[number as usize % LIES.len()]);
         let header = match number % damaged {
-            1 => Err("forged, and damaged".into()),
+            1 => Err(BadHeader::Damaged("forged, and damaged".into())),
             _ => Ok(header),
         };
         store.segments.insert(number, (header, bytes));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::listing::{Listing, corrupt, first_stray, spans_of, valid};
 use crate::reader::{EpochSpan, FrameReader};
-use crate::store::{Predecessor, ReadStore, SegmentHeader, State};
+use crate::store::{BadHeader, Predecessor, ReadStore, SegmentHeader, State};
 use crate::{Error, Lsn, Result};
 
 /// The epochs and segments of a log, as its state and headers name them.
@@ -16,8 +16,8 @@ pub(crate) struct Layout {
     pub(crate) state: State,
     /// Valid headers at or above the head's segment and outside of discarded ranges, by number.
     pub(crate) segments: BTreeMap<u64, SegmentHeader>,
-    /// Segments of the newest epoch whose headers do not validate, and why.
-    pub(crate) damaged: BTreeMap<u64, String>,
+    /// Segments of the newest epoch whose headers do not validate or cannot be read, and why.
+    pub(crate) damaged: BTreeMap<u64, BadHeader>,
     /// All epochs with records at or above the head, ascending. The last is the newest. Its end is
     /// not known yet, so it is [`Lsn::LIMIT`].
     pub(crate) spans: Vec<EpochSpan>,
@@ -140,8 +140,8 @@ impl Layout {
         let segment_bytes = self.state.segment_bytes;
         for number in from.segment(segment_bytes)..=(to.as_u64() - 1) / segment_bytes {
             if !self.segments.contains_key(&number) {
-                if let Some(text) = self.damaged.get(&number) {
-                    return Err(damaged_header(number, text, place));
+                if let Some(bad) = self.damaged.get(&number) {
+                    return Err(damaged_header(number, bad, place));
                 }
                 let text = format!("a segment is missing between LSN {from} and LSN {to}");
                 return Err(corrupt(text, place).at_segment(number));
@@ -218,8 +218,8 @@ impl Layout {
         if self.state.clean && self.largest_epoch == self.state.epoch {
             return self.check_present(from, self.state.clean_end, &place);
         }
-        if let Some((number, text)) = self.damaged.iter().next() {
-            return Err(damaged_header(*number, text, &place));
+        if let Some((number, bad)) = self.damaged.iter().next() {
+            return Err(damaged_header(*number, bad, &place));
         }
         let last = self.segments.last_key_value().filter(|(_, last)| last.epoch == newest.epoch);
         let end = last.map_or(from, |(_, last)| last.base.plus(self.state.segment_bytes));
@@ -251,12 +251,15 @@ impl Layout {
         }
         let base_number = newest.base.segment(self.state.segment_bytes);
         let damaged = self.damaged.range(..base_number).next();
-        damaged.map_or(Ok(()), |(number, text)| Err(damaged_header(*number, text, &place)))
+        damaged.map_or(Ok(()), |(number, bad)| Err(damaged_header(*number, bad, &place)))
     }
 }
 
-fn damaged_header(number: u64, text: &str, place: &str) -> Error {
-    let text = format!("the header of a segment does not validate: {text}");
+fn damaged_header(number: u64, bad: &BadHeader, place: &str) -> Error {
+    let text = match bad {
+        BadHeader::Damaged(text) => format!("the header of a segment does not validate: {text}"),
+        BadHeader::Unreadable(text) => text.clone(),
+    };
     corrupt(text, place).at_segment(number)
 }
 

@@ -16,13 +16,18 @@
 use super::discarded::DiscardedRanges;
 use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
-use crate::store::{EpochBase, Predecessor, ReadStore, Segment, SegmentHeader, State};
+use crate::store::{BadHeader, EpochBase, Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Result, Uuid};
 
 /// The advice of an open or a tool that refuses a damaged log.
 pub(super) const REFUSED: &str = "nothing was changed; `palisade verify --deep` names what is \
                                   damaged: restore from a replica or backup, or copy with \
                                   `palisade repair` what is below the damage";
+
+/// The advice of an open that refuses a log of which it cannot read a part that it needs.
+pub(super) const UNREADABLE: &str = "nothing was changed; look at the device; if it stays \
+                                     unreadable, `palisade verify --deep` names each such place, \
+                                     and `palisade repair` copies what is below";
 
 /// No log begins so many epochs. A larger number is damage.
 const MAX_EPOCH: u64 = 1 << 60;
@@ -61,6 +66,26 @@ impl Listing {
             below.filter_map(|number| segment_by_list(&state, number)).collect();
         segments.append(&mut at_the_end);
         Ok(Some(Listing { state, segments }))
+    }
+
+    /// Refuses a log with a header that the medium cannot read, unless the segment is below the
+    /// head or between two epochs. An open must not decide without it: an unreadable header is not
+    /// one that a crash left, and the segment may have acknowledged records.
+    pub(super) fn check_readable(&self, store: &dyn ReadStore) -> Result<()> {
+        let State { segment_bytes, head, .. } = self.state;
+        let discarded = self.discarded_ranges();
+        for Segment { number, header } in &self.segments {
+            let base = Lsn::new(number * segment_bytes);
+            let end = base.plus(segment_bytes);
+            if let Err(bad @ BadHeader::Unreadable(_)) = header
+                && end > head
+                && !discarded.cover(base, end)
+            {
+                let error = Error::new(ErrorKind::Io, bad.to_string()).with_advice(UNREADABLE);
+                return Err(error.at_path(store.segment_place(*number)).at_segment(*number));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the ranges between the end of one epoch and the base of the next.
@@ -241,7 +266,7 @@ pub(super) fn distrust(segment: &mut Segment) {
         && before.end <= header.base
         && before.epoch < header.epoch;
     if !is_sane {
-        segment.header = Err("it holds numbers that no log can have".into());
+        segment.header = Err(BadHeader::Damaged("it holds numbers that no log can have".into()));
     }
 }
 

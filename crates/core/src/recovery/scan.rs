@@ -62,14 +62,15 @@ impl Scanner {
         leftover: Option<OldLogBuffer>,
         read_ahead_bytes: usize,
     ) -> Option<Scanner> {
+        let newest = layout.newest()?;
         Some(Scanner {
             layout: Arc::clone(layout),
-            newest: layout.newest()?,
+            newest,
             reader: reader_of(store, layout, read_ahead_bytes),
             leftover,
             buffer_floor: Lsn::ZERO,
             floor: layout.floor(),
-            end: Lsn::LIMIT,
+            end: newest.base.max(layout.state.head),
             has_changed: false,
             place: store.place(),
         })

@@ -10,7 +10,7 @@ use super::layout::Layout;
 use crate::frame::EpochSeed;
 use crate::reader::FrameReader;
 use crate::store::{ReadStore, SegmentHeader};
-use crate::{Error, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 /// A place at which no valid frame begins, though one must.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(crate) struct Checked {
     pub(crate) bytes: u64,
     /// The first bad place of each damaged segment, ascending.
     pub(crate) bad: Vec<BadPlace>,
+    /// Of those, the places that cannot be read, ascending, each with its error.
+    pub(crate) unreadable: Vec<(Lsn, Error)>,
 }
 
 /// How segments are read.
@@ -80,8 +82,10 @@ pub(crate) fn check(
         all.records += part.records;
         all.bytes += part.bytes;
         all.bad.extend(part.bad);
+        all.unreadable.extend(part.unreadable);
     }
     all.bad.sort_unstable_by_key(|bad| bad.lsn);
+    all.unreadable.sort_unstable_by_key(|(lsn, _)| *lsn);
     Ok(all)
 }
 
@@ -104,7 +108,14 @@ fn jobs(layout: &Layout, to: Lsn) -> Vec<Job> {
 fn check_one(reader: &mut FrameReader, job: &Job, checked: &mut Checked) -> Result<()> {
     let mut at = job.from;
     while at < job.to {
-        let header = reader.frame(at, job.seed)?;
+        let header = match reader.frame(at, job.seed) {
+            // The medium cannot read the place. The other segments are checked all the same.
+            Err(error) if error.kind() == ErrorKind::Io => {
+                checked.unreadable.push((at, error));
+                None
+            }
+            header => header?,
+        };
         let Some(header) = header.filter(|header| at.plus(header.frame_bytes) <= job.to) else {
             checked.bad.push(BadPlace { lsn: at, segment: job.segment });
             break;

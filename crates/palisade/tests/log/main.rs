@@ -95,6 +95,7 @@ mod reading {
     mod rot;
     mod salvage;
     mod tools;
+    mod unreadable;
 }
 
 mod recovery {

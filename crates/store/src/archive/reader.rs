@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use palisade_core::copy::stray_from;
 use palisade_core::inspect::Inspector;
-use palisade_core::store::{ReadStore, Segment, SegmentHeader, State};
+use palisade_core::store::{BadHeader, ReadStore, Segment, SegmentHeader, State};
 use palisade_core::{Error, ErrorKind, Lsn, Records, Result};
 
 use super::owner_name;
@@ -14,6 +14,7 @@ use crate::disk::{Access, DEFAULT_FILE_MODE, Disk, Kind, OsDisk, read_full};
 use crate::folder::{Folder, segment_name};
 use crate::meta::{self, rebuilt};
 use crate::segment::header::{self, HeaderFault, LogOf};
+use crate::segment::list::damaged;
 use crate::segment::segment_file::LOG_AT;
 
 /// The records of the segments in an [`Archive`](super::Archive).
@@ -130,13 +131,13 @@ impl ArchiveReader {
             let header = match found {
                 Found::Of(log, header) if is_own(&log) => Some(Ok(header)),
                 Found::Misplaced(log, own, why) if is_own(&log) && !numbers.contains(&own) => {
-                    Some(Err(why))
+                    Some(Err(BadHeader::Damaged(why)))
                 }
                 Found::Of(..) | Found::Misplaced(..) => None,
                 Found::Damaged(fault) if fault.is_unsupported() => {
                     return Err(fault_of(&self.folder, number, &fault));
                 }
-                Found::Damaged(fault) => Some(Err(fault.to_string())),
+                Found::Damaged(fault) => Some(Err(damaged(fault))),
             };
             match header.filter(|_| (first..behind).contains(&number)) {
                 Some(header) => contents.segments.push(Segment { number, header }),

@@ -258,19 +258,30 @@ pub(crate) type Copy = std::result::Result<Meta, Fault>;
 fn read_file(folder: &Folder, file: &dyn DiskFile) -> Result<Meta> {
     let unread = |error| folder.error("read the meta file", META, error);
     let is_early = file.len().map_err(unread)? <= EARLY_BYTES;
-    let copy = |at: u64| {
+    let copy = |at: u64| -> Result<Copy> {
         let mut bytes = [0; BLOCK_BYTES];
         let len = read_full(file, at, &mut bytes).map_err(unread)?;
         Ok(decode(&bytes[..len]))
     };
-    let copies = [copy(0)?, copy(if is_early { BLOCK_BYTES as u64 } else { COPY_STRIDE })?];
-    choose(folder, copies)
+    match [copy(0), copy(if is_early { BLOCK_BYTES as u64 } else { COPY_STRIDE })] {
+        [Ok(first), Ok(second)] => choose(folder, [first, second]),
+        // A copy that cannot be read is as one that is damaged: the other one serves.
+        [Ok(Ok(meta)), Err(_)] | [Err(_), Ok(Ok(meta))] => Ok(meta),
+        [Ok(Err(fault)), Err(_)] | [Err(_), Ok(Err(fault))] if fault.is_unsupported() => {
+            Err(unsupported(folder, fault))
+        }
+        [Err(error), _] | [_, Err(error)] => Err(error.with_advice(LOST_META)),
+    }
+}
+
+fn unsupported(folder: &Folder, fault: Fault) -> Error {
+    refuse(folder, ErrorKind::Unsupported, &format!("the meta file {fault}"))
 }
 
 fn choose(folder: &Folder, copies: [Copy; 2]) -> Result<Meta> {
     let faults = || copies.iter().filter_map(|copy| copy.as_ref().err());
     if let Some(fault) = faults().find(|fault| fault.is_unsupported()) {
-        return Err(refuse(folder, ErrorKind::Unsupported, &format!("the meta file {fault}")));
+        return Err(unsupported(folder, *fault));
     }
     if let Some(meta) = copies.iter().flatten().max_by_key(|meta| meta.generation) {
         return Ok(meta.clone());

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use palisade_core::store::{SegmentHeader, State};
-use palisade_core::{CodecId, Lsn, Result, Uuid};
+use palisade_core::{CodecId, ErrorKind, Lsn, Result, Uuid};
 
 use super::bare_state;
 use crate::folder::Folder;
@@ -49,7 +49,12 @@ pub(crate) fn first_of(present: &[u64], lowest: &SegmentHeader, segment_bytes: u
 
 /// The header of segment `number`, and the log that it belongs to, if it validates.
 fn header_of(folder: &Folder, number: u64) -> Result<Option<(Log, SegmentHeader)>> {
-    let Some(block) = folder.header_block(number)? else { return Ok(None) };
+    let block = match folder.header_block(number) {
+        // As one that does not validate.
+        Err(error) if error.kind() == ErrorKind::Io => None,
+        block => block?,
+    };
+    let Some(block) = block else { return Ok(None) };
     let Ok(LogOf { uuid, segment_bytes, codec }) = header::log_of(&block) else { return Ok(None) };
     let header = header::decode(&block, uuid, segment_bytes, number).ok();
     Ok(header.map(|header| ((uuid.0, segment_bytes, codec), header)))

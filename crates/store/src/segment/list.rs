@@ -1,12 +1,17 @@
 //! The segments in the folder, and what their headers say.
 
-use palisade_core::store::Segment;
+use std::error::Error as _;
+
+use palisade_core::store::{BadHeader, Segment};
 use palisade_core::{Error, ErrorKind, Result, Uuid};
 
 use super::Segments;
-use super::header;
+use super::header::{self, HeaderFault};
 use crate::block::BLOCK_BYTES;
 use crate::folder::{Folder, segment_name};
+
+/// What a failed read of a header was to do.
+pub(crate) const READ_HEADER: &str = "read the segment's header";
 
 impl Segments {
     /// All segments in the folder with what their headers say.
@@ -44,14 +49,31 @@ impl Segments {
     /// Segment `number` with what its header says.
     pub(super) fn look(&self, number: u64) -> Result<Option<Segment>> {
         let Some(file) = self.file_to_read(number)? else { return Ok(None) };
-        let block = file
-            .read_header()
-            .map_err(|error| self.named("read the segment's header", number, error))?;
-        self.check_header(&block, number).map(Some)
+        let block = file.read_header();
+        let block = block.map_err(|error| self.named(READ_HEADER, number, error));
+        listed(number, block, |block| self.check_header(block, number)).map(Some)
     }
 
     pub(super) fn check_header(&self, block: &[u8], number: u64) -> Result<Segment> {
         check_header(&self.folder, block, self.shape.uuid, self.shape.segment_bytes, number)
+    }
+}
+
+/// Returns segment `number` with what `check` finds in the block of its header. A block that the
+/// medium cannot read is part of the result, too.
+pub(crate) fn listed(
+    number: u64,
+    block: Result<Vec<u8>>,
+    check: impl FnOnce(&[u8]) -> Result<Segment>,
+) -> Result<Segment> {
+    match block {
+        Ok(block) => check(&block),
+        Err(error) if error.kind() == ErrorKind::Io => {
+            let cause = error.source().map(ToString::to_string).unwrap_or_default();
+            let text = format!("the segment's header cannot be read: {cause}");
+            Ok(Segment { number, header: Err(BadHeader::Unreadable(text)) })
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -71,6 +93,10 @@ pub(crate) fn check_header(
             let path = folder.path().join(segment_name(number));
             Err(Error::new(ErrorKind::Unsupported, text).at_path(path).at_segment(number))
         }
-        other => Ok(Segment { number, header: other.map_err(|fault| fault.to_string()) }),
+        other => Ok(Segment { number, header: other.map_err(damaged) }),
     }
+}
+
+pub(crate) fn damaged(fault: HeaderFault) -> BadHeader {
+    BadHeader::Damaged(fault.to_string())
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use palisade_core::store::SegmentHeader;
+use palisade_core::store::{BadHeader, Segment, SegmentHeader};
 use palisade_core::sync::survive;
 use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 
@@ -115,9 +115,16 @@ impl Segments {
         if self.on_release.is_none() {
             return Ok(());
         }
-        for header in self.list()?.into_iter().filter_map(|segment| segment.header.ok()) {
-            if let Some(before) = header.predecessor {
-                self.note_dead(before.end, header.base);
+        for Segment { number, header } in self.list()? {
+            match header {
+                Ok(SegmentHeader { predecessor: Some(before), base, .. }) => {
+                    self.note_dead(before.end, base);
+                }
+                // Nothing tells which of the records below it were truncated.
+                Err(bad @ BadHeader::Unreadable(_)) => {
+                    return Err(self.located(Error::new(bad.kind(), bad.to_string()), number));
+                }
+                _ => {}
             }
         }
         Ok(())
