@@ -264,6 +264,8 @@ impl ReadStore for FileStore {
 impl Store for FileStore {
     fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
         self.own()?.write(at, pieces)?;
+        // Before the call returns: then appends overwrite the ring's bytes. Until then the ring has
+        // what was written, so a note before the write would do as well.
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let mut buffer = self.buffer.lock();
         buffer.as_mut().map_or(Ok(()), |buffer| buffer.note_written(at.plus(bytes as u64)))

@@ -260,6 +260,8 @@ impl Handle {
         };
         state.note_base(new_end, base);
         let store = &self.log.store;
+        // The first two in any order: an open ignores the buffer of the epoch before, and every
+        // mark of that epoch is below the base.
         store
             .mark_durable(first.end(base))
             .and_then(|()| store.pass_buffer_on(number))

@@ -239,3 +239,14 @@ fn a_lack_of_random_numbers_is_an_error_and_the_log_goes_on_without_them() {
     lack(&store, false);
     assert_eq!(lsns_of(&store.open(options())).len(), 3);
 }
+
+/// Protection: if too many files of segments are open, the oldest is synced before it is closed. A
+/// failed write-back is reported to the files that are open.
+#[test]
+fn a_file_that_is_closed_because_many_are_open_is_synced_before() {
+    let (wal, store) = new_log(4096, Options::new().buffer_bytes(4096));
+    store.set(SYNC, Effect::Eio);
+    let error = (0..400).find_map(|_| wal.append(&[1; 1000]).err()).expect("no file was synced");
+    assert_eq!(error.kind(), ErrorKind::Poisoned);
+    assert!(wal.written_lsn().as_u64() > 60 * 4096, "at {}", wal.written_lsn());
+}

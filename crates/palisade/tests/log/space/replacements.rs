@@ -3,6 +3,7 @@
 use std::iter::repeat_n;
 
 use super::truncations::{SEGMENT_BYTES, is_truncated, open, options};
+use crate::on_disk;
 use crate::prelude::*;
 
 fn next(tail: &mut Tail) -> Option<Vec<u8>> {
@@ -283,6 +284,37 @@ fn a_crash_in_between_leaves_the_log_as_it_was_or_replaced() {
             assert_eq!(found, expected);
         }
     }
+}
+
+/// Protection: a truncation notes its first records as durable before it returns.
+#[test]
+fn damage_to_a_record_that_replaced_others_is_no_torn_tail() {
+    let disk = SimDisk::new(1);
+    let wal = on_disk::open(&disk);
+    let old = wal.commit(b"old").unwrap();
+    let new = wal.replace_from(old, ["new"]).unwrap()[0];
+    end_process(&disk, wal);
+    disk.restart();
+    let (name, _) = on_disk::sector_of(new);
+    let mut bytes = disk.file(&name).unwrap();
+    bytes[(on_disk::HEADER_BYTES + new.as_u64() % on_disk::SEGMENT_BYTES) as usize + 24] ^= 1;
+    disk.set_file(&name, bytes);
+    let opened = on_disk::open_as(&disk, BufferKind::Auto, on_disk::options());
+    assert_eq!(opened.unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+/// Protection: a truncation passes the log buffer on to its epoch.
+#[test]
+fn an_append_after_a_replacement_survives_a_kill() {
+    let disk = SimDisk::new(1);
+    let wal = on_disk::open(&disk);
+    let old = wal.commit(b"old").unwrap();
+    wal.replace_from(old, ["new"]).unwrap();
+    wal.append(b"later").unwrap();
+    end_process(&disk, wal);
+    disk.restart();
+    let datas: Vec<_> = contents(&on_disk::open(&disk)).into_iter().map(|(_, data)| data).collect();
+    assert_eq!(datas, [b"new".to_vec(), b"later".to_vec()]);
 }
 
 #[test]
