@@ -83,7 +83,9 @@ impl Commit {
         self.yield_for(2 * sync, target, deadline)
     }
 
-    fn yield_for(
+    /// Waits for at most `most`. Returns `None` if the time is over, or another thread kept the
+    /// core.
+    pub(crate) fn yield_for(
         &self,
         most: Duration,
         target: Lsn,

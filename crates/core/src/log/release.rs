@@ -72,6 +72,21 @@ impl Drop for Job {
     }
 }
 
+#[cfg(loom)]
+impl Release {
+    /// Creates a release whose job is what the caller does with the function.
+    pub(crate) fn model(log: &Wal) -> (Release, impl FnOnce(Result<()>) + use<>) {
+        let slot = Arc::new(Slot::default());
+        let job = Job { slot: Arc::clone(&slot), result: None };
+        let release = Release { log: Arc::clone(&log.handle.log), slot };
+        let finish = move |result| {
+            let mut job = job;
+            job.result = Some(result);
+        };
+        (release, finish)
+    }
+}
+
 impl Wal {
     /// Truncates all records below `lsn`, and frees their segments in the background.
     pub fn truncate_before_in_background(&self, lsn: Lsn) -> Result<Release> {

@@ -43,7 +43,7 @@ impl Wake for Bell {
 }
 
 /// Polls `future` when it is woken and at no other time.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     let bell = Bell::new();
     let waker = Waker::from(Arc::clone(&bell));
     let mut future = pin!(future);

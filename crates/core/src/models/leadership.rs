@@ -33,3 +33,18 @@ fn wait_in_passing(log: &Log, end: crate::Lsn) {
         log.store.assert_synced_to(end);
     }
 }
+
+#[test]
+fn a_thread_that_yields_is_served_or_leads() {
+    check("a_thread_that_yields_is_served_or_leads", Bound::At(2), || {
+        let log = Log::roomy();
+        let other = spawn(&log, move |log| log.commit(1).unwrap());
+        let lsn = log.append(2);
+        // Time stands still, so it yields until it is served or leads.
+        let most = Duration::from_nanos(1);
+        let waited = log.wal.commit_state().yield_for(most, lsn.plus(LARGE_FRAME), None);
+        assert!(waited.expect("no time has passed").unwrap());
+        log.store.assert_synced(lsn, 2);
+        other.join().unwrap();
+    });
+}

@@ -11,6 +11,7 @@ mod buffer;
 mod commit;
 mod leadership;
 mod readers;
+mod release;
 mod room;
 mod space_watch;
 mod store;

@@ -94,6 +94,24 @@ fn a_pause_loses_no_append_and_places_none_twice() {
 }
 
 #[test]
+fn watermarks_are_in_their_order_beside_a_jump() {
+    check("watermarks_are_in_their_order_beside_a_jump", Bound::None, || {
+        let log = Log::roomy();
+        let reader = spawn(&log, move |log| {
+            let durable = log.wal.durable_lsn();
+            let written = log.wal.written_lsn();
+            let filled = log.wal.filled_lsn();
+            assert!(durable <= written && written <= filled);
+            assert!(filled <= log.wal.reserved_lsn());
+        });
+        let commit = log.wal.commit_state();
+        assert!(commit.buffer.stop_at_block(Stop::Paused).is_ok());
+        commit.with_leadership(|cursor| commit.jump(cursor, BASE, second_seed())).unwrap();
+        reader.join().unwrap();
+    });
+}
+
+#[test]
 fn a_truncated_record_is_never_acknowledged_afterwards() {
     check("a_truncated_record_is_never_acknowledged_afterwards", Bound::At(3), || {
         let log = Log::new(Shape::ROOMY, store());
