@@ -2,13 +2,14 @@
 //!
 //! # Words
 //! *reserved* >= *filled* >= *written* >= *durable*, each a frame boundary. *reserved* is the
-//! buffer's tail; the other three are [`Watermark`]s.
+//! buffer's tail; the other three are [`Watermark`]s, as is the admission limit (`buffer::queue`).
 //!
 //! # States
 //! | watermark | publisher | what a reader may do below it |
 //! |---|---|---|
 //! | filled | the holder of the write lock | nothing: it is a gauge for `stats` |
 //! | written | the holder of the write lock | overwrite the ring one lap later; read the store |
+//! | admission limit | who holds the lock of the queue for room | reserve in the log buffer |
 //! | durable | the leader | report to a caller that its record survives power loss |
 //!
 //! # Ordering pairs

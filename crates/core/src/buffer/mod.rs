@@ -18,7 +18,7 @@
 //!
 //! # Protocol
 //! Appender:
-//! 1. Wait for room.
+//! 1. Wait for room, in the queue if there is none (`queue`).
 //! 2. `fetch_add` on the tail: the atomic addition makes the range the appender's own.
 //! 3. If a flag comes back, nothing is reserved.
 //! 4. A crosser fills its whole range with padding and begins again.
@@ -55,7 +55,7 @@
 //!   its seed.
 //!
 //! # Progress
-//! The calls of an append (`tail`, `limit`, `reserve`, `publish`) are wait-free. `reserve_rest` and
+//! The calls of an append that finds room are wait-free. `reserve_rest` and
 //! `stop_at_block` repeat a compare-and-swap, which fails only if another thread has reserved.
 //! `stop`, `stop_at_block`, `resume` and, once a flag is set, `reserved` lock `fixed_end`, which no
 //! holder keeps over a wait. An append without room waits outside of this module: it writes the
@@ -71,11 +71,16 @@
 //! `a_flag_fixes_the_end`, `a_dropped_reservation_leaves_no_hole`,
 //! `a_pause_loses_no_append_and_places_none_twice`.
 
+mod queue;
 mod reservation;
 
 use std::fmt;
 use std::io::IoSlice;
 
+#[cfg(loom)]
+pub(crate) use self::queue::LAPS;
+pub(crate) use self::queue::Place;
+use self::queue::Queue;
 pub(crate) use self::reservation::{Claim, Reserved, Rest};
 use crate::frame::{self, EpochSeed};
 use crate::memory::Memory;
@@ -138,6 +143,9 @@ pub(crate) struct Buffer {
     /// End of the bytes that were handed to the operating system; published by the write lock's
     /// holder.
     pub(crate) written: Watermark,
+    // The admission limit: see `queue`.
+    admitted: Watermark,
+    queue: Mutex<Queue>,
     process: ProcessMark,
     slots: ZeroedWords,
     slot_mask: u64,
@@ -172,6 +180,8 @@ impl Buffer {
             process,
             tail: CachePadded::new(AtomicU64::new(base.as_u64())),
             written: Watermark::new(base),
+            admitted: Watermark::new(base.plus(ring_bytes).min(Lsn::LIMIT)),
+            queue: Mutex::default(),
             slot_mask: slots.len() as u64 - 1,
             slots,
             memory,
@@ -267,6 +277,15 @@ impl Buffer {
     #[inline]
     pub(crate) fn limit(&self) -> Lsn {
         self.written.read().plus(self.ring_bytes).min(Lsn::LIMIT)
+    }
+
+    /// Returns whether no flag is set and `bytes` above the tail end at or below `limit`.
+    #[inline]
+    pub(crate) fn has_room(&self, bytes: u64, limit: Lsn) -> bool {
+        debug_assert!(limit <= Lsn::LIMIT);
+        // Relaxed: as in `tail`. A flag makes the sum greater than every limit. What additions
+        // leave below the flags is far from an overflow.
+        self.tail.load(Ordering::Relaxed) + bytes <= limit.as_u64()
     }
 
     /// Reserves `bytes`, a multiple of 8 from 24 to `max_reservation_bytes`.

@@ -71,9 +71,8 @@
 //!
 //! # Checked by
 //! `no_wake_up_is_lost`, `the_owner_of_a_hole_need_not_come_back`,
-//! `a_full_ring_needs_no_other_thread`, `durable_is_never_ahead_of_the_sync`,
-//! `poison_reaches_every_waiter`, `a_waker_is_woken_or_sees_completion`. In the models time stands
-//! still, so nobody yields (`yields`): its own tests check that.
+//! `durable_is_never_ahead_of_the_sync`, `poison_reaches_every_waiter`,
+//! `a_waker_is_woken_or_sees_completion`, `a_thread_that_yields_is_served_or_leads`.
 
 mod async_waiters;
 mod background;
@@ -100,7 +99,7 @@ use crate::buffer::{Buffer, Claim, Reserved, Stop};
 use crate::events::Observer;
 use crate::stats::Counters;
 use crate::store::Store;
-use crate::sync::{Instant, Mutex, OnceLock, Ordering, StatCell};
+use crate::sync::{AtomicU64, Instant, Mutex, OnceLock, Ordering, StatCell};
 use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Options, Result};
 
@@ -132,7 +131,7 @@ pub(crate) struct Commit {
     releases: Worker,
     space_watch: SpaceWatch,
     // 1 while a log that was opened above `max_bytes` takes no records: the tail is paused.
-    pub(crate) refuses: StatCell,
+    pub(crate) refuses: AtomicU64,
     failure: OnceLock<Error>,
     // The LSN of the last reservation that was written to the store; 0 if there was none.
     last_written: StatCell,
@@ -165,7 +164,7 @@ impl Commit {
             callbacks: Worker::new("palisade-callbacks"),
             releases: Worker::new("palisade-releases"),
             space_watch: SpaceWatch::new(options.soft_limit.clone(), observer.segment_bytes()),
-            refuses: StatCell::new(0),
+            refuses: AtomicU64::new(0),
             failure: OnceLock::new(),
             last_written: StatCell::new(0),
             observer,

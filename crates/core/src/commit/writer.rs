@@ -57,7 +57,7 @@ impl Commit {
         let changes = (self.counters.writes.change(), self.counters.rounds.change());
         self.filled.publish(tail);
         cursor.written = tail;
-        self.buffer.written.publish(tail);
+        self.buffer.publish_written(tail);
         self.durable.publish(tail);
         drop(changes);
     }
@@ -123,7 +123,7 @@ impl Commit {
             let change = writes.change();
             writes.note(&change, run.reservations, run.end.bytes_since(from));
             cursor.written = run.end;
-            self.buffer.written.publish(run.end);
+            self.buffer.publish_written(run.end);
             drop(change);
         }
         self.store.prepare_ahead(until);

@@ -195,13 +195,12 @@ impl Wal {
     #[inline(always)]
     pub(super) fn reserve(&self, bytes: u64, when_full: WhenFull) -> Result<Reserved<'_>> {
         let log = &*self.handle.log;
-        let limit = log.buffer.limit();
-        let has_room = log.buffer.tail().is_ok_and(|tail| tail.plus(bytes) <= limit);
-        if !has_room {
-            log.make_room(bytes, when_full)?;
-        }
-        let Ok(claim) = log.buffer.reserve(bytes) else {
-            return log.reserve_again(bytes, when_full);
+        let limit = log.buffer.admission_limit();
+        let has_room = log.buffer.has_room(bytes, limit);
+        let claimed = if has_room { log.buffer.reserve(bytes).ok() } else { None };
+        let claim = match claimed {
+            Some(claim) => claim,
+            None => log.claim(bytes, when_full)?,
         };
         if !log.buffer.crosses(&claim, bytes)
             && let Some(reserved) = log.occupy(&claim, bytes, limit)

@@ -68,6 +68,11 @@ impl Wal {
         self.handle.change_state(None, |state| state.checkpoint = checkpoint)
     }
 
+    /// Takes no records, as a log that is opened above its limit.
+    pub(crate) fn refuse_above_limit(&self) {
+        self.handle.log.refuse_above_limit();
+    }
+
     /// Frees the segments below the head.
     pub(crate) fn release(&self) -> Result<()> {
         self.handle.release_unpinned()

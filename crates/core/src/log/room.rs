@@ -1,7 +1,7 @@
 //! Room in the log buffer: what an append does when the buffer is full, its range crosses a segment
 //! end or the log was opened above its limit, and how the end of the log is fixed.
 
-use crate::buffer::{Claim, NotFixed, Reserved, Rest, Stop};
+use crate::buffer::{Claim, NotFixed, Place, Reserved, Rest, Stop};
 use crate::commit::Commit;
 use crate::recovery::no_lsn_left;
 use crate::store::FilesTaken;
@@ -61,16 +61,20 @@ impl Commit {
         Ok(ends_it)
     }
 
-    /// Waits for room before anything is reserved.
-    #[cold]
-    pub(super) fn make_room(&self, bytes: u64, when_full: WhenFull) -> Result<()> {
+    /// Waits for room before anything is reserved. An append that waits takes a `place`, which the
+    /// caller keeps until it has reserved.
+    fn make_room<'a>(
+        &'a self,
+        bytes: u64,
+        when_full: WhenFull,
+        place: &mut Option<Place<'a>>,
+    ) -> Result<()> {
         let mut backoff = Backoff::default();
         let mut stall = None;
         loop {
             self.check()?;
-            let limit = self.buffer.limit();
-            let needed = match self.buffer.tail() {
-                Ok(tail) => tail.plus(bytes),
+            let tail = match self.buffer.tail() {
+                Ok(tail) => tail,
                 Err(Stop::Paused) if self.end_refusal(false)? => continue,
                 Err(Stop::Paused) if when_full == WhenFull::Wait => {
                     // Nothing is reserved. The truncating thread sends no wake-up, and neither does
@@ -80,7 +84,8 @@ impl Commit {
                 }
                 Err(stop) => return Err(self.stopped(stop)),
             };
-            if needed <= limit {
+            let needed = tail.plus(bytes);
+            if self.buffer.admits(needed, place.as_ref()) {
                 self.counters.end_stall(stall);
                 return Ok(());
             }
@@ -91,6 +96,7 @@ impl Commit {
                 return self.try_make_room(bytes);
             }
             stall.get_or_insert_with(|| self.counters.begin_stall());
+            place.get_or_insert_with(|| self.buffer.take_place(tail));
             self.write_for_room(&mut backoff)?;
         }
     }
@@ -118,29 +124,26 @@ impl Commit {
         bytes: u64,
         when_full: WhenFull,
     ) -> Result<Reserved<'_>> {
-        let mut claim = claim;
-        loop {
-            let reserved = self.wait_for_room(&claim, bytes)?;
-            if !self.buffer.crosses(&claim, bytes) {
-                return Ok(reserved);
-            }
-            reserved.pad();
-            claim = self.claim(bytes, when_full)?;
+        let reserved = self.wait_for_room(&claim, bytes)?;
+        if !self.buffer.crosses(&claim, bytes) {
+            return Ok(reserved);
         }
-    }
-
-    /// Reserves after an addition that returned a flag. A pause ends; the other flags stay.
-    #[cold]
-    pub(super) fn reserve_again(&self, bytes: u64, when_full: WhenFull) -> Result<Reserved<'_>> {
+        reserved.pad();
         let claim = self.claim(bytes, when_full)?;
-        self.make_fit(claim, bytes, when_full)
+        self.wait_for_room(&claim, bytes)
     }
 
-    /// Waits for room, then reserves, and starts again if a truncation came between.
-    fn claim(&self, bytes: u64, when_full: WhenFull) -> Result<Claim> {
+    /// Waits for room and for the end of a pause, then reserves in one segment. Keeps its place
+    /// until then.
+    #[cold]
+    pub(super) fn claim(&self, bytes: u64, when_full: WhenFull) -> Result<Claim> {
+        let mut place = None;
         loop {
-            self.make_room(bytes, when_full)?;
+            self.make_room(bytes, when_full, &mut place)?;
             match self.buffer.reserve(bytes) {
+                Ok(claim) if self.buffer.crosses(&claim, bytes) => {
+                    self.wait_for_room(&claim, bytes)?.pad();
+                }
                 Ok(claim) => return Ok(claim),
                 Err(Stop::Paused) => {}
                 Err(stop) => return Err(self.stopped(stop)),
@@ -154,7 +157,7 @@ impl Commit {
     fn try_make_room(&self, bytes: u64) -> Result<()> {
         self.try_write_filled()?;
         let tail = self.buffer.tail().map_err(|stop| self.stopped(stop))?;
-        let has_room = tail.plus(bytes) <= self.buffer.limit();
+        let has_room = self.buffer.admits(tail.plus(bytes), None);
         if has_room { Ok(()) } else { Err(Error::bare(ErrorKind::NoRoom)) }
     }
 
@@ -162,14 +165,17 @@ impl Commit {
     /// while a truncation is under way. If the disk is full and there is no room for the rest of
     /// the block, returns the error before it sets the flag, so nothing was changed.
     ///
-    /// Other appends may take the room that this call made. Each time they do, they make progress.
+    /// Other appends may take the room that this call made, for as long as its place lets them.
     pub(super) fn fix_end(&self, stop: Stop) -> Result<Lsn> {
         let mut backoff = Backoff::default();
+        let mut place = None;
         loop {
             self.check()?;
             match self.buffer.stop_at_block(stop) {
                 Ok((end, rest)) => return self.fill_rest(rest).map(|()| end),
-                Err(NotFixed::NoRoom(bytes)) => self.make_room(bytes, WhenFull::Wait)?,
+                Err(NotFixed::NoRoom(bytes)) => {
+                    self.make_room(bytes, WhenFull::Wait, &mut place)?;
+                }
                 // A close and a truncation of the suffix take no space, or more than the limit.
                 Err(NotFixed::Stopped(Stop::Paused)) if self.end_refusal(true)? => {}
                 Err(NotFixed::Stopped(Stop::Paused)) => backoff.wait(),

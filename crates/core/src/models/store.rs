@@ -42,8 +42,9 @@ pub(super) struct ModelStore {
     synced_end: AtomicU64,
     marked_end: AtomicU64,
     released_to: AtomicU64,
-    // The files of segments, where a model sets them.
+    // The files of segments, where a model sets them, and how many there may be.
     files: AtomicU64,
+    most_files: Option<u64>,
     // Where a model abandons its log: lets the checker try each change before and after `close`.
     close: Option<AtomicU64>,
 }
@@ -90,6 +91,7 @@ impl ModelStore {
             marked_end: AtomicU64::new(base.as_u64()),
             released_to: AtomicU64::new(0),
             files: AtomicU64::new(1),
+            most_files: None,
             close: None,
         }
     }
@@ -102,6 +104,11 @@ impl ModelStore {
     /// The same store, of a log that is abandoned.
     pub(super) fn abandoned(self) -> ModelStore {
         ModelStore { close: Some(AtomicU64::new(0)), ..self }
+    }
+
+    /// The same store, of a log with `max_bytes`. It has one file more than it may have.
+    pub(super) fn above_its_limit(self) -> ModelStore {
+        ModelStore { files: AtomicU64::new(2), most_files: Some(1), ..self }
     }
 
     pub(super) fn pads(&self) -> bool {
@@ -296,7 +303,8 @@ impl Store for ModelStore {
         let segments = self.files.load(Ordering::Relaxed);
         // Other threads may come before the caller looks at the list. Relaxed: not used.
         self.files.load(Ordering::Relaxed);
-        Ok(FilesTaken { segments, file_bytes: 1, ..FilesTaken::default() })
+        let limit = self.most_files;
+        Ok(FilesTaken { segments, file_bytes: 1, limit, ..FilesTaken::default() })
     }
 
     fn begin_epoch(&self, epoch: &Epoch, first: &[u8]) -> Result<()> {

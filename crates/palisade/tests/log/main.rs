@@ -134,6 +134,7 @@ mod space {
     mod released;
     mod replacements;
     mod restore;
+    mod room;
     mod small_memory;
     mod sources;
     mod space_taken;
