@@ -77,7 +77,7 @@ mod reservation;
 use std::fmt;
 use std::io::IoSlice;
 
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 pub(crate) use self::queue::LAPS;
 pub(crate) use self::queue::Place;
 use self::queue::Queue;

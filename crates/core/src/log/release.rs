@@ -72,7 +72,7 @@ impl Drop for Job {
     }
 }
 
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 impl Release {
     /// Creates a release whose job is what the caller does with the function.
     pub(crate) fn model(log: &Wal) -> (Release, impl FnOnce(Result<()>) + use<>) {
