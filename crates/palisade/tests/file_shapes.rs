@@ -14,7 +14,7 @@
 //!
 //! A seed is one shape of each of the six logs. `PALISADE_SEEDS` sets how many seeds are run.
 
-#![expect(clippy::print_stdout, reason = "the table")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table, and what failed")]
 
 #[path = "common/dice.rs"]
 mod dice;
@@ -86,7 +86,7 @@ const KINDS: [Kind; 7] = [
 enum Found {
     Whole,
     Refused,
-    FoundWhenRead,
+    WhenRead,
     Unproven,
 }
 
@@ -253,7 +253,7 @@ impl Subject {
                 wal.get(*lsn).is_ok_and(|record| record.data() == data)
             };
             assert!(readable.iter().all(kept), "a readable record above the damage is gone");
-            return Found::FoundWhenRead;
+            return Found::WhenRead;
         }
         let missing: Vec<&Entry> =
             self.entries.iter().filter(|entry| !found.contains_key(&entry.lsn)).collect();
@@ -282,7 +282,7 @@ fn print(counts: &Counts) {
     for (end, is_same_boot, kind) in rows {
         let of = |found| counts.get(&(end, is_same_boot, kind, found)).copied().unwrap_or(0);
         let [whole, refused] = [of(Found::Whole), of(Found::Refused)];
-        let [read, unproven] = [of(Found::FoundWhenRead), of(Found::Unproven)];
+        let [read, unproven] = [of(Found::WhenRead), of(Found::Unproven)];
         let boot = if is_same_boot { "same boot" } else { "another boot" };
         println!("| {end:?}, {boot} | {kind:?} | {whole} | {refused} | {read} | {unproven} |");
     }
@@ -334,7 +334,7 @@ fn a_log_whose_files_have_other_shapes_returns_every_record_or_an_error() {
     let counts = counts.into_inner().unwrap();
     print(&counts);
     let of = |found| counts.keys().filter(|key| key.3 == found).count();
-    for found in [Found::Whole, Found::Refused, Found::FoundWhenRead, Found::Unproven] {
+    for found in [Found::Whole, Found::Refused, Found::WhenRead, Found::Unproven] {
         assert!(
             seeds::number("PALISADE_SEEDS").is_some() || of(found) > 0,
             "no shape was {found:?}"

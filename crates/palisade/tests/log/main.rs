@@ -123,6 +123,7 @@ mod space {
     mod archive;
     mod background_release;
     mod backup;
+    #[expect(clippy::print_stdout, reason = "the counts of its long form")]
     mod beside_replacements;
     mod during_truncation;
     mod full_disk;

@@ -167,7 +167,7 @@ fn a_closed_log_whose_last_segment_was_cut_is_refused() {
         let (file, len) = place_of(&path, end, SEGMENT_BYTES);
         for cut in cuts {
             let (_copy, copy) = copy_as_killed(&path);
-            let (file, len) = (copy.join(file.file_name().unwrap()), len as u64);
+            let file = copy.join(file.file_name().unwrap());
             fs::File::options().write(true).open(file).unwrap().set_len(len - cut).unwrap();
             let error = refused(&options, &copy);
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");

@@ -78,15 +78,10 @@ fn a_stray_file_far_above_the_log_moves_nothing_in_its_copies() {
         let (dir, backup) = (tempfile::tempdir().unwrap(), path.with_file_name("backup"));
         let plan = |from| Restore::plan(from, None, &mut |_| {}).unwrap();
         let wal = heap().open(path).unwrap();
-        let bases = [
-            wal.backup_to(&backup).unwrap().base,
-            {
-                wal.close().unwrap();
-                repair(path, &dir.path().join("repaired"), end).unwrap().base
-            },
-            plan(RestoreFrom::log(path)).report().base,
-        ];
-        bases
+        let base_of_backup = wal.backup_to(&backup).unwrap().base;
+        wal.close().unwrap();
+        let repaired = repair(path, &dir.path().join("repaired"), end).unwrap();
+        [base_of_backup, repaired.base, plan(RestoreFrom::log(path)).report().base]
     };
     let expected = copies(&path);
     for number in FAR_ABOVE {
