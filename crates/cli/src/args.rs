@@ -62,8 +62,8 @@ Fields of --json; LSNs and sizes are numbers:
   head                   where the log begins
   checkpoint             the last checkpoint, or null
   end                    where a closed log ends; else null
-  last_end               how far the log was durable when a process last closed it or dropped its
-                         last handle, unless it ends there; else null
+  last_end               how far the log was durable when a process last closed it or left it in
+                         good order, unless it ends there; else null
   segments, unreadable_segments
                          how many files of segments there are, and how many lack a valid header
   first_segment, last_segment

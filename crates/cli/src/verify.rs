@@ -82,7 +82,7 @@ fn headline(verdict: &Verdict) -> &'static str {
     match verdict.outcome {
         Outcome::Clean => "clean",
         Outcome::Unclean => "whole, but not closed: nothing is torn",
-        Outcome::TornTail if verdict.torn_bytes == 0 => "unfinished end: a crash left it",
+        Outcome::TornTail if verdict.torn_bytes == 0 => "whole up to its clean end",
         Outcome::TornTail => "torn tail: a crash left it",
         Outcome::Unfinished => {
             "clean so far: a writer is running, and its unfinished tail is no fault"

@@ -99,7 +99,7 @@ fn a_dump_of_a_killed_log_tells_damage_from_its_torn_tail() {
     let (folder, wal) = open_log(&options());
     let commit = |number| wal.commit(format!("record {number}").as_bytes()).unwrap();
     let lsns: Vec<Lsn> = (0..30).map(commit).collect();
-    drop(wal);
+    wal.abandon();
     damage(folder.path(), lsns[29].plus(25));
     let torn = palisade(folder.path(), &["dump"]);
     assert_eq!((code(&torn), text(&torn.stdout).lines().count()), (0, 29), "{torn:?}");
@@ -222,7 +222,7 @@ fn a_torn_tail_is_not_reported_as_corruption() {
 fn a_log_that_was_not_closed_and_has_no_torn_tail_is_whole() {
     let (folder, wal) = open_log(&options());
     wal.commit(b"durable").unwrap();
-    drop(wal);
+    wal.abandon();
     for flags in [&["verify"][..], &["verify", "--deep"]] {
         let verified = palisade(folder.path(), flags);
         assert_eq!(code(&verified), 0, "{verified:?}");
@@ -235,16 +235,16 @@ fn a_log_that_was_not_closed_and_has_no_torn_tail_is_whole() {
 }
 
 #[test]
-fn a_segment_that_a_crash_left_unfinished_is_no_torn_tail() {
+fn a_damaged_segment_above_a_clean_end_is_no_torn_tail() {
     let (folder, wal) = open_log(&options());
     wal.commit(b"durable").unwrap();
-    drop(wal);
+    wal.close().unwrap();
     fs::write(folder.path().join(format!("segment-{:020}", 1)), b"no header").unwrap();
     let verified = palisade(folder.path(), &["verify"]);
     assert_eq!(code(&verified), 1, "{verified:?}");
     let verdict = text(&verified.stdout);
-    assert!(verdict.starts_with("unfinished end: a crash left it\n"), "{verdict}");
-    assert!(verdict.contains("why        segment 1, which holds no record yet"), "{verdict}");
+    assert!(verdict.starts_with("whole up to its clean end\n"), "{verdict}");
+    assert!(verdict.contains("why        segment 1, above the clean end"), "{verdict}");
     assert!(verdict.contains("next       an open recovers\n"), "{verdict}");
     options().open(folder.path()).unwrap().close().unwrap();
 }

@@ -59,7 +59,7 @@ pub(crate) fn new_disk(
 pub(crate) struct Device {
     pub(crate) dice: Dice,
     /// Nothing fails in the background: one device in three.
-    is_sound: bool,
+    pub(crate) is_sound: bool,
     /// A failed write-back leaves pages that the system can drop later.
     keeps_pages: bool,
 }

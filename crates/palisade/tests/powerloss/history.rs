@@ -107,6 +107,7 @@ impl History {
             self.device.plan_bad_read(&self.session.disk);
             self.session.working_on = "faulty open";
             self.roll_opening();
+            self.session.opening.verify_threads = 1;
             let opened = self.session.open();
             self.session.disk.heal();
             match opened {
@@ -185,7 +186,8 @@ impl History {
     /// How the next open goes about it.
     fn roll_opening(&mut self) {
         let verify = if self.dice.once_in(3) { Verify::Full } else { Verify::Tail };
-        let verify_threads = 1 + self.dice.below(2) as usize;
+        // If a read meets a fault, two threads would meet it at another place each time.
+        let verify_threads = if self.device.is_sound { 1 + self.dice.below(2) as usize } else { 1 };
         let Shape { policy, max_files, .. } = self.session.shape;
         // At a limit nothing syncs.
         let may_idle = matches!(policy, SyncPolicy::Interval(_)) && max_files.is_none();
