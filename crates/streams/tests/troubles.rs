@@ -271,6 +271,11 @@ fn rest_of(follow: &mut Follow, disk: &SimDisk) -> (Vec<u64>, usize) {
     }
 }
 
+/// Reads that fail from number `n` on: the log repeats one that failed, for fewer bytes.
+fn bad_reads(n: u64) -> Fault {
+    Fault::nth(CallKind::Read, n, FaultKind::Eio).times(4)
+}
+
 #[test]
 fn a_reader_counts_the_records_of_a_read_that_failed_once() {
     let mut failed = 0;
@@ -283,7 +288,7 @@ fn a_reader_counts_the_records_of_a_read_that_failed_once() {
         let mut reader = open();
         append_many(&stream, 200);
         streams.sync().unwrap();
-        disk.fail(Fault::nth(CallKind::Read, n, FaultKind::Eio));
+        disk.fail(bad_reads(n));
         failed += usize::from(reader.refresh().is_err());
         disk.heal();
         reader.refresh().unwrap();
@@ -311,7 +316,7 @@ fn a_read_error_after_a_recovery_hides_nothing_from_readers() {
         let streams = by_hand(log()).with_store(&disk).unwrap();
         streams.stream("s").unwrap().commit("after the kill").unwrap();
 
-        let fail = || disk.fail(Fault::nth(CallKind::Read, n, FaultKind::Eio));
+        let fail = || disk.fail(bad_reads(n));
         fail();
         all_failed.0 += usize::from(reader.refresh().is_err());
         disk.heal();
