@@ -8,7 +8,7 @@ use crate::{ErrorKind, Lsn};
 
 #[test]
 fn two_threads_make_room_for_each_other() {
-    check("two_threads_make_room_for_each_other", Bound::At(4), || {
+    check("two_threads_make_room_for_each_other", Bound::At(3), || {
         let log = Log::tiny();
         log.append(1);
         log.append(2);

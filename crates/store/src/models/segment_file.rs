@@ -117,7 +117,8 @@ fn an_unfinished_step_keeps_no_leader_waiting() {
         let segment = segment(&file);
         let preparer = {
             let segment = Arc::clone(&segment);
-            thread::spawn(move || assert!(segment.zero_step(0, PAGE).is_err()))
+            // Nothing is left to zero if the leader has come first.
+            thread::spawn(move || drop(segment.zero_step(0, PAGE)))
         };
         segment.write(0, &[IoSlice::new(&[7])], 0, 1).unwrap();
         preparer.join().unwrap();
