@@ -105,7 +105,7 @@ fn subject(seed: u64, end: End, is_same_boot: bool) -> Subject {
     let (disk, mut dice) = (SimDisk::new(seed), Dice::new(seed));
     let wal = open(&disk, Verify::Tail).unwrap();
     let mut entries = Vec::new();
-    let sync_every = dice.pick(&[2, 6, 20]);
+    let sync_every = dice.pick(&[2, 6, 20, u64::MAX]);
     while wal.reserved_lsn() < Lsn::new((SEGMENTS - 1) * SEGMENT_BYTES + dice.below(3000)) {
         let data = vec![dice.next() as u8; dice.below(500) as usize];
         let noted = wal.durable_lsn();
@@ -195,9 +195,12 @@ impl Subject {
         let disk = self.disk.fork(seed);
         disk.restart();
         change(&disk, other, kind, &mut dice);
-        if dice.once_in(3) {
-            change(&disk, other, dice.pick(&KINDS), &mut dice);
+        let second = dice.pick(&KINDS);
+        let has_second = dice.once_in(3);
+        if has_second {
+            change(&disk, other, second, &mut dice);
         }
+        let may_be_torn = kind == Kind::Cut || has_second && second == Kind::Cut;
         let before = contents(&disk);
         let readable = readable(&disk);
         let verdict = disk.reader().and_then(|reader| Inspector::new(reader).verify_deep(1));
@@ -209,7 +212,7 @@ impl Subject {
                 assert!(contents(&disk) == before, "a refused open has changed a file: {error}");
                 assert!(is_typed(error), "{error}");
             }
-            opened.map(|wal| self.read(&wal, readable.as_ref().ok(), verify))
+            opened.map(|wal| self.read(&wal, readable.as_ref().ok(), verify, may_be_torn))
         });
         let is_corrupt = verdict.as_ref().is_ok_and(|verdict| verdict.outcome == Outcome::Corrupt);
         let text = format!("{verdict:?}, opened {full:?} and {tail:?}");
@@ -229,7 +232,13 @@ impl Subject {
     }
 
     /// Reads the log, which opened, and says what became of the records.
-    fn read(&self, wal: &Wal, readable: Option<&BTreeMap<Lsn, Vec<u8>>>, verify: Verify) -> Found {
+    fn read(
+        &self,
+        wal: &Wal,
+        readable: Option<&BTreeMap<Lsn, Vec<u8>>>,
+        verify: Verify,
+        may_be_torn: bool,
+    ) -> Found {
         let mut found = BTreeMap::new();
         let mut records = wal.records().unwrap();
         let end = loop {
@@ -262,6 +271,8 @@ impl Subject {
         assert!(!self.is_proven(), "the acknowledged record at {} is gone", first.lsn);
         assert!(found.keys().all(|lsn| *lsn < first.lsn), "a hole at {}", first.lsn);
         let is_left = |entry: &&Entry| readable.contains_key(&entry.lsn);
+        // Only a cut can look like a torn tail, above which nothing counts.
+        assert!(may_be_torn || !missing.iter().any(is_left), "a readable record is gone");
         let proven = self.entries.iter().filter(is_left).map(|entry| entry.noted).max();
         let proven = proven.unwrap_or_default();
         assert!(proven <= first.lsn, "gone from {} on, proven to {proven}", first.lsn);
