@@ -1,6 +1,6 @@
-//! Files of a small log that are missing, empty, cut, swapped, duplicated, foreign or zeroed, one
-//! or two at a time, chosen by seeds. The log was closed, dropped after a sync, or killed after a
-//! sync, and is opened in the same boot or in another one.
+//! Files of a small log that are missing, empty, cut, swapped, duplicated, foreign, zeroed or
+//! without a valid header, one or two at a time, chosen by seeds. The log was closed, dropped after
+//! a sync, or killed after a sync, and is opened in the same boot or in another one.
 //!
 //! Every record was acknowledged. What may come of a shape, and nothing else:
 //! - *whole*: the open returns every record.
@@ -70,9 +70,10 @@ enum Kind {
     Duplicated,
     Foreign,
     Zeroed,
+    Headless,
 }
 
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 8] = [
     Kind::Missing,
     Kind::Empty,
     Kind::Cut,
@@ -80,6 +81,7 @@ const KINDS: [Kind; 7] = [
     Kind::Duplicated,
     Kind::Foreign,
     Kind::Zeroed,
+    Kind::Headless,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,6 +170,11 @@ fn change(disk: &SimDisk, other: &Files, kind: Kind, dice: &mut Dice) {
         }
         Kind::Foreign => disk.set_file(&name, other.get(&name).cloned().unwrap_or_default()),
         Kind::Zeroed => disk.set_file(&name, vec![0; bytes.len()]),
+        Kind::Headless => {
+            let flipped = bytes.iter().enumerate();
+            let flipped = flipped.map(|(at, byte)| if at == 50 { !byte } else { *byte });
+            disk.set_file(&name, flipped.collect());
+        }
     }
 }
 
