@@ -308,8 +308,8 @@ impl Source {
     }
 }
 
-/// Returns the index of the first stray file in `found`, as an open of a log with this `state` does.
-/// It and those above have a segment's name and are no segments.
+/// Returns the index of the first stray file in `found` for a log with this `state`. It and those
+/// above have a segment's name and are no segments.
 #[doc(hidden)]
 #[must_use]
 pub fn stray_from(state: &State, found: &[Segment]) -> usize {

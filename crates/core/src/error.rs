@@ -18,8 +18,8 @@ const NO_FILES: &[i32] = &[4];
 const READ_ONLY: &str = "the file system is read-only, as the system makes it after a device error \
                          (`dmesg`): repair it and mount it for writing, then open the log again";
 
-const NO_MEMORY: &str = "the system lacks memory, or a limit of this process is reached (RLIMIT_AS, \
-                         a cgroup): free memory or raise the limit, then try again; open a \
+const NO_MEMORY: &str = "the system lacks memory, or a limit of this process is reached \
+                         (RLIMIT_AS, a cgroup): free memory or raise the limit, then try again; open a \
                          poisoned log again";
 
 /// The result of every fallible call of this crate.

@@ -110,8 +110,8 @@ impl Inspector {
     /// [`verify`](Inspector::verify) does.
     ///
     /// # Errors
-    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Truncated`: the writer
-    /// truncates the log too often; call again.
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Truncated`: the
+    /// writer truncates the log too often; call again.
     pub fn end(&self) -> Result<Lsn> {
         self.view.end()
     }

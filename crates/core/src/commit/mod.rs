@@ -310,8 +310,8 @@ impl Commit {
 
     /// Leaves the log to the parent, and returns the error of each call in a forked child.
     ///
-    /// Not only the drop of the last handle leaves it: a thread of the parent may have had a handle,
-    /// which stays for ever in the child.
+    /// The drop of the last handle does not suffice: a thread of the parent may have had a handle,
+    /// which stays in the child for ever.
     #[cold]
     pub(crate) fn forked(&self) -> Error {
         self.store.close();

@@ -117,7 +117,7 @@ fn a_pin_keeps_what_a_release_would_free() {
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::Truncated),
         }
-        assert_eq!(log.store.released_to(), second, "whoever comes last frees the rest");
+        assert_eq!(log.store.released_to(), second, "the last release frees the rest");
     });
 }
 

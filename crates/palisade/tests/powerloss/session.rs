@@ -462,7 +462,7 @@ impl Session {
         Ok(())
     }
 
-    /// G6: a poisoned log takes and acknowledges nothing, whoever asks.
+    /// G6: a poisoned log takes and acknowledges nothing.
     pub(crate) fn check_poisoned(&self, wal: &Wal) {
         let durable = wal.durable_lsn();
         let is_poison = |error: &Error| error.kind() == ErrorKind::Poisoned;

@@ -35,8 +35,9 @@ pub trait OnRelease: fmt::Debug + Send + Sync {
     /// get a segment twice.
     ///
     /// # Errors
-    /// If it fails or panics, that segment and all above it stay. `truncate_before` returns the error, though
-    /// the head has moved. The drop of a reader reports no error. The next truncation tries again.
+    /// If it fails or panics, that segment and all above it stay. `truncate_before` returns the
+    /// error, though the head has moved. The drop of a reader reports no error. The next truncation
+    /// tries again.
     fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()>;
 }
 

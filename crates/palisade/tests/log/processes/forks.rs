@@ -136,7 +136,7 @@ fn a_child_that_drops_its_handle_leaves_the_log_to_its_parent() {
 }
 
 /// Not a test by itself: opens a log and forks while all of the log's threads run. The child leaves
-/// the log to its parent and lives on.
+/// the log to its parent and goes on.
 fn with_a_child_that_outlives_it(leave: impl FnOnce(Wal)) {
     let Some(path) = given_folder() else { return };
     let wal = open(&path);
@@ -191,8 +191,8 @@ fn a_log_whose_process_died_is_free_though_a_child_lives_that_has_left_it() {
         other.die();
         let wal = open(&path);
         assert_eq!(numbers(&wal), [0, 1], "{leaves}");
-        other.tell("the child lives");
-        assert_eq!(other.hear().as_deref(), Some("the child lives"), "{leaves}");
+        other.tell("the child goes on");
+        assert_eq!(other.hear().as_deref(), Some("the child goes on"), "{leaves}");
     }
 }
 

@@ -110,8 +110,8 @@ fn a_missing_middle_segment_is_refused() {
     }
 }
 
-/// A log of four segments and one sync after all appends, whose files alone prove nothing: no record
-/// was reserved after the sync. With `drop` its last handle was dropped, else it was killed.
+/// A log of four segments and one sync after all appends: no record was reserved after the sync, so
+/// no record proves it. The last handle was dropped if the log `is_dropped`, else it was killed.
 fn synced_once(is_dropped: bool) -> (TempDir, PathBuf) {
     let (dir, path, wal) = log_on_files(heap());
     append(&wal, 0..900, 240);
