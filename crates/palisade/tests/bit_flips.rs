@@ -1,6 +1,6 @@
 //! Every single bit of a small log is flipped in turn: of each segment file, of both copies of the
-//! state, of the log buffer's block, marks and ring; in the same boot and in another one; of a
-//! log that was killed with records above the floor, and of one that was closed.
+//! state, of the log buffer's block, marks and ring; in the same boot and in another one; of logs
+//! that were killed or dropped with records above *durable*, and of one that was closed.
 //!
 //! What may come of a flip, and nothing else:
 //! - *harmless*: every record is there, as it was appended.
@@ -25,7 +25,7 @@ use palisade::sim::SimDisk;
 use palisade::{Error, ErrorKind, Lsn, Options, Wal, framed_bytes};
 use palisade_store::FileOptions;
 
-use crate::flip::{BLOCK_BYTES, Flip, Part, RING_BYTES, SEGMENT_BYTES, is_buffer};
+use crate::flip::{BLOCK_BYTES, Flip, Part, RING_BYTES, SEGMENT_BYTES, Sweep, is_buffer};
 
 /// So many bytes of a file are one piece of work.
 const PIECE_BYTES: usize = 128;
@@ -54,6 +54,13 @@ struct Subject {
     /// Everything below it is in the segment files.
     written: Lsn,
     is_same_boot: bool,
+}
+
+/// How a log ended that nobody closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Killed,
+    Dropped,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,9 +118,9 @@ fn append(wal: &Wal, entries: &mut Vec<Entry>, data: Vec<u8>) {
     entries.push(Entry { lsn: ticket.lsn(), frame: ticket.lsn(), end: ticket.end_lsn(), data });
 }
 
-/// A log that was killed with records above the floor: two that the operating system has, two that
-/// only the buffer has.
-fn killed(is_same_boot: bool) -> Subject {
+/// A log that was killed, or whose last handle was dropped, with records above *durable*: two that
+/// the operating system has, two that only the buffer had. A drop writes these to the segments.
+fn not_closed(end: End, is_same_boot: bool) -> Subject {
     let disk = SimDisk::new(1);
     let wal = open(&disk).unwrap();
     let mut entries = fill(&wal);
@@ -128,9 +135,18 @@ fn killed(is_same_boot: bool) -> Subject {
         append(&wal, &mut entries, vec![0x99; 120]);
         append(&wal, &mut entries, vec![0x66; 77]);
     }
-    disk.kill();
+    if end == End::Killed {
+        disk.kill();
+    }
     drop(wal);
-    let name = if is_same_boot { "killed, same boot" } else { "killed, another boot" };
+    let written = if end == End::Dropped { entries.last().unwrap().end } else { written };
+    disk.kill();
+    let name = match (end, is_same_boot) {
+        (End::Killed, true) => "killed, same boot",
+        (End::Killed, false) => "killed, another boot",
+        (End::Dropped, true) => "dropped, same boot",
+        (End::Dropped, false) => "dropped, another boot",
+    };
     subject(name, disk, entries, [durable, written], is_same_boot)
 }
 
@@ -352,17 +368,18 @@ struct Piece<'a> {
     file: &'a str,
     from: usize,
     to: usize,
-    is_whole: bool,
+    sweep: Sweep,
 }
 
 impl Piece<'_> {
-    fn sweep(&self, counts: &mut Counts, failures: &mut Vec<String>) {
+    fn flip_all(&self, counts: &mut Counts, failures: &mut Vec<String>) {
         let mut spare = None;
         for byte in self.from..self.to {
             let of_byte = Flip { file: self.file, byte, bit: (byte % 8) as u32 };
             // After a clean close nobody looks into the ring.
             let is_ignored = of_byte.part() == Part::Ring && !self.subject.has_unsynced();
-            let is_all = self.is_whole || (of_byte.is_of_a_field() && !is_ignored);
+            let least = if is_ignored { Sweep::All } else { of_byte.sweep() };
+            let is_all = self.sweep >= least;
             let bits = if is_all { 0..8 } else { of_byte.bit..of_byte.bit + 1 };
             for bit in bits {
                 let flip = Flip { bit, ..of_byte };
@@ -390,7 +407,7 @@ fn sweep_all(pieces: &[Piece<'_>]) -> (Counts, Vec<String>) {
                 let (mut counts, mut failures) = (Counts::new(), Vec::new());
                 // Relaxed: the counter shares out pieces, it orders nothing.
                 while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    piece.sweep(&mut counts, &mut failures);
+                    piece.flip_all(&mut counts, &mut failures);
                     if failures.len() >= SHOWN {
                         break;
                     }
@@ -421,22 +438,28 @@ fn print(counts: &Counts) {
 }
 
 /// Protection: checksums over everything, the floor, two copies of the state, two slots of the sync
-/// line. Of the zeros behind the fields of a block, and of a closed log's ring, one bit of each
-/// byte, and the closed log in one boot only; with `PALISADE_EVERY_BIT` all bits of all files of
-/// all logs.
+/// line. All bits of fields and records are flipped in the killed log in the same boot, which reads
+/// all kinds of files; all bits of fields in the others, and one of each other byte. With
+/// `PALISADE_EVERY_BIT` it is all bits of all files of all logs.
 #[test]
 fn every_single_bit_of_a_log_of_three_segments_flipped_in_turn() {
     let is_whole = std::env::var_os("PALISADE_EVERY_BIT").is_some();
-    let mut subjects = vec![killed(true), killed(false), closed(true)];
-    if is_whole {
-        subjects.push(closed(false));
-    }
+    let first = not_closed(End::Killed, true);
+    let others = [
+        not_closed(End::Killed, false),
+        not_closed(End::Dropped, true),
+        not_closed(End::Dropped, false),
+        closed(true),
+        closed(false),
+    ];
+    let others = others.iter().map(|subject| (subject, Sweep::Fields));
     let mut pieces = Vec::new();
-    for subject in &subjects {
+    for (subject, sweep) in [(&first, Sweep::Records)].into_iter().chain(others) {
+        let sweep = if is_whole { Sweep::All } else { sweep };
         for (file, len) in subject.swept_files() {
             for from in (0..len).step_by(PIECE_BYTES) {
                 let to = len.min(from + PIECE_BYTES);
-                pieces.push(Piece { subject, file, from, to, is_whole });
+                pieces.push(Piece { subject, file, from, to, sweep });
             }
         }
     }
@@ -461,6 +484,10 @@ fn check_counts(counts: &Counts) {
     assert!(of("killed, same", Part::Meta, Outcome::Harmless) >= 2 * BLOCK_BYTES);
     assert!(of("killed", Part::Ring, Outcome::Torn) > 0);
     assert!(of("killed, same", Part::Ring, Outcome::Padded) > 0);
+    for outcome in [Outcome::Harmless, Outcome::Torn, Outcome::Refused, Outcome::FoundWhenRead] {
+        assert!(of("dropped", Part::SegmentBody, outcome) > 0, "{outcome:?}");
+    }
+    assert!(of("dropped", Part::SegmentBody, Outcome::Refused) > 0);
     assert_eq!(of("closed", Part::Ring, Outcome::Torn), 0);
     assert!(of("closed", Part::SegmentHeader, Outcome::Refused) > 0);
     // The open of a closed log reads the header of its last segment only.

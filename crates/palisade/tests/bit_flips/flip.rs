@@ -26,6 +26,17 @@ pub(crate) enum Part {
     Ring,
 }
 
+/// All bits of which bytes are flipped. Of each other byte it is one bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Sweep {
+    /// Of fields.
+    Fields,
+    /// Of fields and records.
+    Records,
+    /// Of every byte.
+    All,
+}
+
 /// One bit of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flip<'a> {
@@ -47,19 +58,20 @@ impl Flip<'_> {
         }
     }
 
-    /// Whether the byte means something by itself. All that lies behind a sealed block's fields is
-    /// zeros under the block's checksum, and behind a slot of the marks nothing at all.
-    pub(crate) fn is_of_a_field(&self) -> bool {
+    /// The sweep that flips all bits of this byte. Behind a sealed block's fields lie zeros under the
+    /// block's checksum, and behind a slot of the marks nothing at all.
+    pub(crate) fn sweep(&self) -> Sweep {
         let within = self.byte as u64;
-        match self.part() {
-            Part::SegmentBody | Part::Ring => true,
+        let is_of_a_field = match self.part() {
+            Part::SegmentBody | Part::Ring => return Sweep::Records,
             Part::Marks => within % SLOT_BYTES < FIELD_BYTES,
             Part::SegmentHeader | Part::BufferBlock => within % BLOCK_BYTES < FIELD_BYTES,
             Part::Meta => {
                 let within = within % BLOCK_BYTES;
                 within < STATE_BYTES || LIST_BYTES.contains(&within)
             }
-        }
+        };
+        if is_of_a_field { Sweep::Fields } else { Sweep::All }
     }
 
     pub(crate) fn segment(&self) -> Option<u64> {
