@@ -116,7 +116,7 @@ fn print(out: &mut impl Write, verdict: &Verdict, is_deep: bool) -> io::Result<(
     writeln!(out, "floor      LSN {} ({proof})", verdict.floor)?;
     writeln!(out, "torn       {} bytes", verdict.torn_bytes)?;
     for stray in verdict.strays.iter().take(NAMED_PLACES) {
-        writeln!(out, "stray      segment {stray}: no part of the log, and not looked at")?;
+        writeln!(out, "stray      segment {stray}: not of this log, and left as it is")?;
     }
     for bad in verdict.bad_places.iter().take(NAMED_PLACES) {
         writeln!(out, "bad        LSN {} in segment {}", bad.lsn, bad.segment)?;

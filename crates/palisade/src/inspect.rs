@@ -1,7 +1,8 @@
 //! Reads a log in a folder without opening it, also while a process writes to it.
 //!
-//! Nothing in this module writes to the log or reads the log buffer. So it does not see records
-//! that only the log buffer holds.
+//! Nothing in this module writes to the log, or reads records from the log buffer. So it does not
+//! see records that only the log buffer holds. A verification reads how far the log buffer notes
+//! the log durable.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Files of a small log that are missing, empty, cut, swapped, duplicated, foreign, zeroed or
-//! without a valid header, one or two at a time, chosen by seeds. The log was closed, dropped after
+//! without a valid header, and files of another log above its end, one or two at a time, chosen by
+//! seeds. The log was closed, dropped after
 //! a sync, or killed after a sync, and is opened in the same boot or in another one.
 //!
 //! Every record was acknowledged. What may come of a shape, and nothing else:
@@ -10,7 +11,9 @@
 //! - *unproven*: the log was killed, and nothing that is left proves that the last records were
 //!   synced (the exception of G8). Only these may be gone.
 //!
-//! A verification without the log buffer decides as an open in another boot does.
+//! A file that the log did not make stays as it is.
+//!
+//! A verification decides as the open does.
 //!
 //! A seed is one shape of each of the six logs. `PALISADE_SEEDS` sets how many seeds are run.
 
@@ -71,9 +74,10 @@ enum Kind {
     Foreign,
     Zeroed,
     Headless,
+    Added,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind::Missing,
     Kind::Empty,
     Kind::Cut,
@@ -82,6 +86,7 @@ const KINDS: [Kind; 8] = [
     Kind::Foreign,
     Kind::Zeroed,
     Kind::Headless,
+    Kind::Added,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -175,6 +180,10 @@ fn change(disk: &SimDisk, other: &Files, kind: Kind, dice: &mut Dice) {
             let flipped = flipped.map(|(at, byte)| if at == 50 { !byte } else { *byte });
             disk.set_file(&name, flipped.collect());
         }
+        Kind::Added => {
+            let above = segment(SEGMENTS + dice.below(20));
+            disk.set_file(&above, other.get(&name).cloned().unwrap_or_default());
+        }
     }
 }
 
@@ -219,7 +228,11 @@ impl Subject {
                 assert!(contents(&disk) == before, "a refused open has changed a file: {error}");
                 assert!(is_typed(error), "{error}");
             }
-            opened.map(|wal| self.read(&wal, readable.as_ref().ok(), verify, may_be_torn))
+            opened.map(|wal| {
+                let found = self.read(&wal, readable.as_ref().ok(), verify, may_be_torn);
+                self.check_files_of_others(&wal, &disk, &before);
+                found
+            })
         });
         let is_corrupt = verdict.as_ref().is_ok_and(|verdict| verdict.outcome == Outcome::Corrupt);
         let text = format!("{verdict:?}, opened {full:?} and {tail:?}");
@@ -228,7 +241,7 @@ impl Subject {
         }
         // Without the meta file the tools rebuild the state from headers, and an open is refused.
         let has_meta = disk.file("meta") == self.disk.file("meta");
-        if full.is_err() && !self.is_same_boot && has_meta {
+        if full.is_err() && has_meta {
             assert!(
                 is_corrupt || verdict.is_err(),
                 "refused, and a verification finds no damage: {text}"
@@ -236,6 +249,15 @@ impl Subject {
         }
         assert!(full.is_err() || tail.is_ok(), "{text}");
         tail.unwrap_or(Found::Refused)
+    }
+
+    /// Truncates the prefix of the log and checks that it removes no file that it did not make.
+    fn check_files_of_others(&self, wal: &Wal, disk: &SimDisk, before: &Files) {
+        let _ = wal.truncate_before(wal.durable_lsn());
+        let own = contents(&self.disk);
+        for (name, bytes) in before.iter().filter(|(name, _)| !own.contains_key(*name)) {
+            assert!(disk.file(name).as_ref() == Some(bytes), "{name} is gone, or has changed");
+        }
     }
 
     /// Reads the log, which opened, and says what became of the records.

@@ -419,6 +419,23 @@ pub(crate) fn may_be_of(
     Ok(header.map_or(true, |header| header.uuid == uuid && header.home == home))
 }
 
+/// Returns the epoch of the buffer `name`, and the durable LSN in its mark. Returns `None` if an open
+/// would not use the buffer, or this process may not read it.
+pub(crate) fn noted_durable(
+    memory: &Folder,
+    uuid: Uuid,
+    home: FolderIdentity,
+    name: BufferName,
+) -> Option<(u64, Lsn)> {
+    let file = memory.open_if_there(&file_name(uuid, name), Access::Read).ok()??;
+    let mut blocks = [0; RING_AT];
+    let len = read_full(file.as_ref(), 0, &mut blocks).ok()?;
+    let header = decode_header(&blocks[..len.min(BLOCK_BYTES)]).ok()?;
+    let is_own = matches!(file.is_own(), Ok(true)) && header.uuid == uuid && header.home == home;
+    let mark = newest_mark(blocks.get(MARKS_AT..len)?)?;
+    (is_own && mark.durable < Lsn::LIMIT).then_some((header.epoch, mark.durable))
+}
+
 /// The mark that was written last.
 fn newest_mark(slots: &[u8]) -> Option<Mark> {
     let marks = slots.chunks_exact(SLOT_STRIDE).filter_map(decode_slot);

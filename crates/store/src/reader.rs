@@ -34,7 +34,7 @@ pub enum BufferPlace {
 }
 
 /// A log in a folder, for reading only: takes no lock that a writer would notice, never writes,
-/// and does not look into the log buffer.
+/// and reads of the log buffer only its mark of what is durable.
 ///
 /// Each call looks at the folder anew, because a writer may be at work in it. A segment that is
 /// freed while it is read gives other bytes, which no checksum of its records matches.
@@ -202,6 +202,13 @@ impl ReadStore for FileReader {
             let error = self.folder.error("read the segment", &name, error);
             error.at_segment(number).at_lsn(at)
         })
+    }
+
+    fn noted_durable(&self) -> Option<(u64, Lsn)> {
+        let Meta { state, origin, .. } = self.meta().ok()?;
+        let name = origin.buffer.filter(|_| !state.clean)?.name;
+        let memory = Folder::memory(self.folder.shared_disk()).ok()??;
+        buffer_file::noted_durable(&memory, self.uuid, self.folder.handle().identity(), name)
     }
 
     fn place(&self) -> String {

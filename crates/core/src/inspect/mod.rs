@@ -1,6 +1,6 @@
 //! Reads a log without changing it, also beside a running writer.
 //!
-//! Nothing in this module takes a lock, reads the log buffer, or writes. A writer may recycle a
+//! Nothing in this module takes a lock, reads records from the log buffer, or writes. A writer may recycle a
 //! segment while this module reads it. So if bytes do not validate, the inspector reads them again.
 //! If they are below the head by then, they were truncated and are not corrupt.
 //!
@@ -92,8 +92,8 @@ pub struct Verdict {
     /// The first bad place of each damaged segment, ascending.
     /// `verify_deep` lists all damaged segments, `verify` only the first.
     pub bad_places: Vec<BadPlace>,
-    /// Numbers of stray files. A stray file has a segment's name and no valid header, and its
-    /// number is far above every segment that the log can have made.
+    /// Numbers of stray files, as [`RecoveryReport::strays`](crate::RecoveryReport::strays). In a
+    /// corrupt log a file within reach of the log is a bad place instead.
     pub strays: Vec<u64>,
     /// Why the log ends there. `None` if nothing follows the end.
     pub why: Option<String>,
@@ -240,6 +240,8 @@ impl Inspector {
 
     fn verify_once(&self, deep: Option<Effort>) -> Result<Verdict> {
         for _ in 0..RESTARTS {
+            // Before the segments: what a writer notes has reached them.
+            let noted = self.store.noted_durable();
             let layout = match Layout::read(self.store.as_ref()) {
                 Ok(layout) => Arc::new(layout),
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
@@ -247,7 +249,7 @@ impl Inspector {
                 }
                 Err(error) => return Err(error),
             };
-            let mut verdict = self.find_end(&layout)?;
+            let mut verdict = self.find_end(&layout, noted)?;
             // A truncation of the suffix frees the segment in which the end is looked for.
             if self.store.state()?.epoch == layout.state.epoch {
                 self.check_all(&layout, deep, &mut verdict)?;
@@ -326,19 +328,22 @@ impl Inspector {
         }
     }
 
-    /// Decides the end of the newest epoch as recovery does, without the log buffer. The verdict
-    /// counts no records yet.
-    fn find_end(&self, layout: &Arc<Layout>) -> Result<Verdict> {
+    /// Decides the end of the newest epoch as recovery does, without the records in the log buffer.
+    /// `noted` is the durable LSN in its mark. The verdict counts no records yet.
+    fn find_end(&self, layout: &Arc<Layout>, noted: Option<(u64, Lsn)>) -> Result<Verdict> {
         let state = &layout.state;
         let mut verdict = Verdict {
             segments: layout.present(),
             floor: layout.floor(),
-            strays: layout.strays.clone(),
+            strays: layout.files_of_others(),
             ..Verdict::of_state(state)
         };
         let Some(mut scanner) = Scanner::new(&self.store, layout, None, READ_AHEAD_BYTES) else {
             return Ok(verdict);
         };
+        if let Some((_, durable)) = noted.filter(|(epoch, _)| *epoch == scanner.newest.epoch) {
+            scanner.noted_durable = durable;
+        }
         let scan = match scanner.run() {
             // A place that cannot be read is not one that a crash has torn.
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io) => {

@@ -71,7 +71,7 @@ impl Analysis {
             bytes: checked.map_or(0, |checked| checked.bytes),
             end_cause: self.cause,
             buffer_note: self.buffer_note.clone(),
-            strays: layout.strays.clone(),
+            strays: layout.files_of_others(),
             ..RecoveryReport::default()
         };
         if self.is_clean {

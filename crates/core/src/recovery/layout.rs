@@ -125,6 +125,12 @@ impl Layout {
         numbers
     }
 
+    /// Returns the numbers of the stray files, and of the files without a valid header that do not
+    /// keep an open from the log.
+    pub(crate) fn files_of_others(&self) -> Vec<u64> {
+        self.damaged.keys().chain(&self.strays).copied().collect()
+    }
+
     /// Returns whether the newest epoch has a segment with a valid header that holds `at`.
     pub(crate) fn holds(&self, at: Lsn) -> bool {
         let number = at.segment(self.state.segment_bytes);

@@ -33,10 +33,10 @@ pub struct RecoveryReport {
     pub records_from_buffer: u64,
     /// What was wrong with the file of the log buffer: missing, invalid, or of an older epoch.
     pub buffer_note: Option<String>,
-    /// Numbers of stray files. A stray file has a segment's name and no valid header, and its
-    /// number is far above every segment that the log can have made. The open does not change stray
-    /// files, and the log does not read them afterwards. When the tail reaches one, the log returns
-    /// an error.
+    /// Numbers of stray files. A stray file has a segment's name and no valid header of this log,
+    /// and its number is above the end of a log that was closed, or far above every segment that
+    /// the log can have made. The log neither reads nor changes a stray file. When the tail reaches
+    /// one, the log returns an error.
     pub strays: Vec<u64>,
     /// Everything below this LSN was certainly durable before the open.
     pub floor: Lsn,

@@ -39,9 +39,11 @@ pub(crate) enum Source {
 #[derive(Debug)]
 pub(crate) struct Scanner {
     pub(super) layout: Arc<Layout>,
-    pub(super) newest: EpochSpan,
+    pub(crate) newest: EpochSpan,
     pub(crate) reader: FrameReader,
     pub(super) leftover: Option<OldLogBuffer>,
+    /// The durable LSN in the mark of the old log buffer, or 0.
+    pub(crate) noted_durable: Lsn,
     // Everything below this LSN was durable in the segments. A bad place there is corruption, even
     // if the old log buffer still has the bytes.
     buffer_floor: Lsn,
@@ -67,6 +69,7 @@ impl Scanner {
             layout: Arc::clone(layout),
             newest,
             reader: reader_of(store, layout, read_ahead_bytes),
+            noted_durable: leftover.as_ref().map_or(Lsn::ZERO, |leftover| leftover.durable),
             leftover,
             buffer_floor: Lsn::ZERO,
             floor: layout.floor(),
@@ -86,8 +89,7 @@ impl Scanner {
     /// # Errors
     /// `Corrupt`: the log ends below what was durable once.
     pub(crate) fn run(&mut self) -> Result<Scan> {
-        let noted_durable = self.leftover.as_ref().map(|leftover| leftover.durable);
-        let floor = self.layout.floor().max(noted_durable.unwrap_or(Lsn::ZERO));
+        let floor = self.layout.floor().max(self.noted_durable);
         let floor = floor_of_segments(&self.layout, &mut self.reader, floor)?;
         (self.buffer_floor, self.floor) = (floor, floor);
         let start = self.start(floor);

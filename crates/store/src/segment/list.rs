@@ -46,6 +46,23 @@ impl Segments {
         numbers
     }
 
+    /// Removes from `numbers` the files below number `made` whose headers do not validate: the log
+    /// did not make them, or cannot tell. So they stay in the folder. A header is durable before
+    /// its segment has a name, so no crash leaves such a file. From `made` on, this process has
+    /// made the files, or the process before it that came to a clean end.
+    pub(super) fn keep_own(&self, made: u64, numbers: &mut Vec<u64>) -> Result<()> {
+        let mut own = Vec::with_capacity(numbers.len());
+        for &number in numbers.iter() {
+            let is_own = number >= made
+                || self
+                    .look(number)?
+                    .is_some_and(|segment| !matches!(segment.header, Err(BadHeader::Damaged(_))));
+            own.extend(is_own.then_some(number));
+        }
+        *numbers = own;
+        Ok(())
+    }
+
     /// Segment `number` with what its header says.
     pub(super) fn look(&self, number: u64) -> Result<Option<Segment>> {
         let Some(file) = self.file_to_read(number)? else { return Ok(None) };

@@ -374,7 +374,8 @@ impl Segments {
     }
 
     /// Frees the segments that lie wholly in `[from, to)`. Before that, the callback gets each of
-    /// them that holds records. If the callback fails, its segment and all above it stay.
+    /// them that holds records. If the callback fails, its segment and all above it stay. A file
+    /// without a valid header stays, too.
     pub(crate) fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
         let mut numbers = self.numbers_to_change()?;
         let lowest = numbers.first().copied().unwrap_or_default();
@@ -387,7 +388,11 @@ impl Segments {
             return handed_out;
         }
         self.check_in_place()?;
-        let keep = self.maker.lock().demand.at_release(self.shape.spare_segments);
+        let (keep, made) = {
+            let mut maker = self.maker.lock();
+            (maker.demand.at_release(self.shape.spare_segments), maker.trust.first_recyclable())
+        };
+        self.keep_own(made, &mut numbers)?;
         for number in numbers {
             self.free(number, keep)?;
         }
@@ -396,13 +401,15 @@ impl Segments {
         handed_out
     }
 
-    /// Removes the segments that lie wholly in `[from, to)`, whose records were truncated.
+    /// Removes the segments that lie wholly in `[from, to)`, whose records were truncated. A file
+    /// without a valid header stays.
     ///
     /// They are not recycled: such a truncation is rare, and nobody waits for their files.
     pub(crate) fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
-        let _maker = self.maker.lock();
+        let maker = self.maker.lock();
         let mut numbers = self.numbers_to_change()?;
         numbers.retain(|&number| from <= self.start_of(number) && self.start_of(number + 1) <= to);
+        self.keep_own(maker.trust.first_recyclable(), &mut numbers)?;
         if numbers.is_empty() {
             return Ok(());
         }

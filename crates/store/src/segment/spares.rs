@@ -214,7 +214,7 @@ impl Segments {
     pub(super) fn free(&self, number: u64, keep: usize) -> Result<()> {
         let spare = {
             let mut maker = self.maker.lock();
-            let is_wanted = maker.spares.len() < keep && maker.trust.may_recycle(number);
+            let is_wanted = maker.spares.len() < keep && number >= maker.trust.first_recyclable();
             let spare = (is_wanted && self.shape.in_place).then(|| take_number(&mut maker));
             maker.recycling = spare.map(|spare| (number, spare));
             spare

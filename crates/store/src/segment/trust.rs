@@ -73,9 +73,9 @@ impl Trust {
         self.found_spares = spares;
     }
 
-    /// Returns whether the file of segment `number` may become a spare.
-    pub(super) fn may_recycle(&self, number: u64) -> bool {
-        number >= self.first_recyclable
+    /// Returns the lowest segment whose file may become a spare.
+    pub(super) fn first_recyclable(&self) -> u64 {
+        self.first_recyclable
     }
 }
 
