@@ -133,6 +133,8 @@ pub(crate) struct Commit {
     // 1 while a log that was opened above `max_bytes` takes no records: the tail is paused.
     pub(crate) refuses: AtomicU64,
     failure: OnceLock<Error>,
+    // Set when observers were told of the failure.
+    announced: OnceLock<()>,
     // The LSN of the last reservation that was written to the store; 0 if there was none.
     last_written: StatCell,
     write_bytes: u64,
@@ -166,6 +168,7 @@ impl Commit {
             space_watch: SpaceWatch::new(options.soft_limit.clone(), observer.segment_bytes()),
             refuses: AtomicU64::new(0),
             failure: OnceLock::new(),
+            announced: OnceLock::new(),
             last_written: StatCell::new(0),
             observer,
             write_bytes: options.write_bytes as u64,
@@ -339,34 +342,32 @@ impl Commit {
 
     /// Poisons the log: every current and later call that needs it gets the same error.
     pub(crate) fn poison(&self, cause: Error) -> Error {
-        let mut is_first = false;
-        let failure = self.failure.get_or_init(|| {
-            is_first = true;
-            cause.with_kind(ErrorKind::Poisoned)
-        });
-        let sticky = failure.clone();
-        self.buffer.stop(Stop::Poisoned);
+        let failure = self.note_failure(cause);
         self.wake_everyone();
-        if is_first {
-            self.observer.poisoned(&sticky);
+        if self.announced.set(()).is_ok() {
+            self.observer.poisoned(&failure);
         }
-        sticky
+        failure
+    }
+
+    /// Notes the failure that poisons the log, so that the next thread that takes one of the
+    /// caller's locks finds a poisoned log. Runs no foreign code. The caller poisons when it has
+    /// freed its locks.
+    pub(crate) fn note_failure(&self, cause: Error) -> Error {
+        let failure = self.failure.get_or_init(|| cause.with_kind(ErrorKind::Poisoned));
+        self.buffer.stop(Stop::Poisoned);
+        failure.clone()
+    }
+
+    /// Runs `call` under the caller's locks. Notes a panic as a failure before they are freed.
+    pub(crate) fn note_panic<R>(&self, call: impl FnOnce() -> R) -> R {
+        if_it_panics(call, || drop(self.note_failure(panicked())))
     }
 
     /// Runs `call`, which calls the store. A panic in it, which only a fault of the log can cause,
     /// leaves the log in an unknown state, so it poisons.
     pub(crate) fn poison_on_panic<R>(&self, call: impl FnOnce() -> R) -> R {
-        struct Guard<'a>(&'a Commit);
-        impl Drop for Guard<'_> {
-            fn drop(&mut self) {
-                let message = "the log panicked in a call that changes files";
-                self.0.poison(Error::new(ErrorKind::Poisoned, message));
-            }
-        }
-        let guard = Guard(self);
-        let result = call();
-        std::mem::forget(guard);
-        result
+        if_it_panics(call, || drop(self.poison(panicked())))
     }
 
     /// Returns the number of sleeping threads, async waiters and due callbacks; 0 in a forked
@@ -379,6 +380,24 @@ impl Commit {
         let asleep = self.asleep.load(Ordering::Relaxed);
         asleep + self.async_waiters.len() + self.callbacks.len() as u64
     }
+}
+
+fn panicked() -> Error {
+    Error::new(ErrorKind::Poisoned, "the log panicked in a call that changes files")
+}
+
+/// Runs `call`, and `then` while a panic of it unwinds.
+fn if_it_panics<R>(call: impl FnOnce() -> R, then: impl Fn()) -> R {
+    struct Guard<F: Fn()>(F);
+    impl<F: Fn()> Drop for Guard<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+    let guard = Guard(then);
+    let result = call();
+    std::mem::forget(guard);
+    result
 }
 
 fn is_over(deadline: Option<Instant>) -> bool {

@@ -69,7 +69,7 @@ impl Commit {
     pub(crate) fn write_filled(&self) -> Result<Lsn> {
         self.check_process()?;
         let until = self.buffer.reserved();
-        let write = || self.write_until(&mut self.cursor.lock(), until);
+        let write = || self.write_with(&mut self.cursor.lock(), until);
         self.poison_unless_no_space(self.poison_on_panic(write))
     }
 
@@ -78,10 +78,20 @@ impl Commit {
         self.check_process()?;
         let until = self.buffer.reserved();
         let write = || match self.cursor.try_lock() {
-            Some(mut cursor) => self.write_until(&mut cursor, until).map(drop),
+            Some(mut cursor) => self.write_with(&mut cursor, until).map(drop),
             None => Ok(()),
         };
         self.poison_unless_no_space(self.poison_on_panic(write))
+    }
+
+    /// Writes up to `until`, and notes a failure before the caller frees the write lock: no other
+    /// thread writes after it.
+    fn write_with(&self, cursor: &mut WriteCursor, until: Lsn) -> Result<Lsn> {
+        let written = self.note_panic(|| self.write_until(cursor, until));
+        written.map_err(|error| match error.is_shortage() {
+            true => error,
+            false => self.note_failure(error),
+        })
     }
 
     /// Returns the LSN of the last reservation that was written to the store since the open, or 0

@@ -39,9 +39,10 @@ impl Wal {
         }
         log.poison(Error::new(ErrorKind::Poisoned, "the log was abandoned"));
         // A round, release or save that is running ends first, because the next open changes the
-        // same files. A later one finds a poisoned log with the state of a closed one.
+        // same files. A later one finds a poisoned log with the state of a closed one. A callback
+        // for released segments may write meanwhile, so the release ends before the rounds.
+        let _releasing = self.handle.releasing.lock();
         log.after_rounds(|| {
-            let _releasing = self.handle.releasing.lock();
             let _saving = self.handle.saving.lock();
             self.handle.state.lock().clean = true;
             log.store.close();

@@ -217,12 +217,16 @@ impl Tail {
                 Err(error) if error.kind() == ErrorKind::Truncated => {}
                 Err(error) => return Err(error),
             }
+            let base = self.wal.handle.epochs.running_base();
             let end = self.wal.durable_lsn();
             let at = self.leave_truncated()?;
+            let epochs = &self.wal.handle.epochs;
             // A truncation has ended the iterator.
             if end > at || self.records.is_finished() {
-                self.records.extend_to(self.wal.handle.epochs.spans_until(end));
-            } else {
+                self.records.extend_to(epochs.spans_until(end));
+            } else if epochs.running_base() == base {
+                // `end` and `at` are of one epoch. Else `end` may be below the records that have
+                // replaced others.
                 return Ok(Step::NothingAbove(at));
             }
         }

@@ -40,6 +40,7 @@ use super::pins::PinKind;
 use super::truncate_before::below_head;
 use super::{Handle, LastSave, Wal};
 use crate::buffer::Stop;
+use crate::commit::WriteCursor;
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::reader::EpochSpan;
 use crate::recovery::no_lsn_left;
@@ -213,17 +214,36 @@ impl Handle {
         self.log.wait(end, None).map_err(Failed::Unchanged)?;
         let switched = self.log.with_leadership(|cursor| {
             let mut saving = self.saving.lock();
-            self.save_state_again(&mut saving).map_err(Failed::Unchanged)?;
-            let (begun, state, running) = self.store_epoch(place, end, first)?;
-            let tail = first.end(begun.base);
-            self.set_state_and(state, || {
-                let jump = || self.log.jump(cursor, tail, running.seed);
-                self.epochs.truncate(begun.new_end, running, jump);
+            // A failure is noted under the locks: a thread that waits for one of them must not save
+            // a state of the old epoch above it.
+            let switched = self.log.note_panic(|| {
+                self.save_state_again(&mut saving).map_err(Failed::Unchanged)?;
+                self.switch_epoch(cursor, place, end, first)
             });
-            self.log.store.prepare_ahead(tail);
-            Ok(begun)
+            switched.map_err(|failed| match failed {
+                Failed::Unknown(error) => Failed::Unknown(self.log.note_failure(error)),
+                unchanged => unchanged,
+            })
         });
         switched.map_err(Failed::Unchanged)?
+    }
+
+    /// Runs steps 5 to 8. The caller holds leadership, the write lock and that of the saved state.
+    fn switch_epoch(
+        &self,
+        cursor: &mut WriteCursor,
+        place: Place,
+        end: Lsn,
+        first: &mut FirstRecords,
+    ) -> std::result::Result<Begun, Failed> {
+        let (begun, state, running) = self.store_epoch(place, end, first)?;
+        let tail = first.end(begun.base);
+        self.set_state_and(state, || {
+            let jump = || self.log.jump(cursor, tail, running.seed);
+            self.epochs.truncate(begun.new_end, running, jump);
+        });
+        self.log.store.prepare_ahead(tail);
+        Ok(begun)
     }
 
     /// Saves the state again if the last save failed. The store may then hold a head or a

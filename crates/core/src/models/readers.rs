@@ -82,6 +82,28 @@ fn a_hold_has_all_of_a_replacement_or_none() {
 }
 
 #[test]
+fn a_tail_beside_a_replacement_finds_a_record() {
+    check("a_tail_beside_a_replacement_finds_a_record", Bound::At(2), || {
+        let log = log(Shape::ROOMY);
+        let kept = log.append(1);
+        log.wal.sync().unwrap();
+        let mut tail = log.wal.tail().unwrap();
+        assert_eq!(tail.next(Duration::ZERO).unwrap().unwrap().lsn(), kept);
+        // The tail has not looked for it yet.
+        log.append(2);
+        log.wal.sync().unwrap();
+        let reader = spawn(&log, move |_| {
+            let found = tail.next(Duration::ZERO).map(|found| found.map(|record| record.lsn()));
+            let found =
+                found.expect("what it returned stays").expect("the log always has a record");
+            assert!(found > kept);
+        });
+        log.wal.replace_above(kept, kept.plus(LARGE_FRAME), &[b""]).unwrap();
+        reader.join().unwrap();
+    });
+}
+
+#[test]
 fn a_reader_learns_that_its_begin_was_truncated() {
     check("a_reader_learns_that_its_begin_was_truncated", Bound::At(2), || {
         let log = log(Shape::ROOMY);
@@ -102,23 +124,36 @@ fn a_reader_learns_that_its_begin_was_truncated() {
     });
 }
 
-#[test]
-fn a_pin_keeps_what_a_release_would_free() {
-    check("a_pin_keeps_what_a_release_would_free", Bound::None, || {
+/// A reader from the first record on, which `take` makes beside a release, keeps that record.
+fn check_pin<T: Send + 'static>(name: &str, bound: Bound, take: fn(&Log, Lsn) -> crate::Result<T>) {
+    check(name, bound, move || {
         let log = log(Shape::ROOMY);
         let (first, second) = (log.append(1), log.append(2));
-        let holder = spawn(&log, move |log| log.wal.hold(first));
+        log.wal.sync().unwrap();
+        let holder = spawn(&log, move |log| take(log, first));
         log.wal.save_head(second).unwrap();
         log.wal.release().unwrap();
         match holder.join().unwrap() {
-            Ok(hold) => {
+            Ok(reader) => {
                 assert!(log.store.released_to() <= first, "what is held is there");
-                drop(hold);
+                drop(reader);
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::Truncated),
         }
         assert_eq!(log.store.released_to(), second, "the last release frees the rest");
     });
+}
+
+#[test]
+fn a_pin_keeps_what_a_release_would_free() {
+    let name = "a_pin_keeps_what_a_release_would_free";
+    check_pin(name, Bound::None, |log, first| log.wal.hold(first));
+}
+
+#[test]
+fn an_iterator_keeps_what_a_release_would_free() {
+    let name = "an_iterator_keeps_what_a_release_would_free";
+    check_pin(name, Bound::At(2), |log, first| log.wal.records_from(first));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::report::RecoveryReport;
 use super::scan::{Scan, Scanner};
 use super::verify::{self, Checked, Effort};
 use crate::buffer::BLOCK_BYTES;
-use crate::reader::FrameReader;
+use crate::reader::{EpochSpan, FrameReader};
 use crate::store::{OldBuffer, ReadStore, State, Store};
 use crate::{ErrorKind, Lsn, Options, Result, Verify};
 
@@ -191,7 +191,7 @@ fn ended_cleanly(store: &Arc<dyn ReadStore>, layout: &Layout, options: &Options)
     // One read finds the last frame and shows what follows it.
     let block = BLOCK_BYTES as usize;
     let mut reader = reader_of(store, layout, options.read_ahead_bytes.min(2 * block));
-    if !ends_with_a_frame(&mut reader, layout, end)? {
+    if !ends_with_a_frame(&mut reader, layout, end, &store.place())? {
         return Ok(false);
     }
     if layout.holds(end) && reader.header(end, newest.seed)?.is_some() {
@@ -219,20 +219,59 @@ fn ended_cleanly(store: &Arc<dyn ReadStore>, layout: &Layout, options: &Options)
 /// Returns whether a whole frame of the newest epoch ends at the clean end. If not, the file of the
 /// last segment may have been cut since the close, and a scan decides.
 ///
-/// `close` ends the log with a mark, and with `pad_to_block` then with the padding of a block. A
-/// longer frame can end the log only beside a full disk or another appender.
-fn ends_with_a_frame(reader: &mut FrameReader, layout: &Layout, end: Lsn) -> Result<bool> {
-    let (state, newest) = (&layout.state, layout.newest());
-    let Some(newest) = newest.filter(|newest| newest.base.max(state.head) < end) else {
+/// # Errors
+/// `Corrupt`: the newest epoch has no record, as in a copy of a log, and no frame ends where the
+/// epoch before ended. A scan reads the newest epoch only.
+fn ends_with_a_frame(
+    reader: &mut FrameReader,
+    layout: &Layout,
+    end: Lsn,
+    place: &str,
+) -> Result<bool> {
+    let head = layout.state.head;
+    let Some((newest, older)) = layout.spans.split_last() else { return Ok(true) };
+    if newest.base.max(head) < end {
+        return frame_ends_at(reader, layout, newest, end);
+    }
+    let Some(before) = older.last().filter(|before| before.base.max(head) < before.end) else {
         return Ok(true);
     };
-    let last = Lsn::new(end.as_u64() - 1);
-    let from = last.segment_start(state.segment_bytes).max(newest.base.max(state.head));
-    let mut at = from.max(Lsn::new(end.as_u64().saturating_sub(BLOCK_BYTES)));
+    if frame_ends_at(reader, layout, before, before.end)? {
+        return Ok(true);
+    }
+    let text = format!("no valid record ends here, where epoch {} ended", before.epoch);
+    let segment = before.end.before().segment(layout.state.segment_bytes);
+    Err(corrupt(text, place).at_segment(segment).at_lsn(before.end))
+}
+
+/// Returns whether a whole frame of the epoch `span` ends at `end`.
+///
+/// `close` ends the log with a mark, and with `pad_to_block` then with the padding of a block. A
+/// longer frame ends the log beside a full disk or another appender, or in an epoch that a crash
+/// ended. Then the frames of the whole segment are read.
+fn frame_ends_at(
+    reader: &mut FrameReader,
+    layout: &Layout,
+    span: &EpochSpan,
+    end: Lsn,
+) -> Result<bool> {
+    let State { segment_bytes, head, .. } = layout.state;
+    let start = end.before().segment_start(segment_bytes).max(span.base).max(head);
+    let mut at = start.max(Lsn::new(end.as_u64().saturating_sub(BLOCK_BYTES)));
     while at < end
-        && let Some((found, header)) = reader.find(at, end, &[newest.seed])?
+        && let Some((found, header)) = reader.find(at, end, &[span.seed])?
     {
         at = found.plus(header.frame_bytes);
+    }
+    if at == end {
+        return Ok(true);
+    }
+    // The head may lie within a batch, so members count as well.
+    at = start;
+    while at < end
+        && let Some(header) = reader.frame(at, span.seed)?
+    {
+        at = at.plus(header.frame_bytes);
     }
     Ok(at == end)
 }

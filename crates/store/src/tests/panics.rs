@@ -40,6 +40,11 @@ impl Store for Panics {
         self.0.write(at, pieces)
     }
 
+    fn save_state(&self, state: &State) -> Result<()> {
+        self.begin("save_state");
+        self.0.save_state(state)
+    }
+
     fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
         self.begin("sync");
         self.0.sync(from, to)
@@ -51,7 +56,6 @@ impl Store for Panics {
         fn prepared() -> Lsn;
         fn prepare(to: Lsn) -> Result<()>;
         fn prepare_ahead(tail: Lsn) -> ();
-        fn save_state(state: &State) -> Result<()>;
         fn release(from: Lsn, to: Lsn) -> Result<()>;
         fn resume_epoch(epoch: &Epoch, end: Lsn) -> Result<()>;
         fn old_buffer() -> Result<OldBuffer>;
@@ -93,6 +97,30 @@ fn a_leader_that_panics_poisons_and_leaves_leadership_free() {
         ended.recv_timeout(PATIENCE).expect("`abandon` waits for the leader that is gone");
         let (wal, _) = log(&mem);
         assert_eq!(records(&wal)[0].1, b"kept");
+    }
+}
+
+#[test]
+fn a_truncation_that_panics_poisons_before_another_call_saves_the_state() {
+    for _ in 0..100 {
+        let (wal, call) = log(&MemStore::new(8 << 10).without_threads());
+        let lsns: Vec<Lsn> = (0..4).map(|_| wal.commit(&[0; 100]).unwrap()).collect();
+        let (above, other) = (lsns[3], wal.clone());
+        let (sender, ended) = channel();
+        let save = move || sender.send(is_poisoned(other.truncate_before(above))).unwrap();
+        *call.lock() = "save_state";
+        let truncate = || wal.truncate_from(lsns[1]).map(drop);
+        // The other call waits for the lock of the state that the panic frees, or comes later.
+        let begun = Arc::clone(&call);
+        let saver = move || {
+            while *begun.lock() == "save_state" {
+                std::thread::yield_now();
+            }
+            save();
+        };
+        drop(spawn("saves", saver).unwrap());
+        assert!(survive(truncate).is_none());
+        assert!(ended.recv_timeout(PATIENCE).unwrap(), "it has saved a state of the old epoch");
     }
 }
 

@@ -169,7 +169,7 @@ fn a_segment_above_the_end_that_was_read_is_no_cut() {
                 model.append(STREAMS[0]);
                 model.append(STREAMS[0]);
                 // The other one goes on to the fourth, and hands in the third.
-                (0..3).for_each(|_| drop(model.append(STREAMS[1])));
+                (0..3).for_each(|_| _ = model.append(STREAMS[1]));
             })
         };
         model.keep();

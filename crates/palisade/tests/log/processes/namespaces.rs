@@ -61,15 +61,21 @@ fn in_a_namespace(script: &str, parts: usize, run: impl FnOnce(&str, &Path)) {
 }
 
 /// Protection: the marks of a log whose folder another process does not see. They alone prove the
-/// last sync.
+/// last sync of a log on the heap that nobody closed or dropped.
 #[test]
 fn an_open_in_another_mount_namespace_keeps_the_marks_of_a_log_that_it_does_not_see() {
     in_a_namespace(TWO_NAMESPACES, 3, |part, path| match part {
-        "write" | "other" => {
-            let wal = small().open(path).unwrap();
-            assert!(wal.stats().appends_survive_kill, "both use the same /dev/shm");
+        "write" => {
+            let wal = heap().open(path).unwrap();
             wal.commit(&record(0, 100)).unwrap();
             wal.commit(&record(1, 100)).unwrap();
+            wal.abandon();
+            let buffer = Inspector::open(path).unwrap().buffer().unwrap();
+            assert!(matches!(buffer, palisade::inspect::BufferPlace::Marks(_)), "{buffer:?}");
+        }
+        "other" => {
+            let wal = small().open(path).unwrap();
+            assert!(wal.stats().appends_survive_kill, "both use the same /dev/shm");
         }
         _ => {
             // A byte of the record that was acknowledged last.
@@ -77,7 +83,7 @@ fn an_open_in_another_mount_namespace_keeps_the_marks_of_a_log_that_it_does_not_
             let bytes = fs::read(&file).unwrap();
             let at = bytes.windows(last.len()).position(|window| window == last).unwrap();
             flip(&file, at as u64);
-            let error = small().open(path).unwrap_err();
+            let error = heap().open(path).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         }
     });

@@ -1,5 +1,7 @@
 //! Logs that are abandoned, and opened again while the old handles exist.
 
+use std::sync::OnceLock;
+
 use palisade::Result;
 
 use crate::held_release::held;
@@ -170,5 +172,43 @@ fn nothing_acknowledged_is_missing_after_an_abandonment_beside_committers() {
         let found: BTreeMap<_, _> = contents(&wal).into_iter().collect();
         let is_there = |(lsn, data): &(Lsn, Vec<u8>)| found.get(lsn) == Some(data);
         assert!(promised.iter().all(is_there), "round {round}");
+    }
+}
+
+/// A callback for released segments that appends and writes until the log ends.
+#[derive(Debug, Default)]
+struct Writes(OnceLock<Wal>, AtomicBool);
+
+impl OnRelease for Writes {
+    fn released(&self, _: &ReleasedSegment<'_>) -> Result<()> {
+        let wal = self.0.get().unwrap();
+        // Relaxed: nothing else is read.
+        self.1.store(true, Ordering::Relaxed);
+        while wal.append(b"released").and_then(|ticket| wal.flush_to_os(ticket.lsn())).is_ok() {}
+        Ok(())
+    }
+}
+
+/// The lock of the release and the write lock are taken in one order.
+#[test]
+fn abandon_beside_a_callback_that_writes_hangs_nobody() {
+    watch();
+    for _ in 0..400 {
+        let callback = Arc::new(Writes::default());
+        let wal =
+            small().on_release(Arc::clone(&callback)).open_on(Arc::new(MemDisk::new()), "/log");
+        let wal = wal.unwrap();
+        callback.0.set(wal.clone()).unwrap();
+        let last = append(&wal, 0..1000, 100).pop().unwrap();
+        assert!(last.as_u64() > SEGMENT_BYTES);
+        wal.sync().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| wal.truncate_before(last));
+            scope.spawn(|| {
+                while wal.append(b"more").is_ok_and(|it| wal.flush_to_os(it.lsn()).is_ok()) {}
+            });
+            until(|| callback.1.load(Ordering::Relaxed));
+            wal.clone().abandon();
+        });
     }
 }

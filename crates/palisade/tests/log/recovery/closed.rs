@@ -178,6 +178,29 @@ fn a_closed_log_whose_last_segment_was_cut_is_refused() {
     }
 }
 
+/// Protection: a frame ends where the epoch before an empty one ended. A copy begins with such an
+/// epoch, and a scan would read no other.
+#[test]
+fn a_copy_whose_last_segment_was_cut_is_refused() {
+    let (_dir, _, wal) = log_on_files(small());
+    append(&wal, 0..50, 240);
+    // Longer than the block that is read first.
+    wal.commit(&[7; 8000]).unwrap();
+    let copies = tempfile::tempdir().unwrap();
+    let path = copies.path().join("copy");
+    let end = wal.backup_to(&path).unwrap().end;
+    let (file, len) = place_of(&path, end, SEGMENT_BYTES);
+    for cut in [1, 24, 4096, 10_000] {
+        let (_copy, copy) = copy_as_killed(&path);
+        let file = copy.join(file.file_name().unwrap());
+        fs::File::options().write(true).open(file).unwrap().set_len(len - cut).unwrap();
+        let error = small().open(&copy).unwrap_err();
+        assert_eq!((error.kind(), error.lsn()), (ErrorKind::Corrupt, Some(end)), "{error}");
+    }
+    let wal = small().open(&path).unwrap();
+    assert!(wal.recovery_report().clean);
+}
+
 /// The caller gives up what lies below the head: whether its segments are whole is of no interest.
 #[test]
 fn a_truncation_of_the_head_frees_segments_that_are_damaged() {

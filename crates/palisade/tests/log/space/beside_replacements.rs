@@ -179,6 +179,18 @@ fn an_iterator_beside_changes_has_a_state_with_all_that_was_acknowledged() {
 }
 
 #[test]
+fn a_tail_beside_changes_has_a_state_with_all_that_was_acknowledged() {
+    beside_changes("tails", false, |history, _| {
+        let mut tail = history.wal.tail_from(history.below[BELOW - 1])?;
+        let mut numbers = Vec::new();
+        while let Some(record) = tail.next(Duration::ZERO)? {
+            numbers.push(number_of(record.data()).expect("a record that nobody appended"));
+        }
+        Ok(numbers)
+    });
+}
+
+#[test]
 fn another_process_beside_changes_reads_a_state_with_all_that_was_acknowledged() {
     beside_changes("foreign readers", false, |_, disk| {
         numbers_until_error(Inspector::open_on(Arc::clone(disk), "/log")?.records(None)?)
