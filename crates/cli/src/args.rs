@@ -45,21 +45,23 @@ Reads only; works while a writer runs.
 Fields of --json; LSNs and sizes are numbers:
   dir, uuid              text
   format_version         number
-  state                  `open` (a writer is running), `closed`, `unclean` (not closed; the next
-                         open recovers), `unsynced` (a copy that an open could not sync) or
-                         `lost` (the file `meta` is missing or damaged)
+  state                  `open` (a process holds the log), `closed`, `unclean` (not closed, or
+                         records follow the clean end; the next open recovers), `unsynced` (a copy
+                         that an open could not sync) or `lost` (the file `meta` is missing or
+                         damaged)
+  has_damaged_copy       true if one of the two copies of the state in `meta` does not validate
   codec                  the name of the codec that encodes the records, or null
   codec_key              the identifier of its key in hexadecimal digits (zeros: no key), or null
   segment_bytes, buffer_bytes
-                         bytes of log in a segment, and bytes of the log buffer
+                         bytes of log in a segment, and bytes of the log buffer (null if `lost`)
   buffer                 where the log buffer is: `memory` (a shared log buffer: appends survive the
                          death of the process), `heap` (under the policies `OnCommit` and
                          `Interval` they do not), `none` (the log was closed), `gone` (its file is
                          missing, or the folder is a copy) or `unknown` (`meta` is lost)
   buffer_file            the path of the shared log buffer, or of the file that notes how far a log
                          with a heap buffer is durable; else null
-  epoch, epoch_base      the running epoch and its first LSN
-  head                   where the log begins
+  epoch, epoch_base      the running epoch and its first LSN (null if `lost`)
+  head                   where the log begins; if `lost`, where the first segment begins
   checkpoint             the last checkpoint, or null
   end                    where a closed log ends; else null
   last_end               how far the log was durable when a process last closed it or left it in
@@ -86,8 +88,8 @@ program with the codec can decode them.
 
 Without --json or --hex: LSN, tag, length and the first bytes, one record a line. Records that a
 running writer has not handed to the operating system yet are not shown. Reads only. It ends at the
-first place without a valid record. If that place is damaged, the error names it; `palisade salvage`
-continues past the damage.
+first place without a valid record. If that place is damaged, or a segment or its header is, the
+error names it; `palisade salvage` continues past the damage.
 
 With --follow it waits at the end for the records that a writer adds, and prints each record after
 the writer has handed it to the operating system. It ends on Ctrl-C, after --limit records, when
@@ -102,8 +104,8 @@ Fields of the objects of --json, one a line for each record; all but hex and enc
   bytes, hex             how many bytes are stored, and these bytes in hexadecimal
   encoded                true if the log's codec has encoded these bytes
 
-Exit codes: 0 done, 2 wrong usage, 3 input or output failed, 4 durable records are damaged or
-missing.";
+Exit codes: 0 done, 2 wrong usage, or a writer truncated what was being read (run it again), 3 input
+or output failed, 4 durable records are damaged or missing.";
 
 pub(crate) const VERIFY_EXAMPLES: &str = "\
 Examples:
@@ -125,11 +127,12 @@ A folder of archived segments has no file `meta`, so its outcome is `corrupt`: r
 Fields of --json; LSNs are numbers:
   dir                    text
   outcome                text: `clean`, `unclean` (whole, but not closed), `torn_tail`, `unfinished`
-                         (`unclean` or `torn_tail`, while a writer is running) or `corrupt`
+                         (`unclean` or `torn_tail`, while a process holds the log) or `corrupt`
   why                    text, or null
   segments               number of segments at or above the head
   records, bytes         numbers of records and of bytes of log that validate. In a corrupt log
-                         only what is below the first bad place. With --deep, `records` counts all
+                         only what is below the first bad place, or below `end` if a segment is
+                         missing or its header is damaged. With --deep, `records` counts all
                          that `palisade salvage` prints, and `bytes` at most what is below the first
                          bad place of each segment
   head                   LSN where the log begins
@@ -141,6 +144,8 @@ Fields of --json; LSNs are numbers:
   bad_places             list of objects, each with the numbers lsn and segment
   strays                 list of the numbers of files that have a segment's name and are not part of
                          the log
+  has_damaged_copy       true if one of the two copies of the state in `meta` does not validate. The
+                         other one serves, so this changes no outcome
 
 Exit codes: 0 outcome `clean`, `unclean` or `unfinished`, 1 `torn_tail`, 2 wrong usage, 3 input or
 output failed, 4 `corrupt`.";
@@ -151,14 +156,16 @@ Examples:
   palisade salvage ./log --json > records.json
 
 Prints every record that still validates, also of a log that cannot be opened, and on standard error
-the gaps between them. Reads only; works while a writer runs. Then a gap can also be a segment that
+the gaps: ranges between records, and above the last one up to the end that the log must have had at
+least. Reads only; works while a writer runs. Then a gap can also be a segment that
 the writer has just recycled, or a record that is not written yet. Records that only the log buffer
 holds are not printed. If --from is within a record, the first gap ends at the next record.
 
 Fields of the objects of --json: those of `palisade dump`: lsn, next_lsn, tag, bytes, hex,
 encoded.
 
-Exit codes: 0 no gap, 2 wrong usage, 3 input or output failed, 4 gaps.";
+Exit codes: 0 no gap was found, 2 wrong usage, or a writer truncated what was being read (run it
+again), 3 input or output failed, 4 gaps.";
 
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {

@@ -16,6 +16,10 @@ use crate::progress::{Walk, while_reading};
 const SHOWN_BYTES: usize = 48;
 const HEX_BYTES_PER_LINE: usize = 16;
 
+/// What to do about a log of which no header validates.
+const NOTHING_LEFT: &str = "nothing was changed; no header of a segment validates either: restore \
+                            the log from a replica or backup";
+
 /// Prints the records that the arguments ask for.
 ///
 /// # Errors
@@ -62,7 +66,11 @@ pub(crate) fn print_as<W: Write>(args: &DumpArgs) -> Print<W> {
 
 /// Opens a view of the log in `dir`. Prints a note to standard error if the meta file is lost.
 pub(crate) fn open(dir: &Path) -> Result<Inspector, Failure> {
-    let log = Inspector::open(dir)?;
+    let log = Inspector::open(dir).map_err(|error| match error.advice_of_cause() {
+        // It names the tools that read by the headers. Here no header validates either.
+        Some(advice) if advice.contains("`palisade salvage`") => error.with_advice(NOTHING_LEFT),
+        _ => error,
+    })?;
     if log.has_rebuilt_state() {
         let text = "the file `meta` is missing or damaged; the state comes from segment headers";
         // A note that cannot be printed is no failure: `palisade verify` says the same.

@@ -15,6 +15,10 @@ use crate::json;
 /// The one format version that this program reads; a log of another one is refused.
 const FORMAT_VERSION: u32 = 1;
 
+/// What a damaged copy of the state means.
+pub(crate) const DAMAGED_COPY: &str = "one of the two copies of the state in `meta` is damaged: the \
+                                       other one serves, and the next open writes both";
+
 /// Prints what is known of the log.
 ///
 /// # Errors
@@ -33,6 +37,8 @@ struct Info {
     /// Where the log buffer lies; `None` where the meta file, which names it, is lost.
     buffer: Option<BufferPlace>,
     segments: Vec<Segment>,
+    /// One of the two copies of the state does not validate.
+    has_damaged_copy: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
@@ -41,6 +47,9 @@ enum Standing {
     Open,
     Closed,
     Unclean,
+    /// As `Unclean`, with a clean end: `meta` was saved before the log went on.
+    #[serde(rename = "unclean")]
+    GoesOn,
     Unsynced,
     Lost,
 }
@@ -53,11 +62,17 @@ impl Info {
             (Err(error), ..) => return Err(error.into()),
             (_, true, _) => Standing::Lost,
             (_, _, true) => Standing::Open,
+            _ if state.clean
+                && log.end().is_ok_and(|end| end > state.clean_end.max(state.head)) =>
+            {
+                Standing::GoesOn
+            }
             _ if state.clean => Standing::Closed,
             _ => Standing::Unclean,
         };
         let buffer = if log.has_rebuilt_state() { None } else { Some(log.buffer()?) };
-        Ok(Info { state, standing, buffer, segments: log.segments()? })
+        let has_damaged_copy = standing != Standing::Lost && log.has_damaged_copy()?;
+        Ok(Info { state, standing, buffer, segments: log.segments()?, has_damaged_copy })
     }
 
     /// Where the log ends, if that is known without a scan.
@@ -79,28 +94,47 @@ impl Info {
     fn print(&self, args: &InfoArgs, out: &mut impl Write) -> io::Result<()> {
         let state = &self.state;
         let standing = match self.standing {
-            Standing::Open => "open: a writer is running",
+            Standing::Open => "open: a process holds the log",
             Standing::Closed => "closed cleanly",
             Standing::Unclean => "not closed cleanly: the next open recovers",
+            Standing::GoesOn => {
+                "records follow the clean end: `meta` was saved before them; the next open recovers"
+            }
             Standing::Unsynced => {
                 "not synced: an open could not sync this copy of a log; run `palisade verify`"
             }
             Standing::Lost => "lost: `meta` is missing or damaged; read from the segments' headers",
         };
+        let is_lost = self.standing == Standing::Lost;
         let lsn = |lsn: Option<Lsn>, or: &str| lsn.map_or(or.into(), |lsn| format!("LSN {lsn}"));
         let end = lsn(self.end(), "not known without a scan: run `palisade verify`");
         writeln!(out, "log         {}", args.dir.display())?;
         writeln!(out, "format      version {FORMAT_VERSION}")?;
         writeln!(out, "uuid        {}", state.uuid)?;
         writeln!(out, "state       {standing}")?;
+        if self.has_damaged_copy {
+            writeln!(out, "note        {DAMAGED_COPY}")?;
+        }
         if let Some(codec) = &state.codec {
             writeln!(out, "codec       {codec}")?;
         }
         writeln!(out, "segment     {} bytes", state.segment_bytes)?;
-        writeln!(out, "buffer      {} bytes, {}", state.buffer_bytes, place(self.buffer.as_ref()))?;
-        writeln!(out, "epoch       {}, begins at LSN {}", state.epoch, state.epoch_base)?;
-        writeln!(out, "head        LSN {}", state.head)?;
-        writeln!(out, "checkpoint  {}", lsn(self.checkpoint(), "none"))?;
+        if is_lost {
+            writeln!(out, "buffer      unknown: only `meta` names the log buffer")?;
+            writeln!(out, "epoch       unknown: `--segments` lists those of the segments")?;
+            writeln!(
+                out,
+                "head        LSN {} or above: the first segment begins there",
+                state.head
+            )?;
+            writeln!(out, "checkpoint  unknown")?;
+        } else {
+            let place = self.buffer.as_ref().map_or_else(String::new, place);
+            writeln!(out, "buffer      {} bytes, {place}", state.buffer_bytes)?;
+            writeln!(out, "epoch       {}, begins at LSN {}", state.epoch, state.epoch_base)?;
+            writeln!(out, "head        LSN {}", state.head)?;
+            writeln!(out, "checkpoint  {}", lsn(self.checkpoint(), "none"))?;
+        }
         writeln!(out, "end         {end}")?;
         if let Some(last) = self.last_end() {
             writeln!(out, "last end    LSN {last} (the log may have gone on since)")?;
@@ -120,19 +154,21 @@ impl Info {
             Some(_) => ("heap", None),
         };
         let number = |segment: Option<&Segment>| segment.map(|segment| segment.number);
+        let known = |value: u64| (self.standing != Standing::Lost).then_some(value);
         let mut object = json!({
             "dir": args.dir.display().to_string(),
             "format_version": FORMAT_VERSION,
             "uuid": state.uuid.to_string(),
             "state": self.standing,
+            "has_damaged_copy": self.has_damaged_copy,
             "codec": state.codec.map(|codec| codec.name().to_owned()),
             "codec_key": state.codec.map(|codec| hex(codec.key_id())),
             "segment_bytes": state.segment_bytes,
-            "buffer_bytes": state.buffer_bytes,
+            "buffer_bytes": known(state.buffer_bytes),
             "buffer": buffer,
             "buffer_file": file.map(|path| path.display().to_string()),
-            "epoch": state.epoch,
-            "epoch_base": state.epoch_base.as_u64(),
+            "epoch": known(state.epoch),
+            "epoch_base": known(state.epoch_base.as_u64()),
             "head": state.head.as_u64(),
             "checkpoint": self.checkpoint().map(Lsn::as_u64),
             "end": self.end().map(Lsn::as_u64),
@@ -187,19 +223,16 @@ fn print_segment(Segment { number, header }: &Segment, out: &mut impl Write) -> 
     }
 }
 
-fn place(place: Option<&BufferPlace>) -> String {
+fn place(place: &BufferPlace) -> String {
     const LOST: &str = "on the heap: commits survive the death of the process; appends do not \
                         under the policies OnCommit and Interval";
     match place {
-        None => "unknown: only `meta` names the log buffer".into(),
-        Some(BufferPlace::None) => "none: the log was closed".into(),
-        Some(BufferPlace::Gone) => {
-            "none: it is gone, or of another folder: a copy has no buffer".into()
-        }
-        Some(BufferPlace::Memory(path)) => {
+        BufferPlace::None => "none: the log was closed".into(),
+        BufferPlace::Gone => "none: it is gone, or of another folder: a copy has no buffer".into(),
+        BufferPlace::Memory(path) => {
             format!("{}: appends survive the death of the process", path.display())
         }
-        Some(BufferPlace::Marks(path)) => format!("{LOST} (marks in {})", path.display()),
-        Some(_) => LOST.into(),
+        BufferPlace::Marks(path) => format!("{LOST} (marks in {})", path.display()),
+        _ => LOST.into(),
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::args::VerifyArgs;
 use crate::exit::{Exit, Failure};
+use crate::info::DAMAGED_COPY;
 use crate::json;
 use crate::progress::while_reading;
 
@@ -24,10 +25,14 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut impl Write) -> Result<Exit, Failu
         true => log.verify_deep(usize::from(args.threads)),
         false => log.verify(),
     })?;
+    let has_damaged_copy = !log.has_rebuilt_state() && log.has_damaged_copy()?;
     let printed = if args.json {
-        json::print(out, &object(args, &verdict)).and_then(|()| out.flush())
+        let object = object(args, &verdict, has_damaged_copy);
+        json::print(out, &object).and_then(|()| out.flush())
     } else {
-        print(out, &verdict, args.deep).and_then(|()| advise(out, &args.dir, &verdict, &log))
+        print(out, &verdict, args.deep)
+            .and_then(|()| if has_damaged_copy { note(out) } else { Ok(()) })
+            .and_then(|()| advise(out, &args.dir, &verdict, &log))
     };
     match printed {
         // The verdict counts, whether anybody reads it or not.
@@ -58,7 +63,7 @@ pub(crate) fn word(outcome: &Outcome) -> &'static str {
 }
 
 /// The object of `--json`. Its help documents the names: they stay.
-fn object(args: &VerifyArgs, verdict: &Verdict) -> Value {
+fn object(args: &VerifyArgs, verdict: &Verdict, has_damaged_copy: bool) -> Value {
     let places = verdict.bad_places.iter();
     let places = places.map(|bad| json!({ "lsn": bad.lsn.as_u64(), "segment": bad.segment }));
     json!({
@@ -74,6 +79,7 @@ fn object(args: &VerifyArgs, verdict: &Verdict) -> Value {
         "torn_bytes": verdict.torn_bytes,
         "bad_places": places.collect::<Value>(),
         "strays": verdict.strays,
+        "has_damaged_copy": has_damaged_copy,
     })
 }
 
@@ -85,7 +91,7 @@ fn headline(verdict: &Verdict) -> &'static str {
         Outcome::TornTail if verdict.torn_bytes == 0 => "whole up to its clean end",
         Outcome::TornTail => "torn tail: a crash left it",
         Outcome::Unfinished => {
-            "clean so far: a writer is running, and its unfinished tail is no fault"
+            "clean so far: a process holds the log, and its unfinished tail is no fault"
         }
         Outcome::Corrupt => "corrupt: acknowledged data is damaged or missing",
     }
@@ -102,16 +108,17 @@ fn print(out: &mut impl Write, verdict: &Verdict, is_deep: bool) -> io::Result<(
         (Outcome::Corrupt, true) => {
             writeln!(out, "records    {records} still validate: `palisade salvage` prints them")?
         }
-        (Outcome::Corrupt, false) => {
+        (Outcome::Corrupt, false) if !verdict.bad_places.is_empty() => {
             writeln!(out, "records    {records} below the first bad place ({bytes} bytes)")?;
         }
         _ => writeln!(out, "records    {records} ({bytes} bytes)")?,
     }
     writeln!(out, "head       LSN {}", verdict.head)?;
     writeln!(out, "end        LSN {}", verdict.end)?;
-    let proof = match verdict.floor > verdict.head {
-        true => "below it, everything was durable once",
-        false => "the head: nothing shows that more was durable",
+    let proof = match (verdict.floor > verdict.head, verdict.outcome) {
+        (true, _) => "below it, everything was durable once",
+        (false, Outcome::Corrupt) => "the head: it is not known how much more was durable",
+        (false, _) => "the head: nothing shows that more was durable",
     };
     writeln!(out, "floor      LSN {} ({proof})", verdict.floor)?;
     writeln!(out, "torn       {} bytes", verdict.torn_bytes)?;
@@ -125,6 +132,10 @@ fn print(out: &mut impl Write, verdict: &Verdict, is_deep: bool) -> io::Result<(
         writeln!(out, "bad        and in {more} more segments")?;
     }
     Ok(())
+}
+
+fn note(out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "note       {DAMAGED_COPY}")
 }
 
 /// Prints what the next open does, or what to do about a log that is corrupt.
@@ -146,8 +157,8 @@ fn advise(out: &mut impl Write, dir: &Path, verdict: &Verdict, log: &Inspector) 
         (Outcome::Unclean | Outcome::TornTail, _) => "an open recovers".into(),
         (Outcome::Corrupt, _) if unsynced.is_some() => unsynced.unwrap_or_default().into(),
         (Outcome::Corrupt, _) if log.has_rebuilt_state() => format!(
-            "nothing was changed; put the file `meta` back from a backup, or read the records with \
-             `palisade dump {dir}` or `palisade salvage {dir}` and append them to a new log, which \
+            "nothing was changed; put the file `meta` back as it was saved after the last \
+             truncation, or read the records with `palisade dump {dir}` or `palisade salvage {dir}` and append them to a new log, which \
              gives them new LSNs; if the folder is an archive, it needs no `meta`: read it with \
              `palisade dump {dir}`"
         ),

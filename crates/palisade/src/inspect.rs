@@ -72,6 +72,16 @@ impl Inspector {
         self.files.has_rebuilt_state()
     }
 
+    /// Returns whether one of the two copies of the state in the meta file does not validate or
+    /// cannot be read. The other copy serves, and the next open writes both. A crash while the
+    /// state was saved can leave this; else the medium has changed the copy.
+    ///
+    /// # Errors
+    /// `Io`, `PermissionDenied`, `NoFiles`: the file cannot be opened.
+    pub fn has_damaged_copy(&self) -> Result<bool> {
+        self.files.has_damaged_copy()
+    }
+
     /// Returns an error if the folder is a copy of a log that an open could not sync. What reads
     /// right may be in the page cache only, so [`Options::open`](crate::Options::open) refuses the
     /// folder, and the outcome of [`verify`](Inspector::verify) is [`Corrupt`](Outcome::Corrupt).
@@ -103,8 +113,10 @@ impl Inspector {
         self.view.segments()
     }
 
-    /// Returns where the log ends: at its clean end, or else at the end of the last record that
-    /// validates. If the newest epoch has no record, the log ends at the base of that epoch.
+    /// Returns where the log ends: at its clean end if nothing follows that, or else at the end of
+    /// the last record that validates. Records follow a clean end if a meta file that was saved
+    /// earlier was put back. If the newest epoch has no record, the log ends at the base of that
+    /// epoch.
     ///
     /// Reads segments from the highest down to the last record, and waits for no writer. Does not
     /// see records that only the log buffer holds. Does not check the records below the end:
@@ -172,13 +184,17 @@ impl Inspector {
     /// the head. The iterator ends without an error at the first frame that does not validate. So a
     /// `from` within a record returns no record.
     ///
+    /// If a segment is missing, or its header is damaged, the iterator returns the records up to the
+    /// first place without a whole record, and then the error. [`Repair`](crate::Repair) keeps the
+    /// same records. Use [`salvage`](Inspector::salvage) for the records above.
+    ///
     /// Beside a writer that truncates, it returns the records before or after a truncation, or an
     /// error.
     ///
     /// # Errors
-    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Corrupt`: headers
-    /// contradict each other. `Truncated`, also from the iterator: the writer truncated the log
-    /// meanwhile; call again.
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Corrupt`, from the
+    /// iterator: a segment is missing, or headers are damaged or contradict each other.
+    /// `Truncated`, also from the iterator: the writer truncated the log meanwhile; call again.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
         self.view.records(from)
     }

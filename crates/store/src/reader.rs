@@ -78,6 +78,15 @@ impl FileReader {
         self.is_rebuilt
     }
 
+    /// Whether one of the two copies of the state in the meta file does not validate or cannot be
+    /// read.
+    ///
+    /// # Errors
+    /// `PermissionDenied`, `NoFiles`, `Io`: the file cannot be opened.
+    pub fn has_damaged_copy(&self) -> Result<bool> {
+        meta::has_damaged_copy(&self.folder)
+    }
+
     /// Refuses a copy of a log that an open could not sync. Opens refuse it, too.
     ///
     /// # Errors

@@ -74,3 +74,36 @@ fn info_names_the_log_buffer_for_the_folder_that_it_belongs_to_alone() {
     options().open(&log).unwrap().close().unwrap();
     assert!(buffer(&log).contains("none: the log was closed"), "{}", buffer(&log));
 }
+
+#[test]
+fn info_and_verify_name_a_damaged_copy_of_the_state() {
+    let (folder, _) = written();
+    let path = folder.path().join("meta");
+    let whole = fs::read(&path).unwrap();
+    for at in [100, (16 << 10) + 100] {
+        for is_damaged in [true, false] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= u8::from(is_damaged);
+            fs::write(&path, bytes).unwrap();
+            for tool in ["info", "verify"] {
+                let shown = palisade(folder.path(), &[tool]);
+                let is_named = out(&shown).contains("one of the two copies of the state");
+                assert_eq!((code(&shown), is_named), (0, is_damaged), "{at}: {shown:?}");
+                let (_, object) = json(folder.path(), &[tool]);
+                assert_eq!(object["has_damaged_copy"], is_damaged, "{at}: {object}");
+            }
+        }
+    }
+}
+
+#[test]
+fn info_names_as_unknown_what_only_the_lost_state_knew() {
+    let (folder, _) = written();
+    fs::remove_file(folder.path().join("meta")).unwrap();
+    let shown = out(&palisade(folder.path(), &["info"]));
+    has(&shown, &["epoch       unknown", "head        LSN 0 or above", "checkpoint  unknown"]);
+    let (_, object) = json(folder.path(), &["info"]);
+    assert_eq!((&object["epoch"], &object["buffer_bytes"]), (&Value::Null, &Value::Null));
+    let verified = out(&palisade(folder.path(), &["verify"]));
+    has(&verified, &["records    100 ("]);
+}

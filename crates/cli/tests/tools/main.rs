@@ -144,7 +144,7 @@ fn tools_work_beside_a_running_writer() {
     let verified = palisade(folder.path(), &["verify"]);
     assert_eq!(code(&verified), 0, "{verified:?}");
     assert_eq!(text(&palisade(folder.path(), &["dump"]).stdout).lines().count(), 10);
-    assert!(text(&palisade(folder.path(), &["info"]).stdout).contains("a writer is running"));
+    assert!(text(&palisade(folder.path(), &["info"]).stdout).contains("a process holds the log"));
     wal.commit(b"goes on").unwrap();
     wal.close().unwrap();
 }

@@ -82,8 +82,8 @@ const MOST_EPOCHS: usize = (BLOCK_BYTES - LIST_AT - 8) / EPOCH_BYTES;
 const LOOKS: usize = 3;
 
 /// What to do about a log whose meta file is missing, or has no copy that validates.
-pub(crate) const LOST_META: &str = "nothing was changed; put the file `meta` back from a backup, \
-     or read the records with `palisade dump` or `palisade salvage` and append them to a new log, \
+pub(crate) const LOST_META: &str = "nothing was changed; put the file `meta` back as it was saved \
+     after the last truncation, or read the records with `palisade dump` or `palisade salvage` and append them to a new log, \
      which gives them new LSNs";
 
 /// Where the log was written last.
@@ -142,6 +142,18 @@ pub(crate) fn read(folder: &Folder) -> Result<Option<Meta>> {
             }
         }
     }
+}
+
+/// Returns whether one of the two copies in the meta file of `folder` does not validate or cannot be
+/// read. A crash during a save leaves the log so, too.
+pub(crate) fn has_damaged_copy(folder: &Folder) -> Result<bool> {
+    let Some(file) = folder.open_if_there(META, Access::Read)? else { return Ok(false) };
+    for _ in 0..LOOKS {
+        if read_copies(folder, file.as_ref())?.iter().all(|copy| matches!(copy, Ok(Ok(_)))) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Returns a state that has only the values of `log`, and the head. All other fields are empty.
@@ -255,7 +267,7 @@ impl MetaFile {
 /// One copy.
 pub(crate) type Copy = std::result::Result<Meta, Fault>;
 
-fn read_file(folder: &Folder, file: &dyn DiskFile) -> Result<Meta> {
+fn read_copies(folder: &Folder, file: &dyn DiskFile) -> Result<[Result<Copy>; 2]> {
     let unread = |error| folder.error("read the meta file", META, error);
     let is_early = file.len().map_err(unread)? <= EARLY_BYTES;
     let copy = |at: u64| -> Result<Copy> {
@@ -263,14 +275,18 @@ fn read_file(folder: &Folder, file: &dyn DiskFile) -> Result<Meta> {
         let len = read_full(file, at, &mut bytes).map_err(unread)?;
         Ok(decode(&bytes[..len]))
     };
-    match [copy(0), copy(if is_early { BLOCK_BYTES as u64 } else { COPY_STRIDE })] {
+    Ok([copy(0), copy(if is_early { BLOCK_BYTES as u64 } else { COPY_STRIDE })])
+}
+
+fn read_file(folder: &Folder, file: &dyn DiskFile) -> Result<Meta> {
+    match read_copies(folder, file)? {
         [Ok(first), Ok(second)] => choose(folder, [first, second]),
         // A copy that cannot be read is as one that is damaged: the other one serves.
         [Ok(Ok(meta)), Err(_)] | [Err(_), Ok(Ok(meta))] => Ok(meta),
         [Ok(Err(fault)), Err(_)] | [Err(_), Ok(Err(fault))] if fault.is_unsupported() => {
             Err(unsupported(folder, fault))
         }
-        [Err(error), _] | [_, Err(error)] => Err(error.with_advice(LOST_META)),
+        [Err(error), _] | [_, Err(error)] => Err(error),
     }
 }
 

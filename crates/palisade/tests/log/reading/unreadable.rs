@@ -226,6 +226,7 @@ fn a_state_of_which_neither_copy_can_be_read_is_an_error_that_names_the_file() {
     for error in [opened, inspected] {
         assert_eq!(error.kind(), ErrorKind::Io, "{error}");
         assert!(error.path().unwrap().ends_with("meta"), "{error}");
-        assert!(error.to_string().contains("from a backup"), "{error}");
+        // The next read may succeed.
+        assert!(error.to_string().contains("call once more"), "{error}");
     }
 }

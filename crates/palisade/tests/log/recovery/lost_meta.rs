@@ -58,7 +58,7 @@ fn salvaged(log: &Inspector) -> (Vec<u64>, usize) {
 /// No repair and no other folder brings such a log back.
 fn assert_says_what_is_left(error: &Error) {
     let text = error.to_string();
-    for part in ["nothing was changed", "from a backup", "`palisade dump`", "a new log"] {
+    for part in ["nothing was changed", "the last truncation", "`palisade dump`", "a new log"] {
         assert!(text.contains(part), "`{part}` is not in {text}");
     }
     for part in ["name an empty folder", "palisade repair", "verify --deep", "is mounted"] {
