@@ -184,6 +184,18 @@ fn recycle(wal: Wal, is_over: &AtomicBool) {
     }
 }
 
+/// Runs a tool until its answer is not that the writer was faster. A process that is not scheduled
+/// for a while finds that the head has passed it.
+fn undisturbed(folder: &Path, tool: &[&str]) {
+    let mut output = palisade(folder, tool);
+    let start = std::time::Instant::now();
+    while code(&output) == 2 && err(&output).contains("read the log again") {
+        assert!(start.elapsed() < common::LIMIT, "{tool:?} never ends: {output:?}");
+        output = palisade(folder, tool);
+    }
+    assert_eq!(code(&output), 0, "{tool:?}: {}", err(&output));
+}
+
 #[test]
 fn tools_beside_a_writer_that_recycles_raise_no_alarm() {
     let (folder, wal) = open_log(&small());
@@ -192,8 +204,7 @@ fn tools_beside_a_writer_that_recycles_raise_no_alarm() {
             for tool in
                 [&["verify"][..], &["verify", "--deep"], &["dump"], &["info"], &["map"], &["stat"]]
             {
-                let output = palisade(folder.path(), tool);
-                assert_eq!(code(&output), 0, "{tool:?}: {}", text(&output.stderr));
+                undisturbed(folder.path(), tool);
             }
         }
     });
