@@ -100,7 +100,6 @@ impl<W: Write> Follow<'_, W> {
             Err(error) if is_passing(&error) && self.is_patient() => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        self.failing_since = None;
         // The records begin at the head if that is above what was asked for.
         let from = records.position();
         if from > self.next {
@@ -117,6 +116,9 @@ impl<W: Write> Follow<'_, W> {
                 Err(error) if error.kind() == ErrorKind::Truncated => {
                     return Ok(self.next > before);
                 }
+                Err(error) if is_passing(&error) && self.is_patient() => {
+                    return Ok(self.next > before);
+                }
                 Err(error) => return Err(error.into()),
             };
             self.skip_to(record.lsn())?;
@@ -124,6 +126,7 @@ impl<W: Write> Follow<'_, W> {
             self.next = record.next_lsn();
             self.left -= 1;
         }
+        self.failing_since = None;
         self.skip_to(records.position())?;
         Ok(self.next > before)
     }
@@ -225,7 +228,7 @@ fn check_from(log: &Inspector, state: &State, from: Lsn) -> Result<(), Failure> 
             Err(error) => return Err(error.into()),
         };
         let has_frame = match records.next() {
-            Err(error) if error.kind() == ErrorKind::Truncated => return Ok(()),
+            Err(error) if is_passing(&error) => return Ok(()),
             found => found?.is_some() || records.position() > from,
         };
         if has_frame || from >= log.end()? {

@@ -1,6 +1,7 @@
 //! Where a log's records lie: its segments, where it ends, and the ranges without records.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
 
 use palisade::Lsn;
@@ -18,7 +19,7 @@ const REACH_SEGMENTS: u64 = 8;
 /// The segments of a log and the ranges without records.
 pub(crate) struct Layout {
     pub(crate) state: State,
-    /// The clean end, or else the end of the last record that validates.
+    /// The clean end if nothing follows it, or else the end of the last record that validates.
     pub(crate) end: Lsn,
     /// Ascending by number. Segments that are missing count, too.
     pub(crate) segments: Vec<Part>,
@@ -88,6 +89,19 @@ impl Layout {
         Ok(layout)
     }
 
+    /// Prints a note to standard error if the log goes on above its clean end.
+    pub(crate) fn note_what_follows(&self) {
+        let State { clean, clean_end, .. } = self.state;
+        if clean && self.end > clean_end {
+            // Where standard error is gone, `verify` still says it.
+            let _ = writeln!(
+                io::stderr(),
+                "note: records follow the clean end {clean_end}: `meta` was saved before them, and \
+                 the next open recovers"
+            );
+        }
+    }
+
     /// Returns the bytes of log from the head to the end, without the ranges that hold no records.
     pub(crate) fn live_bytes(&self) -> u64 {
         let State { head, .. } = self.state;
@@ -148,15 +162,12 @@ impl Layout {
         }
     }
 
-    /// Adds the segments that must be there and are not: those between the head and the end that
-    /// have no file and do not lie in a range without records.
+    /// Adds the segments that must be there and are not: those between the head and the known end
+    /// that have no file and do not lie in a range without records.
     fn add_missing(&mut self) {
         let State { head, segment_bytes, .. } = self.state;
-        if self.end <= head {
-            return;
-        }
         let mut next = head.segment(segment_bytes);
-        let stop = (self.end.as_u64() - 1) / segment_bytes + 1;
+        let stop = self.known_end().as_u64().div_ceil(segment_bytes);
         let whole = |range: &Break| {
             (range.from.as_u64().div_ceil(segment_bytes), range.to.segment(segment_bytes))
         };
@@ -173,6 +184,21 @@ impl Layout {
             next = next.max(to);
         }
         self.segments.sort_by_key(|part| part.number);
+    }
+}
+
+impl Layout {
+    /// Returns the LSN below which each segment must be there. Above a clean end only appends need
+    /// segments.
+    fn known_end(&self) -> Lsn {
+        let State { clean, checkpoint, clean_end, epoch_base, .. } = self.state;
+        let end =
+            [self.end, checkpoint, clean_end, epoch_base].into_iter().fold(Lsn::ZERO, Lsn::max);
+        let own = self.segments.iter().filter(|part| part.standing != Standing::Stray);
+        match own.map(|part| part.number).max().filter(|_| !clean) {
+            Some(highest) => end.max(self.base_of(highest)),
+            None => end,
+        }
     }
 }
 

@@ -56,7 +56,9 @@ pub(crate) fn run(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
         true => json::print(out, &object(&args.dir, &layout)),
         false => print(out, &layout),
     };
-    printed.map_err(Failure::output)
+    printed.map_err(Failure::output)?;
+    layout.note_what_follows();
+    Ok(())
 }
 
 /// The words for a state; the help explains them.

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use palisade::inspect::Inspector;
-use palisade::{CursorStatus, Lsn};
+use palisade::{CursorStatus, Error, ErrorKind, Lsn};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -42,8 +42,9 @@ Fields of --json; all but dir are numbers or lists:
   cursors                an object for each cursor: name (text), position (an LSN), lag and max_lag
                          (bytes), keeps_the_log (true or false)
 
-Exit codes: 0 done, 2 wrong usage, 3 input or output failed, or there is no log, 4 durable records
-are damaged or missing; what was read before is printed.";
+Exit codes: 0 done, 2 wrong usage, or a writer truncated what was being read (run it again), 3 input
+or output failed, or there is no log, 4 durable records are damaged or missing; what was read before
+is printed.";
 
 /// How many tags the screen shows: those with the most records.
 const SHOWN_TAGS: usize = 12;
@@ -56,12 +57,16 @@ pub(crate) fn run(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
     let log = dump::open(&args.dir)?;
     let layout = while_reading(&log, || Layout::of(&log, &args.dir))?;
     let space = Space::of(&log, &args.dir)?;
-    let (records, end) = Records::count(&log, &layout)?;
+    let (records, end, error) = Records::count(&log, &layout)?;
     let printed = match args.json {
         true => json::print(out, &records.object(&args.dir, &layout, &space)),
         false => print(out, &args.dir, &layout, &space, &records),
     };
     printed.and_then(|()| out.flush()).map_err(Failure::output)?;
+    layout.note_what_follows();
+    if let Some(error) = error {
+        return Err(error.into());
+    }
     let Some(end) = end else { return Ok(()) };
     if !log.has_rebuilt_state() {
         dump::may_end_at(end, &log, &layout.state)?;
@@ -143,17 +148,26 @@ struct Records {
 
 impl Records {
     /// Reads the records up to the end that `layout` knows. Returns where they end if that is
-    /// lower.
-    fn count(log: &Inspector, layout: &Layout) -> Result<(Records, Option<Lsn>), Failure> {
+    /// lower, and the error after them if a segment or its header is missing or damaged.
+    fn count(
+        log: &Inspector,
+        layout: &Layout,
+    ) -> Result<(Records, Option<Lsn>, Option<Error>), Failure> {
         let mut counted = Records::default();
         let mut records = log.records(Some(layout.state.head))?;
         let head = layout.state.head;
         let mut bar = Bar::new("counting", layout.end.bytes_since(head));
         let mut bases = layout.epoch_bases().into_iter().peekable();
-        while let Some(record) = records.next()? {
-            if record.lsn() >= layout.end {
-                return Ok((counted, None));
-            }
+        loop {
+            let record = match records.next() {
+                Ok(Some(record)) if record.lsn() < layout.end => record,
+                Ok(Some(_)) => return Ok((counted, None, None)),
+                Ok(None) => break,
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    return Ok((counted, None, Some(error)));
+                }
+                Err(error) => return Err(error.into()),
+            };
             let mut epoch = None;
             while let Some((_, number)) = bases.next_if(|(base, _)| *base <= record.lsn()) {
                 epoch = Some(number);
@@ -162,7 +176,7 @@ impl Records {
             counted.add(record.tag(), record.data().len());
             bar.show(record.lsn().bytes_since(head));
         }
-        Ok((counted, Some(records.position()).filter(|end| *end < layout.end)))
+        Ok((counted, Some(records.position()).filter(|end| *end < layout.end), None))
     }
 
     fn add(&mut self, tag: u16, bytes: usize) {

@@ -9,8 +9,9 @@
 //! # Which records are whole
 //! 1. The plan follows the epochs from the newest one back to the head: the header of an epoch's
 //!    first segment names the epoch before and its end. So truncated records do not come back,
-//!    whatever header is lost. The list of a closed log takes the place of these headers, and an
-//!    open log its own list.
+//!    whatever header is lost. The list of a closed log takes the place of the headers of the
+//!    epochs in it, and an open log has its own list. Headers of later epochs, and records after a
+//!    clean end, count also beside a list: a state that was saved earlier may have been put back.
 //! 2. The plan checks each frame from the head on. The first place without a whole frame is the
 //!    first bad place. If an epoch's first header is lost, no header names its base; only frames at
 //!    the head itself can show that they belong to it. The copy of an open log checks only while
@@ -25,6 +26,7 @@ mod walk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub(crate) use self::check::Walked;
 use self::check::{check, walk_to};
 use self::progress::{OnProgress, RepairProgress, RepairStep};
 use self::walk::Walk;
@@ -361,34 +363,49 @@ pub fn check_epochs(store: &dyn ReadStore) -> Result<()> {
 }
 
 /// Returns the epochs that have records at or above the head, ascending, each with its end. The
-/// range between the head and the first of them is discarded. Returns none if nothing is known.
-fn epochs_back_to_the_head(listing: &Listing) -> Vec<EpochSpan> {
+/// range between the head and the first of them is discarded. The newest has no end: records can
+/// follow a clean end, if a state that was saved earlier was put back. Returns none if nothing is
+/// known.
+pub(crate) fn epochs_back_to_the_head(listing: &Listing) -> Vec<EpochSpan> {
     let State { uuid, head, segment_bytes, epoch, epoch_base, epoch_salt, .. } = listing.state;
-    if has_list(&listing.state) {
-        let span = |epoch: &EpochExtent| EpochSpan {
-            end: epoch.end,
-            ..EpochSpan::open_ended(uuid, epoch.number, epoch.salt, epoch.base)
-        };
-        return listing.state.epochs.iter().filter(|epoch| head < epoch.end).map(span).collect();
-    }
+    let listed = listed_epochs(&listing.state);
     let firsts = firsts_of_epochs(&listing.segments);
     let mut number = largest_epoch(listing);
     let mut end = Lsn::LIMIT;
     let mut spans = Vec::new();
     while number > 0 && head < end {
+        if let Some(index) = listed.iter().position(|span| span.epoch == number) {
+            spans.push(EpochSpan { end, ..listed[index] });
+            spans.extend(listed[..index].iter().rev().filter(|span| head < span.end));
+            break;
+        }
         let of_state = EpochStart { lowest: epoch_base, salt: epoch_salt, first: None };
         let of_state = (number == epoch).then_some(of_state);
         // No header of the epoch is left, so what lies below it is not known either.
-        let Some(start) = firsts.get(&number).copied().or(of_state) else { return Vec::new() };
+        let Some(start) = firsts.get(&number).copied().or(of_state) else { return listed };
         let may_begin_at = start.lowest.min(head.segment_start(segment_bytes));
         let base = start.first.map_or(may_begin_at, |(base, _)| base);
         spans.push(EpochSpan { end, ..EpochSpan::open_ended(uuid, number, start.salt, base) });
-        let Some((_, before)) = start.first else { break };
+        let Some((_, before)) = start.first else {
+            if listed.is_empty() {
+                break;
+            }
+            return listed;
+        };
         // Numbers descend: headers that claim otherwise count as damaged.
         (number, end) = (before.epoch, before.end);
     }
     spans.reverse();
     spans
+}
+
+/// Returns the epochs in the list of a closed log, ascending.
+fn listed_epochs(state: &State) -> Vec<EpochSpan> {
+    let span = |epoch: &EpochExtent| EpochSpan {
+        end: epoch.end,
+        ..EpochSpan::open_ended(state.uuid, epoch.number, epoch.salt, epoch.base)
+    };
+    if has_list(state) { state.epochs.iter().map(span).collect() } else { Vec::new() }
 }
 
 /// The beginning of an epoch, as its headers name it.
@@ -419,18 +436,19 @@ fn largest_epoch(listing: &Listing) -> u64 {
     valid(&listing.segments).map(|header| header.epoch).fold(listing.state.epoch, u64::max)
 }
 
-/// Returns the end of what a repair can keep: the first LSN at or above the head at which no whole
-/// frame begins. A repair keeps every record below it, and refuses a higher LSN.
+/// Returns how far the frames of a log are whole: up to the first LSN at or above the head at which
+/// no whole frame begins. A repair keeps every record below it, and refuses a higher LSN.
 ///
 /// # Errors
 /// As [`CopyPlan::new`], of the state and the headers.
-pub(crate) fn end_of_whole_frames(store: &Arc<dyn ReadStore>) -> Result<Lsn> {
-    let listing = Listing::read(store.as_ref())?;
-    let spans = epochs_back_to_the_head(&listing);
+pub(crate) fn whole_frames(store: &Arc<dyn ReadStore>, listing: &Listing) -> Result<Walked> {
+    let spans = epochs_back_to_the_head(listing);
     match walk_to(store, &listing.state, &spans, Lsn::LIMIT, &mut |_| {}) {
-        Ok(walked) => Ok(walked.at),
         // A newer version wrote this frame, so a repair can keep what is below it.
-        Err(error) if error.kind() == ErrorKind::Unsupported => error.lsn().ok_or(error),
-        Err(error) => Err(error),
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            let at = error.lsn().ok_or(error)?;
+            walk_to(store, &listing.state, &spans, at, &mut |_| {})
+        }
+        walked => walked,
     }
 }

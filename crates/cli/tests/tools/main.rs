@@ -11,6 +11,8 @@ mod info;
 mod json;
 mod manual;
 mod map;
+mod missing;
+mod put_back;
 mod refusals;
 mod repair;
 mod restore;

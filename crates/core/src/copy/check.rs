@@ -9,13 +9,13 @@ use crate::store::{ReadStore, State};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// How far the frames below some LSN are whole.
-pub(super) struct Walked {
+pub(crate) struct Walked {
     /// The end of the last whole frame, or the base of its successor's epoch.
-    pub(super) at: Lsn,
+    pub(crate) at: Lsn,
     /// No whole frame begins at `at`, although the epoch continues.
     is_bad: bool,
-    records: u64,
-    bytes: u64,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Walks over the frames from the head on, up to the first one that ends at or above `to`, or up to

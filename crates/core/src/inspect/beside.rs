@@ -2,7 +2,6 @@
 
 use super::{ATTEMPTS, Inspector, RESTARTS};
 use crate::reader::{EpochSpan, Relist, truncated_meanwhile};
-use crate::recovery::layout::Layout;
 use crate::{Lsn, Result};
 
 impl Inspector {
@@ -33,8 +32,8 @@ pub(super) struct ForeignLog {
 }
 
 impl ForeignLog {
-    pub(super) fn new(log: Inspector, layout: &Layout) -> ForeignLog {
-        ForeignLog { log, epoch: layout.largest_epoch }
+    pub(super) fn new(log: Inspector, epoch: u64) -> ForeignLog {
+        ForeignLog { log, epoch }
     }
 }
 

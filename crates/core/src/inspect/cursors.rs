@@ -1,13 +1,18 @@
 //! The cursors of a log that this process need not have open, and the end from which they lag.
 
+use std::sync::Arc;
+
 use super::{Inspector, Salvaged};
+use crate::frame::EpochSeed;
+use crate::reader::{FrameReader, UNREADABLE_BYTES};
 use crate::recovery::listing::{Listing, valid};
 use crate::store::{SavedCursor, State};
 use crate::{CursorStatus, ErrorKind, Lsn, Result};
 
 impl Inspector {
-    /// Returns where the log ends: at its clean end, or else at the end of the last record that
-    /// validates. If the newest epoch has no record, the log ends at the base of that epoch.
+    /// Returns where the log ends: at its clean end if nothing follows that, or else at the end of
+    /// the last record that validates. If the newest epoch has no record, the log ends at the base
+    /// of that epoch.
     ///
     /// Searches from the highest segment down, so the call reads little. It does not check the
     /// records below the end: [`verify`](Inspector::verify) does.
@@ -47,11 +52,12 @@ impl Inspector {
 
     fn end_of(&self, listing: &Listing) -> Result<Lsn> {
         let State { head, clean, clean_end, segment_bytes, .. } = listing.state;
-        if clean {
+        if clean && !self.goes_on(listing)? {
             return Ok(clean_end.max(head));
         }
         let later = valid(&listing.segments).filter(|header| header.predecessor.is_some());
-        let newest = later.map(|header| header.base).fold(head, Lsn::max);
+        let known = if clean { clean_end.max(head) } else { head };
+        let newest = later.map(|header| header.base).fold(known, Lsn::max);
         for segment in listing.segments.iter().rev() {
             let base = Lsn::new(segment.number * segment_bytes);
             if base.plus(segment_bytes) <= head {
@@ -74,5 +80,29 @@ impl Inspector {
             }
         }
         Ok(newest)
+    }
+
+    /// Returns whether a closed log goes on above its clean end, because a state that was saved
+    /// earlier was put back. Looks where an open looks.
+    fn goes_on(&self, listing: &Listing) -> Result<bool> {
+        let State { uuid, epoch, epoch_salt, clean_end, segment_bytes, .. } = listing.state;
+        if valid(&listing.segments).any(|header| header.epoch > epoch) {
+            return Ok(true);
+        }
+        let seed = EpochSeed::new(uuid, epoch, epoch_salt);
+        let store = Arc::clone(&self.store);
+        let mut reader = FrameReader::new(store, segment_bytes, UNREADABLE_BYTES as usize);
+        let of_epoch = valid(&listing.segments).filter(|header| header.epoch == epoch);
+        let above = of_epoch.map(|header| header.base).filter(|base| *base > clean_end);
+        for at in above.chain([clean_end]) {
+            match reader.header(at, seed) {
+                Ok(None) => {}
+                Ok(Some(_)) => return Ok(true),
+                // No record is known to be there.
+                Err(error) if error.kind() == ErrorKind::Io => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
     }
 }

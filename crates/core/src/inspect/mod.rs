@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use self::beside::ForeignLog;
 pub use self::salvage::{Gap, Salvage, Salvaged};
-use crate::copy;
+use crate::copy::{self, Walked};
 use crate::reader::{EpochSpan, FrameReader, Records, truncated_meanwhile};
 use crate::recovery::layout::Layout;
 use crate::recovery::listing::Listing;
@@ -68,13 +68,15 @@ pub enum Outcome {
 pub struct Verdict {
     /// The result.
     pub outcome: Outcome,
-    /// Segments at or above the head, or 0 if the headers of the segments contradict each other.
+    /// Segments at or above the head that are present.
     pub segments: u64,
-    /// Records that validate. In a corrupt log, `verify` counts those below the first bad place, or
-    /// none if `segments` is 0. `verify_deep` counts all that `salvage` returns.
+    /// Records that validate. In a corrupt log, `verify` counts those below the first bad place. If
+    /// that is a missing segment or a damaged header, it counts those below `end`. `verify_deep`
+    /// counts all that `salvage` returns.
     pub records: u64,
     /// Bytes that validate, headers and padding included. In a corrupt log, at most those below the
-    /// first bad place of each segment.
+    /// first bad place of each segment. If that is a missing segment or a damaged header, those
+    /// below `end`.
     pub bytes: u64,
     /// The head, where the log begins.
     pub head: Lsn,
@@ -126,17 +128,37 @@ impl Inspector {
     /// the head. The iterator ends without an error at the first frame that does not validate. So a
     /// `from` within a record returns no record.
     ///
+    /// If a segment is missing, or its header is damaged, the iterator returns the records up to the
+    /// first place without a whole frame, and then the error. `Repair` keeps the same records.
+    ///
     /// # Errors
-    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Corrupt`: headers
-    /// contradict each other. `Truncated`, also from the iterator: the writer truncated the log
-    /// meanwhile; call again.
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Corrupt`, from the
+    /// iterator: a segment is missing, or headers are damaged or contradict each other.
+    /// `Truncated`, also from the iterator: the writer truncated the log meanwhile; call again.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
-        let layout = self.layout()?;
+        let layout = match self.layout() {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                return self.records_of_damaged(from, error);
+            }
+            layout => layout?,
+        };
         let head = layout.state.head;
         let reader = self.reader(layout.state.segment_bytes);
         let from = from.unwrap_or(head).max(head);
-        let log = ForeignLog::new(self.clone(), &layout);
+        let log = ForeignLog::new(self.clone(), layout.largest_epoch);
         Ok(Records::new(reader, layout.spans, from).of_foreign(Box::new(log)))
+    }
+
+    /// Returns the records of a log of which `error` says that headers are missing or damaged.
+    fn records_of_damaged(&self, from: Option<Lsn>, error: Error) -> Result<Records> {
+        let listing = Listing::read(self.store.as_ref())?;
+        let spans = copy::epochs_back_to_the_head(&listing);
+        let State { head, segment_bytes, epoch, .. } = listing.state;
+        let epoch = spans.last().map_or(epoch, |last| last.epoch.max(epoch));
+        let log = ForeignLog::new(self.clone(), epoch);
+        let from = from.unwrap_or(head).max(head);
+        let records = Records::new(self.reader(segment_bytes), spans, from);
+        Ok(records.of_foreign(Box::new(log)).ending_with(error))
     }
 
     /// Returns everything that still validates from `from` on, or from the head on. The walk skips
@@ -225,15 +247,22 @@ impl Inspector {
         }
     }
 
-    /// Ends the verdict on a corrupt log where a repair ends it. That can be above a bad place: the
+    /// Ends the verdict on a corrupt log where a repair ends it, and counts what is below, if that
+    /// is not known yet. That can be above a bad place: the
     /// header of a segment can be damaged, and each of its frames whole. It can be below, if the
     /// damaged header alone says where truncated records begin.
     fn set_repair_place(&self, verdict: &mut Verdict) -> Result<()> {
-        match copy::end_of_whole_frames(&self.store) {
-            Ok(end) => verdict.end = end,
+        let listing = match Listing::read(self.store.as_ref()) {
             // The state is damaged: a repair refuses the log.
-            Err(error) if error.kind() == ErrorKind::Corrupt => {}
-            Err(error) => return Err(error),
+            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(()),
+            listing => listing?,
+        };
+        let Walked { at, records, bytes, .. } = copy::whole_frames(&self.store, &listing)?;
+        verdict.end = at;
+        if verdict.segments == 0 {
+            // The headers contradict each other, so nothing is counted yet.
+            (verdict.records, verdict.bytes) = (records, bytes);
+            verdict.segments = present(&listing);
         }
         Ok(())
     }
@@ -397,6 +426,20 @@ impl Inspector {
     fn reader(&self, segment_bytes: u64) -> FrameReader {
         FrameReader::new(Arc::clone(&self.store), segment_bytes, READ_AHEAD_BYTES)
     }
+}
+
+/// Returns the number of segments at or above the head. Those in discarded ranges and stray files do
+/// not count.
+fn present(listing: &Listing) -> u64 {
+    let State { segment_bytes, head, .. } = listing.state;
+    let discarded = listing.discarded_ranges();
+    let own = &listing.segments[..copy::stray_from(&listing.state, &listing.segments)];
+    let counts = |segment: &&Segment| {
+        let base = Lsn::new(segment.number * segment_bytes);
+        let end = base.plus(segment_bytes);
+        end > head && !discarded.cover(base, end)
+    };
+    own.iter().filter(counts).count() as u64
 }
 
 impl Verdict {

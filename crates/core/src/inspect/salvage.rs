@@ -14,8 +14,8 @@ use std::sync::Arc;
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::reader::{FrameReader, Record, UNREADABLE_BYTES, truncated_meanwhile};
 use crate::recovery::discarded::DiscardedRanges;
-use crate::recovery::listing::Listing;
-use crate::store::ReadStore;
+use crate::recovery::listing::{Listing, first_stray};
+use crate::store::{ReadStore, Segment, State};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// A range of the log in which no frame validates. Its bytes may be readable.
@@ -28,7 +28,8 @@ pub struct Gap {
     /// The first LSN of the gap.
     pub from: Lsn,
     /// Exclusive end: the next frame that validates, or the start of a discarded range. A gap at
-    /// the end of the log ends at the checkpoint or the clean end, whichever is greater.
+    /// the end of the log ends where the log is known to have been durable, or at the end of the
+    /// last segment that is missing or has a damaged header, whichever is greater.
     pub to: Lsn,
 }
 
@@ -78,6 +79,9 @@ pub struct Salvage {
     /// The frame above a gap. The walk reports the gap first.
     pending: Option<(Lsn, Header)>,
     floor: Lsn,
+    /// Segments of a log that was not closed which are missing or have no valid header, ascending:
+    /// where each begins and ends. No crash leaves them so.
+    lost: Vec<(Lsn, Lsn)>,
     read_ahead_bytes: usize,
     /// A read of this part has failed. Smaller reads return the records around the bad block.
     reads_blocks: bool,
@@ -119,7 +123,8 @@ impl Salvage {
             done_to: from,
             verified_to: Lsn::ZERO,
             pending: None,
-            floor: state.checkpoint.max(state.clean_end),
+            floor: state.floor(),
+            lost: lost_segments(&listing),
             read_ahead_bytes,
             reads_blocks: false,
             began: Some((Arc::clone(store), state.epoch)),
@@ -183,7 +188,7 @@ impl Salvage {
                 Some(pending) => Some(pending),
                 None => self.next_frame()?,
             };
-            let end = found.map_or(self.floor, |(at, _)| at);
+            let end = found.map_or_else(|| self.known_end(), |(at, _)| at);
             if let Some(gap) = self.gap_before(end) {
                 self.pending = found;
                 self.done_to = gap.to;
@@ -273,6 +278,13 @@ impl Salvage {
         self.reader.find(at, to, seeds)
     }
 
+    /// Returns where the log must have ended at least, once the walk has found all frames.
+    fn known_end(&self) -> Lsn {
+        let is_above = |(from, _): &&(Lsn, Lsn)| self.done_to <= *from;
+        let lost = self.lost.iter().rfind(is_above).map_or(Lsn::ZERO, |(_, to)| *to);
+        self.floor.max(lost)
+    }
+
     /// Returns the first range below `to` that the walk is not done with, up to the next discarded
     /// range.
     fn gap_before(&self, to: Lsn) -> Option<Gap> {
@@ -301,4 +313,29 @@ fn parts(listing: &Listing, discarded: &DiscardedRanges, from: Lsn) -> Vec<Part>
         }
     }
     parts
+}
+
+/// Returns the segments below another one that are missing, and those without a valid header. A
+/// header is durable before its segment has a name, and the name before the next segment gets one.
+/// So if a log was not closed, records can have been there. Above a clean end there are none.
+fn lost_segments(listing: &Listing) -> Vec<(Lsn, Lsn)> {
+    let State { clean, segment_bytes, .. } = listing.state;
+    let mut lost = Vec::new();
+    if clean {
+        return lost;
+    }
+    let base_of = |number: u64| Lsn::new(number * segment_bytes);
+    let mut behind = None;
+    for Segment { number, header } in
+        &listing.segments[..first_stray(&listing.state, &listing.segments)]
+    {
+        if let Some(behind) = behind.filter(|behind| behind < number) {
+            lost.push((base_of(behind), base_of(*number)));
+        }
+        if header.is_err() {
+            lost.push((base_of(*number), base_of(number + 1)));
+        }
+        behind = Some(number + 1);
+    }
+    lost
 }

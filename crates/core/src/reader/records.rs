@@ -162,6 +162,12 @@ impl Records {
         self
     }
 
+    /// Makes the iterator of a foreign log end with `error`.
+    pub(crate) fn ending_with(mut self, error: Error) -> Records {
+        self.at_end = Some(error);
+        self
+    }
+
     /// Returns whether the iterator has ended by an error or, in a foreign log, at a frame that
     /// does not validate.
     pub(crate) fn is_finished(&self) -> bool {
@@ -303,7 +309,8 @@ impl Records {
                     if self.list_again(span)? {
                         continue;
                     }
-                    self.finish();
+                    // Not `finish`: the error at the end stays.
+                    self.finish_with_error();
                     return Ok(None);
                 }
                 let text = span.without_record(self.spans.get(self.span + 1));

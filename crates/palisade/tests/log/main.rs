@@ -88,6 +88,7 @@ mod reading {
     mod cursor_faults;
     mod cursors;
     mod inspected_cursors;
+    mod lost_segments;
     mod positions;
     mod ranges;
     mod readers;
@@ -102,6 +103,7 @@ mod recovery {
     mod abandoned;
     mod closed;
     mod damage;
+    mod earlier_state;
     mod forgeries;
     mod full_verification;
     mod holes;
