@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use palisade::inspect::{BufferPlace, Inspector};
 use palisade::{Error, ErrorKind, Lsn, Repair, RepairReport};
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ Copies the records of a damaged log that lie below an LSN into a new log. LSN is
 without a whole record, or the LSN of a record below it. `palisade verify --deep` prints that place
 as `end` and in `next`; a repair with an LSN above it names the same place. It can be above a `bad`
 place: if only the header of a segment is damaged, its records are whole. Everything from LSN on is
-given up, with records that only the log buffer holds.
+given up, with records that only the log buffer holds: a note on standard error names its file.
 
 Stop the process that writes the log first. A log that a process has open for writing is refused,
 also with --dry-run; and as long as the repair runs, no process can open the damaged log. Nothing is
@@ -32,13 +33,14 @@ The new log has the LSNs and the identity of the old one, and never uses an LSN 
 where the old one lay, and open it. A repair that was killed leaves a folder without a file `meta`,
 which opens as no log: remove it, and repair again.
 
-Fields of --json; all but log and into are numbers:
+Fields of --json; all but log, into and buffer_file are numbers:
   log, into              paths; into is null with --dry-run
   head, end              where the kept records begin and end
   records, bytes         how many are kept, and their bytes with headers and padding
   from, given_up_to      the LSNs that are given up
   given_up_records       records among them that still validate
   base, epoch            the LSN and the epoch in which appends continue
+  buffer_file            the path of the log buffer of a killed process, or null
 
 Exit codes: 0 repaired (or, with --dry-run, could be), 2 the LSN or the folder does not fit (or
 other wrong usage), 3 the log is in use, or input or output failed, 4 the state or headers of the
@@ -69,6 +71,8 @@ pub(crate) struct RepairArgs {
 pub(crate) fn run(args: &RepairArgs, out: &mut impl Write) -> Result<(), Failure> {
     let into = args.into.as_deref().filter(|_| !args.dry_run);
     into.map_or(Ok(()), |into| check_into(into, &[&args.dir]))?;
+    // Before the plan: what is wrong with the log, if anything is, the plan says.
+    let buffer_file = Inspector::open(&args.dir).ok().and_then(|log| buffer_of(&log));
     let repair = in_steps(|show| Repair::plan(&args.dir, args.from, show))?;
     if !args.json {
         announce(out, args, repair.report()).map_err(Failure::output)?;
@@ -78,10 +82,29 @@ pub(crate) fn run(args: &RepairArgs, out: &mut impl Write) -> Result<(), Failure
         None => repair.report().clone(),
     };
     let printed = match args.json {
-        true => json::print(out, &object(&args.dir, into, &report)),
+        true => json::print(out, &object(&args.dir, into, &report, buffer_file.as_deref())),
         false => conclude(out, into, &report),
     };
-    printed.map_err(Failure::output)
+    printed.map_err(Failure::output)?;
+    note_buffer(buffer_file.as_deref());
+    Ok(())
+}
+
+/// Returns the file of the log buffer that a killed process left.
+pub(crate) fn buffer_of(log: &Inspector) -> Option<PathBuf> {
+    match log.buffer() {
+        Ok(BufferPlace::Memory(path)) => Some(path),
+        _ => None,
+    }
+}
+
+/// Prints a note to standard error if the copied log has a log buffer.
+pub(crate) fn note_buffer(file: Option<&Path>) {
+    let Some(file) = file else { return };
+    let note = "note: the log was not closed; records that only its log buffer has are not in the \
+                copy";
+    // Where standard error is gone, the copy is there all the same.
+    let _ = writeln!(io::stderr(), "{note}: {}", file.display());
 }
 
 /// Refuses a path for the copy that does not fit, before a source is read. The copy looks again.
@@ -140,7 +163,12 @@ fn conclude(out: &mut impl Write, into: Option<&Path>, report: &RepairReport) ->
 }
 
 /// The object of `--json`. Its help documents the names: they stay.
-fn object(log: &Path, into: Option<&Path>, report: &RepairReport) -> Value {
+fn object(
+    log: &Path,
+    into: Option<&Path>,
+    report: &RepairReport,
+    buffer_file: Option<&Path>,
+) -> Value {
     json!({
         "log": log.display().to_string(),
         "into": into.map(|into| into.display().to_string()),
@@ -153,5 +181,6 @@ fn object(log: &Path, into: Option<&Path>, report: &RepairReport) -> Value {
         "given_up_records": report.given_up_records,
         "base": report.base.as_u64(),
         "epoch": report.epoch,
+        "buffer_file": buffer_file.map(|file| file.display().to_string()),
     })
 }

@@ -5,14 +5,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
-use palisade::inspect::{BufferPlace, Inspector};
+use palisade::inspect::Inspector;
 use palisade::{CopyReport, ErrorKind, Lsn, Restore, RestoreFrom};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::json;
 use crate::progress::in_steps;
-use crate::repair::check_into;
+use crate::repair::{buffer_of, check_into, note_buffer};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -30,7 +30,8 @@ records are restored. If a record is damaged or a segment is missing, the error 
 which a restore is possible.
 
 Stop the process that writes the log first. Records that only the log buffer of a killed process
-holds are not restored: to keep them, open and close the log before.
+holds are not restored, and a note on standard error names the buffer's file. To keep them, open and
+close the log before.
 
 The restored log has the identity of the original. Appends begin above every LSN that the sources
 name. If the lost part of the log may have used higher ones, name the greatest that the engine knows
@@ -45,7 +46,7 @@ Fields of --json; LSNs and sizes are numbers:
   base, epoch            the LSN and the epoch in which appends begin
   strays                 list of the paths of files with a segment's name that are not read, because
                          they are of another log or segment, damaged, or far above the log
-  buffer_file            null; see `palisade backup`
+  buffer_file            the path of the log buffer of a killed process, or null
 
 Exit codes: 0 restored (or, with --dry-run, could be), 2 the LSN or the folder does not fit (or
 other wrong usage), 3 the log is in use, a source is missing, or input or output failed, 4 a record
@@ -67,8 +68,7 @@ end. Let it call `Wal::backup_to`.
 Records that only the log buffer of a killed process holds are not in the backup, and a note on
 standard error names the buffer's file. To keep them, open and close the log first.
 
-Fields of --json: those of `palisade restore`. archive is null. buffer_file is the path of the log
-buffer of a killed process, or null.
+Fields of --json: those of `palisade restore`. archive is null.
 
 Exit codes: 0 done, 2 the folder does not fit (or other wrong usage), 3 the log is in use, or input
 or output failed, 4 acknowledged records are damaged: see `palisade repair`.";
@@ -138,13 +138,13 @@ pub(crate) fn restore(args: &RestoreArgs, out: &mut impl Write) -> Result<(), Fa
         archive: args.archive.as_deref(),
         log: args.log.as_deref(),
         into: args.into.as_deref().filter(|_| !args.dry_run),
-        buffer_file: None,
+        buffer_file: args.log.as_ref().and_then(|log| buffer_of(&Inspector::open(log).ok()?)),
         json: args.json,
     };
     copy.run(from, args.to, out).map_err(|failure| match failure {
         Failure::Log(error) if args.archive.is_none() && copy.has_lost_state(error.kind()) => {
             let advice = "nothing was changed; name the log's archive, too (--archive), or put the \
-                          file `meta` back from a backup";
+                          file `meta` back as it was saved after the last truncation";
             error.with_advice(advice).into()
         }
         failure => failure,
@@ -156,11 +156,7 @@ pub(crate) fn restore(args: &RestoreArgs, out: &mut impl Write) -> Result<(), Fa
 /// # Errors
 /// As [`restore`].
 pub(crate) fn backup(args: &BackupArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let buffer_file = match Inspector::open(&args.dir)?.buffer() {
-        Ok(BufferPlace::Memory(path)) => Some(path),
-        // What is wrong with the state, if anything is, the copy says.
-        _ => None,
-    };
+    let buffer_file = buffer_of(&Inspector::open(&args.dir)?);
     let copy = Copy {
         archive: None,
         log: Some(&args.dir),
@@ -175,14 +171,7 @@ pub(crate) fn backup(args: &BackupArgs, out: &mut impl Write) -> Result<(), Fail
             error.with_advice(advice).into()
         }
         failure => failure,
-    })?;
-    if let Some(path) = &copy.buffer_file {
-        let note = "note: the log was not closed; records that only its log buffer has are not in \
-                    the backup";
-        // Where standard error is gone, the copy is there all the same.
-        let _ = writeln!(io::stderr(), "{note}: {}", path.display());
-    }
-    Ok(())
+    })
 }
 
 impl Copy<'_> {
@@ -204,7 +193,9 @@ impl Copy<'_> {
             Some(into) => in_steps(|show| restore.write(into, show))?,
             None => restore.report().clone(),
         };
-        self.print(&report, &strays, out).map_err(Failure::output)
+        self.print(&report, &strays, out).map_err(Failure::output)?;
+        note_buffer(self.buffer_file.as_deref());
+        Ok(())
     }
 
     fn print(

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use palisade::inspect::{BufferPlace, Inspector};
 use palisade::{Archive, OpenMode};
 use tempfile::TempDir;
 
@@ -110,6 +111,36 @@ fn a_closed_and_a_crashed_log_are_backed_up_and_an_open_one_is_refused() {
     let copied = contents(&crashed);
     assert_eq!((copied.len(), copied[10].0), (11, lsn));
     assert_eq!(contents(&folder.path().join("open")), copied);
+}
+
+#[test]
+fn each_copy_of_a_killed_log_names_the_log_buffer_that_it_does_not_read() {
+    let (folder, wal) = open_log(&small());
+    let lsn = wal.commit(b"committed").unwrap();
+    drop(wal.append(b"in the log buffer").unwrap());
+    wal.abandon();
+    let Ok(BufferPlace::Memory(buffer)) = Inspector::open(folder.path()).unwrap().buffer() else {
+        // This system has no shared log buffer.
+        return;
+    };
+    let copies = common::folder();
+    let into = ["backup", "restore", "repair"].map(|name| copies.path().join(name));
+    let end = lsn.to_string();
+    let outputs = [
+        copy("backup", &[("", folder.path()), ("--into", &into[0])], &["--json"]),
+        copy("restore", &[("--log", folder.path()), ("--into", &into[1])], &["--json"]),
+        copy("repair", &[("", folder.path()), ("--into", &into[2])], &["--from", &end, "--json"]),
+    ];
+    for output in outputs {
+        assert_eq!(code(&output), 0, "{output:?}");
+        let note = format!(
+            "records that only its log buffer has are not in the copy: {}\n",
+            buffer.display()
+        );
+        assert!(err(&output).ends_with(&note), "{output:?}");
+        let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(object["buffer_file"], buffer.display().to_string());
+    }
 }
 
 #[test]
