@@ -52,12 +52,13 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// `Truncated`: [`truncate_after`](Wal::truncate_after) removed records of the backup
-    /// meanwhile; call again. `InvalidArgument`: `path` is not empty, or in the log's folder.
-    /// `Foreign`: it is no folder. `NotFound`: there is no folder to make it in, or its path led to
-    /// another folder before the backup was complete. `Corrupt`: a frame does not validate; the
-    /// error names its LSN. `NoSpace`, `NoFiles`, `PermissionDenied`, `Io`. `Closed`, `Poisoned`,
-    /// `Forked`. After an error the call has removed what it had copied; the log is unchanged.
+    /// `Truncated`: [`truncate_after`](Wal::truncate_after) or a replacement removed records of the
+    /// backup meanwhile; call again, and pause these calls if they are frequent.
+    /// `InvalidArgument`: `path` is not empty, or in the log's folder. `Foreign`: it is no folder.
+    /// `NotFound`: there is no folder to make it in, or its path led to another folder before the
+    /// backup was complete. `Corrupt`: a frame does not validate; the error names its LSN.
+    /// `NoSpace`, `NoFiles`, `PermissionDenied`, `Io`. `Closed`, `Poisoned`, `Forked`. After an
+    /// error the call has removed what it had copied; the log is unchanged.
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<CopyReport> {
         let path = path.as_ref();
         let backup = self.0.backup()?;
