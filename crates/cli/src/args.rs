@@ -73,8 +73,9 @@ Fields of --json; LSNs and sizes are numbers:
   segment_list           with --segments: an object for each, with number, base (its first LSN),
                          epoch, and error (null, or why its header does not validate)
 
-Exit codes: 0 done, 2 wrong usage, 3 input or output failed, or there is no log, 4 nothing of the
-log's state validates.";
+Exit codes: 0 done, also if `meta` is lost and a header of a segment validates, 2 wrong usage,
+3 input or output failed, or there is neither a file `meta` nor a valid header, 4 there is a file
+`meta`, and neither it nor a header validates.";
 
 pub(crate) const DUMP_EXAMPLES: &str = "\
 Examples:

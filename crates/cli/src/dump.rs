@@ -64,13 +64,19 @@ pub(crate) fn print_as<W: Write>(args: &DumpArgs) -> Print<W> {
     }
 }
 
-/// Opens a view of the log in `dir`. Prints a note to standard error if the meta file is lost.
-pub(crate) fn open(dir: &Path) -> Result<Inspector, Failure> {
-    let log = Inspector::open(dir).map_err(|error| match error.advice_of_cause() {
+/// Opens a view of the log in `dir`.
+pub(crate) fn inspect(dir: &Path) -> Result<Inspector, Failure> {
+    let opened = Inspector::open(dir).map_err(|error| match error.advice_of_cause() {
         // It names the tools that read by the headers. Here no header validates either.
         Some(advice) if advice.contains("`palisade salvage`") => error.with_advice(NOTHING_LEFT),
         _ => error,
-    })?;
+    });
+    Ok(opened?)
+}
+
+/// As [`inspect`]. Prints a note to standard error if the meta file is lost.
+pub(crate) fn open(dir: &Path) -> Result<Inspector, Failure> {
+    let log = inspect(dir)?;
     if log.has_rebuilt_state() {
         let text = "the file `meta` is missing or damaged; the state comes from segment headers";
         // A note that cannot be printed is no failure: `palisade verify` says the same.

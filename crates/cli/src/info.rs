@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::InfoArgs;
-use crate::dump::hex;
+use crate::dump::{self, hex};
 use crate::exit::Failure;
 use crate::json;
 
@@ -24,7 +24,7 @@ pub(crate) const DAMAGED_COPY: &str = "one of the two copies of the state in `me
 /// # Errors
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &InfoArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let info = Info::of(&Inspector::open(&args.dir)?)?;
+    let info = Info::of(&dump::inspect(&args.dir)?)?;
     let printed =
         if args.json { json::print(out, &info.object(args)) } else { info.print(args, out) };
     printed.map_err(Failure::output)

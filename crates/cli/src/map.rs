@@ -42,8 +42,9 @@ Fields of --json; all but dir, state and error are numbers or lists:
                          the header does not validate), cursors (names)
   ranges                 an object for each range: from, to, epoch_before, epoch_after
 
-Exit codes: 0 done, 2 wrong usage, 3 input or output failed, or there is no log, 4 nothing of the
-log's state validates.";
+Exit codes: 0 done, also if `meta` is lost and a header of a segment validates, 2 wrong usage,
+3 input or output failed, or there is neither a file `meta` nor a valid header, 4 there is a file
+`meta`, and neither it nor a header validates.";
 
 /// Prints the segments and the ranges between epochs.
 ///

@@ -7,6 +7,7 @@ use palisade::inspect::{BufferPlace, Inspector, Outcome, Verdict};
 use serde_json::{Value, json};
 
 use crate::args::VerifyArgs;
+use crate::dump;
 use crate::exit::{Exit, Failure};
 use crate::info::DAMAGED_COPY;
 use crate::json;
@@ -20,7 +21,7 @@ const NAMED_PLACES: usize = 50;
 /// # Errors
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &VerifyArgs, out: &mut impl Write) -> Result<Exit, Failure> {
-    let log = Inspector::open(&args.dir)?;
+    let log = dump::inspect(&args.dir)?;
     let verdict = while_reading(&log, || match args.deep {
         true => log.verify_deep(usize::from(args.threads)),
         false => log.verify(),

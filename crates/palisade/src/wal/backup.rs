@@ -27,7 +27,7 @@ impl Wal {
     ///
     /// # Durability
     /// The backup survives power loss when this returns. A call that ends before leaves a folder
-    /// that no open takes for a log: it is empty, or an open returns `Foreign`.
+    /// that no open takes for a log, if any: it is empty, or an open returns `Foreign`.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
