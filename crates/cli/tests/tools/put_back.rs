@@ -79,11 +79,15 @@ fn tools_follow_a_log_past_an_earlier_clean_end_into_later_epochs() {
 }
 
 #[test]
-fn a_repair_of_a_log_with_an_earlier_clean_end_names_the_damage_above_it() {
+fn damage_above_an_earlier_clean_end_is_named() {
     let (folder, lsns) = log(|_| {});
     damage_record(folder.path(), lsns[70]);
     let (exit, verdict) = json(folder.path(), &["verify"]);
     assert_eq!((exit, verdict["end"].as_u64()), (4, Some(lsns[70].as_u64())), "{verdict}");
+    let dumped = palisade(folder.path(), &["dump"]);
+    assert_eq!((code(&dumped), out(&dumped).lines().count()), (4, 70), "{dumped:?}");
+    let (exit, counted) = json(folder.path(), &["stat"]);
+    assert_eq!((exit, counted["records"].as_u64()), (4, Some(70)), "{counted}");
     let from = lsns[75].to_string();
     let refused = palisade(folder.path(), &["repair", "--dry-run", "--from", &from]);
     assert!(err(&refused).contains(&format!("(LSN {})", lsns[70])), "{refused:?}");
