@@ -149,7 +149,9 @@ impl Layout {
                 if let Some(bad) = self.damaged.get(&number) {
                     return Err(damaged_header(number, bad, place));
                 }
-                let text = format!("a segment is missing between LSN {from} and LSN {to}");
+                let base = Lsn::new(number * segment_bytes);
+                let end = base.plus(segment_bytes);
+                let text = format!("a segment is missing: that of LSN {base} to LSN {end}");
                 return Err(corrupt(text, place).at_segment(number));
             }
         }

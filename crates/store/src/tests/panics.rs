@@ -114,7 +114,7 @@ fn a_truncation_that_panics_poisons_before_another_call_saves_the_state() {
         let begun = Arc::clone(&call);
         let saver = move || {
             while *begun.lock() == "save_state" {
-                std::thread::yield_now();
+                std::hint::spin_loop();
             }
             save();
         };
