@@ -2,7 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "says what was skipped")]
 
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 use crate::again::run_as;
 use crate::prelude::*;
@@ -45,6 +45,10 @@ fn assert_of_the_user(folder: &Path, mode: u32) {
     }
 }
 
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
 fn append_and_truncate(wal: &Wal) {
     let lsns = lsns_of(wal).into_iter().chain(append(wal, 0..300, 1000));
     let last = lsns.last().unwrap();
@@ -71,8 +75,7 @@ fn a_log_that_root_has_opened_stays_its_users() {
     run_as(USER, test, &path);
     for closes in [true, false] {
         // The owner has given a group the right to read the state.
-        fs::set_permissions(path.join("meta"), std::os::unix::fs::PermissionsExt::from_mode(0o640))
-            .unwrap();
+        set_mode(&path.join("meta"), 0o640);
         let wal = heap().open(&path).unwrap();
         append_and_truncate(&wal);
         if closes {
@@ -86,6 +89,53 @@ fn a_log_that_root_has_opened_stays_its_users() {
         assert_of_the_user(&path, 0o640);
         run_as(USER, test, &path);
     }
+}
+
+/// Protection: the same in a folder of root, in which the user's group may make files.
+#[test]
+fn a_log_in_a_folder_of_root_that_root_has_opened_stays_its_users() {
+    match given_folder() {
+        None if !is_root() => return,
+        None => {}
+        Some(path) => {
+            let wal = small().open(&path).unwrap();
+            append_and_truncate(&wal);
+            return wal.close().unwrap();
+        }
+    }
+    let (_dir, path) = folder_of_the_user();
+    let test = "processes::owners::a_log_in_a_folder_of_root_that_root_has_opened_stays_its_users";
+    run_as(USER, test, &path);
+    chown(&path, Some(0), Some(USER)).unwrap();
+    set_mode(&path, 0o770);
+    let wal = heap().open(&path).unwrap();
+    append_and_truncate(&wal);
+    wal.close().unwrap();
+    assert_of_the_user(&path, 0o600);
+    run_as(USER, test, &path);
+}
+
+/// Protection: the right to read the state stays that of the group that has it.
+#[test]
+fn a_state_that_root_replaces_keeps_its_group() {
+    if !is_root() {
+        return;
+    }
+    let (_dir, path) = folder_of_the_user();
+    small().open(&path).unwrap().close().unwrap();
+    let meta = path.join("meta");
+    chown(&path, Some(USER), Some(100)).unwrap();
+    for (owner, group, mode) in [(USER, 1234, 0o640), (1234, USER, 0o660)] {
+        chown(&meta, Some(owner), Some(group)).unwrap();
+        set_mode(&meta, mode);
+        small().open(&path).unwrap().close().unwrap();
+        assert_eq!(owners(&path)["meta"], (owner, group, mode));
+    }
+    // Root's own becomes the user's, without what a group of root might do.
+    chown(&meta, Some(0), Some(0)).unwrap();
+    set_mode(&meta, 0o660);
+    small().open(&path).unwrap().close().unwrap();
+    assert_eq!(owners(&path)["meta"], (USER, 100, 0o600));
 }
 
 /// The same for what root copies into a folder of the user.

@@ -41,11 +41,12 @@ mod unix {
     use std::os::unix::fs::MetadataExt;
     use std::sync::Arc;
 
-    use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Uid};
+    use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
     use rustix::io::{Errno, retry_on_intr};
 
     use super::*;
     use crate::disk::os::platform;
+    use crate::folder::META;
 
     /// An open folder.
     #[derive(Debug)]
@@ -54,7 +55,8 @@ mod unix {
         identity: FolderIdentity,
         file_mode: u32,
         /// Whom root gives the files to that it makes here: the folder's owner, if that is another
-        /// user. Else a log of this user could not be opened by its user after an open by root.
+        /// user, or else the owner of the log's state. Else a log of this user could not be opened
+        /// by its user after an open by root.
         heir: Option<Heir>,
     }
 
@@ -65,22 +67,46 @@ mod unix {
     }
 
     impl Heir {
-        fn of(folder: &Metadata) -> Option<Heir> {
-            let is_other = rustix::process::geteuid().is_root() && folder.uid() != 0;
-            is_other.then(|| Heir {
-                user: Uid::from_raw(folder.uid()),
-                group: Gid::from_raw(folder.gid()),
-            })
+        fn of(folder: &File, found: &Metadata) -> Option<Heir> {
+            if !is_root() {
+                return None;
+            }
+            let heir =
+                |user, group| Heir { user: Uid::from_raw(user), group: Gid::from_raw(group) };
+            if found.uid() != 0 {
+                return Some(heir(found.uid(), found.gid()));
+            }
+            let state = regular(folder, META).ok()??;
+            (state.st_uid != 0).then(|| heir(state.st_uid, state.st_gid))
         }
 
-        /// Gives away `file`, which this process has just made.
+        /// Gives away `file`, which this process has made.
         fn take(self, file: impl AsFd) -> io::Result<()> {
-            match rustix::fs::fchown(file, Some(self.user), Some(self.group)) {
-                // Root without this capability, a file system without owners, or an owner whom this
-                // namespace of users does not have.
-                Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-                given => Ok(given?),
-            }
+            tolerate(rustix::fs::fchown(file, Some(self.user), Some(self.group)))
+        }
+    }
+
+    fn is_root() -> bool {
+        rustix::process::geteuid().is_root()
+    }
+
+    /// Passes over the refusals of a system that has no such owner or permissions: root without
+    /// this capability, a file system without owners, or an owner whom this namespace of users does
+    /// not have.
+    fn tolerate(changed: rustix::io::Result<()>) -> io::Result<()> {
+        match changed {
+            Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            changed => Ok(changed?),
+        }
+    }
+
+    /// What the system knows of the file `name`. Returns `None` if there is none, or if it is not a
+    /// regular one.
+    fn regular(folder: &File, name: &str) -> io::Result<Option<Stat>> {
+        match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(None),
+            found => Ok(Some(found?)
+                .filter(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile)),
         }
     }
 
@@ -94,7 +120,7 @@ mod unix {
             let folder = retry_on_intr(|| rustix::fs::openat(from, path, flags, Mode::empty()))?;
             let folder = File::from(folder);
             let found = folder.metadata()?;
-            let (identity, heir) = (identity(&found), Heir::of(&found));
+            let (identity, heir) = (identity(&found), Heir::of(&folder, &found));
             Ok(OsFolder { folder, identity, file_mode, heir })
         }
 
@@ -126,23 +152,30 @@ mod unix {
             }
         }
 
-        /// Gives the file `from` the permissions of the file `to` that it is to replace, if there
-        /// is one: the owner may have let a group read it. Changes files of the owner only, who
-        /// may have linked others into the folder.
-        fn pass_on_mode(&self, from: &str, to: &str) -> io::Result<()> {
-            let replaced = match rustix::fs::statat(&self.folder, to, AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT) => return Ok(()),
-                found => found?,
-            };
-            if FileType::from_raw_mode(replaced.st_mode) != FileType::RegularFile {
-                return Ok(());
-            }
+        /// Gives the file `from` owner, group and permissions of the file `to` that it is to
+        /// replace, if there is one of another user: the user may have let a group read it. Changes
+        /// files of the heir only, who may have linked others into the folder.
+        fn pass_on(&self, heir: Heir, from: &str, to: &str) -> io::Result<()> {
+            let Some(replaced) = regular(&self.folder, to)? else { return Ok(()) };
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let file = rustix::fs::openat(&self.folder, from, flags, Mode::empty())?;
-            if Some(rustix::fs::fstat(&file)?.st_uid) != self.heir.map(|heir| heir.user.as_raw()) {
+            let made = rustix::fs::fstat(&file)?;
+            if made.st_uid != heir.user.as_raw() {
                 return Ok(());
             }
-            Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(replaced.st_mode & 0o777))?)
+            let is_others = replaced.st_uid != 0;
+            if is_others && (made.st_uid, made.st_gid) != (replaced.st_uid, replaced.st_gid) {
+                let (user, group) = (replaced.st_uid, replaced.st_gid);
+                Heir { user: Uid::from_raw(user), group: Gid::from_raw(group) }.take(&file)?;
+            }
+            let made = rustix::fs::fstat(&file)?;
+            // What one group may do, another may not.
+            let lost = if made.st_gid == replaced.st_gid { 0 } else { 0o070 };
+            let mode = replaced.st_mode & 0o777 & !lost;
+            if made.st_mode & 0o777 == mode {
+                return Ok(());
+            }
+            tolerate(rustix::fs::fchmod(file, Mode::from_raw_mode(mode)))
         }
 
         /// What `errno` means for `name`: the call said that it opens no such thing, not which.
@@ -213,8 +246,8 @@ mod unix {
         }
 
         fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-            if self.heir.is_some() {
-                self.pass_on_mode(from, to)?;
+            if let Some(heir) = self.heir {
+                self.pass_on(heir, from, to)?;
             }
             Ok(rustix::fs::renameat(&self.folder, from, &self.folder, to)?)
         }
