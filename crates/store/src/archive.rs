@@ -145,6 +145,7 @@ impl Archive {
             }
             Some((_, Found::Misplaced(log, ..))) => log.uuid,
             Some((_, Found::Damaged(fault))) => return Err(fault_of(&self.folder, number, &fault)),
+            Some((_, Found::Unreadable(error))) => return Err(error),
             None => uuid,
         };
         if owner == uuid && replaced == uuid {

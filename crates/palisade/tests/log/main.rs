@@ -97,6 +97,7 @@ mod reading {
     mod salvage;
     mod tools;
     mod unreadable;
+    mod unreadable_archive;
 }
 
 mod recovery {

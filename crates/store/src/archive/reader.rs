@@ -14,8 +14,11 @@ use crate::disk::{Access, DEFAULT_FILE_MODE, Disk, Kind, OsDisk, read_full};
 use crate::folder::{Folder, segment_name};
 use crate::meta::{self, rebuilt};
 use crate::segment::header::{self, HeaderFault, LogOf};
-use crate::segment::list::damaged;
+use crate::segment::list::{damaged, listed};
 use crate::segment::segment_file::LOG_AT;
+
+const READ_ABOVE: &str = "get the segment from another copy, or, if the file is none, move it away; \
+     or read on from an LSN above";
 
 /// The records of the segments in an [`Archive`](super::Archive).
 ///
@@ -77,12 +80,32 @@ impl ArchiveReader {
     /// The records from the one at `from`, or from the first archived one on.
     ///
     /// # Errors
-    /// `Corrupt` if headers contradict each other; `PermissionDenied`, `NoFiles` and `Io` if a file
-    /// cannot be read. The iterator gives `Corrupt` at a record that is damaged, or that was in a
-    /// segment that is missing, and where nothing says that the next epoch follows on the one
-    /// before.
+    /// `Corrupt` or `Io`: the header of the segment at `from` is damaged or unreadable, and no lower
+    /// one tells where the records begin; they can be read from the next segment on. `Corrupt` if
+    /// headers contradict each other; `NotFound` if the segments were removed; `PermissionDenied`,
+    /// `NoFiles` and `Io` if a file cannot be read. The iterator gives `Corrupt` at a record that is
+    /// damaged, or that was in a segment that is missing, and where nothing says that the next epoch
+    /// follows on the one before.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
+        self.check_begin(from)?;
         Inspector::new(self.clone()).records_until(from, self.end()?)
+    }
+
+    /// Refuses to read from a segment of whose header, and of those below, nothing is known: only
+    /// the headers above would tell where the records begin, and skip it.
+    fn check_begin(&self, from: Option<Lsn>) -> Result<()> {
+        let State { segment_bytes, head, .. } = self.state;
+        let from = from.unwrap_or(head).max(head).segment(segment_bytes);
+        let segments = self.contents()?.segments;
+        let mut unknown = segments
+            .iter()
+            .map_while(|segment| segment.header.as_ref().err().map(|why| (segment.number, why)));
+        let Some((number, why)) = unknown.find(|(number, _)| *number >= from) else {
+            return Ok(());
+        };
+        let error = Error::new(why.kind(), format!("in the archived segment, {why}"));
+        let error = error.at_path(self.path_of(number)).at_segment(number);
+        Err(error.at_lsn(Lsn::new(number * segment_bytes)).with_advice(READ_ABOVE))
     }
 
     /// Returns the files that have a segment's name and are no segments of the log: their header is
@@ -138,6 +161,9 @@ impl ArchiveReader {
                     return Err(fault_of(&self.folder, number, &fault));
                 }
                 Found::Damaged(fault) => Some(Err(damaged(fault))),
+                Found::Unreadable(error) => {
+                    Some(listed(number, Err(error), |_| unreachable!("there is no block"))?.header)
+                }
             };
             match header.filter(|_| (first..behind).contains(&number)) {
                 Some(header) => contents.segments.push(Segment { number, header }),
@@ -201,6 +227,8 @@ pub(super) enum Found {
     Misplaced(LogOf, u64, String),
     /// Nothing that can be known.
     Damaged(HeaderFault),
+    /// The medium cannot read the block. It is as one that is damaged.
+    Unreadable(Error),
 }
 
 impl Found {
@@ -225,9 +253,13 @@ pub(super) fn look_at_all(folder: &Folder) -> Result<Vec<Look>> {
 
 /// `None` if there is no such file any more.
 pub(super) fn look(folder: &Folder, number: u64) -> Result<Option<Look>> {
-    let block = folder.header_block(number).map_err(|error| error.at_segment(number))?;
-    let found = |block: Vec<u8>| Found::in_block(&block, number).unwrap_or_else(Found::Damaged);
-    Ok(block.map(|block| (number, found(block))))
+    let found = match folder.header_block(number) {
+        Ok(None) => return Ok(None),
+        Ok(Some(block)) => Found::in_block(&block, number).unwrap_or_else(Found::Damaged),
+        Err(error) if error.kind() == ErrorKind::Io => Found::Unreadable(error.at_segment(number)),
+        Err(error) => return Err(error.at_segment(number)),
+    };
+    Ok(Some((number, found)))
 }
 
 /// The log that a file among `names` names, or else the one with the most segments.
@@ -259,7 +291,7 @@ fn first_of(looks: &[Look], owner: &LogOf) -> u64 {
     let may_be_own = |(number, found): &Look| match found {
         Found::Of(..) => numbers.contains(number),
         Found::Misplaced(log, own, _) => log == owner && !numbers.contains(own),
-        Found::Damaged(_) => true,
+        Found::Damaged(_) | Found::Unreadable(_) => true,
     };
     let present: Vec<u64> =
         looks.iter().filter(|look| may_be_own(look)).map(|look| look.0).collect();
@@ -277,6 +309,7 @@ fn none_in(folder: &Folder, looks: &[Look]) -> Error {
     let newer = looks.iter().find(|(_, found)| unsupported(found));
     match newer.or(looks.first()) {
         Some((number, Found::Damaged(fault))) => fault_of(folder, *number, fault),
+        Some((_, Found::Unreadable(error))) => error.clone(),
         Some((number, Found::Misplaced(_, _, why))) => misplaced(folder, *number, why),
         _ => none(folder),
     }
