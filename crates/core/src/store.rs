@@ -359,6 +359,12 @@ pub trait ReadStore: Send + Sync + fmt::Debug + 'static {
         let _ = number;
         self.place()
     }
+
+    /// What to do about a record or segment that is damaged or missing. `None`, the default, is the
+    /// advice for a log.
+    fn advice_on_damage(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// What keeps a log's bytes.

@@ -30,7 +30,7 @@ pub use self::reader::ArchiveReader;
 pub(crate) use self::reader::Contents;
 use self::reader::{Found, fault_of, look, look_at_all, misplaced, owner_of};
 use crate::disk::{Access, DEFAULT_FILE_MODE, Disk, OsDisk, write_bytes};
-use crate::folder::{Folder, LOCK};
+use crate::folder::{Folder, LOCK, segment_name};
 use crate::open;
 use crate::segment::{OnRelease, ReleasedSegment};
 
@@ -39,6 +39,10 @@ const COPY_BYTES: u64 = 1 << 20;
 const OWNER_PREFIX: &str = "archive-of-";
 const NOT_MOUNTED: &str = "mount the archive's disk, or name the archive's folder; make that file \
                            only if no earlier segment is to be in this archive";
+const MOVE_AWAY: &str = "the log is whole and keeps its segment: move this file away from the \
+                         archive, then truncate again";
+const NAME_ANOTHER: &str = "name another folder as this log's archive; or, if that log's files do \
+                            not belong there, move them away";
 const OPEN_ANEW: &str = "put the folder or its mount back; to go on with an archive in another \
                          folder, open it with `Archive::open` and the log with it";
 
@@ -136,23 +140,37 @@ impl Archive {
             Some(owner) => *owner,
             None => self.find_owner(segment)?,
         };
-        // Another log's segment may have come meanwhile. A file that cannot be told is kept.
-        let number = segment.header.number;
-        let replaced = match look(&self.folder, number)? {
-            Some((_, Found::Of(log, _))) => log.uuid,
-            Some((_, Found::Misplaced(log, _, why))) if log.uuid == uuid => {
-                return Err(misplaced(&self.folder, number, &why));
-            }
-            Some((_, Found::Misplaced(log, ..))) => log.uuid,
-            Some((_, Found::Damaged(fault))) => return Err(fault_of(&self.folder, number, &fault)),
-            Some((_, Found::Unreadable(error))) => return Err(error),
-            None => uuid,
-        };
-        if owner == uuid && replaced == uuid {
-            return Ok(());
+        if owner != uuid {
+            return Err(self.of_another(&owner.to_string(), uuid));
         }
-        let other = if owner == uuid { replaced } else { owner };
-        Err(self.of_another(&other.to_string(), uuid))
+        self.check_replaced(segment)
+    }
+
+    /// Refuses to replace a file that is not this segment: another log's may have come meanwhile,
+    /// and a file that cannot be told is kept. None of this is damage to the log.
+    fn check_replaced(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
+        let (uuid, number) = (segment.uuid, segment.header.number);
+        let error = match look(&self.folder, number)? {
+            None => return Ok(()),
+            Some((_, Found::Of(log, _) | Found::Misplaced(log, ..))) if log.uuid != uuid => {
+                let text =
+                    format!("this file is of log {}, in the archive of log {uuid}", log.uuid);
+                let path = self.folder.path().join(segment_name(number));
+                Error::new(ErrorKind::Mismatch, text).at_path(path).at_segment(number)
+            }
+            Some((_, Found::Of(..))) => return Ok(()),
+            Some((_, Found::Misplaced(.., why))) => {
+                misplaced(&self.folder, number, &why).with_kind(ErrorKind::Foreign)
+            }
+            Some((_, Found::Damaged(fault))) if fault.is_unsupported() => {
+                return Err(fault_of(&self.folder, number, &fault));
+            }
+            Some((_, Found::Damaged(fault))) => {
+                fault_of(&self.folder, number, &fault).with_kind(ErrorKind::Foreign)
+            }
+            Some((_, Found::Unreadable(error))) => error,
+        };
+        Err(error.with_advice(MOVE_AWAY))
     }
 
     fn of_another(&self, other: &str, uuid: Uuid) -> Error {
@@ -160,7 +178,7 @@ impl Archive {
             "the archive holds segments of log {other}, this is log {uuid}: each log needs an \
              archive of its own"
         );
-        self.error(ErrorKind::Mismatch, &text)
+        self.error(ErrorKind::Mismatch, &text).with_advice(NAME_ANOTHER)
     }
 
     /// Finds out whose archive the folder is, and notes it there. The sync of the folder comes with
@@ -169,13 +187,13 @@ impl Archive {
         let (uuid, own) = (segment.uuid, owner_name(segment.uuid));
         let names = self.folder.names()?;
         // Two logs that began at the same moment have noted both.
-        let mut owners = names.iter().filter_map(|name| name.strip_prefix(OWNER_PREFIX));
+        let mut owners = names.iter().filter_map(|name| owner_in(name));
         if let Some(other) = owners.find(|owner| *owner != uuid.to_string()) {
             return Err(self.of_another(other, uuid));
         }
         if !names.contains(&own) {
             let looks = look_at_all(&self.folder)?;
-            match owner_of(&names, &looks) {
+            match owner_of(&names, &looks, None) {
                 Some(log) if log.uuid != uuid => {
                     return Err(self.of_another(&log.uuid.to_string(), uuid));
                 }
@@ -244,9 +262,9 @@ impl OnRelease for Archive {
     /// # Errors
     /// `NotFound`: the path does not lead to the archive's folder any more; or the folder is no
     /// archive yet, and the segment is not the log's first. `Mismatch`: the folder holds another
-    /// log's segments. `Corrupt`, `Unsupported`, `Foreign`: a file in the folder has the segment's
-    /// name and cannot be read for which log it is of. `InvalidArgument`: the folder is a log's.
-    /// `NoSpace`, `NoFiles`, `PermissionDenied`, `Io`.
+    /// log's segments. `Foreign`: a file in the folder has the segment's name and is another one of
+    /// the log, or none. `Unsupported`: a later version of Palisade wrote it. `InvalidArgument`:
+    /// the folder is a log's. `NoSpace`, `NoFiles`, `PermissionDenied`, `Io`.
     fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
         self.check_in_place()?;
         self.check_no_log()?;
@@ -257,6 +275,16 @@ impl OnRelease for Archive {
 
 fn owner_name(uuid: Uuid) -> String {
     format!("{OWNER_PREFIX}{uuid}")
+}
+
+/// The UUID in a name of exactly the form that `owner_name` writes.
+fn owner_in(name: &str) -> Option<&str> {
+    let uuid = name.strip_prefix(OWNER_PREFIX)?;
+    let is_right = |(at, byte): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte),
+    };
+    Some(uuid).filter(|uuid| uuid.len() == 36 && uuid.bytes().enumerate().all(is_right))
 }
 
 /// Whether no record of the log ever lay below the segment: its epoch is the first, or the epochs

@@ -300,7 +300,7 @@ impl FrameReader {
     #[cold]
     pub(crate) fn damaged(&self, at: Lsn, text: String) -> Error {
         missing_segment(self.store.as_ref(), self.segment_bytes, at)
-            .unwrap_or_else(|| self.located(Error::new(ErrorKind::Corrupt, text), at))
+            .unwrap_or_else(|| corrupt(self.store.as_ref(), self.segment_bytes, text, at))
     }
 
     /// Returns the number of bytes from `at` to the end of its segment.
@@ -433,13 +433,21 @@ fn located(store: &dyn ReadStore, segment_bytes: u64, error: Error, at: Lsn) -> 
     error.at_path(store.segment_place(number)).at_segment(number).at_lsn(at)
 }
 
+fn corrupt(store: &dyn ReadStore, segment_bytes: u64, text: String, at: Lsn) -> Error {
+    let error = located(store, segment_bytes, Error::new(ErrorKind::Corrupt, text), at);
+    match store.advice_on_damage() {
+        Some(advice) => error.with_advice(advice),
+        None => error,
+    }
+}
+
 /// Returns an error if the segment that must hold `at` is missing. Lists the segments.
 #[cold]
 pub(crate) fn missing_segment(store: &dyn ReadStore, segment_bytes: u64, at: Lsn) -> Option<Error> {
     let (numbers, _) = store.segments_from(u64::MAX).ok()?;
     let is_missing = !numbers.contains(&at.segment(segment_bytes));
-    let error = || Error::new(ErrorKind::Corrupt, "the file of the segment is missing");
-    is_missing.then(|| located(store, segment_bytes, error(), at))
+    let text = || "the file of the segment is missing".to_owned();
+    is_missing.then(|| corrupt(store, segment_bytes, text(), at))
 }
 
 /// Returns how many bytes from the start of `bytes` on, in whole words, cannot hold the begin of a

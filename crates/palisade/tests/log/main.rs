@@ -124,6 +124,7 @@ mod recovery {
 mod space {
     mod anew;
     mod archive;
+    mod archive_strays;
     mod background_release;
     mod backup;
     #[expect(clippy::print_stdout, reason = "the counts of its long form")]

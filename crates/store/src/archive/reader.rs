@@ -7,7 +7,7 @@ use std::sync::Arc;
 use palisade_core::copy::stray_from;
 use palisade_core::inspect::Inspector;
 use palisade_core::store::{BadHeader, ReadStore, Segment, SegmentHeader, State};
-use palisade_core::{Error, ErrorKind, Lsn, Records, Result};
+use palisade_core::{Error, ErrorKind, Lsn, Records, Result, Uuid};
 
 use super::owner_name;
 use crate::disk::{Access, DEFAULT_FILE_MODE, Disk, Kind, OsDisk, read_full};
@@ -17,6 +17,8 @@ use crate::segment::header::{self, HeaderFault, LogOf};
 use crate::segment::list::{damaged, listed};
 use crate::segment::segment_file::LOG_AT;
 
+const IS_IT_A_SEGMENT: &str = "get the segment from another copy, or, if the file is none, move it \
+     away";
 const READ_ABOVE: &str = "get the segment from another copy, or, if the file is none, move it away; \
      or read on from an LSN above";
 
@@ -63,7 +65,15 @@ impl ArchiveReader {
     /// # Errors
     /// As [`open`](ArchiveReader::open).
     pub fn open_on(disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<ArchiveReader> {
-        let path = path.as_ref();
+        ArchiveReader::open_of(disk, path.as_ref(), None)
+    }
+
+    /// As `open_on`. If no file names the archive's log, it is `log` if a segment of that is there.
+    pub(crate) fn open_of(
+        disk: Arc<dyn Disk>,
+        path: &Path,
+        log: Option<Uuid>,
+    ) -> Result<ArchiveReader> {
         let kind = disk.kind(path);
         let kind = kind.map_err(|error| Error::io("look at the archive", error).at_path(path))?;
         if kind == Kind::Missing {
@@ -72,7 +82,7 @@ impl ArchiveReader {
         }
         let folder = Folder::at(&disk, path, DEFAULT_FILE_MODE)?;
         let (names, looks) = (folder.names()?, look_at_all(&folder)?);
-        let owner = owner_of(&names, &looks).ok_or_else(|| none_in(&folder, &looks))?;
+        let owner = owner_of(&names, &looks, log).ok_or_else(|| none_in(&folder, &looks))?;
         let head = Lsn::new(first_of(&looks, &owner).saturating_mul(owner.segment_bytes));
         Ok(ArchiveReader { state: meta::bare_state(&owner, head), folder })
     }
@@ -88,7 +98,11 @@ impl ArchiveReader {
     /// follows on the one before.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
         self.check_begin(from)?;
-        Inspector::new(self.clone()).records_until(from, self.end()?)
+        let records = Inspector::new(self.clone()).records_until(from, self.end()?);
+        records.map_err(|error| match error.kind() {
+            ErrorKind::Corrupt => error.with_advice(READ_ABOVE),
+            _ => error,
+        })
     }
 
     /// Refuses to read from a segment of whose header, and of those below, nothing is known: only
@@ -110,10 +124,11 @@ impl ArchiveReader {
 
     /// Returns the files that have a segment's name and are no segments of the log: their header is
     /// that of another log or of another segment, or it does not validate and no segment of the
-    /// log is near.
+    /// log is near. A file near the log whose header does not validate counts as a damaged segment.
     ///
     /// # Errors
-    /// As [`open`](ArchiveReader::open).
+    /// `Unsupported`: a later version of Palisade wrote a file. `Foreign`: a segment's name is that
+    /// of a folder or a link. `PermissionDenied`, `NoFiles`, `Io`.
     pub fn strays(&self) -> Result<Vec<PathBuf>> {
         Ok(self.contents()?.strays.into_iter().map(|number| self.path_of(number)).collect())
     }
@@ -214,6 +229,10 @@ impl ReadStore for ArchiveReader {
     fn segment_place(&self, number: u64) -> String {
         self.path_of(number).display().to_string()
     }
+
+    fn advice_on_damage(&self) -> Option<&'static str> {
+        Some(READ_ABOVE)
+    }
 }
 
 /// A file that has a segment's name: the number in its name, and what its first block says.
@@ -262,8 +281,9 @@ pub(super) fn look(folder: &Folder, number: u64) -> Result<Option<Look>> {
     Ok(Some((number, found)))
 }
 
-/// The log that a file among `names` names, or else the one with the most segments.
-pub(super) fn owner_of(names: &[String], looks: &[Look]) -> Option<LogOf> {
+/// The log that a file among `names` names, or else the log `uuid`, or else the one with the most
+/// segments.
+pub(super) fn owner_of(names: &[String], looks: &[Look], uuid: Option<Uuid>) -> Option<LogOf> {
     let mut logs: Vec<(LogOf, usize)> = Vec::new();
     for (_, found) in looks {
         let Found::Of(log, _) = found else { continue };
@@ -272,7 +292,9 @@ pub(super) fn owner_of(names: &[String], looks: &[Look]) -> Option<LogOf> {
             None => logs.push((*log, 1)),
         }
     }
-    let rank = |(log, count): &(LogOf, usize)| (names.contains(&owner_name(log.uuid)), *count);
+    let rank = |(log, count): &(LogOf, usize)| {
+        (names.contains(&owner_name(log.uuid)), uuid == Some(log.uuid), *count)
+    };
     logs.into_iter().max_by_key(rank).map(|(log, _)| log)
 }
 
@@ -325,12 +347,14 @@ pub(super) fn fault_of(folder: &Folder, number: u64, fault: &HeaderFault) -> Err
     let is_unsupported = fault.is_unsupported();
     let kind = if is_unsupported { ErrorKind::Unsupported } else { ErrorKind::Corrupt };
     let error = Error::new(kind, format!("in the archived segment, {fault}"));
-    error.at_path(folder.path().join(segment_name(number))).at_segment(number)
+    let error = error.at_path(folder.path().join(segment_name(number))).at_segment(number);
+    if is_unsupported { error } else { error.with_advice(IS_IT_A_SEGMENT) }
 }
 
 /// The error for a file that is another segment than its name says.
 pub(super) fn misplaced(folder: &Folder, number: u64, why: &str) -> Error {
     let error =
         Error::new(ErrorKind::Corrupt, format!("an archived segment has a wrong name: {why}"));
-    error.at_path(folder.path().join(segment_name(number))).at_segment(number)
+    let error = error.at_path(folder.path().join(segment_name(number))).at_segment(number);
+    error.with_advice(IS_IT_A_SEGMENT)
 }
