@@ -2,7 +2,8 @@
 //! records, copied into a new log.
 //!
 //! 1. [`Sources`] joins archive and folder: each segment is that of the archive, or else that of
-//!    the folder. Both are of one log, and of one sequence of records.
+//!    the folder. Both are of one log, and of one sequence of records. If the archived segment is
+//!    not whole and that of the folder goes further, the restore reads the latter.
 //! 2. The core plans the copy of the joined log, as for a repair, and checks every frame.
 //! 3. [`copy`](crate::copy) writes it.
 
@@ -146,15 +147,16 @@ impl Restore {
         on_progress: &mut dyn FnMut(RepairProgress),
     ) -> Result<Restore> {
         let salt = disk.random().map_err(|error| Error::io("draw the epoch's salt", error))?;
-        let sources = Arc::new(Sources::open(&disk, &from)?);
+        let mut sources = Arc::new(Sources::open(&disk, &from)?);
         let to = to.map_or_else(|| sources.end(), Ok)?;
         if from.archive.is_some() {
             let checked = check_epochs(sources.as_ref());
             checked.map_err(|error| sources.name_break(error).with_advice(EPOCH_UNKNOWN))?;
         }
-        let store = Arc::clone(&sources) as Arc<dyn ReadStore>;
-        let plan = CopyPlan::new(store, to, sources.given_out(from.above), salt, on_progress);
-        let plan = plan.map_err(|error| sources.explain(error))?;
+        let plan = plan_copy(&mut sources, |sources| {
+            let store = Arc::clone(sources) as Arc<dyn ReadStore>;
+            CopyPlan::new(store, to, sources.given_out(from.above), salt, on_progress)
+        })?;
         Ok(Restore { sources, plan })
     }
 
@@ -165,7 +167,7 @@ impl Restore {
     }
 
     /// Returns the files that have a segment's name, and that the restore does not read: they are
-    /// of another log or another segment, out of reach of the log, or damaged where the log's
+    /// of another log or another segment, out of reach of the log, or not whole where the log's
     /// folder has the segment.
     #[must_use]
     pub fn strays(&self) -> &[PathBuf] {
@@ -208,6 +210,36 @@ impl Restore {
     ) -> Result<CopyReport> {
         let look_again = || self.sources.look_again();
         copy::write_copy_on(disk, &self.plan, into.as_ref(), &look_again, on_progress)
+    }
+}
+
+/// Calls `plan` with the sources. Where it finds no whole frame, reads the segment from the other
+/// source as long as that leads further: the archived file may be a copy of a segment in use.
+fn plan_copy(
+    sources: &mut Arc<Sources>,
+    mut plan: impl FnMut(&Arc<Sources>) -> Result<CopyPlan>,
+) -> Result<CopyPlan> {
+    let exchange = |sources: &mut Arc<Sources>, error: &Error| {
+        let at = error.lsn().filter(|_| error.kind() == ErrorKind::OutOfRange);
+        // The plan that failed holds the sources no more.
+        at.is_some_and(|at| Arc::get_mut(sources).is_some_and(|sources| sources.exchange(at)))
+    };
+    let mut before: Option<Error> = None;
+    loop {
+        let error = match plan(sources) {
+            Err(error) => error,
+            plan => return plan,
+        };
+        if let Some(before) =
+            before.filter(|before| error.kind() == before.kind() && error.lsn() <= before.lsn())
+        {
+            exchange(sources, &before);
+            return Err(sources.explain(before));
+        }
+        if !exchange(sources, &error) {
+            return Err(sources.explain(error));
+        }
+        before = Some(error);
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use palisade_core::copy::{GivenOut, stray_from};
 use palisade_core::inspect::{Inspector, Outcome};
 use palisade_core::store::{ReadStore, Segment, State};
-use palisade_core::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Result};
+use palisade_core::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Result, Uuid};
 
 use super::{RestoreFrom, broken};
 use crate::archive::Contents;
@@ -19,6 +19,8 @@ use crate::{ArchiveReader, FileReader};
 const IS_IT_A_SEGMENT: &str = "get the segment from another copy, or, if the file is none, move it \
      away; or restore up to this LSN only";
 const RESTORE_BELOW: &str = "get the segment from another copy, or restore up to this LSN only";
+const IN_BOTH: &str = "the log's folder has this segment, too, and goes no further: if the archived \
+     file is a copy of a segment that was in use, move it away; or restore up to this LSN only";
 
 /// An archive and the folder of its log, or one of them, as one log.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub(super) struct Sources {
     paths: Vec<PathBuf>,
     state: State,
     segments: BTreeMap<u64, (Origin, Segment)>,
+    /// Those that the other source has, too, in the same epoch.
+    others: BTreeMap<u64, (Origin, Segment)>,
     strays: Vec<PathBuf>,
 }
 
@@ -53,16 +57,18 @@ enum Origin {
 impl Sources {
     /// Reads the states and headers of the sources. Takes the lock of the log's folder, shared.
     pub(super) fn open(disk: &Arc<dyn Disk>, from: &RestoreFrom) -> Result<Sources> {
-        let archive = from.archive.as_deref().map(|path| open_archive(disk, path)).transpose()?;
         let log = from.log.as_deref().map(|path| open_log(disk, path)).transpose()?;
+        let uuid = log.as_ref().map(|log| log.state.uuid);
+        let archive = from.archive.as_deref().map(|path| open_archive(disk, path, uuid));
+        let archive = archive.transpose()?;
         if let (None, Some(log)) = (&archive, &log) {
             // Without the meta file nothing tells what was truncated. An archive has that, too.
             log.reader.meta()?;
         }
         let paths = [&from.archive, &from.log].into_iter().flatten().cloned().collect();
         let state = joined_state(archive.as_ref(), log.as_ref())?;
-        let (segments, strays) = (BTreeMap::new(), Vec::new());
-        let mut sources = Sources { archive, log, paths, state, segments, strays };
+        let (segments, others, strays) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let mut sources = Sources { archive, log, paths, state, segments, others, strays };
         sources.join()?;
         Ok(sources)
     }
@@ -112,7 +118,11 @@ impl Sources {
             {
                 Err(self.two_sequences(number))
             }
-            (Some(Ok(_)), _) => Ok(()),
+            (Some(Ok(_)), Ok(_)) => {
+                self.others.insert(number, (Origin::Log, segment));
+                Ok(())
+            }
+            (Some(Ok(_)), Err(_)) => Ok(()),
             (archived, _) => {
                 if archived.is_some() {
                     self.strays.push(self.file_of(Origin::Archive, number));
@@ -121,6 +131,22 @@ impl Sources {
                 Ok(())
             }
         }
+    }
+
+    /// Reads the segment that holds `at` from the other source. Returns false if that lacks it.
+    pub(super) fn exchange(&mut self, at: Lsn) -> bool {
+        let number = at.segment(self.state.segment_bytes);
+        let (Some(read), Some(other)) =
+            (self.segments.get_mut(&number), self.others.get_mut(&number))
+        else {
+            return false;
+        };
+        std::mem::swap(read, other);
+        let is_stray = other.0 == Origin::Archive;
+        let file = self.file_of(Origin::Archive, number);
+        self.strays.retain(|stray| *stray != file);
+        self.strays.extend(is_stray.then_some(file));
+        true
     }
 
     /// Removes the files that are out of reach of the log, as an open does.
@@ -159,8 +185,9 @@ impl Sources {
     }
 
     fn last_archived(&self) -> Option<&Segment> {
-        let archived = |(origin, _): &&(Origin, Segment)| *origin == Origin::Archive;
-        self.segments.values().rfind(archived).map(|(_, segment)| segment)
+        let found = self.segments.values().chain(self.others.values());
+        let archived = found.filter(|(origin, _)| *origin == Origin::Archive);
+        archived.map(|(_, segment)| segment).max_by_key(|segment| segment.number)
     }
 
     /// Returns the files that have a segment's name and are not read.
@@ -184,13 +211,16 @@ impl Sources {
         if self.end().is_ok_and(|end| at >= end) {
             return self.ends_below(at);
         }
+        let (origin, advice) = match self.others.contains_key(&number) {
+            true => (Origin::Archive, IN_BOTH),
+            false => (*origin, RESTORE_BELOW),
+        };
         let what = match origin {
             Origin::Archive => "an archived segment",
             Origin::Log => "a segment of the log",
         };
         let text = format!("no valid record where one must begin, in {what}");
-        let error = broken(text, at, number).at_path(self.file_of(*origin, number));
-        error.with_advice(RESTORE_BELOW)
+        broken(text, at, number).at_path(self.file_of(origin, number)).with_advice(advice)
     }
 
     /// Names the first archived file at or above the end of the records whose header does not
@@ -315,7 +345,8 @@ impl Log {
     }
 }
 
-fn open_archive(disk: &Arc<dyn Disk>, path: &Path) -> Result<ArchiveReader> {
+/// Opens the archive of the log `uuid`, if that is known.
+fn open_archive(disk: &Arc<dyn Disk>, path: &Path, uuid: Option<Uuid>) -> Result<ArchiveReader> {
     if let Ok(folder) = Folder::at(disk, path, DEFAULT_FILE_MODE)
         && folder.names()?.iter().any(|name| [META, LOCK].contains(&name.as_str()))
     {
@@ -323,7 +354,7 @@ fn open_archive(disk: &Arc<dyn Disk>, path: &Path) -> Result<ArchiveReader> {
         let error = Error::new(ErrorKind::InvalidArgument, text).at_path(path);
         return Err(error.with_advice("name it as the log"));
     }
-    ArchiveReader::open_on(Arc::clone(disk), path)
+    ArchiveReader::open_of(Arc::clone(disk), path, uuid)
 }
 
 fn open_log(disk: &Arc<dyn Disk>, path: &Path) -> Result<Log> {

@@ -29,6 +29,15 @@ fn of_another_log() -> (TempDir, Vec<PathBuf>) {
     (dir, files)
 }
 
+fn restored(dir: &TempDir, from: RestoreFrom) -> palisade::Result<(Entries, Vec<PathBuf>)> {
+    let into = dir.path().join("restored");
+    let _ = fs::remove_dir_all(&into);
+    let restore = Restore::plan(from, None, &mut |_| {})?;
+    let strays = restore.strays().to_vec();
+    restore.write(&into, &mut |_| {})?;
+    Ok((contents(&small().open(&into).unwrap()), strays))
+}
+
 /// Protection: the log is whole, so nothing sends its user to a repair.
 #[test]
 fn a_stray_file_in_a_released_segments_place_is_no_damage_to_the_log() {
@@ -96,4 +105,75 @@ fn a_break_in_an_archive_is_for_no_repair() {
         assert!(error.is_none() && found.len() > 20 && found[0].0 == above, "{error:?}");
         fs::write(&first, &whole).unwrap();
     }
+}
+
+/// An archive of an earlier build has no file that names its log. The log's folder names it.
+#[test]
+fn a_restore_finds_its_logs_segments_among_more_of_another() {
+    let (dir, path, archive, wal, records) = with_one_archived();
+    fs::remove_file(archive.join(format!("archive-of-{}", wal.uuid()))).unwrap();
+    wal.close().unwrap();
+    let (_other, others) = of_another_log();
+    let strays: Vec<PathBuf> = (10..13).map(|number| segment(&archive, number)).collect();
+    for (from, to) in others.iter().zip(&strays) {
+        fs::copy(from, to).unwrap();
+    }
+    let from = RestoreFrom::archive(&archive).with_log(&path);
+    assert_eq!(restored(&dir, from).unwrap(), (records, strays));
+}
+
+/// A copy of a segment in use ends before the segment's records do.
+#[test]
+fn a_segment_in_use_that_was_copied_into_the_archive_is_restored_from_the_log() {
+    for more in [0, 2, 30] {
+        let (dir, path, archive, wal, mut records) = with_one_archived();
+        wal.sync().unwrap();
+        let last = records[59].0.segment(SEGMENT_BYTES);
+        let copies: Vec<PathBuf> = (1..=last).map(|number| segment(&archive, number)).collect();
+        for (number, copy) in (1..).zip(&copies) {
+            fs::copy(segment(&path, number), copy).unwrap();
+        }
+        records.extend(append_bytes(&wal, 100..100 + more, 4000));
+        wal.close().unwrap();
+        let both = || RestoreFrom::archive(&archive).with_log(&path);
+        let copy = copies.last().unwrap();
+        if more == 30 {
+            assert_eq!(restored(&dir, both()).unwrap(), (records, vec![copy.clone()]));
+            continue;
+        }
+        // Nothing tells whether the archived segment had more records than the log.
+        let error = restored(&dir, both()).unwrap_err();
+        let text = error.to_string();
+        assert_eq!((error.kind(), error.path()), (ErrorKind::Corrupt, Some(&**copy)), "{text}");
+        assert!(error.lsn() > Some(records.last().unwrap().0), "{text}");
+        assert!(text.contains("move it away"), "{text}");
+        fs::remove_file(copy).unwrap();
+        assert_eq!(restored(&dir, both()).unwrap().0, records);
+    }
+}
+
+/// Protection: an older copy of the log does not end what the archive had, whatever rots there.
+#[test]
+fn an_archived_segment_that_rots_is_not_replaced_by_a_shorter_one() {
+    let (dir, path, archive, wal, mut records) = with_one_archived();
+    let backup = dir.path().join("backup");
+    wal.backup_to(&backup).unwrap();
+    let last = records[59].0.segment(SEGMENT_BYTES);
+    let rots = records.iter().position(|(lsn, _)| *lsn >= Lsn::new(last * SEGMENT_BYTES)).unwrap();
+    assert!(rots < 58);
+    records.extend(append_bytes(&wal, 100..130, 4000));
+    let above = records.iter().find(|(lsn, _)| *lsn >= Lsn::new((last + 1) * SEGMENT_BYTES));
+    wal.truncate_before(above.unwrap().0).unwrap();
+    wal.close().unwrap();
+    assert!(segment(&archive, last).exists() && !segment(&archive, last + 1).exists());
+    let (file, at) = place_of(&archive, records[rots].0.plus(100), SEGMENT_BYTES);
+    flip(&file, at);
+    let from = RestoreFrom::archive(&archive).with_log(&backup);
+    let error = restored(&dir, from.clone()).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Corrupt, Some(&*file)), "{error}");
+    // The backup has the record that rots.
+    assert_eq!(error.lsn(), Some(records[59].0.plus(framed_bytes(4000))), "{error}");
+    let restore = Restore::plan(from, error.lsn(), &mut |_| {}).unwrap();
+    assert_eq!((restore.report().records, restore.strays()), (60, &[file][..]));
+    assert!(path.exists());
 }
