@@ -29,7 +29,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
 pub use self::reader::ArchiveReader;
 pub(crate) use self::reader::Contents;
 use self::reader::{Found, fault_of, look, look_at_all, misplaced, owner_of};
-use crate::disk::{Access, DEFAULT_FILE_MODE, Disk, OsDisk, write_bytes};
+use crate::disk::{Access, DEFAULT_FILE_MODE, Disk, OsDisk, guarded, write_bytes};
 use crate::folder::{Folder, LOCK, segment_name};
 use crate::open;
 use crate::segment::{OnRelease, ReleasedSegment};
@@ -103,6 +103,7 @@ impl Archive {
     /// # Errors
     /// As [`open`](Archive::open).
     pub fn open_on(disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<Archive> {
+        let disk = guarded(disk);
         let folder = open::find_or_make(&disk, path.as_ref(), DEFAULT_FILE_MODE)?;
         let archive = Archive { folder, owner: OnceLock::new() };
         archive.check_no_log().map(|()| archive)

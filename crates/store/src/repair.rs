@@ -15,7 +15,7 @@ use palisade_core::{Error, Lsn, Result};
 
 use crate::buffer_file;
 use crate::copy::{self, check_apart};
-use crate::disk::{Disk, DiskFile, OsDisk};
+use crate::disk::{Disk, DiskFile, OsDisk, guarded};
 use crate::folder::Folder;
 use crate::reader::FileReader;
 
@@ -83,6 +83,7 @@ impl Repair {
         from: Lsn,
         on_progress: &mut dyn FnMut(RepairProgress),
     ) -> Result<Repair> {
+        let disk = guarded(disk);
         let random = disk.random().map_err(|error| Error::io("draw the epoch's salt", error));
         let source = Arc::new(FileReader::open_on(disk, log)?);
         let lock = source.lock_out_writers()?;

@@ -10,7 +10,7 @@ use palisade_core::store::{BadHeader, ReadStore, Segment, SegmentHeader, State};
 use palisade_core::{Error, ErrorKind, Lsn, Records, Result, Uuid};
 
 use super::owner_name;
-use crate::disk::{Access, DEFAULT_FILE_MODE, Disk, Kind, OsDisk, read_full};
+use crate::disk::{Access, DEFAULT_FILE_MODE, Disk, Kind, OsDisk, guarded, read_full};
 use crate::folder::{Folder, segment_name};
 use crate::meta::{self, rebuilt};
 use crate::segment::header::{self, HeaderFault, LogOf};
@@ -74,6 +74,7 @@ impl ArchiveReader {
         path: &Path,
         log: Option<Uuid>,
     ) -> Result<ArchiveReader> {
+        let disk = guarded(disk);
         let kind = disk.kind(path);
         let kind = kind.map_err(|error| Error::io("look at the archive", error).at_path(path))?;
         if kind == Kind::Missing {

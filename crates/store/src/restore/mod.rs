@@ -19,7 +19,7 @@ use palisade_core::{Error, ErrorKind, Lsn, Result};
 
 use self::sources::Sources;
 use crate::copy::{self, check_apart};
-use crate::disk::{Disk, OsDisk};
+use crate::disk::{Disk, OsDisk, guarded};
 
 /// What a log is restored from: the folder of an [`Archive`](crate::Archive), the folder of the
 /// log, or both. The log's folder can be a backup, or what a crash has left of the log.
@@ -146,6 +146,7 @@ impl Restore {
         to: Option<Lsn>,
         on_progress: &mut dyn FnMut(RepairProgress),
     ) -> Result<Restore> {
+        let disk = guarded(disk);
         let salt = disk.random().map_err(|error| Error::io("draw the epoch's salt", error))?;
         let mut sources = Arc::new(Sources::open(&disk, &from)?);
         let to = to.map_or_else(|| sources.end(), Ok)?;

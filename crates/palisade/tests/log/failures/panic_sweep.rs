@@ -384,3 +384,27 @@ fn a_disk_that_panics_at_any_call_hangs_nobody_and_loses_nothing() {
     }
     assert!(failed.is_empty(), "{} fail: {failed:#?}", failed.len());
 }
+
+/// Calls beside an open log give an error, too.
+#[test]
+fn an_archive_or_a_copy_on_a_disk_that_panics_gives_an_error() {
+    let disk = FaultDisk::new(Arc::new(MemDisk::new()));
+    let on = || -> Arc<dyn Disk> { Arc::new(disk.clone()) };
+    let archive = Archive::open_on(on(), "/archive").unwrap();
+    let wal = small().on_release(archive).open_on(on(), "/log").unwrap();
+    let last = append(&wal, 0..1000, 100).pop().unwrap();
+    wal.truncate_before(last).unwrap();
+    wal.close().unwrap();
+    disk.watch(|_| std::panic::resume_unwind(Box::new("the disk panics, as the test wants it")));
+    let from = || RestoreFrom::archive("/archive").with_log("/log");
+    let calls: [&dyn Fn() -> palisade::Result<()>; 4] = [
+        &|| Archive::open_on(on(), "/archive").map(drop),
+        &|| ArchiveReader::open_on(on(), "/archive").map(drop),
+        &|| Restore::plan_on(on(), from(), None, &mut |_| {}).map(drop),
+        &|| Inspector::open_on(on(), "/log").map(drop),
+    ];
+    for call in calls {
+        let result = catch_unwind(AssertUnwindSafe(call)).expect("the panic ends in the log");
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Io);
+    }
+}
